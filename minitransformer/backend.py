@@ -1,0 +1,146 @@
+"""Which array library: NumPy on the host or CuPy on a GPU, chosen by the arrays themselves.
+
+Every op asks `array_module(x)` for the library its input belongs to, conventionally called `xp`, and computes
+with that; so one code path runs on both. A device has a name: "numpy", or "cupy" where a usable GPU is found.
+The environment variable MINITRANSFORMER_DEVICE names the device that parameters are created on; without it that is
+"numpy". This is the only file that imports CuPy.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy import special
+
+Array: TypeAlias = Any  # a numpy.ndarray or a cupy.ndarray
+Pullback: TypeAlias = Callable[..., Any]  # from the gradient of the output to the gradients of the inputs
+
+
+@dataclass(frozen=True)
+class Device:
+    """One array library, and the few functions that NumPy and CuPy do not spell alike."""
+
+    name: str
+    xp: Any
+    array_type: type
+    to_device: Callable[[np.ndarray], Array]
+    to_numpy: Callable[[Array], np.ndarray]
+    erf: Callable[[Array], Array]
+    scatter_add: Callable[[Array, Array, Array], None]
+
+
+def _scatter_add_sorted(target: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> None:
+    """Add rows[n] to target[ids[n]]. Sorting brings equal ids together, so that each id is one sum and one write.
+
+    `target[ids] += rows` would keep only the last row of a repeated id; `np.add.at` is right, but several times slower.
+    """
+    order = np.argsort(ids, kind="stable")
+    sorted_ids = ids[order]
+    starts = np.flatnonzero(np.concatenate(([True], sorted_ids[1:] != sorted_ids[:-1])))
+    target[sorted_ids[starts]] += np.add.reduceat(rows[order], starts, axis=0)
+
+
+NUMPY = Device("numpy", np, np.ndarray, np.asarray, np.asarray, special.erf, _scatter_add_sorted)
+_devices: dict[str, Device] = {"numpy": NUMPY}
+
+
+def register(device: Device) -> None:
+    """Make a further array library known by its name; tests register the strict stand-in for CuPy this way."""
+    _devices[device.name] = device
+
+
+def _find_cupy() -> Device:
+    try:
+        import cupy
+        from cupyx import scatter_add
+        from cupyx.scipy.special import erf
+    except ImportError as error:
+        raise RuntimeError(
+            f'device "cupy" was asked for, but CuPy cannot be imported ({error}); install the extra that fits your CUDA: '
+            'pip install "minitransformer[cuda12x]" or "minitransformer[cuda13x]"'
+        ) from error
+    if not cupy.cuda.is_available():  # `import cupy` succeeds on a machine without a GPU
+        raise RuntimeError(
+            'device "cupy" was asked for, and CuPy is installed, but it finds no usable GPU; '
+            'check the driver with nvidia-smi, or use device "numpy"'
+        )
+    return Device("cupy", cupy, cupy.ndarray, cupy.asarray, cupy.asnumpy, erf, scatter_add)
+
+
+def get_device(name: str | None = None) -> Device:
+    """The device called `name`; without a name the one in MINITRANSFORMER_DEVICE, or else NumPy.
+
+    Raises ValueError for an unknown name and RuntimeError where "cupy" cannot be used.
+    """
+    asked_by = ""
+    if name is None:
+        name = os.environ.get("MINITRANSFORMER_DEVICE") or "numpy"
+        asked_by = " (from MINITRANSFORMER_DEVICE)" if "MINITRANSFORMER_DEVICE" in os.environ else ""
+    if name not in _devices:
+        if name != "cupy":
+            known = ", ".join(f'"{known}"' for known in sorted({*_devices, "cupy"}))
+            raise ValueError(f'unknown device "{name}"{asked_by}; expected one of {known}')
+        register(_find_cupy())
+    return _devices[name]
+
+
+def device_of(x: Array) -> Device:
+    """The device that array x lives on. Raises TypeError for anything that is not an array of a known library."""
+    if isinstance(x, np.ndarray | np.generic):
+        return NUMPY
+    for device in _devices.values():
+        if isinstance(x, device.array_type):
+            return device
+    if type(x).__module__.partition(".")[0] == "cupy":  # a CuPy array made before anyone asked for the device
+        return get_device("cupy")
+    raise TypeError(f"expected a NumPy or CuPy array, got {type(x).__name__}; convert it with numpy.asarray")
+
+
+def array_module(x: Array) -> Any:
+    """The array library of x: `numpy` or `cupy`."""
+    return np if isinstance(x, np.ndarray) else device_of(x).xp
+
+
+def to_device(x: Array, name: str | None = None) -> Array:
+    """x on the named device (default: see get_device); x itself when it is there already."""
+    target = get_device(name)
+    source = device_of(x)
+    return x if source is target else target.to_device(source.to_numpy(x))
+
+
+def to_numpy(x: Array) -> np.ndarray:
+    """x as a NumPy array on the host; x itself when it is one already."""
+    return device_of(x).to_numpy(x)
+
+
+def erf(x: Array) -> Array:
+    """The error function, element-wise, in the dtype of x."""
+    return device_of(x).erf(x)
+
+
+def scatter_add(target: Array, ids: Array, rows: Array) -> None:
+    """target[ids[n]] += rows[n] for every n, in place, repeated ids included. ids: (N,); rows: (N, D)."""
+    device_of(target).scatter_add(target, ids, rows)
+
+
+def uniform(rng: np.random.Generator, shape: tuple[int, ...], like: Array) -> Array:
+    """Random float32 numbers in [0, 1) of the given shape, on the device of `like`.
+
+    The generator always lives on the host, so that its state can be saved and copied like any other. On a GPU it
+    supplies one seed, and the numbers are made there by hashing seed + index (splitmix64: Steele et al. 2014,
+    "Fast Splittable Pseudorandom Number Generators").
+    """
+    xp = array_module(like)
+    if xp is np:
+        return rng.random(shape, dtype=np.float32)
+    size = int(np.prod(shape))
+    seed = rng.integers(2**64, dtype=np.uint64)
+    z = xp.arange(1, size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + seed
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return ((z >> np.uint64(40)).astype(np.float32) * 2.0**-24).reshape(shape)

@@ -1,0 +1,168 @@
+"""What an op accepts: one place for the errors a beginner meets, so that the ops themselves stay mathematics.
+
+Each message says which op, what was expected, what came, and how to mend the call.
+"""
+
+from __future__ import annotations
+
+import functools
+import numbers
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .backend import Array, Pullback, array_module, device_of
+
+F = TypeVar("F", bound=Callable[..., tuple[Array, Pullback]])
+
+
+def op(function: F) -> F:
+    """Mark a function of arrays that returns `(y, backward)`: its pullback then accepts only a gradient that fits y.
+
+    Without this check a gradient of another shape could broadcast its way through, and one of another dtype would
+    promote every gradient below it.
+    """
+    name = function.__name__
+
+    @functools.wraps(function)
+    def forward(*args: Any, **options: Any) -> tuple[Array, Pullback]:
+        y, pullback = function(*args, **options)
+        shape, dtype, xp = y.shape, y.dtype, array_module(y)
+
+        @functools.wraps(pullback)
+        def backward(*gradient: Array) -> Any:
+            if gradient:
+                _check_gradient(name, gradient[0], shape, dtype, xp)
+            return pullback(*gradient)
+
+        return y, backward
+
+    return forward  # type: ignore[return-value]
+
+
+def _check_gradient(where: str, dy: Array, shape: tuple[int, ...], dtype: Any, xp: Any) -> None:
+    if shape == () and isinstance(dy, numbers.Real):
+        return
+    if not hasattr(dy, "dtype") or array_module(dy) is not xp:
+        raise TypeError(f"backward of {where}: the gradient must be a {xp.__name__} array of shape {shape}, got {_kind(dy)}")
+    if dy.shape != shape:
+        raise ValueError(f"backward of {where}: the gradient must have the output's shape {shape}, got {dy.shape}")
+    if dy.dtype != dtype:
+        raise TypeError(
+            f"backward of {where}: the gradient must have the output's dtype {dtype}, got {dy.dtype}; "
+            f"convert it with .astype({str(dtype)!r})"
+        )
+
+
+def _kind(x: Any) -> str:
+    return f"an array of {x.dtype} on {device_of(x).name}" if hasattr(x, "dtype") else type(x).__name__
+
+
+def check_array(where: str, name: str, x: Any) -> None:
+    """Require a non-empty array of a known library."""
+    if not hasattr(x, "dtype") or not hasattr(x, "shape"):
+        raise TypeError(f"{where}: {name} must be an array, got {type(x).__name__}; convert it with numpy.asarray")
+    device_of(x)
+    if x.size == 0:
+        raise ValueError(f"{where}: {name} is empty, its shape is {x.shape}; every axis needs at least one element")
+
+
+def check_floats(where: str, **arrays: Any) -> Any:
+    """Require non-empty floating-point arrays, all of one dtype and on one device; None is passed over. Returns xp."""
+    first_name, first = "", None
+    for name, x in arrays.items():
+        if x is None:
+            continue
+        check_array(where, name, x)
+        if x.dtype.kind != "f":
+            raise TypeError(
+                f"{where}: {name} must hold floating-point numbers, got {x.dtype}; "
+                f"convert it with {name}.astype('float32')"
+            )
+        if first is None:
+            first_name, first = name, x
+        elif x.dtype != first.dtype:
+            raise TypeError(
+                f"{where}: {name} is {x.dtype} but {first_name} is {first.dtype}; nothing is promoted silently, "
+                f"so convert one of them: {name}.astype('{first.dtype}')"
+            )
+        check_same_device(where, first_name, first, name, x)
+    return array_module(first)
+
+
+def check_same_device(where: str, first_name: str, first: Array, name: str, x: Array) -> None:
+    """Require two arrays of the same library."""
+    if type(x) is not type(first) and device_of(x) is not device_of(first):
+        raise TypeError(
+            f"{where}: {first_name} is on {device_of(first).name} but {name} is on {device_of(x).name}; "
+            f"move one of them with minitransformer.backend.to_device"
+        )
+
+
+def check_ids(where: str, name: str, ids: Any, size: int, like: Array, ignore_index: int | None = None) -> None:
+    """Require a non-empty integer array, on the device of `like`, with every id from 0 to size - 1.
+
+    CuPy wraps an index that is out of range instead of raising, so the ids are looked at on every device.
+    """
+    check_array(where, name, ids)
+    check_same_device(where, "the other array", like, name, ids)
+    if ids.dtype.kind not in "iu":
+        raise TypeError(f"{where}: {name} must hold integers, got {ids.dtype}; convert it with {name}.astype('int64')")
+    outside = (ids < 0) | (ids >= size)
+    if ignore_index is not None:
+        outside = outside & (ids != ignore_index)
+    if bool(outside.any()):
+        worst = int(ids[outside][0])
+        also = "" if ignore_index is None else f", or {ignore_index} for a position to ignore"
+        raise ValueError(f"{where}: {name} must be from 0 to {size - 1} (there are {size}){also}; got {worst}")
+
+
+def check_mask(where: str, mask: Any, shape: tuple[int, ...], like: Array) -> None:
+    """Require a boolean mask that broadcasts to `shape` without enlarging it."""
+    check_array(where, "mask", mask)
+    check_same_device(where, "the other array", like, "mask", mask)
+    if mask.dtype != np.bool_:
+        raise TypeError(
+            f"{where}: mask must be boolean (True means 'may attend'), got {mask.dtype}; convert it with mask.astype(bool)"
+        )
+    try:
+        fits = np.broadcast_shapes(mask.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"{where}: mask of shape {mask.shape} does not broadcast to {shape}")
+
+
+def check_last(where: str, name: str, x: Array, size: int, meaning: str) -> None:
+    """Require the last axis of x to have `size` elements."""
+    if x.ndim == 0 or x.shape[-1] != size:
+        raise ValueError(f"{where}: the last axis of {name} must be {size} ({meaning}), got shape {x.shape}")
+
+
+def check_shape(where: str, name: str, x: Array, shape: tuple[int, ...]) -> None:
+    """Require x to have exactly this shape."""
+    if x.shape != shape:
+        raise ValueError(f"{where}: {name} must have shape {shape}, got {x.shape}")
+
+
+def check_rate(where: str, rate: float) -> None:
+    """Require a dropout rate: 0 <= rate < 1."""
+    if not 0.0 <= rate < 1.0:
+        raise ValueError(f"{where}: the dropout rate must be at least 0 and below 1, got {rate}")
+
+
+def check_generator(where: str, rng: Any) -> None:
+    """Require a NumPy generator, or None for 'no dropout'."""
+    if rng is not None and not isinstance(rng, np.random.Generator):
+        raise TypeError(
+            f"{where}: rng must be a numpy.random.Generator (on every device), or None for no dropout; "
+            f"got {type(rng).__name__}; make one with numpy.random.default_rng(seed)"
+        )
+
+
+def check_positive(where: str, **numbers_: float) -> None:
+    """Require every named number to be greater than zero."""
+    for name, number in numbers_.items():
+        if not number > 0:
+            raise ValueError(f"{where}: {name} must be greater than 0, got {number}")

@@ -1,0 +1,68 @@
+"""Masks: which query may attend to which key.
+
+A mask is a boolean array and True means "may attend". Masks broadcast to (..., T_q, T_k) and combine with `&`:
+
+    mask = causal_mask(T) & padding_mask(lengths)     # (T, T) & (B, 1, T) -> (B, T, T)
+
+Where T_q differs from T_k the queries are taken to be the *last* T_q of the T_k positions, as they are when a
+decoder continues from a cache: query i stands at position i + T_k - T_q. A query that may attend to nothing gives
+a zero output and zero gradients.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+
+from .backend import Array, array_module, get_device
+from .boundary import check_array, check_positive
+
+
+def _distance(t_q: int, t_k: int | None, device: str | None) -> Array:
+    """Query position minus key position, (T_q, T_k)."""
+    t_q = operator.index(t_q)
+    t_k = t_q if t_k is None else operator.index(t_k)
+    check_positive("mask", t_q=t_q, t_k=t_k)
+    xp = get_device(device).xp
+    return (xp.arange(t_q) + (t_k - t_q))[:, None] - xp.arange(t_k)[None, :]
+
+
+def causal_mask(t_q: int, t_k: int | None = None, device: str | None = None) -> Array:
+    """(T_q, T_k): each position may attend to itself and to what came before it. Vaswani et al. 2017, section 3.2.3.
+
+    causal_mask(3) is [[1, 0, 0], [1, 1, 0], [1, 1, 1]].
+    """
+    return _distance(t_q, t_k, device) >= 0
+
+
+def local_mask(t_q: int, radius: int, t_k: int | None = None, device: str | None = None) -> Array:
+    """(T_q, T_k): each position may attend to at most `radius` positions either side, and to itself.
+
+    This is the restricted self-attention of Vaswani et al. 2017, section 4. local_mask(3, 1) is
+    [[1, 1, 0], [1, 1, 1], [0, 1, 1]].
+    """
+    if radius < 0:
+        raise ValueError(f"local_mask: radius must be at least 0, got {radius}")
+    distance = _distance(t_q, t_k, device)
+    return abs(distance) <= radius
+
+
+def padding_mask(lengths: Array, t_k: int | None = None) -> Array:
+    """(B, 1, T_k): the keys of sequence b beyond its length are padding, which nobody may attend to.
+
+    lengths: (B,) integers from 0 to T_k, on the device the mask shall be on; T_k defaults to the longest.
+    padding_mask([1, 3]) is [[[1, 0, 0]], [[1, 1, 1]]].
+    """
+    if isinstance(lengths, list | tuple):
+        lengths = np.asarray(lengths)
+    check_array("padding_mask", "lengths", lengths)
+    if lengths.dtype.kind not in "iu" or lengths.ndim != 1:
+        raise TypeError(f"padding_mask: lengths must be a vector of integers, got {lengths.dtype} of shape {lengths.shape}")
+    longest = int(lengths.max())
+    t_k = longest if t_k is None else operator.index(t_k)
+    if int(lengths.min()) < 0 or longest > t_k:
+        raise ValueError(f"padding_mask: every length must be from 0 to {t_k}, got {int(lengths.min())} to {longest}")
+    check_positive("padding_mask", t_k=t_k)
+    positions = array_module(lengths).arange(t_k)
+    return (positions[None, :] < lengths[:, None])[:, None, :]

@@ -1,0 +1,37 @@
+"""The mathematics: each op is a pure function of arrays that returns its output and its pullback, `(y, backward)`.
+
+One file for one idea, with the derivation at its top and forward and backward together.
+"""
+
+from .activations import gated, gelu, relu, silu
+from .attention import attention
+from .cross_entropy import cross_entropy
+from .dropout import dropout
+from .embedding import embedding, learned_positions
+from .heads import merge_heads, split_heads
+from .linear import linear, low_rank_linear
+from .normalization import layer_norm, rms_norm
+from .pooling import mean_pool
+from .positions import sinusoidal_positions
+from .softmax import softmax
+
+__all__ = [
+    "attention",
+    "cross_entropy",
+    "dropout",
+    "embedding",
+    "gated",
+    "gelu",
+    "layer_norm",
+    "learned_positions",
+    "linear",
+    "low_rank_linear",
+    "mean_pool",
+    "merge_heads",
+    "relu",
+    "rms_norm",
+    "silu",
+    "sinusoidal_positions",
+    "softmax",
+    "split_heads",
+]

@@ -1,0 +1,96 @@
+"""Activations: element-wise non-linear functions, and gated units built from them.
+
+    relu(x) = max(x, 0)               relu'(x) = 1 for x > 0, 0 for x < 0
+    gelu(x) = x Φ(x)                  gelu'(x) = Φ(x) + x φ(x)
+    silu(x) = x σ(x)                  silu'(x) = σ(x) + x σ(x) (1 - σ(x))
+
+where Φ is the normal distribution's cumulative function, φ = Φ' its density and σ the logistic function. Element-wise
+means a diagonal Jacobian, so every backward is one product: dx = f'(x) * dy. ReLU has a kink at 0, where we choose
+the slope 0; no neighbour can tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ..backend import Array, Pullback, erf
+from ..boundary import check_floats, check_shape, op
+
+
+@op
+def relu(x: Array) -> tuple[Array, Pullback]:
+    """max(x, 0), element-wise. x, y: any shape; backward(dy) returns dx. Glorot et al. 2011, section 3."""
+    xp = check_floats("relu", x=x)
+    y = xp.maximum(x, 0.0)
+
+    def backward(dy: Array) -> Array:
+        dx = dy * (y > 0.0)
+        return dx
+
+    return y, backward
+
+
+@op
+def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback]:
+    """x Φ(x), element-wise. Hendrycks and Gimpel 2016, "Gaussian Error Linear Units", sections 2 and 3.
+
+    approximate="none": Φ(x) = (1 + erf(x/√2)) / 2, and φ(x) = exp(-x²/2) / √(2π).
+    approximate="tanh": Φ(x) ≈ (1 + tanh u) / 2 with u = √(2/π) (x + 0.044715 x³), as GPT-2 has it. Then
+    Φ' = (1 - tanh² u) u' / 2 with u' = √(2/π) (1 + 3 · 0.044715 x²).
+    x, y: any shape; backward(dy) returns dx.
+    """
+    xp = check_floats("gelu", x=x)
+    if approximate == "none":
+        cumulative = 0.5 * (1.0 + erf(x * math.sqrt(0.5)))
+        density = xp.exp(-0.5 * x * x) * (1.0 / math.sqrt(2.0 * math.pi))
+    elif approximate == "tanh":
+        square = x * x  # x**3 would call the slow general power
+        tanh = xp.tanh(math.sqrt(2.0 / math.pi) * x * (1.0 + 0.044715 * square))
+        cumulative = 0.5 * (1.0 + tanh)
+        slope = math.sqrt(2.0 / math.pi) * (1.0 + 3.0 * 0.044715 * square)
+        density = 0.5 * (1.0 - tanh * tanh) * slope
+    else:
+        raise ValueError(f'gelu: approximate must be "none" or "tanh", got {approximate!r}')
+    y = x * cumulative
+
+    def backward(dy: Array) -> Array:
+        dx = dy * (cumulative + x * density)
+        return dx
+
+    return y, backward
+
+
+@op
+def silu(x: Array) -> tuple[Array, Pullback]:
+    """x σ(x), element-wise, also called swish. x, y: any shape; backward(dy) returns dx. Ramachandran et al. 2017."""
+    xp = check_floats("silu", x=x)
+    sigmoid = 0.5 * (1.0 + xp.tanh(0.5 * x))  # = 1 / (1 + exp(-x)), but cannot overflow
+    y = x * sigmoid
+
+    def backward(dy: Array) -> Array:
+        dx = dy * (sigmoid + y * (1.0 - sigmoid))
+        return dx
+
+    return y, backward
+
+
+@op
+def gated(gate: Array, x: Array, activation: Callable[..., tuple[Array, Pullback]] = silu) -> tuple[Array, Pullback]:
+    """activation(gate) * x: the gate decides how much of each x passes.
+
+    With silu this is the heart of SwiGLU, with gelu of GEGLU: Shazeer 2020, "GLU Variants Improve Transformer".
+    gate, x, y: one shape. backward(dy) returns (dgate, dx): by the product rule each factor gets dy times the other.
+    """
+    check_floats("gated", gate=gate, x=x)
+    check_shape("gated", "x", x, gate.shape)
+    opening, activation_backward = activation(gate)
+    y = opening * x
+
+    def backward(dy: Array) -> tuple[Array, Array]:
+        dopening = dy * x
+        dgate = activation_backward(dopening)
+        dx = dy * opening
+        return dgate, dx
+
+    return y, backward

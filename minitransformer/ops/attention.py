@@ -1,0 +1,104 @@
+"""Scaled dot-product attention. Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1.
+
+    output = softmax(q kᵀ · scale) v,       scale = 1/√d_k
+
+Row i of q asks, row j of k answers: scores_ij = scale · sum_c q_ic k_jc says how well they match. Softmax turns the
+scores of one query into weights over the keys, and the output is the mean of the values under these weights:
+
+    scores  = scale · q kᵀ            (T_q, T_k)
+    weights = softmax(scores)         (T_q, T_k), each row sums to one
+    output  = weights v               (T_q, d_v)
+
+Why the scale: if the entries of q and k have variance 1, their product summed over d_k terms has variance d_k; without
+1/√d_k the softmax saturates and its gradient vanishes.
+
+Backward goes the same way from the last line to the first. A product C = A B has dA = dC Bᵀ and dB = Aᵀ dC, so
+
+    dweights = doutput vᵀ                                       (T_q, T_k)
+    dv       = weightsᵀ doutput                                 (T_k, d_v)
+    dscores  = weights * (dweights - sum_j dweights_j weights_j)   the softmax, row by row; see softmax.py
+    dq       = scale · dscores k                                (T_q, d_k)
+    dk       = scale · dscoresᵀ q                               (T_k, d_k)
+
+A value gets gradient from every query that looked at it: the transpose in dv sums over the queries, and so does the one
+in dk. A masked pair has weight 0, hence dscores 0: nothing flows through it in either direction. A query that may
+attend to nothing has only zero weights: it outputs zeros and passes no gradient.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+
+import numpy as np
+
+from ..backend import Array, Pullback, device_of
+from ..boundary import check_floats, check_mask, op
+from ..masks import causal_mask
+from .dropout import dropout as drop
+from .softmax import softmax
+
+
+@op
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    rng: np.random.Generator | None = None,
+) -> tuple[Array, Pullback]:
+    """Each query takes a weighted mean of the values: softmax(q kᵀ · scale) v.
+
+    q: (..., T_q, d_k); k: (..., T_k, d_k); v: (..., T_k, d_v); output: (..., T_q, d_v), with the same leading axes.
+    mask: boolean, broadcasts to (..., T_q, T_k), True means "may attend". causal: a query sees no key after its own
+    position; where T_q ≠ T_k the queries are the last T_q positions. scale: 1/√d_k unless given. dropout: the rate at which
+    weights are dropped (section 5.4), when there is an rng. backward(doutput) returns (dq, dk, dv).
+    """
+    xp = check_floats("attention", q=q, k=k, v=v)
+    _check_shapes(q, k, v)
+    t_q, d_k = q.shape[-2:]
+    t_k = k.shape[-2]
+    if scale is None:
+        scale = 1.0 / math.sqrt(d_k)
+    elif not isinstance(scale, numbers.Real):
+        raise TypeError(f"attention: scale must be a number, got {type(scale).__name__}")
+    scale = float(scale)  # a NumPy float64 scalar would promote float32 arrays
+    if mask is not None:
+        check_mask("attention", mask, (*q.shape[:-1], t_k), like=q)
+    allowed = mask
+    if causal:
+        ahead = causal_mask(t_q, t_k, device_of(q).name)
+        allowed = ahead if mask is None else mask & ahead
+
+    scores = (q @ k.swapaxes(-1, -2)) * scale
+    visible = scores if allowed is None else xp.where(allowed, scores, -xp.inf)
+    weights, softmax_backward = softmax(visible)
+    kept, dropout_backward = drop(weights, dropout, rng)
+    output = kept @ v
+
+    def backward(doutput: Array) -> tuple[Array, Array, Array]:
+        dkept = doutput @ v.swapaxes(-1, -2)
+        dv = kept.swapaxes(-1, -2) @ doutput
+        dweights = dropout_backward(dkept)
+        dscores = softmax_backward(dweights)  # zero wherever the mask hid the score
+        dq = (dscores @ k) * scale
+        dk = (dscores.swapaxes(-1, -2) @ q) * scale
+        return dq, dk, dv
+
+    return output, backward
+
+
+def _check_shapes(q: Array, k: Array, v: Array) -> None:
+    for name, x in {"q": q, "k": k, "v": v}.items():
+        if x.ndim < 2:
+            raise ValueError(f"attention: {name} must have at least two axes (..., T, d), got shape {x.shape}")
+    shapes = f"q {q.shape}, k {k.shape}, v {v.shape}"
+    if q.shape[-1] != k.shape[-1]:
+        raise ValueError(f"attention: queries and keys must have the same width d_k; got {shapes}")
+    if k.shape[-2] != v.shape[-2]:
+        raise ValueError(f"attention: there must be one value for each key (the same T_k); got {shapes}")
+    if not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
+        raise ValueError(f"attention: the leading axes must be equal; got {shapes}")

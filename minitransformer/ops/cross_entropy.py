@@ -1,0 +1,63 @@
+"""Cross-entropy between the predicted distribution softmax(logits) and the wanted token.
+
+    log_p = logits - log sum_j exp(logits_j)
+    loss  = -sum_v target_v log_p_v,        averaged (or summed) over the positions that count
+
+The wanted distribution `target` is 1 at the wanted token. With label smoothing ε (Szegedy et al. 2016, section 7; Vaswani et
+al. 2017, section 5.4) it is 1 - ε + ε/V there and ε/V at every other of the V tokens.
+
+This is the one place where softmax fuses with its loss. Since d log_p_v / d logits_j = δ_vj - p_j and target sums to one,
+
+    dlogits_j = dloss (p_j - target_j) / N
+
+where N is the number of positions that count: the softmax's Jacobian has cancelled.
+"""
+
+from __future__ import annotations
+
+from ..backend import Array, Pullback
+from ..boundary import check_floats, check_ids, check_shape, op
+
+
+@op
+def cross_entropy(
+    logits: Array,
+    targets: Array,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> tuple[Array, Pullback]:
+    """-log softmax(logits)[target], in nats. logits: (..., V); targets: (...) integers; loss: () in the dtype of logits.
+
+    Positions whose target is ignore_index do not count, neither in the loss nor in N; where none counts, loss and gradient
+    are 0. reduction: "mean" over the counted positions or "sum". The largest logit is subtracted first, so that huge logits
+    cannot overflow. backward(dloss=1.0) returns dlogits.
+    """
+    xp = check_floats("cross_entropy", logits=logits)
+    if logits.ndim < 1:
+        raise ValueError("cross_entropy: logits must have at least one axis (..., V), got a scalar")
+    n_classes = logits.shape[-1]
+    check_ids("cross_entropy", "targets", targets, size=n_classes, like=logits, ignore_index=ignore_index)
+    check_shape("cross_entropy", "targets", targets, logits.shape[:-1])
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise ValueError(f"cross_entropy: label_smoothing must be from 0 to 1, got {label_smoothing}")
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f'cross_entropy: reduction must be "mean" or "sum", got {reduction!r}')
+
+    counted = targets != ignore_index  # (...)
+    wanted = xp.where(counted, targets, 0)[..., None]  # (..., 1): any valid id will do where nothing counts
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    log_p = shifted - xp.log(xp.exp(shifted).sum(axis=-1, keepdims=True))
+    loss_at = -(1.0 - label_smoothing) * xp.take_along_axis(log_p, wanted, axis=-1)[..., 0]
+    if label_smoothing:
+        loss_at = loss_at - label_smoothing * log_p.mean(axis=-1)
+    n_counted = xp.maximum(counted.sum(dtype=logits.dtype), 1.0) if reduction == "mean" else 1.0
+    loss = xp.where(counted, loss_at, 0.0).sum() / n_counted
+
+    def backward(dloss: Array | float = 1.0) -> Array:
+        hit = (xp.arange(n_classes) == wanted).astype(logits.dtype)
+        target = (1.0 - label_smoothing) * hit + label_smoothing / n_classes
+        dlogits = xp.where(counted[..., None], xp.exp(log_p) - target, 0.0) * (dloss / n_counted)
+        return dlogits
+
+    return loss, backward

@@ -1,0 +1,61 @@
+"""Embedding: a token's id picks its row of a table.
+
+    y_n = table[id_n]
+
+It is the product of a one-hot matrix with the table, O table with O_nv = 1 where id_n = v, done by looking up. So its
+gradient is Oᵀ dy: row v of the table gets the sum of dy_n over *all* positions n that hold token v,
+
+    dtable[v] = sum over n with id_n = v of dy_n
+
+Writing dtable[ids] = dy instead keeps only the last of them: "the cat saw the dog" would train "the" once.
+"""
+
+from __future__ import annotations
+
+from ..backend import Array, Pullback, array_module, scatter_add
+from ..boundary import check_floats, check_ids, op
+
+
+@op
+def embedding(ids: Array, table: Array) -> tuple[Array, Pullback]:
+    """y = table[ids]. ids: integers of any shape (...); table: (V, D); y: (..., D). backward(dy) returns dtable.
+
+    Raises ValueError for an id below 0 or beyond the vocabulary.
+    """
+    xp = check_floats("embedding", table=table)
+    if table.ndim != 2:
+        raise ValueError(f"embedding: table must have two axes (V, D), got shape {table.shape}")
+    check_ids("embedding", "ids", ids, size=table.shape[0], like=table)
+    y = table[ids]
+
+    def backward(dy: Array) -> Array:
+        dtable = xp.zeros_like(table)
+        scatter_add(dtable, ids.reshape(-1), dy.reshape(-1, table.shape[1]))
+        return dtable
+
+    return y, backward
+
+
+@op
+def learned_positions(table: Array, length: int, start: int = 0) -> tuple[Array, Pullback]:
+    """Rows start, ..., start + length - 1 of a table of learned positions. table: (T_max, D); y: (length, D).
+
+    An embedding whose ids are the positions: each is used once, so backward(dy) puts dy back into its rows of dtable.
+    Gehring et al. 2017, "Convolutional Sequence to Sequence Learning", section 3.1.
+    """
+    check_floats("learned_positions", table=table)
+    if table.ndim != 2:
+        raise ValueError(f"learned_positions: table must have two axes (T_max, D), got shape {table.shape}")
+    if start < 0 or length < 1 or start + length > table.shape[0]:
+        raise ValueError(
+            f"learned_positions: positions {start} to {start + length - 1} were asked for, "
+            f"but the table holds positions 0 to {table.shape[0] - 1}"
+        )
+    y = table[start : start + length]
+
+    def backward(dy: Array) -> Array:
+        dtable = array_module(table).zeros_like(table)
+        dtable[start : start + length] = dy
+        return dtable
+
+    return y, backward

@@ -1,0 +1,69 @@
+"""Linear maps.
+
+    y_nj = sum_i x_ni W_ij + b_j            in matrices:  y = x W + b
+
+Each weight W_ij touches every row n of y in column j, so its gradient collects over the rows:
+
+    dx = dy Wᵀ                              dx_ni = sum_j dy_nj W_ij
+    dW = xᵀ dy                              dW_ij = sum_n x_ni dy_nj
+    db = sum_n dy_n
+
+The shapes alone leave no other choice: x is (N, in), dy is (N, out), so only xᵀ dy is (in, out).
+"""
+
+from __future__ import annotations
+
+from ..backend import Array, Pullback
+from ..boundary import check_floats, check_last, check_shape, op
+
+
+@op
+def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, Pullback]:
+    """y = x W + b. x: (..., in); weight: (in, out); bias: (out,) or None; y: (..., out).
+
+    backward(dy) returns (dx, dweight, dbias), or (dx, dweight) where there is no bias.
+    """
+    check_floats("linear", x=x, weight=weight, bias=bias)
+    if weight.ndim != 2:
+        raise ValueError(f"linear: weight must have two axes (in, out), got shape {weight.shape}")
+    d_in, d_out = weight.shape
+    check_last("linear", "x", x, d_in, "the rows of weight")
+    if bias is not None:
+        check_shape("linear", "bias", bias, (d_out,))
+
+    rows = x.reshape(-1, d_in)  # (N, in): one large matrix product is faster than many small ones
+    product = rows @ weight
+    y = (product if bias is None else product + bias).reshape(*x.shape[:-1], d_out)
+
+    def backward(dy: Array) -> tuple[Array, ...]:
+        dproduct = dy.reshape(-1, d_out)
+        drows = dproduct @ weight.T
+        dx = drows.reshape(x.shape)
+        dweight = rows.T @ dproduct
+        if bias is None:
+            return dx, dweight
+        dbias = dproduct.sum(axis=0)
+        return dx, dweight, dbias
+
+    return y, backward
+
+
+@op
+def low_rank_linear(x: Array, down: Array, up: Array) -> tuple[Array, Pullback]:
+    """y = (x W1) W2: a matrix W = W1 W2 of rank r at most, kept as its two factors.
+
+    x: (..., in); down = W1: (in, r); up = W2: (r, out); y: (..., out). With r much smaller than in and out this takes
+    r (in + out) numbers in place of in · out. backward(dy) returns (dx, ddown, dup): two linear maps, last one first.
+    """
+    check_floats("low_rank_linear", x=x, down=down, up=up)
+    if down.ndim != 2 or up.ndim != 2 or down.shape[1] != up.shape[0]:
+        raise ValueError(f"low_rank_linear: down must be (in, r) and up (r, out), got {down.shape} and {up.shape}")
+    hidden, down_backward = linear(x, down)
+    y, up_backward = linear(hidden, up)
+
+    def backward(dy: Array) -> tuple[Array, Array, Array]:
+        dhidden, dup = up_backward(dy)
+        dx, ddown = down_backward(dhidden)
+        return dx, ddown, dup
+
+    return y, backward

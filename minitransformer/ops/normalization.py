@@ -1,0 +1,86 @@
+"""Normalisation of each row: LayerNorm and RMSNorm.
+
+LayerNorm (Ba et al. 2016, "Layer Normalization") of a row x with D elements:
+
+    mean       = (1/D) sum_i x_i
+    variance   = (1/D) sum_i (x_i - mean)²          divided by D, not D - 1
+    normalized = (x - mean) / √(variance + ε)        ε inside the root
+    y          = γ * normalized + β
+
+Backward. γ and β are shared by all rows, so their gradients sum over the rows. For x, write n for normalized, s for
+1/√(variance + ε) and dn = γ * dy. An x_j reaches every n_i of its row: directly, through the mean and through the variance:
+
+    ∂n_i/∂x_j = s (δ_ij - 1/D - n_i n_j / D)
+
+and summing dn_i over i gives three terms:
+
+    dx_j = s (dn_j  -  mean_i(dn_i)  -  n_j mean_i(dn_i n_i))
+
+The middle term removes what would shift the whole row, the last one what would stretch it: the output can do neither. γ
+belongs inside the means (in dn); pulling it out is right only when all its entries are equal.
+
+RMSNorm (Zhang and Sennrich 2019, "Root Mean Square Layer Normalization") leaves out mean and β:
+
+    normalized = x / √(mean(x²) + ε),     dx_j = s (dn_j - n_j mean_i(dn_i n_i))
+"""
+
+from __future__ import annotations
+
+from ..backend import Array, Pullback
+from ..boundary import check_floats, check_last, check_positive, check_shape, op
+
+
+@op
+def layer_norm(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> tuple[Array, Pullback]:
+    """Give each row mean 0 and variance 1, then scale by γ and shift by β.
+
+    x, y: (..., D); gamma, beta: (D,). backward(dy) returns (dx, dgamma, dbeta).
+    """
+    xp = check_floats("layer_norm", x=x, gamma=gamma, beta=beta)
+    _check_gamma("layer_norm", x, gamma, eps)
+    check_shape("layer_norm", "beta", beta, gamma.shape)
+
+    centered = x - x.mean(axis=-1, keepdims=True)
+    variance = (centered * centered).mean(axis=-1, keepdims=True)
+    inverse_std = 1.0 / xp.sqrt(variance + eps)
+    normalized = centered * inverse_std
+    y = normalized * gamma + beta
+
+    def backward(dy: Array) -> tuple[Array, Array, Array]:
+        rows = tuple(range(dy.ndim - 1))
+        dgamma = (dy * normalized).sum(axis=rows)
+        dbeta = dy.sum(axis=rows)
+        dnormalized = dy * gamma
+        shift = dnormalized.mean(axis=-1, keepdims=True)
+        stretch = normalized * (dnormalized * normalized).mean(axis=-1, keepdims=True)
+        dx = inverse_std * (dnormalized - shift - stretch)
+        return dx, dgamma, dbeta
+
+    return y, backward
+
+
+@op
+def rms_norm(x: Array, gamma: Array, eps: float = 1e-6) -> tuple[Array, Pullback]:
+    """Give each row a mean square of 1, then scale by γ. x, y: (..., D); gamma: (D,). backward(dy) returns (dx, dgamma)."""
+    xp = check_floats("rms_norm", x=x, gamma=gamma)
+    _check_gamma("rms_norm", x, gamma, eps)
+
+    inverse_rms = 1.0 / xp.sqrt((x * x).mean(axis=-1, keepdims=True) + eps)
+    normalized = x * inverse_rms
+    y = normalized * gamma
+
+    def backward(dy: Array) -> tuple[Array, Array]:
+        dgamma = (dy * normalized).sum(axis=tuple(range(dy.ndim - 1)))
+        dnormalized = dy * gamma
+        stretch = normalized * (dnormalized * normalized).mean(axis=-1, keepdims=True)
+        dx = inverse_rms * (dnormalized - stretch)
+        return dx, dgamma
+
+    return y, backward
+
+
+def _check_gamma(where: str, x: Array, gamma: Array, eps: float) -> None:
+    check_positive(where, eps=eps)
+    if gamma.ndim != 1:
+        raise ValueError(f"{where}: gamma must be a vector (D,), got shape {gamma.shape}")
+    check_last(where, "x", x, gamma.shape[0], "the length of gamma")

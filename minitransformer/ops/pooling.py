@@ -1,0 +1,36 @@
+"""Pooling: one vector for a whole sequence.
+
+    y = sum_t m_t x_t / N,      N = sum_t m_t
+
+the mean over the positions that are real (m_t = 1) and not padding (m_t = 0). Every real position has the same share, so
+dx_t = m_t dy / N. Reimers and Gurevych 2019, "Sentence-BERT", section 3, calls it the MEAN strategy.
+"""
+
+from __future__ import annotations
+
+from ..backend import Array, Pullback
+from ..boundary import check_floats, check_mask, op
+
+
+@op
+def mean_pool(x: Array, mask: Array | None = None) -> tuple[Array, Pullback]:
+    """The mean over the sequence. x: (..., T, D); mask: boolean, broadcasts to (..., T), True where a token is real.
+
+    y: (..., D). A sequence with no real token gives zeros. backward(dy) returns dx.
+    """
+    xp = check_floats("mean_pool", x=x)
+    if x.ndim < 2:
+        raise ValueError(f"mean_pool: x must have at least two axes (..., T, D), got shape {x.shape}")
+    real = xp.ones(x.shape[:-1], dtype=bool)
+    if mask is not None:
+        check_mask("mean_pool", mask, x.shape[:-1], like=x)
+        real = real & mask
+    share = real.astype(x.dtype)[..., None]  # (..., T, 1)
+    share = share / xp.maximum(share.sum(axis=-2, keepdims=True), 1.0)
+    y = (x * share).sum(axis=-2)
+
+    def backward(dy: Array) -> Array:
+        dx = dy[..., None, :] * share
+        return dx
+
+    return y, backward

@@ -1,0 +1,42 @@
+"""Softmax.
+
+    y_i = exp(x_i / T) / sum_j exp(x_j / T)
+
+Its Jacobian is dy_i/dx_j = y_i (δ_ij - y_j) / T, where δ_ij is 1 for i = j and else 0. A gradient dy comes back as
+
+    dx_j = sum_i dy_i y_i (δ_ij - y_j) / T = y_j (dy_j - sum_i dy_i y_i) / T
+
+so the n × n Jacobian is never formed: one weighted mean of dy is enough. If every dy_i is the same, dx is zero: the y_i
+always sum to one, and a shift of all of them is impossible. (That is why a check with an upstream gradient of ones
+proves nothing.)
+"""
+
+from __future__ import annotations
+
+from ..backend import Array, Pullback
+from ..boundary import check_floats, check_positive, op
+
+
+@op
+def softmax(x: Array, axis: int = -1, temperature: float = 1.0) -> tuple[Array, Pullback]:
+    """Turn scores into weights that sum to one along `axis`. x, y: any shape; backward(dy) returns dx.
+
+    A score of -inf gets the weight 0. Where every score is -inf there is nothing to choose from: all weights are 0.
+    A high temperature makes the weights more equal, a low one picks the largest: softmax([0, 1]) is [0.27, 0.73].
+    """
+    xp = check_floats("softmax", x=x)
+    check_positive("softmax", temperature=temperature)
+    if not -x.ndim <= axis < x.ndim:
+        raise ValueError(f"softmax: axis {axis} does not exist in an array of shape {x.shape}")
+
+    largest = x.max(axis=axis, keepdims=True)
+    shift = xp.where(largest == -xp.inf, 0.0, largest)  # -inf - (-inf) would be NaN
+    exponentials = xp.exp((x - shift) / temperature)  # a shift cancels in y, and exp of 0 or less cannot overflow
+    total = exponentials.sum(axis=axis, keepdims=True)
+    y = exponentials / xp.where(total == 0.0, 1.0, total)
+
+    def backward(dy: Array) -> Array:
+        dx = y * (dy - (dy * y).sum(axis=axis, keepdims=True)) / temperature
+        return dx
+
+    return y, backward

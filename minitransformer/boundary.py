@@ -6,6 +6,7 @@ Each message says which op, what was expected, what came, and how to mend the ca
 from __future__ import annotations
 
 import functools
+import math
 import numbers
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -21,13 +22,15 @@ def op(function: F) -> F:
     """Mark a function of arrays that returns `(y, backward)`: its pullback then accepts only a gradient that fits y.
 
     Without this check a gradient of another shape could broadcast its way through, and one of another dtype would
-    promote every gradient below it.
+    promote every gradient below it. For the same reason NumPy's float scalars become Python floats on the way in:
+    `np.sqrt(64)` is a float64 and would promote float32 arrays, the Python float 8.0 adopts their dtype.
     """
     name = function.__name__
 
     @functools.wraps(function)
     def forward(*args: Any, **options: Any) -> tuple[Array, Pullback]:
-        y, pullback = function(*args, **options)
+        plain = [_plain(argument) for argument in args]
+        y, pullback = function(*plain, **{name: _plain(argument) for name, argument in options.items()})
         shape, dtype, xp = y.shape, y.dtype, array_module(y)
 
         @functools.wraps(pullback)
@@ -41,10 +44,14 @@ def op(function: F) -> F:
     return forward  # type: ignore[return-value]
 
 
+def _plain(argument: Any) -> Any:
+    return float(argument) if isinstance(argument, np.floating) else argument
+
+
 def _check_gradient(where: str, dy: Array, shape: tuple[int, ...], dtype: Any, xp: Any) -> None:
-    if shape == () and isinstance(dy, numbers.Real):
+    if shape == () and type(dy) in (int, float):
         return
-    if not hasattr(dy, "dtype") or array_module(dy) is not xp:
+    if not _is_array(dy) or array_module(dy) is not xp:
         raise TypeError(f"backward of {where}: the gradient must be a {xp.__name__} array of shape {shape}, got {_kind(dy)}")
     if dy.shape != shape:
         raise ValueError(f"backward of {where}: the gradient must have the output's shape {shape}, got {dy.shape}")
@@ -55,25 +62,32 @@ def _check_gradient(where: str, dy: Array, shape: tuple[int, ...], dtype: Any, x
         )
 
 
+def _is_array(x: Any) -> bool:
+    try:
+        device_of(x)
+    except TypeError:
+        return False
+    return True
+
+
 def _kind(x: Any) -> str:
-    return f"an array of {x.dtype} on {device_of(x).name}" if hasattr(x, "dtype") else type(x).__name__
+    return f"an array of {x.dtype} on {device_of(x).name}" if _is_array(x) else type(x).__name__
 
 
 def check_array(where: str, name: str, x: Any) -> None:
     """Require a non-empty array of a known library."""
-    if not hasattr(x, "dtype") or not hasattr(x, "shape"):
-        raise TypeError(f"{where}: {name} must be an array, got {type(x).__name__}; convert it with numpy.asarray")
-    device_of(x)
+    if not _is_array(x):
+        raise TypeError(
+            f"{where}: {name} must be a NumPy or CuPy array, got {type(x).__name__}; convert it with numpy.asarray"
+        )
     if x.size == 0:
         raise ValueError(f"{where}: {name} is empty, its shape is {x.shape}; every axis needs at least one element")
 
 
 def check_floats(where: str, **arrays: Any) -> Any:
-    """Require non-empty floating-point arrays, all of one dtype and on one device; None is passed over. Returns xp."""
+    """Require non-empty floating-point arrays, all of one dtype and on one device. Returns xp."""
     first_name, first = "", None
     for name, x in arrays.items():
-        if x is None:
-            continue
         check_array(where, name, x)
         if x.dtype.kind != "f":
             raise TypeError(
@@ -148,6 +162,7 @@ def check_shape(where: str, name: str, x: Array, shape: tuple[int, ...]) -> None
 
 def check_rate(where: str, rate: float) -> None:
     """Require a dropout rate: 0 <= rate < 1."""
+    check_number(where, "the dropout rate", rate)
     if not 0.0 <= rate < 1.0:
         raise ValueError(f"{where}: the dropout rate must be at least 0 and below 1, got {rate}")
 
@@ -161,8 +176,24 @@ def check_generator(where: str, rng: Any) -> None:
         )
 
 
+def check_number(where: str, name: str, number: Any) -> None:
+    """Require one finite real number."""
+    if not isinstance(number, numbers.Real):
+        raise TypeError(f"{where}: {name} must be a number, got {type(number).__name__}")
+    if not math.isfinite(number):
+        raise ValueError(f"{where}: {name} must be finite, got {number}")
+
+
+def check_integers(where: str, **integers: Any) -> None:
+    """Require every named number to be an integer."""
+    for name, integer in integers.items():
+        if not isinstance(integer, numbers.Integral):
+            raise TypeError(f"{where}: {name} must be an integer, got {integer!r}")
+
+
 def check_positive(where: str, **numbers_: float) -> None:
-    """Require every named number to be greater than zero."""
+    """Require every named number to be finite and greater than zero."""
     for name, number in numbers_.items():
+        check_number(where, name, number)
         if not number > 0:
             raise ValueError(f"{where}: {name} must be greater than 0, got {number}")

@@ -1,0 +1,218 @@
+"""Encoder and decoder layers, and stacks of them. Vaswani et al. 2017, section 3.1 and figure 1.
+
+    encoder layer:  self-attention, feed-forward
+    decoder layer:  causal self-attention, cross-attention to the memory, feed-forward
+
+each sub-layer in a residual connection. A decoder without cross-attention (GPT) is an encoder whose self-attention is
+causal, so it is built from the encoder's parts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..backend import Array, Pullback
+from .attention import MultiHeadAttention
+from .cache import Cache, KeyValueCache
+from .feed_forward import FeedForward
+from .module import Module, generator
+from .normalization import NORMS, LayerNorm, RMSNorm
+from .residual import Checkpoint, Residual
+
+
+def _norm(kind: str, width: int, eps: float) -> LayerNorm | RMSNorm:
+    if kind not in NORMS:
+        raise ValueError(f"norm must be one of {', '.join(NORMS)}, got {kind!r}")
+    return NORMS[kind](width, eps)
+
+
+class _Layer(Module):
+    """The sub-layers of an encoder or a decoder layer, each in its residual connection.
+
+    dropout: after each sub-layer; attention_dropout: on the attention weights; activation and gated: as in FeedForward;
+    norm: "layer_norm" or "rms_norm"; norm_order: "post" as in the paper, or "pre".
+    """
+
+    reads_memory = False
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        d_ff: int,
+        *,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation: str = "relu",
+        gated: bool = False,
+        bias: bool = True,
+        norm: str = "layer_norm",
+        norm_order: str = "post",
+        eps: float = 1e-5,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        rng = generator(rng)
+
+        def attention() -> MultiHeadAttention:
+            return MultiHeadAttention(d_model, n_heads, bias=bias, dropout=attention_dropout, rng=rng)
+
+        def residual(sublayer: Module) -> Residual:
+            return Residual(sublayer, _norm(norm, d_model, eps), norm_order, dropout)
+
+        self.self_attention = residual(attention())
+        if self.reads_memory:
+            self.cross_attention = residual(attention())
+        self.feed_forward = residual(FeedForward(d_model, d_ff, activation, gated, bias, rng))
+
+
+class EncoderLayer(_Layer):
+    """Self-attention, then feed-forward. x, y: (..., T, D)."""
+
+    def __call__(
+        self,
+        x: Array,
+        mask: Array | None = None,
+        causal: bool = False,
+        cache: KeyValueCache | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Array, Pullback]:
+        """Return (y, backward); backward(dy) returns dx."""
+        attended, attention_backward = self.self_attention(x, mask=mask, causal=causal, cache=cache, rng=rng)
+        y, feed_forward_backward = self.feed_forward(attended, rng=rng)
+
+        def backward(dy: Array) -> Array:
+            dattended = feed_forward_backward(dy)
+            dx = attention_backward(dattended)
+            return dx
+
+        return y, backward
+
+
+class DecoderLayer(_Layer):
+    """Causal self-attention, cross-attention to the memory, then feed-forward. x, y: (..., T, D); memory: (..., T_k, D)."""
+
+    reads_memory = True
+
+    def __call__(
+        self,
+        x: Array,
+        memory: Array,
+        mask: Array | None = None,
+        memory_mask: Array | None = None,
+        cache: tuple[KeyValueCache, KeyValueCache] | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Array, Pullback]:
+        """Return (y, backward); backward(dy) returns (dx, dmemory).
+
+        mask and memory_mask broadcast to (..., T, T) and (..., T, T_k). cache: one for self- and one for cross-attention.
+        """
+        self_cache, cross_cache = cache or (None, None)
+        attended, self_backward = self.self_attention(x, mask=mask, causal=True, cache=self_cache, rng=rng)
+        informed, cross_backward = self.cross_attention(attended, memory, mask=memory_mask, cache=cross_cache, rng=rng)
+        y, feed_forward_backward = self.feed_forward(informed, rng=rng)
+
+        def backward(dy: Array) -> tuple[Array, Array]:
+            dinformed = feed_forward_backward(dy)
+            dattended, dmemory = cross_backward(dinformed)
+            dx = self_backward(dattended)
+            return dx, dmemory
+
+        return y, backward
+
+
+class _Stack(Module):
+    """Equal layers, one on the other, with a last norm where asked for: by default after pre-norm layers, which need one."""
+
+    layer_type: type[EncoderLayer] | type[DecoderLayer]
+
+    def __init__(
+        self,
+        n_layers: int,
+        d_model: int,
+        n_heads: int,
+        d_ff: int,
+        *,
+        final_norm: bool | None = None,
+        checkpoint: bool = False,
+        norm: str = "layer_norm",
+        norm_order: str = "post",
+        eps: float = 1e-5,
+        rng: np.random.Generator | None = None,
+        **options: Any,
+    ) -> None:
+        if n_layers < 1:
+            raise ValueError(f"{type(self).__name__}: n_layers must be at least 1, got {n_layers}")
+        rng = generator(rng)
+        options |= {"norm": norm, "norm_order": norm_order, "eps": eps, "rng": rng}
+        layers = [self.layer_type(d_model, n_heads, d_ff, **options) for _ in range(n_layers)]
+        self.layers = [Checkpoint(layer) if checkpoint else layer for layer in layers]
+        wants_norm = norm_order == "pre" if final_norm is None else final_norm
+        self.final_norm = _norm(norm, d_model, eps) if wants_norm else None
+
+    def _finish(self, x: Array) -> tuple[Array, Pullback]:
+        return (x, lambda dy: dy) if self.final_norm is None else self.final_norm(x)
+
+
+class Encoder(_Stack):
+    """n_layers encoder layers. Keyword options as of EncoderLayer; checkpoint=True runs each layer again in backward."""
+
+    layer_type = EncoderLayer
+
+    def __call__(
+        self,
+        x: Array,
+        mask: Array | None = None,
+        causal: bool = False,
+        cache: Cache | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Array, Pullback]:
+        """Return (y, backward); backward(dy) returns dx. x, y: (..., T, D)."""
+        pullbacks = []
+        for i, layer in enumerate(self.layers):
+            layer_cache = None if cache is None else cache.self_attention[i]
+            x, pullback = layer(x, mask=mask, causal=causal, cache=layer_cache, rng=rng)
+            pullbacks.append(pullback)
+        y, finish_backward = self._finish(x)
+
+        def backward(dy: Array) -> Array:
+            dx = finish_backward(dy)
+            for pullback in reversed(pullbacks):
+                dx = pullback(dx)
+            return dx
+
+        return y, backward
+
+
+class Decoder(_Stack):
+    """n_layers decoder layers that all read one memory. Keyword options as of DecoderLayer, and checkpoint."""
+
+    layer_type = DecoderLayer
+
+    def __call__(
+        self,
+        x: Array,
+        memory: Array,
+        mask: Array | None = None,
+        memory_mask: Array | None = None,
+        cache: Cache | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Array, Pullback]:
+        """Return (y, backward); backward(dy) returns (dx, dmemory). x, y: (..., T, D); memory: (..., T_k, D)."""
+        pullbacks = []
+        for i, layer in enumerate(self.layers):
+            layer_cache = None if cache is None else (cache.self_attention[i], cache.cross_attention[i])
+            x, pullback = layer(x, memory, mask=mask, memory_mask=memory_mask, cache=layer_cache, rng=rng)
+            pullbacks.append(pullback)
+        y, finish_backward = self._finish(x)
+
+        def backward(dy: Array) -> tuple[Array, Array]:
+            dx = finish_backward(dy)
+            dmemory: Array = 0.0
+            for pullback in reversed(pullbacks):
+                dx, dlayer_memory = pullback(dx)
+                dmemory = dmemory + dlayer_memory  # every layer read the same memory, so its gradients add up
+            return dx, dmemory
+
+        return y, backward

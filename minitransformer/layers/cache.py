@@ -1,0 +1,61 @@
+"""The key-value cache: what a decoder remembers of the tokens it has already read.
+
+When a decoder writes one token after the other, the keys and values of the earlier tokens never change. Keeping them
+means that each new token costs one row of attention instead of a whole new pass over the prefix.
+"""
+
+from __future__ import annotations
+
+from ..backend import Array, array_module
+
+
+class KeyValueCache:
+    """Keys and values of one attention layer, (..., H, length, d), in buffers that double when they are full."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._keys: Array | None = None
+        self._values: Array | None = None
+
+    def extend(self, keys: Array, values: Array) -> tuple[Array, Array]:
+        """Append the keys and values of new tokens, (..., H, T_new, d). Returns all of them, as views."""
+        start, self.length = self.length, self.length + keys.shape[-2]
+        self._keys = _grown(self._keys, keys, start, self.length)
+        self._values = _grown(self._values, values, start, self.length)
+        self._keys[..., start : self.length, :] = keys
+        self._values[..., start : self.length, :] = values
+        return self.read()
+
+    def read(self) -> tuple[Array, Array]:
+        """All keys and values so far, as views of (..., H, length, d)."""
+        if self._keys is None or self._values is None:
+            raise ValueError("the key-value cache is empty")
+        return self._keys[..., : self.length, :], self._values[..., : self.length, :]
+
+
+def _grown(buffer: Array | None, new: Array, used: int, needed: int) -> Array:
+    if buffer is not None and buffer.shape[:-2] != new.shape[:-2]:
+        raise ValueError(
+            f"the key-value cache holds batch and heads {buffer.shape[:-2]}, but {new.shape[:-2]} were to be added; "
+            "start a new cache for another batch"
+        )
+    if buffer is not None and needed <= buffer.shape[-2]:
+        return buffer
+    *leading, _, d = new.shape
+    larger = array_module(new).empty((*leading, max(16, 2 * needed), d), dtype=new.dtype)
+    if buffer is not None:
+        larger[..., :used, :] = buffer[..., :used, :]
+    return larger
+
+
+class Cache:
+    """The caches of a whole stack: for each layer one for self-attention, and one for cross-attention if it has any."""
+
+    def __init__(self, n_layers: int) -> None:
+        self.self_attention = [KeyValueCache() for _ in range(n_layers)]
+        self.cross_attention = [KeyValueCache() for _ in range(n_layers)]
+
+    @property
+    def length(self) -> int:
+        """How many tokens have been read: the position of the next one."""
+        return self.self_attention[0].length

@@ -1,0 +1,77 @@
+"""The position-wise feed-forward network. Vaswani et al. 2017, section 3.3.
+
+    y = f(x W_1 + b_1) W_2 + b_2                         the paper's, with f = ReLU
+    y = (f(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2       gated: Shazeer 2020, "GLU Variants Improve Transformer"
+
+It treats each position by itself: two linear maps with a non-linearity between them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from .. import ops
+from ..backend import Array, Pullback
+from .linear import Linear
+from .module import Module, generator
+
+ACTIVATIONS: dict[str, Callable[..., tuple[Array, Pullback]]] = {
+    "relu": ops.relu,
+    "gelu": ops.gelu,
+    "gelu_tanh": functools.partial(ops.gelu, approximate="tanh"),
+    "silu": ops.silu,
+}
+
+
+class FeedForward(Module):
+    """x, y: (..., d_model); between them d_ff units. activation: "relu", "gelu", "gelu_tanh" or "silu"."""
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        activation: str = "relu",
+        gated: bool = False,
+        bias: bool = True,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"FeedForward: activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+        rng = generator(rng)
+        self.gate = Linear(d_model, d_ff, bias, rng) if gated else None
+        self.inner = Linear(d_model, d_ff, bias, rng)
+        self.output = Linear(d_ff, d_model, bias, rng)
+        self.activation = activation
+
+    def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
+        """Return (y, backward); backward(dy) returns dx. rng is accepted, as by every sub-layer, and not used."""
+        if self.gate is not None:
+            return self._gated(x, self.gate)
+        hidden, inner_backward = self.inner(x)
+        active, activation_backward = ACTIVATIONS[self.activation](hidden)
+        y, output_backward = self.output(active)
+
+        def backward(dy: Array) -> Array:
+            dactive = output_backward(dy)
+            dhidden = activation_backward(dactive)
+            dx = inner_backward(dhidden)
+            return dx
+
+        return y, backward
+
+    def _gated(self, x: Array, gate_layer: Linear) -> tuple[Array, Pullback]:
+        gate, gate_backward = gate_layer(x)
+        hidden, inner_backward = self.inner(x)
+        active, gated_backward = ops.gated(gate, hidden, ACTIVATIONS[self.activation])
+        y, output_backward = self.output(active)
+
+        def backward(dy: Array) -> Array:
+            dactive = output_backward(dy)
+            dgate, dhidden = gated_backward(dactive)
+            dx = gate_backward(dgate) + inner_backward(dhidden)
+            return dx
+
+        return y, backward

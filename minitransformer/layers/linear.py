@@ -1,0 +1,40 @@
+"""Linear: the layer that owns a weight matrix and a bias."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .. import ops
+from ..backend import Array, Pullback
+from ..boundary import check_positive
+from .module import Module, Parameter, generator
+
+
+class Linear(Module):
+    """y = x W + b. x: (..., d_in); y: (..., d_out); weight: (d_in, d_out); bias: (d_out,).
+
+    The weight starts uniform in ±√(6 / (d_in + d_out)) (Glorot and Bengio 2010, equation 16), which keeps the variance of
+    values and of gradients about level from layer to layer; the bias starts at zero. backward(dy) returns dx.
+    """
+
+    def __init__(self, d_in: int, d_out: int, bias: bool = True, rng: np.random.Generator | None = None) -> None:
+        check_positive("Linear", d_in=d_in, d_out=d_out)
+        limit = math.sqrt(6.0 / (d_in + d_out))
+        self.weight = Parameter(generator(rng).uniform(-limit, limit, (d_in, d_out)).astype(np.float32))
+        self.bias = Parameter(np.zeros(d_out, np.float32)) if bias else None
+
+    def __call__(self, x: Array) -> tuple[Array, Pullback]:
+        """Return (y, backward)."""
+        bias = None if self.bias is None else self.bias.value
+        y, linear_backward = ops.linear(x, self.weight.value, bias)
+
+        def backward(dy: Array) -> Array:
+            dx, dweight, *dbias = linear_backward(dy)
+            self.weight.grad += dweight
+            if self.bias is not None:
+                self.bias.grad += dbias[0]
+            return dx
+
+        return y, backward

@@ -1,0 +1,99 @@
+"""Parameters, and the modules that own them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..backend import Array, array_module, device_of, get_device, to_device, to_numpy
+
+M = TypeVar("M", bound="Module")
+
+
+class Parameter:
+    """An array that is learned, `.value`, and the gradient of the loss with respect to it, `.grad`, of the same shape.
+
+    Backward passes add to `.grad` and never overwrite it: a parameter that is used twice collects both gradients.
+    """
+
+    def __init__(self, value: np.ndarray) -> None:
+        self.value: Array = to_device(value)
+        self.grad: Array = array_module(self.value).zeros_like(self.value)
+
+    def __repr__(self) -> str:
+        return f"Parameter(shape={self.value.shape}, dtype={self.value.dtype}, device={device_of(self.value).name})"
+
+
+class Module:
+    """Something with parameters. A call returns `(output, backward)`; nothing of a call is stored on the module.
+
+    Parameters, modules and lists of modules that are set as attributes are found by themselves, in the order they were set.
+    """
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        """Return `(output, backward)`; every module defines its own."""
+        raise TypeError(f"{type(self).__name__} does not define __call__")
+
+    def children(self) -> Iterator[tuple[str, Module]]:
+        """Yield (name, module) for every module directly inside this one; those of a list are called "list.0", "list.1", ..."""
+        for name, attribute in vars(self).items():
+            if isinstance(attribute, Module):
+                yield name, attribute
+            elif isinstance(attribute, list | tuple):
+                yield from ((f"{name}.{i}", item) for i, item in enumerate(attribute) if isinstance(item, Module))
+
+    def parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """Yield (dotted name, Parameter). A parameter shared by two modules comes once, under the name met first."""
+        seen: set[int] = set()
+        own = ((name, attribute) for name, attribute in vars(self).items() if isinstance(attribute, Parameter))
+        inner = ((f"{name}.{rest}", p) for name, child in self.children() for rest, p in child.parameters())
+        for name, parameter in (*own, *inner):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield name, parameter
+
+    def zero_grad(self) -> None:
+        """Set every gradient to zero, in place."""
+        for _, parameter in self.parameters():
+            parameter.grad.fill(0.0)
+
+    def to(self: M, device: str | None = None, dtype: str | None = None) -> M:
+        """Move every parameter to a device and/or convert it to a dtype, in place; gradients start again at zero."""
+        for _, parameter in self.parameters():
+            name = device_of(parameter.value).name if device is None else device
+            value = to_device(parameter.value, name)
+            parameter.value = value if dtype is None else value.astype(dtype)
+            parameter.grad = get_device(name).xp.zeros_like(parameter.value)
+        return self
+
+    def state(self) -> dict[str, np.ndarray]:
+        """A copy of every parameter's value, on the host, by its dotted name."""
+        return {name: np.array(to_numpy(parameter.value)) for name, parameter in self.parameters()}
+
+    def load_state(self, mapping: Mapping[str, np.ndarray]) -> None:
+        """Set every parameter from `mapping`, keeping its dtype and device.
+
+        Raises ValueError, and changes nothing, if a name is missing, unknown or has another shape.
+        """
+        parameters = dict(self.parameters())
+        problems = [f"{name} is missing" for name in parameters if name not in mapping]
+        problems += [f"{name} is unknown" for name in mapping if name not in parameters]
+        problems += [
+            f"{name} must have shape {parameters[name].value.shape}, got {np.shape(value)}"
+            for name, value in mapping.items()
+            if name in parameters and np.shape(value) != parameters[name].value.shape
+        ]
+        if problems:
+            more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
+            raise ValueError(f"this state does not fit {type(self).__name__}: " + "; ".join(problems[:5]) + more)
+        for name, value in mapping.items():
+            parameters[name].value[...] = to_device(
+                np.asarray(value, dtype=parameters[name].value.dtype), device_of(parameters[name].value).name
+            )
+
+
+def generator(rng: np.random.Generator | None) -> np.random.Generator:
+    """The generator that initial values are drawn from: the one given, or a new one with an unpredictable seed."""
+    return np.random.default_rng() if rng is None else rng

@@ -1,0 +1,61 @@
+"""LayerNorm and RMSNorm: the layers that own γ and β."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import ops
+from ..backend import Array, Pullback
+from ..boundary import check_positive
+from .module import Module, Parameter
+
+
+class LayerNorm(Module):
+    """γ * (x - mean) / √(variance + ε) + β over the last axis; see ops/normalization.py. x, y: (..., width).
+
+    γ starts at one and β at zero. backward(dy) returns dx.
+    """
+
+    def __init__(self, width: int, eps: float = 1e-5) -> None:
+        check_positive("LayerNorm", width=width, eps=eps)
+        self.gamma = Parameter(np.ones(width, np.float32))
+        self.beta = Parameter(np.zeros(width, np.float32))
+        self.eps = eps
+
+    def __call__(self, x: Array) -> tuple[Array, Pullback]:
+        """Return (y, backward)."""
+        y, norm_backward = ops.layer_norm(x, self.gamma.value, self.beta.value, self.eps)
+
+        def backward(dy: Array) -> Array:
+            dx, dgamma, dbeta = norm_backward(dy)
+            self.gamma.grad += dgamma
+            self.beta.grad += dbeta
+            return dx
+
+        return y, backward
+
+
+class RMSNorm(Module):
+    """γ * x / √(mean(x²) + ε) over the last axis; see ops/normalization.py. x, y: (..., width).
+
+    γ starts at one. backward(dy) returns dx.
+    """
+
+    def __init__(self, width: int, eps: float = 1e-6) -> None:
+        check_positive("RMSNorm", width=width, eps=eps)
+        self.gamma = Parameter(np.ones(width, np.float32))
+        self.eps = eps
+
+    def __call__(self, x: Array) -> tuple[Array, Pullback]:
+        """Return (y, backward)."""
+        y, norm_backward = ops.rms_norm(x, self.gamma.value, self.eps)
+
+        def backward(dy: Array) -> Array:
+            dx, dgamma = norm_backward(dy)
+            self.gamma.grad += dgamma
+            return dx
+
+        return y, backward
+
+
+NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer_norm": LayerNorm, "rms_norm": RMSNorm}

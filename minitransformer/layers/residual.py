@@ -1,0 +1,110 @@
+"""Residual connections, in two orders, and activation checkpointing: wrappers around a sub-layer or a layer.
+
+    post-norm:  y = norm(x + dropout(f(x)))       Vaswani et al. 2017, section 3.1
+    pre-norm:   y = x + dropout(f(norm(x)))       Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture"
+
+In backward the gradient of the sum takes both paths: unchanged past f, and through f. With pre-norm the first path leads
+from the last layer to the first with nothing in between, which is why deep pre-norm stacks train without warm-up.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..backend import Array, Pullback
+from ..boundary import check_rate
+from .module import Module, Parameter
+from .normalization import LayerNorm, RMSNorm
+
+
+class Residual(Module):
+    """A sub-layer f with its norm, its dropout and the path around it.
+
+    f is called as f(x, *others, rng=rng, **options) and its pullback returns dx or (dx, *dothers); so does this one's.
+    """
+
+    def __init__(self, sublayer: Module, norm: LayerNorm | RMSNorm, order: str = "post", dropout: float = 0.0) -> None:
+        if order not in ("pre", "post"):
+            raise ValueError(f'Residual: order must be "pre" or "post", got {order!r}')
+        check_rate("Residual", dropout)
+        self.sublayer, self.norm = sublayer, norm
+        self.order, self.dropout = order, dropout
+
+    def __call__(
+        self, x: Array, *others: Array, rng: np.random.Generator | None = None, **options: Any
+    ) -> tuple[Array, Pullback]:
+        """Return (y, backward). x, y: (..., D)."""
+        apply = self._pre if self.order == "pre" else self._post
+        return apply(x, others, rng, options)
+
+    def _post(
+        self, x: Array, others: tuple[Array, ...], rng: np.random.Generator | None, options: dict[str, Any]
+    ) -> tuple[Array, Pullback]:
+        update, sublayer_backward = self.sublayer(x, *others, rng=rng, **options)
+        kept, dropout_backward = ops.dropout(update, self.dropout, rng)
+        total = x + kept
+        y, norm_backward = self.norm(total)
+
+        def backward(dy: Array) -> Any:
+            dtotal = norm_backward(dy)
+            dkept = dtotal
+            dupdate = dropout_backward(dkept)
+            dthrough, *dothers = _as_tuple(sublayer_backward(dupdate))
+            dx = dtotal + dthrough
+            return (dx, *dothers) if dothers else dx
+
+        return y, backward
+
+    def _pre(
+        self, x: Array, others: tuple[Array, ...], rng: np.random.Generator | None, options: dict[str, Any]
+    ) -> tuple[Array, Pullback]:
+        normalized, norm_backward = self.norm(x)
+        update, sublayer_backward = self.sublayer(normalized, *others, rng=rng, **options)
+        kept, dropout_backward = ops.dropout(update, self.dropout, rng)
+        y = x + kept
+
+        def backward(dy: Array) -> Any:
+            dkept = dy
+            dupdate = dropout_backward(dkept)
+            dnormalized, *dothers = _as_tuple(sublayer_backward(dupdate))
+            dx = dy + norm_backward(dnormalized)
+            return (dx, *dothers) if dothers else dx
+
+        return y, backward
+
+
+def _as_tuple(gradients: Any) -> tuple[Array, ...]:
+    return gradients if isinstance(gradients, tuple) else (gradients,)
+
+
+class Checkpoint(Module):
+    """Activation checkpointing: keep only the inputs of a layer, and run it again when its backward pass is due.
+
+    Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", section 4. Costs a second forward pass and saves all that the
+    layer's pullback would hold. Dropout is replayed: the second pass starts from a copy of the generator's state.
+    """
+
+    def __init__(self, layer: Module) -> None:
+        self.layer = layer
+
+    def parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """The layer's own parameters under their own names: checkpointing changes no saved state."""
+        yield from self.layer.parameters()
+
+    def __call__(
+        self, *inputs: Array, rng: np.random.Generator | None = None, **options: Any
+    ) -> tuple[Array, Pullback]:
+        """Return (y, backward), as the layer does."""
+        state = copy.deepcopy(rng)
+        y = self.layer(*inputs, rng=rng, **options)[0]
+
+        def backward(dy: Array) -> Any:
+            _, layer_backward = self.layer(*inputs, rng=copy.deepcopy(state), **options)
+            return layer_backward(dy)
+
+        return y, backward

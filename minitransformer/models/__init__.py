@@ -1,0 +1,14 @@
+"""Models: each a frozen config and a module built from it, from token ids to logits."""
+
+from .classifier import Classifier, ClassifierConfig
+from .language_model import LanguageModel, LanguageModelConfig
+from .transformer import Transformer, TransformerConfig
+
+__all__ = [
+    "Classifier",
+    "ClassifierConfig",
+    "LanguageModel",
+    "LanguageModelConfig",
+    "Transformer",
+    "TransformerConfig",
+]

@@ -1,0 +1,100 @@
+"""An encoder with a classification head: which of a few classes is this sequence?
+
+    logits = mean over the real tokens of encoder(embed(ids)),  times W plus b
+
+The encoder sees the whole sequence in both directions (Devlin et al. 2019, "BERT"); the mean makes one vector of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import ops
+from ..backend import Array, Pullback
+from ..boundary import check_array
+from ..layers import Embedding, Encoder, InputEmbedding, Linear, Module, SinusoidalPositions
+from ..layers.module import generator
+
+
+@dataclass(frozen=True)
+class ClassifierConfig:
+    """Sizes of an encoder with a classification head."""
+
+    vocabulary: int
+    n_classes: int
+    d_model: int = 256
+    n_heads: int = 4
+    d_ff: int = 1024
+    n_layers: int = 4
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation: str = "gelu"
+    norm_order: str = "pre"
+    checkpoint: bool = False
+
+
+class Classifier(Module):
+    """ids to logits over classes. ids: (B, T); mask: boolean (B, T), True where a token is real; logits: (B, n_classes)."""
+
+    def __init__(self, config: ClassifierConfig, rng: np.random.Generator | None = None) -> None:
+        rng = generator(rng)
+        self.config = config
+        tokens = Embedding(config.vocabulary, config.d_model, rng=rng)
+        positions = SinusoidalPositions(config.d_model)
+        self.embed = InputEmbedding(tokens, positions, math.sqrt(config.d_model), config.dropout)
+        self.encoder = Encoder(
+            config.n_layers,
+            config.d_model,
+            config.n_heads,
+            config.d_ff,
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+            activation=config.activation,
+            norm_order=config.norm_order,
+            checkpoint=config.checkpoint,
+            rng=rng,
+        )
+        self.head = Linear(config.d_model, config.n_classes, rng=rng)
+
+    def __call__(
+        self, ids: Array, mask: Array | None = None, rng: np.random.Generator | None = None
+    ) -> tuple[Array, Pullback]:
+        """Return (logits, backward); backward(dlogits) returns None, since ids have no gradient."""
+        check_array("Classifier", "ids", ids)
+        if ids.ndim != 2:
+            raise ValueError(f"Classifier: ids must be a batch of sequences (B, T), got shape {ids.shape}")
+        if mask is not None and mask.shape != ids.shape:
+            raise ValueError(f"Classifier: mask must have the shape of ids {ids.shape}, got {mask.shape}")
+        embedded, embed_backward = self.embed(ids, rng=rng)
+        hidden, encoder_backward = self.encoder(embedded, mask=None if mask is None else mask[:, None, :], rng=rng)
+        pooled, pool_backward = ops.mean_pool(hidden, mask)
+        logits, head_backward = self.head(pooled)
+
+        def backward(dlogits: Array) -> None:
+            dpooled = head_backward(dlogits)
+            dhidden = pool_backward(dpooled)
+            dembedded = encoder_backward(dhidden)
+            embed_backward(dembedded)
+
+        return logits, backward
+
+    def loss(
+        self,
+        ids: Array,
+        labels: Array,
+        mask: Array | None = None,
+        label_smoothing: float = 0.0,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Array, Pullback]:
+        """Cross-entropy of the classes. labels: (B,) integers. backward(dloss=1.0) returns None."""
+        logits, model_backward = self(ids, mask, rng)
+        loss, loss_backward = ops.cross_entropy(logits, labels, label_smoothing=label_smoothing)
+
+        def backward(dloss: Array | float = 1.0) -> None:
+            dlogits = loss_backward(dloss)
+            model_backward(dlogits)
+
+        return loss, backward

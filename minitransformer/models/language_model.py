@@ -1,0 +1,100 @@
+"""The decoder-only language model. Radford et al. 2019, "Language Models are Unsupervised Multitask Learners" (GPT-2).
+
+    logits = norm(causal stack(tokens + positions)) tableᵀ
+
+Every position predicts the token after it and sees only what came before it, so one pass over T tokens gives T predictions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import ops
+from ..backend import Array, Pullback
+from ..boundary import check_array
+from ..layers import Cache, Embedding, Encoder, InputEmbedding, LearnedPositions, Module
+from ..layers.module import generator
+
+
+@dataclass(frozen=True)
+class LanguageModelConfig:
+    """Sizes of a decoder-only model. The defaults beside the vocabulary are GPT-2's smallest, 124 million parameters."""
+
+    vocabulary: int
+    max_length: int = 1024
+    d_model: int = 768
+    n_heads: int = 12
+    d_ff: int = 3072
+    n_layers: int = 12
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    activation: str = "gelu_tanh"
+    bias: bool = True
+    norm_order: str = "pre"
+    checkpoint: bool = False
+
+
+class LanguageModel(Module):
+    """ids to logits for the token after each. ids: (B, T) with T up to max_length; logits: (B, T, vocabulary)."""
+
+    def __init__(self, config: LanguageModelConfig, rng: np.random.Generator | None = None) -> None:
+        rng = generator(rng)
+        self.config = config
+        self.tokens = Embedding(config.vocabulary, config.d_model, std=0.02, rng=rng)
+        positions = LearnedPositions(config.max_length, config.d_model, rng=rng)
+        self.embed = InputEmbedding(self.tokens, positions, dropout=config.dropout)
+        self.stack = Encoder(
+            config.n_layers,
+            config.d_model,
+            config.n_heads,
+            config.d_ff,
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+            activation=config.activation,
+            bias=config.bias,
+            norm_order=config.norm_order,
+            checkpoint=config.checkpoint,
+            rng=rng,
+        )
+
+    def __call__(
+        self, ids: Array, cache: Cache | None = None, rng: np.random.Generator | None = None
+    ) -> tuple[Array, Pullback]:
+        """Return (logits, backward); backward(dlogits) returns None, since ids have no gradient.
+
+        With a cache, ids holds only the tokens that come after those read before, and there is no backward.
+        """
+        check_array("LanguageModel", "ids", ids)
+        if ids.ndim != 2:
+            raise ValueError(f"LanguageModel: ids must be a batch of sequences (B, T), got shape {ids.shape}")
+        start = 0 if cache is None else cache.length
+        embedded, embed_backward = self.embed(ids, start=start, rng=rng)
+        hidden, stack_backward = self.stack(embedded, causal=True, cache=cache, rng=rng)
+        logits, unembed_backward = self.tokens.unembed(hidden)
+
+        def backward(dlogits: Array) -> None:
+            dhidden = unembed_backward(dlogits)
+            dembedded = stack_backward(dhidden)
+            embed_backward(dembedded)
+
+        return logits, backward
+
+    def loss(
+        self,
+        ids: Array,
+        wanted: Array,
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Array, Pullback]:
+        """Cross-entropy of the next tokens. wanted: (B, T), ids moved on by one. backward(dloss=1.0) returns None."""
+        logits, model_backward = self(ids, rng=rng)
+        loss, loss_backward = ops.cross_entropy(logits, wanted, ignore_index, label_smoothing)
+
+        def backward(dloss: Array | float = 1.0) -> None:
+            dlogits = loss_backward(dloss)
+            model_backward(dlogits)
+
+        return loss, backward

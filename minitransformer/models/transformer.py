@@ -1,0 +1,184 @@
+"""The encoder-decoder Transformer. Vaswani et al. 2017, "Attention Is All You Need", sections 3 and 5.4.
+
+    memory = encoder(embed(source))
+    logits = decoder(embed(target), memory) tableᵀ
+
+The encoder reads the whole source; the decoder reads the target up to each position and says which token comes next.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..backend import Array, Pullback
+from ..boundary import check_array
+from ..layers import Cache, Decoder, Embedding, Encoder, InputEmbedding, Module, SinusoidalPositions
+from ..layers.module import generator
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Sizes of an encoder-decoder. Defaults are the paper's base model but for the vocabularies (table 3)."""
+
+    source_vocabulary: int
+    target_vocabulary: int
+    d_model: int = 512
+    n_heads: int = 8
+    d_ff: int = 2048
+    n_encoder_layers: int = 6
+    n_decoder_layers: int = 6
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation: str = "relu"
+    norm_order: str = "post"
+    share_embeddings: bool = True  # one table for source and target, which needs one vocabulary (section 3.4)
+    tie_output: bool = True  # the target's table also makes the logits
+    checkpoint: bool = False
+
+    @classmethod
+    def base(cls, vocabulary: int = 37000, **changes: Any) -> TransformerConfig:
+        """The paper's base model: 6 + 6 layers, d_model 512, 8 heads, d_ff 2048, dropout 0.1, 65 million parameters."""
+        return cls(vocabulary, vocabulary, **changes)
+
+    @classmethod
+    def big(cls, vocabulary: int = 37000, **changes: Any) -> TransformerConfig:
+        """The paper's big model: d_model 1024, 16 heads, d_ff 4096, dropout 0.3, 213 million parameters."""
+        sizes = {"d_model": 1024, "n_heads": 16, "d_ff": 4096, "dropout": 0.3}
+        return cls(vocabulary, vocabulary, **(sizes | changes))
+
+
+class Transformer(Module):
+    """source ids and target ids to logits for the next target token.
+
+    source: (B, T_src); target: (B, T); logits: (B, T, target_vocabulary). source_mask, target_mask: boolean, (B, T_src) and
+    (B, T), True where a token is real and not padding.
+    """
+
+    def __init__(self, config: TransformerConfig, rng: np.random.Generator | None = None) -> None:
+        if config.share_embeddings and config.source_vocabulary != config.target_vocabulary:
+            raise ValueError(
+                f"Transformer: share_embeddings needs one vocabulary, got {config.source_vocabulary} source and "
+                f"{config.target_vocabulary} target tokens; build a joint vocabulary or set share_embeddings=False"
+            )
+        rng = generator(rng)
+        self.config = config
+        sizes = (config.d_model, config.n_heads, config.d_ff)
+        options: dict[str, Any] = {
+            "dropout": config.dropout,
+            "attention_dropout": config.attention_dropout,
+            "activation": config.activation,
+            "norm_order": config.norm_order,
+            "checkpoint": config.checkpoint,
+            "rng": rng,
+        }
+        positions = SinusoidalPositions(config.d_model)
+        scale = math.sqrt(config.d_model)
+        source_tokens = Embedding(config.source_vocabulary, config.d_model, rng=rng)
+        self.target_tokens = (
+            source_tokens if config.share_embeddings else Embedding(config.target_vocabulary, config.d_model, rng=rng)
+        )
+        self.embed_source = InputEmbedding(source_tokens, positions, scale, config.dropout)
+        self.embed_target = InputEmbedding(self.target_tokens, positions, scale, config.dropout)
+        self.encoder = Encoder(config.n_encoder_layers, *sizes, **options)
+        self.decoder = Decoder(config.n_decoder_layers, *sizes, **options)
+        self.output = None if config.tie_output else Embedding(config.target_vocabulary, config.d_model, rng=rng)
+
+    def encode(
+        self, source: Array, source_mask: Array | None = None, rng: np.random.Generator | None = None
+    ) -> tuple[Array, Pullback]:
+        """Return (memory, backward). memory: (B, T_src, D); backward(dmemory) returns None."""
+        _check_ids("source", source)
+        embedded, embed_backward = self.embed_source(source, rng=rng)
+        memory, encoder_backward = self.encoder(embedded, mask=_keys(source_mask), rng=rng)
+
+        def backward(dmemory: Array) -> None:
+            dembedded = encoder_backward(dmemory)
+            embed_backward(dembedded)
+
+        return memory, backward
+
+    def decode(
+        self,
+        target: Array,
+        memory: Array,
+        source_mask: Array | None = None,
+        target_mask: Array | None = None,
+        cache: Cache | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Array, Pullback]:
+        """Return (logits, backward); backward(dlogits) returns dmemory.
+
+        With a cache, target holds only the tokens that come after those read before, and there is no backward.
+        """
+        _check_ids("target", target)
+        start = 0 if cache is None else cache.length
+        embedded, embed_backward = self.embed_target(target, start=start, rng=rng)
+        hidden, decoder_backward = self.decoder(
+            embedded, memory, mask=_keys(target_mask), memory_mask=_keys(source_mask), cache=cache, rng=rng
+        )
+        logits, unembed_backward = (self.output or self.target_tokens).unembed(hidden)
+
+        def backward(dlogits: Array) -> Array:
+            dhidden = unembed_backward(dlogits)
+            dembedded, dmemory = decoder_backward(dhidden)
+            embed_backward(dembedded)
+            return dmemory
+
+        return logits, backward
+
+    def __call__(
+        self,
+        source: Array,
+        target: Array,
+        source_mask: Array | None = None,
+        target_mask: Array | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Array, Pullback]:
+        """Return (logits, backward); backward(dlogits) returns None, since ids have no gradient."""
+        memory, encode_backward = self.encode(source, source_mask, rng)
+        logits, decode_backward = self.decode(target, memory, source_mask, target_mask, rng=rng)
+
+        def backward(dlogits: Array) -> None:
+            dmemory = decode_backward(dlogits)
+            encode_backward(dmemory)
+
+        return logits, backward
+
+    def loss(
+        self,
+        source: Array,
+        target: Array,
+        wanted: Array,
+        source_mask: Array | None = None,
+        target_mask: Array | None = None,
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Array, Pullback]:
+        """Cross-entropy of the next tokens. wanted: (B, T), the target moved on by one. backward(dloss=1.0) returns None."""
+        logits, model_backward = self(source, target, source_mask, target_mask, rng)
+        loss, loss_backward = ops.cross_entropy(logits, wanted, ignore_index, label_smoothing)
+
+        def backward(dloss: Array | float = 1.0) -> None:
+            dlogits = loss_backward(dloss)
+            model_backward(dlogits)
+
+        return loss, backward
+
+
+def _check_ids(name: str, ids: Array) -> None:
+    check_array("Transformer", name, ids)
+    if ids.ndim != 2:
+        raise ValueError(f"Transformer: {name} must be a batch of sequences (B, T), got shape {ids.shape}")
+
+
+def _keys(mask: Array | None) -> Array | None:
+    """(B, T_k), which tokens are real, to (B, 1, T_k): no query attends to padding."""
+    if mask is not None and mask.ndim != 2:
+        raise ValueError(f"Transformer: a mask of tokens must have shape (B, T), got {mask.shape}")
+    return None if mask is None else mask[:, None, :]

@@ -66,12 +66,12 @@ class MultiHeadAttention(Module):
         x holds only the new tokens: their keys and values join those in the cache (of a memory they are computed once), and
         there is no backward.
         """
-        check_floats("MultiHeadAttention", x=x, memory=memory)
-        for name, sequence in {"x": x, "memory": memory}.items():
-            if sequence is not None:
-                check_last("MultiHeadAttention", name, sequence, self.d_model, "d_model")
-                if sequence.ndim < 2:
-                    raise ValueError(f"MultiHeadAttention: {name} must be (..., T, D), got shape {sequence.shape}")
+        sequences = {"x": x} if memory is None else {"x": x, "memory": memory}
+        check_floats("MultiHeadAttention", **sequences)
+        for name, sequence in sequences.items():
+            check_last("MultiHeadAttention", name, sequence, self.d_model, "d_model")
+            if sequence.ndim < 2:
+                raise ValueError(f"MultiHeadAttention: {name} must be (..., T, D), got shape {sequence.shape}")
         if mask is not None and 2 < mask.ndim <= x.ndim:
             mask = mask[..., None, :, :]  # the same for every head
 

@@ -84,7 +84,10 @@ def gated(gate: Array, x: Array, activation: Callable[..., tuple[Array, Pullback
     """
     check_floats("gated", gate=gate, x=x)
     check_shape("gated", "x", x, gate.shape)
+    if not callable(activation):
+        raise TypeError(f"gated: activation must be an op such as ops.silu, got {type(activation).__name__}")
     opening, activation_backward = activation(gate)
+    check_shape("gated", "activation(gate)", opening, gate.shape)
     y = opening * x
 
     def backward(dy: Array) -> tuple[Array, Array]:

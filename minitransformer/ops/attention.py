@@ -28,12 +28,11 @@ attend to nothing has only zero weights: it outputs zeros and passes no gradient
 from __future__ import annotations
 
 import math
-import numbers
 
 import numpy as np
 
 from ..backend import Array, Pullback, device_of
-from ..boundary import check_floats, check_mask, op
+from ..boundary import check_floats, check_mask, check_number, op
 from ..masks import causal_mask
 from .dropout import dropout as drop
 from .softmax import softmax
@@ -63,9 +62,7 @@ def attention(
     t_k = k.shape[-2]
     if scale is None:
         scale = 1.0 / math.sqrt(d_k)
-    elif not isinstance(scale, numbers.Real):
-        raise TypeError(f"attention: scale must be a number, got {type(scale).__name__}")
-    scale = float(scale)  # a NumPy float64 scalar would promote float32 arrays
+    check_number("attention", "scale", scale)
     if mask is not None:
         check_mask("attention", mask, (*q.shape[:-1], t_k), like=q)
     allowed = mask

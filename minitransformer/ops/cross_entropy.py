@@ -16,7 +16,7 @@ where N is the number of positions that count: the softmax's Jacobian has cancel
 from __future__ import annotations
 
 from ..backend import Array, Pullback
-from ..boundary import check_floats, check_ids, check_shape, op
+from ..boundary import check_floats, check_ids, check_integers, check_number, check_shape, op
 
 
 @op
@@ -37,8 +37,10 @@ def cross_entropy(
     if logits.ndim < 1:
         raise ValueError("cross_entropy: logits must have at least one axis (..., V), got a scalar")
     n_classes = logits.shape[-1]
+    check_integers("cross_entropy", ignore_index=ignore_index)
     check_ids("cross_entropy", "targets", targets, size=n_classes, like=logits, ignore_index=ignore_index)
     check_shape("cross_entropy", "targets", targets, logits.shape[:-1])
+    check_number("cross_entropy", "label_smoothing", label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"cross_entropy: label_smoothing must be from 0 to 1, got {label_smoothing}")
     if reduction not in ("mean", "sum"):

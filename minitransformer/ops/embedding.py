@@ -13,7 +13,7 @@ Writing dtable[ids] = dy instead keeps only the last of them: "the cat saw the d
 from __future__ import annotations
 
 from ..backend import Array, Pullback, array_module, scatter_add
-from ..boundary import check_floats, check_ids, op
+from ..boundary import check_floats, check_ids, check_integers, op
 
 
 @op
@@ -46,6 +46,7 @@ def learned_positions(table: Array, length: int, start: int = 0) -> tuple[Array,
     check_floats("learned_positions", table=table)
     if table.ndim != 2:
         raise ValueError(f"learned_positions: table must have two axes (T_max, D), got shape {table.shape}")
+    check_integers("learned_positions", length=length, start=start)
     if start < 0 or length < 1 or start + length > table.shape[0]:
         raise ValueError(
             f"learned_positions: positions {start} to {start + length - 1} were asked for, "

@@ -11,7 +11,7 @@ but cuts the sequence into H pieces, and the tokens of one head never meet those
 from __future__ import annotations
 
 from ..backend import Array, Pullback
-from ..boundary import check_floats, op
+from ..boundary import check_floats, check_integers, op
 
 
 def _split(x: Array, n_heads: int) -> Array:
@@ -30,6 +30,7 @@ def split_heads(x: Array, n_heads: int) -> tuple[Array, Pullback]:
     check_floats("split_heads", x=x)
     if x.ndim < 2:
         raise ValueError(f"split_heads: x must have at least two axes (..., T, width), got shape {x.shape}")
+    check_integers("split_heads", n_heads=n_heads)
     if n_heads < 1 or x.shape[-1] % n_heads:
         raise ValueError(f"split_heads: the width {x.shape[-1]} cannot be divided into {n_heads} equal heads")
     heads = _split(x, n_heads)

@@ -23,12 +23,13 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, P
 
     backward(dy) returns (dx, dweight, dbias), or (dx, dweight) where there is no bias.
     """
-    check_floats("linear", x=x, weight=weight, bias=bias)
+    check_floats("linear", x=x, weight=weight)
     if weight.ndim != 2:
         raise ValueError(f"linear: weight must have two axes (in, out), got shape {weight.shape}")
     d_in, d_out = weight.shape
     check_last("linear", "x", x, d_in, "the rows of weight")
     if bias is not None:
+        check_floats("linear", weight=weight, bias=bias)
         check_shape("linear", "bias", bias, (d_out,))
 
     rows = x.reshape(-1, d_in)  # (N, in): one large matrix product is faster than many small ones
@@ -58,6 +59,7 @@ def low_rank_linear(x: Array, down: Array, up: Array) -> tuple[Array, Pullback]:
     check_floats("low_rank_linear", x=x, down=down, up=up)
     if down.ndim != 2 or up.ndim != 2 or down.shape[1] != up.shape[0]:
         raise ValueError(f"low_rank_linear: down must be (in, r) and up (r, out), got {down.shape} and {up.shape}")
+    check_last("low_rank_linear", "x", x, down.shape[0], "the rows of down")
     hidden, down_backward = linear(x, down)
     y, up_backward = linear(hidden, up)
 

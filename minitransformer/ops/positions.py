@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..backend import Array, get_device
-from ..boundary import check_positive
+from ..boundary import check_integers, check_positive
 
 
 def sinusoidal_positions(
@@ -23,9 +23,12 @@ def sinusoidal_positions(
 
     sinusoidal_positions(2, 4, base=100) is [[0, 1, 0, 1], [sin 1, cos 1, sin 0.1, cos 0.1]].
     """
+    check_integers("sinusoidal_positions", length=length, width=width)
     check_positive("sinusoidal_positions", length=length, width=width, base=base)
     if width % 2:
         raise ValueError(f"sinusoidal_positions: width must be even (sine and cosine come in pairs), got {width}")
+    if np.dtype(dtype).kind != "f":
+        raise TypeError(f"sinusoidal_positions: dtype must be a floating-point one, got {dtype}")
     frequencies = base ** (-np.arange(0, width, 2) / width)  # (D/2,)
     angles = np.arange(length)[:, None] * frequencies[None, :]  # (length, D/2)
     table = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, width)

@@ -14,7 +14,7 @@ proves nothing.)
 from __future__ import annotations
 
 from ..backend import Array, Pullback
-from ..boundary import check_floats, check_positive, op
+from ..boundary import check_floats, check_integers, check_positive, op
 
 
 @op
@@ -26,6 +26,7 @@ def softmax(x: Array, axis: int = -1, temperature: float = 1.0) -> tuple[Array, 
     """
     xp = check_floats("softmax", x=x)
     check_positive("softmax", temperature=temperature)
+    check_integers("softmax", axis=axis)
     if not -x.ndim <= axis < x.ndim:
         raise ValueError(f"softmax: axis {axis} does not exist in an array of shape {x.shape}")
 

@@ -52,7 +52,9 @@ def _check_gradient(where: str, dy: Array, shape: tuple[int, ...], dtype: Any, x
     if shape == () and type(dy) in (int, float):
         return
     if not _is_array(dy) or array_module(dy) is not xp:
-        raise TypeError(f"backward of {where}: the gradient must be a {xp.__name__} array of shape {shape}, got {_kind(dy)}")
+        raise TypeError(
+            f"backward of {where}: the gradient must be a {xp.__name__} array of shape {shape}, got {_kind(dy)}"
+        )
     if dy.shape != shape:
         raise ValueError(f"backward of {where}: the gradient must have the output's shape {shape}, got {dy.shape}")
     if dy.dtype != dtype:

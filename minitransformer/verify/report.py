@@ -1,0 +1,130 @@
+"""What a gradient check found: a row for each input, parameter and intermediate."""
+
+from __future__ import annotations
+
+import html
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Row:
+    """One array: its worst entry (or direction) with the hand-derived and the numerical derivative.
+
+    error = |hand - numerical| / (1 + |numerical|); it is infinite where there is a problem that is not a matter of numbers.
+    kinks: how many entries lie at a kink of the function, where no derivative exists and any slope between both sides is right.
+    """
+
+    name: str
+    kind: str  # "input", "parameter" or "intermediate"
+    shape: tuple[int, ...]
+    checked: str = ""  # "12 entries" or "4 directions"
+    where: tuple[int, ...] | None = None
+    hand: float = 0.0
+    numerical: float = 0.0
+    error: float = 0.0
+    ok: bool = True
+    kinks: int = 0
+    problem: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The row as JSON can hold it."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "shape": list(self.shape),
+            "checked": self.checked,
+            "where": None if self.where is None else list(self.where),
+            "hand": self.hand,
+            "numerical": self.numerical,
+            "error": self.error if math.isfinite(self.error) else None,
+            "ok": self.ok,
+            "kinks": self.kinks,
+            "problem": self.problem,
+        }
+
+    def cells(self) -> list[str]:
+        """The row as a table shows it."""
+        verdict = "ok" if self.ok else f"WRONG: {self.problem}" if self.problem else "WRONG"
+        if self.kinks:
+            verdict += f" ({self.kinks} at a kink)"
+        place = "" if self.where is None else "[" + ", ".join(map(str, self.where)) + "]"
+        numbers = [f"{self.hand:.8g}", f"{self.numerical:.8g}", f"{self.error:.1e}"] if self.checked else ["", "", ""]
+        return [self.name, self.kind, str(self.shape), self.checked, place, *numbers, verdict]
+
+
+_HEADINGS = ["name", "kind", "shape", "checked", "worst at", "by hand", "numerically", "error", ""]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome of `verify.gradients`: `.ok`, `.max_error`, rows by name, a table by `str()` and in a notebook."""
+
+    name: str
+    rows: tuple[Row, ...] = field(default_factory=tuple)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is something to check and all of it is right."""
+        return bool(self.rows) and all(row.ok for row in self.rows)
+
+    @property
+    def max_error(self) -> float:
+        """The largest error of any row."""
+        return max((row.error for row in self.rows), default=0.0)
+
+    @property
+    def worst(self) -> Row | None:
+        """The row with the largest error, a wrong one before a right one."""
+        return max(self.rows, key=lambda row: (not row.ok, row.error), default=None)
+
+    def __getitem__(self, name: str) -> Row:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise KeyError(f"no row {name!r}; there are {', '.join(row.name for row in self.rows)}")
+
+    def of_kind(self, kind: str) -> tuple[Row, ...]:
+        """The rows of one kind: "input", "parameter" or "intermediate"."""
+        return tuple(row for row in self.rows if row.kind == kind)
+
+    def assert_ok(self) -> None:
+        """Raise AssertionError, with the table, unless every gradient is right."""
+        if not self.ok:
+            raise AssertionError(f"{self._verdict()}\n{self}")
+
+    def _verdict(self) -> str:
+        wrong = [row for row in self.rows if not row.ok]
+        if not self.rows:
+            return f"{self.name}: nothing to check"
+        if not wrong:
+            return f"{self.name}: all {len(self.rows)} gradients are right, largest error {self.max_error:.1e}"
+        return f"{self.name}: {len(wrong)} of {len(self.rows)} gradients are wrong: {', '.join(row.name for row in wrong)}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as JSON can hold it."""
+        errors = {
+            kind: max((row.error for row in self.of_kind(kind)), default=0.0)
+            for kind in ("input", "parameter", "intermediate")
+        }
+        return {
+            "name": self.name,
+            "ok": self.ok,
+            "max_error": self.max_error if math.isfinite(self.max_error) else None,
+            "max_error_by_kind": {kind: e if math.isfinite(e) else None for kind, e in errors.items()},
+            "rows": [row.as_dict() for row in self.rows],
+        }
+
+    def __str__(self) -> str:
+        table = [_HEADINGS, *(row.cells() for row in self.rows)]
+        widths = [max(len(cells[i]) for cells in table) for i in range(len(_HEADINGS))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in table]
+        return "\n".join([self._verdict(), *lines])
+
+    def _repr_html_(self) -> str:
+        def line(cells: list[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+        body = "".join(line(row.cells(), "td") for row in self.rows)
+        return f"<p>{html.escape(self._verdict())}</p><table>{line(_HEADINGS, 'th')}{body}</table>"

@@ -58,7 +58,9 @@ def padding_mask(lengths: Array, t_k: int | None = None) -> Array:
         lengths = np.asarray(lengths)
     check_array("padding_mask", "lengths", lengths)
     if lengths.dtype.kind not in "iu" or lengths.ndim != 1:
-        raise TypeError(f"padding_mask: lengths must be a vector of integers, got {lengths.dtype} of shape {lengths.shape}")
+        raise TypeError(
+            f"padding_mask: lengths must be a vector of integers, got {lengths.dtype} of shape {lengths.shape}"
+        )
     longest = int(lengths.max())
     t_k = longest if t_k is None else operator.index(t_k)
     if int(lengths.min()) < 0 or longest > t_k:

@@ -110,9 +110,7 @@ class MultiHeadAttention(Module):
 
         return heads, backward
 
-    def _cached(
-        self, x: Array, memory: Array | None, mask: Array | None, causal: bool, cache: KeyValueCache
-    ) -> Array:
+    def _cached(self, x: Array, memory: Array | None, mask: Array | None, causal: bool, cache: KeyValueCache) -> Array:
         if memory is None or cache.length == 0:
             source = x if memory is None else memory
             k, v = cache.extend(self._heads(self.key, source)[0], self._heads(self.value, source)[0])
@@ -123,4 +121,6 @@ class MultiHeadAttention(Module):
 
 
 def _no_backward(*_: Array) -> Array:
-    raise RuntimeError("a call with a key-value cache is for inference and has no backward pass; call without the cache")
+    raise RuntimeError(
+        "a call with a key-value cache is for inference and has no backward pass; call without the cache"
+    )

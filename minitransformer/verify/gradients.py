@@ -172,7 +172,9 @@ class _Check:
                 for value in values:
                     if np.isnan(value).any():
                         index = tuple(int(i) for i in np.argwhere(np.isnan(value))[0])
-                        raise ValueError(f"the output is not finite: NaN is first seen in {pair.label}.{name} at {index}")
+                        raise ValueError(
+                            f"the output is not finite: NaN is first seen in {pair.label}.{name} at {index}"
+                        )
         index = tuple(int(i) for i in np.argwhere(~np.isfinite(self.output))[0])
         raise ValueError(f"the output is not finite at {index}, so there is nothing to differentiate")
 
@@ -224,7 +226,7 @@ class _Check:
         return self._entry_by_entry(name, kind, here, hand, probe)
 
     def _along_directions(self, name: str, kind: str, hand: np.ndarray, probe: Probe) -> Row:
-        worst = Row(name, kind, hand.shape, f"{self.directions} directions", error=-1.0)
+        worst = Row(name, kind, hand.shape, f"{self.directions} direction" + "s" * (self.directions > 1), error=-1.0)
         for _ in range(self.directions):
             direction = self.rng.normal(size=hand.shape)
             direction /= np.linalg.norm(direction)
@@ -272,7 +274,11 @@ class _Check:
             return nearest, self._agrees(slope, nearest), self._agrees(slope, nearest)
         nearby = self._slope(ahead - behind, 2.0 * shorter)
         if self._agrees(slope, nearby):
-            return nearby, True, near_gap < gap / 300.0  # a kink beside the point; curvature alone would leave gap / 100
+            return (
+                nearby,
+                True,
+                near_gap < gap / 300.0,
+            )  # a kink beside the point; curvature alone would leave gap / 100
         return numerical, False, False
 
     def _slope(self, change: np.ndarray, distance: float) -> float:
@@ -326,11 +332,15 @@ def _input_names(f: Callable[..., Any], inputs: tuple[Any, ...]) -> list[str]:
 def _refuse_unusable(names: list[str], inputs: list[Any], options: dict[str, Any]) -> None:
     for name, option in options.items():
         if is_float_array(option) and option.shape != ():
-            raise TypeError(f"verify: {name} is a floating-point array given by keyword; give it by position to have it checked")
+            raise TypeError(
+                f"verify: {name} is a floating-point array given by keyword; give it by position to have it checked"
+            )
     for name, x in zip(names, inputs, strict=True):
         if is_float_array(x) and np.isnan(host_copy(x)).any():
             index = tuple(int(i) for i in np.argwhere(np.isnan(host_copy(x)))[0])
-            raise ValueError(f"verify: {name} contains NaN, first at {index}; gradients can be checked only where f is defined")
+            raise ValueError(
+                f"verify: {name} contains NaN, first at {index}; gradients can be checked only where f is defined"
+            )
 
 
 def _parameters_of(f: Any, given: Parameters | None) -> list[tuple[str, Parameter]]:

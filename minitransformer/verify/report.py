@@ -100,7 +100,9 @@ class Report:
             return f"{self.name}: nothing to check"
         if not wrong:
             return f"{self.name}: all {len(self.rows)} gradients are right, largest error {self.max_error:.1e}"
-        return f"{self.name}: {len(wrong)} of {len(self.rows)} gradients are wrong: {', '.join(row.name for row in wrong)}"
+        return (
+            f"{self.name}: {len(wrong)} of {len(self.rows)} gradients are wrong: {', '.join(row.name for row in wrong)}"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON can hold it."""
@@ -119,7 +121,9 @@ class Report:
     def __str__(self) -> str:
         table = [_HEADINGS, *(row.cells() for row in self.rows)]
         widths = [max(len(cells[i]) for cells in table) for i in range(len(_HEADINGS))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in table]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in table
+        ]
         return "\n".join([self._verdict(), *lines])
 
     def _repr_html_(self) -> str:

@@ -8,6 +8,7 @@ and exchanges one such value the moment it is bound, so that a finite difference
 
 from __future__ import annotations
 
+import abc
 import inspect
 import sys
 import types
@@ -67,7 +68,8 @@ def _file_of(f: Any) -> str:
     f = inspect.unwrap(f) if callable(f) else f
     while hasattr(f, "func"):  # functools.partial
         f = inspect.unwrap(f.func)
-    code = getattr(f, "__code__", None) or getattr(getattr(type(f), "__call__", None), "__code__", None)
+    f = f if hasattr(f, "__code__") else type(f).__call__  # of a module the code of its class's __call__
+    code = getattr(f, "__code__", None)
     return code.co_filename if code is not None else ""
 
 
@@ -84,7 +86,7 @@ class _Watch:
                 yield name, value
 
 
-class _Traced:
+class _Traced(abc.ABC):
     """Sets the trace function, and puts back the one that was there (a debugger's, a coverage tool's)."""
 
     def __init__(self, f: Any) -> None:
@@ -101,8 +103,8 @@ class _Traced:
     def _wants(self, code: types.CodeType) -> bool:
         return code.co_filename == self._file or code.co_filename.startswith(_ROOMS)
 
-    def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any: ...
 
 
 class Recording(_Traced):
@@ -131,9 +133,11 @@ class Recording(_Traced):
         def note(frame: types.FrameType, event: str, arg: Any) -> Any:
             for name, value in watch.bound(frame.f_locals):
                 if is_float_array(value):
-                    values.setdefault(name, []).append(host_copy(value))
+                    values.setdefault(name, []).append(host_copy(value) if self.in_forward else value)
             if event == "return" and self.in_forward:
                 self._adopt_pullback(arg, frame.f_code, call)
+            elif event == "return":  # a gradient may be filled after it is bound, so it counts as it is in the end
+                values.update({name: [host_copy(value) for value in bound] for name, bound in values.items()})
             return note
 
         return note(frame, event, arg)
@@ -183,7 +187,7 @@ def _label(frame: types.FrameType) -> str:
 
 
 class Replacement(_Traced):
-    """Calls `change(value)` on one binding, found by its place in a recording, and lets the function go on with the result."""
+    """Exchanges one binding, found by its place in a recording, for `change(value)`; the function goes on with that."""
 
     def __init__(self, f: Any, pair: Pair, change: Callable[[Array], Array]) -> None:
         super().__init__(f)
@@ -217,7 +221,7 @@ class Replacement(_Traced):
 
 
 def values_inside(name: str, f: Any, *inputs: Any, **options: Any) -> list[np.ndarray]:
-    """Run f(*inputs, **options) and return every value that an op, layer or model bound to `name`, in the order of running.
+    """Run f(*inputs, **options) and return every value that an op, layer or model bound to `name`, in order.
 
     values_inside("weights", model, ids) gives the attention weights of each layer, (B, H, T_q, T_k).
     """

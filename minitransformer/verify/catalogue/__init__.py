@@ -1,0 +1,10 @@
+"""What `minitransformer check` checks: at least one case for every op, layer and model.
+
+The numbers are chosen so that a mistake cannot hide: all dimensions differ, weights have ordinary sizes, γ is not
+constant, tokens repeat, a row of each mask is empty, dropout is on and frozen, and the upstream gradient is random.
+"""
+
+from . import layers, models, ops
+from .case import CASES, Case, Setup
+
+__all__ = ["CASES", "Case", "Setup", "layers", "models", "ops"]

@@ -1,0 +1,115 @@
+"""A case, or several, for every op."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ... import ops
+from ...backend import Array
+from .case import Random, call, case, frozen, some_mask
+
+
+def _qkv(r: Random) -> tuple[Array, Array, Array]:
+    """T_q 3, T_k 5, d_k 4, d_v 6: with equal sizes a missing transpose and √T for √d_k would pass."""
+    return r.normal(size=(2, 3, 4)), r.normal(size=(2, 5, 4)), r.normal(size=(2, 5, 6))
+
+
+def _qkv_heads(r: Random) -> tuple[Array, Array, Array]:
+    return r.normal(size=(2, 3, 4, 2)), r.normal(size=(2, 3, 4, 2)), r.normal(size=(2, 3, 4, 3))
+
+
+def _off_kink(x: Array) -> Array:
+    """x with every entry at least 0.01 away from 0, where ReLU has its kink."""
+    return np.where(abs(x) < 0.01, 0.01, x)
+
+
+_TARGETS = np.array([[1, -100, 4], [4, 0, 2]])
+_REAL = np.arange(4) < np.array([[2], [0], [4]])  # the second sequence is all padding
+
+case("op", "linear", lambda r: call(ops.linear, r.normal(size=(2, 3, 4)), r.normal(size=(4, 5)), r.normal(size=5)))
+case("op", "linear without bias", lambda r: call(ops.linear, r.normal(size=(3, 4)), r.normal(size=(4, 2))))
+case(
+    "op",
+    "low_rank_linear",
+    lambda r: call(ops.low_rank_linear, r.normal(size=(2, 3, 5)), r.normal(size=(5, 2)), r.normal(size=(2, 4))),
+)
+case("op", "softmax", lambda r: call(ops.softmax, r.normal(size=(2, 3, 4))))
+case(
+    "op",
+    "softmax along another axis, with temperature",
+    lambda r: call(ops.softmax, r.normal(size=(3, 4, 2)), axis=1, temperature=0.7),
+)
+case(
+    "op",
+    "softmax of a fully masked row",
+    lambda r: call(ops.softmax, np.where(some_mask(r, 3, 4), r.normal(size=(3, 4)), -np.inf)),
+)
+case("op", "attention", lambda r: call(ops.attention, *_qkv(r)))
+case(
+    "op",
+    "attention with mask and scale",
+    lambda r: call(ops.attention, *_qkv(r), mask=some_mask(r, 3, 5), scale=0.8),
+)
+case(
+    "op",
+    "attention with causal mask and dropout",
+    lambda r: call(ops.attention, *_qkv(r), causal=True, dropout=0.3, **frozen(r)),
+)
+case(
+    "op",
+    "attention with heads",
+    lambda r: call(ops.attention, *_qkv_heads(r), mask=some_mask(r, 2, 1, 4, 4), causal=True),
+)
+case("op", "split_heads", lambda r: call(ops.split_heads, r.normal(size=(2, 4, 6)), 3))
+case("op", "merge_heads", lambda r: call(ops.merge_heads, r.normal(size=(2, 3, 4, 2))))
+case(
+    "op",
+    "layer_norm",
+    lambda r: call(ops.layer_norm, r.normal(size=(2, 3, 5)), r.normal(1.0, 0.5, 5), r.normal(size=5)),
+)
+case(
+    "op",
+    "layer_norm of two elements, with a large ε",
+    lambda r: call(ops.layer_norm, r.normal(size=(4, 2)), r.normal(1.0, 0.5, 2), r.normal(size=2), eps=0.1),
+)
+case("op", "rms_norm", lambda r: call(ops.rms_norm, r.normal(size=(2, 3, 5)), r.normal(1.0, 0.5, 5)))
+case(
+    "op",
+    "rms_norm with a large ε",
+    lambda r: call(ops.rms_norm, r.normal(size=(4, 3)), r.normal(1.0, 0.5, 3), eps=0.1),
+)
+case("op", "relu", lambda r: call(ops.relu, _off_kink(r.normal(size=(3, 5)))))
+case("op", "relu at its kink", lambda r: call(ops.relu, np.concatenate([[0.0, 1e-7], r.normal(size=4)])))
+case("op", "gelu", lambda r: call(ops.gelu, r.normal(size=(3, 5))))
+case("op", "gelu by tanh", lambda r: call(ops.gelu, r.normal(size=(3, 5)), approximate="tanh"))
+case("op", "silu", lambda r: call(ops.silu, r.normal(size=(3, 5))))
+case("op", "gated", lambda r: call(ops.gated, r.normal(size=(2, 3, 4)), r.normal(size=(2, 3, 4))))
+case(
+    "op",
+    "gated by gelu",
+    lambda r: call(ops.gated, r.normal(size=(3, 4)), r.normal(size=(3, 4)), activation=ops.gelu),
+)
+case("op", "embedding", lambda r: call(ops.embedding, np.array([[1, 4, 1], [0, 1, 4]]), r.normal(size=(6, 3))))
+case("op", "learned_positions", lambda r: call(ops.learned_positions, r.normal(size=(7, 3)), 4, start=2))
+case("op", "dropout", lambda r: call(ops.dropout, r.normal(size=(3, 5)), 0.4, **frozen(r)))
+case("op", "dropout switched off", lambda r: call(ops.dropout, r.normal(size=(3, 5)), 0.4, None))
+case("op", "cross_entropy", lambda r: call(ops.cross_entropy, r.normal(size=(2, 3, 5)), _TARGETS))
+case(
+    "op",
+    "cross_entropy with label smoothing",
+    lambda r: call(ops.cross_entropy, r.normal(size=(2, 3, 5)), _TARGETS, label_smoothing=0.2),
+)
+case(
+    "op",
+    "cross_entropy summed, another index ignored",
+    lambda r: call(
+        ops.cross_entropy,
+        r.normal(size=(4, 5)),
+        np.array([3, 0, 2, 0]),
+        ignore_index=0,
+        label_smoothing=0.1,
+        reduction="sum",
+    ),
+)
+case("op", "mean_pool", lambda r: call(ops.mean_pool, r.normal(size=(3, 4, 5)), _REAL))
+case("op", "mean_pool of everything", lambda r: call(ops.mean_pool, r.normal(size=(2, 3, 4))))

@@ -49,7 +49,7 @@ _devices: dict[str, Device] = {"numpy": NUMPY}
 
 
 def register(device: Device) -> None:
-    """Make a further array library known by its name; tests register the strict stand-in for CuPy this way."""
+    """Make a further array library known by its name, as the strict stand-in for CuPy does (verify/strict.py)."""
     _devices[device.name] = device
 
 
@@ -60,7 +60,7 @@ def _find_cupy() -> Device:
         from cupyx.scipy.special import erf
     except ImportError as error:
         raise RuntimeError(
-            f'device "cupy" was asked for, but CuPy cannot be imported ({error}); install the extra that fits your CUDA: '
+            f'device "cupy" was asked for, but CuPy cannot be imported ({error}); install the extra for your CUDA: '
             'pip install "minitransformer[cuda12x]" or "minitransformer[cuda13x]"'
         ) from error
     if not cupy.cuda.is_available():  # `import cupy` succeeds on a machine without a GPU
@@ -132,7 +132,7 @@ def uniform(rng: np.random.Generator, shape: tuple[int, ...], like: Array) -> Ar
 
     The generator always lives on the host, so that its state can be saved and copied like any other. On a GPU it
     supplies one seed, and the numbers are made there by hashing seed + index (splitmix64: Steele et al. 2014,
-    "Fast Splittable Pseudorandom Number Generators").
+    "Fast Splittable Pseudorandom Number Generators"; its last step is left out, it changes only bits we drop).
     """
     xp = array_module(like)
     if xp is np:
@@ -142,5 +142,4 @@ def uniform(rng: np.random.Generator, shape: tuple[int, ...], like: Array) -> Ar
     z = xp.arange(1, size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + seed
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
     return ((z >> np.uint64(40)).astype(np.float32) * 2.0**-24).reshape(shape)

@@ -30,7 +30,7 @@ def op(function: F) -> F:
     @functools.wraps(function)
     def forward(*args: Any, **options: Any) -> tuple[Array, Pullback]:
         plain = [_plain(argument) for argument in args]
-        y, pullback = function(*plain, **{name: _plain(argument) for name, argument in options.items()})
+        y, pullback = function(*plain, **{key: _plain(argument) for key, argument in options.items()})
         shape, dtype, xp = y.shape, y.dtype, array_module(y)
 
         @functools.wraps(pullback)
@@ -140,7 +140,8 @@ def check_mask(where: str, mask: Any, shape: tuple[int, ...], like: Array) -> No
     check_same_device(where, "the other array", like, "mask", mask)
     if mask.dtype != np.bool_:
         raise TypeError(
-            f"{where}: mask must be boolean (True means 'may attend'), got {mask.dtype}; convert it with mask.astype(bool)"
+            f"{where}: mask must be boolean (True means 'may attend'), got {mask.dtype}; "
+            "convert it with mask.astype(bool)"
         )
     try:
         fits = np.broadcast_shapes(mask.shape, shape) == shape
@@ -191,6 +192,12 @@ def check_integers(where: str, **integers: Any) -> None:
     for name, integer in integers.items():
         if not isinstance(integer, numbers.Integral):
             raise TypeError(f"{where}: {name} must be an integer, got {integer!r}")
+
+
+def check_sizes(where: str, **sizes: Any) -> None:
+    """Require every named size to be an integer of at least 1."""
+    check_integers(where, **sizes)
+    check_positive(where, **sizes)
 
 
 def check_positive(where: str, **numbers_: float) -> None:

@@ -1,7 +1,7 @@
 """Layers: modules that own parameters (Linear, LayerNorm, Embedding, ...) and modules composed of them.
 
-A call returns `(output, backward)`. Calling `backward` adds to the `.grad` of every parameter that took part and returns
-the gradients of the inputs.
+A call returns `(output, backward)`. Calling `backward` adds to the `.grad` of every parameter that took part and
+returns the gradients of the inputs.
 """
 
 from .attention import MultiHeadAttention

@@ -3,8 +3,8 @@
     head_h = attention(x W_Q[h], source W_K[h], source W_V[h])
     y      = concat(head_1, ..., head_H) W_O
 
-where `source` is x itself (self-attention) or the encoder's output, the memory (cross-attention). The H projections stand
-side by side in one matrix, so each is a single product: W_Q, W_K: (D, H·d_k), W_V: (D, H·d_v), W_O: (H·d_v, D).
+where `source` is x itself (self-attention) or the encoder's output, the memory (cross-attention). The H projections
+stand side by side in one matrix, so each is a single product: W_Q, W_K: (D, H·d_k), W_V: (D, H·d_v), W_O: (H·d_v, D).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import ops
 from ..backend import Array, Pullback
-from ..boundary import check_floats, check_last, check_positive, check_rate
+from ..boundary import check_array, check_floats, check_last, check_rate, check_sizes
 from .cache import KeyValueCache
 from .linear import Linear
 from .module import Module, generator
@@ -35,7 +35,7 @@ class MultiHeadAttention(Module):
         dropout: float = 0.0,
         rng: np.random.Generator | None = None,
     ) -> None:
-        check_positive("MultiHeadAttention", d_model=d_model, n_heads=n_heads)
+        check_sizes("MultiHeadAttention", d_model=d_model, n_heads=n_heads)
         check_rate("MultiHeadAttention", dropout)
         if (d_k is None or d_v is None) and d_model % n_heads:
             raise ValueError(
@@ -62,9 +62,9 @@ class MultiHeadAttention(Module):
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx, or (dx, dmemory) where a memory was given.
 
-        mask: boolean, broadcasts to (..., T_q, T_k) for all heads alike, or has an axis for the heads before T_q. With a cache,
-        x holds only the new tokens: their keys and values join those in the cache (of a memory they are computed once), and
-        there is no backward.
+        mask: boolean, broadcasts to (..., T_q, T_k) for all heads alike, or has an axis for the heads before T_q. With
+        a cache, x holds only the new tokens: their keys and values join those in the cache (of a memory they are
+        computed once), and there is no backward.
         """
         sequences = {"x": x} if memory is None else {"x": x, "memory": memory}
         check_floats("MultiHeadAttention", **sequences)
@@ -72,10 +72,14 @@ class MultiHeadAttention(Module):
             check_last("MultiHeadAttention", name, sequence, self.d_model, "d_model")
             if sequence.ndim < 2:
                 raise ValueError(f"MultiHeadAttention: {name} must be (..., T, D), got shape {sequence.shape}")
-        if mask is not None and 2 < mask.ndim <= x.ndim:
-            mask = mask[..., None, :, :]  # the same for every head
+        if mask is not None:
+            check_array("MultiHeadAttention", "mask", mask)
+            if 2 < mask.ndim <= x.ndim:
+                mask = mask[..., None, :, :]  # the same for every head
 
         if cache is not None:
+            if not isinstance(cache, KeyValueCache):
+                raise TypeError(f"MultiHeadAttention: cache must be a KeyValueCache, got {type(cache).__name__}")
             return self._cached(x, memory, mask, causal, cache), _no_backward
 
         q, q_backward = self._heads(self.query, x)

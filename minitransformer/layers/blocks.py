@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..backend import Array, Pullback
+from ..boundary import check_array, check_sizes
 from .attention import MultiHeadAttention
 from .cache import Cache, KeyValueCache
 from .feed_forward import FeedForward
@@ -91,7 +92,7 @@ class EncoderLayer(_Layer):
 
 
 class DecoderLayer(_Layer):
-    """Causal self-attention, cross-attention to the memory, then feed-forward. x, y: (..., T, D); memory: (..., T_k, D)."""
+    """Causal self-attention, cross-attention to a memory, feed-forward. x, y: (..., T, D); memory: (..., T_k, D)."""
 
     reads_memory = True
 
@@ -106,8 +107,9 @@ class DecoderLayer(_Layer):
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns (dx, dmemory).
 
-        mask and memory_mask broadcast to (..., T, T) and (..., T, T_k). cache: one for self- and one for cross-attention.
+        mask and memory_mask broadcast to (..., T, T) and (..., T, T_k). cache: of self- and of cross-attention.
         """
+        check_array("DecoderLayer", "memory", memory)
         self_cache, cross_cache = cache or (None, None)
         attended, self_backward = self.self_attention(x, mask=mask, causal=True, cache=self_cache, rng=rng)
         informed, cross_backward = self.cross_attention(attended, memory, mask=memory_mask, cache=cross_cache, rng=rng)
@@ -123,7 +125,7 @@ class DecoderLayer(_Layer):
 
 
 class _Stack(Module):
-    """Equal layers, one on the other, with a last norm where asked for: by default after pre-norm layers, which need one."""
+    """Equal layers, one on the other. final_norm: by default after pre-norm layers, whose sum has had no norm yet."""
 
     layer_type: type[EncoderLayer] | type[DecoderLayer]
 
@@ -142,21 +144,27 @@ class _Stack(Module):
         rng: np.random.Generator | None = None,
         **options: Any,
     ) -> None:
-        if n_layers < 1:
-            raise ValueError(f"{type(self).__name__}: n_layers must be at least 1, got {n_layers}")
+        check_sizes(type(self).__name__, n_layers=n_layers)
         rng = generator(rng)
         options |= {"norm": norm, "norm_order": norm_order, "eps": eps, "rng": rng}
         layers = [self.layer_type(d_model, n_heads, d_ff, **options) for _ in range(n_layers)]
-        self.layers = [Checkpoint(layer) if checkpoint else layer for layer in layers]
+        self.layers: list[Module] = [Checkpoint(layer) if checkpoint else layer for layer in layers]
         wants_norm = norm_order == "pre" if final_norm is None else final_norm
         self.final_norm = _norm(norm, d_model, eps) if wants_norm else None
+
+    def _check_cache(self, cache: Cache | None) -> None:
+        name, n_layers = type(self).__name__, len(self.layers)
+        if cache is not None and not isinstance(cache, Cache):
+            raise TypeError(f"{name}: cache must be a Cache, got {type(cache).__name__}; make one with Cache({n_layers})")
+        if cache is not None and len(cache.self_attention) != n_layers:
+            raise ValueError(f"{name}: the cache is for {len(cache.self_attention)} layers, but there are {n_layers}")
 
     def _finish(self, x: Array) -> tuple[Array, Pullback]:
         return (x, lambda dy: dy) if self.final_norm is None else self.final_norm(x)
 
 
 class Encoder(_Stack):
-    """n_layers encoder layers. Keyword options as of EncoderLayer; checkpoint=True runs each layer again in backward."""
+    """n_layers encoder layers. Options as of EncoderLayer; checkpoint=True runs each layer again in backward."""
 
     layer_type = EncoderLayer
 
@@ -169,6 +177,7 @@ class Encoder(_Stack):
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. x, y: (..., T, D)."""
+        self._check_cache(cache)
         pullbacks = []
         for i, layer in enumerate(self.layers):
             layer_cache = None if cache is None else cache.self_attention[i]
@@ -200,6 +209,7 @@ class Decoder(_Stack):
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns (dx, dmemory). x, y: (..., T, D); memory: (..., T_k, D)."""
+        self._check_cache(cache)
         pullbacks = []
         for i, layer in enumerate(self.layers):
             layer_cache = None if cache is None else (cache.self_attention[i], cache.cross_attention[i])

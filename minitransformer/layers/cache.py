@@ -7,6 +7,7 @@ means that each new token costs one row of attention instead of a whole new pass
 from __future__ import annotations
 
 from ..backend import Array, array_module
+from ..boundary import check_sizes
 
 
 class KeyValueCache:
@@ -19,11 +20,12 @@ class KeyValueCache:
 
     def extend(self, keys: Array, values: Array) -> tuple[Array, Array]:
         """Append the keys and values of new tokens, (..., H, T_new, d). Returns all of them, as views."""
-        start, self.length = self.length, self.length + keys.shape[-2]
-        self._keys = _grown(self._keys, keys, start, self.length)
-        self._values = _grown(self._values, values, start, self.length)
-        self._keys[..., start : self.length, :] = keys
-        self._values[..., start : self.length, :] = values
+        start, stop = self.length, self.length + keys.shape[-2]
+        self._keys = _grown(self._keys, keys, start, stop)
+        self._values = _grown(self._values, values, start, stop)
+        self._keys[..., start:stop, :] = keys
+        self._values[..., start:stop, :] = values
+        self.length = stop
         return self.read()
 
     def read(self) -> tuple[Array, Array]:
@@ -52,6 +54,7 @@ class Cache:
     """The caches of a whole stack: for each layer one for self-attention, and one for cross-attention if it has any."""
 
     def __init__(self, n_layers: int) -> None:
+        check_sizes("Cache", n_layers=n_layers)
         self.self_attention = [KeyValueCache() for _ in range(n_layers)]
         self.cross_attention = [KeyValueCache() for _ in range(n_layers)]
 

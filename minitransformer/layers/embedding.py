@@ -12,22 +12,23 @@ import numpy as np
 
 from .. import ops
 from ..backend import Array, Pullback, device_of
-from ..boundary import check_last, check_positive
+from ..boundary import check_floats, check_integers, check_last, check_number, check_positive, check_rate, check_sizes
 from .module import Module, Parameter, generator
 
 
 class Embedding(Module):
     """A table with one row for each token; tied, the same table also turns vectors back into logits.
 
-    table: (vocabulary, width), drawn from N(0, std²), by default with std = width^-½. Calling it looks ids up; `unembed`
-    compares vectors with every row. Use both and the table's gradient collects from both, as its `.grad` only ever adds.
+    table: (vocabulary, width), drawn from N(0, std²), by default with std = width^-½. Calling it looks ids up;
+    `unembed` compares vectors with every row. Use both, and the table's gradient collects from both.
     """
 
     def __init__(
         self, vocabulary: int, width: int, std: float | None = None, rng: np.random.Generator | None = None
     ) -> None:
-        check_positive("Embedding", vocabulary=vocabulary, width=width)
+        check_sizes("Embedding", vocabulary=vocabulary, width=width)
         std = width**-0.5 if std is None else std
+        check_positive("Embedding", std=std)
         self.table = Parameter(generator(rng).normal(0.0, std, (vocabulary, width)).astype(np.float32))
 
     def __call__(self, ids: Array) -> tuple[Array, Pullback]:
@@ -64,7 +65,7 @@ def _table(length: int, width: int, base: float, dtype: str, device: str) -> Arr
 
 
 class SinusoidalPositions(Module):
-    """Adds the fixed sine and cosine table of ops/positions.py, for any length. Nothing is learned: backward is dx = dy."""
+    """Adds the fixed sine and cosine table of ops/positions.py, for any length. Nothing is learned: dx = dy."""
 
     def __init__(self, width: int, base: float = 10000.0) -> None:
         self.width, self.base = width, base
@@ -72,7 +73,8 @@ class SinusoidalPositions(Module):
 
     def __call__(self, x: Array, start: int = 0) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
-        check_last("SinusoidalPositions", "x", x, self.width, "its width")
+        check_floats("SinusoidalPositions", x=x)
+        _check_sequence("SinusoidalPositions", x, self.width, start)
         stop = start + x.shape[-2]
         length = 1 << (stop - 1).bit_length()  # round up, so that a growing sequence seldom needs a new table
         y = x + _table(length, self.width, self.base, str(x.dtype), device_of(x).name)[start:stop]
@@ -91,12 +93,14 @@ class LearnedPositions(Module):
     """
 
     def __init__(self, max_length: int, width: int, std: float = 0.02, rng: np.random.Generator | None = None) -> None:
-        check_positive("LearnedPositions", max_length=max_length, width=width)
+        check_sizes("LearnedPositions", max_length=max_length, width=width)
+        check_positive("LearnedPositions", std=std)
         self.table = Parameter(generator(rng).normal(0.0, std, (max_length, width)).astype(np.float32))
 
     def __call__(self, x: Array, start: int = 0) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
-        check_last("LearnedPositions", "x", x, self.table.value.shape[1], "its width")
+        check_floats("LearnedPositions", table=self.table.value, x=x)
+        _check_sequence("LearnedPositions", x, self.table.value.shape[1], start)
         rows, rows_backward = ops.learned_positions(self.table.value, x.shape[-2], start)
         y = x + rows
 
@@ -109,12 +113,23 @@ class LearnedPositions(Module):
         return y, backward
 
 
+def _check_sequence(where: str, x: Array, width: int, start: int) -> None:
+    check_last(where, "x", x, width, "its width")
+    if x.ndim < 2:
+        raise ValueError(f"{where}: x must be (..., T, {width}), got shape {x.shape}")
+    check_integers(where, start=start)
+    if start < 0:
+        raise ValueError(f"{where}: start must be at least 0, got {start}")
+
+
 class InputEmbedding(Module):
     """ids to vectors: dropout(scale · table[ids] + positions). ids: (..., T); y: (..., T, width)."""
 
     def __init__(self, tokens: Embedding, positions: Positions, scale: float = 1.0, dropout: float = 0.0) -> None:
+        check_number("InputEmbedding", "scale", scale)
+        check_rate("InputEmbedding", dropout)
         self.tokens, self.positions = tokens, positions
-        self.scale, self.dropout = scale, dropout
+        self.scale, self.dropout = float(scale), dropout
 
     def __call__(self, ids: Array, start: int = 0, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns None. start: the position of the first id."""

@@ -8,19 +8,19 @@ import numpy as np
 
 from .. import ops
 from ..backend import Array, Pullback
-from ..boundary import check_positive
+from ..boundary import check_sizes
 from .module import Module, Parameter, generator
 
 
 class Linear(Module):
     """y = x W + b. x: (..., d_in); y: (..., d_out); weight: (d_in, d_out); bias: (d_out,).
 
-    The weight starts uniform in ±√(6 / (d_in + d_out)) (Glorot and Bengio 2010, equation 16), which keeps the variance of
-    values and of gradients about level from layer to layer; the bias starts at zero. backward(dy) returns dx.
+    The weight starts uniform in ±√(6 / (d_in + d_out)) (Glorot and Bengio 2010, equation 16), which keeps the variance
+    of values and of gradients about level from layer to layer; the bias starts at zero. backward(dy) returns dx.
     """
 
     def __init__(self, d_in: int, d_out: int, bias: bool = True, rng: np.random.Generator | None = None) -> None:
-        check_positive("Linear", d_in=d_in, d_out=d_out)
+        check_sizes("Linear", d_in=d_in, d_out=d_out)
         limit = math.sqrt(6.0 / (d_in + d_out))
         self.weight = Parameter(generator(rng).uniform(-limit, limit, (d_in, d_out)).astype(np.float32))
         self.bias = Parameter(np.zeros(d_out, np.float32)) if bias else None

@@ -29,7 +29,7 @@ class Parameter:
 class Module:
     """Something with parameters. A call returns `(output, backward)`; nothing of a call is stored on the module.
 
-    Parameters, modules and lists of modules that are set as attributes are found by themselves, in the order they were set.
+    Parameters, modules and lists of modules that are set as attributes are found, in the order they were set.
     """
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
@@ -37,7 +37,7 @@ class Module:
         raise TypeError(f"{type(self).__name__} does not define __call__")
 
     def children(self) -> Iterator[tuple[str, Module]]:
-        """Yield (name, module) for every module directly inside this one; those of a list are called "list.0", "list.1", ..."""
+        """Yield (name, module) for each module directly inside this one; those of a list are "name.0", "name.1", ..."""
         for name, attribute in vars(self).items():
             if isinstance(attribute, Module):
                 yield name, attribute
@@ -61,6 +61,8 @@ class Module:
 
     def to(self: M, device: str | None = None, dtype: str | None = None) -> M:
         """Move every parameter to a device and/or convert it to a dtype, in place; gradients start again at zero."""
+        if dtype is not None and np.dtype(dtype).kind != "f":
+            raise TypeError(f"{type(self).__name__}: parameters must be of a floating-point dtype, got {dtype}")
         for _, parameter in self.parameters():
             name = device_of(parameter.value).name if device is None else device
             value = to_device(parameter.value, name)
@@ -75,25 +77,32 @@ class Module:
     def load_state(self, mapping: Mapping[str, np.ndarray]) -> None:
         """Set every parameter from `mapping`, keeping its dtype and device.
 
-        Raises ValueError, and changes nothing, if a name is missing, unknown or has another shape.
+        Raises ValueError, and changes nothing, if a name is missing or unknown or its array does not fit.
         """
-        parameters = dict(self.parameters())
-        problems = [f"{name} is missing" for name in parameters if name not in mapping]
-        problems += [f"{name} is unknown" for name in mapping if name not in parameters]
-        problems += [
-            f"{name} must have shape {parameters[name].value.shape}, got {np.shape(value)}"
-            for name, value in mapping.items()
-            if name in parameters and np.shape(value) != parameters[name].value.shape
-        ]
-        if problems:
-            more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
-            raise ValueError(f"this state does not fit {type(self).__name__}: " + "; ".join(problems[:5]) + more)
-        for name, value in mapping.items():
-            parameters[name].value[...] = to_device(
-                np.asarray(value, dtype=parameters[name].value.dtype), device_of(parameters[name].value).name
-            )
+        load_arrays(type(self).__name__, {name: p.value for name, p in self.parameters()}, mapping)
+
+
+def load_arrays(owner: str, targets: Mapping[str, Array], mapping: Mapping[str, np.ndarray]) -> None:
+    """Fill every target, in place, with the array of its name in `mapping`: all, or on ValueError none of them."""
+    found = {name: np.asarray(value) for name, value in mapping.items()}
+    problems = [f"{name} is missing" for name in targets if name not in found]
+    problems += [f"{name} is unknown" for name in found if name not in targets]
+    for name in [name for name in targets if name in found]:
+        if found[name].shape != targets[name].shape:
+            problems.append(f"{name} must have shape {targets[name].shape}, got {found[name].shape}")
+        elif found[name].dtype.kind not in "fiu":
+            problems.append(f"{name} must hold real numbers, got {found[name].dtype}")
+    if problems:
+        more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
+        raise ValueError(f"this state does not fit {owner}: " + "; ".join(problems[:5]) + more)
+    for name, target in targets.items():
+        target[...] = to_device(found[name].astype(target.dtype), device_of(target).name)
 
 
 def generator(rng: np.random.Generator | None) -> np.random.Generator:
     """The generator that initial values are drawn from: the one given, or a new one with an unpredictable seed."""
+    if rng is not None and not isinstance(rng, np.random.Generator):
+        raise TypeError(
+            f"rng must be a numpy.random.Generator, got {type(rng).__name__}; make one with numpy.random.default_rng(seed)"
+        )
     return np.random.default_rng() if rng is None else rng

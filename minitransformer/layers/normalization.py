@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import ops
 from ..backend import Array, Pullback
-from ..boundary import check_positive
+from ..boundary import check_positive, check_sizes
 from .module import Module, Parameter
 
 
@@ -17,7 +17,8 @@ class LayerNorm(Module):
     """
 
     def __init__(self, width: int, eps: float = 1e-5) -> None:
-        check_positive("LayerNorm", width=width, eps=eps)
+        check_sizes("LayerNorm", width=width)
+        check_positive("LayerNorm", eps=eps)
         self.gamma = Parameter(np.ones(width, np.float32))
         self.beta = Parameter(np.zeros(width, np.float32))
         self.eps = eps
@@ -42,7 +43,8 @@ class RMSNorm(Module):
     """
 
     def __init__(self, width: int, eps: float = 1e-6) -> None:
-        check_positive("RMSNorm", width=width, eps=eps)
+        check_sizes("RMSNorm", width=width)
+        check_positive("RMSNorm", eps=eps)
         self.gamma = Parameter(np.ones(width, np.float32))
         self.eps = eps
 

@@ -1,10 +1,10 @@
 """Residual connections, in two orders, and activation checkpointing: wrappers around a sub-layer or a layer.
 
     post-norm:  y = norm(x + dropout(f(x)))       Vaswani et al. 2017, section 3.1
-    pre-norm:   y = x + dropout(f(norm(x)))       Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture"
+    pre-norm:   y = x + dropout(f(norm(x)))       Xiong et al. 2020, "On Layer Normalization in the Transformer ..."
 
-In backward the gradient of the sum takes both paths: unchanged past f, and through f. With pre-norm the first path leads
-from the last layer to the first with nothing in between, which is why deep pre-norm stacks train without warm-up.
+In backward the gradient of the sum takes both paths: unchanged past f, and through f. With pre-norm the first path
+leads from the last layer to the first with nothing in between, which is why deep pre-norm stacks train without warm-up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import ops
 from ..backend import Array, Pullback
-from ..boundary import check_rate
+from ..boundary import check_rate, check_shape
 from .module import Module, Parameter
 from .normalization import LayerNorm, RMSNorm
 
@@ -46,6 +46,7 @@ class Residual(Module):
         self, x: Array, others: tuple[Array, ...], rng: np.random.Generator | None, options: dict[str, Any]
     ) -> tuple[Array, Pullback]:
         update, sublayer_backward = self.sublayer(x, *others, rng=rng, **options)
+        check_shape("Residual", "what the sub-layer returns", update, x.shape)
         kept, dropout_backward = ops.dropout(update, self.dropout, rng)
         total = x + kept
         y, norm_backward = self.norm(total)
@@ -65,6 +66,7 @@ class Residual(Module):
     ) -> tuple[Array, Pullback]:
         normalized, norm_backward = self.norm(x)
         update, sublayer_backward = self.sublayer(normalized, *others, rng=rng, **options)
+        check_shape("Residual", "what the sub-layer returns", update, x.shape)
         kept, dropout_backward = ops.dropout(update, self.dropout, rng)
         y = x + kept
 
@@ -85,8 +87,8 @@ def _as_tuple(gradients: Any) -> tuple[Array, ...]:
 class Checkpoint(Module):
     """Activation checkpointing: keep only the inputs of a layer, and run it again when its backward pass is due.
 
-    Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", section 4. Costs a second forward pass and saves all that the
-    layer's pullback would hold. Dropout is replayed: the second pass starts from a copy of the generator's state.
+    Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", section 4. Costs a second forward pass and saves
+    all that the pullback would hold. Dropout is replayed: the second pass starts from a copy of the generator.
     """
 
     def __init__(self, layer: Module) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import ops
 from ..backend import Array, Pullback
-from ..boundary import check_array
+from ..boundary import check_array, check_shape
 from ..layers import Embedding, Encoder, InputEmbedding, Linear, Module, SinusoidalPositions
 from ..layers.module import generator
 
@@ -37,7 +37,7 @@ class ClassifierConfig:
 
 
 class Classifier(Module):
-    """ids to logits over classes. ids: (B, T); mask: boolean (B, T), True where a token is real; logits: (B, n_classes)."""
+    """ids to logits. ids: (B, T); mask: boolean (B, T), True where a token is real; logits: (B, n_classes)."""
 
     def __init__(self, config: ClassifierConfig, rng: np.random.Generator | None = None) -> None:
         rng = generator(rng)
@@ -66,8 +66,9 @@ class Classifier(Module):
         check_array("Classifier", "ids", ids)
         if ids.ndim != 2:
             raise ValueError(f"Classifier: ids must be a batch of sequences (B, T), got shape {ids.shape}")
-        if mask is not None and mask.shape != ids.shape:
-            raise ValueError(f"Classifier: mask must have the shape of ids {ids.shape}, got {mask.shape}")
+        if mask is not None:
+            check_array("Classifier", "mask", mask)
+            check_shape("Classifier", "mask", mask, ids.shape)
         embedded, embed_backward = self.embed(ids, rng=rng)
         hidden, encoder_backward = self.encoder(embedded, mask=None if mask is None else mask[:, None, :], rng=rng)
         pooled, pool_backward = ops.mean_pool(hidden, mask)

@@ -2,7 +2,7 @@
 
     logits = norm(causal stack(tokens + positions)) tableᵀ
 
-Every position predicts the token after it and sees only what came before it, so one pass over T tokens gives T predictions.
+Each position predicts the token after it and sees only what came before, so one pass gives T predictions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..layers.module import generator
 
 @dataclass(frozen=True)
 class LanguageModelConfig:
-    """Sizes of a decoder-only model. The defaults beside the vocabulary are GPT-2's smallest, 124 million parameters."""
+    """Sizes of a decoder-only model. The defaults are those of GPT-2's smallest, of 124 million parameters."""
 
     vocabulary: int
     max_length: int = 1024

@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import ops
 from ..backend import Array, Pullback
-from ..boundary import check_array
+from ..boundary import check_array, check_shape
 from ..layers import Cache, Decoder, Embedding, Encoder, InputEmbedding, Module, SinusoidalPositions
 from ..layers.module import generator
 
@@ -55,8 +55,8 @@ class TransformerConfig:
 class Transformer(Module):
     """source ids and target ids to logits for the next target token.
 
-    source: (B, T_src); target: (B, T); logits: (B, T, target_vocabulary). source_mask, target_mask: boolean, (B, T_src) and
-    (B, T), True where a token is real and not padding.
+    source: (B, T_src); target: (B, T); logits: (B, T, target_vocabulary). source_mask, target_mask: boolean, (B, T_src)
+    and (B, T), True where a token is real and not padding.
     """
 
     def __init__(self, config: TransformerConfig, rng: np.random.Generator | None = None) -> None:
@@ -94,7 +94,7 @@ class Transformer(Module):
         """Return (memory, backward). memory: (B, T_src, D); backward(dmemory) returns None."""
         _check_ids("source", source)
         embedded, embed_backward = self.embed_source(source, rng=rng)
-        memory, encoder_backward = self.encoder(embedded, mask=_keys(source_mask), rng=rng)
+        memory, encoder_backward = self.encoder(embedded, mask=_keys("source_mask", source_mask, source.shape), rng=rng)
 
         def backward(dmemory: Array) -> None:
             dembedded = encoder_backward(dmemory)
@@ -116,10 +116,13 @@ class Transformer(Module):
         With a cache, target holds only the tokens that come after those read before, and there is no backward.
         """
         _check_ids("target", target)
+        check_array("Transformer", "memory", memory)
         start = 0 if cache is None else cache.length
+        target_keys = _keys("target_mask", target_mask, (target.shape[0], start + target.shape[1]))
+        source_keys = _keys("source_mask", source_mask, memory.shape[:-1])
         embedded, embed_backward = self.embed_target(target, start=start, rng=rng)
         hidden, decoder_backward = self.decoder(
-            embedded, memory, mask=_keys(target_mask), memory_mask=_keys(source_mask), cache=cache, rng=rng
+            embedded, memory, mask=target_keys, memory_mask=source_keys, cache=cache, rng=rng
         )
         logits, unembed_backward = (self.output or self.target_tokens).unembed(hidden)
 
@@ -160,7 +163,7 @@ class Transformer(Module):
         label_smoothing: float = 0.0,
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
-        """Cross-entropy of the next tokens. wanted: (B, T), the target moved on by one. backward(dloss=1.0) returns None."""
+        """Cross-entropy of the next tokens. wanted: (B, T), the target moved on by one. backward() returns None."""
         logits, model_backward = self(source, target, source_mask, target_mask, rng)
         loss, loss_backward = ops.cross_entropy(logits, wanted, ignore_index, label_smoothing)
 
@@ -177,8 +180,10 @@ def _check_ids(name: str, ids: Array) -> None:
         raise ValueError(f"Transformer: {name} must be a batch of sequences (B, T), got shape {ids.shape}")
 
 
-def _keys(mask: Array | None) -> Array | None:
+def _keys(name: str, mask: Array | None, shape: tuple[int, ...]) -> Array | None:
     """(B, T_k), which tokens are real, to (B, 1, T_k): no query attends to padding."""
-    if mask is not None and mask.ndim != 2:
-        raise ValueError(f"Transformer: a mask of tokens must have shape (B, T), got {mask.shape}")
-    return None if mask is None else mask[:, None, :]
+    if mask is None:
+        return None
+    check_array("Transformer", name, mask)
+    check_shape("Transformer", name, mask, shape)
+    return mask[:, None, :]

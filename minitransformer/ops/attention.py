@@ -53,16 +53,15 @@ def attention(
 
     q: (..., T_q, d_k); k: (..., T_k, d_k); v: (..., T_k, d_v); output: (..., T_q, d_v), with the same leading axes.
     mask: boolean, broadcasts to (..., T_q, T_k), True means "may attend". causal: a query sees no key after its own
-    position; where T_q ≠ T_k the queries are the last T_q positions. scale: 1/√d_k unless given. dropout: the rate at which
-    weights are dropped (section 5.4), when there is an rng. backward(doutput) returns (dq, dk, dv).
+    position; where T_q ≠ T_k the queries are the last T_q positions. scale: 1/√d_k unless given. dropout: the rate at
+    which weights are dropped (section 5.4), when there is an rng. backward(doutput) returns (dq, dk, dv).
     """
     xp = check_floats("attention", q=q, k=k, v=v)
     _check_shapes(q, k, v)
     t_q, d_k = q.shape[-2:]
     t_k = k.shape[-2]
-    if scale is None:
-        scale = 1.0 / math.sqrt(d_k)
-    check_number("attention", "scale", scale)
+    factor = 1.0 / math.sqrt(d_k) if scale is None else scale
+    check_number("attention", "scale", factor)
     if mask is not None:
         check_mask("attention", mask, (*q.shape[:-1], t_k), like=q)
     allowed = mask
@@ -70,7 +69,7 @@ def attention(
         ahead = causal_mask(t_q, t_k, device_of(q).name)
         allowed = ahead if mask is None else mask & ahead
 
-    scores = (q @ k.swapaxes(-1, -2)) * scale
+    scores = (q @ k.swapaxes(-1, -2)) * factor
     visible = scores if allowed is None else xp.where(allowed, scores, -xp.inf)
     weights, softmax_backward = softmax(visible)
     kept, dropout_backward = drop(weights, dropout, rng)
@@ -81,8 +80,8 @@ def attention(
         dv = kept.swapaxes(-1, -2) @ doutput
         dweights = dropout_backward(dkept)
         dscores = softmax_backward(dweights)  # zero wherever the mask hid the score
-        dq = (dscores @ k) * scale
-        dk = (dscores.swapaxes(-1, -2) @ q) * scale
+        dq = (dscores @ k) * factor
+        dk = (dscores.swapaxes(-1, -2) @ q) * factor
         return dq, dk, dv
 
     return output, backward

@@ -3,10 +3,10 @@
     log_p = logits - log sum_j exp(logits_j)
     loss  = -sum_v target_v log_p_v,        averaged (or summed) over the positions that count
 
-The wanted distribution `target` is 1 at the wanted token. With label smoothing ε (Szegedy et al. 2016, section 7; Vaswani et
-al. 2017, section 5.4) it is 1 - ε + ε/V there and ε/V at every other of the V tokens.
+The wanted distribution `target` is 1 at the wanted token. With label smoothing ε (Szegedy et al. 2016, section 7;
+Vaswani et al. 2017, section 5.4) it is 1 - ε + ε/V there and ε/V at every other of the V tokens.
 
-This is the one place where softmax fuses with its loss. Since d log_p_v / d logits_j = δ_vj - p_j and target sums to one,
+This is the one place where softmax fuses with its loss. As d log_p_v / d logits_j = δ_vj - p_j and target sums to 1,
 
     dlogits_j = dloss (p_j - target_j) / N
 
@@ -27,11 +27,11 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> tuple[Array, Pullback]:
-    """-log softmax(logits)[target], in nats. logits: (..., V); targets: (...) integers; loss: () in the dtype of logits.
+    """-log softmax(logits)[target], in nats. logits: (..., V); targets: (...) integers; loss: (), dtype of logits.
 
-    Positions whose target is ignore_index do not count, neither in the loss nor in N; where none counts, loss and gradient
-    are 0. reduction: "mean" over the counted positions or "sum". The largest logit is subtracted first, so that huge logits
-    cannot overflow. backward(dloss=1.0) returns dlogits.
+    Positions whose target is ignore_index do not count, neither in the loss nor in N; where none counts, loss and
+    gradient are 0. reduction: "mean" over the counted positions or "sum". The largest logit is subtracted first, so
+    that huge logits cannot overflow. backward(dloss=1.0) returns dlogits.
     """
     xp = check_floats("cross_entropy", logits=logits)
     if logits.ndim < 1:

@@ -8,7 +8,7 @@ LayerNorm (Ba et al. 2016, "Layer Normalization") of a row x with D elements:
     y          = γ * normalized + β
 
 Backward. γ and β are shared by all rows, so their gradients sum over the rows. For x, write n for normalized, s for
-1/√(variance + ε) and dn = γ * dy. An x_j reaches every n_i of its row: directly, through the mean and through the variance:
+1/√(variance + ε) and dn = γ * dy. An x_j reaches every n_i of its row directly, by the mean and by the variance:
 
     ∂n_i/∂x_j = s (δ_ij - 1/D - n_i n_j / D)
 
@@ -61,7 +61,10 @@ def layer_norm(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> tuple[
 
 @op
 def rms_norm(x: Array, gamma: Array, eps: float = 1e-6) -> tuple[Array, Pullback]:
-    """Give each row a mean square of 1, then scale by γ. x, y: (..., D); gamma: (D,). backward(dy) returns (dx, dgamma)."""
+    """Give each row a mean square of 1, then scale by γ.
+
+    x, y: (..., D); gamma: (D,). backward(dy) returns (dx, dgamma).
+    """
     xp = check_floats("rms_norm", x=x, gamma=gamma)
     _check_gamma("rms_norm", x, gamma, eps)
 

@@ -2,8 +2,8 @@
 
     y = sum_t m_t x_t / N,      N = sum_t m_t
 
-the mean over the positions that are real (m_t = 1) and not padding (m_t = 0). Every real position has the same share, so
-dx_t = m_t dy / N. Reimers and Gurevych 2019, "Sentence-BERT", section 3, calls it the MEAN strategy.
+the mean over the positions that are real (m_t = 1) and not padding (m_t = 0). All real positions have the same share,
+so dx_t = m_t dy / N. Reimers and Gurevych 2019, "Sentence-BERT", section 3, calls it the MEAN strategy.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def mean_pool(x: Array, mask: Array | None = None) -> tuple[Array, Pullback]:
     if mask is not None:
         check_mask("mean_pool", mask, x.shape[:-1], like=x)
         real = real & mask
-    share = real.astype(x.dtype)[..., None]  # (..., T, 1)
-    share = share / xp.maximum(share.sum(axis=-2, keepdims=True), 1.0)
+    counts = real.astype(x.dtype)[..., None]  # (..., T, 1): 1 for a token, 0 for padding
+    share = counts / xp.maximum(counts.sum(axis=-2, keepdims=True), 1.0)
     y = (x * share).sum(axis=-2)
 
     def backward(dy: Array) -> Array:

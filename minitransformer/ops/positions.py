@@ -4,8 +4,8 @@
     PE[pos, 2i + 1] = cos(pos / base^(2i/D))
 
 Sine and cosine of one frequency stand side by side. A step of k positions rotates each such pair by the angle
-k / base^(2i/D), whatever the position: PE[pos + k] is a fixed linear map of PE[pos]. The table is a constant, so nothing
-flows back into it.
+k / base^(2i/D), whatever the position: PE[pos + k] is a fixed linear map of PE[pos]. The table is a constant, so
+nothing flows back into it.
 """
 
 from __future__ import annotations

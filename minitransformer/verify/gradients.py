@@ -6,15 +6,16 @@ difference gives it entry by entry:
     dL/dx_i ≈ sum(upstream * (f(x + h e_i) - f(x - h e_i))) / 2h,        wrong by O(h²) and by O(ε/h) of rounding
 
 With h = 1e-5 in float64 both parts are near 1e-10. A large array is checked along a few random directions u instead,
-where <dL/dx, u> must equal the difference along u: a wrong gradient agrees with probability zero. The upstream gradient is random and
-not symmetric because ones would hide most mistakes: the outputs of softmax and of LayerNorm have constant sums, so their
-true gradient is then zero and a backward that returns zeros would pass.
+where <dL/dx, u> must equal the difference along u: a wrong gradient agrees with probability zero. The upstream gradient
+is random and not symmetric because ones would hide most mistakes: the outputs of softmax and of LayerNorm have constant
+sums, so their true gradient is then zero and a backward that returns zeros would pass.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +25,7 @@ import numpy as np
 
 from ..backend import Array, device_of, to_device
 from ..layers import Module, Parameter
-from .report import Report, Row
+from .report import Entries, Report, Row
 from .tracing import Pair, Recording, Replacement, host_copy, is_float_array
 
 Parameters = Module | Iterable[tuple[str, Parameter]]
@@ -49,14 +50,15 @@ def gradients(
     """Check every gradient of `f(*inputs, **options) -> (output, backward)` in float64; returns a Report.
 
     Checked are each floating-point input, each parameter (of f itself if it is a module or a module's method, else of
-    `parameters`) and each intermediate: every local variable `name` of a running op, layer or model that has a `dname` in its
-    pullback. A gradient must have the shape and dtype of its array and satisfy |hand - numerical| <= atol + rtol |numerical|
-    everywhere; the absolute part is needed because some true gradients are exactly zero (that of the key bias in attention).
+    `parameters`) and each intermediate: every local variable `name` of a running op, layer or model that has a `dname`
+    in its pullback. A gradient must have the shape and dtype of its array and satisfy |hand - numerical| <= atol + rtol
+    |numerical| everywhere; the absolute part is needed because some true gradients are exactly zero (that of the key
+    bias in attention).
 
-    Arrays of up to `entrywise` elements are checked entry by entry, larger ones along `directions` random directions. Generators among
-    the arguments start from the same state in each evaluation, so dropout stays frozen. Where f has a kink, as ReLU at 0,
-    any slope between those of both sides is accepted and the row counts it. Raises ValueError for NaN in an input and
-    TypeError where f does not return (array, backward).
+    Arrays of up to `entrywise` elements are checked entry by entry, larger ones along `directions` random directions.
+    Generators among the arguments start from the same state in each evaluation, so dropout stays frozen. Where f has a
+    kink, as ReLU at 0, any slope between those of both sides is accepted and the row counts it. Raises ValueError for
+    NaN in an input and TypeError where f does not return (array, backward).
     """
     rng = np.random.default_rng(seed)
     names = _input_names(f, inputs)
@@ -239,6 +241,7 @@ class _Check:
 
     def _entry_by_entry(self, name: str, kind: str, here: np.ndarray, hand: np.ndarray, probe: Probe) -> Row:
         worst = Row(name, kind, hand.shape, f"{hand.size} entries", error=-1.0)
+        everywhere = np.zeros(hand.shape)
         kinks = 0
         for index in np.ndindex(hand.shape):
             unit = np.zeros(hand.shape)
@@ -247,17 +250,19 @@ class _Check:
             step = self.step * max(1.0, float(size)) if np.isfinite(size) else self.step
             slope = float(hand[index])
             numerical, ok, kink = self._difference(slope, unit, step, probe)
+            everywhere[index] = numerical
             kinks += kink
             error = abs(slope - numerical) / (1.0 + abs(numerical))
             if (not ok, error) > (not worst.ok, worst.error):
                 worst = Row(name, kind, hand.shape, worst.checked, index, slope, numerical, error, ok)
-        return Row(**{**vars(worst), "kinks": kinks})
+        return dataclasses.replace(worst, kinks=kinks, full=Entries(here, hand, everywhere))
 
     def _difference(self, slope: float, direction: np.ndarray, step: float, probe: Probe) -> tuple[float, bool, bool]:
         """The numerical slope along `direction`, whether `slope` agrees with it, and whether a kink is in the way.
 
-        Where the central difference disagrees, the slopes to the right and to the left decide. On a smooth function their gap
-        shrinks with the step; at a kink it stays; at a kink beside the point it vanishes once the step is short enough.
+        Where the central difference disagrees, the slopes to the right and to the left decide. On a smooth function
+        their gap shrinks with the step; at a kink it stays; at a kink beside the point it vanishes once the step is
+        short enough.
         """
         ahead, behind = probe(step * direction), probe(-step * direction)
         numerical = self._slope(ahead - behind, 2.0 * step)

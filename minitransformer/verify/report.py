@@ -5,15 +5,25 @@ from __future__ import annotations
 import html
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Entries(NamedTuple):
+    """An array and its gradient, by hand and by finite differences, all of one shape."""
+
+    value: np.ndarray
+    by_hand: np.ndarray
+    numerical: np.ndarray
 
 
 @dataclass(frozen=True)
 class Row:
     """One array: its worst entry (or direction) with the hand-derived and the numerical derivative.
 
-    error = |hand - numerical| / (1 + |numerical|); it is infinite where there is a problem that is not a matter of numbers.
-    kinks: how many entries lie at a kink of the function, where no derivative exists and any slope between both sides is right.
+    error = |hand - numerical| / (1 + |numerical|); infinite where there is a problem that is not a matter of numbers.
+    kinks: how many entries lie at a kink of f, where no derivative exists and any slope between both sides is right.
     """
 
     name: str
@@ -27,6 +37,13 @@ class Row:
     ok: bool = True
     kinks: int = 0
     problem: str = ""
+    full: Entries | None = field(default=None, repr=False, compare=False)
+
+    def entries(self) -> Entries:
+        """The whole array and both its gradients. Raises ValueError where it was checked along directions only."""
+        if self.full is None:
+            raise ValueError(f"{self.name} was not checked entry by entry; raise `entrywise` above its size")
+        return self.full
 
     def as_dict(self) -> dict[str, Any]:
         """The row as JSON can hold it."""

@@ -1,9 +1,10 @@
 """Look inside running ops and layers: read, and replace, their local variables, with no instrumentation in them.
 
 The convention that the gradient of `scores` is called `dscores` makes this possible. `record` runs a function under
-`sys.settrace` and notes every floating-point array that an op, layer or model binds to a name, in forward; and, once its
-pullback runs, in backward. Then `name` and `dname` of one call can be held against each other. `replace` runs the function again
-and exchanges one such value the moment it is bound, so that a finite difference can be taken with respect to it.
+`sys.settrace` and notes every floating-point array that an op, layer or model binds to a name, in forward; and, once
+its pullback runs, in backward. Then `name` and `dname` of one call can be held against each other. `replace` runs the
+function again and exchanges one such value the moment it is bound, so that a finite difference can be taken with
+respect to it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _ROOMS = tuple(str(_PACKAGE / room) for room in ("ops", "kernels", "layers", "mo
 
 @dataclass
 class Call:
-    """One call of an op, layer or model: the values each name was bound to, in order, in forward and in its pullback."""
+    """One call of an op, layer or model: the values that each name was bound to, in forward and in its pullback."""
 
     index: int
     label: str

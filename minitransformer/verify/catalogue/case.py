@@ -91,6 +91,6 @@ def some_mask(rng: Random, *shape: int) -> Array:
     return mask
 
 
-def frozen(rng: Random) -> dict[str, Random]:
+def frozen(rng: Random) -> dict[str, Any]:
     """The option `rng`: a generator for dropout, with a state of its own that each evaluation starts from anew."""
     return {"rng": np.random.default_rng(rng.integers(2**32))}

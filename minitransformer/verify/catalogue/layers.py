@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -96,7 +95,7 @@ case("layer", "FeedForward gated by silu", _feed_forward("silu", True))
 
 def _residual(order: str, norm: Any) -> Callable[[Random], Setup]:
     def build(r: Random) -> Setup:
-        residual = layers.Residual(layers.FeedForward(4, 7, "gelu_tanh"), copy.deepcopy(norm), order, dropout=0.3)
+        residual = layers.Residual(layers.FeedForward(4, 7, "gelu_tanh"), norm(4), order, dropout=0.3)
         return call(ordinary(residual, r), r.normal(size=(2, 3, 4)), **frozen(r))
 
     return build
@@ -107,8 +106,8 @@ def _residual_across(r: Random) -> Setup:
     return call(ordinary(residual, r), r.normal(size=(2, 3, 4)), r.normal(size=(2, 5, 4)))
 
 
-case("layer", "Residual in post-norm order", _residual("post", layers.LayerNorm(4)))
-case("layer", "Residual in pre-norm order", _residual("pre", layers.RMSNorm(4)))
+case("layer", "Residual in post-norm order", _residual("post", layers.LayerNorm))
+case("layer", "Residual in pre-norm order", _residual("pre", layers.RMSNorm))
 case("layer", "Residual around cross-attention", _residual_across)
 
 _SIZES: dict[str, Any] = {"d_model": 4, "n_heads": 2, "d_ff": 6}

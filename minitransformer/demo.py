@@ -1,0 +1,128 @@
+"""The main job in two minutes: the worked example, the check of every op, and a Transformer that learns to
+translate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import sacrebleu
+from tqdm import tqdm
+
+from . import plots
+from .backend import to_device
+from .generation import greedy
+from .models import Transformer, TransformerConfig
+from .text import END, PAD, START, NumberTask, english, german, padded
+from .training import AdamW
+from .verify import CASES, values_inside
+from .worked_example import EXAMPLES
+
+_SMOOTHING = 0.1
+_SHOWN = (31, 1984, 70615, 99999)
+
+
+def run(out: Path, seed: int = 0, steps: int = 400, device: str = "numpy", say: Callable[[str], None] = print) -> bool:
+    """Run all three parts and save the pictures in `out`. Returns whether every gradient was right."""
+    say("1. The worked example\n")
+    for example in EXAMPLES:
+        say(f"{example}\n")
+    say("2. Every op against finite differences: inputs and every named intermediate\n")
+    right = _check_ops(device, say)
+    say(f"\n3. A Transformer learns to translate numbers from English to German ({device}, seed {seed})\n")
+    _translate_numbers(out, seed, steps, device, say)
+    return right
+
+
+def _check_ops(device: str, say: Callable[[str], None]) -> bool:
+    cases = [case for case in CASES.values() if case.kind == "op"]
+    reports = [case.run(device=device) for case in tqdm(cases, desc="check", unit="op", leave=False, disable=None)]
+    for report in reports:
+        say(f"   {report.name:<46} {len(report.rows):3d} gradients   largest error {report.max_error:.1e}")
+    right = all(report.ok for report in reports)
+    say(f"   {'all right' if right else 'WRONG: run `minitransformer check` to see where'}")
+    return right
+
+
+def _translate_numbers(out: Path, seed: int, steps: int, device: str, say: Callable[[str], None]) -> None:
+    rng = np.random.default_rng(seed)
+    task = NumberTask.draw(n_training=8000, n_unseen=1000, limit=100_000, rng=rng)
+    model = Transformer(
+        TransformerConfig(
+            len(task.source),
+            len(task.target),
+            d_model=64,
+            n_heads=4,
+            d_ff=128,
+            n_encoder_layers=2,
+            n_decoder_layers=2,
+            dropout=0.0,
+            norm_order="pre",
+            share_embeddings=False,
+        ),
+        rng,
+    ).to(device)
+    n_parameters = sum(parameter.value.size for _, parameter in model.parameters())
+    say(f"   {n_parameters:,} parameters; {len(task.training)} numbers below 100,000 to learn from")
+
+    losses = _train(model, task, steps, rng, device)
+    # With label smoothing ε even a perfect model has the loss H of the smoothed target itself.
+    n_tokens = len(task.target)
+    likely, unlikely = 1.0 - _SMOOTHING + _SMOOTHING / n_tokens, _SMOOTHING / n_tokens
+    floor = -likely * math.log(likely) - (n_tokens - 1) * unlikely * math.log(unlikely)
+    plots.save(plots.training_curve(range(1, steps + 1), losses, floor), out / "loss.png")
+
+    said = _translate(model, task, task.unseen, device)
+    wanted = [german(number) for number in task.unseen]
+    exact = sum(a == b for a, b in zip(said, wanted, strict=True)) / len(wanted)
+    metric = sacrebleu.BLEU(tokenize="none")
+    bleu = metric.corpus_score([" ".join(s) for s in said], [[" ".join(w) for w in wanted]])
+    say(f"\n   {len(wanted)} numbers never seen in training: {exact:.1%} exact, BLEU {bleu.score:.1f} over word parts")
+    say(f"   ({metric.get_signature()})\n")
+    for number, translation in zip(_SHOWN, _translate(model, task, _SHOWN, device), strict=True):
+        seen = "seen in training" if number in task.training else "never seen"
+        say(f"   {number:6d}  {' '.join(english(number))}  ->  {''.join(translation)}   ({seen})")
+
+    _draw_cross_attention(model, task, 54321, out / "cross_attention.png", device)
+    say(f"\n   pictures: {out / 'cross_attention.png'}, {out / 'loss.png'}")
+
+
+def _train(model: Transformer, task: NumberTask, steps: int, rng: np.random.Generator, device: str) -> list[float]:
+    sources = [task.source.encode(english(number)) for number in task.training]
+    targets = [task.target.encode(german(number)) for number in task.training]
+    optimizer = AdamW(model.parameters(), learning_rate=3e-3, betas=(0.9, 0.98), eps=1e-9)
+    losses = []
+    with tqdm(range(1, steps + 1), desc="train", unit="step", leave=False, disable=None) as bar:
+        for step in bar:
+            batch = rng.choice(len(sources), 64)
+            source = to_device(padded([sources[i] for i in batch]), device)
+            target = to_device(padded([[START, *targets[i]] for i in batch]), device)
+            wanted = to_device(padded([[*targets[i], END] for i in batch]), device)
+            model.zero_grad()
+            loss, backward = model.loss(
+                source, target, wanted, source_mask=source != PAD, ignore_index=PAD, label_smoothing=_SMOOTHING, rng=rng
+            )
+            backward()
+            # A short warm-up, then straight down to a tenth: enough for a few hundred steps.
+            optimizer.step(3e-3 * min(step / 50, 1.0 - 0.9 * step / steps))
+            losses.append(float(loss))
+            bar.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
+    return losses
+
+
+def _translate(model: Transformer, task: NumberTask, numbers: tuple[int, ...], device: str) -> list[list[str]]:
+    source = to_device(padded([task.source.encode(english(number)) for number in numbers]), device)
+    ids = greedy(model, source, source != PAD, START, END, max_length=20)
+    return [task.target.decode(row) for row in ids]
+
+
+def _draw_cross_attention(model: Transformer, task: NumberTask, number: int, path: Path, device: str) -> None:
+    """Where each head of the last layer looks in the English words while it writes each German part."""
+    words, parts = english(number), german(number)
+    memory = model.encode(to_device(padded([task.source.encode(words)]), device))[0]
+    target = to_device(padded([[START, *task.target.encode(parts)]]), device)
+    weights = values_inside("weights", model.decode, target, memory)  # of each layer: self-attention, cross-attention
+    plots.save(plots.attention_maps(weights[-1][0], [*parts, "<end>"], words), path)

@@ -1,0 +1,59 @@
+"""Pictures: attention as heat maps, training as a curve. Each function returns a matplotlib Figure; `save` writes
+it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+
+def attention_maps(
+    weights: np.ndarray, queries: Sequence[str], keys: Sequence[str], titles: Sequence[str] | None = None
+) -> Figure:
+    """Heat maps side by side, one for each head: row i shows where query i looks. weights: (H, T_q, T_k)."""
+    n_heads, t_q, t_k = weights.shape
+    if (t_q, t_k) != (len(queries), len(keys)):
+        raise ValueError(
+            f"attention_maps: weights are {t_q}×{t_k}, but there are {len(queries)} queries, {len(keys)} keys"
+        )
+    width, height = 0.36 * t_k + 0.2, 0.36 * t_q
+    figure = Figure(figsize=(n_heads * width + 1.6, height + 1.9), layout="constrained")
+    all_axes = figure.subplots(1, n_heads, sharey=True, squeeze=False)[0]
+    for head, axes in enumerate(all_axes):
+        image = axes.imshow(weights[head], cmap="viridis", vmin=0.0, vmax=1.0)
+        axes.set_title(titles[head] if titles else f"head {head + 1}")
+        axes.set_xticks(range(t_k), keys, rotation=90)
+        axes.set_yticks(range(t_q), queries)
+    figure.colorbar(image, ax=all_axes, label="attention weight", shrink=0.8)
+    return figure
+
+
+def training_curve(steps: Sequence[int], losses: Sequence[float], floor: float | None = None) -> Figure:
+    """The loss against the step. floor: the lowest loss there can be, drawn as a line."""
+    figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(steps, losses, label="training loss")
+    if floor is not None:
+        axes.axhline(floor, linestyle="--", color="grey", label="lowest possible with label smoothing")
+    axes.set_xlabel("step")
+    axes.set_ylabel("cross-entropy (nats)")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend()
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write the figure as PNG: first to a temporary file beside it, then renamed, so that no half picture is left."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        figure.savefig(temporary, format="png", dpi=150)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,56 @@
+"""A translation task made of numbers: English words to German words, generated, with as many pairs as one likes.
+
+    4231:  four thousand two hundred and thirty one  ->  vier tausend zwei hundert ein und dreißig
+
+German writes the number as one word, here cut into its parts, and says the units before the tens: "thirty one" becomes
+"ein und dreißig". So a model that translates word by word fails, and its cross-attention visibly crosses.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from num2words import num2words
+
+from .vocabulary import Vocabulary
+
+
+def english(number: int) -> list[str]:
+    """21 -> ["twenty", "one"]."""
+    return re.findall("[a-z]+", num2words(number, lang="en"))
+
+
+def german(number: int) -> list[str]:
+    """21 -> ["ein", "und", "zwanzig"]."""
+    return _parts().findall(num2words(number, lang="de"))
+
+
+@functools.cache
+def _parts() -> re.Pattern[str]:
+    simple = [num2words(n, lang="de") for n in (*range(21), *range(30, 100, 10))]
+    return re.compile("|".join(sorted([*simple, "ein", "und", "hundert", "tausend"], key=len, reverse=True)))
+
+
+@dataclass(frozen=True)
+class NumberTask:
+    """Numbers to train on and numbers never trained on, both drawn from 0 to limit - 1, with both vocabularies."""
+
+    training: tuple[int, ...]
+    unseen: tuple[int, ...]
+    source: Vocabulary
+    target: Vocabulary
+
+    @classmethod
+    def draw(cls, n_training: int, n_unseen: int, limit: int, rng: np.random.Generator) -> NumberTask:
+        """Draw the numbers without repetition, so that none of `unseen` is in `training`."""
+        if n_training + n_unseen > limit:
+            raise ValueError(
+                f"NumberTask: {n_training} + {n_unseen} different numbers were asked for, there are {limit}"
+            )
+        drawn = rng.choice(limit, n_training + n_unseen, replace=False).tolist()
+        training, unseen = tuple(drawn[:n_training]), tuple(drawn[n_training:])
+        vocabularies = Vocabulary(map(english, training)), Vocabulary(map(german, training))
+        return cls(training, unseen, *vocabularies)

@@ -1,0 +1,49 @@
+"""A vocabulary: tokens to ids and back, and sentences to padded batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+PAD, START, END = 0, 1, 2  # ids: fills short sentences up; opens a target; closes a target
+_SPECIAL = ("<pad>", "<start>", "<end>")
+
+
+class Vocabulary:
+    """The tokens that occur in some sentences, each with an id, after <pad> = 0, <start> = 1 and <end> = 2."""
+
+    def __init__(self, sentences: Iterable[Sequence[str]]) -> None:
+        seen = sorted({token for sentence in sentences for token in sentence} - set(_SPECIAL))
+        self.tokens: tuple[str, ...] = (*_SPECIAL, *seen)
+        self._ids = {token: i for i, token in enumerate(self.tokens)}
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def encode(self, sentence: Sequence[str]) -> list[int]:
+        """The ids of a sentence's tokens. Raises ValueError for a token that is not in the vocabulary."""
+        unknown = [token for token in sentence if token not in self._ids]
+        if unknown:
+            raise ValueError(
+                f"the vocabulary does not hold {unknown[0]!r}; it knows {len(self) - len(_SPECIAL)} tokens"
+            )
+        return [self._ids[token] for token in sentence]
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        """The tokens of ids up to <end>, without <pad> and <start>."""
+        sentence = []
+        for i in ids:
+            if i == END:
+                break
+            if i not in (PAD, START):
+                sentence.append(self.tokens[i])
+        return sentence
+
+
+def padded(sequences: Sequence[Sequence[int]]) -> np.ndarray:
+    """Sequences of ids, (B, longest), filled up with <pad> at the end."""
+    ids = np.full((len(sequences), max(map(len, sequences))), PAD, dtype=np.int64)
+    for row, sequence in zip(ids, sequences, strict=True):
+        row[: len(sequence)] = sequence
+    return ids

@@ -1,0 +1,148 @@
+"""AdamW, learning-rate schedules and gradient clipping.
+
+AdamW. Kingma and Ba 2015, "Adam: A Method for Stochastic Optimization", algorithm 1, with the decay of Loshchilov and
+Hutter 2019, "Decoupled Weight Decay Regularization", algorithm 2. For a parameter θ with gradient g at step t = 1, 2, ...
+
+    m = β1 m + (1 - β1) g                   running mean of the gradient
+    v = β2 v + (1 - β2) g²                  running mean of its square, element by element
+    m̂ = m / (1 - β1^t),  v̂ = v / (1 - β2^t)
+    θ = θ - η (m̂ / (√v̂ + ε) + λ θ)
+
+m and v start at zero and so are too small at first: after t steps with a constant g the mean is m = (1 - β1^t) g, and
+dividing by the bracket corrects that. The decay λ θ stands beside the quotient, not inside g: there √v̂ would divide it,
+and weights with large gradients would hardly decay. The learning rate η multiplies both; algorithm 2 writes η_t α for it
+in the first term and η_t in the second.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from ..backend import Array, array_module, to_numpy
+from ..boundary import check_floats, check_number, check_positive
+from ..layers import Parameter
+from ..layers.module import load_arrays
+
+
+class AdamW:
+    """Takes steps on `parameters`, the (name, Parameter) pairs that `module.parameters()` yields.
+
+    weight_decay is λ. Parameters with one axis, biases and the gains of norms, do not decay, since they only shift and
+    scale; decay_vectors=True lets all decay alike. Make the optimiser once the module is on its device, in its dtype.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[tuple[str, Parameter]],
+        learning_rate: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        decay_vectors: bool = False,
+    ) -> None:
+        self.parameters = dict(parameters)
+        if not self.parameters:
+            raise ValueError("AdamW: there are no parameters; pass module.parameters()")
+        _check_at_least_zero("AdamW", learning_rate=learning_rate, beta1=betas[0], beta2=betas[1], decay=weight_decay)
+        if max(betas) >= 1.0:
+            raise ValueError(f"AdamW: betas must be below 1, got {betas}")
+        check_positive("AdamW", eps=eps)
+        self.betas = (float(betas[0]), float(betas[1]))  # Python floats: NumPy's would promote float32 parameters
+        self.learning_rate, self.eps, self.weight_decay = float(learning_rate), float(eps), float(weight_decay)
+        self.decay_vectors = decay_vectors
+        self.steps = np.array(0)
+        self.means = {name: array_module(p.value).zeros_like(p.value) for name, p in self.parameters.items()}
+        self.squares = {name: array_module(p.value).zeros_like(p.value) for name, p in self.parameters.items()}
+
+    def step(self, learning_rate: float | None = None) -> None:
+        """Move every parameter once, in place, by its `.grad`. learning_rate: for this step, as a schedule gives it."""
+        rate = self.learning_rate if learning_rate is None else float(learning_rate)
+        _check_at_least_zero("AdamW", learning_rate=rate)
+        for name, p in self.parameters.items():
+            check_floats("AdamW", **{f"the mean of {name}": self.means[name], name: p.value})
+        self.steps += 1
+        beta1, beta2 = self.betas
+        t = int(self.steps)
+        for name, p in self.parameters.items():
+            xp, g, m, v = array_module(p.value), p.grad, self.means[name], self.squares[name]
+            m *= beta1
+            m += (1.0 - beta1) * g
+            v *= beta2
+            v += (1.0 - beta2) * (g * g)
+            if p.value.ndim > 1 or self.decay_vectors:
+                p.value *= 1.0 - rate * self.weight_decay
+            p.value -= rate * (m / (1.0 - beta1**t)) / (xp.sqrt(v / (1.0 - beta2**t)) + self.eps)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """A copy on the host of "steps", and of m and v as "mean.<name>" and "square.<name>" for every parameter."""
+        return {name: np.array(to_numpy(array)) for name, array in self._arrays().items()}
+
+    def load_state(self, mapping: Mapping[str, np.ndarray]) -> None:
+        """Go on from a state. Raises ValueError, and changes nothing, if that is of other parameters."""
+        load_arrays("AdamW", self._arrays(), mapping)
+
+    def _arrays(self) -> dict[str, Array]:
+        means = {f"mean.{name}": m for name, m in self.means.items()}
+        squares = {f"square.{name}": v for name, v in self.squares.items()}
+        return {"steps": self.steps, **means, **squares}
+
+
+def clip_gradient_norm(parameters: Iterable[tuple[str, Parameter]], limit: float) -> float:
+    """Scale all gradients by one factor so that their common norm is at most `limit`. Returns the norm before.
+
+    norm = √(sum of g² over all entries of all parameters). Pascanu et al. 2013, "On the difficulty of training recurrent
+    neural networks", algorithm 1. Where the norm is not finite nothing is scaled; the caller may leave out that step.
+    """
+    check_positive("clip_gradient_norm", limit=limit)
+    gradients = [p.grad for _, p in parameters]
+    norm = math.sqrt(float(sum((g * g).sum() for g in gradients)))
+    if limit < norm < math.inf:
+        for g in gradients:
+            g *= float(limit) / norm
+    return norm
+
+
+# Schedules: the learning rate as a function of the step, which counts from 1.
+
+
+def constant(step: int, rate: float) -> float:
+    """The same rate at every step."""
+    check_positive("constant", step=step, rate=rate)
+    return rate
+
+
+def inverse_sqrt(step: int, peak: float, warmup: int) -> float:
+    """peak · min(step / warmup, √(warmup / step)): up in a straight line to `peak` at step `warmup`, then down."""
+    check_positive("inverse_sqrt", step=step, peak=peak, warmup=warmup)
+    return peak * min(step / warmup, math.sqrt(warmup / step))
+
+
+def warmup_schedule(step: int, d_model: int, warmup: int = 4000) -> float:
+    """d_model^-½ · min(step^-½, step · warmup^-1½), inverse_sqrt with the peak of Vaswani et al. 2017, section 5.3."""
+    check_positive("warmup_schedule", step=step, d_model=d_model, warmup=warmup)
+    return inverse_sqrt(step, 1.0 / math.sqrt(d_model * warmup), warmup)
+
+
+def cosine(step: int, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
+    """Up in a straight line to `peak` at step `warmup`, then down along half a cosine to `floor` at step `total`.
+
+    floor + (peak - floor) (1 + cos(π (step - warmup) / (total - warmup))) / 2: Loshchilov and Hutter 2017, equation 5.
+    """
+    check_positive("cosine", step=step, peak=peak)
+    _check_at_least_zero("cosine", warmup=warmup, floor=floor)
+    if warmup >= total:
+        raise ValueError(f"cosine: warmup must be less than total, got warmup {warmup} and total {total}")
+    if step < warmup:
+        return peak * step / warmup
+    progress = min(1.0, (step - warmup) / (total - warmup))
+    return floor + (peak - floor) * (1.0 + math.cos(math.pi * progress)) / 2.0
+
+
+def _check_at_least_zero(where: str, **numbers: float) -> None:
+    for name, number in numbers.items():
+        check_number(where, name, number)
+        if number < 0.0:
+            raise ValueError(f"{where}: {name} must be at least 0, got {number}")

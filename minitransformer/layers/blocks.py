@@ -155,7 +155,7 @@ class _Stack(Module):
     def _check_cache(self, cache: Cache | None) -> None:
         name, n_layers = type(self).__name__, len(self.layers)
         if cache is not None and not isinstance(cache, Cache):
-            raise TypeError(f"{name}: cache must be a Cache, got {type(cache).__name__}; make one with Cache({n_layers})")
+            raise TypeError(f"{name}: cache must be a Cache({n_layers}), got {type(cache).__name__}")
         if cache is not None and len(cache.self_attention) != n_layers:
             raise ValueError(f"{name}: the cache is for {len(cache.self_attention)} layers, but there are {n_layers}")
 

@@ -103,6 +103,7 @@ def generator(rng: np.random.Generator | None) -> np.random.Generator:
     """The generator that initial values are drawn from: the one given, or a new one with an unpredictable seed."""
     if rng is not None and not isinstance(rng, np.random.Generator):
         raise TypeError(
-            f"rng must be a numpy.random.Generator, got {type(rng).__name__}; make one with numpy.random.default_rng(seed)"
+            f"rng must be a numpy.random.Generator, got {type(rng).__name__}; "
+            "make one with numpy.random.default_rng(seed)"
         )
     return np.random.default_rng() if rng is None else rng

@@ -1,7 +1,7 @@
 """AdamW, learning-rate schedules and gradient clipping.
 
 AdamW. Kingma and Ba 2015, "Adam: A Method for Stochastic Optimization", algorithm 1, with the decay of Loshchilov and
-Hutter 2019, "Decoupled Weight Decay Regularization", algorithm 2. For a parameter θ with gradient g at step t = 1, 2, ...
+Hutter 2019, "Decoupled Weight Decay Regularization", algorithm 2. For a parameter θ with gradient g at step t = 1, ...
 
     m = β1 m + (1 - β1) g                   running mean of the gradient
     v = β2 v + (1 - β2) g²                  running mean of its square, element by element
@@ -9,9 +9,9 @@ Hutter 2019, "Decoupled Weight Decay Regularization", algorithm 2. For a paramet
     θ = θ - η (m̂ / (√v̂ + ε) + λ θ)
 
 m and v start at zero and so are too small at first: after t steps with a constant g the mean is m = (1 - β1^t) g, and
-dividing by the bracket corrects that. The decay λ θ stands beside the quotient, not inside g: there √v̂ would divide it,
-and weights with large gradients would hardly decay. The learning rate η multiplies both; algorithm 2 writes η_t α for it
-in the first term and η_t in the second.
+dividing by the bracket corrects that. The decay λ θ stands beside the quotient, not inside g, where √v̂ would divide it
+and weights with large gradients would hardly decay. The learning rate η multiplies both; algorithm 2 has η_t α for the
+first and η_t for the second.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class AdamW:
 def clip_gradient_norm(parameters: Iterable[tuple[str, Parameter]], limit: float) -> float:
     """Scale all gradients by one factor so that their common norm is at most `limit`. Returns the norm before.
 
-    norm = √(sum of g² over all entries of all parameters). Pascanu et al. 2013, "On the difficulty of training recurrent
-    neural networks", algorithm 1. Where the norm is not finite nothing is scaled; the caller may leave out that step.
+    norm = √(sum of g² over all entries of all parameters). Pascanu et al. 2013, "On the difficulty of training
+    recurrent neural networks", algorithm 1. Where the norm is not finite nothing is scaled: leave out that step.
     """
     check_positive("clip_gradient_norm", limit=limit)
     gradients = [p.grad for _, p in parameters]

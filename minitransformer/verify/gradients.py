@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import functools
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -58,14 +59,16 @@ def gradients(
     Arrays of up to `entrywise` elements are checked entry by entry, larger ones along `directions` random directions.
     Generators among the arguments start from the same state in each evaluation, so dropout stays frozen. Where f has a
     kink, as ReLU at 0, any slope between those of both sides is accepted and the row counts it. Raises ValueError for
-    NaN in an input and TypeError where f does not return (array, backward).
+    NaN in an input, a parameter or the output and where f is random by a generator that is no argument, and TypeError
+    where it does not return (array, backward).
     """
     rng = np.random.default_rng(seed)
     names = _input_names(f, inputs)
     arguments = [_to_float64(x) if is_float_array(x) else x for x in inputs]
-    _refuse_unusable(names, arguments, options)
+    owned = _parameters_of(f, parameters)
+    _refuse_unusable([*zip(names, arguments, strict=True), *((key, p.value) for key, p in owned)], options)
     check = _Check(f, arguments, options, rng, atol, rtol, step, entrywise, directions)
-    with _in_float64(_parameters_of(f, parameters)) as owned:
+    with _in_float64(owned):
         rows = check.run(names, owned, upstream, intermediates)
     return Report(name or _name_of(f), tuple(rows))
 
@@ -100,7 +103,7 @@ class _Check:
         self, names: list[str], owned: list[tuple[str, Parameter]], upstream: Array | None, intermediates: bool
     ) -> list[Row]:
         before = [host_copy(x) if is_float_array(x) else None for x in self.inputs]
-        self.call()  # fills what is computed once and kept (a table of positions), so that all later runs are alike
+        first = self.call()  # fills what is computed once and kept (a table of positions); later runs are all alike
         with Recording(self.f) as recording:
             result = self.call()
         if not (isinstance(result, tuple) and len(result) == 2 and is_float_array(result[0]) and callable(result[1])):
@@ -108,10 +111,16 @@ class _Check:
         y, backward = result
         self.output = host_copy(y)
         self._require_finite(recording)
+        changed = self._changed_in_place(zip(names, before, self.inputs, strict=True))
+        if not changed and not np.array_equal(host_copy(first[0]), self.output):
+            raise ValueError(
+                f"{_name_of(self.f)} gives another output each time it runs, so there are no differences to take; "
+                "pass its random generator as an argument, then every run starts from the same state"
+            )
         if upstream is None:
             self.upstream = self.rng.normal(size=self.output.shape)
-        elif upstream.shape != y.shape:
-            raise ValueError(f"upstream must have the output's shape {y.shape}, got {upstream.shape}")
+        elif not is_float_array(upstream) or upstream.shape != y.shape:
+            raise ValueError(f"upstream must be a floating-point array of the output's shape {y.shape}")
         else:
             self.upstream = host_copy(upstream).astype(np.float64)
         dy = to_device(self.upstream.astype(self.output.dtype), device_of(y).name)
@@ -129,9 +138,9 @@ class _Check:
             gradient = parameter.grad - to_device(junk[key], device_of(parameter.value).name)
             rows.append(self._row(key, "parameter", parameter.value, gradient, self._parameter_probe(parameter)))
         if intermediates:
-            rows += [self._intermediate_row(pair) for pair in recording.pairs() if not self._is_input(pair, recording)]
-        rows += self._side_effects(names, before, dy)
-        return rows
+            rows += [self._intermediate_row(pair) for pair in recording.pairs() if not self._is_input(names, pair)]
+        arrays = [*zip(names, before, self.inputs, strict=True), ("the upstream gradient", self.upstream, dy)]
+        return rows + self._changed_in_place(arrays)
 
     def _input_rows(self, names: list[str], returned: Any) -> list[Row]:
         floats = [i for i, x in enumerate(self.inputs) if is_float_array(x)]
@@ -150,16 +159,14 @@ class _Check:
             return Row(pair.title, "intermediate", pair.value.shape, error=math.inf, ok=False, problem=problem)
         return self._row(pair.title, "intermediate", pair.value, pair.gradient, self._intermediate_probe(pair))
 
-    def _is_input(self, pair: Pair, recording: Recording) -> bool:
+    def _is_input(self, names: list[str], pair: Pair) -> bool:
         """Whether the pair is an argument of f itself, which has a row already."""
-        return pair.call == 0 and any(
-            is_float_array(x) and np.array_equal(host_copy(x), pair.value) for x in self.inputs
-        )
+        x = dict(zip(names, self.inputs, strict=True)).get(pair.name) if pair.call == 0 else None
+        return is_float_array(x) and np.array_equal(host_copy(x), pair.value)
 
-    def _side_effects(self, names: list[str], before: list[np.ndarray | None], dy: Array) -> list[Row]:
-        """A row for each array that f or its pullback changed in place though it belongs to the caller."""
+    def _changed_in_place(self, arrays: Iterable[tuple[str, np.ndarray | None, Array]]) -> list[Row]:
+        """A row for each (name, earlier copy, array) that f or its pullback changed though it belongs to the caller."""
         rows = []
-        arrays = [*zip(names, before, self.inputs, strict=True), ("the upstream gradient", self.upstream, dy)]
         for name, old, new in arrays:
             if old is not None and not np.array_equal(old, host_copy(new)):
                 problem = "was changed in place"
@@ -169,14 +176,8 @@ class _Check:
     def _require_finite(self, recording: Recording) -> None:
         if np.isfinite(self.output).all():
             return
-        for pair in recording.calls:
-            for name, values in pair.forward.items():
-                for value in values:
-                    if np.isnan(value).any():
-                        index = tuple(int(i) for i in np.argwhere(np.isnan(value))[0])
-                        raise ValueError(
-                            f"the output is not finite: NaN is first seen in {pair.label}.{name} at {index}"
-                        )
+        if recording.first_nan:
+            raise ValueError(f"the output is not finite: NaN is first seen in {recording.first_nan}")
         index = tuple(int(i) for i in np.argwhere(~np.isfinite(self.output))[0])
         raise ValueError(f"the output is not finite at {index}, so there is nothing to differentiate")
 
@@ -234,7 +235,7 @@ class _Check:
             direction /= np.linalg.norm(direction)
             slope = float((hand * direction).sum())
             numerical, ok, kink = self._difference(slope, direction, self.step, probe)
-            error = abs(slope - numerical) / (1.0 + abs(numerical))
+            error = _error(slope, numerical)
             if (not ok, error) > (not worst.ok, worst.error):
                 worst = Row(name, kind, hand.shape, worst.checked, None, slope, numerical, error, ok, int(kink))
         return worst
@@ -252,7 +253,7 @@ class _Check:
             numerical, ok, kink = self._difference(slope, unit, step, probe)
             everywhere[index] = numerical
             kinks += kink
-            error = abs(slope - numerical) / (1.0 + abs(numerical))
+            error = _error(slope, numerical)
             if (not ok, error) > (not worst.ok, worst.error):
                 worst = Row(name, kind, hand.shape, worst.checked, index, slope, numerical, error, ok)
         return dataclasses.replace(worst, kinks=kinks, full=Entries(here, hand, everywhere))
@@ -291,6 +292,11 @@ class _Check:
 
     def _agrees(self, hand: float, numerical: float) -> bool:
         return abs(hand - numerical) <= self.atol + self.rtol * abs(numerical)
+
+
+def _error(hand: float, numerical: float) -> float:
+    error = abs(hand - numerical) / (1.0 + abs(numerical))
+    return error if math.isfinite(error) else math.inf
 
 
 def _misfit(value: Array, gradient: Any) -> str:
@@ -334,13 +340,13 @@ def _input_names(f: Callable[..., Any], inputs: tuple[Any, ...]) -> list[str]:
     return names if len(names) == len(inputs) else fallback
 
 
-def _refuse_unusable(names: list[str], inputs: list[Any], options: dict[str, Any]) -> None:
+def _refuse_unusable(arrays: list[tuple[str, Any]], options: dict[str, Any]) -> None:
     for name, option in options.items():
         if is_float_array(option) and option.shape != ():
             raise TypeError(
                 f"verify: {name} is a floating-point array given by keyword; give it by position to have it checked"
             )
-    for name, x in zip(names, inputs, strict=True):
+    for name, x in arrays:
         if is_float_array(x) and np.isnan(host_copy(x)).any():
             index = tuple(int(i) for i in np.argwhere(np.isnan(host_copy(x)))[0])
             raise ValueError(
@@ -350,25 +356,33 @@ def _refuse_unusable(names: list[str], inputs: list[Any], options: dict[str, Any
 
 def _parameters_of(f: Any, given: Parameters | None) -> list[tuple[str, Parameter]]:
     if given is None:
+        f = _inside_partial(f)
         owner = f if isinstance(f, Module) else getattr(f, "__self__", None)
         given = owner if isinstance(owner, Module) else ()
     return list(given.parameters() if isinstance(given, Module) else given)
 
 
 @contextlib.contextmanager
-def _in_float64(owned: list[tuple[str, Parameter]]) -> Iterator[list[tuple[str, Parameter]]]:
+def _in_float64(owned: list[tuple[str, Parameter]]) -> Iterator[None]:
     """Turn parameters to float64 for the time of a check; afterwards values and gradients are as they were."""
     kept = [(parameter, parameter.value, parameter.grad) for _, parameter in owned]
     try:
         for parameter, value, _ in kept:
             parameter.value = _to_float64(value)
-        yield owned
+        yield
     finally:
         for parameter, value, grad in kept:
             parameter.value, parameter.grad = value, grad
 
 
+def _inside_partial(f: Any) -> Any:
+    while isinstance(f, functools.partial):
+        f = f.func
+    return f
+
+
 def _name_of(f: Any) -> str:
+    f = _inside_partial(f)
     return getattr(f, "__name__", None) or type(f).__name__
 
 

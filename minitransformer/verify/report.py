@@ -53,9 +53,9 @@ class Row:
             "shape": list(self.shape),
             "checked": self.checked,
             "where": None if self.where is None else list(self.where),
-            "hand": self.hand,
-            "numerical": self.numerical,
-            "error": self.error if math.isfinite(self.error) else None,
+            "hand": _finite(self.hand),
+            "numerical": _finite(self.numerical),
+            "error": _finite(self.error),
             "ok": self.ok,
             "kinks": self.kinks,
             "problem": self.problem,
@@ -69,6 +69,11 @@ class Row:
         place = "" if self.where is None else "[" + ", ".join(map(str, self.where)) + "]"
         numbers = [f"{self.hand:.8g}", f"{self.numerical:.8g}", f"{self.error:.1e}"] if self.checked else ["", "", ""]
         return [self.name, self.kind, str(self.shape), self.checked, place, *numbers, verdict]
+
+
+def _finite(number: float) -> float | None:
+    """The number, or None for NaN and infinity, which JSON does not have."""
+    return number if math.isfinite(number) else None
 
 
 _HEADINGS = ["name", "kind", "shape", "checked", "worst at", "by hand", "numerically", "error", ""]
@@ -130,8 +135,8 @@ class Report:
         return {
             "name": self.name,
             "ok": self.ok,
-            "max_error": self.max_error if math.isfinite(self.max_error) else None,
-            "max_error_by_kind": {kind: e if math.isfinite(e) else None for kind, e in errors.items()},
+            "max_error": _finite(self.max_error),
+            "max_error_by_kind": {kind: _finite(error) for kind, error in errors.items()},
             "rows": [row.as_dict() for row in self.rows],
         }
 

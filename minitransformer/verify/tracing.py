@@ -115,6 +115,7 @@ class Recording(_Traced):
         super().__init__(f)
         self.calls: list[Call] = []
         self.in_forward = True
+        self.first_nan = ""  # where the first NaN was bound in forward, e.g. "softmax.y at (0, 2)"
         self._owners: dict[int, tuple[Call, types.CodeType]] = {}  # by id of a pullback's own code object
 
     def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any:
@@ -135,6 +136,8 @@ class Recording(_Traced):
             for name, value in watch.bound(frame.f_locals):
                 if is_float_array(value):
                     values.setdefault(name, []).append(host_copy(value) if self.in_forward else value)
+                    if self.in_forward and not self.first_nan:
+                        self.first_nan = _nan_in(values[name][-1], f"{call.label}.{name}")
             if event == "return" and self.in_forward:
                 self._adopt_pullback(arg, frame.f_code, call)
             elif event == "return":  # a gradient may be filled after it is bound, so it counts as it is in the end
@@ -176,6 +179,11 @@ class Recording(_Traced):
                     title = f"{place}.{name}" if len(values) == 1 else f"{place}.{name}[{i}]"
                     found.append(Pair(call.index, name, i, title, value, gradient))
         return found
+
+
+def _nan_in(array: np.ndarray, title: str) -> str:
+    where = np.argwhere(np.isnan(array))
+    return f"{title} at {tuple(where[0].tolist())}" if len(where) else ""
 
 
 def _label(frame: types.FrameType) -> str:

@@ -1,0 +1,73 @@
+# Each target works by itself on a machine that has Python (3.10 or newer, with venv), git and make:
+# it creates the environment .venv, installs what it needs there, and runs. A second call finds all in place.
+
+PYTHON ?= python3
+# A pinned version, so that parity figures can be reproduced.
+TORCH ?= torch==2.13.0
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint parity clean
+.NOTPARALLEL: # two installs into one environment would collide
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "PYTHON=/path/to/python chooses the interpreter of a new .venv; make clean removes an old one."
+
+demo: $(VENV)/installed ## show the worked example, check every gradient, train a small translator
+	$(BIN)/minitransformer demo
+
+test: $(VENV)/installed-test ## run every test but those that compare with PyTorch
+	$(BIN)/pytest
+	@echo "Not among these: tests/parity, which needs PyTorch. To run it: make parity"
+
+check: $(VENV)/installed ## hold every backward pass against finite differences
+	$(BIN)/minitransformer check
+
+lint: $(VENV)/installed-test ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+parity: $(VENV)/installed-parity ## compare outputs and gradients with PyTorch, after installing it (TORCH says which)
+	$(BIN)/pytest tests/parity
+
+clean: ## remove .venv, caches, the demo's pictures and whatever was built
+	rm -rf $(VENV) build dist demo *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache
+	find minitransformer tests -name __pycache__ -prune -exec rm -rf {} +
+
+# The environment. An empty file records each install, and a newer pyproject.toml outdates it.
+
+$(VENV)/installed: pyproject.toml setup.py | $(BIN)/pip
+	$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/installed-test: pyproject.toml setup.py | $(BIN)/pip
+	$(INSTALL) --editable '.[test]'
+	@touch $(VENV)/installed $@
+
+$(VENV)/installed-parity: pyproject.toml setup.py | $(BIN)/pip
+	$(INSTALL) '$(TORCH)' --editable '.[test,parity]'
+	@touch $(VENV)/installed $(VENV)/installed-test $@
+
+define SUITABLE
+import sys
+found = "%s is Python %s; " % (sys.executable, sys.version.split()[0])
+remedy = "choose another with: make PYTHON=/path/to/python3"
+if sys.version_info < (3, 10):
+    sys.exit("error: " + found + "minitransformer needs 3.10 or newer; " + remedy)
+try:
+    import ensurepip, venv
+except ImportError:
+    sys.exit("error: " + found + "it has no venv; install that (Debian and Ubuntu: apt install python3-venv) or " + remedy)
+endef
+export SUITABLE
+
+$(BIN)/pip:
+	@'$(PYTHON)' -c '' 2>/dev/null || { echo "error: cannot run '$(PYTHON)'; install Python 3.10 or newer," \
+	    "or name the one you have: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@'$(PYTHON)' -c "$$SUITABLE"
+	'$(PYTHON)' -m venv $(VENV)

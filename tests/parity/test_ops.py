@@ -1,0 +1,237 @@
+"""Every op and every gradient of it, against PyTorch in float64.
+
+Each case gives the shapes of the differentiable inputs, our call and PyTorch's. The upstream gradient is random and
+asymmetric, sizes are unequal wherever the op lets them be, and there are several leading axes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from minitransformer import ops
+
+pytestmark = pytest.mark.parity
+
+
+class Case(NamedTuple):
+    op: str
+    what: str
+    shapes: list[tuple[int, ...]]  # of the differentiable inputs
+    ours: Callable[..., Any]  # from arrays to (y, backward)
+    theirs: Callable[..., Any]  # from tensors to y
+    size: float = 1.0  # the standard deviation of the inputs
+
+
+# Inputs that no gradient flows into.
+IDS = np.array([[1, 0, 6, 1], [3, 1, 1, 6], [6, 6, 2, 1]])  # token 1 stands there five times, tokens 4 and 5 never
+TARGETS = np.array([[4, 0, -100, 2], [-100, 1, 1, 3], [0, -100, 2, 4]])
+REAL = np.array([[True, True, False, True], [True, False, False, False], [True, True, True, True]])  # (B, T)
+MASK = np.array([[1, 0, 1, 1, 0], [0, 1, 0, 0, 1], [1, 1, 1, 0, 0]], dtype=bool)  # (T_q, T_k)
+MASK_OF_EACH = np.stack([MASK, ~MASK])[:, None]  # (B, 1, T_q, T_k), to broadcast over the heads
+EMPTY_ROWS = np.array([[[False], [True], [False]], [[True], [False], [True]]])  # (B, T_q, 1)
+MASK_WITH_EMPTY_ROWS = (MASK & ~EMPTY_ROWS)[:, None]
+
+
+def t(array: np.ndarray) -> Any:
+    return torch.from_numpy(np.asarray(array))
+
+
+def causal(t_q: int, t_k: int) -> np.ndarray:
+    """The last t_q of t_k positions look back (PyTorch's is_causal counts from the first position instead)."""
+    return np.array([[key <= query + t_k - t_q for key in range(t_k)] for query in range(t_q)])
+
+
+def torch_attention(q: Any, k: Any, v: Any, allowed: np.ndarray, scale: float | None = None, factors: Any = 1.0) -> Any:
+    """Attention where a query may be without any key: such a row's weights are 0.
+
+    torch.softmax makes that row NaN, and so did scaled_dot_product_attention in earlier releases. So such a row is
+    given scores of 0 before the softmax and weights of 0 after it. `factors` multiply the weights, as dropout does.
+    """
+    allowed = t(allowed)
+    somewhere = allowed.any(dim=-1, keepdim=True)
+    scores = q @ k.transpose(-1, -2) * (1.0 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    scores = scores.masked_fill(~allowed & somewhere, -torch.inf).masked_fill(~somewhere, 0.0)
+    weights = torch.softmax(scores, dim=-1) * allowed
+    return (weights * factors) @ v
+
+
+def drawn_factors(shape: tuple[int, ...], rate: float, seed: int) -> Any:
+    """What dropout multiplies with when its generator is seeded with `seed`: 0 or 1 / (1 - rate)."""
+    factors, _ = ops.dropout(np.ones(shape), rate, np.random.default_rng(seed))
+    dropped = factors == 0.0
+    assert 0 < dropped.sum() < dropped.size
+    np.testing.assert_allclose(factors[~dropped], 1.0 / (1.0 - rate), rtol=1e-15)
+    return t(factors)
+
+
+def torch_heads(x: Any, n_heads: int) -> Any:
+    return torch.stack(x.chunk(n_heads, dim=-1), dim=-3)
+
+
+def torch_cross_entropy(logits: Any, **options: Any) -> Any:
+    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), t(TARGETS).reshape(-1), **options)
+
+
+QKV = [(2, 4, 3, 6), (2, 4, 5, 6), (2, 4, 5, 7)]  # B 2, H 4, T_q 3, T_k 5, d_k 6, d_v 7
+SQUARE = [(2, 4, 5, 6), (2, 4, 5, 6), (2, 4, 5, 7)]
+LONG_QUERY = [(2, 4, 5, 6), (2, 4, 3, 6), (2, 4, 3, 7)]  # causal: the first two queries stand before every key
+
+sdpa = F.scaled_dot_product_attention
+
+CASES = [
+    Case("linear", "bias", [(2, 3, 4, 5), (5, 7), (7,)], ops.linear, lambda x, w, b: F.linear(x, w.T, b)),
+    Case("linear", "no bias", [(2, 3, 5), (5, 7)], ops.linear, lambda x, w: F.linear(x, w.T)),
+    Case("linear", "one row, no leading axis", [(5,), (5, 7), (7,)], ops.linear, lambda x, w, b: F.linear(x, w.T, b)),
+    Case("low_rank_linear", "rank 2", [(2, 3, 4, 5), (5, 2), (2, 7)], ops.low_rank_linear,
+         lambda x, down, up: F.linear(F.linear(x, down.T), up.T)),
+    Case("softmax", "last axis", [(2, 3, 4, 5)], ops.softmax, lambda x: F.softmax(x, dim=-1)),
+    Case("softmax", "axis 1", [(2, 3, 4, 5)], lambda x: ops.softmax(x, axis=1), lambda x: F.softmax(x, dim=1)),
+    Case("softmax", "axis -4", [(2, 3, 4, 5)], lambda x: ops.softmax(x, axis=-4), lambda x: F.softmax(x, dim=0)),
+    Case("softmax", "temperature 0.3", [(2, 3, 5)], lambda x: ops.softmax(x, temperature=0.3),
+         lambda x: F.softmax(x / 0.3, dim=-1)),
+    Case("softmax", "temperature 7", [(2, 3, 5)], lambda x: ops.softmax(x, axis=1, temperature=7),
+         lambda x: F.softmax(x / 7, dim=1)),
+    Case("softmax", "huge scores", [(2, 3, 5)], ops.softmax, lambda x: F.softmax(x, dim=-1), size=1e4),
+    Case("attention", "plain", QKV, ops.attention, sdpa),
+    Case("attention", "no leading axis", [s[2:] for s in QKV], ops.attention, sdpa),
+    Case("attention", "large scores", QKV, ops.attention, sdpa, size=20.0),
+    Case("attention", "mask", QKV, lambda q, k, v: ops.attention(q, k, v, mask=MASK),
+         lambda q, k, v: sdpa(q, k, v, attn_mask=t(MASK))),
+    Case("attention", "mask of each sequence", QKV, lambda q, k, v: ops.attention(q, k, v, mask=MASK_OF_EACH),
+         lambda q, k, v: sdpa(q, k, v, attn_mask=t(MASK_OF_EACH))),
+    Case("attention", "mask with empty rows", QKV, lambda q, k, v: ops.attention(q, k, v, mask=MASK_WITH_EMPTY_ROWS),
+         lambda q, k, v: torch_attention(q, k, v, MASK_WITH_EMPTY_ROWS)),
+    Case("attention", "nothing but empty rows", QKV,
+         lambda q, k, v: ops.attention(q, k, v, mask=np.zeros((3, 5), bool)),
+         lambda q, k, v: torch_attention(q, k, v, np.zeros((3, 5), bool))),
+    Case("attention", "causal", SQUARE, lambda q, k, v: ops.attention(q, k, v, causal=True),
+         lambda q, k, v: sdpa(q, k, v, is_causal=True)),
+    Case("attention", "causal, T_q < T_k", QKV, lambda q, k, v: ops.attention(q, k, v, causal=True),
+         lambda q, k, v: sdpa(q, k, v, attn_mask=t(causal(3, 5)))),
+    Case("attention", "causal, T_q > T_k", LONG_QUERY, lambda q, k, v: ops.attention(q, k, v, causal=True),
+         lambda q, k, v: torch_attention(q, k, v, causal(5, 3))),
+    Case("attention", "causal and mask", QKV,
+         lambda q, k, v: ops.attention(q, k, v, mask=MASK_WITH_EMPTY_ROWS, causal=True),
+         lambda q, k, v: torch_attention(q, k, v, MASK_WITH_EMPTY_ROWS & causal(3, 5))),
+    Case("attention", "scale", QKV, lambda q, k, v: ops.attention(q, k, v, scale=0.7),
+         lambda q, k, v: sdpa(q, k, v, scale=0.7)),
+    Case("attention", "negative scale, mask", QKV, lambda q, k, v: ops.attention(q, k, v, mask=MASK, scale=-1.3),
+         lambda q, k, v: sdpa(q, k, v, attn_mask=t(MASK), scale=-1.3)),
+    Case("attention", "dropout", QKV,
+         lambda q, k, v: ops.attention(q, k, v, dropout=0.3, rng=np.random.default_rng(11)),
+         lambda q, k, v: torch_attention(q, k, v, np.ones((3, 5), bool), factors=drawn_factors((2, 4, 3, 5), 0.3, 11))),
+    Case("attention", "everything together", QKV,
+         lambda q, k, v: ops.attention(q, k, v, MASK_WITH_EMPTY_ROWS, True, 0.7, 0.3, np.random.default_rng(12)),
+         lambda q, k, v: torch_attention(q, k, v, MASK_WITH_EMPTY_ROWS & causal(3, 5), 0.7,
+                                         drawn_factors((2, 4, 3, 5), 0.3, 12))),
+    Case("split_heads", "3 heads of 2", [(2, 5, 4, 6)], lambda x: ops.split_heads(x, 3), lambda x: torch_heads(x, 3)),
+    Case("split_heads", "2 heads of 3, no leading axis", [(4, 6)], lambda x: ops.split_heads(x, 2),
+         lambda x: torch_heads(x, 2)),
+    Case("merge_heads", "3 heads of 2", [(2, 5, 3, 4, 2)], ops.merge_heads, lambda x: torch.cat(x.unbind(-3), dim=-1)),
+    Case("merge_heads", "no leading axis", [(2, 4, 3)], ops.merge_heads, lambda x: torch.cat(x.unbind(-3), dim=-1)),
+    Case("layer_norm", "default eps", [(2, 3, 4, 5), (5,), (5,)], ops.layer_norm,
+         lambda x, gamma, beta: F.layer_norm(x, (5,), gamma, beta)),
+    Case("layer_norm", "eps 0.1", [(2, 3, 5), (5,), (5,)],
+         lambda x, gamma, beta: ops.layer_norm(x, gamma, beta, eps=0.1),
+         lambda x, gamma, beta: F.layer_norm(x, (5,), gamma, beta, eps=0.1)),
+    Case("layer_norm", "rows of two", [(3, 2), (2,), (2,)], ops.layer_norm,
+         lambda x, gamma, beta: F.layer_norm(x, (2,), gamma, beta)),
+    Case("layer_norm", "one row", [(5,), (5,), (5,)], ops.layer_norm,
+         lambda x, gamma, beta: F.layer_norm(x, (5,), gamma, beta)),
+    Case("rms_norm", "default eps", [(2, 3, 4, 5), (5,)], ops.rms_norm,
+         lambda x, gamma: F.rms_norm(x, (5,), gamma, eps=1e-6)),
+    Case("rms_norm", "eps 0.1", [(2, 3, 5), (5,)], lambda x, gamma: ops.rms_norm(x, gamma, eps=0.1),
+         lambda x, gamma: F.rms_norm(x, (5,), gamma, eps=0.1)),
+    Case("rms_norm", "one row", [(5,), (5,)], ops.rms_norm, lambda x, gamma: F.rms_norm(x, (5,), gamma, eps=1e-6)),
+    Case("relu", "around 0", [(2, 3, 4)], ops.relu, F.relu),
+    Case("relu", "exactly 0", [(2, 3, 4)], ops.relu, F.relu, size=0.0),
+    Case("gelu", "exact", [(2, 3, 4)], ops.gelu, F.gelu),
+    Case("gelu", "exact, far out", [(2, 3, 4)], ops.gelu, F.gelu, size=30.0),
+    Case("gelu", "tanh", [(2, 3, 4)], lambda x: ops.gelu(x, approximate="tanh"),
+         lambda x: F.gelu(x, approximate="tanh")),
+    Case("gelu", "tanh, far out", [(2, 3, 4)], lambda x: ops.gelu(x, approximate="tanh"),
+         lambda x: F.gelu(x, approximate="tanh"), size=30.0),
+    Case("silu", "around 0", [(2, 3, 4)], ops.silu, F.silu),
+    Case("silu", "far out", [(2, 3, 4)], ops.silu, F.silu, size=300.0),
+    Case("gated", "silu", [(2, 3, 4), (2, 3, 4)], ops.gated, lambda gate, x: F.silu(gate) * x),
+    Case("gated", "gelu", [(2, 3, 4), (2, 3, 4)], lambda gate, x: ops.gated(gate, x, activation=ops.gelu),
+         lambda gate, x: F.gelu(gate) * x),
+    Case("embedding", "repeated tokens", [(7, 5)], lambda table: ops.embedding(IDS, table),
+         lambda table: F.embedding(t(IDS), table)),
+    Case("embedding", "int32 ids, three axes", [(7, 5)],
+         lambda table: ops.embedding(IDS.astype(np.int32)[:, None], table),
+         lambda table: F.embedding(t(IDS)[:, None], table)),
+    Case("embedding", "one id", [(7, 5)], lambda table: ops.embedding(np.array(3), table),
+         lambda table: F.embedding(torch.tensor(3), table)),
+    Case("learned_positions", "from 0", [(7, 5)], lambda table: ops.learned_positions(table, 4),
+         lambda table: F.embedding(torch.arange(4), table)),
+    Case("learned_positions", "from 2", [(7, 5)], lambda table: ops.learned_positions(table, 5, start=2),
+         lambda table: F.embedding(torch.arange(2, 7), table)),
+    Case("dropout", "rate 0.3", [(2, 3, 4, 5)], lambda x: ops.dropout(x, 0.3, np.random.default_rng(13)),
+         lambda x: x * drawn_factors((2, 3, 4, 5), 0.3, 13)),
+    Case("dropout", "no generator", [(2, 3, 4)], lambda x: ops.dropout(x, 0.3, None),
+         lambda x: F.dropout(x, 0.3, training=False)),
+    Case("cross_entropy", "mean", [(3, 4, 5)], lambda x: ops.cross_entropy(x, TARGETS), torch_cross_entropy),
+    Case("cross_entropy", "sum", [(3, 4, 5)], lambda x: ops.cross_entropy(x, TARGETS, reduction="sum"),
+         lambda x: torch_cross_entropy(x, reduction="sum")),
+    Case("cross_entropy", "label smoothing", [(3, 4, 5)], lambda x: ops.cross_entropy(x, TARGETS, label_smoothing=0.1),
+         lambda x: torch_cross_entropy(x, label_smoothing=0.1)),
+    Case("cross_entropy", "label smoothing 1, sum", [(3, 4, 5)],
+         lambda x: ops.cross_entropy(x, TARGETS, label_smoothing=1.0, reduction="sum"),
+         lambda x: torch_cross_entropy(x, label_smoothing=1.0, reduction="sum")),
+    Case("cross_entropy", "ignore a real token", [(3, 4, 5)],
+         lambda x: ops.cross_entropy(x, abs(TARGETS) % 100, ignore_index=0, label_smoothing=0.2),
+         lambda x: F.cross_entropy(x.reshape(12, 5), t(abs(TARGETS) % 100).reshape(12), ignore_index=0,
+                                   label_smoothing=0.2)),
+    Case("cross_entropy", "huge logits", [(3, 4, 5)], lambda x: ops.cross_entropy(x, TARGETS, label_smoothing=0.1),
+         lambda x: torch_cross_entropy(x, label_smoothing=0.1), size=1e4),
+    Case("cross_entropy", "one position", [(5,)], lambda x: ops.cross_entropy(x, np.array(2)),
+         lambda x: F.cross_entropy(x, torch.tensor(2))),
+    Case("mean_pool", "every token", [(2, 3, 4, 5)], ops.mean_pool, lambda x: x.mean(dim=-2)),
+    Case("mean_pool", "mask", [(3, 4, 5)], lambda x: ops.mean_pool(x, mask=REAL),
+         lambda x: torch.stack([row[t(real)].mean(dim=0) for row, real in zip(x, REAL, strict=True)])),
+    Case("mean_pool", "one mask for all", [(3, 4, 5)], lambda x: ops.mean_pool(x, mask=REAL[0]),
+         lambda x: x[:, t(REAL[0])].mean(dim=1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.op}: {case.what}")
+def test_output_and_gradients(case: Case, seed: int, agree: Callable[..., None]) -> None:
+    rng = np.random.default_rng(seed)
+    inputs = [case.size * rng.standard_normal(shape) for shape in case.shapes]
+    leaves = [t(x.copy()).requires_grad_() for x in inputs]
+
+    y, backward = case.ours(*inputs)
+    expected = case.theirs(*leaves)
+    agree(case.op, "output", y, expected)
+
+    dy = rng.normal(0.3, 1.0, size=expected.shape)
+    gradients = backward(dy if dy.shape else float(dy))
+    gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+    expected_gradients = torch.autograd.grad(expected, leaves, t(dy))
+    assert len(gradients) == len(expected_gradients)
+    for i, (gradient, expected_gradient) in enumerate(zip(gradients, expected_gradients, strict=True)):
+        agree(case.op, f"gradient of input {i}", gradient, expected_gradient)
+
+
+def test_sinusoidal_positions(agree: Callable[..., None]) -> None:
+    """The table in the other common spelling, sin(pos · exp(-2i ln(base) / D)), filled in by strides."""
+    for length, width, base in [(50, 16, 10000.0), (7, 6, 100.0), (1, 2, 10000.0)]:
+        position = torch.arange(length, dtype=torch.float64)[:, None]
+        frequency = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(base) / width))
+        table = torch.zeros(length, width, dtype=torch.float64)
+        table[:, 0::2] = torch.sin(position * frequency)
+        table[:, 1::2] = torch.cos(position * frequency)
+        agree("sinusoidal_positions", "table", ops.sinusoidal_positions(length, width, base=base), table)
+
+
+def test_every_op_is_compared() -> None:
+    assert {case.op for case in CASES} | {"sinusoidal_positions"} == set(ops.__all__)

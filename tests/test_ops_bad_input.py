@@ -1,0 +1,477 @@
+"""What the ops refuse: each mistake gets an error that names the op, what was expected and what came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from minitransformer import backend, ops
+
+
+def f(*shape: int, dtype: str = "float64") -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+
+
+def i(*shape: int) -> np.ndarray:
+    return np.ones(shape, dtype=np.int64)
+
+
+RNG = np.random.default_rng(0)
+IDS = np.array([[0, 1, 2], [2, 1, 0]])
+SEEN = np.ones((3, 5), dtype=bool)
+QKV = (f(2, 3, 4), f(2, 5, 4), f(2, 5, 6))
+
+
+class Elsewhere:
+    """An array of another library: just enough of one to stand on a device of its own."""
+
+    def __init__(self, *shape: int, dtype: str = "float64") -> None:
+        self.shape, self.dtype = shape, np.dtype(dtype)
+        self.ndim, self.size = len(shape), int(np.prod(shape))
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = backend.Device("elsewhere", None, Elsewhere, None, None, None, None)  # type: ignore[arg-type]
+    monkeypatch.setitem(backend._devices, "elsewhere", nothing)
+
+
+class TensorLike:
+    """Has what an array has, but belongs to no library the project knows."""
+
+    shape, dtype, ndim, size = (2, 3), np.dtype("float64"), 2, 6
+
+
+class Bad(NamedTuple):
+    mistake: str
+    call: Callable[[], Any]
+    error: type[Exception]
+    message: str  # a regular expression for what follows the name of the op
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Every array that must hold floats, at every place where an op takes one.
+
+# op: (good inputs, call)
+FLOATS: dict[str, tuple[dict[str, np.ndarray], Callable[..., Any]]] = {
+    "linear": ({"x": f(2, 4), "weight": f(4, 5), "bias": f(5)}, ops.linear),
+    "low_rank_linear": ({"x": f(2, 4), "down": f(4, 3), "up": f(3, 5)}, ops.low_rank_linear),
+    "softmax": ({"x": f(2, 4)}, ops.softmax),
+    "attention": ({"q": QKV[0], "k": QKV[1], "v": QKV[2]}, ops.attention),
+    "split_heads": ({"x": f(2, 3, 4)}, lambda x: ops.split_heads(x, 2)),
+    "merge_heads": ({"heads": f(2, 3, 4)}, ops.merge_heads),
+    "layer_norm": ({"x": f(2, 4), "gamma": f(4), "beta": f(4)}, ops.layer_norm),
+    "rms_norm": ({"x": f(2, 4), "gamma": f(4)}, ops.rms_norm),
+    "relu": ({"x": f(2, 4)}, ops.relu),
+    "gelu": ({"x": f(2, 4)}, ops.gelu),
+    "silu": ({"x": f(2, 4)}, ops.silu),
+    "gated": ({"gate": f(2, 4), "x": f(2, 4)}, ops.gated),
+    "embedding": ({"table": f(5, 4)}, lambda table: ops.embedding(IDS, table)),
+    "learned_positions": ({"table": f(5, 4)}, lambda table: ops.learned_positions(table, 3)),
+    "dropout": ({"x": f(2, 4)}, lambda x: ops.dropout(x, 0.5, RNG)),
+    "cross_entropy": ({"logits": f(2, 3, 4)}, lambda logits: ops.cross_entropy(logits, IDS)),
+    "mean_pool": ({"x": f(2, 3, 4)}, ops.mean_pool),
+}  # fmt: skip
+PLACES = [(op, name) for op, (inputs, _) in FLOATS.items() for name in inputs]
+PLACES_AFTER_THE_FIRST = [(op, name) for op, (inputs, _) in FLOATS.items() for name in list(inputs)[1:]]
+
+
+def test_every_op_is_tried() -> None:
+    assert set(FLOATS) == set(ops.__all__) - {"sinusoidal_positions"}
+
+
+def call_with(op: str, name: str, change: Callable[[np.ndarray], Any]) -> None:
+    inputs, call = FLOATS[op]
+    call(*(change(x) if other == name else x for other, x in inputs.items()))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda x: np.ones(x.shape, int), TypeError, r"must hold floating-point numbers, got int64; convert .*astype"),
+        (lambda x: np.ones(x.shape, bool), TypeError, r"must hold floating-point numbers, got bool; convert .*astype"),
+        (lambda x: x.astype(object), TypeError, r"must hold floating-point numbers, got object; convert .*astype"),
+        (lambda x: x.astype(complex), TypeError, r"must hold floating-point numbers, got complex128; convert .*astype"),
+        (lambda x: x.astype(str), TypeError, r"must hold floating-point numbers, got <U\d+; convert .*astype"),
+        (lambda x: x.tolist(), TypeError, r"must be a NumPy or CuPy array, got list; convert it with numpy.asarray"),
+        (lambda x: TensorLike(), TypeError, r"must be a NumPy or CuPy array, got TensorLike; convert it"),
+        (lambda x: 1.5, TypeError, r"must be a NumPy or CuPy array, got float; convert it with numpy.asarray"),
+        (lambda x: x[:0], ValueError, r"is empty, its shape is \(0.*\); every axis needs at least one element"),
+        (lambda x: x[..., :0], ValueError, r"is empty, its shape is .*0,?\); every axis needs at least one element"),
+    ],
+    ids=["integers", "booleans", "objects", "complex", "strings", "list", "tensor", "float", "no rows", "no columns"],
+)  # fmt: skip
+@pytest.mark.parametrize(("op", "name"), PLACES)
+def test_not_a_float_array(op: str, name: str, change: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=f"^{op}: {name} {message}"):
+        call_with(op, name, change)
+
+
+@pytest.mark.parametrize(("op", "name"), [place for place in PLACES if place != ("linear", "bias")])
+def test_none_in_the_place_of_an_array(op: str, name: str) -> None:
+    with pytest.raises(TypeError, match=f"^{op}: {name} must be a NumPy or CuPy array, got NoneType"):
+        call_with(op, name, lambda x: None)
+
+
+@pytest.mark.parametrize(("op", "name"), PLACES_AFTER_THE_FIRST)
+def test_mixed_dtypes(op: str, name: str) -> None:
+    with pytest.raises(TypeError, match=rf"^{op}: {name} is float32 but \w+ is float64; .*{name}\.astype\('float64'\)"):
+        call_with(op, name, lambda x: x.astype(np.float32))
+
+
+@pytest.mark.parametrize(("op", "name"), PLACES_AFTER_THE_FIRST)
+@pytest.mark.usefixtures("elsewhere")
+def test_mixed_devices(op: str, name: str) -> None:
+    with pytest.raises(TypeError, match=rf"^{op}: \w+ is on numpy but {name} is on elsewhere; move .*to_device"):
+        call_with(op, name, lambda x: Elsewhere(*x.shape))
+
+
+@pytest.mark.parametrize(
+    ("op", "name", "call"),
+    [
+        ("embedding", "ids", lambda: ops.embedding(Elsewhere(2, 3, dtype="int64"), f(5, 4))),
+        ("cross_entropy", "targets", lambda: ops.cross_entropy(f(2, 3, 4), Elsewhere(2, 3, dtype="int64"))),
+        ("attention", "mask", lambda: ops.attention(*QKV, mask=Elsewhere(3, 5, dtype="bool"))),
+        ("mean_pool", "mask", lambda: ops.mean_pool(f(2, 3, 4), mask=Elsewhere(2, 3, dtype="bool"))),
+    ],
+)
+@pytest.mark.usefixtures("elsewhere")
+def test_ids_and_masks_on_another_device(op: str, name: str, call: Callable[[], Any]) -> None:
+    with pytest.raises(TypeError, match=rf"^{op}: .* is on numpy but {name} is on elsewhere; move .*to_device"):
+        call()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Every pullback, for every gradient that does not fit the output.
+
+
+def call_all(op: str) -> tuple[np.ndarray, Callable[..., Any]]:
+    inputs, call = FLOATS[op]
+    return call(*inputs.values())
+
+
+@pytest.mark.parametrize("op", FLOATS)
+def test_gradient_of_the_wrong_shape(op: str) -> None:
+    y, backward = call_all(op)
+    shape = str(y.shape).replace("(", r"\(").replace(")", r"\)")
+    for other in {(), (1,), y.shape[1:], (1, *y.shape), y.shape[::-1]} - {y.shape}:
+        with pytest.raises(ValueError, match=rf"^backward of {op}: .* must have the output's shape {shape}, got \("):
+            backward(np.ones(other))
+
+
+@pytest.mark.parametrize("op", FLOATS)
+@pytest.mark.parametrize("dtype", ["float32", "int64", "object"])
+def test_gradient_of_the_wrong_dtype(op: str, dtype: str) -> None:
+    y, backward = call_all(op)
+    message = rf"^backward of {op}: .* must have the output's dtype float64, got {dtype}; convert .*astype\('float64'\)"
+    with pytest.raises(TypeError, match=message):
+        backward(np.ones(y.shape, dtype))
+
+
+@pytest.mark.parametrize("op", FLOATS)
+@pytest.mark.usefixtures("elsewhere")
+def test_gradient_of_the_wrong_type(op: str) -> None:
+    y, backward = call_all(op)
+    for dy, came in [
+        (y.tolist() if y.shape else [1.0], "list"),
+        (TensorLike(), "TensorLike"),
+        (None, "NoneType"),
+        ("1", "str"),
+        (True, "bool"),
+        (Elsewhere(*y.shape), "an array of float64 on elsewhere"),
+    ]:
+        with pytest.raises(TypeError, match=rf"^backward of {op}: .* must be a numpy array of shape .*, got {came}$"):
+            backward(dy)
+
+
+@pytest.mark.parametrize("op", [op for op in FLOATS if op != "cross_entropy"])
+def test_a_plain_number_is_the_gradient_of_a_scalar_only(op: str) -> None:
+    with pytest.raises(TypeError, match=rf"^backward of {op}: .* must be a numpy array of shape .*, got float$"):
+        call_all(op)[1](1.0)
+
+
+def test_gradient_of_a_float32_loss() -> None:
+    """A Python number adopts the loss's dtype; NumPy's float64 would promote every gradient below."""
+    _, backward = ops.cross_entropy(f(2, 3, dtype="float32"), np.array([0, 1]))
+    for dloss in (1, 1.0, np.float32(1), np.array(1, np.float32)):
+        np.testing.assert_array_equal(backward(dloss), backward())
+        assert backward(dloss).dtype == np.float32
+    with pytest.raises(TypeError, match=r"^backward of cross_entropy: .* dtype float32, got float64"):
+        backward(np.float64(1))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Shapes, ids, masks and options: the mistakes of each op.
+
+INTEGER = r"must be an integer, got"
+NUMBER = r"must be a number, got"
+
+MISTAKES: dict[str, list[Bad]] = {
+    "linear": [
+        Bad("widths differ", lambda: ops.linear(f(2, 3), f(4, 5)), ValueError,
+            r"the last axis of x must be 4 \(the rows of weight\), got shape \(2, 3\)"),
+        Bad("weight transposed", lambda: ops.linear(f(2, 4), f(5, 4)), ValueError,
+            r"the last axis of x must be 5 \(the rows of weight\), got shape \(2, 4\)"),
+        Bad("x of one element would broadcast", lambda: ops.linear(f(2, 1), f(4, 5)), ValueError,
+            r"the last axis of x must be 4"),
+        Bad("x without an axis", lambda: ops.linear(np.array(1.0), f(4, 5)), ValueError, r"the last axis of x .* \(\)"),
+        Bad("weight is a vector", lambda: ops.linear(f(4), f(4)), ValueError,
+            r"weight must have two axes \(in, out\), got shape \(4,\)"),
+        Bad("weight of three axes", lambda: ops.linear(f(2, 4), f(2, 4, 5)), ValueError, r"weight must have two axes"),
+        Bad("bias would broadcast", lambda: ops.linear(f(2, 4), f(4, 5), f(1)), ValueError,
+            r"bias must have shape \(5,\), got \(1,\)"),
+        Bad("bias of the wrong length", lambda: ops.linear(f(2, 4), f(4, 5), f(4)), ValueError,
+            r"bias must have shape \(5,\), got \(4,\)"),
+        Bad("bias for each row", lambda: ops.linear(f(2, 4), f(4, 5), f(2, 5)), ValueError,
+            r"bias must have shape \(5,\), got \(2, 5\)"),
+    ],
+    "low_rank_linear": [
+        Bad("ranks differ", lambda: ops.low_rank_linear(f(2, 4), f(4, 3), f(2, 5)), ValueError,
+            r"down must be \(in, r\) and up \(r, out\), got \(4, 3\) and \(2, 5\)"),
+        Bad("a factor is a vector", lambda: ops.low_rank_linear(f(2, 4), f(4), f(3, 5)), ValueError, r"down must be"),
+        Bad("widths differ", lambda: ops.low_rank_linear(f(2, 3), f(4, 3), f(3, 5)), ValueError,
+            r"the last axis of x must be 4 \(the rows of down\), got shape \(2, 3\)"),
+    ],
+    "softmax": [
+        Bad("no such axis", lambda: ops.softmax(f(2, 3), axis=2), ValueError, r"axis 2 does not exist .* \(2, 3\)"),
+        Bad("no such axis from the end", lambda: ops.softmax(f(2, 3), axis=-3), ValueError, r"axis -3 does not exist"),
+        Bad("no axis at all", lambda: ops.softmax(np.array(1.0)), ValueError, r"axis -1 does not exist .* \(\)"),
+        Bad("two axes", lambda: ops.softmax(f(2, 3), axis=(0, 1)), TypeError, rf"axis {INTEGER} \(0, 1\)"),
+        Bad("every axis", lambda: ops.softmax(f(2, 3), axis=None), TypeError, rf"axis {INTEGER} None"),
+        Bad("temperature 0", lambda: ops.softmax(f(3), temperature=0), ValueError,
+            r"temperature must be greater than 0, got 0"),
+        Bad("temperature below 0", lambda: ops.softmax(f(3), temperature=-1.0), ValueError,
+            r"temperature .*, got -1.0"),
+        Bad("temperature NaN", lambda: ops.softmax(f(3), temperature=np.nan), ValueError, r"temperature .*, got nan"),
+        Bad("temperature infinite", lambda: ops.softmax(f(3), temperature=np.inf), ValueError,
+            r"temperature .*got inf"),
+        Bad("temperature of each column", lambda: ops.softmax(f(3), temperature=f(3)), TypeError,
+            rf"temperature {NUMBER} ndarray"),
+        Bad("temperature is text", lambda: ops.softmax(f(3), temperature="1"), TypeError, rf"temperature {NUMBER} str"),
+    ],
+    "attention": [
+        Bad("widths differ", lambda: ops.attention(f(3, 4), f(5, 2), f(5, 6)), ValueError,
+            r"queries and keys must have the same width d_k; got q \(3, 4\), k \(5, 2\), v \(5, 6\)"),
+        Bad("more keys than values", lambda: ops.attention(f(3, 4), f(5, 4), f(3, 6)), ValueError,
+            r"there must be one value for each key .* got q \(3, 4\), k \(5, 4\), v \(3, 6\)"),
+        Bad("one value would broadcast", lambda: ops.attention(f(3, 4), f(5, 4), f(1, 6)), ValueError,
+            r"there must be one value for each key"),
+        Bad("batches differ", lambda: ops.attention(f(2, 3, 4), f(3, 5, 4), f(2, 5, 6)), ValueError,
+            r"the leading axes must be equal; got q \(2, 3, 4\), k \(3, 5, 4\)"),
+        Bad("a batch of one would broadcast", lambda: ops.attention(f(2, 3, 4), f(1, 5, 4), f(1, 5, 6)), ValueError,
+            r"the leading axes must be equal"),
+        Bad("keys without the batch axis would broadcast", lambda: ops.attention(f(2, 3, 4), f(5, 4), f(5, 6)),
+            ValueError, r"the leading axes must be equal"),
+        Bad("a vector", lambda: ops.attention(f(4), f(5, 4), f(5, 6)), ValueError,
+            r"q must have at least two axes \(\.\.\., T, d\), got shape \(4,\)"),
+        Bad("mask transposed", lambda: ops.attention(*QKV, mask=SEEN.T), ValueError,
+            r"mask of shape \(5, 3\) does not broadcast to \(2, 3, 5\)"),
+        Bad("mask would enlarge", lambda: ops.attention(*QKV, mask=np.ones((4, 1, 3, 5), bool)), ValueError,
+            r"mask of shape \(4, 1, 3, 5\) does not broadcast to \(2, 3, 5\)"),
+        Bad("mask of another batch", lambda: ops.attention(*QKV, mask=np.ones((3, 3, 5), bool)), ValueError,
+            r"mask of shape \(3, 3, 5\) does not broadcast"),
+        Bad("lengths as a mask", lambda: ops.attention(*QKV, mask=np.ones(2, bool)), ValueError,
+            r"mask of shape \(2,\)"),
+        Bad("integer mask", lambda: ops.attention(*QKV, mask=SEEN.astype(int)), TypeError,
+            r"mask must be boolean \(True means 'may attend'\), got int64; convert it with mask.astype\(bool\)"),
+        Bad("additive mask", lambda: ops.attention(*QKV, mask=np.where(SEEN, 0.0, -np.inf)), TypeError,
+            r"mask must be boolean .* got float64"),
+        Bad("mask of objects", lambda: ops.attention(*QKV, mask=SEEN.astype(object)), TypeError,
+            r"mask must be boolean .* got object"),
+        Bad("mask is a list", lambda: ops.attention(*QKV, mask=SEEN.tolist()), TypeError, r"mask must be .* got list"),
+        Bad("mask is True", lambda: ops.attention(*QKV, mask=True), TypeError, r"mask must be .* got bool"),
+        Bad("mask empty", lambda: ops.attention(*QKV, mask=np.ones((3, 0), bool)), ValueError, r"mask is empty"),
+        Bad("scale is text", lambda: ops.attention(*QKV, scale="8"), TypeError, rf"scale {NUMBER} str"),
+        Bad("scale of each head", lambda: ops.attention(*QKV, scale=f(2, 1, 1)), TypeError, rf"scale {NUMBER} ndarray"),
+        Bad("scale NaN", lambda: ops.attention(*QKV, scale=np.nan), ValueError, r"scale must be finite, got nan"),
+        Bad("scale infinite", lambda: ops.attention(*QKV, scale=np.inf), ValueError, r"scale must be finite, got inf"),
+    ],
+    "split_heads": [
+        Bad("width not divisible", lambda: ops.split_heads(f(3, 8), 3), ValueError,
+            r"the width 8 cannot be divided into 3 equal heads"),
+        Bad("more heads than width", lambda: ops.split_heads(f(3, 2), 4), ValueError, r"the width 2 cannot be divided"),
+        Bad("no heads", lambda: ops.split_heads(f(3, 8), 0), ValueError, r"the width 8 cannot be divided into 0"),
+        Bad("minus two heads", lambda: ops.split_heads(f(3, 8), -2), ValueError, r"the width 8 cannot .* into -2"),
+        Bad("half a head", lambda: ops.split_heads(f(3, 8), 0.5), TypeError, rf"n_heads {INTEGER} 0.5"),
+        Bad("heads is a float", lambda: ops.split_heads(f(3, 8), 2.0), TypeError, rf"n_heads {INTEGER} 2.0"),
+        Bad("heads is text", lambda: ops.split_heads(f(3, 8), "2"), TypeError, rf"n_heads {INTEGER} '2'"),
+        Bad("a vector", lambda: ops.split_heads(f(8), 2), ValueError, r"x must have at least two axes .* shape \(8,\)"),
+    ],
+    "merge_heads": [
+        Bad("no axis of heads", lambda: ops.merge_heads(f(3, 4)), ValueError,
+            r"heads must have at least three axes \(\.\.\., H, T, d\), got shape \(3, 4\)"),
+    ],
+    "layer_norm": [
+        Bad("gamma of the wrong length", lambda: ops.layer_norm(f(2, 4), f(3), f(3)), ValueError,
+            r"the last axis of x must be 3 \(the length of gamma\), got shape \(2, 4\)"),
+        Bad("gamma would broadcast", lambda: ops.layer_norm(f(2, 4), f(1), f(1)), ValueError, r"the last axis of x"),
+        Bad("gamma for each row", lambda: ops.layer_norm(f(2, 4), f(2, 4), f(2, 4)), ValueError,
+            r"gamma must be a vector \(D,\), got shape \(2, 4\)"),
+        Bad("gamma is a number", lambda: ops.layer_norm(f(2, 4), np.array(1.0), f(4)), ValueError,
+            r"gamma must be a v"),
+        Bad("beta would broadcast", lambda: ops.layer_norm(f(2, 4), f(4), f(1)), ValueError,
+            r"beta must have shape \(4,\), got \(1,\)"),
+        Bad("beta of the wrong length", lambda: ops.layer_norm(f(2, 4), f(4), f(3)), ValueError,
+            r"beta must have shape"),
+        Bad("x without an axis", lambda: ops.layer_norm(np.array(1.0), f(1), f(1)), ValueError, r"the last axis of x"),
+        Bad("eps 0", lambda: ops.layer_norm(f(2, 4), f(4), f(4), eps=0.0), ValueError,
+            r"eps must be greater than 0, got"),
+        Bad("eps below 0", lambda: ops.layer_norm(f(2, 4), f(4), f(4), eps=-1e-5), ValueError, r"eps must be greater"),
+        Bad("eps is text", lambda: ops.layer_norm(f(2, 4), f(4), f(4), eps="1e-5"), TypeError, rf"eps {NUMBER} str"),
+        Bad("eps of each column", lambda: ops.layer_norm(f(2, 4), f(4), f(4), eps=f(4)), TypeError,
+            rf"eps {NUMBER} nda"),
+    ],
+    "rms_norm": [
+        Bad("gamma of the wrong length", lambda: ops.rms_norm(f(2, 4), f(3)), ValueError,
+            r"the last axis of x must be 3 \(the length of gamma\), got shape \(2, 4\)"),
+        Bad("gamma would broadcast", lambda: ops.rms_norm(f(2, 4), f(1)), ValueError, r"the last axis of x must be 1"),
+        Bad("gamma for each row", lambda: ops.rms_norm(f(2, 4), f(2, 4)), ValueError, r"gamma must be a vector \(D,\)"),
+        Bad("eps 0", lambda: ops.rms_norm(f(2, 4), f(4), eps=0.0), ValueError, r"eps must be greater than 0, got 0.0"),
+        Bad("eps NaN", lambda: ops.rms_norm(f(2, 4), f(4), eps=float("nan")), ValueError,
+            r"eps must be finite, got nan"),
+    ],
+    "gelu": [
+        Bad("unknown form", lambda: ops.gelu(f(3), approximate="sigmoid"), ValueError,
+            r"approximate must be \"none\" or \"tanh\", got 'sigmoid'"),
+        Bad("a boolean form", lambda: ops.gelu(f(3), approximate=True), ValueError, r"approximate must be .* got True"),
+        Bad("no form", lambda: ops.gelu(f(3), approximate=None), ValueError, r"approximate must be .* got None"),
+    ],
+    "gated": [
+        Bad("shapes differ", lambda: ops.gated(f(2, 4), f(2, 3)), ValueError,
+            r"x must have shape \(2, 4\), got \(2, 3\)"),
+        Bad("x would broadcast", lambda: ops.gated(f(2, 4), f(4)), ValueError,
+            r"x must have shape \(2, 4\), got \(4,\)"),
+        Bad("gate would broadcast", lambda: ops.gated(f(1, 4), f(2, 4)), ValueError, r"x must have shape \(1, 4\)"),
+        Bad("name of an activation", lambda: ops.gated(f(2, 4), f(2, 4), activation="silu"), TypeError,
+            r"activation must be an op such as ops.silu, got str"),
+        Bad("an op that shrinks", lambda: ops.gated(f(2, 4), f(2, 4), activation=ops.mean_pool), ValueError,
+            r"activation\(gate\) must have shape \(2, 4\), got \(4,\)"),
+    ],
+    "embedding": [
+        Bad("id beyond the vocabulary", lambda: ops.embedding(np.array([[0, 5]]), f(5, 4)), ValueError,
+            r"ids must be from 0 to 4 \(there are 5\); got 5"),
+        Bad("id below 0", lambda: ops.embedding(np.array([2, -1]), f(5, 4)), ValueError, r"ids must be .*; got -1"),
+        Bad("one id beyond", lambda: ops.embedding(np.array(7), f(5, 4)), ValueError, r"ids must be .*; got 7"),
+        Bad("small unsigned id beyond", lambda: ops.embedding(np.array([200], np.uint8), f(5, 4)), ValueError,
+            r"ids must be .*; got 200"),
+        Bad("float ids", lambda: ops.embedding(np.array([0.0, 1.0]), f(5, 4)), TypeError,
+            r"ids must hold integers, got float64; convert it with ids.astype\('int64'\)"),
+        Bad("boolean ids", lambda: ops.embedding(np.array([True]), f(5, 4)), TypeError, r"ids must hold .* got bool"),
+        Bad("object ids", lambda: ops.embedding(np.array([0], object), f(5, 4)), TypeError,
+            r"ids must hold .* got object"),
+        Bad("a list of ids", lambda: ops.embedding([0, 1], f(5, 4)), TypeError, r"ids must be a NumPy .* got list"),
+        Bad("one Python id", lambda: ops.embedding(1, f(5, 4)), TypeError, r"ids must be a NumPy .* got int"),
+        Bad("no ids", lambda: ops.embedding(i(2, 0), f(5, 4)), ValueError, r"ids is empty, its shape is \(2, 0\)"),
+        Bad("arguments swapped", lambda: ops.embedding(f(5, 4), IDS), TypeError, r"table must hold floating-point"),
+        Bad("table is a vector", lambda: ops.embedding(IDS, f(5)), ValueError, r"table must have two axes .* \(5,\)"),
+    ],
+    "learned_positions": [
+        Bad("too long", lambda: ops.learned_positions(f(5, 4), 6), ValueError,
+            r"positions 0 to 5 were asked for, but the table holds positions 0 to 4"),
+        Bad("too far", lambda: ops.learned_positions(f(5, 4), 3, start=3), ValueError,
+            r"positions 3 to 5 were asked for"),
+        Bad("start below 0", lambda: ops.learned_positions(f(5, 4), 2, start=-1), ValueError,
+            r"positions -1 to 0 were"),
+        Bad("no positions", lambda: ops.learned_positions(f(5, 4), 0), ValueError, r"positions 0 to -1 were asked for"),
+        Bad("float length", lambda: ops.learned_positions(f(5, 4), 2.0), TypeError, rf"length {INTEGER} 2.0"),
+        Bad("float start", lambda: ops.learned_positions(f(5, 4), 2, 0.5), TypeError, rf"start {INTEGER} 0.5"),
+        Bad("ids for the length", lambda: ops.learned_positions(f(5, 4), IDS), TypeError, rf"length {INTEGER} array"),
+        Bad("table is a vector", lambda: ops.learned_positions(f(5), 2), ValueError, r"table must have two axes"),
+    ],
+    "sinusoidal_positions": [
+        Bad("odd width", lambda: ops.sinusoidal_positions(3, 5), ValueError,
+            r"width must be even \(sine and cosine come in pairs\), got 5"),
+        Bad("no positions", lambda: ops.sinusoidal_positions(0, 4), ValueError,
+            r"length must be greater than 0, got 0"),
+        Bad("no width", lambda: ops.sinusoidal_positions(3, 0), ValueError, r"width must be greater than 0, got 0"),
+        Bad("negative width", lambda: ops.sinusoidal_positions(3, -2), ValueError,
+            r"width must be greater than 0, got -2"),
+        Bad("float length", lambda: ops.sinusoidal_positions(2.5, 4), TypeError, rf"length {INTEGER} 2.5"),
+        Bad("float width", lambda: ops.sinusoidal_positions(3, 4.0), TypeError, rf"width {INTEGER} 4.0"),
+        Bad("text", lambda: ops.sinusoidal_positions("3", 4), TypeError, rf"length {INTEGER} '3'"),
+        Bad("base 0", lambda: ops.sinusoidal_positions(3, 4, base=0), ValueError,
+            r"base must be greater than 0, got 0"),
+        Bad("base below 0", lambda: ops.sinusoidal_positions(3, 4, base=-1e4), ValueError,
+            r"base must be greater than 0"),
+        Bad("integers", lambda: ops.sinusoidal_positions(3, 4, dtype="int32"), TypeError,
+            r"dtype must be a floating-point one, got int32"),
+    ],
+    "dropout": [
+        Bad("rate 1", lambda: ops.dropout(f(3), 1.0, RNG), ValueError,
+            r"the dropout rate must be at least 0 and below 1, got 1.0"),
+        Bad("rate in percent", lambda: ops.dropout(f(3), 10, RNG), ValueError, r"the dropout rate .* got 10"),
+        Bad("rate below 0", lambda: ops.dropout(f(3), -0.1, RNG), ValueError, r"the dropout rate .* got -0.1"),
+        Bad("rate NaN", lambda: ops.dropout(f(3), np.nan, RNG), ValueError, r"the dropout rate .* got nan"),
+        Bad("rate is text", lambda: ops.dropout(f(3), "0.1", RNG), TypeError, rf"the dropout rate {NUMBER} str"),
+        Bad("rate is None", lambda: ops.dropout(f(3), None, RNG), TypeError, rf"the dropout rate {NUMBER} NoneType"),
+        Bad("rate wrong, no generator", lambda: ops.dropout(f(3), 1.5, None), ValueError,
+            r"the dropout rate .* got 1.5"),
+        Bad("rate wrong in attention", lambda: ops.attention(*QKV, dropout=1.0, rng=RNG), ValueError,
+            r"the dropout rate .* got 1.0"),
+        Bad("a seed", lambda: ops.dropout(f(3), 0.5, 0), TypeError,
+            r"rng must be a numpy.random.Generator .* got int; make one with numpy.random.default_rng\(seed\)"),
+        Bad("the old kind of generator", lambda: ops.dropout(f(3), 0.5, np.random.RandomState(0)), TypeError,
+            r"rng must be .* got RandomState"),
+        Bad("NumPy's module", lambda: ops.dropout(f(3), 0.5, np.random), TypeError, r"rng must be .* got module"),
+        Bad("a seed in attention", lambda: ops.attention(*QKV, dropout=0.5, rng=0), TypeError,
+            r"rng must be .* got int"),
+    ],
+    "cross_entropy": [
+        Bad("target beyond the vocabulary", lambda: ops.cross_entropy(f(2, 4), np.array([0, 4])), ValueError,
+            r"targets must be from 0 to 3 \(there are 4\), or -100 for a position to ignore; got 4"),
+        Bad("target below 0", lambda: ops.cross_entropy(f(2, 4), np.array([0, -1])), ValueError, r"targets .* got -1"),
+        Bad("-100 is not what is ignored", lambda: ops.cross_entropy(f(2, 4), np.array([0, -100]), ignore_index=0),
+            ValueError, r"targets must be .* or 0 for a position to ignore; got -100"),
+        Bad("float targets", lambda: ops.cross_entropy(f(2, 4), f(2)), TypeError, r"targets must hold .* got float64"),
+        Bad("one-hot targets", lambda: ops.cross_entropy(f(2, 4), np.eye(4, dtype=int)[:2]), ValueError,
+            r"targets must have shape \(2,\), got \(2, 4\)"),
+        Bad("one target would broadcast", lambda: ops.cross_entropy(f(2, 4), i(1)), ValueError,
+            r"targets must have shape \(2,\), got \(1,\)"),
+        Bad("targets flattened", lambda: ops.cross_entropy(f(2, 3, 4), i(6)), ValueError,
+            r"targets must have shape \(2, 3\), got \(6,\)"),
+        Bad("targets of one axis too many", lambda: ops.cross_entropy(f(2, 4), i(2, 1)), ValueError,
+            r"targets must have shape \(2,\), got \(2, 1\)"),
+        Bad("a list of targets", lambda: ops.cross_entropy(f(2, 4), [0, 1]), TypeError, r"targets must be .* got list"),
+        Bad("no targets", lambda: ops.cross_entropy(f(2, 4), None), TypeError, r"targets must be .* got NoneType"),
+        Bad("logits without an axis", lambda: ops.cross_entropy(np.array(1.0), np.array(0)), ValueError,
+            r"logits must have at least one axis \(\.\.\., V\), got a scalar"),
+        Bad("unknown reduction", lambda: ops.cross_entropy(f(2, 4), i(2), reduction="none"), ValueError,
+            r"reduction must be \"mean\" or \"sum\", got 'none'"),
+        Bad("reduction is None", lambda: ops.cross_entropy(f(2, 4), i(2), reduction=None), ValueError,
+            r"reduction must"),
+        Bad("smoothing above 1", lambda: ops.cross_entropy(f(2, 4), i(2), label_smoothing=1.1), ValueError,
+            r"label_smoothing must be from 0 to 1, got 1.1"),
+        Bad("smoothing below 0", lambda: ops.cross_entropy(f(2, 4), i(2), label_smoothing=-0.1), ValueError,
+            r"label_smoothing must be from 0 to 1, got -0.1"),
+        Bad("smoothing is text", lambda: ops.cross_entropy(f(2, 4), i(2), label_smoothing="0.1"), TypeError,
+            rf"label_smoothing {NUMBER} str"),
+        Bad("nothing to ignore", lambda: ops.cross_entropy(f(2, 4), i(2), ignore_index=None), TypeError,
+            rf"ignore_index {INTEGER} None"),
+        Bad("ignore half a token", lambda: ops.cross_entropy(f(2, 4), i(2), ignore_index=0.5), TypeError,
+            rf"ignore_index {INTEGER} 0.5"),
+    ],
+    "mean_pool": [
+        Bad("a vector", lambda: ops.mean_pool(f(4)), ValueError, r"x must have at least two axes .* got shape \(4,\)"),
+        Bad("mask of the whole array", lambda: ops.mean_pool(f(2, 3, 4), np.ones((2, 3, 4), bool)), ValueError,
+            r"mask of shape \(2, 3, 4\) does not broadcast to \(2, 3\)"),
+        Bad("mask of attention", lambda: ops.mean_pool(f(2, 3, 4), np.ones((2, 1, 3), bool)), ValueError,
+            r"mask of shape \(2, 1, 3\) does not broadcast to \(2, 3\)"),
+        Bad("mask transposed", lambda: ops.mean_pool(f(2, 3, 4), np.ones((3, 2), bool)), ValueError, r"mask of shape"),
+        Bad("integer mask", lambda: ops.mean_pool(f(2, 3, 4), i(2, 3)), TypeError,
+            r"mask must be boolean .* got int64"),
+        Bad("float mask", lambda: ops.mean_pool(f(2, 3, 4), f(2, 3)), TypeError,
+            r"mask must be boolean .* got float64"),
+    ],
+}  # fmt: skip
+
+
+ALL = [pytest.param(op, bad, id=f"{op}: {bad.mistake}") for op, mistakes in MISTAKES.items() for bad in mistakes]
+
+
+@pytest.mark.parametrize(("op", "bad"), ALL)
+def test_mistake(op: str, bad: Bad) -> None:
+    with pytest.raises(bad.error, match=f"^{op}: {bad.message}"):
+        bad.call()

@@ -1,0 +1,132 @@
+"""The package as a whole: what an installation brings, and what each file may import."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import minitransformer
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "minitransformer"
+FILES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
+SOURCES = {name: path.read_text(encoding="utf-8") for name, path in FILES.items()}
+
+AUTOGRAD = {"torch", "transformers", "tensorflow", "jax", "autograd", "tinygrad", "mxnet", "paddle"}
+CORE = {"numpy", "scipy", "matplotlib", "tqdm", "num2words", "sacrebleu"}
+ONLY_IN = {"backend.py": {"cupy", "cupyx"}}  # the further library that one file may import
+
+# Each room imports only from those before it. One that is not listed here counts as the last but one, just below `cli`.
+ROOMS = "backend boundary masks ops kernels layers models verify stepper training text generation course plots".split()
+
+
+def test_installed_version_is_that_of_the_code() -> None:
+    assert importlib.metadata.version("minitransformer") == minitransformer.__version__
+
+
+def test_core_dependencies_are_the_declared_ones() -> None:
+    requirements = importlib.metadata.requires("minitransformer") or []
+    assert {line.partition(">")[0] for line in requirements if "extra ==" not in line} == CORE
+
+
+def test_command_leads_to_a_function() -> None:
+    (command,) = importlib.metadata.entry_points(group="console_scripts", name="minitransformer")
+    assert callable(command.load())
+
+
+def test_package_is_typed_and_every_folder_in_it_is_found() -> None:
+    assert (PACKAGE / "py.typed").is_file()
+    folders = {path.parent for path in FILES.values()}
+    assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
+IMPORT_EVERYTHING = """
+import importlib, pkgutil, sys
+
+class Refuse:  # stands in for a machine where none of these is installed
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {absent!r}:
+            raise ModuleNotFoundError("No module named " + repr(name), name=name)
+
+sys.meta_path.insert(0, Refuse())
+import minitransformer
+for module in pkgutil.walk_packages(minitransformer.__path__, "minitransformer."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+print(*sorted(name for name in sys.modules if name.startswith("minitransformer.")), sep="\\n")
+"""
+
+
+def test_every_module_imports_with_the_core_dependencies_alone() -> None:
+    extras = {"cupy", "cupyx", "tokenizers", "safetensors", "IPython", "ipykernel", "nbclient", "jupytext"}
+    tools = {"pytest", "hypothesis", "_pytest"}
+    script = IMPORT_EVERYTHING.format(absent=AUTOGRAD | extras | tools)
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+    wanted = {"minitransformer." + name[:-3].replace("/", ".").removesuffix(".__init__") for name in FILES}
+    assert set(result.stdout.split()) == wanted - {"minitransformer.__init__", "minitransformer.__main__"}
+
+
+def imports(name: str, source: str) -> Iterator[tuple[str, ...]]:
+    """The dotted path of everything that a file of the package imports, wherever in the file it does so."""
+    folder = ("minitransformer", *name.split("/")[:-1])
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (tuple(alias.name.split(".")) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = folder[: len(folder) - node.level + 1] if node.level else ()
+            module = tuple(node.module.split(".")) if node.module else ()
+            yield from ((*above, *module, alias.name) for alias in node.names)
+
+
+def foreign_imports(name: str, source: str) -> set[str]:
+    """The libraries that a file imports although it may not."""
+    libraries = {path[0] for path in imports(name, source)}
+    return libraries - {"minitransformer"} - set(sys.stdlib_module_names) - CORE - ONLY_IN.get(name, set())
+
+
+def imports_from_above(name: str, source: str) -> set[str]:
+    """The rooms that a file imports from although they lie above its own."""
+
+    def height(room: str) -> float:
+        return math.inf if room == "cli" else ROOMS.index(room) if room in ROOMS else len(ROOMS)
+
+    room = name.split("/")[0].removesuffix(".py")
+    if room == "__init__":  # the package shows what it likes of its rooms
+        return set()
+    own = math.inf if room == "__main__" else height(room)
+    used = {path[1] for path in imports(name, source) if path[0] == "minitransformer" and len(path) > 1}
+    return {other for other in used - {"__version__"} if height(other) > own}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_file_imports_only_what_its_room_may(name: str) -> None:
+    assert foreign_imports(name, SOURCES[name]) == set()
+    assert imports_from_above(name, SOURCES[name]) == set()
+
+
+def test_forbidden_imports_are_seen() -> None:
+    assert foreign_imports("ops/linear.py", "def f():\n    import torch.nn\n    import numpy.linalg, math") == {"torch"}
+    assert foreign_imports("layers/linear.py", "from cupyx.scipy import special") == {"cupyx"}
+    assert foreign_imports("backend.py", "import cupy\nimport torch") == {"torch"}
+    assert imports_from_above("ops/linear.py", "from ..layers import Linear\nfrom ..boundary import op") == {"layers"}
+    assert imports_from_above("ops/linear.py", "from .. import models, backend") == {"models"}
+    assert imports_from_above("backend.py", "import minitransformer.ops.softmax") == {"ops"}
+    assert imports_from_above("plots.py", "from minitransformer.newcomer import f\nfrom .cli import main") == {
+        "newcomer",
+        "cli",
+    }
+    assert imports_from_above("newcomer.py", "from . import plots, __version__") == set()
+    assert imports_from_above("__main__.py", "from .cli import main") == set()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_file_is_short_enough_to_read(name: str) -> None:
+    assert len(SOURCES[name].splitlines()) <= 400

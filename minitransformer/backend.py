@@ -44,7 +44,11 @@ def _scatter_add_sorted(target: np.ndarray, ids: np.ndarray, rows: np.ndarray) -
     target[sorted_ids[starts]] += np.add.reduceat(rows[order], starts, axis=0)
 
 
-NUMPY = Device("numpy", np, np.ndarray, np.asarray, np.asarray, special.erf, _scatter_add_sorted)
+def _erf(x: np.ndarray) -> np.ndarray:
+    return special.erf(x).astype(x.dtype, copy=False)  # SciPy has no float16 and answers in a wider type
+
+
+NUMPY = Device("numpy", np, np.ndarray, np.asarray, np.asarray, _erf, _scatter_add_sorted)
 _devices: dict[str, Device] = {"numpy": NUMPY}
 
 

@@ -34,10 +34,10 @@ def op(function: F) -> F:
         shape, dtype, xp = y.shape, y.dtype, array_module(y)
 
         @functools.wraps(pullback)
-        def backward(*gradient: Array) -> Any:
-            if gradient:
-                _check_gradient(name, gradient[0], shape, dtype, xp)
-            return pullback(*gradient)
+        def backward(*gradient: Array, **named: Array) -> Any:
+            for dy in (*gradient, *named.values()):
+                _check_gradient(name, dy, shape, dtype, xp)
+            return pullback(*gradient, **named)
 
         return y, backward
 

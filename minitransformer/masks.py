@@ -11,19 +11,17 @@ a zero output and zero gradients.
 
 from __future__ import annotations
 
-import operator
-
 import numpy as np
 
 from .backend import Array, array_module, get_device
-from .boundary import check_array, check_positive
+from .boundary import check_array, check_integers, check_positive
 
 
-def _distance(t_q: int, t_k: int | None, device: str | None) -> Array:
+def _distance(where: str, t_q: int, t_k: int | None, device: str | None) -> Array:
     """Query position minus key position, (T_q, T_k)."""
-    t_q = operator.index(t_q)
-    t_k = t_q if t_k is None else operator.index(t_k)
-    check_positive("mask", t_q=t_q, t_k=t_k)
+    t_k = t_q if t_k is None else t_k
+    check_integers(where, t_q=t_q, t_k=t_k)
+    check_positive(where, t_q=t_q, t_k=t_k)
     xp = get_device(device).xp
     return (xp.arange(t_q) + (t_k - t_q))[:, None] - xp.arange(t_k)[None, :]
 
@@ -33,7 +31,7 @@ def causal_mask(t_q: int, t_k: int | None = None, device: str | None = None) -> 
 
     causal_mask(3) is [[1, 0, 0], [1, 1, 0], [1, 1, 1]].
     """
-    return _distance(t_q, t_k, device) >= 0
+    return _distance("causal_mask", t_q, t_k, device) >= 0
 
 
 def local_mask(t_q: int, radius: int, t_k: int | None = None, device: str | None = None) -> Array:
@@ -42,9 +40,10 @@ def local_mask(t_q: int, radius: int, t_k: int | None = None, device: str | None
     This is the restricted self-attention of Vaswani et al. 2017, section 4. local_mask(3, 1) is
     [[1, 1, 0], [1, 1, 1], [0, 1, 1]].
     """
+    check_integers("local_mask", radius=radius)
     if radius < 0:
         raise ValueError(f"local_mask: radius must be at least 0, got {radius}")
-    distance = _distance(t_q, t_k, device)
+    distance = _distance("local_mask", t_q, t_k, device)
     return abs(distance) <= radius
 
 
@@ -62,7 +61,8 @@ def padding_mask(lengths: Array, t_k: int | None = None) -> Array:
             f"padding_mask: lengths must be a vector of integers, got {lengths.dtype} of shape {lengths.shape}"
         )
     longest = int(lengths.max())
-    t_k = longest if t_k is None else operator.index(t_k)
+    t_k = longest if t_k is None else t_k
+    check_integers("padding_mask", t_k=t_k)
     if int(lengths.min()) < 0 or longest > t_k:
         raise ValueError(f"padding_mask: every length must be from 0 to {t_k}, got {int(lengths.min())} to {longest}")
     check_positive("padding_mask", t_k=t_k)

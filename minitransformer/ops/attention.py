@@ -52,7 +52,8 @@ def attention(
     """Each query takes a weighted mean of the values: softmax(q kᵀ · scale) v.
 
     q: (..., T_q, d_k); k: (..., T_k, d_k); v: (..., T_k, d_v); output: (..., T_q, d_v), with the same leading axes.
-    mask: boolean, broadcasts to (..., T_q, T_k), True means "may attend". causal: a query sees no key after its own
+    mask: boolean, broadcasts to (..., T_q, T_k), True means "may attend"; for arrays with heads, (B, H, T, d), one that
+    is the same for all heads needs an axis for them, (B, 1, T_q, T_k). causal: a query sees no key after its own
     position; where T_q ≠ T_k the queries are the last T_q positions. scale: 1/√d_k unless given. dropout: the rate at
     which weights are dropped (section 5.4), when there is an rng. backward(doutput) returns (dq, dk, dv).
     """

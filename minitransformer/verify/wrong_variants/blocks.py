@@ -92,14 +92,6 @@ VARIANTS = (
         ("Residual in post-norm order",),
     ),
     WrongVariant(
-        "post-norm-memory-dropped",
-        _POST,
-        "return (dx, *dothers) if dothers else dx",
-        "return (dx, *(0.0 * dother for dother in dothers)) if dothers else dx",
-        "The gradient of the memory is not handed on, so the encoder is never trained.",
-        ("DecoderLayer",),
-    ),
-    WrongVariant(
         "pre-norm-identity-dropped",
         _PRE,
         "dx = dy + norm_backward(dnormalized)",
@@ -130,6 +122,14 @@ VARIANTS = (
         "dupdate = dkept",
         "The gradient does not pass back through dropout.",
         _PRE_CASES,
+    ),
+    WrongVariant(
+        "pre-norm-memory-dropped",
+        _PRE,
+        "return (dx, *dothers) if dothers else dx",
+        "return dx",
+        "The gradient of the memory is not handed on, so the encoder is never trained.",
+        ("Residual around cross-attention",),
     ),
     WrongVariant(
         "checkpoint-dropout-not-replayed",

@@ -8,7 +8,8 @@ _LINEAR, _LOW_RANK = "ops.linear:linear", "ops.linear:low_rank_linear"
 _RELU, _GELU, _SILU = "ops.activations:relu", "ops.activations:gelu", "ops.activations:silu"
 _GATED = "ops.activations:gated"
 _LAYER = "layers.linear:Linear.__call__"
-_FEED_FORWARD, _FEED_FORWARD_GATED = "layers.feed_forward:FeedForward.__call__", "layers.feed_forward:FeedForward._gated"
+_FEED_FORWARD = "layers.feed_forward:FeedForward.__call__"
+_FEED_FORWARD_GATED = "layers.feed_forward:FeedForward._gated"
 
 _BOTH_GELUS = ("gelu", "gelu by tanh")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import functools
 import importlib
 import inspect
 import linecache
+import operator
 import sys
 import types
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ _PACKAGE = __name__.partition(".")[0]
 class WrongVariant:
     """A mistake that can be put in place of the right code for a while: `with variant.applied(): ...`
 
-    target names the function as "module:function" or "module:Class.method", within the package ("ops.softmax:softmax"). In
-    its body `old` stands exactly once and is replaced by `new`. mistake: one sentence that tells a student what is wrong.
+    target names the function as "module:function" or "module:Class.method" within the package, as "ops.softmax:softmax".
+    In its body `old` stands exactly once and is replaced by `new`. mistake: a sentence that tells a student what is wrong.
 
-    caught_by: "gradients" where finite differences find the mistake, and then each case of the catalogue named in `cases` rejects
-    it; "values" where forward and backward are wrong together, so that each of these cases accepts it and only independent
-    values, or a look at which inputs an output depends on, can tell.
+    caught_by: "gradients" where finite differences find the mistake; then each case of the catalogue that `cases` names
+    rejects it. "values" where forward and backward are wrong together: then each of these cases accepts it, and only
+    independent values, or a look at which inputs an output depends on, can tell.
     """
 
     name: str
@@ -38,7 +38,7 @@ class WrongVariant:
 
     @property
     def wrong_source(self) -> str:
-        """The source of the target's module with the mistake in it. Raises ValueError unless `old` stands there once."""
+        """The source of the target's module with the mistake in it. Raises ValueError unless `old` stands in it once."""
         source = inspect.getsource(self._module)
         node = self._definition(source)
         lines = source.splitlines(keepends=True)
@@ -59,7 +59,7 @@ class WrongVariant:
         argument, an instance made before) runs the mistake as well. A pullback keeps the code it was made with. The
         change is seen by all threads, so it is not for use while another one computes.
         """
-        function = inspect.unwrap(functools.reduce(getattr, self._path, self._module))
+        function = inspect.unwrap(operator.attrgetter(".".join(self._path))(self._module))
         right = function.__code__
         source = self.wrong_source
         filename = f"{right.co_filename} [{self.name}]"  # in the same folder still, so that tracing goes on watching it

@@ -1,0 +1,13 @@
+"""Wrong variants of the project's own code: mistakes people make, each of which a check must reject.
+
+A checker is worth what it rejects. Each variant is a snippet of right code with its wrong replacement and a sentence that
+says what is wrong; there are at least two for every backward pass. They test the checker and are material for teaching.
+"""
+
+from . import attention, blocks, linear, models, normalization, tokens, values_attention, values_other
+from .variant import WrongVariant
+
+_TABLES = (attention, linear, normalization, tokens, blocks, models, values_attention, values_other)
+VARIANTS: dict[str, WrongVariant] = {variant.name: variant for table in _TABLES for variant in table.VARIANTS}
+
+__all__ = ["VARIANTS", "WrongVariant"]

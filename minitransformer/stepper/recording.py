@@ -1,8 +1,9 @@
-"""Record a forward and a backward pass line by line: what each executed line of an op, layer or model bound, with its numbers.
+"""Record a forward and a backward pass line by line: what each executed line of an op, layer or model bound, with its
+numbers.
 
 The ops know nothing of it: `sys.settrace` shows each line of a running function, and a local variable whose value has
-become another object, or has other numbers in it, was bound by the line before. Values are copied when they are seen, so
-nothing that happens later can change the record; of an array above a limit only a summary is kept.
+become another object, or has other numbers in it, was bound by the line before. Values are copied when they are seen,
+so nothing that happens later can change the record; of an array above a limit only a summary is kept.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import ast
 import functools
 import inspect
 import linecache
-import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,6 +35,11 @@ class Value:
     dtype: str
     array: np.ndarray | None
     summary: str = ""
+
+    def plain(self) -> Any:
+        """The array, or a Python number where a Python number was recorded."""
+        is_number = self.shape == () and self.dtype in ("int", "float", "bool")
+        return self.array.item() if is_number and self.array is not None else self.array
 
     def __str__(self) -> str:
         if self.array is None:
@@ -64,7 +69,7 @@ class Call:
     file: str
     first_line: int
     source: tuple[str, ...]
-    environment: dict[str, Any] = field(repr=False, compare=False)  # globals and captured names, to expand lines in
+    globals: dict[str, Any] = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,9 @@ class Step:
     line: int
     source: str
     bound: tuple[Bound, ...]
+    other: dict[str, Any] = field(
+        default_factory=dict, repr=False, compare=False
+    )  # names bound to no number: None, ...
 
 
 class Recorder(Traced):
@@ -86,7 +94,7 @@ class Recorder(Traced):
         self.limit = limit
         self.in_forward = True
         self.calls: list[_OpenCall] = []
-        self.lines: list[tuple[int, int, dict[str, Value]]] = []  # call, line, what it bound
+        self.lines: list[tuple[int, int, dict[str, Value], dict[str, Any]]] = []  # call, line, what it bound
         self._stack: list[int] = []
         self._owners: dict[int, tuple[int, types.CodeType]] = {}
 
@@ -103,9 +111,9 @@ class Recorder(Traced):
 
         def follow(frame: types.FrameType, event: str, arg: Any) -> Any:
             nonlocal executed
-            changed = call.changes(frame.f_locals, self.limit)
-            if changed or event == "line":
-                self.lines.append((call.index, executed, changed))
+            changed, other = call.changes(frame.f_locals, self.limit)
+            if changed or other or event in ("line", "return"):
+                self.lines.append((call.index, executed, changed, other))
             executed = frame.f_lineno
             if event == "return":
                 self._stack.pop()
@@ -126,11 +134,11 @@ class _OpenCall:
         self.code = frame.f_code
         self.label = label_of(frame)
         self.globals = frame.f_globals
-        self.captured = {name: frame.f_locals[name] for name in frame.f_code.co_freevars if name in frame.f_locals}
         self._seen: dict[str, tuple[Any, Value | None]] = {}
 
-    def changes(self, frame_locals: dict[str, Any], limit: int) -> dict[str, Value]:
-        changed = {}
+    def changes(self, frame_locals: dict[str, Any], limit: int) -> tuple[dict[str, Value], dict[str, Any]]:
+        """What has been bound since the last look: arrays and numbers as copies, and whatever else as it is."""
+        changed, other = {}, {}
         for name, value in list(frame_locals.items()):
             if name in self.code.co_freevars:
                 continue
@@ -139,9 +147,11 @@ class _OpenCall:
                 continue
             kept = keep(value, limit)
             self._seen[name] = (value, kept)
-            if kept is not None:
+            if kept is None:
+                other[name] = value
+            else:
                 changed[name] = kept
-        return changed
+        return changed, other
 
 
 def _differs(value: Any, copy: Value | None) -> bool:
@@ -193,7 +203,9 @@ def _source(file: str, line: int) -> str:
 
 @dataclass(frozen=True)
 class Recording:
-    """A recorded forward and backward pass: `.steps` in the order they ran, `.calls` they stand in, `.report` if verified."""
+    """A recorded forward and backward pass: `.steps` in the order they ran, `.calls` they stand in, `.report` if
+    verified.
+    """
 
     name: str
     calls: tuple[Call, ...]
@@ -208,8 +220,19 @@ class Recording:
                     return step, bound
         raise KeyError(f"nothing called {title!r} was recorded")
 
+    def names_before(self, step: Step) -> dict[str, Any]:
+        """Every name that the step's line could see, arrays as the copies that were recorded (on the host)."""
+        call = self.calls[step.call]
+        names = dict(call.globals)
+        for other in self.steps:
+            if other.call in (call.forward_call, call.index) and (other.call != call.index or other.index < step.index):
+                names |= other.other | {bound.name: bound.value.plain() for bound in other.bound}
+        return names | {"xp": np}
+
     def pair_of(self, step: Step, bound: Bound) -> Bound | None:
-        """In backward, the value whose gradient this is: for `dname` the last `name` of the call that made the pullback."""
+        """In backward, the value whose gradient this is: for `dname` the last `name` of the call that made the
+        pullback.
+        """
         call = self.calls[step.call]
         if not call.backward or not bound.name.startswith("d"):
             return None
@@ -232,9 +255,10 @@ def step(
 ) -> Recording:
     """Run f(*inputs, **options) and its backward pass under a tracer and return the Recording.
 
-    upstream: the gradient of the output; drawn from a generator with `seed` unless given. verify=True also checks every gradient
-    against finite differences (see verify.gradients, which takes `parameters`), in `.report`. limit: of an array with more
-    elements only a summary is kept. A debugger's or a coverage tool's trace function is put back afterwards, also when f raises.
+    upstream: the gradient of the output; drawn from a generator with `seed` unless given. verify=True also checks every
+    gradient against finite differences (see verify.gradients, which takes `parameters`), in `.report`. limit: of an
+    array with more elements only a summary is kept. A debugger's or a coverage tool's trace function is put back
+    afterwards, also when f raises.
     """
     check_positive("step", limit=limit)
     recorder = Recorder(f, limit)
@@ -281,7 +305,7 @@ def _close(opened: list[_OpenCall]) -> tuple[Call, ...]:
                 call.code.co_filename,
                 first,
                 tuple(line.rstrip("\n") for line in lines),
-                {**call.globals, **call.captured},
+                call.globals,
             )
         )
     return tuple(closed)
@@ -290,13 +314,13 @@ def _close(opened: list[_OpenCall]) -> tuple[Call, ...]:
 def _steps(recorder: Recorder, calls: tuple[Call, ...]) -> tuple[Step, ...]:
     """One step for each executed statement: what its lines bound, together."""
     steps: list[Step] = []
-    for call_index, line, bound_values in recorder.lines:
+    for call_index, line, bound_values, other in recorder.lines:
         call = calls[call_index]
         first, _ = _statements(call.file).get(line, (line, line))
         bound = tuple(Bound(name, f"{call.label}.{name}", value) for name, value in bound_values.items())
         last = steps[-1] if steps else None
         if last is not None and last.call == call_index and last.line == first:
-            steps[-1] = Step(last.index, call_index, first, last.source, last.bound + bound)
+            steps[-1] = Step(last.index, call_index, first, last.source, last.bound + bound, last.other | other)
         else:
-            steps.append(Step(len(steps), call_index, first, _source(call.file, line), bound))
+            steps.append(Step(len(steps), call_index, first, _source(call.file, line), bound, other))
     return tuple(steps)

@@ -48,15 +48,20 @@ class Pair:
     gradient: np.ndarray | None  # None where the bindings of name and dname cannot be matched
 
 
-def is_float_array(x: Any) -> bool:
-    """Whether x is a floating-point array (or NumPy scalar) of a known library."""
-    if not hasattr(x, "dtype") or getattr(x.dtype, "kind", "") != "f":
+def is_array(x: Any) -> bool:
+    """Whether x is an array (or NumPy scalar) of a known library."""
+    if not hasattr(x, "dtype"):
         return False
     try:
         device_of(x)
     except TypeError:
         return False
     return True
+
+
+def is_float_array(x: Any) -> bool:
+    """Whether x is a floating-point array (or NumPy scalar) of a known library."""
+    return is_array(x) and x.dtype.kind == "f"
 
 
 def host_copy(x: Array) -> np.ndarray:
@@ -87,7 +92,7 @@ class _Watch:
                 yield name, value
 
 
-class _Traced(abc.ABC):
+class Traced(abc.ABC):
     """Sets the trace function, and puts back the one that was there (a debugger's, a coverage tool's)."""
 
     def __init__(self, f: Any) -> None:
@@ -108,7 +113,7 @@ class _Traced(abc.ABC):
     def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any: ...
 
 
-class Recording(_Traced):
+class Recording(Traced):
     """Notes forward calls while `in_forward`, and afterwards the pullbacks of these calls."""
 
     def __init__(self, f: Any) -> None:
@@ -122,7 +127,7 @@ class Recording(_Traced):
         if not self._wants(frame.f_code):
             return None
         if self.in_forward:
-            call = Call(len(self.calls), _label(frame))
+            call = Call(len(self.calls), label_of(frame))
             self.calls.append(call)
             values = call.forward
         elif id(frame.f_code) in self._owners:
@@ -139,19 +144,14 @@ class Recording(_Traced):
                     if self.in_forward and not self.first_nan:
                         self.first_nan = _nan_in(values[name][-1], f"{call.label}.{name}")
             if event == "return" and self.in_forward:
-                self._adopt_pullback(arg, frame.f_code, call)
+                pullback = made_here(arg, frame.f_code)
+                if pullback is not None:
+                    self._owners[id(pullback.__code__)] = (call, pullback.__code__)
             elif event == "return":  # a gradient may be filled after it is bound, so it counts as it is in the end
                 values.update({name: [host_copy(value) for value in bound] for name, bound in values.items()})
             return note
 
         return note(frame, event, arg)
-
-    def _adopt_pullback(self, result: Any, code: types.CodeType, call: Call) -> None:
-        """Give the pullback that this very call made a code object of its own, by which it is known when it runs."""
-        pullback = result[1] if isinstance(result, tuple) and len(result) == 2 else None
-        if isinstance(pullback, types.FunctionType) and any(pullback.__code__ is const for const in code.co_consts):
-            pullback.__code__ = pullback.__code__.replace()
-            self._owners[id(pullback.__code__)] = (call, pullback.__code__)
 
     def pairs(self) -> list[Pair]:
         """Every (value, gradient) whose `name` stands in a forward pass and `dname` in its pullback.
@@ -186,7 +186,20 @@ def _nan_in(array: np.ndarray, title: str) -> str:
     return f"{title} at {tuple(where[0].tolist())}" if len(where) else ""
 
 
-def _label(frame: types.FrameType) -> str:
+def made_here(result: Any, code: types.CodeType) -> types.FunctionType | None:
+    """The pullback in `result = (y, pullback)` if this very call made it; else None.
+
+    It is given a code object of its own, by whose identity it is known when it runs: all pullbacks that a line of
+    source ever makes share one code object otherwise.
+    """
+    pullback = result[1] if isinstance(result, tuple) and len(result) == 2 else None
+    if isinstance(pullback, types.FunctionType) and any(pullback.__code__ is const for const in code.co_consts):
+        pullback.__code__ = pullback.__code__.replace()
+        return pullback
+    return None
+
+
+def label_of(frame: types.FrameType) -> str:
     """The name of the op, or of the module's class: "attention", "EncoderLayer", "Residual._pre"."""
     owner = frame.f_locals.get("self")
     name = frame.f_code.co_name
@@ -195,7 +208,7 @@ def _label(frame: types.FrameType) -> str:
     return type(owner).__name__ if name == "__call__" else f"{type(owner).__name__}.{name}"
 
 
-class Replacement(_Traced):
+class Replacement(Traced):
     """Exchanges one binding, found by its place in a recording, for `change(value)`; the function goes on with that."""
 
     def __init__(self, f: Any, pair: Pair, change: Callable[[Array], Array]) -> None:

@@ -7,29 +7,36 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import io
 import json
+import math
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from tqdm import tqdm
 
 from . import __version__, demo
 from .backend import get_device
-from .verify import CASES, Case
+from .verify import CASES, Case, Report, Row
 
 _KINDS = {"ops": "op", "layers": "layer", "models": "model"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):  # a terminal or pipe that knows no ε gets a ? instead of an error
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
-        options.device = get_device(options.device).name
-        return options.run(options)
+        try:
+            return _run(arguments)
+        finally:
+            sys.stdout.flush()  # here, where an error can still be answered, and not when Python ends
     except _UsageError as error:
         return _fail(str(error), status=2)
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
@@ -45,13 +52,31 @@ class _UsageError(Exception):
     """The command was called with something it does not know."""
 
 
+class _Parser(argparse.ArgumentParser):
+    """Answers bad usage with one line, where argparse would print the whole usage above it."""
+
+    def error(self, message: str) -> NoReturn:
+        raise _UsageError(f"{message}; see {self.prog} --help")
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    options = _parser().parse_args(arguments)
+    if options.seed < 0:
+        raise _UsageError(f"--seed must be at least 0, got {options.seed}")
+    try:
+        options.device = get_device(options.device).name
+    except ValueError as error:
+        raise _UsageError(str(error)) from error
+    return options.run(options)
+
+
 def _fail(message: str, status: int) -> int:
-    print(f"minitransformer: error: {message}", file=sys.stderr)
+    print(f"minitransformer: error: {' '.join(message.split())}", file=sys.stderr)  # one line, whatever it holds
     return status
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="minitransformer",
         description="The Transformer from scratch, every backward pass derived by hand and checked.",
     )
@@ -92,9 +117,13 @@ def _add_device(command: argparse.ArgumentParser) -> None:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    if options.steps < 1 or options.seed < 0:
-        raise _UsageError(f"--steps must be at least 1 and --seed at least 0, got {options.steps} and {options.seed}")
-    options.out.mkdir(parents=True, exist_ok=True)  # complain now, not after the training
+    if options.steps < 1:
+        raise _UsageError(f"--steps must be at least 1, got {options.steps}")
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=options.out).close()  # complain now, not after the training
+    except OSError as error:
+        raise OSError(f"cannot write pictures to {options.out}: {error.strerror}; choose a folder by --out") from error
     began = time.perf_counter()
     right = demo.run(options.out, options.seed, options.steps, options.device)
     print(f"\ndone in {time.perf_counter() - began:.0f} s")
@@ -102,12 +131,10 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    if options.seed < 0:
-        raise _UsageError(f"--seed must be at least 0, got {options.seed}")
     cases = _select(options.names)
     reports = []
     for case in tqdm(cases, desc="check", unit="case", leave=False, disable=None):
-        report = case.run(options.seed, options.device)
+        report = _report(case, options)
         reports.append(report.as_dict() | {"kind": case.kind})
         if options.verbose or not report.ok:
             tqdm.write(f"{report}\n", file=sys.stderr if options.json else sys.stdout)
@@ -117,16 +144,26 @@ def _check(options: argparse.Namespace) -> int:
     n_rows = sum(len(report["rows"]) for report in reports)
     if options.json:
         summary = {"ok": ok, "device": options.device, "seed": options.seed, "version": __version__}
-        print(json.dumps(summary | {"gradients": n_rows, "max_error": worst, "cases": reports}, indent=1))
+        document = summary | {"gradients": n_rows, "max_error": worst, "cases": reports}
+        print(json.dumps(document, indent=1, allow_nan=False))
         return 0 if ok else 1
     width = max(len(report["name"]) for report in reports)
+    print(f"{'':<{width}}  gradients  largest error")
     for report in reports:
-        errors = "  ".join(_number(report["max_error_by_kind"][kind]) for kind in kinds)
-        print(f"{report['name']:<{width}}  {len(report['rows']):4d}  {errors}  {'ok' if report['ok'] else 'WRONG'}")
-    totals = "  ".join(_number(worst[kind]) for kind in kinds)
-    label = "largest error of inputs, parameters, intermediates"
-    print(f"{label:<{width}}  {n_rows:4d}  {totals}  {'ok' if ok else 'WRONG'}")
+        verdict = "ok" if report["ok"] else "WRONG"
+        print(f"{report['name']:<{width}}  {len(report['rows']):9d}  {_number(report['max_error']):>13}  {verdict}")
+    print(f"\n{n_rows} gradients, {'all ok' if ok else 'not all of them ok: WRONG'}; largest error of")
+    print(", ".join(f"{kind}s {_number(worst[kind])}" for kind in kinds))
     return 0 if ok else 1
+
+
+def _report(case: Case, options: argparse.Namespace) -> Report:
+    """What a case finds. One that cannot even be run counts as wrong, and does not keep the others from running."""
+    try:
+        return case.run(options.seed, options.device)
+    except Exception as error:  # a mistake in an op may raise anything
+        problem = f"{type(error).__name__}: {error}"
+        return Report(case.name, (Row(case.covers, "input", (), error=math.inf, ok=False, problem=problem),))
 
 
 def _select(names: Sequence[str]) -> list[Case]:
@@ -146,9 +183,9 @@ def _select(names: Sequence[str]) -> list[Case]:
 
 
 def _largest(errors: Sequence[float | None]) -> float | None:
-    """The largest error; None stands for an error that no number can say."""
+    """The largest error; None stands for one that is infinite."""
     return None if None in errors else max((error for error in errors if error is not None), default=0.0)
 
 
 def _number(error: float | None) -> str:
-    return "  none " if error is None else f"{error:.1e}"
+    return "infinite" if error is None else f"{error:.1e}"

@@ -39,11 +39,15 @@ def run(out: Path, seed: int = 0, steps: int = 400, device: str = "numpy", say: 
 
 def _check_ops(device: str, say: Callable[[str], None]) -> bool:
     cases = [case for case in CASES.values() if case.kind == "op"]
-    reports = [case.run(device=device) for case in tqdm(cases, desc="check", unit="op", leave=False, disable=None)]
+    with tqdm(cases, desc="check", unit="op", leave=False, disable=None) as bar:
+        reports = [case.run(device=device) for case in bar]
+    width = max(len(report.name) for report in reports)
+    say(f"   {'':<{width}}  gradients  largest error")
     for report in reports:
-        say(f"   {report.name:<46} {len(report.rows):3d} gradients   largest error {report.max_error:.1e}")
+        verdict = "ok" if report.ok else "WRONG"
+        say(f"   {report.name:<{width}}  {len(report.rows):9d}  {report.max_error:13.1e}  {verdict}")
     right = all(report.ok for report in reports)
-    say(f"   {'all right' if right else 'WRONG: run `minitransformer check` to see where'}")
+    say(f"\n   {'all ok' if right else 'not all of them ok: run `minitransformer check` to see where'}")
     return right
 
 
@@ -69,25 +73,29 @@ def _translate_numbers(out: Path, seed: int, steps: int, device: str, say: Calla
     say(f"   {n_parameters:,} parameters; {len(task.training)} numbers below 100,000 to learn from")
 
     losses = _train(model, task, steps, rng, device)
-    # With label smoothing ε even a perfect model has the loss H of the smoothed target itself.
-    n_tokens = len(task.target)
-    likely, unlikely = 1.0 - _SMOOTHING + _SMOOTHING / n_tokens, _SMOOTHING / n_tokens
-    floor = -likely * math.log(likely) - (n_tokens - 1) * unlikely * math.log(unlikely)
-    plots.save(plots.training_curve(range(1, steps + 1), losses, floor), out / "loss.png")
+    plots.save(plots.training_curve(range(1, steps + 1), losses, _lowest_loss(len(task.target))), out / "loss.png")
 
     said = _translate(model, task, task.unseen, device)
     wanted = [german(number) for number in task.unseen]
     exact = sum(a == b for a, b in zip(said, wanted, strict=True)) / len(wanted)
     metric = sacrebleu.BLEU(tokenize="none")
     bleu = metric.corpus_score([" ".join(s) for s in said], [[" ".join(w) for w in wanted]])
-    say(f"\n   {len(wanted)} numbers never seen in training: {exact:.1%} exact, BLEU {bleu.score:.1f} over word parts")
+    say(f"   {len(wanted)} numbers never seen in training: {exact:.1%} exact, BLEU {bleu.score:.1f} over word parts")
     say(f"   ({metric.get_signature()})\n")
     for number, translation in zip(_SHOWN, _translate(model, task, _SHOWN, device), strict=True):
         seen = "seen in training" if number in task.training else "never seen"
-        say(f"   {number:6d}  {' '.join(english(number))}  ->  {''.join(translation)}   ({seen})")
+        verdict = "right" if translation == german(number) else f"wrong: it is {''.join(german(number))}"
+        say(f"   {number:6d}  {' '.join(english(number))}")
+        say(f"           {''.join(translation)}  ({seen}, {verdict})")
 
     _draw_cross_attention(model, task, 54321, out / "cross_attention.png", device)
     say(f"\n   pictures: {out / 'cross_attention.png'}, {out / 'loss.png'}")
+
+
+def _lowest_loss(n_tokens: int) -> float:
+    """The loss of a perfect model: with label smoothing it is not 0 but the entropy of the smoothed target."""
+    likely, unlikely = 1.0 - _SMOOTHING + _SMOOTHING / n_tokens, _SMOOTHING / n_tokens
+    return -likely * math.log(likely) - (n_tokens - 1) * unlikely * math.log(unlikely)
 
 
 def _train(model: Transformer, task: NumberTask, steps: int, rng: np.random.Generator, device: str) -> list[float]:

@@ -17,19 +17,19 @@ def attention_maps(
     weights: np.ndarray, queries: Sequence[str], keys: Sequence[str], titles: Sequence[str] | None = None
 ) -> Figure:
     """Heat maps side by side, one for each head: row i shows where query i looks. weights: (H, T_q, T_k)."""
-    n_heads, t_q, t_k = weights.shape
-    if (t_q, t_k) != (len(queries), len(keys)):
-        raise ValueError(
-            f"attention_maps: weights are {t_q}×{t_k}, but there are {len(queries)} queries, {len(keys)} keys"
-        )
+    n_heads, t_q, t_k = wanted = (len(weights) if titles is None else len(titles), len(queries), len(keys))
+    if weights.shape != wanted:
+        raise ValueError(f"attention_maps: weights must be (heads, queries, keys), here {wanted}, got {weights.shape}")
     width, height = 0.36 * t_k + 0.2, 0.36 * t_q
-    figure = Figure(figsize=(n_heads * width + 1.6, height + 1.9), layout="constrained")
+    figure = Figure(figsize=(n_heads * width + 1.6, height + 1.6), layout="constrained")
     all_axes = figure.subplots(1, n_heads, sharey=True, squeeze=False)[0]
     for head, axes in enumerate(all_axes):
         image = axes.imshow(weights[head], cmap="viridis", vmin=0.0, vmax=1.0)
         axes.set_title(titles[head] if titles else f"head {head + 1}")
         axes.set_xticks(range(t_k), keys, rotation=90)
         axes.set_yticks(range(t_q), queries)
+    all_axes[0].set_ylabel("query")
+    figure.supxlabel("key", fontsize="medium")
     figure.colorbar(image, ax=all_axes, label="attention weight", shrink=0.8)
     return figure
 
@@ -53,7 +53,7 @@ def save(figure: Figure, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        figure.savefig(temporary, format="png", dpi=150)
+        figure.savefig(temporary, format="png", dpi=150, bbox_inches="tight")
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -3,10 +3,11 @@
     q = x W_Q,  k = x W_K,  v = x W_V,  output = softmax(q kᵀ · scale) v
 
 The first set of numbers is one that many introductions use: x is 3×4 and the weights are 4×3. They compute it without
-the scale, get q kᵀ = [[2, 4, 4], [4, 16, 12], [4, 12, 10]] and, having rounded the weights to one decimal, the output
-[[2, 7, 1.5], [2, 8, 0], [2, 7.8, 0.3]]; unrounded it is [[1.9366, 6.6831, 1.5951], [2.0000, 7.9640, 0.0540],
-[1.9997, 7.7599, 0.3584]]. Since T = d_k = d_v = 3 there, it cannot show a missing transpose, nor √T in place of √d_k;
-so it has a twin with T = 3, d_k = 2 and d_v = 4.
+the scale and get q kᵀ = [[2, 4, 4], [4, 16, 12], [4, 12, 10]]. Then they round the weights to [[0, 0.5, 0.5],
+[0, 1, 0], [0, 0.9, 0.1]] and have the output [[2, 7, 1.5], [2, 8, 0], [2, 7.8, 0.3]]. Unrounded it is [[1.9366, 6.6831,
+1.5951], [2.0000, 7.9640, 0.0540], [1.9997, 7.7599, 0.3584]]. (To one decimal the very first weight, 0.0634, is 0.1 and
+not 0; that makes the first row [2.1, 7.2, 1.8], from weights that no longer sum to one.) Since T = d_k = d_v = 3 there,
+it cannot show a missing transpose, nor √T in place of √d_k; so it has a twin with T = 3, d_k = 2 and d_v = 4.
 """
 
 from __future__ import annotations
@@ -64,30 +65,36 @@ class Example:
         return gradients(self_attention, *arrays, scale=self.scale, upstream=self.doutput, name=self.title)
 
     def __str__(self) -> str:
-        """All of it as text: each forward value, then each gradient beside its finite difference, last line first."""
+        """All of it as text: each forward value, then, last line first, each gradient beside its finite difference."""
         report = self.report()
         inside = {"scores": "attention.scores", "weights": "attention.weights"}
         inside |= {name: f"self_attention.{name}" for name in ("q", "k", "v", "output")}
-        rows = {name: report[inside.get(name, name)] for name in _IN_ORDER}
+        entries = {name: report[inside.get(name, name)].entries() for name in _IN_ORDER}
         lines = [self.title, "", "forward"]
         for name in _IN_ORDER:
-            lines += _beside(f"{name:>9} = ", rows[name].entries().value)
-        lines += ["", f"backward{'by hand':>22}{'by finite differences':>42}"]
+            value = entries[name].value
+            lines += _labelled(name, _rows(value, digits=4 if np.any(value % 1.0) else 0))
+        width = max(len(row) for name in _IN_ORDER for row in _rows(entries[name].by_hand))
+        lines += ["", f"{'backward':<{_LABEL}}{'by hand':<{width}}  by finite differences"]
         for name in reversed(_IN_ORDER):
-            entries, end = rows[name].entries(), f"   largest error {rows[name].error:.0e}"
-            lines += _beside(f"{'d' + name:>9} = ", entries.by_hand, entries.numerical, end=end)
-        return "\n".join(lines)
+            pairs = zip(_rows(entries[name].by_hand), _rows(entries[name].numerical), strict=True)
+            lines += _labelled("d" + name, [f"{hand:<{width}}  {numerical}" for hand, numerical in pairs])
+        error = max(report[inside.get(name, name)].error for name in _IN_ORDER)
+        return "\n".join([*lines, f"{'':<{_LABEL}}largest |by hand - numerical| / (1 + |numerical|): {error:.0e}"])
 
 
-def _beside(start: str, *matrices: np.ndarray, end: str = "") -> list[str]:
-    """Matrices side by side, one text line for each row."""
-    lines = []
-    for i in range(len(matrices[0])):
-        rows = ["[" + " ".join(f"{entry + 0.0:8.4f}" for entry in matrix[i]) + " ]" for matrix in matrices]
-        lines.append((start if i == 0 else " " * len(start)) + "   ".join(rows) + (end if i == 0 else ""))
-    return lines
+def _rows(matrix: np.ndarray, digits: int = 4) -> list[str]:
+    """One text line for each row of a matrix."""
+    entries = matrix.round(digits) + 0.0  # + 0.0 turns -0 into 0
+    return ["[" + " ".join(f"{entry:{digits + 3}.{digits}f}" for entry in row) + "]" for row in entries]
 
 
+def _labelled(name: str, rows: list[str]) -> list[str]:
+    labels = [f"{name:>{_LABEL - 3}} = "] + [" " * _LABEL] * (len(rows) - 1)
+    return [label + row for label, row in zip(labels, rows, strict=True)]
+
+
+_LABEL = 11  # characters before the first bracket
 _IN_ORDER = ("x", "w_q", "w_k", "w_v", "q", "k", "v", "scores", "weights", "output")
 _X = _matrix([1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1])
 _W_Q = _matrix([1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1])

@@ -15,17 +15,25 @@ from dataclasses import dataclass
 import numpy as np
 from num2words import num2words
 
+from ..boundary import check_integers, check_sizes
 from .vocabulary import Vocabulary
 
 
 def english(number: int) -> list[str]:
-    """21 -> ["twenty", "one"]."""
-    return re.findall("[a-z]+", num2words(number, lang="en"))
+    """21 -> ["twenty", "one"]. Raises ValueError for numbers below 0 and from a million on."""
+    return re.findall("[a-z]+", _in_words(number, "en"))
 
 
 def german(number: int) -> list[str]:
-    """21 -> ["ein", "und", "zwanzig"]."""
-    return _parts().findall(num2words(number, lang="de"))
+    """21 -> ["ein", "und", "zwanzig"]. Raises ValueError for numbers below 0 and from a million on."""
+    return _parts().findall(_in_words(number, "de"))
+
+
+def _in_words(number: int, language: str) -> str:
+    check_integers("number words", number=number)
+    if not 0 <= number < 1_000_000:
+        raise ValueError(f"number words: the number must be from 0 to 999,999, got {number}")
+    return num2words(number, lang=language)
 
 
 @functools.cache
@@ -46,6 +54,7 @@ class NumberTask:
     @classmethod
     def draw(cls, n_training: int, n_unseen: int, limit: int, rng: np.random.Generator) -> NumberTask:
         """Draw the numbers without repetition, so that none of `unseen` is in `training`."""
+        check_sizes("NumberTask", n_training=n_training, n_unseen=n_unseen, limit=limit)
         if n_training + n_unseen > limit:
             raise ValueError(
                 f"NumberTask: {n_training} + {n_unseen} different numbers were asked for, there are {limit}"

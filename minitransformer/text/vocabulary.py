@@ -31,11 +31,13 @@ class Vocabulary:
         return [self._ids[token] for token in sentence]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """The tokens of ids up to <end>, without <pad> and <start>."""
+        """The tokens of ids up to <end>, without <pad> and <start>. Raises ValueError for an id that does not exist."""
         sentence = []
         for i in ids:
             if i == END:
                 break
+            if not 0 <= i < len(self):
+                raise ValueError(f"ids must be from 0 to {len(self) - 1}, got {i}")
             if i not in (PAD, START):
                 sentence.append(self.tokens[i])
         return sentence
@@ -43,6 +45,8 @@ class Vocabulary:
 
 def padded(sequences: Sequence[Sequence[int]]) -> np.ndarray:
     """Sequences of ids, (B, longest), filled up with <pad> at the end."""
+    if not any(len(sequence) > 0 for sequence in sequences):
+        raise ValueError(f"padded: expected at least one sequence that is not empty, got {sequences!r}")
     ids = np.full((len(sequences), max(map(len, sequences))), PAD, dtype=np.int64)
     for row, sequence in zip(ids, sequences, strict=True):
         row[: len(sequence)] = sequence

@@ -1,7 +1,7 @@
-"""PyTorch's counterpart of each of our modules: the same parameters under other names, some of them stacked or transposed.
+"""PyTorch's counterpart of each of our modules: the same parameters under other names, some stacked or transposed.
 
-PyTorch has no sinusoidal positions, no tied output and no language model of its own, so the three models are put together
-here from `torch.nn`, after the papers and not after our code.
+PyTorch has no sinusoidal positions, no tied output and no language model of its own, so the three models are put
+together here from `torch.nn`, after the papers and not after our code.
 """
 
 from __future__ import annotations

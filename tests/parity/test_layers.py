@@ -1,12 +1,11 @@
 """Layers and models, with every gradient of inputs and of parameters, against PyTorch in float64.
 
-Weights have ordinary sizes, the upstream gradient is random, and lengths, widths and numbers of heads all differ. No mask
-leaves a row empty here: PyTorch makes such a row NaN.
+Weights have ordinary sizes, the upstream gradient is random, and lengths, widths and numbers of heads all differ. No
+mask leaves a row empty here: PyTorch makes such a row NaN.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -119,12 +118,8 @@ def test_gated_feed_forward(activation: str, agree: Agree) -> None:
     def gated(x: Any) -> Any:
         return output(getattr(F, activation)(gate(x)) * inner(x))
 
-    pairs = _pairs_of_parts(ours, theirs, rng)
+    pairs = share_weights(ours, theirs, rng)
     compare(agree, "FeedForward, gated", ours, gated, pairs, [rng.normal(size=(2, 3, 4))], rng)
-
-
-def _pairs_of_parts(ours: Any, theirs: Any, rng: np.random.Generator) -> list[Any]:
-    return share_weights(ours, theirs, rng)
 
 
 ATTENTION_MASKS: dict[str, np.ndarray | None] = {
@@ -182,9 +177,7 @@ def test_cross_attention(mask: str, agree: Agree) -> None:
 
     pairs = share_weights(ours, theirs, rng)
     inputs = [rng.normal(size=X), rng.normal(size=MEMORY)]
-    compare(
-        agree, "MultiHeadAttention, cross", lambda x, m: ours(x, m, mask=ours_mask), attend, pairs, inputs, rng
-    )
+    compare(agree, "MultiHeadAttention, cross", lambda x, m: ours(x, m, mask=ours_mask), attend, pairs, inputs, rng)
 
 
 def test_attention_without_a_batch(agree: Agree) -> None:
@@ -317,9 +310,7 @@ def test_full_nn_transformer(norm_order: str, activation: str, agree: Agree) -> 
     rng = np.random.default_rng(0)
     ours = EncoderDecoder(norm_order, activation)
     width, n_heads, d_ff = SIZES
-    theirs = nn.Transformer(
-        width, n_heads, 2, 3, d_ff, 0.0, activation, norm_first=norm_order == "pre", **OPTIONS
-    )
+    theirs = nn.Transformer(width, n_heads, 2, 3, d_ff, 0.0, activation, norm_first=norm_order == "pre", **OPTIONS)
 
     class Parts:
         """nn.Transformer as the pair of stacks that it holds."""
@@ -404,12 +395,3 @@ def test_classifier(norm_order: str, agree: Agree) -> None:
     real = SOURCE != 0
     pairs = share_weights(ours, theirs, rng)
     compare(agree, "Classifier", lambda: ours(SOURCE, real), lambda: theirs(t(SOURCE), t(real)), pairs, [], rng)
-
-
-def test_scale_of_the_embedding_is_the_root_of_the_width() -> None:
-    """PyTorch's counterpart was written by us, so the one number in it that could be mistaken twice is held here."""
-    model = models.Transformer(models.TransformerConfig(7, 7, n_encoder_layers=1, n_decoder_layers=1, **SMALL))
-    model.to(dtype="float64")
-    embedded = model.embed_source(np.array([[3]]))[0]
-    table = model.target_tokens.table.value
-    np.testing.assert_allclose(embedded[0, 0], table[3] * math.sqrt(12.0) + np.tile([0.0, 1.0], 6), rtol=1e-15)

@@ -156,7 +156,7 @@ VARIANTS = (
     WrongVariant(
         "attention-dq-not-scaled",
         _ATTENTION,
-        "dq = (dscores @ k) * scale",
+        "dq = (dscores @ k) * factor",
         "dq = dscores @ k",
         "dq lacks the factor 1/√d_k by which the scores were scaled.",
         _ATTENTION_CASES,
@@ -164,7 +164,7 @@ VARIANTS = (
     WrongVariant(
         "attention-dk-not-scaled",
         _ATTENTION,
-        "dk = (dscores.swapaxes(-1, -2) @ q) * scale",
+        "dk = (dscores.swapaxes(-1, -2) @ q) * factor",
         "dk = dscores.swapaxes(-1, -2) @ q",
         "dk lacks the factor 1/√d_k by which the scores were scaled.",
         _ATTENTION_CASES,
@@ -172,8 +172,8 @@ VARIANTS = (
     WrongVariant(
         "attention-dq-scaled-twice",
         _ATTENTION,
-        "dq = (dscores @ k) * scale",
-        "dq = (dscores @ k) * scale * scale",
+        "dq = (dscores @ k) * factor",
+        "dq = (dscores @ k) * factor * factor",
         "dq has the factor 1/√d_k twice.",
         _ATTENTION_CASES,
     ),
@@ -181,7 +181,7 @@ VARIANTS = (
         "attention-scaled-in-dscores-and-dk",
         _ATTENTION,
         "dscores = softmax_backward(dweights)",
-        "dscores = softmax_backward(dweights) * scale",
+        "dscores = softmax_backward(dweights) * factor",
         "The factor 1/√d_k is put into dscores and again into dq and dk.",
         _ATTENTION_CASES,
     ),

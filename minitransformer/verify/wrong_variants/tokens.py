@@ -179,6 +179,14 @@ VARIANTS = (
         _EVERY_LOSS,
     ),
     WrongVariant(
+        "cross-entropy-finds-token-by-value",
+        _LOSS,
+        "(xp.arange(n_classes) == wanted)",
+        "(log_p == xp.take_along_axis(log_p, wanted, axis=-1))",
+        "The wanted token is looked for by its value, so tokens with an equal logit are taken for it as well.",
+        ("cross_entropy of tied logits",),
+    ),
+    WrongVariant(
         "embedding-layer-grad-overwritten",
         _LOOK_UP,
         "self.table.grad += embedding_backward(dy)",

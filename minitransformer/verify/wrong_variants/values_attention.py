@@ -1,6 +1,6 @@
 """Mistakes in what softmax, attention, masks and heads compute: wrong forward and backward alike.
 
-Finite differences find no fault in them: they prove that backward belongs to forward, not that forward is the right one.
+Finite differences find no fault in them: they prove that backward belongs to forward, not that forward is right.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ VARIANTS = (
         "attention-scaled-after-softmax",
         _ATTENTION,
         """
-    scores = (q @ k.swapaxes(-1, -2)) * scale
+    scores = (q @ k.swapaxes(-1, -2)) * factor
     visible = scores if allowed is None else xp.where(allowed, scores, -xp.inf)
     weights, softmax_backward = softmax(visible)
     kept, dropout_backward = drop(weights, dropout, rng)
@@ -84,20 +84,20 @@ VARIANTS = (
         dv = kept.swapaxes(-1, -2) @ doutput
         dweights = dropout_backward(dkept)
         dscores = softmax_backward(dweights)  # zero wherever the mask hid the score
-        dq = (dscores @ k) * scale
-        dk = (dscores.swapaxes(-1, -2) @ q) * scale
+        dq = (dscores @ k) * factor
+        dk = (dscores.swapaxes(-1, -2) @ q) * factor
 """,
         """
     scores = q @ k.swapaxes(-1, -2)
     visible = scores if allowed is None else xp.where(allowed, scores, -xp.inf)
     weights, softmax_backward = softmax(visible)
-    kept, dropout_backward = drop(weights * scale, dropout, rng)
+    kept, dropout_backward = drop(weights * factor, dropout, rng)
     output = kept @ v
 
     def backward(doutput: Array) -> tuple[Array, Array, Array]:
         dkept = doutput @ v.swapaxes(-1, -2)
         dv = kept.swapaxes(-1, -2) @ doutput
-        dweights = dropout_backward(dkept) * scale
+        dweights = dropout_backward(dkept) * factor
         dscores = softmax_backward(dweights)
         dq = dscores @ k
         dk = dscores.swapaxes(-1, -2) @ q

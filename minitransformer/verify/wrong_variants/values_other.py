@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from .variant import WrongVariant
 
-_SINUSOIDS, _DROPOUT, _LOSS = (
-    "ops.positions:sinusoidal_positions",
-    "ops.dropout:dropout",
-    "ops.cross_entropy:cross_entropy",
-)
+_SINUSOIDS = "ops.positions:sinusoidal_positions"
+_DROPOUT, _LOSS = "ops.dropout:dropout", "ops.cross_entropy:cross_entropy"
+_STEP = "training.optimizers:AdamW.step"
 
 _SINUSOIDS_CASES = ("SinusoidalPositions",)
 
@@ -281,10 +279,37 @@ VARIANTS = (
     WrongVariant(
         "transformer-source-mask-dropped",
         "models.transformer:Transformer.encode",
-        "mask=_keys(source_mask), ",
+        'mask=_keys("source_mask", source_mask, source.shape), ',
         "",
         "source_mask is accepted and not handed on: the encoder attends to padding.",
         ("Transformer checkpointed",),
+        "values",
+    ),
+    WrongVariant(
+        "adamw-betas-swapped",
+        _STEP,
+        "beta1, beta2 = self.betas",
+        "beta2, beta1 = self.betas",
+        "β1 belongs to the mean of the gradient and β2 to that of its square; here they have changed places.",
+        (),
+        "values",
+    ),
+    WrongVariant(
+        "adamw-no-bias-correction",
+        _STEP,
+        "rate * (m / (1.0 - beta1**t)) / (xp.sqrt(v / (1.0 - beta2**t)) + self.eps)",
+        "rate * m / (xp.sqrt(v) + self.eps)",
+        "The running means start at zero and are too small at first; the division by 1 - β^t is missing.",
+        (),
+        "values",
+    ),
+    WrongVariant(
+        "adamw-eps-inside-root",
+        _STEP,
+        "(xp.sqrt(v / (1.0 - beta2**t)) + self.eps)",
+        "xp.sqrt(v / (1.0 - beta2**t) + self.eps)",
+        "ε is added under the root; Adam adds it to the root.",
+        (),
         "values",
     ),
     WrongVariant(

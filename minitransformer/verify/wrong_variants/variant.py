@@ -20,8 +20,8 @@ _PACKAGE = __name__.partition(".")[0]
 class WrongVariant:
     """A mistake that can be put in place of the right code for a while: `with variant.applied(): ...`
 
-    target names the function as "module:function" or "module:Class.method" within the package, as "ops.softmax:softmax".
-    In its body `old` stands exactly once and is replaced by `new`. mistake: a sentence that tells a student what is wrong.
+    target names the function within the package: "ops.softmax:softmax", "layers.residual:Residual._pre". In its body
+    `old` stands exactly once and is replaced by `new`. mistake: a sentence that tells a student what is wrong.
 
     caught_by: "gradients" where finite differences find the mistake; then each case of the catalogue that `cases` names
     rejects it. "values" where forward and backward are wrong together: then each of these cases accepts it, and only
@@ -38,7 +38,7 @@ class WrongVariant:
 
     @property
     def wrong_source(self) -> str:
-        """The source of the target's module with the mistake in it. Raises ValueError unless `old` stands in it once."""
+        """The source of the target's module, with the mistake in it. Raises ValueError where `old` does not fit."""
         source = inspect.getsource(self._module)
         node = self._definition(source)
         lines = source.splitlines(keepends=True)

@@ -1,0 +1,229 @@
+"""The catalogue of checks is complete, and everything in it passes: on NumPy, on the strict device, and in float32."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import re
+from collections.abc import Iterable, Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minitransformer import layers, models, ops
+from minitransformer.layers import Module
+from minitransformer.verify import CASES, Report
+from minitransformer.verify.catalogue import Case, Setup
+from minitransformer.verify.catalogue.case import case as enter_case
+from minitransformer.verify.tracing import Recording, is_float_array
+
+EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+PUBLIC = {"op": ops, "layer": layers, "model": models}
+WITHOUT_GRADIENT = {
+    "op": {"sinusoidal_positions"},  # a table of constants
+    "layer": {"Cache", "KeyValueCache", "Module", "Parameter"},
+    "model": {name for name in models.__all__ if name.endswith("Config")},
+}
+
+
+@functools.cache
+def report_on(name: str) -> Report:
+    """The report of a case in its default settings."""
+    return CASES[name].run()
+
+
+# ------------------------------------------------------------------------------------------------- what is covered
+
+
+def without_a_case(kind: str, public_names: Iterable[str]) -> set[str]:
+    covered = {case.covers for case in CASES.values() if case.kind == kind}
+    return set(public_names) - WITHOUT_GRADIENT[kind] - covered
+
+
+@pytest.mark.parametrize("kind", PUBLIC)
+def test_every_public_name_has_a_case(kind: str) -> None:
+    assert without_a_case(kind, PUBLIC[kind].__all__) == set()
+
+
+@pytest.mark.parametrize("kind", PUBLIC)
+def test_a_new_public_name_without_a_case_would_be_noticed(kind: str) -> None:
+    assert without_a_case(kind, [*PUBLIC[kind].__all__, "softplus"]) == {"softplus"}
+
+
+def test_cases_are_about_public_names() -> None:
+    assert {case.kind for case in CASES.values()} == PUBLIC.keys()
+    for case in CASES.values():
+        assert case.covers in PUBLIC[case.kind].__all__, case.name
+
+
+def test_two_cases_cannot_share_a_name() -> None:
+    with pytest.raises(ValueError, match="the catalogue has two cases called 'softmax'"):
+        enter_case("op", "softmax", CASES["softmax"].build)
+
+
+# ------------------------------------------------------------------------------------------------ that it all passes
+
+
+@EVERY_CASE
+def test_case_passes(case: Case) -> None:
+    report = report_on(case.name)
+    report.assert_ok()
+    assert report.max_error <= 1e-6
+    assert all(row.checked for row in report.rows)
+
+
+@pytest.mark.parametrize("name", ["attention with causal mask and dropout", "EncoderLayer", "Classifier"])
+def test_a_case_depends_on_its_seed_alone(name: str) -> None:
+    first, again, other = (CASES[name].run(seed=seed).as_dict()["rows"] for seed in (3, 3, 4))
+    assert first == again
+    assert first != other
+
+
+@EVERY_CASE
+def test_case_passes_on_the_strict_device(case: Case) -> None:
+    """With intermediates, but for models: these are slow there, and their ops and layers have cases of their own."""
+    report = case.run(device="strict", intermediates=case.kind != "model")
+    report.assert_ok()
+    assert report.max_error <= 1e-6
+
+
+def test_the_strict_device_is_really_used() -> None:
+    setup = CASES["EncoderLayer"].build(np.random.default_rng(0)).on("strict")
+    assert type(setup.inputs[0]).__name__ == type(setup.options["mask"]).__name__ == "StrictArray"
+    assert {type(p.value).__name__ for _, p in setup.module.parameters()} == {"StrictArray"}
+    assert type(setup.f(*setup.inputs, **setup.options)[0]).__name__ == "StrictArray"
+
+
+# --------------------------------------------------------------------------------------- no intermediate is left out
+
+
+def bound_names(function: ast.FunctionDef) -> set[str]:
+    """The names that a function binds to one value: arguments and assignments, not those of functions inside it.
+
+    The names of lists, as `dothers` in `dx, *dothers = ...`, are left out.
+    """
+    found = {argument.arg for argument in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]}
+    waiting: list[ast.AST] = list(function.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.Lambda | ast.Starred):
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        waiting += ast.iter_child_nodes(node)
+    return found
+
+
+def named_pairs(function: ast.FunctionDef) -> set[str]:
+    """Every `name` bound in a forward pass with a `dname` bound in the backward pass inside it."""
+    pullbacks = [node for node in function.body if isinstance(node, ast.FunctionDef) and node.name == "backward"]
+    gradients = set().union(*map(bound_names, pullbacks)) if pullbacks else set()
+    return {name for name in bound_names(function) if "d" + name in gradients}
+
+
+def functions_in(module: ModuleType) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """(label as in a report, function) for every function and method in the sources of a package."""
+    sources = {inspect.getsourcefile(inspect.unwrap(getattr(module, name))) for name in module.__all__}
+    for path in sorted(sources):
+        with open(path, encoding="utf-8") as file:
+            tree = ast.parse(file.read())
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef):
+                yield node.name, node
+            elif isinstance(node, ast.ClassDef):
+                for method in (item for item in node.body if isinstance(item, ast.FunctionDef)):
+                    yield node.name if method.name == "__call__" else f"{node.name}.{method.name}", method
+
+
+PAIRS = [
+    (kind, label, name)
+    for kind, module in PUBLIC.items()
+    for label, function in functions_in(module)
+    for name in sorted(named_pairs(function))
+]
+
+
+def rows_of(label: str, name: str) -> list[str]:
+    """The rows, in any report, of this local variable: an intermediate, or an input of what a case is about."""
+    title = re.compile(re.escape(label) + r"(#\d+)?\." + re.escape(name) + r"(\[\d+\])?")
+    found = []
+    for case in CASES.values():
+        for row in report_on(case.name).rows:
+            is_input = row.kind == "input" and row.name == name and case.covers == label
+            if is_input or title.fullmatch(row.name):
+                found.append(f"{case.name}: {row.name}")
+    return found
+
+
+@pytest.mark.parametrize(("kind", "label", "name"), PAIRS, ids=lambda part: part)
+def test_every_named_gradient_is_checked_somewhere(kind: str, label: str, name: str) -> None:
+    assert rows_of(label, name), f"{label} binds {name} and d{name}, but no report of the catalogue has a row for them"
+
+
+def test_the_pairs_are_found_in_the_sources() -> None:
+    """What a reader finds in attention, in a block and in a model; and a name that is nowhere has no row."""
+    found = {(label, name) for _, label, name in PAIRS}
+    assert {("attention", name) for name in "q k v scores weights kept output".split()} <= found
+    assert {("Residual._post", name) for name in "x update kept total y".split()} <= found
+    assert {("Transformer.decode", name) for name in "memory hidden embedded logits".split()} <= found
+    assert {label for kind, label, _ in PAIRS if kind == "op"} == set(ops.__all__) - WITHOUT_GRADIENT["op"]
+    assert rows_of("attention", "visible") == []
+
+
+def test_what_a_list_of_gradients_holds_is_checked() -> None:
+    assert report_on("Linear")["bias"].kind == "parameter"
+    assert report_on("Residual around cross-attention")["others[0]"].kind == "input"
+
+
+# ---------------------------------------------------------------------------------------------------------- float32
+
+
+def in_dtype(setup: Setup, dtype: str) -> Setup:
+    if setup.module is not None:
+        setup.module.to(dtype=dtype)
+    inputs = tuple(x.astype(dtype) if is_float_array(x) else x for x in setup.inputs)
+    return Setup(setup.f, inputs, setup.options, setup.module)
+
+
+def run_in(case: Case, dtype: str) -> tuple[dict[str, Any], Recording]:
+    """Output and gradients by name, and every floating-point array that an op, layer or model bound on the way."""
+    rng = np.random.default_rng(0)
+    setup = in_dtype(case.build(rng), dtype)
+    with Recording(setup.f) as recording:
+        y, backward = setup.f(*setup.inputs, **setup.options)
+    recording.in_forward = False
+    with recording:
+        returned = backward(rng.normal(size=y.shape).astype(dtype) if y.shape else np.array(1.5, dtype))
+    results = {"output": y}
+    returned = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
+    results |= {f"gradient of input {i}": gradient for i, gradient in enumerate(returned)}
+    if isinstance(setup.module, Module):
+        results |= {f"gradient of {name}": parameter.grad for name, parameter in setup.module.parameters()}
+    return results, recording
+
+
+@EVERY_CASE
+def test_float32_stays_float32(case: Case) -> None:
+    """Also inside: `grad +=` would hide that a float64 gradient was added to a float32 one.
+
+    Only the table of sinusoidal positions is computed in float64, once, and then rounded.
+    """
+    results, recording = run_in(case, "float32")
+    assert {name: array.dtype for name, array in results.items() if array.dtype != np.float32} == {}
+    for call in (call for call in recording.calls if call.label != "sinusoidal_positions"):
+        for name, arrays in [*call.forward.items(), *call.backward.items()]:
+            assert {array.dtype for array in arrays} == {np.dtype(np.float32)}, f"{call.label}.{name}"
+
+
+@EVERY_CASE
+def test_float32_and_float64_agree(case: Case) -> None:
+    single, _ = run_in(case, "float32")
+    double, _ = run_in(case, "float64")
+    assert single.keys() == double.keys()
+    for name, expected in double.items():
+        assert expected.dtype == np.float64
+        error = np.abs(single[name] - expected) / (1.0 + np.abs(expected))
+        assert error.max() <= 3e-4, f"{name}: {error.max():.1e}"

@@ -27,7 +27,7 @@ def test_a_heat_map_for_each_head():
         assert np.array_equal(axes.images[0].get_array(), weights)
         assert axes.images[0].get_clim() == (0.0, 1.0)  # one scale for all, or heads could not be compared
         assert [label.get_text() for label in axes.get_xticklabels()] == KEYS
-        assert [label.get_text() for label in axes.get_yticklabels()] == QUERIES
+    assert [label.get_text() for label in maps[0].get_yticklabels()] == QUERIES
 
 
 def test_titles_can_be_given():

@@ -7,22 +7,27 @@ scores of one query into weights over the keys, and the output is the mean of th
 
     scores  = scale · q kᵀ            (T_q, T_k)
     weights = softmax(scores)         (T_q, T_k), each row sums to one
-    output  = weights v               (T_q, d_v)
+    kept    = dropout(weights)        (T_q, T_k), the weights themselves when there is no dropout
+    output  = kept v                  (T_q, d_v)
 
-Why the scale: if the entries of q and k have variance 1, their product summed over d_k terms has variance d_k; without
-1/√d_k the softmax saturates and its gradient vanishes.
+Why the scale: if the entries of q and k are independent, with mean 0 and variance 1, their product summed over d_k
+terms has variance d_k. Without 1/√d_k the softmax saturates, and its gradient becomes tiny.
 
-Backward goes the same way from the last line to the first. A product C = A B has dA = dC Bᵀ and dB = Aᵀ dC, so
+Backward takes these lines in reverse. Write dX for the gradient of the loss with respect to X. A product C = A B,
+C_ij = sum_m A_im B_mj, has dA_im = sum_j dC_ij B_mj, which is dA = dC Bᵀ, and likewise dB = Aᵀ dC. So
 
-    dweights = doutput vᵀ                                       (T_q, T_k)
-    dv       = weightsᵀ doutput                                 (T_k, d_v)
-    dscores  = weights * (dweights - sum_j dweights_j weights_j)   the softmax, row by row; see softmax.py
-    dq       = scale · dscores k                                (T_q, d_k)
-    dk       = scale · dscoresᵀ q                               (T_k, d_k)
+    dkept       = doutput vᵀ                                          (T_q, T_k)
+    dv          = keptᵀ doutput                                       (T_k, d_v)
+    dweights    = dkept, times the factors of the dropout             (T_q, T_k), see dropout.py
+    dscores_ij  = weights_ij (dweights_ij - sum_l dweights_il weights_il)   the softmax, row by row; see softmax.py
+    dq          = scale · dscores k                                   (T_q, d_k)
+    dk          = scale · dscoresᵀ q                                  (T_k, d_k)
 
-A value gets gradient from every query that looked at it: the transpose in dv sums over the queries, and so does the one
-in dk. A masked pair has weight 0, hence dscores 0: nothing flows through it in either direction. A query that may
-attend to nothing has only zero weights: it outputs zeros and passes no gradient.
+A value gets gradient from every query that looked at it: keptᵀ doutput sums over the queries, and so does dscoresᵀ q.
+
+Masks need no line of their own in backward. A masked pair has the score -inf and so the weight 0, hence dscores 0:
+nothing flows through it, neither forward nor backward. A query that may attend to nothing has only zero weights (the
+softmax returns zeros there, not NaN): it outputs zeros and passes no gradient.
 """
 
 from __future__ import annotations
@@ -52,10 +57,13 @@ def attention(
     """Each query takes a weighted mean of the values: softmax(q kᵀ · scale) v.
 
     q: (..., T_q, d_k); k: (..., T_k, d_k); v: (..., T_k, d_v); output: (..., T_q, d_v), with the same leading axes.
-    mask: boolean, broadcasts to (..., T_q, T_k), True means "may attend"; for arrays with heads, (B, H, T, d), one that
-    is the same for all heads needs an axis for them, (B, 1, T_q, T_k). causal: a query sees no key after its own
-    position; where T_q ≠ T_k the queries are the last T_q positions. scale: 1/√d_k unless given. dropout: the rate at
-    which weights are dropped (section 5.4), when there is an rng. backward(doutput) returns (dq, dk, dv).
+    mask: boolean, broadcasts to (..., T_q, T_k), True means "may attend". For arrays with heads, (B, H, T, d), a mask
+    for each sequence needs an axis for the heads, (B, 1, T_q, T_k).
+    causal: a query sees no key after its own position. Where T_q ≠ T_k the queries are the last T_q of the T_k
+    positions, as when a decoder goes on from a cache (were T_q larger, the first queries would see nothing).
+    scale: 1/√d_k unless given.
+    dropout: the rate at which weights are dropped, after the softmax; without an rng nothing is dropped.
+    backward(doutput) returns (dq, dk, dv).
     """
     xp = check_floats("attention", q=q, k=k, v=v)
     _check_shapes(q, k, v)

@@ -1,16 +1,22 @@
 """Cross-entropy between the predicted distribution softmax(logits) and the wanted token.
 
-    log_p = logits - log sum_j exp(logits_j)
-    loss  = -sum_v target_v log_p_v,        averaged (or summed) over the positions that count
+    log_p = logits - log sum_j exp(logits_j),      p = exp(log_p) = softmax(logits)
+    loss  = -sum_v target_v log_p_v                at each position, averaged (or summed) over those that count
 
-The wanted distribution `target` is 1 at the wanted token. With label smoothing ε (Szegedy et al. 2016, section 7;
-Vaswani et al. 2017, section 5.4) it is 1 - ε + ε/V there and ε/V at every other of the V tokens.
+The wanted distribution `target` is 1 at the wanted token. With label smoothing ε (Szegedy et al. 2016, "Rethinking the
+Inception Architecture", section 7; Vaswani et al. 2017, section 5.4) it is 1 - ε + ε/V there and ε/V at every other of
+the V tokens.
 
-This is the one place where softmax fuses with its loss. As d log_p_v / d logits_j = δ_vj - p_j and target sums to 1,
+This is the one place where softmax fuses with its loss. Since ∂log_p_v/∂logits_j = δ_vj - p_j and target sums to one,
+
+    -sum_v target_v (δ_vj - p_j) = p_j - target_j
+
+and the softmax's Jacobian has cancelled. So, at each position that counts, with N of them (N = 1 where losses are
+summed),
 
     dlogits_j = dloss (p_j - target_j) / N
 
-where N is the number of positions that count: the softmax's Jacobian has cancelled.
+and 0 at those that do not.
 """
 
 from __future__ import annotations
@@ -27,8 +33,9 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> tuple[Array, Pullback]:
-    """-log softmax(logits)[target], in nats. logits: (..., V); targets: (...) integers; loss: (), dtype of logits.
+    """How surprised the model is, in nats: without smoothing -log p of the wanted token.
 
+    logits: (..., V); targets: (...), the ids of the wanted tokens; loss: () in the dtype of logits.
     Positions whose target is ignore_index do not count, neither in the loss nor in N; where none counts, loss and
     gradient are 0. reduction: "mean" over the counted positions or "sum". The largest logit is subtracted first, so
     that huge logits cannot overflow. backward(dloss=1.0) returns dlogits.

@@ -7,7 +7,8 @@ gradient is Oᵀ dy: row v of the table gets the sum of dy_n over *all* position
 
     dtable[v] = sum over n with id_n = v of dy_n
 
-Writing dtable[ids] = dy instead keeps only the last of them: "the cat saw the dog" would train "the" once.
+Writing dtable[ids] = dy, or dtable[ids] += dy, would keep only one of them: "the cat saw the dog" would train "the"
+once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..boundary import check_floats, check_ids, check_integers, op
 def embedding(ids: Array, table: Array) -> tuple[Array, Pullback]:
     """y = table[ids]. ids: integers of any shape (...); table: (V, D); y: (..., D). backward(dy) returns dtable.
 
-    Raises ValueError for an id below 0 or beyond the vocabulary.
+    Raises ValueError for an id below 0 or from V on.
     """
     xp = check_floats("embedding", table=table)
     if table.ndim != 2:
@@ -41,6 +42,7 @@ def learned_positions(table: Array, length: int, start: int = 0) -> tuple[Array,
     """Rows start, ..., start + length - 1 of a table of learned positions. table: (T_max, D); y: (length, D).
 
     An embedding whose ids are the positions: each is used once, so backward(dy) puts dy back into its rows of dtable.
+    Adding y to every sequence of a batch is the caller's work, and so is summing the gradient over the batch.
     Gehring et al. 2017, "Convolutional Sequence to Sequence Learning", section 3.1.
     """
     check_floats("learned_positions", table=table)

@@ -8,7 +8,7 @@ Each weight W_ij touches every row n of y in column j, so its gradient collects 
     dW = xᵀ dy                              dW_ij = sum_n x_ni dy_nj
     db = sum_n dy_n
 
-The shapes alone leave no other choice: x is (N, in), dy is (N, out), so only xᵀ dy is (in, out).
+The shapes help to remember: x is (N, in) and dy is (N, out), and dW must be (in, out) like W.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def low_rank_linear(x: Array, down: Array, up: Array) -> tuple[Array, Pullback]:
     """y = (x W1) W2: a matrix W = W1 W2 of rank r at most, kept as its two factors.
 
     x: (..., in); down = W1: (in, r); up = W2: (r, out); y: (..., out). With r much smaller than in and out this takes
-    r (in + out) numbers in place of in · out. backward(dy) returns (dx, ddown, dup): two linear maps, last one first.
+    r (in + out) numbers in place of in · out. Two linear maps, so backward goes through the second
+    and then the first; backward(dy) returns (dx, ddown, dup).
     """
     check_floats("low_rank_linear", x=x, down=down, up=up)
     if down.ndim != 2 or up.ndim != 2 or down.shape[1] != up.shape[0]:

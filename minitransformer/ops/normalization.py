@@ -7,8 +7,9 @@ LayerNorm (Ba et al. 2016, "Layer Normalization") of a row x with D elements:
     normalized = (x - mean) / √(variance + ε)        ε inside the root
     y          = γ * normalized + β
 
-Backward. γ and β are shared by all rows, so their gradients sum over the rows. For x, write n for normalized, s for
-1/√(variance + ε) and dn = γ * dy. An x_j reaches every n_i of its row directly, by the mean and by the variance:
+Backward. γ and β are shared by all rows, so their gradients sum over the rows: dγ = sum dy * normalized, dβ = sum dy.
+For x, write n for normalized, s for 1/√(variance + ε) and dn = γ * dy. An x_j reaches n_j directly, and every n_i of
+its row through the mean and through the variance:
 
     ∂n_i/∂x_j = s (δ_ij - 1/D - n_i n_j / D)
 
@@ -16,10 +17,11 @@ and summing dn_i over i gives three terms:
 
     dx_j = s (dn_j  -  mean_i(dn_i)  -  n_j mean_i(dn_i n_i))
 
-The middle term removes what would shift the whole row, the last one what would stretch it: the output can do neither. γ
-belongs inside the means (in dn); pulling it out is right only when all its entries are equal.
+The middle term removes what would shift the whole row, the last one what would stretch it: `normalized` can do neither
+(but for the little that ε allows). γ belongs inside the means (in dn); pulling it out is right only when all its
+entries are equal.
 
-RMSNorm (Zhang and Sennrich 2019, "Root Mean Square Layer Normalization") leaves out mean and β:
+RMSNorm (Zhang and Sennrich 2019, "Root Mean Square Layer Normalization") leaves out the mean, and here also β:
 
     normalized = x / √(mean(x²) + ε),     dx_j = s (dn_j - n_j mean_i(dn_i n_i))
 """
@@ -32,7 +34,7 @@ from ..boundary import check_floats, check_last, check_positive, check_shape, op
 
 @op
 def layer_norm(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> tuple[Array, Pullback]:
-    """Give each row mean 0 and variance 1, then scale by γ and shift by β.
+    """Give each row mean 0 and, but for ε, variance 1; then scale by γ and shift by β.
 
     x, y: (..., D); gamma, beta: (D,). backward(dy) returns (dx, dgamma, dbeta).
     """
@@ -61,7 +63,7 @@ def layer_norm(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> tuple[
 
 @op
 def rms_norm(x: Array, gamma: Array, eps: float = 1e-6) -> tuple[Array, Pullback]:
-    """Give each row a mean square of 1, then scale by γ.
+    """Give each row, but for ε, a mean square of 1; then scale by γ.
 
     x, y: (..., D); gamma: (D,). backward(dy) returns (dx, dgamma).
     """

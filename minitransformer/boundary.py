@@ -29,7 +29,7 @@ def op(function: F) -> F:
 
     @functools.wraps(function)
     def forward(*args: Any, **options: Any) -> tuple[Array, Pullback]:
-        plain = [_plain(argument) for argument in args]
+        plain = (*args[:1], *(_plain(argument) for argument in args[1:]))  # the first is an array, if of no axes
         y, pullback = function(*plain, **{key: _plain(argument) for key, argument in options.items()})
         shape, dtype, xp = y.shape, y.dtype, array_module(y)
 
@@ -148,7 +148,10 @@ def check_mask(where: str, mask: Any, shape: tuple[int, ...], like: Array) -> No
     except ValueError:
         fits = False
     if not fits:
-        raise ValueError(f"{where}: mask of shape {mask.shape} does not broadcast to {shape}")
+        raise ValueError(
+            f"{where}: mask of shape {mask.shape} does not broadcast to {shape}; "
+            "a mask of keys (B, T_k), such as padding, needs an axis for the queries: mask[:, None, :]"
+        )
 
 
 def check_last(where: str, name: str, x: Array, size: int, meaning: str) -> None:

@@ -86,7 +86,7 @@ def _translate_numbers(out: Path, seed: int, steps: int, device: str, say: Calla
         seen = "seen in training" if number in task.training else "never seen"
         verdict = "right" if translation == german(number) else f"wrong: it is {''.join(german(number))}"
         say(f"   {number:6d}  {' '.join(english(number))}")
-        say(f"           {''.join(translation)}  ({seen}, {verdict})")
+        say(f"           {''.join(translation) or '(nothing)'}  ({seen}, {verdict})")
 
     _draw_cross_attention(model, task, 54321, out / "cross_attention.png", device)
     say(f"\n   pictures: {out / 'cross_attention.png'}, {out / 'loss.png'}")

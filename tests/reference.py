@@ -25,7 +25,8 @@ def attention(q: Any, k: Any, v: Any, may_attend: Callable[[int, int], bool] = l
     output = []
     for i, query in enumerate(q):
         keys = [j for j in range(len(k)) if may_attend(i, j)]
-        weights = softmax([sum(map(float.__mul__, map(float, query), map(float, k[j]))) / len(query) ** 0.5 for j in keys])
+        scores = [sum(a * b for a, b in zip(query, k[j], strict=True)) / math.sqrt(len(query)) for j in keys]
+        weights = softmax(scores)
         output.append([sum(w * v[j][c] for w, j in zip(weights, keys, strict=True)) for c in range(len(v[0]))])
     return output
 

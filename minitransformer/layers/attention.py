@@ -14,7 +14,7 @@ import numpy as np
 from .. import ops
 from ..backend import Array, Pullback
 from ..boundary import check_array, check_floats, check_last, check_rate, check_sizes
-from .cache import KeyValueCache
+from .cache import KeyValueCache, no_backward
 from .linear import Linear
 from .module import Module, generator
 
@@ -80,7 +80,9 @@ class MultiHeadAttention(Module):
         if cache is not None:
             if not isinstance(cache, KeyValueCache):
                 raise TypeError(f"MultiHeadAttention: cache must be a KeyValueCache, got {type(cache).__name__}")
-            return self._cached(x, memory, mask, causal, cache), _no_backward
+            if rng is not None:
+                raise ValueError("MultiHeadAttention: a cache is for inference, so there is no dropout: leave out rng")
+            return self._cached(x, memory, mask, causal, cache), no_backward
 
         q, q_backward = self._heads(self.query, x)
         k, k_backward = self._heads(self.key, x if memory is None else memory)
@@ -115,16 +117,13 @@ class MultiHeadAttention(Module):
         return heads, backward
 
     def _cached(self, x: Array, memory: Array | None, mask: Array | None, causal: bool, cache: KeyValueCache) -> Array:
+        if cache.memory is not None and cache.memory is not memory:
+            raise ValueError("MultiHeadAttention: the cache holds another memory; start a new cache for a new source")
         if memory is None or cache.length == 0:
+            cache.memory = memory
             source = x if memory is None else memory
             k, v = cache.extend(self._heads(self.key, source)[0], self._heads(self.value, source)[0])
         else:
             k, v = cache.read()  # the memory does not change while its translation is written
         heads = ops.attention(self._heads(self.query, x)[0], k, v, mask, causal)[0]
         return self.output(ops.merge_heads(heads)[0])[0]
-
-
-def _no_backward(*_: Array) -> Array:
-    raise RuntimeError(
-        "a call with a key-value cache is for inference and has no backward pass; call without the cache"
-    )

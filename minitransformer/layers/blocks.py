@@ -16,7 +16,7 @@ import numpy as np
 from ..backend import Array, Pullback
 from ..boundary import check_array, check_sizes
 from .attention import MultiHeadAttention
-from .cache import Cache, KeyValueCache
+from .cache import Cache, KeyValueCache, check_cache, no_backward
 from .feed_forward import FeedForward
 from .module import Module, generator
 from .normalization import NORMS, LayerNorm, RMSNorm
@@ -152,13 +152,6 @@ class _Stack(Module):
         wants_norm = norm_order == "pre" if final_norm is None else final_norm
         self.final_norm = _norm(norm, d_model, eps) if wants_norm else None
 
-    def _check_cache(self, cache: Cache | None) -> None:
-        name, n_layers = type(self).__name__, len(self.layers)
-        if cache is not None and not isinstance(cache, Cache):
-            raise TypeError(f"{name}: cache must be a Cache({n_layers}), got {type(cache).__name__}")
-        if cache is not None and len(cache.self_attention) != n_layers:
-            raise ValueError(f"{name}: the cache is for {len(cache.self_attention)} layers, but there are {n_layers}")
-
     def _finish(self, x: Array) -> tuple[Array, Pullback]:
         return (x, lambda dy: dy) if self.final_norm is None else self.final_norm(x)
 
@@ -177,7 +170,7 @@ class Encoder(_Stack):
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. x, y: (..., T, D)."""
-        self._check_cache(cache)
+        check_cache("Encoder", cache, len(self.layers))
         pullbacks = []
         for i, layer in enumerate(self.layers):
             layer_cache = None if cache is None else cache.self_attention[i]
@@ -191,7 +184,7 @@ class Encoder(_Stack):
                 dx = pullback(dx)
             return dx
 
-        return y, backward
+        return y, backward if cache is None else no_backward
 
 
 class Decoder(_Stack):
@@ -209,7 +202,7 @@ class Decoder(_Stack):
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns (dx, dmemory). x, y: (..., T, D); memory: (..., T_k, D)."""
-        self._check_cache(cache)
+        check_cache("Decoder", cache, len(self.layers))
         pullbacks = []
         for i, layer in enumerate(self.layers):
             layer_cache = None if cache is None else (cache.self_attention[i], cache.cross_attention[i])
@@ -225,4 +218,4 @@ class Decoder(_Stack):
                 dmemory = dmemory + dlayer_memory  # every layer read the same memory, so its gradients add up
             return dx, dmemory
 
-        return y, backward
+        return y, backward if cache is None else no_backward

@@ -11,10 +11,14 @@ from ..boundary import check_sizes
 
 
 class KeyValueCache:
-    """Keys and values of one attention layer, (..., H, length, d), in buffers that double when they are full."""
+    """Keys and values of one attention layer, (..., H, length, d), in buffers that double when they are full.
+
+    memory: what cross-attention computed them from; None for self-attention.
+    """
 
     def __init__(self) -> None:
         self.length = 0
+        self.memory: Array | None = None
         self._keys: Array | None = None
         self._values: Array | None = None
 
@@ -62,3 +66,18 @@ class Cache:
     def length(self) -> int:
         """How many tokens have been read: the position of the next one."""
         return self.self_attention[0].length
+
+
+def no_backward(*_: Array) -> Array:
+    """The pullback of a call with a cache: raises RuntimeError."""
+    raise RuntimeError(
+        "a call with a key-value cache is for inference and has no backward pass; call without the cache"
+    )
+
+
+def check_cache(where: str, cache: Cache | None, n_layers: int) -> None:
+    """Require the cache of a stack of n_layers, or None."""
+    if cache is not None and not isinstance(cache, Cache):
+        raise TypeError(f"{where}: cache must be a Cache({n_layers}), got {type(cache).__name__}")
+    if cache is not None and len(cache.self_attention) != n_layers:
+        raise ValueError(f"{where}: the cache is for {len(cache.self_attention)} layers, but there are {n_layers}")

@@ -29,7 +29,7 @@ class Parameter:
 class Module:
     """Something with parameters. A call returns `(output, backward)`; nothing of a call is stored on the module.
 
-    Parameters, modules and lists of modules that are set as attributes are found, in the order they were set.
+    Parameters and modules that are set as attributes, or stand in a list that is, are found in the order they were set.
     """
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
@@ -38,16 +38,19 @@ class Module:
 
     def children(self) -> Iterator[tuple[str, Module]]:
         """Yield (name, module) for each module directly inside this one; those of a list are "name.0", "name.1", ..."""
+        yield from ((name, item) for name, item in self._attributes() if isinstance(item, Module))
+
+    def _attributes(self) -> Iterator[tuple[str, Any]]:
         for name, attribute in vars(self).items():
-            if isinstance(attribute, Module):
+            if isinstance(attribute, list | tuple):
+                yield from ((f"{name}.{i}", item) for i, item in enumerate(attribute))
+            else:
                 yield name, attribute
-            elif isinstance(attribute, list | tuple):
-                yield from ((f"{name}.{i}", item) for i, item in enumerate(attribute) if isinstance(item, Module))
 
     def parameters(self) -> Iterator[tuple[str, Parameter]]:
         """Yield (dotted name, Parameter). A parameter shared by two modules comes once, under the name met first."""
         seen: set[int] = set()
-        own = ((name, attribute) for name, attribute in vars(self).items() if isinstance(attribute, Parameter))
+        own = ((name, item) for name, item in self._attributes() if isinstance(item, Parameter))
         inner = ((f"{name}.{rest}", p) for name, child in self.children() for rest, p in child.parameters())
         for name, parameter in (*own, *inner):
             if id(parameter) not in seen:

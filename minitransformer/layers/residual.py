@@ -98,15 +98,20 @@ class Checkpoint(Module):
         """The layer's own parameters under their own names: checkpointing changes no saved state."""
         yield from self.layer.parameters()
 
-    def __call__(
-        self, *inputs: Array, rng: np.random.Generator | None = None, **options: Any
-    ) -> tuple[Array, Pullback]:
-        """Return (y, backward), as the layer does."""
-        state = copy.deepcopy(rng)
-        y = self.layer(*inputs, rng=rng, **options)[0]
+    def __call__(self, *inputs: Array, **options: Any) -> tuple[Array, Pullback]:
+        """Return (y, backward), as the layer does. With a cache there is no backward, and so nothing to keep."""
+        if options.get("cache") is not None:
+            return self.layer(*inputs, **options)
+        before = {name: _copied(option) for name, option in options.items()}
+        y = self.layer(*inputs, **options)[0]
 
         def backward(dy: Array) -> Any:
-            _, layer_backward = self.layer(*inputs, rng=copy.deepcopy(state), **options)
+            _, layer_backward = self.layer(*inputs, **{name: _copied(option) for name, option in before.items()})
             return layer_backward(dy)
 
         return y, backward
+
+
+def _copied(option: Any) -> Any:
+    """A generator's copy, which draws the same numbers again; anything else as it is."""
+    return copy.deepcopy(option) if isinstance(option, np.random.Generator) else option

@@ -15,6 +15,7 @@ from .. import ops
 from ..backend import Array, Pullback
 from ..boundary import check_array
 from ..layers import Cache, Embedding, Encoder, InputEmbedding, LearnedPositions, Module
+from ..layers.cache import check_cache, no_backward
 from ..layers.module import generator
 
 
@@ -69,6 +70,7 @@ class LanguageModel(Module):
         check_array("LanguageModel", "ids", ids)
         if ids.ndim != 2:
             raise ValueError(f"LanguageModel: ids must be a batch of sequences (B, T), got shape {ids.shape}")
+        check_cache("LanguageModel", cache, self.config.n_layers)
         start = 0 if cache is None else cache.length
         embedded, embed_backward = self.embed(ids, start=start, rng=rng)
         hidden, stack_backward = self.stack(embedded, causal=True, cache=cache, rng=rng)
@@ -79,7 +81,7 @@ class LanguageModel(Module):
             dembedded = stack_backward(dhidden)
             embed_backward(dembedded)
 
-        return logits, backward
+        return logits, backward if cache is None else no_backward
 
     def loss(
         self,

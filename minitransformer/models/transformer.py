@@ -18,6 +18,7 @@ from .. import ops
 from ..backend import Array, Pullback
 from ..boundary import check_array, check_shape
 from ..layers import Cache, Decoder, Embedding, Encoder, InputEmbedding, Module, SinusoidalPositions
+from ..layers.cache import check_cache, no_backward
 from ..layers.module import generator
 
 
@@ -117,6 +118,7 @@ class Transformer(Module):
         """
         _check_ids("target", target)
         check_array("Transformer", "memory", memory)
+        check_cache("Transformer", cache, self.config.n_decoder_layers)
         start = 0 if cache is None else cache.length
         target_keys = _keys("target_mask", target_mask, (target.shape[0], start + target.shape[1]))
         source_keys = _keys("source_mask", source_mask, memory.shape[:-1])
@@ -132,7 +134,7 @@ class Transformer(Module):
             embed_backward(dembedded)
             return dmemory
 
-        return logits, backward
+        return logits, backward if cache is None else no_backward
 
     def __call__(
         self,

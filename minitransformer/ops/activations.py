@@ -45,8 +45,9 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback]:
         cumulative = 0.5 * (1.0 + erf(x * math.sqrt(0.5)))
         density = xp.exp(-0.5 * x * x) * (1.0 / math.sqrt(2.0 * math.pi))
     elif approximate == "tanh":
-        square = x * x  # x**3 would call the slow general power
-        tanh = xp.tanh(math.sqrt(2.0 / math.pi) * x * (1.0 + 0.044715 * square))
+        near = xp.clip(x, -10.0, 10.0)  # beyond, tanh u is ±1 to the last bit; u and u' of huge x would overflow
+        square = near * near  # x**3 would call the slow general power
+        tanh = xp.tanh(math.sqrt(2.0 / math.pi) * near * (1.0 + 0.044715 * square))
         cumulative = 0.5 * (1.0 + tanh)
         slope = math.sqrt(2.0 / math.pi) * (1.0 + 3.0 * 0.044715 * square)
         density = 0.5 * (1.0 - tanh * tanh) * slope

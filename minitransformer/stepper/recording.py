@@ -14,6 +14,7 @@ import inspect
 import linecache
 import types
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 
 from ..backend import Array, device_of, to_device
 from ..boundary import check_positive
+from ..layers.module import Module
 from ..verify import Report, gradients
 from ..verify.tracing import Traced, host_copy, is_array, label_of, made_here
 
@@ -204,13 +206,14 @@ def _source(file: str, line: int) -> str:
 @dataclass(frozen=True)
 class Recording:
     """A recorded forward and backward pass: `.steps` in the order they ran, `.calls` they stand in, `.report` if
-    verified.
+    verified. `.again()` records the same call once more, on the code as it is then: with a mistake in it, say.
     """
 
     name: str
     calls: tuple[Call, ...]
     steps: tuple[Step, ...]
     report: Report | None = None
+    again: Callable[[], Recording] | None = field(default=None, repr=False, compare=False)
 
     def find(self, title: str) -> tuple[Step, Bound]:
         """The last step that bound the given title, such as "attention.scores" or "attention.dscores"."""
@@ -261,6 +264,7 @@ def step(
     afterwards, also when f raises.
     """
     check_positive("step", limit=limit)
+    frozen = _copied(options)
     recorder = Recorder(f, limit)
     with recorder:
         result = f(*inputs, **options)
@@ -276,9 +280,24 @@ def step(
     name = getattr(f, "__name__", None) or type(f).__name__
     report = None
     if verify:
-        report = gradients(f, *inputs, upstream=upstream, parameters=parameters, name=name, **options)
+        report = gradients(f, *inputs, upstream=upstream, parameters=parameters, name=name, **_copied(frozen))
     calls = _close(recorder.calls)
-    return Recording(name, calls, _steps(recorder, calls), report)
+
+    def again() -> Recording:
+        owned = [p for source in (f, parameters) if isinstance(source, Module) for _, p in source.parameters()]
+        before = [p.grad.copy() for p in owned]
+        try:
+            return step(f, *inputs, upstream=upstream, limit=limit, **_copied(frozen))
+        finally:
+            for parameter, gradient in zip(owned, before, strict=True):
+                parameter.grad[...] = gradient
+
+    return Recording(name, calls, _steps(recorder, calls), report, again)
+
+
+def _copied(options: dict[str, Any]) -> dict[str, Any]:
+    """The options, with a generator of random numbers as a copy in its present state, so that it can draw the same."""
+    return {key: deepcopy(o) if isinstance(o, np.random.Generator) else o for key, o in options.items()}
 
 
 def _close(opened: list[_OpenCall]) -> tuple[Call, ...]:

@@ -55,6 +55,8 @@ class NumberTask:
     def draw(cls, n_training: int, n_unseen: int, limit: int, rng: np.random.Generator) -> NumberTask:
         """Draw the numbers without repetition, so that none of `unseen` is in `training`."""
         check_sizes("NumberTask", n_training=n_training, n_unseen=n_unseen, limit=limit)
+        if limit > 100_000:  # num2words 0.5 spells 101000 "einhunderteinstausend"; it is einhunderteintausend
+            raise ValueError(f"NumberTask: limit must be at most 100000, got {limit}")
         if n_training + n_unseen > limit:
             raise ValueError(
                 f"NumberTask: {n_training} + {n_unseen} different numbers were asked for, there are {limit}"

@@ -30,6 +30,8 @@ from ..layers.module import load_arrays
 class AdamW:
     """Takes steps on `parameters`, the (name, Parameter) pairs that `module.parameters()` yields.
 
+    A step changes their values in place, so a pullback that was made before it must not be called after it.
+
     weight_decay is λ. Parameters with one axis, biases and the gains of norms, do not decay, since they only shift and
     scale; decay_vectors=True lets all decay alike. Make the optimiser once the module is on its device, in its dtype.
     """

@@ -277,14 +277,10 @@ class _Check:
         gap, near_gap = abs(right - left), abs(near_right - near_left)
         if near_gap > 0.5 * gap and near_gap > 1e-4:  # a kink just here: any slope between the two sides is right
             nearest = min(max(slope, min(near_left, near_right)), max(near_left, near_right))
-            return nearest, self._agrees(slope, nearest), self._agrees(slope, nearest)
+            return nearest, self._agrees(slope, nearest), True
         nearby = self._slope(ahead - behind, 2.0 * shorter)
-        if self._agrees(slope, nearby):
-            return (
-                nearby,
-                True,
-                near_gap < gap / 300.0,
-            )  # a kink beside the point; curvature alone would leave gap / 100
+        if self._agrees(slope, nearby):  # a kink beside the point; curvature alone would leave gap / 100
+            return nearby, True, near_gap < gap / 300.0
         return numerical, False, False
 
     def _slope(self, change: np.ndarray, distance: float) -> float:

@@ -114,7 +114,7 @@ VARIANTS = (
             dkept = dtotal
             dupdate = self.dropout_backward(dkept)
 """,
-        "The pullback of dropout is kept on the layer: where the layer is used twice, the second use overwrites the first.",
+        "Dropout's pullback is kept on the layer, so a second use of the layer overwrites that of the first.",
         ("EncoderLayer used twice, with dropout",),
     ),
     WrongVariant(

@@ -59,9 +59,9 @@ class WrongVariant:
         argument, an instance made before) runs the mistake as well. A pullback keeps the code it was made with. The
         change is seen by all threads, so it is not for use while another one computes.
         """
+        source = self.wrong_source
         function = inspect.unwrap(operator.attrgetter(".".join(self._path))(self._module))
         right = function.__code__
-        source = self.wrong_source
         filename = f"{right.co_filename} [{self.name}]"  # in the same folder still, so that tracing goes on watching it
         code = compile(source, filename, "exec", dont_inherit=True)
         for name in self._path:

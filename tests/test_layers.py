@@ -1,0 +1,900 @@
+"""What layers promise beside right gradients: caches, masks, sharing, checkpoints, state, devices, and clear errors."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minitransformer.verify.strict  # noqa: F401 - registers the device "strict"
+from minitransformer import layers
+from minitransformer.backend import to_device, to_numpy
+from minitransformer.layers import Cache, KeyValueCache, Module, Parameter
+
+F64 = "float64"
+SIZES: dict[str, Any] = {"d_model": 6, "n_heads": 2, "d_ff": 10}
+
+
+def normal(*shape: int, seed: int = 0, dtype: str = F64) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+def ordinary(module: Any, seed: int = 0) -> Any:
+    """The module in float64 with weights of ordinary size, so that nothing is small by chance."""
+    rng = np.random.default_rng(seed)
+    for name, parameter in module.parameters():
+        shape = parameter.value.shape
+        parameter.value = rng.normal(1.0, 0.4, shape) if name.endswith("gamma") else rng.normal(0.0, 0.5, shape)
+        parameter.grad = np.zeros(shape)
+    return module
+
+
+def gradients_of(module: Module) -> dict[str, np.ndarray]:
+    return {name: parameter.grad.copy() for name, parameter in module.parameters()}
+
+
+def assert_identical(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+
+
+# ------------------------------------------------------------------------------------------------- key-value caches
+
+CHUNKS = {
+    "token by token": [1] * 40,
+    "in chunks": [3, 1, 15, 20, 1],  # beyond the first buffers
+    "all at once": [40],
+}
+
+
+def in_chunks(x: np.ndarray, sizes: list[int], read: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """What `read` makes of the pieces of x, one after the other, joined along the axis of time."""
+    assert sum(sizes) == x.shape[-2]
+    pieces = np.split(x, np.cumsum(sizes)[:-1], axis=-2)
+    return np.concatenate([read(piece) for piece in pieces], axis=-2)
+
+
+@pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS.keys())
+def test_cached_self_attention_equals_full_attention(sizes: list[int]) -> None:
+    layer, x = ordinary(layers.MultiHeadAttention(6, 2, d_k=4, d_v=5)), normal(2, 40, 6)
+    cache = KeyValueCache()
+    cached = in_chunks(x, sizes, lambda piece: layer(piece, causal=True, cache=cache)[0])
+    np.testing.assert_allclose(cached, layer(x, causal=True)[0], rtol=0.0, atol=1e-12)
+    assert cache.length == 40
+
+
+@pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS.keys())
+def test_cached_cross_attention_equals_full_attention(sizes: list[int]) -> None:
+    """The memory is projected once, so that its numbers may be lost afterwards; but another memory is refused."""
+    layer, x, memory = ordinary(layers.MultiHeadAttention(6, 2)), normal(2, 40, 6), normal(2, 7, 6, seed=1)
+    mask = np.arange(7) < np.array([[[4]], [[7]]])
+    cache, wanted = KeyValueCache(), layer(x, memory, mask=mask)[0]
+
+    def read(piece: np.ndarray) -> np.ndarray:
+        y = layer(piece, memory, mask=mask, cache=cache)[0]
+        memory[...] = 1e6
+        return y
+
+    np.testing.assert_allclose(in_chunks(x, sizes, read), wanted, rtol=0.0, atol=1e-12)
+    assert cache.length == 7
+    with pytest.raises(ValueError, match="the cache holds another memory; start a new cache for a new source"):
+        layer(x, memory.copy(), mask=mask, cache=cache)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True], ids=["", "checkpointed"])
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+@pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS.keys())
+def test_cached_encoder_equals_full_encoder(sizes: list[int], norm_order: str, checkpoint: bool) -> None:
+    stack = ordinary(layers.Encoder(2, **SIZES, norm_order=norm_order, checkpoint=checkpoint))
+    x, cache = normal(2, 40, 6), Cache(2)
+    cached = in_chunks(x, sizes, lambda piece: stack(piece, causal=True, cache=cache)[0])
+    np.testing.assert_allclose(cached, stack(x, causal=True)[0], rtol=0.0, atol=1e-12)
+    assert cache.length == 40
+
+
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+@pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS.keys())
+def test_cached_decoder_equals_full_decoder(sizes: list[int], norm_order: str) -> None:
+    stack = ordinary(layers.Decoder(2, **SIZES, norm_order=norm_order))
+    x, memory, cache = normal(2, 40, 6), normal(2, 7, 6, seed=1), Cache(2)
+    memory_mask = np.arange(7) < np.array([[[4]], [[7]]])
+    cached = in_chunks(x, sizes, lambda piece: stack(piece, memory, memory_mask=memory_mask, cache=cache)[0])
+    np.testing.assert_allclose(cached, stack(x, memory, memory_mask=memory_mask)[0], rtol=0.0, atol=1e-12)
+
+
+def test_a_padded_prefix_stays_hidden_in_a_cache() -> None:
+    """Sequences of different lengths are padded on the left; the mask covers all keys read so far."""
+    layer, x = ordinary(layers.MultiHeadAttention(6, 2)), normal(2, 20, 6)
+    real = np.arange(20) >= np.array([[0], [3]])
+    cache = KeyValueCache()
+
+    def read(piece: np.ndarray) -> np.ndarray:
+        stop = cache.length + piece.shape[1]
+        return layer(piece, mask=real[:, None, :stop], causal=True, cache=cache)[0]
+
+    cached = in_chunks(x, [5, *[1] * 15], read)
+    np.testing.assert_allclose(cached, layer(x, mask=real[:, None, :], causal=True)[0], rtol=0.0, atol=1e-12)
+    np.testing.assert_allclose(cached[1, 3:], layer(x[1, 3:], causal=True)[0], rtol=0.0, atol=1e-12)
+
+
+def test_a_cache_grows_beyond_its_first_buffer_and_keeps_what_it_has() -> None:
+    cache, everything = KeyValueCache(), normal(2, 3, 100, 4)
+    values = normal(2, 3, 100, 5, seed=1)
+    for stop in range(1, 101):
+        k, v = cache.extend(everything[:, :, stop - 1 : stop], values[:, :, stop - 1 : stop])
+        assert cache.length == stop
+        np.testing.assert_array_equal(k, everything[:, :, :stop])
+        np.testing.assert_array_equal(v, values[:, :, :stop])
+    np.testing.assert_array_equal(cache.read()[0], everything)
+
+
+def test_a_cache_of_another_batch_is_refused_and_stays_as_it_was() -> None:
+    layer, cache = ordinary(layers.MultiHeadAttention(6, 2)), KeyValueCache()
+    layer(normal(2, 3, 6), causal=True, cache=cache)
+    before = [array.copy() for array in cache.read()]
+    with pytest.raises(ValueError, match=r"holds batch and heads \(2, 2\), but \(3, 2\) were to be added; start a new"):
+        layer(normal(3, 1, 6), causal=True, cache=cache)
+    assert cache.length == 3
+    np.testing.assert_array_equal(cache.read(), before)
+
+
+def test_an_empty_cache_cannot_be_read() -> None:
+    with pytest.raises(ValueError, match="the key-value cache is empty"):
+        KeyValueCache().read()
+
+
+@pytest.mark.parametrize("build", [layers.MultiHeadAttention, layers.EncoderLayer], ids=["attention", "layer"])
+def test_there_is_no_backward_through_a_cache(build: Any) -> None:
+    layer = ordinary(build(**{**SIZES, "d_ff": 10} if build is layers.EncoderLayer else {"d_model": 6, "n_heads": 2}))
+    y, backward = layer(normal(2, 3, 6), causal=True, cache=KeyValueCache())
+    with pytest.raises(RuntimeError, match="a call with a key-value cache is for inference and has no backward pass"):
+        backward(y)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True], ids=["", "checkpointed"])
+def test_there_is_no_backward_through_the_cache_of_a_stack(checkpoint: bool) -> None:
+    encoder, decoder = (kind(2, **SIZES, checkpoint=checkpoint) for kind in (layers.Encoder, layers.Decoder))
+    x = normal(2, 3, 6, dtype="float32")
+    for y, backward in (encoder(x, causal=True, cache=Cache(2)), decoder(x, x, cache=Cache(2))):
+        with pytest.raises(RuntimeError, match="has no backward pass; call without the cache"):
+            backward(y)
+
+
+# ------------------------------------------------------------------------------- who sees whom: masks and dependencies
+
+
+def moved(y: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """(B, T): whether the output at each position has changed at all."""
+    return (y != other).any(axis=-1)
+
+
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+def test_in_a_causal_stack_a_token_moves_itself_and_what_comes_after(norm_order: str) -> None:
+    stack, x = ordinary(layers.Encoder(2, **SIZES, norm_order=norm_order)), normal(2, 5, 6)
+    y = stack(x, causal=True)[0]
+    for t in range(5):
+        other = x.copy()
+        other[1, t] += 0.3
+        expected = np.array([[False] * 5, [position >= t for position in range(5)]])
+        np.testing.assert_array_equal(moved(y, stack(other, causal=True)[0]), expected)
+
+
+def test_in_a_stack_without_a_mask_every_token_moves_every_output() -> None:
+    stack, x = ordinary(layers.Encoder(2, **SIZES)), normal(2, 5, 6)
+    for t in range(5):
+        other = x.copy()
+        other[1, t] += 0.3
+        np.testing.assert_array_equal(moved(stack(x)[0], stack(other)[0]), [[False] * 5, [True] * 5])
+
+
+def test_in_a_decoder_the_target_is_causal_and_the_whole_memory_seen() -> None:
+    stack, x, memory = ordinary(layers.Decoder(2, **SIZES)), normal(2, 5, 6), normal(2, 4, 6, seed=1)
+    y = stack(x, memory)[0]
+    for t in range(5):
+        other = x.copy()
+        other[0, t] += 0.3
+        expected = np.array([[position >= t for position in range(5)], [False] * 5])
+        np.testing.assert_array_equal(moved(y, stack(other, memory)[0]), expected)
+    for t in range(4):
+        other = memory.copy()
+        other[0, t] += 0.3
+        np.testing.assert_array_equal(moved(y, stack(x, other)[0]), [[True] * 5, [False] * 5])
+
+
+def test_gradients_flow_back_only_to_what_was_seen() -> None:
+    stack, x = ordinary(layers.Encoder(2, **SIZES)), normal(1, 5, 6)
+    for t in range(5):
+        _, backward = stack(x, causal=True)
+        dy = np.zeros_like(x)
+        dy[0, t] = normal(6, seed=2)
+        dx = backward(dy)
+        np.testing.assert_array_equal((dx != 0.0).all(axis=-1), [[position <= t for position in range(5)]])
+        assert (dx[0, t + 1 :] == 0.0).all()
+
+
+def test_padding_does_not_matter() -> None:
+    """Neither what stands in it nor how much there is, to outputs and to gradients."""
+    encoder, decoder = ordinary(layers.Encoder(2, **SIZES)), ordinary(layers.Decoder(2, **SIZES), seed=1)
+
+    def run(source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        real = (np.arange(source.shape[1]) < 4)[None, None, :]
+        encoder.zero_grad()
+        decoder.zero_grad()
+        memory, encoder_backward = encoder(source, mask=real)
+        real_target = (np.arange(target.shape[1]) < 3)[None, None, :]
+        y, decoder_backward = decoder(target, memory, mask=real_target, memory_mask=real)
+        dy = np.zeros_like(y)
+        dy[:, :3] = normal(1, 3, 6, seed=9)
+        encoder_backward(decoder_backward(dy)[1])
+        return y[:, :3], {**gradients_of(encoder), **gradients_of(decoder)}
+
+    source, target = normal(1, 7, 6), normal(1, 5, 6, seed=1)
+    y, gradients = run(source, target)
+    for other_source, other_target in [(source[:, :4], target[:, :3]), (1e3 * source, -target)]:
+        filled_source, filled_target = other_source.copy(), other_target.copy()
+        filled_source[:, :4], filled_target[:, :3] = source[:, :4], target[:, :3]
+        other_y, other_gradients = run(filled_source, filled_target)
+        np.testing.assert_allclose(other_y, y, rtol=0.0, atol=1e-12)
+        for name, gradient in gradients.items():
+            np.testing.assert_allclose(other_gradients[name], gradient, rtol=0.0, atol=1e-11, err_msg=name)
+
+
+def test_a_query_that_may_see_nothing_gets_the_output_bias_alone() -> None:
+    layer, x = ordinary(layers.MultiHeadAttention(6, 2)), normal(2, 4, 6)
+    mask = np.ones((2, 4, 4), bool)
+    mask[1, 2] = False
+    y, backward = layer(x, mask=mask)
+    np.testing.assert_array_equal(y[1, 2], layer.output.bias.value)
+    dy = np.zeros_like(y)
+    dy[1, 2] = 1.0
+    np.testing.assert_array_equal(backward(dy), 0.0)
+    np.testing.assert_array_equal(layer.output.bias.grad, np.ones(6))
+    for name, gradient in gradients_of(layer).items():
+        if name != "output.bias":
+            np.testing.assert_array_equal(gradient, 0.0, err_msg=name)
+
+
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+def test_a_sequence_of_padding_alone_gives_finite_numbers(norm_order: str) -> None:
+    decoder = ordinary(layers.Decoder(2, **SIZES, norm_order=norm_order))
+    nothing = np.array([[[True] * 3], [[False] * 3]])
+    x, memory = normal(2, 3, 6), normal(2, 3, 6, seed=1)
+    y, backward = decoder(x, memory, mask=nothing, memory_mask=nothing)
+    dx, dmemory = backward(normal(2, 3, 6, seed=2))
+    for array in (y, dx, dmemory, *gradients_of(decoder).values()):
+        assert np.isfinite(array).all()
+    np.testing.assert_array_equal(dmemory[1], 0.0)
+    assert (dmemory[0] != 0.0).all()
+
+
+def test_a_mask_may_differ_from_head_to_head() -> None:
+    """With its second head blind, a layer does what its first head does alone."""
+    layer, x = ordinary(layers.MultiHeadAttention(6, 2)), normal(2, 4, 6)
+    mask = np.ones((2, 2, 4, 4), bool)
+    mask[:, 1] = False
+    single = layers.MultiHeadAttention(6, 1, d_k=3, d_v=3)
+    for name in ("query", "key", "value"):
+        getattr(single, name).weight.value = getattr(layer, name).weight.value[:, :3]
+        getattr(single, name).bias.value = getattr(layer, name).bias.value[:3]
+    single.output.weight.value, single.output.bias.value = layer.output.weight.value[:3], layer.output.bias.value
+    np.testing.assert_allclose(layer(x, mask=mask)[0], single(x)[0], rtol=1e-13)
+
+
+def test_positions_continue_where_a_prefix_ended() -> None:
+    for positions in (layers.SinusoidalPositions(6), ordinary(layers.LearnedPositions(40, 6))):
+        x = normal(2, 40, 6)
+        whole = positions(x)[0]
+        for start, stop in [(0, 1), (1, 2), (5, 21), (39, 40)]:
+            np.testing.assert_array_equal(positions(x[:, start:stop], start)[0], whole[:, start:stop])
+
+
+# ---------------------------------------------------------------------------------- sharing: tying, a layer used twice
+
+
+class Tied(Module):
+    """ids to logits through one table, used at both ends under two names."""
+
+    def __init__(self) -> None:
+        self.tokens = layers.Embedding(5, 3)
+        self.output = self.tokens
+        self.again = [self.tokens, layers.Linear(3, 3)]
+
+    def __call__(self, ids: np.ndarray) -> Any:
+        vectors, embedding_backward = self.tokens(ids)
+        hidden, linear_backward = self.again[1](vectors)
+        logits, unembed_backward = self.output.unembed(hidden)
+        return logits, lambda dlogits: embedding_backward(linear_backward(unembed_backward(dlogits)))
+
+
+def test_a_shared_parameter_is_listed_once() -> None:
+    assert [name for name, _ in Tied().parameters()] == ["tokens.table", "again.1.weight", "again.1.bias"]
+
+
+def test_a_tied_table_collects_both_gradients() -> None:
+    """They are those of two separate tables with the same numbers."""
+    tied, separate = ordinary(Tied()), ordinary(Tied())
+    separate.output = layers.Embedding(5, 3)
+    separate.output.table = Parameter(tied.tokens.table.value.copy())
+    ids, dlogits = np.array([[1, 4, 1], [0, 1, 3]]), normal(2, 3, 5, seed=1)
+    for model in (tied, separate):
+        model(ids)[1](dlogits)
+    at_input, at_output = separate.tokens.table.grad, separate.output.table.grad
+    assert (at_input[2] == 0.0).all()  # token 2 is not there
+    assert (at_output != 0.0).all()
+    np.testing.assert_allclose(tied.tokens.table.grad, at_input + at_output, rtol=1e-13)
+
+
+def test_a_tie_survives_a_move_and_a_load() -> None:
+    model = Tied()
+    model.to("strict", F64)
+    model.load_state({name: np.ones(array.shape) for name, array in model.state().items()})
+    assert model.tokens.table is model.output.table
+    np.testing.assert_array_equal(to_numpy(model.output.table.value), 1.0)
+
+
+def test_a_layer_used_twice_collects_both_gradients() -> None:
+    """They are those of two separate layers with the same numbers; each call holds its own dropout masks."""
+    shared = ordinary(layers.EncoderLayer(**SIZES, dropout=0.3, attention_dropout=0.3))
+    first, second = copy.deepcopy(shared), copy.deepcopy(shared)
+    x, dy = normal(2, 4, 6), normal(2, 4, 6, seed=1)
+
+    def run(lower: Module, upper: Module) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(3)
+        middle, lower_backward = lower(x, rng=rng)
+        y, upper_backward = upper(middle, rng=rng)
+        return y, lower_backward(upper_backward(dy))
+
+    y, dx = run(shared, shared)
+    expected_y, expected_dx = run(first, second)
+    np.testing.assert_array_equal(y, expected_y)
+    np.testing.assert_array_equal(dx, expected_dx)
+    separate = gradients_of(second)
+    for name, gradient in gradients_of(first).items():
+        np.testing.assert_allclose(gradients_of(shared)[name], gradient + separate[name], rtol=1e-12, atol=1e-14)
+
+
+def test_pullbacks_may_be_called_in_any_order_and_again() -> None:
+    """Nothing of a call is kept on the layer."""
+    layer = ordinary(layers.EncoderLayer(**SIZES, dropout=0.4))
+    rng = np.random.default_rng(0)
+    x, other, dy = normal(2, 4, 6), normal(3, 2, 6, seed=1), normal(2, 4, 6, seed=2)
+    backward = layer(x, rng=rng)[1]
+    dx = backward(dy)
+    gradients = gradients_of(layer)
+    layer(other, rng=rng)[1](normal(3, 2, 6, seed=3))
+    layer.zero_grad()
+    np.testing.assert_array_equal(backward(dy), dx)
+    assert_identical(gradients_of(layer), gradients)
+    backward(dy)
+    for name, gradient in gradients_of(layer).items():
+        np.testing.assert_allclose(gradient, 2.0 * gradients[name], rtol=1e-14, atol=1e-300, err_msg=name)
+
+
+# ------------------------------------------------------------------------------------------------------- checkpoints
+
+DROPOUT: dict[str, Any] = {"dropout": 0.3, "attention_dropout": 0.2}
+
+
+def run_stack(kind: type[Module], checkpoint: bool, dtype: str, seed: int) -> tuple[dict[str, np.ndarray], float]:
+    """Output and all gradients by name, and what the generator draws next."""
+    stack = ordinary(kind(3, **SIZES, **DROPOUT, checkpoint=checkpoint))
+    stack.to(dtype=dtype)
+    rng = np.random.default_rng(seed)
+    x, memory, dy = (normal(2, 4, 6, seed=s, dtype=dtype) for s in (1, 2, 3))
+    inputs = (x, memory) if kind is layers.Decoder else (x,)
+    y, backward = stack(*inputs, rng=rng)
+    following = copy.deepcopy(rng).random()
+    gradients = backward(dy)
+    assert rng.random() == following  # the pullback draws from a copy
+    gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+    named = {f"input {i}": gradient for i, gradient in enumerate(gradients)}
+    return {"output": y, **named, **gradients_of(stack)}, following
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", [layers.Encoder, layers.Decoder])
+def test_checkpoints_replay_dropout_to_the_last_bit(kind: type[Module], dtype: str) -> None:
+    plain, plain_following = run_stack(kind, False, dtype, seed=5)
+    replayed, following = run_stack(kind, True, dtype, seed=5)
+    other, _ = run_stack(kind, True, dtype, seed=6)
+    assert_identical(replayed, plain)
+    assert following == plain_following
+    assert (other["output"] != plain["output"]).any()  # there was dropout
+
+
+def test_a_checkpoint_runs_its_layer_again_in_backward_and_keeps_nothing_of_it() -> None:
+    class Counted(layers.Linear):
+        calls = 0
+
+        def __call__(self, x: np.ndarray, rng: Any = None) -> Any:
+            Counted.calls += 1
+            return super().__call__(x)
+
+    layer = layers.Checkpoint(Counted(3, 2))
+    y, backward = layer(normal(4, 3, dtype="float32"))
+    assert Counted.calls == 1
+    assert {type(cell.cell_contents) for cell in backward.__closure__ if callable(cell.cell_contents)} == {
+        layers.Checkpoint
+    }
+    backward(y)
+    assert Counted.calls == 2
+
+
+def test_a_checkpoint_does_not_change_names() -> None:
+    plain, wrapped = (layers.Encoder(2, **SIZES, checkpoint=checkpoint) for checkpoint in (False, True))
+    assert plain.state().keys() == wrapped.state().keys()
+    wrapped.load_state(plain.state())
+    assert_identical(wrapped.state(), plain.state())
+
+
+# --------------------------------------------------------------------------------------------- parameters and state
+
+
+def test_parameters_come_by_dotted_names_in_the_order_they_were_set() -> None:
+    assert [name for name, _ in layers.EncoderLayer(4, 2, 6, bias=False).parameters()] == [
+        "self_attention.sublayer.query.weight",
+        "self_attention.sublayer.key.weight",
+        "self_attention.sublayer.value.weight",
+        "self_attention.sublayer.output.weight",
+        "self_attention.norm.gamma",
+        "self_attention.norm.beta",
+        "feed_forward.sublayer.inner.weight",
+        "feed_forward.sublayer.output.weight",
+        "feed_forward.norm.gamma",
+        "feed_forward.norm.beta",
+    ]
+    stack = layers.Encoder(2, 4, 2, 6, norm_order="pre", norm="rms_norm")
+    names = [name for name, _ in stack.parameters()]
+    assert len(names) == len(set(names)) == 2 * 14 + 1
+    assert names[14] == "layers.1.self_attention.sublayer.query.weight"
+    assert names[-1] == "final_norm.gamma"
+
+
+def test_values_start_as_documented() -> None:
+    rng = np.random.default_rng(0)
+    linear = layers.Linear(300, 200, rng=rng)
+    limit = np.sqrt(6.0 / 500.0)
+    assert abs(linear.weight.value).max() <= limit
+    assert linear.weight.value.std() == pytest.approx(limit / np.sqrt(3.0), rel=0.01)
+    assert (linear.bias.value == 0.0).all()
+    assert layers.Embedding(300, 100, rng=rng).table.value.std() == pytest.approx(0.1, rel=0.02)
+    assert layers.Embedding(300, 100, std=0.5, rng=rng).table.value.std() == pytest.approx(0.5, rel=0.02)
+    assert layers.LearnedPositions(300, 100, rng=rng).table.value.std() == pytest.approx(0.02, rel=0.02)
+    assert (layers.LayerNorm(3).gamma.value == 1.0).all()
+    assert (layers.LayerNorm(3).beta.value == 0.0).all()
+    assert (layers.RMSNorm(3).gamma.value == 1.0).all()
+    for module in (layers.Encoder(1, **SIZES), layers.Embedding(3, 2), layers.LearnedPositions(3, 2)):
+        assert {p.value.dtype for _, p in module.parameters()} == {np.dtype("float32")}
+        assert all((p.grad == 0.0).all() and p.grad.dtype == np.float32 for _, p in module.parameters())
+
+
+def test_the_same_generator_state_gives_the_same_values() -> None:
+    first, again, other = (layers.Decoder(1, **SIZES, rng=np.random.default_rng(seed)).state() for seed in (1, 1, 2))
+    assert_identical(first, again)
+    assert (
+        first["layers.0.feed_forward.sublayer.inner.weight"] != other["layers.0.feed_forward.sublayer.inner.weight"]
+    ).all()
+
+
+def test_gradients_add_up_until_they_are_set_to_zero() -> None:
+    layer, x, dy = ordinary(layers.Linear(3, 2)), normal(4, 3), normal(4, 2, seed=1)
+    grad = layer.weight.grad
+    for n in (1, 2):
+        layer(x)[1](dy)
+        np.testing.assert_allclose(layer.weight.grad, n * x.T @ dy, rtol=1e-14)
+        np.testing.assert_allclose(layer.bias.grad, n * dy.sum(axis=0), rtol=1e-14)
+    layer.zero_grad()
+    assert layer.weight.grad is grad  # in place
+    assert (grad == 0.0).all() and (layer.bias.grad == 0.0).all()
+
+
+def test_state_is_a_copy_and_loads_back() -> None:
+    first, second = layers.Encoder(2, **SIZES), layers.Encoder(2, **SIZES)
+    x = normal(2, 3, 6, dtype="float32")
+    state = first.state()
+    expected = first(x)[0]
+    assert (second(x)[0] != expected).any()
+    second.load_state(state)
+    np.testing.assert_array_equal(second(x)[0], expected)
+    for array in state.values():
+        assert type(array) is np.ndarray
+        array += 1.0
+    np.testing.assert_array_equal(first(x)[0], expected)
+    np.testing.assert_array_equal(second(x)[0], expected)
+
+
+def test_loading_keeps_the_arrays_their_dtype_and_their_device() -> None:
+    layer = layers.Linear(2, 2).to("strict")
+    value = layer.weight.value
+    layer.load_state({"weight": np.array([[1.0, 2.0], [3.0, 4.0]]), "bias": np.array([5, 6])})
+    assert layer.weight.value is value
+    assert value.dtype == np.float32
+    np.testing.assert_array_equal(to_numpy(value), [[1.0, 2.0], [3.0, 4.0]])
+    np.testing.assert_array_equal(to_numpy(layer.bias.value), [5.0, 6.0])
+
+
+GOOD = {"weight": np.ones((3, 2)), "bias": np.ones(2)}
+UNFIT: dict[str, tuple[dict[str, np.ndarray], str]] = {
+    "missing": ({"weight": GOOD["weight"]}, r"this state does not fit Linear: bias is missing"),
+    "unknown": ({**GOOD, "gain": np.ones(2)}, r"gain is unknown"),
+    "shape": ({**GOOD, "weight": np.ones((2, 3))}, r"weight must have shape \(3, 2\), got \(2, 3\)"),
+    "shape that would broadcast": ({**GOOD, "weight": np.ones(2)}, r"weight must have shape \(3, 2\), got \(2,\)"),
+    "several": ({"bias": np.ones(3), "W": np.ones(1)}, r"weight is missing; W is unknown; bias must have shape \(2,\)"),
+    "complex": ({**GOOD, "bias": np.ones(2, complex)}, r"bias must hold real numbers, got complex128"),
+    "text": ({**GOOD, "bias": np.array(["a", "b"])}, r"bias must hold real numbers, got <U1"),
+    "objects": ({**GOOD, "bias": np.array([None, 1])}, r"bias must hold real numbers, got object"),
+    "nothing": ({}, r"weight is missing; bias is missing"),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_a_state_that_does_not_fit_changes_nothing(name: str) -> None:
+    state, message = UNFIT[name]
+    layer = layers.Linear(3, 2)
+    before = layer.state()
+    with pytest.raises(ValueError, match=message):
+        layer.load_state(state)
+    assert_identical(layer.state(), before)
+
+
+def test_of_many_problems_the_first_five_are_named() -> None:
+    with pytest.raises(ValueError, match=r"layers\.0\.self_attention\.sublayer\.query\.weight .* \(and 27 more\)$"):
+        layers.Encoder(2, **SIZES).load_state({})
+
+
+# ------------------------------------------------------------------------------------------------ dtypes and devices
+
+
+def test_to_another_dtype() -> None:
+    layer = layers.EncoderLayer(**SIZES)
+    x = normal(2, 3, 6)
+    single = layer(x.astype(np.float32))[0]
+    assert layer.to(dtype=F64) is layer
+    y, backward = layer(x)
+    assert y.dtype == backward(y).dtype == np.float64
+    assert {(p.value.dtype, p.grad.dtype) for _, p in layer.parameters()} == {(np.dtype(F64), np.dtype(F64))}
+    np.testing.assert_allclose(single, y, rtol=0.0, atol=1e-5)
+
+
+def test_to_another_device_and_back() -> None:
+    layer = ordinary(layers.EncoderLayer(**SIZES))
+    x, dy = normal(2, 3, 6), normal(2, 3, 6, seed=1)
+    y, backward = layer(x)
+    dx, gradients = backward(dy), gradients_of(layer)
+
+    layer.to("strict")
+    assert all(repr(p).endswith("device=strict)") for _, p in layer.parameters())
+    moved_y, moved_backward = layer(to_device(x, "strict"))
+    moved_dx = moved_backward(to_device(dy, "strict"))
+    np.testing.assert_allclose(to_numpy(moved_y), y, rtol=1e-13)
+    np.testing.assert_allclose(to_numpy(moved_dx), dx, rtol=1e-12)
+    for name, parameter in layer.parameters():
+        np.testing.assert_allclose(to_numpy(parameter.grad), gradients[name], rtol=1e-12, atol=1e-13, err_msg=name)
+
+    layer.to("numpy")
+    np.testing.assert_array_equal(layer(x)[0], y)
+    assert all((p.grad == 0.0).all() for _, p in layer.parameters())  # gradients start again
+
+
+def test_the_environment_names_the_device_of_new_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINITRANSFORMER_DEVICE", "strict")
+    layer = layers.EncoderLayer(**SIZES)
+    for _, parameter in layer.parameters():
+        assert type(parameter.value).__name__ == type(parameter.grad).__name__ == "StrictArray"
+    x = to_device(normal(2, 3, 6, dtype="float32"), "strict")
+    y, backward = layer(x)
+    assert type(backward(y)).__name__ == "StrictArray"
+    assert type(layer.state()["feed_forward.norm.gamma"]) is np.ndarray
+    monkeypatch.setenv("MINITRANSFORMER_DEVICE", "abacus")
+    with pytest.raises(ValueError, match=r'unknown device "abacus" \(from MINITRANSFORMER_DEVICE\)'):
+        layers.Linear(2, 2)
+
+
+@pytest.mark.parametrize("kind", [layers.Encoder, layers.Decoder])
+def test_a_cache_lives_on_the_device_of_its_layer(kind: type[Module]) -> None:
+    stack, cache = ordinary(kind(2, **SIZES)).to("strict"), Cache(2)
+    x = to_device(normal(2, 20, 6), "strict")
+    options: dict[str, Any] = {"causal": True} if kind is layers.Encoder else {"memory": x}
+    whole = to_numpy(stack(x, **options)[0])
+    for t in range(20):
+        y = stack(x[:, t : t + 1], cache=cache, **options)[0]
+        np.testing.assert_allclose(to_numpy(y)[:, 0], whole[:, t], rtol=0.0, atol=1e-12)
+
+
+def test_parameters_show_shape_dtype_and_device() -> None:
+    assert repr(layers.Linear(2, 3).weight) == "Parameter(shape=(2, 3), dtype=float32, device=numpy)"
+
+
+# -------------------------------------------------------------------------------------------------------- bad input
+
+
+def f32(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
+def strict(x: np.ndarray) -> Any:
+    return to_device(x, "strict")
+
+
+class OneWide(Module):
+    """A sub-layer whose output would broadcast."""
+
+    def __call__(self, x: np.ndarray, rng: Any = None) -> Any:
+        return x[..., :1], lambda dy: dy
+
+
+X = f32(2, 3, 4)
+IDS = np.array([[1, 0], [6, 1]])
+ATTENTION = layers.MultiHeadAttention(4, 2)
+EMBEDDING = layers.Embedding(7, 4)
+LINEAR = layers.Linear(4, 3)
+SINUSOIDS = layers.SinusoidalPositions(4)
+LEARNED = layers.LearnedPositions(5, 4)
+ENCODER, DECODER = layers.Encoder(2, 4, 2, 6), layers.Decoder(2, 4, 2, 6)
+
+Bad = tuple[Callable[[], Any], type[Exception], str]
+BAD: dict[str, Bad] = {
+    # sizes
+    "Linear of nothing": (lambda: layers.Linear(0, 3), ValueError, r"Linear: d_in must be greater than 0, got 0"),
+    "Linear of a half": (lambda: layers.Linear(4, 2.5), TypeError, r"Linear: d_out must be an integer, got 2\.5"),
+    "Linear of text": (lambda: layers.Linear("4", 3), TypeError, r"Linear: d_in must be an integer, got '4'"),
+    "LayerNorm of a float": (
+        lambda: layers.LayerNorm(4.0), TypeError, r"LayerNorm: width must be an integer, got 4\.0",
+    ),
+    "LayerNorm with ε 0": (lambda: layers.LayerNorm(4, 0.0), ValueError, r"LayerNorm: eps must be greater than 0"),
+    "RMSNorm of nothing": (lambda: layers.RMSNorm(0), ValueError, r"RMSNorm: width must be greater than 0"),
+    "RMSNorm with ε NaN": (lambda: layers.RMSNorm(4, np.nan), ValueError, r"RMSNorm: eps must be finite, got nan"),
+    "an empty vocabulary": (
+        lambda: layers.Embedding(0, 4), ValueError, r"Embedding: vocabulary must be greater than 0",
+    ),
+    "a float vocabulary": (lambda: layers.Embedding(7.0, 4), TypeError, r"Embedding: vocabulary must be an integer"),
+    "a negative deviation": (lambda: layers.Embedding(7, 4, std=-1.0), ValueError, r"Embedding: std must be greater"),
+    "positions of odd width": (lambda: layers.SinusoidalPositions(5), ValueError, r"width must be even .* got 5"),
+    "positions of base 0": (lambda: layers.SinusoidalPositions(4, 0.0), ValueError, r"base must be greater than 0"),
+    "no positions": (
+        lambda: layers.LearnedPositions(0, 4), ValueError, r"LearnedPositions: max_length must be greater",
+    ),
+    "heads that do not divide": (
+        lambda: layers.MultiHeadAttention(4, 3), ValueError,
+        r"d_model 4 cannot be divided into 3 equal heads; choose another n_heads, or give d_k and d_v",
+    ),
+    "heads that do not divide, in a layer": (
+        lambda: layers.EncoderLayer(6, 4, 8), ValueError, r"d_model 6 cannot be divided into 4 equal heads",
+    ),
+    "no heads": (lambda: layers.MultiHeadAttention(4, 0), ValueError, r"MultiHeadAttention: n_heads must be greater"),
+    "half a head": (
+        lambda: layers.MultiHeadAttention(4, 0.5), TypeError, r"MultiHeadAttention: n_heads must be an int",
+    ),
+    "heads of no width": (lambda: layers.MultiHeadAttention(4, 2, d_k=0), ValueError, r"must be greater than 0, got 0"),
+    "no layers": (lambda: layers.Encoder(0, 4, 2, 6), ValueError, r"Encoder: n_layers must be greater than 0, got 0"),
+    "layers as text": (
+        lambda: layers.Decoder("2", 4, 2, 6), TypeError, r"Decoder: n_layers must be an integer, got '2'",
+    ),
+    "a cache of no layers": (lambda: Cache(0), ValueError, r"Cache: n_layers must be greater than 0, got 0"),
+    # options
+    "a rate of 1": (
+        lambda: layers.MultiHeadAttention(4, 2, dropout=1.0), ValueError,
+        r"MultiHeadAttention: the dropout rate must be at least 0 and below 1, got 1\.0",
+    ),
+    "a negative rate": (
+        lambda: layers.EncoderLayer(4, 2, 6, dropout=-0.1), ValueError,
+        r"Residual: the dropout rate must be at least 0",
+    ),
+    "a rate as text": (
+        lambda: layers.InputEmbedding(EMBEDDING, SINUSOIDS, dropout="0.1"), TypeError,
+        r"InputEmbedding: the dropout rate must be a number, got str",
+    ),
+    "a scale as text": (
+        lambda: layers.InputEmbedding(EMBEDDING, SINUSOIDS, scale="2"), TypeError, r"scale must be a number, got str",
+    ),
+    "an unknown activation": (
+        lambda: layers.FeedForward(4, 6, "tanh"), ValueError,
+        r"FeedForward: activation must be one of relu, gelu, gelu_tanh, silu, got 'tanh'",
+    ),
+    "an unknown norm": (
+        lambda: layers.EncoderLayer(4, 2, 6, norm="batch"), ValueError,
+        r"norm must be one of layer_norm, rms_norm, got 'batch'",
+    ),
+    "an unknown order": (
+        lambda: layers.Encoder(1, 4, 2, 6, norm_order="both"), ValueError,
+        r'Residual: order must be "pre" or "post", got \'both\'',
+    ),
+    "an unknown option": (
+        lambda: layers.Encoder(1, 4, 2, 6, heads=2), TypeError, r"unexpected keyword argument 'heads'",
+    ),
+    "a seed for a generator": (
+        lambda: layers.Linear(4, 3, rng=0), TypeError,
+        r"rng must be a numpy\.random\.Generator, got int; make one with numpy\.random\.default_rng\(seed\)",
+    ),
+    "a seed for dropout": (
+        lambda: layers.EncoderLayer(4, 2, 6, dropout=0.1)(X, rng=0), TypeError,
+        r"dropout: rng must be a numpy\.random\.Generator .* got int",
+    ),
+    "an integer dtype": (
+        lambda: layers.Linear(4, 3).to(dtype="int64"), TypeError,
+        r"Linear: parameters must be of a floating-point dtype, got int64",
+    ),
+    "an unknown device": (lambda: layers.Linear(4, 3).to("gpu"), ValueError, r'unknown device "gpu"; expected one of'),
+    "a list as a parameter": (lambda: Parameter([1.0]), TypeError, r"expected a NumPy or CuPy array, got list"),
+    "a module without a call": (lambda: Module()(X), TypeError, r"Module does not define __call__"),
+    # shapes of x
+    "Linear of another width": (
+        lambda: LINEAR(f32(2, 5)), ValueError,
+        r"the last axis of x must be 4 \(the rows of weight\), got shape \(2, 5\)",
+    ),
+    "LayerNorm of another width": (lambda: layers.LayerNorm(5)(X), ValueError, r"the last axis of x must be 5"),
+    "RMSNorm of another width": (lambda: layers.RMSNorm(5)(X), ValueError, r"the last axis of x must be 5"),
+    "FeedForward of another width": (lambda: layers.FeedForward(5, 6)(X), ValueError, r"the last axis of x must be 5"),
+    "unembedding of another width": (lambda: EMBEDDING.unembed(f32(2, 5)), ValueError, r"the last axis of x must be 4"),
+    "positions of another width": (
+        lambda: SINUSOIDS(f32(3, 6)), ValueError, r"SinusoidalPositions: the last axis of x must be 4 \(its width\)",
+    ),
+    "learned positions of another width": (
+        lambda: LEARNED(f32(3, 6)), ValueError, r"LearnedPositions: the last axis of x must be 4 \(its width\)",
+    ),
+    "attention of another width": (
+        lambda: ATTENTION(f32(2, 3, 5)), ValueError, r"MultiHeadAttention: the last axis of x must be 4 \(d_model\)",
+    ),
+    "a stack of another width": (
+        lambda: ENCODER(f32(2, 3, 5)), ValueError, r"the last axis of x must be 4 \(d_model\)",
+    ),
+    "a vector for a sequence": (lambda: ATTENTION(f32(4)), ValueError, r"x must be \(\.\.\., T, D\), got shape \(4,\)"),
+    "positions of a vector": (
+        lambda: SINUSOIDS(f32(4)), ValueError, r"SinusoidalPositions: x must be \(\.\.\., T, 4\), got shape \(4,\)",
+    ),
+    "learned positions of a vector": (
+        lambda: LEARNED(f32(4)), ValueError, r"LearnedPositions: x must be \(\.\.\., T, 4\), got shape \(4,\)",
+    ),
+    "more than the learned positions": (
+        lambda: LEARNED(f32(6, 4)), ValueError,
+        r"positions 0 to 5 were asked for, but the table holds positions 0 to 4",
+    ),
+    "a start beyond the learned positions": (
+        lambda: LEARNED(f32(3, 4), start=3), ValueError, r"positions 3 to 5 were asked for",
+    ),
+    "a negative start": (
+        lambda: SINUSOIDS(X, start=-1), ValueError, r"SinusoidalPositions: start must be at least 0, got -1",
+    ),
+    "a negative learned start": (lambda: LEARNED(X, start=-1), ValueError, r"start must be at least 0, got -1"),
+    "a start in between": (lambda: SINUSOIDS(X, start=0.5), TypeError, r"start must be an integer, got 0\.5"),
+    "a memory of another width": (
+        lambda: ATTENTION(X, f32(2, 3, 5)), ValueError, r"the last axis of memory must be 4 \(d_model\)",
+    ),
+    "a memory of another batch": (
+        lambda: DECODER(X, f32(3, 3, 4)), ValueError,
+        r"attention: the leading axes must be equal; got q \(2, 2, 3, 2\)",
+    ),
+    "no memory": (lambda: DECODER(X, None), TypeError, r"DecoderLayer: memory must be a NumPy or CuPy array, got None"),
+    "a sub-layer of another width": (
+        lambda: layers.Residual(OneWide(), layers.LayerNorm(4), "post")(X), ValueError,
+        r"Residual: what the sub-layer returns must have shape \(2, 3, 4\), got \(2, 3, 1\)",
+    ),
+    "a sub-layer of another width, pre-norm": (
+        lambda: layers.Residual(OneWide(), layers.LayerNorm(4), "pre")(X), ValueError,
+        r"Residual: what the sub-layer returns must have shape \(2, 3, 4\), got \(2, 3, 1\)",
+    ),
+    # empty batches and sequences
+    "an empty batch": (lambda: LINEAR(f32(0, 4)), ValueError, r"x is empty, its shape is \(0, 4\)"),
+    "an empty batch for attention": (lambda: ATTENTION(f32(0, 3, 4)), ValueError, r"MultiHeadAttention: x is empty"),
+    "an empty sequence": (lambda: ENCODER(f32(2, 0, 4)), ValueError, r"x is empty, its shape is \(2, 0, 4\)"),
+    "an empty memory": (lambda: DECODER(X, f32(2, 0, 4)), ValueError, r"memory is empty, its shape is \(2, 0, 4\)"),
+    "an empty sequence of ids": (lambda: EMBEDDING(IDS[:, :0]), ValueError, r"embedding: ids is empty"),
+    "an empty sequence for positions": (
+        lambda: SINUSOIDS(f32(2, 0, 4)), ValueError, r"SinusoidalPositions: x is empty",
+    ),
+    # dtypes
+    "integers": (lambda: LINEAR(np.ones((2, 4), int)), TypeError, r"x must hold floating-point numbers, got int64"),
+    "integers for attention": (
+        lambda: ATTENTION(np.ones((2, 3, 4), int)), TypeError,
+        r"MultiHeadAttention: x must hold floating-point numbers, got int64; convert it with x\.astype\('float32'\)",
+    ),
+    "integers for positions": (
+        lambda: LEARNED(np.ones((3, 4), int)), TypeError, r"LearnedPositions: x must hold floating-point numbers",
+    ),
+    "objects": (lambda: LINEAR(np.full((2, 4), None)), TypeError, r"x must hold floating-point numbers, got object"),
+    "booleans": (lambda: ENCODER(np.ones((2, 3, 4), bool)), TypeError, r"must hold floating-point numbers, got bool"),
+    "a list": (lambda: LINEAR([[1.0] * 4]), TypeError, r"x must be a NumPy or CuPy array, got list; convert it with"),
+    "a list for positions": (lambda: SINUSOIDS([[1.0] * 4]), TypeError, r"x must be a NumPy or CuPy array, got list"),
+    "float64 in float32 layers": (
+        lambda: ATTENTION(X.astype(F64)), TypeError,
+        r"weight is float32 but x is float64; nothing is promoted silently",
+    ),
+    "float64 for learned positions": (
+        lambda: LEARNED(X.astype(F64)), TypeError, r"LearnedPositions: x is float64 but table is float32",
+    ),
+    "a float64 memory": (
+        lambda: DECODER(X, X.astype(F64)), TypeError, r"MultiHeadAttention: memory is float64 but x is float32",
+    ),
+    "a float64 gradient": (
+        lambda: ENCODER(X)[1](X.astype(F64)), TypeError,
+        r"the gradient must have the output's dtype float32, got float64",
+    ),
+    "a gradient of another shape": (
+        lambda: ENCODER(X)[1](X[:1]), ValueError,
+        r"the gradient must have the output's shape \(2, 3, 4\), got \(1, 3, 4\)",
+    ),
+    "no gradient": (lambda: LINEAR(X)[1](None), TypeError, r"the gradient must be a numpy array of shape .* got None"),
+    # ids
+    "ids as floats": (
+        lambda: EMBEDDING(IDS.astype(float)), TypeError,
+        r"embedding: ids must hold integers, got float64; convert it with ids\.astype\('int64'\)",
+    ),
+    "ids as objects": (lambda: EMBEDDING(IDS.astype(object)), TypeError, r"ids must hold integers, got object"),
+    "ids as a list": (lambda: EMBEDDING([[1, 2]]), TypeError, r"ids must be a NumPy or CuPy array, got list"),
+    "a negative id": (lambda: EMBEDDING(IDS - 1), ValueError, r"ids must be from 0 to 6 \(there are 7\); got -1"),
+    "an id beyond the vocabulary": (lambda: EMBEDDING(IDS + 1), ValueError, r"ids must be from 0 to 6 .* got 7"),
+    "a negative id where indices wrap": (
+        lambda: layers.Embedding(7, 4).to("strict")(strict(IDS - 1)), ValueError, r"ids must be from 0 to 6 .* got -1",
+    ),
+    "an id beyond where indices wrap": (
+        lambda: layers.Embedding(7, 4).to("strict")(strict(IDS + 1)), ValueError, r"ids must be from 0 to 6 .* got 7",
+    ),
+    # devices
+    "x on another device": (
+        lambda: LINEAR(strict(X)), TypeError, r"linear: x is on strict but weight is on numpy; move one of them with",
+    ),
+    "a memory on another device": (
+        lambda: ATTENTION(X, strict(X)), TypeError, r"MultiHeadAttention: x is on numpy but memory is on strict",
+    ),
+    "a mask on another device": (
+        lambda: ENCODER(X, mask=strict(np.ones((3, 3), bool))), TypeError, r"is on numpy but mask is on strict",
+    ),
+    "ids on another device": (lambda: EMBEDDING(strict(IDS)), TypeError, r"is on numpy but ids is on strict"),
+    "learned positions on another device": (
+        lambda: LEARNED(strict(X)), TypeError, r"LearnedPositions: table is on numpy but x is on strict",
+    ),
+    "a gradient on another device": (
+        lambda: ENCODER(X)[1](strict(X)), TypeError,
+        r"must be a numpy array of shape \(2, 3, 4\), got an array of float32",
+    ),
+    # masks
+    "a mask of integers": (
+        lambda: ATTENTION(X, mask=np.ones((3, 3), int)), TypeError,
+        r"mask must be boolean \(True means 'may attend'\), got int64; convert it with mask\.astype\(bool\)",
+    ),
+    "a mask of floats": (lambda: ENCODER(X, mask=np.zeros((3, 3))), TypeError, r"mask must be boolean .* got float64"),
+    "a mask as a list": (
+        lambda: ENCODER(X, mask=[[True]]), TypeError,
+        r"MultiHeadAttention: mask must be a NumPy or CuPy array, got list",
+    ),
+    "a mask of another length": (
+        lambda: ENCODER(X, mask=np.ones((3, 4), bool)), ValueError,
+        r"mask of shape \(3, 4\) does not broadcast to \(2, 2, 3, 3\)",
+    ),
+    "a mask of another batch": (
+        lambda: ATTENTION(X, mask=np.ones((3, 3, 3), bool)), ValueError, r"does not broadcast to \(2, 2, 3, 3\)",
+    ),
+    "a mask with too many axes": (
+        lambda: ATTENTION(X, mask=np.ones((1, 2, 2, 3, 3), bool)), ValueError, r"does not broadcast to \(2, 2, 3, 3\)",
+    ),
+    "an empty mask": (lambda: ATTENTION(X, mask=np.ones((0, 3), bool)), ValueError, r"mask is empty, its shape is"),
+    "a memory mask of another length": (
+        lambda: DECODER(X, f32(2, 5, 4), memory_mask=np.ones((3, 3), bool)), ValueError,
+        r"mask of shape \(3, 3\) does not broadcast to \(2, 2, 3, 5\)",
+    ),
+    # caches
+    "a cache for too few layers": (
+        lambda: ENCODER(X, causal=True, cache=Cache(1)), ValueError,
+        r"Encoder: the cache is for 1 layers, but there are 2",
+    ),
+    "a cache for one layer in a stack": (
+        lambda: DECODER(X, X, cache=KeyValueCache()), TypeError,
+        r"Decoder: cache must be a Cache\(2\), got KeyValueCache",
+    ),
+    "a cache for a stack in one layer": (
+        lambda: ATTENTION(X, cache=Cache(2)), TypeError,
+        r"MultiHeadAttention: cache must be a KeyValueCache, got Cache",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_a_clear_error(name: str) -> None:
+    call, error, message = BAD[name]
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert type(caught.value) is error  # no subclass that comes from somewhere below, as UnicodeError

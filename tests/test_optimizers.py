@@ -1,0 +1,386 @@
+"""AdamW against a loop over Python's floats, schedules and clipping against their formulas."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import minitransformer.verify.strict  # noqa: F401  (makes the device "strict" known)
+from minitransformer.backend import to_device, to_numpy
+from minitransformer.layers import Linear, Parameter
+from minitransformer.training import AdamW, clip_gradient_norm, constant, cosine, inverse_sqrt, warmup_schedule
+
+SHAPES = {"weight": (3, 2), "bias": (2,), "table": (1, 2, 2)}
+OPTIONS = {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.3}
+
+
+def parameters(dtype="float64", device="numpy", seed=0):
+    rng = np.random.default_rng(seed)
+    made = {name: Parameter(rng.normal(size=shape).astype(dtype)) for name, shape in SHAPES.items()}
+    for p in made.values():
+        p.value, p.grad = to_device(p.value, device), to_device(p.grad, device)
+    return made
+
+
+def set_gradients(made, rng, device="numpy"):
+    """New gradients of very different sizes; the first entry of each stays zero."""
+    for p in made.values():
+        gradient = rng.normal(size=p.value.shape) * 10.0 ** rng.integers(-3, 3, p.value.shape)
+        gradient.flat[0] = 0.0
+        p.grad = to_device(gradient.astype(to_numpy(p.value).dtype), device)
+
+
+def adamw_by_loops(values, gradients, rate, beta1, beta2, eps, decay):
+    """Algorithm 2 of Loshchilov and Hutter 2019 for a list of numbers; gradients: one list for each step."""
+    theta, m, v = list(values), [0.0] * len(values), [0.0] * len(values)
+    for t, step_gradients in enumerate(gradients, start=1):
+        for i, g in enumerate(step_gradients):
+            m[i] = beta1 * m[i] + (1 - beta1) * g
+            v[i] = beta2 * v[i] + (1 - beta2) * g**2
+            m_hat = m[i] / (1 - beta1**t)
+            v_hat = v[i] / (1 - beta2**t)
+            theta[i] = theta[i] - rate[t - 1] * (m_hat / (math.sqrt(v_hat) + eps) + decay * theta[i])
+    return theta
+
+
+def ten_steps(optimizer, made, rates=None, device="numpy", seed=1):
+    """Take ten steps; return the gradients of each, by name."""
+    rng = np.random.default_rng(seed)
+    seen = []
+    for t in range(10):
+        set_gradients(made, rng, device)
+        seen.append({name: to_numpy(p.grad).ravel().tolist() for name, p in made.items()})
+        optimizer.step(None if rates is None else rates[t])
+    return seen
+
+
+def assert_as_by_loops(made, before, gradients, rates, decays, betas, eps, tolerance=1e-12):
+    for name, p in made.items():
+        wanted = adamw_by_loops(before[name], [g[name] for g in gradients], rates, *betas, eps, decays[name])
+        np.testing.assert_allclose(to_numpy(p.value).ravel(), wanted, rtol=tolerance, atol=tolerance)
+
+
+# ---- AdamW. ----
+
+
+@pytest.mark.parametrize("device", ["numpy", "strict"])
+@pytest.mark.parametrize("decay_vectors", [False, True])
+def test_ten_steps_are_those_of_the_published_formula(decay_vectors, device):
+    made = parameters(device=device)
+    before = {name: to_numpy(p.value).ravel().tolist() for name, p in made.items()}
+    optimizer = AdamW(made.items(), 0.05, decay_vectors=decay_vectors, **OPTIONS)
+    gradients = ten_steps(optimizer, made, device=device)
+    decays = {"weight": 0.3, "table": 0.3, "bias": 0.3 if decay_vectors else 0.0}
+    assert_as_by_loops(made, before, gradients, [0.05] * 10, decays, (0.8, 0.95), 1e-3)
+
+
+def test_the_defaults_are_the_published_ones():
+    made = parameters()
+    before = {name: p.value.ravel().tolist() for name, p in made.items()}
+    gradients = ten_steps(AdamW(made.items(), 0.1), made)
+    assert_as_by_loops(
+        made, before, gradients, [0.1] * 10, {"weight": 0.01, "table": 0.01, "bias": 0.0}, (0.9, 0.999), 1e-8
+    )
+
+
+def test_a_schedule_gives_each_step_its_rate():
+    made = parameters()
+    before = {name: p.value.ravel().tolist() for name, p in made.items()}
+    rates = [0.1 / t for t in range(1, 11)]
+    gradients = ten_steps(AdamW(made.items(), 99.0, **OPTIONS), made, rates)
+    assert_as_by_loops(made, before, gradients, rates, {"weight": 0.3, "table": 0.3, "bias": 0.0}, (0.8, 0.95), 1e-3)
+
+
+def test_the_first_step_has_the_length_of_the_learning_rate():
+    """With m̂ = g and v̂ = g², every entry moves by η against the sign of its gradient, however large that is."""
+    p = Parameter(np.zeros((1, 3)))
+    p.grad[...] = [[1e-3, -7.0, 1e5]]
+    AdamW([("p", p)], 0.25, eps=1e-12, weight_decay=0.0).step()
+    np.testing.assert_allclose(p.value, [[-0.25, 0.25, -0.25]], rtol=1e-8)
+
+
+def test_decay_does_not_depend_on_the_gradient():
+    p = Parameter(np.array([[2.0, 2.0]]))
+    optimizer = AdamW([("p", p)], 0.1, weight_decay=0.5)
+    optimizer.step()
+    np.testing.assert_allclose(p.value, [[1.9, 1.9]], rtol=1e-15)  # 2 (1 - 0.1 · 0.5)
+
+
+def test_values_and_moments_change_in_place_and_gradients_do_not():
+    made = parameters()
+    held = {name: (p.value, p.grad) for name, p in made.items()}
+    for p in made.values():
+        p.grad[...] = 3.0
+    AdamW(made.items(), 0.1).step()
+    for name, p in made.items():
+        assert p.value is held[name][0] and p.grad is held[name][1]
+        assert np.all(p.grad == 3.0)
+
+
+@pytest.mark.parametrize("device", ["numpy", "strict"])
+def test_float32_stays_float32(device):
+    made = parameters("float32", device)
+    before = {name: to_numpy(p.value).ravel().tolist() for name, p in made.items()}
+    options = {"betas": (np.float64(0.8), np.float64(0.95)), "eps": np.float64(1e-3), "weight_decay": np.float64(0.3)}
+    optimizer = AdamW(made.items(), np.float64(0.05), **options)
+    gradients = ten_steps(optimizer, made, [np.float64(0.05)] * 10, device)
+    arrays = [*(p.value for p in made.values()), *optimizer.means.values(), *optimizer.squares.values()]
+    assert {to_numpy(array).dtype for array in arrays} == {np.dtype("float32")}
+    assert {optimizer.state()[name].dtype for name in ("mean.weight", "square.bias")} == {np.dtype("float32")}
+    decays = {"weight": 0.3, "table": 0.3, "bias": 0.0}
+    assert_as_by_loops(made, before, gradients, [0.05] * 10, decays, (0.8, 0.95), 1e-3, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("device", ["numpy", "strict"])
+def test_after_load_state_it_goes_on_as_if_never_interrupted(device):
+    made, resumed = parameters(device=device), parameters(device=device)
+    optimizer = AdamW(made.items(), 0.05, **OPTIONS)
+    ten_steps(optimizer, made, device=device, seed=1)
+    state = optimizer.state()
+    for name, p in resumed.items():
+        p.value[...] = made[name].value
+    ten_steps(optimizer, made, device=device, seed=2)
+
+    fresh = AdamW(resumed.items(), 0.05, **OPTIONS)
+    fresh.load_state(state)
+    assert {name: array.tolist() for name, array in fresh.state().items()} == {
+        name: array.tolist() for name, array in state.items()
+    }
+    ten_steps(fresh, resumed, device=device, seed=2)
+    for name, p in resumed.items():
+        assert np.array_equal(to_numpy(p.value), to_numpy(made[name].value))
+
+
+def test_without_the_state_it_would_not():
+    """The test above can tell: with new moments the next steps are others."""
+    made, resumed = parameters(), parameters()
+    optimizer = AdamW(made.items(), 0.05, **OPTIONS)
+    ten_steps(optimizer, made, seed=1)
+    for name, p in resumed.items():
+        p.value[...] = made[name].value
+    ten_steps(optimizer, made, seed=2)
+    ten_steps(AdamW(resumed.items(), 0.05, **OPTIONS), resumed, seed=2)
+    assert all(not np.allclose(p.value, made[name].value, rtol=1e-3) for name, p in resumed.items())
+
+
+def test_state_is_a_copy_on_the_host_by_name():
+    made = parameters(device="strict")
+    optimizer = AdamW(made.items(), 0.05)
+    ten_steps(optimizer, made, device="strict")
+    state = optimizer.state()
+    assert set(state) == {"steps", *(f"{kind}.{name}" for kind in ("mean", "square") for name in SHAPES)}
+    assert {type(array) for array in state.values()} == {np.ndarray}
+    assert state["steps"] == 10
+    kept = {name: array.copy() for name, array in state.items()}
+    ten_steps(optimizer, made, device="strict")
+    assert all(np.array_equal(state[name], kept[name]) for name in kept)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda state: state.pop("steps"), "steps is missing"),
+        (lambda state: state.pop("square.bias"), "square.bias is missing"),
+        (lambda state: state.update({"mean.gain": np.zeros(2)}), "mean.gain is unknown"),
+        (lambda state: state.update({"mean.bias": np.zeros(3)}), "mean.bias must have shape (2,), got (3,)"),
+        (lambda state: state.update({"mean.bias": np.array(["a", "b"])}), "mean.bias must hold real numbers"),
+    ],
+)
+def test_a_state_that_does_not_fit_changes_nothing(change, message):
+    made = parameters()
+    optimizer = AdamW(made.items(), 0.05)
+    ten_steps(optimizer, made)
+    before = optimizer.state()
+    wrong = {name: array + 1 for name, array in before.items()}
+    change(wrong)
+    with pytest.raises(ValueError) as caught:
+        optimizer.load_state(wrong)
+    assert message in str(caught.value) and "AdamW" in str(caught.value)
+    assert all(np.array_equal(array, before[name]) for name, array in optimizer.state().items())
+
+
+def test_it_trains_a_layer():
+    """Least squares with a known answer: y = x W with W of rank 2."""
+    rng = np.random.default_rng(0)
+    x, target = rng.normal(size=(64, 3)), np.array([[1.0, -2.0], [0.5, 3.0], [0.0, 1.0]])
+    layer = Linear(3, 2, rng=rng).to(dtype="float64")
+    optimizer = AdamW(layer.parameters(), 0.05, weight_decay=0.0)
+    for _ in range(600):
+        layer.zero_grad()
+        y, backward = layer(x)
+        backward((y - x @ target) / len(x))
+        optimizer.step()
+    np.testing.assert_allclose(dict(layer.parameters())["weight"].value, target, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"parameters": []}, ValueError, "there are no parameters; pass module.parameters()"),
+        ({"learning_rate": -0.1}, ValueError, "learning_rate must be at least 0, got -0.1"),
+        ({"learning_rate": math.nan}, ValueError, "learning_rate must be finite, got nan"),
+        ({"learning_rate": "fast"}, TypeError, "learning_rate must be a number, got str"),
+        ({"betas": (0.9, 1.0)}, ValueError, "betas must be below 1, got (0.9, 1.0)"),
+        ({"betas": (-0.1, 0.9)}, ValueError, "beta1 must be at least 0, got -0.1"),
+        ({"betas": (0.9, -1)}, ValueError, "beta2 must be at least 0, got -1"),
+        ({"eps": 0.0}, ValueError, "eps must be greater than 0, got 0.0"),
+        ({"weight_decay": -1.0}, ValueError, "decay must be at least 0, got -1.0"),
+    ],
+)
+def test_bad_options_are_refused(changes, error, message):
+    with pytest.raises(error) as caught:
+        AdamW(**({"parameters": parameters().items(), "learning_rate": 0.1} | changes))
+    assert "AdamW" in str(caught.value) and message in str(caught.value)
+
+
+@pytest.mark.parametrize("rate", [-1.0, math.inf])
+def test_a_bad_rate_for_a_step_changes_nothing(rate):
+    made = parameters()
+    optimizer = AdamW(made.items(), 0.1)
+    ten_steps(optimizer, made)
+    before = {name: p.value.copy() for name, p in made.items()}
+    with pytest.raises(ValueError, match="learning_rate must be"):
+        optimizer.step(rate)
+    assert optimizer.state()["steps"] == 10
+    assert all(np.array_equal(p.value, before[name]) for name, p in made.items())
+
+
+@pytest.mark.parametrize("change", [lambda x: x.astype("float32"), lambda x: to_device(x, "strict")])
+def test_a_module_that_moved_away_under_the_optimizer_is_noticed(change):
+    made = parameters()
+    optimizer = AdamW(made.items(), 0.1)
+    for p in made.values():
+        p.value, p.grad = change(p.value), change(p.grad)
+    with pytest.raises(TypeError, match="the mean of weight is"):
+        optimizer.step()
+    assert optimizer.state()["steps"] == 0
+
+
+# ---- Clipping. ----
+
+
+def norm_of(made):
+    return math.sqrt(math.fsum(float(g) ** 2 for p in made.values() for g in to_numpy(p.grad).ravel()))
+
+
+@pytest.mark.parametrize("device", ["numpy", "strict"])
+def test_large_gradients_are_scaled_by_one_factor(device):
+    made = parameters(device=device)
+    set_gradients(made, np.random.default_rng(0), device)
+    before = {name: to_numpy(p.grad).copy() for name, p in made.items()}
+    norm = norm_of(made)
+    assert norm > 10.0
+    assert clip_gradient_norm(made.items(), 2.5) == pytest.approx(norm, rel=1e-14)
+    assert norm_of(made) == pytest.approx(2.5, rel=1e-14)
+    for name, p in made.items():
+        np.testing.assert_allclose(to_numpy(p.grad), before[name] * 2.5 / norm, rtol=1e-14)
+
+
+def test_small_gradients_are_left_alone():
+    made = parameters()
+    set_gradients(made, np.random.default_rng(0))
+    before = {name: p.grad.copy() for name, p in made.items()}
+    clip_gradient_norm(made.items(), norm_of(made) * 1.001)
+    assert all(np.array_equal(p.grad, before[name]) for name, p in made.items())
+
+
+def test_the_norm_is_the_common_one():
+    first, second = Parameter(np.zeros(1)), Parameter(np.zeros(2))
+    first.grad[...], second.grad[...] = 3.0, [0.0, 4.0]
+    pairs = [("first", first), ("second", second)]
+    assert clip_gradient_norm(iter(pairs), 1.0) == 5.0
+    np.testing.assert_allclose([*first.grad, *second.grad], [0.6, 0.0, 0.8], rtol=1e-15)
+
+
+def test_clipping_keeps_float32():
+    p = Parameter(np.zeros(2, dtype=np.float32))
+    p.grad[...] = [3.0, 4.0]
+    assert type(clip_gradient_norm([("p", p)], np.float64(1.0))) is float
+    assert p.grad.dtype == np.float32
+    np.testing.assert_allclose(p.grad, [0.6, 0.8], rtol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_norm_that_is_not_finite_scales_nothing(bad):
+    p = Parameter(np.zeros(2))
+    p.grad[...] = [bad, 4.0]
+    assert not math.isfinite(clip_gradient_norm([("p", p)], 1.0))
+    np.testing.assert_array_equal(p.grad, [bad, 4.0])
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, math.nan])
+def test_a_bad_limit_is_refused(limit):
+    with pytest.raises(ValueError, match="clip_gradient_norm: limit must be"):
+        clip_gradient_norm(parameters().items(), limit)
+
+
+# ---- Schedules. ----
+
+
+def test_warmup_schedule_is_equation_3_of_the_paper():
+    for step in (1, 7, 3999, 4000, 4001, 100_000):
+        wanted = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
+        assert warmup_schedule(step, d_model=512) == pytest.approx(wanted, rel=1e-14)
+    assert warmup_schedule(10, d_model=64, warmup=5) == pytest.approx(1 / (8 * math.sqrt(10)), rel=1e-14)
+    rates = [warmup_schedule(step, 512) for step in range(3990, 4011)]
+    assert max(rates) == rates[10] == pytest.approx(1 / math.sqrt(512 * 4000), rel=1e-14)
+
+
+def test_inverse_sqrt_at_points_known_by_heart():
+    rates = {1: 0.2, 5: 1.0, 10: 2.0, 40: 1.0, 1000: 0.2}  # peak 2 at step 10; four times as far, half as high
+    for step, rate in rates.items():
+        assert inverse_sqrt(step, peak=2.0, warmup=10) == pytest.approx(rate, rel=1e-14)
+
+
+def test_cosine_at_points_known_by_heart():
+    rates = {1: 0.3, 5: 1.5, 10: 3.0, 110: 2.0, 60: 2.0 + math.sqrt(0.5), 160: 2.0 - math.sqrt(0.5), 210: 1.0, 999: 1.0}
+    for step, rate in rates.items():
+        assert cosine(step, peak=3.0, warmup=10, total=210, floor=1.0) == pytest.approx(rate, rel=1e-14)
+    assert cosine(1, peak=3.0, warmup=0, total=2) == pytest.approx(1.5)
+    assert cosine(2, peak=3.0, warmup=0, total=2) == 0.0
+
+
+def test_constant_is_constant():
+    assert [constant(step, 0.3) for step in (1, 10, 10_000)] == [0.3, 0.3, 0.3]
+
+
+@given(st.integers(1, 500), st.integers(1, 400), st.integers(1, 400))
+def test_schedules_rise_to_their_peak_and_then_fall(step, warmup, more):
+    schedules = [
+        (lambda t: inverse_sqrt(t, 2.0, warmup), 2.0),
+        (lambda t: cosine(t, 2.0, warmup, warmup + more, 0.5), 2.0),
+        (lambda t: warmup_schedule(t, 64, warmup), 1 / (8 * math.sqrt(warmup))),
+    ]
+    for rate, peak in schedules:
+        assert rate(warmup) == pytest.approx(peak)
+        assert 0.0 < rate(step) <= peak * (1 + 1e-12)
+        if step < warmup:
+            assert rate(step) < rate(step + 1)
+        else:
+            assert rate(step) >= rate(step + 1)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        (lambda: constant(0, 0.1), "constant: step must be greater than 0, got 0"),
+        (lambda: constant(1, -0.1), "constant: rate must be greater than 0, got -0.1"),
+        (lambda: inverse_sqrt(0, 1.0, 10), "inverse_sqrt: step must be greater than 0, got 0"),
+        (lambda: inverse_sqrt(1, 1.0, 0), "inverse_sqrt: warmup must be greater than 0, got 0"),
+        (lambda: warmup_schedule(-1, 512), "warmup_schedule: step must be greater than 0, got -1"),
+        (lambda: warmup_schedule(1, 0), "warmup_schedule: d_model must be greater than 0, got 0"),
+        (lambda: cosine(0, 1.0, 2, 10), "cosine: step must be greater than 0, got 0"),
+        (lambda: cosine(1, math.nan, 2, 10), "cosine: peak must be finite, got nan"),
+        (lambda: cosine(1, 1.0, 10, 10), "cosine: warmup must be less than total, got warmup 10 and total 10"),
+        (lambda: cosine(1, 1.0, -1, 10), "cosine: warmup must be at least 0, got -1"),
+        (lambda: cosine(1, 1.0, 2, 10, -0.5), "cosine: floor must be at least 0, got -0.5"),
+    ],
+)
+def test_bad_schedules_are_refused(schedule, message):
+    with pytest.raises(ValueError) as caught:
+        schedule()
+    assert str(caught.value) == message

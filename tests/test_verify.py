@@ -1,0 +1,1031 @@
+"""The checker itself: it finds what is wrong, accepts what is right, and leaves everything as it was."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minitransformer import layers, ops, verify
+from minitransformer.backend import to_device
+from minitransformer.layers import Module, Parameter
+from minitransformer.verify import Report, Row
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def product(x: np.ndarray, w: np.ndarray) -> Any:
+    """y = x² w, with an intermediate: right in every gradient."""
+    square = x * x
+    y = square * w
+
+    def backward(dy: np.ndarray) -> Any:
+        dsquare = dy * w
+        dw = dy * square
+        dx = 2.0 * x * dsquare
+        return dx, dw
+
+    return y, backward
+
+
+def returning(change: Callable[[np.ndarray, np.ndarray], Any]) -> Callable[..., Any]:
+    """`product`, but its pullback returns change(dx, dw)."""
+
+    def f(x: np.ndarray, w: np.ndarray) -> Any:
+        y, right = product(x, w)
+        return y, lambda dy: change(*right(dy))
+
+    return f
+
+
+def linear_map(x: np.ndarray) -> Any:
+    """y_i = (i + 1) x_i: numbers that can be worked out by hand."""
+    y = x * np.arange(1.0, len(x) + 1.0)
+    return y, lambda dy: dy * np.arange(1.0, len(x) + 1.0)
+
+
+# ---------------------------------------------------------------------------------------------------- what is right
+
+
+def test_right_gradients_pass() -> None:
+    report = verify.gradients(product, normal(3, 4), normal(3, 4, seed=1))
+    report.assert_ok()
+    assert report.ok
+    assert report.max_error < 1e-9
+    assert [(row.name, row.kind) for row in report.rows] == [
+        ("x", "input"),
+        ("w", "input"),
+        ("product.square", "intermediate"),
+        ("product.y", "intermediate"),
+    ]
+    assert {row.checked for row in report.rows} == {"12 entries"}
+
+
+def test_the_reported_numbers_are_the_derivatives() -> None:
+    """d/dx_i of sum(upstream · (i + 1) x_i) is upstream_i (i + 1)."""
+    upstream = np.array([1.0, -2.0, 0.5])
+    report = verify.gradients(linear_map, np.array([3.0, 4.0, 5.0]), upstream=upstream)
+    entries = report["x"].entries()
+    np.testing.assert_array_equal(entries.value, [3.0, 4.0, 5.0])
+    np.testing.assert_array_equal(entries.by_hand, [1.0, -4.0, 1.5])
+    np.testing.assert_allclose(entries.numerical, [1.0, -4.0, 1.5], rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_everything_is_checked_in_float64(dtype: str) -> None:
+    seen = []
+
+    def f(x: np.ndarray) -> Any:
+        seen.append(x.dtype)
+        return ops.softmax(x)
+
+    verify.gradients(f, normal(2, 3).astype(dtype)).assert_ok()
+    assert set(seen) == {np.dtype("float64")}
+
+
+def test_integer_inputs_are_skipped() -> None:
+    report = verify.gradients(ops.embedding, np.array([[1, 0], [1, 2]]), normal(3, 2))
+    report.assert_ok()
+    assert [row.name for row in report.of_kind("input")] == ["table"]
+
+
+def test_other_arguments_are_passed_on() -> None:
+    report = verify.gradients(ops.softmax, normal(3, 2), 0, temperature=0.5)
+    report.assert_ok()
+    expected = ops.softmax(normal(3, 2), axis=0, temperature=0.5)[0]
+    np.testing.assert_array_equal(report["softmax.y"].entries().value, expected)
+
+
+def test_outputs_without_axes_are_checked() -> None:
+    report = verify.gradients(ops.cross_entropy, normal(2, 3), np.array([0, 2]))
+    report.assert_ok()
+    assert report["cross_entropy.loss"].shape == ()
+
+
+@pytest.mark.parametrize("size", [100.0, 1e4, 1e6])
+def test_huge_logits(size: float) -> None:
+    verify.gradients(ops.cross_entropy, size * normal(3, 5), np.array([0, 2, 4]), label_smoothing=0.1).assert_ok()
+    verify.gradients(ops.softmax, size * normal(3, 5)).assert_ok()
+
+
+def test_a_gradient_that_is_truly_zero_is_accepted() -> None:
+    """Softmax ignores a shift, so the key bias has gradient 0 by hand and rounding errors numerically."""
+    layer = layers.MultiHeadAttention(6, 2)
+    for _, parameter in layer.parameters():
+        parameter.value = normal(*parameter.value.shape)
+    row = verify.gradients(layer, normal(2, 3, 6, seed=1))["key.bias"]
+    assert row.ok
+    assert abs(row.hand) < 1e-12
+    assert abs(row.numerical) < 1e-6
+
+
+def test_a_zero_gradient_where_there_is_one_is_rejected() -> None:
+    assert not verify.gradients(returning(lambda dx, dw: (dx, 0.0 * dw)), normal(3), normal(3, seed=1)).ok
+
+
+# ------------------------------------------------------------------------------------------------------ kinds of f
+
+
+class Scale(Module):
+    """A module of one parameter, with a second method to check."""
+
+    def __init__(self) -> None:
+        self.gain = Parameter(np.array([0.5, -2.0, 3.0], np.float32))
+
+    def __call__(self, x: np.ndarray) -> Any:
+        return self.scaled(x, 1.0)
+
+    def scaled(self, x: np.ndarray, power: float) -> Any:
+        gain = self.gain.value
+        y = x * gain * power
+
+        def backward(dy: np.ndarray) -> Any:
+            self.gain.grad += (dy * x).sum(axis=tuple(range(dy.ndim - 1))) * power
+            dx = dy * gain * power
+            return dx
+
+        return y, backward
+
+
+def test_f_may_be_a_function_a_lambda_or_a_partial_of_an_op() -> None:
+    x = normal(2, 3)
+    for f in [ops.gelu, lambda x: ops.gelu(x, "tanh"), functools.partial(ops.gelu, approximate="tanh")]:
+        report = verify.gradients(f, x)
+        report.assert_ok()
+        assert report["x"].kind == "input"
+    assert verify.gradients(functools.partial(ops.gelu), x).name == "gelu"
+
+
+def test_f_may_be_a_module_its_method_or_a_partial_of_these() -> None:
+    """Its parameters are found by themselves."""
+    module, x = Scale(), normal(2, 3)
+    for f, inputs in [
+        (module, [x]),
+        (module.scaled, [x, 2.0]),
+        (functools.partial(module), [x]),
+        (functools.partial(functools.partial(module.scaled), power=2.0), [x]),
+    ]:
+        report = verify.gradients(f, *inputs)
+        report.assert_ok()
+        assert [(row.name, row.kind) for row in report.rows[:2]] == [("x", "input"), ("gain", "parameter")]
+
+
+def test_parameters_may_be_given() -> None:
+    module, x = Scale(), normal(2, 3)
+    for parameters in (module, module.parameters(), [("gain", module.gain)]):
+        report = verify.gradients(lambda x: module(x), x, parameters=parameters)
+        report.assert_ok()
+        assert report["gain"].kind == "parameter"
+
+
+def test_f_may_be_random_by_a_generator_among_its_arguments() -> None:
+    for arguments, options in [((0.5, np.random.default_rng(1)), {}), ((0.5,), {"rng": np.random.default_rng(1)})]:
+        report = verify.gradients(ops.dropout, normal(4, 5), *arguments, **options)
+        report.assert_ok()
+        values = report["dropout.y"].entries().value
+        assert 0 < (values == 0.0).sum() < values.size  # there was something to freeze
+
+
+def test_generators_of_the_caller_are_not_used_up() -> None:
+    by_position, by_name = np.random.default_rng(1), np.random.default_rng(2)
+    verify.gradients(ops.dropout, normal(4, 5), 0.5, by_position).assert_ok()
+    verify.gradients(ops.dropout, normal(4, 5), 0.5, rng=by_name).assert_ok()
+    assert by_position.random() == np.random.default_rng(1).random()
+    assert by_name.random() == np.random.default_rng(2).random()
+
+
+def test_a_function_that_is_random_by_itself_is_refused() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match=r"<lambda> gives another output each time .* pass its random generator as an"):
+        verify.gradients(lambda x: ops.dropout(x, 0.5, rng), normal(4, 5))
+
+
+def test_the_report_depends_on_the_seed_alone() -> None:
+    np.random.default_rng().random()
+    first, again, other = (verify.gradients(product, normal(3), normal(3), seed=seed).as_dict() for seed in (5, 5, 6))
+    assert first == again
+    assert first != other
+
+
+def test_the_upstream_gradient_is_neither_constant_nor_symmetric() -> None:
+    seen = []
+
+    def f(x: np.ndarray) -> Any:
+        return x + 0.0, lambda dy: (seen.append(dy.copy()), dy)[1]
+
+    verify.gradients(f, normal(4, 4))
+    (dy,) = seen
+    assert len(np.unique(abs(dy))) == dy.size
+    assert not np.allclose(dy, dy.T)
+
+
+def test_an_upstream_gradient_may_be_given() -> None:
+    seen = []
+
+    def f(x: np.ndarray) -> Any:
+        return x + 0.0, lambda dy: (seen.append(dy.copy()), dy)[1]
+
+    verify.gradients(f, normal(2, 3), upstream=np.arange(6, dtype=np.float32).reshape(2, 3)).assert_ok()
+    np.testing.assert_array_equal(seen, [[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]])
+    assert seen[0].dtype == np.float64
+
+
+# -------------------------------------------------------------------------------------------------- what is wrong
+
+
+def test_a_wrong_entry_is_found_and_named_with_both_numbers() -> None:
+    def f(x: np.ndarray) -> Any:
+        y, right = linear_map(x)
+
+        def backward(dy: np.ndarray) -> np.ndarray:
+            dx = right(dy)
+            dx[2] += 0.25
+            return dx
+
+        return y, backward
+
+    report = verify.gradients(f, normal(5), upstream=np.array([1.0, 1.0, -2.0, 1.0, 3.0]))
+    assert not report.ok
+    row = report["x"]
+    assert (row.ok, row.where, row.hand) == (False, (2,), -5.75)
+    assert row.numerical == pytest.approx(-6.0, rel=1e-9)
+    assert row.error == report.max_error == pytest.approx(0.25 / 7.0, rel=1e-6)
+    assert report.worst is row
+    with pytest.raises(AssertionError, match=r"f: 1 of \d gradients are wrong: x\n(.|\n)*\[2\] +-5.75 +-6 .*WRONG"):
+        report.assert_ok()
+
+
+def test_the_worst_of_several_wrong_entries_is_named() -> None:
+    errors = np.array([[1e-3, 0.0, 0.0], [0.0, -0.5, 1e-2]])
+    report = verify.gradients(returning(lambda dx, dw: (dx + errors, dw)), normal(2, 3), normal(2, 3, seed=1))
+    assert report["x"].where == (1, 1)
+    assert not report["x"].ok
+    assert report["w"].ok
+
+
+@pytest.mark.parametrize(
+    ("dx", "accepted"),
+    [(1.0 + 0.9e-6, True), (1.0 + 3e-6, False), (1.0 - 3e-6, False)],
+)
+def test_a_relative_error_counts_from_about_a_millionth(dx: float, accepted: bool) -> None:
+    report = verify.gradients(
+        lambda x: (x * 100.0, lambda dy: dy * 100.0 * dx), np.array([0.3]), upstream=np.array([1.0])
+    )
+    assert report.ok is accepted
+
+
+def test_tolerances_can_be_set() -> None:
+    def f(x: np.ndarray) -> Any:
+        return 3.0 * x, lambda dy: 3.01 * dy
+
+    x, one = np.array([0.3]), np.array([1.0])
+    assert not verify.gradients(f, x, upstream=one).ok
+    assert verify.gradients(f, x, upstream=one, rtol=0.004).ok
+    assert verify.gradients(f, x, upstream=one, atol=0.011).ok
+    assert not verify.gradients(f, x, upstream=one, atol=0.009, rtol=0.0).ok
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda dx, dw: (dx.T, dw), r"the gradient has shape \(4, 3\), its array \(3, 4\)"),
+        (lambda dx, dw: (dx.sum(axis=0, keepdims=True), dw), r"the gradient has shape \(1, 4\), its array \(3, 4\)"),
+        (lambda dx, dw: (dx[None], dw), r"the gradient has shape \(1, 3, 4\), its array \(3, 4\)"),
+        (lambda dx, dw: (dx.astype(np.float32), dw), r"the gradient is float32, its array float64"),
+        (lambda dx, dw: (dx.astype(int), dw), r"the gradient is an array of int64, not a floating-point array"),
+        (lambda dx, dw: (None, dw), r"there is no gradient \(None\)"),
+        (lambda dx, dw: (0.0, dw), r"the gradient is float, not a floating-point array"),
+        (lambda dx, dw: ([dx], dw), r"the gradient is list, not a floating-point array"),
+        (lambda dx, dw: (dx * np.nan, dw), r"gradient is not finite"),
+        (lambda dx, dw: (np.where(dx > 0.0, np.inf, dx), dw), r"gradient is not finite"),
+    ],
+    ids="transposed summed an-axis-more float32 integers None a-number a-list NaN infinity".split(),
+)
+def test_a_gradient_of_the_wrong_form_is_rejected(change: Callable[..., Any], problem: str) -> None:
+    row = verify.gradients(returning(change), normal(3, 4), normal(3, 4, seed=1))["x"]
+    assert not row.ok
+    assert row.error == math.inf
+    assert re.fullmatch(problem, row.problem)
+
+
+@pytest.mark.parametrize(
+    ("change", "n"),
+    [
+        (lambda dx, dw: None, 0),
+        (lambda dx, dw: dx, 1),
+        (lambda dx, dw: (dx,), 1),
+        (lambda dx, dw: (dx, dw, dw), 3),
+        (lambda dx, dw: [dx, dw], 1),
+    ],
+    ids="none one one-in-a-tuple three a-list".split(),
+)
+def test_missing_and_extra_gradients_are_rejected(change: Callable[..., Any], n: int) -> None:
+    report = verify.gradients(returning(change), normal(3), normal(3, seed=1))
+    assert not report.ok
+    assert report.rows[0].problem == f"backward returned {n} gradients for 2 floating-point inputs"
+
+
+def test_swapped_gradients_are_rejected() -> None:
+    report = verify.gradients(returning(lambda dx, dw: (dw, dx)), normal(3), normal(3, seed=1))
+    assert not report["x"].ok
+    assert not report["w"].ok
+
+
+class BadScale(Scale):
+    """Scale with a wrong way to keep the gradient of its parameter."""
+
+    def __init__(self, keep: Callable[[Parameter, np.ndarray], None]) -> None:
+        super().__init__()
+        self.keep = keep
+
+    def scaled(self, x: np.ndarray, power: float) -> Any:
+        gain = self.gain.value
+
+        def backward(dy: np.ndarray) -> Any:
+            self.keep(self.gain, (dy * x).sum(axis=0))
+            return dy * gain
+
+        return x * gain, backward
+
+
+def overwrite(parameter: Parameter, gradient: np.ndarray) -> None:
+    parameter.grad = gradient
+
+
+def overwrite_in_place(parameter: Parameter, gradient: np.ndarray) -> None:
+    parameter.grad[...] = gradient
+
+
+def forget(parameter: Parameter, gradient: np.ndarray) -> None:
+    pass
+
+
+def add_twice(parameter: Parameter, gradient: np.ndarray) -> None:
+    parameter.grad += 2.0 * gradient
+
+
+@pytest.mark.parametrize("keep", [overwrite, overwrite_in_place, forget, add_twice])
+def test_a_gradient_that_is_not_added_once_to_grad_is_rejected(keep: Callable[..., None]) -> None:
+    report = verify.gradients(BadScale(keep), normal(2, 3))
+    assert not report["gain"].ok
+    assert report["x"].ok
+
+
+def spoil_in_forward(x: np.ndarray, w: np.ndarray) -> Any:
+    x *= 2.0
+    return product(x, w)
+
+
+def spoil_in_backward(x: np.ndarray, w: np.ndarray) -> Any:
+    y, right = product(x, w)
+
+    def backward(dy: np.ndarray) -> Any:
+        gradients = right(dy)
+        x[0] = 7.0
+        return gradients
+
+    return y, backward
+
+
+def spoil_upstream(x: np.ndarray, w: np.ndarray) -> Any:
+    y, right = product(x, w)
+
+    def backward(dy: np.ndarray) -> Any:
+        gradients = right(dy)
+        dy *= 2.0
+        return gradients
+
+    return y, backward
+
+
+@pytest.mark.parametrize(
+    ("f", "name"),
+    [(spoil_in_forward, "x"), (spoil_in_backward, "x"), (spoil_upstream, "the upstream gradient")],
+)
+def test_arrays_changed_in_place_are_reported(f: Callable[..., Any], name: str) -> None:
+    x, w = normal(3), normal(3, seed=1)
+    report = verify.gradients(f, x, w)
+    assert not report.ok
+    assert (name, "was changed in place") in [(row.name, row.problem) for row in report.rows]
+    np.testing.assert_array_equal(x, normal(3))  # only a copy was spoilt
+
+
+# --------------------------------------------------------------------------------------------------- intermediates
+
+
+def wrong_inside(x: np.ndarray) -> Any:
+    """The input's gradient is right though that of `square`, which is not used, is not."""
+    square = x * x
+    y = np.sin(square)
+
+    def backward(dy: np.ndarray) -> np.ndarray:
+        dsquare = dy * np.sin(square)
+        assert dsquare.shape == x.shape
+        dx = dy * np.cos(square) * 2.0 * x
+        return dx
+
+    return y, backward
+
+
+def test_a_wrong_intermediate_is_caught_though_the_input_gradients_are_right() -> None:
+    report = verify.gradients(wrong_inside, normal(2, 3))
+    assert report["x"].ok
+    assert [row.name for row in report.rows if not row.ok] == ["wrong_inside.square"]
+    assert verify.gradients(wrong_inside, normal(2, 3), intermediates=False).ok
+
+
+def test_an_intermediate_that_equals_an_input_is_checked_too() -> None:
+    def f(x: np.ndarray) -> Any:
+        copied = x + 0.0
+        y = copied * 2.0
+
+        def backward(dy: np.ndarray) -> np.ndarray:
+            dcopied = dy * 3.0
+            dx = dcopied * (2.0 / 3.0)
+            return dx
+
+        return y, backward
+
+    report = verify.gradients(f, normal(3))
+    assert [row.name for row in report.rows if not row.ok] == ["f.copied"]
+
+
+def test_an_intermediate_of_another_shape_or_dtype_is_rejected() -> None:
+    def f(x: np.ndarray) -> Any:
+        double = 2.0 * x
+        triple = 3.0 * x
+        y = double + triple
+
+        def backward(dy: np.ndarray) -> np.ndarray:
+            ddouble = dy.T
+            dtriple = dy.astype(np.float32)
+            return 2.0 * ddouble.T + 3.0 * dtriple.astype(dy.dtype)
+
+        return y, backward
+
+    report = verify.gradients(f, normal(2, 3), upstream=np.ones((2, 3)))
+    assert report["f.double"].problem == "the gradient has shape (3, 2), its array (2, 3)"
+    assert report["f.triple"].problem == "the gradient is float32, its array float64"
+    assert report["x"].ok
+
+
+def test_names_bound_in_a_loop_are_checked_one_by_one() -> None:
+    def build(slip: float) -> Callable[..., Any]:
+        def f(x: np.ndarray) -> Any:
+            powers = []
+            for n in range(3):
+                power = np.sin(x + n)
+                powers.append(power)
+            y = powers[0] * powers[1] * powers[2]
+
+            def backward(dy: np.ndarray) -> np.ndarray:
+                dx = np.zeros_like(x)
+                for n in (2, 1, 0):
+                    dpower = dy * powers[n - 1] * powers[n - 2] + (slip if n == 1 else 0.0)
+                    dx = dx + (dpower - (slip if n == 1 else 0.0)) * np.cos(x + n)
+                return dx
+
+            return y, backward
+
+        return f
+
+    right, wrong = (verify.gradients(build(slip), normal(3)) for slip in (0.0, 0.1))
+    right.assert_ok()
+    assert {"f.power[0]", "f.power[1]", "f.power[2]"} <= {row.name for row in right.rows}
+    assert [row.name for row in wrong.rows if not row.ok] == ["f.power[1]"]
+
+
+def test_names_that_cannot_be_matched_are_reported() -> None:
+    def f(x: np.ndarray) -> Any:
+        h = 2.0 * x
+        h = h + 1.0
+        y = h * 1.0
+        h = y * 5.0
+
+        def backward(dy: np.ndarray) -> np.ndarray:
+            dh = dy
+            dh = dh * 2.0
+            return dh
+
+        return y, backward
+
+    report = verify.gradients(f, normal(3))
+    assert not report.ok
+    assert {row.problem for row in report.rows if row.name.startswith("f.h")} == {
+        "h and dh are bound different numbers of times, so they cannot be matched"
+    }
+
+
+def test_a_gradient_summed_up_in_steps_counts_as_it_is_in_the_end() -> None:
+    def f(x: np.ndarray) -> Any:
+        h = np.sin(x)
+        y = h * h
+
+        def backward(dy: np.ndarray) -> np.ndarray:
+            dh = np.zeros_like(dy)
+            dh += dy * h
+            dh += dy * h
+            return dh * np.cos(x)
+
+        return y, backward
+
+    verify.gradients(f, normal(3)).assert_ok()
+
+
+def test_one_op_called_several_times_has_a_row_for_each_call() -> None:
+    def f(x: np.ndarray) -> Any:
+        first, first_backward = ops.softmax(x)
+        second, second_backward = ops.softmax(first * 3.0)
+        return second, lambda dy: first_backward(second_backward(dy) * 3.0)
+
+    report = verify.gradients(f, normal(2, 3))
+    report.assert_ok()
+    assert {"softmax#1.x", "softmax#1.y", "softmax#2.x", "softmax#2.y"} <= {row.name for row in report.rows}
+
+
+def test_values_inside() -> None:
+    """Weights of each attention in order, as the run itself had them."""
+    encoder = layers.Encoder(2, 4, 2, 6).to(dtype="float64")
+    x = normal(2, 3, 4)
+    weights = verify.values_inside("weights", encoder, x, causal=True)
+    assert [w.shape for w in weights] == [(2, 2, 3, 3)] * 2
+    for w in weights:
+        np.testing.assert_allclose(w.sum(axis=-1), 1.0, rtol=1e-14)
+        assert (np.triu(w, 1) == 0.0).all()
+    attention = encoder.layers[0].self_attention.sublayer
+    q, k = (ops.split_heads(projection(x)[0], 2)[0] for projection in (attention.query, attention.key))
+    expected = ops.softmax(np.where(np.tri(3, dtype=bool), q @ k.swapaxes(-1, -2) / math.sqrt(2.0), -np.inf))[0]
+    np.testing.assert_allclose(weights[0], expected, rtol=1e-13)
+    assert verify.values_inside("nothing", encoder, x) == []
+
+
+# ----------------------------------------------------------------------------------------------------------- kinks
+
+
+def leaky(slope_at_zero: float) -> Callable[..., Any]:
+    """Slope 1 to the right of 0 and -0.5 to the left; at 0 whatever is asked for."""
+
+    def f(x: np.ndarray) -> Any:
+        y = np.where(x > 0.0, x, -0.5 * x)
+        slope = np.where(x > 0.0, 1.0, np.where(x < 0.0, -0.5, slope_at_zero))
+        return y, lambda dy: dy * slope
+
+    return f
+
+
+@pytest.mark.parametrize("slope", [-0.5, 0.0, 0.25, 0.8, 1.0])
+def test_at_a_kink_any_slope_between_both_sides_is_accepted_and_counted(slope: float) -> None:
+    report = verify.gradients(leaky(slope), np.array([0.0, 1.0, 0.0, -1.0]), upstream=np.array([1.0, 1.0, -2.0, 1.0]))
+    report.assert_ok()
+    # Halfway lies the central difference, which agrees by itself.
+    assert report["x"].kinks == (0 if slope == 0.25 else 2)
+    assert ("(2 at a kink)" in str(report)) is (slope != 0.25)
+
+
+@pytest.mark.parametrize("slope", [-0.51, -1.0, 1.01, 3.0])
+def test_at_a_kink_another_slope_is_rejected(slope: float) -> None:
+    report = verify.gradients(leaky(slope), np.array([1.0, 0.0]), upstream=np.array([1.0, 1.0]))
+    row = report["x"]
+    assert (row.ok, row.where, row.kinks) == (False, (1,), 1)
+    assert row.numerical == pytest.approx(-0.5 if slope < 0.0 else 1.0, rel=1e-6)  # the nearest that would be right
+
+
+@pytest.mark.parametrize("beside", [1e-7, -1e-7, 3e-6, -9e-6])
+def test_a_kink_beside_the_point_is_recognised(beside: float) -> None:
+    report = verify.gradients(leaky(0.0), np.array([beside, 1.0]))
+    report.assert_ok()
+    assert report["x"].kinks == 1
+
+
+@pytest.mark.parametrize("beside", [3e-6, -9e-6])
+def test_beside_a_kink_the_slope_of_the_other_side_is_rejected(beside: float) -> None:
+    def f(x: np.ndarray) -> Any:
+        y, right = leaky(0.0)(x)
+        return y, lambda dy: right(dy) * np.where(abs(x) < 1e-5, -2.0 if beside < 0.0 else -0.5, 1.0)
+
+    assert not verify.gradients(f, np.array([beside, 1.0])).ok
+
+
+def test_strong_curvature_is_no_kink() -> None:
+    """y = cos(1000 x) is smooth, and so a wrong slope cannot be excused; that of y = |x| at 0 can."""
+
+    def f(x: np.ndarray) -> Any:
+        return np.cos(1000.0 * x), lambda dy: dy * (-1000.0 * np.sin(1000.0 * x) + 3.0)
+
+    report = verify.gradients(f, np.array([0.0, 0.001]))
+    assert not report.ok
+    assert report["x"].kinks == 0
+
+
+def test_kinks_in_a_large_array_are_recognised() -> None:
+    """Along a direction several kinks blend, so then the entries are looked at one by one."""
+    x = np.concatenate([np.zeros(3), normal(200)])
+    report = verify.gradients(ops.relu, x)
+    report.assert_ok()
+    assert (report["x"].checked, report["x"].kinks) == ("203 entries", 3)
+    assert not verify.gradients(lambda x: (ops.relu(x)[0], lambda dy: dy * ((x > 0.0) - 0.1 * (x == 0.0))), x).ok
+
+
+# ---------------------------------------------------------------------------------------------------- large arrays
+
+
+def test_large_arrays_are_checked_along_directions() -> None:
+    calls = []
+
+    def f(x: np.ndarray) -> Any:
+        calls.append(1)
+        return product(x, np.full_like(x, 2.0))[0], lambda dy: 4.0 * x * dy
+
+    report = verify.gradients(f, normal(100, 100), directions=2, intermediates=False)
+    report.assert_ok()
+    row = report["x"]
+    assert (row.checked, row.where) == ("2 directions", None)
+    assert len(calls) == 2 + 2 * 2
+    with pytest.raises(ValueError, match="x was not checked entry by entry; raise `entrywise` above its size"):
+        row.entries()
+
+
+def test_one_wrong_entry_of_a_large_gradient_is_found() -> None:
+    def f(x: np.ndarray) -> Any:
+        def backward(dy: np.ndarray) -> np.ndarray:
+            dx = 2.0 * x * dy
+            dx[70, 3] += 0.1
+            return dx
+
+        return x * x, backward
+
+    report = verify.gradients(f, normal(100, 10))
+    assert not report["x"].ok
+    exact = verify.gradients(f, normal(100, 10), entrywise=1000)["x"]
+    assert (exact.ok, exact.where, exact.checked) == (False, (70, 3), "1000 entries")
+
+
+def test_a_large_gradient_that_is_shuffled_is_rejected() -> None:
+    f = returning(lambda dx, dw: (dx[::-1], dw))
+    report = verify.gradients(f, normal(20, 20), normal(20, 20, seed=1))
+    assert not report["x"].ok
+    assert report["w"].ok
+
+
+# --------------------------------------------------------------------------------------------------------- refusals
+
+
+def nan_inside(x: np.ndarray) -> Any:
+    with np.errstate(invalid="ignore"):
+        root = np.sqrt(x)
+    y, right = ops.softmax(root)
+    return y, right
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "NaN in an input": (
+        lambda: verify.gradients(product, normal(2, 3), np.array([[1.0, 2.0, 3.0], [4.0, np.nan, np.nan]])),
+        ValueError,
+        r"verify: w contains NaN, first at \(1, 1\); gradients can be checked only where f is defined",
+    ),
+    "NaN in a parameter": (
+        lambda: verify.gradients(with_nan(Scale(), "gain"), normal(2, 3)),
+        ValueError,
+        r"verify: gain contains NaN, first at \(2,\)",
+    ),
+    "NaN on the way": (
+        lambda: verify.gradients(nan_inside, np.array([[1.0, 2.0], [4.0, -1.0]])),
+        ValueError,
+        r"the output is not finite: NaN is first seen in nan_inside\.root at \(1, 1\)",
+    ),
+    "NaN in an op inside": (
+        lambda: verify.gradients(lambda x: ops.rms_norm(x * np.inf, np.ones(2)), np.array([[1.0, 2.0]])),
+        ValueError,
+        r"the output is not finite: NaN is first seen in rms_norm\.normalized at \(0, 0\)",
+    ),
+    "an infinite output": (
+        lambda: verify.gradients(lambda x: (x * np.inf, lambda dy: dy), np.array([1.0, 2.0])),
+        ValueError,
+        r"the output is not finite at \(0,\), so there is nothing to differentiate",
+    ),
+    "no pullback": (
+        lambda: verify.gradients(np.exp, np.ones(2)),
+        TypeError,
+        r"exp must return \(floating-point array, backward\), got an array of float64",
+    ),
+    "a pullback that cannot be called": (
+        lambda: verify.gradients(lambda x: (x, x), np.ones(2)),
+        TypeError,
+        r"must return \(floating-point array, backward\), got \(an array of float64, an array of float64\)",
+    ),
+    "an integer output": (
+        lambda: verify.gradients(lambda x: (x.astype(int), lambda dy: dy), np.ones(2)),
+        TypeError,
+        r"must return \(floating-point array, backward\), got \(an array of int64, function\)",
+    ),
+    "an array by keyword": (
+        lambda: verify.gradients(ops.linear, np.ones((2, 3)), weight=np.ones((3, 2))),
+        TypeError,
+        r"verify: weight is a floating-point array given by keyword; give it by position to have it checked",
+    ),
+    "an upstream gradient of another shape": (
+        lambda: verify.gradients(ops.relu, np.ones((2, 3)), upstream=np.ones(3)),
+        ValueError,
+        r"upstream must be a floating-point array of the output's shape \(2, 3\)",
+    ),
+    "an upstream gradient that is no array": (
+        lambda: verify.gradients(ops.relu, np.ones((2, 3)), upstream=1.0),
+        ValueError,
+        r"upstream must be a floating-point array of the output's shape \(2, 3\)",
+    ),
+}
+
+
+def with_nan(module: Module, name: str) -> Module:
+    dict(module.parameters())[name].value[-1] = np.nan
+    return module
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+def test_what_cannot_be_checked_is_refused(name: str) -> None:
+    run, error, message = REFUSED[name]
+    with pytest.raises(error, match=message):
+        run()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in sqrt:RuntimeWarning")
+def test_where_f_is_not_defined_beside_the_point_the_row_is_wrong() -> None:
+    def f(x: np.ndarray) -> Any:
+        return np.sqrt(x), lambda dy: dy * 5.0
+
+    report = verify.gradients(f, np.array([0.0, 4.0]))
+    assert not report.ok
+    assert report.max_error == math.inf
+    assert math.isnan(report["x"].numerical)
+    json.dumps(report.as_dict(), allow_nan=False)
+
+
+def test_an_error_in_f_comes_through() -> None:
+    with pytest.raises(ValueError, match="linear: the last axis of x must be 4"):
+        verify.gradients(ops.linear, np.ones((2, 3)), np.ones((4, 2)))
+
+
+def test_minus_infinity_as_an_input_is_allowed() -> None:
+    """As a masked score: its gradient is 0, and moving it moves nothing."""
+    report = verify.gradients(ops.softmax, np.array([[0.3, -np.inf, 1.0], [-np.inf] * 3]))
+    report.assert_ok()
+
+
+# ---------------------------------------------------------------------------------------- all is as it was afterwards
+
+
+def raising_after(n_calls: int, module: Module, in_backward: bool = False) -> Callable[..., Any]:
+    """module(x), until it fails in call number n_calls: in the record run, while displacing, or in its pullback."""
+    calls = 0
+
+    def f(x: np.ndarray) -> Any:
+        nonlocal calls
+        calls += 1
+        y, right = module(x)
+
+        def backward(dy: np.ndarray) -> Any:
+            right(dy)
+            raise ArithmeticError("in backward")
+
+        if calls > n_calls:
+            raise ArithmeticError("in forward")
+        return y, backward if in_backward else right
+
+    return f
+
+
+FAILURES = {
+    "no failure": (10**9, False),
+    "at once": (0, False),
+    "when recorded": (1, False),
+    "in backward": (10**9, True),
+    "input displaced": (3, False),
+    "parameter displaced": (14, False),
+    "intermediate displaced": (30, False),
+}
+
+
+@pytest.mark.parametrize("when", FAILURES)
+def test_parameters_and_trace_function_are_restored(when: str) -> None:
+    module, x = Scale(), normal(2, 3)
+    module.gain.grad[...] = [1.0, 2.0, 3.0]
+    value, grad = module.gain.value, module.gain.grad
+    f = raising_after(FAILURES[when][0], module, FAILURES[when][1])
+
+    def tracer(frame: Any, event: str, arg: Any) -> Any:
+        return None
+
+    outer = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        if when == "no failure":
+            verify.gradients(f, x, parameters=module).assert_ok()
+        else:
+            with pytest.raises(ArithmeticError):
+                verify.gradients(f, x, parameters=module)
+        after = sys.gettrace()
+    finally:
+        sys.settrace(outer)
+    assert after is tracer
+    assert module.gain.value is value
+    assert module.gain.grad is grad
+    assert value.dtype == np.float32
+    np.testing.assert_array_equal(value, np.array([0.5, -2.0, 3.0], np.float32))
+    np.testing.assert_array_equal(grad, [1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(x, normal(2, 3))
+
+
+def test_the_stages_of_failure_are_what_they_are_called() -> None:
+    """Two runs before the first difference; then 6 entries of x and 3 of gain, two runs each; then intermediates."""
+    calls = []
+    module = Scale()
+
+    def f(x: np.ndarray) -> Any:
+        calls.append("displaced" if not np.array_equal(x, normal(2, 3)) else "x as given")
+        return module(x)
+
+    verify.gradients(f, normal(2, 3), parameters=module, intermediates=False)
+    assert calls == ["x as given"] * 2 + ["displaced"] * 12 + ["x as given"] * 6
+
+
+def test_another_trace_function_goes_on_afterwards() -> None:
+    """As a coverage tool's does: it sees the lines before and after a check."""
+    lines = []
+
+    def watched() -> None:
+        lines.append("before")
+        verify.gradients(ops.softmax, normal(2, 2))
+        lines.append("after")
+
+    traced = []
+
+    def tracer(frame: Any, event: str, arg: Any) -> Any:
+        if frame.f_code is watched.__code__:
+            traced.append((event, frame.f_lineno - watched.__code__.co_firstlineno))
+            return tracer
+        return None
+
+    outer = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        watched()
+    finally:
+        sys.settrace(outer)
+    assert lines == ["before", "after"]
+    assert [line for event, line in traced if event == "line"] == [1, 2, 3]
+    assert traced[-1][0] == "return"
+
+
+def test_two_checks_in_two_threads_do_not_meet() -> None:
+    reports: dict[int, Report] = {}
+
+    def check(i: int) -> None:
+        reports[i] = verify.gradients(product if i else wrong_inside, *[normal(3, 4)] * (1 + (i > 0)))
+
+    threads = [threading.Thread(target=check, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [reports[i].ok for i in range(4)] == [False, True, True, True]
+
+
+def test_the_strict_device() -> None:
+    module = Scale()
+    module.to("strict")
+
+    def f(x: Any, w: Any) -> Any:
+        square = x * x
+        y = square * w
+
+        def backward(dy: Any) -> Any:
+            dsquare = dy * w
+            return 2.0 * x * dsquare, dy * square
+
+        return y, backward
+
+    x, w = (to_device(normal(2, 3, seed=seed), "strict") for seed in (0, 1))
+    verify.gradients(f, x, w).assert_ok()
+    assert verify.gradients(f, x, w).as_dict() == verify.gradients(f, normal(2, 3), normal(2, 3, seed=1)).as_dict()
+
+
+def test_a_gradient_on_another_device_is_rejected() -> None:
+    def f(x: Any) -> Any:
+        return x * 2.0, lambda dy: dy.get() * 2.0
+
+    row = verify.gradients(f, to_device(normal(3), "strict"))["x"]
+    assert row.problem == "the gradient is on numpy, its array on strict"
+
+
+# ---------------------------------------------------------------------------------------------------------- reports
+
+
+@pytest.fixture
+def failing() -> Report:
+    return verify.gradients(wrong_inside, normal(2, 3), name="a <b> & 'c'")
+
+
+def test_report_as_text(failing: Report) -> None:
+    title, headings, *rows = str(failing).splitlines()
+    assert title == "a <b> & 'c': 1 of 3 gradients are wrong: wrong_inside.square"
+    assert re.split(r"  +", headings) == "name,kind,shape,checked,worst at,by hand,numerically,error".split(",")
+    assert len(rows) == len(failing.rows) == 3
+    for line, row in zip(rows, failing.rows, strict=True):
+        name, kind, shape, checked, _, hand, numerical, error, verdict = re.split(r"  +", line)
+        assert (name, kind, shape, checked) == (row.name, row.kind, "(2, 3)", "6 entries")
+        assert float(hand) == pytest.approx(row.hand, rel=1e-7)
+        assert float(numerical) == pytest.approx(row.numerical, rel=1e-7)
+        assert float(error) == pytest.approx(row.error, rel=0.1)
+        assert verdict == ("WRONG" if row.name == "wrong_inside.square" else "ok")
+    assert str(verify.gradients(product, normal(2), normal(2))).startswith(
+        "product: all 4 gradients are right, largest error "
+    )
+
+
+def test_report_as_html_escapes_names(failing: Report) -> None:
+    text = failing._repr_html_()
+    assert "a &lt;b&gt; &amp; &#x27;c&#x27;" in text
+    assert "<b>" not in text
+
+    class Cells(HTMLParser):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows: list[list[str]] = []
+
+        def handle_starttag(self, tag: str, attributes: Any) -> None:
+            if tag == "tr":
+                self.rows.append([])
+            elif tag in ("td", "th"):
+                self.rows[-1].append("")
+
+        def handle_data(self, data: str) -> None:
+            if self.rows:
+                self.rows[-1][-1] += data
+
+    cells = Cells()
+    cells.feed(text)
+    assert cells.rows[1:] == [row.cells() for row in failing.rows]
+
+
+def test_report_as_json(failing: Report) -> None:
+    document = json.loads(json.dumps(failing.as_dict(), allow_nan=False))
+    assert document["name"] == "a <b> & 'c'"
+    assert document["ok"] is False
+    assert document["max_error"] == failing.max_error
+    by_kind = document["max_error_by_kind"]
+    assert by_kind.keys() == {"input", "parameter", "intermediate"}
+    assert by_kind["intermediate"] == failing["wrong_inside.square"].error
+    assert by_kind["input"] == failing["x"].error
+    assert [row["name"] for row in document["rows"]] == [row.name for row in failing.rows]
+    row = document["rows"][1]
+    assert (row["ok"], row["shape"], row["where"]) == (False, [2, 3], list(failing.rows[1].where))
+    assert row["hand"] == failing.rows[1].hand
+
+
+def test_report_of_problems_as_json_and_text() -> None:
+    report = verify.gradients(returning(lambda dx, dw: (None, dw)), normal(3), normal(3, seed=1))
+    document = json.loads(json.dumps(report.as_dict(), allow_nan=False))
+    assert document["max_error"] is None
+    assert document["rows"][0]["error"] is None
+    assert document["rows"][0]["problem"] == "there is no gradient (None)"
+    assert "WRONG: there is no gradient (None)" in str(report)
+
+
+def test_rows_by_name() -> None:
+    report = verify.gradients(product, normal(2), normal(2))
+    assert report["product.square"] is report.rows[2]
+    with pytest.raises(KeyError, match=r"no row 'square'; there are x, w, product\.square, product\.y"):
+        report["square"]
+
+
+def test_a_report_of_nothing_is_not_ok() -> None:
+    report = verify.gradients(lambda n: (np.ones(n), lambda dy: None), 3)
+    assert report.rows == ()
+    assert not report.ok
+    with pytest.raises(AssertionError, match="<lambda>: nothing to check"):
+        report.assert_ok()
+
+
+def test_a_wrong_row_is_worse_than_a_right_one_with_a_larger_error() -> None:
+    rows = (Row("a", "input", (), error=0.5), Row("b", "input", (), error=1e-3, ok=False))
+    assert Report("f", rows).worst is rows[1]
+    assert Report("f").worst is None
+
+
+@pytest.fixture(autouse=True)
+def _no_trace_function_left() -> Iterator[None]:
+    before = sys.gettrace()
+    yield
+    assert sys.gettrace() is before

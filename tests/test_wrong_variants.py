@@ -1,0 +1,694 @@
+"""The checker is worth what it rejects: every wrong variant, and none of the right ones.
+
+Mistakes in a backward pass must be rejected by finite differences; mistakes that forward and backward share cannot be,
+and must be rejected by independent values (tests/reference.py) or by looking which inputs an output depends on.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import dataclasses
+import importlib
+import inspect
+import operator
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+
+from minitransformer import layers, masks, models, ops
+from minitransformer.layers.feed_forward import ACTIVATIONS
+from minitransformer.training.optimizers import AdamW
+from minitransformer.verify import CASES, Case, Report, gradients
+from minitransformer.verify.wrong_variants import VARIANTS, WrongVariant
+
+PACKAGE = Path(ops.__file__).parent.parent
+BY_GRADIENTS = [variant for variant in VARIANTS.values() if variant.caught_by == "gradients"]
+BY_VALUES = [variant for variant in VARIANTS.values() if variant.caught_by == "values"]
+FAST = {"entrywise": 0, "directions": 1, "intermediates": False}
+
+# Where the checker says in words what is wrong, and has no report: the op's own output is NaN.
+STATED = {"softmax-nan-where-all-is-masked": "NaN is first seen in softmax"}
+
+
+def rejected(variant: WrongVariant, case: str, seed: int, **settings: Any) -> bool:
+    """Whether the case rejects the variant, for its numbers or with a stated problem; no other exception counts."""
+    with variant.applied(), np.errstate(invalid="ignore"):
+        if variant.name in STATED:
+            with pytest.raises(ValueError, match=STATED[variant.name]):
+                CASES[case].run(seed, **settings)
+            return True
+        return not CASES[case].run(seed, **settings).ok
+
+
+# ----------------------------------------------------------------------------------------- there are enough of them
+
+
+def backward_passes(source: str) -> dict[str, str]:
+    """Every function called `backward` in a source: the name of the function around it, and its syntax."""
+    found = {}
+
+    def visit(node: ast.AST, path: tuple[str, ...]) -> None:
+        for child in ast.iter_child_nodes(node):
+            named = isinstance(child, ast.FunctionDef | ast.ClassDef)
+            if named and child.name == "backward":
+                found[".".join(path)] = ast.dump(child)
+            visit(child, (*path, child.name) if named else path)
+
+    visit(ast.parse(source), ())
+    return found
+
+
+def too_few_variants(module: str, source: str) -> dict[str, list[str]]:
+    """The backward passes of a module that fewer than two variants break, with those variants."""
+    right = backward_passes(source)
+    breaking: dict[str, list[str]] = {name: [] for name in right}
+    for variant in BY_GRADIENTS:
+        if variant.target.startswith(f"{module}:"):
+            wrong = backward_passes(variant.wrong_source)
+            for name in right:
+                if wrong[name] != right[name]:
+                    breaking[name].append(variant.name)
+    return {name: variants for name, variants in breaking.items() if len(variants) < 2}
+
+
+def modules() -> Iterator[tuple[str, str]]:
+    for room in ("ops", "layers", "models"):
+        for path in sorted((PACKAGE / room).glob("*.py")):
+            yield f"{room}.{path.stem}", path.read_text(encoding="utf-8")
+
+
+def test_every_backward_pass_has_at_least_two_wrong_variants() -> None:
+    assert sum(len(backward_passes(source)) for _, source in modules()) >= 44
+    assert {module: few for module, source in modules() if (few := too_few_variants(module, source))} == {}
+
+
+def test_a_new_backward_pass_without_variants_would_be_noticed() -> None:
+    source = inspect.getsource(inspect.getmodule(inspect.unwrap(ops.softmax)))
+    assert too_few_variants("ops.softplus", source) == {"softmax": []}
+
+
+def test_variants_are_many_and_differ() -> None:
+    assert len(BY_GRADIENTS) >= 60
+    assert len(BY_GRADIENTS) + len(BY_VALUES) == len(VARIANTS)
+    assert len({variant.wrong_source for variant in VARIANTS.values()}) == len(VARIANTS)
+    for variant in VARIANTS.values():
+        assert variant.mistake.endswith(".") and set(variant.cases) <= CASES.keys(), variant.name
+        assert variant.cases or variant in BY_VALUES, variant.name
+
+
+KNOWN_ERRORS = {
+    "softmax backward divides by the batch size": "softmax-divided-by-batch",
+    "softmax backward keeps only p (1 - p)": "softmax-diagonal-only",
+    "softmax backward sums over the wrong axis": "softmax-sum-over-first-axis",
+    "softmax backward expects the cross-entropy gradient": "softmax-expects-cross-entropy",
+    "dK scrambled by a reshape": "attention-dk-reshaped",
+    "dK without its transpose": "attention-dk-not-transposed",
+    "1/√d_k missing from dQ": "attention-dq-not-scaled",
+    "1/√d_k missing from dK": "attention-dk-not-scaled",
+    "1/√d_k applied twice": "attention-dq-scaled-twice",
+    "V in place of Vᵀ": "attention-v-not-transposed",
+    "dropout forgotten in dV": "attention-no-dropout-in-dv",
+    "softmax before the scaling": "attention-scaled-after-softmax",
+    "√d_model for √d_k": "attention-scaled-by-model-width",
+    "√T for √d_k": "attention-scaled-by-length",
+    "heads split by a reshape": "split-heads-by-reshape",
+    "mask added with a finite constant": "attention-mask-added",
+    "mask ignored": "attention-mask-ignored",
+    "mask accepted by an encoder and not passed on": "encoder-mask-dropped",
+    "Q, K, V in the wrong order to cross-attention": "decoder-layer-memory-asks",
+    "a fully masked row gives NaN": "softmax-nan-where-all-is-masked",
+    "a fully masked row gives uniform weights": "attention-finite-mask",
+    "γ pulled out of the means": "layer-norm-gamma-outside-means",
+    "ε outside the root": "layer-norm-eps-outside-root",
+    "n - 1 in the variance": "layer-norm-variance-over-d-minus-1",
+    "a missing mean term": "layer-norm-no-shift",
+    "loss gradient not divided by N": "cross-entropy-not-divided",
+    "loss gradient divided twice": "cross-entropy-divided-twice",
+    "label-smoothing mass": "cross-entropy-smoothing-mass",
+    "ignored rows": "cross-entropy-ignored-rows-learn",
+    "a row wrong on tied logits": "cross-entropy-finds-token-by-value",
+    "the identity path dropped, post-norm": "post-norm-identity-dropped",
+    "the identity path dropped, pre-norm": "pre-norm-identity-dropped",
+    "grad[ids] = g": "embedding-repeated-tokens-lost",
+    "a tied output matrix's half dropped": "unembed-tied-half-dropped",
+    "= for +=": "linear-layer-grad-overwritten",
+    "one dropout at several sites, masks overwritten": "post-norm-pullback-on-self",
+    "rescaled at inference": "dropout-rescales-at-inference",
+    "mask redrawn": "dropout-mask-redrawn",
+    "dropout not replayed by a checkpoint": "checkpoint-dropout-not-replayed",
+    "pullbacks in the wrong order": "encoder-not-reversed",
+    "memory's gradient from the last layer only": "decoder-dmemory-of-last-layer",
+    "dy damaged in place": "dropout-changes-dy",
+    "β1 where β2 belongs": "adamw-betas-swapped",
+    "the bias correction forgotten": "adamw-no-bias-correction",
+    "100000 for 10000": "sinusoidal-base-too-large",
+    "sine and cosine halves concatenated": "sinusoidal-halves-concatenated",
+    "exponent 2·(2i)": "sinusoidal-exponent-doubled",
+}
+
+
+def test_errors_seen_in_public_code_are_among_them() -> None:
+    assert set(KNOWN_ERRORS.values()) <= VARIANTS.keys()
+
+
+# ---------------------------------------------------------------------------------------------- each one is rejected
+
+
+@pytest.mark.parametrize("variant", BY_GRADIENTS, ids=lambda variant: variant.name)
+def test_checker_rejects(variant: WrongVariant) -> None:
+    """In the settings of `minitransformer check`, and by inputs and parameters alone, along one direction each."""
+    for case in variant.cases:
+        assert rejected(variant, case, seed=0), case
+        for seed in (1, 2, 3):
+            assert rejected(variant, case, seed, **FAST), (case, seed)
+
+
+# Rows that must be wrong, all others of the case being right: the report leads to the mistake.
+PLACES = [
+    ("attention-dk-not-scaled", "attention", {"k"}),
+    ("attention-dk-reshaped", "attention", {"k"}),
+    ("attention-dk-not-transposed", "attention where all sizes are equal", {"k"}),
+    ("attention-dq-scaled-twice", "attention with mask and scale", {"q"}),
+    ("attention-dv-reshaped", "attention", {"v"}),
+    ("attention-no-dropout-in-dv", "attention with causal mask and dropout", {"v"}),
+    ("attention-no-softmax-in-backward", "attention", {"q", "k", "attention.scores"}),
+    ("attention-softmax-diagonal-only", "attention", {"q", "k", "attention.scores"}),
+    ("linear-dbias-mean", "linear", {"bias"}),
+    ("linear-dweight-reshaped", "linear", {"weight"}),
+    ("linear-layer-bias-untrained", "Linear", {"bias"}),
+    ("gated-gate-not-activated", "gated", {"x"}),
+    ("layer-norm-no-shift", "layer_norm", {"x"}),
+    ("layer-norm-dgamma-of-centered", "layer_norm", {"gamma"}),
+    ("layer-norm-gamma-forgotten", "layer_norm", {"x", "layer_norm.normalized"}),
+    ("softmax-changes-x", "softmax", {"x"}),
+    (
+        "learned-positions-mean-over-batch",
+        "LearnedPositions",
+        {"table", "LearnedPositions.rows", "learned_positions.table", "learned_positions.y"},
+    ),
+    ("decoder-dmemory-mean", "Decoder in pre-norm order, checkpointed", {"memory"}),
+]
+
+
+@pytest.mark.parametrize(("name", "case", "wrong"), PLACES, ids=[f"{name}" for name, _, _ in PLACES])
+def test_report_names_the_place(name: str, case: str, wrong: set[str]) -> None:
+    with VARIANTS[name].applied():
+        report = CASES[case].run()
+    assert {row.name for row in report.rows if not row.ok} == wrong
+    assert len({row.name for row in report.rows}) > len(wrong)
+
+
+def test_report_names_the_part_of_a_layer() -> None:
+    with VARIANTS["encoder-layer-attention-skipped"].applied():
+        report = CASES["EncoderLayer with RMSNorm and a gated unit"].run()
+    right = {row.name.partition(".")[0] for row in report.of_kind("parameter") if row.ok}
+    wrong = {row.name.partition(".")[0] for row in report.of_kind("parameter") if not row.ok}
+    assert right == {"feed_forward"} and wrong == {"self_attention"}
+
+
+# ------------------------------------------------------------------------------------- and the right code is accepted
+
+
+def report_on_right_code(case: Case, seed: int) -> Report:
+    """Ops with their intermediates, layers by inputs and parameters, models by all parameters at once, for speed."""
+    if case.kind == "op":
+        return case.run(seed, entrywise=8, directions=1)
+    if case.kind == "layer":
+        return case.run(seed, **FAST)
+    setup = case.build(np.random.default_rng([seed, 1]))
+    parameters = [parameter for _, parameter in setup.module.parameters()]
+    ends = np.cumsum([parameter.value.size for parameter in parameters])
+
+    def of_one_vector(vector: np.ndarray, **options: Any) -> Any:
+        for parameter, part in zip(parameters, np.split(vector, ends[:-1]), strict=True):
+            parameter.value = part.reshape(parameter.value.shape)
+        y, pullback = setup.f(*setup.inputs, **options)
+
+        def backward(dy: np.ndarray) -> np.ndarray:
+            setup.module.zero_grad()
+            pullback(dy)
+            return np.concatenate([parameter.grad.ravel() for parameter in parameters])
+
+        return y, backward
+
+    vector = np.concatenate([parameter.value.ravel() for parameter in parameters])
+    return gradients(of_one_vector, vector, seed=seed, **FAST, **setup.options)
+
+
+@pytest.mark.parametrize("case", sorted({case for variant in VARIANTS.values() for case in variant.cases}))
+def test_checker_accepts_the_right_code_over_50_seeds(case: str) -> None:
+    for seed in range(50):
+        report_on_right_code(CASES[case], seed).assert_ok()
+
+
+# ----------------------------------------------------------------------------- weaker checks would let mistakes through
+
+
+def stub(target: str, old: str, new: str) -> WrongVariant:
+    return WrongVariant("stub", target, old, new, "A backward pass that nobody has written yet.", ())
+
+
+ZERO_SOFTMAX = stub("ops.softmax:softmax", "dx = y *", "dx = 0.0 * y *")
+ZERO_LAYER_NORM = stub("ops.normalization:layer_norm", "dx = inverse_std *", "dx = 0.0 * inverse_std *")
+
+
+def draw(*shape: int, seed: int = 7) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def accepts(variant: WrongVariant | str, f: Callable[..., Any], *inputs: Any, **settings: Any) -> bool:
+    with (VARIANTS[variant] if isinstance(variant, str) else variant).applied():
+        return gradients(f, *inputs, **settings).ok
+
+
+def test_upstream_of_ones_would_accept_gradients_of_zero() -> None:
+    x = draw(3, 4)
+    assert accepts(ZERO_SOFTMAX, ops.softmax, x, upstream=np.ones((3, 4)))
+    assert not accepts(ZERO_SOFTMAX, ops.softmax, x)
+    assert accepts(ZERO_LAYER_NORM, ops.layer_norm, x, np.ones(4), draw(4, seed=1), upstream=np.ones((3, 4)))
+    assert not accepts(ZERO_LAYER_NORM, ops.layer_norm, x, np.ones(4), draw(4, seed=1))
+
+
+def test_upstream_equal_to_the_input_would_accept_a_mask_by_the_wrong_sign() -> None:
+    x = draw(3, 4)
+    assert accepts("relu-masks-by-dy", ops.relu, x, upstream=x)
+    assert not accepts("relu-masks-by-dy", ops.relu, x)
+
+
+def test_tiny_weights_with_a_loose_tolerance_would_accept_a_scrambled_dk() -> None:
+    def layer(size: float) -> layers.MultiHeadAttention:
+        layer = layers.MultiHeadAttention(8, 2, rng=np.random.default_rng(1)).to(dtype="float64")
+        layer.load_state({name: size * value for name, value in layer.state().items()})
+        return layer
+
+    loose = {"atol": 1e-4, "intermediates": False}
+    assert accepts("attention-dk-reshaped", layer(0.02), draw(4, 8), **loose)
+    assert not accepts("attention-dk-reshaped", layer(1.0), draw(4, 8), **loose)
+    assert not accepts("attention-dk-reshaped", layer(0.02), draw(4, 8))
+
+
+def test_equal_numbers_would_hide_what_depends_on_their_differences() -> None:
+    x, beta = draw(3, 4), draw(4, seed=1)
+    assert accepts("layer-norm-gamma-outside-means", ops.layer_norm, x, np.full(4, 1.3), beta)
+    assert not accepts("layer-norm-gamma-outside-means", ops.layer_norm, x, np.array([1.3, 1.3, 1.3, 0.7]), beta)
+    assert accepts("attention-scaled-by-length", ops.attention, x, x, x)
+    assert accepts("softmax-divided-by-batch", ops.softmax, draw(1, 4))
+    assert not accepts("softmax-divided-by-batch", ops.softmax, draw(2, 4))
+
+
+def test_tokens_that_do_not_repeat_would_hide_a_scatter_that_does_not_add() -> None:
+    assert accepts("embedding-repeated-tokens-lost", ops.embedding, np.array([2, 0, 1]), draw(4, 3))
+    assert not accepts("embedding-repeated-tokens-lost", ops.embedding, np.array([2, 0, 2]), draw(4, 3))
+
+
+def test_a_stack_of_one_layer_would_hide_the_order() -> None:
+    def encoder(n_layers: int) -> layers.Encoder:
+        return layers.Encoder(n_layers, 4, 2, 6, activation="gelu", rng=np.random.default_rng(1))
+
+    assert accepts("encoder-not-reversed", encoder(1), draw(3, 4), **FAST)
+    assert not accepts("encoder-not-reversed", encoder(2), draw(3, 4), **FAST)
+
+
+def test_gradients_that_start_at_zero_would_hide_that_they_are_overwritten() -> None:
+    layer, x, dy = layers.Linear(4, 3).to(dtype="float64"), draw(2, 4), draw(2, 3, seed=1)
+    with VARIANTS["linear-layer-grad-overwritten"].applied():
+        _, backward = layer(x)
+        backward(dy)
+        once = layer.weight.grad.copy()
+        backward(dy)
+    np.testing.assert_allclose(once, x.T @ dy)
+    np.testing.assert_array_equal(layer.weight.grad, once)  # and not twice as much
+
+
+def test_a_tolerance_of_one_percent_would_accept_d_minus_1_in_a_wide_row() -> None:
+    inputs = draw(2, 256), draw(256, seed=1), draw(256, seed=2)
+    assert accepts("layer-norm-divides-by-d-minus-1", ops.layer_norm, *inputs, atol=1e-2, rtol=1e-2)
+    assert not accepts("layer-norm-divides-by-d-minus-1", ops.layer_norm, *inputs)
+
+
+def test_a_relative_error_without_a_floor_would_reject_right_code() -> None:
+    """The true gradient of the key's bias is exactly zero: it moves all scores of a query alike."""
+    layer = layers.MultiHeadAttention(6, 2, rng=np.random.default_rng(1))
+    report = gradients(layer, draw(3, 6), atol=0.0, intermediates=False)
+    assert not report["key.bias"].ok and report["query.bias"].ok
+    gradients(layer, draw(3, 6), intermediates=False).assert_ok()
+
+
+# --------------------------------------------------------- forward and backward wrong together: only values can tell
+
+CLOSE = {"rtol": 1e-9, "atol": 1e-9}
+Check = Callable[[], None]
+VALUE_CHECKS: dict[str, Check] = {}
+
+
+def rejects(*names: str) -> Callable[[Check], Check]:
+    """Enter a check of values that holds of the right code, and fails on each of the named variants."""
+
+    def enter(check: Check) -> Check:
+        VALUE_CHECKS.update(dict.fromkeys(names, check))
+        return check
+
+    return enter
+
+
+@rejects("softmax-overflows")
+def softmax_of_large_scores() -> None:
+    np.testing.assert_allclose(ops.softmax(np.array([1000.0, 1000.0]))[0], [0.5, 0.5])
+
+
+@rejects("softmax-temperature-multiplies")
+def softmax_with_temperature() -> None:
+    np.testing.assert_allclose(ops.softmax(draw(5), temperature=2.0)[0], reference.softmax(list(draw(5)), 2.0), **CLOSE)
+
+
+@rejects("attention-not-scaled", "attention-scaled-by-length", "attention-scaled-after-softmax")
+def attention_of_unequal_sizes() -> None:
+    q, k, v = draw(3, 2), draw(5, 2, seed=1), draw(5, 4, seed=2)
+    np.testing.assert_allclose(ops.attention(q, k, v)[0], reference.attention(q, k, v), **CLOSE)
+
+
+@rejects("attention-mask-ignored", "attention-mask-inverted", "attention-mask-added")
+def attention_under_a_mask() -> None:
+    q, k, v = draw(3, 2), draw(4, 2, seed=1), draw(4, 3, seed=2)
+    mask = np.array([[1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]], dtype=bool)
+    expected = reference.attention(q, k, v, lambda i, j: bool(mask[i, j]))
+    np.testing.assert_allclose(ops.attention(q, k, v, mask)[0], expected, **CLOSE)
+
+
+@rejects("causal-mask-sees-one-ahead", "causal-mask-hides-self")
+def causal_attention_sees_the_past() -> None:
+    seen = reference.dependencies(lambda x: ops.attention(x, x, x, causal=True)[0], draw(4, 3))
+    assert seen == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
+
+
+@rejects("mask-forgets-earlier-keys")
+def queries_are_the_last_positions() -> None:
+    q, k = draw(2, 3), draw(4, 3, seed=1)
+    seen = reference.dependencies(lambda v: ops.attention(q, k, v, causal=True)[0], draw(4, 3, seed=2))
+    assert seen == [[1, 1, 1, 0], [1, 1, 1, 1]]
+    assert masks.local_mask(1, 1, 3).tolist() == [[False, True, True]]
+
+
+@rejects(
+    "attention-scaled-by-model-width",
+    "split-heads-by-reshape",
+    "merge-heads-by-reshape",
+    "multi-head-keys-and-values-swapped",
+)
+def multi_head_attention_across() -> None:
+    layer = layers.MultiHeadAttention(6, 2, rng=np.random.default_rng(1)).to(dtype="float64")
+    x, memory = draw(3, 6), draw(5, 6, seed=1)
+    expected = reference.multi_head_attention(x, memory, layer.state(), n_heads=2)
+    np.testing.assert_allclose(layer(x, memory)[0], expected, **CLOSE)
+
+
+@rejects("decoder-layer-not-causal", "decoder-layer-memory-asks")
+def decoder_layer_sees_the_past() -> None:
+    layer = layers.DecoderLayer(4, 2, 6, rng=np.random.default_rng(1)).to(dtype="float64")
+    seen = reference.dependencies(lambda x: layer(x, draw(3, 4, seed=1))[0], draw(3, 4))
+    assert seen == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+
+
+@rejects("decoder-layer-memory-mask-dropped")
+def decoder_layer_sees_no_padding() -> None:
+    layer = layers.DecoderLayer(4, 2, 6, rng=np.random.default_rng(1)).to(dtype="float64")
+    real = np.array([[True, True, False]])
+    seen = reference.dependencies(lambda memory: layer(draw(2, 4), memory, memory_mask=real)[0], draw(3, 4, seed=1))
+    assert seen == [[1, 1, 0], [1, 1, 0]]
+
+
+@rejects("encoder-mask-dropped")
+def encoder_sees_no_padding() -> None:
+    encoder = layers.Encoder(2, 4, 2, 6, rng=np.random.default_rng(1)).to(dtype="float64")
+    seen = reference.dependencies(lambda x: encoder(x, mask=np.array([[True, True, False]]))[0], draw(3, 4))
+    assert seen == [[1, 1, 0], [1, 1, 0], [1, 1, 1]]  # padding sees itself through the path around
+
+
+@rejects("stack-final-norm-forgotten")
+def pre_norm_stack_ends_with_a_norm() -> None:
+    encoder = layers.Encoder(2, 8, 2, 6, norm_order="pre", rng=np.random.default_rng(1)).to(dtype="float64")
+    y = encoder(3.0 * draw(4, 8))[0]
+    np.testing.assert_allclose(y.mean(axis=-1), np.zeros(4), atol=1e-12)
+    np.testing.assert_allclose(y.var(axis=-1), np.ones(4), rtol=1e-4)
+
+
+@rejects("residual-always-post-norm")
+def pre_norm_with_no_update_is_the_identity() -> None:
+    residual = layers.Residual(layers.FeedForward(4, 6), layers.LayerNorm(4), "pre").to(dtype="float64")
+    residual.load_state({name: np.zeros_like(value) for name, value in residual.state().items()})
+    np.testing.assert_array_equal(residual(draw(3, 4))[0], draw(3, 4))
+
+
+@rejects("layer-norm-d-minus-1-throughout", "layer-norm-eps-outside-root-throughout")
+def layer_norm_of_rows() -> None:
+    x, gamma, beta = draw(3, 5), draw(5, seed=1), draw(5, seed=2)
+    expected = [reference.layer_norm(row, gamma, beta, 0.1) for row in x]
+    np.testing.assert_allclose(ops.layer_norm(x, gamma, beta, 0.1)[0], expected, **CLOSE)
+
+
+@rejects("rms-norm-eps-forgotten")
+def rms_norm_of_rows() -> None:
+    x, gamma = draw(3, 5), draw(5, seed=1)
+    expected = [reference.rms_norm(row, gamma, 0.1) for row in x]
+    np.testing.assert_allclose(ops.rms_norm(x, gamma, 0.1)[0], expected, **CLOSE)
+
+
+@rejects("gelu-tanh-wrong-constant")
+def gelu_by_tanh_is_near_gelu() -> None:
+    x = np.linspace(-4.0, 4.0, 81)
+    np.testing.assert_allclose(ops.gelu(x, approximate="tanh")[0], ops.gelu(x)[0], atol=1e-3)
+
+
+@rejects(
+    "sinusoidal-base-too-large",
+    "sinusoidal-halves-concatenated",
+    "sinusoidal-exponent-doubled",
+    "sinusoidal-cosine-first",
+)
+def sinusoidal_table() -> None:
+    expected = [[reference.position(pos, column, 6) for column in range(6)] for pos in range(4)]
+    np.testing.assert_allclose(ops.sinusoidal_positions(4, 6), expected, **CLOSE)
+
+
+@rejects("sinusoidal-positions-start-forgotten")
+def positions_go_on_from_start() -> None:
+    y = layers.SinusoidalPositions(4)(np.zeros((2, 4)), start=3)[0]
+    np.testing.assert_allclose(y, [[reference.position(pos, c, 4) for c in range(4)] for pos in (3, 4)], **CLOSE)
+
+
+@rejects("input-embedding-not-scaled")
+def input_embedding_is_scaled() -> None:
+    tokens = layers.Embedding(5, 4, rng=np.random.default_rng(1)).to(dtype="float64")
+    y = layers.InputEmbedding(tokens, layers.SinusoidalPositions(4), scale=2.0)(np.array([3, 1]))[0]
+    positions = np.array([[reference.position(pos, c, 4) for c in range(4)] for pos in range(2)])
+    np.testing.assert_allclose(y, 2.0 * tokens.table.value[[3, 1]] + positions, **CLOSE)
+
+
+@rejects("dropout-without-rescaling", "dropout-keeps-with-rate", "dropout-rescales-at-inference")
+def dropout_keeps_the_expected_value() -> None:
+    x = np.ones(10_000)
+    y = ops.dropout(x, 0.3, np.random.default_rng(1))[0]
+    assert abs((y == 0.0).mean() - 0.3) < 0.03  # six standard deviations
+    np.testing.assert_allclose(y[y != 0.0], 1 / 0.7)
+    np.testing.assert_array_equal(ops.dropout(x, 0.3, None)[0], x)
+
+
+@rejects("cross-entropy-mean-over-ignored-too", "cross-entropy-smoothing-on-others-only")
+def cross_entropy_of_rows() -> None:
+    logits, targets = draw(4, 5), np.array([1, -100, 4, 0])
+    loss = ops.cross_entropy(logits, targets, label_smoothing=0.2)[0]
+    np.testing.assert_allclose(loss, reference.cross_entropy(logits, targets, -100, 0.2), **CLOSE)
+
+
+@rejects("classifier-pools-padding")
+def classes_do_not_depend_on_padding() -> None:
+    config = models.ClassifierConfig(7, 3, d_model=4, n_heads=2, d_ff=6, n_layers=1)
+    model = models.Classifier(config, np.random.default_rng(1)).to(dtype="float64")
+    padded = model(np.array([[3, 5, 0, 0]]), mask=np.array([[True, True, False, False]]))[0]
+    np.testing.assert_allclose(padded, model(np.array([[3, 5]]))[0], **CLOSE)
+
+
+def language_model() -> models.LanguageModel:
+    config = models.LanguageModelConfig(7, max_length=6, d_model=4, n_heads=2, d_ff=6, n_layers=2)
+    return models.LanguageModel(config, np.random.default_rng(1)).to(dtype="float64")
+
+
+@rejects("language-model-not-causal")
+def language_model_sees_the_past() -> None:
+    model = language_model()
+    seen = reference.dependencies(lambda ids: model(ids[None])[0], np.array([1, 5, 2]))
+    assert seen == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+
+
+@rejects("cache-returns-new-tokens-only")
+def cached_decoding_equals_full_attention() -> None:
+    model, ids = language_model(), np.array([[1, 5, 2, 4]])
+    cache = layers.Cache(2)
+    one_by_one = [model(ids[:, t : t + 1], cache=cache)[0] for t in range(4)]
+    np.testing.assert_allclose(np.concatenate(one_by_one, axis=1), model(ids)[0], rtol=0, atol=1e-12)
+
+
+@rejects("transformer-source-mask-dropped")
+def memory_does_not_depend_on_padding() -> None:
+    config = models.TransformerConfig(7, 7, d_model=4, n_heads=2, d_ff=6, n_encoder_layers=1, n_decoder_layers=1)
+    model = models.Transformer(config, np.random.default_rng(1)).to(dtype="float64")
+    real = np.array([[True, True, False]])
+    seen = reference.dependencies(lambda source: model.encode(source[None], real)[0], np.array([1, 5, 2]))
+    assert seen == [[1, 1, 0], [1, 1, 0], [1, 1, 1]]  # padding sees itself through the path around
+
+
+@rejects("adamw-betas-swapped", "adamw-no-bias-correction", "adamw-eps-inside-root")
+def ten_steps_of_adamw() -> None:
+    parameter = layers.Parameter(np.array([0.3, -0.2]))
+    optimizer = AdamW([("w", parameter)], 0.1, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.0)
+    steps = draw(10, 2)
+    for g in steps:
+        parameter.grad = g.copy()
+        optimizer.step()
+    expected = [reference.adamw(w, list(steps[:, i]), 0.1, (0.8, 0.95), 1e-3) for i, w in enumerate((0.3, -0.2))]
+    np.testing.assert_allclose(parameter.value, expected, **CLOSE)
+
+
+def test_every_variant_that_only_values_catch_has_a_check_of_values() -> None:
+    assert VALUE_CHECKS.keys() == {variant.name for variant in BY_VALUES}
+
+
+@pytest.mark.parametrize("check", dict.fromkeys(VALUE_CHECKS.values()), ids=lambda check: check.__name__)
+def test_right_code_has_the_right_values(check: Check) -> None:
+    check()
+
+
+@pytest.mark.parametrize("variant", BY_VALUES, ids=lambda variant: variant.name)
+def test_values_reject(variant: WrongVariant) -> None:
+    with variant.applied(), np.errstate(over="ignore", invalid="ignore"), pytest.raises(AssertionError):
+        VALUE_CHECKS[variant.name]()
+
+
+UNSEEN = [(variant, case) for variant in BY_VALUES for case in variant.cases]
+
+
+@pytest.mark.parametrize(("variant", "case"), UNSEEN, ids=[f"{variant.name}, {case}" for variant, case in UNSEEN])
+def test_finite_differences_cannot_see_it(variant: WrongVariant, case: str) -> None:
+    with variant.applied():
+        CASES[case].run(**FAST).assert_ok()
+
+
+# --------------------------------------------------------------------------------------------------- the mechanism
+
+SILU = VARIANTS["silu-x-for-y"]
+TANH = VARIANTS["gelu-density-not-times-x"]
+
+
+def function_of(variant: WrongVariant) -> Any:
+    module, _, path = variant.target.partition(":")
+    return inspect.unwrap(operator.attrgetter(path)(importlib.import_module(f"minitransformer.{module}")))
+
+
+def slope_at_two(activation: Callable[..., Any]) -> float:
+    return float(activation(np.array([2.0]))[1](np.array([1.0]))[0])
+
+
+def test_everything_is_restored() -> None:
+    for variant in VARIANTS.values():
+        function = function_of(variant)
+        right = function.__code__
+        with variant.applied():
+            assert function.__code__ is not right
+        assert function.__code__ is right
+
+
+def test_everything_is_restored_after_an_error() -> None:
+    right = slope_at_two(ops.silu)
+    with pytest.raises(KeyError), SILU.applied():
+        assert slope_at_two(ops.silu) != right
+        raise KeyError
+    assert slope_at_two(ops.silu) == right
+
+
+def test_variants_may_be_nested() -> None:
+    silu, gelu = slope_at_two(ops.silu), slope_at_two(ops.gelu)
+    with SILU.applied():
+        wrong_silu = slope_at_two(ops.silu)
+        with TANH.applied(), VARIANTS["silu-gate-is-constant"].applied():
+            assert slope_at_two(ops.gelu) != gelu and slope_at_two(ops.silu) not in (silu, wrong_silu)
+        assert slope_at_two(ops.gelu) == gelu and slope_at_two(ops.silu) == wrong_silu
+    assert slope_at_two(ops.silu) == silu
+
+
+def slope_of_default_gate() -> float:
+    return float(ops.gated(np.array([2.0]), np.array([1.0]))[1](np.array([1.0]))[0][0])
+
+
+HOLDERS = {
+    "a table of activations": (SILU, lambda: slope_at_two(ACTIVATIONS["silu"])),
+    "a functools.partial in it": (TANH, lambda: slope_at_two(ACTIVATIONS["gelu_tanh"])),
+    "a default argument": (SILU, slope_of_default_gate),
+}
+
+
+@pytest.mark.parametrize(("variant", "value"), HOLDERS.values(), ids=HOLDERS.keys())
+def test_whoever_holds_the_function_runs_the_mistake(variant: WrongVariant, value: Callable[[], float]) -> None:
+    right = value()
+    with variant.applied():
+        assert value() != right
+    assert value() == right
+
+
+def test_an_instance_made_before_runs_the_mistake() -> None:
+    layer, x, dy = layers.Linear(2, 2).to(dtype="float64"), draw(1, 2), draw(1, 2, seed=1)
+    layer.bias.grad += 1.0
+    call = layer.__call__
+    with VARIANTS["linear-layer-bias-untrained"].applied():
+        call(x)[1](dy)
+    np.testing.assert_array_equal(layer.bias.grad, [1.0, 1.0])
+    call(x)[1](dy)
+    np.testing.assert_allclose(layer.bias.grad, 1.0 + dy[0])
+
+
+def test_results_that_are_kept_are_not_mixed_up() -> None:
+    positions, x = layers.SinusoidalPositions(4), np.zeros((2, 4))
+    right = positions(x)[0]  # the table is kept from now on
+    with VARIANTS["sinusoidal-cosine-first"].applied():
+        assert not np.array_equal(positions(x)[0], right)
+    np.testing.assert_array_equal(positions(x)[0], right)
+
+
+def test_a_wrong_op_is_traced_like_the_right_one() -> None:
+    right = CASES["attention"].run()
+    with VARIANTS["attention-dk-not-scaled"].applied():
+        wrong = CASES["attention"].run()
+    assert [row.name for row in wrong.rows] == [row.name for row in right.rows]
+    assert len(right.of_kind("intermediate")) > 3
+
+
+def test_a_traceback_shows_the_wrong_line() -> None:
+    wrong = stub("ops.softmax:softmax", "dx = y *", "dx = nothing_known *")
+    with wrong.applied():
+        try:
+            ops.softmax(draw(3))[1](draw(3))
+        except NameError as error:
+            text = "".join(traceback.format_exception(error))
+    assert "dx = nothing_known * (dy" in text and "softmax.py [stub]" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"old": "no such snippet"}, "must stand exactly once in the body of ops.softmax:softmax, .* 0 times"),
+        ({"old": "keepdims=True"}, "must stand exactly once in the body of ops.softmax:softmax, .* 3 times"),
+        ({"old": "temperature: float = 1.0"}, "0 times"),  # the body alone: a default value is no part of the code
+        ({"target": "ops.softmax:hardmax"}, "there is no ops.softmax:hardmax"),
+        ({"target": "layers.residual:Residual"}, "must be a function or a method"),
+    ],
+)
+def test_a_variant_that_does_not_fit_says_so(change: dict[str, str], message: str) -> None:
+    right = copy.copy(inspect.unwrap(ops.softmax).__code__)
+    with pytest.raises(ValueError, match=message), dataclasses.replace(ZERO_SOFTMAX, **change).applied():
+        pass
+    assert inspect.unwrap(ops.softmax).__code__ == right

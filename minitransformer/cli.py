@@ -132,26 +132,27 @@ def _demo(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     cases = _select(options.names)
-    reports = []
-    for case in tqdm(cases, desc="check", unit="case", leave=False, disable=None):
-        report = _report(case, options)
-        reports.append(report.as_dict() | {"kind": case.kind})
-        if options.verbose or not report.ok:
-            tqdm.write(f"{report}\n", file=sys.stderr if options.json else sys.stdout)
-    ok = all(report["ok"] for report in reports)
+    found = []
+    with tqdm(cases, desc="check", unit="case", leave=False, disable=None) as bar:
+        for case in bar:
+            report = _report(case, options)
+            found.append(report.as_dict() | {"kind": case.kind})
+            if options.verbose or not report.ok:
+                tqdm.write(f"{report}\n", file=sys.stderr if options.json else sys.stdout)
+    ok = all(case["ok"] for case in found)
     kinds = ("input", "parameter", "intermediate")
-    worst = {kind: _largest([report["max_error_by_kind"][kind] for report in reports]) for kind in kinds}
-    n_rows = sum(len(report["rows"]) for report in reports)
+    worst = {kind: _largest([case["max_error_by_kind"][kind] for case in found]) for kind in kinds}
+    n_rows = sum(len(case["rows"]) for case in found)
     if options.json:
         summary = {"ok": ok, "device": options.device, "seed": options.seed, "version": __version__}
-        document = summary | {"gradients": n_rows, "max_error": worst, "cases": reports}
+        document = summary | {"gradients": n_rows, "max_error": worst, "cases": found}
         print(json.dumps(document, indent=1, allow_nan=False))
         return 0 if ok else 1
-    width = max(len(report["name"]) for report in reports)
-    print(f"{'':<{width}}  gradients  largest error")
-    for report in reports:
-        verdict = "ok" if report["ok"] else "WRONG"
-        print(f"{report['name']:<{width}}  {len(report['rows']):9d}  {_number(report['max_error']):>13}  {verdict}")
+    width = max(len(case["name"]) for case in found)
+    print(f"{'':<{width}}  gradients    error")
+    for case in found:
+        error, verdict = _number(case["max_error"]), "ok" if case["ok"] else "WRONG"
+        print(f"{case['name']:<{width}}  {len(case['rows']):9d}  {error:>7}  {verdict}")
     print(f"\n{n_rows} gradients, {'all ok' if ok else 'not all of them ok: WRONG'}; largest error of")
     print(", ".join(f"{kind}s {_number(worst[kind])}" for kind in kinds))
     return 0 if ok else 1
@@ -188,4 +189,4 @@ def _largest(errors: Sequence[float | None]) -> float | None:
 
 
 def _number(error: float | None) -> str:
-    return "infinite" if error is None else f"{error:.1e}"
+    return "inf" if error is None else f"{error:.1e}"

@@ -32,7 +32,7 @@ def run(out: Path, seed: int = 0, steps: int = 400, device: str = "numpy", say: 
         say(f"{example}\n")
     say("2. Every op against finite differences: inputs and every named intermediate\n")
     right = _check_ops(device, say)
-    say(f"\n3. A Transformer learns to translate numbers from English to German ({device}, seed {seed})\n")
+    say(f"\n3. A Transformer learns to translate English numbers to German ({device}, seed {seed})\n")
     _translate_numbers(out, seed, steps, device, say)
     return right
 
@@ -42,10 +42,10 @@ def _check_ops(device: str, say: Callable[[str], None]) -> bool:
     with tqdm(cases, desc="check", unit="op", leave=False, disable=None) as bar:
         reports = [case.run(device=device) for case in bar]
     width = max(len(report.name) for report in reports)
-    say(f"   {'':<{width}}  gradients  largest error")
+    say(f"   {'':<{width}}  gradients    error")
     for report in reports:
         verdict = "ok" if report.ok else "WRONG"
-        say(f"   {report.name:<{width}}  {len(report.rows):9d}  {report.max_error:13.1e}  {verdict}")
+        say(f"   {report.name:<{width}}  {len(report.rows):9d}  {report.max_error:7.1e}  {verdict}")
     right = all(report.ok for report in reports)
     say(f"\n   {'all ok' if right else 'not all of them ok: run `minitransformer check` to see where'}")
     return right

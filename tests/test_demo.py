@@ -49,7 +49,8 @@ def test_a_short_run_prints_all_three_parts_and_writes_both_pictures(tmp_path, f
     assert re.search(r"20 numbers never seen in training: \d+\.\d% exact, BLEU \d+\.\d over word parts", text)
     for number in demo._SHOWN:
         words = num2words(number, lang="en").replace("-", " ").replace(",", "")
-        assert re.search(rf"^ +{number}  {words}\n {{11}}\S.*  \((seen in training|never seen), (right|wrong)", text, re.M)
+        verdict = r"\((seen in training|never seen), (right|wrong)"
+        assert re.search(rf"^ +{number}  {words}\n {{11}}\S.*  {verdict}", text, re.M)
     assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == ["cross_attention.png", "loss.png"]
     for path in (tmp_path / "new" / "folder").iterdir():
         assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
@@ -165,7 +166,7 @@ def test_cross_attention_crosses(full_run):
         assert keys.index(word) in looks_at
 
 
-def test_every_line_but_the_longest_numbers_fits_into_80_characters(full_run):
+def test_text_fits_into_80_columns(full_run):
     text, _, _ = full_run
     longer = [line for line in text.splitlines() if len(line) > 80]
-    assert longer == [line for line in longer if line.startswith("   pictures: ")]
+    assert all(line.startswith("   pictures: ") for line in longer)  # the paths of this run are long

@@ -108,7 +108,7 @@ def test_training_and_unseen_numbers_are_disjoint_and_in_range():
     assert (len(task.training), len(task.unseen)) == (300, 100)
     assert len({*task.training, *task.unseen}) == 400
     assert {type(number) for number in (*task.training, *task.unseen)} == {int}
-    assert 0 <= min(*task.training, *task.unseen) and max(*task.training, *task.unseen) < 1000
+    assert min(*task.training, *task.unseen) >= 0 and max(*task.training, *task.unseen) < 1000
 
 
 def test_the_whole_range_can_be_drawn():

@@ -1,46 +1,36 @@
 """Where does this number come from? The right-hand side of its line, written out with the numbers of one cell.
 
     scores = (q @ k.swapaxes(-1, -2)) * factor
-    scores[1, 2] = (2·0 + 2·4 + 2·0) · 0.7071
+    scores[1, 2] = (2·2 + 2·3 + 2·1)·0.7071 = 8.485
 
 The line's syntax tree is walked from the top, asking of each node: which cells of its parts make up this one cell? For
 element-wise arithmetic it is the cell at the same place (broadcasting aside), for a product of matrices a row and a
-column, for a sum the cells along an axis, and for whatever only moves numbers about (a transpose, a reshape, an index) the cell that
-was moved here. To find that one, the same move is made with an array that holds each cell's own place.
+column, for a sum the cells along an axis, and for whatever only moves numbers about (a transpose, a reshape, an index)
+the cell that was moved here. To find that one, the same move is made with an array that holds each cell's own place.
 """
 
 from __future__ import annotations
 
 import ast
-import copy
-import math
-import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from . import terms
+from .origins import Path, argument_in, arguments, assigned, part_of
 from .recording import Bound, Call, Recording, Step
+from .terms import Index, Number, Term, total
+from .walk import OPERATORS, NotExpandable, Walk, under, walk_of
 
-Index = tuple[int, ...]
-
-_OPERATORS: dict[type, str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**",
-    ast.Gt: ">", ast.GtE: ">=", ast.Lt: "<", ast.LtE: "<=", ast.Eq: "==", ast.NotEq: "!=", ast.BitAnd: "&",
-}  # fmt: skip
-_FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sin", "cos", "erf")
-_REDUCTIONS = ("sum", "mean", "max", "min")
-_MOVES = ("reshape", "swapaxes", "transpose", "take_along_axis", "broadcast_to")
-_PURE = ("arange", "causal_mask", "full", "isfinite", "len", "ones", "ones_like", "zeros", "zeros_like")
-_KNOWN: dict[str, Any] = {name: getattr(math, name) for name in _FUNCTIONS} | {"inf": math.inf, "nan": math.nan}
+__all__ = ["Expansion", "NotExpandable", "computed_at", "expand", "term_of"]
 
 
 @dataclass(frozen=True)
 class Expansion:
     """How one cell was computed. `text` is Python that evaluates to the number; `pretty` is the same to look at.
 
-    cells: the (title, index) of every recorded number it was computed from.
+    cells: the (title, index) of every recorded number it was computed from; serials: the binding of each.
     """
 
     title: str
@@ -48,354 +38,162 @@ class Expansion:
     text: str
     pretty: str
     cells: tuple[tuple[str, Index], ...]
+    serials: tuple[int, ...]
 
     def value(self) -> float:
         """The number that `text` evaluates to."""
-        return float(eval(self.text, {"__builtins__": {"abs": abs, "max": max, "min": min}}, _KNOWN))
+        return terms.evaluate(self.text)
 
     def __str__(self) -> str:
         place = "[" + ", ".join(map(str, self.index)) + "]" if self.index else ""
-        return f"{self.title.rpartition('.')[2]}{place} = {self.pretty}"
-
-
-class NotExpandable(ValueError):
-    """The line computes the name in a way that cannot be written out, such as the arguments a call came with."""
+        result = terms.readable(self.value())
+        ends = "" if self.pretty == result else f" = {result}"
+        return f"{self.title.rpartition('.')[2]}{place} = {self.pretty}{ends}"
 
 
 def expand(recording: Recording, step: Step, bound: Bound, index: Sequence[int]) -> Expansion:
-    """Write out the cell `index` of what `step` bound. A result of an inner call is written out where it was computed.
+    """Write out the cell `index` of what `step` bound. What an inner call returned is written out where it was
+    computed, and an argument leads to what the caller gave.
 
-    Raises NotExpandable for an argument, for a number drawn at random, and for an array of which only a summary was kept.
+    Raises NotExpandable for what f itself was given, for a parameter, a default, a size, a number drawn at random, and
+    for an array of which only a summary was kept.
     """
-    cell = tuple(int(i) for i in index)
-    if bound.value.array is None:
+    term = term_of(recording, step, bound, index)
+    cells = {(n.title, n.index, n.serial): None for n in terms.numbers(term) if n.serial is not None}
+    return Expansion(
+        bound.title,
+        tuple(int(i) for i in index),
+        terms.exact(term),
+        terms.pretty(term),
+        tuple((title, place) for title, place, _ in cells),
+        tuple(serial for _, _, serial in cells if serial is not None),
+    )
+
+
+def term_of(recording: Recording, step: Step, bound: Bound, index: Sequence[int]) -> Term:
+    """The expansion as a tree, whose numbers say where they were recorded. Raises NotExpandable, as expand does."""
+    array = bound.value.array
+    if array is None:
         raise NotExpandable(f"of {bound.title} only a summary was recorded")
-    if len(cell) != bound.value.array.ndim:
-        raise ValueError(f"{bound.title} has {bound.value.array.ndim} axes, got the index {cell}")
-    if (filled := _filled_in_place(recording, step, bound, cell)) is not None:
-        return filled
-    node, inner = _right_hand_side(recording, step, bound.name)
-    if inner is not None:
-        return expand(recording, *inner, cell)
-    assert node is not None
-    walk = _Walk(recording, step)
-    text = walk.cell(node, cell, _exactly)
-    pretty = walk.cell(node, cell, _prettily)
-    return Expansion(bound.title, cell, text, _trim(pretty).replace(" * ", "·"), tuple(dict.fromkeys(walk.cells)))
+    cell = tuple(int(i) for i in index)
+    if len(cell) != array.ndim or any(not 0 <= i < size for i, size in zip(cell, array.shape, strict=True)):
+        raise ValueError(f"{bound.title} has the shape {array.shape}, so there is no cell {cell}")
+    return _term(recording, step, bound, cell)
 
 
-def _filled_in_place(recording: Recording, step: Step, bound: Bound, cell: Index) -> Expansion | None:
-    """The two ways in which our ops fill an array: scatter_add(dtable, ids, rows), and dtable[start:stop] = rows."""
-    statement = _statement(step.source)
-    walk = _Walk(recording, step)
-    if (
-        isinstance(statement, ast.Expr)
-        and isinstance(call := statement.value, ast.Call)
-        and _called(call) == "scatter_add"
-    ):
-        ids, rows = call.args[1:]
-        places = [(int(n), *cell[1:]) for n in np.flatnonzero(walk.value(ids) == cell[0])]
-        source = rows
-    elif isinstance(statement, ast.Assign) and isinstance(target := statement.targets[0], ast.Subscript):
-        held, shape = walk.placed(target)
-        places = [tuple(int(i) for i in np.unravel_index(held[cell], shape))] if held[cell] >= 0 else []
-        source = statement.value
-    else:
-        return None
-    texts = [
-        " + ".join(walk.cell(source, place, number) for place in places) or "0.0" for number in (_exactly, _prettily)
-    ]
-    return Expansion(bound.title, cell, texts[0], texts[1].replace(" * ", "·"), tuple(dict.fromkeys(walk.cells)))
+def computed_at(recording: Recording, step: Step, bound: Bound) -> tuple[Step, Bound]:
+    """The binding that a line computed: of what an inner call returned the one inside it, else this very one."""
+    while bound.origin is not None and not bound.in_place:
+        inner_step, inner = recording.binding(bound.origin)
+        if recording.calls[inner_step.call].depth <= recording.calls[step.call].depth:
+            break  # another name in the same call or, of an argument, in the caller
+        step, bound = inner_step, inner
+    return step, bound
 
 
-def _exactly(number: Any) -> str:
-    return repr(number.item() if hasattr(number, "item") else number)
+def _term(recording: Recording, step: Step, bound: Bound, cell: Index) -> Term:
+    if bound.value.shape == () and bound.value.dtype in ("int", "bool"):
+        raise NotExpandable(f"{bound.title} is a size, a place or a switch, which is given and not computed")
+    if bound.in_place:
+        return _changed(walk_of(recording, step), bound, cell)
+    if bound.origin is not None:
+        return _elsewhere(recording, step, bound, cell)
+    call = recording.calls[step.call]
+    if step is recording.steps_of(call)[0] and bound.name in arguments(call.code):
+        return _given(recording, call, bound, cell)
+    walk = walk_of(recording, step)
+    node, path = assigned(walk.statement, bound.name, bound.title)
+    return _checked(walk, _result(walk, node, path, cell), bound, cell)
 
 
-def _prettily(number: Any) -> str:
-    number = number.item() if hasattr(number, "item") else number
-    return f"{number:.4f}".rstrip("0").rstrip(".").replace("-0", "0") if number == 0 else f"{number:.4g}"
-
-
-def _trim(text: str) -> str:
-    """Without the brackets around the whole."""
-    while text.startswith("(") and text.endswith(")") and _closes_at(text) == len(text) - 1:
-        text = text[1:-1]
-    return text
-
-
-def _closes_at(text: str) -> int:
-    depth = 0
-    for i, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
-        if depth == 0:
-            return i
-    return -1
-
-
-def _statement(source: str) -> ast.stmt | None:
-    """The step's statement; None for the head of a compound one."""
+def _elsewhere(recording: Recording, step: Step, bound: Bound, cell: Index) -> Term:
+    """A cell of an array that has another name: here, in the caller, or in the inner call that returned it."""
+    assert bound.origin is not None and bound.value.array is not None
+    other_step, other = recording.binding(bound.origin)
+    same = Number(bound.value.array[cell].item(), other.title, cell, other.serial)
+    if recording.calls[other_step.call].depth <= recording.calls[step.call].depth:
+        return same
     try:
-        return ast.parse(textwrap.dedent(source)).body[0]
-    except (SyntaxError, IndexError):
-        return None
+        return _term(recording, other_step, other, cell)
+    except NotExpandable:
+        return same
 
 
-def _right_hand_side(recording: Recording, step: Step, name: str) -> tuple[ast.expr | None, tuple[Step, Bound] | None]:
-    """The expression that `name` was bound to in this step; or, if an inner call returned it, where that was bound."""
-    statement = _statement(step.source)
-    if isinstance(statement, ast.AugAssign):
-        return ast.BinOp(copy.deepcopy(_as_load(statement.target)), statement.op, statement.value), None
-    if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
-        raise NotExpandable(f"{name} was not computed here, but came with the call")
-    target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
-    value = statement.value
-    if isinstance(target, ast.Tuple | ast.List):
-        names = [part.id if isinstance(part, ast.Name) else "" for part in target.elts]
-        position = names.index(name) if name in names else -1
-        if isinstance(value, ast.Tuple) and position >= 0:
-            return value.elts[position], None
-    else:
-        position = 0
-    if isinstance(value, ast.Call) and (inner := _inner_calls(recording, step)):
-        return None, returned(recording, inner[-1], position)
-    if isinstance(target, ast.Name):
-        return value, None
-    raise NotExpandable(f"{name} is one of several results of a computation that is not an op")
+def _given(recording: Recording, call: Call, bound: Bound, cell: Index) -> Term:
+    """A cell of an argument that was computed in the caller's line and has no name there."""
+    nothing = f"{bound.title} came with the call"
+    if call.parent is None:
+        raise NotExpandable(nothing)
+    callers = recording.steps_of(recording.calls[call.parent])
+    walk = walk_of(recording, next(step for step in callers if call in recording.calls_in(step)))
+    node = next((node for node, made in walk.made.items() if made is call), None)
+    argument = None if node is None else argument_in(node, call.code, bound.name)
+    if argument is None:
+        raise NotExpandable(nothing)
+    term = _checked(walk, walk.cell(argument, cell), bound, cell)
+    if isinstance(term, Number) and term.serial is None:
+        raise NotExpandable(f"{nothing}: it is {ast.unparse(argument)}")
+    return term
 
 
-def _as_load(target: ast.expr) -> ast.expr:
-    loaded = copy.deepcopy(target)
-    for node in ast.walk(loaded):
-        if hasattr(node, "ctx"):
-            node.ctx = ast.Load()
-    return loaded
+def _result(walk: Walk, node: ast.expr, path: Path, cell: Index) -> Term:
+    """A cell of an expression's value, or of the part of it that the path leads to."""
+    if isinstance(node, ast.Call) and node in walk.made:
+        return _returned(walk.recording, walk.made[node], path, cell)
+    if path:
+        raise NotExpandable(f"{ast.unparse(node)} has several parts, which cannot be written out")
+    return walk.cell(node, cell)
 
 
-def _inner_calls(recording: Recording, step: Step) -> list[Call]:
-    """The calls that ran inside this step's statement, in order."""
-    before = [other.index for other in recording.steps if other.call == step.call and other.index < step.index]
-    since = before[-1] if before else -1
-    indices = {other.call for other in recording.steps if since < other.index < step.index}
-    return [call for call in recording.calls if call.index in indices and call.parent == step.call]
+def _returned(recording: Recording, call: Call, path: Path, cell: Index) -> Term:
+    """A cell of what a call returned without a name, from its return statement."""
+    last = recording.steps_of(call)[-1]
+    walk = walk_of(recording, last)
+    value = walk.statement.value if isinstance(walk.statement, ast.Return) else None
+    while isinstance(value, ast.IfExp):
+        value = value.body if walk.value(value.test) else value.orelse
+    if value is None:
+        raise NotExpandable(f"what {call.label} returned cannot be written out")
+    return _result(walk, *part_of(value, path), cell)
 
 
-def returned(recording: Recording, call: Call, position: int = 0) -> tuple[Step, Bound]:
-    """Where the call bound what it returned: of `return a, b` the name at `position`."""
-    steps = [step for step in recording.steps if step.call == call.index]
-    for step in reversed(steps):
-        statement = _statement(step.source)
-        if isinstance(statement, ast.Return):
-            value = statement.value
-            if isinstance(value, ast.IfExp):
-                value = value.body
-            part = value.elts[position] if isinstance(value, ast.Tuple) and position < len(value.elts) else value
-            if isinstance(part, ast.Name):
-                for other in reversed(steps):
-                    for bound in other.bound:
-                        if bound.name == part.id:
-                            return other, bound
-            break
-    raise NotExpandable(f"what {call.label} returned has no name there")
+def _changed(walk: Walk, bound: Bound, cell: Index) -> Term:
+    """A cell of an array that a statement filled: scatter_add(x, ids, rows), x[i:j] = rows, x[i:j] += rows, x += y."""
+    statement, before = walk.statement, walk.bound[bound.name]
+    assert before.value.array is not None
+    old = Number(before.value.array[cell].item(), before.title, cell, before.serial)
+    if isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call):
+        name = call.func.id if isinstance(call.func, ast.Name) else ""
+        if name == "scatter_add" and _names(call.args[0], bound):
+            ids, rows = walk.value(call.args[1]), call.args[2]
+            added = [walk.cell(rows, (int(n), *cell[1:])) for n in np.flatnonzero(ids == cell[0])]
+            return total(tuple(added if added and old.value == 0.0 else [old, *added]))
+    if isinstance(statement, ast.AugAssign) and _names(statement.target, bound):
+        return walk.cell(assigned(walk.statement, bound.name, bound.title)[0], cell)
+    target = statement.target if isinstance(statement, ast.AugAssign) else None
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else target
+    if isinstance(target, ast.Subscript) and _names(target.value, bound):
+        held, shape = walk.placed(target)
+        if held[cell] < 0:
+            return old
+        new = statement.value  # type: ignore[union-attr]
+        place = tuple(int(i) for i in np.unravel_index(int(held[cell]), shape))
+        term = walk.cell(new, under(walk.shape(new), place))
+        if isinstance(statement, ast.AugAssign):
+            return terms.joined(OPERATORS[type(statement.op)], old, term)
+        return term
+    raise NotExpandable(f"{bound.title} was changed in place, under another name or by something that is not an op")
 
 
-class _Walk:
-    """Writes out cells of the expressions of one step."""
-
-    def __init__(self, recording: Recording, step: Step) -> None:
-        self.recording, self.step = recording, step
-        self.names = recording.names_before(step)
-        self.titles = {b.name: b.title for s in recording.steps[: step.index] for b in s.bound if self._visible(s)}
-        self.cells: list[tuple[str, Index]] = []
-        self._inner = _inner_calls(recording, step)
-        self._values: dict[int, Any] = {}
-
-    def _visible(self, step: Step) -> bool:
-        call = self.recording.calls[self.step.call]
-        return step.call in (call.index, call.forward_call)
-
-    def value(self, node: ast.expr) -> Any:
-        """The value of a subexpression, from the recorded numbers; calls of pullbacks are not run again."""
-        if id(node) not in self._values:
-            self._values[id(node)] = self._evaluate(node)
-        return self._values[id(node)]
-
-    def _evaluate(self, node: ast.expr) -> Any:
-        recorded = self._recorded_calls(node)
-        names = self.names | {f"_result_{i}": value for i, value in enumerate(recorded.values())}
-        replaced = _Replace({key: f"_result_{i}" for i, key in enumerate(recorded)}).visit(_marked(node))
-        return eval(compile(ast.fix_missing_locations(ast.Expression(replaced)), "<line>", "eval"), names)
-
-    def _recorded_calls(self, node: ast.expr) -> dict[int, Any]:
-        """The results of traced calls inside the node, by the order in which they stand in the statement."""
-        found: dict[int, Any] = {}
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name):
-                match = self._traced(inner)
-                if match is not None:
-                    found[id(inner)] = match[1].value.array
-        return found
-
-    def _traced(self, node: ast.Call) -> tuple[Step, Bound] | None:
-        """Where the traced call that this node made bound its result, if it made one."""
-        statement = _statement(self.step.source)
-        assert statement is not None
-        calls = [c for c in ast.walk(statement) if isinstance(c, ast.Call) and isinstance(c.func, ast.Name)]
-        calls = [c for c in calls if c.func.id.endswith("backward")]  # type: ignore[attr-defined]
-        calls.sort(key=lambda c: (c.lineno, c.col_offset))
-        places = [(c.lineno, c.col_offset) for c in calls]
-        if (node.lineno, node.col_offset) not in places or len(places) != len(self._inner):
-            return None
-        return returned(self.recording, self._inner[places.index((node.lineno, node.col_offset))])
-
-    def cell(self, node: ast.expr, index: Index, number: Callable[[Any], str]) -> str:
-        """The text of one cell of the node's value."""
-        if isinstance(node, ast.IfExp):
-            return self.cell(node.body if self.value(node.test) else node.orelse, index, number)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return f"(-{self.cell(node.operand, index, number)})"
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-            return self._product(node, index, number)
-        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-            return self._between(node.left, node.op, node.right, index, number)
-        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _OPERATORS:
-            return self._between(node.left, node.ops[0], node.comparators[0], index, number)
-        if isinstance(node, ast.Call):
-            return self._call(node, index, number)
-        if isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr == "T"):
-            return self._moved(node, node.value, index, number)
-        return self._leaf(node, index, number)
-
-    def _leaf(self, node: ast.expr, index: Index, number: Callable[[Any], str]) -> str:
-        match = self._traced(node) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
-        if isinstance(node, ast.Call) and match is None and _called(node) not in _PURE:
-            raise NotExpandable(
-                f"{ast.unparse(node)} cannot be written out"
-            )  # it may draw at random, or change something
-        value = np.asarray(self.value(node))
-        place = _under(value.shape, index)
-        if isinstance(node, ast.Name) and node.id in self.titles:
-            self.cells.append((self.titles[node.id], place))
-        elif match is not None:
-            self.cells.append((match[1].title, place))
-        if value.dtype.kind not in "fiub":
-            raise NotExpandable(f"{ast.unparse(node)} is no number")
-        text = number(value[place])
-        return f"({text})" if text.startswith("-") else text
-
-    def _between(
-        self, left: ast.expr, operator: ast.AST, right: ast.expr, index: Index, number: Callable[[Any], str]
-    ) -> str:
-        sides = [self.cell(side, _under(np.shape(self.value(side)), index), number) for side in (left, right)]
-        return f"({sides[0]} {_OPERATORS[type(operator)]} {sides[1]})"
-
-    def _product(self, node: ast.BinOp, index: Index, number: Callable[[Any], str]) -> str:
-        left, right = np.shape(self.value(node.left)), np.shape(self.value(node.right))
-        *batch, i, j = index
-        terms = []
-        for k in range(left[-1]):
-            a = self.cell(node.left, (*_under(left[:-2], tuple(batch)), i, k), number)
-            b = self.cell(node.right, (*_under(right[:-2], tuple(batch)), k, j), number)
-            terms.append(f"{a} * {b}")
-        return "(" + " + ".join(terms) + ")"
-
-    def _call(self, node: ast.Call, index: Index, number: Callable[[Any], str]) -> str:
-        function, name = node.func, _called(node)
-        of_array = isinstance(function, ast.Attribute) and not _is_library(function.value)
-        base = function.value if of_array else (node.args[0] if node.args else None)  # type: ignore[union-attr]
-        if base is None:
-            return self._leaf(node, index, number)
-        if name in _FUNCTIONS or name == "abs":
-            return f"{name}({_trim(self.cell(base, index, number))})"
-        if name == "where":
-            chosen = (
-                node.args[1] if np.broadcast_to(self.value(base), np.shape(self.value(node)))[index] else node.args[2]
-            )
-            return self.cell(chosen, _under(np.shape(self.value(chosen)), index), number)
-        if name in ("maximum", "minimum"):
-            parts = [self.cell(a, _under(np.shape(self.value(a)), index), number) for a in node.args]
-            return f"{name[:3]}({', '.join(parts)})"
-        if name in _REDUCTIONS and of_array:
-            return self._reduced(node, base, name, index, number)
-        if name == "astype" and np.asarray(self.value(base)).dtype.kind == "f":
-            return self.cell(base, index, number)
-        if name in _MOVES:
-            return self._moved(node, base, index, number)
-        return self._leaf(node, index, number)
-
-    def _reduced(self, node: ast.Call, base: ast.expr, name: str, index: Index, number: Callable[[Any], str]) -> str:
-        places = np.empty(np.shape(self.value(base)), dtype=object)
-        for place in np.ndindex(places.shape):
-            places[place] = [place]
-        moved = self._again(_summed(node), base, places)
-        chosen = moved[index] if isinstance(moved, np.ndarray) else moved
-        cells = [self.cell(base, place, number) for place in chosen]
-        if name in ("max", "min"):
-            return f"{name}({', '.join(cells)})" if len(cells) > 1 else cells[0]
-        total = "(" + " + ".join(cells) + ")"
-        return total if name == "sum" else f"({total} / {len(cells)})"
-
-    def _moved(self, node: ast.expr, base: ast.expr, index: Index, number: Callable[[Any], str]) -> str:
-        shape = np.shape(self.value(base))
-        places = np.arange(math.prod(shape)).reshape(shape)
-        source = np.asarray(self._again(node, base, places))[index]
-        return self.cell(base, tuple(int(i) for i in np.unravel_index(int(source), shape)), number)
-
-    def placed(self, target: ast.Subscript) -> tuple[np.ndarray, tuple[int, ...]]:
-        """For `x[i:j] = rows`: the number of the cell of `rows` that each cell of x got, or -1, and the shape of rows."""
-        held = np.full(np.shape(self.value(_as_load(target.value))), -1)
-        names = self.names | {"_base": held}
-        shape = np.shape(eval(ast.unparse(ast.Subscript(ast.Name("_base"), target.slice, ast.Load())), names))
-        names["_new"] = np.arange(math.prod(shape)).reshape(shape)
-        exec(
-            ast.unparse(ast.Assign([ast.Subscript(ast.Name("_base"), target.slice)], ast.Name("_new"), lineno=1)), names
-        )
-        return held, shape
-
-    def _again(self, node: ast.expr, base: ast.expr, stand_in: np.ndarray) -> Any:
-        """The node's value with `stand_in` in place of its base."""
-        replaced = _Replace({id(base): "_base"}).visit(_marked(node))
-        code = compile(ast.fix_missing_locations(ast.Expression(replaced)), "<line>", "eval")
-        return eval(code, self.names | {"_base": stand_in})
+def _names(node: ast.expr, bound: Bound) -> bool:
+    return isinstance(node, ast.Name) and node.id == bound.name
 
 
-def _called(node: ast.Call) -> str:
-    """The name of the function that a node calls: "exp" for xp.exp(x)."""
-    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-
-
-def _summed(node: ast.Call) -> ast.Call:
-    """The reduction as a sum along the same axes: of lists of places it gives the places that meet in a cell."""
-    assert isinstance(node.func, ast.Attribute)
-    keywords = [keyword for keyword in node.keywords if keyword.arg in ("axis", "keepdims")]
-    return ast.Call(ast.Attribute(node.func.value, "sum", ast.Load()), node.args, keywords)
-
-
-def _is_library(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id in ("xp", "np", "math")
-
-
-def _under(shape: Sequence[int], index: Index) -> Index:
-    """The index in an array of this shape that is broadcast to where `index` is."""
-    tail = index[len(index) - len(shape) :] if shape else ()
-    return tuple(0 if size == 1 else i for size, i in zip(shape, tail, strict=True))
-
-
-class _Replace(ast.NodeTransformer):
-    """Puts names in place of nodes, found by the identity that `_marked` wrote into the copy."""
-
-    def __init__(self, names: dict[int, str]) -> None:
-        self.names = names
-
-    def visit(self, node: ast.AST) -> Any:
-        if getattr(node, "_original", None) in self.names:
-            return ast.copy_location(ast.Name(self.names[node._original], ast.Load()), node)  # type: ignore[attr-defined]
-        return super().visit(node)
-
-
-def _marked(node: ast.expr) -> ast.expr:
-    """A deep copy in which every node knows the identity of the node it is a copy of."""
-    duplicate = copy.deepcopy(node)
-    for original, copied in zip(ast.walk(node), ast.walk(duplicate), strict=True):
-        copied._original = id(original)  # type: ignore[attr-defined]
-    return duplicate
+def _checked(walk: Walk, term: Term, bound: Bound, cell: Index) -> Term:
+    """The term, unless it reads what was not recorded, a parameter say, and this has changed since."""
+    if walk.reads_attributes:
+        assert bound.value.array is not None
+        now, then = terms.evaluate(terms.exact(term)), float(bound.value.array[cell])
+        if not np.isclose(now, then, rtol=1e-3, atol=1e-3, equal_nan=True):
+            raise NotExpandable(f"what {bound.title} was computed from has changed since")
+    return term

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from . import mathml
-from .expansion import NotExpandable
-from .page_cells import templates
+from .expansion import NotExpandable, term_of
 from .recording import Bound, Call, Recording, Step
+from .sources import parse
+from .terms import Number, Operation, Term, readable
 
 EXACT = 400  # cells: larger arrays are drawn as a picture, for which float32 is enough
 BUDGET = 6_000_000  # characters for all arrays together
@@ -40,15 +41,12 @@ class _Page:
         self.arrays = Pool()
         self.sources = Table()
         self.lines = Table()
-        self.titles = Table()
-        self.texts = Table()
-        self._forward_values: dict[tuple[int, str], Bound] = {}
-        self._scalars: dict[str, set[str]] = {}
-        self._sizes: dict[tuple[str, str], int] = {}  # by label and name, in cells
+        self.bindings = [bound for step in recording.steps for bound in step.bound]
+        self.number_of = {bound.serial: number for number, bound in enumerate(self.bindings)}
 
     def data(self) -> dict[str, Any]:
         steps = [self._step(step) for step in self.recording.steps]
-        cell_limit = self._expand(steps)
+        terms, cell_limit = self._expand(steps)
         calls = [self._call(call) for call in self.recording.calls]
         arrays, limit = self.arrays.fitted()
         return {
@@ -57,10 +55,9 @@ class _Page:
             "sources": self.sources.items,
             "steps": steps,
             "lines": self.lines.items,
-            "names": {b.name: mathml.as_lists(mathml.name(b.name)) for s in self.recording.steps for b in s.bound},
+            "names": {bound.name: mathml.as_lists(mathml.name(bound.name)) for bound in self.bindings},
             "arrays": arrays,
-            "titles": self.titles.items,
-            "texts": self.texts.items,
+            "terms": terms,
             "limits": {"array": limit, "exact": EXACT, "expanded": cell_limit},
             "verified": self.recording.report is not None,
         }
@@ -76,78 +73,86 @@ class _Page:
         }
 
     def _step(self, step: Step) -> dict[str, Any]:
-        call = self.recording.calls[step.call]
-        known = self._scalars.setdefault(call.label, set())
-        known |= {bound.name for bound in step.bound if bound.value.shape == ()}
-        bound = [self._bound(step, b) for b in step.bound]
-        if not call.backward:
-            self._forward_values |= {(call.index, b.name): b for b in step.bound}
         return {
             "call": step.call,
-            "line": self.lines.add(line_of(call, step, known)),
-            "bound": bound,
-            "shown": not call.label.startswith("_check") and any(map(_counts, step.bound)),
+            "line": self.lines.add(line_of(self.recording, step)),
+            "bound": [self._bound(step, bound) for bound in step.bound],
+            "shown": not step.quiet and any(map(_counts, step.bound)),
         }
 
     def _bound(self, step: Step, bound: Bound) -> dict[str, Any]:
-        """A name that the step bound: the number of its array, of the value it is the gradient of, and of the
-        finite difference it is held against.
+        """A name that the step bound. array, numerical: places in the table of arrays, of its numbers and of the finite
+        difference they are held against; origin, pair: bindings, counted from the first, of this very array under
+        another name, and of the value whose gradient this is.
         """
         out: dict[str, Any] = {"name": bound.name, "array": self.arrays.add(bound.value.array, bound.value)}
-        call = self.recording.calls[step.call]
-        if call.backward and bound.name.startswith("d") and _is_float(bound):
-            value = self._forward_values.get((call.forward_call, bound.name[1:]))
-            if value is not None and value.value.shape == bound.value.shape:
-                out["pair"] = {"name": value.name, "array": self.arrays.add(value.value.array, value.value)}
-            numerical = self._numerical(call, bound)
-            if numerical is not None:
-                out["numerical"] = self.arrays.add(numerical)
+        if bound.origin in self.number_of:
+            out["origin"] = self.number_of[bound.origin]
+        value = self.recording.pair_of(step, bound)
+        if value is not None:
+            out["pair"] = self.number_of[value.serial]
+        row = self.recording.check_of(step, bound)
+        if row is not None and row.full is not None and row.full.numerical.shape == bound.value.shape:
+            out["numerical"] = self.arrays.add(row.full.numerical)
         return out
 
-    def _numerical(self, call: Call, bound: Bound) -> np.ndarray | None:
-        """The gradient by finite differences, where the report has it: of a sum in steps that of the whole alone."""
-        if self.recording.report is None or bound.value.array is None:
-            return None
-        name = bound.name[1:]
-        titles = [f"{call.label}.{name}"] + ([name] if call.parent is None else [])
-        for row in self.recording.report.rows:
-            if row.full is not None and row.name.partition("[")[0] in titles:
-                same = row.full.by_hand.shape == bound.value.array.shape
-                if same and np.allclose(row.full.by_hand, bound.value.array, rtol=1e-4, atol=1e-6):
-                    return row.full.numerical
-        return None
-
-    def _expand(self, steps: list[dict[str, Any]]) -> int:
-        """Write out where the numbers come from, for all arrays up to as many cells as there is room for."""
+    def _expand(self, steps: list[dict[str, Any]]) -> tuple[list[Any], int]:
+        """Write out where the numbers come from, for all arrays up to as many cells as there is room for: that many."""
         places = []
         for step, entry in zip(self.recording.steps, steps, strict=True):
-            label = self.recording.calls[step.call].label
-            self._sizes |= {(label, b.name): math.prod(b.value.shape) for b in step.bound}
-            read = max(
-                (self._sizes.get((label, name), 0) for name in self.lines.items[entry["line"]]["uses"]), default=0
-            )
-            if entry["shown"] and read <= EXACT:  # a sum over more cells than that is too long to read
-                places += [(step, i) for i, b in enumerate(step.bound) if _is_float(b) and b.value.array is not None]
+            line = self.lines.items[entry["line"]]
+            seen = self.recording.visible(step) if entry["shown"] else {}
+            read = max((math.prod(seen[name].value.shape) for name in line["uses"] if name in seen), default=0)
+            if entry["shown"] and read <= EXACT:  # a sum of more cells is too long to read
+                places += [(step, i) for i, b in enumerate(step.bound) if is_expandable(b)]
         sizes = [math.prod(step.bound[i].value.shape) for step, i in places]
         fitting = (limit for limit in _CELL_LIMITS if sum(s for s in sizes if s <= limit) <= EXPANDED)
         limit = next(fitting, 0)
+        terms = Table()
         for (step, i), size in zip(places, sizes, strict=True):
             if size <= limit:
-                steps[step.index]["bound"][i]["from"] = self.origin(self.recording, step, step.bound[i])
-        return limit
+                steps[step.index]["bound"][i]["from"] = written_out(
+                    self.recording, step, step.bound[i], self.number_of, terms
+                )
+        return terms.items, limit
 
-    def origin(self, recording: Recording, step: Step, bound: Bound) -> dict[str, Any]:
-        """Where the numbers come from: a text and its cells for each, another step, or why it cannot be said."""
-        try:
-            found = templates(recording, step, bound)
-        except NotExpandable as error:
-            return {"why": str(error)}
-        if isinstance(found, tuple):
-            return {"step": found[0].index, "bound": found[0].bound.index(found[1])}
-        return {
-            "texts": [self.texts.add(template.text) for template in found],
-            "cells": [[n for title, place in t.cells for n in (self.titles.add(title), place)] for t in found],
-        }
+
+def is_expandable(bound: Bound) -> bool:
+    """Whether its numbers were computed here, and are there."""
+    return _is_float(bound) and bound.value.array is not None and bound.origin is None
+
+
+def written_out(
+    recording: Recording, step: Step, bound: Bound, number_of: dict[int, int], terms: Table
+) -> dict[str, Any]:
+    """Where the numbers of a binding come from: for each cell a term without its numbers, and which cells these are.
+
+    Each of these is a binding, by its number, and the place of the cell in it. So the page can put in other numbers.
+    """
+    places, cells = [], []
+    try:
+        for index in np.ndindex(bound.value.shape):
+            used: list[int] = []
+            term = _without_numbers(recording, term_of(recording, step, bound, index), used, number_of)
+            places.append(terms.add(term))
+            cells.append(used)
+    except NotExpandable as error:
+        return {"why": f"{str(error).rstrip('.')}."}
+    return {"terms": places, "cells": cells}
+
+
+def _without_numbers(
+    recording: Recording, term: Term, used: list[int], number_of: dict[int, int]
+) -> int | str | list[Any]:
+    """The term with the place of a number among those `used` where a recorded one stands, and constants as texts."""
+    if isinstance(term, Number):
+        if term.serial is None or term.serial not in number_of:
+            return readable(term.value)
+        shape = recording.binding(term.serial)[1].value.shape
+        used += [number_of[term.serial], int(np.ravel_multi_index(term.index, shape)) if shape else 0]
+        return len(used) // 2 - 1
+    sign = term.symbol if isinstance(term, Operation) else term.name
+    return [sign, *(_without_numbers(recording, part, used, number_of) for part in term.parts)]
 
 
 def _counts(bound: Bound) -> bool:
@@ -159,46 +164,35 @@ def _is_float(bound: Bound) -> bool:
     return bound.value.dtype.startswith("float")
 
 
-def line_of(call: Call, step: Step, scalars: set[str]) -> dict[str, Any]:
-    """A line: where it stands in its file, its text, its formula, and the names it reads."""
-    text, last = step.source, step.line + step.source.count("\n")
-    entry = text.startswith(("@", "def "))
-    if entry:  # a call begins: the step stands for the arguments it came with
-        text, last = _head(call, step.line)
-    element = mathml.formula(f"{text}\n    pass" if entry else text, scalars)
+def line_of(recording: Recording, step: Step) -> dict[str, Any]:
+    """A line: where it stands in its file, its text, its formula, and the names it reads.
+
+    entry: it is the head of a function, so the step stands for the arguments that a call came with.
+    """
+    call = recording.calls[step.call]
+    entry = step is recording.steps_of(call)[0] and not (call.code.co_name == "<lambda>")
+    scalars = {name for name, bound in recording.visible(step).items() if bound.value.shape == ()}
+    scalars |= {bound.name for bound in step.bound if bound.value.shape == ()}
+    element = mathml.formula(f"{step.source}\n    pass" if entry else step.source, scalars)
+    names = [] if entry else list(_names_read(step.source))
     return {
         "first": step.line,
-        "last": last,
-        "text": text,
-        "entry": entry,
+        "last": step.line + step.source.count("\n"),
+        "text": step.source,
+        "entry": entry or call.code.co_name == "<lambda>",
         "math": None if element is None else mathml.as_lists(element),
-        "uses": [] if entry else list(_names_read(text)),
+        "uses": names,
     }
-
-
-def _head(call: Call, line: int) -> tuple[str, int]:
-    """From the decorators on, the head of the function that begins at a line, and the last line of it."""
-    source = textwrap.dedent("\n".join(call.source[line - call.first_line :]))
-    try:
-        definition = ast.parse(source).body[0]
-    except SyntaxError:
-        return source.split("\n")[0], line
-    if not isinstance(definition, ast.FunctionDef):
-        return source.split("\n")[0], line
-    end = definition.body[0].lineno - 1
-    lines = source.split("\n")[definition.lineno - 1 : max(end, definition.lineno)]
-    return "\n".join(lines), line + max(end, definition.lineno) - 1
 
 
 def _names_read(text: str) -> Iterator[str]:
     """The names that a statement reads, in the order in which they stand there, each once."""
-    try:
-        tree = ast.parse(textwrap.dedent(text))
-    except SyntaxError:
+    statement = parse(text)
+    if statement is None:
         return
-    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
-    if isinstance(tree.body[0], ast.AugAssign):
-        names += [node for node in ast.walk(tree.body[0].target) if isinstance(node, ast.Name)]
+    names = [n for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+    if isinstance(statement, ast.AugAssign):
+        names += [node for node in ast.walk(statement.target) if isinstance(node, ast.Name)]
     names.sort(key=lambda node: (node.lineno, node.col_offset))
     yield from dict.fromkeys(node.id for node in names)
 
@@ -206,10 +200,7 @@ def _names_read(text: str) -> Iterator[str]:
 def listing(source: Sequence[str]) -> list[str]:
     """The lines of a function, with its documentation, which the page need not repeat, left empty."""
     lines = list(source)
-    try:
-        definition = ast.parse(textwrap.dedent("\n".join(lines))).body[0]
-    except SyntaxError:
-        return lines
+    definition = parse(textwrap.dedent("\n".join(lines)))
     if isinstance(definition, ast.FunctionDef) and ast.get_docstring(definition) is not None:
         documentation = definition.body[0]
         for i in range(documentation.lineno - 1, documentation.end_lineno or documentation.lineno):
@@ -220,9 +211,9 @@ def listing(source: Sequence[str]) -> list[str]:
 class Table:
     """A list that holds each item once."""
 
-    def __init__(self) -> None:
-        self.items: list[Any] = []
-        self._places: dict[str, int] = {}
+    def __init__(self, items: list[Any] | None = None) -> None:
+        self.items: list[Any] = [] if items is None else items
+        self._places = {json.dumps(item): place for place, item in enumerate(self.items)}
 
     def add(self, item: Any) -> int:
         """The item's place in the list."""

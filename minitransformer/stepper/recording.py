@@ -1,211 +1,99 @@
-"""Record a forward and a backward pass line by line: what each executed line of an op, layer or model bound, with its
-numbers.
+"""Record a forward and a backward pass line by line: what each executed statement of an op, layer or model bound, with
+its numbers.
 
-The ops know nothing of it: `sys.settrace` shows each line of a running function, and a local variable whose value has
-become another object, or has other numbers in it, was bound by the line before. Values are copied when they are seen,
-so nothing that happens later can change the record; of an array above a limit only a summary is kept.
+    recording = step(ops.attention, q, k, v)
+    for step in recording.steps: print(step.source, [str(bound.value) for bound in step.bound])
+
+The ops know nothing of it; how they are watched is told in recorder.py.
 """
 
 from __future__ import annotations
 
-import ast
+import contextlib
+import copy
 import functools
-import inspect
-import linecache
+import html
 import types
-from collections.abc import Callable
-from copy import deepcopy
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..backend import Array, device_of, to_device
 from ..boundary import check_positive
-from ..layers.module import Module
-from ..verify import Report, gradients
-from ..verify.tracing import Traced, host_copy, is_array, label_of, made_here
+from ..verify import Report, Row, gradients
+from ..verify.gradients import _parameters_of as parameters_of
+from ..verify.tracing import is_array
+from .pairs import Pairs, pairs_of
+from .recorder import Binding, OpenCall, Recorder, Value
+from .sources import SourceFile, only_in_comprehensions
 
 LIMIT = 4096  # elements: of a larger array shape, range and mean are kept
 
 
 @dataclass(frozen=True)
-class Value:
-    """What a name was bound to: an array's or a number's copy, or, above the limit, only its summary."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    array: np.ndarray | None
-    summary: str = ""
-
-    def plain(self) -> Any:
-        """The array, or a Python number where a Python number was recorded."""
-        is_number = self.shape == () and self.dtype in ("int", "float", "bool")
-        return self.array.item() if is_number and self.array is not None else self.array
-
-    def __str__(self) -> str:
-        if self.array is None:
-            return self.summary
-        return np.array2string(self.array, precision=4, suppress_small=True, separator=" ")
-
-
-@dataclass(frozen=True)
 class Bound:
-    """One name that a line bound. `title` is unique in its pass: "attention.scores", "linear#2.product"."""
+    """One name that a line bound. `title` says whose name it is: "attention.scores", "linear#2.product"."""
 
     name: str
     title: str
     value: Value
+    serial: int = field(repr=False)  # which of all bindings, in the order they happened
+    origin: int | None = field(default=None, repr=False)  # the binding, elsewhere, of this very array
+    in_place: bool = False  # the name held this array before; its numbers were changed
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of an op, layer or model, or of its pullback."""
+    """One call of an op, layer or model, of a helper that they call, or of a pullback.
+
+    label: "attention", "Linear", ...; the k-th of several is "linear#k", as in verify's reports. A pullback has the
+    label of the call that made it. What runs forward during the backward pass, as a checkpointed layer does for the
+    second time, is "linear in backward".
+    """
 
     index: int
-    label: str  # "attention", "Linear", ...; the k-th of several is "linear#k"
-    backward: bool
+    label: str
+    backward: bool  # whether it is a pullback
     depth: int
     parent: int | None
     forward_call: int  # of a pullback the call that made it, else the index itself
     file: str
     first_line: int
     source: tuple[str, ...]
+    code: types.CodeType = field(repr=False, compare=False)
     globals: dict[str, Any] = field(repr=False, compare=False)
+    results: Any = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One executed statement and what it bound."""
+    """One executed statement and what it bound. It stands after the steps of the calls that ran inside it.
+
+    quiet: nothing to see: it bound no number, or belongs to a check of the arguments.
+    """
 
     index: int
     call: int
     line: int
     source: str
     bound: tuple[Bound, ...]
-    other: dict[str, Any] = field(
-        default_factory=dict, repr=False, compare=False
-    )  # names bound to no number: None, ...
+    quiet: bool
+    other: dict[str, Any] = field(repr=False, compare=False)  # names bound to something that is no number: None, ...
 
 
-class Recorder(Traced):
-    """Follows a forward pass, and then, once `in_forward` is False, the pullbacks that this pass made."""
+class Summarised:
+    """Stands for an array of which only a summary was recorded: its shape is known, its numbers are not."""
 
-    def __init__(self, f: Any, limit: int) -> None:
-        super().__init__(f)
-        self.limit = limit
-        self.in_forward = True
-        self.calls: list[_OpenCall] = []
-        self.lines: list[tuple[int, int, dict[str, Value], dict[str, Any]]] = []  # call, line, what it bound
-        self._stack: list[int] = []
-        self._owners: dict[int, tuple[int, types.CodeType]] = {}
-
-    def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any:
-        if not self._wants(frame.f_code):
-            return None
-        maker, _ = self._owners.get(id(frame.f_code), (None, None))
-        if not self.in_forward and maker is None:
-            return None  # a forward pass that runs again inside backward (activation checkpointing)
-        call = _OpenCall(len(self.calls), frame, maker, tuple(self._stack), not self.in_forward)
-        self.calls.append(call)
-        self._stack.append(call.index)
-        executed = frame.f_code.co_firstlineno
-
-        def follow(frame: types.FrameType, event: str, arg: Any) -> Any:
-            nonlocal executed
-            changed, other = call.changes(frame.f_locals, self.limit)
-            if changed or other or event in ("line", "return"):
-                self.lines.append((call.index, executed, changed, other))
-            executed = frame.f_lineno
-            if event == "return":
-                self._stack.pop()
-                if self.in_forward and (pullback := made_here(arg, frame.f_code)):
-                    self._owners[id(pullback.__code__)] = (call.index, pullback.__code__)
-            return follow
-
-        return follow(frame, event, arg)
-
-
-class _OpenCall:
-    """A call while it runs: its frame's names, and the copies last seen of them."""
-
-    def __init__(
-        self, index: int, frame: types.FrameType, maker: int | None, stack: tuple[int, ...], backward: bool
-    ) -> None:
-        self.index, self.maker, self.stack, self.backward = index, maker, stack, backward
-        self.code = frame.f_code
-        self.label = label_of(frame)
-        self.globals = frame.f_globals
-        self._seen: dict[str, tuple[Any, Value | None]] = {}
-
-    def changes(self, frame_locals: dict[str, Any], limit: int) -> tuple[dict[str, Value], dict[str, Any]]:
-        """What has been bound since the last look: arrays and numbers as copies, and whatever else as it is."""
-        changed, other = {}, {}
-        for name, value in list(frame_locals.items()):
-            if name in self.code.co_freevars:
-                continue
-            old, copy = self._seen.get(name, (None, None))
-            if name in self._seen and old is value and not _differs(value, copy):
-                continue
-            kept = keep(value, limit)
-            self._seen[name] = (value, kept)
-            if kept is None:
-                other[name] = value
-            else:
-                changed[name] = kept
-        return changed, other
-
-
-def _differs(value: Any, copy: Value | None) -> bool:
-    """Whether an array holds other numbers than when it was copied: it was changed in place."""
-    return (
-        copy is not None
-        and copy.array is not None
-        and is_array(value)
-        and not np.array_equal(copy.array, device_of(value).to_numpy(value), equal_nan=copy.array.dtype.kind == "f")
-    )
-
-
-def keep(value: Any, limit: int = LIMIT) -> Value | None:
-    """A copy of an array or a number, or the summary of a large array; None for anything else."""
-    if isinstance(value, bool | int | float):
-        return Value((), type(value).__name__, np.asarray(value))
-    if not is_array(value) or value.dtype.kind not in "fiub":
-        return None
-    if value.size <= limit:
-        return Value(tuple(value.shape), str(value.dtype), host_copy(value))
-    low, high, mean = (float(part) for part in (value.min(), value.max(), value.mean()))
-    summary = f"{value.size} numbers from {low:.4g} to {high:.4g}, mean {mean:.4g}"
-    return Value(tuple(value.shape), str(value.dtype), None, summary)
-
-
-@functools.lru_cache(maxsize=64)
-def _statements(file: str) -> dict[int, tuple[int, int]]:
-    """For each line of a file the first and last line of the innermost simple statement, or head, it belongs to."""
-    lines = linecache.getlines(file)
-    spans: dict[int, tuple[int, int]] = {}
-    try:
-        tree = ast.parse("".join(lines))
-    except SyntaxError:
-        return spans
-    for node in ast.walk(tree):
-        if isinstance(node, ast.stmt):
-            body = getattr(node, "body", None)
-            last = body[0].lineno - 1 if isinstance(body, list) and body else (node.end_lineno or node.lineno)
-            for line in range(node.lineno, max(last, node.lineno) + 1):
-                spans[line] = (node.lineno, max(last, node.lineno))
-    return spans
-
-
-def _source(file: str, line: int) -> str:
-    first, last = _statements(file).get(line, (line, line))
-    text = "".join(linecache.getline(file, i) for i in range(first, last + 1))
-    return inspect.cleandoc(text)
+    def __init__(self, value: Value) -> None:
+        self.shape, self.ndim, self.dtype = value.shape, len(value.shape), np.dtype(value.dtype)
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A recorded forward and backward pass: `.steps` in the order they ran, `.calls` they stand in, `.report` if
+    """A recorded forward and backward pass: `.steps` in the order they ended, `.calls` they stand in, `.report` if
     verified. `.again()` records the same call once more, on the code as it is then: with a mistake in it, say.
     """
 
@@ -217,33 +105,134 @@ class Recording:
 
     def find(self, title: str) -> tuple[Step, Bound]:
         """The last step that bound the given title, such as "attention.scores" or "attention.dscores"."""
-        for step in reversed(self.steps):
-            for bound in step.bound:
-                if bound.title == title:
-                    return step, bound
-        raise KeyError(f"nothing called {title!r} was recorded")
+        if title not in self._by_title:
+            raise KeyError(f"nothing called {title!r} was recorded")
+        return self._by_title[title]
+
+    def steps_of(self, call: Call) -> tuple[Step, ...]:
+        """The steps of one call, in order, without those of the calls inside it."""
+        return self._by_call[call.index]
+
+    def calls_in(self, step: Step) -> tuple[Call, ...]:
+        """The calls that ran inside this step's statement, in order."""
+        own = self._by_call[step.call]
+        before = own[own.index(step) - 1].index if own[0] is not step else -1
+        return tuple(c for c in self._children[step.call] if before < self._by_call[c.index][-1].index < step.index)
+
+    def path(self, step: Step) -> tuple[Call, ...]:
+        """The calls that were running, from the outermost to the step's own."""
+        path: list[Call] = []
+        index: int | None = step.call
+        while index is not None:
+            path.insert(0, self.calls[index])
+            index = self.calls[index].parent
+        return tuple(path)
+
+    def binding(self, serial: int) -> tuple[Step, Bound]:
+        """The step that made the binding of this serial number, and the binding."""
+        return self._by_serial[serial]
+
+    def visible(self, step: Step) -> dict[str, Bound]:
+        """The latest binding before this step of every name of an array or number that its line could see."""
+        call = self.calls[step.call]
+        seen = [] if call.forward_call == call.index else list(self._by_call[call.forward_call])
+        seen += [other for other in self._by_call[call.index] if other.index < step.index]
+        return {bound.name: bound for other in seen for bound in other.bound}
 
     def names_before(self, step: Step) -> dict[str, Any]:
         """Every name that the step's line could see, arrays as the copies that were recorded (on the host)."""
         call = self.calls[step.call]
         names = dict(call.globals)
-        for other in self.steps:
-            if other.call in (call.forward_call, call.index) and (other.call != call.index or other.index < step.index):
-                names |= other.other | {bound.name: bound.value.plain() for bound in other.bound}
+        for index in dict.fromkeys((call.forward_call, call.index)):
+            for other in self._by_call[index]:
+                if index != call.index or other.index < step.index:
+                    names |= other.other | {bound.name: _as_seen(bound.value) for bound in other.bound}
         return names | {"xp": np}
 
     def pair_of(self, step: Step, bound: Bound) -> Bound | None:
-        """In backward, the value whose gradient this is: for `dname` the last `name` of the call that made the
-        pullback.
+        """In backward, the value whose gradient this is: for `dname` the `name` of the call that made the pullback.
+
+        A name that was bound as often as its gradient, in a loop, meets it in the reverse order; else the last one.
         """
-        call = self.calls[step.call]
-        if not call.backward or not bound.name.startswith("d"):
-            return None
-        found = None
-        for other in self.steps:
-            if other.call == call.forward_call:
-                found = next((b for b in other.bound if b.name == bound.name[1:]), found)
-        return found
+        return self._pairs.get(bound.serial, (None, ""))[0]
+
+    def check_of(self, step: Step, bound: Bound) -> Row | None:
+        """The report's row for a gradient: of `dname` in a pullback the row of `name`. Without `verify` there is none.
+
+        A gradient that is filled or summed up in steps has its row at the last of them.
+        """
+        return self._checks.get(self._pairs.get(bound.serial, (None, ""))[1])
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """The whole recording as a JSON document (its layout: stepper/document.py), also written to `path` if given."""
+        from .document import to_json, write
+
+        text = to_json(self)
+        if path is not None:
+            write(path, text + "\n")
+        return text
+
+    def to_html(self, path: str | Path) -> None:
+        """Write the recording to `path` as one self-contained page."""
+        from .document import write
+        from .page import to_html
+
+        write(path, to_html(self))
+
+    def __str__(self) -> str:
+        from .terminal import plain
+
+        return plain(self)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the page in a frame of its own, so that neither disturbs the other's style or scripts."""
+        from .page import to_html
+
+        page = html.escape(to_html(self), quote=True)
+        title = html.escape(f"{self.name}, step by step", quote=True)
+        return f'<iframe title="{title}" srcdoc="{page}" width="100%" height="640" style="border: 0"></iframe>'
+
+    @functools.cached_property
+    def _by_title(self) -> dict[str, tuple[Step, Bound]]:
+        return {bound.title: (step, bound) for step in self.steps for bound in step.bound}
+
+    @functools.cached_property
+    def _by_serial(self) -> dict[int, tuple[Step, Bound]]:
+        return {bound.serial: (step, bound) for step in self.steps for bound in step.bound}
+
+    @functools.cached_property
+    def _by_call(self) -> tuple[tuple[Step, ...], ...]:
+        steps: list[list[Step]] = [[] for _ in self.calls]
+        for step in self.steps:
+            steps[step.call].append(step)
+        return tuple(map(tuple, steps))
+
+    @functools.cached_property
+    def _children(self) -> tuple[tuple[Call, ...], ...]:
+        children: list[list[Call]] = [[] for _ in self.calls]
+        for call in self.calls:
+            if call.parent is not None:
+                children[call.parent].append(call)
+        return tuple(map(tuple, children))
+
+    @functools.cached_property
+    def _pairs(self) -> Pairs:
+        return pairs_of(self.calls, self._by_call)
+
+    @functools.cached_property
+    def _checks(self) -> dict[str, Row]:
+        rows = () if self.report is None else self.report.rows
+        inputs = {f"{self.calls[0].label}.{row.name}": row for row in rows if row.kind == "input"}
+        return inputs | {row.name: row for row in rows if row.kind == "intermediate"}
+
+    @functools.cached_property
+    def workings(self) -> dict[Any, Any]:
+        """Where expansion.py keeps what it has worked out of a step, for the next cell of the same step."""
+        return {}
+
+
+def _as_seen(value: Value) -> Any:
+    return Summarised(value) if value.array is None else value.plain()
 
 
 def step(
@@ -258,88 +247,131 @@ def step(
 ) -> Recording:
     """Run f(*inputs, **options) and its backward pass under a tracer and return the Recording.
 
-    upstream: the gradient of the output; drawn from a generator with `seed` unless given. verify=True also checks every
-    gradient against finite differences (see verify.gradients, which takes `parameters`), in `.report`. limit: of an
-    array with more elements only a summary is kept. A debugger's or a coverage tool's trace function is put back
-    afterwards, also when f raises.
+    f: an op, layer or model, or a function that calls some and returns `(output, backward)`. upstream: the gradient of
+    the output; unless given it is 1 for a single number and else drawn from a generator with `seed`. verify=True also
+    checks every gradient against finite differences (see verify.gradients, which takes `parameters`), in `.report`.
+    limit: of an array with more elements only a summary is kept.
+
+    It is a look, and leaves things as they were: random generators among the arguments (f gets copies), the gradients
+    of the parameters (of f, or those given), and the trace function of a debugger or a coverage tool, also when f
+    raises. Calls in other threads are not seen. A layer in a Checkpoint runs twice, and is shown both times.
     """
     check_positive("step", limit=limit)
-    frozen = _copied(options)
+    inputs = tuple(map(_fresh, inputs))
+    options = {name: _fresh(option) for name, option in options.items()}
     recorder = Recorder(f, limit)
     with recorder:
-        result = f(*inputs, **options)
-    if not (isinstance(result, tuple) and len(result) == 2 and callable(result[1])):
+        result = f(*map(_fresh, inputs), **{name: _fresh(option) for name, option in options.items()})
+    if not (isinstance(result, tuple) and len(result) == 2 and is_array(result[0]) and callable(result[1])):
         raise TypeError(f"step: the function must return (output, backward), got {type(result).__name__}")
     y, backward = result
     if upstream is None:
-        drawn = np.random.default_rng(seed).normal(size=y.shape).round(1)
+        drawn = np.random.default_rng(seed).normal(size=y.shape).round(1) if y.shape else np.ones(())
         upstream = to_device(drawn.astype(str(y.dtype)), device_of(y).name)
     recorder.in_forward = False
-    with recorder:
+    with _gradients_kept(f, parameters), recorder:
         backward(upstream)
-    name = getattr(f, "__name__", None) or type(f).__name__
-    report = None
+    name, report = _name_of(f), None
     if verify:
-        report = gradients(f, *inputs, upstream=upstream, parameters=parameters, name=name, **_copied(frozen))
-    calls = _close(recorder.calls)
-
-    def again() -> Recording:
-        owned = [p for source in (f, parameters) if isinstance(source, Module) for _, p in source.parameters()]
-        before = [p.grad.copy() for p in owned]
-        try:
-            return step(f, *inputs, upstream=upstream, limit=limit, **_copied(frozen))
-        finally:
-            for parameter, gradient in zip(owned, before, strict=True):
-                parameter.grad[...] = gradient
-
-    return Recording(name, calls, _steps(recorder, calls), report, again)
+        report = gradients(f, *inputs, upstream=upstream, parameters=parameters, name=name, **options)
+    files = {file: SourceFile(file) for file in {call.code.co_filename for call in recorder.calls}}
+    calls = _close(recorder.calls, files)
+    again = functools.partial(step, f, *inputs, upstream=upstream, parameters=parameters, limit=limit, **options)
+    return Recording(name, calls, _steps(recorder, calls, files), report, again)
 
 
-def _copied(options: dict[str, Any]) -> dict[str, Any]:
-    """The options, with a generator of random numbers as a copy in its present state, so that it can draw the same."""
-    return {key: deepcopy(o) if isinstance(o, np.random.Generator) else o for key, o in options.items()}
+@contextlib.contextmanager
+def _gradients_kept(f: Any, parameters: Any) -> Iterator[None]:
+    """Give every parameter a copy of its gradient to add to, and afterwards its own again."""
+    kept = [(parameter, parameter.grad) for _, parameter in parameters_of(f, parameters)]
+    try:
+        for parameter, gradient in kept:
+            parameter.grad = gradient.copy()
+        yield
+    finally:
+        for parameter, gradient in kept:
+            parameter.grad = gradient
 
 
-def _close(opened: list[_OpenCall]) -> tuple[Call, ...]:
+def _fresh(argument: Any) -> Any:
+    return copy.deepcopy(argument) if isinstance(argument, np.random.Generator) else argument
+
+
+def _name_of(f: Any) -> str:
+    while isinstance(f, functools.partial):
+        f = f.func
+    return getattr(f, "__name__", None) or type(f).__name__
+
+
+def _close(opened: list[OpenCall], files: dict[str, SourceFile]) -> tuple[Call, ...]:
     """Name the calls, numbering those of one label, and give pullbacks the names of the calls that made them."""
-    forward = [call for call in opened if not call.backward]
-    total = {call.label: sum(other.label == call.label for other in forward) for call in forward}
+    makers = [call for call in opened if call.maker is None]
+    total = {call.label: sum(other.label == call.label for other in makers) for call in makers}
     count: dict[str, int] = {}
     labels: dict[int, str] = {}
-    for call in forward:
-        count[call.label] = count.get(call.label, 0) + 1
-        labels[call.index] = call.label if total[call.label] == 1 else f"{call.label}#{count[call.label]}"
     closed = []
     for call in opened:
+        if call.maker is None:
+            count[call.label] = count.get(call.label, 0) + 1
+            labels[call.index] = call.label if total[call.label] == 1 else f"{call.label}#{count[call.label]}"
         maker = call.index if call.maker is None else call.maker
-        lines, first = inspect.getsourcelines(call.code)
+        file, first = call.code.co_filename, call.code.co_firstlineno
         closed.append(
             Call(
                 call.index,
                 labels[maker],
-                call.backward,
-                len(call.stack),
-                call.stack[-1] if call.stack else None,
+                call.maker is not None,
+                call.depth,
+                call.parent,
                 maker,
-                call.code.co_filename,
+                file,
                 first,
-                tuple(line.rstrip("\n") for line in lines),
+                files[file].function(first),
+                call.code,
                 call.globals,
+                call.results,
             )
         )
     return tuple(closed)
 
 
-def _steps(recorder: Recorder, calls: tuple[Call, ...]) -> tuple[Step, ...]:
+@dataclass
+class _Statement:
+    """A statement that was executed, or is being: it ends with the last of its lines that was seen."""
+
+    call: int
+    line: int
+    source: str
+    end: int
+    bound: list[Binding]
+    other: dict[str, Any]
+
+
+def _steps(recorder: Recorder, calls: tuple[Call, ...], files: dict[str, SourceFile]) -> tuple[Step, ...]:
     """One step for each executed statement: what its lines bound, together."""
-    steps: list[Step] = []
-    for call_index, line, bound_values, other in recorder.lines:
-        call = calls[call_index]
-        first, _ = _statements(call.file).get(line, (line, line))
-        bound = tuple(Bound(name, f"{call.label}.{name}", value) for name, value in bound_values.items())
-        last = steps[-1] if steps else None
-        if last is not None and last.call == call_index and last.line == first:
-            steps[-1] = Step(last.index, call_index, first, last.source, last.bound + bound, last.other | other)
-        else:
-            steps.append(Step(len(steps), call_index, first, _source(call.file, line), bound, other))
+    current: dict[int, _Statement] = {}  # by call
+    statements: list[_Statement] = []
+    for position, line in enumerate(recorder.lines):
+        source = files[calls[line.call].file]
+        first = source.first_line(line.line)
+        running = current.get(line.call)
+        if running is None or running.line != first:
+            running = _Statement(line.call, first, source.statement(line.line), position, [], {})
+            current[line.call] = running
+            statements.append(running)
+        running.end = position
+        running.bound += line.bound
+        running.other |= line.other
+    statements.sort(key=lambda statement: statement.end)
+    steps = []
+    for index, statement in enumerate(statements):
+        call = calls[statement.call]
+        hidden = only_in_comprehensions(statement.source) if statement.bound else ()
+        bound = tuple(
+            Bound(b.name, f"{call.label}.{b.name}", b.value, b.serial, b.origin, b.in_place)
+            for b in statement.bound
+            if b.name not in hidden
+        )
+        quiet = not bound or (call.results is None and not call.backward)
+        steps.append(Step(index, call.index, statement.line, statement.source, bound, quiet, statement.other))
     return tuple(steps)

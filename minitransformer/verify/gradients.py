@@ -1,14 +1,10 @@
 """Hold hand-derived gradients against central differences.
 
-For a scalar L = sum(upstream * f(x)) with a random upstream gradient, the pullback gives dL/dx at once, and a central
-difference gives it entry by entry:
-
-    dL/dx_i ≈ sum(upstream * (f(x + h e_i) - f(x - h e_i))) / 2h,        wrong by O(h²) and by O(ε/h) of rounding
-
-With h = 1e-5 in float64 both parts are near 1e-10. A large array is checked along a few random directions u instead,
-where <dL/dx, u> must equal the difference along u: a wrong gradient agrees with probability zero. The upstream gradient
-is random and not symmetric because ones would hide most mistakes: the outputs of softmax and of LayerNorm have constant
-sums, so their true gradient is then zero and a backward that returns zeros would pass.
+For a scalar L = sum(upstream * f(x)) with a random upstream gradient, the pullback gives dL/dx at once, and central
+differences (differences.py) give it entry by entry. A large array is checked along a few random directions u instead,
+where <dL/dx, u> must equal the difference along u: a wrong gradient would have to be wrong at right angles to all of
+them. The upstream gradient is random and not symmetric because ones would hide most mistakes: the outputs of softmax
+and of LayerNorm have constant sums, so their true gradient is then zero and a backward that returns zeros would pass.
 """
 
 from __future__ import annotations
@@ -25,12 +21,14 @@ from typing import Any
 import numpy as np
 
 from ..backend import Array, device_of, to_device
+from ..boundary import check_integers, check_number, check_positive
 from ..layers import Module, Parameter
-from .report import Entries, Report, Row
-from .tracing import Pair, Recording, Replacement, host_copy, is_float_array
+from .differences import Differences, Probe
+from .report import Report, Row
+from .tracing import Pair, Recording, Replacement, host_copy, is_array, is_float_array
 
 Parameters = Module | Iterable[tuple[str, Parameter]]
-Probe = Callable[[np.ndarray], np.ndarray]  # a displacement of one array to the output of f
+Named = tuple[str, Any]
 
 
 def gradients(
@@ -39,7 +37,7 @@ def gradients(
     parameters: Parameters | None = None,
     upstream: Array | None = None,
     seed: int = 0,
-    atol: float = 1e-6,
+    atol: float = 1e-8,
     rtol: float = 1e-6,
     step: float = 1e-5,
     entrywise: int = 64,
@@ -54,7 +52,8 @@ def gradients(
     `parameters`) and each intermediate: every local variable `name` of a running op, layer or model that has a `dname`
     in its pullback. A gradient must have the shape and dtype of its array and satisfy |hand - numerical| <= atol + rtol
     |numerical| everywhere; the absolute part is needed because some true gradients are exactly zero (that of the key
-    bias in attention).
+    bias in attention). The pullback must add to the gradients of parameters, change nothing that is not its own, not
+    depend on what f does later, and give the same when it is called again.
 
     Arrays of up to `entrywise` elements are checked entry by entry, larger ones along `directions` random directions.
     Generators among the arguments start from the same state in each evaluation, so dropout stays frozen. Where f has a
@@ -62,37 +61,35 @@ def gradients(
     NaN in an input, a parameter or the output and where f is random by a generator that is no argument, and TypeError
     where it does not return (array, backward).
     """
-    rng = np.random.default_rng(seed)
+    for setting, number in {"atol": atol, "rtol": rtol, "step": step}.items():
+        check_number("verify.gradients", setting, number)
+    check_integers("verify.gradients", directions=directions, entrywise=entrywise)
+    check_positive("verify.gradients", step=step, directions=directions)
+    if min(atol, rtol) < 0.0:
+        raise ValueError(f"verify.gradients: atol and rtol must be at least 0, got {atol} and {rtol}")
     names = _input_names(f, inputs)
     arguments = [_to_float64(x) if is_float_array(x) else x for x in inputs]
     owned = _parameters_of(f, parameters)
     _refuse_unusable([*zip(names, arguments, strict=True), *((key, p.value) for key, p in owned)], options)
-    check = _Check(f, arguments, options, rng, atol, rtol, step, entrywise, directions)
+    settings = {"atol": atol, "rtol": rtol, "step": step, "entrywise": entrywise, "directions": directions}
     with _in_float64(owned):
-        rows = check.run(names, owned, upstream, intermediates)
+        check = _Check(f, list(zip(names, arguments, strict=True)), options, owned)
+        rng = np.random.default_rng(
+            (seed, 1)
+        )  # not (seed): the inputs may be drawn with that, and upstream must differ
+        rows = check.run(upstream, rng, settings, intermediates)
     return Report(name or _name_of(f), tuple(rows))
 
 
 class _Check:
-    """One check: the function with its arguments, and the numbers that steer the differences."""
+    """One check: the function, its named inputs, its options and the parameters that it owns."""
 
     def __init__(
-        self,
-        f: Callable[..., Any],
-        inputs: list[Any],
-        options: dict[str, Any],
-        rng: np.random.Generator,
-        atol: float,
-        rtol: float,
-        step: float,
-        entrywise: int,
-        directions: int,
+        self, f: Callable[..., Any], inputs: list[Named], options: dict[str, Any], owned: list[tuple[str, Parameter]]
     ) -> None:
-        self.f, self.inputs, self.options, self.rng = f, inputs, options, rng
-        self.atol, self.rtol, self.step = atol, rtol, step
-        self.entrywise, self.directions = entrywise, directions
-        self.upstream = np.zeros(())
-        self.output = np.zeros(())
+        self.f, self.options, self.owned = f, options, owned
+        self.names = [name for name, _ in inputs]
+        self.inputs = [x for _, x in inputs]
 
     def call(self, inputs: list[Any] | None = None) -> Any:
         """f on fresh copies of the generators, so that every evaluation draws the same random numbers."""
@@ -100,86 +97,98 @@ class _Check:
         return self.f(*frozen, **{key: _fresh(value) for key, value in self.options.items()})
 
     def run(
-        self, names: list[str], owned: list[tuple[str, Parameter]], upstream: Array | None, intermediates: bool
+        self, upstream: Array | None, rng: np.random.Generator, settings: dict[str, Any], intermediates: bool
     ) -> list[Row]:
-        before = [host_copy(x) if is_float_array(x) else None for x in self.inputs]
+        belongings = self._copies(self._belongings())
         first = self.call()  # fills what is computed once and kept (a table of positions); later runs are all alike
         with Recording(self.f) as recording:
             result = self.call()
         if not (isinstance(result, tuple) and len(result) == 2 and is_float_array(result[0]) and callable(result[1])):
             raise TypeError(f"{_name_of(self.f)} must return (floating-point array, backward), got {_describe(result)}")
         y, backward = result
-        self.output = host_copy(y)
-        self._require_finite(recording)
-        changed = self._changed_in_place(zip(names, before, self.inputs, strict=True))
-        if not changed and not np.array_equal(host_copy(first[0]), self.output):
+        output = host_copy(y)
+        _require_finite(output, recording)
+        if not self._changed(belongings, self._belongings()) and not np.array_equal(host_copy(first[0]), output):
             raise ValueError(
                 f"{_name_of(self.f)} gives another output each time it runs, so there are no differences to take; "
                 "pass its random generator as an argument, then every run starts from the same state"
             )
-        if upstream is None:
-            self.upstream = self.rng.normal(size=self.output.shape)
-        elif not is_float_array(upstream) or upstream.shape != y.shape:
-            raise ValueError(f"upstream must be a floating-point array of the output's shape {y.shape}")
-        else:
-            self.upstream = host_copy(upstream).astype(np.float64)
-        dy = to_device(self.upstream.astype(self.output.dtype), device_of(y).name)
+        self.differences = Differences(output, _upstream(upstream, output, rng), rng, **settings)
+        dy = to_device(self.differences.upstream.astype(output.dtype), device_of(y).name)
+        belongings += self._copies([("the output", y), ("the upstream gradient", dy)])
 
         # Start from gradients that are not zero: a pullback must add to them, not overwrite them.
-        junk = {key: self.rng.normal(size=p.value.shape) for key, p in owned}
-        for key, parameter in owned:
-            parameter.grad = to_device(junk[key].copy(), device_of(parameter.value).name)
+        for _, parameter in self.owned:
+            parameter.grad = to_device(rng.normal(size=parameter.value.shape), device_of(parameter.value).name)
+        self.call([_displaced(x, 0.01 * rng.normal(size=x.shape)) if is_float_array(x) else x for x in self.inputs])
         recording.in_forward = False
         with recording:
-            returned = backward(dy)
+            returned, added = self._pull_back(backward, dy)
+        returned_again, added_again = self._pull_back(backward, dy)
+        names = [name for name, x in zip(self.names, self.inputs, strict=True) if is_float_array(x)]
+        changed = self._changed(belongings, [*self._belongings(), ("the output", y), ("the upstream gradient", dy)])
 
         rows = self._input_rows(names, returned)
-        for key, parameter in owned:
-            gradient = parameter.grad - to_device(junk[key], device_of(parameter.value).name)
-            rows.append(self._row(key, "parameter", parameter.value, gradient, self._parameter_probe(parameter)))
+        rows += [self._row(key, "parameter", p.value, added[key], self._parameter_probe(p)) for key, p in self.owned]
         if intermediates:
-            rows += [self._intermediate_row(pair) for pair in recording.pairs() if not self._is_input(names, pair)]
-        arrays = [*zip(names, before, self.inputs, strict=True), ("the upstream gradient", self.upstream, dy)]
-        return rows + self._changed_in_place(arrays)
+            rows += [self._intermediate_row(pair) for pair in recording.pairs() if not self._is_input(pair)]
+        wrong = {}
+        for name, one, other in [
+            *zip(names, returned, returned_again, strict=False),
+            *((key, added[key], added_again[key]) for key in added),
+        ]:
+            if is_float_array(one) and not (is_float_array(other) and _alike(one, other)):
+                wrong[name] = "backward gives another gradient when it is called again"
+        return _marked(rows, wrong | {name: "was changed in place" for name in changed})
 
-    def _input_rows(self, names: list[str], returned: Any) -> list[Row]:
-        floats = [i for i, x in enumerate(self.inputs) if is_float_array(x)]
-        gradients = list(returned) if isinstance(returned, tuple) else [] if returned is None else [returned]
-        if len(gradients) != len(floats):
-            problem = f"backward returned {len(gradients)} gradients for {len(floats)} floating-point inputs"
+    def _pull_back(self, backward: Callable[..., Any], dy: Array) -> tuple[list[Any], dict[str, Array]]:
+        """Copies of what backward returns for the inputs, and of what it adds to the gradient of each parameter."""
+        before = {key: parameter.grad.copy() for key, parameter in self.owned}
+        returned = backward(dy)
+        listed = list(returned) if isinstance(returned, tuple) else [] if returned is None else [returned]
+        added = {key: parameter.grad - before[key] for key, parameter in self.owned}
+        return [x.copy() if is_float_array(x) else x for x in listed], added
+
+    def _belongings(self) -> list[Named]:
+        """Every array that belongs to the caller: neither f nor its pullback may change it."""
+        values = [(key, parameter.value) for key, parameter in self.owned]
+        named = [*zip(self.names, self.inputs, strict=True), *self.options.items(), *values]
+        return [(name, x) for name, x in named if is_array(x)]
+
+    def _copies(self, arrays: list[Named]) -> list[Named]:
+        return [(name, host_copy(x)) for name, x in arrays]
+
+    def _changed(self, before: list[Named], now: list[Named]) -> list[str]:
+        same = functools.partial(np.array_equal, equal_nan=False)
+        return [name for (name, old), (_, new) in zip(before, now, strict=False) if not same(old, host_copy(new))]
+
+    def _input_rows(self, names: list[str], returned: list[Any]) -> list[Row]:
+        if len(returned) != len(names):
+            problem = f"backward returned {len(returned)} gradients for {len(names)} floating-point inputs"
+            if len(returned) < len(names):
+                problem += "; bind one that is not to be differentiated by functools.partial"
             return [Row("inputs", "input", (), error=math.inf, ok=False, problem=problem)]
+        places = [i for i, x in enumerate(self.inputs) if is_float_array(x)]
         return [
-            self._row(names[i], "input", self.inputs[i], gradient, self._input_probe(i))
-            for i, gradient in zip(floats, gradients, strict=True)
+            self._row(name, "input", self.inputs[i], gradient, self._input_probe(i))
+            for name, i, gradient in zip(names, places, returned, strict=True)
         ]
 
     def _intermediate_row(self, pair: Pair) -> Row:
         if pair.gradient is None:
-            problem = f"{pair.name} and d{pair.name} are bound different numbers of times, so they cannot be matched"
-            return Row(pair.title, "intermediate", pair.value.shape, error=math.inf, ok=False, problem=problem)
+            return Row(pair.title, "intermediate", pair.value.shape, problem=f"not checked: {pair.why_not}")
         return self._row(pair.title, "intermediate", pair.value, pair.gradient, self._intermediate_probe(pair))
 
-    def _is_input(self, names: list[str], pair: Pair) -> bool:
+    def _is_input(self, pair: Pair) -> bool:
         """Whether the pair is an argument of f itself, which has a row already."""
-        x = dict(zip(names, self.inputs, strict=True)).get(pair.name) if pair.call == 0 else None
+        x = dict(zip(self.names, self.inputs, strict=True)).get(pair.name) if pair.call == 0 else None
         return is_float_array(x) and np.array_equal(host_copy(x), pair.value)
 
-    def _changed_in_place(self, arrays: Iterable[tuple[str, np.ndarray | None, Array]]) -> list[Row]:
-        """A row for each (name, earlier copy, array) that f or its pullback changed though it belongs to the caller."""
-        rows = []
-        for name, old, new in arrays:
-            if old is not None and not np.array_equal(old, host_copy(new)):
-                problem = "was changed in place"
-                rows.append(Row(name, "input", old.shape, error=math.inf, ok=False, problem=problem))
-        return rows
-
-    def _require_finite(self, recording: Recording) -> None:
-        if np.isfinite(self.output).all():
-            return
-        if recording.first_nan:
-            raise ValueError(f"the output is not finite: NaN is first seen in {recording.first_nan}")
-        index = tuple(int(i) for i in np.argwhere(~np.isfinite(self.output))[0])
-        raise ValueError(f"the output is not finite at {index}, so there is nothing to differentiate")
+    def _row(self, name: str, kind: str, value: Array, gradient: Any, probe: Probe) -> Row:
+        problem = _misfit(value, gradient)
+        if problem:
+            return Row(name, kind, tuple(value.shape), error=math.inf, ok=False, problem=problem)
+        return self.differences.row(name, kind, host_copy(value), host_copy(gradient), probe)
 
     # Three ways to displace an array and see the output.
 
@@ -212,87 +221,39 @@ class _Check:
 
         return probe
 
-    # Differences.
 
-    def _row(self, name: str, kind: str, value: Array, gradient: Any, probe: Probe) -> Row:
-        problem = _misfit(value, gradient)
-        if problem:
-            return Row(name, kind, tuple(value.shape), error=math.inf, ok=False, problem=problem)
-        hand, here = host_copy(gradient), host_copy(value)
-        if not np.isfinite(hand).all():
-            index = tuple(int(i) for i in np.argwhere(~np.isfinite(hand))[0])
-            return Row(name, kind, here.shape, where=index, error=math.inf, ok=False, problem="gradient is not finite")
-        if here.size > self.entrywise:
-            row = self._along_directions(name, kind, hand, probe)
-            if row.ok or not row.kinks:
-                return row
-        return self._entry_by_entry(name, kind, here, hand, probe)
-
-    def _along_directions(self, name: str, kind: str, hand: np.ndarray, probe: Probe) -> Row:
-        worst = Row(name, kind, hand.shape, f"{self.directions} direction" + "s" * (self.directions > 1), error=-1.0)
-        for _ in range(self.directions):
-            direction = self.rng.normal(size=hand.shape)
-            direction /= np.linalg.norm(direction)
-            slope = float((hand * direction).sum())
-            numerical, ok, kink = self._difference(slope, direction, self.step, probe)
-            error = _error(slope, numerical)
-            if (not ok, error) > (not worst.ok, worst.error):
-                worst = Row(name, kind, hand.shape, worst.checked, None, slope, numerical, error, ok, int(kink))
-        return worst
-
-    def _entry_by_entry(self, name: str, kind: str, here: np.ndarray, hand: np.ndarray, probe: Probe) -> Row:
-        worst = Row(name, kind, hand.shape, f"{hand.size} entries", error=-1.0)
-        everywhere = np.zeros(hand.shape)
-        kinks = 0
-        for index in np.ndindex(hand.shape):
-            unit = np.zeros(hand.shape)
-            unit[index] = 1.0
-            size = abs(here[index])
-            step = self.step * max(1.0, float(size)) if np.isfinite(size) else self.step
-            slope = float(hand[index])
-            numerical, ok, kink = self._difference(slope, unit, step, probe)
-            everywhere[index] = numerical
-            kinks += kink
-            error = _error(slope, numerical)
-            if (not ok, error) > (not worst.ok, worst.error):
-                worst = Row(name, kind, hand.shape, worst.checked, index, slope, numerical, error, ok)
-        return dataclasses.replace(worst, kinks=kinks, full=Entries(here, hand, everywhere))
-
-    def _difference(self, slope: float, direction: np.ndarray, step: float, probe: Probe) -> tuple[float, bool, bool]:
-        """The numerical slope along `direction`, whether `slope` agrees with it, and whether a kink is in the way.
-
-        Where the central difference disagrees, the slopes to the right and to the left decide. On a smooth function
-        their gap shrinks with the step; at a kink it stays; at a kink beside the point it vanishes once the step is
-        short enough.
-        """
-        ahead, behind = probe(step * direction), probe(-step * direction)
-        numerical = self._slope(ahead - behind, 2.0 * step)
-        if self._agrees(slope, numerical):
-            return numerical, True, False
-        right, left = self._slope(ahead - self.output, step), self._slope(self.output - behind, step)
-        shorter = step / 100.0
-        ahead, behind = probe(shorter * direction), probe(-shorter * direction)
-        near_right = self._slope(ahead - self.output, shorter)
-        near_left = self._slope(self.output - behind, shorter)
-        gap, near_gap = abs(right - left), abs(near_right - near_left)
-        if near_gap > 0.5 * gap and near_gap > 1e-4:  # a kink just here: any slope between the two sides is right
-            nearest = min(max(slope, min(near_left, near_right)), max(near_left, near_right))
-            return nearest, self._agrees(slope, nearest), True
-        nearby = self._slope(ahead - behind, 2.0 * shorter)
-        if self._agrees(slope, nearby):  # a kink beside the point; curvature alone would leave gap / 100
-            return nearby, True, near_gap < gap / 300.0
-        return numerical, False, False
-
-    def _slope(self, change: np.ndarray, distance: float) -> float:
-        return float((self.upstream * change).sum() / distance)
-
-    def _agrees(self, hand: float, numerical: float) -> bool:
-        return abs(hand - numerical) <= self.atol + self.rtol * abs(numerical)
+def _upstream(given: Array | None, output: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    if given is None:
+        return rng.normal(size=output.shape)
+    if not is_float_array(given) or given.shape != output.shape:
+        raise ValueError(f"upstream must be a floating-point array of the output's shape {output.shape}")
+    return host_copy(given).astype(np.float64)
 
 
-def _error(hand: float, numerical: float) -> float:
-    error = abs(hand - numerical) / (1.0 + abs(numerical))
-    return error if math.isfinite(error) else math.inf
+def _require_finite(output: np.ndarray, recording: Recording) -> None:
+    if np.isfinite(output).all():
+        return
+    if recording.first_nan:
+        raise ValueError(f"the output is not finite: NaN is first seen in {recording.first_nan}")
+    index = tuple(int(i) for i in np.argwhere(~np.isfinite(output))[0])
+    raise ValueError(f"the output is not finite at {index}, so there is nothing to differentiate")
+
+
+def _alike(one: Array, other: Array) -> bool:
+    """Whether two runs of one pullback gave the same, but for the order in which a GPU adds."""
+    return one.shape == other.shape and np.allclose(
+        host_copy(one), host_copy(other), rtol=1e-9, atol=1e-9, equal_nan=True
+    )
+
+
+def _marked(rows: list[Row], wrong: dict[str, str]) -> list[Row]:
+    """The rows with a problem written into those named in `wrong`, and a further row for each name that has none."""
+    marked = [
+        dataclasses.replace(row, ok=False, error=math.inf, problem=wrong[row.name]) if row.name in wrong else row
+        for row in rows
+    ]
+    missing = [name for name in wrong if name not in {row.name for row in rows}]
+    return marked + [Row(name, "input", (), error=math.inf, ok=False, problem=wrong[name]) for name in missing]
 
 
 def _misfit(value: Array, gradient: Any) -> str:
@@ -340,7 +301,8 @@ def _refuse_unusable(arrays: list[tuple[str, Any]], options: dict[str, Any]) -> 
     for name, option in options.items():
         if is_float_array(option) and option.shape != ():
             raise TypeError(
-                f"verify: {name} is a floating-point array given by keyword; give it by position to have it checked"
+                f"verify: {name} is a floating-point array given by keyword; give it by position to have it checked, "
+                "or bind it by functools.partial if it is not to be differentiated"
             )
     for name, x in arrays:
         if is_float_array(x) and np.isnan(host_copy(x)).any():

@@ -63,7 +63,7 @@ class Row:
 
     def cells(self) -> list[str]:
         """The row as a table shows it."""
-        verdict = "ok" if self.ok else f"WRONG: {self.problem}" if self.problem else "WRONG"
+        verdict = (self.problem or "ok") if self.ok else ": ".join(filter(None, ["WRONG", self.problem]))
         if self.kinks:
             verdict += f" ({self.kinks} at a kink)"
         place = "" if self.where is None else "[" + ", ".join(map(str, self.where)) + "]"
@@ -121,7 +121,9 @@ class Report:
         if not self.rows:
             return f"{self.name}: nothing to check"
         if not wrong:
-            return f"{self.name}: all {len(self.rows)} gradients are right, largest error {self.max_error:.1e}"
+            left = sum(bool(row.problem) for row in self.rows)
+            right = f"{self.name}: all {len(self.rows) - left} gradients are right, largest error {self.max_error:.1e}"
+            return right + (f"; {left} not checked" if left else "")
         return (
             f"{self.name}: {len(wrong)} of {len(self.rows)} gradients are wrong: {', '.join(row.name for row in wrong)}"
         )

@@ -1,9 +1,9 @@
 """Look inside running ops and layers: read, and replace, their local variables, with no instrumentation in them.
 
-The convention that the gradient of `scores` is called `dscores` makes this possible. `record` runs a function under
+The convention that the gradient of `scores` is called `dscores` makes this possible. A Recording runs a function under
 `sys.settrace` and notes every floating-point array that an op, layer or model binds to a name, in forward; and, once
-its pullback runs, in backward. Then `name` and `dname` of one call can be held against each other. `replace` runs the
-function again and exchanges one such value the moment it is bound, so that a finite difference can be taken with
+its pullback runs, in backward. Then `name` and `dname` of one call can be held against each other. A Replacement runs
+the function again and exchanges one such value the moment it is bound, so that a finite difference can be taken with
 respect to it.
 """
 
@@ -13,6 +13,7 @@ import abc
 import inspect
 import sys
 import types
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ class Call:
     label: str
     forward: dict[str, list[np.ndarray]] = field(default_factory=dict)
     backward: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    overwritten: set[str] = field(default_factory=set)  # names whose array was changed in place after it was bound
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class Pair:
     occurrence: int
     title: str
     value: np.ndarray
-    gradient: np.ndarray | None  # None where the bindings of name and dname cannot be matched
+    gradient: np.ndarray | None
+    why_not: str = ""  # where there is no gradient to hold against the value
 
 
 def is_array(x: Any) -> bool:
@@ -136,15 +139,18 @@ class Recording(Traced):
         else:
             return None  # a forward pass that runs again inside backward (activation checkpointing)
         watch = _Watch()
+        live: list[tuple[str, Array, np.ndarray]] = []
 
         def note(frame: types.FrameType, event: str, arg: Any) -> Any:
             for name, value in watch.bound(frame.f_locals):
                 if is_float_array(value):
                     values.setdefault(name, []).append(host_copy(value) if self.in_forward else value)
+                    live.append((name, value, values[name][-1]))
                     if self.in_forward and not self.first_nan:
                         self.first_nan = _nan_in(values[name][-1], f"{call.label}.{name}")
             if event == "return" and self.in_forward:
                 pullback = made_here(arg, frame.f_code)
+                call.overwritten.update(name for name, value, seen in live if not _same(seen, host_copy(value)))
                 if pullback is not None:
                     self._owners[id(pullback.__code__)] = (call, pullback.__code__)
             elif event == "return":  # a gradient may be filled after it is bound, so it counts as it is in the end
@@ -157,9 +163,10 @@ class Recording(Traced):
         """Every (value, gradient) whose `name` stands in a forward pass and `dname` in its pullback.
 
         A name bound n times in a loop meets dname bound n times in the reverse order; a name bound once meets the last
-        dname (a gradient that is summed up in steps). Anything else cannot be matched and gets no gradient.
+        dname (a gradient that is summed up in steps); a dname bound once meets the last name. Anything else cannot be
+        matched and gets no gradient.
         """
-        times = {call.label: sum(other.label == call.label for other in self.calls) for call in self.calls}
+        times = Counter(call.label for call in self.calls)
         seen: dict[str, int] = {}
         found = []
         for call in self.calls:
@@ -169,16 +176,24 @@ class Recording(Traced):
                 gradients = call.backward.get("d" + name)
                 if not gradients:
                     continue
-                if len(values) == 1:
-                    matched: list[np.ndarray | None] = [gradients[-1]]
-                elif len(values) == len(gradients):
-                    matched = list(reversed(gradients))
-                else:
-                    matched = [None] * len(values)
-                for i, (value, gradient) in enumerate(zip(values, matched, strict=True)):
+                why_not, matched = "", dict(enumerate(reversed(gradients)))
+                if name in call.overwritten:
+                    why_not = f"the array of {name} was changed in place after it was bound"
+                elif len(values) == 1 or len(gradients) == 1:
+                    matched = {len(values) - 1: gradients[-1]}
+                elif len(values) != len(gradients):
+                    why_not = f"{name} is bound {len(values)} times and d{name} {len(gradients)} times"
+                for i, value in enumerate(values):
                     title = f"{place}.{name}" if len(values) == 1 else f"{place}.{name}[{i}]"
-                    found.append(Pair(call.index, name, i, title, value, gradient))
+                    if why_not:
+                        found.append(Pair(call.index, name, i, title, value, None, why_not))
+                    elif i in matched:
+                        found.append(Pair(call.index, name, i, title, value, matched[i]))
         return found
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    return np.array_equal(one, other, equal_nan=True)
 
 
 def _nan_in(array: np.ndarray, title: str) -> str:
@@ -193,6 +208,7 @@ def made_here(result: Any, code: types.CodeType) -> types.FunctionType | None:
     source ever makes share one code object otherwise.
     """
     pullback = result[1] if isinstance(result, tuple) and len(result) == 2 else None
+    pullback = inspect.unwrap(pullback) if callable(pullback) else None  # a decorator may stand around it
     if isinstance(pullback, types.FunctionType) and any(pullback.__code__ is const for const in code.co_consts):
         pullback.__code__ = pullback.__code__.replace()
         return pullback

@@ -98,6 +98,14 @@ VARIANTS = (
         _SOFTMAX_CASES,
     ),
     WrongVariant(
+        "softmax-changes-y",
+        _SOFTMAX,
+        "dx = y * (dy - (dy * y).sum(axis=axis, keepdims=True)) / temperature",
+        "dx = y\n        dx *= (dy - (dy * y).sum(axis=axis, keepdims=True)) / temperature",
+        "dx is right, but it is written over y: the weights that the forward pass returned are gone.",
+        (*_SOFTMAX_CASES, "attention"),
+    ),
+    WrongVariant(
         "softmax-changes-x",
         _SOFTMAX,
         "exponentials = xp.exp((x - shift) / temperature)",

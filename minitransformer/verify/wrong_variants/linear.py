@@ -223,6 +223,14 @@ VARIANTS = (
         ("Linear", "Linear without bias"),
     ),
     WrongVariant(
+        "linear-layer-steps-in-backward",
+        _LAYER,
+        "self.weight.grad += dweight",
+        "self.weight.grad += dweight\n            self.weight.value -= 0.01 * dweight",
+        "The weight takes its step inside the backward pass, which changes what other pullbacks still need.",
+        ("Linear", "Linear without bias"),
+    ),
+    WrongVariant(
         "feed-forward-activation-skipped",
         _FEED_FORWARD,
         "dhidden = activation_backward(dactive)",

@@ -1,0 +1,278 @@
+// The page: what is shown at the moment, and everything that changes it.
+
+function start() {
+  const recording = new Recording(JSON.parse(byId("data").textContent));
+  const { data } = recording;
+  const state = { step: 0, predict: false, revealed: true, asked: null, all: false };
+
+  const shown = () => recording.steps.map((_, s) => s).filter((s) => state.all || recording.steps[s].shown);
+  const next = (s, by) => {
+    const steps = shown();
+    return by > 0 ? steps.find((other) => other > s) ?? s : steps.findLast((other) => other < s) ?? s;
+  };
+  const covered = () => state.predict && !state.revealed;
+
+  function draw() {
+    const s = state.step;
+    showCode(recording, s);
+    showResult(recording, s, covered());
+    byId("reveal-row").hidden = !covered();
+    showOperands(recording, s);
+    showOthers(recording, s);
+    showOrigin(recording, s, state.asked, goTo);
+    const steps = shown();
+    byId("slider").max = steps.length - 1;
+    byId("slider").value = steps.findLastIndex((other) => other <= s);
+    byId("slider").setAttribute("aria-valuetext", spoken(recording, s, false));
+    byId("counter").textContent = `${s} / ${recording.steps.length - 1}`;
+    byId("first").disabled = byId("previous").disabled = next(s, -1) === s;
+    byId("last").disabled = byId("next").disabled = next(s, 1) === s;
+    byId("live").textContent = spoken(recording, s, covered());
+  }
+
+  function goTo(s, { keepHash = false } = {}) {
+    if (!recording.steps[s]) return;
+    Object.assign(state, { step: s, asked: null, revealed: s <= state.step || !state.predict });
+    if (!recording.steps[s].shown && !state.all) setAll(true);
+    draw();
+    byId("now").scrollTop = 0;
+    if (!keepHash) {
+      try { history.replaceState(null, "", `#step=${s}`); } catch { /* inside another page, which has its own address */ }
+    }
+  }
+
+  function ask(s, b, flat) {
+    const { asked } = state;
+    const same = asked && asked.s === s && asked.b === b && asked.flat === flat;
+    state.asked = same ? null : { s, b, flat };
+    showOrigin(recording, state.step, state.asked, goTo);
+    if (!same) byId("live").textContent = byId("sum-text").textContent;
+  }
+
+  function reveal() {
+    if (!covered()) return;
+    state.revealed = true;
+    draw();
+  }
+
+  function setAll(on) {
+    state.all = on;
+    byId("all").checked = on;
+    const steps = shown();
+    const border = steps.findIndex((s) => recording.backward(s));
+    byId("mark-forward").style.flexGrow = border < 0 ? 1 : border;
+    byId("mark-backward").style.flexGrow = border < 0 ? 0 : steps.length - border;
+    byId("links").replaceChildren();
+  }
+
+  // Switches that are on or off.
+  const setPressed = (id, on) => { byId(id).setAttribute("aria-pressed", String(on)); return on; };
+  const toggled = (id) => setPressed(id, byId(id).getAttribute("aria-pressed") !== "true");
+  const switches = {
+    heat: (on) => document.body.classList.toggle("heat", on),
+    large: (on) => document.documentElement.classList.toggle("large", on),
+    theme: (on) => { document.documentElement.dataset.theme = on ? "dark" : "light"; },
+    predict: (on) => { Object.assign(state, { predict: on, revealed: !on, asked: null }); draw(); },
+    edit: (on) => editor(on),
+  };
+  for (const [id, change] of Object.entries(switches)) byId(id).addEventListener("click", () => change(toggled(id)));
+  setPressed("theme", matchMedia("(prefers-color-scheme: dark)").matches);
+
+  // Mistakes.
+  const chooser = byId("bug");
+  chooser.append(make("option", { value: "" }, "none"));
+  data.bugs.forEach((bug, i) => chooser.append(make("option", { value: i, disabled: bug.refused !== undefined },
+    bug.refused === undefined ? bug.name : `${bug.name} (the shapes refuse it)`)));
+  chooser.closest("label").hidden = data.bugs.length === 0;
+  chooser.addEventListener("change", () => switchBug(chooser.value === "" ? null : data.bugs[chooser.value]));
+
+  function switchBug(bug) {
+    if (bug && recording.edited) editor(setPressed("edit", false));
+    recording.switchBug(bug);
+    chooser.value = bug ? data.bugs.indexOf(bug) : "";
+    byId("mistake").hidden = !bug;
+    if (bug) byId("mistake").replaceChildren(make("strong", {}, "✗ Mistake "), bug.mistake, make("span", {}, verdict(bug)));
+    state.asked = null;
+    draw();
+  }
+
+  function verdict(bug) {
+    const cells = bug.numbers.reduce((count, [, , places]) => count + places.length, 0);
+    const changed = ` It changes ${cells} numbers.`;
+    if (!data.verified) return changed;
+    if (bug.by !== "gradients") return `${changed} Forward and backward are wrong together: finite differences cannot tell.`;
+    let worst = 0;
+    for (const [s, b] of bug.numbers) {
+      const { numerical } = recording.steps[s].bound[b];
+      if (numerical === undefined || !recording.array(numerical).data) continue;
+      worst = gaps(recording.value(s, b), recording.array(numerical)).reduce((x, y) => Math.max(x, y), worst);
+    }
+    return `${changed} Largest gap to the finite difference: ${readable(worst)}.`;
+  }
+
+  // Edited inputs.
+  const inputs = editable(recording);
+  byId("edit").hidden = inputs === null;
+
+  function editor(on) {
+    byId("editor").hidden = !on;
+    recording.edited = null;
+    byId("edited").hidden = true;
+    if (on) {
+      switchBug(null);
+      byId("inputs").replaceChildren(...inputs.places.map(([s, b]) => matrixFigure(recording, { array: recording.recorded(s, b),
+        name: recording.steps[s].bound[b].name, kind: "value", role: "input", place: [s, b] })));
+    }
+    draw();
+  }
+
+  byId("inputs").addEventListener("change", (event) => {
+    const number = Number(event.target.value.replace("\u2212", "-"));
+    const bad = event.target.value.trim() === "" || !Number.isFinite(number);
+    event.target.setAttribute("aria-invalid", String(bad));
+    if (byId("inputs").querySelector("[aria-invalid=true]")) return;
+    const arrays = [...byId("inputs").querySelectorAll("figure")].map((figure) =>
+      Float64Array.from(figure.querySelectorAll("input"), (field) => Number(field.value.replace("\u2212", "-"))));
+    recording.edited = inputs.run(arrays);
+    byId("edited").textContent = "Inputs edited: every number is computed anew in this page"
+      + (data.verified ? "; the finite differences belong to the recorded inputs and are not shown." : ".");
+    byId("edited").hidden = false;
+    draw();
+  });
+  byId("reset").addEventListener("click", () => editor(true));
+
+  // Steps.
+  const moves = { first: () => shown()[0], last: () => shown().at(-1), next: () => next(state.step, 1),
+    previous: () => next(state.step, -1) };
+  for (const [id, target] of Object.entries(moves)) byId(id).addEventListener("click", () => goTo(target()));
+  byId("slider").addEventListener("input", () => goTo(shown()[Number(byId("slider").value)]));
+  byId("all").addEventListener("change", () => {
+    setAll(byId("all").checked);
+    goTo(shown().findLast((s) => s <= state.step) ?? shown()[0]);
+  });
+  byId("reveal").addEventListener("click", reveal);
+  byId("others-box").addEventListener("toggle", () => { showOthers(recording, state.step); });
+  byId("help").addEventListener("click", () => byId("keys").showModal());
+  byId("list").addEventListener("click", () => {
+    if (!byId("links").children.length) byId("links").append(...stepLinks(recording, shown()));
+    byId("links").querySelectorAll("a").forEach((link) => {
+      if (link.hash === `#step=${state.step}`) link.setAttribute("aria-current", "step");
+      else link.removeAttribute("aria-current");
+    });
+    byId("steps").showModal();
+    byId("links").querySelector("[aria-current]")?.focus();
+  });
+  byId("links").addEventListener("click", (event) => { if (event.target.closest("a")) byId("steps").close(); });
+  const fromHash = () => Number((location.hash.match(/^#step=(\d+)$/) || [])[1]);
+  addEventListener("hashchange", () => { if (!Number.isNaN(fromHash())) goTo(fromHash(), { keepHash: true }); });
+
+  // Cells: a click asks where a number comes from, and leaves the arrow keys to the steps.
+  document.addEventListener("mousedown", (event) => { if (event.target.closest(".cell")) event.preventDefault(); });
+  byId("now").addEventListener("click", (event) => {
+    const found = event.target.closest(".cell, .covered");
+    const figure = found && found.closest("[data-place]");
+    if (!figure) return;
+    if (figure.classList.contains("result") && covered()) reveal();
+    else if (found.dataset.flat) ask(...figure.dataset.place.split(",").map(Number), Number(found.dataset.flat));
+  });
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.altKey || event.metaKey || document.querySelector("dialog[open]")) return;
+    if (event.target.matches("input:not([type=checkbox]):not([type=range]), select")) return;
+    if (event.target.matches(".cell") && moveInMatrix(event)) return;
+    const onControl = event.target.matches("button, summary, a, input");
+    const keys = {
+      ArrowRight: moves.next, ArrowLeft: moves.previous, Home: moves.first, End: moves.last,
+    };
+    const letters = { p: "predict", h: "heat", t: "large", d: "theme", "?": "help" };
+    if (keys[event.key]) goTo(keys[event.key]());
+    else if (letters[event.key.toLowerCase()]) byId(letters[event.key.toLowerCase()]).click();
+    else if (event.key === " " && !onControl && covered()) reveal();
+    else if (event.key === "Escape" && state.asked) ask(state.asked.s, state.asked.b, state.asked.flat);
+    else return;
+    event.preventDefault();
+  });
+
+  byId("title").textContent = recording.data.name;
+  byId("notes").textContent = `Arrays of up to ${data.limits.array} numbers are kept whole, larger ones by their range; `
+    + `sums are written out for up to ${data.limits.expanded} numbers. Every step has a link: add #step=12 to the address.`;
+  byId("print").addEventListener("click", () => { handout(recording); window.print(); });
+  addEventListener("beforeprint", () => handout(recording));
+  matchMedia("print").addEventListener("change", (event) => { if (event.matches) handout(recording); });
+  setAll(false);
+  goTo(Number.isNaN(fromHash()) ? shown()[0] : fromHash(), { keepHash: true });
+}
+
+// The arrow keys inside a matrix; Escape leaves it.
+function moveInMatrix(event) {
+  const by = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
+  if (event.key === "Escape") event.target.blur();
+  else if (!by) return false;
+  else {
+    const row = event.target.closest("tr");
+    const cells = (line) => [...(line?.querySelectorAll(".cell") ?? [])];
+    const column = cells(row).indexOf(event.target);
+    const rows = [...row.parentElement.children];
+    const target = cells(rows[rows.indexOf(row) + by[0]])[column + by[1]];
+    if (target) {
+      event.target.tabIndex = -1;
+      target.tabIndex = 0;
+      target.focus();
+    }
+  }
+  event.preventDefault();
+  return true;
+}
+
+function stepLinks(recording, steps) {
+  return steps.map((s) => make("li", { class: recording.backward(s) ? "backward" : "forward", value: s },
+    make("a", { href: `#step=${s}` }, make("span", { class: "label" }, `${s} · ${recording.label(s)}`),
+      make("code", {}, recording.steps[s].bound.map((bound) => bound.name).join(", ") || recording.line(s).text.split("\n")[0]))));
+}
+
+// Which inputs can be edited: {places, run}, or null where the page has no twin of what was recorded, or the twin, run on
+// the recorded inputs, does not give every recorded number (because of a mask, say).
+function editable(recording) {
+  const { name } = recording.data;
+  const entry = recording.steps.findIndex((_, s) => recording.backward(s));
+  if (!TWINS[name] || entry < 0) return null;
+  const isOpen = ([s, b]) => recording.recorded(s, b).kind.startsWith("float") && recording.recorded(s, b).data;
+  const places = [0, entry].flatMap((s) => recording.steps[s].bound.map((_, b) => [s, b])).filter(isOpen);
+  const run = (arrays) => {
+    const nested = arrays.map((numbers, i) => nest(numbers, recording.recorded(...places[i]).shape));
+    const named = Object.fromEntries(places.slice(0, -1).map(([s, b], i) => [recording.steps[s].bound[b].name, nested[i]]));
+    return runTwin(name, named, nested.at(-1));
+  };
+  let numbers;
+  try { numbers = run(places.map((place) => recording.recorded(...place).data)); } catch { return null; }
+  const covered = recording.steps.every((step, s) => !step.shown || step.bound.every((bound, b) => {
+    const array = recording.recorded(s, b);
+    if (!array.kind.startsWith("float")) return true;
+    const twin = numbers.get(recording.title(s, b));
+    return twin && array.data && twin.length === array.data.length
+      && twin.every((x, i) => Math.abs(x - array.data[i]) <= 1e-9 * (1 + Math.abs(x)));
+  }));
+  return covered ? { places, run } : null;
+}
+
+function nest(numbers, shape) {
+  if (shape.length === 0) return numbers[0];
+  if (shape.length === 1) return [...numbers];
+  return Array.from({ length: shape[0] }, (_, i) => [...numbers.slice(i * shape[1], (i + 1) * shape[1])]);
+}
+
+// For the printer: every step with its formula and its numbers, as they are shown now.
+function handout(recording) {
+  const rows = recording.steps.map((step, s) => [step, s]).filter(([step]) => step.shown).map(([step, s]) => {
+    const line = recording.line(s);
+    const figures = step.bound.map((_, b) => [s, b]).filter((place) => isNumeric(recording.recorded(...place)))
+      .filter((place) => (recording.recorded(...place).data?.length ?? 0) <= 64 || recording.recorded(...place).summary)
+      .map((place) => placeFigure(recording, place, "printed"));
+    return make("article", { class: recording.backward(s) ? "backward" : "" },
+      make("h3", {}, `${s} · ${recording.label(s)}${recording.backward(s) ? " · backward" : ""}`),
+      line.entry || !line.math ? make("code", {}, line.text) : math(line.math), make("div", { class: "matrices" }, ...figures));
+  });
+  byId("handout").replaceChildren(make("h1", {}, recording.data.name), ...rows);
+}
+
+start();

@@ -1,0 +1,126 @@
+// The recording: its arrays, and which number stands where at which step.
+
+class Recording {
+  constructor(data) {
+    this.data = data;
+    this.steps = data.steps;
+    this.calls = data.calls;
+    this.bug = null; // the mistake that is switched on, one of data.bugs
+    this.edited = null; // with edited inputs: Map from a title to its array
+    this.places = []; // of every binding, by its number: [step, which of those of the step]
+    this.history = new Map(); // from a title to the places that bound it, in order
+    this.steps.forEach((step, s) => step.bound.forEach((bound, b) => {
+      this.places.push([s, b]);
+      const title = this.title(s, b);
+      if (!this.history.has(title)) this.history.set(title, []);
+      this.history.get(title).push([s, b]);
+    }));
+    this.decoded = new Map();
+  }
+
+  label(s) { return this.calls[this.steps[s].call].label; }
+
+  title(s, b) { return `${this.label(s)}.${this.steps[s].bound[b].name}`; }
+
+  backward(s) { return this.calls[this.steps[s].call].backward; }
+
+  // The line of a step: with a mistake switched on, the one that stands there then.
+  line(s) {
+    const other = this.bug && this.bug.lineOf.get(s);
+    return this.data.lines[other === undefined || other === null ? this.steps[s].line : other];
+  }
+
+  source(s) {
+    const call = this.calls[this.steps[s].call];
+    const other = this.bug && this.bug.sources[call.label];
+    return this.data.sources[other === undefined || other === null ? call.source : other];
+  }
+
+  // Array number `id`: {shape, kind, data}, or {shape, kind, summary} where it was too large to keep.
+  array(id) {
+    if (!this.decoded.has(id)) this.decoded.set(id, decode(this.data.arrays[id]));
+    return this.decoded.get(id);
+  }
+
+  recorded(s, b) { return this.array(this.steps[s].bound[b].array); }
+
+  // What a step bound, as it is shown now: as recorded, with the mistake's numbers, or recomputed from edited inputs.
+  // wrong: the cells that the mistake changed.
+  value(s, b) {
+    const value = this.recorded(s, b);
+    if (this.edited) {
+      const data = this.edited.get(this.title(s, b));
+      return data && value.data ? { ...value, data } : value;
+    }
+    const change = this.bug && this.bug.numberAt.get(`${s},${b}`);
+    if (!change || !value.data) return value;
+    const data = value.data.slice();
+    change.cells.forEach((cell, i) => { data[cell] = change.numbers[i]; });
+    return { ...value, data, wrong: new Set(change.cells) };
+  }
+
+  // Where a title was last bound before step `s`, or by that step itself where `including`.
+  lookup(title, s, including = false) {
+    const places = this.history.get(title) || [];
+    for (let i = places.length - 1; i >= 0; i--) {
+      if (places[i][0] < s || (including && places[i][0] === s)) return places[i];
+    }
+    return null;
+  }
+
+  switchBug(bug) {
+    this.bug = bug;
+    if (bug && !bug.numberAt) {
+      bug.numberAt = new Map(bug.numbers.map(([s, b, cells, numbers]) =>
+        [`${s},${b}`, { cells, numbers: numbers.map(Number) }]));
+      bug.lineOf = new Map(bug.lines);
+      bug.fromAt = new Map(bug.from.map(([s, b, from]) => [`${s},${b}`, from]));
+    }
+  }
+}
+
+function decode(entry) {
+  if (entry.data) return { ...entry, data: Float64Array.from(entry.data, toNumber) };
+  if (entry.float32) {
+    const bytes = Uint8Array.from(atob(entry.float32), (letter) => letter.charCodeAt(0));
+    return { ...entry, data: new Float32Array(bytes.buffer) };
+  }
+  return entry;
+}
+
+function toNumber(text) {
+  return { inf: Infinity, "-inf": -Infinity, nan: NaN }[text] ?? Number(text);
+}
+
+const MINUS = "\u2212";
+
+// How the numbers of one array are written: whole where all are, else with four decimals, or in powers of ten.
+function numberFormat(array) {
+  if (array.kind === "bool") return (x) => (x ? "True" : "False");
+  let largest = 0, whole = true;
+  for (const x of array.data) {
+    if (!Number.isFinite(x)) continue;
+    largest = Math.max(largest, Math.abs(x));
+    whole = whole && Number.isInteger(x);
+  }
+  if (whole && largest < 1e6) return (x) => signed(x, (y) => y.toFixed(0));
+  if (largest >= 1e4 || (largest > 0 && largest < 1e-2)) return (x) => signed(x, (y) => (y === 0 ? "0" : y.toExponential(2)));
+  return (x) => signed(x, (y) => y.toFixed(4));
+}
+
+function signed(x, write) {
+  if (Number.isNaN(x)) return "NaN";
+  if (!Number.isFinite(x)) return x < 0 ? `${MINUS}∞` : "∞";
+  const text = write(Math.abs(x));
+  return x < 0 && Number(text) !== 0 ? MINUS + text : text;
+}
+
+// [2, 3] of the shape (4, 5) from its place 13, and "2, 3" from that.
+function indexOf(shape, flat) {
+  const index = [];
+  for (let axis = shape.length - 1; axis >= 0; axis--) {
+    index.unshift(flat % shape[axis]);
+    flat = Math.floor(flat / shape[axis]);
+  }
+  return index;
+}

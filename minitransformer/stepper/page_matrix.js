@@ -1,0 +1,160 @@
+// Drawing: elements, formulas, and matrices as tables or, where they are large, as pictures.
+
+const MATHML = "http://www.w3.org/1998/Math/MathML";
+
+// An element with attributes and children; a text becomes a text, never markup.
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === true) element.setAttribute(key, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(key, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+function math([tag, attributes, ...children]) {
+  const element = document.createElementNS(MATHML, tag);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children.map((child) => (typeof child === "string" ? child : math(child))));
+  return element;
+}
+
+function mathName(recording, name) {
+  const outer = document.createElementNS(MATHML, "math");
+  outer.append(math(recording.data.names[name] || ["mi", { mathvariant: "normal" }, name]));
+  return outer;
+}
+
+const shapeText = (shape) => (shape.length ? shape.join(" × ") : "number");
+
+// A figure with an array in it.
+//   name, kind ("value", "gradient", "numerical", "gap"), array ({shape, kind, data}), caption: a node in place of the name
+//   role: "result", "operand" or "input"; place: [step, bound]; covered: with ? for every number
+function matrixFigure(recording, options) {
+  const { array, name, kind, role } = options;
+  const caption = make("figcaption", {}, options.caption || mathName(recording, name),
+    make("span", { class: "shape" }, shapeText(array.shape)));
+  const figure = make("figure", { class: `matrix ${kind} ${role}`, "data-name": name });
+  if (options.place) figure.dataset.place = options.place.join(",");
+  figure.append(caption);
+  if (!array.data) {
+    figure.append(make("p", { class: "summary" }, array.summary));
+  } else if (array.data.length === 0) {
+    figure.append(make("p", { class: "summary" }, "no elements"));
+  } else if (array.data.length > recording.data.limits.exact) {
+    figure.append(picture(array, name, options.covered));
+  } else {
+    for (const table of tables(recording, options)) figure.append(table);
+  }
+  return figure;
+}
+
+// One table for each matrix in the array: of an array (B, H, T, d) there are B·H.
+function tables(recording, options) {
+  const { array } = options;
+  const [rows, columns] = [array.shape.at(-2) ?? 1, array.shape.at(-1) ?? 1];
+  const outer = array.shape.slice(0, -2);
+  const write = options.write || numberFormat(array);
+  const labels = headings(recording, options.name, array.shape);
+  const heat = heatOf(array);
+  const found = [];
+  for (let start = 0; start < array.data.length; start += rows * columns) {
+    const slice = outer.length ? `[${indexOf(outer, start / (rows * columns)).join(", ")}]` : "";
+    const table = make("table", {}, make("caption", slice ? {} : { class: "hidden" },
+      slice || `${options.spoken || options.name}, ${shapeText(array.shape)}`));
+    if (array.shape.length) {
+      const head = make("tr", {}, ...(array.shape.length > 1 ? [make("td", { class: "corner" })] : []));
+      for (let j = 0; j < columns; j++) head.append(make("th", { scope: "col" }, labels.columns[j] ?? String(j)));
+      table.append(make("thead", {}, head));
+    }
+    const body = make("tbody");
+    for (let i = 0; i < rows; i++) {
+      const line = make("tr");
+      if (array.shape.length > 1) line.append(make("th", { scope: "row" }, labels.rows[i] ?? String(i)));
+      for (let j = 0; j < columns; j++) line.append(cell(options, start + i * columns + j, write, heat));
+      body.append(line);
+    }
+    table.append(body);
+    found.push(table);
+  }
+  return found;
+}
+
+function headings(recording, name, shape) {
+  const tokens = recording.data.tokens;
+  const plain = name.replace(/^d/, "");
+  const isParameter = /^(w_|weight$|table$|gamma$|beta$|bias$)/.test(plain) || /^(w_|weight$)/.test(name);
+  const rows = tokens.length && shape.at(-2) === tokens.length && !isParameter ? tokens : [];
+  const pairs = ["scores", "visible", "weights", "kept"].includes(plain) && shape.at(-1) === tokens.length;
+  return { rows, columns: rows.length && pairs ? tokens : [] };
+}
+
+function cell(options, flat, write, heat) {
+  const { array, name, role } = options;
+  const place = indexOf(array.shape, flat);
+  const number = array.data[flat];
+  const wrong = array.wrong && array.wrong.has(flat);
+  const spoken = `${options.spoken || name}${place.length ? ` ${place.join(", ")}` : ""}`;
+  if (role === "input") {
+    const field = make("input", { type: "text", inputmode: "decimal", "aria-label": spoken, "data-flat": flat, size: 5 });
+    field.value = String(number);
+    return make("td", {}, field);
+  }
+  const shown = options.covered ? "?" : write(number);
+  const button = make("button", { type: "button", class: "cell", tabindex: flat === 0 ? "0" : "-1", "data-flat": flat,
+    "aria-label": `${spoken}: ${options.covered ? "covered" : shown}${wrong ? ", wrong" : ""}` }, shown);
+  if (!options.covered) {
+    button.dataset.value = String(number);
+    button.title = String(number);
+    const share = heat(number);
+    button.style.setProperty("--heat", `${Math.round(Math.abs(share) * 100)}%`);
+    if (share < 0) button.classList.add("below");
+  }
+  if (wrong && !options.covered) button.classList.add("wrong");
+  return make("td", {}, button);
+}
+
+// How large a number is in its array, from -1 to 1.
+function heatOf(array) {
+  if (array.data.length === 1) return () => 0; // nothing to compare with
+  let largest = 0;
+  for (const x of array.data) if (Number.isFinite(x)) largest = Math.max(largest, Math.abs(x));
+  return (x) => (Number.isFinite(x) ? x / (largest || 1) : Math.sign(x) || 0);
+}
+
+// A large array as a picture, its matrices side by side; a click tells the number under it.
+function picture(array, name, covered) {
+  const [rows, columns] = [array.shape.at(-2) ?? 1, array.shape.at(-1) ?? 1];
+  const count = array.data.length / (rows * columns);
+  const across = Math.ceil(Math.sqrt(count));
+  const canvas = make("canvas", { role: "img", width: across * (columns + 1) - 1,
+    height: Math.ceil(count / across) * (rows + 1) - 1,
+    "aria-label": `${name}, ${shapeText(array.shape)}, as a heat map` });
+  canvas.style.setProperty("--columns", canvas.width);
+  const told = make("p", { class: "summary" }, "Click a cell to read its number.");
+  if (covered) return make("div", { class: "covered" }, "?");
+  const heat = heatOf(array);
+  const image = canvas.getContext("2d");
+  const pixels = image.createImageData(canvas.width, canvas.height);
+  for (let flat = 0; flat < array.data.length; flat++) {
+    const slice = Math.floor(flat / (rows * columns)), inside = flat % (rows * columns);
+    const x = (slice % across) * (columns + 1) + (inside % columns);
+    const y = Math.floor(slice / across) * (rows + 1) + Math.floor(inside / columns);
+    const share = heat(array.data[flat]);
+    const [red, green, blue] = share < 0 ? [178, 80, 24] : [29, 99, 180];
+    pixels.data.set([red, green, blue, Math.round(30 + 225 * Math.abs(share))], 4 * (y * canvas.width + x));
+  }
+  image.putImageData(pixels, 0, 0);
+  canvas.addEventListener("click", (event) => {
+    const box = canvas.getBoundingClientRect();
+    const x = Math.floor((event.clientX - box.left) / box.width * canvas.width);
+    const y = Math.floor((event.clientY - box.top) / box.height * canvas.height);
+    const slice = Math.floor(y / (rows + 1)) * across + Math.floor(x / (columns + 1));
+    const [i, j] = [y % (rows + 1), x % (columns + 1)];
+    const flat = slice * rows * columns + i * columns + j;
+    if (i >= rows || j >= columns || !(flat < array.data.length)) return;
+    told.textContent = `${name}[${indexOf(array.shape, flat).join(", ")}] = ${readable(array.data[flat])}`;
+  });
+  return make("div", { class: "picture" }, canvas, told);
+}

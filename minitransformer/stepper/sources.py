@@ -1,0 +1,77 @@
+"""Which statement a line of source belongs to, and its text; how names are bound by a statement."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import textwrap
+
+
+class SourceFile:
+    """The lines of one file, and for each line the first and last line of the statement that it is part of."""
+
+    def __init__(self, name: str) -> None:
+        linecache.checkcache(name)
+        self.lines = linecache.getlines(name)  # none for code that was typed in or made by exec
+        self._spans: dict[int, tuple[int, int]] = {}
+        try:
+            tree = ast.parse("".join(self.lines))
+        except SyntaxError:
+            return
+        for node in ast.walk(tree):  # from the outside in, so that the innermost statement is the one that stays
+            if isinstance(node, ast.stmt):
+                body = getattr(node, "body", None)
+                last = body[0].lineno - 1 if isinstance(body, list) and body else (node.end_lineno or node.lineno)
+                span = (node.lineno, max(last, node.lineno))  # of a compound statement only the head
+                decorators = [part.lineno for part in getattr(node, "decorator_list", [])]
+                for line in range(min([node.lineno, *decorators]), span[1] + 1):
+                    self._spans[line] = span
+
+    def first_line(self, line: int) -> int:
+        """The line that the statement around `line` begins in."""
+        return self._spans.get(line, (line, line))[0]
+
+    def statement(self, line: int) -> str:
+        """The whole text of the statement around `line`, or of its head, without the indentation."""
+        first, last = self._spans.get(line, (line, line))
+        return textwrap.dedent("".join(self.lines[first - 1 : last])).rstrip()
+
+    def function(self, first_line: int) -> tuple[str, ...]:
+        """The lines of the function whose definition begins in `first_line`."""
+        if not self.lines:
+            return ()
+        return tuple(line.rstrip("\n") for line in inspect.getblock(self.lines[first_line - 1 :]))
+
+
+def parse(source: str) -> ast.stmt | None:
+    """A step's statement; None for the head of a compound one, and where there is no source."""
+    try:
+        return ast.parse(source).body[0]
+    except (SyntaxError, IndexError):
+        return None
+
+
+def only_in_comprehensions(source: str) -> set[str]:
+    """The names that a statement binds only inside a comprehension: from Python 3.12 these show among the locals."""
+    statement = parse(source)
+    if statement is None:
+        return set()
+    inner = {
+        name.id
+        for part in ast.walk(statement)
+        if isinstance(part, ast.comprehension)
+        for name in ast.walk(part.target)
+        if isinstance(name, ast.Name)
+    }
+    if not inner:
+        return inner
+    return inner - bound_names(statement)
+
+
+def bound_names(statement: ast.stmt) -> set[str]:
+    """The names that a simple statement assigns to."""
+    targets: list[ast.expr] = list(getattr(statement, "targets", []))
+    if isinstance(statement, ast.AugAssign | ast.AnnAssign):
+        targets = [statement.target]
+    return {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}

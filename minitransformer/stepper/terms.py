@@ -1,0 +1,175 @@
+"""Arithmetic with its numbers still in it: a small tree that can be written as Python, or to be looked at.
+
+    (2·2 + 2·3 + 2·1)·0.7071        is  Operation("*", (Operation("+", (2·2, 2·3, 2·1)), Number(0.7071)))
+
+Brackets stand where the order of operations asks for them and nowhere else.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Index: TypeAlias = tuple[int, ...]
+
+# How tightly each operator binds, as in Python. Of equal ones the left is done first, but for powers.
+_STRENGTH = {symbol: 1 for symbol in (">", ">=", "<", "<=", "==", "!=")} | {"&": 2, "+": 3, "-": 3, "*": 4, "/": 4}
+_STRENGTH |= {"negative": 5, "**": 6}
+_ATOM = 7
+_SIGNS = {"+": " + ", "-": " − ", "*": "·", "/": " / ", "**": "^", "==": " = ", "!=": " ≠ ", ">=": " ≥ ", "<=": " ≤ "}
+LONGEST = 12  # of a sum with more terms only the first and the last are shown
+_KNOWN: dict[str, Any] = {name: getattr(np, name) for name in "exp log sqrt tanh sin cos float64 inf nan".split()}
+_KNOWN |= {"abs": abs, "erf": math.erf, "max": max, "min": min}
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number, and where it was recorded: the title, the cell and the binding; of a constant there is none."""
+
+    value: bool | int | float
+    title: str = ""
+    index: Index = ()
+    serial: int | None = None
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Numbers joined by an operator: "+" and "*" join any, "negative" is for one, the others are for two."""
+
+    symbol: str
+    parts: tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A function of numbers: exp, max, ..."""
+
+    name: str
+    parts: tuple[Term, ...]
+
+
+Term: TypeAlias = Number | Operation | Applied
+
+
+def numbers(term: Term) -> Iterator[Number]:
+    """Every number of a term, from left to right."""
+    if isinstance(term, Number):
+        yield term
+    else:
+        for part in term.parts:
+            yield from numbers(part)
+
+
+def total(parts: tuple[Term, ...]) -> Term:
+    """The sum of the parts, which are in order."""
+    if not parts:
+        return Number(0.0)
+    return parts[0] if len(parts) == 1 else Operation("+", parts)
+
+
+def joined(symbol: str, left: Term, right: Term) -> Term:
+    """Two terms and an operator between them; (a + b) + c becomes a + b + c, done in the same order."""
+    if symbol in "+*" and isinstance(left, Operation) and left.symbol == symbol:
+        return Operation(symbol, (*left.parts, right))
+    return Operation(symbol, (left, right))
+
+
+def exact(term: Term) -> str:
+    """The term as Python, which evaluates to its number."""
+    return _exact(term)[0]
+
+
+def _exact(term: Term) -> tuple[str, int]:
+    if isinstance(term, Number):
+        text = repr(term.value)
+        return text, _STRENGTH["negative"] if text.startswith("-") else _ATOM
+    parts = [_exact(part) for part in term.parts]
+    if isinstance(term, Applied):
+        return f"{term.name}({', '.join(text for text, _ in parts)})", _ATOM
+    strength = _STRENGTH[term.symbol]
+    if term.symbol == "negative":
+        return f"-{_bracketed(*parts[0], strength)}", strength
+    sides = [_bracketed(*part, strength + (i > 0 or term.symbol == "**")) for i, part in enumerate(parts)]
+    return f" {term.symbol} ".join(sides), strength
+
+
+def pretty(term: Term, write: Callable[[Number], str] | None = None, longest: int = LONGEST) -> str:
+    """The term to be looked at: 2·3 + 8·(−0.5), with four digits. write: how to write a number, in place of that."""
+    return _pretty(term, write or (lambda number: readable(number.value)), longest)[0]
+
+
+def _pretty(term: Term, write: Callable[[Number], str], longest: int) -> tuple[str, int]:
+    if isinstance(term, Number):
+        text = write(term)
+        return text, _STRENGTH["negative"] if text.startswith("−") else _STRENGTH["*"] if "·" in text else _ATOM
+    some = functools.partial(_some, write=write, longest=longest)
+    if isinstance(term, Applied):
+        return f"{term.name}({', '.join(text for text, _ in some(term.parts))})", _ATOM
+    strength = _STRENGTH[term.symbol]
+    if term.symbol == "negative":
+        return f"−{_bracketed(*some(term.parts)[0], strength + 1)}", strength
+    sign = _SIGNS.get(term.symbol, f" {term.symbol} ")
+    written = ""
+    for i, (text, own) in enumerate(some(term.parts)):
+        if i == 0:
+            written = _bracketed(text, own, strength + (term.symbol == "**"))
+        elif term.symbol == "+" and text.startswith("−"):
+            written += f" − {text[1:]}"
+        elif text.startswith("−") and strength > _STRENGTH["&"]:
+            written += f"{sign}({text})"
+        elif term.symbol == "*" and isinstance(term.parts[i], Number):
+            written += sign + text  # a power of ten needs no brackets among factors
+        else:
+            written += sign + _bracketed(text, own, strength + 1)
+    return written, strength
+
+
+def _some(parts: tuple[Term, ...], write: Callable[[Number], str], longest: int) -> list[tuple[str, int]]:
+    """The parts as texts; where there are too many, the first and the last of them, and how many are between."""
+    if len(parts) <= longest:
+        return [_pretty(part, write, longest) for part in parts]
+    first = [_pretty(part, write, longest) for part in parts[: longest // 2]]
+    return [*first, (f"… {len(parts) - len(first) - 1} more …", _ATOM), _pretty(parts[-1], write, longest)]
+
+
+def _bracketed(text: str, own: int, needed: int) -> str:
+    return text if own >= needed else f"({text})"
+
+
+def readable(number: bool | int | float) -> str:
+    """A number with four significant digits: 2, −0.7071, 6.03·10⁻⁶, −∞. True and False are 1 and 0."""
+    if isinstance(number, int):
+        return str(int(number)).replace("-", "−")
+    if math.isinf(number):
+        return "∞" if number > 0 else "−∞"
+    if number == 0.0:
+        return "0"  # also −0
+    sign = "−" if number < 0 else ""
+    mantissa, _, exponent = f"{abs(number):.4g}".partition("e")
+    if not exponent:
+        return sign + mantissa
+    power = f"10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+    return sign + (power if mantissa == "1" else f"{mantissa}·{power}")
+
+
+class _Numbers(ast.NodeTransformer):
+    """Turns constants into NumPy's, which divide by zero as arrays do."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if isinstance(node.value, bool):
+            return node
+        return ast.copy_location(ast.Call(ast.Name("float64", ast.Load()), [node], []), node)
+
+
+def evaluate(text: str) -> float:
+    """The number that a text made by `exact` evaluates to."""
+    tree = ast.fix_missing_locations(_Numbers().visit(ast.parse(text, mode="eval")))
+    with np.errstate(all="ignore"):
+        return float(eval(compile(tree, "<expansion>", "eval"), {"__builtins__": {}}, _KNOWN))

@@ -1,0 +1,519 @@
+"""The command line: what each verb prints and returns, and that every error is one line and no traceback."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minitransformer
+from minitransformer import backend, cli, demo, ops
+from minitransformer.cli import main
+from minitransformer.verify import CASES
+from minitransformer.verify.catalogue import Case
+
+ROOT = Path(__file__).parent.parent
+KINDS = {"ops": "op", "layers": "layer", "models": "model"}
+
+
+@pytest.fixture(autouse=True)
+def fresh_devices(monkeypatch):
+    """MINITRANSFORMER_DEVICE from outside must not reach a test, nor one test's CuPy another."""
+    known = {name: device for name, device in backend._devices.items() if name != "cupy"}
+    monkeypatch.setattr(backend, "_devices", known)
+    monkeypatch.delenv("MINITRANSFORMER_DEVICE", raising=False)
+
+
+@pytest.fixture
+def run(capsys):
+    """run(*arguments) -> (status, stdout, stderr), in this process."""
+
+    def run(*arguments):
+        try:
+            status = main(arguments)
+        except SystemExit as end:  # --help and --version
+            status = end.code
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return run
+
+
+def environment(**changes):
+    unwanted = ("MINITRANSFORMER_DEVICE", "PYTHONUNBUFFERED", "PYTHONIOENCODING")
+    kept = {name: value for name, value in os.environ.items() if name not in unwanted}
+    return kept | {"PYTHONPATH": str(ROOT)} | changes
+
+
+def start(*arguments, **options):
+    command = [sys.executable, "-m", "minitransformer", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "encoding": "utf-8"}
+    return subprocess.Popen(command, **(pipes | {"env": environment()} | options))
+
+
+def run_program(*arguments, **options):
+    process = start(*arguments, **options)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def assert_one_line_error(err, *parts):
+    assert err.startswith("minitransformer: error: ") and err.count("\n") == 1 and err.endswith("\n"), err
+    for part in parts:
+        assert part in err
+
+
+def names_in(out):
+    """The cases that a table lists."""
+    lines = out.splitlines()
+    return [line.split("  ")[0] for line in lines[1:] if re.search(r"  (ok|WRONG)$", line)]
+
+
+# ---- check: which cases. ----
+
+
+@pytest.fixture
+def only_pretend(monkeypatch):
+    """Checks that take no time, for tests of which cases are chosen."""
+    report = CASES["softmax"].run()
+    monkeypatch.setattr(Case, "run", lambda self, seed, device: type(report)(self.name, report.rows), raising=True)
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [
+        ([], lambda case: True),
+        (["ops"], lambda case: case.kind == "op"),
+        (["layers"], lambda case: case.kind == "layer"),
+        (["models"], lambda case: case.kind == "model"),
+        (["softmax"], lambda case: case.name.split()[0] == "softmax"),
+        (["Transformer"], lambda case: case.name.split()[0] == "Transformer"),
+        (["relu at its kink"], lambda case: case.name == "relu at its kink"),
+        (["models", "gelu", "gelu by tanh"], lambda case: case.kind == "model" or case.name.split()[0] == "gelu"),
+    ],
+    ids=lambda x: "+".join(x) or "all" if isinstance(x, list) else "",
+)
+def test_names_and_kinds_choose_cases(run, only_pretend, names, wanted):
+    status, out, err = run("check", *names)
+    assert (status, err) == (0, "")
+    chosen = names_in(out)
+    assert sorted(chosen) == sorted(case.name for case in CASES.values() if wanted(case))
+    kinds = [CASES[name].kind for name in chosen]
+    assert kinds == sorted(kinds, key=list(KINDS.values()).index)
+
+
+def test_every_public_op_and_layer_can_be_named(run, only_pretend):
+    for name in ops.__all__:
+        if name != "sinusoidal_positions":  # a table; nothing flows back into it
+            assert run("check", name)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("sofmax", "did you mean 'softmax'?"),
+        ("Encoder_Layer", "did you mean 'EncoderLayer'?"),
+        ("op", "did you mean 'ops'?"),
+        ("LAYERNORM", "try one of: ops, layers, models, linear"),
+        ("", "try one of: ops, layers, models, linear"),
+    ],
+)
+def test_an_unknown_name_is_bad_usage_with_a_suggestion(run, name, hint):
+    status, out, err = run("check", "softmax", name)
+    assert (status, out) == (2, "")
+    assert_one_line_error(err, f"check knows no {name!r}", hint)
+
+
+# ---- check: the table. ----
+
+
+def test_the_table_tells_what_was_checked(run):
+    status, out, err = run("check", "softmax", "Linear without bias")
+    assert (status, err) == (0, "")
+    cases = [*(name for name in CASES if name.startswith("softmax")), "Linear without bias"]
+    assert names_in(out) == cases
+    reports = [CASES[name].run(0) for name in cases]
+    n_rows = sum(len(report.rows) for report in reports)
+    for report, line in zip(reports, out.splitlines()[1:], strict=False):
+        assert line.removeprefix(report.name).split() == [str(len(report.rows)), f"{report.max_error:.1e}", "ok"]
+    *_, counts, errors = out.splitlines()
+    assert counts == f"{n_rows} gradients, all ok; largest error of"
+    worst = [max(row.error for report in reports for row in report.of_kind(kind)) for kind in ("input", "parameter")]
+    assert errors.startswith(f"inputs {worst[0]:.1e}, parameters {worst[1]:.1e}, intermediates ")
+
+
+def test_the_columns_stand_under_their_headings_and_fit_into_80_columns(run, only_pretend):
+    _, out, _ = run("check")
+    heading, *lines = out.splitlines()
+    lines = lines[: len(CASES)]
+    for line in lines:
+        numbers = line[: heading.index("gradients") + len("gradients")], line[: len(heading)]
+        assert re.search(r"  +\d+$", numbers[0]) and re.search(r"\de-\d\d$", numbers[1])
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_verbose_shows_every_gradient(run):
+    _, out, _ = run("check", "low_rank_linear", "--verbose")
+    for row in CASES["low_rank_linear"].run(0).rows:
+        assert re.search(rf"^{re.escape(row.name)} .*  ok$", out, re.M)
+
+
+def test_another_seed_checks_other_numbers(run):
+    outputs = [run("check", "silu", "--verbose", "--seed", seed)[1] for seed in ("0", "0", "7")]
+    assert outputs[0] == outputs[1] != outputs[2]
+
+
+def test_on_the_strict_device(run):
+    status, out, err = run("check", "attention", "Linear", "--device", "strict")
+    assert (status, err) == (0, "")
+    assert "all ok" in out
+
+
+def test_the_environment_chooses_the_device_and_the_option_overrules_it(run, monkeypatch):
+    monkeypatch.setenv("MINITRANSFORMER_DEVICE", "strict")
+    assert json.loads(run("check", "RMSNorm", "--json")[1])["device"] == "strict"
+    assert json.loads(run("check", "RMSNorm", "--json", "--device", "numpy")[1])["device"] == "numpy"
+
+
+# ---- check --json. ----
+
+
+def parsed(text):
+    """JSON as the standard has it: NaN and Infinity are refused."""
+
+    def refuse(token):
+        raise AssertionError(f"{token} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_json_of_everything(run):
+    """The promise of the project: nothing is left out, and no error exceeds 1e-6."""
+    status, out, err = run("check", "--json")
+    assert (status, err) == (0, "")
+    document = parsed(out)
+    assert document["ok"] is True
+    assert (document["device"], document["seed"], document["version"]) == ("numpy", 0, minitransformer.__version__)
+    assert {case["name"]: case["kind"] for case in document["cases"]} == {c.name: c.kind for c in CASES.values()}
+    assert len(document["cases"]) == len(CASES)
+    errors = {"input": [], "parameter": [], "intermediate": []}
+    for case in document["cases"]:
+        assert case["ok"] is True and case["rows"], case["name"]
+        for row in case["rows"]:
+            assert row["ok"] is True and row["checked"], (case["name"], row["name"])
+            assert row["error"] == abs(row["hand"] - row["numerical"]) / (1 + abs(row["numerical"])) <= 1e-6
+            errors[row["kind"]].append(row["error"])
+        assert case["max_error"] == max(row["error"] for row in case["rows"])
+    assert document["max_error"] == {kind: max(of_kind) for kind, of_kind in errors.items()}
+    assert document["gradients"] == sum(map(len, errors.values()))
+    assert all(len(of_kind) > 50 for of_kind in errors.values())
+
+
+def test_json_is_all_that_is_printed(run):
+    status, out, err = run("check", "relu", "--json", "--verbose")
+    assert status == 0
+    assert [case["name"] for case in parsed(out)["cases"]] == ["relu", "relu at its kink"]
+    assert "relu: all 2 gradients are right" in err
+
+
+# ---- check: something is wrong. ----
+
+right_silu = ops.silu
+
+
+def slightly_wrong(x):
+    y, backward = right_silu(x)
+    return y, lambda dy: backward(dy) * (1.0 + 1e-3)
+
+
+def of_another_shape(x):
+    y, backward = right_silu(x)
+    return y, lambda dy: backward(dy)[0]
+
+
+def not_finite(x):
+    y, backward = right_silu(x)
+    return y, lambda dy: backward(dy) * math.nan
+
+
+def failing(x):
+    y, _ = right_silu(x)
+
+    def backward(dy):
+        raise IndexError("axis 7 is\nout of bounds")
+
+    return y, backward
+
+
+def without_backward(x):
+    return right_silu(x)[0]
+
+
+WRONG = [slightly_wrong, of_another_shape, not_finite, failing, without_backward]
+
+
+@pytest.mark.parametrize("silu", WRONG)
+def test_a_wrong_backward_fails_the_check(run, monkeypatch, silu):
+    monkeypatch.setattr(ops, "silu", silu)
+    status, out, err = run("check", "silu", "relu")
+    assert (status, err) == (1, "")
+    assert re.search(r"^silu +\d+ +\S+  WRONG$", out, re.M)
+    assert re.search(r"^relu +2 +\S+  ok$", out, re.M)  # the others are checked all the same
+    assert "WRONG" in out.splitlines()[-2]
+    assert re.search(r"^silu: \d+ of \d+ gradients are wrong: ", out, re.M)  # and what is wrong is told in full
+
+
+@pytest.mark.parametrize("silu", WRONG)
+def test_a_wrong_backward_fails_the_check_in_json(run, monkeypatch, silu):
+    monkeypatch.setattr(ops, "silu", silu)
+    status, out, err = run("check", "silu", "relu", "--json")
+    assert status == 1
+    document = parsed(out)
+    assert document["ok"] is False
+    assert {case["name"]: case["ok"] for case in document["cases"]} == {
+        "silu": False,
+        "relu": True,
+        "relu at its kink": True,
+    }
+    finite = silu is slightly_wrong
+    assert (document["max_error"]["input"] is not None) == finite
+    if finite:
+        assert document["max_error"]["input"] > 1e-6
+    assert "silu: " in err
+
+
+def test_an_error_while_checking_is_told(run, monkeypatch):
+    monkeypatch.setattr(ops, "silu", failing)
+    _, out, _ = run("check", "silu", "--json")
+    (case,) = parsed(out)["cases"]
+    assert [row["problem"] for row in case["rows"]] == ["IndexError: axis 7 is\nout of bounds"]
+    assert run("check", "silu")[1].splitlines()[-1] == "inputs inf, parameters 0.0e+00, intermediates 0.0e+00"
+
+
+# ---- Devices that are not there. ----
+
+
+def test_cupy_without_a_gpu_is_one_line(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)  # import cupy raises ImportError
+    for verb in ("check", "demo"):
+        status, out, err = run(verb, "--device", "cupy")
+        assert (status, out) == (1, "")
+        assert_one_line_error(err, '"cupy"', "pip install")
+
+
+@pytest.mark.parametrize("verb", ["check", "demo"])
+def test_an_unknown_device_is_one_line(run, monkeypatch, verb):
+    status, out, err = run(verb, "--device", "nonsense")
+    assert (status, out) == (2, "")
+    assert_one_line_error(err, 'unknown device "nonsense"; expected one of "cupy", "numpy"')
+    monkeypatch.setenv("MINITRANSFORMER_DEVICE", "nonsense")
+    status, out, err = run(verb)
+    assert (status, out) == (2, "")
+    assert_one_line_error(err, 'unknown device "nonsense" (from MINITRANSFORMER_DEVICE)')
+
+
+# ---- Bad usage and help. ----
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ([], ["the following arguments are required: COMMAND", "minitransformer --help"]),
+        (["chek"], ["invalid choice: 'chek'"]),
+        (["check", "--seed", "-1"], ["--seed must be at least 0, got -1"]),
+        (["demo", "--seed", "-1"], ["--seed must be at least 0, got -1"]),
+        (["check", "--seed", "one"], ["invalid int value: 'one'", "minitransformer check --help"]),
+        (["check", "--seed"], ["--seed: expected one argument"]),
+        (["check", "--fast"], ["unrecognized arguments: --fast"]),
+        (["demo", "--steps", "0"], ["--steps must be at least 1, got 0"]),
+        (["demo", "--steps", "1.5"], ["invalid int value: '1.5'", "minitransformer demo --help"]),
+        (["demo", "softmax"], ["unrecognized arguments: softmax"]),
+    ],
+    ids=" ".join,
+)
+def test_bad_usage_is_one_line_and_status_2(run, monkeypatch, arguments, parts):
+    monkeypatch.setattr(demo, "run", lambda *_: pytest.fail("it ran"))
+    status, out, err = run(*arguments)
+    assert (status, out) == (2, "")
+    assert_one_line_error(err, *parts)
+
+
+@pytest.mark.parametrize("verb", [[], ["check"], ["demo"]], ids=str)
+def test_help(run, verb):
+    status, out, err = run(*verb, "--help")
+    assert (status, err) == (0, "")
+    assert out.startswith(f"usage: {' '.join(['minitransformer', *verb])} ")
+    wanted = {"check": ["NAME", "--device", "--seed", "--json", "--verbose"], "demo": ["--out", "--seed", "--steps"]}
+    for word in wanted.get("".join(verb), ["demo", "check", "--version"]):
+        assert word in out
+
+
+def test_version(run):
+    assert run("--version") == (0, f"minitransformer {minitransformer.__version__}\n", "")
+
+
+# ---- demo. ----
+
+
+@pytest.fixture
+def demos(monkeypatch):
+    """What demo.run was called with; it returns True unless told otherwise by demos.right."""
+
+    class Demos(list):
+        right = True
+
+    called = Demos()
+
+    def pretend(*arguments):
+        called.append(arguments)
+        return called.right
+
+    monkeypatch.setattr(demo, "run", pretend)
+    return called
+
+
+def test_demo_passes_its_options_on(run, demos, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run("demo")
+    assert (status, err) == (0, "")
+    assert re.fullmatch(r"\ndone in \d+ s\n", out)
+    assert run("demo", "--out", "a/b", "--seed", "3", "--steps", "7", "--device", "strict")[0] == 0
+    assert demos == [(Path("demo"), 0, 400, "numpy"), (Path("a/b"), 3, 7, "strict")]
+    assert [path.is_dir() for path in (tmp_path / "demo", tmp_path / "a" / "b")] == [True, True]
+    assert os.listdir(tmp_path / "demo") == []  # nothing is left of the attempt to write
+
+
+def test_demo_fails_if_a_gradient_is_wrong(run, demos, tmp_path):
+    demos.right = False
+    assert run("demo", "--out", str(tmp_path))[0] == 1
+
+
+def test_demo_complains_of_its_folder_before_it_starts(run, demos, tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    file.write_text("not a folder")
+    for out_folder, reason in [(file, "File exists"), (file / "deeper", "Not a directory")]:
+        status, out, err = run("demo", "--out", str(out_folder))
+        assert (status, out) == (1, "")
+        assert_one_line_error(err, f"cannot write pictures to {out_folder}: {reason}; choose", "--out")
+
+    def refuse(dir):  # what a read-only folder does; of the super-user it would take the file all the same
+        raise PermissionError(13, "Permission denied", str(dir))
+
+    monkeypatch.setattr(cli.tempfile, "TemporaryFile", refuse)
+    status, out, err = run("demo", "--out", str(tmp_path))
+    assert (status, out) == (1, "")
+    assert_one_line_error(err, f"cannot write pictures to {tmp_path}: Permission denied")
+    assert demos == []
+
+
+def test_demo_on_a_place_that_takes_no_files():
+    """/proc can be written to by nobody, not even by the super-user; where there is none it cannot be made."""
+    status, out, err = run_program("demo", "--out", "/proc")
+    assert (status, out) == (1, "")
+    assert_one_line_error(err, "cannot write pictures to /proc: ")
+
+
+# ---- Errors of a run, and its end. ----
+
+
+@pytest.mark.parametrize("error", [ValueError, TypeError, RuntimeError, OSError])
+def test_an_error_of_a_run_is_one_line(run, monkeypatch, tmp_path, error):
+    def fail(*_):
+        raise error("first line\n  second line")
+
+    monkeypatch.setattr(demo, "run", fail)
+    status, out, err = run("demo", "--out", str(tmp_path))
+    assert (status, out) == (1, "")
+    assert err == "minitransformer: error: first line second line\n"
+
+
+def test_ctrl_c_is_one_line_and_status_130(run, monkeypatch, tmp_path):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "run", interrupted)
+    assert run("demo", "--out", str(tmp_path)) == (130, "", "minitransformer: error: interrupted\n")
+
+
+def test_ctrl_c_in_the_middle_of_a_check():
+    process = start(
+        "check",
+        "--verbose",
+        env=environment(PYTHONUNBUFFERED="1"),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whoever runs the tests may ignore it
+    )
+    assert process.stdout.readline().startswith("linear: all ")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "minitransformer: error: interrupted\n")
+
+
+def test_output_into_head_ends_quietly():
+    process = start("check", "layers", "--verbose", env=environment(PYTHONUNBUFFERED="1"))
+    assert process.stdout.readline().startswith("Linear: all ")
+    process.stdout.close()
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (1, "")
+
+
+@pytest.mark.parametrize("arguments", [["check", "relu"], ["--help"], ["--version"]], ids=" ".join)
+def test_output_that_nobody_reads_ends_quietly(arguments):
+    """So little is written that it all waits in the buffer, and the pipe is found broken only at the end."""
+    read, write = os.pipe()
+    os.close(read)
+    status, _, err = run_program(*arguments, stdout=write)
+    os.close(write)
+    assert (status, err) == (1, "")
+
+
+def test_a_terminal_that_cannot_show_a_letter_gets_a_question_mark():
+    case = "rms_norm with a large ε"
+    status, out, err = run_program("check", case, env=environment(PYTHONIOENCODING="ascii"))
+    assert (status, err) == (0, "")
+    assert "rms_norm with a large ? " in out
+
+
+def test_output_may_go_where_there_is_no_file(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert main(["check", "relu"]) == 0
+    assert "relu at its kink" in sys.stdout.getvalue()
+
+
+# ---- As a program. ----
+
+
+def test_the_module_and_the_command_are_the_same_program():
+    script = Path(sys.executable).parent / "minitransformer"
+    for command in ([sys.executable, "-m", "minitransformer"], [str(script)]):
+        done = subprocess.run(
+            [*command, "check", "gelu"], capture_output=True, encoding="utf-8", env=environment(), timeout=120
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert names_in(done.stdout) == ["gelu", "gelu by tanh"]
+        done = subprocess.run(
+            [*command, "check", "gleu"], capture_output=True, encoding="utf-8", env=environment(), timeout=120
+        )
+        assert (done.returncode, done.stdout) == (2, "")
+        assert_one_line_error(done.stderr, "did you mean 'gelu'?")
+
+
+def test_json_as_a_program_reads_it():
+    status, out, err = run_program("check", "ops", "--json")
+    assert (status, err) == (0, "")
+    assert [case["kind"] for case in parsed(out)["cases"]] == ["op"] * sum(c.kind == "op" for c in CASES.values())
+
+
+def test_a_crash_would_be_seen(monkeypatch, run):
+    """A defect in the project itself is not dressed up as an error of the user."""
+    monkeypatch.setattr(cli, "_select", lambda names: np.nonsense)
+    with pytest.raises(AttributeError):
+        run("check")

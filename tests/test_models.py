@@ -1,0 +1,653 @@
+"""What models promise beside right gradients: caches, causality, tying, checkpoints, sizes, threads, clear errors."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minitransformer.verify.strict  # noqa: F401 - registers the device "strict"
+from minitransformer import models, ops
+from minitransformer.backend import to_device, to_numpy
+from minitransformer.layers import Cache, KeyValueCache, Module, Parameter
+from minitransformer.models import (
+    Classifier,
+    ClassifierConfig,
+    LanguageModel,
+    LanguageModelConfig,
+    Transformer,
+    TransformerConfig,
+)
+
+SMALL: dict[str, Any] = {"d_model": 6, "n_heads": 2, "d_ff": 10}
+STACKS: dict[str, Any] = {"n_encoder_layers": 2, "n_decoder_layers": 2}
+
+SOURCE = np.array([[1, 3, 1, 6], [2, 6, 0, 0]])
+TARGET = np.array([[1, 5, 5, 2, 4], [1, 4, 2, 0, 0]])
+WANTED = np.array([[5, 5, 2, 4, 3], [4, 2, 3, 0, 0]])
+LABELS = np.array([2, 0])
+
+
+def ordinary(module: Any, seed: int = 0) -> Any:
+    """The module in float64 with weights of ordinary size."""
+    rng = np.random.default_rng(seed)
+    for name, parameter in module.parameters():
+        shape = parameter.value.shape
+        parameter.value = rng.normal(1.0, 0.4, shape) if name.endswith("gamma") else rng.normal(0.0, 0.5, shape)
+        parameter.grad = np.zeros(shape)
+    return module
+
+
+def transformer(target_vocabulary: int = 7, **options: Any) -> Transformer:
+    return ordinary(Transformer(TransformerConfig(7, target_vocabulary, **{**SMALL, **STACKS, **options})))
+
+
+def language_model(**options: Any) -> LanguageModel:
+    return ordinary(LanguageModel(LanguageModelConfig(7, **{"max_length": 40, "n_layers": 2, **SMALL, **options})))
+
+
+def classifier(**options: Any) -> Classifier:
+    return ordinary(Classifier(ClassifierConfig(7, 3, **{"n_layers": 2, **SMALL, **options})))
+
+
+def losses(rng: np.random.Generator | None = None) -> dict[str, tuple[Callable[..., Module], Callable[[Any], Any]]]:
+    """For each model: how to build it, and the loss of it."""
+    padding = {"source_mask": SOURCE != 0, "target_mask": TARGET != 0, "ignore_index": 0}
+    return {
+        "Transformer": (transformer, lambda m: m.loss(SOURCE, TARGET, WANTED, label_smoothing=0.1, rng=rng, **padding)),
+        "LanguageModel": (language_model, lambda m: m.loss(TARGET, WANTED, ignore_index=0, rng=rng)),
+        "Classifier": (classifier, lambda m: m.loss(SOURCE, LABELS, SOURCE != 0, rng=rng)),
+    }
+
+
+EVERY_MODEL = pytest.mark.parametrize("name", ["Transformer", "LanguageModel", "Classifier"])
+
+
+def gradients_of(module: Module) -> dict[str, np.ndarray]:
+    return {name: to_numpy(parameter.grad).copy() for name, parameter in module.parameters()}
+
+
+# ------------------------------------------------------------------------------------------------- key-value caches
+
+CHUNKS = pytest.mark.parametrize(
+    "sizes", [[1] * 40, [3, 1, 15, 20, 1], [40]], ids=["token by token", "in chunks", "all at once"]
+)
+LONG = np.random.default_rng(0).integers(7, size=(2, 40))
+
+
+def in_chunks(ids: np.ndarray, sizes: list[int], read: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    assert sum(sizes) == ids.shape[1]
+    return np.concatenate([read(piece) for piece in np.split(ids, np.cumsum(sizes)[:-1], axis=1)], axis=1)
+
+
+@CHUNKS
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+def test_cached_language_model_equals_the_full_one(norm_order: str, sizes: list[int]) -> None:
+    model, cache = language_model(norm_order=norm_order), Cache(2)
+    cached = in_chunks(LONG, sizes, lambda ids: model(ids, cache=cache)[0])
+    np.testing.assert_allclose(cached, model(LONG)[0], rtol=0.0, atol=1e-12)
+    assert cache.length == 40
+
+
+@CHUNKS
+@pytest.mark.parametrize("checkpoint", [False, True], ids=["", "checkpointed"])
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+def test_cached_transformer_equals_the_full_one(norm_order: str, checkpoint: bool, sizes: list[int]) -> None:
+    model, cache = transformer(norm_order=norm_order, checkpoint=checkpoint), Cache(2)
+    real = SOURCE != 0
+    memory = model.encode(SOURCE, real)[0]
+    cached = in_chunks(LONG, sizes, lambda ids: model.decode(ids, memory, real, cache=cache)[0])
+    np.testing.assert_allclose(cached, model(SOURCE, LONG, real)[0], rtol=0.0, atol=1e-12)
+
+
+def test_cached_transformer_with_a_padded_target_equals_the_full_one() -> None:
+    """The mask of the target covers all tokens read so far."""
+    model, cache = transformer(), Cache(2)
+    real = np.arange(40) >= np.array([[0], [4]])
+    memory = model.encode(SOURCE)[0]
+
+    def read(ids: np.ndarray) -> np.ndarray:
+        return model.decode(ids, memory, target_mask=real[:, : cache.length + ids.shape[1]], cache=cache)[0]
+
+    cached = in_chunks(LONG, [10, *[1] * 30], read)
+    np.testing.assert_allclose(cached, model(SOURCE, LONG, target_mask=real)[0], rtol=0.0, atol=1e-12)
+
+
+def test_there_is_no_backward_through_a_cache() -> None:
+    model, generator = language_model(), transformer()
+    memory = generator.encode(SOURCE)[0]
+    for logits, backward in (model(TARGET, cache=Cache(2)), generator.decode(TARGET, memory, cache=Cache(2))):
+        with pytest.raises(RuntimeError, match="a call with a key-value cache is for inference and has no backward"):
+            backward(logits)
+
+
+# ---------------------------------------------------------------------------------------------------- who sees whom
+
+
+def moved(y: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return (y != other).any(axis=-1)
+
+
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+def test_a_language_model_does_not_see_what_comes_after(norm_order: str) -> None:
+    model = language_model(norm_order=norm_order)
+    logits = model(TARGET)[0]
+    for t in range(5):
+        other = TARGET.copy()
+        other[0, t] = 6
+        np.testing.assert_array_equal(moved(logits, model(other)[0])[0], [position >= t for position in range(5)])
+
+
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+def test_a_transformer_sees_all_of_the_source_and_only_what_came_before_in_the_target(norm_order: str) -> None:
+    model = transformer(norm_order=norm_order)
+    logits = model(SOURCE, TARGET)[0]
+    for t in range(5):
+        other = TARGET.copy()
+        other[0, t] = 6
+        expected = np.array([[position >= t for position in range(5)], [False] * 5])
+        np.testing.assert_array_equal(moved(logits, model(SOURCE, other)[0]), expected)
+    for t in range(4):
+        other = SOURCE.copy()
+        other[0, t] = 5
+        np.testing.assert_array_equal(moved(logits, model(other, TARGET)[0]), [[True] * 5, [False] * 5])
+
+
+def test_padding_does_not_matter_to_a_transformer() -> None:
+    """Neither which ids stand in it nor how many: outputs, loss and gradients are those of the sequence alone."""
+    model = transformer()
+
+    def run(source: np.ndarray, target: np.ndarray, wanted: np.ndarray) -> tuple[Any, ...]:
+        masks = (np.arange(source.shape[1])[None] < 2, np.arange(target.shape[1])[None] < 3)
+        wanted = np.where(masks[1], wanted, -100)
+        model.zero_grad()
+        loss, backward = model.loss(source, target, wanted, *masks)
+        backward()
+        return model(source, target, *masks)[0][:, :3], loss, gradients_of(model)
+
+    logits, loss, gradients = run(SOURCE[1:], TARGET[1:], WANTED[1:])
+    filled = [np.where(ids == 0, 5, ids) for ids in (SOURCE[1:], TARGET[1:], WANTED[1:])]
+    for other in (filled, (SOURCE[1:, :2], TARGET[1:, :3], WANTED[1:, :3])):
+        other_logits, other_loss, other_gradients = run(*other)
+        np.testing.assert_allclose(other_logits, logits, rtol=0.0, atol=1e-12)
+        assert other_loss == pytest.approx(loss, abs=1e-13)
+        for name, gradient in gradients.items():
+            np.testing.assert_allclose(other_gradients[name], gradient, rtol=0.0, atol=1e-12, err_msg=name)
+
+
+def test_padding_does_not_matter_to_a_classifier() -> None:
+    model = classifier()
+    logits = model(SOURCE, SOURCE != 0)[0]
+    np.testing.assert_allclose(model(np.where(SOURCE == 0, 5, SOURCE), SOURCE != 0)[0], logits, rtol=0.0, atol=1e-13)
+    np.testing.assert_allclose(model(SOURCE[1:, :2])[0], logits[1:], rtol=0.0, atol=1e-13)
+    assert (model(SOURCE)[0][1] != logits[1]).all()  # without the mask it does matter
+
+
+def test_sequences_of_padding_alone_give_finite_numbers() -> None:
+    model, nothing = transformer(), np.zeros((2, 4), bool)
+    loss, backward = model.loss(SOURCE, TARGET, WANTED, nothing, np.zeros((2, 5), bool))
+    backward()
+    assert np.isfinite(loss)
+    assert all(np.isfinite(gradient).all() for gradient in gradients_of(model).values())
+    logits, backward = classifier()(SOURCE, nothing)
+    backward(np.ones_like(logits))
+    assert np.isfinite(logits).all()
+
+
+# ----------------------------------------------------------------------------------------- embedding, loss and tying
+
+
+def test_embeddings_are_scaled_by_the_root_of_the_width_and_positions_added() -> None:
+    """Section 3.4. At position 0 every sine is 0 and every cosine 1."""
+    for model, embed in [(m := transformer(), m.embed_source), (m, m.embed_target), (c := classifier(), c.embed)]:
+        table = dict(model.parameters())[next(name for name, _ in model.parameters())].value
+        embedded = embed(np.array([[3]]))[0]
+        np.testing.assert_allclose(embedded[0, 0], table[3] * np.sqrt(6.0) + [0.0, 1.0] * 3, rtol=1e-14)
+    model = language_model()
+    expected = model.tokens.table.value[3] + model.embed.positions.table.value[0]
+    np.testing.assert_array_equal(model.embed(np.array([[3]]))[0][0, 0], expected)
+
+
+@EVERY_MODEL
+def test_the_loss_is_the_cross_entropy_of_the_logits(name: str) -> None:
+    build, loss_of = losses()[name]
+    model = build()
+    loss, backward = loss_of(model)
+    if name == "Transformer":
+        logits, model_backward = model(SOURCE, TARGET, SOURCE != 0, TARGET != 0)
+        expected, loss_backward = ops.cross_entropy(logits, WANTED, ignore_index=0, label_smoothing=0.1)
+    elif name == "LanguageModel":
+        logits, model_backward = model(TARGET)
+        expected, loss_backward = ops.cross_entropy(logits, WANTED, ignore_index=0)
+    else:
+        logits, model_backward = model(SOURCE, SOURCE != 0)
+        expected, loss_backward = ops.cross_entropy(logits, LABELS)
+    assert loss.shape == ()
+    assert loss == expected
+    assert backward() is None
+    gradients = gradients_of(model)
+    model.zero_grad()
+    assert model_backward(loss_backward()) is None
+    for key, gradient in gradients_of(model).items():
+        np.testing.assert_array_equal(gradient, gradients[key], err_msg=key)
+
+
+@EVERY_MODEL
+def test_the_gradient_of_the_loss_may_be_scaled(name: str) -> None:
+    """As for the mean over several batches."""
+    build, loss_of = losses()[name]
+    model = build()
+    loss_of(model)[1](1.0)
+    whole = gradients_of(model)
+    model.zero_grad()
+    loss_of(model)[1](0.25)
+    for key, gradient in gradients_of(model).items():
+        np.testing.assert_allclose(4.0 * gradient, whole[key], rtol=1e-13, atol=1e-15, err_msg=key)
+
+
+def test_tables_are_shared_as_the_config_says() -> None:
+    def tables(**options: Any) -> list[str]:
+        return [name for name, p in transformer(**options).parameters() if name.endswith("table")]
+
+    shared, tied = "target_tokens.table", "embed_source.tokens.table"
+    assert tables() == [shared]
+    assert tables(share_embeddings=False) == [shared, tied]
+    assert tables(tie_output=False) == [shared, "output.table"]
+    assert tables(share_embeddings=False, tie_output=False) == [shared, tied, "output.table"]
+    names = [name for name, _ in language_model().parameters() if name.endswith("table")]
+    assert names == ["tokens.table", "embed.positions.table"]
+
+
+def test_a_shared_table_collects_the_gradients_of_all_its_uses() -> None:
+    """They are those of three tables with the same numbers."""
+    one, three = transformer(), transformer(share_embeddings=False, tie_output=False)
+    three.load_state(
+        one.state() | {name: one.target_tokens.table.value for name in ("embed_source.tokens.table", "output.table")}
+    )
+    for model in (one, three):
+        model.loss(SOURCE, TARGET, WANTED)[1]()
+    separate = gradients_of(three)
+    parts = [separate.pop(key) for key in ("target_tokens.table", "embed_source.tokens.table", "output.table")]
+    assert all((part != 0.0).any() for part in parts)
+    together = gradients_of(one)
+    np.testing.assert_allclose(together.pop("target_tokens.table"), sum(parts), rtol=1e-12, atol=1e-15)
+    for name, gradient in together.items():
+        np.testing.assert_allclose(gradient, separate[name], rtol=1e-12, atol=1e-15, err_msg=name)
+
+
+# --------------------------------------------------------------------------------------------- dropout and checkpoints
+
+DROPOUT: dict[str, Any] = {"dropout": 0.2, "attention_dropout": 0.3}
+
+
+@EVERY_MODEL
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_checkpoints_replay_dropout_to_the_last_bit(name: str, dtype: str) -> None:
+    def run(checkpoint: bool, seed: int) -> tuple[float, dict[str, np.ndarray], float]:
+        rng = np.random.default_rng(seed)
+        build, loss_of = losses(rng)[name]
+        model = build(checkpoint=checkpoint, **DROPOUT).to(dtype=dtype)
+        loss, backward = loss_of(model)
+        following = copy.deepcopy(rng).random()
+        backward()
+        assert rng.random() == following  # the pullback draws from a copy
+        assert loss.dtype == dtype
+        return float(loss), gradients_of(model), following
+
+    loss, gradients, following = run(False, seed=4)
+    replayed_loss, replayed, replayed_following = run(True, seed=4)
+    assert (replayed_loss, replayed_following) == (loss, following)
+    for key, gradient in gradients.items():
+        np.testing.assert_array_equal(replayed[key], gradient, err_msg=key)
+    assert run(True, seed=5)[0] != loss
+
+
+@EVERY_MODEL
+def test_without_a_generator_there_is_no_dropout(name: str) -> None:
+    build, loss_of = losses()[name]
+    model = build(**DROPOUT)
+    assert loss_of(model)[0] == loss_of(model)[0] == loss_of(build(dropout=0.0, attention_dropout=0.0))[0]
+    _, random_loss = losses(np.random.default_rng(0))[name]
+    assert random_loss(model)[0] != loss_of(model)[0]
+
+
+# ------------------------------------------------------------------------------------------------- state and devices
+
+
+@EVERY_MODEL
+def test_a_state_carries_a_model_over(name: str) -> None:
+    """Also into one that is checkpointed, on another device or of another dtype."""
+    build, loss_of = losses()[name]
+    model = build()
+    state = model.state()
+    other = build(checkpoint=True)
+    other.load_state({key: np.zeros_like(array) for key, array in state.items()})
+    assert loss_of(other)[0] != loss_of(model)[0]
+    other.load_state(state)
+    assert loss_of(other)[0] == loss_of(model)[0]
+    with pytest.raises(ValueError, match=f"this state does not fit {name}: .* is missing"):
+        model.load_state(dict(list(state.items())[1:]))
+
+
+@EVERY_MODEL
+def test_a_whole_model_runs_on_the_device_that_the_environment_names(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, loss_of = losses()[name]
+    here = build().to(dtype="float64")
+    loss, backward = loss_of(here)
+    backward()
+
+    monkeypatch.setenv("MINITRANSFORMER_DEVICE", "strict")
+    there = type(here)(here.config)
+    assert {type(p.value).__name__ for _, p in there.parameters()} == {"StrictArray"}
+    there.to(dtype="float64")
+    there.load_state(here.state())
+    ids = {"SOURCE": SOURCE, "TARGET": TARGET, "WANTED": WANTED, "LABELS": LABELS}
+    for variable, array in ids.items():
+        monkeypatch.setitem(globals(), variable, to_device(array))
+    strict_loss, strict_backward = losses()[name][1](there)
+    assert type(strict_loss).__name__ == "StrictArray"
+    strict_backward()
+    assert float(strict_loss) == pytest.approx(float(loss), rel=1e-13)
+    expected = gradients_of(here)
+    for key, gradient in gradients_of(there).items():
+        np.testing.assert_allclose(gradient, expected[key], rtol=1e-11, atol=1e-13, err_msg=key)
+
+
+@EVERY_MODEL
+def test_two_threads_may_share_a_model(name: str) -> None:
+    """Each gets what it would get alone, with its own sequences and its own dropout."""
+    model = losses()[name][0](**DROPOUT)
+
+    def run(i: int, rounds: int) -> list[np.ndarray]:
+        rng = np.random.default_rng(i)
+        outputs = []
+        for _ in range(rounds):
+            ids = rng.integers(1, 7, size=(2 + i, 5 + i))
+            inputs = (ids, ids[:, ::-1].copy()) if name == "Transformer" else (ids,)
+            outputs.append(model(*inputs, rng=rng)[0])
+        return outputs
+
+    alone = [run(i, 10) for i in range(2)]
+    together: dict[int, list[np.ndarray]] = {}
+    start = threading.Barrier(2)
+
+    def work(i: int) -> None:
+        start.wait()
+        together[i] = run(i, 10)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i in range(2):
+        for y, expected in zip(together[i], alone[i], strict=True):
+            np.testing.assert_array_equal(y, expected)
+
+
+# ------------------------------------------------------------------------------------------------------------ sizes
+
+
+class Unwritten(np.ndarray):
+    """An array that takes no memory however large its shape is."""
+
+    def astype(self, dtype: Any) -> Unwritten:
+        return self
+
+
+class NoNumbers(np.random.Generator):
+    """Draws arrays of which only the shape is ever looked at."""
+
+    def __init__(self) -> None:
+        super().__init__(np.random.PCG64(0))
+
+    def uniform(self, low: float, high: float, size: tuple[int, ...]) -> Any:
+        return np.broadcast_to(np.float32(0.0), size).view(Unwritten)
+
+    def normal(self, mean: float, deviation: float, size: tuple[int, ...]) -> Any:
+        return self.uniform(mean, deviation, size)
+
+
+@pytest.fixture
+def size_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], int]:
+    """size_of(config): how many numbers the model of a config learns, found without making room for them."""
+    monkeypatch.setattr(Parameter, "__init__", lambda self, value: setattr(self, "value", value))
+
+    def size_of(config: Any) -> int:
+        model = getattr(models, type(config).__name__.removesuffix("Config"))(config, NoNumbers())
+        return sum(parameter.value.size for _, parameter in model.parameters())
+
+    return size_of
+
+
+def test_sizes_are_counted_right(size_of: Callable[[Any], int]) -> None:
+    """By hand: one table of 10 × 4; attention 4 (16 + 4), feed-forward 2 · 24 + 10, norms 8; the decoder has two."""
+    config = TransformerConfig(10, 10, d_model=4, n_heads=2, d_ff=6, n_encoder_layers=1, n_decoder_layers=3)
+    assert size_of(config) == 40 + (80 + 58 + 2 * 8) + 3 * (2 * 80 + 58 + 3 * 8)
+
+
+# Table 3 of the paper: what is changed in the base model, and how many million parameters it gives.
+TABLE_3 = {
+    "base": ({}, 65),
+    "2 layers": ({"n_encoder_layers": 2, "n_decoder_layers": 2}, 36),
+    "4 layers": ({"n_encoder_layers": 4, "n_decoder_layers": 4}, 50),
+    "8 layers": ({"n_encoder_layers": 8, "n_decoder_layers": 8}, 80),
+    "d_model 256": ({"d_model": 256}, 28),
+    "d_model 1024": ({"d_model": 1024}, 168),
+    "d_ff 1024": ({"d_ff": 1024}, 53),
+    "d_ff 4096": ({"d_ff": 4096}, 90),
+}
+
+
+@pytest.mark.parametrize("row", TABLE_3)
+def test_the_base_model_and_its_variations_are_as_large_as_the_paper_says(
+    row: str, size_of: Callable[[Any], int]
+) -> None:
+    """To the million, all with one vocabulary: of 41000 tokens, where section 5.1 speaks of "about 37000"."""
+    changes, millions = TABLE_3[row]
+    assert round(size_of(TransformerConfig.base(41000, **changes)) / 1e6) == millions
+
+
+def test_base_and_big_with_37000_tokens(size_of: Callable[[Any], int]) -> None:
+    """Three attentions and two feed-forward networks for each pair of layers, with biases and five norms.
+
+    The paper's 65 and 213 million fit no common vocabulary. With its 37000 tokens base is 3 % smaller than it says and
+    big less than 1 % larger.
+    """
+    base, big = size_of(TransformerConfig.base()), size_of(TransformerConfig.big())
+    assert base == 37000 * 512 + 6 * (12 * 512**2 + 4 * 512 * 2048 + 12 * 512 + 2 * (2048 + 512) + 10 * 512)
+    assert big == 37000 * 1024 + 6 * (12 * 1024**2 + 4 * 1024 * 4096 + 12 * 1024 + 2 * (4096 + 1024) + 10 * 1024)
+    assert base == pytest.approx(65e6, rel=0.03)
+    assert big == pytest.approx(213e6, rel=0.01)
+
+
+def test_the_language_model_is_as_large_as_gpt_2(size_of: Callable[[Any], int]) -> None:
+    """The published checkpoint of GPT-2's smallest model holds 124,439,808 numbers."""
+    assert size_of(LanguageModelConfig(50257)) == 124_439_808
+
+
+def test_configs_are_frozen_and_take_changes() -> None:
+    config = TransformerConfig.big(1000, dropout=0.1, norm_order="pre")
+    assert (config.d_model, config.n_heads, config.d_ff, config.dropout) == (1024, 16, 4096, 0.1)
+    assert (config.source_vocabulary, config.target_vocabulary, config.norm_order) == (1000, 1000, "pre")
+    base = TransformerConfig.base()
+    assert (base.d_model, base.n_heads, base.d_ff, base.dropout, base.n_encoder_layers) == (512, 8, 2048, 0.1, 6)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.d_model = 8  # type: ignore[misc]
+
+
+# -------------------------------------------------------------------------------------------------------- bad input
+
+
+def strict(x: np.ndarray) -> Any:
+    return to_device(x, "strict")
+
+
+T = Transformer(TransformerConfig(7, 7, **SMALL, **STACKS))
+LM = LanguageModel(LanguageModelConfig(7, max_length=4, n_layers=2, **SMALL))
+C = Classifier(ClassifierConfig(7, 3, n_layers=1, **SMALL))
+MEMORY = np.ones((2, 4, 6), np.float32)
+REAL = np.ones((2, 4), bool)
+
+Bad = tuple[Callable[[], Any], type[Exception], str]
+BAD: dict[str, Bad] = {
+    # configs
+    "heads that do not divide": (
+        lambda: transformer(n_heads=4), ValueError, r"d_model 6 cannot be divided into 4 equal heads",
+    ),
+    "an odd width": (lambda: transformer(d_model=5, n_heads=1), ValueError, r"width must be even .* got 5"),
+    "two vocabularies for one table": (
+        lambda: transformer(8), ValueError,
+        r"share_embeddings needs one vocabulary, got 7 source and 8 target tokens; build a joint vocabulary or set",
+    ),
+    "no layers": (lambda: transformer(n_decoder_layers=0), ValueError, r"Decoder: n_layers must be greater than 0"),
+    "layers in halves": (lambda: language_model(n_layers=1.5), TypeError, r"Encoder: n_layers must be an integer"),
+    "no vocabulary": (
+        lambda: LanguageModel(LanguageModelConfig(0, **SMALL)), ValueError, r"Embedding: vocabulary must be greater",
+    ),
+    "no positions": (lambda: language_model(max_length=0), ValueError, r"max_length must be greater than 0"),
+    "no classes": (lambda: Classifier(ClassifierConfig(7, 0, **SMALL)), ValueError, r"d_out must be greater than 0"),
+    "a rate above 1": (lambda: classifier(dropout=1.5), ValueError, r"the dropout rate must be at least 0 and below 1"),
+    "an unknown activation": (lambda: classifier(activation="tanh"), ValueError, r"activation must be one of relu, "),
+    "an unknown order": (lambda: language_model(norm_order="mid"), ValueError, r'order must be "pre" or "post"'),
+    "a seed for a generator": (
+        lambda: LanguageModel(LanguageModelConfig(7, **SMALL), rng=3), TypeError,
+        r"rng must be a numpy\.random\.Generator, got int",
+    ),
+    # ids
+    "source as a list": (
+        lambda: T(SOURCE.tolist(), TARGET), TypeError, r"Transformer: source must be a NumPy or CuPy array, got list",
+    ),
+    "source as floats": (lambda: T(SOURCE * 1.0, TARGET), TypeError, r"ids must hold integers, got float64"),
+    "target as objects": (lambda: T(SOURCE, TARGET.astype(object)), TypeError, r"must hold integers, got object"),
+    "one sequence without a batch": (
+        lambda: T(SOURCE[0], TARGET), ValueError,
+        r"Transformer: source must be a batch of sequences \(B, T\), got shape \(4,\)",
+    ),
+    "a target with three axes": (
+        lambda: T(SOURCE, TARGET[None]), ValueError, r"Transformer: target must be a batch .* got shape \(1, 2, 5\)",
+    ),
+    "batches of different sizes": (
+        lambda: T(SOURCE[:1], TARGET), ValueError, r"the leading axes must be equal; got q \(2, 2, 5, 3\), k \(1, 2, 4",
+    ),
+    "an empty batch": (lambda: T(SOURCE[:0], TARGET[:0]), ValueError, r"source is empty, its shape is \(0, 4\)"),
+    "an empty source": (lambda: T(SOURCE[:, :0], TARGET), ValueError, r"source is empty, its shape is \(2, 0\)"),
+    "an empty target": (lambda: T(SOURCE, TARGET[:, :0]), ValueError, r"target is empty, its shape is \(2, 0\)"),
+    "a negative id": (lambda: T(SOURCE - 1, TARGET), ValueError, r"ids must be from 0 to 6 \(there are 7\); got -1"),
+    "an id beyond the vocabulary": (lambda: T(SOURCE, TARGET + 2), ValueError, r"ids must be from 0 to 6 .* got 7"),
+    "a negative id where indices wrap": (
+        lambda: transformer().to("strict")(strict(SOURCE - 1), strict(TARGET)), ValueError, r"from 0 to 6 .* got -1",
+    ),
+    "an id beyond where indices wrap": (
+        lambda: language_model().to("strict")(strict(TARGET + 2)), ValueError, r"ids must be from 0 to 6 .* got 7",
+    ),
+    "ids on another device": (lambda: T(strict(SOURCE), TARGET), TypeError, r"is on numpy but ids is on strict"),
+    "ids for a language model without a batch": (
+        lambda: LM(TARGET[0]), ValueError, r"LanguageModel: ids must be a batch of sequences \(B, T\), got shape",
+    ),
+    "an empty text": (lambda: LM(TARGET[:, :0]), ValueError, r"LanguageModel: ids is empty, its shape is \(2, 0\)"),
+    "a text longer than the positions": (
+        lambda: LM(TARGET), ValueError, r"positions 0 to 4 were asked for, but the table holds positions 0 to 3",
+    ),
+    "ids for a classifier with three axes": (
+        lambda: C(SOURCE[None]), ValueError, r"Classifier: ids must be a batch of sequences \(B, T\), got shape",
+    ),
+    "an empty batch to classify": (lambda: C(SOURCE[:0]), ValueError, r"Classifier: ids is empty"),
+    "ids to classify as floats": (lambda: C(SOURCE * 1.0), TypeError, r"ids must hold integers, got float64"),
+    # masks
+    "a source mask of integers": (
+        lambda: T(SOURCE, TARGET, (SOURCE != 0).astype(int)), TypeError, r"mask must be boolean .* got int64",
+    ),
+    "a target mask of floats": (
+        lambda: T(SOURCE, TARGET, target_mask=(TARGET != 0) * 1.0), TypeError, r"mask must be boolean .* got float64",
+    ),
+    "a source mask as a list": (
+        lambda: T(SOURCE, TARGET, [[True] * 4] * 2), TypeError,
+        r"Transformer: source_mask must be a NumPy or CuPy array, got list",
+    ),
+    "a source mask of another length": (
+        lambda: T(SOURCE, TARGET, TARGET != 0), ValueError,
+        r"Transformer: source_mask must have shape \(2, 4\), got \(2, 5\)",
+    ),
+    "a source mask with an axis for queries": (
+        lambda: T(SOURCE, TARGET, REAL[:, None]), ValueError, r"source_mask must have shape \(2, 4\), got \(2, 1, 4\)",
+    ),
+    "a target mask of another batch": (
+        lambda: T(SOURCE, TARGET, target_mask=np.ones((1, 5), bool)), ValueError,
+        r"Transformer: target_mask must have shape \(2, 5\), got \(1, 5\)",
+    ),
+    "a source mask on another device": (
+        lambda: T(SOURCE, TARGET, strict(SOURCE != 0)), TypeError, r"is on numpy but mask is on strict",
+    ),
+    "a mask to classify of another length": (
+        lambda: C(SOURCE, REAL[:, :3]), ValueError, r"Classifier: mask must have shape \(2, 4\), got \(2, 3\)",
+    ),
+    "a mask to classify as a list": (
+        lambda: C(SOURCE, [[True] * 4] * 2), TypeError, r"Classifier: mask must be a NumPy or CuPy array, got list",
+    ),
+    "a mask to classify of integers": (
+        lambda: C(SOURCE, REAL.astype(int)), TypeError, r"mask must be boolean .* got int64",
+    ),
+    # memory and caches
+    "a memory of another width": (
+        lambda: T.decode(TARGET, MEMORY[..., :5]), ValueError, r"the last axis of memory must be 6 \(d_model\)",
+    ),
+    "a memory of another dtype": (
+        lambda: T.decode(TARGET, MEMORY.astype("float64")), TypeError, r"memory is float64 but x is float32",
+    ),
+    "a memory as a list": (
+        lambda: T.decode(TARGET, MEMORY.tolist()), TypeError, r"Transformer: memory must be a NumPy or CuPy array",
+    ),
+    "a source mask that does not fit the memory": (
+        lambda: T.decode(TARGET, MEMORY, REAL[:, :3]), ValueError,
+        r"source_mask must have shape \(2, 4\), got \(2, 3\)",
+    ),
+    "a cache for too many layers": (
+        lambda: T.decode(TARGET, MEMORY, cache=Cache(3)), ValueError, r"the cache is for 3 layers, but there are 2",
+    ),
+    "a cache for one layer": (
+        lambda: LM(TARGET[:, :2], cache=KeyValueCache()), TypeError, r"cache must be a Cache\(2\), got KeyValueCache",
+    ),
+    # losses and gradients
+    "wanted tokens of another shape": (
+        lambda: T.loss(SOURCE, TARGET, WANTED[:, :4]), ValueError, r"targets must have shape \(2, 5\), got \(2, 4\)",
+    ),
+    "a wanted token beyond the vocabulary": (
+        lambda: LM.loss(TARGET[:, :4], WANTED[:, :4] + 3), ValueError,
+        r"targets must be from 0 to 6 \(there are 7\), or -100 for a position to ignore; got [78]",
+    ),
+    "wanted tokens as floats": (
+        lambda: T.loss(SOURCE, TARGET, WANTED * 1.0), TypeError, r"targets must hold integers, got float64",
+    ),
+    "a label beyond the classes": (lambda: C.loss(SOURCE, LABELS + 1), ValueError, r"targets must be from 0 to 2 .* 3"),
+    "smoothing above 1": (
+        lambda: C.loss(SOURCE, LABELS, label_smoothing=2.0), ValueError,
+        r"label_smoothing must be from 0 to 1, got 2\.0",
+    ),
+    "a seed for dropout": (
+        lambda: T(SOURCE, TARGET, rng=0), TypeError, r"rng must be a numpy\.random\.Generator .* int",
+    ),
+    "a gradient of another dtype": (
+        lambda: LM(TARGET[:, :2])[1](np.ones((2, 2, 7))), TypeError,
+        r"must have the output's dtype float32, got float64",
+    ),
+    "a gradient of another shape": (
+        lambda: LM(TARGET[:, :2])[1](np.ones((2, 1, 7), np.float32)), ValueError,
+        r"the output's shape \(2, 2, 7\), got",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_a_clear_error(name: str) -> None:
+    call, error, message = BAD[name]
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert type(caught.value) is error

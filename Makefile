@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint parity clean
+.PHONY: help demo test check lint parity browser clean
 .NOTPARALLEL: # two installs into one environment would collide
 
 help: ## show this list
@@ -22,7 +22,8 @@ demo: $(VENV)/installed ## show the worked example, check every gradient, train 
 
 test: $(VENV)/installed-test ## run every test but those that compare with PyTorch
 	$(BIN)/pytest
-	@echo "Not among these: tests/parity, which needs PyTorch. To run it: make parity"
+	@echo "Not among these: tests/parity, which needs PyTorch (make parity), and tests/browser, which needs a Chromium" \
+	    "(make browser)"
 
 check: $(VENV)/installed ## hold every backward pass against finite differences
 	$(BIN)/minitransformer check
@@ -34,6 +35,9 @@ lint: $(VENV)/installed-test ## check style and types
 
 parity: $(VENV)/installed-parity ## compare outputs and gradients with PyTorch, after installing it (TORCH says which)
 	$(BIN)/pytest tests/parity
+
+browser: $(VENV)/installed-browser ## try the stepper's page in a Chromium, which CHROMIUM names (unless /usr/bin/chromium)
+	$(BIN)/pytest tests/browser
 
 clean: ## remove .venv, caches, the demo's pictures and whatever was built
 	rm -rf $(VENV) build dist demo *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache
@@ -51,6 +55,10 @@ $(VENV)/installed-test: pyproject.toml setup.py | $(BIN)/pip
 
 $(VENV)/installed-parity: pyproject.toml setup.py | $(BIN)/pip
 	$(INSTALL) '$(TORCH)' --editable '.[test,parity]'
+	@touch $(VENV)/installed $(VENV)/installed-test $@
+
+$(VENV)/installed-browser: pyproject.toml setup.py | $(BIN)/pip
+	$(INSTALL) --editable '.[test,browser]'
 	@touch $(VENV)/installed $(VENV)/installed-test $@
 
 define SUITABLE

@@ -1,4 +1,4 @@
-"""The command line: `minitransformer demo` and `minitransformer check`.
+"""The command line: `minitransformer demo`, `minitransformer check` and `minitransformer step`.
 
 Errors are one line on stderr; exit status 2 for bad usage, 1 for a failed run, 130 after Ctrl-C.
 """
@@ -22,6 +22,8 @@ from tqdm import tqdm
 
 from . import __version__, demo
 from .backend import get_device
+from .stepper import drawing, terminal
+from .stepper.examples import EXAMPLES
 from .verify import CASES, Case, Report, Row
 
 _KINDS = {"ops": "op", "layers": "layer", "models": "model"}
@@ -107,6 +109,22 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     check.add_argument("--verbose", action="store_true", help="print a line for every gradient")
     check.set_defaults(run=_check)
+
+    walk = commands.add_parser(
+        "step",
+        help="step through an example line by line, forward and backward, with every number",
+        description="Run a small example, forward and backward, and show what each line of the code computed. On a "
+        "terminal the keys n and p (or → and ←) go forward and back, c asks where a number comes from, q quits; "
+        "elsewhere all steps are printed.",
+    )
+    walk.add_argument("example", metavar="EXAMPLE", help=", ".join(EXAMPLES))
+    walk.add_argument("--all", action="store_true", help="also show the lines that bind no number")
+    walk.add_argument("--verify", action="store_true", help="hold every gradient against finite differences")
+    walk.add_argument("--html", type=Path, metavar="FILE", help="write a page to step through in a browser")
+    walk.add_argument("--json", action="store_true", help="print one JSON document instead")
+    walk.add_argument("--seed", type=int, default=0, help="of the example's numbers (default: 0)")
+    _add_device(walk)
+    walk.set_defaults(run=_step)
     return parser
 
 
@@ -158,6 +176,23 @@ def _check(options: argparse.Namespace) -> int:
     return 0 if ok else 1
 
 
+def _step(options: argparse.Namespace) -> int:
+    if options.example not in EXAMPLES:
+        raise _UsageError(_unknown("step", options.example, list(EXAMPLES)))
+    recording = EXAMPLES[options.example].record(options.seed, options.device, options.verify)
+    if options.html is not None:
+        recording.to_html(options.html)
+    if options.json:
+        print(recording.to_json())
+    elif options.html is not None:
+        print(f"wrote {options.html}")
+    elif terminal.can_view():
+        terminal.view(recording, options.all)
+    else:
+        print(drawing.plain(recording, options.all, terminal.colours()))
+    return 0 if recording.report is None or recording.report.ok else 1
+
+
 def _report(case: Case, options: argparse.Namespace) -> Report:
     """What a case finds. One that cannot even be run counts as wrong, and does not keep the others from running."""
     try:
@@ -173,14 +208,18 @@ def _select(names: Sequence[str]) -> list[Case]:
     known = [*_KINDS, *dict.fromkeys(case.covers for case in in_order), *CASES]
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-            hint = f"did you mean {near[0]!r}?" if near else "try one of: " + ", ".join(known[:12])
-            raise _UsageError(f"check knows no {name!r}; {hint}")
+            raise _UsageError(_unknown("check", name, known))
     return [
         case
         for case in in_order
         if not names or any(name in (case.name, case.covers) or _KINDS.get(name) == case.kind for name in names)
     ]
+
+
+def _unknown(command: str, name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}?" if near else "try one of: " + ", ".join(known[:12])
+    return f"{command} knows no {name!r}; {hint}"
 
 
 def _largest(errors: Sequence[float | None]) -> float | None:

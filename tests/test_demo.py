@@ -7,10 +7,11 @@ import re
 
 import numpy as np
 import pytest
+import sacrebleu
 from num2words import num2words
 
 from minitransformer import demo, ops, plots
-from minitransformer.text import NumberTask
+from minitransformer.text import NumberTask, german
 from minitransformer.worked_example import EXAMPLES
 
 
@@ -65,6 +66,26 @@ def test_a_seed_fixes_the_text_and_the_pictures(tmp_path, few_numbers):
     first = once(5)
     assert once(5) == first
     assert once(6)[1] != first[1]
+
+
+def test_a_translation_counts_only_if_all_of_it_is_right(tmp_path, few_numbers, monkeypatch):
+    given = []
+
+    def every_other_one_right(model, task, numbers, device):
+        given.append([(number, german(number) + ["und"] * (i % 2)) for i, number in enumerate(numbers)])
+        return [parts for _, parts in given[-1]]
+
+    monkeypatch.setattr(demo, "_translate", every_other_one_right)
+    _, text = run(tmp_path, steps=1)
+    unseen, shown = given
+    said, wanted = [" ".join(parts) for _, parts in unseen], [" ".join(german(number)) for number, _ in unseen]
+    bleu = sacrebleu.corpus_bleu(said, [wanted], tokenize="none").score
+    assert 50.0 < bleu < 100.0
+    assert f"20 numbers never seen in training: 50.0% exact, BLEU {bleu:.1f} over word parts" in text
+    for i, (number, parts) in enumerate(shown):
+        word = num2words(number, lang="de")
+        verdict = f"wrong: it is {word})" if i % 2 else "right)"
+        assert re.search(rf"^ +{''.join(parts)}  \((seen in training|never seen), {re.escape(verdict)}$", text, re.M)
 
 
 def test_a_wrong_op_is_reported(tmp_path, few_numbers, monkeypatch):

@@ -216,29 +216,34 @@ def test_report_names_the_part_of_a_layer() -> None:
 
 
 def report_on_right_code(case: Case, seed: int) -> Report:
-    """Ops with their intermediates, layers by inputs and parameters, models by all parameters at once, for speed."""
+    """Ops with their intermediates; layers and models, for speed, with all of their parameters in one vector."""
     if case.kind == "op":
         return case.run(seed, entrywise=8, directions=1)
-    if case.kind == "layer":
+    setup = case.build(np.random.default_rng(seed))
+    parameters = [] if setup.module is None else [parameter for _, parameter in setup.module.parameters()]
+    if not parameters:
         return case.run(seed, **FAST)
-    setup = case.build(np.random.default_rng([seed, 1]))
-    parameters = [parameter for _, parameter in setup.module.parameters()]
     ends = np.cumsum([parameter.value.size for parameter in parameters])
 
-    def of_one_vector(vector: np.ndarray, **options: Any) -> Any:
+    def load(vector: np.ndarray) -> None:
         for parameter, part in zip(parameters, np.split(vector, ends[:-1]), strict=True):
             parameter.value = part.reshape(parameter.value.shape)
-        y, pullback = setup.f(*setup.inputs, **options)
 
-        def backward(dy: np.ndarray) -> np.ndarray:
+    def of_one_vector(vector: np.ndarray, *inputs: Any, **options: Any) -> Any:
+        load(vector)
+        y, pullback = setup.f(*inputs, **options)
+
+        def backward(dy: np.ndarray) -> tuple[np.ndarray, ...]:
+            load(vector)  # f may have run with other numbers since
             setup.module.zero_grad()
-            pullback(dy)
-            return np.concatenate([parameter.grad.ravel() for parameter in parameters])
+            returned = pullback(dy)
+            dinputs = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
+            return np.concatenate([parameter.grad.ravel() for parameter in parameters]), *dinputs
 
         return y, backward
 
     vector = np.concatenate([parameter.value.ravel() for parameter in parameters])
-    return gradients(of_one_vector, vector, seed=seed, **FAST, **setup.options)
+    return gradients(of_one_vector, vector, *setup.inputs, seed=seed, **FAST, **setup.options)
 
 
 @pytest.mark.parametrize("case", sorted({case for variant in VARIANTS.values() for case in variant.cases}))
@@ -279,6 +284,8 @@ def test_upstream_equal_to_the_input_would_accept_a_mask_by_the_wrong_sign() -> 
     x = draw(3, 4)
     assert accepts("relu-masks-by-dy", ops.relu, x, upstream=x)
     assert not accepts("relu-masks-by-dy", ops.relu, x)
+    same_seed = np.random.default_rng(3).normal(size=(3, 4))
+    assert not accepts("relu-masks-by-dy", ops.relu, same_seed, seed=3)
 
 
 def test_tiny_weights_with_a_loose_tolerance_would_accept_a_scrambled_dk() -> None:

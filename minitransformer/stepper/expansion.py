@@ -130,7 +130,10 @@ def _given(recording: Recording, call: Call, bound: Bound, cell: Index) -> Term:
     argument = None if node is None else argument_in(node, call.code, bound.name)
     if argument is None:
         raise NotExpandable(nothing)
-    term = _checked(walk, walk.cell(argument, cell), bound, cell)
+    try:
+        term = _checked(walk, _result(walk, argument, (), cell), bound, cell)
+    except NotExpandable as error:
+        raise NotExpandable(f"{nothing}: it is {ast.unparse(argument)}") from error
     if isinstance(term, Number) and term.serial is None:
         raise NotExpandable(f"{nothing}: it is {ast.unparse(argument)}")
     return term
@@ -170,18 +173,17 @@ def _changed(walk: Walk, bound: Bound, cell: Index) -> Term:
             return total(tuple(added if added and old.value == 0.0 else [old, *added]))
     if isinstance(statement, ast.AugAssign) and _names(statement.target, bound):
         return walk.cell(assigned(walk.statement, bound.name, bound.title)[0], cell)
-    target = statement.target if isinstance(statement, ast.AugAssign) else None
-    target = statement.targets[0] if isinstance(statement, ast.Assign) else target
-    if isinstance(target, ast.Subscript) and _names(target.value, bound):
-        held, shape = walk.placed(target)
-        if held[cell] < 0:
-            return old
-        new = statement.value  # type: ignore[union-attr]
-        place = tuple(int(i) for i in np.unravel_index(int(held[cell]), shape))
-        term = walk.cell(new, under(walk.shape(new), place))
-        if isinstance(statement, ast.AugAssign):
-            return terms.joined(OPERATORS[type(statement.op)], old, term)
-        return term
+    if isinstance(statement, ast.Assign | ast.AugAssign):
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
+        if isinstance(target, ast.Subscript) and _names(target.value, bound):
+            held, shape = walk.placed(target)
+            if held[cell] < 0:
+                return old
+            place = tuple(int(i) for i in np.unravel_index(int(held[cell]), shape))
+            new = walk.cell(statement.value, under(walk.shape(statement.value), place))
+            if isinstance(statement, ast.AugAssign):
+                return terms.joined(OPERATORS[type(statement.op)], old, new)
+            return new
     raise NotExpandable(f"{bound.title} was changed in place, under another name or by something that is not an op")
 
 

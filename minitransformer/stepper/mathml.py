@@ -33,6 +33,7 @@ _BETWEEN = {ast.BitAnd: "∧", ast.BitOr: "∨", ast.And: "∧", ast.Or: "∨", 
 _SIGNS = {ast.USub: "−", ast.UAdd: "+", ast.Not: "¬", ast.Invert: "¬"}
 _LIBRARIES = ("xp", "np", "math", "ops")
 _REDUCTIONS = ("sum", "mean", "max", "min")
+_NBSP = "\u00a0"  # a space that MathML does not trim
 
 # How tightly a node holds together: what stands inside a tighter one needs brackets.
 _SUM, _PRODUCT, _TIGHT = 1, 2, 3
@@ -227,12 +228,12 @@ class _Formula:
     def _cases(self, test: ast.expr, first: ast.expr, second: ast.expr) -> Element:
         """A brace with one row for what holds where the test is met, and one for all else."""
         rows = [
-            (self.expression(first), _text("mtext", "if "), self.expression(test)),
+            (self.expression(first), _text("mtext", f"if{_NBSP}"), self.expression(test)),
             (self.expression(second), _text("mtext", "otherwise")),
         ]
         cells = [[_element("mtd", value), _element("mtd", _row(rest))] for value, *rest in rows]
         table = _element("mtable", *(_element("mtr", *row) for row in cells), columnalign="left left")
-        return _element("mrow", _sign("{", stretchy="true"), table)
+        return _element("mrow", _sign("{", form="prefix", stretchy="true"), table)
 
     def _subscript(self, node: ast.Subscript) -> tuple[list[Element], int]:
         index = _text("mtext", ast.unparse(node.slice).strip("()").replace("None", "new"))
@@ -274,7 +275,8 @@ class _Formula:
         axis = next((keyword.value for keyword in node.keywords if keyword.arg == "axis"), None)
         sign = _sign("∑", movablelimits="false") if called == "sum" else _word(called)
         if axis is not None:
-            under = _element("mrow", _text("mtext", "axis "), self.expression(axis))
+            named = isinstance(axis, ast.Name)  # axis=axis
+            under = self.expression(axis) if named else _row([_text("mtext", f"axis{_NBSP}"), self.expression(axis)])
             sign = _element("munder" if called == "sum" else "msub", sign, under)
         return [sign, self.expression(base, _PRODUCT if called == "sum" else _TIGHT + 1)]
 

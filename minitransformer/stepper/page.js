@@ -3,7 +3,7 @@
 function start() {
   const recording = new Recording(JSON.parse(byId("data").textContent));
   const { data } = recording;
-  const state = { step: 0, predict: false, revealed: true, asked: null, all: false };
+  const state = { step: 0, predict: false, revealed: true, asked: null, all: false, address: 0 };
 
   const shown = () => recording.steps.map((_, s) => s).filter((s) => state.all || recording.steps[s].shown);
   const next = (s, by) => {
@@ -36,9 +36,12 @@ function start() {
     if (!recording.steps[s].shown && !state.all) setAll(true);
     draw();
     byId("now").scrollTop = 0;
-    if (!keepHash) {
-      try { history.replaceState(null, "", `#step=${s}`); } catch { /* inside another page, which has its own address */ }
-    }
+    clearTimeout(state.address);
+    if (!keepHash) state.address = setTimeout(writeAddress, 100); // browsers refuse too many changes in a row
+  }
+
+  function writeAddress() {
+    try { history.replaceState(null, "", `#step=${state.step}`); } catch { /* inside another page, which has its own address */ }
   }
 
   function ask(s, b, flat) {
@@ -70,7 +73,7 @@ function start() {
   const toggled = (id) => setPressed(id, byId(id).getAttribute("aria-pressed") !== "true");
   const switches = {
     heat: (on) => document.body.classList.toggle("heat", on),
-    large: (on) => document.documentElement.classList.toggle("large", on),
+    large: (on) => { document.documentElement.classList.toggle("large", on); draw(); },
     theme: (on) => { document.documentElement.dataset.theme = on ? "dark" : "light"; },
     predict: (on) => { Object.assign(state, { predict: on, revealed: !on, asked: null }); draw(); },
     edit: (on) => editor(on),
@@ -97,7 +100,7 @@ function start() {
   }
 
   function verdict(bug) {
-    const cells = bug.numbers.reduce((count, [, , places]) => count + places.length, 0);
+    const cells = [...bug.numberAt.values()].reduce((count, change) => count + change.cells.length, 0);
     const changed = ` It changes ${cells} numbers.`;
     if (!data.verified) return changed;
     if (bug.by !== "gradients") return `${changed} Forward and backward are wrong together: finite differences cannot tell.`;

@@ -71,8 +71,10 @@ class Recording {
   switchBug(bug) {
     this.bug = bug;
     if (bug && !bug.numberAt) {
-      bug.numberAt = new Map(bug.numbers.map(([s, b, cells, numbers]) =>
-        [`${s},${b}`, { cells, numbers: numbers.map(Number) }]));
+      bug.numberAt = new Map(bug.numbers.map(([s, b, change]) => {
+        const [cells, numbers] = this.data.changes[change];
+        return [`${s},${b}`, { cells: cells ?? numbers.map((_, i) => i), numbers: numbers.map(toNumber) }];
+      }));
       bug.lineOf = new Map(bug.lines);
       bug.fromAt = new Map(bug.from.map(([s, b, from]) => [`${s},${b}`, from]));
     }
@@ -97,6 +99,7 @@ const MINUS = "\u2212";
 // How the numbers of one array are written: whole where all are, else with four decimals, or in powers of ten.
 function numberFormat(array) {
   if (array.kind === "bool") return (x) => (x ? "True" : "False");
+  if (array.shape.length === 0) return (x) => readable(x, array.kind);
   let largest = 0, whole = true;
   for (const x of array.data) {
     if (!Number.isFinite(x)) continue;

@@ -82,7 +82,9 @@ def _bug(recording: Recording, variant: WrongVariant, data: dict[str, Any]) -> d
     if not numbers:
         return None
     lines, origins = _changed(recording, wrong, others, data)
-    return out | {"numbers": numbers, "lines": lines, "from": origins, "sources": _sources(wrong, data)}
+    changes = Table(data["changes"])  # one array often has several names
+    places = [[step, name, changes.add([cells, changed])] for step, name, cells, changed in numbers]
+    return out | {"numbers": places, "lines": lines, "from": origins, "sources": _sources(wrong, data)}
 
 
 Key = tuple[str, int]  # a title, and the how manieth time it is bound
@@ -99,7 +101,7 @@ def _by_key(recording: Recording) -> dict[Key, tuple[Step, Bound]]:
 
 
 def _differences(recording: Recording, others: dict[Key, tuple[Step, Bound]]) -> list[list[Any]]:
-    """[step, place among the names it binds, the flat indices of the cells that differ, their numbers], each."""
+    """[step, place among the names it binds, the flat indices of the cells that differ (None for all), their numbers]."""
     found = []
     for key, (step, bound) in _by_key(recording).items():
         if key not in others or bound.value.array is None or bound.value.array.dtype.kind != "f":
@@ -109,7 +111,8 @@ def _differences(recording: Recording, others: dict[Key, tuple[Step, Bound]]) ->
             continue
         cells = np.flatnonzero(differ(right, wrong))
         if cells.size:
-            found.append([step.index, step.bound.index(bound), cells.tolist(), plain(wrong.ravel()[cells])])
+            places = None if cells.size == right.size else cells.tolist()
+            found.append([step.index, step.bound.index(bound), places, plain(wrong.ravel()[cells])])
     return found
 
 

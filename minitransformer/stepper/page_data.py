@@ -31,7 +31,7 @@ _CELL_LIMITS = (400, 256, 128, 64, 32, 16, 8)
 
 
 def page_data(recording: Recording, tokens: Sequence[str] = ()) -> dict[str, Any]:
-    """The recording as JSON can hold it; see the comments at the keys."""
+    """The recording as JSON can hold it, with tables of all sources, lines, arrays and terms."""
     return _Page(recording).data() | {"tokens": [str(token) for token in tokens]}
 
 
@@ -58,6 +58,7 @@ class _Page:
             "names": {bound.name: mathml.as_lists(mathml.name(bound.name)) for bound in self.bindings},
             "arrays": arrays,
             "terms": terms,
+            "changes": [],  # the numbers that mistakes lead to; see page_bugs.py
             "limits": {"array": limit, "exact": EXACT, "expanded": cell_limit},
             "verified": self.recording.report is not None,
         }

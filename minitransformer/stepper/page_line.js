@@ -73,8 +73,9 @@ function checkFigures(recording, bound, array, covered) {
     write: (x) => (x === 0 ? "0" : x < 1e-3 ? x.toExponential(0) : readable(x)) });
   gap.classList.toggle("large-gap", !fine);
   gap.append(make("p", { class: "verdict" }, covered ? "" : fine ? `✓ at most ${worst.toExponential(0)}` : `✗ up to ${readable(worst)}`));
-  return [matrixFigure(recording, { array: numerical, name: bound.name, kind: "numerical", role: "check",
-    caption: "finite difference", spoken: `finite difference of ${bound.name}`, covered }), gap];
+  const figure = matrixFigure(recording, { array: numerical, name: bound.name, kind: "numerical", role: "check",
+    caption: "finite difference", spoken: `finite difference of ${bound.name}`, covered });
+  return [make("div", { class: "checks" }, figure, gap)];
 }
 
 // |hand - numerical| / (1 + |numerical|), as the checker of gradients has it.

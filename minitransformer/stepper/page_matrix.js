@@ -45,7 +45,7 @@ function matrixFigure(recording, options) {
   } else if (array.data.length > recording.data.limits.exact) {
     figure.append(picture(array, name, options.covered));
   } else {
-    for (const table of tables(recording, options)) figure.append(table);
+    figure.append(make("div", { class: "slices" }, ...tables(recording, options)));
   }
   return figure;
 }
@@ -57,7 +57,7 @@ function tables(recording, options) {
   const outer = array.shape.slice(0, -2);
   const write = options.write || numberFormat(array);
   const labels = headings(recording, options.name, array.shape);
-  const heat = heatOf(array);
+  const heat = options.kind === "gap" ? () => 0 : heatOf(array);
   const found = [];
   for (let start = 0; start < array.data.length; start += rows * columns) {
     const slice = outer.length ? `[${indexOf(outer, start / (rows * columns)).join(", ")}]` : "";

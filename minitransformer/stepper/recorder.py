@@ -22,7 +22,7 @@ from ..verify.tracing import Traced, host_copy, is_array, label_of, made_here
 _HIDDEN = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Value:
     """What a name was bound to: an array's or a number's copy, or, above the limit, only its summary."""
 
@@ -144,8 +144,7 @@ class Recorder(Traced):
         def follow(frame: types.FrameType, event: str, arg: Any) -> Any:
             nonlocal executed
             line = Line(call.index, executed)
-            givers = caller if event == "call" else names.inner_results
-            line.bound, line.other = self._changes(names, frame.f_locals, givers)
+            line.bound, line.other = self._changes(names, frame.f_locals)
             self.lines.append(line)
             executed = frame.f_lineno
             if event == "return":
@@ -153,16 +152,14 @@ class Recorder(Traced):
                     self._pullbacks[id(pullback.__code__)] = (call, pullback.__code__)
                 call.results = self._returned(arg, names)
                 if caller is not None:
-                    caller.inner_results.note(arg, names)
+                    caller.note_results(arg, names)
                 names.forget()  # what the call held may go now
                 self._open.pop()
             return follow
 
         return follow(frame, "call", arg)
 
-    def _changes(
-        self, names: _Names, frame_locals: dict[str, Any], givers: _Names | _Results | None
-    ) -> tuple[list[Binding], dict[str, Any]]:
+    def _changes(self, names: _Names, frame_locals: dict[str, Any]) -> tuple[list[Binding], dict[str, Any]]:
         """What has been bound since the last look: arrays and numbers as copies, and whatever else as it is."""
         bound, other = [], {}
         for name, value in list(frame_locals.items()):
@@ -177,20 +174,16 @@ class Recorder(Traced):
                 other[name] = _frozen(value)
                 continue
             self._serial += 1
-            origin = self._origin(value, names, givers)
             in_place = seen is not None and seen.object is value
-            bound.append(Binding(name, kept, self._serial, None if in_place else origin, in_place))
+            origin = self._origin(value) if is_array(value) and not in_place else None
+            bound.append(Binding(name, kept, self._serial, origin, in_place))
             names.seen[name] = _Seen(value, kept, self._serial)
-        if bound and isinstance(givers, _Results):
-            givers.clear()
         return bound, other
 
-    def _origin(self, value: Any, names: _Names, givers: _Names | _Results | None) -> int | None:
-        """Which earlier binding is of this very array: in the call that gave it, or else in this one."""
-        if not is_array(value):
-            return None
-        given = givers.serial_of(value) if givers is not None else None
-        return names.serial_of(value) if given is None else given
+    def _origin(self, value: Any) -> int | None:
+        """The latest binding of this very array, in the call that runs or else in the calls around it."""
+        found = (names.serial_of(value) for names in reversed(self._open))
+        return next((serial for serial in found if serial is not None), None)
 
     def _returned(self, result: Any, names: _Names) -> Any:
         if isinstance(result, tuple | list):
@@ -213,46 +206,39 @@ class _Seen:
         if self.kept.array is None:  # too large for a copy: its sum and its summary must do
             total = float(self.object.sum())
             same = total == self._sum or (total != total and self._sum != self._sum)
-            return not same or keep(self.object, limit) != self.kept
-        now = device_of(self.object).to_numpy(self.object)
-        return not np.array_equal(self.kept.array, now, equal_nan=now.dtype.kind == "f")
+            now = keep(self.object, limit)
+            return not same or now is None or now.summary != self.kept.summary
+        numbers = device_of(self.object).to_numpy(self.object)
+        return not np.array_equal(self.kept.array, numbers, equal_nan=numbers.dtype.kind == "f")
 
 
 class _Names:
-    """The names of a running call, what they hold, and what its inner calls have just returned."""
+    """The names of a running call and what they hold, and what its inner calls returned, with its names in there."""
 
     def __init__(self, call: OpenCall) -> None:
         self.call = call
         self.seen: dict[str, _Seen] = {}
-        self.inner_results = _Results()
+        self._results: list[tuple[Any, int]] = []
 
     def serial_of(self, value: Any) -> int | None:
         """The latest binding of this very object, here or, where it has no name here, in an inner call."""
         serials = [seen.serial for seen in self.seen.values() if seen.object is value and seen.serial is not None]
-        return max(serials) if serials else self.inner_results.serial_of(value)
+        return max(serials) if serials else self._result(value)
+
+    def _result(self, value: Any) -> int | None:
+        return next((serial for result, serial in reversed(self._results) if result is value), None)
+
+    def note_results(self, result: Any, inner: _Names) -> None:
+        """Keep in mind what an inner call returned."""
+        for value in _leaves(result):
+            serial = inner.serial_of(value) if is_array(value) else None
+            if serial is not None:
+                self._results.append((value, serial))
 
     def forget(self) -> None:
+        """Let go of everything that the call held."""
         self.seen.clear()
-        self.inner_results.clear()
-
-
-class _Results:
-    """What inner calls returned until the caller bound it, each array with its binding inside."""
-
-    def __init__(self) -> None:
-        self._found: list[tuple[Any, int]] = []
-
-    def note(self, result: Any, names: _Names) -> None:
-        for value in _leaves(result):
-            serial = names.serial_of(value) if is_array(value) else None
-            if serial is not None:
-                self._found.append((value, serial))
-
-    def serial_of(self, value: Any) -> int | None:
-        return next((serial for held, serial in reversed(self._found) if held is value), None)
-
-    def clear(self) -> None:
-        self._found.clear()
+        self._results.clear()
 
 
 def _leaves(result: Any) -> Iterator[Any]:

@@ -14,6 +14,7 @@ import copy
 import functools
 import html
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +34,7 @@ from .sources import SourceFile, only_in_comprehensions
 LIMIT = 4096  # elements: of a larger array shape, range and mean are kept
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Bound:
     """One name that a line bound. `title` says whose name it is: "attention.scores", "linear#2.product"."""
 
@@ -68,7 +69,7 @@ class Call:
     results: Any = field(default=None, repr=False, compare=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Step:
     """One executed statement and what it bound. It stands after the steps of the calls that ran inside it.
 
@@ -91,7 +92,7 @@ class Summarised:
         self.shape, self.ndim, self.dtype = value.shape, len(value.shape), np.dtype(value.dtype)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Recording:
     """A recorded forward and backward pass: `.steps` in the order they ended, `.calls` they stand in, `.report` if
     verified. `.again()` records the same call once more, on the code as it is then: with a mistake in it, say.
@@ -172,23 +173,23 @@ class Recording:
             write(path, text + "\n")
         return text
 
-    def to_html(self, path: str | Path) -> None:
-        """Write the recording to `path` as one self-contained page."""
-        from .document import write
+    def to_html(self, path: str | Path | None = None, **options: Any) -> str:
+        """The recording as one self-contained page, also written to `path` if given. options: as of page.to_html."""
         from .page import to_html
 
-        write(path, to_html(self))
+        return to_html(self, path, **options)
+
+    def __repr__(self) -> str:
+        return f"<Recording of {self.name}: {len(self.steps)} steps in {len(self.calls)} calls>"
 
     def __str__(self) -> str:
-        from .terminal import plain
+        from .drawing import plain
 
         return plain(self)
 
     def _repr_html_(self) -> str:
         """In a notebook: the page in a frame of its own, so that neither disturbs the other's style or scripts."""
-        from .page import to_html
-
-        page = html.escape(to_html(self), quote=True)
+        page = html.escape(self.to_html(), quote=True)
         title = html.escape(f"{self.name}, step by step", quote=True)
         return f'<iframe title="{title}" srcdoc="{page}" width="100%" height="640" style="border: 0"></iframe>'
 
@@ -305,14 +306,13 @@ def _name_of(f: Any) -> str:
 
 def _close(opened: list[OpenCall], files: dict[str, SourceFile]) -> tuple[Call, ...]:
     """Name the calls, numbering those of one label, and give pullbacks the names of the calls that made them."""
-    makers = [call for call in opened if call.maker is None]
-    total = {call.label: sum(other.label == call.label for other in makers) for call in makers}
-    count: dict[str, int] = {}
+    total = Counter(call.label for call in opened if call.maker is None)
+    count: Counter[str] = Counter()
     labels: dict[int, str] = {}
     closed = []
     for call in opened:
         if call.maker is None:
-            count[call.label] = count.get(call.label, 0) + 1
+            count[call.label] += 1
             labels[call.index] = call.label if total[call.label] == 1 else f"{call.label}#{count[call.label]}"
         maker = call.index if call.maker is None else call.maker
         file, first = call.code.co_filename, call.code.co_firstlineno

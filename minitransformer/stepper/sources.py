@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import linecache
 import textwrap
@@ -15,6 +16,7 @@ class SourceFile:
         linecache.checkcache(name)
         self.lines = linecache.getlines(name)  # none for code that was typed in or made by exec
         self._spans: dict[int, tuple[int, int]] = {}
+        self._functions: dict[int, tuple[str, ...]] = {}
         try:
             tree = ast.parse("".join(self.lines))
         except SyntaxError:
@@ -39,9 +41,10 @@ class SourceFile:
 
     def function(self, first_line: int) -> tuple[str, ...]:
         """The lines of the function whose definition begins in `first_line`."""
-        if not self.lines:
-            return ()
-        return tuple(line.rstrip("\n") for line in inspect.getblock(self.lines[first_line - 1 :]))
+        if first_line not in self._functions:
+            block = inspect.getblock(self.lines[first_line - 1 :]) if self.lines else []
+            self._functions[first_line] = tuple(line.rstrip("\n") for line in block)
+        return self._functions[first_line]
 
 
 def parse(source: str) -> ast.stmt | None:
@@ -52,24 +55,18 @@ def parse(source: str) -> ast.stmt | None:
         return None
 
 
-def only_in_comprehensions(source: str) -> set[str]:
+@functools.lru_cache(maxsize=1024)
+def only_in_comprehensions(source: str) -> frozenset[str]:
     """The names that a statement binds only inside a comprehension: from Python 3.12 these show among the locals."""
     statement = parse(source)
     if statement is None:
-        return set()
-    inner = {
-        name.id
-        for part in ast.walk(statement)
-        if isinstance(part, ast.comprehension)
-        for name in ast.walk(part.target)
-        if isinstance(name, ast.Name)
-    }
-    if not inner:
-        return inner
-    return inner - bound_names(statement)
+        return frozenset()
+    targets = [part.target for part in ast.walk(statement) if isinstance(part, ast.comprehension)]
+    inner = {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+    return frozenset(inner - _assigned(statement)) if inner else frozenset()
 
 
-def bound_names(statement: ast.stmt) -> set[str]:
+def _assigned(statement: ast.stmt) -> set[str]:
     """The names that a simple statement assigns to."""
     targets: list[ast.expr] = list(getattr(statement, "targets", []))
     if isinstance(statement, ast.AugAssign | ast.AnnAssign):

@@ -28,20 +28,10 @@ _CHOICES = {"maximum": "max", "minimum": "min"}
 _REDUCTIONS = {"sum", "mean", "max", "min"}
 _MOVES = {"reshape", "swapaxes", "transpose", "take_along_axis", "broadcast_to", "squeeze", "expand_dims"}
 _CONSTANTS = {"arange", "causal_mask", "full", "ones", "ones_like", "zeros", "zeros_like"}
-_HARMLESS = {
-    "all",
-    "any",
-    "array_module",
-    "astype",
-    "clip",
-    "device_of",
-    "float",
-    "int",
-    "isfinite",
-    "isinstance",
-    "len",
-}
-_HARMLESS |= {"range", "tuple", "where", *_FUNCTIONS, *_CHOICES, *_REDUCTIONS, *_MOVES, *_CONSTANTS}
+_HARMLESS = set(
+    "all any array_module astype clip device_of float int isfinite isinstance len range stack str tuple".split()
+)
+_HARMLESS |= {"where", *_FUNCTIONS, *_CHOICES, *_REDUCTIONS, *_MOVES, *_CONSTANTS}
 
 
 class NotExpandable(ValueError):
@@ -105,7 +95,7 @@ class Walk:
             if isinstance(part, ast.Call) and id(part) not in instead:
                 if part in self.made:
                     instead = instead | {id(part): _plain(self.made[part].results)}
-                elif _called(part) not in _HARMLESS:  # it may draw at random, or change something
+                elif not self._is_harmless(part):
                     raise NotExpandable(f"{ast.unparse(part)} cannot be worked out again")
         replaced = _Replace({key: f"_instead_{i}" for i, key in enumerate(instead)}).visit(_marked(node))
         names = self.names | {f"_instead_{i}": value for i, value in enumerate(instead.values())}
@@ -113,6 +103,10 @@ class Walk:
             return eval(_compiled(replaced), names)
         except Exception as error:
             raise NotExpandable(f"{ast.unparse(node)} cannot be worked out again: {error}") from error
+
+    def _is_harmless(self, node: ast.Call) -> bool:
+        """Whether a call can be made again: it draws nothing at random, and changes nothing."""
+        return _called(node) in _HARMLESS or hasattr(self._callee(node), "cache_info")
 
     def shape(self, node: ast.expr) -> tuple[int, ...]:
         """The shape of an expression's value."""
@@ -178,9 +172,7 @@ class Walk:
         name = _called(node)
         on_array = isinstance(node.func, ast.Attribute) and not _is_library(node.func.value)
         base = node.func.value if on_array else node.args[0] if node.args else None  # type: ignore[attr-defined]
-        if name in _CONSTANTS:
-            return self._leaf(node, index)
-        if base is None or name not in _HARMLESS:
+        if base is None or not self._is_harmless(node):
             raise NotExpandable(f"{ast.unparse(node)} cannot be written out")
         if name in _FUNCTIONS:
             return Applied(name, (self.cell(base, index),))
@@ -195,6 +187,10 @@ class Walk:
             low, high = node.args[not on_array :]
             largest = Applied("max", (self.cell(base, index), self.cell(low, under(self.shape(low), index))))
             return Applied("min", (largest, self.cell(high, under(self.shape(high), index))))
+        if name == "stack" and isinstance(base, ast.List | ast.Tuple):
+            axis = next((self.value(keyword.value) for keyword in node.keywords if keyword.arg == "axis"), 0)
+            axis %= len(index)
+            return self.cell(base.elts[index[axis]], (*index[:axis], *index[axis + 1 :]))
         if name in _REDUCTIONS:
             return self._reduced(node, base, node.args if on_array else node.args[1:], index)
         if name == "astype":
@@ -295,7 +291,7 @@ def _code_of(callee: Any) -> types.CodeType | None:
         else:
             break
     if not isinstance(callee, types.FunctionType) and not isinstance(callee, type):
-        callee = getattr(type(callee), "__call__", None)
+        callee = inspect.getattr_static(type(callee), "__call__", None)
     return getattr(callee, "__code__", None)
 
 

@@ -84,7 +84,7 @@ case(
     lambda r: call(ops.rms_norm, r.normal(size=(4, 3)), r.normal(1.0, 0.5, 3), eps=0.1),
 )
 case("op", "relu", lambda r: call(ops.relu, _off_kink(r.normal(size=(3, 5)))))
-case("op", "relu at its kink", lambda r: call(ops.relu, np.concatenate([[0.0, 1e-7], r.normal(size=4)])))
+case("op", "relu at its kink", lambda r: call(ops.relu, np.concatenate([[0.0, 1e-7, -1.0], r.normal(size=4)])))
 case("op", "gelu", lambda r: call(ops.gelu, r.normal(size=(3, 5))))
 case("op", "gelu by tanh", lambda r: call(ops.gelu, r.normal(size=(3, 5)), approximate="tanh"))
 case("op", "silu", lambda r: call(ops.silu, r.normal(size=(3, 5))))

@@ -1,0 +1,117 @@
+"""A recording as one JSON document.
+
+    {
+      "format": "minitransformer recording", "version": 1, "name": "attention",
+      "calls": [{"index", "label", "backward", "depth", "parent", "forward_call", "file", "first_line", "source"}],
+      "steps": [{"index", "call", "line", "source", "quiet",
+                 "bound": [{"name", "title", "shape", "dtype", "in_place", "values", "summary", "of", "check"}]}],
+      "report": {...} or null
+    }
+
+calls: one for each call of a function or pullback; parent and forward_call are indices of calls (recording.Call says
+what they mean); source: a list of lines, of which the first stands in line first_line of the file. steps: one for each
+executed statement, in order; call: the index of its call. bound: what the statement bound. values: nested lists, or
+null where the array was above the limit and there is only the summary, a sentence. JSON knows no NaN and no infinity,
+so these are the strings "NaN", "Infinity" and "-Infinity". of: of a gradient {"step", "name", "title"} of the value
+that it belongs to, else null. check: of a gradient its row of the report of finite differences, else null. report: as
+`minitransformer check --json` gives it for one case.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .recording import Bound, Call, Recording, Step
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def to_json(recording: Recording) -> str:
+    """The document as text."""
+    return json.dumps(document(recording), ensure_ascii=False, allow_nan=False)
+
+
+def document(recording: Recording) -> dict[str, Any]:
+    """The document as JSON can hold it."""
+    return {
+        "format": "minitransformer recording",
+        "version": 1,
+        "name": recording.name,
+        "calls": [_call(call) for call in recording.calls],
+        "steps": [_step(recording, step) for step in recording.steps],
+        "report": None if recording.report is None else recording.report.as_dict(),
+    }
+
+
+def _call(call: Call) -> dict[str, Any]:
+    return {
+        "index": call.index,
+        "label": call.label,
+        "backward": call.backward,
+        "depth": call.depth,
+        "parent": call.parent,
+        "forward_call": call.forward_call,
+        "file": short_path(call.file),
+        "first_line": call.first_line,
+        "source": list(call.source),
+    }
+
+
+def _step(recording: Recording, step: Step) -> dict[str, Any]:
+    return {
+        "index": step.index,
+        "call": step.call,
+        "line": step.line,
+        "source": step.source,
+        "quiet": step.quiet,
+        "bound": [_bound(recording, step, bound) for bound in step.bound],
+    }
+
+
+def _bound(recording: Recording, step: Step, bound: Bound) -> dict[str, Any]:
+    pair, row = recording.pair_of(step, bound), recording.check_of(step, bound)
+    of = None
+    if pair is not None:
+        of = {"step": recording.binding(pair.serial)[0].index, "name": pair.name, "title": pair.title}
+    array = bound.value.array
+    return {
+        "name": bound.name,
+        "title": bound.title,
+        "shape": list(bound.value.shape),
+        "dtype": bound.value.dtype,
+        "in_place": bound.in_place,
+        "values": None if array is None else _finite(array.tolist()),
+        "summary": bound.value.summary or None,
+        "of": of,
+        "check": None if row is None else row.as_dict(),
+    }
+
+
+def _finite(values: Any) -> Any:
+    if isinstance(values, list):
+        return [_finite(value) for value in values]
+    if isinstance(values, float) and not math.isfinite(values):
+        return "NaN" if math.isnan(values) else "Infinity" if values > 0 else "-Infinity"
+    return values
+
+
+def short_path(file: str) -> str:
+    """A file of the package as "ops/softmax.py", any other as it is."""
+    path = Path(file)
+    return path.relative_to(_PACKAGE).as_posix() if path.is_relative_to(_PACKAGE) else file
+
+
+def write(path: str | Path, text: str) -> None:
+    """Write a file: first under another name beside it, then renamed, so that no half of one is left."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,204 @@
+"""Stepping through a recording on a terminal, with keys.
+
+The screen is drawn on the terminal's other page, and keys are read one by one (cbreak mode); both are put back when
+the viewer ends, however it does. Where there is no terminal of this kind, `drawing.plain` shows everything at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sys
+import types
+from typing import Any, TextIO
+
+from .drawing import PLAIN, Style, draw, heading, is_backward, source
+from .expansion import NotExpandable, expand
+from .recording import Recording
+
+try:
+    import termios
+    import tty
+except ImportError:  # Windows
+    termios = None  # type: ignore[assignment]
+
+_KEYS = {
+    "\x1b[C": "next", "\x1bOC": "next", "n": "next", " ": "next", "\r": "next", "\n": "next",
+    "\x1b[D": "back", "\x1bOD": "back", "p": "back", "\x7f": "back",
+    "\x1b[H": "first", "\x1bOH": "first", "\x1b[1~": "first",
+    "\x1b[F": "last", "\x1bOF": "last", "\x1b[4~": "last",
+    "\x1b[A": "up", "\x1bOA": "up", "k": "up", "\x1b[B": "down", "\x1bOB": "down", "j": "down",
+    "g": "go", "a": "all", "c": "cell", "b": "backward", "q": "quit", "\x04": "quit", "": "quit",
+}  # fmt: skip
+_HELP = "n p → ← next, back   ↑ ↓ scroll   Home End   g step   b backward   a all lines   c cell   q quit"
+_SCREEN, _BACK = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the other page, no cursor; and the way back
+
+
+def can_view(inward: TextIO | None = None, outward: TextIO | None = None) -> bool:
+    """Whether keys can be read here and a screen be drawn."""
+    streams = (inward or sys.stdin, outward or sys.stdout)
+    return termios is not None and all(s.isatty() for s in streams) and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def colours() -> Style:
+    """Colours where stdout is a terminal, unless NO_COLOR is set (no-color.org)."""
+    return Style(sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
+
+
+def view(recording: Recording, everything: bool = False) -> None:
+    """Show one step after the other until the reader quits. Raises RuntimeError where can_view() is False."""
+    if not can_view():
+        raise RuntimeError("view needs a terminal for its keys; print(recording) shows all steps at once")
+    with _Keys() as keys:
+        viewer = Viewer(recording, colours(), everything)
+        while not viewer.done:
+            size = shutil.get_terminal_size()
+            keys.show(viewer.screen(size.columns, size.lines))
+            viewer.press(keys.read())
+
+
+class _Keys:
+    """The terminal, one key at a time."""
+
+    def __enter__(self) -> _Keys:
+        self._in, self._out = sys.stdin.fileno(), sys.stdout
+        self._before = termios.tcgetattr(self._in)
+        self._ended = signal.signal(signal.SIGTERM, _end)
+        tty.setcbreak(self._in)
+        self._out.write(_SCREEN)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._out.write(_BACK)
+        self._out.flush()
+        termios.tcsetattr(self._in, termios.TCSADRAIN, self._before)
+        signal.signal(signal.SIGTERM, self._ended)
+
+    def show(self, lines: list[str]) -> None:
+        self._out.write("\x1b[H\x1b[2J" + "\r\n".join(lines))
+        self._out.flush()
+
+    def read(self) -> str:
+        """The next key, with all the characters that it sends; "" when there are no more."""
+        return os.read(self._in, 16).decode(errors="replace")
+
+
+def _end(number: int, frame: types.FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+class Viewer:
+    """What is shown, and what each key changes about it."""
+
+    def __init__(self, recording: Recording, style: Style = PLAIN, everything: bool = False) -> None:
+        self.recording, self.style, self.everything = recording, style, everything
+        self.done = False
+        self.message = _HELP
+        self._scrolled = 0
+        self._asking = ""  # "go" or "cell" while an answer is being typed
+        self._typed = ""
+        self.at = next((s.index for s in recording.steps if not s.quiet), 0)
+
+    def screen(self, columns: int, lines: int) -> list[str]:
+        """The screen, as lines of at most that many columns."""
+        step = self.recording.steps[self.at]
+        body = draw(self.recording, step, self.style)
+        context = source(step, self.style, self.recording, around=3)
+        at = 1 + len(source(step, self.style, self.recording))
+        body = [heading(self.recording, step, self.style), *context, *body[at:]]
+        room = max(lines - 2, 1)
+        self._scrolled = max(0, min(self._scrolled, len(body) - room))
+        body = body[self._scrolled : self._scrolled + room]
+        body += [""] * (room - len(body))
+        prompt = {"go": "step: ", "cell": "cell (name 1,2): "}.get(self._asking)
+        foot = self.message if prompt is None else f"{prompt}{self._typed}"
+        return [_cut(line, columns) for line in [*body, "", foot]]
+
+    def press(self, keys: str) -> None:
+        """Take a key; several characters at once are one special key, or were typed or pasted together."""
+        if self._asking:
+            self._type(keys)
+        elif keys in _KEYS:
+            self._do(_KEYS[keys])
+        elif len(keys) > 1 and not keys.startswith("\x1b"):
+            for key in keys:
+                self.press(key)
+
+    def _do(self, action: str) -> None:
+        self.message = _HELP
+        visible = [step.index for step in self.recording.steps if self.everything or not step.quiet]
+        if action == "next":
+            self._go(next((i for i in visible if i > self.at), self.at))
+        elif action == "back":
+            self._go(next((i for i in reversed(visible) if i < self.at), self.at))
+        elif action == "first":
+            self._go(visible[0] if visible else 0)
+        elif action == "last":
+            self._go(visible[-1] if visible else len(self.recording.steps) - 1)
+        elif action == "backward":
+            steps = self.recording.steps
+            self._go(next((i for i in visible if is_backward(self.recording, steps[i])), self.at))
+        elif action in ("up", "down"):
+            self._scrolled += 1 if action == "down" else -1
+        elif action == "all":
+            self.everything = not self.everything
+            self.message = "all lines" if self.everything else "only the lines that bind a number"
+        elif action in ("go", "cell"):
+            self._asking, self._typed = action, ""
+        elif action == "quit":
+            self.done = True
+
+    def _go(self, index: int) -> None:
+        self.at, self._scrolled = index, 0
+
+    def _type(self, keys: str) -> None:
+        if keys.startswith("\x1b") or keys in ("", "\x04"):  # Escape, or the end of the input
+            self._asking, self.message = "", _HELP
+            self.done = keys != "\x1b" and not keys.startswith("\x1b")
+            return
+        for i, key in enumerate(keys):
+            if key in "\r\n":
+                asked, self._asking = self._asking, ""
+                self.message = self._jump(self._typed) if asked == "go" else self._where_from(self._typed)
+                self.press(keys[i + 1 :]) if keys[i + 1 :] else None
+                return
+            self._typed = self._typed[:-1] if key in "\x7f\b" else self._typed + key
+
+    def _jump(self, typed: str) -> str:
+        count = len(self.recording.steps)
+        if not typed.strip().isdigit() or not 1 <= int(typed) <= count:
+            return f"there are steps 1 to {count}, no {typed.strip() or 'other'}"
+        self._go(int(typed) - 1)
+        return _HELP
+
+    def _where_from(self, typed: str) -> str:
+        """The answer to "scores 1,2": where that number of the step's, or of an earlier one, came from."""
+        match = re.fullmatch(r"\s*([^\s\[]+)[\s\[]*((?:\d+[\s,]*)*)\]?\s*", typed)
+        if match is None:
+            return "write the name and the cell, such as: scores 1,2"
+        name, index = match[1], tuple(int(i) for i in re.findall(r"\d+", match[2]))
+        step = self.recording.steps[self.at]
+        here = [(step, bound) for bound in reversed(step.bound)]
+        here += [self.recording.binding(bound.serial) for bound in self.recording.visible(step).values()]
+        found = next(((s, b) for s, b in here if name in (b.name, b.title)), None)
+        if found is None:
+            return f"this line binds and sees no number called {name!r}"
+        try:
+            return str(expand(self.recording, *found, index))
+        except (NotExpandable, ValueError) as error:
+            return str(error)
+
+
+def _cut(line: str, columns: int) -> str:
+    """At most so many columns of a line, whose colour codes take none."""
+    parts = re.split(r"(\x1b\[[0-9;]*m)", line)
+    kept, room = "", columns
+    for part in parts:
+        if part.startswith("\x1b"):
+            kept += part
+        else:
+            kept += part[:room]
+            room -= len(part[:room])
+    return kept

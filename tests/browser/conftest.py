@@ -1,0 +1,91 @@
+"""A real Chromium without a window, and pages that are allowed to load nothing but their own file.
+
+CHROMIUM names the browser to run, /usr/bin/chromium unless set.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page, Route, sync_playwright
+
+from minitransformer import layers, ops
+from minitransformer.stepper import Recording, step
+from minitransformer.stepper.page import to_html
+from minitransformer.worked_example import SCALED, UNSCALED, Example, self_attention
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        path = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Open]:
+    """Opens a file in a fresh context; when the test is over, the page must have reported no error and asked for nothing."""
+    contexts, problems = [], []
+
+    def open_page(path: Path, fragment: str = "", **options: object) -> Page:
+        def only_itself(route: Route) -> None:
+            if route.request.url.partition("#")[0] == path.as_uri():
+                route.continue_()
+            else:
+                problems.append(f"request: {route.request.url}")
+                route.abort()
+
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.route("**/*", only_itself)
+        page.on("console", lambda message: problems.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: problems.append(f"error: {error}"))
+        page.goto(path.as_uri() + fragment)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert problems == []
+
+
+def record(example: Example, verify: bool = True) -> Recording:
+    arrays = (example.x, example.w_q, example.w_k, example.w_v)
+    return step(self_attention, *arrays, scale=example.scale, upstream=example.doutput, verify=verify)
+
+
+@pytest.fixture(scope="session")
+def recordings() -> dict[str, Recording]:
+    rng = np.random.default_rng(3)
+    x, q, k, v = rng.normal(size=(3, 5)), rng.normal(size=(2, 3)), rng.normal(size=(4, 3)), rng.normal(size=(4, 5))
+    return {
+        "worked": record(SCALED),
+        "unscaled": record(UNSCALED),
+        "softmax": step(ops.softmax, x, verify=True),
+        "attention": step(ops.attention, q, k, v, verify=True),
+        "layer-norm": step(ops.layer_norm, x, rng.normal(size=5), rng.normal(size=5), verify=True),
+        "encoder": step(_encoder(), rng.normal(size=(1, 4, 8))),
+    }
+
+
+def _encoder() -> layers.Encoder:
+    return layers.Encoder(2, 8, 2, 16, rng=np.random.default_rng(4)).to(dtype="float64")
+
+
+@pytest.fixture(scope="session")
+def files(recordings: dict[str, Recording], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    found = {}
+    for name, recording in recordings.items():
+        found[name] = folder / f"{name}.html"
+        to_html(recording, found[name], bugs=() if name == "encoder" else None)
+    return found

@@ -1,0 +1,305 @@
+"""The stepper's page, as far as it can be tested without a browser: its parts, its data, its formulas."""
+
+from __future__ import annotations
+
+import html
+import html.parser
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from minitransformer import layers, ops
+from minitransformer.stepper import Recording, step
+from minitransformer.stepper.mathml import NAMESPACE, as_lists, formula, name
+from minitransformer.stepper.page import as_script_data, to_html
+from minitransformer.stepper.page_bugs import BUGS, differ
+from minitransformer.stepper.page_data import plain
+from minitransformer.verify.wrong_variants import VARIANTS
+from minitransformer.worked_example import UNSCALED, self_attention
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(3, 4))
+EVIL = "</script><img src=x onerror=alert(1)>&\u2028"
+
+OPS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
+    "attention": (ops.attention, (X, X, X), {"causal": True, "dropout": 0.5, "rng": np.random.default_rng(1)}),
+    "cross_entropy": (ops.cross_entropy, (X, np.array([1, -100, 3])), {"label_smoothing": 0.1}),
+    "dropout": (ops.dropout, (X, 0.5, np.random.default_rng(2)), {}),
+    "embedding": (ops.embedding, (np.array([1, 0, 1]), X), {}),
+    "gated": (ops.gated, (X, X), {}),
+    "gelu": (ops.gelu, (X,), {}),
+    "gelu_tanh": (ops.gelu, (X,), {"approximate": "tanh"}),
+    "layer_norm": (ops.layer_norm, (X, X[0], X[1]), {}),
+    "learned_positions": (ops.learned_positions, (X, np.vstack([X, X])), {}),
+    "linear": (ops.linear, (X, X.T, X[:, 0]), {}),
+    "low_rank_linear": (ops.low_rank_linear, (X, X.T, X), {}),
+    "mean_pool": (ops.mean_pool, (X, np.array([True, True, False])), {}),
+    "merge_heads": (ops.merge_heads, (X.reshape(2, 3, 2),), {}),
+    "relu": (ops.relu, (X,), {}),
+    "rms_norm": (ops.rms_norm, (X, X[0]), {}),
+    "silu": (ops.silu, (X,), {}),
+    "softmax": (ops.softmax, (X,), {"temperature": 0.5}),
+    "split_heads": (ops.split_heads, (X, 2), {}),
+}
+
+
+def worked(**options: Any) -> Recording:
+    arrays = (UNSCALED.x, UNSCALED.w_q, UNSCALED.w_k, UNSCALED.w_v)
+    return step(self_attention, *arrays, scale=1.0, upstream=UNSCALED.doutput, **options)
+
+
+def data_of(page: str) -> Any:
+    found = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, flags=re.DOTALL)
+    (text,) = found
+    return json.loads(text)
+
+
+class Parser(html.parser.HTMLParser):
+    """Collects tags and attributes, and complains of a tag that is closed but not open."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "input"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_operations_are_all_here() -> None:
+    pure = {"sinusoidal_positions"}  # it has no backward pass
+    assert {name.removesuffix("_tanh") for name in OPS} | pure == set(ops.__all__)
+
+
+@pytest.mark.parametrize("case", OPS)
+def test_every_line_of_every_op_has_a_well_formed_formula(case: str) -> None:
+    f, inputs, options = OPS[case]
+    recording = step(f, *inputs, **options)
+    seen = 0
+    for recorded in recording.steps:
+        element = formula(recorded.source)
+        if element is None:
+            continue
+        parsed = ElementTree.fromstring(ElementTree.tostring(element, encoding="unicode"))
+        allowed = "math mrow mi mn mo mtext mspace mfrac msqrt msub msup msubsup munder mtable mtr mtd".split()
+        assert {node.tag for node in parsed.iter()} <= {f"{{{NAMESPACE}}}{tag}" for tag in allowed}
+        assert json.loads(json.dumps(as_lists(element)))[0] == "math"
+        children = {"mfrac": 2, "msup": 2, "msub": 2, "munder": 2, "msubsup": 3}
+        assert all(len(node) == children[node.tag] for node in element.iter() if node.tag in children)
+        seen += any(bound.value.shape for bound in recorded.bound)
+    assert seen >= 2
+    for recorded in recording.steps:
+        if (
+            any(bound.value.shape for bound in recorded.bound)
+            and "=" in recorded.source
+            and "def" not in recorded.source
+        ):
+            assert formula(recorded.source) is not None or recorded.source.startswith("for "), recorded.source
+
+
+def text_of(element: ElementTree.Element | None) -> str:
+    """The formula as a line of text: a fraction as (a)/(b), an index as a_b, a power as a^b, a root as √(a)."""
+    assert element is not None
+    parts = [text_of(child) for child in element]
+    forms = {"mfrac": "({})/({})", "msup": "{}^{}", "msub": "{}_{}", "munder": "{}_{}", "msubsup": "{}_{}^{}"}
+    if element.tag in forms:
+        return forms[element.tag].format(*parts)
+    if element.tag == "msqrt":
+        return f"√({''.join(parts)})"
+    if element.tag == "mspace":
+        return " "
+    return (element.text or "") + "".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("scores = (q @ k.swapaxes(-1, -2)) * factor", "scores=q k^T factor"),
+        ("dv = kept.swapaxes(-1, -2) @ doutput", "dv=kept^T doutput"),
+        ("dweight = rows.T @ dproduct", "dweight=rows^T dproduct"),
+        ("inverse_std = 1.0 / xp.sqrt(variance + eps)", "inverse_std=(1)/(√(variance+ε))"),
+        ("exponentials = xp.exp((x - shift) / factor)", "exponentials=e^(x−shift)/(factor)"),
+        ("total = exponentials.sum(axis=-1, keepdims=True)", "total=∑_axis\u00a0−1exponentials"),
+        ("dx = y * (dy - (dy * y).sum(axis=axis))", "dx=y⊙(dy−∑_axisdy⊙y)"),
+        ("dx = dy - (a - b)", "dx=dy−(a−b)"),
+        ("y = a - b * c", "y=a−b⊙c"),
+        ("y = (a - b) * c", "y=(a−b)⊙c"),
+        ("y = -x", "y=−x"),
+        ("y = -(a + b)", "y=−(a+b)"),
+        ("y = (a + b) ** 2", "y=(a+b)^2"),
+        ("y = (a @ b).T", "y=(a b)^T"),
+        ("dgamma = x.mean(axis=0)", "dγ=mean_axis\u00a00(x)"),
+        ("q, q_backward = linear(x, w_q)", "q=linear(x,W_Q)"),
+        ("dx_by_q, dw_q = q_backward(dq)", "dx_by_q,dW_Q=J_q^T dq"),
+        ("dscores = softmax_backward(dweights)", "dscores=J_softmax^T dweights"),
+        ("y = x if bias is None else x + bias", "y={xif\u00a0bias is Nonex+biasotherwise"),
+        ("y = xp.where(x > 0.0, x, 0.0)", "y={xif\u00a0x>00otherwise"),
+        ("y = xp.maximum(x, 0.0)", "y=max(x,0)"),
+        ("x += y", "x←x+y"),
+        ("scatter_add(dtable, ids, rows)", "dtable_ids←dtable_ids+rows"),
+        ("def f(x, w_k):\n    pass", "f(x,W_K)"),
+        ("return dx, dgamma", "return dx,dγ"),
+    ],
+)
+def test_formula(source: str, text: str) -> None:
+    assert text_of(formula(source, scalars={"factor"})) == text
+
+
+@pytest.mark.parametrize(
+    "source", ["check_floats('f', x=x)", "if x.ndim < 2:", "for a in b:", "raise ValueError(x)", ""]
+)
+def test_what_computes_nothing_has_no_formula(source: str) -> None:
+    assert formula(source) is None
+
+
+def test_names_as_mathematics_has_them() -> None:
+    shown = {
+        key: text_of(name(key)) for key in ("gamma", "dgamma", "w_q", "d_k", "t_q", "dscores", "inverse_std", "eps")
+    }
+    assert shown == {
+        "gamma": "γ", "dgamma": "dγ", "w_q": "W_Q", "d_k": "d_k", "t_q": "t_q", "dscores": "dscores",
+        "inverse_std": "inverse_std", "eps": "ε",
+    }  # fmt: skip
+    assert name("dscores").get("mathvariant") == "normal" and name("x").get("mathvariant") is None
+
+
+def test_page_is_one_sound_file_that_asks_for_nothing() -> None:
+    page = to_html(worked(verify=True))
+    parser = Parser(page)
+    assert parser.open == []
+    assert {tag for tag, _ in parser.tags} & {"link", "img", "iframe", "object", "base"} == set()
+    for tag, attributes in parser.tags:
+        assert not any(key.startswith("on") or key in ("src", "style", "action") for key in attributes), (
+            tag,
+            attributes,
+        )
+        assert attributes.get("href", "#").startswith("#")
+    urls = set(re.findall(r"[a-z]+://[^\s\"'<>\\]+", page))
+    assert urls == {NAMESPACE}  # the name of MathML, which nobody fetches
+    assert "@import" not in page and "url(" not in page
+    assert "default-src 'none'" in page
+    assert len(page) < 300_000
+    ids = [attributes["id"] for _, attributes in parser.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    script = page.rpartition("<script>")[2]
+    assert set(re.findall(r'byId\("(\w+)"\)', script)) <= set(ids)
+
+
+def test_names_and_tokens_cannot_leave_their_place() -> None:
+    def f(x: Any) -> Any:
+        return ops.relu(x)
+
+    f.__name__ = EVIL
+    page = to_html(step(f, X), tokens=[EVIL, "a", "b"])
+    assert "<img" not in page and Parser(page).open == []
+    data = data_of(page)
+    assert data["name"] == EVIL and data["tokens"][0] == EVIL
+    assert f"<title>{html.escape(EVIL)}" in page
+    assert not re.search("[<>&]", as_script_data({"a": EVIL}))
+    assert json.loads(as_script_data({"a": EVIL})) == {"a": EVIL}
+
+
+def test_marks_in_a_name_are_not_filled_in() -> None:
+    def f(x: Any) -> Any:
+        return ops.relu(x)
+
+    f.__name__ = "{{data}}{{script}}"
+    page = to_html(step(f, X))
+    assert data_of(page)["name"] == "{{data}}{{script}}" and page.count("<title>{{data}}{{script}}") == 1
+
+
+def test_every_recorded_number_is_in_the_data() -> None:
+    recording = worked(verify=True)
+    data = data_of(to_html(recording))
+    for recorded, entry in zip(recording.steps, data["steps"], strict=True):
+        for bound, found in zip(recorded.bound, entry["bound"], strict=True):
+            array = data["arrays"][found["array"]]
+            assert array["shape"] == list(bound.value.shape)
+            np.testing.assert_array_equal(np.array(array["data"], float), np.ravel(bound.value.array).astype(float))
+            row = recording.check_of(recorded, bound)
+            assert ("numerical" in found) == (row is not None)
+            if row is not None:
+                numerical = data["arrays"][found["numerical"]]["data"]
+                np.testing.assert_array_equal(numerical, row.entries().numerical.ravel())
+
+
+def test_infinities_are_written_so_that_json_can_hold_them() -> None:
+    assert plain(np.array([1.5, 2.0, -np.inf, np.inf, np.nan])) == [1.5, 2, "-inf", "inf", "nan"]
+    recording = step(ops.softmax, np.array([[0.0, -np.inf], [1.0, 2.0]]))
+    assert ["-inf" in a.get("data", []) for a in data_of(to_html(recording))["arrays"]].count(True) >= 1
+
+
+def test_mistakes_are_told_by_the_numbers_they_change() -> None:
+    recording = worked()
+    data = data_of(to_html(recording, bugs=["softmax-no-sum", "layer-norm-no-shift"]))
+    (bug,) = data["bugs"]  # there is no LayerNorm in it
+    assert bug["mistake"] == VARIANTS["softmax-no-sum"].mistake
+    with VARIANTS["softmax-no-sum"].applied():
+        wrong = recording.again()
+    told = {(s, b): data["changes"][change] for s, b, change in bug["numbers"]}
+    for right_step, wrong_step in zip(recording.steps, wrong.steps, strict=True):
+        for b, (right, other) in enumerate(zip(right_step.bound, wrong_step.bound, strict=True)):
+            differing = np.flatnonzero(~np.isclose(right.value.array, other.value.array, rtol=1e-8, atol=1e-8))
+            cells, numbers = told.pop((right_step.index, b), ([], []))
+            cells = list(range(right.value.array.size)) if cells is None else cells
+            assert cells == differing.tolist()
+            np.testing.assert_array_equal(numbers, np.ravel(other.value.array)[cells])
+    assert not told
+
+
+def test_usual_mistakes_are_known() -> None:
+    assert set(BUGS) <= set(VARIANTS)
+
+
+def test_a_mistake_that_the_shapes_refuse_is_said_to_be_refused() -> None:
+    q, k, v = (RNG.normal(size=shape) for shape in ((2, 3), (4, 3), (4, 5)))
+    data = data_of(to_html(step(ops.attention, q, k, v), bugs=["attention-dk-not-transposed"]))
+    assert "refused" in data["bugs"][0] and "numbers" not in data["bugs"][0]
+
+
+def test_unknown_mistakes_and_changed_inputs_are_refused() -> None:
+    with pytest.raises(ValueError, match="unknown mistake 'no-such'"):
+        to_html(worked(), bugs=["no-such"])
+    x = X.copy()
+    recording = step(ops.softmax, x)
+    x[0, 0] += 1.0
+    with pytest.raises(ValueError, match="gives other numbers"):
+        to_html(recording)
+    assert data_of(to_html(recording, bugs=()))["bugs"] == []
+
+
+def test_rounding_is_no_difference() -> None:
+    right = np.array([1.0, 1.0, np.inf, np.nan, 0.0, 1.0])
+    wrong = np.array([1.0 + 1e-12, 1.0 + 1e-6, np.inf, np.nan, np.nan, -np.inf])
+    assert differ(right, wrong).tolist() == [False, True, False, False, True, True]
+
+
+def test_written_file_is_the_page_and_nothing_else_is_left(tmp_path: Path) -> None:
+    page = to_html(worked(), tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == page
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    with pytest.raises(FileNotFoundError):
+        to_html(worked(), tmp_path / "nowhere" / "page.html")
+
+
+def test_large_arrays_are_summarised_and_the_page_stays_small() -> None:
+    model = layers.Encoder(4, 64, 4, 128, rng=np.random.default_rng(7)).to(dtype="float64")
+    page = to_html(step(model, np.random.default_rng(8).normal(size=(1, 64, 64))))
+    data = data_of(page)
+    assert len(page.encode()) < 10e6
+    assert any("summary" in array for array in data["arrays"])
+    for array in data["arrays"]:
+        size = int(np.prod(array["shape"]))
+        assert ("data" in array or "float32" in array) == (size <= data["limits"]["array"])

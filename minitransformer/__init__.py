@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import backend, layers, masks, models, ops, stepper, text, training, verify
     from .stepper.recording import step
     from .stepper.saved import saved
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "saved", "step"]
+_ROOMS = ("backend", "layers", "masks", "models", "ops", "stepper", "text", "training", "verify")
+__all__ = [
+    "__version__",
+    "backend",
+    "layers",
+    "masks",
+    "models",
+    "ops",
+    "saved",
+    "step",
+    "stepper",
+    "text",
+    "training",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """Import `step` and `saved` when they are first asked for, so that `import minitransformer` alone stays quick."""
+    """Import a room, or `step` or `saved`, when it is first asked for: `import minitransformer` alone stays quick."""
+    if name in _ROOMS:
+        return importlib.import_module(f".{name}", __name__)
     if name in ("saved", "step"):
-        from . import stepper
-
-        return getattr(stepper, name)
+        return getattr(importlib.import_module(".stepper", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

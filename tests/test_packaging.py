@@ -20,11 +20,11 @@ FILES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.r
 SOURCES = {name: path.read_text(encoding="utf-8") for name, path in FILES.items()}
 
 AUTOGRAD = {"torch", "transformers", "tensorflow", "jax", "autograd", "tinygrad", "mxnet", "paddle"}
-CORE = {"numpy", "scipy", "matplotlib", "tqdm", "num2words", "sacrebleu"}
+CORE = {"numpy", "scipy", "matplotlib", "threadpoolctl", "tqdm", "num2words", "sacrebleu"}
 ONLY_IN = {"backend.py": {"cupy", "cupyx"}}  # the further library that one file may import
 
 # Each room imports only from those before it. One that is not listed here counts as the last but one, just below `cli`.
-ROOMS = "backend boundary masks ops kernels layers models verify stepper training text generation course plots".split()
+ROOMS = "backend boundary masks ops kernels layers models verify worked_example stepper training text generation course plots".split()
 
 
 def test_installed_version_is_that_of_the_code() -> None:

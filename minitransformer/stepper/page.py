@@ -30,9 +30,9 @@ def to_html(
     """The page as a text, which is also written to `path` where one is given.
 
     bugs: names of verify.wrong_variants.VARIANTS that can be switched on in the page; unless given, the usual ones, and
-    none for a recording of more than 40,000 numbers. To find what a mistake changes the recorded call runs once more for each. tokens: labels for the
-    rows of arrays with one row for each of them. Raises ValueError for an unknown bug, and where the recorded call, run
-    again, gives other numbers.
+    none for a recording of more than 40,000 numbers. To find what a mistake changes, the recorded call runs once more
+    for each. tokens: labels for the rows of arrays with one row for each of them. Raises ValueError for an unknown bug,
+    and where the recorded call, run again, gives other numbers.
     """
     data = page_data(recording, tokens)
     data["bugs"] = bugs_data(recording, bugs, data)

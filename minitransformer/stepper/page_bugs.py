@@ -1,4 +1,4 @@
-"""What a mistake changes: the same call recorded once more with a wrong variant of the code, and where its numbers differ.
+"""What a mistake changes: the same call recorded once more, with a wrong variant of the code, and which numbers differ.
 
 Only the differing numbers go into the page, and the lines that read differently.
 """
@@ -14,8 +14,8 @@ from ..verify.wrong_variants import VARIANTS, WrongVariant
 from .page_data import Table, is_expandable, line_of, listing, plain, written_out
 from .recording import Bound, Recording, Step
 
-# Softmax without its sum, the scale 1/√d_k left out in three places, a transpose that is missing or done by a reshape, and
-# LayerNorm without each and both of its mean terms.
+# Softmax without its sum, the scale 1/√d_k left out in three places, a transpose that is missing or done by a reshape,
+# and LayerNorm without each and both of its mean terms.
 BUGS = (
     "softmax-no-sum",
     "attention-not-scaled",
@@ -33,7 +33,7 @@ TOLERANCE = 1e-9  # of the difference, relative to 1 + |right|: below it two num
 
 
 def bugs_data(recording: Recording, names: Iterable[str] | None, data: dict[str, Any]) -> list[dict[str, Any]]:
-    """For each mistake that changes a number: its sentence, the numbers it changes, and the lines that stand there then.
+    """For each mistake that changes a number: its sentence, the numbers it changes, and the lines that read differently.
 
     names: those of verify.wrong_variants.VARIANTS; None for the usual ones, where the recording is small. Raises
     ValueError for an unknown name, and where the call, run again, gives other numbers: its arrays have changed.
@@ -101,7 +101,7 @@ def _by_key(recording: Recording) -> dict[Key, tuple[Step, Bound]]:
 
 
 def _differences(recording: Recording, others: dict[Key, tuple[Step, Bound]]) -> list[list[Any]]:
-    """[step, place among the names it binds, the flat indices of the cells that differ (None for all), their numbers]."""
+    """[step, which of its names, the flat indices of the cells that differ (None for all), their numbers] for each."""
     found = []
     for key, (step, bound) in _by_key(recording).items():
         if key not in others or bound.value.array is None or bound.value.array.dtype.kind != "f":

@@ -1,8 +1,9 @@
 """What the page is given: a recording as JSON, with each line, array and formula in it once.
 
-Most lines of a recording run many times and most arrays are bound under many names (an argument here, a result there), so
-both are kept in tables and named by their place. Small arrays hold every digit; larger ones are float32, which suffices
-for a heat map; and of those above a limit, which falls until the page is small enough, only the range and mean are kept.
+Most lines of a recording run many times, and most arrays are bound under many names, an argument here, a result there;
+so both are kept in tables and named by their place. Small arrays hold every digit; larger ones are float32, which
+suffices for a heat map; and of those above a limit, which falls until the page is small enough, only the range and the
+mean are kept.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ def line_of(recording: Recording, step: Step) -> dict[str, Any]:
     entry: it is the head of a function, so the step stands for the arguments that a call came with.
     """
     call = recording.calls[step.call]
-    entry = step is recording.steps_of(call)[0] and not (call.code.co_name == "<lambda>")
+    entry = step is recording.steps_of(call)[0] and call.code.co_name != "<lambda>"
     scalars = {name for name, bound in recording.visible(step).items() if bound.value.shape == ()}
     scalars |= {bound.name for bound in step.bound if bound.value.shape == ()}
     element = mathml.formula(f"{step.source}\n    pass" if entry else step.source, scalars)

@@ -32,7 +32,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Open]:
-    """Opens a file in a fresh context; when the test is over, the page must have reported no error and asked for nothing."""
+    """Opens a file in a fresh context; in the end the page must have reported no error and asked for nothing."""
     contexts, problems = [], []
 
     def open_page(path: Path, fragment: str = "", **options: object) -> Page:

@@ -394,7 +394,7 @@ def test_dark_light_large_and_heat(open_page: Open, files: dict[str, Path]) -> N
 def test_keyboard_and_screen_reader(open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]) -> None:
     scores = at(recordings["worked"], "attention.scores")
     page = open_page(files["worked"], f"#step={scores}")
-    focused = "document.activeElement.id || document.activeElement.getAttribute('aria-label') || document.activeElement.className"
+    focused = "(({ activeElement: e }) => e.id || e.ariaLabel || e.className)(document)"
     order = []
     for _ in range(40):
         page.keyboard.press("Tab")
@@ -423,8 +423,8 @@ def test_keyboard_and_screen_reader(open_page: Open, recordings: dict[str, Recor
     for table in page.locator(".numbers table").all():
         assert table.locator("caption").count() == 1
         assert table.locator("thead th[scope=col]").count() >= 1 and table.locator("tbody th[scope=row]").count() >= 1
-    unnamed = "[...document.querySelectorAll('button, input, select')].filter(e => !e.ariaLabel && !e.textContent.trim() && !e.labels?.length)"
-    assert page.evaluate(f"{unnamed}.map(e => e.outerHTML)") == []
+    unnamed = "all => all.filter(e => !e.ariaLabel && !e.textContent.trim() && !e.labels?.length).map(e => e.outerHTML)"
+    assert page.eval_on_selector_all("button, input, select", unnamed) == []
     assert page.evaluate("document.querySelectorAll('[onclick], [onload], [onerror]').length") == 0
 
 

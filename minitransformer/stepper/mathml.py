@@ -240,20 +240,12 @@ class _Formula:
         return [_element("msub", self.expression(node.value, _TIGHT), index)], _TIGHT
 
     def _call(self, node: ast.Call) -> tuple[list[Element], int]:
-        called, function = _called(node), node.func
+        called, function, arguments = _called(node), node.func, node.args
         library = isinstance(function, ast.Attribute) and ast.unparse(function.value) in _LIBRARIES
-        of_array = isinstance(function, ast.Attribute) and not library
-        if of_array and called in _REDUCTIONS:
-            return self._reduced(node, function.value, called), _PRODUCT  # type: ignore[union-attr]
-        if of_array and called == "swapaxes" and [ast.unparse(a) for a in node.args] == ["-1", "-2"]:
-            return [_transposed(self.expression(function.value, _TIGHT))], _TIGHT  # type: ignore[union-attr]
-        if of_array and called == "astype":
-            return [self.expression(function.value)], _TIGHT  # type: ignore[union-attr]
-        if of_array and called in ("reshape", "swapaxes"):
-            base = self.expression(function.value)  # type: ignore[union-attr]
-            axes = [_element("msub", _word("swap"), _text("mtext", ", ".join(map(ast.unparse, node.args))))]
-            return [*(axes if called == "swapaxes" else [_word("reshape")]), _bracketed(base)], _TIGHT
-        arguments = node.args
+        if isinstance(function, ast.Attribute) and not library:
+            method = self._method(node, function.value, called)
+            if method is not None:
+                return method
         if called == "sqrt" and len(arguments) == 1:
             return [_element("msqrt", self.expression(arguments[0]))], _TIGHT
         if called == "exp" and len(arguments) == 1:
@@ -269,6 +261,22 @@ class _Formula:
             return [jacobian, _space(), self.expression(arguments[0], _PRODUCT)], _PRODUCT
         inner = [self.expression(a.value if isinstance(a, ast.Starred) else a) for a in arguments]
         return [_word(ast.unparse(function) if not library else called), _bracketed(*_separated(inner))], _TIGHT
+
+    def _method(self, node: ast.Call, base: ast.expr, called: str) -> tuple[list[Element], int] | None:
+        """What an array is asked for: a sum, another shape, ..."""
+        arguments = [ast.unparse(argument) for argument in node.args]
+        if called in _REDUCTIONS:
+            return self._reduced(node, base, called), _PRODUCT
+        if called == "swapaxes" and arguments == ["-1", "-2"]:
+            return [_transposed(self.expression(base, _TIGHT))], _TIGHT
+        if called == "astype":
+            return [self.expression(base)], _TIGHT
+        if called == "swapaxes":
+            swap = _element("msub", _word("swap"), _text("mtext", ", ".join(arguments)))
+            return [swap, _bracketed(self.expression(base))], _TIGHT
+        if called == "reshape":
+            return [_word("reshape"), _bracketed(self.expression(base))], _TIGHT
+        return None
 
     def _reduced(self, node: ast.Call, base: ast.expr, called: str) -> list[Element]:
         """A sum, mean or extreme, with the axis under its sign."""

@@ -8,7 +8,7 @@ function start() {
   const shown = () => recording.steps.map((_, s) => s).filter((s) => state.all || recording.steps[s].shown);
   const next = (s, by) => {
     const steps = shown();
-    return by > 0 ? steps.find((other) => other > s) ?? s : steps.findLast((other) => other < s) ?? s;
+    return by > 0 ? (steps.find((other) => other > s) ?? s) : (steps.findLast((other) => other < s) ?? s);
   };
   const covered = () => state.predict && !state.revealed;
 
@@ -41,7 +41,11 @@ function start() {
   }
 
   function writeAddress() {
-    try { history.replaceState(null, "", `#step=${state.step}`); } catch { /* inside another page, which has its own address */ }
+    try {
+      history.replaceState(null, "", `#step=${state.step}`);
+    } catch {
+      /* inside another page, which has its own address */
+    }
   }
 
   function ask(s, b, flat) {
@@ -69,13 +73,24 @@ function start() {
   }
 
   // Switches that are on or off.
-  const setPressed = (id, on) => { byId(id).setAttribute("aria-pressed", String(on)); return on; };
+  const setPressed = (id, on) => {
+    byId(id).setAttribute("aria-pressed", String(on));
+    return on;
+  };
   const toggled = (id) => setPressed(id, byId(id).getAttribute("aria-pressed") !== "true");
   const switches = {
     heat: (on) => document.body.classList.toggle("heat", on),
-    large: (on) => { document.documentElement.classList.toggle("large", on); draw(); },
-    theme: (on) => { document.documentElement.dataset.theme = on ? "dark" : "light"; },
-    predict: (on) => { Object.assign(state, { predict: on, revealed: !on, asked: null }); draw(); },
+    large: (on) => {
+      document.documentElement.classList.toggle("large", on);
+      draw();
+    },
+    theme: (on) => {
+      document.documentElement.dataset.theme = on ? "dark" : "light";
+    },
+    predict: (on) => {
+      Object.assign(state, { predict: on, revealed: !on, asked: null });
+      draw();
+    },
     edit: (on) => editor(on),
   };
   for (const [id, change] of Object.entries(switches)) byId(id).addEventListener("click", () => change(toggled(id)));
@@ -84,8 +99,15 @@ function start() {
   // Mistakes.
   const chooser = byId("bug");
   chooser.append(make("option", { value: "" }, "none"));
-  data.bugs.forEach((bug, i) => chooser.append(make("option", { value: i, disabled: bug.refused !== undefined },
-    bug.refused === undefined ? bug.name : `${bug.name} (the shapes refuse it)`)));
+  data.bugs.forEach((bug, i) =>
+    chooser.append(
+      make(
+        "option",
+        { value: i, disabled: bug.refused !== undefined },
+        bug.refused === undefined ? bug.name : `${bug.name} (the shapes refuse it)`,
+      ),
+    ),
+  );
   chooser.closest("label").hidden = data.bugs.length === 0;
   chooser.addEventListener("change", () => switchBug(chooser.value === "" ? null : data.bugs[chooser.value]));
 
@@ -94,7 +116,8 @@ function start() {
     recording.switchBug(bug);
     chooser.value = bug ? data.bugs.indexOf(bug) : "";
     byId("mistake").hidden = !bug;
-    if (bug) byId("mistake").replaceChildren(make("strong", {}, "✗ Mistake "), bug.mistake, make("span", {}, verdict(bug)));
+    if (bug)
+      byId("mistake").replaceChildren(make("strong", {}, "✗ Mistake "), bug.mistake, make("span", {}, verdict(bug)));
     state.asked = null;
     draw();
   }
@@ -103,7 +126,8 @@ function start() {
     const cells = [...bug.numberAt.values()].reduce((count, change) => count + change.cells.length, 0);
     const changed = ` It changes ${cells} numbers.`;
     if (!data.verified) return changed;
-    if (bug.by !== "gradients") return `${changed} Forward and backward are wrong together: finite differences cannot tell.`;
+    if (bug.by !== "gradients")
+      return `${changed} Forward and backward are wrong together: finite differences cannot tell.`;
     let worst = 0;
     for (const [s, b] of bug.numbers) {
       const { numerical } = recording.steps[s].bound[b];
@@ -123,8 +147,17 @@ function start() {
     byId("edited").hidden = true;
     if (on) {
       switchBug(null);
-      byId("inputs").replaceChildren(...inputs.places.map(([s, b]) => matrixFigure(recording, { array: recording.recorded(s, b),
-        name: recording.steps[s].bound[b].name, kind: "value", role: "input", place: [s, b] })));
+      byId("inputs").replaceChildren(
+        ...inputs.places.map(([s, b]) =>
+          matrixFigure(recording, {
+            array: recording.recorded(s, b),
+            name: recording.steps[s].bound[b].name,
+            kind: "value",
+            role: "input",
+            place: [s, b],
+          }),
+        ),
+      );
     }
     draw();
   }
@@ -135,18 +168,24 @@ function start() {
     event.target.setAttribute("aria-invalid", String(bad));
     if (byId("inputs").querySelector("[aria-invalid=true]")) return;
     const arrays = [...byId("inputs").querySelectorAll("figure")].map((figure) =>
-      Float64Array.from(figure.querySelectorAll("input"), (field) => Number(field.value.replace("\u2212", "-"))));
+      Float64Array.from(figure.querySelectorAll("input"), (field) => Number(field.value.replace("\u2212", "-"))),
+    );
     recording.edited = inputs.run(arrays);
-    byId("edited").textContent = "Inputs edited: every number is computed anew in this page"
-      + (data.verified ? "; the finite differences belong to the recorded inputs and are not shown." : ".");
+    byId("edited").textContent =
+      "Inputs edited: every number is computed anew in this page" +
+      (data.verified ? "; the finite differences belong to the recorded inputs and are not shown." : ".");
     byId("edited").hidden = false;
     draw();
   });
   byId("reset").addEventListener("click", () => editor(true));
 
   // Steps.
-  const moves = { first: () => shown()[0], last: () => shown().at(-1), next: () => next(state.step, 1),
-    previous: () => next(state.step, -1) };
+  const moves = {
+    first: () => shown()[0],
+    last: () => shown().at(-1),
+    next: () => next(state.step, 1),
+    previous: () => next(state.step, -1),
+  };
   for (const [id, target] of Object.entries(moves)) byId(id).addEventListener("click", () => goTo(target()));
   byId("slider").addEventListener("input", () => goTo(shown()[Number(byId("slider").value)]));
   byId("all").addEventListener("change", () => {
@@ -154,23 +193,33 @@ function start() {
     goTo(shown().findLast((s) => s <= state.step) ?? shown()[0]);
   });
   byId("reveal").addEventListener("click", reveal);
-  byId("others-box").addEventListener("toggle", () => { showOthers(recording, state.step); });
+  byId("others-box").addEventListener("toggle", () => {
+    showOthers(recording, state.step);
+  });
   byId("help").addEventListener("click", () => byId("keys").showModal());
   byId("list").addEventListener("click", () => {
     if (!byId("links").children.length) byId("links").append(...stepLinks(recording, shown()));
-    byId("links").querySelectorAll("a").forEach((link) => {
-      if (link.hash === `#step=${state.step}`) link.setAttribute("aria-current", "step");
-      else link.removeAttribute("aria-current");
-    });
+    byId("links")
+      .querySelectorAll("a")
+      .forEach((link) => {
+        if (link.hash === `#step=${state.step}`) link.setAttribute("aria-current", "step");
+        else link.removeAttribute("aria-current");
+      });
     byId("steps").showModal();
     byId("links").querySelector("[aria-current]")?.focus();
   });
-  byId("links").addEventListener("click", (event) => { if (event.target.closest("a")) byId("steps").close(); });
+  byId("links").addEventListener("click", (event) => {
+    if (event.target.closest("a")) byId("steps").close();
+  });
   const fromHash = () => Number((location.hash.match(/^#step=(\d+)$/) || [])[1]);
-  addEventListener("hashchange", () => { if (!Number.isNaN(fromHash())) goTo(fromHash(), { keepHash: true }); });
+  addEventListener("hashchange", () => {
+    if (!Number.isNaN(fromHash())) goTo(fromHash(), { keepHash: true });
+  });
 
   // Cells: a click asks where a number comes from, and leaves the arrow keys to the steps.
-  document.addEventListener("mousedown", (event) => { if (event.target.closest(".cell")) event.preventDefault(); });
+  document.addEventListener("mousedown", (event) => {
+    if (event.target.closest(".cell")) event.preventDefault();
+  });
   byId("now").addEventListener("click", (event) => {
     const found = event.target.closest(".cell, .covered");
     const figure = found && found.closest("[data-place]");
@@ -185,7 +234,10 @@ function start() {
     if (event.target.matches(".cell") && moveInMatrix(event)) return;
     const onControl = event.target.matches("button, summary, a, input");
     const keys = {
-      ArrowRight: moves.next, ArrowLeft: moves.previous, Home: moves.first, End: moves.last,
+      ArrowRight: moves.next,
+      ArrowLeft: moves.previous,
+      Home: moves.first,
+      End: moves.last,
     };
     const letters = { p: "predict", h: "heat", t: "large", d: "theme", "?": "help" };
     if (keys[event.key]) goTo(keys[event.key]());
@@ -197,11 +249,17 @@ function start() {
   });
 
   byId("title").textContent = recording.data.name;
-  byId("notes").textContent = `Arrays of up to ${data.limits.array} numbers are kept whole, larger ones by their range; `
-    + `sums are written out for up to ${data.limits.expanded} numbers. Every step has a link: add #step=12 to the address.`;
-  byId("print").addEventListener("click", () => { handout(recording); window.print(); });
+  byId("notes").textContent =
+    `Arrays of up to ${data.limits.array} numbers are kept whole, larger ones by their range; ` +
+    `sums are written out for up to ${data.limits.expanded} numbers. To link to a step, add #step=12 to the address.`;
+  byId("print").addEventListener("click", () => {
+    handout(recording);
+    window.print();
+  });
   addEventListener("beforeprint", () => handout(recording));
-  matchMedia("print").addEventListener("change", (event) => { if (event.matches) handout(recording); });
+  matchMedia("print").addEventListener("change", (event) => {
+    if (event.matches) handout(recording);
+  });
   setAll(false);
   goTo(Number.isNaN(fromHash()) ? shown()[0] : fromHash(), { keepHash: true });
 }
@@ -228,13 +286,26 @@ function moveInMatrix(event) {
 }
 
 function stepLinks(recording, steps) {
-  return steps.map((s) => make("li", { class: recording.backward(s) ? "backward" : "forward", value: s },
-    make("a", { href: `#step=${s}` }, make("span", { class: "label" }, `${s} · ${recording.label(s)}`),
-      make("code", {}, recording.steps[s].bound.map((bound) => bound.name).join(", ") || recording.line(s).text.split("\n")[0]))));
+  return steps.map((s) =>
+    make(
+      "li",
+      { class: recording.backward(s) ? "backward" : "forward", value: s },
+      make(
+        "a",
+        { href: `#step=${s}` },
+        make("span", { class: "label" }, `${s} · ${recording.label(s)}`),
+        make(
+          "code",
+          {},
+          recording.steps[s].bound.map((bound) => bound.name).join(", ") || recording.line(s).text.split("\n")[0],
+        ),
+      ),
+    ),
+  );
 }
 
-// Which inputs can be edited: {places, run}, or null where the page has no twin of what was recorded, or the twin, run on
-// the recorded inputs, does not give every recorded number (because of a mask, say).
+// Which inputs can be edited: {places, run}, or null where the page has no twin of what was recorded, or the twin, run
+// on the recorded inputs, does not give every recorded number (because of a mask, say).
 function editable(recording) {
   const { name } = recording.data;
   const entry = recording.steps.findIndex((_, s) => recording.backward(s));
@@ -243,18 +314,32 @@ function editable(recording) {
   const places = [0, entry].flatMap((s) => recording.steps[s].bound.map((_, b) => [s, b])).filter(isOpen);
   const run = (arrays) => {
     const nested = arrays.map((numbers, i) => nest(numbers, recording.recorded(...places[i]).shape));
-    const named = Object.fromEntries(places.slice(0, -1).map(([s, b], i) => [recording.steps[s].bound[b].name, nested[i]]));
+    const named = Object.fromEntries(
+      places.slice(0, -1).map(([s, b], i) => [recording.steps[s].bound[b].name, nested[i]]),
+    );
     return runTwin(name, named, nested.at(-1));
   };
   let numbers;
-  try { numbers = run(places.map((place) => recording.recorded(...place).data)); } catch { return null; }
-  const covered = recording.steps.every((step, s) => !step.shown || step.bound.every((bound, b) => {
-    const array = recording.recorded(s, b);
-    if (!array.kind.startsWith("float")) return true;
-    const twin = numbers.get(recording.title(s, b));
-    return twin && array.data && twin.length === array.data.length
-      && twin.every((x, i) => Math.abs(x - array.data[i]) <= 1e-9 * (1 + Math.abs(x)));
-  }));
+  try {
+    numbers = run(places.map((place) => recording.recorded(...place).data));
+  } catch {
+    return null;
+  }
+  const covered = recording.steps.every(
+    (step, s) =>
+      !step.shown ||
+      step.bound.every((bound, b) => {
+        const array = recording.recorded(s, b);
+        if (!array.kind.startsWith("float")) return true;
+        const twin = numbers.get(recording.title(s, b));
+        return (
+          twin &&
+          array.data &&
+          twin.length === array.data.length &&
+          twin.every((x, i) => Math.abs(x - array.data[i]) <= 1e-9 * (1 + Math.abs(x)))
+        );
+      }),
+  );
   return covered ? { places, run } : null;
 }
 
@@ -266,15 +351,26 @@ function nest(numbers, shape) {
 
 // For the printer: every step with its formula and its numbers, as they are shown now.
 function handout(recording) {
-  const rows = recording.steps.map((step, s) => [step, s]).filter(([step]) => step.shown).map(([step, s]) => {
-    const line = recording.line(s);
-    const figures = step.bound.map((_, b) => [s, b]).filter((place) => isNumeric(recording.recorded(...place)))
-      .filter((place) => (recording.recorded(...place).data?.length ?? 0) <= 64 || recording.recorded(...place).summary)
-      .map((place) => placeFigure(recording, place, "printed"));
-    return make("article", { class: recording.backward(s) ? "backward" : "" },
-      make("h3", {}, `${s} · ${recording.label(s)}${recording.backward(s) ? " · backward" : ""}`),
-      line.entry || !line.math ? make("code", {}, line.text) : math(line.math), make("div", { class: "matrices" }, ...figures));
-  });
+  const rows = recording.steps
+    .map((step, s) => [step, s])
+    .filter(([step]) => step.shown)
+    .map(([step, s]) => {
+      const line = recording.line(s);
+      const figures = step.bound
+        .map((_, b) => [s, b])
+        .filter((place) => isNumeric(recording.recorded(...place)))
+        .filter(
+          (place) => (recording.recorded(...place).data?.length ?? 0) <= 64 || recording.recorded(...place).summary,
+        )
+        .map((place) => placeFigure(recording, place, "printed"));
+      return make(
+        "article",
+        { class: recording.backward(s) ? "backward" : "" },
+        make("h3", {}, `${s} · ${recording.label(s)}${recording.backward(s) ? " · backward" : ""}`),
+        line.entry || !line.math ? make("code", {}, line.text) : math(line.math),
+        make("div", { class: "matrices" }, ...figures),
+      );
+    });
   byId("handout").replaceChildren(make("h1", {}, recording.data.name), ...rows);
 }
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 
+from .document import write
 from .page_bugs import bugs_data
 from .page_data import page_data
 from .recording import Recording
@@ -48,7 +49,7 @@ def to_html(
         pieces += [before, text, after]
     text = "".join(pieces)
     if path is not None:
-        _write(Path(path), text)
+        write(Path(path), text)
     return text
 
 
@@ -60,13 +61,3 @@ def as_script_data(data: object) -> str:
 
 def _read(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _write(path: Path, text: str) -> None:
-    """First to a temporary file beside it, then renamed, so that no half page is left."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

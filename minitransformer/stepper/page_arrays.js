@@ -9,20 +9,28 @@ class Recording {
     this.edited = null; // with edited inputs: Map from a title to its array
     this.places = []; // of every binding, by its number: [step, which of those of the step]
     this.history = new Map(); // from a title to the places that bound it, in order
-    this.steps.forEach((step, s) => step.bound.forEach((bound, b) => {
-      this.places.push([s, b]);
-      const title = this.title(s, b);
-      if (!this.history.has(title)) this.history.set(title, []);
-      this.history.get(title).push([s, b]);
-    }));
+    this.steps.forEach((step, s) =>
+      step.bound.forEach((bound, b) => {
+        this.places.push([s, b]);
+        const title = this.title(s, b);
+        if (!this.history.has(title)) this.history.set(title, []);
+        this.history.get(title).push([s, b]);
+      }),
+    );
     this.decoded = new Map();
   }
 
-  label(s) { return this.calls[this.steps[s].call].label; }
+  label(s) {
+    return this.calls[this.steps[s].call].label;
+  }
 
-  title(s, b) { return `${this.label(s)}.${this.steps[s].bound[b].name}`; }
+  title(s, b) {
+    return `${this.label(s)}.${this.steps[s].bound[b].name}`;
+  }
 
-  backward(s) { return this.calls[this.steps[s].call].backward; }
+  backward(s) {
+    return this.calls[this.steps[s].call].backward;
+  }
 
   // The line of a step: with a mistake switched on, the one that stands there then.
   line(s) {
@@ -42,7 +50,9 @@ class Recording {
     return this.decoded.get(id);
   }
 
-  recorded(s, b) { return this.array(this.steps[s].bound[b].array); }
+  recorded(s, b) {
+    return this.array(this.steps[s].bound[b].array);
+  }
 
   // What a step bound, as it is shown now: as recorded, with the mistake's numbers, or recomputed from edited inputs.
   // wrong: the cells that the mistake changed.
@@ -55,7 +65,9 @@ class Recording {
     const change = this.bug && this.bug.numberAt.get(`${s},${b}`);
     if (!change || !value.data) return value;
     const data = value.data.slice();
-    change.cells.forEach((cell, i) => { data[cell] = change.numbers[i]; });
+    change.cells.forEach((cell, i) => {
+      data[cell] = change.numbers[i];
+    });
     return { ...value, data, wrong: new Set(change.cells) };
   }
 
@@ -71,10 +83,12 @@ class Recording {
   switchBug(bug) {
     this.bug = bug;
     if (bug && !bug.numberAt) {
-      bug.numberAt = new Map(bug.numbers.map(([s, b, change]) => {
-        const [cells, numbers] = this.data.changes[change];
-        return [`${s},${b}`, { cells: cells ?? numbers.map((_, i) => i), numbers: numbers.map(toNumber) }];
-      }));
+      bug.numberAt = new Map(
+        bug.numbers.map(([s, b, change]) => {
+          const [cells, numbers] = this.data.changes[change];
+          return [`${s},${b}`, { cells: cells ?? numbers.map((_, i) => i), numbers: numbers.map(toNumber) }];
+        }),
+      );
       bug.lineOf = new Map(bug.lines);
       bug.fromAt = new Map(bug.from.map(([s, b, from]) => [`${s},${b}`, from]));
     }
@@ -100,14 +114,16 @@ const MINUS = "\u2212";
 function numberFormat(array) {
   if (array.kind === "bool") return (x) => (x ? "True" : "False");
   if (array.shape.length === 0) return (x) => readable(x, array.kind);
-  let largest = 0, whole = true;
+  let largest = 0,
+    whole = true;
   for (const x of array.data) {
     if (!Number.isFinite(x)) continue;
     largest = Math.max(largest, Math.abs(x));
     whole = whole && Number.isInteger(x);
   }
   if (whole && largest < 1e6) return (x) => signed(x, (y) => y.toFixed(0));
-  if (largest >= 1e4 || (largest > 0 && largest < 1e-2)) return (x) => signed(x, (y) => (y === 0 ? "0" : y.toExponential(2)));
+  if (largest >= 1e4 || (largest > 0 && largest < 1e-2))
+    return (x) => signed(x, (y) => (y === 0 ? "0" : y.toExponential(2)));
   return (x) => signed(x, (y) => y.toFixed(4));
 }
 

@@ -33,7 +33,7 @@ TOLERANCE = 1e-9  # of the difference, relative to 1 + |right|: below it two num
 
 
 def bugs_data(recording: Recording, names: Iterable[str] | None, data: dict[str, Any]) -> list[dict[str, Any]]:
-    """For each mistake that changes a number: its sentence, the numbers it changes, and the lines that read differently.
+    """For each mistake that changes a number: its sentence, the numbers it changes, and the lines that differ.
 
     names: those of verify.wrong_variants.VARIANTS; None for the usual ones, where the recording is small. Raises
     ValueError for an unknown name, and where the call, run again, gives other numbers: its arrays have changed.

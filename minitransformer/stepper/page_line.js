@@ -7,9 +7,11 @@ function showCode(recording, s) {
   byId("pass").textContent = call.backward ? "backward" : "forward";
   byId("pass").classList.toggle("backward", call.backward);
   const labels = [];
-  for (let c = recording.steps[s].call; c !== null; c = recording.calls[c].parent) labels.unshift(recording.calls[c].label);
-  byId("path").replaceChildren(...labels.map((label, i) =>
-    make("li", i === labels.length - 1 ? { "aria-current": "true" } : {}, label)));
+  for (let c = recording.steps[s].call; c !== null; c = recording.calls[c].parent)
+    labels.unshift(recording.calls[c].label);
+  byId("path").replaceChildren(
+    ...labels.map((label, i) => make("li", i === labels.length - 1 ? { "aria-current": "true" } : {}, label)),
+  );
   const line = recording.line(s);
   byId("formula").replaceChildren(line.math ? math(line.math) : make("code", {}, line.text));
   showListing(recording, s, line);
@@ -27,9 +29,14 @@ function showListing(recording, s, line) {
     const lit = number >= line.first && number <= line.last;
     const wrong = recording.bug !== null && !right.has(text);
     const [, code, comment] = text.slice(indent).match(/^(.*?)(\s#\s.*)?$/);
-    rows.push(make("div", { class: `line${lit ? " lit" : ""}${wrong ? " wrong" : ""}`, "aria-current": lit ? "step" : null },
-      make("span", { class: "no" }, String(number)),
-      make("code", {}, code, ...(comment ? [make("span", { class: "comment" }, comment)] : []))));
+    rows.push(
+      make(
+        "div",
+        { class: `line${lit ? " lit" : ""}${wrong ? " wrong" : ""}`, "aria-current": lit ? "step" : null },
+        make("span", { class: "no" }, String(number)),
+        make("code", {}, code, ...(comment ? [make("span", { class: "comment" }, comment)] : [])),
+      ),
+    );
   });
   box.replaceChildren(...rows);
   const lit = box.querySelector(".lit");
@@ -45,8 +52,16 @@ function showResult(recording, s, covered) {
     const isGradient = recording.backward(s) && bound.name.startsWith("d");
     const group = make("div", { class: "group" });
     if (bound.pair !== undefined) group.append(pairFigure(recording, bound));
-    group.append(matrixFigure(recording, { array, name: bound.name, kind: isGradient ? "gradient" : "value",
-      role: "result", place: [s, b], covered }));
+    group.append(
+      matrixFigure(recording, {
+        array,
+        name: bound.name,
+        kind: isGradient ? "gradient" : "value",
+        role: "result",
+        place: [s, b],
+        covered,
+      }),
+    );
     if (bound.numerical !== undefined && array.data && !recording.edited) {
       group.append(...checkFigures(recording, bound, array, covered));
     }
@@ -68,13 +83,33 @@ function checkFigures(recording, bound, array, covered) {
   const data = gaps(array, numerical);
   const worst = data.reduce((a, b) => Math.max(a, b), 0);
   const fine = worst <= 1e-6;
-  const gap = matrixFigure(recording, { array: { shape: array.shape, kind: "float64", data }, name: bound.name, kind: "gap",
-    role: "check", caption: "gap", spoken: `gap of ${bound.name}`, covered,
-    write: (x) => (x === 0 ? "0" : x < 1e-3 ? x.toExponential(0) : readable(x)) });
+  const gap = matrixFigure(recording, {
+    array: { shape: array.shape, kind: "float64", data },
+    name: bound.name,
+    kind: "gap",
+    role: "check",
+    caption: "gap",
+    spoken: `gap of ${bound.name}`,
+    covered,
+    write: (x) => (x === 0 ? "0" : x < 1e-3 ? x.toExponential(0) : readable(x)),
+  });
   gap.classList.toggle("large-gap", !fine);
-  gap.append(make("p", { class: "verdict" }, covered ? "" : fine ? `✓ at most ${worst.toExponential(0)}` : `✗ up to ${readable(worst)}`));
-  const figure = matrixFigure(recording, { array: numerical, name: bound.name, kind: "numerical", role: "check",
-    caption: "finite difference", spoken: `finite difference of ${bound.name}`, covered });
+  gap.append(
+    make(
+      "p",
+      { class: "verdict" },
+      covered ? "" : fine ? `✓ at most ${worst.toExponential(0)}` : `✗ up to ${readable(worst)}`,
+    ),
+  );
+  const figure = matrixFigure(recording, {
+    array: numerical,
+    name: bound.name,
+    kind: "numerical",
+    role: "check",
+    caption: "finite difference",
+    spoken: `finite difference of ${bound.name}`,
+    covered,
+  });
   return [make("div", { class: "checks" }, figure, gap)];
 }
 
@@ -94,7 +129,8 @@ function othersOf(recording, s) {
   const found = new Map();
   const calls = [recording.steps[s].call, recording.calls[recording.steps[s].call].forward];
   for (let i = 0; i < s; i++) {
-    if (calls.includes(recording.steps[i].call)) recording.steps[i].bound.forEach((bound, b) => found.set(bound.name, [i, b]));
+    if (calls.includes(recording.steps[i].call))
+      recording.steps[i].bound.forEach((bound, b) => found.set(bound.name, [i, b]));
   }
   return [...found.values()].filter((place) => !shown.has(String(place)) && isNumeric(recording.recorded(...place)));
 }
@@ -116,17 +152,22 @@ function showOperands(recording, s) {
 function showOthers(recording, s) {
   const places = othersOf(recording, s);
   byId("others-box").hidden = places.length === 0;
-  byId("others").replaceChildren(...(byId("others-box").open ? places.map((p) => placeFigure(recording, p, "operand")) : []));
+  byId("others").replaceChildren(
+    ...(byId("others-box").open ? places.map((p) => placeFigure(recording, p, "operand")) : []),
+  );
 }
 
-// Where a cell comes from: {place, term, cells, note}. place: where the number was computed, which for an argument or for
-// what an inner call returned is another step; term: the written-out sum, or null; cells: [place, flat] of its numbers.
+// Where a cell comes from: {place, term, cells, note}. place: where the number was computed, which for an argument or
+// for what an inner call returned is another step; term: the written-out sum, or null;
+// cells: [place, flat] of its numbers.
 function originOf(recording, place, flat) {
-  for (let from = place; from !== undefined; from = recording.places[recording.steps[from[0]].bound[from[1]].origin]) place = from;
+  for (let from = place; from !== undefined; from = recording.places[recording.steps[from[0]].bound[from[1]].origin])
+    place = from;
   const [s, b] = place;
   const from = (recording.bug && recording.bug.fromAt.get(String(place))) || recording.steps[s].bound[b].from;
   const out = { place, term: null, cells: [], note: "" };
-  if (!from) return { ...out, note: `Sums are written out for arrays of up to ${recording.data.limits.expanded} numbers.` };
+  if (!from)
+    return { ...out, note: `Sums are written out for arrays of up to ${recording.data.limits.expanded} numbers.` };
   if (from.why) return { ...out, note: from.why };
   const cells = from.cells[flat];
   for (let i = 0; i < cells.length; i += 2) out.cells.push([recording.places[cells[i]], cells[i + 1]]);
@@ -148,20 +189,33 @@ function showOrigin(recording, s, asked, goTo) {
   const place = indexOf(recording.recorded(...origin.place).shape, asked.flat);
   const left = recording.steps[at].bound[which].name + (place.length ? `[${place.join(", ")}]` : "");
   const number = numberAt(recording, origin.place, asked.flat);
-  const text = origin.term === null ? number
-    : written(origin.term, origin.cells.map(([from, cell]) => numberAt(recording, from, cell)))[0];
-  byId("sum-text").replaceChildren(make("code", {}, `${left} = ${text}`),
-    ...(text === number ? [] : [make("code", { class: "total" }, ` = ${number}`)]));
+  const text =
+    origin.term === null
+      ? number
+      : written(
+          origin.term,
+          origin.cells.map(([from, cell]) => numberAt(recording, from, cell)),
+        )[0];
+  byId("sum-text").replaceChildren(
+    make("code", {}, `${left} = ${text}`),
+    ...(text === number ? [] : [make("code", { class: "total" }, ` = ${number}`)]),
+  );
   byId("sum-note").replaceChildren(origin.note ? `${origin.note} ` : "");
   if (at !== s) {
     const link = make("a", { href: `#step=${at}` }, `See step ${at}: ${recording.label(at)}`);
-    link.addEventListener("click", (event) => { event.preventDefault(); goTo(at); });
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      goTo(at);
+    });
     byId("sum-note").append(link);
   }
   light(recording, [asked.s, asked.b], asked.flat, "asked");
   const places = new Map(origin.cells.map(([from]) => [String(from), from]));
   for (const from of places.values()) {
-    if (!document.querySelector(`.numbers [data-place="${from.join(",")}"]`) && isNumeric(recording.recorded(...from))) {
+    if (
+      !document.querySelector(`.numbers [data-place="${from.join(",")}"]`) &&
+      isNumeric(recording.recorded(...from))
+    ) {
       const figure = placeFigure(recording, from, "operand");
       figure.classList.add("extra");
       byId("operands").append(figure);
@@ -180,9 +234,11 @@ function light(recording, place, flat, mark) {
 // What a screen reader says at a step.
 function spoken(recording, s, covered) {
   const call = recording.calls[recording.steps[s].call];
-  const shapes = recording.steps[s].bound.map((bound, b) => `${bound.name} is ${shapeText(recording.recorded(s, b).shape)
-    .replaceAll("×", "by")}`);
+  const shapes = recording.steps[s].bound.map(
+    (bound, b) => `${bound.name} is ${shapeText(recording.recorded(s, b).shape).replaceAll("×", "by")}`,
+  );
   const text = recording.line(s).text.split(/\s#\s/)[0].trim();
   return `Step ${s}, ${call.backward ? "backward" : "forward"}, ${call.label}: ${text}. ${shapes.join(", ")}${
-    covered ? ", covered" : ""}.`;
+    covered ? ", covered" : ""
+  }.`;
 }

@@ -29,13 +29,17 @@ function mathName(recording, name) {
 const shapeText = (shape) => (shape.length ? shape.join(" × ") : "number");
 
 // A figure with an array in it.
-//   name, kind ("value", "gradient", "numerical", "gap"), array ({shape, kind, data}), caption: a node in place of the name
+//   name, kind ("value", "gradient", "numerical", "gap"), array ({shape, kind, data}), caption: in place of the name
 //   role: "result", "operand" or "input"; place: [step, bound]; covered: with ? for every number
 function matrixFigure(recording, options) {
   const { array, name, kind, role } = options;
-  const caption = make("figcaption", {}, options.caption || mathName(recording, name),
-    make("span", { class: "shape" }, shapeText(array.shape)));
-  const figure = make("figure", { class: `matrix ${kind} ${role}`, "data-name": name });
+  const caption = make(
+    "figcaption",
+    {},
+    options.caption || mathName(recording, name),
+    make("span", { class: "shape" }, shapeText(array.shape)),
+  );
+  const figure = make("figure", { class: `matrix ${kind} ${role}${array.shape.length ? "" : " single"}`, "data-name": name });
   if (options.place) figure.dataset.place = options.place.join(",");
   figure.append(caption);
   if (!array.data) {
@@ -61,8 +65,15 @@ function tables(recording, options) {
   const found = [];
   for (let start = 0; start < array.data.length; start += rows * columns) {
     const slice = outer.length ? `[${indexOf(outer, start / (rows * columns)).join(", ")}]` : "";
-    const table = make("table", {}, make("caption", slice ? {} : { class: "hidden" },
-      slice || `${options.spoken || options.name}, ${shapeText(array.shape)}`));
+    const table = make(
+      "table",
+      {},
+      make(
+        "caption",
+        slice ? {} : { class: "hidden" },
+        slice || `${options.spoken || options.name}, ${shapeText(array.shape)}`,
+      ),
+    );
     if (array.shape.length) {
       const head = make("tr", {}, ...(array.shape.length > 1 ? [make("td", { class: "corner" })] : []));
       for (let j = 0; j < columns; j++) head.append(make("th", { scope: "col" }, labels.columns[j] ?? String(j)));
@@ -97,13 +108,28 @@ function cell(options, flat, write, heat) {
   const wrong = array.wrong && array.wrong.has(flat);
   const spoken = `${options.spoken || name}${place.length ? ` ${place.join(", ")}` : ""}`;
   if (role === "input") {
-    const field = make("input", { type: "text", inputmode: "decimal", "aria-label": spoken, "data-flat": flat, size: 5 });
+    const field = make("input", {
+      type: "text",
+      inputmode: "decimal",
+      "aria-label": spoken,
+      "data-flat": flat,
+      size: 5,
+    });
     field.value = String(number);
     return make("td", {}, field);
   }
   const shown = options.covered ? "?" : write(number);
-  const button = make("button", { type: "button", class: "cell", tabindex: flat === 0 ? "0" : "-1", "data-flat": flat,
-    "aria-label": `${spoken}: ${options.covered ? "covered" : shown}${wrong ? ", wrong" : ""}` }, shown);
+  const button = make(
+    "button",
+    {
+      type: "button",
+      class: "cell",
+      tabindex: flat === 0 ? "0" : "-1",
+      "data-flat": flat,
+      "aria-label": `${spoken}: ${options.covered ? "covered" : shown}${wrong ? ", wrong" : ""}`,
+    },
+    shown,
+  );
   if (!options.covered) {
     button.dataset.value = String(number);
     button.title = String(number);
@@ -128,9 +154,12 @@ function picture(array, name, covered) {
   const [rows, columns] = [array.shape.at(-2) ?? 1, array.shape.at(-1) ?? 1];
   const count = array.data.length / (rows * columns);
   const across = Math.ceil(Math.sqrt(count));
-  const canvas = make("canvas", { role: "img", width: across * (columns + 1) - 1,
+  const canvas = make("canvas", {
+    role: "img",
+    width: across * (columns + 1) - 1,
     height: Math.ceil(count / across) * (rows + 1) - 1,
-    "aria-label": `${name}, ${shapeText(array.shape)}, as a heat map` });
+    "aria-label": `${name}, ${shapeText(array.shape)}, as a heat map`,
+  });
   canvas.style.setProperty("--columns", canvas.width);
   const told = make("p", { class: "summary" }, "Click a cell to read its number.");
   if (covered) return make("div", { class: "covered" }, "?");
@@ -138,7 +167,8 @@ function picture(array, name, covered) {
   const image = canvas.getContext("2d");
   const pixels = image.createImageData(canvas.width, canvas.height);
   for (let flat = 0; flat < array.data.length; flat++) {
-    const slice = Math.floor(flat / (rows * columns)), inside = flat % (rows * columns);
+    const slice = Math.floor(flat / (rows * columns)),
+      inside = flat % (rows * columns);
     const x = (slice % across) * (columns + 1) + (inside % columns);
     const y = Math.floor(slice / across) * (rows + 1) + Math.floor(inside / columns);
     const share = heat(array.data[flat]);
@@ -148,8 +178,8 @@ function picture(array, name, covered) {
   image.putImageData(pixels, 0, 0);
   canvas.addEventListener("click", (event) => {
     const box = canvas.getBoundingClientRect();
-    const x = Math.floor((event.clientX - box.left) / box.width * canvas.width);
-    const y = Math.floor((event.clientY - box.top) / box.height * canvas.height);
+    const x = Math.floor(((event.clientX - box.left) / box.width) * canvas.width);
+    const y = Math.floor(((event.clientY - box.top) / box.height) * canvas.height);
     const slice = Math.floor(y / (rows + 1)) * across + Math.floor(x / (columns + 1));
     const [i, j] = [y % (rows + 1), x % (columns + 1)];
     const flat = slice * rows * columns + i * columns + j;

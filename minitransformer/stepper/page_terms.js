@@ -1,9 +1,32 @@
 // Where a number comes from, written out: the twin of terms.py. A term is the place of a number in a list, a text for a
 // constant, or [sign or function, part, ...]. Each function returns [text, how tightly it holds together].
 
-const STRENGTH = { ">": 1, ">=": 1, "<": 1, "<=": 1, "==": 1, "!=": 1, "&": 2, "+": 3, "-": 3, "*": 4, "/": 4,
-  negative: 5, "**": 6 };
-const SIGNS = { "+": " + ", "-": ` ${MINUS} `, "*": "·", "/": " / ", "**": "^", "==": " = ", "!=": " ≠ ", ">=": " ≥ ", "<=": " ≤ " };
+const STRENGTH = {
+  ">": 1,
+  ">=": 1,
+  "<": 1,
+  "<=": 1,
+  "==": 1,
+  "!=": 1,
+  "&": 2,
+  "+": 3,
+  "-": 3,
+  "*": 4,
+  "/": 4,
+  negative: 5,
+  "**": 6,
+};
+const SIGNS = {
+  "+": " + ",
+  "-": ` ${MINUS} `,
+  "*": "·",
+  "/": " / ",
+  "**": "^",
+  "==": " = ",
+  "!=": " ≠ ",
+  ">=": " ≥ ",
+  "<=": " ≤ ",
+};
 const ATOM = 7;
 const LONGEST = 12; // of a sum with more terms only the first and the last are shown
 
@@ -36,7 +59,7 @@ function some(parts, numbers) {
 
 const bracketed = (text, own, needed) => (own >= needed ? text : `(${text})`);
 
-// A number with four significant digits: 2, −0.7071, 6.03·10⁻⁶, −∞. kind: the dtype; a whole number keeps all its digits.
+// A number with four significant digits: 2, −0.7071, 6.03·10⁻⁶, −∞. kind: the dtype; an integer keeps its digits.
 function readable(x, kind = "float64") {
   if (Number.isNaN(x)) return "nan";
   if (!Number.isFinite(x)) return x < 0 ? `${MINUS}∞` : "∞";
@@ -58,4 +81,6 @@ function fourDigits(x) {
   return [digits, Number(power)];
 }
 
-function trimZeros(text) { return text.includes(".") ? text.replace(/\.?0+$/, "") : text; }
+function trimZeros(text) {
+  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+}

@@ -1,5 +1,6 @@
-// A JavaScript twin of the ops of the small examples, forward and backward, in the names of the Python code. It computes
-// the steps anew when an input is edited. A matrix is a list of rows. note(label, {name: value}) hands each result over.
+// A JavaScript twin of the ops of the small examples, forward and backward, in the names of the Python code. It
+// computes the steps anew when an input is edited. A matrix is a list of rows. note(label, {name: value}) hands each
+// result over.
 
 const zip = (a, b, f) => a.map((row, i) => row.map((x, j) => f(x, b[i][j])));
 const map = (a, f) => a.map((row) => row.map(f));
@@ -36,7 +37,7 @@ function softmax({ x, temperature = 1 }, note) {
   note("softmax", { x, temperature, largest, shift, exponentials, total, y });
 
   function backward(dy) {
-    const dx = y.map((row, i) => row.map((p, j) => p * (dy[i][j] - dot(dy[i], row)) / temperature));
+    const dx = y.map((row, i) => row.map((p, j) => (p * (dy[i][j] - dot(dy[i], row))) / temperature));
     note("softmax", { dy, dx });
     return [dx];
   }
@@ -118,7 +119,8 @@ const TWINS = { softmax, attention, self_attention, layer_norm };
 function runTwin(name, inputs, upstream) {
   const numbers = new Map();
   const note = (label, values) => {
-    for (const [key, value] of Object.entries(values)) numbers.set(`${label}.${key}`, Float64Array.from([value].flat(2)));
+    for (const [key, value] of Object.entries(values))
+      numbers.set(`${label}.${key}`, Float64Array.from([value].flat(2)));
   };
   const [, backward] = TWINS[name](inputs, note);
   backward(upstream);

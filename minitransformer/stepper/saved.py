@@ -81,8 +81,8 @@ class Saved:
 def saved(backward: Any) -> Saved:
     """List the arrays that a pullback keeps alive. Each buffer counts once and whole, whatever is a view of it.
 
-    Followed are closures, decorated and partial functions, methods, modules and containers. Raises TypeError for
-    something that cannot be called.
+    Followed are closures, decorated and partial functions, methods, containers and the attributes of objects. Raises
+    TypeError for something that cannot be called.
     """
     if not callable(backward):
         raise TypeError(f"saved: expected a pullback, got {type(backward).__name__}")
@@ -116,8 +116,11 @@ def _held(name: str, holder: Any, seen: set[int]) -> Iterator[tuple[str, Any, bo
         for variable, cell in zip(holder.__code__.co_freevars, holder.__closure__ or (), strict=True):
             if cell != types.CellType():  # a variable that was never set
                 yield from _held(f"{owner}.{variable}", cell.cell_contents, seen)
-        for default in (*(holder.__defaults__ or ()), *(holder.__kwdefaults__ or {}).values()):
-            yield from _held(name, default, seen)
+        arguments = holder.__code__.co_varnames[: holder.__code__.co_argcount]
+        defaults = holder.__defaults__ or ()
+        named = dict(zip(reversed(arguments), reversed(defaults), strict=False)) | (holder.__kwdefaults__ or {})
+        for argument, default in named.items():
+            yield from _held(f"{owner}.{argument}", default, seen)
     elif isinstance(holder, types.MethodType):
         yield from _held(name, holder.__func__, seen)
         yield from _held(name, holder.__self__, seen)
@@ -130,6 +133,9 @@ def _held(name: str, holder: Any, seen: set[int]) -> Iterator[tuple[str, Any, bo
     elif isinstance(holder, list | tuple | set | frozenset):
         for i, part in enumerate(holder):
             yield from _held(f"{name}[{i}]", part, seen)
+    elif hasattr(holder, "__dict__") and not isinstance(holder, type | types.ModuleType):
+        for attribute, part in vars(holder).items():
+            yield from _held(f"{type(holder).__name__}.{attribute}", part, seen)
 
 
 def _root(array: Any) -> Any:

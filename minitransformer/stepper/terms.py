@@ -120,7 +120,7 @@ def _pretty(term: Term, write: Callable[[Number], str], longest: int) -> tuple[s
     for i, (text, own) in enumerate(some(term.parts)):
         if i == 0:
             written = _bracketed(text, own, strength + (term.symbol == "**"))
-        elif term.symbol == "+" and text.startswith("−"):
+        elif term.symbol == "+" and text.startswith("−") and own > strength:
             written += f" − {text[1:]}"
         elif text.startswith("−") and strength > _STRENGTH["&"]:
             written += f"{sign}({text})"

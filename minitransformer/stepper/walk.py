@@ -29,7 +29,7 @@ _REDUCTIONS = {"sum", "mean", "max", "min"}
 _MOVES = {"reshape", "swapaxes", "transpose", "take_along_axis", "broadcast_to", "squeeze", "expand_dims"}
 _CONSTANTS = {"arange", "causal_mask", "full", "ones", "ones_like", "zeros", "zeros_like"}
 _HARMLESS = set(
-    "all any array_module astype clip device_of float int isfinite isinstance len range stack str tuple".split()
+    "all any array array_module asarray astype clip device_of float int isfinite isinstance len range stack str tuple".split()
 )
 _HARMLESS |= {"where", *_FUNCTIONS, *_CHOICES, *_REDUCTIONS, *_MOVES, *_CONSTANTS}
 
@@ -100,7 +100,8 @@ class Walk:
         replaced = _Replace({key: f"_instead_{i}" for i, key in enumerate(instead)}).visit(_marked(node))
         names = self.names | {f"_instead_{i}": value for i, value in enumerate(instead.values())}
         try:
-            return eval(_compiled(replaced), names)
+            with np.errstate(all="ignore"):  # what overflowed overflows again
+                return eval(_compiled(replaced), names)
         except Exception as error:
             raise NotExpandable(f"{ast.unparse(node)} cannot be worked out again: {error}") from error
 

@@ -1,0 +1,199 @@
+"""The stepper's page in a real browser: steps, numbers, where they come from, and mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minitransformer.stepper import Recording
+from minitransformer.stepper.expansion import computed_at, expand
+from minitransformer.stepper.page_bugs import BUGS
+from minitransformer.stepper.terms import readable
+from minitransformer.verify.wrong_variants import VARIANTS
+
+from .conftest import Open
+from .reading import FIGURES, at, current, go, numbers, shown_steps
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.mark.parametrize("name", ["worked", "encoder"])
+def test_keys_lead_to_the_end_and_back_and_every_number_is_the_recorded_one(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], name: str
+) -> None:
+    page = open_page(files[name])
+    steps = shown_steps(recordings[name])
+    assert page.text_content("#counter") == f"{steps[0].index} / {len(recordings[name].steps) - 1}"
+    for number, recorded in enumerate(steps):
+        if number:
+            page.keyboard.press("ArrowRight")
+        assert current(page) == recorded.index
+        found = numbers(page)
+        assert list(found) == [bound.name for bound in recorded.bound]
+        for bound in recorded.bound:
+            np.testing.assert_array_equal(found[bound.name], np.ravel(bound.value.array).astype(float))
+    page.keyboard.press("ArrowRight")
+    assert current(page) == steps[-1].index and page.is_disabled("#next")
+    for recorded in reversed(steps[:-1]):
+        page.keyboard.press("ArrowLeft")
+        assert current(page) == recorded.index
+    page.keyboard.press("End")
+    assert current(page) == steps[-1].index
+    page.keyboard.press("Home")
+    assert current(page) == steps[0].index and page.is_disabled("#previous")
+    page.wait_for_url(f"**#step={steps[0].index}")
+
+
+def test_numbers_of_the_documents_and_every_gradient_can_be_read_off(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    recording = recordings["unscaled"]
+    page = open_page(files["unscaled"])
+
+    def table(title: str) -> np.ndarray:
+        go(page, at(recording, title))
+        figure = page.locator(f"#result .matrix.result[data-name='{title.partition('.')[2]}'] tbody tr")
+        rows = [[cell.inner_text() for cell in row.locator(".cell").all()] for row in figure.all()]
+        return np.array([[float(text.replace("−", "-")) for text in row] for row in rows])
+
+    np.testing.assert_array_equal(table("attention.scores"), [[2, 4, 4], [4, 16, 12], [4, 12, 10]])
+    output = [[1.9366, 6.6831, 1.5951], [2.0000, 7.9640, 0.0540], [1.9997, 7.7599, 0.3584]]
+    np.testing.assert_array_equal(table("self_attention.output"), output)
+    for name in ("output", "weights", "scores", "q", "k", "v"):
+        np.testing.assert_allclose(
+            table(f"attention.d{name}"), recording.report[f"attention.{name}"].entries().numerical, atol=6e-5
+        )
+        checked = page.locator("#result .matrix.numerical")
+        gap = page.locator(f"#result .group:has([data-name='d{name}']) .verdict").inner_text()
+        assert checked.count() >= 1 and gap.startswith("✓ at most ")
+    for name in ("x", "w_q", "w_k", "w_v"):
+        np.testing.assert_allclose(
+            table(f"self_attention.d{name}"), recording.report[name].entries().numerical, atol=6e-5
+        )
+
+
+@pytest.mark.parametrize("name", ["worked", "layer-norm", "attention"])
+def test_a_clicked_cell_shows_its_expanded_sum_and_lights_what_it_came_from(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], name: str
+) -> None:
+    recording = recordings[name]
+    page = open_page(files[name])
+    checked = 0
+    for recorded in shown_steps(recording):
+        for place, bound in enumerate(recorded.bound):
+            where, computed = computed_at(recording, recorded, bound)
+            if not bound.value.dtype.startswith("float") or computed.origin is not None:
+                continue
+            go(page, recorded.index)
+            for flat, index in enumerate(np.ndindex(bound.value.shape)):
+                try:
+                    expansion = expand(recording, where, computed, index)
+                except ValueError:
+                    continue
+                selector = f"[data-place='{recorded.index},{place}'] [data-flat='{flat}']"
+                page.click(f"#result {selector}")
+                result = readable(bound.value.array[index].item())
+                ends = "" if expansion.pretty == result else f" = {result}"
+                left = computed.name + (f"[{', '.join(map(str, index))}]" if index else "")
+                assert page.text_content("#sum-text") == f"{left} = {expansion.pretty}{ends}"
+                lit = page.eval_on_selector_all(
+                    "#operands .source, #result .source",
+                    "cells => cells.map(c => c.closest('[data-place]').dataset.place + ':' + c.dataset.flat)",
+                )
+                wanted = set()
+                for (_, cell), serial in zip(expansion.cells, expansion.serials, strict=True):
+                    source, name_there = recording.binding(serial)
+                    if name_there.value.dtype in ("int", "bool") and name_there.value.shape == ():
+                        continue
+                    there = int(np.ravel_multi_index(cell, name_there.value.shape)) if cell else 0
+                    wanted.add(f"{source.index},{source.bound.index(name_there)}:{there}")
+                assert set(lit) == wanted
+                checked += 1
+    assert checked > 100
+
+
+def test_links_lists_and_slider_jump(open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]) -> None:
+    recording = recordings["worked"]
+    scores = at(recording, "attention.scores")
+    page = open_page(files["worked"], f"#step={scores}")
+    assert page.text_content("#counter").startswith(f"{scores} /")
+    assert page.locator(".line.lit code").inner_text().strip() == "scores = (q @ k.swapaxes(-1, -2)) * factor"
+    assert page.locator("#path li").all_inner_texts() == ["self_attention", "attention"]
+    page.click("#list")
+    page.click(f"#links a[href='#step={at(recording, 'attention.dscores')}']")
+    assert current(page) == at(recording, "attention.dscores") and page.text_content("#pass") == "backward"
+    assert not page.is_visible("#steps")
+    page.eval_on_selector("#slider", "s => { s.value = 3; s.dispatchEvent(new Event('input')); }")
+    assert current(page) == shown_steps(recording)[3].index
+    page.click("#next")
+    page.click("#previous")
+    assert current(page) == shown_steps(recording)[3].index
+    quiet = next(s.index for s in recording.steps if s.quiet)
+    page.check("#all")
+    go(page, quiet)
+    assert page.locator("#result .matrix").count() == len(recording.steps[quiet].bound)
+    page.evaluate("location.hash = '#step=999999'")
+    assert page.text_content("#counter").startswith(f"{quiet} /")
+
+
+@pytest.mark.parametrize("name", ["worked", "unscaled", "layer-norm", "softmax"])
+def test_a_mistake_turns_exactly_the_differing_numbers_red(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], name: str
+) -> None:
+    recording = recordings[name]
+    page = open_page(files[name])
+    offered = page.locator("#bug option:not([value=''])").all_inner_texts()
+    assert offered
+    for bug in offered:
+        with VARIANTS[bug].applied():
+            wrong = recording.again()
+        page.select_option("#bug", label=bug)
+        assert VARIANTS[bug].mistake in page.text_content("#mistake")
+        red = 0
+        assert len(wrong.steps) == len(recording.steps)
+        for right_step, wrong_step in zip(recording.steps, wrong.steps, strict=True):
+            if right_step not in shown_steps(recording):
+                continue
+            go(page, right_step.index)
+            for figure, right, other in zip(page.evaluate(FIGURES), right_step.bound, wrong_step.bound, strict=True):
+                ours, theirs = np.ravel(right.value.array).astype(float), np.ravel(other.value.array).astype(float)
+                differs = ~np.isclose(ours, theirs, rtol=1e-8, atol=1e-8)
+                assert figure["wrong"] == differs.tolist()
+                np.testing.assert_allclose([float(n) for n in figure["numbers"]], theirs, rtol=1e-8, atol=1e-8)
+                red += int(differs.sum())
+        assert red > 0
+        changed = next(s for s, w in zip(recording.steps, wrong.steps, strict=True) if s.source != w.source)
+        go(page, changed.index)
+        assert page.locator(".line.wrong").count() >= 1
+        page.select_option("#bug", "")
+        assert page.locator(".cell.wrong, .line.wrong").count() == 0 and page.is_hidden("#mistake")
+
+
+def test_usual_mistakes_are_all_offered_somewhere(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    offered: set[str] = set()
+    for name in ("worked", "unscaled", "layer-norm", "softmax", "attention"):
+        page = open_page(files[name])
+        offered |= {text.split(" (")[0] for text in page.locator("#bug option").all_inner_texts()}
+    assert offered == {"none", *BUGS}
+
+
+def test_gap_to_the_finite_difference_opens_with_a_mistake(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    page = open_page(files["worked"], f"#step={at(recordings['worked'], 'softmax.dx')}")
+    assert page.inner_text(".verdict").startswith("✓")
+    page.select_option("#bug", label="softmax-no-sum")
+    assert page.inner_text(".verdict").startswith("✗")
+    y = recordings["worked"].find("softmax.y")[1].value.array
+    dy = recordings["worked"].find("softmax.dy")[1].value.array
+    numerical = recordings["worked"].report["softmax.x"].entries().numerical
+    worst = (np.abs(y * dy - numerical) / (1.0 + np.abs(numerical))).max()
+    assert page.inner_text(".verdict") == f"✗ up to {readable(float(worst))}"
+    page.click("#result .result [data-flat='1']")
+    assert page.text_content("#sum-text").startswith(
+        f"dx[0, 1] = {readable(y[0, 1].item())}·{readable(dy[0, 1].item())}"
+    )

@@ -884,7 +884,7 @@ def test_parameters_and_trace_function_are_restored(when: str) -> None:
 
 
 def test_the_stages_of_failure_are_what_they_are_called() -> None:
-    """Three runs before the first difference, one displaced; then 6 entries of x and 3 of gain, two runs each; then intermediates."""
+    """Three runs before the first difference, one of them displaced; then 6 entries of x, 3 of gain, two runs each."""
     calls = []
     module = Scale()
 

@@ -84,20 +84,17 @@ def is_backward(recording: Recording, step: Step) -> bool:
 def source(step: Step, style: Style, recording: Recording, around: int = 0) -> list[str]:
     """The step's lines of source with their numbers, and some lines of the function before and after them."""
     call = recording.calls[step.call]
-    own = step.source.split("\n")
-    last = step.line + len(own) - 1
+    if not step.source:
+        return [f"{short_path(call.file)}:{step.line}  (no source)"]
+    last = step.line + step.source.count("\n")
     lines = [f"{short_path(call.file)}:{step.line}"]
     for number in range(step.line - around, last + around + 1):
-        is_own = step.line <= number <= last
         place = number - call.first_line
-        if is_own and not call.source:
-            text = own[number - step.line]
-        elif 0 <= place < len(call.source):
-            text = call.source[place]
-        else:
-            continue
-        lines.append(style.strong(f"{number:5d} > {text}") if is_own else style.faint(f"{number:5d}   {text}"))
-    return lines if len(lines) > 1 or step.source else [f"{lines[0]}  (no source)"]
+        if 0 <= place < len(call.source):
+            is_own = step.line <= number <= last
+            mark, shade = (">", style.strong) if is_own else (" ", style.faint)
+            lines.append(shade(f"{number:5d} {mark} {call.source[place]}"))
+    return lines
 
 
 def _bound(recording: Recording, step: Step, bound: Bound, style: Style) -> list[str]:
@@ -111,7 +108,7 @@ def _bound(recording: Recording, step: Step, bound: Bound, style: Style) -> list
         return [f"  {style.new(bound.name)} {described}", *(f"    {line}" for line in numbers)]
     others = matrix(pair.value)
     width = max(len(bound.name) + len(described), *map(len, numbers)) + 3
-    lines = [f"  {style.gradient(bound.name)} {described:<{width - len(bound.name)}}  of {pair.name}"]
+    lines = [f"  {style.gradient(bound.name)} {described:<{width - len(bound.name)}} of {pair.name}"]
     for left, right in itertools.zip_longest(numbers, others, fillvalue=""):
         lines.append(f"    {left:<{width}}{right}".rstrip())
     return [*lines, *([] if row is None else [f"    {verdict(row, style)}"])]

@@ -45,10 +45,15 @@ class Expansion:
         return terms.evaluate(self.text)
 
     def __str__(self) -> str:
-        place = "[" + ", ".join(map(str, self.index)) + "]" if self.index else ""
         result = terms.readable(self.value())
-        ends = "" if self.pretty == result else f" = {result}"
-        return f"{self.title.rpartition('.')[2]}{place} = {self.pretty}{ends}"
+        parts = [_place(self.title.rpartition(".")[2], self.index), self.pretty, result]
+        if self.pretty == result:  # it was not computed, but only has another name
+            parts[1:2] = [_place(*cell) for cell in self.cells]
+        return " = ".join(parts)
+
+
+def _place(name: str, index: Index) -> str:
+    return f"{name}[{', '.join(map(str, index))}]" if index else name
 
 
 def expand(recording: Recording, step: Step, bound: Bound, index: Sequence[int]) -> Expansion:

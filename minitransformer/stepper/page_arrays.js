@@ -71,11 +71,11 @@ class Recording {
     return { ...value, data, wrong: new Set(change.cells) };
   }
 
-  // Where a title was last bound before step `s`, or by that step itself where `including`.
-  lookup(title, s, including = false) {
+  // Where a title was last bound before step `s`.
+  lookup(title, s) {
     const places = this.history.get(title) || [];
     for (let i = places.length - 1; i >= 0; i--) {
-      if (places[i][0] < s || (including && places[i][0] === s)) return places[i];
+      if (places[i][0] < s) return places[i];
     }
     return null;
   }

@@ -39,7 +39,8 @@ function matrixFigure(recording, options) {
     options.caption || mathName(recording, name),
     make("span", { class: "shape" }, shapeText(array.shape)),
   );
-  const figure = make("figure", { class: `matrix ${kind} ${role}${array.shape.length ? "" : " single"}`, "data-name": name });
+  const single = array.shape.length ? "" : " single";
+  const figure = make("figure", { class: `matrix ${kind} ${role}${single}`, "data-name": name });
   if (options.place) figure.dataset.place = options.place.join(",");
   figure.append(caption);
   if (!array.data) {

@@ -77,7 +77,7 @@ class _Keys:
         signal.signal(signal.SIGTERM, self._ended)
 
     def show(self, lines: list[str]) -> None:
-        self._out.write("\x1b[H\x1b[2J" + "\r\n".join(lines))
+        self._out.write("\x1b[H\x1b[2J" + "\n".join(lines))
         self._out.flush()
 
     def read(self) -> str:

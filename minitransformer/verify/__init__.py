@@ -5,5 +5,6 @@ from .catalogue import CASES, Case
 from .gradients import gradients
 from .report import Report, Row
 from .tracing import values_inside
+from .wrong_variants import VARIANTS, WrongVariant
 
-__all__ = ["CASES", "Case", "Report", "Row", "gradients", "strict", "values_inside"]
+__all__ = ["CASES", "VARIANTS", "Case", "Report", "Row", "WrongVariant", "gradients", "strict", "values_inside"]

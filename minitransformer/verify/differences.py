@@ -45,6 +45,8 @@ class Differences:
             row = self._along_directions(name, kind, gradient, probe)
             if not row.kinks:
                 return row
+            entries = self._entry_by_entry(name, kind, value, gradient, probe)
+            return row if entries.ok and not row.ok and entries.full is None else entries
         return self._entry_by_entry(name, kind, value, gradient, probe)
 
     def _along_directions(self, name: str, kind: str, hand: np.ndarray, probe: Probe) -> Row:
@@ -86,7 +88,7 @@ class Differences:
         return dataclasses.replace(worst, kinks=kinks, full=full)
 
     def _difference(self, hand: float, direction: np.ndarray, step: float, probe: Probe) -> tuple[float, bool, bool]:
-        """The numerical slope along `direction`, whether `hand` agrees with it, and whether a kink is in the way.
+        """The numerical slope along `direction`, whether `hand` agrees with it, and whether kinks may be in the way.
 
         Where the central difference disagrees, shorter steps decide. On a smooth function the slopes to the right and
         to the left close up in proportion to the step, and the difference only becomes more exact. At a kink their gap
@@ -109,7 +111,8 @@ class Differences:
         if 0.5 * gaps[0] < gaps[-1] < 2.0 * gaps[0] and gaps[-1] > self._noise(h):
             nearest = min(max(hand, min(left, right)), max(left, right))
             return nearest, self._agrees(hand, nearest), True
-        return longest, False, False
+        in_proportion = 0.5 * gaps[0] < 10.0 * gaps[1] < 2.0 * gaps[0]
+        return longest, False, not in_proportion and gaps[0] > self._noise(step)
 
     def _noise(self, h: float) -> float:
         """A gap that rounding alone might leave at step h, generously."""

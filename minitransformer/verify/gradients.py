@@ -287,7 +287,7 @@ def _input_names(f: Callable[..., Any], inputs: tuple[Any, ...]) -> list[str]:
     """The names of the positional arguments, from the signature of f: x, weight, ..., others[0], others[1]."""
     fallback = [f"input {i}" for i in range(len(inputs))]
     try:
-        bound = inspect.signature(f).bind(*inputs)
+        bound = inspect.signature(f).bind_partial(*inputs)
     except (TypeError, ValueError):
         return fallback
     names: list[str] = []

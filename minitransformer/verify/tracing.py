@@ -23,7 +23,7 @@ import numpy as np
 
 from ..backend import Array, device_of
 
-_PACKAGE = Path(__file__).resolve().parent.parent
+_PACKAGE = Path(__file__).parent.parent  # not resolved: code objects keep the path they were imported by
 _ROOMS = tuple(str(_PACKAGE / room) for room in ("ops", "kernels", "layers", "models"))
 
 

@@ -24,7 +24,10 @@ CORE = {"numpy", "scipy", "matplotlib", "threadpoolctl", "tqdm", "num2words", "s
 ONLY_IN = {"backend.py": {"cupy", "cupyx"}}  # the further library that one file may import
 
 # Each room imports only from those before it. One that is not listed here counts as the last but one, just below `cli`.
-ROOMS = "backend boundary masks ops kernels layers models verify worked_example stepper training text generation course plots".split()
+ROOMS = (
+    "backend boundary masks ops kernels layers models verify worked_example stepper training text generation course"
+    " viewer plots"
+).split()
 
 
 def test_installed_version_is_that_of_the_code() -> None:

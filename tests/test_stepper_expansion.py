@@ -301,25 +301,34 @@ def test_what_cannot_be_written_out_says_why() -> None:
 
 
 def test_asking_draws_no_random_number_and_changes_nothing() -> None:
-    calls = []
+    seen, rng = [], np.random.default_rng(0)
 
-    def counted(x):
-        calls.append(1)
-        return x
-
-    def f(x, rng):
-        hidden = x + outside(x) + rng.normal(size=x.shape)
-        y, backward = ops.dropout(hidden, 0.5, rng)
+    def f(x):
+        hidden = x + rng.normal(size=x.shape)
+        counted = x + (seen.append(1) or 0.0)
+        y, backward = ops.dropout(hidden + counted, 0.5, rng)
         return y, backward
 
-    outside = type("Outside", (), {"__call__": lambda self, x: counted(x)})()
-    recording = step(f, np.ones((2, 3)), np.random.default_rng(0))
-    made = len(calls)
+    recording = step(f, np.ones((2, 3)))
+    drawn = rng.bit_generator.state
     for s, bound, index in every_cell(recording):
-        if bound.name in ("hidden", "keep"):
+        if bound.name in ("hidden", "counted", "keep"):
             with pytest.raises(NotExpandable):
                 expand(recording, s, bound, index)
-    assert len(calls) == made
+    assert rng.bit_generator.state == drawn
+    assert seen == [1]
+
+
+def test_several_calls_of_one_op_in_a_line_are_told_apart() -> None:
+    def f(x):
+        y = ops.relu(ops.relu(x)[0] - 1.0)[0] * 2.0 + ops.relu(-x)[0]
+        return y, lambda dy: dy
+
+    recording = step(f, np.array([3.0, -5.0]))
+    first, second = (expand(recording, *recording.find("f.y"), (i,)) for i in (0, 1))
+    assert (str(first), str(second)) == ("y[0] = 2·2 + 0 = 4", "y[1] = 0·2 + 5 = 5")
+    assert first.cells == (("relu#2.y", (0,)), ("relu#3.y", (0,)))
+    assert text_of(recording, "relu#2.x", 0) == "x[0] = 3 − 1 = 2"
 
 
 def test_a_parameter_that_has_changed_since_is_noticed() -> None:

@@ -23,7 +23,7 @@ from minitransformer.ops import softmax
 from minitransformer.stepper import Recording
 from minitransformer.stepper.document import document
 from minitransformer.stepper.examples import EXAMPLES
-from minitransformer.verify import CASES
+from minitransformer.verify import CASES, Report, Row
 from minitransformer.verify.strict import StrictArray
 
 X = np.array([[1.0, -2.0, 3.0], [0.5, 0.0, -1.0]])
@@ -130,9 +130,14 @@ def test_numbers_are_those_that_the_lines_computed() -> None:
         recording.find("softmax.nothing")
 
 
-def test_comprehensions_belong_to_their_statement_on_every_python() -> None:
+def test_comprehensions_and_generators_belong_to_their_statement_on_every_python() -> None:
+    def generated(x):
+        for row in x:
+            twice = row * 2.0
+            yield twice
+
     def f(x):
-        rows = [row * 2.0 for row in x]
+        rows = [*generated(x), *[row * 2.0 for row in x]][:2]
         y = sum(part for part in rows)
         return y, lambda dy: np.stack([dy * 2.0 for row in x])
 
@@ -375,6 +380,34 @@ def test_without_verify_there_are_no_checks() -> None:
     recording = step(worked, X)
     assert recording.report is None
     assert attached(recording) == set()
+
+
+def test_values_and_gradients_that_are_filled_in_a_loop_have_their_checks() -> None:
+    def f(x):
+        for _ in range(2):
+            h = np.zeros_like(x)
+            h[...] = x * 3.0
+            x = h
+        y = np.zeros_like(x)
+        y[...] = x
+
+        def backward(dy):
+            for _ in range(2):
+                dh = np.zeros_like(dy)
+                dh += dy
+                dy = dh * 3.0
+            return dy
+
+        return y, backward
+
+    recording = step(f, X)
+    rows = tuple(Row(name, "intermediate", X.shape) for name in ("f.h[0]", "f.h[1]"))
+    recording = dataclasses.replace(recording, report=Report("f", rows))
+    found = [(s, b, recording.check_of(s, b)) for s in recording.steps for b in s.bound if b.name == "dh"]
+    assert [row and row.name for _, _, row in found] == [None, "f.h[1]", None, "f.h[0]"]
+    paired = [recording.pair_of(s, b).value.array for s, b, _ in found]
+    for value, expected in zip(paired, (9.0 * X, 9.0 * X, 3.0 * X, 3.0 * X), strict=True):
+        np.testing.assert_array_equal(value, expected)
 
 
 def test_a_wrong_gradient_shows_where_it_begins() -> None:

@@ -28,10 +28,8 @@ _CHOICES = {"maximum": "max", "minimum": "min"}
 _REDUCTIONS = {"sum", "mean", "max", "min"}
 _MOVES = {"reshape", "swapaxes", "transpose", "take_along_axis", "broadcast_to", "squeeze", "expand_dims"}
 _CONSTANTS = {"arange", "causal_mask", "full", "ones", "ones_like", "zeros", "zeros_like"}
-_HARMLESS = set(
-    "all any array array_module asarray astype clip device_of float int isfinite isinstance len range stack str tuple".split()
-)
-_HARMLESS |= {"where", *_FUNCTIONS, *_CHOICES, *_REDUCTIONS, *_MOVES, *_CONSTANTS}
+_HARMLESS = set("all any array array_module asarray astype clip device_of float int isfinite isinstance len".split())
+_HARMLESS |= {"range", "stack", "str", "tuple", "where", *_FUNCTIONS, *_CHOICES, *_REDUCTIONS, *_MOVES, *_CONSTANTS}
 
 
 class NotExpandable(ValueError):

@@ -17,7 +17,7 @@ def test_softmax_is_shown_as_it_is() -> None:
     source = [line.partition("  #")[0].strip() for line in inspect.getsource(inspect.unwrap(ops.softmax)).splitlines()]
     for line in filter(None, block.splitlines()):
         shown = line.strip()
-        assert shown in source or shown == "def backward(dy):" and "def backward(dy: Array) -> Array:" in source
+        assert shown in source or (shown == "def backward(dy):" and "def backward(dy: Array) -> Array:" in source)
 
 
 def test_example_prints_what_is_shown() -> None:

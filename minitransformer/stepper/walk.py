@@ -144,12 +144,19 @@ class Walk:
         number = value[place].item()
         if isinstance(node, ast.Name) and node.id in self.bound:
             return Number(number, self.bound[node.id].title, place, self.bound[node.id].serial)
-        results = self.made[node].results if isinstance(node, ast.Call) and node in self.made else None
-        if isinstance(results, Returned) and results.serial is not None:
-            return Number(number, self.recording.binding(results.serial)[1].title, place, results.serial)
+        returned = self._returned(node)
+        if isinstance(returned, Returned) and returned.serial is not None:
+            return Number(number, self.recording.binding(returned.serial)[1].title, place, returned.serial)
         if any(isinstance(part, ast.Attribute) for part in ast.walk(node)) and value.shape:
             self.reads_attributes = True
         return Number(number)
+
+    def _returned(self, node: ast.expr) -> Any:
+        """What a recorded call returned, or with `call(...)[0]` a part of that."""
+        if isinstance(node, ast.Call) and node in self.made:
+            return self.made[node].results
+        whole = self._returned(node.value) if isinstance(node, ast.Subscript) else None
+        return whole[self.value(node.slice)] if isinstance(whole, tuple) else None  # type: ignore[attr-defined]
 
     def _joined(self, symbol: str, sides: Sequence[ast.expr], index: Index) -> Term:
         return joined(symbol, *(self.cell(side, under(self.shape(side), index)) for side in sides))

@@ -25,7 +25,7 @@ import numpy as np
 from ..backend import Array, device_of, to_device
 from ..boundary import check_positive
 from ..verify import Report, Row, gradients
-from ..verify.gradients import _parameters_of as parameters_of
+from ..verify.gradients import parameters_of as parameters_of
 from ..verify.tracing import is_array
 from .pairs import Pairs, pairs_of
 from .recorder import Binding, OpenCall, Recorder, Value

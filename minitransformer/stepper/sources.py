@@ -7,6 +7,19 @@ import functools
 import inspect
 import linecache
 import textwrap
+import threading
+
+
+_PARSING = threading.Lock()
+
+
+def syntax_tree(source: str) -> ast.Module:
+    """ast.parse, by one thread at a time: CPython 3.11 counts its recursion for all threads together and loses count.
+
+    See python/cpython#106905: "AST constructor recursion depth mismatch".
+    """
+    with _PARSING:
+        return ast.parse(source)
 
 
 class SourceFile:
@@ -18,7 +31,7 @@ class SourceFile:
         self._spans: dict[int, tuple[int, int]] = {}
         self._functions: dict[int, tuple[str, ...]] = {}
         try:
-            tree = ast.parse("".join(self.lines))
+            tree = syntax_tree("".join(self.lines))
         except SyntaxError:
             return
         for node in ast.walk(tree):  # from the outside in, so that the innermost statement is the one that stays
@@ -50,7 +63,7 @@ class SourceFile:
 def parse(source: str) -> ast.stmt | None:
     """A step's statement; None for the head of a compound one, and where there is no source."""
     try:
-        return ast.parse(source).body[0]
+        return syntax_tree(source).body[0]
     except (SyntaxError, IndexError):
         return None
 

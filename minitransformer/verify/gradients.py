@@ -69,7 +69,7 @@ def gradients(
         raise ValueError(f"verify.gradients: atol and rtol must be at least 0, got {atol} and {rtol}")
     names = _input_names(f, inputs)
     arguments = [_to_float64(x) if is_float_array(x) else x for x in inputs]
-    owned = _parameters_of(f, parameters)
+    owned = parameters_of(f, parameters)
     _refuse_unusable([*zip(names, arguments, strict=True), *((key, p.value) for key, p in owned)], options)
     settings = {"atol": atol, "rtol": rtol, "step": step, "entrywise": entrywise, "directions": directions}
     with _in_float64(owned):
@@ -312,7 +312,8 @@ def _refuse_unusable(arrays: list[tuple[str, Any]], options: dict[str, Any]) -> 
             )
 
 
-def _parameters_of(f: Any, given: Parameters | None) -> list[tuple[str, Parameter]]:
+def parameters_of(f: Any, given: Parameters | None) -> list[tuple[str, Parameter]]:
+    """The parameters that are given, or else those of f, where that is a module or a module's method."""
     if given is None:
         f = _inside_partial(f)
         owner = f if isinstance(f, Module) else getattr(f, "__self__", None)

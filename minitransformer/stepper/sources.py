@@ -9,7 +9,6 @@ import linecache
 import textwrap
 import threading
 
-
 _PARSING = threading.Lock()
 
 

@@ -4,13 +4,15 @@ it.
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+
+from .files import write
 
 
 def attention_maps(
@@ -49,11 +51,8 @@ def training_curve(steps: Sequence[int], losses: Sequence[float], floor: float |
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the figure as PNG: first to a temporary file beside it, then renamed, so that no half picture is left."""
+    """Write the figure as PNG, whole or not at all."""
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=150, bbox_inches="tight")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        figure.savefig(temporary, format="png", dpi=150, bbox_inches="tight")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write(path, picture.getvalue())

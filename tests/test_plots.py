@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import errno
 import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -70,19 +72,18 @@ def test_save_writes_a_png(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["curve.png"]
 
 
-class Interrupted:
-    """A figure that fails once half of it is written."""
-
-    def savefig(self, path, **options):
-        path.write_bytes(b"\x89PNG half a picture")
-        raise OSError("disk full")
-
-
-def test_a_failed_save_leaves_the_old_picture_and_nothing_else(tmp_path):
+def test_a_failed_save_leaves_the_old_picture_and_nothing_else(tmp_path, monkeypatch):
     path = tmp_path / "curve.png"
     path.write_bytes(b"the old picture")
-    with pytest.raises(OSError, match="disk full"):
-        plots.save(Interrupted(), path)
+
+    def half(self, content):
+        with open(self, "wb") as file:
+            file.write(content[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pathlib.Path, "write_bytes", half)
+    with pytest.raises(OSError, match=r"cannot write .*curve\.png: No space left on device"):
+        plots.save(plots.training_curve([1, 2], [2.0, 1.0]), path)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"curve.png": b"the old picture"}
 
 

@@ -183,7 +183,7 @@ def test_outputs_and_gradients_are_those_of_a_direct_call(case) -> None:
     recording = step(setup.f, *setup.inputs, seed=5, **setup.options)
     setup = case.build(np.random.default_rng([0, 1]))
     y, backward = setup.f(*setup.inputs, **setup.options)
-    upstream = np.random.default_rng(5).normal(size=y.shape).round(1) if y.shape else np.ones(())
+    upstream = np.random.default_rng((5, 1)).normal(size=y.shape).round(2) if y.shape else np.ones(())
     gradients = backward(upstream)
     gradients = gradients if isinstance(gradients, tuple) else (gradients,)
 
@@ -211,7 +211,7 @@ def test_every_number_that_a_profiler_sees_is_recorded(case) -> None:
     setup = case.build(np.random.default_rng([0, 1]))
     upstream_seed = 5
     y = setup.f(*setup.inputs, **setup.options)[0]
-    upstream = np.random.default_rng(upstream_seed).normal(size=y.shape).round(1) if y.shape else np.ones(())
+    upstream = np.random.default_rng((upstream_seed, 1)).normal(size=y.shape).round(2) if y.shape else np.ones(())
     setup = case.build(np.random.default_rng([0, 1]))
     sys.setprofile(witness)
     try:
@@ -626,7 +626,18 @@ def test_the_gradient_of_a_single_number_is_one() -> None:
 
 
 def step_upstream(seed):
-    return np.random.default_rng(seed).normal(size=X.shape).round(1)
+    return np.random.default_rng((seed, 1)).normal(size=X.shape).round(2)
+
+
+def test_inputs_drawn_with_the_same_seed_are_not_the_upstream_gradient() -> None:
+    """They were once: then dx = 2 dy², wrong for y = x², would pass."""
+
+    def square(x):
+        return x * x, lambda dy: 2.0 * dy * dy
+
+    x = np.random.default_rng(0).normal(size=(2, 3)).round(2)
+    report = step(square, x, verify=True).report
+    assert report is not None and not report.ok
 
 
 def test_quiet_steps_are_those_that_show_nothing() -> None:

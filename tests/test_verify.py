@@ -335,7 +335,7 @@ def test_missing_and_extra_gradients_are_rejected(change: Callable[..., Any], n:
     report = verify.gradients(returning(change), normal(3), normal(3, seed=1))
     assert not report.ok
     wanted = f"backward returned {n} gradients for 2 floating-point inputs"
-    hint = "; bind one that is not to be differentiated by functools.partial"
+    hint = "; return one for each, in their order (functools.partial can bind one that has none)"
     assert report.rows[0].problem == (wanted + hint if n < 2 else wanted)
 
 
@@ -1170,3 +1170,13 @@ def test_intermediates_of_a_decorated_pullback_are_checked() -> None:
         return y, functools.wraps(backward)(lambda dy: backward(dy))
 
     assert not verify.gradients(f, normal(3))["f.square"].ok
+
+
+def test_integers_and_lists_are_named_where_they_are_the_trouble() -> None:
+    def double(x: np.ndarray) -> Any:
+        return 2.0 * x, lambda dy: 2.0 * dy
+
+    (row,) = verify.gradients(double, np.arange(3)).of_kind("input")
+    assert row.problem.endswith("; x holds integers, which have none: convert it with astype(float)")
+    with pytest.raises(TypeError, match=r"x is a list; make it an array: numpy.array\(x, dtype=float\)"):
+        verify.gradients(double, [1.0, 2.0])

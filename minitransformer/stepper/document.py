@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,14 +103,3 @@ def short_path(file: str) -> str:
     """A file of the package as "ops/softmax.py", any other as it is."""
     path = Path(file)
     return path.relative_to(_PACKAGE).as_posix() if path.is_relative_to(_PACKAGE) else file
-
-
-def write(path: str | Path, text: str) -> None:
-    """Write a file: first under another name beside it, then renamed, so that no half of one is left."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

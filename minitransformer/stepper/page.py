@@ -11,9 +11,8 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from importlib import resources
-from pathlib import Path
 
-from .document import write
+from ..files import write
 from .page_bugs import bugs_data
 from .page_data import page_data
 from .recording import Recording
@@ -49,7 +48,7 @@ def to_html(
         pieces += [before, text, after]
     text = "".join(pieces)
     if path is not None:
-        write(Path(path), text)
+        write(path, text)
     return text
 
 

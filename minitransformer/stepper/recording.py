@@ -24,6 +24,7 @@ import numpy as np
 
 from ..backend import Array, device_of, to_device
 from ..boundary import check_positive
+from ..files import write
 from ..verify import Report, Row, gradients
 from ..verify.gradients import parameters_of as parameters_of
 from ..verify.tracing import is_array
@@ -166,7 +167,7 @@ class Recording:
 
     def to_json(self, path: str | Path | None = None) -> str:
         """The whole recording as a JSON document (its layout: stepper/document.py), also written to `path` if given."""
-        from .document import to_json, write
+        from .document import to_json
 
         text = to_json(self)
         if path is not None:
@@ -267,7 +268,10 @@ def step(
         raise TypeError(f"step: the function must return (output, backward), got {type(result).__name__}")
     y, backward = result
     if upstream is None:
-        drawn = np.random.default_rng(seed).normal(size=y.shape).round(1) if y.shape else np.ones(())
+        rng = np.random.default_rng(
+            (seed, 1)
+        )  # not (seed): the inputs may be drawn with that, and upstream must differ
+        drawn = rng.normal(size=y.shape).round(2) if y.shape else np.ones(())
         upstream = to_device(drawn.astype(str(y.dtype)), device_of(y).name)
     recorder.in_forward = False
     with _gradients_kept(f, parameters), recorder:

@@ -165,8 +165,11 @@ class _Check:
     def _input_rows(self, names: list[str], returned: list[Any]) -> list[Row]:
         if len(returned) != len(names):
             problem = f"backward returned {len(returned)} gradients for {len(names)} floating-point inputs"
+            integers = [n for n, x in zip(self.names, self.inputs, strict=True) if is_array(x) and x.dtype.kind in "iu"]
             if len(returned) < len(names):
-                problem += "; bind one that is not to be differentiated by functools.partial"
+                problem += "; return one for each, in their order (functools.partial can bind one that has none)"
+            elif integers:
+                problem += f"; {integers[0]} holds integers, which have none: convert it with astype(float)"
             return [Row("inputs", "input", (), error=math.inf, ok=False, problem=problem)]
         places = [i for i, x in enumerate(self.inputs) if is_float_array(x)]
         return [
@@ -298,6 +301,11 @@ def _input_names(f: Callable[..., Any], inputs: tuple[Any, ...]) -> list[str]:
 
 
 def _refuse_unusable(arrays: list[tuple[str, Any]], options: dict[str, Any]) -> None:
+    for name, x in arrays:
+        if isinstance(x, list | tuple):
+            raise TypeError(
+                f"verify: {name} is a {type(x).__name__}; make it an array: numpy.array({name}, dtype=float)"
+            )
     for name, option in options.items():
         if is_float_array(option) and option.shape != ():
             raise TypeError(

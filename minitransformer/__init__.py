@@ -6,12 +6,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import backend, layers, masks, models, ops, stepper, text, training, verify
+    from . import backend, layers, masks, models, ops, stepper, text, training, verify, viewer
     from .stepper.recording import step
     from .stepper.saved import saved
 
 __version__ = "0.1.0"
-_ROOMS = ("backend", "layers", "masks", "models", "ops", "stepper", "text", "training", "verify")
+_ROOMS = ("backend", "layers", "masks", "models", "ops", "stepper", "text", "training", "verify", "viewer")
 __all__ = [
     "__version__",
     "backend",
@@ -25,6 +25,7 @@ __all__ = [
     "text",
     "training",
     "verify",
+    "viewer",
 ]
 
 

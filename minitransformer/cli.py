@@ -1,4 +1,4 @@
-"""The command line: `minitransformer demo`, `minitransformer check` and `minitransformer step`.
+"""The command line: `minitransformer demo`, `check`, `step` and `view`.
 
 Errors are one line on stderr; exit status 2 for bad usage, 1 for a failed run, 130 after Ctrl-C.
 """
@@ -25,6 +25,7 @@ from .backend import get_device
 from .stepper import drawing, terminal
 from .stepper.examples import EXAMPLES
 from .verify import CASES, Case, Report, Row
+from .viewer.command import view_translation
 
 _KINDS = {"ops": "op", "layers": "layer", "models": "model"}
 
@@ -89,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         "demo",
         help="show the worked example, check every op, train a small translator (under two minutes)",
         description="Show the worked example forward and backward, check every op against finite differences, and "
-        "train an encoder-decoder that translates numbers from English to German. Saves two pictures.",
+        "train an encoder-decoder that translates numbers from English to German. Saves two pictures and the model.",
     )
     show.add_argument("--out", type=Path, default=Path("demo"), metavar="DIR", help="where pictures go (default: demo)")
     show.add_argument("--seed", type=int, default=0, help="of data, weights and batches (default: 0)")
@@ -125,6 +126,20 @@ def _parser() -> argparse.ArgumentParser:
     walk.add_argument("--seed", type=int, default=0, help="of the example's numbers (default: 0)")
     _add_device(walk)
     walk.set_defaults(run=_step)
+
+    look = commands.add_parser(
+        "view",
+        help="show where a translator looks: its attention weights and their gradients, as a page",
+        description="Translate a text by the model that `minitransformer demo` saved, and write one page with the "
+        "attention weights of every layer and head, and the gradient of each logit with respect to them.",
+    )
+    look.add_argument("text", metavar="TEXT", help="the words to translate, in quotes")
+    look.add_argument("--model", type=Path, required=True, metavar="DIR", help="the model, as in demo/model")
+    look.add_argument(
+        "--html", type=Path, default=Path("attention.html"), metavar="FILE", help="(default: attention.html)"
+    )
+    _add_device(look)
+    look.set_defaults(run=_view, seed=0)
     return parser
 
 
@@ -191,6 +206,14 @@ def _step(options: argparse.Namespace) -> int:
     else:
         print(drawing.plain(recording, options.all, terminal.colours()))
     return 0 if recording.report is None or recording.report.ok else 1
+
+
+def _view(options: argparse.Namespace) -> int:
+    shown = view_translation(options.model, options.text, options.device)
+    shown.to_html(options.html)
+    print(shown.title)
+    print(f"wrote {options.html}")
+    return 0
 
 
 def _report(case: Case, options: argparse.Namespace) -> Report:

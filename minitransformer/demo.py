@@ -20,6 +20,7 @@ from .models import Transformer, TransformerConfig
 from .text import END, PAD, START, NumberTask, english, german, padded
 from .training import AdamW
 from .verify import CASES, values_inside
+from .viewer.command import save_translator
 from .worked_example import EXAMPLES
 
 _SMOOTHING = 0.1
@@ -27,7 +28,7 @@ _SHOWN = (31, 1984, 70615, 99999)
 
 
 def run(out: Path, seed: int = 0, steps: int = 400, device: str = "numpy", say: Callable[[str], None] = print) -> bool:
-    """Run all three parts and save the pictures in `out`. Returns whether every gradient was right."""
+    """Run all three parts and save pictures and model in `out`. Returns whether every gradient was right."""
     say("1. The worked example\n")
     for example in EXAMPLES:
         say(f"{example}\n")
@@ -91,7 +92,9 @@ def _translate_numbers(out: Path, seed: int, steps: int, device: str, say: Calla
         say(f"           {''.join(translation) or '(nothing)'}  ({seen}, {verdict})")
 
     _draw_cross_attention(model, task, 54321, out / "cross_attention.png", device)
+    save_translator(model, task.source, task.target, out / "model")
     say(f"\n   pictures: {out / 'cross_attention.png'}, {out / 'loss.png'}")
+    say(f'   see where it looks: minitransformer view --model {out / "model"} "forty two"')
 
 
 def _lowest_loss(n_tokens: int) -> float:

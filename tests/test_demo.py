@@ -52,8 +52,10 @@ def test_a_short_run_prints_all_three_parts_and_writes_both_pictures(tmp_path, f
         words = num2words(number, lang="en").replace("-", " ").replace(",", "")
         verdict = r"\((seen in training|never seen), (right|wrong)"
         assert re.search(rf"^ +{number}  {words}\n {{11}}\S.*  {verdict}", text, re.M)
-    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == ["cross_attention.png", "loss.png"]
-    for path in (tmp_path / "new" / "folder").iterdir():
+    names = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
+    assert names == ["cross_attention.png", "loss.png", "model"]
+    assert f"minitransformer view --model {tmp_path / 'new' / 'folder' / 'model'} " in text
+    for path in (tmp_path / "new" / "folder").glob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
         assert str(path) in text
 
@@ -61,7 +63,7 @@ def test_a_short_run_prints_all_three_parts_and_writes_both_pictures(tmp_path, f
 def test_a_seed_fixes_the_text_and_the_pictures(tmp_path, few_numbers):
     def once(seed):
         _, text = run(tmp_path, seed=seed, steps=3)
-        return text, {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        return text, {path.name: path.read_bytes() for path in tmp_path.rglob("*.*")}
 
     first = once(5)
     assert once(5) == first
@@ -190,4 +192,6 @@ def test_cross_attention_crosses(full_run):
 def test_text_fits_into_80_columns(full_run):
     text, _, _ = full_run
     longer = [line for line in text.splitlines() if len(line) > 80]
-    assert all(line.startswith("   pictures: ") for line in longer)  # the paths of this run are long
+    assert all(
+        line.startswith(("   pictures: ", "   see where it looks: ")) for line in longer
+    )  # the paths of this run are long

@@ -36,7 +36,7 @@ lint: $(VENV)/installed-test ## check style and types
 parity: $(VENV)/installed-parity ## compare outputs and gradients with PyTorch, after installing it (TORCH says which)
 	$(BIN)/pytest tests/parity
 
-browser: $(VENV)/installed-browser ## try the stepper's page in a Chromium, which CHROMIUM names (unless /usr/bin/chromium)
+browser: $(VENV)/installed-browser ## try the stepper's and the viewer's page in a Chromium, which CHROMIUM names (unless /usr/bin/chromium)
 	$(BIN)/pytest tests/browser
 
 clean: ## remove .venv, caches, the demo's pictures and whatever was built

@@ -105,8 +105,8 @@ def test_a_wrong_op_is_reported(tmp_path, few_numbers, monkeypatch):
 
 
 def test_a_failed_picture_leaves_no_file(tmp_path, few_numbers, monkeypatch):
-    def savefig(self, path, **options):
-        path.write_bytes(b"half")
+    def savefig(self, file, **options):
+        file.write(b"half")
         raise OSError("disk full")
 
     monkeypatch.setattr(plots.Figure, "savefig", savefig)

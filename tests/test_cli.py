@@ -16,8 +16,10 @@ import numpy as np
 import pytest
 
 import minitransformer
-from minitransformer import backend, cli, demo, ops
+from minitransformer import backend, demo, ops
 from minitransformer.cli import main
+from minitransformer.commands import check as check_command
+from minitransformer.commands import demo as demo_command
 from minitransformer.verify import CASES
 from minitransformer.verify.catalogue import Case
 
@@ -408,7 +410,7 @@ def test_demo_complains_of_its_folder_before_it_starts(run, demos, tmp_path, mon
     def refuse(dir):  # what a read-only folder does; of the super-user it would take the file all the same
         raise PermissionError(13, "Permission denied", str(dir))
 
-    monkeypatch.setattr(cli.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(demo_command.tempfile, "TemporaryFile", refuse)
     status, out, err = run("demo", "--out", str(tmp_path))
     assert (status, out) == (1, "")
     assert_one_line_error(err, f"cannot write pictures to {tmp_path}: Permission denied")
@@ -520,6 +522,6 @@ def test_json_as_a_program_reads_it():
 
 def test_a_crash_would_be_seen(monkeypatch, run):
     """A defect in the project itself is not dressed up as an error of the user."""
-    monkeypatch.setattr(cli, "_select", lambda names: np.nonsense)
+    monkeypatch.setattr(check_command, "_select", lambda names: np.nonsense)
     with pytest.raises(AttributeError):
         run("check")

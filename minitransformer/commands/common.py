@@ -1,0 +1,25 @@
+"""What the commands share: the complaint about bad usage, and options that several of them take."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Sequence
+
+
+class UsageError(Exception):
+    """The command was called with something it does not know."""
+
+
+def add_device(command: argparse.ArgumentParser) -> None:
+    """Add --device, which `main` resolves to the name of a device that is there."""
+    command.add_argument(
+        "--device", metavar="NAME", help="numpy or cupy (default: MINITRANSFORMER_DEVICE, or else numpy)"
+    )
+
+
+def unknown(command: str, name: str, known: Sequence[str]) -> str:
+    """The complaint about a name that a command does not know, with the nearest one that it does."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}?" if near else "try one of: " + ", ".join(known[:12])
+    return f"{command} knows no {name!r}; {hint}"

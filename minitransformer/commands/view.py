@@ -1,0 +1,34 @@
+"""`minitransformer view`: where a model looks, as a page."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..viewer.command import view_translation
+from .common import add_device
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of the command line."""
+    look = commands.add_parser(
+        "view",
+        help="show where a translator looks: its attention weights and their gradients, as a page",
+        description="Translate a text by the model that `minitransformer demo` saved, and write one page with the "
+        "attention weights of every layer and head, and the gradient of each logit with respect to them.",
+    )
+    look.add_argument("text", metavar="TEXT", help="the words to translate, in quotes")
+    look.add_argument("--model", type=Path, required=True, metavar="DIR", help="the model, as in demo/model")
+    look.add_argument(
+        "--html", type=Path, default=Path("attention.html"), metavar="FILE", help="(default: attention.html)"
+    )
+    add_device(look)
+    look.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    shown = view_translation(options.model, options.text, options.device)
+    shown.to_html(options.html)
+    print(shown.title)
+    print(f"wrote {options.html}")
+    return 0

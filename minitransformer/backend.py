@@ -8,7 +8,9 @@ The environment variable MINITRANSFORMER_DEVICE names the device that parameters
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -147,3 +149,18 @@ def uniform(rng: np.random.Generator, shape: tuple[int, ...], like: Array) -> Ar
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return ((z >> np.uint64(40)).astype(np.float32) * 2.0**-24).reshape(shape)
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep large blocks that are freed and hand them out again, for the rest of this process.
+
+    By default glibc gets each large array from the system and gives it back at once, so that every array of a training
+    step arrives as untouched pages, which the kernel must map and clear one by one. With these thresholds a step reuses
+    the pages of the step before. The process then holds on to the most memory it ever needed. Only glibc on Linux has
+    this; elsewhere nothing happens. Threads share the blocks, see mallopt(3).
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD in malloc.h
+        mallopt(mmap_threshold, 1 << 30)
+        mallopt(trim_threshold, (1 << 31) - 1)

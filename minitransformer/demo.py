@@ -17,10 +17,10 @@ from . import plots
 from .backend import to_device
 from .generation import greedy
 from .models import Transformer, TransformerConfig
-from .text import END, PAD, START, NumberTask, english, german, padded
+from .tasks.translation import save_translator
+from .text import END, PAD, START, NumberTask, WordTokenizer, english, german, padded
 from .training import AdamW
 from .verify import CASES, values_inside
-from .viewer.command import save_translator
 from .worked_example import EXAMPLES
 
 _SMOOTHING = 0.1
@@ -92,7 +92,7 @@ def _translate_numbers(out: Path, seed: int, steps: int, device: str, say: Calla
         say(f"           {''.join(translation) or '(nothing)'}  ({seen}, {verdict})")
 
     _draw_cross_attention(model, task, 54321, out / "cross_attention.png", device)
-    save_translator(model, task.source, task.target, out / "model")
+    save_translator(model, WordTokenizer(task.source), WordTokenizer(task.target), out / "model")
     say(f"\n   pictures: {out / 'cross_attention.png'}, {out / 'loss.png'}")
     say(f'   see where it looks: minitransformer view --model {out / "model"} "forty two"')
 

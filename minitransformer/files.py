@@ -14,7 +14,10 @@ def write(path: str | os.PathLike[str], content: str | bytes) -> None:
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+        with temporary.open("wb") as file:
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())  # on the disk before the name is: a crash of the machine leaves no empty file
         os.replace(temporary, path)
     except OSError as error:
         raise OSError(f"cannot write {path}: {error.strerror or error}") from error

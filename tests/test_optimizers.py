@@ -1,4 +1,4 @@
-"""AdamW against a loop over Python's floats, schedules and clipping against their formulas."""
+"""Optimisers against loops over Python's floats, schedules and clipping against their formulas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 import minitransformer.verify.strict  # noqa: F401  (makes the device "strict" known)
 from minitransformer.backend import to_device, to_numpy
 from minitransformer.layers import Linear, Parameter
-from minitransformer.training import AdamW, clip_gradient_norm, constant, cosine, inverse_sqrt, warmup_schedule
+from minitransformer.training import (
+    SGD,
+    Adam,
+    AdamW,
+    Optimizer,
+    clip_gradient_norm,
+    constant,
+    cosine,
+    inverse_sqrt,
+    warmup_schedule,
+)
 
 SHAPES = {"weight": (3, 2), "bias": (2,), "table": (1, 2, 2)}
 OPTIONS = {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.3}
@@ -135,17 +145,25 @@ def test_float32_stays_float32(device):
     assert_as_by_loops(made, before, gradients, [0.05] * 10, decays, (0.8, 0.95), 1e-3, tolerance=1e-5)
 
 
+EACH = {
+    "SGD": lambda made: SGD(made.items(), 0.05, momentum=0.9),
+    "Adam": lambda made: Adam(made.items(), 0.05, betas=(0.8, 0.95), eps=1e-3),
+    "AdamW": lambda made: AdamW(made.items(), 0.05, **OPTIONS),
+}
+
+
 @pytest.mark.parametrize("device", ["numpy", "strict"])
-def test_after_load_state_it_goes_on_as_if_never_interrupted(device):
+@pytest.mark.parametrize("make", EACH.values(), ids=EACH)
+def test_after_load_state_it_goes_on_as_if_never_interrupted(make, device):
     made, resumed = parameters(device=device), parameters(device=device)
-    optimizer = AdamW(made.items(), 0.05, **OPTIONS)
+    optimizer = make(made)
     ten_steps(optimizer, made, device=device, seed=1)
     state = optimizer.state()
     for name, p in resumed.items():
         p.value[...] = made[name].value
     ten_steps(optimizer, made, device=device, seed=2)
 
-    fresh = AdamW(resumed.items(), 0.05, **OPTIONS)
+    fresh = make(resumed)
     fresh.load_state(state)
     assert {name: array.tolist() for name, array in fresh.state().items()} == {
         name: array.tolist() for name, array in state.items()
@@ -155,15 +173,16 @@ def test_after_load_state_it_goes_on_as_if_never_interrupted(device):
         assert np.array_equal(to_numpy(p.value), to_numpy(made[name].value))
 
 
-def test_without_the_state_it_would_not():
+@pytest.mark.parametrize("make", EACH.values(), ids=EACH)
+def test_without_the_state_it_would_not(make):
     """The test above can tell: with new moments the next steps are others."""
     made, resumed = parameters(), parameters()
-    optimizer = AdamW(made.items(), 0.05, **OPTIONS)
+    optimizer = make(made)
     ten_steps(optimizer, made, seed=1)
     for name, p in resumed.items():
         p.value[...] = made[name].value
     ten_steps(optimizer, made, seed=2)
-    ten_steps(AdamW(resumed.items(), 0.05, **OPTIONS), resumed, seed=2)
+    ten_steps(make(resumed), resumed, seed=2)
     assert all(not np.allclose(p.value, made[name].value, rtol=1e-3) for name, p in resumed.items())
 
 
@@ -258,6 +277,107 @@ def test_a_module_that_moved_away_under_the_optimizer_is_noticed(change):
     with pytest.raises(TypeError, match="the mean of weight is"):
         optimizer.step()
     assert optimizer.state()["steps"] == 0
+
+
+# ---- SGD and Adam. ----
+
+
+@pytest.mark.parametrize("device", ["numpy", "strict"])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_sgd_takes_the_steps_of_its_formula(momentum, device):
+    made = parameters(device=device)
+    before = {name: to_numpy(p.value).ravel().tolist() for name, p in made.items()}
+    rates = [0.1 / t for t in range(1, 11)]
+    gradients = ten_steps(SGD(made.items(), 99.0, momentum), made, rates, device)
+    for name, p in made.items():
+        theta, u = before[name], [0.0] * len(before[name])
+        for rate, step_gradients in zip(rates, gradients, strict=True):
+            u = [momentum * a + g for a, g in zip(u, step_gradients[name], strict=True)]
+            theta = [a - rate * b for a, b in zip(theta, u, strict=True)]
+        np.testing.assert_allclose(to_numpy(p.value).ravel(), theta, rtol=1e-12, atol=1e-12)
+
+
+def test_sgd_by_hand():
+    """μ = 1/2, η = 1/10 and g = 4, 2, -8 give u = 4, 4, -6, and so θ = 1, 0.6, 0.2, 0.8."""
+    p = Parameter(np.array([1.0]))
+    optimizer = SGD([("p", p)], 0.1, momentum=0.5)
+    for gradient, wanted in ((4.0, 0.6), (2.0, 0.2), (-8.0, 0.8)):
+        p.grad[...] = gradient
+        optimizer.step()
+        np.testing.assert_allclose(p.value, [wanted], rtol=1e-14)
+
+
+def test_adam_by_hand():
+    """β1 = β2 = 1/2 and η = ε = 1. g = 3 gives m̂ = 3 and v̂ = 9; then g = 0 gives m̂ = 0.75/0.75 and v̂ = 2.25/0.75."""
+    p = Parameter(np.array([2.0]))
+    optimizer = Adam([("p", p)], 1.0, betas=(0.5, 0.5), eps=1.0)
+    p.grad[...] = 3.0
+    optimizer.step()
+    np.testing.assert_allclose(p.value, [2.0 - 3.0 / 4.0], rtol=1e-14)
+    p.grad[...] = 0.0
+    optimizer.step()
+    np.testing.assert_allclose(p.value, [1.25 - 1.0 / (1.0 + math.sqrt(3.0))], rtol=1e-14)
+
+
+@pytest.mark.parametrize("device", ["numpy", "strict"])
+def test_adam_takes_the_steps_of_its_formula(device):
+    made = parameters(device=device)
+    before = {name: to_numpy(p.value).ravel().tolist() for name, p in made.items()}
+    gradients = ten_steps(Adam(made.items(), 0.05), made, device=device)
+    assert_as_by_loops(made, before, gradients, [0.05] * 10, dict.fromkeys(SHAPES, 0.0), (0.9, 0.999), 1e-8)
+
+
+@pytest.mark.parametrize(
+    ("make", "kinds"), [(SGD, ["velocity"]), (Adam, ["mean", "square"]), (AdamW, ["mean", "square"])]
+)
+def test_the_state_is_the_count_of_steps_and_what_is_remembered(make, kinds):
+    made = parameters()
+    optimizer = make(made.items(), 0.05)
+    assert isinstance(optimizer, Optimizer)
+    ten_steps(optimizer, made)
+    assert list(optimizer.state()) == ["steps", *(f"{kind}.{name}" for kind in kinds for name in SHAPES)]
+    assert optimizer.state()["steps"] == 10
+
+
+@pytest.mark.parametrize("make", [SGD, Adam])
+@pytest.mark.parametrize("device", ["numpy", "strict"])
+def test_sgd_and_adam_keep_float32(make, device):
+    made = parameters("float32", device)
+    optimizer = make(made.items(), np.float64(0.05))
+    ten_steps(optimizer, made, [np.float64(0.05)] * 10, device)
+    assert {to_numpy(p.value).dtype for p in made.values()} == {np.dtype("float32")}
+    assert {array.dtype for name, array in optimizer.state().items() if name != "steps"} == {np.dtype("float32")}
+
+
+@pytest.mark.parametrize("make", [SGD, Adam])
+def test_errors_name_the_optimizer(make):
+    with pytest.raises(ValueError, match=f"^{make.__name__}: there are no parameters"):
+        make([], 0.1)
+    with pytest.raises(ValueError, match=f"^{make.__name__}: learning_rate must be at least 0, got -1"):
+        make(parameters().items(), -1)
+    made = parameters()
+    optimizer = make(made.items(), 0.1)
+    with pytest.raises(ValueError, match=f"does not fit {make.__name__}: steps is missing"):
+        optimizer.load_state({})
+    for p in made.values():
+        p.value = p.value.astype("float32")
+    with pytest.raises(TypeError, match=f"^{make.__name__}: "):
+        optimizer.step()
+    assert optimizer.steps == 0
+
+
+@pytest.mark.parametrize(
+    ("momentum", "error", "message"),
+    [
+        (1.0, ValueError, "SGD: momentum must be below 1, got 1.0"),
+        (-0.5, ValueError, "SGD: momentum must be at least 0, got -0.5"),
+        ("much", TypeError, "SGD: momentum must be a number, got str"),
+    ],
+)
+def test_a_bad_momentum_is_refused(momentum, error, message):
+    with pytest.raises(error) as caught:
+        SGD(parameters().items(), 0.1, momentum)
+    assert str(caught.value) == message
 
 
 # ---- Clipping. ----

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..viewer.command import view_translation
+from ..viewer.command import view_text
 from .common import add_device
 
 
@@ -27,7 +27,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    shown = view_translation(options.model, options.text, options.device)
+    shown = view_text(options.model, options.text, options.device)
     shown.to_html(options.html)
     print(shown.title)
     print(f"wrote {options.html}")

@@ -7,7 +7,7 @@ means that each new token costs one row of attention instead of a whole new pass
 from __future__ import annotations
 
 from ..backend import Array, array_module
-from ..boundary import check_sizes
+from ..boundary import check_ids, check_sizes
 
 
 class KeyValueCache:
@@ -31,6 +31,19 @@ class KeyValueCache:
         self._values[..., start:stop, :] = values
         self.length = stop
         return self.read()
+
+    def select(self, rows: Array, memory: Array | None = None) -> None:
+        """Keep these rows of the batch in place of those there were, in this order; a row may come more than once.
+
+        rows: (N,) integers on the device of the cache. memory: for cross-attention the memory of the new rows, which
+        later calls bring. Raises ValueError for a row that there is not, and for a cache that is empty.
+        """
+        keys, _ = self.read()
+        if keys.ndim < 4:
+            raise ValueError(f"the key-value cache holds no batch to select from, its keys have shape {keys.shape}")
+        check_ids("KeyValueCache", "rows", rows, keys.shape[0], like=keys)
+        self._keys, self._values = self._keys[rows], self._values[rows]  # type: ignore[index]  # as read() has seen
+        self.memory = memory
 
     def read(self) -> tuple[Array, Array]:
         """All keys and values so far, as views of (..., H, length, d)."""
@@ -66,6 +79,18 @@ class Cache:
     def length(self) -> int:
         """How many tokens have been read: the position of the next one."""
         return self.self_attention[0].length
+
+    def select(self, rows: Array, memory: Array | None = None) -> None:
+        """Keep these rows of the batch, as when sentences are finished or beams go on from others; rows: (N,) integers.
+
+        memory: (N, T_k, D), what the new rows read in cross-attention. Without it the cross-attention stays as it is:
+        right where there is none, and where rows only change places with others that read the same memory.
+        """
+        for layer in self.self_attention:
+            layer.select(rows)
+        if memory is not None:
+            for layer in self.cross_attention:
+                layer.select(rows, memory)
 
 
 def no_backward(*_: Array) -> Array:

@@ -1,6 +1,24 @@
-"""Text: vocabularies, batches, and tasks that are generated."""
+"""Text: vocabularies, tokenizers, files, batches, and tasks that are generated."""
 
+from .bleu import Bleu, bleu
 from .number_words import NumberTask, english, german
+from .tokenizer import BytePairTokenizer, CharacterTokenizer, Tokenizer, WordTokenizer, load_tokenizer
 from .vocabulary import END, PAD, START, Vocabulary, padded
 
-__all__ = ["END", "PAD", "START", "NumberTask", "Vocabulary", "english", "german", "padded"]
+__all__ = [
+    "END",
+    "PAD",
+    "START",
+    "Bleu",
+    "BytePairTokenizer",
+    "CharacterTokenizer",
+    "NumberTask",
+    "Tokenizer",
+    "Vocabulary",
+    "WordTokenizer",
+    "bleu",
+    "english",
+    "german",
+    "load_tokenizer",
+    "padded",
+]

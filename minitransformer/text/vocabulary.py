@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import json
-import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 
-from ..files import write
-
 PAD, START, END = 0, 1, 2  # ids: fills short sentences up; opens a target; closes a target
 _SPECIAL = ("<pad>", "<start>", "<end>")
-_FORMAT = 1
 
 
 class Vocabulary:
@@ -50,28 +44,6 @@ class Vocabulary:
             if i not in (PAD, START):
                 sentence.append(self.tokens[i])
         return sentence
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the tokens, in the order of their ids, as JSON."""
-        write(path, json.dumps({"format": _FORMAT, "tokens": self.tokens}, ensure_ascii=False, indent=1) + "\n")
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Vocabulary:
-        """Read what `save` wrote. Raises FileNotFoundError for no file, and ValueError for one that holds no tokens."""
-        path = Path(path)
-        if not path.is_file():
-            raise FileNotFoundError(f"there is no vocabulary {path}")
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{path} cannot be read as JSON: {error}") from error
-        tokens = document.get("tokens") if isinstance(document, dict) and document.get("format") == _FORMAT else None
-        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-            raise ValueError(f'{path} must be an object with "format": {_FORMAT} and "tokens", a list of texts')
-        vocabulary = cls([tokens])
-        if vocabulary.tokens != tuple(tokens):
-            raise ValueError(f"{path} must hold {', '.join(_SPECIAL)} and then different tokens in alphabetical order")
-        return vocabulary
 
 
 def padded(sequences: Sequence[Sequence[int]]) -> np.ndarray:

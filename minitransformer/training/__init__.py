@@ -1,5 +1,32 @@
-"""Training: optimisers, learning-rate schedules and gradient clipping."""
+"""Training: optimisers, learning-rate schedules, gradient clipping, workers, checkpoints and the loop."""
 
-from .optimizers import AdamW, clip_gradient_norm, constant, cosine, inverse_sqrt, warmup_schedule
+from .loop import Outcome, Trainer
+from .optimizers import (
+    SGD,
+    Adam,
+    AdamW,
+    Optimizer,
+    clip_gradient_norm,
+    constant,
+    cosine,
+    inverse_sqrt,
+    warmup_schedule,
+)
+from .settings import TrainingSettings
+from .workers import Workers
 
-__all__ = ["AdamW", "clip_gradient_norm", "constant", "cosine", "inverse_sqrt", "warmup_schedule"]
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "Optimizer",
+    "Outcome",
+    "Trainer",
+    "TrainingSettings",
+    "Workers",
+    "clip_gradient_norm",
+    "constant",
+    "cosine",
+    "inverse_sqrt",
+    "warmup_schedule",
+]

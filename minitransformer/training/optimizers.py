@@ -1,17 +1,31 @@
-"""AdamW, learning-rate schedules and gradient clipping.
+"""Optimisers, learning-rate schedules and gradient clipping.
 
-AdamW. Kingma and Ba 2015, "Adam: A Method for Stochastic Optimization", algorithm 1, with the decay of Loshchilov and
-Hutter 2019, "Decoupled Weight Decay Regularization", algorithm 2. For a parameter θ with gradient g at step t = 1, ...
+For a parameter θ with gradient g at step t = 1, 2, ..., and the learning rate η:
+
+SGD with momentum. Polyak 1964, "Some methods of speeding up the convergence of iteration methods", in the form of
+Sutskever et al. 2013, "On the importance of initialization and momentum in deep learning", but with η outside u:
+
+    u = μ u + g                             velocity: a sum of all gradients, older ones fading as powers of μ
+    θ = θ - η u
+
+With a constant g, u tends to g / (1 - μ): with μ = 0.9 the steps become ten times as long as without.
+
+Adam. Kingma and Ba 2015, "Adam: A Method for Stochastic Optimization", algorithm 1:
 
     m = β1 m + (1 - β1) g                   running mean of the gradient
     v = β2 v + (1 - β2) g²                  running mean of its square, element by element
     m̂ = m / (1 - β1^t),  v̂ = v / (1 - β2^t)
-    θ = θ - η (m̂ / (√v̂ + ε) + λ θ)
+    θ = θ - η m̂ / (√v̂ + ε)
 
 m and v start at zero and so are too small at first: after t steps with a constant g the mean is m = (1 - β1^t) g, and
-dividing by the bracket corrects that. The decay λ θ stands beside the quotient, not inside g, where √v̂ would divide it
-and weights with large gradients would hardly decay. The learning rate η multiplies both; algorithm 2 has η_t α for the
-first and η_t for the second.
+dividing by the bracket corrects that.
+
+AdamW. Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization", algorithm 2:
+
+    θ = θ - η (m̂ / (√v̂ + ε) + λ θ)
+
+The decay λ θ stands beside the quotient, not inside g, where √v̂ would divide it and weights with large gradients would
+hardly decay. The learning rate η multiplies both; algorithm 2 has η_t α for the first and η_t for the second.
 """
 
 from __future__ import annotations
@@ -27,13 +41,117 @@ from ..layers import Parameter
 from ..layers.module import load_arrays
 
 
-class AdamW:
-    """Takes steps on `parameters`, the (name, Parameter) pairs that `module.parameters()` yields.
+class Optimizer:
+    """What every optimiser does: take steps on `parameters`, the (name, Parameter) pairs that `module.parameters()`
+    yields, count them in `.steps`, and give out and take back its state.
 
-    A step changes their values in place, so a pullback that was made before it must not be called after it.
+    A step changes values in place, so a pullback that was made before it must not be called after it. Make the
+    optimiser once the module is on its device, in its dtype.
+    """
+
+    def __init__(self, parameters: Iterable[tuple[str, Parameter]], learning_rate: float) -> None:
+        self._name = type(self).__name__
+        self.parameters = dict(parameters)
+        if not self.parameters:
+            raise ValueError(f"{self._name}: there are no parameters; pass module.parameters()")
+        _check_at_least_zero(self._name, learning_rate=learning_rate)
+        self.learning_rate = float(learning_rate)  # a Python float: NumPy's would promote float32 parameters
+        self.steps = np.array(0)
+        self._memory: dict[str, dict[str, Array]] = {}
+
+    def _remember(self, kind: str) -> dict[str, Array]:
+        """An array of zeros for every parameter, by its name, which belongs to the state as "kind.<name>"."""
+        zeros = {name: array_module(p.value).zeros_like(p.value) for name, p in self.parameters.items()}
+        self._memory[kind] = zeros
+        return zeros
+
+    def step(self, learning_rate: float | None = None) -> None:
+        """Move every parameter once, in place, by its `.grad`. learning_rate: for this step, as a schedule gives it."""
+        rate = self.learning_rate if learning_rate is None else float(learning_rate)
+        _check_at_least_zero(self._name, learning_rate=rate)
+        for name, p in self.parameters.items():
+            remembered = {f"the {kind} of {name}": arrays[name] for kind, arrays in self._memory.items()}
+            check_floats(self._name, **remembered, **{name: p.value})
+        self.steps += 1
+        for name, p in self.parameters.items():
+            self._move(name, p, rate)
+
+    def _move(self, name: str, p: Parameter, rate: float) -> None:
+        raise NotImplementedError
+
+    def state(self) -> dict[str, np.ndarray]:
+        """A copy on the host of "steps" and of what is remembered for each parameter, such as "mean.<name>"."""
+        return {name: np.array(to_numpy(array)) for name, array in self._arrays().items()}
+
+    def load_state(self, mapping: Mapping[str, np.ndarray]) -> None:
+        """Go on from a state. Raises ValueError, and changes nothing, if that is of other parameters."""
+        load_arrays(self._name, self._arrays(), mapping)
+
+    def _arrays(self) -> dict[str, Array]:
+        remembered = {
+            f"{kind}.{name}": array for kind, arrays in self._memory.items() for name, array in arrays.items()
+        }
+        return {"steps": self.steps, **remembered}
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent; momentum is μ, and 0 is plain gradient descent. State: u as "velocity.<name>"."""
+
+    def __init__(
+        self, parameters: Iterable[tuple[str, Parameter]], learning_rate: float, momentum: float = 0.0
+    ) -> None:
+        super().__init__(parameters, learning_rate)
+        _check_at_least_zero("SGD", momentum=momentum)
+        if momentum >= 1.0:
+            raise ValueError(f"SGD: momentum must be below 1, got {momentum}")
+        self.momentum = float(momentum)
+        self.velocities = self._remember("velocity")
+
+    def _move(self, name: str, p: Parameter, rate: float) -> None:
+        u = self.velocities[name]
+        u *= self.momentum
+        u += p.grad
+        p.value -= rate * u
+
+
+class Adam(Optimizer):
+    """Steps of about the learning rate, whatever the size of the gradients.
+
+    State: m and v as "mean.<name>" and "square.<name>".
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[tuple[str, Parameter]],
+        learning_rate: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+    ) -> None:
+        super().__init__(parameters, learning_rate)
+        _check_at_least_zero(self._name, beta1=betas[0], beta2=betas[1])
+        if max(betas) >= 1.0:
+            raise ValueError(f"{self._name}: betas must be below 1, got {betas}")
+        check_positive(self._name, eps=eps)
+        self.betas, self.eps = (float(betas[0]), float(betas[1])), float(eps)
+        self.means = self._remember("mean")
+        self.squares = self._remember("square")
+
+    def _move(self, name: str, p: Parameter, rate: float) -> None:
+        beta1, beta2 = self.betas
+        t = int(self.steps)
+        xp, g, m, v = array_module(p.value), p.grad, self.means[name], self.squares[name]
+        m *= beta1
+        m += (1.0 - beta1) * g
+        v *= beta2
+        v += (1.0 - beta2) * (g * g)
+        p.value -= rate * (m / (1.0 - beta1**t)) / (xp.sqrt(v / (1.0 - beta2**t)) + self.eps)
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay; its state is Adam's.
 
     weight_decay is λ. Parameters with one axis, biases and the gains of norms, do not decay, since they only shift and
-    scale; decay_vectors=True lets all decay alike. Make the optimiser once the module is on its device, in its dtype.
+    scale; decay_vectors=True lets all decay alike.
     """
 
     def __init__(
@@ -45,51 +163,14 @@ class AdamW:
         weight_decay: float = 0.01,
         decay_vectors: bool = False,
     ) -> None:
-        self.parameters = dict(parameters)
-        if not self.parameters:
-            raise ValueError("AdamW: there are no parameters; pass module.parameters()")
-        _check_at_least_zero("AdamW", learning_rate=learning_rate, beta1=betas[0], beta2=betas[1], decay=weight_decay)
-        if max(betas) >= 1.0:
-            raise ValueError(f"AdamW: betas must be below 1, got {betas}")
-        check_positive("AdamW", eps=eps)
-        self.betas = (float(betas[0]), float(betas[1]))  # Python floats: NumPy's would promote float32 parameters
-        self.learning_rate, self.eps, self.weight_decay = float(learning_rate), float(eps), float(weight_decay)
-        self.decay_vectors = decay_vectors
-        self.steps = np.array(0)
-        self.means = {name: array_module(p.value).zeros_like(p.value) for name, p in self.parameters.items()}
-        self.squares = {name: array_module(p.value).zeros_like(p.value) for name, p in self.parameters.items()}
+        super().__init__(parameters, learning_rate, betas, eps)
+        _check_at_least_zero("AdamW", weight_decay=weight_decay)
+        self.weight_decay, self.decay_vectors = float(weight_decay), decay_vectors
 
-    def step(self, learning_rate: float | None = None) -> None:
-        """Move every parameter once, in place, by its `.grad`. learning_rate: for this step, as a schedule gives it."""
-        rate = self.learning_rate if learning_rate is None else float(learning_rate)
-        _check_at_least_zero("AdamW", learning_rate=rate)
-        for name, p in self.parameters.items():
-            check_floats("AdamW", **{f"the mean of {name}": self.means[name], name: p.value})
-        self.steps += 1
-        beta1, beta2 = self.betas
-        t = int(self.steps)
-        for name, p in self.parameters.items():
-            xp, g, m, v = array_module(p.value), p.grad, self.means[name], self.squares[name]
-            m *= beta1
-            m += (1.0 - beta1) * g
-            v *= beta2
-            v += (1.0 - beta2) * (g * g)
-            if p.value.ndim > 1 or self.decay_vectors:
-                p.value *= 1.0 - rate * self.weight_decay
-            p.value -= rate * (m / (1.0 - beta1**t)) / (xp.sqrt(v / (1.0 - beta2**t)) + self.eps)
-
-    def state(self) -> dict[str, np.ndarray]:
-        """A copy on the host of "steps", and of m and v as "mean.<name>" and "square.<name>" for every parameter."""
-        return {name: np.array(to_numpy(array)) for name, array in self._arrays().items()}
-
-    def load_state(self, mapping: Mapping[str, np.ndarray]) -> None:
-        """Go on from a state. Raises ValueError, and changes nothing, if that is of other parameters."""
-        load_arrays("AdamW", self._arrays(), mapping)
-
-    def _arrays(self) -> dict[str, Array]:
-        means = {f"mean.{name}": m for name, m in self.means.items()}
-        squares = {f"square.{name}": v for name, v in self.squares.items()}
-        return {"steps": self.steps, **means, **squares}
+    def _move(self, name: str, p: Parameter, rate: float) -> None:
+        if p.value.ndim > 1 or self.decay_vectors:
+            p.value *= 1.0 - rate * self.weight_decay
+        super()._move(name, p, rate)
 
 
 def clip_gradient_norm(parameters: Iterable[tuple[str, Parameter]], limit: float) -> float:

@@ -1,49 +1,40 @@
-"""What `minitransformer view` does: a folder with a translator and its vocabularies, and a text, to a page."""
+"""What `minitransformer view` does: a folder with a model and its tokenizers, and a text, to a page."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
-from ..backend import to_device
-from ..generation import greedy
-from ..models import Transformer, folder
-from ..text import END, START, Vocabulary, padded
+from ..models import Classifier, LanguageModel, folder
+from ..tasks.classification import load_classifier
+from ..tasks.language import load_writer
+from ..tasks.translation import load_translator, written
+from ..text import END, START, Tokenizer
 from .viewer import LONGEST, AttentionView, view
 
-_SOURCE, _TARGET = "source_vocabulary.json", "target_vocabulary.json"
 
-
-def save_translator(model: Transformer, source: Vocabulary, target: Vocabulary, path: Path) -> None:
-    """Write a model and both its vocabularies into one folder."""
-    folder.save(model, path)
-    source.save(path / _SOURCE)
-    target.save(path / _TARGET)
-
-
-def load_translator(path: Path) -> tuple[Transformer, Vocabulary, Vocabulary]:
-    """Read what `save_translator` wrote. Raises ValueError for a model of another kind or another vocabulary."""
+def view_text(path: Path, text: str, device: str | None = None) -> AttentionView:
+    """Where the model in a folder looks in a text; a translator translates it first, taking the likeliest tokens."""
     model = folder.load(path)
-    if not isinstance(model, Transformer):
-        raise ValueError(
-            f"{path} holds a {type(model).__name__}, and only a Transformer translates a text; "
-            "from Python minitransformer.viewer.view shows the others"
-        )
-    source, target = Vocabulary.load(path / _SOURCE), Vocabulary.load(path / _TARGET)
-    found, wanted = (len(source), len(target)), (model.config.source_vocabulary, model.config.target_vocabulary)
-    if found != wanted:
-        raise ValueError(f"{path}: the vocabularies hold {found} tokens, the model is made for {wanted}")
-    return model, source, target
+    if isinstance(model, LanguageModel):
+        writer, tokenizer = load_writer(path)
+        ids = _encoded(tokenizer, text)
+        return view(writer.to(device), ids, names=(tokenizer.tokens,), title=text)
+    if isinstance(model, Classifier):
+        classifier, tokenizer, labels = load_classifier(path)
+        ids = _encoded(tokenizer, text)
+        shown = view(classifier.to(device), ids, names=(tokenizer.tokens, labels))
+        return dataclasses.replace(shown, title=f"{text} → {shown.choices[0].name}")
+    translator, source, target = load_translator(path)
+    ids = _encoded(source, text)
+    (translation,) = written(translator.to(device), [ids], beam=1, max_length=LONGEST - 1)
+    parts = [token for token in translation if token != END]
+    title = f"{text} → {target.decode(parts) or '(nothing)'}"
+    return view(translator, ids, [START, *parts], names=(source.tokens, target.tokens), title=title)
 
 
-def view_translation(path: Path, text: str, device: str | None = None) -> AttentionView:
-    """Translate a text, its words parted by spaces, by the model in a folder, always taking the likeliest token."""
-    model, source, target = load_translator(path)
-    model.to(device)
-    words = text.split()
-    if not 1 <= len(words) <= LONGEST:
-        raise ValueError(f"the text must have 1 to {LONGEST} words, got {len(words)}")
-    ids = source.encode(words)
-    written = greedy(model, to_device(padded([ids]), device), None, START, END, max_length=LONGEST - 1)[0].tolist()
-    parts = written[: written.index(END)] if END in written else written
-    title = f"{' '.join(words)} → {' '.join(target.decode(parts)) or '(nothing)'}"
-    return view(model, ids, [START, *parts], names=(source.tokens, target.tokens), title=title)
+def _encoded(tokenizer: Tokenizer, text: str) -> list[int]:
+    ids = tokenizer.encode(text)
+    if not 1 <= len(ids) <= LONGEST:
+        raise ValueError(f"the text must have 1 to {LONGEST} tokens, got {len(ids)}")
+    return ids

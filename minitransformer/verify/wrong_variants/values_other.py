@@ -6,7 +6,7 @@ from .variant import WrongVariant
 
 _SINUSOIDS = "ops.positions:sinusoidal_positions"
 _DROPOUT, _LOSS = "ops.dropout:dropout", "ops.cross_entropy:cross_entropy"
-_STEP = "training.optimizers:AdamW.step"
+_STEP = "training.optimizers:Adam._move"
 
 _SINUSOIDS_CASES = ("SinusoidalPositions",)
 
@@ -309,6 +309,24 @@ VARIANTS = (
         "(xp.sqrt(v / (1.0 - beta2**t)) + self.eps)",
         "xp.sqrt(v / (1.0 - beta2**t) + self.eps)",
         "ε is added under the root; Adam adds it to the root.",
+        (),
+        "values",
+    ),
+    WrongVariant(
+        "adamw-decay-inside-gradient",
+        "training.optimizers:AdamW._move",
+        "p.value *= 1.0 - rate * self.weight_decay",
+        "p.grad = p.grad + self.weight_decay * p.value",
+        "The decay goes into the gradient, where √v̂ divides it: weights with large gradients hardly decay.",
+        (),
+        "values",
+    ),
+    WrongVariant(
+        "sgd-velocity-is-a-mean",
+        "training.optimizers:SGD._move",
+        "u += p.grad",
+        "u += (1.0 - self.momentum) * p.grad",
+        "The velocity is the sum of the fading gradients; here it is their mean, and steps are 1 / (1 - μ) times too small.",
         (),
         "values",
     ),

@@ -1,0 +1,77 @@
+"""`minitransformer evaluate`: how good a trained model is on a text it was not trained on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from ..files import write
+from ..models import folder
+from ..tasks.evaluation import evaluate_classifier, evaluate_translator, evaluate_writer, kind_of
+from .common import UsageError, add_device
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of the command line."""
+    command = commands.add_parser(
+        "evaluate",
+        help="measure a trained model: BLEU of a translator, loss of a language model, accuracy of a classifier",
+        description="Measure a trained model on files: BLEU by sacrebleu with its signature for a translator (--source "
+        "and --target), the loss and perplexity of a language model or the accuracy of a classifier (--text).",
+    )
+    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
+    command.add_argument("--source", type=Path, metavar="FILE", help="sentences to translate")
+    command.add_argument("--target", type=Path, metavar="FILE", help="their reference translations")
+    command.add_argument("--beam", type=int, default=5, metavar="N", help="(default: 5)")
+    command.add_argument("--length-penalty", type=float, default=1.0, metavar="X", help="(default: 1.0)")
+    command.add_argument(
+        "--tokenize", default="13a", metavar="NAME", help="of sacrebleu; none for text in tokens (default: 13a)"
+    )
+    command.add_argument("--output", type=Path, metavar="FILE", help="where the translations go (default: nowhere)")
+    command.add_argument("--text", type=Path, metavar="FILE", help="a text, or lines of label, tab, text")
+    command.add_argument(
+        "--held-out", type=float, default=1.0, metavar="X", help="only the last part of the text, as 0.1 (default: 1)"
+    )
+    command.add_argument("--max-length", type=int, default=256, metavar="N", help="of a line are read (default: 256)")
+    command.add_argument("--json", action="store_true", help="print one JSON document instead")
+    add_device(command)
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    kind = kind_of(folder.load(options.model))
+    if kind == "translate":
+        if options.source is None or options.target is None:
+            raise UsageError("a translator is measured on two files: give --source and --target")
+        found = evaluate_translator(
+            options.model,
+            options.source,
+            options.target,
+            options.device,
+            options.beam,
+            options.length_penalty,
+            options.tokenize,
+        )
+        translations = found.pop("translations")
+        if options.output:
+            write(options.output, "".join(f"{line}\n" for line in translations))
+        parts = "/".join(f"{p:.1f}" for p in found["precisions"])
+        said = (
+            f"BLEU {found['bleu']:.2f} ({parts}, BP {found['brevity_penalty']:.3f}) on {found['sentences']} sentences"
+        )
+        said += f"\n{found['signature']}"
+    elif options.text is None:
+        raise UsageError("a language model or classifier is measured on a file: give --text")
+    elif kind == "lm":
+        if not 0.0 < options.held_out <= 1.0:
+            raise UsageError(f"--held-out must be above 0 and at most 1, got {options.held_out}")
+        found = evaluate_writer(options.model, options.text, options.device, options.held_out)
+        said = f"loss {found['loss']:.4f} nats, perplexity {found['perplexity']:.2f}, on {found['tokens']:,} tokens"
+    else:
+        found = evaluate_classifier(options.model, options.text, options.device, options.max_length)
+        said = f"accuracy {found['accuracy']:.2%} on {found['texts']} texts"
+        for label, row in zip(found["labels"], found["counts"], strict=True):
+            said += f"\n{label}: " + ", ".join(f"{n} as {name}" for n, name in zip(row, found["labels"], strict=True))
+    print(json.dumps(found, indent=1, ensure_ascii=False) if options.json else said)
+    return 0

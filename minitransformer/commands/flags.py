@@ -1,0 +1,46 @@
+"""Flags made from the fields of frozen dataclasses, so that every setting has one, with its default."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .common import UsageError
+
+_TYPES = {"int": int, "float": float, "str": str, "str | None": str}
+
+
+def add_fields(
+    command: argparse.ArgumentParser, title: str, settings: type[Any], leave_out: Sequence[str] = ()
+) -> None:
+    """Add --NAME for every field of a dataclass; what is not given on the command line is not set at all."""
+    group = command.add_argument_group(title)
+    for field in dataclasses.fields(settings):
+        if field.name in leave_out:
+            continue
+        flag, default = "--" + field.name.replace("_", "-"), field.default
+        if field.type == "bool":
+            text = f"(default: {'yes' if default else 'no'})"
+            action: Any = argparse.BooleanOptionalAction
+            group.add_argument(flag, action=action, default=argparse.SUPPRESS, help=text)
+        else:
+            kind = _TYPES[str(field.type)]
+            text, metavar = f"(default: {default})", kind.__name__.upper()
+            if "file" in field.metadata:
+                text, metavar = field.metadata["file"], "FILE"
+            group.add_argument(flag, type=kind, metavar=metavar, default=argparse.SUPPRESS, help=text)
+
+
+def given(options: argparse.Namespace, settings: type[Any]) -> dict[str, Any]:
+    """The fields of a dataclass that were given on the command line."""
+    return {f.name: getattr(options, f.name) for f in dataclasses.fields(settings) if f.name in options}
+
+
+def make(settings: type[Any], values: Mapping[str, Any]) -> Any:
+    """The dataclass made from values; what it refuses is bad usage."""
+    try:
+        return settings(**values)
+    except (ValueError, TypeError) as error:
+        raise UsageError(str(error)) from error

@@ -1,0 +1,54 @@
+"""`minitransformer generate`: a trained language model goes on with a text."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from ..generation import Choose, Sampler, generate, most_probable
+from ..tasks.language import load_writer
+from .common import UsageError, add_device
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of the command line."""
+    command = commands.add_parser(
+        "generate",
+        help="go on with a text by a language model that `train lm` left",
+        description="Go on with a text, token by token on the key-value cache, drawn from what the model predicts.",
+    )
+    command.add_argument("prompt", nargs="?", default="\n", metavar="TEXT", help="how it begins (default: a new line)")
+    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
+    command.add_argument("--tokens", type=int, default=500, metavar="N", help="to add (default: 500)")
+    command.add_argument("--samples", type=int, default=1, metavar="N", help="texts to write (default: 1)")
+    command.add_argument(
+        "--temperature", type=float, default=0.8, metavar="X", help="0 takes the likeliest token (default: 0.8)"
+    )
+    command.add_argument("--top-k", type=int, metavar="K", help="draw from the K likeliest tokens only")
+    command.add_argument("--top-p", type=float, default=1.0, metavar="P", help="draw from those that make up P only")
+    command.add_argument("--seed", type=int, default=0, help="of what is drawn (default: 0)")
+    add_device(command)
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.tokens < 1 or options.samples < 1:
+        raise UsageError("--tokens and --samples must be at least 1")
+    if options.temperature < 0.0:
+        raise UsageError(f"--temperature must be at least 0, got {options.temperature}")
+    model, tokenizer = load_writer(options.model)
+    prompt = tokenizer.encode(options.prompt)
+    if not prompt:
+        raise UsageError("the text to go on with is empty")
+    choose: Choose = most_probable
+    if options.temperature > 0.0:
+        rngs = np.random.default_rng(options.seed).spawn(options.samples)
+        choose = Sampler(rngs, options.temperature, options.top_k, options.top_p)
+    texts = generate(model.to(options.device), [prompt] * options.samples, options.tokens, choose)
+    for i, ids in enumerate(texts):
+        if i:
+            print("-" * 40)
+        print(options.prompt.lstrip("\n") + tokenizer.decode(ids))
+    return 0

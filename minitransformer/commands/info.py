@@ -1,0 +1,107 @@
+"""`minitransformer info`: what a model costs in parameters, FLOPs and memory."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..info import describe
+from ..models import ClassifierConfig, LanguageModelConfig, TransformerConfig
+from ..models.folder import load
+from .common import UsageError, unknown
+
+# What KIND may be: a name, its config, and the sizes that are not to be the config's defaults (of a preset, say).
+_KINDS: dict[str, tuple[type[Any], Mapping[str, Any]]] = {
+    "Transformer": (TransformerConfig, {}),
+    "LanguageModel": (LanguageModelConfig, {}),
+    "Classifier": (ClassifierConfig, {}),
+}
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of the command line."""
+    show = commands.add_parser(
+        "info",
+        help="layers, shapes, parameters, FLOPs and memory of a model of any size",
+        description="Count what a model costs, part by part, from its sizes alone; nothing is built. Name a kind of "
+        "model and its sizes, or a folder with a saved model, whose sizes may be changed.",
+    )
+    show.add_argument("kind", nargs="?", metavar="KIND", help=", ".join(_KINDS))
+    show.add_argument("--model", type=Path, metavar="DIR", help="a saved model, in place of a kind")
+    show.add_argument("--batch", type=int, default=1, metavar="B", help="sequences at a time (default: 1)")
+    show.add_argument(
+        "--length", type=int, metavar="T", help="tokens of each (default: 128, or max_length where that is less)"
+    )
+    show.add_argument("--dtype", choices=("float16", "float32", "float64"), help="(default: float32, or the model's)")
+    show.add_argument("--json", action="store_true", help="print one JSON document instead")
+    sizes = show.add_argument_group("sizes, as the kind of model has them")
+    for name, (kind, help_text) in _fields().items():
+        options: dict[str, Any] = {"type": kind, "metavar": kind.__name__.upper()}
+        if kind is bool:
+            options = {"action": argparse.BooleanOptionalAction}
+        sizes.add_argument(_flag(name), dest=name, default=argparse.SUPPRESS, help=help_text, **options)
+    show.set_defaults(run=_run)
+
+
+def _fields() -> dict[str, tuple[type[Any], str]]:
+    """The fields of all configs together: the type of each, and its default in every kind that has it."""
+    found: dict[str, tuple[type[Any], list[str]]] = {}
+    for config in (TransformerConfig, LanguageModelConfig, ClassifierConfig):
+        types = typing.get_type_hints(config)
+        for field in dataclasses.fields(config):
+            default = "needed" if field.default is dataclasses.MISSING else str(field.default)
+            found.setdefault(field.name, (types[field.name], []))[1].append(f"{_name(config)}: {default}")
+    return {name: (type_, ", ".join(defaults)) for name, (type_, defaults) in found.items()}
+
+
+def _run(options: argparse.Namespace) -> int:
+    changes = {name: value for name, value in vars(options).items() if name in _fields()}
+    if (options.kind is None) == (options.model is None):
+        raise UsageError(f"info needs a kind of model ({', '.join(_KINDS)}) or --model DIR, one of the two")
+    dtype = options.dtype or "float32"
+    if options.model is None:
+        config = _config(options.kind, changes)
+    else:
+        model = load(options.model)
+        _check_known(type(model.config), changes)
+        config = dataclasses.replace(model.config, **changes)
+        dtype = options.dtype or str(next(p.value.dtype for _, p in model.parameters()))
+    try:
+        info = describe(config, options.batch, options.length, dtype)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    print(json.dumps(info.as_dict(), indent=1) if options.json else info)
+    return 0
+
+
+def _config(kind: str, changes: dict[str, Any]) -> Any:
+    if kind not in _KINDS:
+        raise UsageError(unknown("info", kind, list(_KINDS)))
+    config, sizes = _KINDS[kind]
+    _check_known(config, changes)
+    sizes = {**sizes, **changes}
+    needed = [field.name for field in dataclasses.fields(config) if field.default is dataclasses.MISSING]
+    missing = [_flag(name) for name in needed if name not in sizes]
+    if missing:
+        raise UsageError(f"info {kind} needs {' and '.join(missing)}")
+    return config(**sizes)
+
+
+def _check_known(config: type[Any], changes: dict[str, Any]) -> None:
+    names = {field.name for field in dataclasses.fields(config)}
+    for name in changes:
+        if name not in names:
+            raise UsageError(f"a {_name(config)} has no {_flag(name)}")
+
+
+def _name(config: type[Any]) -> str:
+    return config.__name__.removesuffix("Config")
+
+
+def _flag(field: str) -> str:
+    return "--" + field.replace("_", "-")

@@ -1,0 +1,56 @@
+"""`minitransformer plot attention`: where the heads of a layer look, as a picture."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from pathlib import Path
+
+from .. import plots
+from ..viewer.command import view_text
+from .common import UsageError, add_device
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of the command line."""
+    plot = commands.add_parser("plot", help="draw where the heads of a layer look", description="Draw pictures.")
+    pictures = plot.add_subparsers(title="pictures", metavar="PICTURE", required=True)
+    command = pictures.add_parser(
+        "attention",
+        help="the attention weights of one layer as heat maps",
+        description="Draw the attention weights of one layer, for one head or all of them, while the model reads TEXT; "
+        "a translator translates it first.",
+    )
+    command.add_argument("text", metavar="TEXT", help="a sentence, in quotes")
+    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
+    command.add_argument("--kind", metavar="KIND", help="of a translator: encoder, decoder or cross (default: cross)")
+    command.add_argument("--layer", type=int, metavar="N", help="counted from 1 (default: the last)")
+    command.add_argument("--head", type=int, metavar="N", help="counted from 1 (default: all)")
+    command.add_argument(
+        "--out", type=Path, default=Path("attention.png"), metavar="FILE", help="(default: attention.png)"
+    )
+    add_device(command)
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    shown = view_text(options.model, options.text, options.device)
+    maps = {each.name.partition("-" if each.name.startswith("Cross") else " ")[0].lower(): each for each in shown.maps}
+    kind = options.kind or ("cross" if "cross" in maps else next(iter(maps)))
+    if kind not in maps:
+        near = difflib.get_close_matches(kind, list(maps), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"this model has {', '.join(maps)}"
+        raise UsageError(f"--kind {kind!r} is none of this model's; {hint}")
+    chosen = maps[kind]
+    n_layers, n_heads = chosen.weights.shape[:2]
+    layer = n_layers if options.layer is None else options.layer
+    for name, number, n in (("--layer", layer, n_layers), ("--head", options.head or 1, n_heads)):
+        if not 1 <= number <= n:
+            raise UsageError(f"{name} must be from 1 to {n}, got {number}")
+    heads = range(1, n_heads + 1) if options.head is None else [options.head]
+    weights = chosen.weights[layer - 1][[head - 1 for head in heads]]
+    queries, keys = shown.sequences[chosen.queries], shown.sequences[chosen.keys]
+    titles = [f"layer {layer}, head {head}" for head in heads]
+    plots.save(plots.attention_maps(weights, queries, keys, titles), options.out)
+    print(f"wrote {options.out}")
+    return 0

@@ -1,0 +1,107 @@
+"""`minitransformer train`: from text files to a model in a folder."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..tasks import TASKS, Run, Task
+from ..tasks.run import finish, load
+from ..training import TrainingSettings
+from .common import UsageError, add_device, unknown
+from .flags import add_fields, given, make
+
+_HELP = {
+    "translate": "an encoder-decoder on sentence pairs",
+    "lm": "a decoder-only model on a running text",
+    "classify": "an encoder with a classification head on labelled lines",
+}
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of the command line."""
+    train = commands.add_parser(
+        "train",
+        help="train a translator, a language model or a classifier, on your files or on a generated task",
+        description="Train a model and leave it in a folder, with the settings, tokenizers, a log, its curves and "
+        "checkpoints. Ctrl-C saves and stops; --resume goes on bit for bit as if it had never stopped.",
+    )
+    kinds = train.add_subparsers(title="tasks", metavar="TASK", required=True)
+    for name, task in TASKS.items():
+        kind = kinds.add_parser(name, help=_HELP[name], description=f"Train {_HELP[name]}.")
+        kind.add_argument("--out", type=Path, metavar="DIR", help="the folder of the run (default: runs/TASK)")
+        kind.add_argument("--resume", action="store_true", help="go on from the folder's last checkpoint")
+        kind.add_argument(
+            "--preset",
+            metavar="NAME",
+            default=argparse.SUPPRESS,
+            help=f"settings to start from: {', '.join(task.presets)}",
+        )
+        add_device(kind)
+        add_fields(kind, "data", task.data)
+        add_fields(kind, "model", task.config, leave_out=task.from_data)
+        add_fields(kind, "training", TrainingSettings)
+        kind.set_defaults(run=_run, task=task)
+
+
+def _run(options: argparse.Namespace) -> int:
+    task: Task = options.task
+    folder = options.out or Path("runs") / task.name
+    if options.resume:
+        run = _resumed(folder, options)
+    else:
+        if (folder / "checkpoints").exists():
+            raise UsageError(f"{folder} holds a run already; add --resume to go on with it, or choose another by --out")
+        run = _new(task, options)
+    trainer = run.trainer(folder, options.device, print)
+    step = trainer.resume() if options.resume else 0
+    if options.resume:
+        print(f"going on after step {step} of {run.training.steps}")
+    outcome = trainer.run()
+    print(finish(outcome, folder))
+    return 130 if outcome.ended == "interrupted" else 0
+
+
+def _new(task: Task, options: argparse.Namespace) -> Run:
+    """What the preset says, and over it what was given. Without either a file or a preset: the generated task's."""
+    data, model, training = (given(options, kind) for kind in (task.data, task.config, TrainingSettings))
+    files = [f.name for f in dataclasses.fields(task.data) if f.metadata.get("file")]
+    default = "numbers" if "numbers" in task.presets and not any(name in data for name in files) else None
+    preset = _preset(task, getattr(options, "preset", default))
+
+    def merged(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+        return {f.name: preset[f.name] for f in dataclasses.fields(kind) if f.name in preset} | dict(values)
+
+    return Run(
+        task,
+        make(task.data, merged(task.data, data)),
+        merged(task.config, model),
+        make(TrainingSettings, merged(TrainingSettings, training)),
+    )
+
+
+def _preset(task: Task, name: str | None) -> Mapping[str, Any]:
+    if name is None:
+        return {}
+    if name not in task.presets:
+        raise UsageError(unknown(f"train {task.name} --preset", name, list(task.presets)))
+    return task.presets[name]
+
+
+def _resumed(folder: Path, options: argparse.Namespace) -> Run:
+    """The run of the folder. Options given beside --resume may repeat its settings, but not change them."""
+    run = load(folder, TASKS)
+    if run.task is not options.task:
+        raise UsageError(f"{folder} holds a run of {run.task.name}, not of {options.task.name}")
+    parts = (run.task.data, dataclasses.asdict(run.data)), (run.task.config, dict(run.model))
+    for kind, began_with in (*parts, (TrainingSettings, dataclasses.asdict(run.training))):
+        for name, value in given(options, kind).items():
+            if began_with.get(name, getattr(kind, name, None)) != value:
+                raise UsageError(
+                    f"the run in {folder} has {name} {began_with.get(name)}, not {value}; leave the option out to go "
+                    "on with the run, or start a new one in another folder"
+                )
+    return run

@@ -1,0 +1,193 @@
+"""`minitransformer worksheet`: gradients to compute by hand, with the key, and the marks of what comes back."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from ..course.worksheets import KINDS, Marks, Sheet, make, mark, read_form, to_form
+from ..course.worksheets.hand_out import FORMATS, hand_out, names, tidy_name
+from ..files import write
+from .common import UsageError, unknown
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of the command line."""
+    sheet = commands.add_parser(
+        "worksheet",
+        help="print gradients to compute by hand, with answer keys, and mark what comes back",
+        description="Print a worksheet: small whole numbers, and blanks for every intermediate of the forward and the "
+        "backward pass. The same kind, seed, size and student give the same sheet on every machine, and its key. "
+        "The answers come from the library, and each gradient is held against finite differences before anything is "
+        "written.",
+        epilog="Marking: each answer counts one, and is right to within 0.001. It is compared with the key and with "
+        "what follows from the student's own numbers before it, so that an early slip costs its own marks alone.",
+    )
+    sheet.add_argument("kind", metavar="KIND", help=", ".join(KINDS))
+    sheet.add_argument("--seed", type=int, default=0, help="of the numbers (default: 0)")
+    sheet.add_argument("--size", type=int, default=3, help="of the matrices, 3 to 5 for most kinds (default: 3)")
+    sheet.add_argument("--student", default="", metavar="NAME", help="whose sheet it is: each name has its own numbers")
+    sheet.add_argument("--answers", action="store_true", help="add the answer key, on a page of its own")
+    for name, text in {"html": "a page that prints on A4", "md": "Markdown", "pdf": "a PDF"}.items():
+        sheet.add_argument(f"--{name}", type=Path, metavar="FILE", help=f"write {text}, in place of text on the screen")
+    sheet.add_argument("--form", type=Path, metavar="FILE", help="write a text file to type the answers into")
+    sheet.add_argument(
+        "--class", type=Path, dest="class_list", metavar="FILE", help="a list of names, one on each line"
+    )
+    sheet.add_argument("--out", type=Path, metavar="DIR", help="with --class: write sheets, forms and the key there")
+    sheet.add_argument("--format", choices=list(FORMATS), default="pdf", help="of what --out gets (default: pdf)")
+    sheet.add_argument("--grade", type=Path, nargs="+", metavar="FORM", help="mark forms that were filled in")
+    sheet.add_argument("--json", action="store_true", help="print the sheet, or the marks, as one JSON document")
+    sheet.add_argument("--csv", action="store_true", help="with --grade: print a line for each form, for a spreadsheet")
+    sheet.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.kind not in KINDS:
+        raise UsageError(unknown("worksheet", options.kind, list(KINDS)))
+    sizes = KINDS[options.kind].sizes
+    if options.size not in sizes:
+        raise UsageError(f"--size of {options.kind} must be from {sizes[0]} to {sizes[-1]}, got {options.size}")
+    written = [options.html, options.md, options.pdf, options.form]
+    for wrong, message in (
+        (options.csv and not options.grade, "--csv prints marks, so it needs --grade FORM"),
+        (options.csv and options.json, "--csv and --json are two formats; choose one"),
+        (options.out and not options.class_list, "--out needs --class FILE, the list of names"),
+        (options.class_list and not (options.out or options.grade), "--class needs --out DIR, where the sheets go"),
+        (options.class_list and options.student, "--class and --student name two things; choose one"),
+        (options.grade and (any(written) or options.out), "--grade marks forms and writes no sheets; drop one of them"),
+        (options.out and any(written), "--out takes --format, and no --html, --md, --pdf or --form"),
+    ):
+        if wrong:
+            raise UsageError(message)
+    if options.grade:
+        return _grade(options)
+    if options.class_list:
+        return _hand_out(options)
+    return _print(options)
+
+
+def _print(options: argparse.Namespace) -> int:
+    sheet = make(options.kind, options.seed, options.size, tidy_name(options.student))
+    document = [(sheet, False), *([(sheet, True)] if options.answers else [])]
+    written = [(path, FORMATS[name](document)) for name in FORMATS if (path := getattr(options, name))]
+    if options.form:
+        written.append((options.form, to_form(sheet)))
+    for path, content in written:
+        write(path, content)
+    if options.json:
+        print(json.dumps(_as_dict(sheet, options.answers), indent=1, ensure_ascii=False, allow_nan=False))
+    elif written:
+        for path, _ in written:
+            print(f"wrote {path}")
+    else:
+        print(FORMATS["md"](document), end="")
+    return 0
+
+
+def _hand_out(options: argparse.Namespace) -> int:
+    students = names(_read(options.class_list))
+    with tqdm(students, desc="worksheet", unit="sheet", leave=False, disable=None) as bar:
+        sheets = (make(options.kind, options.seed, options.size, student) for student in bar)
+        paths = hand_out(sheets, options.out, options.format)
+    print(f"wrote {len(students)} sheets, each with a form, to {options.out}")
+    print(f"the answers to all of them: {paths[-1]}")
+    return 0
+
+
+def _grade(options: argparse.Namespace) -> int:
+    students = names(_read(options.class_list)) if options.class_list else None
+    found: list[tuple[Path, Marks | None, str]] = []
+    for path in options.grade:
+        try:
+            marks = mark(read_form(_read(path)))
+            problem = _misplaced(marks.sheet, options, students)
+        except (ValueError, OSError) as error:
+            marks, problem = None, str(error)
+        found.append((path, None if problem else marks, problem))
+    if options.json:
+        forms = [
+            {"file": str(path)} | ({"error": problem} if marks is None else marks.as_dict(options.answers))
+            for path, marks, problem in found
+        ]
+        print(json.dumps({"forms": forms}, indent=1, ensure_ascii=False, allow_nan=False))
+    elif options.csv:
+        print(_table(found), end="")
+    else:
+        print("\n\n".join(marks.table(options.answers) for _, marks, _ in found if marks is not None))
+    if not options.json:
+        for path, marks, problem in found:
+            if marks is None:
+                print(f"minitransformer: {path}: {' '.join(problem.split())}", file=sys.stderr)
+    return 0 if all(marks is not None for _, marks, _ in found) else 1
+
+
+def _misplaced(sheet: Sheet, options: argparse.Namespace, students: Sequence[str] | None) -> str:
+    """Why a form does not belong to the sheet that is being marked, or "". The student could have changed its head."""
+    wanted = f"{options.kind}, seed {options.seed}, size {options.size}"
+    if sheet.label != wanted:
+        return f"this form is for {sheet.label}, and {wanted} is being marked"
+    if students is not None and sheet.student not in students:
+        return f"the class list has no {sheet.student!r}"
+    if options.student and sheet.student != tidy_name(options.student):
+        return f"this form is {sheet.student!r}'s, and not {options.student!r}'s"
+    return ""
+
+
+def _table(found: list[tuple[Path, Marks | None, str]]) -> str:
+    target = io.StringIO()
+    table = csv.writer(target, lineterminator="\n")
+    table.writerow(["file", "student", "worksheet", "right", "of", "score", "follows", "error"])
+    for path, marks, problem in found:
+        if marks is None:
+            table.writerow([_cell(str(path)), "", "", "", "", "", "", _cell(problem)])
+        else:
+            follows = sum(step.follows for step in marks.steps)
+            names_ = [_cell(str(path)), _cell(marks.sheet.student), marks.sheet.label]
+            table.writerow([*names_, marks.right, marks.blanks, f"{marks.score:.4f}", follows, ""])
+    return target.getvalue()
+
+
+def _cell(text: str) -> str:
+    """A text that a spreadsheet shows and does not compute: one that begins with =, +, -, @ would be a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and text else text
+
+
+def _as_dict(sheet: Sheet, answers: bool) -> dict[str, Any]:
+    head = {"worksheet": sheet.kind, "seed": sheet.seed, "size": sheet.size, "student": sheet.student}
+    given = [
+        {"name": given.name, "unit": given.unit, "numbers": _numbers(sheet, given.name)} for given in sheet.task.given
+    ]
+    steps = [
+        {
+            "name": step.name,
+            "formula": step.formula,
+            "part": "backward" if step.backward else "forward",
+            "unit": step.unit,
+            "shape": list(sheet.boxes(step.name).shape),
+        }
+        | ({"answers": _numbers(sheet, step.name)} if answers else {})
+        for step in sheet.task.steps
+    ]
+    return head | {"title": sheet.task.title, "notes": list(sheet.task.notes), "given": given, "steps": steps}
+
+
+def _numbers(sheet: Sheet, name: str) -> list[list[float]]:
+    return [[round(float(x), 9) + 0.0 for x in row] for row in sheet.boxes(name)]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text; save it as such") from error
+    except OSError as error:
+        raise OSError(f"cannot read {path}: {error.strerror or error}") from error

@@ -1,0 +1,100 @@
+"""Writing with a trained model: greedy, sampled and beam search, batched, on the key-value cache.
+
+    greedy(model, source, ...)      translate(model, source, ...)      generate(model, prompts, ...)
+
+stand on two parts that go together freely. A prefix is what a model has read: `Translation` of an encoder-decoder,
+`Continuation` of a language model. And there are two ways to go on from a prefix: `write`, with a function that chooses
+the next token (`most_probable`, `Sampler`), and `beam_search`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..backend import Array, array_module
+from ..boundary import check_integers, check_sizes
+from ..models import LanguageModel, Transformer
+from .beam import Hypothesis, beam_search
+from .choosing import Choose, Sampler, most_probable
+from .prefix import Continuation, Prefix, Translation
+from .writing import write
+
+__all__ = [
+    "Choose",
+    "Continuation",
+    "Hypothesis",
+    "Prefix",
+    "Sampler",
+    "Translation",
+    "beam_search",
+    "generate",
+    "greedy",
+    "most_probable",
+    "translate",
+    "write",
+]
+
+
+def greedy(
+    model: Transformer, source: Array, source_mask: Array | None, start: int, end: int, max_length: int
+) -> np.ndarray:
+    """Translate a batch, each time taking the most probable token.
+
+    source: (B, T_src); source_mask: (B, T_src), True where a token is real. Returns ids (B, T) on the host with T up to
+    max_length, without `start`; after its `end` a sentence is filled up with `end`.
+    """
+    prefix, prompts = _translation("greedy", model, source, source_mask, start, end, max_length)
+    written = write(prefix, prompts, max_length, end=end)
+    ids = np.full((len(written), max(map(len, written))), end, dtype=np.int64)
+    for row, tokens in zip(ids, written, strict=True):
+        row[: len(tokens)] = tokens
+    return ids
+
+
+def translate(
+    model: Transformer,
+    source: Array,
+    source_mask: Array | None = None,
+    *,
+    start: int,
+    end: int,
+    max_length: int,
+    beam: int = 5,
+    length_penalty: float = 1.0,
+) -> list[list[int]]:
+    """Translate a batch by beam search. Returns the best hypothesis for each sentence: ids without `start`.
+
+    source, source_mask: (B, T_src), as for `greedy`, which beam=1 equals. The `end` stands last unless a hypothesis was
+    cut off at max_length tokens. For all hypotheses and their scores, and the formula, see `beam_search`.
+    """
+    prefix, prompts = _translation("translate", model, source, source_mask, start, end, max_length)
+    return [best.tokens for best, *_ in beam_search(prefix, prompts, max_length, beam, length_penalty, end)]
+
+
+def generate(
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    n_new: int,
+    choose: Choose = most_probable,
+    end: int | None = None,
+) -> list[list[int]]:
+    """Continue each prompt by up to n_new tokens, or until `end`. Returns the new tokens, the `end` included.
+
+    prompts: lists of ids, of any lengths from 1; texts longer than the model's context: see `Continuation`.
+    choose: `most_probable`, or a `Sampler`.
+    """
+    return write(Continuation(model), prompts, n_new, choose, end)
+
+
+def _translation(
+    where: str, model: Transformer, source: Array, source_mask: Array | None, start: int, end: int, max_length: int
+) -> tuple[Translation, list[list[int]]]:
+    check_sizes(where, max_length=max_length)
+    check_integers(where, start=start, end=end)
+    n_tokens = model.config.target_vocabulary
+    if not (0 <= start < n_tokens and 0 <= end < n_tokens):
+        raise ValueError(f"{where}: start and end must be from 0 to {n_tokens - 1}, got {start} and {end}")
+    array_module(source)  # raises TypeError for what is no array
+    return Translation(model, source, source_mask), [[start]] * len(source)

@@ -1,0 +1,114 @@
+"""Beam search: keep the few most probable texts at each length, not only the one that is best token by token.
+
+    score(y) = log P(y | x) / |y|^α,        log P(y | x) = sum_t log P(y_t | y_<t, x)
+
+where |y| counts the tokens written, the end included. Every token makes log P smaller, so without a length penalty
+(α = 0) short texts win; with α = 1 the score is the mean over the tokens. This is the penalty of fairseq (Ott et al.
+2019, "fairseq: A Fast, Extensible Toolkit for Sequence Modeling"); Wu et al. 2016 divide by ((5 + |y|) / 6)^α instead.
+
+With K beams, each step looks at the 2K most probable continuations of all beams of a sentence by one token. Those
+among the first K that end are finished, and keep their place whatever comes; the first K of the others live on. The
+search of a sentence is over once K hypotheses are finished, so that no place is left to win, or at the longest length
+allowed, where the best of those that live take the places left. With K = 1 that is greedy decoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..backend import Array, array_module, to_numpy
+from ..boundary import check_number, check_sizes
+from .choosing import largest
+from .prefix import Prefix, check_end, laid_out
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """What beam search found: the tokens written, with the `end` if it was reached, and their score."""
+
+    tokens: list[int]
+    score: float
+
+
+def beam_search(
+    prefix: Prefix,
+    prompts: Sequence[Sequence[int]],
+    n_new: int,
+    beam: int = 5,
+    length_penalty: float = 1.0,
+    end: int | None = None,
+) -> list[list[Hypothesis]]:
+    """Continue each prompt by up to n_new tokens. Returns up to `beam` hypotheses for each, the best first.
+
+    The prompts may be of different lengths, as in `write`; their tokens count neither in the score nor in its length.
+    Of hypotheses with equal scores the one found first comes first. length_penalty: α of the formula, at least 0.
+    """
+    check_sizes("beam_search", n_new=n_new, beam=beam)
+    check_number("beam_search", "length_penalty", length_penalty)
+    if length_penalty < 0:
+        raise ValueError(f"beam_search: length_penalty must be at least 0, got {length_penalty}")
+    last = check_end("beam_search", end, prefix.vocabulary)
+    prompt_texts, lengths = laid_out("beam_search", prompts, n_new, prefix.vocabulary)
+    found: list[list[Hypothesis]] = [[] for _ in prompts]
+
+    def finish(sentence: int, text: np.ndarray, log_p: float) -> None:
+        if len(found[sentence]) < beam:
+            tokens = text[lengths[sentence] : position].tolist()
+            found[sentence].append(Hypothesis(tokens, float(log_p) / len(tokens) ** length_penalty))
+
+    sentences = np.arange(len(prompts))  # the S that are still searched
+    texts = prompt_texts[:, None, :]  # (S, K, T), at first with a single beam; kept on the host
+    log_p = np.zeros(texts.shape[:2])  # (S, K); -inf where there is no text
+    position = int(lengths.min())
+    logits = prefix.read(prompt_texts[:, :position])
+    while True:
+        n_beams = texts.shape[1]
+        log_p, parents, tokens = _continuations(log_p, logits, 2 * beam)
+        ends = np.equal(tokens, last)
+        in_prompt = np.flatnonzero(lengths[sentences] > position)  # one beam, which the prompt continues
+        ends[in_prompt] = False
+        log_p[in_prompt], log_p[in_prompt, 0] = -np.inf, 0.0
+        parents[in_prompt] = 0
+        tokens[in_prompt] = prompt_texts[sentences[in_prompt], position, None]
+        texts = np.take_along_axis(texts, parents[:, :, None], axis=1)
+        texts[:, :, position] = tokens
+        position += 1
+
+        for s, k in np.argwhere(ends[:, :beam] & (log_p[:, :beam] > -np.inf)):
+            finish(sentences[s], texts[s, k], log_p[s, k])
+        log_p[ends] = -np.inf
+        living = np.argsort(ends, axis=1, kind="stable")[:, :beam]
+        log_p, parents = np.take_along_axis(log_p, living, axis=1), np.take_along_axis(parents, living, axis=1)
+        texts = np.take_along_axis(texts, living[:, :, None], axis=1)
+
+        at_limit = lengths[sentences] + n_new == position
+        for s, k in np.argwhere(at_limit[:, None] & (log_p > -np.inf)):
+            finish(sentences[s], texts[s, k], log_p[s, k])
+        is_full = np.array([len(found[sentence]) >= beam for sentence in sentences])
+        going = np.flatnonzero(~(is_full | at_limit | (log_p == -np.inf).all(axis=1)))
+        if len(going) == 0:
+            return [sorted(hypotheses, key=lambda h: -h.score) for hypotheses in found]
+        rows = (np.arange(len(sentences))[:, None] * n_beams + parents)[going]
+        prefix.select(rows.reshape(-1), same_source=len(going) == len(sentences) and rows.shape[1] == n_beams)
+        sentences, texts, log_p = sentences[going], texts[going], log_p[going]
+        logits = prefix.read(texts[:, :, position - 1].reshape(-1, 1))
+
+
+def _continuations(log_p: np.ndarray, logits: Array, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The n most probable continuations of each sentence by one token, or all if there are fewer.
+
+    log_p: (S, K); logits: (S K, V). Returns, each (S, n) and the most probable first: the new log_p, which beam it
+    continues, and by which token. No beam can have more than n of the best n, so n from each are enough to find them.
+    """
+    xp = array_module(logits)
+    ids = largest(logits, min(n, logits.shape[1]))
+    top = xp.take_along_axis(logits, ids, axis=1)
+    log_sum = xp.log(xp.exp(logits - top[:, :1]).sum(axis=1, keepdims=True)) + top[:, :1]
+    steps = to_numpy(top - log_sum).astype(np.float64).reshape(*log_p.shape, -1)  # log softmax, where it is needed
+    totals = (log_p[:, :, None] + steps).reshape(len(log_p), -1)
+    best = np.argsort(-totals, axis=1, kind="stable")[:, :n]
+    tokens = np.take_along_axis(to_numpy(ids).reshape(totals.shape), best, axis=1)
+    return np.take_along_axis(totals, best, axis=1), best // steps.shape[-1], tokens

@@ -1,0 +1,138 @@
+"""What a decoder has read so far, kept in its key-value cache: a new token costs one step, never the prefix again.
+
+Greedy, sampled and beam decoding all see a model through the two methods of a `Prefix`, so each is written once for
+translation and for continuing a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from ..backend import Array, array_module, device_of, to_device
+from ..boundary import check_integers
+from ..layers import Cache
+from ..models import LanguageModel, Transformer
+
+
+class Prefix(Protocol):
+    """The texts of a batch, as far as a model has read them. vocabulary: how many tokens there are to write."""
+
+    vocabulary: int
+
+    def read(self, tokens: np.ndarray) -> Array:
+        """Read the next tokens of each row, (N, T). Returns logits (N, V), on the model's device, for what follows."""
+
+    def select(self, rows: np.ndarray, same_source: bool = False) -> None:
+        """Go on with these rows of the batch, in this order; a row may come more than once. rows: (N,) integers.
+
+        same_source: there are as many rows as before, and each takes the place of one that translates the same source.
+        """
+
+
+class Translation:
+    """The prefix of a translation. source: (B, T_src); source_mask: (B, T_src), True where a token is real."""
+
+    def __init__(self, model: Transformer, source: Array, source_mask: Array | None = None) -> None:
+        self.vocabulary = model.config.target_vocabulary
+        self._device = device_of(source).name
+        self._model, self._mask = model, source_mask
+        self._memory = model.encode(source, source_mask)[0]
+        self._cache = Cache(model.config.n_decoder_layers)
+
+    def read(self, tokens: np.ndarray) -> Array:
+        """Read the next target tokens (N, T). Returns logits (N, V)."""
+        if len(tokens) != len(self._memory):
+            raise ValueError(
+                f"Translation: there must be one prompt for each source, got {len(tokens)} prompts "
+                f"and {len(self._memory)} sources"
+            )
+        target = to_device(tokens, self._device)
+        return self._model.decode(target, self._memory, self._mask, cache=self._cache)[0][:, -1]
+
+    def select(self, rows: np.ndarray, same_source: bool = False) -> None:
+        """Go on with these rows; see Prefix. Rows of the same source share keys and values of the cross-attention."""
+        chosen = to_device(rows, self._device)
+        if same_source:
+            self._cache.select(chosen)
+            return
+        self._memory = self._memory[chosen]
+        self._mask = None if self._mask is None else self._mask[chosen]
+        self._cache.select(chosen, self._memory)
+
+
+class Continuation:
+    """The prefix of a text that a language model goes on with, of any length.
+
+    The model has learned max_length positions, so it can look back no further than that. When its context of
+    L = max_length tokens is full, the model starts again from the last ⌊(L + 1) / 2⌋ tokens, which are then read a
+    second time, and has room for as many more: a token is read about twice, and not L times as it would be if the
+    context moved on by one token at a time. With n tokens in all, the context begins at token
+
+        0 for n ≤ L,  and else  s ⌈(n - L) / s⌉  with  s = ⌊L / 2⌋ + 1
+
+    which depends on nothing but n: a text is continued in the same way whatever else stands in its batch.
+    """
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.vocabulary = model.config.vocabulary
+        self._model = model
+        self._device = device_of(model.tokens.table.value).name
+        self._ids: Array | None = None  # all that was read, (N, n)
+        self._begin = 0  # of the context
+        self._cache: Cache | None = None
+
+    def read(self, tokens: np.ndarray) -> Array:
+        """Read the next tokens (N, T). Returns logits (N, V)."""
+        new = to_device(tokens, self._device)
+        self._ids = new if self._ids is None else array_module(new).concatenate([self._ids, new], axis=1)
+        limit = self._model.config.max_length
+        step = limit // 2 + 1
+        begin = max(0, step * -(-(self._ids.shape[1] - limit) // step))
+        if self._cache is None or begin > self._begin:
+            self._begin, self._cache, new = begin, Cache(self._model.config.n_layers), self._ids[:, begin:]
+        return self._model(new, cache=self._cache)[0][:, -1]
+
+    def select(self, rows: np.ndarray, same_source: bool = False) -> None:
+        """Go on with these rows; see Prefix. There is no source here, so same_source changes nothing."""
+        if self._ids is None or self._cache is None:
+            raise ValueError("Continuation: nothing was read yet, so there are no rows to select from")
+        chosen = to_device(rows, self._device)
+        self._ids = self._ids[chosen]
+        self._cache.select(chosen)
+
+
+def laid_out(
+    where: str, prompts: Sequence[Sequence[int]], n_new: int, vocabulary: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Prompts with room for n_new tokens after each, (B, longest + n_new), and the length of each prompt, (B,).
+
+    Raises ValueError or TypeError where there is no prompt, or one that is empty or does not hold ids below vocabulary.
+    """
+    if len(prompts) == 0:
+        raise ValueError(f"{where}: there must be at least one prompt")
+    rows = [np.asarray(prompt) for prompt in prompts]
+    lengths = np.array([ids.size for ids in rows])
+    texts = np.zeros((len(rows), lengths.max() + n_new), dtype=np.int64)
+    for i, ids in enumerate(rows):
+        if ids.size == 0:
+            raise ValueError(f"{where}: prompt {i} is empty; a text must begin with at least one token")
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise TypeError(f"{where}: prompt {i} must be a list of integers, got {prompts[i]!r}")
+        if ids.min() < 0 or ids.max() >= vocabulary:
+            worst = ids.min() if ids.min() < 0 else ids.max()
+            raise ValueError(f"{where}: ids must be from 0 to {vocabulary - 1}, but prompt {i} holds {worst}")
+        texts[i, : lengths[i]] = ids
+    return texts, lengths
+
+
+def check_end(where: str, end: int | None, vocabulary: int) -> int:
+    """Require the id of a token, or None for a text that has no end. Returns it, or -1, which no token equals."""
+    if end is None:
+        return -1
+    check_integers(where, end=end)
+    if not 0 <= end < vocabulary:
+        raise ValueError(f"{where}: end must be from 0 to {vocabulary - 1}, or None, got {end}")
+    return int(end)

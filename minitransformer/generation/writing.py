@@ -1,0 +1,52 @@
+"""Writing a batch of texts token by token, in lock-step: every step reads one token of each text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..backend import device_of, to_device, to_numpy
+from ..boundary import check_sizes
+from .choosing import Choose, most_probable
+from .prefix import Prefix, check_end, laid_out
+
+
+def write(
+    prefix: Prefix,
+    prompts: Sequence[Sequence[int]],
+    n_new: int,
+    choose: Choose = most_probable,
+    end: int | None = None,
+) -> list[list[int]]:
+    """Continue each prompt by up to n_new tokens. Returns the new tokens, the `end` that stopped a text included.
+
+    The prompts may be of different lengths and need no padding: all are read as far as the shortest goes; from there
+    on a longer prompt supplies its own next token in place of a chosen one, until it is used up. A text that is
+    finished leaves the batch.
+    """
+    check_sizes("write", n_new=n_new)
+    last = check_end("write", end, prefix.vocabulary)
+    texts, lengths = laid_out("write", prompts, n_new, prefix.vocabulary)
+    stops = lengths + n_new
+    rows = np.arange(len(texts))  # the texts that are still being written
+    position = int(lengths.min())
+    logits = prefix.read(texts[:, :position])
+    while True:
+        tokens = texts[rows, position]
+        chosen = np.flatnonzero(lengths[rows] <= position)  # the others are still in their prompts
+        if len(chosen):
+            asked = logits if len(chosen) == len(rows) else logits[to_device(chosen, device_of(logits).name)]
+            tokens[chosen] = to_numpy(choose(asked, rows[chosen]))
+        texts[rows, position] = tokens
+        position += 1
+        finished = stops[rows] == position
+        finished[chosen] |= tokens[chosen] == last
+        stops[rows[finished]] = position
+        if finished.all():
+            return [text[start:stop].tolist() for text, start, stop in zip(texts, lengths, stops, strict=True)]
+        if finished.any():
+            going = np.flatnonzero(~finished)
+            rows, tokens = rows[going], tokens[going]
+            prefix.select(going)
+        logits = prefix.read(tokens[:, None])

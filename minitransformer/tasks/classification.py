@@ -1,0 +1,119 @@
+"""Classifying: labelled lines to an encoder with a classification head."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..models import Classifier, ClassifierConfig, folder
+from ..text import BytePairTokenizer, Tokenizer, WordTokenizer, english, load_tokenizer
+from ..text.corpora import LabelledCorpus
+from ..text.files import read_labelled
+from .run import Prepared, Task
+
+_TOKENIZER = "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class ClassificationData:
+    """Which labelled lines, and how they become batches."""
+
+    text: str | None = field(default=None, metadata={"file": "lines of label, tab, text (default: numbers)"})
+    valid_text: str | None = field(default=None, metadata={"file": "such lines to validate on (default: part of text)"})
+    held_out: float = 0.1  # the part of text to validate on, where there is no valid_text
+    tokenizer: str = "bpe"  # bpe or words
+    vocabulary: int = 4000  # tokens of bpe
+    max_length: int = 256  # tokens; of longer texts only the beginning is read
+    batch_tokens: int = 2048  # rows times the longest text
+    label_smoothing: float = 0.0
+
+
+def prepare(data: ClassificationData, model: Mapping[str, Any], rng: np.random.Generator) -> Prepared:
+    """Read, split, tokenize and encode the lines. Raises ValueError for lines or labels that do not fit."""
+    if not 0.0 < data.held_out < 1.0:
+        raise ValueError(f"held_out must be between 0 and 1, got {data.held_out}")
+    if data.tokenizer not in ("bpe", "words"):
+        raise ValueError(f"tokenizer must be bpe or words, got {data.tokenizer!r}")
+    lines = _numbers(rng) if data.text is None else read_labelled(Path(data.text))
+    if data.valid_text is not None:
+        training, valid = lines, read_labelled(Path(data.valid_text))
+    else:
+        mixed = [lines[i] for i in rng.permutation(len(lines))]
+        cut = max(1, round(len(mixed) * data.held_out))
+        training, valid = mixed[cut:], mixed[:cut]
+    labels = tuple(sorted({label for label, _ in training}))
+    if len(labels) < 2:
+        raise ValueError(f"there must be at least two different labels, got {', '.join(labels) or 'none'}")
+    unknown = sorted({label for label, _ in valid} - set(labels))
+    if unknown:
+        raise ValueError(f"the lines to validate on have labels that the training lines lack: {', '.join(unknown[:5])}")
+    texts = [text for _, text in training]
+    tokenizer: Tokenizer
+    if data.text is None or data.tokenizer == "words":
+        tokenizer = WordTokenizer.train([*texts, *(text for _, text in valid)])
+    else:
+        tokenizer = BytePairTokenizer.train(texts, data.vocabulary)
+    corpora, cut_off = [], 0
+    for part, smoothing in ((training, data.label_smoothing), (valid, 0.0)):
+        encoded = [tokenizer.encode(text) for _, text in part]
+        cut_off += sum(len(ids) > data.max_length for ids in encoded)
+        short = [ids[: data.max_length] for ids in encoded]
+        tokens = max(data.batch_tokens, *map(len, short))
+        corpora.append(LabelledCorpus(short, [labels.index(label) for label, _ in part], tokens, smoothing))
+    notes = ["no file given: numbers below 100,000 in words, even or odd"] if data.text is None else []
+    notes.append(
+        f"{len(training):,} texts to train on, {len(valid):,} to validate on ({cut_off} cut off after "
+        f"{data.max_length} tokens); labels {', '.join(labels[:8])}; vocabulary {len(tokenizer):,}"
+    )
+    sizes = {"vocabulary": len(tokenizer), "n_classes": len(labels)}
+    return Prepared({_TOKENIZER: tokenizer}, sizes, corpora[0], corpora[1], tuple(notes), labels)
+
+
+def _numbers(rng: np.random.Generator) -> list[tuple[str, str]]:
+    drawn = rng.choice(100_000, 4000, replace=False).tolist()
+    return [("odd" if n % 2 else "even", " ".join(english(n))) for n in drawn]
+
+
+def load_classifier(path: Path) -> tuple[Classifier, Tokenizer, tuple[str, ...]]:
+    """A classifier, its tokenizer and its labels from a folder. Raises ValueError for another kind or other sizes."""
+    model = folder.load(path)
+    if not isinstance(model, Classifier):
+        raise ValueError(f"{path} holds a {type(model).__name__}, and only a Classifier has labels")
+    tokenizer = load_tokenizer(path / _TOKENIZER)
+    labels_path = path / "labels.json"
+    if not labels_path.is_file():
+        raise FileNotFoundError(f"{path} has no labels.json")
+    labels = tuple(json.loads(labels_path.read_text(encoding="utf-8")))
+    found, wanted = (len(tokenizer), len(labels)), (model.config.vocabulary, model.config.n_classes)
+    if found != wanted:
+        raise ValueError(f"{path}: there are {found} tokens and labels, the model is made for {wanted}")
+    return model, tokenizer, labels
+
+
+TASK = Task(
+    "classify",
+    ClassificationData,
+    ClassifierConfig,
+    Classifier,
+    prepare,
+    from_data=("vocabulary", "n_classes"),
+    presets={
+        "numbers": {  # for the generated task: a minute on a laptop
+            "d_model": 32,
+            "n_heads": 2,
+            "d_ff": 64,
+            "n_layers": 2,
+            "dropout": 0.0,
+            "batch_tokens": 512,
+            "steps": 300,
+            "learning_rate": 3e-3,
+            "warmup": 30,
+            "validate_every": 50,
+        },
+    },
+)

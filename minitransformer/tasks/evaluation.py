@@ -1,0 +1,91 @@
+"""How good a trained model is on a text it was not trained on: BLEU, perplexity or accuracy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sacrebleu
+
+from ..backend import device_of, to_device, to_numpy
+from ..models import Classifier, LanguageModel
+from ..text import PAD, Tokenizer, bleu, padded
+from ..text.corpora import TextCorpus, bucketed
+from ..text.files import read_labelled, read_pairs, read_text
+from ..training import Workers
+from .classification import load_classifier
+from .language import load_writer
+from .translation import load_translator, written
+
+
+def evaluate_translator(
+    folder: Path, source: Path, target: Path, device: str, beam: int, length_penalty: float, tokenize: str
+) -> dict[str, Any]:
+    """BLEU of the translations of a file, by sacrebleu with its signature; for tokenize "none" also by our own."""
+    model, source_tokenizer, target_tokenizer = load_translator(folder)
+    pairs = read_pairs(source, target)
+    ids = written(model.to(device), [source_tokenizer.encode(text) for text, _ in pairs], beam, length_penalty)
+    said, wanted = [target_tokenizer.decode(row) for row in ids], [text for _, text in pairs]
+    metric = sacrebleu.BLEU(tokenize=tokenize)
+    score = metric.corpus_score(said, [wanted])
+    found = {
+        "sentences": len(pairs),
+        "bleu": score.score,
+        "precisions": score.precisions,
+        "brevity_penalty": score.bp,
+        "signature": str(metric.get_signature()),
+        "translations": said,
+    }
+    if tokenize == "none":
+        found["bleu_by_our_own"] = bleu([text.split() for text in said], [text.split() for text in wanted]).score
+    return found
+
+
+def evaluate_writer(folder: Path, path: Path, device: str, held_out: float) -> dict[str, Any]:
+    """The mean cross-entropy of the tokens of the last part of a text, in nats, and its exponential, the perplexity."""
+    model, tokenizer = load_writer(folder)
+    text = read_text(path)
+    ids = tokenizer.encode(text[round(len(text) * (1.0 - held_out)) :])
+    corpus = TextCorpus(ids, model.config.max_length, rows=32)
+    workers = Workers(model.to(device))
+    loss = workers.loss(corpus)
+    return {"tokens": len(ids) - 1, "loss": loss, "perplexity": math.exp(loss)}
+
+
+def evaluate_classifier(folder: Path, path: Path, device: str, max_length: int) -> dict[str, Any]:
+    """The share of lines that get their label, and how often each label was taken for each."""
+    model, tokenizer, labels = load_classifier(folder)
+    lines = read_labelled(path)
+    unknown = sorted({label for label, _ in lines} - set(labels))
+    if unknown:
+        raise ValueError(f"{path} has labels that the model does not know: {', '.join(unknown[:5])}")
+    found = classified(model.to(device), tokenizer, [text for _, text in lines], max_length)
+    counts = np.zeros((len(labels), len(labels)), dtype=np.int64)
+    for (label, _), guess in zip(lines, found, strict=True):
+        counts[labels.index(label), guess] += 1
+    return {
+        "texts": len(lines),
+        "accuracy": float(np.trace(counts)) / len(lines),
+        "labels": labels,
+        "counts": counts.tolist(),  # row: the label of the line; column: what the model said
+    }
+
+
+def classified(model: Classifier, tokenizer: Tokenizer, texts: Sequence[str], max_length: int = 256) -> list[int]:
+    """The most probable class of each text, of which the first max_length tokens are read."""
+    sequences = [tokenizer.encode(text)[:max_length] for text in texts]
+    widths = np.array([(len(ids),) for ids in sequences])
+    device = device_of(next(iter(model.parameters()))[1].value).name
+    found = np.zeros(len(texts), dtype=np.int64)
+    for rows in bucketed(widths, max(4096, int(widths.max())), rng=None):
+        ids = to_device(padded([sequences[row] for row in rows]), device)
+        found[rows] = to_numpy(model(ids, ids != PAD)[0].argmax(axis=-1))
+    return found.tolist()
+
+
+def kind_of(model: Any) -> str:
+    """The name of the task that a model is for."""
+    return "lm" if isinstance(model, LanguageModel) else "classify" if isinstance(model, Classifier) else "translate"

@@ -1,0 +1,116 @@
+"""Going on with a text: a running text to a LanguageModel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..models import LanguageModel, LanguageModelConfig, folder
+from ..text import BytePairTokenizer, CharacterTokenizer, Tokenizer, english, load_tokenizer
+from ..text.corpora import TextCorpus
+from ..text.files import read_text
+from .run import Prepared, Task
+
+_TOKENIZER = "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class LanguageData:
+    """Which text, and how it becomes batches."""
+
+    text: str | None = field(default=None, metadata={"file": "the text (default: numbers in words)"})
+    held_out: float = 0.1  # the last part of the text, to validate on
+    tokenizer: str = "characters"  # characters or bpe
+    vocabulary: int = 8000  # tokens of bpe
+    batch_rows: int = 12  # windows of max_length tokens in a batch
+
+
+def prepare(data: LanguageData, model: Mapping[str, Any], rng: np.random.Generator) -> Prepared:
+    """Read and encode the text, and cut off the part to validate on. The tokenizer learns from the rest alone."""
+    if not 0.0 < data.held_out < 1.0:
+        raise ValueError(f"held_out must be between 0 and 1, got {data.held_out}")
+    if data.tokenizer not in ("characters", "bpe"):
+        raise ValueError(f"tokenizer must be characters or bpe, got {data.tokenizer!r}")
+    text = _numbers(rng) if data.text is None else read_text(Path(data.text))
+    cut = round(len(text) * (1.0 - data.held_out))
+    tokenizer: Tokenizer
+    if data.tokenizer == "characters":
+        tokenizer = CharacterTokenizer.train([text])  # an alphabet is no secret of the part to validate on
+    else:
+        tokenizer = BytePairTokenizer.train(text[:cut].splitlines(keepends=True), data.vocabulary)
+    training, valid = tokenizer.encode(text[:cut]), tokenizer.encode(text[cut:])
+    notes = ["no file given: numbers below 100,000 in words"] if data.text is None else []
+    notes.append(
+        f"{len(training):,} tokens to train on and the last {len(valid):,} to validate on; "
+        f"vocabulary {len(tokenizer):,}"
+    )
+    length = model.get("max_length", LanguageModelConfig.max_length)
+    training_corpus, validation_corpus = (TextCorpus(ids, length, data.batch_rows) for ids in (training, valid))
+    sizes = {"vocabulary": len(tokenizer)}
+    return Prepared({_TOKENIZER: tokenizer}, sizes, training_corpus, validation_corpus, tuple(notes))
+
+
+def _numbers(rng: np.random.Generator) -> str:
+    return "".join(f"{n}: {' '.join(english(n))}\n" for n in rng.choice(100_000, 5000, replace=False).tolist())
+
+
+def load_writer(path: Path) -> tuple[LanguageModel, Tokenizer]:
+    """A language model and its tokenizer from a folder. Raises ValueError for another kind or vocabulary."""
+    model = folder.load(path)
+    if not isinstance(model, LanguageModel):
+        raise ValueError(f"{path} holds a {type(model).__name__}, and only a LanguageModel goes on with a text")
+    tokenizer = load_tokenizer(path / _TOKENIZER)
+    if len(tokenizer) != model.config.vocabulary:
+        raise ValueError(f"{path}: the tokenizer holds {len(tokenizer)} tokens, the model {model.config.vocabulary}")
+    return model, tokenizer
+
+
+TASK = Task(
+    "lm",
+    LanguageData,
+    LanguageModelConfig,
+    LanguageModel,
+    prepare,
+    from_data=("vocabulary",),
+    presets={
+        "nanogpt-cpu": {  # the sizes and the budget of nanoGPT's example for a laptop without a GPU
+            "n_layers": 4,
+            "n_heads": 4,
+            "d_model": 128,
+            "d_ff": 512,
+            "max_length": 64,
+            "batch_rows": 12,
+            "dropout": 0.0,
+            "attention_dropout": 0.0,
+            "steps": 2000,
+            "learning_rate": 1e-3,
+            "floor": 1e-4,
+            "beta2": 0.99,
+            "eps": 1e-8,
+            "weight_decay": 0.1,
+            "validate_every": 250,
+        },
+        "nanogpt-gpu": {  # and that for a GPU
+            "n_layers": 6,
+            "n_heads": 6,
+            "d_model": 384,
+            "d_ff": 1536,
+            "max_length": 256,
+            "batch_rows": 64,
+            "dropout": 0.2,
+            "attention_dropout": 0.2,
+            "steps": 5000,
+            "learning_rate": 1e-3,
+            "floor": 1e-4,
+            "beta2": 0.99,
+            "eps": 1e-8,
+            "weight_decay": 0.1,
+            "validate_every": 250,
+        },
+        "gpt2": {"tokenizer": "bpe", "vocabulary": 50257},
+    },
+)

@@ -1,0 +1,133 @@
+"""A run: the settings of data, model and training, kept in the folder as run.json, and what they are made into."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..files import write
+from ..text import Tokenizer
+from ..text.corpora import Corpus
+from ..training import Outcome, Trainer, TrainingSettings
+
+_FORMAT = 1
+_FILE = "run.json"
+_WEIGHTS = 2  # the stream of random numbers for initial weights; the loop has 0 and 1
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a task makes of its data: tokenizers by file name, sizes that the data decide, and how to cut corpora.
+
+    sizes: fields of the model's config. corpora(data): the training and the validation corpus. notes: lines that say
+    what was read and what was left out.
+    """
+
+    tokenizers: Mapping[str, Tokenizer]
+    sizes: Mapping[str, Any]
+    training: Corpus
+    validation: Corpus
+    notes: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Task:
+    """One of the tasks: its data settings, its model, and how its data are prepared."""
+
+    name: str
+    data: type[Any]
+    config: type[Any]
+    model: type[Any]
+    prepare: Callable[[Any, Mapping[str, Any], np.random.Generator], Prepared]
+    from_data: tuple[str, ...]  # fields of the config that the data decide
+    presets: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The settings of one run of a task. model: fields of the config, without those that the data decide."""
+
+    task: Task
+    data: Any
+    model: Mapping[str, Any]
+    training: TrainingSettings
+
+    def trainer(self, folder: Path, device: str, say: Callable[[str], None]) -> Trainer:
+        """Read and encode the data, make the model, and write run.json and the tokenizers into the folder."""
+        rng = np.random.default_rng((self.training.seed, _WEIGHTS))
+        prepared = self.task.prepare(self.data, self.model, rng)
+        model = self.task.model(self.task.config(**self.model, **prepared.sizes), rng).to(device, "float32")
+        for note in prepared.notes:
+            say(note)
+        n_parameters = sum(parameter.value.size for _, parameter in model.parameters())
+        say(f"{n_parameters:,} parameters")
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, tokenizer in prepared.tokenizers.items():
+            tokenizer.save(folder / name)
+        if prepared.labels:
+            write(folder / "labels.json", json.dumps(prepared.labels, ensure_ascii=False) + "\n")
+        self.save(folder)
+        return Trainer(model, prepared.training, prepared.validation, self.training, folder)
+
+    def save(self, folder: Path) -> None:
+        """Write run.json."""
+        document = {
+            "format": _FORMAT,
+            "task": self.task.name,
+            "data": dataclasses.asdict(self.data),
+            "model": dict(self.model),
+            "training": dataclasses.asdict(self.training),
+            "files": self.files(),
+        }
+        write(folder / _FILE, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+    def files(self) -> dict[str, str]:
+        """The data files that are read, each with the SHA-256 of its content."""
+        fields = dataclasses.asdict(self.data)
+        paths = [fields[f.name] for f in dataclasses.fields(self.data) if f.metadata.get("file") and fields[f.name]]
+        found = {}
+        for path in paths:
+            if not Path(path).is_file():
+                raise FileNotFoundError(f"there is no file {path}")
+            found[path] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        return found
+
+
+def load(folder: Path, tasks: Mapping[str, Task]) -> Run:
+    """The run of a folder. Raises ValueError where its data have changed since it began."""
+    path = folder / _FILE
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no run in {folder}: {_FILE} is missing")
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        task = tasks[document["task"]]
+        training = TrainingSettings(**document["training"])
+        run = Run(task, task.data(**document["data"]), document["model"], training)
+        began_with = document["files"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} does not describe a run: {error}") from error
+    changed = [name for name, digest in run.files().items() if began_with.get(name) != digest]
+    if changed:
+        raise ValueError(f"{', '.join(changed)} changed since the run in {folder} began; start anew in another folder")
+    return run
+
+
+def read_run(folder: Path) -> Mapping[str, Any]:
+    """run.json as it is, or nothing where there is none."""
+    path = folder / _FILE
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def finish(outcome: Outcome, folder: Path) -> str:
+    """One line that says how a run ended."""
+    if outcome.ended == "interrupted":
+        return f"stopped after step {outcome.step}, saved; add --resume to the same command to go on"
+    return f"{outcome.ended} after step {outcome.step}; validation loss {outcome.loss:.4f}; model in {folder}"

@@ -1,0 +1,219 @@
+"""Translating: sentence pairs to a Transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from ..backend import device_of, to_device
+from ..generation import translate
+from ..models import Transformer, TransformerConfig, folder
+from ..text import (
+    END,
+    PAD,
+    START,
+    BytePairTokenizer,
+    NumberTask,
+    Tokenizer,
+    WordTokenizer,
+    english,
+    german,
+    load_tokenizer,
+    padded,
+)
+from ..text.corpora import PairCorpus, bucketed
+from ..text.files import read_pairs
+from .run import Prepared, Task
+
+SOURCE, TARGET = "source_tokenizer.json", "target_tokenizer.json"
+_SHARED = "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class TranslationData:
+    """Which sentence pairs, and how they become batches."""
+
+    source: str | None = field(default=None, metadata={"file": "training sentences to translate (default: numbers)"})
+    target: str | None = field(default=None, metadata={"file": "their translations, line by line"})
+    valid_source: str | None = field(default=None, metadata={"file": "sentences to validate on"})
+    valid_target: str | None = field(default=None, metadata={"file": "their translations"})
+    tokenizer: str = "bpe"  # bpe or words
+    vocabulary: int = 8000  # tokens of bpe
+    joint: bool = True  # one vocabulary for both sides
+    max_length: int = 100  # tokens; training pairs with a longer side are left out, and counted
+    batch_tokens: int = 4096  # rows times the longest sentence
+    label_smoothing: float = 0.1
+
+
+def prepare(data: TranslationData, model: Mapping[str, Any], rng: np.random.Generator) -> Prepared:
+    """Read, tokenize and encode the pairs. Raises ValueError for settings or files that do not fit."""
+    given = [data.source, data.target, data.valid_source, data.valid_target]
+    if not any(given):
+        task = NumberTask.draw(n_training=8000, n_unseen=500, limit=100_000, rng=rng)
+        training, valid = ([(_words(english(n)), _words(german(n))) for n in ns] for ns in (task.training, task.unseen))
+        notes = ["no files given: numbers below 100,000, from English to German"]
+    elif all(given):
+        source, target, valid_source, valid_target = (Path(str(path)) for path in given)
+        training, valid = read_pairs(source, target), read_pairs(valid_source, valid_target)
+        notes = []
+    else:
+        raise ValueError("translate needs four files: source, target, valid-source and valid-target")
+    kind = "words" if not any(given) else data.tokenizer
+    if kind not in ("bpe", "words"):
+        raise ValueError(f"tokenizer must be bpe or words, got {data.tokenizer!r}")
+    tokenizers = _tokenizers(data, kind, training)
+    source_tokenizer, target_tokenizer = tokenizers[0], tokenizers[-1]
+    shares = model.get("share_embeddings", TransformerConfig.share_embeddings)
+    if shares and source_tokenizer is not target_tokenizer:
+        raise ValueError("share_embeddings needs one vocabulary for both sides; give --joint, or --no-share-embeddings")
+
+    def encode(pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
+        return [(source_tokenizer.encode(s), target_tokenizer.encode(t)) for s, t in pairs]
+
+    encoded, valid_encoded = encode(training), encode(valid)
+    kept = [(s, t) for s, t in encoded if max(len(s), len(t) + 1) <= data.max_length]
+    if not kept:
+        raise ValueError(f"every training pair is longer than max_length {data.max_length}")
+    notes.append(
+        f"{len(kept):,} training pairs ({len(encoded) - len(kept)} left out, longer than {data.max_length} tokens), "
+        f"{len(valid):,} to validate on; vocabulary {' and '.join(f'{len(each):,}' for each in tokenizers)}"
+    )
+    training_corpus, validation_corpus = (
+        PairCorpus([s for s, _ in each], [t for _, t in each], max(data.batch_tokens, longest(each)), smoothing)
+        for each, smoothing in ((kept, data.label_smoothing), (valid_encoded, 0.0))
+    )
+    names = (_SHARED,) if len(tokenizers) == 1 else (SOURCE, TARGET)
+    sizes = {"source_vocabulary": len(source_tokenizer), "target_vocabulary": len(target_tokenizer)}
+    return Prepared(dict(zip(names, tokenizers, strict=True)), sizes, training_corpus, validation_corpus, tuple(notes))
+
+
+def longest(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> int:
+    """The width of the widest pair."""
+    return max(max(len(s), len(t) + 1) for s, t in pairs)
+
+
+def written(
+    model: Transformer,
+    sources: Sequence[Sequence[int]],
+    beam: int = 5,
+    length_penalty: float = 1.0,
+    max_length: int = 200,
+    tokens: int = 1500,
+) -> list[list[int]]:
+    """Translate encoded sentences by beam search, in batches of similar length with at most `tokens` source tokens.
+
+    A translation gets at most twice the source's length and 10 tokens, and never more than max_length. The order of the
+    sentences is kept.
+    """
+    widths = np.array([(len(source),) for source in sources])
+    name = device_of(next(iter(model.parameters()))[1].value).name
+    found: dict[int, list[int]] = {}
+    with tqdm(total=len(sources), desc="translate", unit="sentence", leave=False, disable=None) as bar:
+        for rows in bucketed(widths, max(tokens, int(widths.max())), rng=None):
+            source = to_device(padded([sources[row] for row in rows]), name)
+            limit = min(max_length, 2 * source.shape[1] + 10)
+            found |= zip(
+                rows.tolist(),
+                translate(
+                    model,
+                    source,
+                    source != PAD,
+                    start=START,
+                    end=END,
+                    max_length=limit,
+                    beam=beam,
+                    length_penalty=length_penalty,
+                ),
+                strict=True,
+            )
+            bar.update(len(rows))
+    return [found[row] for row in range(len(sources))]
+
+
+def _words(words: Sequence[str]) -> str:
+    return " ".join(words)
+
+
+def _tokenizers(data: TranslationData, kind: str, pairs: Sequence[tuple[str, str]]) -> tuple[Tokenizer, ...]:
+    sides = tuple(zip(*pairs, strict=True))
+    texts: Sequence[Sequence[str]] = [[*sides[0], *sides[1]]] if data.joint else sides
+    if kind == "words":
+        return tuple(WordTokenizer.train(each) for each in texts)
+    return tuple(BytePairTokenizer.train(each, data.vocabulary) for each in texts)
+
+
+def save_translator(model: Transformer, source: Tokenizer, target: Tokenizer, path: Path) -> None:
+    """Write a model and both its tokenizers into one folder."""
+    folder.save(model, path)
+    source.save(path / SOURCE)
+    target.save(path / TARGET)
+
+
+def load_translator(path: Path) -> tuple[Transformer, Tokenizer, Tokenizer]:
+    """A model and its tokenizers of source and target from a folder.
+
+    Raises ValueError for a model of another kind or another vocabulary.
+    """
+    model = folder.load(path)
+    if not isinstance(model, Transformer):
+        raise ValueError(f"{path} holds a {type(model).__name__}, and only a Transformer translates")
+    if (path / _SHARED).is_file():
+        source = target = load_tokenizer(path / _SHARED)
+    else:
+        source, target = load_tokenizer(path / SOURCE), load_tokenizer(path / TARGET)
+    found, wanted = (len(source), len(target)), (model.config.source_vocabulary, model.config.target_vocabulary)
+    if found != wanted:
+        raise ValueError(f"{path}: the tokenizers hold {found} tokens, the model is made for {wanted}")
+    return model, source, target
+
+
+TASK = Task(
+    "translate",
+    TranslationData,
+    TransformerConfig,
+    Transformer,
+    prepare,
+    from_data=("source_vocabulary", "target_vocabulary"),
+    presets={
+        "transformer-tiny": {  # Wu et al. 2021, "Good for Misconceived Reasons", for Multi30k
+            "d_model": 128,
+            "n_heads": 4,
+            "d_ff": 256,
+            "n_encoder_layers": 4,
+            "n_decoder_layers": 4,
+            "dropout": 0.3,
+            "vocabulary": 10000,
+            "batch_tokens": 8192,
+            "steps": 8000,
+            "learning_rate": 5e-3,
+            "schedule": "inverse-sqrt",
+            "warmup": 2000,
+            "optimizer": "adam",
+            "average": 10,
+            "validate_every": 200,
+            "save_every": 55,  # about an epoch
+        },
+        "numbers": {  # for the generated task: two minutes on a laptop
+            "d_model": 64,
+            "n_heads": 4,
+            "d_ff": 128,
+            "n_encoder_layers": 2,
+            "n_decoder_layers": 2,
+            "dropout": 0.0,
+            "norm_order": "pre",
+            "joint": False,
+            "share_embeddings": False,
+            "batch_tokens": 768,
+            "steps": 600,
+            "learning_rate": 3e-3,
+            "warmup": 50,
+        },
+        "base": {},
+        "big": {"d_model": 1024, "n_heads": 16, "d_ff": 4096, "dropout": 0.3},
+    },
+)

@@ -1,0 +1,66 @@
+"""Text files: lines, pairs of lines, labelled lines; plain or compressed by gzip (.gz), in UTF-8."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def read_text(path: Path) -> str:
+    """The whole text of a file. Raises OSError where it cannot be read and ValueError where it is not UTF-8 text."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} cannot be read as gzip: {error}") from error
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise ValueError(
+            f"{path}, line {line}: the bytes are not UTF-8 ({error.reason}); convert the file first, "
+            f"for example: iconv -f latin1 -t utf-8"
+        ) from error
+    if not text.strip():
+        raise ValueError(f"{path} is empty")
+    return text.replace("\r\n", "\n")
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a file. Raises ValueError, naming them, if some are empty."""
+    lines = read_text(path).removesuffix("\n").split("\n")
+    empty = [i for i, line in enumerate(lines, start=1) if not line.strip()]
+    if empty:
+        raise ValueError(f"{path} has empty lines ({_numbers(empty)}); remove them, and the lines that belong to them")
+    return lines
+
+
+def read_pairs(source: Path, target: Path) -> list[tuple[str, str]]:
+    """Sentence pairs from two files, line i of one belonging to line i of the other.
+
+    Raises ValueError where the files differ in length or have empty lines.
+    """
+    sources, targets = read_lines(source), read_lines(target)
+    if len(sources) != len(targets):
+        raise ValueError(
+            f"{source} has {len(sources)} lines and {target} has {len(targets)}; line i of one must belong to line i "
+            "of the other"
+        )
+    return list(zip(sources, targets, strict=True))
+
+
+def read_labelled(path: Path) -> list[tuple[str, str]]:
+    """(label, text) from lines of the form label, tab, text. Raises ValueError, naming them, if some have no tab."""
+    parts = [line.partition("\t") for line in read_lines(path)]
+    wrong = [i for i, (label, _, text) in enumerate(parts, start=1) if not (label.strip() and text.strip())]
+    if wrong:
+        raise ValueError(f"{path}: every line must be a label, a tab and a text; see {_numbers(wrong)}")
+    return [(label.strip(), text) for label, _, text in parts]
+
+
+def _numbers(lines: Sequence[int]) -> str:
+    shown = ", ".join(map(str, lines[:5]))
+    return f"line{'s' if len(lines) > 1 else ''} {shown}{f' and {len(lines) - 5} more' if len(lines) > 5 else ''}"

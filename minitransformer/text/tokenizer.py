@@ -1,0 +1,195 @@
+"""Tokenizers: a text to token ids and back.
+
+    words        "two dogs"  ->  two | dogs           tokens are words parted by spaces
+    characters   "dogs"      ->  d | o | g | s
+    bpe          "two dogs"  ->  ▁two | ▁dog | s      frequent pairs of pieces merged (Sennrich et al. 2016)
+
+In each, <pad> = 0, <start> = 1 and <end> = 2 come first. BPE splits a text into words and runs of punctuation, marks
+the space before each by ▁, and starts from characters; one that the training text did not hold becomes <unknown> = 3.
+It is done by the library `tokenizers`, of the extra `text`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ..boundary import check_sizes
+from ..files import write
+from .vocabulary import END, PAD, START, Vocabulary
+
+_FORMAT = 1
+_UNKNOWN = "<unknown>"
+
+
+class Tokenizer:
+    """What every tokenizer has: `tokens`, the text of each id; `kind`, its name."""
+
+    kind: str
+    tokens: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without <start> and <end>."""
+        raise NotImplementedError
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids up to <end>, without <pad> and <start>."""
+        raise NotImplementedError
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the tokenizer as JSON, which `load_tokenizer` reads."""
+        document = {"format": _FORMAT, "kind": self.kind, **self._document()}
+        write(path, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+
+    def _document(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class WordTokenizer(Tokenizer):
+    """Words parted by spaces. A word that is not in the vocabulary is an error."""
+
+    kind = "words"
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self.tokens = vocabulary.tokens
+
+    @classmethod
+    def train(cls, texts: Iterable[str]) -> WordTokenizer:
+        """Of all words that occur in the texts."""
+        return cls(Vocabulary(text.split() for text in texts))
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of the words. Raises ValueError for a word that is not in the vocabulary."""
+        return self.vocabulary.encode(text.split())
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The words, parted by spaces."""
+        return " ".join(self.vocabulary.decode(ids))
+
+    def _document(self) -> dict[str, Any]:
+        return {"tokens": self.tokens}
+
+
+class CharacterTokenizer(WordTokenizer):
+    """Single characters. One that is not in the vocabulary is an error."""
+
+    kind = "characters"
+
+    @classmethod
+    def train(cls, texts: Iterable[str]) -> CharacterTokenizer:
+        """Of all characters that occur in the texts."""
+        return cls(Vocabulary(texts))
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of the characters. Raises ValueError for a character that is not in the vocabulary."""
+        return self.vocabulary.encode(text)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The characters, joined."""
+        return "".join(self.vocabulary.decode(ids))
+
+
+class BytePairTokenizer(Tokenizer):
+    """Byte-pair encoding. Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword Units"."""
+
+    kind = "bpe"
+
+    def __init__(self, model: Any) -> None:
+        self._model = model  # a tokenizers.Tokenizer
+        self.tokens = tuple(model.id_to_token(i) for i in range(model.get_vocab_size()))
+
+    @classmethod
+    def train(cls, texts: Iterable[str], size: int) -> BytePairTokenizer:
+        """Merge the most frequent pairs in the texts until there are `size` tokens, or nothing is left to merge.
+
+        Raises ModuleNotFoundError, naming the extra, where the library `tokenizers` is not installed.
+        """
+        check_sizes("BytePairTokenizer", size=size)
+        library = _library()
+        model = library.Tokenizer(library.models.BPE(unk_token=_UNKNOWN))
+        words = library.Regex(r"▁?[\p{L}\p{M}\p{N}]+|▁?[^\p{L}\p{M}\p{N}▁]+|▁")
+        model.pre_tokenizer = library.pre_tokenizers.Sequence(
+            [library.pre_tokenizers.Metaspace(), library.pre_tokenizers.Split(words, "isolated")]
+        )
+        model.decoder = library.decoders.Metaspace()
+        special = ["<pad>", "<start>", "<end>", _UNKNOWN]
+        trainer = library.trainers.BpeTrainer(vocab_size=size, special_tokens=special, show_progress=False)
+        model.train_from_iterator(texts, trainer)
+        if model.get_vocab_size() <= len(special):
+            raise ValueError("BytePairTokenizer: the texts are empty; give some to learn the merges from")
+        if model.get_vocab_size() > size:
+            raise ValueError(
+                f"BytePairTokenizer: {size} tokens do not hold the {model.get_vocab_size()} that the characters of the "
+                f"texts make; choose a size of at least {model.get_vocab_size()}"
+            )
+        return cls(model)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of the pieces."""
+        return self._model.encode(text, add_special_tokens=False).ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The pieces, joined, with spaces where they were."""
+        kept: list[int] = []
+        for i in ids:
+            if i == END:
+                break
+            if not 0 <= i < len(self):
+                raise ValueError(f"ids must be from 0 to {len(self) - 1}, got {i}")
+            if i not in (PAD, START):
+                kept.append(int(i))
+        return self._model.decode(kept, skip_special_tokens=False)
+
+    def _document(self) -> dict[str, Any]:
+        return {"bpe": json.loads(self._model.to_str())}
+
+
+def _library() -> Any:
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            'byte-pair encoding needs the library tokenizers; install it: pip install "minitransformer[text]"'
+        ) from error
+    return tokenizers
+
+
+def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+    """Read what `save` wrote. Raises FileNotFoundError for no file, and ValueError for one that holds no tokenizer."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no tokenizer {path}")
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(document, dict) or document.get("format") != _FORMAT:
+        raise ValueError(f'{path} must be an object with "format": {_FORMAT}')
+    kind = document.get("kind")
+    if kind == "bpe":
+        try:
+            return BytePairTokenizer(_library().Tokenizer.from_str(json.dumps(document.get("bpe"))))
+        except ModuleNotFoundError:
+            raise
+        except Exception as error:  # the library raises a plain Exception
+            raise ValueError(f'{path}: "bpe" is no byte-pair encoding: {error}') from error
+    kinds = {kind.kind: kind for kind in (WordTokenizer, CharacterTokenizer)}
+    if kind not in kinds:
+        raise ValueError(f'{path}: "kind" must be one of {", ".join([*kinds, "bpe"])}, got {kind!r}')
+    return kinds[kind](_vocabulary(path, document.get("tokens")))
+
+
+def _vocabulary(path: Path, tokens: Any) -> Vocabulary:
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        raise ValueError(f'{path}: "tokens" must be a list of texts')
+    vocabulary = Vocabulary([tokens])
+    if vocabulary.tokens != tuple(tokens):
+        raise ValueError(f"{path} must hold <pad>, <start>, <end> and then different tokens in alphabetical order")
+    return vocabulary

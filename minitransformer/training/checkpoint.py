@@ -1,0 +1,105 @@
+"""Checkpoints: all that a run needs to go on as if it had never stopped.
+
+RUN/checkpoints/00000400/    after step 400
+    model.safetensors        the parameters
+    optimizer.safetensors    the optimiser's state
+    state.json               {"step": 400, "epoch": 3, ...}: where in the data, and the best validation loss so far
+
+A checkpoint is written beside the others under another name, flushed to the disk and then renamed: a folder with a
+number for a name is always whole. Generators need no state here, since each is made anew from the seed and the step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as arrays_of
+from safetensors.numpy import save as bytes_of
+
+from ..files import write
+
+_MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint holds."""
+
+    model: Mapping[str, np.ndarray]
+    optimizer: Mapping[str, np.ndarray]
+    state: Mapping[str, Any]
+
+
+def save(folder: Path, checkpoint: Checkpoint, keep: Sequence[int] = ()) -> None:
+    """Write a checkpoint into folder/checkpoints, then remove those of steps that are neither in `keep` nor this one.
+
+    Raises OSError, leaving every other checkpoint as it was, where it cannot be written.
+    """
+    home = folder / "checkpoints"
+    step = checkpoint.state["step"]
+    target, temporary = home / f"{step:08d}", home / f".{step:08d}.tmp"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True)  # of a run that was killed while it wrote
+        temporary.mkdir()
+        write(temporary / _MODEL, _bytes(checkpoint.model))
+        write(temporary / _OPTIMIZER, _bytes(checkpoint.optimizer))
+        write(temporary / _STATE, json.dumps(checkpoint.state, indent=1) + "\n")
+        if target.exists():  # of an earlier time, before a resumption: the same, bit for bit
+            shutil.rmtree(temporary)
+        else:
+            os.replace(temporary, target)
+    except OSError as error:
+        raise OSError(f"the checkpoint of step {step} could not be saved: {error}; earlier ones are intact") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    for other in steps(folder):
+        if other not in keep and other != step:
+            os.replace(home / f"{other:08d}", home / f".{other:08d}.old")  # under its name it is always whole
+    for leftover in home.glob(".*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def steps(folder: Path) -> list[int]:
+    """The steps after which there is a checkpoint, in order."""
+    home = folder / "checkpoints"
+    return sorted(int(path.name) for path in home.iterdir() if path.name.isdigit()) if home.is_dir() else []
+
+
+def load(folder: Path, step: int) -> Checkpoint:
+    """Read the checkpoint of a step. Raises ValueError, naming the file, where one cannot be read."""
+    home = folder / "checkpoints" / f"{step:08d}"
+    return Checkpoint(
+        _arrays(home / _MODEL), _arrays(home / _OPTIMIZER), json.loads((home / _STATE).read_text("utf-8"))
+    )
+
+
+def mean(folder: Path, of: Sequence[int]) -> dict[str, np.ndarray]:
+    """The mean of the parameters after each of these steps, summed in float64.
+
+    Averaging the last checkpoints evens out the noise of the last steps (Vaswani et al. 2017, section 6.1).
+    """
+    total: dict[str, np.ndarray] = {}
+    for step in of:
+        state = _arrays(folder / "checkpoints" / f"{step:08d}" / _MODEL)
+        total = {name: total.get(name, 0.0) + value.astype(np.float64) for name, value in state.items()}
+    return {name: value / len(of) for name, value in total.items()}
+
+
+def _bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
+    return bytes_of({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    try:
+        return arrays_of(path.read_bytes())
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read as safetensors: {error}") from error

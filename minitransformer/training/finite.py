@@ -1,0 +1,49 @@
+"""Where the first number that is not finite came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..backend import array_module
+from ..layers import Module
+
+
+class _Found(Exception):
+    pass
+
+
+def first_not_finite(model: Module, run: Callable[[], Any]) -> str | None:
+    """Call run(), which calls the model, and return the dotted name of the first layer whose output is not all finite.
+
+    A layer inside another comes before it. None if every output is finite. Not for use while other threads run modules.
+    """
+    names = {id(module): name for name, module in _modules("", model)}
+    originals = {type(module): type(module).__call__ for _, module in _modules("", model)}
+
+    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: Module, *inputs: Any, **options: Any) -> Any:
+            result = original(self, *inputs, **options)
+            output = result[0]
+            if id(self) in names and not bool(array_module(output).isfinite(output).all()):
+                raise _Found(names[id(self)])
+            return result
+
+        return call
+
+    try:
+        for kind, original in originals.items():
+            kind.__call__ = watched(original)  # type: ignore[method-assign]
+        run()
+    except _Found as found:
+        return str(found)
+    finally:
+        for kind, original in originals.items():
+            kind.__call__ = original  # type: ignore[method-assign]
+    return None
+
+
+def _modules(path: str, module: Module) -> Iterator[tuple[str, Module]]:
+    yield path or type(module).__name__, module
+    for name, child in module.children():
+        yield from _modules(f"{path}.{name}" if path else name, child)

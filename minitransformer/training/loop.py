@@ -1,0 +1,269 @@
+"""The training loop: step, validate, save, go on.
+
+RUN/
+    config.json, model.safetensors   the model as it stands best: what every later command loads
+    log.jsonl                        one line for each step and each validation
+    curves.png                       the same as a picture
+    checkpoints/                     see checkpoint.py
+
+A run is a function of its settings: the order of the data comes from (seed, epoch) and dropout from (seed, step), never
+from a generator that runs on. So a run that was killed goes on from its last checkpoint bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+from .. import plots
+from ..backend import keep_freed_memory
+from ..files import write
+from ..models import folder as model_folder
+from ..text.corpora import Corpus
+from . import checkpoint
+from .checkpoint import Checkpoint
+from .finite import first_not_finite
+from .settings import TrainingSettings
+from .workers import Workers
+
+_ORDER, _DROPOUT = 0, 1  # two streams of random numbers from one seed
+
+
+@dataclass
+class Progress:
+    """Where a run stands; all of it is saved."""
+
+    step: int = 0
+    epoch: int = 0
+    position: int = 0  # in the epoch's batches
+    best: float = math.inf  # validation loss
+    best_step: int = 0
+    since_best: int = 0  # validations
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. loss: of the model it leaves, on the validation corpus."""
+
+    ended: str  # "finished", "stopped early" or "interrupted"
+    step: int
+    loss: float
+
+
+class Trainer:
+    """Trains a model on one corpus and validates it on another, in a folder."""
+
+    def __init__(
+        self, model: model_folder.Model, training: Corpus, validation: Corpus, settings: TrainingSettings, folder: Path
+    ) -> None:
+        self.model, self.training, self.validation = model, training, validation
+        self.settings, self.folder = settings, Path(folder)
+        self.workers = Workers(model, settings.workers)
+        self.optimizer = settings.optimizer_of(model.parameters())
+        self.progress = Progress()
+        self._order: tuple[int, list[np.ndarray]] | None = None
+        self._loss = math.nan  # of the model that the folder holds in the end
+
+    def resume(self) -> int:
+        """Go back to the last checkpoint, if there is one. Returns its step, or 0."""
+        saved = checkpoint.steps(self.folder)
+        if not saved:
+            return 0
+        last = checkpoint.load(self.folder, saved[-1])
+        self.model.load_state(last.model)
+        self.optimizer.load_state(last.optimizer)
+        self.progress = Progress(**last.state)
+        return self.progress.step
+
+    def run(self, stop_after: int | None = None) -> Outcome:
+        """Train to the last step. Ctrl-C ends it after the step at hand, saved; a second one at once.
+
+        stop_after: end, saved, after this step, as if interrupted.
+        """
+        settings, progress = self.settings, self.progress
+        keep_freed_memory()
+        log = _Log(self.folder / "log.jsonl", progress.step)
+        ended = "finished"
+        with (
+            threadpool_limits(1 if settings.workers > 1 else None, user_api="blas"),
+            _interruptible() as interrupted,
+            log,
+            tqdm(total=settings.steps, initial=progress.step, desc="train", unit="step", disable=None) as bar,
+        ):
+            while progress.step < settings.steps:
+                if settings.patience and progress.since_best >= settings.patience:
+                    ended = "stopped early"
+                    break
+                record = self._step()
+                log.add(record)
+                due = progress.step % settings.validate_every == 0 or progress.step == settings.steps
+                if due:
+                    log.add(self._validate())
+                if progress.step % settings.save_every == 0 or progress.step == settings.steps:
+                    self._save()
+                    log.draw()
+                bar.update()
+                tokens = f"{record['predictions'] / record['seconds']:.0f}"
+                bar.set_postfix(loss=f"{record['loss']:.3f}", tokens_per_s=tokens, valid=f"{progress.best:.3f}")
+                if interrupted() or progress.step == stop_after:
+                    ended = "interrupted"
+                    self._save()
+                    break
+            if ended != "interrupted":
+                self._finish(log)
+            log.draw()
+        self.workers.close()
+        return Outcome(ended, progress.step, self._loss)
+
+    def _step(self) -> dict[str, Any]:
+        settings, progress = self.settings, self.progress
+        began = time.perf_counter()
+        batches = [self._next_batch() for _ in range(settings.accumulate)]
+        seed = (settings.seed, _DROPOUT, progress.step)
+        loss = self.workers.gradients(self.training, batches, seed)
+        norm = self.workers.gradient_norm()
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise FloatingPointError(self._explain(loss, batches, seed))
+        if 0.0 < settings.clip < norm:
+            self.workers.scale_gradients(settings.clip / norm)
+        progress.step += 1
+        rate = settings.rate(progress.step)
+        self.optimizer.step(rate)
+        seconds = time.perf_counter() - began
+        predictions = sum(self.training.count(rows) for rows in batches)
+        return {
+            "step": progress.step,
+            "epoch": progress.epoch,
+            "loss": loss,
+            "rate": rate,
+            "gradient_norm": norm,
+            "predictions": predictions,
+            "seconds": round(seconds, 4),
+        }
+
+    def _next_batch(self) -> np.ndarray:
+        progress = self.progress
+        if self._order is None or self._order[0] != progress.epoch:
+            rng = np.random.default_rng((self.settings.seed, _ORDER, progress.epoch))
+            self._order = progress.epoch, self.training.batches(rng)
+        batches = self._order[1]
+        rows = batches[progress.position]
+        progress.position += 1
+        if progress.position == len(batches):
+            progress.epoch, progress.position = progress.epoch + 1, 0
+        return rows
+
+    def _validate(self) -> dict[str, Any]:
+        progress = self.progress
+        loss = self.workers.loss(self.validation)
+        if loss < progress.best:
+            progress.best, progress.best_step, progress.since_best = loss, progress.step, 0
+            model_folder.save(self.model, self.folder)
+        else:
+            progress.since_best += 1
+        return {"step": progress.step, "epoch": progress.epoch, "validation_loss": loss}
+
+    def _save(self) -> None:
+        every, last = self.settings.save_every, self.progress.step
+        keep = [last // every * every - i * every for i in range(self.settings.average)]
+        state = Checkpoint(self.model.state(), self.optimizer.state(), asdict(self.progress))
+        checkpoint.save(self.folder, state, keep)
+
+    def _finish(self, log: _Log) -> None:
+        """Leave the model of the lowest validation loss, or the mean of the last checkpoints, in the folder."""
+        every, wanted = self.settings.save_every, self.settings.average
+        self._loss = self.progress.best
+        if wanted > 1:
+            saved = checkpoint.steps(self.folder)
+            of = [step for step in saved if step % every == 0][-wanted:] or saved[-1:]
+            self.model.load_state(checkpoint.mean(self.folder, of))
+            self._loss = self.workers.loss(self.validation)
+            log.add({"step": self.progress.step, "mean_of": of, "mean_validation_loss": self._loss})
+            model_folder.save(self.model, self.folder)
+
+    def _explain(self, loss: float, batches: list[np.ndarray], seed: tuple[int, ...]) -> str:
+        step = self.progress.step + 1
+
+        def again() -> None:
+            for worker in range(self.settings.workers):
+                rng = np.random.default_rng([*seed, worker])
+                for rows in batches:
+                    if len(part := rows[worker :: self.settings.workers]):
+                        self.training.loss(self.model, part, rng)
+
+        where = first_not_finite(self.model, again)
+        if where is not None:
+            reason = f"the first layer whose output was not finite is {where}"
+        else:
+            names = [name for name, p in self.model.parameters() if not math.isfinite(float(p.grad.sum()))]
+            reason = f"every layer's output is finite, but not the gradient of {names[0] if names else 'the loss'}"
+        return (
+            f"step {step}: the loss is {loss}; {reason}. The last checkpoint is intact. Try a lower learning rate, a "
+            "longer warm-up or clipping"
+        )
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Inside, the first Ctrl-C (or SIGTERM) only makes the function it yields return True; a second one interrupts."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+
+    def note(signum: int, frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(each, note) for each in signals]
+    try:
+        yield asked.is_set
+    finally:
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)
+
+
+class _Log:
+    """log.jsonl: what earlier parts of the run wrote up to a step, and lines added to it."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        self.path = path
+        self.records = [record for record in read_log(path) if record["step"] <= step] if step else []
+        write(path, "".join(json.dumps(record) + "\n" for record in self.records))
+
+    def __enter__(self) -> _Log:
+        self._file = self.path.open("a", encoding="utf-8")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, record: dict[str, Any]) -> None:
+        self.records.append(record)
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+
+    def draw(self) -> None:
+        plots.save(plots.learning_curves(self.records), self.path.with_name("curves.png"))
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The records of a log. A last line that was cut off, as by a crash, is left out."""
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    return [json.loads(line) for line in lines]

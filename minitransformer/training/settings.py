@@ -1,0 +1,64 @@
+"""How to train: every choice but the model's sizes and the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..boundary import check_sizes
+from ..layers import Parameter
+from .optimizers import AdamW, constant, cosine, inverse_sqrt
+
+OPTIMIZERS = ("adamw", "adam", "sgd")
+SCHEDULES = ("constant", "cosine", "inverse-sqrt")
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """The settings of a run. Steps count from 1; a step may take several batches (accumulate)."""
+
+    steps: int = 1000
+    optimizer: str = "adamw"  # adamw, adam or sgd
+    learning_rate: float = 1e-3  # the highest
+    schedule: str = "cosine"  # constant, cosine or inverse-sqrt (Vaswani et al. 2017 with a peak of one's choice)
+    warmup: int = 100  # steps from 0 up to the learning rate
+    floor: float = 0.0  # what the cosine ends at
+    beta1: float = 0.9
+    beta2: float = 0.98
+    eps: float = 1e-9
+    weight_decay: float = 0.0  # of adamw
+    momentum: float = 0.9  # of sgd
+    clip: float = 1.0  # largest norm of all gradients together; 0: no limit
+    accumulate: int = 1  # batches to a step
+    workers: int = 1  # threads that share a batch
+    validate_every: int = 100  # steps
+    save_every: int = 500  # steps
+    average: int = 1  # checkpoints whose mean is the final model; 1: the model of the lowest validation loss
+    patience: int = 0  # validations without improvement before it stops early; 0: never
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        where = type(self).__name__
+        names = ("steps", "accumulate", "workers", "validate_every", "save_every", "average")
+        check_sizes(where, **{name: getattr(self, name) for name in names})
+        for name in ("warmup", "floor", "clip", "patience", "seed", "weight_decay"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{where}: {name} must be at least 0, got {getattr(self, name)}")
+        for name, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{where}: {name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+        if self.schedule == "cosine" and self.warmup >= self.steps:
+            raise ValueError(f"{where}: warmup must be less than steps, got {self.warmup} and {self.steps}")
+
+    def optimizer_of(self, parameters: Iterable[tuple[str, Parameter]]) -> AdamW:
+        """A new optimiser of these settings."""
+        betas = (self.beta1, self.beta2)
+        return AdamW(parameters, self.learning_rate, betas, self.eps, self.weight_decay)
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step."""
+        if self.schedule == "cosine":
+            return cosine(step, self.learning_rate, self.warmup, self.steps, self.floor)
+        if self.schedule == "inverse-sqrt":
+            return inverse_sqrt(step, self.learning_rate, max(1, self.warmup))
+        return constant(step, self.learning_rate) * min(1.0, step / max(1, self.warmup))

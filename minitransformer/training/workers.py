@@ -1,0 +1,105 @@
+"""Workers: one batch, shared out among threads that each run forward and backward on their part.
+
+NumPy's element-wise operations use one core, and matrix products as small as a class uses gain little from a second;
+but both let other threads run meanwhile. So with n workers each takes the rows i, i + n, i + 2n, ... of a batch.
+
+The workers read the same parameter values and each adds to gradients of its own, which are summed in a fixed order: the
+result is the same each time for a given number of workers, and the same to rounding for any number.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from ..backend import Array, array_module
+from ..boundary import check_sizes
+from ..layers import Module
+from ..text.corpora import Corpus
+
+
+class Workers:
+    """The model itself and n - 1 replicas that share its values; gradients end up in the model's parameters."""
+
+    def __init__(self, model: Module, n: int = 1) -> None:
+        check_sizes("Workers", n=n)
+        self.models = [model, *(replica(model) for _ in range(n - 1))]
+        self._gradients = [flat_gradients(each) for each in self.models]
+        self._pool = ThreadPoolExecutor(n) if n > 1 else None
+
+    def gradients(self, corpus: Corpus, batches: Sequence[np.ndarray], seed: Sequence[int]) -> float:
+        """Set every gradient to that of the mean loss over all predictions of the batches. Returns that loss.
+
+        Several batches make one large one that needs the memory of a small one (gradient accumulation). seed: for
+        dropout; each worker has a generator of its own made from it.
+        """
+        total = sum(corpus.count(rows) for rows in batches)
+        n = len(self.models)
+
+        def work(worker: int) -> float:
+            model, rng, loss_sum = self.models[worker], np.random.default_rng([*seed, worker]), 0.0
+            self._gradients[worker].fill(0.0)
+            for rows in batches:
+                part = rows[worker::n]
+                if len(part):
+                    count = corpus.count(part)
+                    loss, backward = corpus.loss(model, part, rng)
+                    backward(count / total)  # a mean over `count` predictions, to its share of the mean over all
+                    loss_sum += float(loss) * count
+            return loss_sum
+
+        loss_sum = sum(self._each(work))
+        for gradient in self._gradients[1:]:
+            self._gradients[0] += gradient
+        return loss_sum / total
+
+    def loss(self, corpus: Corpus) -> float:
+        """The mean loss over a whole corpus, without dropout."""
+        batches, n = corpus.batches(None), len(self.models)
+
+        def work(worker: int) -> float:
+            model, loss_sum = self.models[worker], 0.0
+            for rows in batches[worker::n]:
+                loss_sum += float(corpus.loss(model, rows, None)[0]) * corpus.count(rows)
+            return loss_sum
+
+        return sum(self._each(work)) / sum(corpus.count(rows) for rows in batches)
+
+    def gradient_norm(self) -> float:
+        """The norm of all gradients together: √(sum of g²)."""
+        gradient = self._gradients[0]
+        return float(array_module(gradient).sqrt((gradient * gradient).sum()))
+
+    def scale_gradients(self, factor: float) -> None:
+        """Multiply all gradients by a factor."""
+        self._gradients[0] *= factor
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _each(self, work: Callable[[int], float]) -> list[float]:
+        if self._pool is None:
+            return [work(0)]
+        return list(self._pool.map(work, range(len(self.models))))
+
+
+def replica(model: Module) -> Module:
+    """A module with the same parameter values, not copies of them, and gradients of its own."""
+    return copy.deepcopy(model, {id(p.value): p.value for _, p in model.parameters()})
+
+
+def flat_gradients(model: Module) -> Array:
+    """Lay the gradients of all parameters out in one array, of which each `.grad` becomes a view. Returns the array."""
+    parameters = [parameter for _, parameter in model.parameters()]
+    xp = array_module(parameters[0].grad)
+    flat = xp.zeros(sum(p.grad.size for p in parameters), dtype=parameters[0].grad.dtype)
+    start = 0
+    for p in parameters:
+        p.grad = flat[start : start + p.grad.size].reshape(p.grad.shape)
+        start += p.grad.size
+    return flat

@@ -1,15 +1,30 @@
-"""Greedy decoding on the cache, held against a loop that runs the whole prefix again for every token."""
+"""Decoding on the cache, held against loops that run the whole prefix again for every token."""
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import minitransformer.verify.strict  # noqa: F401  (makes the device "strict" known)
-from minitransformer.backend import to_device
-from minitransformer.generation import greedy
-from minitransformer.layers import SinusoidalPositions
-from minitransformer.models import Transformer, TransformerConfig
+from minitransformer.backend import to_device, to_numpy
+from minitransformer.generation import (
+    Continuation,
+    Sampler,
+    Translation,
+    beam_search,
+    generate,
+    greedy,
+    translate,
+    write,
+)
+from minitransformer.layers import Cache, InputEmbedding, KeyValueCache, SinusoidalPositions
+from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
 
 START, END, NEVER = 1, 2, 16
 N_SOURCE, N_TARGET = 11, 17
@@ -175,3 +190,508 @@ def test_the_prefix_is_not_run_again(monkeypatch):
     monkeypatch.setattr(SinusoidalPositions, "__call__", noted)
     greedy(model_of(1), *sources(1), START, NEVER, max_length=5)
     assert seen == [(0, 6), *((i, 1) for i in range(5))]  # the source, then token after token
+
+
+# From here on: both models, sampling, beam search, and prompts of different lengths.
+
+N_TEXT, CONTEXT = 13, 24
+PROMPTS = [[3, 1, 4, 1, 5, 9, 2], [6], [5, 3, 5], [8, 9], [7, 9, 3, 2, 3]]
+
+
+def language_model(seed, device=None, context=CONTEXT):
+    """A decoder-only model in float64 that does not write one token for ever: its positions have much to say."""
+    rng = np.random.default_rng(seed)
+    sizes = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_layers": 2}
+    model = LanguageModel(LanguageModelConfig(N_TEXT, context, **sizes), rng).to(dtype="float64")
+    for name, parameter in model.parameters():
+        middle = 1.0 if name.endswith("gamma") else 0.0
+        spread = 3.0 if "position" in name else 1.0 if name.endswith("table") else 0.3
+        parameter.value[...] = rng.normal(middle, spread, parameter.value.shape)
+    return model if device is None else model.to(device)
+
+
+def generators(n, seed=0):
+    return np.random.default_rng(seed).spawn(n)
+
+
+def next_of_translation(model, source, mask):
+    """The logits that follow a text, from a run over all of it without a cache; for one sentence."""
+    logits = functools.cache(lambda text: model(source[None, :], np.array([text]), mask[None, :])[0][0, -1])
+    return lambda text: logits(tuple(text))
+
+
+def next_of_text(model):
+    logits = functools.cache(lambda text: model(np.array([text]))[0][0, -1])  # several beams ask for the same
+    return lambda text: logits(tuple(text))
+
+
+def log_softmax(logits):
+    return logits - logits.max() - math.log(np.exp(logits - logits.max()).sum())
+
+
+def written_naively(next_logits, prompt, n_new, end, pick):
+    text = list(prompt)
+    while len(text) < len(prompt) + n_new and (text == prompt or text[-1] != end):
+        text.append(pick(next_logits(text)))
+    return text[len(prompt) :]
+
+
+def picked_at_random(rng, temperature, top_k, top_p):
+    """Sampling as its definition says: sort, cut, renormalise, walk along the probabilities until the draw is used."""
+
+    def pick(logits):
+        order = sorted(range(len(logits)), key=lambda i: -logits[i])[:top_k]
+        p = [math.exp((logits[i] - logits[order[0]]) / temperature) for i in order]
+        p = [x / sum(p) for x in p]
+        n = next((n for n in range(1, len(p)) if sum(p[:n]) >= top_p), len(p))
+        left = rng.random() * sum(p[:n])
+        for i, share in zip(order, p[:n], strict=False):
+            left -= share
+            if left < 0:
+                return i
+        return order[n - 1]
+
+    return pick
+
+
+def beams_naively(next_logits, prompt, n_new, end, beam, alpha):
+    """Beam search of one sentence on lists, after the words of generation/beam.py. Returns [(score, tokens)]."""
+    living, finished = [(0.0, [])], []
+    for _ in range(n_new):
+        longer = []
+        for log_p, tokens in living:
+            steps = log_softmax(next_logits(list(prompt) + tokens))
+            longer += [(log_p + step, [*tokens, i]) for i, step in enumerate(steps)]
+        longer = sorted(longer, key=lambda pair: -pair[0])[: 2 * beam]
+        finished += [pair for pair in longer[:beam] if pair[1][-1] == end]
+        living = [pair for pair in longer if pair[1][-1] != end][:beam]
+        if len(finished) >= beam or not living:
+            break
+    scored = [(log_p / len(tokens) ** alpha, tokens) for log_p, tokens in (finished + living)[:beam]]
+    return sorted(scored, key=lambda pair: -pair[0])
+
+
+def assert_same_hypotheses(found, wanted):
+    assert [h.tokens for h in found] == [tokens for _, tokens in wanted]
+    assert np.allclose([h.score for h in found], [score for score, _ in wanted], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_language_model_goes_on_with_prompts_of_many_lengths_as_with_each_alone_without_a_cache(seed):
+    model = language_model(seed)
+    together = generate(model, PROMPTS, 12, end=END)
+    for prompt, row in zip(PROMPTS, together, strict=True):
+        assert row == written_naively(next_of_text(model), prompt, 12, END, lambda z: int(np.argmax(z)))
+        assert row == generate(model, [prompt], 12, end=END)[0]
+
+
+def test_the_language_models_write_various_tokens_and_some_come_to_an_end():
+    everything = [generate(language_model(seed), PROMPTS, 12, end=END) for seed in SEEDS]
+    lengths = {len(row) for rows in everything for row in rows}
+    assert max(lengths) == 12 and len(lengths) > 3
+    endless = [generate(language_model(seed), PROMPTS, 12) for seed in SEEDS]
+    assert all(len(np.unique(rows)) > 4 and len(np.unique(rows, axis=0)) == 5 for rows in endless)
+
+
+@pytest.mark.parametrize("options", [(1.0, None, 1.0), (3.0, 4, 1.0), (2.0, None, 0.8), (5.0, 7, 0.9)], ids=str)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_sampling_in_a_batch_is_sampling_alone_without_a_cache(seed, options):
+    temperature, top_k, top_p = options
+    model = language_model(seed)
+    together = generate(model, PROMPTS, 10, Sampler(generators(5), *options), end=END)
+    for prompt, row, i in zip(PROMPTS, together, range(5), strict=True):
+        pick = picked_at_random(generators(5)[i], temperature, top_k, top_p)
+        assert row == written_naively(next_of_text(model), prompt, 10, END, pick)
+        assert row == generate(model, [prompt], 10, Sampler([generators(5)[i]], *options), end=END)[0]
+
+    model = model_of(seed)
+    source, mask = sources(seed)
+    together = write(Translation(model, source, mask), [[START]] * 5, 10, Sampler(generators(5), *options), END)
+    for i, length in enumerate(mask.sum(axis=1)):
+        pick = picked_at_random(generators(5)[i], temperature, top_k, top_p)
+        assert together[i] == written_naively(next_of_translation(model, source[i], mask[i]), [START], 10, END, pick)
+        alone = Translation(model, source[i : i + 1, :length])
+        assert together[i] == write(alone, [[START]], 10, Sampler([generators(5)[i]], *options), END)[0]
+
+
+OPTIONS = list(itertools.product((1, 2, 5), (0.0, 0.6, 1.0)))  # beam, length penalty
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_beams_of_a_batch_of_sentences_are_those_of_each_alone_without_a_cache(seed):
+    model = model_of(seed)
+    source, mask = sources(seed)
+    next_logits = [next_of_translation(model, *pair) for pair in zip(source, mask, strict=True)]
+    for beam, alpha in OPTIONS:
+        together = beam_search(Translation(model, source, mask), [[START]] * 5, 8, beam, alpha, END)
+        for i, length in enumerate(mask.sum(axis=1)):
+            assert_same_hypotheses(together[i], beams_naively(next_logits[i], [START], 8, END, beam, alpha))
+            alone = beam_search(Translation(model, source[i : i + 1, :length]), [[START]], 8, beam, alpha, END)[0]
+            assert_same_hypotheses(alone, [(h.score, h.tokens) for h in together[i]])
+        options = {"start": START, "end": END, "max_length": 8, "beam": beam, "length_penalty": alpha}
+        assert translate(model, source, mask, **options) == [hypotheses[0].tokens for hypotheses in together]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_beams_of_a_batch_of_prompts_are_those_of_each_alone_without_a_cache(seed):
+    model = language_model(seed)
+    next_logits = next_of_text(model)
+    for beam, alpha in OPTIONS:
+        together = beam_search(Continuation(model), PROMPTS, 8, beam, alpha, END)
+        for prompt, hypotheses in zip(PROMPTS, together, strict=True):
+            assert_same_hypotheses(hypotheses, beams_naively(next_logits, prompt, 8, END, beam, alpha))
+            alone = beam_search(Continuation(model), [prompt], 8, beam, alpha, END)[0]
+            assert_same_hypotheses(alone, [(h.score, h.tokens) for h in hypotheses])
+
+
+def test_these_beams_are_no_foregone_conclusion():
+    """Some hypotheses end and some are cut off, and a wider beam often finds a better one than greedy decoding."""
+    endings, better = set(), 0
+    for seed in SEEDS:
+        wide = beam_search(Translation(model_of(seed), *sources(seed)), [[START]] * 5, 8, 5, end=END)
+        slim = beam_search(Translation(model_of(seed), *sources(seed)), [[START]] * 5, 8, 1, end=END)
+        endings |= {hypothesis.tokens[-1] == END for hypotheses in wide for hypothesis in hypotheses}
+        better += sum(w[0].score > s[0].score + 1e-9 for w, s in zip(wide, slim, strict=True))
+    assert endings == {True, False} and better >= 3
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_beam_one_is_greedy(seed):
+    model = model_of(seed)
+    source, mask = sources(seed)
+    for alpha in (0.0, 1.0):
+        options = {"start": START, "end": END, "max_length": 15, "beam": 1, "length_penalty": alpha}
+        for row, wanted in zip(
+            translate(model, source, mask, **options), greedy(model, source, mask, START, END, 15), strict=True
+        ):
+            assert row == wanted.tolist()[: len(row)] and set(wanted.tolist()[len(row) :]) <= {END}
+            assert row[-1] == END or len(row) == 15
+    texts = beam_search(Continuation(language_model(seed)), PROMPTS, 12, 1, end=END)
+    assert [hypotheses[0].tokens for hypotheses in texts] == generate(language_model(seed), PROMPTS, 12, end=END)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0, 2.0])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_beam_as_wide_as_all_texts_ranks_them_all(seed, alpha):
+    n_tokens, longest, end = 4, 3, 2
+    rng = np.random.default_rng(seed)
+    config = LanguageModelConfig(n_tokens, 8, d_model=4, n_heads=2, d_ff=6, n_layers=1)
+    model = LanguageModel(config, rng).to(dtype="float64")
+    for _, parameter in model.parameters():
+        parameter.value[...] = rng.normal(0.0, 1.0, parameter.value.shape)
+    prompts = [[0, 1, 3], [1]]
+
+    def ends_once(tokens):
+        return (tokens[-1] == end or len(tokens) == longest) and end not in tokens[:-1]
+
+    for prompt, found in zip(prompts, beam_search(Continuation(model), prompts, longest, 64, alpha, end), strict=True):
+        wanted = []
+        for length in range(1, longest + 1):
+            for tokens in filter(ends_once, map(list, itertools.product(range(n_tokens), repeat=length))):
+                logits = model(np.array([prompt + tokens[:-1]]))[0][0, len(prompt) - 1 :]
+                log_p = sum(log_softmax(z)[token] for z, token in zip(logits, tokens, strict=True))
+                wanted.append((log_p / length**alpha, tokens))
+        assert len(found) == len(wanted) == 1 + 3 + 9 * 4
+        assert_same_hypotheses(found, sorted(wanted, reverse=True))
+        assert math.isclose(sum(math.exp(h.score * len(h.tokens) ** alpha) for h in found), 1.0)
+
+
+def logits_of(p):
+    return np.log(np.array(p))
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({}, [0.1, 0.4, 0.05, 0.3, 0.15]),
+        ({"top_k": 2}, [0, 4 / 7, 0, 3 / 7, 0]),
+        ({"top_k": 9}, [0.1, 0.4, 0.05, 0.3, 0.15]),
+        ({"top_p": 0.39}, [0, 1, 0, 0, 0]),
+        ({"top_p": 0.41}, [0, 4 / 7, 0, 3 / 7, 0]),
+        ({"top_p": 0.75}, [0, 8 / 17, 0, 6 / 17, 3 / 17]),
+        ({"top_k": 2, "top_p": 0.5}, [0, 1, 0, 0, 0]),  # of the two that are left the first has 4/7
+        ({"temperature": 0.5}, [2 / 57, 32 / 57, 0.5 / 57, 18 / 57, 4.5 / 57]),  # p² renormalised
+    ],
+)
+def test_draws_follow_the_distribution_that_is_left(options, wanted):
+    n = 20_000
+    rng = np.random.default_rng(0)
+    logits = np.tile(logits_of([0.1, 0.4, 0.05, 0.3, 0.15]) + 7.0, (n, 1))  # a shift changes nothing
+    drawn = Sampler([rng] * n, **options)(logits, np.arange(n))
+    frequencies = np.bincount(drawn, minlength=5) / n
+    p = np.array(wanted)
+    assert np.array_equal(frequencies > 0, p > 0)
+    assert (abs(frequencies - p) <= 4 * np.sqrt(p * (1 - p) / n)).all()
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    logits=st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=12),
+    temperature=st.floats(1e-3, 1e3),
+    top_k=st.none() | st.integers(1, 15),
+    top_p=st.floats(1e-6, 1.0),
+    seed=st.integers(0, 2**32),
+)
+def test_a_drawn_token_is_among_the_most_probable(logits, temperature, top_k, top_p, seed):
+    z = np.array([logits] * 3, dtype=np.float32)
+    drawn = Sampler(generators(3, seed), temperature, top_k, top_p)(z, np.arange(3))
+    p = np.exp(np.float64(z[0] - z[0].max()) / temperature)
+    for token in drawn.tolist():
+        above = np.sort(p[z[0] > z[0, token]])[::-1]
+        assert p[token] > 0
+        assert len(above) < (top_k or len(logits))
+        kept = np.sort(p)[::-1][:top_k]
+        assert above.sum() / kept.sum() < top_p + 1e-9
+    alone = [Sampler([rng], temperature, top_k, top_p)(z[:1], np.array([0]))[0] for rng in generators(3, seed)]
+    assert drawn.tolist() == alone
+
+
+def test_a_temperature_near_zero_is_greedy_and_a_high_one_is_not():
+    for seed in SEEDS:
+        model = language_model(seed)
+        wanted = generate(model, PROMPTS, 12)
+        assert generate(model, PROMPTS, 12, Sampler(generators(5), temperature=1e-6)) == wanted
+        assert generate(model, PROMPTS, 12, Sampler(generators(5), top_k=1)) == wanted
+        assert generate(model, PROMPTS, 12, Sampler(generators(5), top_p=1e-9)) == wanted
+        assert generate(model, PROMPTS, 12, Sampler(generators(5), temperature=50.0)) != wanted
+
+
+def test_the_same_generators_write_the_same_and_others_something_else():
+    model = language_model(1)
+    first, again, other = (
+        generate(model, PROMPTS, 12, Sampler(generators(5, seed), temperature=4.0)) for seed in (0, 0, 1)
+    )
+    assert first == again != other
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    seed=st.sampled_from(SEEDS),
+    n_new=st.integers(1, 9),
+    beam=st.integers(1, 12),
+    alpha=st.floats(0, 3),
+    end=st.none() | st.integers(0, N_TEXT - 1),
+    prompts=st.lists(st.lists(st.integers(0, N_TEXT - 1), min_size=1, max_size=7), min_size=1, max_size=4),
+)
+def test_hypotheses_are_what_they_claim(seed, n_new, beam, alpha, end, prompts):
+    model = language_model(seed)
+    for prompt, hypotheses in zip(
+        prompts, beam_search(Continuation(model), prompts, n_new, beam, alpha, end), strict=True
+    ):
+        texts = [tuple(h.tokens) for h in hypotheses]
+        scores = [h.score for h in hypotheses]
+        assert 1 <= len(texts) <= beam and len(set(texts)) == len(texts) and scores == sorted(scores, reverse=True)
+        for tokens, score in zip(texts, scores, strict=True):
+            assert end not in tokens[:-1]
+            assert len(tokens) == n_new or (len(tokens) < n_new and tokens[-1] == end)
+            logits = model(np.array([[*prompt, *tokens[:-1]]]))[0][0, len(prompt) - 1 :]
+            log_p = sum(log_softmax(z)[token] for z, token in zip(logits, tokens, strict=True))
+            assert math.isclose(score, log_p / len(tokens) ** alpha, abs_tol=1e-9)
+
+
+@pytest.fixture
+def tokens_read(monkeypatch):
+    """How many sequences of how many tokens went into a model, call after call."""
+    seen = []
+    embed = InputEmbedding.__call__
+
+    def noted(self, ids, start=0, rng=None):
+        seen.append(ids.shape)
+        return embed(self, ids, start, rng)
+
+    monkeypatch.setattr(InputEmbedding, "__call__", noted)
+    return seen
+
+
+def test_each_token_is_read_once_and_a_finished_text_no_more(tokens_read):
+    rows = generate(language_model(3), PROMPTS, 12, end=END)
+    assert len(set(map(len, rows))) > 2
+    texts = [len(prompt) + len(row) for prompt, row in zip(PROMPTS, rows, strict=True)]
+    assert sum(n * t for n, t in tokens_read) == sum(texts) - len(texts)  # the last token of a text is not read
+    assert tokens_read[0] == (5, 1) and {t for _, t in tokens_read} == {1}
+    tokens_read.clear()
+    generate(language_model(3), [PROMPTS[0]], 3)
+    assert tokens_read == [(1, 7), (1, 1), (1, 1)]
+
+
+def test_beams_read_each_token_once(tokens_read):
+    beam_search(Continuation(language_model(1)), [PROMPTS[0], PROMPTS[4]], 4, beam=3)
+    assert tokens_read == [(2, 5), (6, 1), (6, 1), (6, 1), (3, 1), (3, 1)]  # in the end the longer prompt is alone
+    tokens_read.clear()
+    translate(model_of(1), *sources(1), start=START, end=NEVER, max_length=4, beam=3)
+    assert tokens_read == [(5, 6), (5, 1), (15, 1), (15, 1), (15, 1)]  # the sources, the start, and then the beams
+
+
+def test_a_sentence_whose_hypotheses_are_finished_leaves_the_batch(tokens_read):
+    for seed in SEEDS:
+        beam_search(Translation(model_of(seed), *sources(seed)), [[START]] * 5, 20, 2, end=END)
+    assert {n for n, t in tokens_read if t == 1} >= {10, 8, 4, 2}
+
+
+@pytest.mark.parametrize("context", [1, 2, 5, 6])
+def test_past_its_context_a_model_starts_again_from_the_last_half(context, tokens_read):
+    model = language_model(2, context=context)
+    text_of = {i: list(prompt) for i, prompt in enumerate(PROMPTS)}
+    for text in text_of.values():
+        begin, wanted = 0, len(text) + 15
+        while len(text) < wanted:
+            for n in range(1, len(text) + 1):  # as if the text had been read token by token
+                begin = 0 if n == 1 else begin
+                if n - begin > context:
+                    begin = n - (context + 1) // 2
+            text.append(int(np.argmax(model(np.array([text[begin:]]))[0][0, -1])))
+    tokens_read.clear()
+    together = generate(model, PROMPTS, 15)
+    assert together == [text_of[i][len(prompt) :] for i, prompt in enumerate(PROMPTS)]
+    assert max(t for _, t in tokens_read) <= context
+    assert sum(n * t for n, t in tokens_read) <= 2 * sum(len(prompt) + 14 for prompt in PROMPTS)
+    assert together == [generate(model, [prompt], 15)[0] for prompt in PROMPTS]
+    best = beam_search(Continuation(model), PROMPTS, 15, beam=1)
+    assert together == [hypotheses[0].tokens for hypotheses in best]
+
+
+def test_on_the_strict_device_the_same_is_sampled_and_found():
+    source, mask = sources(1)
+    on_device = [to_device(array, "strict") for array in (source, mask)]
+    for beam in (1, 3):
+        options = {"start": START, "end": END, "max_length": 9, "beam": beam}
+        assert translate(model_of(1, "strict"), *on_device, **options) == translate(
+            model_of(1), source, mask, **options
+        )
+    for options in ({}, {"top_k": 3, "top_p": 0.9}):
+        wanted = generate(language_model(1), PROMPTS, 30, Sampler(generators(5), 3.0, **options), END)
+        model = language_model(1, "strict")
+        assert generate(model, PROMPTS, 30, Sampler(generators(5), 3.0, **options), END) == wanted
+    assert generate(language_model(1, "strict"), PROMPTS, 5) == generate(language_model(1), PROMPTS, 5)
+    on_strict = beam_search(Continuation(language_model(1, "strict")), PROMPTS, 5, 3)
+    assert on_strict == beam_search(Continuation(language_model(1)), PROMPTS, 5, 3)
+
+
+def test_float32_models_are_decoded_in_float32():
+    model = language_model(1).to(dtype="float32")
+    assert len(generate(model, PROMPTS, 5, Sampler(generators(5)))) == 5
+    assert all(np.isfinite(h.score) for hs in beam_search(Continuation(model), PROMPTS, 5) for h in hs)
+
+
+def test_one_prompt_may_be_an_array():
+    model = language_model(1)
+    arrays = [np.array(prompt, dtype=np.uint8) for prompt in PROMPTS]
+    assert generate(model, arrays, 5) == generate(model, PROMPTS, 5)
+    assert generate(model, np.array([[1, 2], [3, 4]]), 5) == generate(model, [[1, 2], [3, 4]], 5)
+
+
+TEXT = language_model(1)
+
+
+def sample(**options):
+    return generate(TEXT, [[1]], 2, Sampler(generators(1), **options))
+
+
+def search(prompts=((1,),), n_new=2, **options):
+    return beam_search(Continuation(TEXT), prompts, n_new, **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: sample(temperature=0.0), ValueError, "Sampler: temperature must be greater than 0, got 0.0"),
+        (lambda: sample(temperature=-1.0), ValueError, "temperature must be greater than 0, got -1.0"),
+        (lambda: sample(temperature=math.nan), ValueError, "temperature must be finite, got nan"),
+        (lambda: sample(temperature="hot"), TypeError, "temperature must be a number, got str"),
+        (lambda: sample(top_k=0), ValueError, "Sampler: top_k must be greater than 0, got 0"),
+        (lambda: sample(top_k=2.0), TypeError, "Sampler: top_k must be an integer, got 2.0"),
+        (lambda: sample(top_p=0.0), ValueError, "Sampler: top_p must be greater than 0, got 0.0"),
+        (lambda: sample(top_p=1.1), ValueError, "top_p is a probability and must be at most 1, got 1.1"),
+        (lambda: Sampler(np.random.default_rng(0)), TypeError, "rngs must be a list of generators, one for each text"),
+        (lambda: Sampler([0, 1]), TypeError, "rngs must be a list of generators, one for each text"),
+        (
+            lambda: generate(TEXT, PROMPTS, 2, Sampler(generators(4))),
+            ValueError,
+            "there must be one generator for each text, but there are 4 generators for at least 5 texts",
+        ),
+        (lambda: generate(TEXT, [], 2), ValueError, "write: there must be at least one prompt"),
+        (lambda: generate(TEXT, [[1], []], 2), ValueError, "write: prompt 1 is empty"),
+        (lambda: generate(TEXT, [[1, 13]], 2), ValueError, "write: ids must be from 0 to 12, but prompt 0 holds 13"),
+        (lambda: generate(TEXT, [[-1, 2]], 2), ValueError, "ids must be from 0 to 12, but prompt 0 holds -1"),
+        (lambda: generate(TEXT, [[1.0]], 2), TypeError, "write: prompt 0 must be a list of integers, got [1.0]"),
+        (lambda: generate(TEXT, ["abc"], 2), TypeError, "write: prompt 0 must be a list of integers, got 'abc'"),
+        (lambda: generate(TEXT, [1, 2], 2), TypeError, "write: prompt 0 must be a list of integers, got 1"),
+        (lambda: generate(TEXT, [[[1, 2]]], 2), TypeError, "prompt 0 must be a list of integers"),
+        (lambda: generate(TEXT, [[1]], 0), ValueError, "write: n_new must be greater than 0, got 0"),
+        (lambda: generate(TEXT, [[1]], 2, end=13), ValueError, "write: end must be from 0 to 12, or None, got 13"),
+        (lambda: generate(TEXT, [[1]], 2, end="."), TypeError, "write: end must be an integer, got '.'"),
+        (lambda: search(beam=0), ValueError, "beam_search: beam must be greater than 0, got 0"),
+        (lambda: search(beam=1.5), TypeError, "beam_search: beam must be an integer, got 1.5"),
+        (lambda: search(n_new=0), ValueError, "beam_search: n_new must be greater than 0, got 0"),
+        (lambda: search(length_penalty=-0.1), ValueError, "length_penalty must be at least 0, got -0.1"),
+        (lambda: search(length_penalty=math.inf), ValueError, "length_penalty must be finite, got inf"),
+        (lambda: search(prompts=[[]]), ValueError, "beam_search: prompt 0 is empty"),
+        (lambda: search(end=-1), ValueError, "beam_search: end must be from 0 to 12, or None, got -1"),
+        (
+            lambda: write(Translation(model_of(1), *sources(1)), [[START]], 2),
+            ValueError,
+            "there must be one prompt for each source, got 1 prompts and 5 sources",
+        ),
+        (
+            lambda: translate(model_of(1), *sources(1), start=17, end=2, max_length=3),
+            ValueError,
+            "translate: start and end must be from 0 to 16, got 17 and 2",
+        ),
+        (
+            lambda: translate(model_of(1), *sources(1), start=1, end=2, max_length=-3),
+            ValueError,
+            "translate: max_length must be greater than 0, got -3",
+        ),
+        (lambda: Continuation(TEXT).select(np.array([0])), ValueError, "nothing was read yet"),
+    ],
+)
+def test_bad_options_are_refused(call, error, message):
+    with pytest.raises(error) as caught:
+        call()
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("device", ["numpy", "strict"])
+def test_selected_rows_of_a_cache_go_on_as_if_they_had_been_the_batch(device):
+    model = model_of(1, device)
+    source, mask = (to_device(array, device) for array in sources(1, n=3))
+    target = to_device(np.array([[1, 4, 6], [1, 9, 3], [1, 5, 5]]), device)
+    rows = to_device(np.array([2, 0, 0, 2]), device)
+    memory = model.encode(source, mask)[0]
+    cache = Cache(2)
+    model.decode(target[:, :2], memory, mask, cache=cache)
+    chosen = memory[rows]
+    cache.select(rows, chosen)
+    found = model.decode(target[rows][:, 2:], chosen, mask[rows], cache=cache)[0]
+    wanted = model.decode(target[rows], chosen, mask[rows])[0][:, 2:]
+    assert np.allclose(to_numpy(found), to_numpy(wanted), rtol=0, atol=1e-10)
+
+
+def test_rows_that_a_cache_cannot_select_are_refused():
+    cache = KeyValueCache()
+    with pytest.raises(ValueError, match="the key-value cache is empty"):
+        cache.select(np.array([0]))
+    cache.extend(np.zeros((2, 1, 3, 4)), np.zeros((2, 1, 3, 4)))
+    for rows, error, message in [
+        (np.array([0, 2]), ValueError, r"rows must be from 0 to 1 \(there are 2\); got 2"),
+        (np.array([-1]), ValueError, "rows must be from 0 to 1"),
+        (np.array([0.0]), TypeError, "rows must hold integers"),
+        ([0], TypeError, "rows must be a NumPy or CuPy array, got list"),
+    ]:
+        with pytest.raises(error, match=message):
+            cache.select(rows)
+    no_batch = KeyValueCache()
+    no_batch.extend(np.zeros((1, 3, 4)), np.zeros((1, 3, 4)))
+    with pytest.raises(ValueError, match="holds no batch to select from"):
+        no_batch.select(np.array([0]))
+
+
+def test_a_cache_whose_rows_changed_refuses_the_old_memory():
+    model, cache = model_of(1), Cache(2)
+    source, mask = sources(1)
+    memory = model.encode(source, mask)[0]
+    start = np.full((5, 1), START)
+    model.decode(start, memory, mask, cache=cache)
+    cache.select(np.array([1, 0, 2, 3, 4]), memory[[1, 0, 2, 3, 4]])
+    with pytest.raises(ValueError, match="the cache holds another memory"):
+        model.decode(start, memory, mask, cache=cache)

@@ -24,7 +24,7 @@ import reference
 
 from minitransformer import layers, masks, models, ops
 from minitransformer.layers.feed_forward import ACTIVATIONS
-from minitransformer.training.optimizers import AdamW
+from minitransformer.training.optimizers import SGD, AdamW
 from minitransformer.verify import CASES, Case, Report, gradients
 from minitransformer.verify.wrong_variants import VARIANTS, WrongVariant
 
@@ -560,6 +560,26 @@ def ten_steps_of_adamw() -> None:
         optimizer.step()
     expected = [reference.adamw(w, list(steps[:, i]), 0.1, (0.8, 0.95), 1e-3) for i, w in enumerate((0.3, -0.2))]
     np.testing.assert_allclose(parameter.value, expected, **CLOSE)
+
+
+@rejects("adamw-decay-inside-gradient")
+def decay_is_beside_the_quotient() -> None:
+    """However large the gradient, a step is η against its sign, and the decay η λ θ: 2 - 0.1 - 0.1 · 0.5 · 2 = 1.8."""
+    parameter = layers.Parameter(np.array([[2.0]]))
+    parameter.grad[...] = 1e6
+    AdamW([("w", parameter)], 0.1, weight_decay=0.5).step()
+    np.testing.assert_allclose(parameter.value, [[1.8]], **CLOSE)
+
+
+@rejects("sgd-velocity-is-a-mean")
+def two_steps_of_sgd() -> None:
+    """μ = 1/2 and g = 4, 2 give u = 4, 4, so with η = 1/10 the weight 1 becomes 0.6 and then 0.2."""
+    parameter = layers.Parameter(np.array([1.0]))
+    optimizer = SGD([("w", parameter)], 0.1, momentum=0.5)
+    for g, wanted in ((4.0, 0.6), (2.0, 0.2)):
+        parameter.grad[...] = g
+        optimizer.step()
+        np.testing.assert_allclose(parameter.value, [wanted], **CLOSE)
 
 
 def test_every_variant_that_only_values_catch_has_a_check_of_values() -> None:

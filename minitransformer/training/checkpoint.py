@@ -95,7 +95,7 @@ def mean(folder: Path, of: Sequence[int]) -> dict[str, np.ndarray]:
 
 
 def _bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
-    return bytes_of({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    return bytes_of({name: np.array(array, order="C") for name, array in arrays.items()})  # of no axes, too
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:

@@ -94,6 +94,7 @@ class Trainer:
         """
         settings, progress = self.settings, self.progress
         keep_freed_memory()
+        self.folder.mkdir(parents=True, exist_ok=True)
         log = _Log(self.folder / "log.jsonl", progress.step)
         ended = "finished"
         with (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..boundary import check_sizes
 from ..layers import Parameter
-from .optimizers import AdamW, constant, cosine, inverse_sqrt
+from .optimizers import SGD, Adam, AdamW, Optimizer, constant, cosine, inverse_sqrt
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
 SCHEDULES = ("constant", "cosine", "inverse-sqrt")
@@ -50,9 +50,13 @@ class TrainingSettings:
         if self.schedule == "cosine" and self.warmup >= self.steps:
             raise ValueError(f"{where}: warmup must be less than steps, got {self.warmup} and {self.steps}")
 
-    def optimizer_of(self, parameters: Iterable[tuple[str, Parameter]]) -> AdamW:
+    def optimizer_of(self, parameters: Iterable[tuple[str, Parameter]]) -> Optimizer:
         """A new optimiser of these settings."""
         betas = (self.beta1, self.beta2)
+        if self.optimizer == "sgd":
+            return SGD(parameters, self.learning_rate, self.momentum)
+        if self.optimizer == "adam":
+            return Adam(parameters, self.learning_rate, betas, self.eps)
         return AdamW(parameters, self.learning_rate, betas, self.eps, self.weight_decay)
 
     def rate(self, step: int) -> float:

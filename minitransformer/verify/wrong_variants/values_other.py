@@ -326,7 +326,7 @@ VARIANTS = (
         "training.optimizers:SGD._move",
         "u += p.grad",
         "u += (1.0 - self.momentum) * p.grad",
-        "The velocity is the sum of the fading gradients; here it is their mean, and steps are 1 / (1 - μ) times too small.",
+        "The velocity is a sum of fading gradients; here it is their mean, and steps are too short by a factor 1 - μ.",
         (),
         "values",
     ),

@@ -1,0 +1,309 @@
+"""What a model costs: counted from its sizes, against what the real model has, computes and keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import json
+import math
+
+import numpy as np
+import pytest
+
+from minitransformer import models, saved
+from minitransformer.backend import to_device
+from minitransformer.cli import main
+from minitransformer.info import describe
+from minitransformer.models import ClassifierConfig, LanguageModelConfig, TransformerConfig
+from minitransformer.models.folder import save
+from minitransformer.verify.strict import StrictArray
+
+B, T = 3, 5
+SMALL = {"d_model": 12, "n_heads": 3, "d_ff": 20}
+STACKS = {"n_encoder_layers": 2, "n_decoder_layers": 3}
+CONFIGS = {
+    "Transformer": TransformerConfig(11, 11, **SMALL, **STACKS),
+    "Transformer, pre, dropout everywhere": TransformerConfig(
+        11, 11, **SMALL, **STACKS, norm_order="pre", attention_dropout=0.2
+    ),
+    "Transformer, no dropout": TransformerConfig(11, 11, **SMALL, **STACKS, dropout=0.0),
+    "Transformer, three tables": TransformerConfig(
+        7, 11, **SMALL, **STACKS, share_embeddings=False, tie_output=False, activation="gelu"
+    ),
+    "Transformer, checkpointed": TransformerConfig(11, 11, **SMALL, **STACKS, checkpoint=True),
+    "Transformer, pre, checkpointed": TransformerConfig(
+        11, 11, **SMALL, **STACKS, norm_order="pre", checkpoint=True, attention_dropout=0.1
+    ),
+    "LanguageModel": LanguageModelConfig(9, max_length=8, n_layers=2, **SMALL),
+    "LanguageModel, no biases, no dropout": LanguageModelConfig(
+        9, max_length=8, n_layers=2, **SMALL, bias=False, dropout=0.0, attention_dropout=0.0
+    ),
+    "LanguageModel, post, silu": LanguageModelConfig(
+        9, max_length=8, n_layers=2, **SMALL, norm_order="post", activation="silu"
+    ),
+    "LanguageModel, checkpointed": LanguageModelConfig(9, max_length=8, n_layers=3, **SMALL, checkpoint=True),
+    "Classifier": ClassifierConfig(10, 4, n_layers=2, **SMALL),
+    "Classifier, post, relu": ClassifierConfig(10, 4, n_layers=2, **SMALL, norm_order="post", activation="relu"),
+    "Classifier, checkpointed": ClassifierConfig(10, 4, n_layers=2, **SMALL, checkpoint=True),
+}
+each_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+
+
+def real(config):
+    return getattr(models, type(config).__name__.removesuffix("Config"))(config, np.random.default_rng(0))
+
+
+def run_loss(config, device="numpy"):
+    """The pullback of the loss of the real model, in training: with a generator for its dropout."""
+    model, rng = real(config).to(device), np.random.default_rng(1)
+
+    def ids(size, *shape):
+        return to_device(rng.integers(size, size=shape), device)
+
+    if isinstance(config, TransformerConfig):
+        inputs = (ids(config.source_vocabulary, B, T), *(ids(config.target_vocabulary, B, T) for _ in range(2)))
+        return model.loss(*inputs, label_smoothing=0.1, rng=rng)[1]
+    if isinstance(config, LanguageModelConfig):
+        return model.loss(ids(config.vocabulary, B, T), ids(config.vocabulary, B, T), rng=rng)[1]
+    return model.loss(ids(config.vocabulary, B, T), ids(config.n_classes, B), rng=rng)[1]
+
+
+@each_config
+def test_parameters_are_those_of_the_real_model(config) -> None:
+    """In sum, and of each part by the names that the model gives them; every parameter belongs to one part."""
+    info = describe(config, B, T)
+    sizes = {name: p.value.size for name, p in real(config).parameters()}
+    assert info.parameters == sum(sizes.values())
+    claimed = []
+    for part in info.parts:
+        names = fnmatch.filter(sizes, f"{part.name}.*")
+        assert part.parameters == sum(sizes[name] for name in names), part.name
+        claimed += names
+    assert sorted(claimed) == sorted(sizes)
+
+
+@each_config
+def test_flops_are_those_of_the_products_that_run(config, monkeypatch) -> None:
+    """Every matrix product of a real forward and backward pass, counted as it happens."""
+    counted = []
+    product = StrictArray.__matmul__
+
+    def counting(a, b):
+        c = product(a, b)
+        counted.append(2 * c.size * a.shape[-1])
+        return c
+
+    monkeypatch.setattr(StrictArray, "__matmul__", counting)
+    info = describe(config, B, T)
+    backward = run_loss(config, "strict")
+    assert sum(counted) == info.flops > 0
+    backward()
+    assert sum(counted) == info.training_flops
+
+
+@each_config
+def test_activations_are_those_that_the_pullback_keeps(config) -> None:
+    """To the byte, but for what `describe` says is left out: ids and masks, which are no floats, and lone numbers."""
+    rows = [row for row in saved(run_loss(config)).rows if not row.parameter and row.shape != ()]
+    floats = sum(row.nbytes for row in rows if row.dtype.startswith("float"))
+    assert describe(config, B, T).memory["activations"] == floats
+    left_out = sum(row.nbytes for row in rows if not row.dtype.startswith("float"))
+    assert left_out <= B * T * 64
+
+
+@each_config
+def test_formulas_give_the_numbers(config) -> None:
+    info = describe(config, B, T)
+    vocabulary = getattr(config, "target_vocabulary", getattr(config, "vocabulary", None))
+    names = {"B": B, "T": T, "D": 12, "F": 20, "V": vocabulary, "C": getattr(config, "n_classes", None)}
+    for part in info.parts:
+        if part.formula:
+            expression = part.formula.replace("·", "*").replace("²", "**2")
+            assert part.flops == part.copies * eval(expression, names), part.name
+        else:
+            assert part.flops == 0
+
+
+@each_config
+def test_outputs_have_the_shapes_of_the_real_model(config) -> None:
+    info = describe(config, B, T)
+    shapes = {part.output for part in info.parts if part.name != "loss"}
+    last = info.parts[-2].output
+    if isinstance(config, TransformerConfig):
+        ids = np.ones((B, T), int)
+        assert real(config)(ids, ids)[0].shape == last
+    else:
+        assert real(config)(np.ones((B, T), int))[0].shape == last
+    assert shapes <= {last, (B, T, 12), (B, 12)}
+
+
+def test_sizes_known_from_the_literature() -> None:
+    """GPT-2 has 124 million parameters, GPT-3 175 billion; and FLOPs are about 6 for each parameter and token."""
+    assert describe(LanguageModelConfig(50257)).parameters == 124_439_808  # as its published checkpoint has
+    gpt3 = LanguageModelConfig(50257, max_length=2048, d_model=12288, n_heads=96, d_ff=49152, n_layers=96)
+    info = describe(gpt3, length=2048)
+    assert round(info.parameters / 1e9) == 175
+    assert info.training_flops / (6 * info.parameters * 2048) == pytest.approx(1.0, abs=0.05)
+    assert round(describe(TransformerConfig.big(), 1).parameters / 1e6) == 214
+
+
+def test_nothing_of_the_asked_size_is_built() -> None:
+    """A million million numbers and more: there is no memory for them."""
+    huge = LanguageModelConfig(10**9, max_length=10**9, d_model=10**6, n_heads=1000, d_ff=10**7, n_layers=10**5)
+    assert describe(huge, length=10**6).parameters > 10**18
+
+
+def test_memory_by_hand() -> None:
+    config = CONFIGS["Transformer"]
+    single, double = describe(config, B, T), describe(config, B, T, "float64")
+    n = sum(p.value.size for _, p in real(config).parameters())
+    assert {name: single.memory[name] for name in ("parameters", "gradients", "optimizer")} == {
+        "parameters": 4 * n,
+        "gradients": 4 * n,
+        "optimizer": 8 * n,
+    }
+    assert {name: 2 * size for name, size in single.memory.items()} == double.memory
+
+
+def test_checkpointing_keeps_less_and_computes_more() -> None:
+    plain = describe(TransformerConfig.base(), 8, 64)
+    saving = describe(TransformerConfig.base(checkpoint=True), 8, 64)
+    kept = {part.name: part.kept for part in saving.parts if ".layers." in part.name}
+    assert sum(kept.values()) == 12 * 8 * 64 * 512  # the input of each of the 12 layers
+    assert sum(part.kept for part in plain.parts if part.name not in kept) == sum(
+        part.kept for part in saving.parts if part.name not in kept
+    )
+    assert plain.training_flops == 3 * plain.flops == 3 * saving.flops < saving.training_flops < 4 * saving.flops
+
+
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (CONFIGS["Transformer"], {}),
+        (TransformerConfig(250_000, 250_000, d_model=4096, n_heads=64, n_decoder_layers=48), {"batch": 512}),
+        (
+            LanguageModelConfig(50257, max_length=2048, d_model=12288, n_heads=96, d_ff=49152, n_layers=96),
+            {"batch": 512, "length": 2048},
+        ),
+        (CONFIGS["Classifier"], {}),
+    ],
+    ids=["small", "wide", "GPT-3", "classifier"],
+)
+def test_the_table_fits_a_terminal_of_100_columns(config, options) -> None:
+    info = describe(config, **options)
+    lines = str(info).splitlines()
+    assert max(map(len, lines)) <= 100
+    total = next(line for line in lines if line.startswith("total"))
+    assert f"{info.parameters:,}" in total
+    for part in info.parts:
+        line = next(line for line in lines if line.split("  ")[0].split(" × ")[0] == part.name)
+        assert f"{part.parameters:,}" in line and ("×" in line) == (part.copies > 1)
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "error", "message"),
+    [
+        ({}, {}, TypeError, "describe: config must be one of TransformerConfig, LanguageModelConfig, ClassifierConfig"),
+        (CONFIGS["Classifier"], {"batch": 0}, ValueError, "describe: batch must be greater than 0, got 0"),
+        (CONFIGS["Classifier"], {"length": -1}, ValueError, "describe: length must be greater than 0, got -1"),
+        (CONFIGS["LanguageModel"], {"length": 9}, ValueError, "describe: length must be at most max_length 8, got 9"),
+        (CONFIGS["Classifier"], {"dtype": "int32"}, ValueError, "describe: dtype must be a floating-point one"),
+        (
+            ClassifierConfig(10, 2, d_model=10, n_heads=3),
+            {},
+            ValueError,
+            "ClassifierConfig: d_model 10 cannot be divided into 3 equal heads",
+        ),
+        (ClassifierConfig(10, 2, d_model=9, n_heads=3), {}, ValueError, "sinusoidal_positions: width must be even"),
+        (ClassifierConfig(10, 2, n_layers=0), {}, ValueError, "ClassifierConfig: n_layers must be greater than 0"),
+        (ClassifierConfig(10, 2, activation="step"), {}, ValueError, "FeedForward: activation must be one of"),
+        (ClassifierConfig(10, 2, norm_order="mid"), {}, ValueError, 'Residual: order must be "pre" or "post"'),
+        (ClassifierConfig(10, 2, dropout=1.5), {}, ValueError, "InputEmbedding: the dropout rate must be"),
+        (TransformerConfig(7, 8), {}, ValueError, "TransformerConfig: share_embeddings needs one vocabulary, got 7"),
+    ],
+)
+def test_what_a_model_would_refuse_is_refused(config, options, error, message) -> None:
+    with pytest.raises(error) as caught:
+        describe(config, **options)
+    assert message in str(caught.value)
+
+
+# ---- The command. ----
+
+
+@pytest.fixture
+def run(capsys):
+    """run(*arguments, status=0) -> what `minitransformer info` printed, on stdout or in an error on stderr."""
+
+    def run(*arguments, status=0):
+        assert main(["info", *arguments]) == status
+        out, err = capsys.readouterr()
+        assert (err if status == 0 else out) == ""
+        return out if status == 0 else err
+
+    return run
+
+
+def test_the_command_shows_a_kind_with_its_sizes(run) -> None:
+    sizes = "--vocabulary 65 --max-length 256 --d-model 384 --n-heads 6 --d-ff 1536 --n-layers 6 --no-bias".split()
+    wanted = LanguageModelConfig(65, 256, 384, 6, 1536, 6, bias=False)
+    out = run("LanguageModel", *sizes, "--batch", "12", "--length", "64")
+    assert out == f"{describe(wanted, 12, 64)}\n"
+    document = json.loads(run("LanguageModel", *sizes, "--json", "--dtype", "float64"))
+    info = describe(wanted, dtype="float64")
+    assert document["config"] == dataclasses.asdict(wanted)
+    assert (document["model"], document["batch"], document["length"]) == ("LanguageModel", 1, 128)
+    assert document["parameters"] == info.parameters == sum(part["parameters"] for part in document["parts"])
+    assert document["flops"] == {"forward": info.flops, "training_step": info.training_flops}
+    assert document["memory"] == info.memory | {"total": sum(info.memory.values())}
+    assert math.prod(document["parts"][0]["output"]) == 128 * 384
+
+
+def test_every_field_of_every_config_is_a_flag(run) -> None:
+    """Each changed to a value that is not its default, and found again in what is said."""
+    other = {"activation": "silu", "norm_order": "post", "d_model": 48, "n_heads": 2}
+    for kind, config in (("Transformer", TransformerConfig), ("LanguageModel", LanguageModelConfig)):
+        default = config(*[10] * (2 if kind == "Transformer" else 1))
+        changed, flags = {}, []
+        for name, value in dataclasses.asdict(default).items():
+            flag = "--" + name.replace("_", "-")
+            if isinstance(value, bool):
+                changed[name] = not value
+                flags.append(flag if not value else flag.replace("--", "--no-", 1))
+            else:
+                changed[name] = other.get(name, 20 if isinstance(value, int) else 0.25)
+                flags += [flag, str(changed[name])]
+        assert json.loads(run(kind, *flags, "--length", "16", "--json"))["config"] == changed
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_command_shows_a_saved_model(run, tmp_path, dtype) -> None:
+    config = CONFIGS["LanguageModel"]
+    save(real(config).to(dtype=dtype), tmp_path / "model")
+    assert run("--model", str(tmp_path / "model")) == f"{describe(config, dtype=dtype)}\n"
+    wider = dataclasses.replace(config, d_ff=64)
+    assert run("--model", str(tmp_path / "model"), "--d-ff", "64") == f"{describe(wider, dtype=dtype)}\n"
+
+
+def test_a_folder_without_a_model_is_a_failed_run(run, tmp_path) -> None:
+    assert "there is no model folder" in run("--model", str(tmp_path / "none"), status=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "info needs a kind of model (Transformer, LanguageModel, Classifier) or --model DIR"),
+        ("Classifier --model here", "info needs a kind of model (Transformer, LanguageModel, Classifier) or --model"),
+        ("LanguageModels", "info knows no 'LanguageModels'; did you mean 'LanguageModel'?"),
+        ("Transformer", "info Transformer needs --source-vocabulary and --target-vocabulary"),
+        ("LanguageModel --vocabulary 9 --tie-output", "a LanguageModel has no --tie-output"),
+        ("LanguageModel --vocabulary 9 --batch 0", "describe: batch must be greater than 0, got 0"),
+        ("LanguageModel --vocabulary 9 --length 5000", "describe: length must be at most max_length 1024, got 5000"),
+        ("LanguageModel --vocabulary many", "argument --vocabulary: invalid int value: 'many'; see"),
+        ("Classifier --vocabulary 9 --n-classes 2 --n-heads 7", "cannot be divided into 7 equal heads"),
+    ],
+)
+def test_bad_usage_is_one_complaint(run, arguments, message) -> None:
+    complaint = run(*arguments.split(), status=2)
+    assert complaint.startswith("minitransformer: error: ") and complaint.count("\n") == 1
+    assert message in complaint

@@ -1,0 +1,452 @@
+"""The training loop: what it computes, that it can be stopped and go on, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import random
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from minitransformer import files, training
+from minitransformer.cli import main
+from minitransformer.layers import Linear
+from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
+from minitransformer.models.folder import load as load_model
+from minitransformer.text.corpora import PairCorpus, TextCorpus
+from minitransformer.training import AdamW, Trainer, TrainingSettings, Workers, checkpoint
+from minitransformer.training.finite import first_not_finite
+from minitransformer.training.loop import read_log
+from minitransformer.training.workers import replica
+
+SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12}
+
+
+def language_model(**changes):
+    config = LanguageModelConfig(11, max_length=6, n_layers=2, **(SIZES | {"dropout": 0.2} | changes))
+    return LanguageModel(config, np.random.default_rng(0))
+
+
+def text(n=200, seed=1):
+    return TextCorpus(np.random.default_rng(seed).integers(0, 11, n), length=6, rows=4)
+
+
+def pairs(n=60):
+    rng = np.random.default_rng(2)
+    sides = [[rng.integers(3, 11, rng.integers(1, 7)).tolist() for _ in range(n)] for _ in range(2)]
+    return PairCorpus(*sides, tokens=40, label_smoothing=0.1)
+
+
+def transformer():
+    config = TransformerConfig(11, 11, n_encoder_layers=1, n_decoder_layers=1, **SIZES)
+    return Transformer(config, np.random.default_rng(0)).to(dtype="float64")
+
+
+def trainer(folder, **changes):
+    values = {"steps": 12, "warmup": 2, "validate_every": 4, "save_every": 4} | changes
+    return Trainer(language_model(), text(), text(60, seed=3), TrainingSettings(**values), folder)
+
+
+def weights(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+# ---- Gradients of a batch, shared out among workers and over several batches. ----
+
+
+def whole_batch_gradients(model, corpus, batches):
+    """The gradient of the mean over all predictions, by one call for each prediction's batch, weighted by hand."""
+    total = sum(corpus.count(rows) for rows in batches)
+    model.zero_grad()
+    for rows in batches:
+        for row in rows:  # sentence by sentence: no padding, no sharing out
+            corpus.loss(model, np.array([row]), None)[1](corpus.count(np.array([row])) / total)
+    return {name: p.grad.copy() for name, p in model.parameters()}
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_gradients_do_not_depend_on_how_a_batch_is_shared_out(n, accumulate):
+    corpus = pairs()
+    corpus.label_smoothing = 0.0  # without an rng there is none
+    model = transformer()
+    batches = corpus.batches(np.random.default_rng(0))[:accumulate]
+    wanted = whole_batch_gradients(model, corpus, batches)
+    workers = Workers(model, n)
+    plain = PairCorpus(corpus.sources, corpus.targets, corpus.tokens)
+    original = plain.loss
+    plain.loss = lambda m, rows, rng: original(m, rows, None)  # no dropout
+    loss = workers.gradients(plain, batches, (0,))
+    workers.close()
+    for name, p in model.parameters():
+        np.testing.assert_allclose(p.grad, wanted[name], rtol=1e-10, atol=1e-13, err_msg=name)
+    total = sum(corpus.count(rows) for rows in batches)
+    by_hand = sum(float(original(model, rows, None)[0]) * corpus.count(rows) for rows in batches) / total
+    assert loss == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_two_workers_give_the_same_each_time_and_dropout_of_their_own():
+    found = []
+    for _ in range(2):
+        model = language_model()
+        workers = Workers(model, 2)
+        loss = workers.gradients(text(), [np.arange(4)], (7,))
+        workers.close()
+        found.append((loss, {name: p.grad.copy() for name, p in model.parameters()}))
+    assert found[0][0] == found[1][0] and same(found[0][1], found[1][1])
+    model = language_model()
+    workers = Workers(model, 2)
+    twice = TextCorpus(np.tile(np.arange(11), 30), length=6, rows=2)
+    dropped = []
+    original = twice.loss
+    twice.loss = lambda m, rows, rng: (
+        dropped.append(rng.bit_generator.state["state"]["state"]) or original(m, rows, rng)
+    )
+    workers.gradients(twice, [np.array([0, 11])], (7,))
+    workers.close()
+    assert len(set(dropped)) == 2
+
+
+def test_a_replica_shares_values_and_not_gradients():
+    model = language_model()
+    other = replica(model)
+    for (name, p), (other_name, q) in zip(model.parameters(), other.parameters(), strict=True):
+        assert name == other_name and p.value is q.value
+        assert not np.shares_memory(p.grad, q.grad)
+    assert other.tokens is not model.tokens
+    assert other.embed.tokens is other.tokens  # what was tied stays tied
+
+
+def test_workers_without_enough_rows_leave_some_idle():
+    model = language_model()
+    workers = Workers(model, 3)
+    assert math.isfinite(workers.gradients(text(), [np.array([5])], (0,)))
+    assert math.isfinite(workers.loss(text()))
+    workers.close()
+
+
+def test_the_norm_is_that_of_all_gradients_and_scaling_reaches_all():
+    model = language_model()
+    workers = Workers(model)
+    workers.gradients(text(), [np.arange(4)], (0,))
+    before = {name: p.grad.copy() for name, p in model.parameters()}
+    assert workers.gradient_norm() == pytest.approx(
+        math.sqrt(sum(float((g**2).sum()) for g in before.values())), rel=1e-5
+    )
+    workers.scale_gradients(0.5)
+    assert same({name: 0.5 * g for name, g in before.items()}, {name: p.grad for name, p in model.parameters()})
+
+
+# ---- A run. ----
+
+
+def test_a_run_lowers_the_loss_and_leaves_model_log_and_picture(tmp_path):
+    ids = np.tile([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 30)  # what comes next is certain
+    corpus = TextCorpus(ids, length=6, rows=4)
+    settings = TrainingSettings(steps=60, learning_rate=3e-2, warmup=5, validate_every=20, save_every=30)
+    run = Trainer(language_model(dropout=0.0, attention_dropout=0.0), corpus, corpus, settings, tmp_path)
+    outcome = run.run()
+    records = read_log(tmp_path / "log.jsonl")
+    losses = [record["loss"] for record in records if "loss" in record]
+    valid = [record["validation_loss"] for record in records if "validation_loss" in record]
+    assert (outcome.ended, outcome.step) == ("finished", 60)
+    assert len(losses) == 60 and len(valid) == 3
+    assert losses[0] > 2.0 and outcome.loss == min(valid) < 0.3
+    assert Workers(load_model(tmp_path)).loss(corpus) == pytest.approx(min(valid), rel=1e-5)
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert checkpoint.steps(tmp_path) == [60]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_step_is_the_optimizer_s_own_on_the_clipped_gradient(tmp_path):
+    # SGD: Adam would turn the rounding of key biases, whose gradient is truly zero, into whole steps.
+    run = trainer(tmp_path, clip=0.01, steps=3, optimizer="sgd", learning_rate=1.0)
+    twin = language_model()
+    workers = Workers(twin)
+    optimizer = run.settings.optimizer_of(twin.parameters())
+    corpus = text()
+    order = corpus.batches(np.random.default_rng((0, 0, 0)))
+    for step in range(3):
+        workers.gradients(corpus, [order[step]], (0, 1, step))
+        training.clip_gradient_norm(twin.parameters(), 0.01)
+        optimizer.step(run.settings.rate(step + 1))
+    run.run()
+    for (name, p), (_, q) in zip(run.model.parameters(), twin.parameters(), strict=True):
+        np.testing.assert_allclose(p.value, q.value, rtol=1e-5, atol=1e-7, err_msg=name)
+
+
+@pytest.mark.parametrize("changes", [{}, {"workers": 2}, {"accumulate": 2}, {"average": 2}, {"optimizer": "sgd"}])
+def test_a_run_that_stops_anywhere_goes_on_bit_for_bit(tmp_path, changes):
+    whole = trainer(tmp_path / "whole", **changes)
+    assert whole.run().ended == "finished"
+    for stop in (1, 5, 8, 11):
+        folder = tmp_path / str(stop)
+        first = trainer(folder, **changes)
+        assert first.run(stop_after=stop).ended == "interrupted"
+        second = trainer(folder, **changes)
+        assert second.resume() == stop
+        outcome = second.run()
+        assert same(weights(folder), weights(tmp_path / "whole"))
+        assert same(second.model.state(), whole.model.state())
+        assert same(second.optimizer.state(), whole.optimizer.state())
+        assert outcome.loss == whole._loss
+        logs = [read_log(path / "log.jsonl") for path in (folder, tmp_path / "whole")]
+        for records in logs:
+            for record in records:
+                record.pop("seconds", None)
+        assert logs[0] == logs[1]
+
+
+def test_a_run_that_is_done_stays_as_it_is(tmp_path):
+    trainer(tmp_path).run()
+    before = weights(tmp_path)
+    again = trainer(tmp_path)
+    assert again.resume() == 12
+    assert again.run().ended == "finished"
+    assert same(before, weights(tmp_path))
+
+
+def test_the_mean_of_the_last_checkpoints_is_their_mean(tmp_path):
+    run = trainer(tmp_path, average=2, steps=14)
+    outcome = run.run()
+    assert checkpoint.steps(tmp_path) == [8, 12, 14]
+    parts = [load_file(tmp_path / "checkpoints" / f"{step:08d}" / "model.safetensors") for step in (8, 12)]
+    for name, value in weights(tmp_path).items():
+        wanted = (parts[0][name].astype(np.float64) + parts[1][name].astype(np.float64)) / 2.0
+        np.testing.assert_allclose(value, wanted, rtol=1e-6, atol=1e-8, err_msg=name)
+    assert outcome.loss == pytest.approx(Workers(load_model(tmp_path)).loss(text(60, seed=3)), rel=1e-6)
+    assert read_log(tmp_path / "log.jsonl")[-1]["mean_of"] == [8, 12]
+
+
+def test_it_stops_early_with_the_best_model(tmp_path):
+    run = trainer(tmp_path, steps=200, validate_every=2, patience=2, learning_rate=0.3, clip=0.0, schedule="constant")
+    outcome = run.run()
+    valid = [(r["validation_loss"], r["step"]) for r in read_log(tmp_path / "log.jsonl") if "validation_loss" in r]
+    assert outcome.ended == "stopped early" and outcome.step < 200
+    assert min(valid)[1] == outcome.step - 4
+    assert outcome.loss == min(valid)[0]
+    assert Workers(load_model(tmp_path)).loss(text(60, seed=3)) == pytest.approx(min(valid)[0], rel=1e-5)
+
+
+def test_blas_threads_are_restored(tmp_path):
+    from threadpoolctl import threadpool_info
+
+    def threads():
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    before = threads()
+    trainer(tmp_path, steps=3, workers=2).run()
+    assert threads() == before
+
+
+# ---- What can go wrong. ----
+
+
+def test_a_loss_that_is_not_finite_names_step_and_layer(tmp_path):
+    run = trainer(tmp_path)
+    run.run(stop_after=5)
+    again = trainer(tmp_path)
+    again.resume()
+    name = next(
+        name
+        for name, _ in again.model.parameters()
+        if name.startswith("stack.layers.1.feed_forward") and name.endswith("inner.weight")
+    )
+    dict(again.model.parameters())[name].value[0, 0] = np.nan
+    where = re.escape(name.removesuffix(".weight"))
+    with pytest.raises(FloatingPointError, match=f"step 6: the loss is nan; the first layer .* finite is {where}\\."):
+        again.run()
+    assert checkpoint.steps(tmp_path)[-1] == 5
+
+
+def test_the_first_layer_that_is_not_finite_is_the_innermost_and_nothing_stays_patched():
+    model = language_model(dropout=0.0)
+    ids = np.array([[1, 2, 3]])
+    originals = {type(model): type(model).__call__, Linear: Linear.__call__}
+    assert first_not_finite(model, lambda: model(ids)) is None
+    name = next(name for name, p in model.parameters() if name.startswith("stack.layers.1") and p.value.ndim == 2)
+    dict(model.parameters())[name].value[0, 0] = np.nan
+    assert first_not_finite(model, lambda: model(ids)) == name.rpartition(".")[0]
+    assert {kind: kind.__call__ for kind in originals} == originals
+
+
+def test_a_log_with_a_torn_last_line_is_read(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
+    assert read_log(path) == [{"step": 1, "loss": 2.0}]
+    assert read_log(tmp_path / "none") == []
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_intact(tmp_path, monkeypatch):
+    run = trainer(tmp_path)
+    run.run(stop_after=4)
+    kept = checkpoint.load(tmp_path, 4)
+    again = trainer(tmp_path)
+    again.resume()
+    real, calls = files.os.fsync, []
+
+    def full(descriptor):
+        calls.append(descriptor)
+        if len(calls) > 8:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(descriptor)
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        again.run()
+    monkeypatch.undo()
+    assert checkpoint.steps(tmp_path)[-1] >= 4
+    assert same(checkpoint.load(tmp_path, 4).model, kept.model) if 4 in checkpoint.steps(tmp_path) else True
+    last = trainer(tmp_path)
+    last.resume()
+    last.run()
+    whole = trainer(tmp_path / "whole")
+    whole.run()
+    assert same(weights(tmp_path), weights(tmp_path / "whole"))
+
+
+LIMITED = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+limit = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+from minitransformer.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_file_that_cannot_grow_is_one_line_and_the_last_checkpoint_intact(tmp_path):
+    """As real as it gets without a disk of one's own: the system refuses to write beyond a limit."""
+    arguments = [
+        "train",
+        "classify",
+        "--steps",
+        "8",
+        "--warmup",
+        "2",
+        "--save-every",
+        "2",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    assert main(arguments) == 0
+    kept = checkpoint.steps(tmp_path / "run")
+    command = [sys.executable, "-c", LIMITED, "60000", *arguments[:-1], str(tmp_path / "other")]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "cannot write" in result.stderr and result.stderr.count("minitransformer: error:") == 1
+    assert "Traceback" not in result.stderr
+    assert kept == [8]
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"steps": 0}, "steps must be greater than 0"),
+        ({"optimizer": "adamax"}, "optimizer must be one of adamw, adam, sgd, got 'adamax'"),
+        ({"schedule": "linear"}, "schedule must be one of constant, cosine, inverse-sqrt"),
+        ({"warmup": 12}, "warmup must be less than steps"),
+        ({"clip": -1.0}, "clip must be at least 0"),
+        ({"patience": math.nan}, "patience must be at least 0"),
+        ({"workers": 0}, "workers must be greater than 0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(changes, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        TrainingSettings(**({"steps": 12, "warmup": 2} | changes))
+
+
+def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
+    command = run_command(tmp_path / "run", 400)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for_steps(tmp_path / "run", 20)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "saved; add --resume to the same command to go on" in out
+    (step,) = [step for step in checkpoint.steps(tmp_path / "run") if step % 50][-1:]
+    assert f"stopped after step {step}" in out
+    assert "Traceback" not in err
+
+
+# ---- Killed, at random moments, twenty times. ----
+
+
+def run_command(folder, steps, *more):
+    settings = [
+        "--steps",
+        str(steps),
+        "--save-every",
+        "5",
+        "--validate-every",
+        "10",
+        "--average",
+        "3",
+        "--dropout",
+        "0.1",
+    ]
+    return [sys.executable, "-m", "minitransformer", "train", "classify", "--out", str(folder), *settings, *more]
+
+
+def wait_for_steps(folder, step, timeout=60.0):
+    began = time.monotonic()
+    while not any(record["step"] >= step for record in read_log(folder / "log.jsonl")):
+        assert time.monotonic() - began < timeout, "the training does not get on"
+        time.sleep(0.02)
+
+
+def test_killed_twenty_times_it_ends_with_the_same_bits(tmp_path):
+    subprocess.run(run_command(tmp_path / "whole", 150), check=True, capture_output=True)
+    chance, folder, kills = random.Random(0), tmp_path / "killed", 0
+    more = []
+    while kills < 20:
+        process = subprocess.Popen(run_command(folder, 150, *more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        began_at = max(checkpoint.steps(folder), default=0)
+        wait_for_steps_or_end(folder, process, began_at)
+        time.sleep(chance.uniform(0.0, 0.12))
+        process.kill()
+        process.communicate()
+        for step in checkpoint.steps(folder):  # none was ever unreadable
+            assert checkpoint.load(folder, step).state["step"] == step
+        if process.returncode == -signal.SIGKILL:
+            kills += 1
+        else:
+            break
+        more = ["--resume"] if (folder / "checkpoints").exists() else []
+    assert kills == 20
+    subprocess.run(run_command(folder, 150, "--resume"), check=True, capture_output=True)
+    assert same(weights(folder), weights(tmp_path / "whole"))
+    last = checkpoint.load(folder, 150), checkpoint.load(tmp_path / "whole", 150)
+    assert same(last[0].model, last[1].model) and same(last[0].optimizer, last[1].optimizer)
+    assert last[0].state == last[1].state
+    assert json.loads((folder / "run.json").read_text()) == json.loads((tmp_path / "whole" / "run.json").read_text())
+
+
+def wait_for_steps_or_end(folder, process, began_at):
+    while process.poll() is None and not any(r["step"] > began_at for r in read_log(folder / "log.jsonl")):
+        time.sleep(0.01)
+
+
+def test_optimizer_names_lead_to_optimizers():
+    parameters = list(language_model().parameters())
+    kinds = {
+        name: type(TrainingSettings(optimizer=name).optimizer_of(parameters)).__name__
+        for name in ("adamw", "adam", "sgd")
+    }
+    assert kinds == {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD"}
+    assert isinstance(TrainingSettings().optimizer_of(parameters), AdamW)

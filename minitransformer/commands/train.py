@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from ..tasks import TASKS, Run, Task
 from ..tasks.run import finish, load
 from ..training import TrainingSettings
@@ -60,7 +62,7 @@ def _run(options: argparse.Namespace) -> int:
     step = trainer.resume() if options.resume else 0
     if options.resume:
         print(f"going on after step {step} of {run.training.steps}")
-    outcome = trainer.run()
+    outcome = trainer.run(say=tqdm.write)
     print(finish(outcome, folder))
     return 130 if outcome.ended == "interrupted" else 0
 

@@ -87,10 +87,10 @@ class Trainer:
         self.progress = Progress(**last.state)
         return self.progress.step
 
-    def run(self, stop_after: int | None = None) -> Outcome:
+    def run(self, stop_after: int | None = None, say: Callable[[str], None] = lambda line: None) -> Outcome:
         """Train to the last step. Ctrl-C ends it after the step at hand, saved; a second one at once.
 
-        stop_after: end, saved, after this step, as if interrupted.
+        stop_after: end, saved, after this step, as if interrupted. say: gets a line for each validation.
         """
         settings, progress = self.settings, self.progress
         keep_freed_memory()
@@ -111,7 +111,8 @@ class Trainer:
                 log.add(record)
                 due = progress.step % settings.validate_every == 0 or progress.step == settings.steps
                 if due:
-                    log.add(self._validate())
+                    log.add(found := self._validate())
+                    say(f"step {progress.step}: validation loss {found['validation_loss']:.4f}")
                 if progress.step % settings.save_every == 0 or progress.step == settings.steps:
                     self._save()
                     log.draw()

@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint parity browser clean
+.PHONY: help demo test check lint parity browser bench notebooks clean
 .NOTPARALLEL: # two installs into one environment would collide
 
 help: ## show this list
@@ -39,8 +39,15 @@ parity: $(VENV)/installed-parity ## compare outputs and gradients with PyTorch, 
 browser: $(VENV)/installed-browser ## try the stepper's and the viewer's page in a Chromium, which CHROMIUM names (unless /usr/bin/chromium)
 	$(BIN)/pytest tests/browser
 
+bench: $(VENV)/installed-parity ## compare with PyTorch in time and memory, and show how cost grows (wants a quiet machine)
+	$(BIN)/python -m benchmarks --out bench --json bench/benchmarks.json
+	$(BIN)/python -m benchmarks growth --out bench --json bench/growth.json
+
+notebooks: $(VENV)/installed-notebooks ## run every notebook afresh and hold its outputs against the saved ones
+	$(BIN)/python notebooks/build.py --check
+
 clean: ## remove .venv, caches, the demo's pictures and whatever was built
-	rm -rf $(VENV) build dist demo *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache
+	rm -rf $(VENV) build dist demo bench *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache
 	find minitransformer tests -name __pycache__ -prune -exec rm -rf {} +
 
 # The environment. An empty file records each install, and a newer pyproject.toml outdates it.
@@ -59,6 +66,10 @@ $(VENV)/installed-parity: pyproject.toml setup.py | $(BIN)/pip
 
 $(VENV)/installed-browser: pyproject.toml setup.py | $(BIN)/pip
 	$(INSTALL) --editable '.[test,browser]'
+	@touch $(VENV)/installed $(VENV)/installed-test $@
+
+$(VENV)/installed-notebooks: pyproject.toml setup.py | $(BIN)/pip
+	$(INSTALL) --editable '.[test,notebooks]'
 	@touch $(VENV)/installed $(VENV)/installed-test $@
 
 define SUITABLE

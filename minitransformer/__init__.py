@@ -6,15 +6,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import backend, layers, masks, models, ops, stepper, text, training, verify, viewer
+    from . import backend, course, generation, layers, masks, models, ops, stepper, text, training, verify, viewer
     from .stepper.recording import step
     from .stepper.saved import saved
 
 __version__ = "0.1.0"
-_ROOMS = ("backend", "layers", "masks", "models", "ops", "stepper", "text", "training", "verify", "viewer")
+_ROOMS = tuple("backend course generation layers masks models ops stepper text training verify viewer".split())
 __all__ = [
     "__version__",
     "backend",
+    "course",
+    "generation",
     "layers",
     "masks",
     "models",

@@ -1,0 +1,97 @@
+"""The cases: what each one is called, its sizes, and the programs that run it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison. family: the file in this folder; sizes: the arguments of its Sizes; tokens: how many a run makes,
+    where tokens per second are of interest; goal: the most that ours shall take of the time of PyTorch eager.
+    """
+
+    name: str
+    title: str
+    family: str
+    sizes: dict[str, Any]
+    programs: tuple[str, ...] = ("ours", "eager", "compiled")
+    tokens: int | None = None
+    goal: float | None = None
+
+    def count(self, what: str, *arguments: Any) -> float | None:
+        """What the family's function of that name counts ("operations", "traffic", "needs"); None where it has none."""
+        module = importlib.import_module(f"{__name__}.{self.family}")
+        function = getattr(module, what, None)
+        return function(*arguments, module.Sizes(**self.sizes)) if function else None
+
+
+def _language_model(name: str, n_layers: int, n_heads: int, width: int, length: int, batch: int) -> Case:
+    title = f"GPT, {n_layers} layers, {n_heads} heads, width {width}, T {length}, batch {batch}"
+    sizes = {"n_layers": n_layers, "n_heads": n_heads, "width": width, "length": length, "batch": batch}
+    return Case(name, title, "language_model", sizes, tokens=batch * length, goal=0.8)
+
+
+def _gpt2(timed: str, batch: int) -> Case:
+    tokens, what, goal = (256, "prefill of 256 tokens", 0.8) if timed == "prefill" else (64, "64 tokens written", 0.5)
+    title = f"GPT-2 124M, {what}, batch {batch}"
+    sizes = {"timed": timed, "batch": batch}
+    goal_here = goal if timed == "prefill" or batch == 1 else None
+    return Case(f"gpt2-{timed}-{batch}", title, "gpt2", sizes, ("ours", "eager"), batch * tokens, goal_here)
+
+
+def _attention(length: int) -> Case:
+    title = f"attention, 8 heads of 64, causal, T {length}"
+    return Case(f"attention-{length}", title, "attention", {"length": length}, ("ours", "textbook", "eager"), goal=1.0)
+
+
+CASES: Sequence[Case] = (
+    _language_model("gpt-128", 4, 4, 128, 64, 16),
+    _language_model("gpt-384", 6, 6, 384, 256, 8),
+    _language_model("gpt-64", 2, 4, 64, 32, 16),
+    Case(
+        "translator",
+        "Transformer-Tiny (4 + 4 layers, width 128), vocabulary 10000, 64 pairs of at most 24 tokens",
+        "translator",
+        {"n_layers": 4, "n_heads": 4, "width": 128, "d_ff": 256, "length": 24, "batch": 64, "vocabulary": 10_000},
+        tokens=2 * 64 * 24,
+        goal=0.8,
+    ),
+    Case(
+        "classifier",
+        "encoder classifier, 4 layers, width 256, T 128, batch 16",
+        "classifier",
+        {"n_layers": 4, "n_heads": 4, "width": 256, "length": 128, "batch": 16},
+        tokens=16 * 128,
+        goal=0.8,
+    ),
+    Case(
+        "adamw",
+        "AdamW alone, 10M parameters in 20 arrays",
+        "optimizer",
+        {"matrices": 10, "width": 1000},
+        ("ours", "eager"),
+        None,
+        1.0,
+    ),
+    _gpt2("prefill", 1),
+    _gpt2("prefill", 8),
+    _gpt2("decode", 1),
+    _gpt2("decode", 8),
+    *(_attention(2**k) for k in range(8, 14)),
+)
+
+
+def named(names: Sequence[str]) -> list[Case]:
+    """The cases whose names begin with one of `names`, in their own order; all of them where none is given.
+
+    Raises ValueError for a name that no case begins with.
+    """
+    for name in names:
+        if not any(case.name.startswith(name) for case in CASES):
+            known = ", ".join(case.name for case in CASES)
+            raise ValueError(f'no case begins with "{name}"; there are: {known}, and growth')
+    return [case for case in CASES if not names or any(case.name.startswith(name) for name in names)]

@@ -1,0 +1,91 @@
+"""How minitransformer is run when it is measured: the one place that knows of its threads and its kernels."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import threadpoolctl
+
+from minitransformer.backend import keep_freed_memory
+from minitransformer.training import AdamW, Workers
+
+try:
+    from minitransformer.forms import textbook
+except ImportError:  # a minitransformer without kernels: the textbook's ops are all it has
+    textbook = None
+
+
+class Program:
+    """What every program of ours shares. A run is what is timed; `prepare` comes before each, untimed."""
+
+    n_threads = 1
+
+    @classmethod
+    def threads(cls, count: int) -> None:
+        """What the training loop sets for the time of a run stays set here: this process does nothing else."""
+        cls.n_threads = count
+        keep_freed_memory()
+        threadpoolctl.threadpool_limits(count, user_api="blas")
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """What the twin starts from."""
+        return {}
+
+    def prepare(self) -> None:
+        pass
+
+
+class Training(Program):
+    """Steps of training over a list of batches, again and again: forward, backward, AdamW.
+
+    As in the training loop: as many workers as threads, each with a part of the batch and one BLAS thread.
+    """
+
+    def __init__(self, model: Any, batches: list[dict[str, Any]], learning_rate: float, **options: Any) -> None:
+        if self.n_threads > 1:
+            threadpoolctl.threadpool_limits(1, user_api="blas")
+        self.model, self.corpus = model, Batches(batches, options)
+        self.workers = Workers(model, self.n_threads)
+        self.optimizer = AdamW(model.parameters(), learning_rate)
+        self.taken = 0
+
+    def weights(self) -> dict[str, np.ndarray]:
+        return self.model.state()
+
+    def run(self) -> float:
+        loss = self.workers.gradients(self.corpus, [self.corpus.rows(self.taken)], [self.taken])
+        self.optimizer.step()
+        self.taken += 1
+        return loss
+
+    def prove(self) -> dict[str, np.ndarray]:
+        return {"losses": np.array([self.run() for _ in range(10)])}
+
+
+class Batches:
+    """The batches as the workers ask for them: a corpus of rows. Each batch has the arguments of model.loss by name."""
+
+    def __init__(self, batches: list[dict[str, np.ndarray]], options: dict[str, Any]) -> None:
+        self.size, self.number = len(next(iter(batches[0].values()))), len(batches)
+        self.arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+        self.options = options
+
+    def rows(self, step: int) -> np.ndarray:
+        return np.arange(self.size) + step % self.number * self.size
+
+    def count(self, rows: np.ndarray) -> int:
+        targets = self.arrays["wanted" if "wanted" in self.arrays else "labels"][rows]
+        return int((targets != self.options.get("ignore_index", -100)).sum())
+
+    def loss(self, model: Any, rows: np.ndarray, rng: np.random.Generator | None) -> Any:
+        """Dropout is off, since both sides must compute the same: no rng is passed on."""
+        return model.loss(**{name: array[rows] for name, array in self.arrays.items()}, **self.options)
+
+
+def as_textbook() -> contextlib.AbstractContextManager[None]:
+    """Within it the ops run as they stand in ops/."""
+    if textbook is None:
+        raise RuntimeError("this minitransformer has no kernels, so ours is the textbook's form already")
+    return textbook()

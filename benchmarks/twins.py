@@ -1,0 +1,153 @@
+"""The parts that the PyTorch twins share, as a PyTorch user would write them: one projection makes queries, keys and
+values, F.scaled_dot_product_attention attends, AdamW is fused. Our weights are copied in: they are (in, out) there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch._dynamo  # any optimiser imports it: 70 MB that are no part of what a program allocates
+import torch.nn.functional as F
+from torch import nn
+
+Weights = Mapping[str, np.ndarray]
+
+
+class Program:
+    """What every twin shares. A run is what is timed; `prepare` comes before each, untimed."""
+
+    @classmethod
+    def threads(cls, count: int) -> None:
+        torch.set_num_threads(count)
+
+    def prepare(self) -> None:
+        pass
+
+
+class Training(Program):
+    """Steps of training over a list of batches, again and again: forward, backward, AdamW."""
+
+    def __init__(self, model: nn.Module, batches: list[dict[str, Any]], learning_rate: float, compiled: bool) -> None:
+        self.loss = torch.compile(model) if compiled else model
+        self.batches = [{name: torch.from_numpy(array) for name, array in batch.items()} for batch in batches]
+        self.optimizer = adamw(model.parameters(), learning_rate)
+        self.taken = 0
+
+    def run(self) -> float:
+        batch = self.batches[self.taken % len(self.batches)]
+        self.taken += 1
+        self.optimizer.zero_grad()
+        loss = self.loss(**batch)
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+
+    def prove(self) -> dict[str, np.ndarray]:
+        return {"losses": np.array([self.run() for _ in range(10)])}
+
+
+def adamw(parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
+    """Fused AdamW; biases and the gains of norms do not decay."""
+    parameters = list(parameters)
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": 0.01},
+        {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW([group for group in groups if group["params"]], lr=learning_rate, fused=True)
+
+
+def linear(weights: Weights, *names: str) -> nn.Linear:
+    """Our layers of these names, which all read the same input, as one layer."""
+    weight = torch.from_numpy(np.concatenate([weights[f"{name}.weight"].T for name in names]))
+    bias = torch.from_numpy(np.concatenate([weights[f"{name}.bias"] for name in names]))
+    layer = nn.Linear(weight.shape[1], weight.shape[0])
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+        layer.bias.copy_(bias)
+    return layer
+
+
+def layer_norm(weights: Weights, name: str) -> nn.LayerNorm:
+    norm = nn.LayerNorm(len(weights[f"{name}.gamma"]))
+    with torch.no_grad():
+        norm.weight.copy_(torch.from_numpy(weights[f"{name}.gamma"]))
+        norm.bias.copy_(torch.from_numpy(weights[f"{name}.beta"]))
+    return norm
+
+
+def embedding(weights: Weights, name: str) -> nn.Embedding:
+    return nn.Embedding.from_pretrained(torch.from_numpy(weights[name].copy()), freeze=False)
+
+
+def complete(model: nn.Module, weights: Weights) -> None:
+    """Raise ValueError unless the twin has as many parameters as we have."""
+    ours, theirs = sum(array.size for array in weights.values()), sum(p.numel() for p in model.parameters())
+    if ours != theirs:
+        raise ValueError(f"the twin has {theirs} parameters, minitransformer's model {ours}")
+
+
+def sinusoids(length: int, width: int) -> torch.Tensor:
+    angles = torch.arange(length)[:, None] / 10000 ** (torch.arange(0, width, 2) / width)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, weights: Weights, name: str, n_heads: int) -> None:
+        super().__init__()
+        self.qkv = linear(weights, f"{name}.query", f"{name}.key", f"{name}.value")
+        self.output = linear(weights, f"{name}.output")
+        self.n_heads = n_heads
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
+        q, k, v = (_split(part, self.n_heads) for part in self.qkv(x).chunk(3, dim=-1))
+        return self.output(_merge(F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)))
+
+
+class CrossAttention(nn.Module):
+    def __init__(self, weights: Weights, name: str, n_heads: int) -> None:
+        super().__init__()
+        self.query = linear(weights, f"{name}.query")
+        self.kv = linear(weights, f"{name}.key", f"{name}.value")
+        self.output = linear(weights, f"{name}.output")
+        self.n_heads = n_heads
+
+    def forward(self, x: torch.Tensor, memory: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        q = _split(self.query(x), self.n_heads)
+        k, v = (_split(part, self.n_heads) for part in self.kv(memory).chunk(2, dim=-1))
+        return self.output(_merge(F.scaled_dot_product_attention(q, k, v, attn_mask=mask)))
+
+
+def _split(x: torch.Tensor, n_heads: int) -> torch.Tensor:
+    return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)  # (B, T, D) to (B, H, T, d)
+
+
+def _merge(heads: torch.Tensor) -> torch.Tensor:
+    return heads.transpose(1, 2).flatten(2)
+
+
+class FeedForward(nn.Module):
+    def __init__(self, weights: Weights, name: str, activation: Any) -> None:
+        super().__init__()
+        self.inner, self.output = linear(weights, f"{name}.inner"), linear(weights, f"{name}.output")
+        self.activation = activation
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.output(self.activation(self.inner(x)))
+
+
+class PreNormLayer(nn.Module):
+    """x + attention(norm(x)), then x + feed_forward(norm(x))."""
+
+    def __init__(self, weights: Weights, name: str, n_heads: int, activation: Any) -> None:
+        super().__init__()
+        self.norm1 = layer_norm(weights, f"{name}.self_attention.norm")
+        self.attention = SelfAttention(weights, f"{name}.self_attention.sublayer", n_heads)
+        self.norm2 = layer_norm(weights, f"{name}.feed_forward.norm")
+        self.feed_forward = FeedForward(weights, f"{name}.feed_forward.sublayer", activation)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
+        x = x + self.attention(self.norm1(x), mask, causal)
+        return x + self.feed_forward(self.norm2(x))

@@ -1,0 +1,65 @@
+"""The course: exercises in which a student writes a piece of the Transformer and is told what the mistake is.
+
+from minitransformer import course
+
+course.exercises()                               # what there is
+course.exercise("softmax_backward")              # the statement; .hint() and .solution() when asked for
+course.check("softmax_backward", my_function)    # right, or what is wrong
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+from . import checking
+from .checking import judge
+from .collecting import Answer, collect
+from .exercise import Exercise, Mistake
+from .exercises import EXERCISES
+from .result import Output, Result
+
+__all__ = [
+    "EXERCISES",
+    "Answer",
+    "Exercise",
+    "Mistake",
+    "Output",
+    "Result",
+    "check",
+    "collect",
+    "exercise",
+    "exercises",
+    "judge",
+]
+
+
+class _Titles(dict[str, str]):
+    """Names and titles, a line for each."""
+
+    def __repr__(self) -> str:
+        width = max(map(len, self))
+        return "\n".join(f"{name:<{width}}  {title}" for name, title in self.items())
+
+
+def exercises() -> dict[str, str]:
+    """The names of all exercises with their titles, in the order of the course."""
+    return _Titles({name: one.title for name, one in EXERCISES.items()})
+
+
+def exercise(name: str) -> Exercise:
+    """The exercise of that name. Raises ValueError for a name that there is not, with the nearest one that there is."""
+    if name not in EXERCISES:
+        near = difflib.get_close_matches(str(name), EXERCISES, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}?" if near else "minitransformer.course.exercises() lists them"
+        raise ValueError(f"there is no exercise {name!r}; {hint}")
+    return EXERCISES[name]
+
+
+def check(name: str, f: Callable[..., Any], seed: int = 0) -> Result:
+    """Try the function f on the exercise of that name: is it right, and if not, what is the mistake?
+
+    f is called on several inputs of unequal sizes, drawn from the seed, with copies of the arrays.
+    """
+    return checking.check(exercise(name), f, seed)

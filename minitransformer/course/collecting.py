@@ -1,0 +1,157 @@
+"""The first half of a check: run a student's function on the trials of an exercise, and take down what it returns.
+
+Nothing here knows the right answer, so it may run in a process of its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..backend import device_of, to_numpy
+from .comparison import near
+from .exercise import Exercise
+
+_NOT_THE_STUDENTS = (str(Path(__file__).parent), str(Path(np.__file__).parent), "<__array_function__")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a function returned on one trial: for each output an array, or in words what there is in place of one.
+
+    problem: in words, why there are no outputs at all; error: the traceback, where that is the reason. changed: the
+    inputs that the function changed in place.
+    """
+
+    outputs: tuple[np.ndarray | str, ...] = ()
+    problem: str = ""
+    error: str = ""
+    changed: tuple[str, ...] = ()
+
+
+def collect(exercise: Exercise, f: Callable[..., Any], seed: int = 0) -> list[Answer]:
+    """The answers of f on the exercise's trials, up to the first that has a problem. f gets copies of the inputs."""
+    if not callable(f):
+        raise TypeError(
+            f"check: the second argument must be the function itself, got {type(f).__name__}; "
+            f"write check({exercise.name!r}, {exercise.name}), without calling it"
+        )
+    misfit = _signature_misfit(exercise, f)
+    if misfit:
+        return [Answer(problem=misfit)]
+    answers = []
+    for inputs in exercise.trials(seed):
+        answers.append(_answer(exercise, f, inputs))
+        if answers[-1].problem:
+            break
+    return answers
+
+
+def _answer(exercise: Exercise, f: Callable[..., Any], inputs: tuple[Any, ...]) -> Answer:
+    given = copy.deepcopy(inputs)
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            returned = f(*given)
+    except NotImplementedError:
+        return Answer(problem="Your function is not written yet.")
+    except (Exception, SystemExit) as error:
+        problem = f"Your function stops with an error for {described(exercise, inputs)}:"
+        return Answer(problem=problem, error=_students_traceback(error))
+    problem = _not_the_outputs(exercise.outputs, returned)
+    if problem:
+        return Answer(problem=problem)
+    values = returned if len(exercise.outputs) > 1 else (returned,)
+    changed = [name for name, a, b in zip(exercise.arguments, inputs, given, strict=True) if not _unchanged(a, b)]
+    return Answer(tuple(_as_array(value) for value in values), changed=tuple(changed))
+
+
+def _signature_misfit(exercise: Exercise, f: Callable[..., Any]) -> str:
+    try:
+        signature = inspect.signature(f)
+    except (TypeError, ValueError):
+        return ""  # some built-in functions do not tell
+    try:
+        signature.bind(*exercise.arguments)
+    except TypeError:
+        return f"Your function is called with ({', '.join(exercise.arguments)}), but it takes {signature}."
+    return ""
+
+
+def _students_traceback(error: BaseException) -> str:
+    """The traceback as far as it runs through the student's own code."""
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_NOT_THE_STUDENTS)
+    ]
+    shown = frames if len(frames) <= 8 else [*frames[:4], *frames[-4:]]  # an endless recursion is long
+    lines = traceback.format_list(shown) + traceback.format_exception_only(type(error), error)
+    return "".join(lines).rstrip()
+
+
+def _not_the_outputs(names: tuple[str, ...], returned: Any) -> str:
+    """What was returned, if that is not one value for each output."""
+    if returned is None:
+        return "Your function returned None; is a `return` missing?"
+    if len(names) == 1:
+        if not isinstance(returned, tuple):
+            return ""
+        comma = "; is there a comma too many after `return`?" if len(returned) == 1 else ""
+        return f"Your function returned a tuple of {len(returned)}; it must return {names[0]} alone{comma}"
+    wanted = f"the {len(names)} values {', '.join(names)}"
+    if isinstance(returned, np.ndarray):
+        return f"Your function returned one array of shape {returned.shape}; it must return {wanted}"
+    if not isinstance(returned, tuple | list):
+        return f"Your function returned one {type(returned).__name__}; it must return {wanted}"
+    if len(returned) != len(names):
+        values = "1 value" if len(returned) == 1 else f"{len(returned)} values"
+        return f"Your function returned {values}; it must return {wanted}"
+    return ""
+
+
+def _as_array(value: Any) -> np.ndarray | str:
+    if value is None:
+        return "it is None"
+    if isinstance(value, list | tuple):
+        return f"it is a {type(value).__name__}; make it an array: np.array(...)"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return np.array(float(value))
+    if isinstance(value, np.ndarray | np.generic):
+        return np.array(value)
+    try:
+        device_of(value)
+    except TypeError:
+        return f"it is a {type(value).__name__}, but must be an array"
+    return np.array(to_numpy(value))  # computed on a GPU
+
+
+def _unchanged(before: Any, after: Any) -> bool:
+    """Whether an input is what it was, but for the rounding of an entry that was moved and put back."""
+    if isinstance(before, dict):
+        return before.keys() == after.keys() and all(_unchanged(before[key], after[key]) for key in before)
+    if not isinstance(before, np.ndarray):
+        return True
+    if before.dtype.kind != "f":
+        return np.array_equal(before, after)
+    return before.shape == after.shape and bool(near(before, after, 1e-12).all())
+
+
+def described(exercise: Exercise, inputs: tuple[Any, ...]) -> str:
+    """The inputs of a trial in a line: arrays by their shape, numbers by their value."""
+    return ", ".join(_described(name, x) for name, x in zip(exercise.arguments, inputs, strict=True))
+
+
+def _described(name: str, x: Any) -> str:
+    if isinstance(x, np.ndarray):
+        return f"{name} {x.shape}"
+    if isinstance(x, dict):
+        arrays = {key: value for key, value in x.items() if isinstance(value, np.ndarray)}
+        return f"{name} {{{', '.join(_described(key, value) for key, value in arrays.items())}}}" if arrays else name
+    return name if callable(x) else f"{name} = {x:.6g}"

@@ -1,0 +1,147 @@
+"""What an exercise is: a statement, inputs, a reference solution, and the mistakes people make in it.
+
+A known mistake is an edit of the reference, one snippet exchanged for another. So what is wrong is all that differs,
+two mistakes made at once are two edits, and a change of the reference cannot leave its mistakes behind.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import html
+import inspect
+import textwrap
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+TRIALS = 5
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """In the reference, `old` stands exactly once; with `new` in its place it is wrong in the way `explanation` says.
+
+    explanation: what is wrong and how to see it, in a sentence or two for the student who made it.
+    """
+
+    name: str
+    old: str
+    new: str
+    explanation: str
+
+
+@dataclass(frozen=True, repr=False)
+class Exercise:
+    """One exercise. `str()` and a notebook show its statement; hint and solution come only when they are asked for.
+
+    outputs: the names of what the function returns. inputs(rng) draws its arguments, with other sizes each time.
+    """
+
+    reference: Callable[..., Any] = field(repr=False)
+    title: str
+    statement: str
+    outputs: tuple[str, ...]
+    inputs: Callable[[np.random.Generator], tuple[Any, ...]] = field(repr=False)
+    hint_text: str = field(repr=False)
+    mistakes: tuple[Mistake, ...] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The name of the exercise, and of the function to be written."""
+        return self.reference.__name__
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of what the function takes, in order."""
+        return tuple(inspect.signature(self.reference).parameters)
+
+    @property
+    def signature(self) -> str:
+        """How the function is called and what it returns: `softmax_backward(y, dy) -> dx`."""
+        return f"{self.name}({', '.join(self.arguments)}) -> {', '.join(self.outputs)}"
+
+    @property
+    def known_mistakes(self) -> tuple[str, ...]:
+        """The names of the mistakes that the checker recognises."""
+        return tuple(mistake.name for mistake in self.mistakes)
+
+    def hint(self) -> str:
+        """A push in the right direction, short of the solution."""
+        return self.hint_text
+
+    def solution(self) -> str:
+        """The source of the reference solution."""
+        return _definition(self.reference)
+
+    def trials(self, seed: int = 0) -> list[tuple[Any, ...]]:
+        """The arguments on which an answer is tried; the same for the same seed."""
+        return [self.inputs(np.random.default_rng([seed, i])) for i in range(TRIALS)]
+
+    def mistaken(self, *mistakes: Mistake) -> Callable[..., Any]:
+        """The reference with these mistakes in it. Raises ValueError where a snippet does not stand exactly once."""
+        source = _definition(self.reference)
+        for mistake in mistakes:
+            if source.count(mistake.old) != 1:
+                raise ValueError(f"{self.name}: {mistake.old!r} must stand once for {mistake.name}, in:\n{source}")
+            source = source.replace(mistake.old, mistake.new)
+        namespace = dict(self.reference.__globals__)
+        exec(_compiled(source), namespace)
+        return namespace[self.name]
+
+    def __repr__(self) -> str:
+        return f"Exercise({self.signature!r})"
+
+    def __str__(self) -> str:
+        return f"{self.title}\n\n    {self.signature}\n\n{self.statement}"
+
+    def _repr_html_(self) -> str:
+        title, signature, statement = (html.escape(text) for text in (self.title, self.signature, self.statement))
+        return (
+            f"<p><b>{title}</b></p><p><code>{signature}</code></p>"
+            f'<p style="white-space: pre-wrap; max-width: 75ch">{statement}</p>'
+        )
+
+
+EXERCISES: dict[str, Exercise] = {}
+Reference = TypeVar("Reference", bound=Callable[..., Any])
+
+
+def exercise(
+    title: str,
+    statement: str,
+    outputs: str,
+    inputs: Callable[[np.random.Generator], tuple[Any, ...]],
+    hint: str,
+    mistakes: tuple[Mistake, ...],
+) -> Callable[[Reference], Reference]:
+    """Add to EXERCISES the one that the decorated function is the reference solution of. outputs: "dq, dk, dv"."""
+
+    def add(reference: Reference) -> Reference:
+        names = tuple(outputs.split(", "))
+        made = Exercise(reference, title, _trimmed(statement), names, inputs, _trimmed(hint), mistakes)
+        EXERCISES[made.name] = made
+        return reference
+
+    return add
+
+
+def _trimmed(text: str) -> str:
+    return textwrap.dedent(text).strip()
+
+
+@functools.cache
+def _definition(function: Callable[..., Any]) -> str:
+    """The source of a function without its decorators."""
+    source = inspect.getsource(function)
+    node = ast.parse(source).body[0]
+    assert isinstance(node, ast.FunctionDef)
+    return "".join(source.splitlines(keepends=True)[node.lineno - 1 :])
+
+
+@functools.cache
+def _compiled(source: str) -> types.CodeType:
+    return compile(source, "<a known mistake>", "exec", dont_inherit=True)

@@ -1,0 +1,14 @@
+"""The exercises, by theme and in the order of the course."""
+
+import importlib
+
+from ..exercise import EXERCISES
+
+_THEMES = (
+    "derivatives linear softmax cross_entropy attention masks heads normalization feed_forward residual tokens layers "
+    "training"
+)
+for _theme in _THEMES.split():
+    importlib.import_module(f".{_theme}", __name__)
+
+__all__ = ["EXERCISES"]

@@ -1,0 +1,183 @@
+"""What the checker found, and how it tells it to a student."""
+
+from __future__ import annotations
+
+import html
+import math
+import textwrap
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+
+class Entry(NamedTuple):
+    """A wrong entry of an output."""
+
+    place: tuple[int, ...]
+    expected: float
+    got: float
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of a student's function.
+
+    problem: what is wrong with it as an array, before its numbers are looked at. where: the first inputs it was wrong
+    on; wrong: how many of its `size` entries were wrong there, and `entries` the first of them. mistake: the known
+    mistake (or two, "one + other") that reproduces it on all trials; unknown: there are numbers, and no known mistake
+    gives them. remark: something else that can be said of them.
+    """
+
+    name: str
+    right: bool
+    problem: str = ""
+    where: str = ""
+    size: int = 0
+    entries: tuple[Entry, ...] = ()
+    wrong: int = 0
+    mistake: str | None = None
+    explanation: str = ""
+    unknown: bool = False
+    remark: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The output as JSON can hold it."""
+        entries = [
+            {"index": list(e.place), "expected": _finite(e.expected), "got": _finite(e.got)} for e in self.entries
+        ]
+        return asdict(self) | {"entries": entries}
+
+    def lines(self) -> list[str]:
+        """What is wrong with it, and where; the mistake apart."""
+        how_many = f"{self.wrong} of {self.size} entries differ" if self.size > 1 else "wrong"
+        first = self.problem or how_many
+        return [
+            f"{self.name}: {first}",
+            *([f"    for {self.where}"] if self.where else []),
+            *(
+                f"    {_place(self.name, e.place)}: {_number(e.got)}, expected {_number(e.expected)}"
+                for e in self.entries
+            ),
+            *(["    ..."] if self.wrong > len(self.entries) else []),
+        ]
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """The answer to an attempt: `.right`, `.score` from 0 to 1, `.mistake`; `str()` is what a student reads.
+
+    changed: the inputs that the function changed in place. problem: why there is no output to look at; error: the
+    traceback of the student's code, where that is the reason.
+    """
+
+    name: str
+    outputs: tuple[Output, ...]
+    changed: tuple[str, ...] = ()
+    problem: str = ""
+    error: str = ""
+
+    @property
+    def right(self) -> bool:
+        """Whether every output is right and no input was changed."""
+        return not self.problem and not self.changed and all(output.right for output in self.outputs)
+
+    @property
+    def score(self) -> float:
+        """The share of the outputs that are right; half of that if an input was changed."""
+        share = sum(output.right for output in self.outputs) / len(self.outputs)
+        return share / 2 if self.changed else share
+
+    @property
+    def mistake(self) -> str | None:
+        """The name of the first known mistake that explains a wrong output; None if nothing does, or is wrong.
+
+        "changes-input" where the values are right but an input was changed in place.
+        """
+        if self.changed and all(output.right for output in self.outputs):
+            return "changes-input"
+        return next((output.mistake for output in self.outputs if output.mistake), None)
+
+    def __getitem__(self, name: str) -> Output:
+        for output in self.outputs:
+            if output.name == name:
+                return output
+        raise KeyError(
+            f"{self.name} has no output {name!r}; it has {', '.join(output.name for output in self.outputs)}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as JSON can hold it."""
+        return {
+            "name": self.name,
+            "right": self.right,
+            "score": self.score,
+            "mistake": self.mistake,
+            "outputs": [output.as_dict() for output in self.outputs],
+            "changed": list(self.changed),
+            "problem": self.problem,
+            "error": self.error,
+            "message": str(self),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join([self._verdict(), *self._details()])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        colour = "#1a7f37" if self.right else "#b35900"
+        verdict, details = html.escape(self._verdict()), html.escape("\n".join(self._details()))
+        shown = f'<pre style="white-space: pre-wrap">{details}</pre>' if details else ""
+        return f'<p style="color: {colour}"><b>{verdict}</b></p>{shown}'
+
+    def _verdict(self) -> str:
+        if self.right:
+            return f"{self.name}: right."
+        if self.problem:
+            return f"{self.name}: no answer yet."
+        right = [output.name for output in self.outputs if output.right]
+        if len(right) == len(self.outputs):
+            return f"{self.name}: the values are right, but you changed your input {', '.join(self.changed)}."
+        if len(self.outputs) == 1:
+            return f"{self.name}: not right yet."
+        return f"{self.name}: {len(right)} of {len(self.outputs)} right{': ' if right else ''}{', '.join(right)}."
+
+    def _details(self) -> list[str]:
+        if self.problem:
+            return [self.problem, *([self.error] if self.error else [])]
+        lines: list[str] = []
+        wrong = [output for output in self.outputs if not output.right]
+        told: set[str] = set()
+        for output in wrong:
+            lines += ["", *output.lines()]
+            if output.unknown:
+                unknown = f"  An unknown mistake: none of the known ones gives this {output.name}. {output.remark}"
+                lines.append(unknown.rstrip())
+            elif output.mistake in told:
+                lines.append("  As above.")
+            elif output.mistake:
+                told.add(output.mistake)
+                alike = [other.name for other in wrong if other.mistake == output.mistake]
+                of = f" in {' and '.join(alike)}" if len(self.outputs) > 1 else ""
+                what = "Two mistakes" if " + " in output.mistake else "The mistake"
+                lines.append(_wrapped(f"  {what}{of}: {output.explanation}"))
+        for name in self.changed:
+            lines += ["", f"Your function changes {name} in place (+=, or an assignment to its entries)."]
+            lines.append("It belongs to the caller, who may still need it: make a new array instead.")
+        return lines
+
+
+def _wrapped(line: str) -> str:
+    return textwrap.fill(line, 100, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _place(name: str, index: tuple[int, ...]) -> str:
+    return f"{name}[{', '.join(map(str, index))}]" if index else name
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, bool) else f"{value:.6g}"
+
+
+def _finite(number: float) -> float | None:
+    """The number, or None for NaN and infinity, which JSON does not have."""
+    return number if math.isfinite(number) else None

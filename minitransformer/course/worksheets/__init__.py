@@ -1,0 +1,27 @@
+"""Worksheets: gradients to be computed by hand on paper, with answer keys, and the marking of what was filled in."""
+
+from .form import Form, read_form, to_form
+from .html import to_html
+from .kinds import KINDS, make
+from .layout import Page, page
+from .marking import Marks, StepMark, mark
+from .pdf import to_pdf
+from .sheet import Sheet
+from .text import to_markdown
+
+__all__ = [
+    "KINDS",
+    "Form",
+    "Marks",
+    "Page",
+    "Sheet",
+    "StepMark",
+    "make",
+    "mark",
+    "page",
+    "read_form",
+    "to_form",
+    "to_html",
+    "to_markdown",
+    "to_pdf",
+]

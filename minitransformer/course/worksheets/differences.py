@@ -1,0 +1,63 @@
+"""Hold the answers of a sheet against two things that know nothing of the library: the printed formulas, and finite
+differences of the forward ones.
+
+Every backward step is the derivative of L = sum(upstream ∘ output) along some displacement of a forward value: `dname`
+of each entry of `name`, the others (row sums, means) of the displacement that the step names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from .sheet import Sheet, Step, Values
+
+_STEP = 1e-5
+_TOLERANCE = 1e-6
+
+
+def errors(sheet: Sheet) -> Iterator[tuple[str, str, float]]:
+    """(step, "formula" or "difference", largest deviation) for every step; the second for each of the backward pass."""
+    values: dict[str, np.ndarray] = {**sheet.given, **sheet.answers}
+    for step in sheet.task.steps:
+        answer = sheet.answers[step.name]
+        yield step.name, "formula", _deviation(np.asarray(step.rule(values)), answer)
+        if step.backward:
+            yield step.name, "difference", _deviation(_slope(sheet, step, values), answer)
+
+
+def require_right(sheet: Sheet) -> None:
+    """Raise RuntimeError if an answer deviates: a sheet with a wrong key must not be handed out."""
+    for name, by, error in errors(sheet):
+        if not error <= _TOLERANCE:
+            raise RuntimeError(f"the answer to {name} of {sheet.label} deviates from its {by} by {error:.1e}")
+
+
+def _slope(sheet: Sheet, step: Step, values: Values) -> np.ndarray:
+    shape = sheet.answers[step.name].shape
+    name, move = step.moves or (step.name[1:], _displace(step.name[1:]))
+    slope = np.zeros(shape)
+    for index in np.ndindex(shape):
+        t = np.zeros(shape)
+        t[index] = _STEP
+        slope[index] = (_loss(sheet, name, move(values, t)) - _loss(sheet, name, move(values, -t))) / (2.0 * _STEP)
+    return slope
+
+
+def _displace(name: str) -> Callable[[Values, np.ndarray], np.ndarray]:
+    return lambda values, t: values[name] + t
+
+
+def _loss(sheet: Sheet, name: str, value: np.ndarray) -> float:
+    """L, when the value called `name` is replaced and all that follows from it is computed anew by the formulas."""
+    values = {**sheet.given, name: value}
+    for step in sheet.forward:
+        if step.name != name:
+            values[step.name] = step.rule(values)
+    upstream = sheet.given.get("d" + sheet.task.output, np.array(1.0))  # where there is none, L is the output itself
+    return float((upstream * values[sheet.task.output]).sum())
+
+
+def _deviation(one: np.ndarray, other: np.ndarray) -> float:
+    return float(np.abs(one - other).max()) if one.shape == other.shape else np.inf

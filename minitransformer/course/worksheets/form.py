@@ -1,0 +1,124 @@
+"""The form: a plain text file with a blank for every answer, which a student fills in and hands back.
+
+    worksheet: softmax-backward
+    seed: 7
+    size: 3
+    student: Ada
+
+    E:      # E = e^(x − smallest of the row)
+      _  _  _
+      _  _  _
+
+Each _ gives way to a number: 3, -0.25, 1/3. One that is left is a question not answered.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from .kinds import KINDS, make
+from .sheet import UNITS, Sheet, number
+
+_HEADER = ("worksheet", "seed", "size", "student")
+_LONGEST = 100_000  # characters
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form that was handed in: its sheet, and the value of each step; NaN where nothing was filled in."""
+
+    sheet: Sheet
+    values: dict[str, np.ndarray]
+
+
+def to_form(sheet: Sheet, filled: bool = False) -> str:
+    """The form of a sheet, empty or filled in with the answers."""
+    lines = [
+        f"worksheet: {sheet.kind}",
+        f"seed: {sheet.seed}",
+        f"size: {sheet.size}",
+        f"student: {sheet.student}",
+        "",
+        "# Put a number in place of each _, such as 3, -0.25 or 1/3. Lines like this one are not read.",
+    ]
+    for step in sheet.task.steps:
+        without = f" (only what stands before · {step.unit})" if step.unit else ""
+        lines += ["", f"{step.name}:      # {step.formula}{without}"]
+        for row in sheet.boxes(step.name):
+            lines.append("  " + "  ".join(number(x) if filled else "_" for x in row))
+    return "\n".join(lines) + "\n"
+
+
+def read_form(text: str) -> Form:
+    """What was filled in. Raises ValueError, naming the line, for what is not a form or not a number."""
+    if len(text) > _LONGEST:
+        raise ValueError(f"this is no answers form: it has {len(text)} characters")
+    header: dict[str, str] = {}
+    matrices: dict[str, list[tuple[int, list[float]]]] = {}
+    rows: list[tuple[int, list[float]]] | None = None
+    for place, line in enumerate(text.splitlines(), start=1):
+        name, colon, rest = line.partition(":")
+        if rows is None and colon and name.strip() in _HEADER:
+            header[name.strip()] = rest.strip()  # as it is: a name may hold a #
+            continue
+        content = line.partition("#")[0].strip()
+        if content.endswith(":"):
+            rows = matrices.setdefault(content[:-1].strip(), [])
+            if rows:
+                raise ValueError(f"line {place}: {content} stands there twice")
+        elif content and rows is None:
+            raise ValueError(f"line {place}: expected the name of a step, such as `dx:`, got {content!r}")
+        elif content and rows is not None:
+            rows.append((place, [_number(word, place) for word in content.replace(",", " ").split()]))
+    sheet = _sheet(header)
+    known = [step.name for step in sheet.task.steps]
+    for name in matrices:
+        if name not in known:
+            raise ValueError(f"this worksheet has no step {name!r}; its steps are {', '.join(known)}")
+    values = {}
+    for step in sheet.task.steps:
+        boxes = _matrix(step.name, matrices.get(step.name, []), sheet.boxes(step.name).shape)
+        values[step.name] = (boxes * UNITS[step.unit]).reshape(sheet.answers[step.name].shape)
+    return Form(sheet, values)
+
+
+def _sheet(header: dict[str, str]) -> Sheet:
+    for name in ("worksheet", "seed", "size"):
+        if name not in header:
+            raise ValueError(f"this is no answers form: its line `{name}: ...` is missing")
+    if header["worksheet"] not in KINDS:
+        raise ValueError(f"there is no worksheet {header['worksheet']!r}; there are {', '.join(KINDS)}")
+    for name in ("seed", "size"):
+        if not re.fullmatch(r"[0-9]{1,18}", header[name]):
+            raise ValueError(f"the form's {name} must be a whole number, got {header[name]!r}")
+    return make(header["worksheet"], int(header["seed"]), int(header["size"]), header.get("student", ""))
+
+
+def _matrix(name: str, rows: list[tuple[int, list[float]]], shape: tuple[int, ...]) -> np.ndarray:
+    if not rows:
+        return np.full(shape, np.nan)
+    for place, row in rows:
+        if len(row) != shape[1]:
+            raise ValueError(f"line {place}: a row of {name} has {shape[1]} numbers, got {len(row)}")
+    if len(rows) != shape[0]:
+        raise ValueError(f"line {rows[-1][0]}: {name} has {shape[0]} rows, got {len(rows)}")
+    return np.array([row for _, row in rows])
+
+
+def _number(word: str, place: int) -> float:
+    """The number that a word says; NaN for a blank."""
+    if set(word) == {"_"}:
+        return math.nan
+    word = word.replace("−", "-")
+    if not re.fullmatch(r"[+-]?([0-9]{1,12}/[0-9]{1,12}|[0-9]{0,12}\.?[0-9]{0,12})", word) or not re.search(
+        "[0-9]", word
+    ):
+        raise ValueError(f"line {place}: {word!r} is not a number; write for example 3, -0.25 or 1/3 (with a point)")
+    above, _, below = word.partition("/")
+    if below and not int(below):
+        raise ValueError(f"line {place}: {word!r} divides by zero")
+    return float(above) / (float(below) if below else 1.0)

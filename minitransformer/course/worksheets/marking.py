@@ -1,0 +1,146 @@
+"""Marks for a filled-in form, one for each blank, following an early slip through.
+
+Each step is computed anew by its formula from the student's own numbers before it. An answer is right if it agrees with
+the key, or with that: who makes a slip and goes on from it consistently loses the slip alone. Where something before
+was left blank, the key's number stands in for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .form import Form
+from .sheet import UNITS, Sheet, number
+
+TOLERANCE = 1.1e-3  # in the numbers as they are written: three decimals, rounded or cut off
+
+
+@dataclass(frozen=True)
+class StepMark:
+    """The marks of a step. follows: how many of its right answers are right only after an earlier slip.
+
+    wrong, blank: places (row, column), from 1. expected: what would have been right there, from the student's numbers.
+    """
+
+    name: str
+    formula: str
+    right: int
+    follows: int
+    blanks: int
+    wrong: tuple[tuple[int, int], ...]
+    expected: tuple[str, ...]
+    blank: int
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if self.blank == self.blanks:
+            return "not answered"
+        words = []
+        if self.right == self.blanks:
+            words.append("right")
+        elif self.wrong:
+            words.append(f"wrong at {_places(self.wrong)}")
+        if self.blank:
+            words.append(f"{self.blank} left blank")
+        if self.follows:
+            words.append("follows from your earlier slip")
+        return ", ".join(words)
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The marks of a form."""
+
+    sheet: Sheet
+    steps: tuple[StepMark, ...]
+
+    @property
+    def right(self) -> int:
+        """How many answers are right, by the key or after an earlier slip."""
+        return sum(step.right for step in self.steps)
+
+    @property
+    def blanks(self) -> int:
+        """How many answers were asked for."""
+        return sum(step.blanks for step in self.steps)
+
+    @property
+    def score(self) -> float:
+        """The share of right answers."""
+        return self.right / self.blanks
+
+    def as_dict(self, expected: bool = False) -> dict[str, Any]:
+        """The marks as JSON can hold them; with `expected` also what would have been right."""
+        sheet = self.sheet
+        head = {"worksheet": sheet.kind, "seed": sheet.seed, "size": sheet.size, "student": sheet.student}
+        steps = [
+            {
+                "name": step.name,
+                "right": step.right,
+                "of": step.blanks,
+                "follows": step.follows,
+                "blank": step.blank,
+                "wrong": [list(place) for place in step.wrong],
+                "verdict": step.verdict,
+            }
+            | ({"expected": list(step.expected)} if expected else {})
+            for step in self.steps
+        ]
+        return head | {"right": self.right, "of": self.blanks, "score": self.score, "steps": steps}
+
+    def table(self, expected: bool = False) -> str:
+        """A line for each step; with `expected` also what would have been right."""
+        sheet = self.sheet
+        lines = [f"{sheet.label}{f', {sheet.student}' if sheet.student else ''}"]
+        width = max(len(step.name) for step in self.steps)
+        for step in self.steps:
+            lines.append(f"  {step.name:<{width}}  {step.right:2d} of {step.blanks:2d}  {step.verdict}")
+            if expected and step.wrong:
+                lines.append(f"  {'':<{width}}            expected there: {', '.join(step.expected)}")
+        return "\n".join([*lines, f"{self.right} of {self.blanks} right ({100 * self.score:.0f} %)"])
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+def mark(form: Form) -> Marks:
+    """The marks of a filled-in form."""
+    sheet = form.sheet
+    own = dict(sheet.given)  # the values that the student goes on from
+    steps = []
+    for step in sheet.task.steps:
+        unit, key, answer = UNITS[step.unit], sheet.answers[step.name], form.values[step.name]
+        with np.errstate(all="ignore"):  # a slip may make a total zero
+            followed = np.asarray(step.rule(own))
+        by_key, by_rule = _agrees(answer, key, unit), _agrees(answer, followed, unit)
+        right, blank = by_key | by_rule, np.isnan(answer)
+        wrong = np.argwhere(np.atleast_2d(~right & ~blank))
+        expected = np.atleast_2d(np.where(np.isfinite(followed), followed, key) / unit)
+        steps.append(
+            StepMark(
+                step.name,
+                step.formula,
+                right=int(right.sum()),
+                follows=int((right & ~by_key).sum()),
+                blanks=answer.size,
+                wrong=tuple((int(i) + 1, int(j) + 1) for i, j in wrong),
+                expected=tuple(number(expected[i, j]) for i, j in wrong),
+                blank=int(blank.sum()),
+            )
+        )
+        own[step.name] = np.where(blank, key, answer)
+    return Marks(sheet, tuple(steps))
+
+
+def _agrees(answer: np.ndarray, wanted: np.ndarray, unit: float) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return np.abs(answer - wanted) <= TOLERANCE * unit
+
+
+def _places(places: tuple[tuple[int, int], ...]) -> str:
+    shown = [f"row {i} column {j}" for i, j in places[:3]]
+    return "; ".join(shown) + (f" and {len(places) - 3} more" if len(places) > 3 else "")

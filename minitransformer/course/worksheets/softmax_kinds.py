@@ -1,0 +1,237 @@
+"""Worksheets with a softmax. Their scores are whole multiples of ln 2, so that e^score is a power of two, and they are
+chosen such that the weights are short decimals: 2, 4, 4 out of 10 are 0.2, 0.4, 0.4. Nothing has to be rounded.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ... import ops
+from ...backend import Array, Pullback
+from .numbers import Draw, queries_and_keys, score_rows
+from .sheet import Given, Rule, Step, Task, Values
+
+_LN2 = math.log(2.0)
+_POWERS_OF_TWO = "Scores are multiples of ln 2, written before it: e^(3 ln 2) is 2³ = 8."
+_SHIFT = (
+    "Subtract the smallest score of each row first, which leaves the weights as they are: then E is whole. "
+    "(A program subtracts the largest, against overflow.)"
+)
+
+
+def _exponentials(scores: str) -> Rule:
+    return lambda v: np.exp(v[scores] - v[scores].min(axis=-1, keepdims=True))
+
+
+def _softmax_steps(scores: str, weights: str) -> tuple[Step, ...]:
+    """E, the sums of its rows, and the weights."""
+    return (
+        Step(
+            "E",
+            f"E = e^({scores} − smallest of the row)",
+            _exponentials(scores),
+            lambda r: r["softmax.exponentials"] / r["softmax.exponentials"].min(axis=-1, keepdims=True),
+        ),
+        Step(
+            "total",
+            "total = sum of the row of E",
+            lambda v: v["E"].sum(axis=-1, keepdims=True),
+            lambda r: r["softmax.total"] / r["softmax.exponentials"].min(axis=-1, keepdims=True),
+        ),
+        Step(weights, f"{weights} = E / total", lambda v: v["E"] / v["total"], lambda r: r["softmax.y"]),
+    )
+
+
+def _row_sum_step(weights: str) -> Step:
+    """r, the weighted mean of the gradient: what L gains when a whole row of weights grows by a factor 1 + t."""
+
+    def grown(v: Values, t: np.ndarray) -> np.ndarray:
+        return v[weights] * (1.0 + t)
+
+    return Step(
+        "r",
+        f"r = row sums of d{weights} ∘ {weights}",
+        lambda v: (v["d" + weights] * v[weights]).sum(axis=-1, keepdims=True),
+        moves=(weights, grown),
+        backward=True,
+    )
+
+
+def softmax_backward(draw: Draw, size: int) -> Task:
+    """y = softmax(x) by rows, and dx. x: (size - 1, size)."""
+    x = score_rows(draw, size - 1, size, 10) * _LN2
+    dy = draw.matrix(-5, 6, size - 1, size)
+    return Task(
+        title="Softmax, backward",
+        notes=("y is the softmax of x, row by row. ∘ multiplies entry by entry.", _POWERS_OF_TWO, _SHIFT),
+        given=(Given("x", x, "ln 2"), Given("dy", dy)),
+        steps=(
+            *_softmax_steps("x", "y"),
+            _row_sum_step("y"),
+            Step(
+                "dx",
+                "dx = y ∘ (dy − r)",
+                lambda v: v["y"] * (v["dy"] - v["r"]),
+                lambda r: r["softmax.dx"],
+                backward=True,
+            ),
+        ),
+        output="y",
+        run=lambda: (*ops.softmax(x), dy),
+    )
+
+
+def cross_entropy_backward(draw: Draw, size: int) -> Task:
+    """The mean loss over two of three positions, and dlogits. logits: (3, size + 1)."""
+    width, ignore = size + 1, -100
+    logits = score_rows(draw, 3, width, 20) * _LN2
+    targets = np.array([draw.choose(range(width)) for _ in range(3)])
+    targets[draw.choose(range(3))] = ignore
+    counted = targets != ignore
+    hit = np.eye(width)[np.where(counted, targets, 0)] * counted[:, None]
+    probabilities = (0.05, 0.1, 0.2, 0.25, 0.4, 0.5, 0.8)
+    logarithms = ", ".join(f"{p}: {-math.log(p):.3f}" for p in probabilities)
+
+    def losses(v: Values) -> np.ndarray:
+        return np.where(counted, -np.log((v["p"] * hit).sum(axis=-1) + ~counted), 0.0)[:, None]
+
+    def run() -> tuple[Array, Pullback, float]:
+        ops.softmax(logits)
+        return *ops.cross_entropy(logits, targets, ignore), 1.0
+
+    return Task(
+        title="Cross-entropy, backward",
+        notes=(
+            f"The target is the number of the wanted column, counted from 0 to {width - 1}. The row to ignore counts "
+            "neither in the loss nor in N; its losses and gradients are 0.",
+            _POWERS_OF_TWO,
+            _SHIFT,
+            f"−ln p for p = {logarithms}. Give the losses to three decimals.",
+        ),
+        given=(
+            Given("logits", logits, "ln 2"),
+            Given("targets", targets[:, None], ignored=ignore, note="the wanted column"),
+        ),
+        steps=(
+            *_softmax_steps("logits", "p"),
+            Step(
+                "losses",
+                "losses = −ln p[target], or 0",
+                losses,
+                lambda r: np.where(counted, r["cross_entropy.loss_at"], 0.0)[:, None],
+            ),
+            Step(
+                "loss",
+                "loss = sum of losses / N",
+                lambda v: v["losses"].sum() / counted.sum(),
+                lambda r: r["cross_entropy.loss"],
+            ),
+            Step(
+                "T",
+                "T = 1 at the target, else 0",
+                lambda v: hit,
+                lambda r: r["cross_entropy.target"] * counted[:, None],
+            ),
+            Step(
+                "dlogits",
+                "dlogits = (p − T) / N, or 0",
+                lambda v: np.where(counted[:, None], v["p"] - v["T"], 0.0) / counted.sum(),
+                lambda r: r["cross_entropy.dlogits"],
+                backward=True,
+            ),
+        ),
+        output="loss",
+        run=run,
+    )
+
+
+def _attention(draw: Draw, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[str, ...], tuple[Step, ...]]:
+    """q, k, v, what to know of them, and the forward steps. q: (size - 1, 4); k: (size, 4); v: (size, 2)."""
+    q, k = queries_and_keys(draw, size - 1, size)
+    v = draw.matrix(-4, 5, size, 2)
+    notes = (
+        f"{size - 1} queries look at {size} keys, with d_k = 4 and so 1/√d_k = ½. The scores are taken times ln 2 as "
+        "well, and that factor is printed beside the boxes: e^(3 ln 2) is 2³ = 8.",
+        _SHIFT,
+    )
+    steps = (
+        Step(
+            "scores",
+            "scores = ½ q kᵀ · ln 2",
+            lambda v: 0.5 * _LN2 * (v["q"] @ v["k"].T),
+            lambda r: r["attention.scores"],
+            unit="ln 2",
+        ),
+        *_softmax_steps("scores", "weights"),
+        Step("output", "output = weights v", lambda v: v["weights"] @ v["v"], lambda r: r["attention.output"]),
+    )
+    return q, k, v, notes, steps
+
+
+def attention_forward(draw: Draw, size: int) -> Task:
+    """softmax(½ ln 2 · q kᵀ) v."""
+    q, k, v, notes, steps = _attention(draw, size)
+    return Task(
+        title="Attention, forward",
+        notes=notes,
+        given=(Given("q", q), Given("k", k), Given("v", v)),
+        steps=steps,
+        output="output",
+        run=lambda: (*ops.attention(q, k, v, scale=0.5 * _LN2), np.ones((size - 1, 2))),
+    )
+
+
+def attention_backward(draw: Draw, size: int) -> Task:
+    """Attention forward, then dv, dweights, dscores, dq and dk."""
+    q, k, v, notes, steps = _attention(draw, size)
+    doutput = draw.matrix(-3, 4, size - 1, 2)
+    return Task(
+        title="Attention, backward",
+        notes=(*notes, "dX is the gradient of the loss with respect to X. ∘ multiplies entry by entry."),
+        given=(Given("q", q), Given("k", k), Given("v", v), Given("doutput", doutput)),
+        steps=(
+            *steps,
+            Step(
+                "dv",
+                "dv = weightsᵀ doutput",
+                lambda v: v["weights"].T @ v["doutput"],
+                lambda r: r["attention.dv"],
+                backward=True,
+            ),
+            Step(
+                "dweights",
+                "dweights = doutput vᵀ",
+                lambda v: v["doutput"] @ v["v"].T,
+                lambda r: r["attention.dweights"],
+                backward=True,
+            ),
+            _row_sum_step("weights"),
+            Step(
+                "dscores",
+                "dscores = weights ∘ (dweights − r)",
+                lambda v: v["weights"] * (v["dweights"] - v["r"]),
+                lambda r: r["attention.dscores"],
+                backward=True,
+            ),
+            Step(
+                "dq",
+                "dq = ½ dscores k · ln 2",
+                lambda v: 0.5 * _LN2 * (v["dscores"] @ v["k"]),
+                lambda r: r["attention.dq"],
+                unit="ln 2",
+                backward=True,
+            ),
+            Step(
+                "dk",
+                "dk = ½ dscoresᵀ q · ln 2",
+                lambda v: 0.5 * _LN2 * (v["dscores"].T @ v["q"]),
+                lambda r: r["attention.dk"],
+                unit="ln 2",
+                backward=True,
+            ),
+        ),
+        output="output",
+        run=lambda: (*ops.attention(q, k, v, scale=0.5 * _LN2), doutput),
+    )

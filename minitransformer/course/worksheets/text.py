@@ -1,0 +1,38 @@
+"""A worksheet as Markdown, which reads well on a terminal too."""
+
+from __future__ import annotations
+
+from .layout import texts
+from .sheet import Given, Sheet, Step
+
+BLANK = "____"
+
+
+def to_markdown(sheet: Sheet, key: bool = False) -> str:
+    """The sheet, with blanks, or with the answers in them."""
+    title = sheet.task.title + (": answers" if key else "")
+    name = sheet.student or ("" if key else "_" * 30)
+    parts = [f"# {title}", f"{sheet.label}", *([f"Name: {_escaped(name) if sheet.student else name}"] if name else [])]
+    parts += ["\n".join(f"- {note}" for note in sheet.task.notes), "## Given"]
+    parts += [_matrix(sheet, given, True) for given in sheet.task.given]
+    for heading, steps in (("## Forward", sheet.forward), ("## Backward", sheet.backward)):
+        if steps:
+            parts += [heading, *(_matrix(sheet, step, key) for step in steps)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _matrix(sheet: Sheet, item: Given | Step, filled: bool) -> str:
+    cells = texts(sheet, item.name)
+    if not filled:
+        cells = tuple((BLANK,) * len(row) for row in cells)
+    width = max(len(text) for row in cells for text in row)
+    lines = ["    " + "  ".join(text.rjust(width) for text in row) for row in cells]
+    if item.unit:
+        lines[0] += f"    · {item.unit}"
+    heading = item.formula if isinstance(item, Step) else ", ".join(filter(None, [item.name, item.note]))
+    return f"**{heading}**\n\n" + "\n".join(lines)
+
+
+def _escaped(name: str) -> str:
+    """A name as plain text: nothing in it is markup."""
+    return "".join("\\" + letter if letter in "\\`*_{}[]()#+-.!|<>~&" else letter for letter in name)

@@ -1,0 +1,344 @@
+"""The harness of benchmarks/: what it computes and shows, without PyTorch. The programs themselves need that."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # benchmarks/ belongs to the checkout and is not installed
+
+from benchmarks import compare, growth, machine, report, samples  # noqa: E402
+from benchmarks.__main__ import main, png  # noqa: E402
+from benchmarks.cases import CASES, Case, named  # noqa: E402
+from benchmarks.cases.counting import causal_pairs, layer_products, zipf  # noqa: E402
+
+SIZES = {"n_layers": 1, "n_heads": 2, "width": 8, "length": 4, "batch": 2}
+TINY = Case("tiny", "a tiny GPT", "language_model", SIZES, tokens=8, goal=0.8)
+RATES = {"1": {"numpy matmul": 100.0, "copy": 10.0}, "2": {"torch matmul": 150.0, "copy": 8.0}}
+
+
+def result(case: Case = TINY, ours: float = 1.0, eager: float = 2.0) -> compare.Result:
+    seconds = {"ours": [ours, ours * 1.2, ours * 1.1], "eager": [eager, eager, eager]}
+    return compare.Result(case, seconds, {"ours": 3e-7}, {"ours": 5_000_000, "eager": 10_000_000})
+
+
+# What is made of times.
+
+
+def test_turns_alternate_and_the_order_is_reversed_each_round():
+    assert list(samples.rounds(["a", "b", "c"], 3)) == [["a", "b", "c"], ["c", "b", "a"], ["a", "b", "c"]]
+
+
+def test_median_and_quartiles():
+    assert samples.spread([5.0, 1.0, 2.0, 4.0, 3.0]) == samples.Spread(2.0, 3.0, 4.0, 5)
+    with pytest.raises(ValueError, match="no samples"):
+        samples.spread([])
+
+
+def test_the_ratio_of_medians_is_not_the_median_of_ratios():
+    """Medians 2 and 4; the rounds' ratios are 1, 1/2, 9/4."""
+    found = samples.ratio([1.0, 2.0, 9.0], [1.0, 4.0, 4.0])
+    assert found.of_medians == 0.5
+    assert found.of_rounds == samples.Spread(0.75, 1.0, 1.625, 3)
+    with pytest.raises(ValueError, match="got 1 and 2"):
+        samples.ratio([1.0], [1.0, 2.0])
+
+
+def test_exponent_of_a_power_law_and_its_error():
+    sizes = [2, 4, 8, 16]
+    exact = samples.exponent(sizes, [3.0 * n**1.5 for n in sizes])
+    assert exact.value == pytest.approx(1.5, abs=1e-12)
+    assert exact.error == pytest.approx(0.0, abs=1e-12)
+    # y = 0, 1, 0, 1 at x = 0, 1, 2, 3 (base 2): slope 0.2, residuals -0.2, 0.6, -0.6, 0.2, error √(0.8 / 2 / 5)
+    noisy = samples.exponent([1, 2, 4, 8], [1.0, 2.0, 1.0, 2.0])
+    assert noisy.value == pytest.approx(0.2)
+    assert noisy.error == pytest.approx(math.sqrt(0.08))
+    assert math.isnan(samples.exponent([1, 2], [1.0, 2.0]).error)
+    with pytest.raises(ValueError, match="two different sizes"):
+        samples.exponent([4, 4], [1.0, 2.0])
+
+
+def test_gap_is_a_share_of_the_largest_number_and_infinite_for_what_cannot_agree():
+    assert samples.gap(np.array([1.0, 11.0]), np.array([1.0, 10.0])) == pytest.approx(0.1)
+    assert samples.gap(np.zeros(2), np.zeros(2)) == 0.0
+    assert samples.gap(np.ones(2), np.zeros(2)) == math.inf
+    assert samples.gap(np.ones(2), np.ones(3)) == math.inf
+    assert samples.gap(np.array([np.nan]), np.array([1.0])) == math.inf
+
+
+# Cases.
+
+
+def test_every_case_counts_its_operations_or_its_traffic():
+    assert len({case.name for case in CASES}) == len(CASES)
+    for case in CASES:
+        counted = [case.count(what) for what in ("operations", "traffic")]
+        assert sum(count is not None and count > 0 for count in counted) == 1, case.name
+    assert [case.name for case in named(["gpt-", "adamw"])] == ["gpt-128", "gpt-384", "gpt-64", "adamw"]
+    assert named([]) == list(CASES)
+
+
+def test_operations_counted_by_hand():
+    assert causal_pairs(3) == 6
+    # one token of width 2 and d_ff 3: products with four (2, 2), one (2, 3) and one (3, 2); a pair: two dot products
+    assert layer_products(1, 2, 3, 1) == 2 * (4 * 4 + 6 + 6) + 2 * 2 * 2
+    assert TINY.count("operations") == 3 * (layer_products(8, 8, 32, 2 * 10) + 2 * 8 * 8 * 65)
+
+
+def test_zipf_ids():
+    ids = zipf(np.random.default_rng(0), 6, (4000,), first=2)
+    counts = np.bincount(ids, minlength=6)
+    assert counts[:2].sum() == 0
+    assert np.allclose(counts[2:] / 4000, np.array([1, 1 / 2, 1 / 3, 1 / 4]) / (25 / 12), atol=0.03)
+
+
+# Comparing: with programs that only pretend, and then with our own in a process of its own.
+
+
+class Pretended:
+    """Stands in for Worker: writes what it is told to prove, and notes every command in `asked`."""
+
+    asked: list[tuple[str, str]] = []  # noqa: RUF012 - one list for all workers is the point
+    losses = {"ours": 1.00001, "eager": 1.0, "compiled": 1.0}  # noqa: RUF012
+    fails = ""
+
+    def __init__(self, program: str, threads: int) -> None:
+        self.program = program
+
+    def ask(self, do, **arguments):
+        self.asked.append((self.program, do))
+        if do == "build" and self.program == self.fails:
+            raise compare.Failure("no compiler was found")
+        if do == "prove":
+            save_file({"losses": np.array([2.0, self.losses[self.program]])}, arguments["to"])
+        return {"build": {}, "prove": {}, "time": {"seconds": 0.1}, "memory": {"peak": 1000}}[do]
+
+    def close(self) -> None:
+        self.asked.append((self.program, "close"))
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    class Fresh(Pretended):
+        asked: list[tuple[str, str]] = []  # noqa: RUF012
+
+    monkeypatch.setattr(compare, "Worker", Fresh)
+    monkeypatch.setattr(compare, "PAUSE", 0.0)
+    return Fresh
+
+
+def test_all_prove_before_any_is_timed_and_then_they_take_turns(pretended):
+    found = compare.compare(TINY, 3, 60.0, 2)
+    assert found.agrees
+    assert found.gaps["ours"] == pytest.approx(0.5e-5, rel=1e-3)
+    assert {program: len(times) for program, times in found.seconds.items()} == {"ours": 3, "eager": 3, "compiled": 3}
+    turns = [program for program, do in pretended.asked if do == "time"][3:]  # the first of each finds the count
+    assert turns == ["ours", "eager", "compiled", "compiled", "eager", "ours", "ours", "eager", "compiled"]
+    dos = [do for _, do in pretended.asked]
+    assert max(i for i, do in enumerate(dos) if do == "prove") < dos.index("time")
+    assert dos.count("close") == 3
+
+
+def test_a_program_that_disagrees_is_not_timed(pretended, monkeypatch):
+    monkeypatch.setitem(pretended.losses, "ours", 1.01)
+    found = compare.compare(TINY, 3, 60.0, 2)
+    assert not found.agrees
+    assert "ours" not in found.seconds
+    assert found.left_out == {"ours": "it does not agree with eager: gap 5.0e-03"}
+    assert "it does not agree" in report.table([found], RATES)
+
+
+def test_torch_compile_that_fails_is_left_out_with_the_reason_but_ours_and_eager_must_run(pretended):
+    pretended.fails = "compiled"
+    found = compare.compare(TINY, 1, 60.0, 2)
+    assert found.agrees
+    assert found.left_out == {"compiled": "no compiler was found"}
+    assert "- tiny: compiled left out: no compiler was found" in report.table([found], RATES)
+    pretended.fails = "eager"
+    pretended.asked.clear()
+    with pytest.raises(compare.Failure, match="tiny, eager: no compiler was found"):
+        compare.compare(TINY, 1, 60.0, 2)
+    assert [program for program, do in pretended.asked if do == "close"] == ["ours", "eager"]
+
+
+def test_a_case_stops_when_its_time_is_up_but_not_before_the_fewest_rounds(pretended):
+    found = compare.compare(TINY, 50, 0.0, 2)
+    assert len(found.seconds["ours"]) == compare.FEWEST
+
+
+def test_the_textbook_op_is_left_out_where_memory_does_not_suffice(pretended, monkeypatch):
+    monkeypatch.setattr(compare, "available_memory", lambda: 10**9)
+    sizes = {"length": 4096, "n_heads": 8, "d_head": 64}  # five arrays of 8 · 4096² float32: 2.7 GB
+    case = Case("attention-4096", "attention", "attention", sizes, ("textbook", "eager"))
+    found = compare.compare(case, 1, 60.0, 2)
+    assert found.left_out == {"textbook": "it would need about 3 GB, and 1 GB are free"}
+    assert list(found.seconds) == ["eager"]
+    assert not found.agrees
+
+
+def test_our_program_in_a_process_of_its_own(tmp_path, monkeypatch):
+    """Built, proved, timed and weighed; the losses are those of plain training on one thread, to rounding."""
+    monkeypatch.chdir(ROOT)
+    built = {"case": "language_model", "sizes": SIZES, "weights": str(tmp_path / "weights")}
+    losses = []
+    for threads in (1, 2):
+        worker = compare.Worker("ours", threads)
+        try:
+            worker.ask("build", **built, program="ours", threads=threads)
+            worker.ask("prove", to=str(tmp_path / "proof"))
+            losses.append(compare.load_file(tmp_path / "proof")["losses"])
+            assert 0.0 < worker.ask("time", count=2)["seconds"] < 10.0
+            peak = worker.ask("memory")["peak"]
+            assert (0 < peak < 200e6) if sys.platform == "linux" else peak == 0
+            with pytest.raises(compare.Failure, match="KeyError: 'nobody'"):
+                worker.ask("build", **built, program="nobody", threads=1)
+        finally:
+            worker.close()
+    assert losses[0].shape == (10,)
+    assert losses[0][0] == pytest.approx(math.log(65), rel=0.05)
+    assert samples.gap(losses[1], losses[0]) < 1e-6
+    assert losses[0].std() > 1e-3  # they are of different batches and of a model that learns
+
+
+def test_a_worker_that_dies_is_noticed(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    worker = compare.Worker("ours", 1)
+    try:
+        worker.process.kill()
+        with pytest.raises(compare.Failure, match="it ended: exit status -9"):
+            worker.ask("memory")
+    finally:
+        worker.close()
+
+
+# Tables and pictures.
+
+
+def test_table_shows_medians_ratio_memory_and_share():
+    row = report.table([result()], RATES).splitlines()[2]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[:3] == ["tiny: a tiny GPT", "1.1 s [1.05 s – 1.15 s], 7 tokens/s", "2 s [2 s – 2 s], 4 tokens/s"]
+    assert cells[3:6] == ["**0.55**", "0.55 [0.53 – 0.57]", "0.80"]
+    assert cells[7:9] == ["5 MB", "10 MB"]
+    assert cells[11:] == ["3e-07", "3"]
+    header, rule = report.table([result()], RATES).splitlines()[:2]
+    assert header.count("|") == rule.count("|") == row.count("|")
+
+
+def test_share_of_the_best_rate_of_products_or_of_memory():
+    operations = TINY.count("operations")
+    found = result(ours=operations / 75e9, eager=operations / 30e9)  # medians: 1.1 times the first, and the second
+    assert report.share(found, "eager", RATES) == "20% M"
+    adamw = named(["adamw"])[0]
+    found = result(adamw, eager=adamw.count("traffic") / 5e9)
+    assert report.share(found, "eager", RATES) == "50% B"
+
+
+def test_times_in_units_that_can_be_read():
+    assert [report.seconds(time) for time in (1.5, 0.0123, 4.56e-5)] == ["1.5 s", "12.3 ms", "45.6 µs"]
+
+
+def attention(length: int, **times: float) -> compare.Result:
+    case = Case(f"attention-{length}", "attention", "attention", {"length": length}, goal=1.0)
+    seconds = {program: [time, time] for program, time in times.items()}
+    return compare.Result(case, seconds, {"ours": 1e-7}, dict.fromkeys(seconds, length * 1000))
+
+
+def test_picture_has_bars_for_cases_and_curves_for_attention():
+    lengths = [attention(256, ours=1.0, textbook=2.0, eager=1.0), attention(512, ours=3.0, eager=2.0)]
+    figure = report.picture([result(), *lengths])
+    time_bars, _memory, curves, memory_curves = figure.axes
+    assert time_bars.patches[0].get_width() == pytest.approx(0.55)
+    by_label = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in curves.lines}
+    assert by_label["minitransformer"] == ([256, 512], [1.0, 3.0])
+    assert by_label["textbook op"] == ([256], [2.0])
+    assert memory_curves.lines[0].get_ydata()[0] == pytest.approx(0.256)
+    assert png(figure).startswith(b"\x89PNG")
+    assert len(report.picture(lengths).axes) == len(report.picture([result()]).axes) == 2
+
+
+def test_document_is_json_with_all_times():
+    document = json.loads(json.dumps(report.document([result()], {"rates": RATES})))
+    (row,) = document["results"]
+    assert row["seconds"]["eager"] == [2.0, 2.0, 2.0]
+    assert row["agrees"] is True
+    assert row["ratio"]["of_medians"] == pytest.approx(0.55)
+
+
+# Growth.
+
+
+def test_growth_fits_each_axis_and_names_the_theory():
+    axis = growth.Axis("n_layers", (1, 2, 4, 8), 1)
+    results = []
+    for size in axis.sizes:
+        case = growth.case_of(axis, size)
+        results.append(compare.Result(case, {"ours": [0.5 * size], "eager": [0.1 * size**0.5]}))
+    found = growth.exponents(results, axis.sizes)
+    assert found["ours"].value == pytest.approx(1.0)
+    assert found["eager"].value == pytest.approx(0.5)
+    assert 0.9 < found["operations"].value < 1.0  # the output's product does not grow with the layers
+    assert found["operations"].value < found["operations, larger"].value < 1.0
+    row = growth.table({axis: results}).splitlines()[2]
+    assert row.startswith("| n_layers | 1 2 4 8 | 1.00 ± 0.00 | 0.50 ± 0.00 |")
+    assert len(growth.picture({axis: results}).axes) == 1
+    assert json.dumps(growth.document({axis: results}))
+
+
+def test_sizes_of_growth_lie_where_the_theory_says():
+    """With all else fixed, operations grow as T to T², as width to width², in proportion to layers and batch."""
+    for axis in growth.AXES:
+        operations = [growth.case_of(axis, size).count("operations") for size in axis.sizes]
+        slope = samples.exponent(axis.sizes, operations).value
+        assert {"length": 1.05, "width": 1.5, "n_layers": 0.9, "batch": 1.0}[axis.name] <= slope + 1e-9
+        assert slope <= {"length": 1.6, "width": 2.0, "n_layers": 1.0, "batch": 1.0}[axis.name] + 1e-9
+
+
+# The command line.
+
+
+def test_a_run_writes_tables_pictures_and_json_and_fails_where_a_program_failed(
+    pretended, tmp_path, monkeypatch, capsys
+):
+    about = {"processor": "abacus", "rates": RATES}
+    monkeypatch.setattr(machine, "describe", lambda threads, cores, seconds: about)
+    monkeypatch.setattr(machine, "use_cores", lambda count: [0, 1])
+    monkeypatch.setattr(growth, "AXES", (growth.Axis("batch", (1, 2, 4), 1),))
+    arguments = ["adamw", "growth", "--repetitions", "2", "--out", str(tmp_path), "--json", str(tmp_path / "all.json")]
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert (tmp_path / "benchmarks.md").read_text() == shown
+    assert "| processor | abacus |" in shown
+    assert "| adamw: AdamW alone" in shown
+    document = json.loads((tmp_path / "all.json").read_text())
+    assert [row["case"]["name"] for row in document["results"]] == ["adamw"]
+    assert [row["axis"] for row in document["growth"]] == ["batch"]
+    assert {path.name for path in tmp_path.glob("*.png")} == {"benchmarks.png", "growth.png"}
+    pretended.fails = "eager"
+    assert main(["adamw", "--repetitions", "2"]) == 1
+    assert "- failed: adamw, eager: no compiler was found" in capsys.readouterr().out
+
+
+def test_bad_usage(capsys):
+    for arguments, message in [
+        (["gpt9"], 'no case begins with "gpt9"; there are: gpt-128, '),
+        (["--repetitions", "0"], "must be at least 1"),
+        (["--skip", "eager"], "--skip knows compiled and textbook"),
+    ]:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 2
+        assert message in capsys.readouterr().err
+
+
+def test_list(capsys):
+    assert main(["--list"]) == 0
+    listed = capsys.readouterr().out
+    assert [line.split()[0] for line in listed.splitlines()] == [*(case.name for case in CASES), "growth"]

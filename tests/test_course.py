@@ -1,0 +1,393 @@
+"""The checker of the course: what a student is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minitransformer import course
+from minitransformer.course import EXERCISES, check
+
+
+def softmax_backward(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
+    return y * (dy - (dy * y).sum(axis=-1, keepdims=True))
+
+
+def matmul_backward(a: np.ndarray, b: np.ndarray, dc: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return dc @ b.T, a.T @ dc
+
+
+# Finding an exercise.
+
+
+def test_a_wrong_name_gets_the_nearest_one() -> None:
+    with pytest.raises(ValueError, match="there is no exercise 'softmax_backwards'; did you mean 'softmax_backward'"):
+        course.exercise("softmax_backwards")
+    with pytest.raises(ValueError, match="did you mean 'layer_norm_backward'"):
+        check("layernorm_backward", softmax_backward)
+    with pytest.raises(ValueError, match=r"exercises\(\) lists them"):
+        course.exercise("qqq")
+
+
+def test_exercises_are_listed_with_their_titles() -> None:
+    titles = course.exercises()
+    assert titles["softmax_backward"] == "Softmax, backward" and list(titles) == list(EXERCISES)
+    assert "softmax_backward                Softmax, backward\n" in repr(titles)
+
+
+def test_an_exercise_shows_its_statement_and_on_request_more() -> None:
+    exercise = course.exercise("softmax_backward")
+    assert exercise.signature == "softmax_backward(y, dy) -> dx"
+    assert exercise.signature in str(exercise) and exercise.statement in str(exercise)
+    assert repr(exercise) == "Exercise('softmax_backward(y, dy) -> dx')"
+    assert "softmax_backward(y, dy) -&gt; dx" in exercise._repr_html_()
+    assert "Jacobian" in exercise.hint()
+    assert "(dy * y).sum" in exercise.solution() and "@exercise" not in exercise.solution()
+    assert "no-sum" in exercise.known_mistakes
+
+
+def test_a_mistake_whose_snippet_is_gone_is_an_error() -> None:
+    exercise = course.exercise("softmax_backward")
+    with pytest.raises(ValueError, match="must stand once for gone"):
+        exercise.mistaken(course.Mistake("gone", "no such code", "", "Gone."))
+
+
+# What a student is told.
+
+
+def test_a_right_answer() -> None:
+    result = check("softmax_backward", softmax_backward)
+    assert result.right and result.score == 1.0 and result.mistake is None
+    assert str(result) == repr(result) == "softmax_backward: right."
+
+
+def test_a_known_mistake_is_explained_with_entries() -> None:
+    result = check("softmax_backward", lambda y, dy: y * dy)
+    y, dy = EXERCISES["softmax_backward"].trials(0)[0]
+    got, expected = (y * dy)[0, 0], softmax_backward(y, dy)[0, 0]
+    assert not result.right and result.score == 0.0 and result.mistake == "no-sum"
+    lines = str(result).splitlines()
+    assert lines[0] == "softmax_backward: not right yet."
+    assert f"dx: {y.size} of {y.size} entries differ" in lines
+    assert f"    for y {y.shape}, dy {y.shape}" in lines
+    assert f"    dx[0, 0]: {got:.6g}, expected {expected:.6g}" in lines
+    assert "  The mistake: The term -Σ_i dy_i y_i is missing" in str(result)
+    assert result["dx"].entries[0] == ((0, 0), expected, got)
+    with pytest.raises(KeyError, match="it has dx"):
+        result["dy"]
+
+
+def test_only_the_wrong_entries_are_shown() -> None:
+    def f(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
+        dx = softmax_backward(y, dy)
+        dx[1, -1] += 1.0
+        return dx
+
+    result = check("softmax_backward", f)
+    y, _ = EXERCISES["softmax_backward"].trials(0)[0]
+    assert result["dx"].wrong == 1
+    assert [entry.place for entry in result["dx"].entries] == [(1, y.shape[1] - 1)]
+    assert f"dx: 1 of {y.size} entries differ" in str(result)
+
+
+def test_partial_credit() -> None:
+    result = check("matmul_backward", lambda a, b, dc: (dc @ b.T, 2.0 * a.T @ dc))
+    assert str(result).startswith("matmul_backward: 1 of 2 right: da.")
+    assert result.score == 0.5 and result["da"].right and not result["db"].right
+
+
+@pytest.mark.parametrize(
+    ("f", "words"),
+    [
+        (lambda y, dy: None, "Your function returned None; is a `return` missing?"),
+        (lambda y, dy: (softmax_backward(y, dy),), "a tuple of 1; it must return dx alone; is there a comma too many"),
+        (lambda y, dy: (y, dy), "Your function returned a tuple of 2; it must return dx alone"),
+        (lambda y, dy: softmax_backward(y, dy).tolist(), "dx: it is a list; make it an array: np.array(...)"),
+        (lambda y, dy: "dx", "dx: it is a str, but must be an array"),
+        (lambda y, dy: np.zeros(y.shape, dtype=int), "it holds integers (int64), so every fraction was cut off"),
+        (lambda y, dy: y > 0, "it holds bool; compute in float64 (or float32)"),
+        (lambda y, dy: y.astype(np.float16), "it holds float16; compute in float64 (or float32)"),
+        (lambda y, dy: y.astype(complex), "it holds complex128; compute in float64 (or float32)"),
+        (lambda y, dy: np.array([y, "x"], dtype=object), "array of Python objects; are its rows of unequal length?"),
+        (lambda y, dy: softmax_backward(y, dy).T, "the transpose of the expected"),
+        (lambda y, dy: softmax_backward(y, dy)[:, :1], "it has the shape"),
+        (lambda y, dy: softmax_backward(y, dy) + np.nan, "it holds NaN, first at [0, 0]"),
+        (lambda y, dy: 0.0, "it has the shape (), but"),
+        (lambda y: y, "Your function is called with (y, dy), but it takes (y)."),
+    ],
+)
+def test_an_answer_that_is_no_array_of_the_right_kind(f: Callable[..., Any], words: str) -> None:
+    result = check("softmax_backward", f)
+    assert not result.right and result.score == 0.0 and result.mistake is None
+    assert words in str(result)
+
+
+@pytest.mark.parametrize(
+    ("f", "words"),
+    [
+        (lambda a, b, dc: dc @ b.T, "one array of shape"),
+        (lambda a, b, dc: (dc @ b.T,), "Your function returned 1 value; it must return the 2 values da, db"),
+        (lambda a, b, dc: (a, b, dc), "Your function returned 3 values; it must return the 2 values da, db"),
+        (lambda a, b, dc: 1.0, "Your function returned one float; it must return the 2 values da, db"),
+        (lambda a, b, dc: None, "Your function returned None"),
+        (lambda a, b, dc: (dc @ b.T, None), "db: it is None"),
+    ],
+)
+def test_a_wrong_number_of_outputs(f: Callable[..., Any], words: str) -> None:
+    result = check("matmul_backward", f)
+    assert not result.right and words in str(result)
+    assert result.score == (0.5 if words.startswith("db") else 0.0)
+
+
+def test_structural_problems_are_not_called_unknown_mistakes() -> None:
+    assert "unknown" not in str(check("softmax_backward", lambda y, dy: [1.0]))
+    assert "unknown" not in str(check("softmax_backward", lambda y, dy: np.zeros(y.shape, dtype=int)))
+
+
+def test_a_list_of_outputs_will_do() -> None:
+    assert check("matmul_backward", lambda a, b, dc: [dc @ b.T, a.T @ dc]).right
+
+
+def test_a_mask_must_be_boolean() -> None:
+    result = check("causal_mask", lambda t_q, t_k: np.tril(np.ones((t_q, t_k)), t_k - t_q))
+    assert not result.right and "it holds float64, but a mask must hold booleans" in str(result)
+    result = check("causal_mask", lambda t_q, t_k: np.tril(np.ones((t_q, t_k), dtype=bool)))
+    assert result.mistake == "offset-forgotten" and "mask[0, 1]: False, expected True" in str(result)
+
+
+def test_a_scalar_may_be_a_python_float() -> None:
+    def loss(logits: np.ndarray, targets: np.ndarray) -> float:
+        log_p = logits - np.logaddexp.reduce(logits, axis=1)[:, None]
+        return float(-sum(row[t] for row, t in zip(log_p, targets, strict=True)) / len(targets))
+
+    assert check("cross_entropy_forward", loss).right
+    result = check("cross_entropy_forward", lambda *inputs: -loss(*inputs))
+    assert result.mistake == "wrong-sign" and "loss: wrong\n" in str(result)
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [
+        (1.01, "It is 1.01 times what it should be."),
+        (0.0, "All its entries are zero."),
+        (-1.0, "It has the wrong sign, and is right apart from that."),
+    ],
+)
+def test_what_can_be_seen_in_an_unknown_answer_is_said(factor: float, words: str) -> None:
+    result = check("attention_backward", lambda *inputs: tuple(factor * d for d in attention(*inputs)))
+    assert result.mistake is None and str(result).count("An unknown mistake: none of the known ones gives this d") == 3
+    assert str(result).count(words) == 3
+
+
+attention = EXERCISES["attention_backward"].reference
+
+
+# Inputs belong to the caller.
+
+
+def test_a_changed_input_is_named() -> None:
+    def f(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
+        dy -= (dy * y).sum(axis=-1, keepdims=True)
+        return y * dy
+
+    result = check("softmax_backward", f)
+    assert not result.right and result.mistake == "changes-input" and result.score == 0.5
+    assert result.changed == ("dy",) and result["dx"].right
+    assert "the values are right, but you changed your input dy" in str(result)
+
+
+def test_an_input_written_over_and_returned_is_named() -> None:
+    def f(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
+        y *= dy - (dy * y).sum(axis=-1, keepdims=True)
+        return y
+
+    assert check("softmax_backward", f).changed == ("y",)
+
+
+def test_a_changed_array_in_a_dictionary_is_noticed() -> None:
+    reference = EXERCISES["multi_head_attention_backward"].reference
+
+    def f(x: np.ndarray, params: dict[str, np.ndarray], saved: dict[str, np.ndarray], dy: np.ndarray) -> Any:
+        outputs = reference(x, params, saved, dy)
+        saved["q"] *= 2.0
+        return outputs
+
+    assert check("multi_head_attention_backward", f).changed == ("saved",)
+
+
+def test_a_wrong_answer_that_also_changes_an_input_has_its_own_mistake() -> None:
+    def f(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
+        dy *= y
+        return dy
+
+    result = check("softmax_backward", f)
+    assert result.mistake == "no-sum" and result.changed == ("dy",) and result.score == 0.0
+    assert "Your function changes dy in place" in str(result)
+
+
+def test_the_trials_are_not_harmed_by_a_function_that_changes_its_inputs() -> None:
+    def f(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
+        y[...] = dy[...] = 0.0
+        return y
+
+    check("softmax_backward", f)
+    assert check("softmax_backward", softmax_backward).right
+
+
+# Functions that fail.
+
+
+def test_the_students_own_traceback_is_shown() -> None:
+    def helper(y: np.ndarray) -> np.ndarray:
+        return y @ y
+
+    def f(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
+        return helper(y)
+
+    result = check("softmax_backward", f)
+    assert not result.right and result.score == 0.0 and result.mistake is None
+    assert "Your function stops with an error for y (" in result.problem
+    assert "return helper(y)" in result.error and "return y @ y" in result.error and "ValueError" in result.error
+    assert "collecting.py" not in result.error and result.error in str(result)
+
+
+def test_an_endless_recursion_is_shown_in_part() -> None:
+    def f(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
+        return f(y, dy)
+
+    result = check("softmax_backward", f)
+    assert "RecursionError" in result.error and result.error.count("return f(y, dy)") <= 8
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), ZeroDivisionError("x"), AssertionError()])
+def test_any_error_is_caught(error: BaseException) -> None:
+    def f(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
+        raise error
+
+    assert type(error).__name__ in check("softmax_backward", f).error
+
+
+def test_a_keyboard_interrupt_is_not() -> None:
+    def f(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        check("softmax_backward", f)
+
+
+def test_a_stub_is_not_an_error() -> None:
+    def f(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    assert str(check("softmax_backward", f)) == "softmax_backward: no answer yet.\nYour function is not written yet."
+
+
+def test_a_function_that_fails_on_a_later_trial_only() -> None:
+    calls = []
+
+    def f(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
+        calls.append(y)
+        return softmax_backward(y, dy) if len(calls) < 3 else y[99]
+
+    result = check("softmax_backward", f)
+    assert not result.right and len(calls) == 3 and "IndexError" in result.error
+
+
+def test_the_result_of_a_call_in_place_of_the_function() -> None:
+    with pytest.raises(TypeError, match="must be the function itself, got ndarray; write check"):
+        check("softmax_backward", np.zeros(3))  # type: ignore[arg-type]
+
+
+def test_warnings_of_the_students_code_are_left_out() -> None:
+    result = check("softmax_forward", lambda x: np.exp(x) / np.exp(x).sum(axis=-1, keepdims=True))
+    assert result.mistake == "no-shift" and "it holds NaN" in str(result)
+
+
+# Programs that read results.
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        softmax_backward,
+        lambda y, dy: y * dy,
+        lambda y, dy: y * np.nan,
+        lambda y, dy: y / 0.0,
+        lambda y, dy: y.tolist(),
+        lambda y, dy: y[99],
+        lambda y: y,
+    ],
+)
+def test_results_go_into_json(f: Callable[..., Any]) -> None:
+    result = check("softmax_backward", f)
+    document = json.loads(json.dumps(result.as_dict(), allow_nan=False))
+    assert document["right"] == result.right and document["score"] == result.score
+    assert document["mistake"] == result.mistake and document["message"] == str(result)
+    assert [output["name"] for output in document["outputs"]] == ["dx"]
+
+
+def test_what_a_student_wrote_is_escaped_in_a_notebook() -> None:
+    def f(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
+        raise ValueError("<script>alert(1)</script> & more")
+
+    shown = check("softmax_backward", f)._repr_html_()
+    assert "<script>" not in shown and "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in shown
+    assert "right." in check("softmax_backward", softmax_backward)._repr_html_()
+
+
+def test_collecting_and_judging_apart_is_checking() -> None:
+    exercise = course.exercise("softmax_backward")
+    for f in (softmax_backward, lambda y, dy: y * dy, lambda y, dy: y[99]):
+        for seed in range(3):
+            result = course.judge(exercise, course.collect(exercise, f, seed), seed)
+            assert result == check("softmax_backward", f, seed)
+
+
+def test_answers_to_other_trials_are_not_right() -> None:
+    exercise = course.exercise("softmax_backward")
+    answers = course.collect(exercise, softmax_backward, seed=1)
+    assert not course.judge(exercise, answers, seed=2).right
+    for some in ([], answers[:-1], [*answers, answers[0]], [course.Answer()] * len(answers)):
+        result = course.judge(exercise, some, seed=1)
+        assert not result.right and result.score == 0.0 and "an answer to each of 5 trials" in str(result)
+
+
+# Properties.
+
+
+@settings(max_examples=40, deadline=None)
+@given(factor=st.floats(-3.0, 3.0).filter(lambda c: abs(c - 1.0) > 1e-4), seed=st.integers(0, 2**32))
+def test_no_multiple_of_the_right_answer_is_right(factor: float, seed: int) -> None:
+    result = check("softmax_backward", lambda y, dy: factor * softmax_backward(y, dy), seed)
+    assert not result.right and (result.mistake is None or abs(factor) > 0.1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32), name=st.sampled_from(list(EXERCISES)), data=st.data())
+def test_any_seed_and_any_mistake(seed: int, name: str, data: st.DataObject) -> None:
+    exercise = EXERCISES[name]
+    assert check(name, exercise.reference, seed).right
+    mistake = data.draw(st.sampled_from(exercise.mistakes))
+    assert check(name, exercise.mistaken(mistake), seed).mistake == mistake.name
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32), trial=st.integers(0, 4), size=st.floats(1e-3, 1e3), data=st.data())
+def test_one_wrong_entry_in_one_trial_is_found(seed: int, trial: int, size: float, data: st.DataObject) -> None:
+    calls = []
+
+    def f(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
+        dx = softmax_backward(y, dy)
+        if len(calls) == trial:
+            dx[data.draw(st.integers(0, len(dx) - 1)), 0] += size
+        calls.append(1)
+        return dx
+
+    result = check("softmax_backward", f, seed)
+    assert not result.right and result.mistake is None and result["dx"].wrong == 1

@@ -1,0 +1,574 @@
+"""The exercises: each reference is right, each known mistake is named, and nothing else is called right or known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+from scipy.special import erf
+
+from minitransformer import course, masks, ops
+from minitransformer.course import EXERCISES, Exercise, Mistake
+from minitransformer.training import optimizers
+
+NAMES = """
+    finite_difference matmul_backward linear_forward linear_backward broadcast_backward softmax_forward
+    softmax_backward softmax_temperature_backward softmax_jacobian cross_entropy_forward cross_entropy_backward
+    cross_entropy_unfused_backward label_smoothing_backward causal_mask padding_mask local_mask
+    masked_softmax_forward dropout_forward dropout_backward attention_forward attention_backward
+    masked_attention_backward split_heads merge_heads multi_head_attention_forward multi_head_attention_backward
+    low_rank_linear_backward layer_norm_forward layer_norm_backward rms_norm_backward relu_backward
+    gelu_backward feed_forward_backward residual_backward pre_norm_backward post_norm_backward embedding_forward
+    embedding_backward tied_embedding_backward sinusoidal_positions encoder_layer_backward
+    decoder_layer_backward kv_cache_step adam_step warmup_schedule
+""".split()
+MISTAKES = [(exercise, mistake) for exercise in EXERCISES.values() for mistake in exercise.mistakes]
+each_exercise = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=list(EXERCISES))
+
+
+def outputs_of(exercise: Exercise, *inputs: Any) -> list[np.ndarray]:
+    returned = exercise.reference(*inputs)
+    return [np.asarray(x) for x in (returned if isinstance(returned, tuple) else (returned,))]
+
+
+def changed_answer(exercise: Exercise, i: int, change: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
+    """The reference with a change to its output i alone."""
+
+    def f(*inputs: Any) -> Any:
+        outputs = outputs_of(exercise, *inputs)
+        outputs[i] = change(outputs[i])
+        return tuple(outputs) if len(outputs) > 1 else outputs[0]
+
+    return f
+
+
+# What there is.
+
+
+def test_the_promised_exercises_exist() -> None:
+    assert sorted(EXERCISES) == sorted(NAMES)
+
+
+@each_exercise
+def test_every_exercise_is_complete(exercise: Exercise) -> None:
+    assert exercise.title and exercise.statement and exercise.hint()
+    assert exercise.solution().startswith(f"def {exercise.name}(")
+    for name in (*exercise.arguments, *exercise.outputs):
+        assert name.removeprefix("new_") in exercise.statement, f"the statement says nothing of {name}"
+    needed = 3
+    if exercise.name.endswith("backward"):
+        needed = 5
+    assert len(exercise.mistakes) >= needed
+    assert len(set(exercise.known_mistakes)) == len(exercise.mistakes)
+    for mistake in exercise.mistakes:
+        assert mistake.explanation.endswith((".", ")")) and len(mistake.explanation) < 260, mistake.name
+
+
+@each_exercise
+def test_the_solution_is_not_shown_by_accident(exercise: Exercise) -> None:
+    shown = "\n".join([str(exercise), repr(exercise), exercise._repr_html_(), repr(course.exercises())])
+    body = [line.strip() for line in exercise.solution().splitlines()[1:] if "=" in line]
+    assert body and not any(line in shown for line in body)
+    assert exercise.hint() not in shown
+    assert not any(mistake.explanation in shown for mistake in exercise.mistakes)
+    assert not any(name in shown for name in exercise.known_mistakes if "-" in name)
+
+
+@each_exercise
+def test_the_solution_stands_by_itself(exercise: Exercise) -> None:
+    """It needs NumPy, the error function, and solutions of other exercises; what types it names does not matter."""
+    types = {"Array": Any, "Callable": Callable, "Any": Any, "Pullback": Any}
+    namespace: dict[str, Any] = {"np": np, "erf": erf, **types}
+    for other in EXERCISES.values():
+        exec(other.solution(), namespace)
+    result = course.check(exercise.name, namespace[exercise.name])
+    assert result.right, str(result)
+
+
+@each_exercise
+def test_trials_differ_and_repeat(exercise: Exercise) -> None:
+    one, again, other = exercise.trials(3), exercise.trials(3), exercise.trials(4)
+    outputs = [[outputs_of(exercise, *inputs)[0] for inputs in trials] for trials in (one, again, other)]
+    assert all(np.array_equal(a, b) for a, b in zip(outputs[0], outputs[1], strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(outputs[0], outputs[2], strict=True))
+
+
+# Right and wrong.
+
+
+@each_exercise
+def test_the_reference_is_right_on_fifty_seeds(exercise: Exercise) -> None:
+    for seed in range(50):
+        result = course.check(exercise.name, exercise.reference, seed)
+        assert result.right and result.score == 1.0 and result.mistake is None, f"seed {seed}\n{result}"
+
+
+@pytest.mark.parametrize(("exercise", "mistake"), MISTAKES, ids=[f"{e.name}-{m.name}" for e, m in MISTAKES])
+def test_every_known_mistake_is_named(exercise: Exercise, mistake: Mistake) -> None:
+    for seed in range(5):
+        result = course.check(exercise.name, exercise.mistaken(mistake), seed)
+        assert not result.right and result.score < 1.0
+        assert {output.mistake for output in result.outputs if not output.right} == {mistake.name}, str(result)
+        assert " ".join(mistake.explanation.split()) in " ".join(str(result).split())
+
+
+# A transpose is right of a symmetric matrix, and a known mistake where it is one that people make.
+ALSO_KNOWN = {("jacobian", "transposed"), ("da", "transposed"), ("mask", "transposed")}
+
+
+def unknown_changes(x: np.ndarray) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
+    rng = np.random.default_rng(1)
+    if x.dtype.kind == "b":
+
+        def flipped(mask: np.ndarray) -> np.ndarray:
+            other = mask.copy()
+            other.flat[mask.size // 2] ^= True
+            return other
+
+        return {"flipped": flipped}
+    changes: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+        "times 1.01": lambda y: y * 1.01,
+        "noise": lambda y: y + 0.01 * rng.normal(size=y.shape) * np.abs(y).max(),
+        "one entry": lambda y: y + 0.05 * np.abs(y).max() * (np.arange(y.size) == y.size - 1).reshape(y.shape),
+        "zeros": np.zeros_like,
+        "shifted": lambda y: y + 0.1,
+        "NaN": lambda y: np.where(np.arange(y.size) == 0, np.nan, y.reshape(-1)).reshape(y.shape),
+    }
+    if x.ndim > 1:
+        changes["transposed"] = lambda y: y.T
+    if x.ndim:
+        changes["an axis more"] = lambda y: y[None]
+    return changes
+
+
+@each_exercise
+def test_an_unknown_mistake_is_said_to_be_unknown(exercise: Exercise) -> None:
+    example = outputs_of(exercise, *exercise.trials(0)[0])
+    for i, name in enumerate(exercise.outputs):
+        for label, change in unknown_changes(example[i]).items():
+            if (name, label) in ALSO_KNOWN or (i and label not in ("times 1.01", "noise")):
+                continue
+            result = course.check(exercise.name, changed_answer(exercise, i, change), seed=6)
+            assert not result.right, f"{label}\n{result}"
+            assert [output.name for output in result.outputs if not output.right] == [name], f"{label}\n{result}"
+            assert result.score == (len(example) - 1) / len(example)
+            assert result.mistake is None and result[name].unknown, f"{label}\n{result}"
+            assert f"An unknown mistake: none of the known ones gives this {name}." in str(result)
+
+
+@each_exercise
+def test_all_outputs_wrong_at_once_are_unknown(exercise: Exercise) -> None:
+    def f(*inputs: Any) -> Any:
+        outputs = [~x if x.dtype == bool else x * 1.01 for x in outputs_of(exercise, *inputs)]
+        return tuple(outputs) if len(outputs) > 1 else outputs[0]
+
+    result = course.check(exercise.name, f)
+    assert not result.right and result.score == 0.0
+    if "mask" not in exercise.name or exercise.outputs != ("mask",):  # an inverted mask is a known mistake
+        assert result.mistake is None
+
+
+@each_exercise
+def test_a_right_answer_in_float32_passes(exercise: Exercise) -> None:
+    def single(x: Any) -> Any:
+        if isinstance(x, dict):
+            return {key: single(value) for key, value in x.items()}
+        return x.astype(np.float32) if isinstance(x, np.ndarray) and x.dtype == np.float64 else x
+
+    def f(*inputs: Any) -> Any:
+        outputs = tuple(single(x) for x in outputs_of(exercise, *(single(x) for x in inputs)))
+        return outputs if len(outputs) > 1 else outputs[0]
+
+    for seed in range(5):
+        result = course.check(exercise.name, f, seed)
+        assert result.right, str(result)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_two_mistakes_at_once_are_both_named(order: tuple[int, int]) -> None:
+    attention = EXERCISES["attention_backward"]
+    both = [m for m in attention.mistakes if m.name in ("dq-not-scaled", "softmax-no-sum")]
+    result = course.check("attention_backward", attention.mistaken(*(both[i] for i in order)))
+    assert result["dq"].mistake == "dq-not-scaled + softmax-no-sum"
+    assert result["dk"].mistake == "softmax-no-sum"
+    assert result["dv"].right and result.score == pytest.approx(1 / 3)
+
+
+def test_each_output_may_have_its_own_mistake() -> None:
+    def linear_backward(x: np.ndarray, w: np.ndarray, dy: np.ndarray) -> tuple[np.ndarray, ...]:
+        rows, drows = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
+        return dy @ w.T, rows.T @ drows / len(rows), drows.mean(axis=0)
+
+    result = course.check("linear_backward", linear_backward)
+    assert [output.mistake for output in result.outputs] == [None, "dw-mean", "db-mean"]
+    assert result.score == pytest.approx(1 / 3) and result.mistake == "dw-mean"
+
+
+# Right answers that are written differently.
+
+
+def matmul_by_einsum(a: Any, b: Any, dc: Any) -> Any:
+    return np.einsum("ij,lj->il", dc, b), np.einsum("il,ij->lj", a, dc)
+
+
+def linear_by_einsum(x: Any, w: Any, dy: Any) -> Any:
+    return np.einsum("bto,io->bti", dy, w), np.einsum("bti,bto->io", x, dy), np.einsum("bto->o", dy)
+
+
+def softmax_by_jacobian(y: Any, dy: Any) -> Any:
+    return np.stack([(np.diag(row) - np.outer(row, row)) @ drow for row, drow in zip(y, dy, strict=True)])
+
+
+def softmax_by_loops(y: Any, dy: Any) -> Any:
+    dx = np.zeros(y.shape)
+    for n in range(len(y)):
+        for j in range(y.shape[1]):
+            for i in range(y.shape[1]):
+                dx[n, j] += dy[n, i] * y[n, i] * ((i == j) - y[n, j])
+    return dx
+
+
+def cross_entropy_in_place(logits: Any, targets: Any) -> Any:
+    p = np.exp(logits) / np.exp(logits).sum(-1)[:, None]
+    p[range(len(p)), targets] -= 1
+    p /= len(p)
+    return p
+
+
+def attention_by_einsum(q: Any, k: Any, v: Any, weights: Any, doutput: Any) -> Any:
+    dweights = np.einsum("bqv,bkv->bqk", doutput, v)
+    dscores = weights * dweights - weights * np.einsum("bqk,bqk->bq", weights, dweights)[..., None]
+    dscores /= q.shape[-1] ** 0.5
+    dv = np.einsum("bqk,bqv->bkv", weights, doutput)
+    return [np.einsum("bqk,bkd->bqd", dscores, k), np.einsum("bqk,bqd->bkd", dscores, q), dv]
+
+
+def split_by_loops(x: Any, n_heads: int) -> Any:
+    d = x.shape[-1] // n_heads
+    return np.stack([x[:, :, h * d : (h + 1) * d] for h in range(n_heads)], axis=1)
+
+
+def layer_norm_by_expansion(x: Any, gamma: Any, eps: float, dy: Any) -> Any:
+    d = x.shape[-1]
+    mean, std = x.mean(-1, keepdims=True), np.sqrt(x.var(-1, keepdims=True) + eps)
+    dn = dy * gamma
+    dvariance = (dn * (x - mean)).sum(-1, keepdims=True) * -0.5 * std**-3
+    dmean = -dn.sum(-1, keepdims=True) / std
+    dx = dn / std + dvariance * 2 * (x - mean) / d + dmean / d
+    return dx, np.einsum("btd,btd->d", dy, (x - mean) / std), dy.sum(0).sum(0)
+
+
+def embedding_by_one_hot(ids: Any, dy: Any, vocabulary: int) -> Any:
+    return np.eye(vocabulary)[ids.reshape(-1)].T @ dy.reshape(-1, dy.shape[-1])
+
+
+def embedding_by_loops(ids: Any, dy: Any, vocabulary: int) -> Any:
+    dtable = np.zeros((vocabulary, dy.shape[2]))
+    for place in np.ndindex(ids.shape):
+        dtable[ids[place]] += dy[place]
+    return dtable
+
+
+def positions_by_loops(length: int, width: int, base: float) -> Any:
+    return np.array([[reference.position(p, c, width, base) for c in range(width)] for p in range(length)])
+
+
+def finite_difference_moving_x(f: Any, x: Any, h: float) -> Any:
+    dx = np.zeros(x.shape)
+    for index in np.ndindex(x.shape):
+        x[index] += h
+        above = f(x)
+        x[index] -= 2 * h
+        below = f(x)
+        x[index] += h  # back to where it was but for rounding
+        dx[index] = (above - below) / (2 * h)
+    return dx
+
+
+def causal_by_tril(t_q: int, t_k: int) -> Any:
+    return np.tril(np.ones((t_q, t_k), dtype=bool), t_k - t_q)
+
+
+def masked_softmax_by_rows(scores: Any, mask: Any) -> Any:
+    weights = np.zeros(scores.shape)
+    for row, allowed, out in zip(scores, mask, weights, strict=True):
+        if allowed.any():
+            out[allowed] = np.exp(row[allowed]) / np.exp(row[allowed]).sum()
+    return weights
+
+
+def kv_cache_by_appending(x: Any, keys: Any, values: Any, w_q: Any, w_k: Any, w_v: Any) -> Any:
+    keys, values = np.concatenate([keys, (x @ w_k)[None]]), np.append(values, [x @ w_v], axis=0)
+    weights = np.array(reference.softmax(list(keys @ (x @ w_q) / keys.shape[1] ** 0.5)))
+    return (weights[:, None] * values).sum(0), keys, values
+
+
+@pytest.mark.parametrize(
+    ("name", "f"),
+    [
+        ("matmul_backward", matmul_by_einsum),
+        ("linear_backward", linear_by_einsum),
+        ("softmax_backward", softmax_by_jacobian),
+        ("softmax_backward", softmax_by_loops),
+        ("cross_entropy_backward", cross_entropy_in_place),
+        ("attention_backward", attention_by_einsum),
+        ("split_heads", split_by_loops),
+        ("layer_norm_backward", layer_norm_by_expansion),
+        ("embedding_backward", embedding_by_one_hot),
+        ("embedding_backward", embedding_by_loops),
+        ("sinusoidal_positions", positions_by_loops),
+        ("finite_difference", finite_difference_moving_x),
+        ("causal_mask", causal_by_tril),
+        ("masked_softmax_forward", masked_softmax_by_rows),
+        ("kv_cache_step", kv_cache_by_appending),
+        ("relu_backward", lambda x, dy: np.where(x > 0, dy, 0)),
+        ("residual_backward", lambda dy, sublayer_backward: sublayer_backward(dy) + dy),
+        ("softmax_forward", lambda x: np.exp(x - np.logaddexp.reduce(x, axis=1)[:, None])),
+        ("merge_heads", lambda heads: np.concatenate(list(heads.transpose(1, 0, 2, 3)), axis=-1)),
+        ("dropout_backward", lambda dy, keep, rate: np.asfortranarray(np.where(keep, dy / (1 - rate), 0.0))),
+    ],
+)
+def test_right_answers_written_differently_pass(name: str, f: Callable[..., Any]) -> None:
+    for seed in range(5):
+        result = course.check(name, f, seed)
+        assert result.right, str(result)
+
+
+# The references against finite differences of an independent forward pass.
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    return np.exp(x) / np.exp(x).sum(axis=-1, keepdims=True)
+
+
+def normalize(x: np.ndarray, gamma: np.ndarray, eps: float) -> np.ndarray:
+    return gamma * (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + eps)
+
+
+def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any = True) -> np.ndarray:
+    exponentials = np.where(mask, np.exp(np.einsum("...qd,...kd->...qk", q, k) / q.shape[-1] ** 0.5), 0.0)
+    total = exponentials.sum(-1, keepdims=True)
+    return exponentials / np.where(total == 0.0, 1.0, total) @ v
+
+
+def nll(logits: np.ndarray, targets: np.ndarray, epsilon: float = 0.0) -> float:
+    return reference.cross_entropy(logits.tolist(), targets.tolist(), -100, epsilon)
+
+
+def log_p_loss(p: np.ndarray, targets: np.ndarray) -> float:
+    return -np.log(p[np.arange(len(p)), targets]).mean()
+
+
+def heads_loss(x: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any, n_heads: int, dy: Any) -> float:
+    split = [np.stack(np.split(x @ w, n_heads, axis=-1), axis=1) for w in (w_q, w_k, w_v)]
+    return (dy * (np.concatenate(list(attend(*split).swapaxes(0, 1)), axis=-1) @ w_o)).sum()
+
+
+def encoder_loss(
+    dy: Any, x: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any, g_1: Any, w_1: Any, w_2: Any, g_2: Any
+) -> float:
+    attended = normalize(x + attend(x @ w_q, x @ w_k, x @ w_v) @ w_o, g_1, 1e-5)
+    return (dy * normalize(attended + np.maximum(attended @ w_1, 0) @ w_2, g_2, 1e-5)).sum()
+
+
+Case = tuple[list[np.ndarray], Callable[..., float]]
+
+
+def tied_case(ids: Any, table: Any, hidden: Any, de: Any, dl: Any) -> Case:
+    return [hidden, table], lambda h, t: (de * t[ids]).sum() + (dl * (h @ t.T)).sum()
+
+
+def heads_case(x: Any, p: Any, s: Any, dy: Any) -> Case:
+    n_heads = s["q"].shape[1]
+    return [x, p["w_q"], p["w_k"], p["w_v"], p["w_o"]], lambda *a: heads_loss(*a, n_heads, dy)
+
+
+def encoder_case(p: Any, s: Any, dy: Any) -> Case:
+    names = "w_q w_k w_v w_o gamma_1 w_1 w_2 gamma_2".split()
+    return [s["x"], *(p[name] for name in names)], lambda *a: encoder_loss(dy, *a)
+
+
+# For each backward exercise: the variables in the order of its outputs, and the loss as a function of them.
+LOSSES: dict[str, Callable[..., Case]] = {
+    "matmul_backward": lambda a, b, dc: ([a, b], lambda a, b: (dc * (a @ b)).sum()),
+    "linear_backward": lambda x, w, dy: (
+        [x, w, np.zeros(w.shape[1])],
+        lambda x, w, b: (dy * (x @ w + b)).sum(),
+    ),
+    "broadcast_backward": lambda x, gain, dy: (
+        [x, gain, np.zeros(x.shape[-1])],
+        lambda x, g, b: (dy * (x * g + b)).sum(),
+    ),
+    "low_rank_linear_backward": lambda x, down, up, dy: ([x, down, up], lambda x, d, u: (dy * (x @ d @ u)).sum()),
+    "softmax_backward": lambda y, dy: ([np.log(y)], lambda x: (dy * softmax(x)).sum()),
+    "softmax_temperature_backward": lambda y, dy, t: ([np.log(y) * t], lambda x: (dy * softmax(x / t)).sum()),
+    "cross_entropy_backward": lambda logits, targets: ([logits], lambda x: nll(x, targets)),
+    "cross_entropy_unfused_backward": lambda p, targets: (
+        [p, np.log(p)],
+        # dp and dlogits are gradients of two functions, each of one variable
+        lambda q, x: log_p_loss(q, targets) + log_p_loss(softmax(x), targets),
+    ),
+    "label_smoothing_backward": lambda logits, targets, eps: ([logits], lambda x: nll(x, targets, eps)),
+    "dropout_backward": lambda dy, keep, rate: (
+        [np.ones(dy.shape)],
+        lambda x: (dy * np.where(keep, x / (1 - rate), 0)).sum(),
+    ),
+    "attention_backward": lambda q, k, v, weights, do: ([q, k, v], lambda q, k, v: (do * attend(q, k, v)).sum()),
+    "masked_attention_backward": lambda q, k, v, mask, do: (
+        [q, k, v],
+        lambda q, k, v: (do * attend(q, k, v, mask)).sum(),
+    ),
+    "multi_head_attention_backward": heads_case,
+    "layer_norm_backward": lambda x, gamma, eps, dy: (
+        [x, gamma, np.zeros(gamma.shape)],
+        lambda x, g, b: (dy * (normalize(x, g, eps) + b)).sum(),
+    ),
+    "rms_norm_backward": lambda x, gamma, eps, dy: (
+        [x, gamma],
+        lambda x, g: (dy * g * x / np.sqrt((x**2).mean(-1, keepdims=True) + eps)).sum(),
+    ),
+    "relu_backward": lambda x, dy: ([x], lambda x: (dy * np.maximum(x, 0)).sum()),
+    "gelu_backward": lambda x, dy: ([x], lambda x: (dy * x * (1 + erf(x * 0.5**0.5)) / 2).sum()),
+    "feed_forward_backward": lambda x, w_1, b_1, w_2, dy: (
+        [x, w_1, b_1, w_2, np.zeros(x.shape[-1])],
+        lambda x, w_1, b_1, w_2, b_2: (dy * (np.maximum(x @ w_1 + b_1, 0) @ w_2 + b_2)).sum(),
+    ),
+    "embedding_backward": lambda ids, dy, n: ([np.ones((n, dy.shape[-1]))], lambda table: (dy * table[ids]).sum()),
+    "tied_embedding_backward": tied_case,
+    "encoder_layer_backward": encoder_case,
+}
+# Their inputs are pullbacks, of linear maps: the tests below write out the chain of matrices.
+BY_PULLBACKS = {"residual_backward", "pre_norm_backward", "post_norm_backward", "decoder_layer_backward"}
+
+
+def numerical(loss: Callable[..., float], variables: list[np.ndarray], i: int, h: float = 1e-5) -> np.ndarray:
+    gradient = np.zeros(variables[i].shape)
+    for index in np.ndindex(gradient.shape):
+        ends = []
+        for step in (h, -h):
+            moved = [x.copy() for x in variables]
+            moved[i][index] += step
+            ends.append(loss(*moved))
+        gradient[index] = (ends[0] - ends[1]) / (2 * h)
+    return gradient
+
+
+def test_every_backward_reference_is_checked() -> None:
+    assert {name for name in EXERCISES if name.endswith("backward")} == LOSSES.keys() | BY_PULLBACKS
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_reference_agrees_with_finite_differences(name: str) -> None:
+    exercise = EXERCISES[name]
+    for inputs in exercise.trials(2)[:2]:
+        variables, loss = LOSSES[name](*inputs)
+        outputs = outputs_of(exercise, *inputs)
+        assert len(outputs) == len(variables)
+        for i, gradient in enumerate(outputs):
+            np.testing.assert_allclose(gradient, numerical(loss, variables, i), rtol=1e-6, atol=1e-7)
+
+
+def matrix_of(pullback: Callable[[np.ndarray], Any], shape: tuple[int, ...], part: int | None = None) -> np.ndarray:
+    """The matrix of a linear map on arrays of this shape, flattened, found by its images of the unit vectors."""
+    units = np.eye(int(np.prod(shape))).reshape(-1, *shape)
+    images = [pullback(unit) if part is None else pullback(unit)[part] for unit in units]
+    return np.stack([image.reshape(-1) for image in images], axis=1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_references_made_of_pullbacks(seed: int) -> None:
+    """Forward passes of matrices are differentiated by transposing, so the whole backward is one product of them."""
+    for dy, f in EXERCISES["residual_backward"].trials(seed):
+        jacobian = np.eye(dy.size) + matrix_of(f, dy.shape).T
+        dx = EXERCISES["residual_backward"].reference(dy, f)
+        np.testing.assert_allclose(dx.reshape(-1), dy.reshape(-1) @ jacobian)
+    for dy, f, norm in EXERCISES["pre_norm_backward"].trials(seed):
+        flat, f_matrix, norm_matrix = dy.reshape(-1), matrix_of(f, dy.shape).T, matrix_of(norm, dy.shape).T
+        dx = EXERCISES["pre_norm_backward"].reference(dy, f, norm)
+        np.testing.assert_allclose(dx.reshape(-1), flat @ (np.eye(dy.size) + f_matrix @ norm_matrix))
+        dx = EXERCISES["post_norm_backward"].reference(dy, f, norm)
+        np.testing.assert_allclose(dx.reshape(-1), flat @ norm_matrix @ (np.eye(dy.size) + f_matrix))
+    for dy, parts in EXERCISES["decoder_layer_backward"].trials(seed):
+        j = {name: matrix_of(f, dy.shape).T for name, f in parts.items() if name != "cross_attention"}
+        cross, memory = (matrix_of(parts["cross_attention"], dy.shape, part).T for part in (0, 1))
+        one = np.eye(dy.size)
+        after_cross = j["norm_3"] @ (one + j["feed_forward"]) @ j["norm_2"]  # ∂y/∂(attended + cross-attention)
+        dx, dmemory = EXERCISES["decoder_layer_backward"].reference(dy, parts)
+        to_x = after_cross @ (one + cross) @ j["norm_1"] @ (one + j["self_attention"])
+        np.testing.assert_allclose(dx.reshape(-1), dy.reshape(-1) @ to_x)
+        np.testing.assert_allclose(dmemory.reshape(-1), dy.reshape(-1) @ after_cross @ memory)
+
+
+# The other references against the ops, or against plain Python.
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_forward_references(seed: int) -> None:
+    def each(name: str) -> list[tuple[list[np.ndarray], tuple[Any, ...]]]:
+        return [(outputs_of(EXERCISES[name], *inputs), inputs) for inputs in EXERCISES[name].trials(seed)]
+
+    equal = np.testing.assert_allclose
+    for (y,), (x,) in each("softmax_forward"):
+        equal(y, ops.softmax(x)[0])
+    for (jacobian,), (y,) in each("softmax_jacobian"):
+        x = np.log(y)
+        for i in range(len(y)):
+            equal(jacobian[i], numerical(lambda x, i=i: softmax(x)[i], [x], 0), atol=1e-9)
+    for (y,), (x, w, b) in each("linear_forward"):
+        equal(y, ops.linear(x, w, b)[0])
+    for (loss,), (logits, targets) in each("cross_entropy_forward"):
+        equal(loss, ops.cross_entropy(logits, targets)[0])
+    for (mask,), (t_q, t_k) in each("causal_mask"):
+        equal(mask, masks.causal_mask(t_q, t_k))
+    for (mask,), (lengths, t_k) in each("padding_mask"):
+        equal(mask, masks.padding_mask(lengths, t_k))
+    for (mask,), (t, radius) in each("local_mask"):
+        equal(mask, masks.local_mask(t, radius))
+    for (weights,), (scores, mask) in each("masked_softmax_forward"):
+        equal(weights, ops.softmax(np.where(mask, scores, -np.inf))[0])
+        assert (weights.sum(axis=-1) == 0.0).any()
+    for (y,), (x, rate, u) in each("dropout_forward"):
+        equal(y.ravel(), [0.0 if b < rate else a / (1 - rate) for a, b in zip(x.ravel(), u.ravel(), strict=True)])
+    for (output, weights), (q, k, v) in each("attention_forward"):
+        equal(output, ops.attention(q, k, v)[0])
+        equal(weights @ v, output)
+    for (heads,), (x, n_heads) in each("split_heads"):
+        equal(heads, ops.split_heads(x, n_heads)[0])
+    for (x,), (heads,) in each("merge_heads"):
+        equal(x, ops.merge_heads(heads)[0])
+    for (y,), (x, w_q, w_k, w_v, w_o, n_heads) in each("multi_head_attention_forward"):
+        weights = {"query": w_q, "key": w_k, "value": w_v, "output": w_o}
+        state = {f"{name}.weight": w for name, w in weights.items()}
+        state |= {f"{name}.bias": np.zeros(w.shape[1]) for name, w in weights.items()}
+        equal(y[0], reference.multi_head_attention(x[0], x[0], state, n_heads))
+    for (y,), (x, gamma, beta, eps) in each("layer_norm_forward"):
+        equal(y[-1, 0], reference.layer_norm(x[-1, 0], gamma, beta, eps))
+        equal(y, ops.layer_norm(x, gamma, beta, eps)[0])
+    for (y,), (ids, table) in each("embedding_forward"):
+        equal(y, ops.embedding(ids, table)[0])
+    for (table,), (length, width, base) in each("sinusoidal_positions"):
+        equal(table, ops.sinusoidal_positions(length, width, base), atol=1e-12)
+    for (output, keys, values), (x, old_keys, old_values, w_q, w_k, w_v) in each("kv_cache_step"):
+        equal(keys, [*old_keys, x @ w_k])
+        equal(values, [*old_values, x @ w_v])
+        equal(output, reference.attention([x @ w_q], keys, values)[0])
+    for (rates,), (steps, d_model, warmup) in each("warmup_schedule"):
+        equal(rates, [optimizers.warmup_schedule(int(step), d_model, warmup) for step in steps])
+
+
+def test_adam_reference_takes_the_steps_of_adam() -> None:
+    gradients = [0.5, -1.0, 2.0, 0.25]
+    theta, m, v = np.array([1.0]), np.zeros(1), np.zeros(1)
+    for t, g in enumerate(gradients, start=1):
+        theta, m, v = EXERCISES["adam_step"].reference(theta, np.array([g]), m, v, t, 0.1, 0.8, 0.95, 0.05)
+    assert theta[0] == pytest.approx(reference.adamw(1.0, gradients, 0.1, (0.8, 0.95), 0.05))
+
+
+def test_finite_difference_reference_has_an_error_of_second_order() -> None:
+    f, x, _ = EXERCISES["finite_difference"].trials(0)[0]
+    dx = EXERCISES["finite_difference"].reference
+    exact = dx(f, x, 1e-4)
+    assert np.abs(dx(f, x, 0.1) - exact).max() / np.abs(dx(f, x, 0.05) - exact).max() == pytest.approx(4.0, rel=0.2)

@@ -12,6 +12,6 @@ samples.py makes medians and quartiles of the times; report.py shows them; machi
 A case (cases/) is a pair of files: NAME.py has the sizes, the inputs, the operations counted by formula and our
 program; NAME_torch.py has the twin, written by hand in the way a PyTorch user would.
 
-The environment reaches both sides. Where it sets OPENBLAS_CORETYPE, NumPy's OpenBLAS obeys: with Haswell, for one, it does
-without AVX-512. The table of the machine says which kernels were in use.
+The environment reaches both sides. Where it sets OPENBLAS_CORETYPE, NumPy's OpenBLAS obeys: with Haswell, for one, it
+does without AVX-512. The table of the machine says which kernels were in use.
 """

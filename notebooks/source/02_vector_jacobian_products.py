@@ -1,0 +1,394 @@
+# %% [markdown]
+# # 2 Vector-Jacobian products of matmul and broadcasting
+#
+# A Transformer consists of matrix products, and of adding small things to large ones. Whoever can go backward through
+# these two has most of it.
+#
+# After this hour you can
+#
+# - say what a vector-Jacobian product (VJP) is, and why nobody stores the Jacobian;
+# - derive $dA = dC\,B^\top$ and $dB = A^\top dC$ from the indices, on one line;
+# - go backward through a broadcast, a sum, a mean, and a value that is used twice.
+#
+# You need: notebook 1; indices of matrices.
+
+# %%
+device = "numpy"  # on a GPU: "cupy"
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from minitransformer import backend, course, ops, verify
+from minitransformer.verify import VARIANTS
+
+xp = backend.get_device(device).xp
+np.set_printoptions(precision=4, suppress=True)
+plt.rcParams["figure.dpi"] = 80
+
+
+def draw(**matrices):
+    """Matrices side by side, red where positive, blue where negative."""
+    arrays = {title: np.atleast_2d(backend.to_numpy(matrix)) for title, matrix in matrices.items()}
+    widths = [matrix.shape[1] for matrix in arrays.values()]
+    height = max(matrix.shape[0] for matrix in arrays.values())
+    size = (0.55 * sum(widths) + 0.4 * len(widths), 0.5 * height + 0.4)
+    _, all_axes = plt.subplots(1, len(arrays), figsize=size, width_ratios=widths, squeeze=False)
+    for axes, (title, matrix) in zip(all_axes[0], arrays.items(), strict=True):
+        limit = 1.7 * (abs(matrix).max() or 1.0)
+        axes.imshow(matrix, cmap="RdBu_r", vmin=-limit, vmax=limit)
+        for i, j in np.ndindex(matrix.shape):
+            axes.text(j, i, f"{round(matrix[i, j], 2) + 0.0:g}", ha="center", va="center")
+        axes.set(title=title, xticks=[], yticks=[])
+
+
+# %% [markdown]
+# ## The Jacobian, and why we do not want it
+#
+# If $y$ depends on $x$, the matrix of all slopes is the Jacobian, $J_{ij} = \partial y_i / \partial x_j$. The chain rule says how
+# the loss depends on $x$:
+#
+# $$dx_j = \frac{\partial L}{\partial x_j} = \sum_i \frac{\partial L}{\partial y_i} \frac{\partial y_i}{\partial x_j} = \sum_i dy_i\, J_{ij},
+# \qquad dx = dy\, J$$
+#
+# A vector times the Jacobian: that is all that a backward pass computes. For one row $y = xW$ the Jacobian is quickly
+# found: $y_i = \sum_j x_j W_{ji}$, so $J_{ij} = W_{ji}$ and $J = W^\top$.
+
+# %%
+W = xp.array([[1.0, 0.0, 2.0], [3.0, -1.0, 0.0]])  # (2, 3): from two numbers to three
+x = xp.array([1.0, 2.0])
+h = 1e-5
+columns = [((x + h * e) @ W - (x - h * e) @ W) / (2 * h) for e in xp.eye(2)]
+J = xp.stack(columns, axis=1)  # a column for each x_j
+draw(W=W, J=J)
+
+# %% [markdown]
+# Now a real layer: 512 numbers to 512 numbers, for each of 100 tokens.
+#
+# **Predict first.** How many entries does the Jacobian of the whole layer have, from all inputs to all outputs? How many of them
+# are not zero? How much memory is that in float32?
+
+# %%
+n = 100 * 512
+print(f"entries {n * n:,}, which is {4 * n * n / 1e9:.1f} GB; not zero: {100 * 512 * 512:,}")
+print(f"x, W and y together: {(2 * n + 512 * 512) * 4 / 1e6:.1f} MB")
+
+# %% [markdown]
+# Ten gigabytes for one layer, 99 % of it zeros, and the rest 100 copies of $W^\top$. So we never form $J$. We look for a formula
+# that gives $dy\,J$ directly: the **vector-Jacobian product**, VJP. "Backward pass" and "pullback" are other names of it.
+#
+# ## The product of two matrices
+#
+# $$C = AB, \qquad C_{ij} = \sum_m A_{im} B_{mj}$$
+#
+# Take one entry of $A$, say $A_{im}$. In which entries of $C$ does it occur?
+
+# %%
+A = xp.array([[1.0, 0.0, 2.0], [0.0, 1.0, -1.0]])  # (2, 3)
+B = xp.array([[1.0, 0.0, 3.0, 0.0], [0.0, 2.0, 0.0, 1.0], [1.0, 1.0, 0.0, -1.0]])  # (3, 4)
+moved = A.copy()
+moved[0, 2] += 1.0
+draw(A=A, B=B, C=A @ B, change_of_C=moved @ B - A @ B)
+
+# %% [markdown]
+# We raised $A_{02}$ by 1, and only row 0 of $C$ moved, by row 2 of $B$. In general $A_{im}$ moves row $i$ of $C$ by row $m$ of $B$:
+# $\partial C_{ij} / \partial A_{im} = B_{mj}$. Every entry that moved reports back with its upstream gradient:
+#
+# $$dA_{im} = \sum_j dC_{ij}\, B_{mj} \qquad\Longrightarrow\qquad \boxed{dA = dC\, B^\top}$$
+#
+# The sum runs over $j$, the *second* index of $dC$ and the *second* of $B$; a matrix product wants it first in the right
+# factor, hence the transpose. In the same way $B_{mj}$ moves column $j$ of $C$ by column $m$ of $A$:
+#
+# $$dB_{mj} = \sum_i A_{im}\, dC_{ij} \qquad\Longrightarrow\qquad \boxed{dB = A^\top dC}$$
+#
+# **Predict first**, with a pencil: $dA$ and $dB$ for this $dC$, which has only two entries that are not zero.
+
+# %%
+dC = xp.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 2.0]])
+dA = dC @ B.T
+dB = A.T @ dC
+draw(dC=dC, dA=dA, dB=dB)
+
+# %% [markdown]
+# Row 0 of $dA$ is column 0 of $B$; row 1 is twice column 3 of $B$. Column 0 of $dB$ is row 0 of $A$; column 3 is twice row 1 of $A$.
+# A one in $dC$ copies a row of one factor into the other's gradient.
+#
+# As one function of two arguments, and checked:
+
+
+# %% tags=["varies"]
+def matmul(a, b):
+    c = a @ b
+
+    def backward(dc):
+        da = dc @ b.T
+        db = a.T @ dc
+        return da, db
+
+    return c, backward
+
+
+verify.gradients(matmul, A, B)
+
+# %% [markdown]
+# ### Shapes help, but they do not prove
+#
+# $dA$ must have the shape of $A$, (2, 3). From $dC$, (2, 4), and $B$, (3, 4), there is one matrix product with that shape. So shapes
+# remind you of the formula. They cannot tell a transpose from a reshape:
+
+# %%
+draw(B=B, transposed=B.T, reshaped=B.reshape(4, 3))
+
+# %% [markdown]
+# Both are (4, 3), and only one is right. **Predict first:** will the check notice?
+
+# %%
+mistake = VARIANTS["linear-weight-reshaped"]
+print(mistake.mistake)
+with mistake.applied():
+    report = verify.gradients(ops.linear, A, B)
+for row in report.of_kind("input"):
+    verdict = (
+        "ok"
+        if row.ok
+        else f"WRONG: at {row.where} by hand {row.hand:.4f}, numerically {row.numerical:.4f}"
+    )
+    print(f"d{row.name:7} {row.shape}  {verdict}")
+
+# %% [markdown]
+# ## Shared weights: the gradients add up
+#
+# In a layer, $x$ has a row for each token, and every row meets the same $W$. So $dW = x^\top dy$ hides a sum over the tokens:
+#
+# $$dW_{ij} = \sum_n x_{ni}\, dy_{nj}$$
+#
+# One outer product for each token, all added:
+
+# %%
+x = xp.array([[1.0, 2.0], [0.0, 1.0], [3.0, 0.0]])  # 3 tokens
+dy = xp.array([[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, -1.0]])
+parts = {f"token_{n}": xp.outer(x[n], dy[n]) for n in range(3)}
+draw(**parts, dW=x.T @ dy)
+
+# %% [markdown]
+# **Predict first.** Someone divides $dW$ by the number of tokens, "because we average over the batch". Right or wrong?
+
+# %%
+mistake = VARIANTS["linear-dweight-mean"]
+with mistake.applied():
+    row = verify.gradients(ops.linear, x, W)["weight"]
+ratio = row.numerical / row.hand
+print(f"by hand {row.hand:.4f}, numerically {row.numerical:.4f}, ratio {ratio:.1f}")
+print(mistake.mistake)
+
+# %% [markdown]
+# Text comes in batches, $x$ of shape (B, T, in). For a linear map that is nothing new: a batch of B sequences of T tokens is just
+# B·T tokens. Flatten, multiply, restore.
+#
+# ## Broadcasting: a copy forward is a sum backward
+#
+# $y = x + b$ with $x$ of shape (3, 2) and $b$ of shape (2,): NumPy adds a copy of $b$ to each row. Move $b_0$, and column 0 of
+# $y$ moves in *every* row. Each of those entries reports back:
+#
+# $$db_j = \sum_n dy_{nj}$$
+
+# %%
+dy = xp.array([[1.0, 0.0], [2.0, 1.0], [0.0, -3.0]])
+draw(dy=dy, db=dy.sum(axis=0))
+
+# %% [markdown]
+# The rule does not depend on where the copies lie. **Predict first:** $x$ has shape (3, 2). Over which axis does the gradient
+# of $c$ sum if $c$ has shape (3, 1)? And for a scalar $s$?
+
+
+# %% tags=["varies"]
+def add_three(x, b, c, s):
+    y = x + b + c + s
+
+    def backward(dy):
+        dx = dy
+        db = dy.sum(axis=0)  # (2,): a new axis in front was summed away
+        dc = dy.sum(axis=1, keepdims=True)  # (3, 1): a stretched axis stays, with length 1
+        ds = dy.sum()
+        return dx, db, dc, ds
+
+    return y, backward
+
+
+verify.gradients(add_three, x, xp.array([1.0, 2.0]), xp.array([[1.0], [2.0], [3.0]]), xp.array(5.0))
+
+# %% [markdown]
+# Multiplying is no different: first the product rule at each entry, then the sum over the copies. A gain $g$ of shape (2,), as
+# LayerNorm has one: $y = x\,g$ gives $dx = dy\,g$ and $dg_j = \sum_n dy_{nj} x_{nj}$.
+
+
+# %%
+def gain(x, g):
+    y = x * g
+
+    def backward(dy):
+        dx = dy * g
+        dg = (dy * x).sum(axis=0)
+        return dx, dg
+
+    return y, backward
+
+
+print(verify.gradients(gain, x, xp.array([2.0, 3.0])).ok)
+
+# %% [markdown]
+# ## A sum forward is a copy backward
+#
+# The other way round. $y_n = \sum_j x_{nj}$: every $x_{nj}$ moves $y_n$ by the same amount, so each gets a copy of $dy_n$. And
+# the mean copies $dy_n / m$. Going back is a mirror: each operation and its partner.
+#
+# | forward | backward |
+# |---|---|
+# | copy (broadcast, use twice) | sum |
+# | sum | copy |
+# | mean over $m$ | copy, divided by $m$ |
+# | transpose, reshape | the opposite transpose, reshape |
+# | times $W$ from the right | times $W^\top$ from the right |
+# | pick a row | put it back in its place, zeros elsewhere |
+
+
+# %%
+def mean_of_rows(x):
+    y = x.mean(axis=1)
+
+    def backward(dy):
+        dx = xp.broadcast_to(dy[:, None], x.shape) / x.shape[1]
+        return dx
+
+    return y, backward
+
+
+print(mean_of_rows(x)[1](xp.array([2.0, 4.0, 6.0])))
+print(verify.gradients(mean_of_rows, x).ok)
+
+# %% [markdown]
+# ## Used twice
+#
+# In self-attention the same $x$ becomes queries, keys and values. Using a value twice is a copy, so its gradients **add**.
+# Smallest example: $y = x \cdot x$, as a product of two factors that happen to be the same.
+
+
+# %%
+def times(a, b):
+    return a * b, lambda dy: (dy * b, dy * a)
+
+
+def square(x):
+    y, times_backward = times(x, x)
+
+    def backward(dy):
+        dx_as_first, dx_as_second = times_backward(dy)
+        return dx_as_first + dx_as_second
+
+    return y, backward
+
+
+three = xp.array([3.0])
+print("dx =", square(three)[1](xp.array([1.0])), " and the rule for x² says 2·3")
+
+# %% [markdown]
+# **Predict first.** Overwrite in place of adding, `dx = dx_as_second`: what comes out? (3, half of it. An overwritten gradient is
+# one of the most frequent mistakes in public code, since nothing crashes.)
+#
+# ## A chain
+#
+# Two layers with a ReLU between them. Forward in this order, backward in the opposite one; each pullback takes what the one behind
+# it returns.
+
+
+# %%
+def network(x, w1, b1, w2, b2):
+    hidden, first_backward = ops.linear(x, w1, b1)
+    active, relu_backward = ops.relu(hidden)
+    y, second_backward = ops.linear(active, w2, b2)
+
+    def backward(dy):
+        dactive, dw2, db2 = second_backward(dy)
+        dhidden = relu_backward(dactive)
+        dx, dw1, db1 = first_backward(dhidden)
+        return dx, dw1, db1, dw2, db2
+
+    return y, backward
+
+
+rng = np.random.default_rng(0)
+shapes = [(3, 2), (2, 5), (5,), (5, 4), (4,)]
+arguments = [backend.to_device(rng.normal(size=shape), device) for shape in shapes]
+report = verify.gradients(network, *arguments)
+for row in report.rows:
+    if row.name.count(".") == 0 or row.name.startswith("network"):
+        print(f"{row.name:15} {row.kind:13} {row.shape!s:7} {'ok' if row.ok else 'WRONG'}")
+
+# %% [markdown]
+# The check covers the intermediates too, because `hidden` has a partner `dhidden`: **the gradient of a name is always called
+# d + name.** Keep to that, and a wrong line is found by its name.
+#
+# ## To remember
+#
+# - A backward pass is a vector times a Jacobian that is never formed.
+# - $C = AB$: $dA = dC\,B^\top$, $dB = A^\top dC$.
+# - Copy forward, sum backward; sum forward, copy backward.
+# - Used twice: add.
+
+# %% [markdown]
+# ## Exercises
+#
+# Derive first, with indices on paper; then type. Your function is called with NumPy arrays of several sizes, so write `np`, not `xp`.
+# Stuck? `course.exercise("matmul_backward").hint()`.
+#
+# ### 2.1 Both factors of a product
+
+# %%
+course.exercise("matmul_backward")
+
+
+# %%
+def matmul_backward(a, b, dc):
+    # your derivation here
+    raise NotImplementedError
+
+
+# %%
+course.check("matmul_backward", matmul_backward)
+
+# %% [markdown]
+# ### 2.2 A layer that meets a whole batch
+
+# %%
+course.exercise("linear_backward")
+
+
+# %%
+def linear_backward(x, w, dy):
+    # your derivation here
+    raise NotImplementedError
+
+
+# %%
+course.check("linear_backward", linear_backward)
+
+# %% [markdown]
+# ### 2.3 A gain and a bias
+
+# %%
+course.exercise("broadcast_backward")
+
+
+# %%
+def broadcast_backward(x, gain, dy):
+    # your derivation here
+    raise NotImplementedError
+
+
+# %%
+course.check("broadcast_backward", broadcast_backward)
+
+# %% [markdown]
+# ### 2.4 With a pencil
+#
+# $G = X X^\top$ with $X$ of shape (n, m): every row against every row, as in attention without weights. Show that
+# $dX = (dG + dG^\top) X$. (Which rule of this notebook makes the sum?)

@@ -1,0 +1,293 @@
+# %% [markdown]
+# # 3 Softmax, temperature, stability
+#
+# Attention compares a query with every key and gets scores, any real numbers. It needs weights: positive, and summing to one.
+# Softmax makes the one out of the other.
+#
+# After this hour you can
+#
+# - compute a softmax on the board, and say what changes it and what does not;
+# - write one that neither overflows nor divides zero by zero;
+# - explain temperature, and why attention divides by $\sqrt{d_k}$.
+#
+# You need: $e^x$ and logarithms.
+
+# %%
+device = "numpy"  # on a GPU: "cupy"
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from minitransformer import backend, course, ops
+from minitransformer.verify import VARIANTS
+
+xp = backend.get_device(device).xp
+np.set_printoptions(precision=4, suppress=True)
+plt.rcParams["figure.dpi"] = 80
+
+# %% [markdown]
+# ## From scores to weights
+#
+# $$y_i = \frac{e^{x_i}}{\sum_j e^{x_j}}$$
+#
+# Two steps: $e^x$ makes everything positive, dividing by the sum makes it add up to one.
+#
+# **Predict first**, without a calculator: the softmax of $x = (\ln 1, \ln 2, \ln 4)$.
+
+
+# %%
+def softmax(x):
+    exponentials = xp.exp(x)
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+x = xp.log(xp.array([1.0, 2.0, 4.0]))
+y = softmax(x)
+print("scores     ", x)
+print("weights    ", y)
+print("in sevenths", 7 * y)
+
+# %% [markdown]
+# The exponentials are 1, 2, 4, their sum is 7, the weights are $\frac17, \frac27, \frac47$. We keep this example through the next
+# two notebooks.
+#
+# ## What changes it and what does not
+#
+# The ratio of two weights depends only on the *difference* of their scores:
+#
+# $$\frac{y_i}{y_j} = \frac{e^{x_i}}{e^{x_j}} = e^{x_i - x_j}$$
+#
+# **Predict first.** What becomes of the weights if every score grows by 10? If every score is doubled?
+
+# %%
+print("x        ", softmax(x))
+print("x + 10   ", softmax(x + 10.0))
+print("2 x      ", softmax(2.0 * x), "= 1, 4, 16 parts of 21")
+
+
+# %% [markdown]
+# - Adding a constant multiplies all exponentials by the same $e^{10}$, which cancels. Softmax cannot see it. Remember this: it
+#   will make a gradient vanish in notebook 4, and it rescues us below.
+# - Multiplying the scores raises each ratio to a power: the large weight grows at the expense of the others.
+#
+# For the same reason a weight is never 0 and never 1: $e^x > 0$. And the largest score keeps the largest weight.
+
+# %% [markdown]
+# ## Stability
+#
+# **Predict first.** The softmax of (1000, 1000, 1000) must be $(\frac13, \frac13, \frac13)$. What does our function answer?
+
+# %%
+with np.errstate(all="ignore"):
+    print(softmax(xp.array([1000.0, 1000.0, 1000.0])))
+    print(softmax(xp.array([-1000.0, -1000.0, -1000.0])))
+
+# %% [markdown]
+# $e^{1000}$ is `inf`, and `inf / inf` is `nan`, not a number. And $e^{-1000}$ is rounded to 0, so the second line is 0/0. How large
+# may a score be? The range of floating-point numbers decides:
+
+# %%
+for dtype in (np.float16, np.float32, np.float64):
+    largest = float(np.finfo(dtype).max)
+    print(f"{dtype.__name__}: largest {largest:8.3g}; exp overflows beyond {np.log(largest):6.1f}")
+
+# %% [markdown]
+# In float16 a score of 12 is too much! But softmax does not see a shift, so we may choose one. Subtract the **largest** score:
+#
+# $$y_i = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}}, \qquad m = \max_j x_j$$
+#
+# Now every exponent is at most 0, so every exponential is at most 1: no overflow. One of them is $e^0 = 1$, so the sum is at
+# least 1: no division by zero. What underflows to 0 had a weight near 0 anyway.
+
+
+# %%
+def stable_softmax(x):
+    shifted = x - x.max(axis=-1, keepdims=True)
+    exponentials = xp.exp(shifted)
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+print(stable_softmax(xp.array([1000.0, 1000.0, 1000.0])))
+print(stable_softmax(xp.array([-1000.0, -1000.0, -1000.0])))
+print(stable_softmax(xp.array([1000.0, 0.0, -1000.0])))
+
+# %% [markdown]
+# **Predict first.** Would subtracting the mean do as well? And the maximum of the *whole array*, when the array has several rows?
+#
+# Try the mean on (1000, 0, 0, 0), and the overall maximum on the rows (1000, 999) and (1, 0).
+
+# %%
+with np.errstate(all="ignore"):
+    row = xp.array([1000.0, 0.0, 0.0, 0.0])
+    print("minus the mean:           ", softmax(row - row.mean()))
+    rows = xp.array([[1000.0, 999.0], [1.0, 0.0]])
+    print("minus the overall maximum:", softmax(rows - rows.max()).round(4).tolist())
+    print("minus each row's maximum: ", stable_softmax(rows).round(4).tolist())
+
+# %% [markdown]
+# The mean leaves 750, too much. The overall maximum leaves a row of −999, which underflows to 0/0. It must be the maximum of
+# **each row**.
+#
+# ### The logarithm of a softmax
+#
+# A loss wants $\ln y_i$. First the softmax and then the logarithm loses what underflowed:
+#
+# $$\ln y_i = (x_i - m) - \ln \sum_j e^{x_j - m}$$
+#
+# The right side never takes the logarithm of a tiny number.
+
+# %%
+x_far = xp.array([0.0, 1000.0])
+with np.errstate(all="ignore"):
+    print("log(softmax(x)):  ", xp.log(stable_softmax(x_far)))
+shifted = x_far - x_far.max()
+print("from the formula: ", shifted - xp.log(xp.exp(shifted).sum()))
+
+# %% [markdown]
+# ## Temperature
+#
+# Divide the scores by a number $T > 0$ before the softmax:
+#
+# $$y_i = \frac{e^{x_i/T}}{\sum_j e^{x_j/T}}$$
+#
+# **Predict first.** Towards what do the weights of $(\ln 1, \ln 2, \ln 4)$ go when $T \to 0$? When $T \to \infty$? And at $T = 0.5$?
+
+# %%
+temperatures = (0.1, 0.5, 1.0, 2.0, 10.0)
+figure, all_axes = plt.subplots(1, len(temperatures), figsize=(8, 1.8), sharey=True)
+for axes, T in zip(all_axes, temperatures, strict=True):
+    weights, _ = ops.softmax(x, temperature=T)
+    axes.bar(range(3), backend.to_numpy(weights))
+    axes.set(title=f"T = {T}", xticks=range(3), ylim=(0, 1))
+    print(f"T = {T:4}: {weights}")
+
+# %% [markdown]
+# - $T \to 0$: all weight on the largest score; the hard maximum. (If two are equally large they share.)
+# - $T \to \infty$: all weights alike; the scores no longer matter.
+# - $T = 0.5$ doubles the scores: 1, 4, 16 parts of 21, as above.
+#
+# How much is left to chance? The entropy $-\sum_i y_i \ln y_i$ says, from 0 (certain) to $\ln 3$ (all alike):
+
+# %%
+T = xp.asarray(np.logspace(-1.5, 1.5, 60))
+p = stable_softmax(x / T[:, None])
+entropy = -(p * xp.log(xp.maximum(p, 1e-300))).sum(axis=-1)
+plt.figure(figsize=(4.5, 2.5))
+plt.semilogx(backend.to_numpy(T), backend.to_numpy(entropy))
+plt.axhline(np.log(3), ls="--", color="grey", lw=1)
+plt.xlabel("temperature")
+plt.ylabel("entropy (nats)")
+plt.show()
+
+# %% [markdown]
+# Temperature is divided by, not multiplied with. The mix-up is hard to see, because at $T = 1$ nothing is wrong:
+
+# %%
+mistake = VARIANTS["softmax-temperature-multiplies"]
+print(mistake.mistake)
+with mistake.applied():
+    for T in (1.0, 0.1):
+        print(f"T = {T}: {ops.softmax(x, temperature=T)[0]}")
+
+# %% [markdown]
+# ## Why attention divides by $\sqrt{d_k}$
+#
+# A score is the product of a query and a key of width $d_k$: $x = \sum_{c=1}^{d_k} q_c k_c$. If the entries are independent with mean
+# 0 and variance 1, each of the $d_k$ terms has variance 1, and so the sum has variance $d_k$.
+#
+# **Predict first.** With $d_k = 256$: how large is a typical score? How large is the largest weight among ten keys?
+
+# %% tags=["varies"]
+rng = np.random.default_rng(0)
+print(" d_k   std of scores   mean largest weight   ... of scores / √d_k")
+for d in (4, 64, 256, 1024):
+    q, k = (
+        backend.to_device(rng.normal(size=shape), device) for shape in [(500, 1, d), (500, 10, d)]
+    )
+    scores = (q @ k.swapaxes(-1, -2))[:, 0]  # (500, 10): 500 queries, ten keys each
+    plain, scaled = (
+        float(stable_softmax(s).max(axis=-1).mean()) for s in (scores, scores / d**0.5)
+    )
+    print(f"{d:4}   {float(scores.std()):13.1f}   {plain:19.2f}   {scaled:18.2f}")
+
+# %% [markdown]
+# Without the scale the scores of a wide head are so far apart that one key takes nearly all the weight: at the very start of training,
+# when the numbers still mean nothing. Dividing by $\sqrt{d_k}$ brings the variance back to 1 for every width. The scale of
+# attention is a temperature $T = \sqrt{d_k}$.
+#
+# Why is it bad if one weight is nearly 1? Because then nothing moves. The slope of $y_1$ with respect to its own score is
+# $y_1 (1 - y_1)$ (notebook 4 derives it), and that goes to zero:
+
+# %%
+for width in (1, 4, 16, 64):
+    gap = 1.5 * width**0.5  # between two unscaled scores, which have the standard deviation √d_k
+    weight = float(stable_softmax(xp.array([gap, 0.0]))[0])
+    print(f"d_k = {width:2}: weight {weight:.6f}, slope {weight * (1 - weight):.6f}")
+
+# %% [markdown]
+# ## Which axis?
+#
+# An array of scores has one row for each query; **each row** must sum to one. The wrong axis gives numbers between 0 and 1 just the same.
+
+# %%
+scores = xp.log(xp.array([[1.0, 2.0, 4.0], [1.0, 1.0, 2.0]]))
+for axis in (-1, 0):
+    weights, _ = ops.softmax(scores, axis=axis)
+    print(f"axis {axis:2}: row sums {weights.sum(axis=-1).round(3)}\n{weights}")
+
+# %% [markdown]
+# One question is left: a row in which every score is $-\infty$, because every key is masked. Then $m = -\infty$, and
+# $-\infty - (-\infty)$ is `nan`. There is nothing to choose from, and this project answers with zeros; see notebook 8.
+
+# %%
+print(ops.softmax(xp.array([[0.0, -np.inf, 0.0], [-np.inf, -np.inf, -np.inf]]))[0])
+
+# %% [markdown]
+# ## To remember
+#
+# - Ratios of weights are differences of scores; a shift changes nothing.
+# - So subtract the maximum of each row: nothing overflows, and the sum is at least 1.
+# - Divide by a temperature: low picks, high levels. Attention's is $\sqrt{d_k}$.
+
+# %% [markdown]
+# ## Exercises
+#
+# Replace `raise NotImplementedError` and run the cell, then the one below it. Your function is called with NumPy arrays of several
+# sizes, so write `np`, not `xp`. Stuck? `course.exercise("softmax_forward").hint()`.
+#
+# ### 3.1 A softmax that cannot overflow
+
+# %%
+course.exercise("softmax_forward")
+
+
+# %%
+def softmax_forward(x):
+    # your code here
+    raise NotImplementedError
+
+
+# %%
+course.check("softmax_forward", softmax_forward)
+
+# %% [markdown]
+# ### 3.2 With a pencil
+#
+# 1. Which scores give the weights $(\frac12, \frac14, \frac14)$? Name two answers.
+# 2. At which temperature do the scores $(0, \ln 2)$ get the weights $(\frac19, \frac89)$?
+# 3. `stable_softmax` computes $e^{x_i - m}$. How large can the sum of $n$ of them be at most, and for which scores?
+#
+# Check the first two here:
+
+# %%
+scores = xp.array([0.0, 0.0, 0.0])  # your answer to 1
+T = 1.0  # your answer to 2
+print("wanted [0.5 0.25 0.25], got", stable_softmax(scores))
+print("wanted [0.1111 0.8889], got", stable_softmax(xp.log(xp.array([1.0, 2.0])) / T))
+
+# %% [markdown]
+# ### 3.3 Which temperature?
+#
+# A head of width $d_k = 16$ was trained with the scale $1/\sqrt{16}$. Somebody runs it with scores that are not divided. Which temperature in
+# `ops.softmax(scores, temperature=...)` mends it? And which one makes it attend only half as sharply (the logarithm of each ratio of two
+# weights halved)? Write your answer as a sentence, then try it on scores of your own.

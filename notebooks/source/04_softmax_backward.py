@@ -1,0 +1,313 @@
+# %% [markdown]
+# # 4 Softmax backward: from the Jacobian to the VJP
+#
+# Every entry of a softmax depends on every score, since they share the denominator. So its backward pass is the first that is
+# more than a factor at each place, and the one that public code gets wrong most often.
+#
+# After this hour you can
+#
+# - derive the Jacobian $\partial y_i / \partial x_j = y_i (\delta_{ij} - y_j)$ and from it $dx_j = y_j (dy_j - \sum_i dy_i y_i)$;
+# - read that formula as a sentence;
+# - explain why the sum of the outputs is a useless test loss, and recognise four wrong versions by their numbers.
+#
+# You need: notebooks 1 to 3.
+
+# %%
+device = "numpy"  # on a GPU: "cupy"
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import minitransformer
+from minitransformer import backend, course, ops, verify
+from minitransformer.verify import VARIANTS
+
+xp = backend.get_device(device).xp
+np.set_printoptions(precision=4, suppress=True)
+plt.rcParams["figure.dpi"] = 80
+
+
+def draw(**matrices):
+    """Matrices side by side, red where positive, blue where negative."""
+    arrays = {title: np.atleast_2d(backend.to_numpy(matrix)) for title, matrix in matrices.items()}
+    widths = [matrix.shape[1] for matrix in arrays.values()]
+    height = max(matrix.shape[0] for matrix in arrays.values())
+    size = (0.6 * sum(widths) + 0.4 * len(widths), 0.5 * height + 0.4)
+    _, all_axes = plt.subplots(1, len(arrays), figsize=size, width_ratios=widths, squeeze=False)
+    for axes, (title, matrix) in zip(all_axes[0], arrays.items(), strict=True):
+        limit = 1.7 * (abs(matrix).max() or 1.0)
+        axes.imshow(matrix, cmap="RdBu_r", vmin=-limit, vmax=limit)
+        for i, j in np.ndindex(matrix.shape):
+            axes.text(j, i, f"{round(matrix[i, j], 2) + 0.0:g}", ha="center", va="center")
+        axes.set(title=title, xticks=[], yticks=[])
+
+
+# %% [markdown]
+# ## One slope at a time
+#
+# Our example from notebook 3: $x = (\ln 1, \ln 2, \ln 4)$, so $y = (\frac17, \frac27, \frac47)$.
+#
+# **Predict first.** We raise $x_0$ a little. Which weights grow, and which shrink? What do the three changes add up to?
+
+# %%
+x = xp.log(xp.array([1.0, 2.0, 4.0]))
+y, backward = ops.softmax(x)
+h = 1e-5
+e = xp.array([h, 0.0, 0.0])
+change = (ops.softmax(x + e)[0] - ops.softmax(x - e)[0]) / (2 * h)
+print("slopes with respect to x_0:   ", change)
+print("times 49:                     ", (49 * change).round(6))
+print("their sum is zero:            ", bool(abs(change.sum()) < 1e-9))
+
+# %% [markdown]
+# The weight of $x_0$ grows, the others pay for it, and in total nothing is gained: the weights must go on summing to one.
+#
+# Now derive it. Write $E = \sum_j e^{x_j}$, so that $y_i = e^{x_i} / E$ and $\partial E / \partial x_j = e^{x_j}$. The quotient rule has
+# two cases.
+#
+# - $i = j$, numerator and denominator move:
+#   $\dfrac{\partial y_i}{\partial x_i} = \dfrac{e^{x_i} E - e^{x_i} e^{x_i}}{E^2} = y_i - y_i^2 = y_i (1 - y_i)$
+# - $i \ne j$, only the denominator moves:
+#   $\dfrac{\partial y_i}{\partial x_j} = \dfrac{0 - e^{x_i} e^{x_j}}{E^2} = -\,y_i y_j$
+#
+# In one line, with $\delta_{ij} = 1$ for $i = j$ and else 0:
+#
+# $$\boxed{J_{ij} = \frac{\partial y_i}{\partial x_j} = y_i (\delta_{ij} - y_j)}$$
+#
+# **Predict first**, on paper: the matrix $49\,J$ for $y = \frac17 (1, 2, 4)$. It has whole numbers only.
+
+# %%
+J = y[:, None] * (xp.eye(3) - y)
+columns = [(ops.softmax(x + h * e)[0] - ops.softmax(x - h * e)[0]) / (2 * h) for e in xp.eye(3)]
+numerical = xp.stack(columns, axis=1)
+draw(derived=49 * J, numerical=49 * numerical)
+
+# %% [markdown]
+# Three things to see:
+#
+# - **symmetric**: $x_j$ moves $y_i$ as much as $x_i$ moves $y_j$;
+# - **columns sum to zero**: whatever score you raise, the weights still sum to one;
+# - **rows sum to zero**: raising *all* scores alike changes no weight (the shift of notebook 3).
+#
+# ## From the Jacobian to the VJP
+#
+# What comes from above is $dy_i = \partial L / \partial y_i$. What we owe is $dx_j = \sum_i dy_i J_{ij}$. Put $J$ in and multiply out:
+#
+# $$dx_j = \sum_i dy_i\, y_i (\delta_{ij} - y_j) = dy_j\, y_j - y_j \sum_i dy_i\, y_i$$
+#
+# $$\boxed{dx_j = y_j \Big( dy_j - \sum_i dy_i\, y_i \Big)}$$
+#
+# **Predict first**, on paper: $dx$ for $dy = (7, 0, 0)$. First the sum, one number. Then the three entries.
+
+# %%
+dy = xp.array([7.0, 0.0, 0.0])
+mean = (dy * y).sum()
+dx = y * (dy - mean)
+print("the sum      ", round(float(mean), 6))
+print("dx, formula  ", dx, " in sevenths:", (7 * dx).round(6))
+print("dx, Jacobian ", dy @ J)
+print("dx, library  ", backward(dy))
+
+# %% [markdown]
+# Read it as a sentence. $\sum_i dy_i y_i$ is the **mean of $dy$ under the weights**. So: *each score is pushed by how much its $dy$ exceeds
+# the mean, in proportion to the weight it has.* Gradients compare; those above the mean gain from those below.
+
+# %%
+dy_b = xp.array([3.0, 1.0, -0.5])
+mean_b = float((dy_b * y).sum())
+figure, (left, right) = plt.subplots(1, 2, figsize=(6.5, 2.2))
+left.bar(range(3), backend.to_numpy(dy_b), color="lightgrey")
+left.axhline(mean_b, color="C3", ls="--")
+left.set(title=f"dy, weighted mean {mean_b:.2f} dashed", xticks=range(3))
+right.bar(range(3), backend.to_numpy(backward(dy_b)))
+right.axhline(0, color="black", lw=0.8)
+right.set(title="dx", xticks=range(3))
+plt.show()
+
+# %% [markdown]
+# And it is cheap. In attention over 2048 tokens a row has 2048 weights, and each head has 2048 rows:
+
+# %%
+T = 2048
+print(f"Jacobians of one head: {T} x {T} x {T} = {T**3:,} numbers, {4 * T**3 / 1e9:.0f} GB")
+print(f"VJP of one head:       {T} x {T} weights, and one mean for each row")
+
+# %% [markdown]
+# In an array of scores each row is a softmax of its own, with a mean of its own. (Typing that is exercise 4.2: which axis, and how does
+# the mean broadcast back?) The library's version, on two rows of five, against finite differences:
+
+# %% tags=["varies"]
+rows = backend.to_device(np.random.default_rng(0).normal(size=(2, 5)), device)
+verify.gradients(ops.softmax, rows)
+
+# %% [markdown]
+# Step through both passes, line by line. Click a number to see where it came from; "predict" covers the next matrix.
+
+# %%
+minitransformer.step(ops.softmax, rows, verify=True)
+
+# %% [markdown]
+# ## Why a sum of outputs checks nothing
+#
+# A tempting test: take $L = \sum_i y_i$ as the loss, and compare the gradient with finite differences. Then $dy = (1, 1, 1)$.
+#
+# **Predict first.** What is $dx$?
+
+# %%
+ones = xp.ones(3)
+print("weighted mean of dy:", round(float((ones * y).sum()), 6))
+print("dx is zero:         ", bool((abs(backward(ones)) < 1e-12).all()))
+
+# %% [markdown]
+# The mean of ones is one, and $1 - 1 = 0$. In the Jacobian: $dy\,J$ with ones adds up each column, and the columns sum to zero.
+# The loss is 1 whatever the scores are. So the true gradient is 0, and every wrong backward pass that returns 0 here will pass.
+#
+# These are mistakes from real code, each put into `ops.softmax` and checked twice:
+
+# %%
+batch = backend.to_device(np.random.default_rng(1).normal(size=(3, 4)), device)
+wrong = {
+    "softmax-no-sum": "y dy",
+    "softmax-diagonal-only": "y (1 - y) dy",
+    "softmax-plain-mean": "y (dy - mean(dy))",
+    "softmax-divided-by-batch": "right one / N",
+    "softmax-no-temperature": "forgets 1/T",
+    "softmax-expects-cross-entropy": "dy",
+    "softmax-sum-over-first-axis": "sum over the batch",
+}
+print(f"{'mistake':32}{'backward':22}{'dy = 1':9}{'dy random'}")
+for name, formula in wrong.items():
+    with VARIANTS[name].applied():
+        options = {"temperature": 2.0, "intermediates": False}
+        with_ones = verify.gradients(ops.softmax, batch, upstream=xp.ones((3, 4)), **options)
+        at_random = verify.gradients(ops.softmax, batch, **options)
+    caught = ["passes" if report.ok else "caught" for report in (with_ones, at_random)]
+    print(f"{name:32}{formula:22}{caught[0]:9}{caught[1]}")
+
+# %% [markdown]
+# Three of seven pass the test with ones: the plain mean, because any mean of ones is one, and those that only scale the right answer,
+# because zero times anything is zero. None passes with a random $dy$. The same trap waits in LayerNorm, whose outputs also have a
+# constant sum.
+#
+# ## Which mistake was it?
+#
+# With $y = \frac17(1, 2, 4)$ and $dy = (7, 0, 0)$ the right answer is $dx = \frac17 (6, -2, -4)$. **Predict first:** who wrote which line?
+# The choices: *no sum*, *diagonal only*, *plain mean*, *takes dy for the wanted distribution (y − dy)*.
+
+# %%
+answers = {}
+for name in (
+    "softmax-diagonal-only",
+    "softmax-takes-dy-for-target",
+    "softmax-no-sum",
+    "softmax-plain-mean",
+):
+    with VARIANTS[name].applied():
+        answers[name] = 7 * ops.softmax(x)[1](dy)
+for letter, answer in zip("ABCD", answers.values(), strict=True):
+    print(f"{letter}:  7 dx = {answer.round(4)}")
+
+# %%
+for letter, name in zip("ABCD", answers, strict=True):
+    print(f"{letter}: {VARIANTS[name].mistake}")
+
+# %% [markdown]
+# One test costs nothing: **does $dx$ sum to zero?** It must, because the rows of $J$ sum to zero. Sum the right answer and all four:
+
+# %%
+for letter, answer in zip(["right", *"ABCD"], [7 * dx, *answers.values()], strict=True):
+    print(f"{letter}: 7 dx sums to {round(float(answer.sum()) + 0.0, 4)}")
+
+# %% [markdown]
+# All four fail. (What this test does *not* find: the wrong factors, $\frac1N$ or a forgotten $\frac1T$. For them there are finite differences.)
+#
+# ## When nothing flows
+#
+# All slopes are $y_i (\delta_{ij} - y_j)$. If one weight is near 1 and the others near 0, every product is near 0.
+#
+# **Predict first.** Multiply the scores by 10. What happens to the largest entry of $J$?
+
+# %%
+print("scores times   largest weight   largest slope")
+for factor in (0, 1, 2, 5, 10, 20):
+    weights = ops.softmax(factor * x)[0]
+    slopes = weights[:, None] * (xp.eye(3) - weights)
+    print(f"{factor:12}   {float(weights.max()):14.6f}   {float(abs(slopes).max()):13.6f}")
+
+# %% [markdown]
+# The softmax *saturates*: the weights are decided, and no gradient reaches the scores to decide otherwise. Hence the scale
+# $1/\sqrt{d_k}$ of attention.
+#
+# With a temperature, $y = \mathrm{softmax}(x / T)$, the chain rule adds one factor: $dx_j = \frac1T\, y_j (dy_j - \sum_i dy_i y_i)$.
+
+# %%
+for T in (0.5, 2.0):
+    print(f"T = {T}:", verify.gradients(ops.softmax, rows, temperature=T, intermediates=False).ok)
+
+# %% [markdown]
+# ## To remember
+#
+# - $J_{ij} = y_i (\delta_{ij} - y_j)$: symmetric, rows and columns sum to zero.
+# - $dx = y \,(dy - \text{mean of } dy \text{ under } y)$, along the row.
+# - The sum of the outputs is constant; a check with $dy = 1$ tests nothing.
+
+# %% [markdown]
+# ## Exercises
+#
+# Derive first, on paper; then type. When the answer is wrong you are told which term. Try what that looks like:
+
+# %%
+course.check("softmax_backward", lambda y, dy: y * dy)
+
+# %% [markdown]
+# ### 4.1 The Jacobian
+
+# %%
+course.exercise("softmax_jacobian")
+
+
+# %%
+def softmax_jacobian(y):
+    # your derivation here
+    raise NotImplementedError
+
+
+# %%
+course.check("softmax_jacobian", softmax_jacobian)
+
+# %% [markdown]
+# ### 4.2 The VJP
+
+# %%
+course.exercise("softmax_backward")
+
+
+# %%
+def softmax_backward(y, dy):
+    # your derivation here
+    raise NotImplementedError
+
+
+# %%
+course.check("softmax_backward", softmax_backward)
+
+# %% [markdown]
+# ### 4.3 With a temperature
+
+# %%
+course.exercise("softmax_temperature_backward")
+
+
+# %%
+def softmax_temperature_backward(y, dy, temperature):
+    # your derivation here
+    raise NotImplementedError
+
+
+# %%
+course.check("softmax_temperature_backward", softmax_temperature_backward)
+
+# %% [markdown]
+# ### 4.4 With a pencil
+#
+# $y = \frac15 (1, 1, 3)$ and $dy = (5, 0, -5)$. Compute $dx$. Then find a $dy \neq 0$, with entries that are not all alike, for which $dx_0 = 0$.

@@ -1,0 +1,288 @@
+# %% [markdown]
+# # 6 Attention by hand
+#
+# Three tokens, whole numbers, every matrix on the board. The numbers are those of an example that many introductions use. We compute
+# it, find what its roundings and its sizes hide, and then take a better one, its twin.
+#
+# After this hour you can
+#
+# - compute self-attention with pencil and paper;
+# - say what a query, a key and a value are, and read a matrix of weights;
+# - explain why an example in which all sizes are equal cannot show whether code is right.
+#
+# You need: notebook 3; the product of matrices.
+
+# %%
+device = "numpy"  # on a GPU: "cupy"
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import minitransformer
+from minitransformer import backend, course, ops
+from minitransformer.verify import VARIANTS
+from minitransformer.worked_example import UNEQUAL, UNSCALED, self_attention
+
+xp = backend.get_device(device).xp
+np.set_printoptions(precision=4, suppress=True)
+plt.rcParams["figure.dpi"] = 80
+
+
+def draw(**matrices):
+    """Matrices side by side, red where positive, blue where negative."""
+    arrays = {title: np.atleast_2d(backend.to_numpy(matrix)) for title, matrix in matrices.items()}
+    widths = [matrix.shape[1] for matrix in arrays.values()]
+    height = max(matrix.shape[0] for matrix in arrays.values())
+    size = (0.6 * sum(widths) + 0.4 * len(widths), 0.5 * height + 0.4)
+    _, all_axes = plt.subplots(1, len(arrays), figsize=size, width_ratios=widths, squeeze=False)
+    for axes, (title, matrix) in zip(all_axes[0], arrays.items(), strict=True):
+        limit = 1.7 * (abs(matrix).max() or 1.0)
+        axes.imshow(matrix, cmap="RdBu_r", vmin=-limit, vmax=limit)
+        for i, j in np.ndindex(matrix.shape):
+            axes.text(j, i, f"{round(matrix[i, j], 2) + 0.0:g}", ha="center", va="center")
+        axes.set(title=title, xticks=[], yticks=[])
+    plt.show()
+
+
+# %% [markdown]
+# ## The idea
+#
+# Looking up a word in a dictionary: you have a *query*, compare it with every *key*, and take the *value* of the one that matches.
+# Attention does the same softly. It compares the query with all keys, turns the matches into weights, and takes the mean of all
+# values under these weights.
+#
+# Each token makes its own query, key and value from its vector, a row of $x$, by three matrices that are learned:
+#
+# $$q = x W_Q, \qquad k = x W_K, \qquad v = x W_V$$
+#
+# *What am I looking for? What can I be found by? What do I have to say?*
+
+# %%
+x, w_q, w_k, w_v = (xp.asarray(a) for a in (UNSCALED.x, UNSCALED.w_q, UNSCALED.w_k, UNSCALED.w_v))
+draw(x=x, W_Q=w_q, W_K=w_k, W_V=w_v)
+
+# %% [markdown]
+# **Predict first**, with a pencil: the first row of $q$, of $k$ and of $v$. The first token is $(1, 0, 1, 0)$, so each is the sum of
+# two rows of a matrix.
+
+# %%
+q, k, v = x @ w_q, x @ w_k, x @ w_v
+draw(q=q, k=k, v=v)
+
+# %% [markdown]
+# ## Scores: every query against every key
+#
+# $$\text{scores}_{ij} = \sum_c q_{ic}\, k_{jc}, \qquad \text{scores} = q\,k^\top$$
+#
+# Row $i$ belongs to the query of token $i$, column $j$ to the key of token $j$.
+#
+# **Predict first:** the row of the first query, $(1, 0, 2)$. Which token will it look at most?
+
+# %%
+scores = q @ k.T
+draw(q=q, k_transposed=k.T, scores=scores)
+
+# %% [markdown]
+# ## Weights: softmax, row by row
+#
+# Each query divides its attention among the keys, so each **row** sums to one. With $e^2 \approx 7.4$ and $e^4 \approx 54.6$, the first
+# row is $7.4$, $54.6$, $54.6$ parts of $116.6$.
+#
+# **Predict first.** What will the second row, from the scores 4, 16, 12, look like?
+
+# %%
+weights, _ = ops.softmax(scores)
+draw(weights=weights)
+print(weights)
+
+# %% [markdown]
+# A gap of 4 between two scores is a factor of $e^4 \approx 55$ between two weights: the second token looks at itself, and at hardly
+# anything else.
+#
+# Introductions round these weights to
+#
+# $$\begin{pmatrix} 0 & 0.5 & 0.5 \\ 0 & 1 & 0 \\ 0 & 0.9 & 0.1 \end{pmatrix}$$
+#
+# **Predict first.** Look at the unrounded first row. To one decimal, what is it really, and what does it sum to?
+
+# %%
+print("to one decimal:", weights[0].round(1), " sum", round(float(weights[0].round(1).sum()), 2))
+
+# %% [markdown]
+# $0.0634$ rounds to $0.1$, not to $0$. Rounded honestly, the row sums to 1.1, and rounded as they do, it drops 6 % of the attention. Whoever
+# compares code with such an example must not round on the way.
+#
+# ## Output: the mean of the values
+#
+# $$\text{output}_i = \sum_j \text{weights}_{ij}\, v_j, \qquad \text{output} = \text{weights}\; v$$
+
+# %%
+output = weights @ v
+rounded = xp.array([[0, 0.5, 0.5], [0, 1, 0], [0, 0.9, 0.1]]) @ v
+draw(weights=weights, v=v, output=output, with_rounded_weights=rounded)
+
+# %% [markdown]
+# An output is a *mean*: no entry can be larger than the largest value in its column, nor smaller than the smallest. Attention moves and
+# mixes; it invents nothing. (Whatever is new is made by $W_V$ and by the feed-forward layer.)
+
+# %%
+inside = (output > v.min(axis=0) - 1e-12) & (output < v.max(axis=0) + 1e-12)
+print("every output lies between the extremes of its column of v:", bool(inside.all()))
+
+# %% [markdown]
+# ## The scale
+#
+# The example leaves out what the paper has, $1/\sqrt{d_k}$ with $d_k = 3$, the width of queries and keys:
+#
+# $$\text{output} = \mathrm{softmax}\Big(\frac{q\,k^\top}{\sqrt{d_k}}\Big)\, v$$
+#
+# **Predict first.** Do the weights become more equal or less? Does any row change its favourite?
+
+# %%
+scaled_weights, _ = ops.softmax(scores / 3**0.5)
+draw(without_scale=weights, with_scale=scaled_weights)
+
+# %% [markdown]
+# More equal: a temperature of $\sqrt3$. The order within a row stays.
+#
+# The same in one call of the library, forward; its backward pass is the next notebook:
+
+# %%
+library_output, backward = ops.attention(q, k, v)
+print(bool(abs(library_output - scaled_weights @ v).max() < 1e-12))
+
+# %% [markdown]
+# ## What this example cannot show
+#
+# Look at its sizes: 3 tokens, $d_k = 3$, $d_v = 3$. And look at the matrix of scores.
+#
+# **Predict first.** Somebody computes $k\,q^\top$ in place of $q\,k^\top$. What happens?
+
+# %%
+print("scores are symmetric:", bool((scores == scores.T).all()))
+
+# %% [markdown]
+# Nothing happens! These scores are symmetric, so the example cannot tell queries from keys. Let us put mistakes into the library and see
+# whether the example, or its twin, gives another output.
+#
+# The twin has the same tokens with $d_k = 2$ and $d_v = 4$. Its numbers:
+
+# %%
+tx, tw_q, tw_k, tw_v = (xp.asarray(a) for a in (UNEQUAL.x, UNEQUAL.w_q, UNEQUAL.w_k, UNEQUAL.w_v))
+tq, tk, tv = tx @ tw_q, tx @ tw_k, tx @ tw_v
+draw(W_Q=tw_q, W_K=tw_k, W_V=tw_v)
+draw(q=tq, k=tk, v=tv, q_times_k_transposed=tq @ tk.T)
+
+# %%
+right = ops.attention(q, k, v)[0], ops.attention(tq, tk, tv)[0]
+
+
+def compare(mistake, *wrong):
+    print(mistake)
+    for sizes, a, b in zip(("equal", "unequal"), right, wrong, strict=True):
+        print(f"    {sizes:7} sizes: {'seen' if float(abs(a - b).max()) > 1e-9 else 'NOT SEEN'}")
+
+
+for name in (
+    "attention-not-scaled",
+    "attention-scaled-after-softmax",
+    "attention-scaled-by-length",
+):
+    with VARIANTS[name].applied():
+        compare(VARIANTS[name].mistake, ops.attention(q, k, v)[0], ops.attention(tq, tk, tv)[0])
+compare("Queries and keys are exchanged.", ops.attention(k, q, v)[0], ops.attention(tk, tq, tv)[0])
+
+# %% [markdown]
+# $\sqrt{T}$ for $\sqrt{d_k}$: both are $\sqrt3$ in the first example. **A good example has all sizes different, and no symmetry.** That is why
+# the twin exists; from here on we use it.
+
+# %% [markdown]
+# ## The twin, step by step
+#
+# | | rows | columns | shape |
+# |---|---|---|---|
+# | $q$, $k$ | tokens | $d_k$ | (3, 2) |
+# | $v$ | tokens | $d_v$ | (3, 4) |
+# | scores, weights | queries | keys | (3, 3) |
+# | output | queries | $d_v$ | (3, 4) |
+#
+# **Predict first:** the scores of the second query, $(0, 4)$, before the scale. It has two favourites: why exactly alike?
+
+# %%
+t_scores = tq @ tk.T / 2**0.5
+t_weights, _ = ops.softmax(t_scores)
+draw(q_times_k_transposed=tq @ tk.T, weights=t_weights, output=t_weights @ tv)
+
+# %% [markdown]
+# Its first entry is 0, so only the second entry of the keys counts, and the keys of tokens 1 and 2 have the same one, 2.
+#
+# All of it, with every intermediate and the whole backward pass, as a page to click through:
+
+# %%
+minitransformer.step(
+    self_attention, tx, tw_q, tw_k, tw_v, scale=UNEQUAL.scale, upstream=xp.asarray(UNEQUAL.doutput)
+)
+
+# %% [markdown]
+# ## Order does not matter
+#
+# **Predict first.** We exchange the first and the last token. What happens to the outputs?
+
+# %%
+order = xp.array([2, 1, 0])
+outputs, _ = self_attention(tx, tw_q, tw_k, tw_v, scale=UNEQUAL.scale)
+reordered, _ = self_attention(tx[order], tw_q, tw_k, tw_v, scale=UNEQUAL.scale)
+draw(outputs=outputs, after_reordering=reordered)
+print("the same rows in the new order:", bool(abs(reordered - outputs[order]).max() < 1e-12))
+
+# %% [markdown]
+# They are exchanged with it, and nothing else. Attention sees a *set* of tokens. "The dog bites the man" and "the man bites the dog" are the
+# same to it, until positions are added (notebook 12).
+#
+# ## To remember
+#
+# - $\text{output} = \mathrm{softmax}(q\,k^\top / \sqrt{d_k})\, v$: compare, weigh, average.
+# - One row of scores and weights for each query; each row sums to one.
+# - An output is a mean of values.
+# - Do not round on the way; let all sizes differ.
+
+# %% [markdown]
+# ## Exercises
+#
+# ### 6.1 Attention, forward
+#
+# Your function is called with NumPy arrays of several sizes, so write `np`, not `xp`. There is a batch in front now, so `.T` would
+# turn too much; `k.swapaxes(-1, -2)` exchanges the last two axes.
+
+# %%
+course.exercise("attention_forward")
+
+
+# %%
+def attention_forward(q, k, v):
+    # your code here
+    raise NotImplementedError
+
+
+# %%
+course.check("attention_forward", attention_forward)
+
+# %% [markdown]
+# ### 6.2 With a pencil
+#
+# A fourth token arrives, $(1, 0, 0, 0)$, and only it asks: compute its query, its scores against the three keys of the twin (without the
+# fourth's own), and its output. Leave $\sqrt2$ and exponentials as they are, then compare:
+
+# %%
+new = xp.array([[1.0, 0.0, 0.0, 0.0]])
+your_query = xp.array([[0.0, 0.0]])  # fill in
+your_scores = xp.array([[0.0, 0.0, 0.0]])  # before the scale; fill in
+print("query right: ", bool((your_query == new @ tw_q).all()))
+print("scores right:", bool((your_scores == new @ tw_q @ tk.T).all()))
+
+# %% [markdown]
+# ### 6.3 Think
+#
+# 1. All keys are the same. What is the output, whatever the query?
+# 2. Multiply $W_Q$ by 100. What do the weights become? What does that do to a gradient? (Notebook 4.)
+# 3. In the first example, is $W_Q W_K^\top$ symmetric? Change one entry of $W_Q$ so that the scores are not symmetric any more.

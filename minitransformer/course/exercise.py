@@ -102,7 +102,7 @@ class Exercise:
         title, signature, statement = (html.escape(text) for text in (self.title, self.signature, self.statement))
         return (
             f"<p><b>{title}</b></p><p><code>{signature}</code></p>"
-            f'<p style="white-space: pre-wrap; max-width: 75ch">{statement}</p>'
+            f'<p style="white-space: pre-wrap; max-width: 120ch">{statement}</p>'
         )
 
 

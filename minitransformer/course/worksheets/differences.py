@@ -52,7 +52,7 @@ def _displace(name: str) -> Callable[[Values, np.ndarray], np.ndarray]:
 def _loss(sheet: Sheet, name: str, value: np.ndarray) -> float:
     """L, when the value called `name` is replaced and all that follows from it is computed anew by the formulas."""
     values = {**sheet.given, name: value}
-    for step in sheet.forward:
+    for step in sheet.forward_steps:
         if step.name != name:
             values[step.name] = step.rule(values)
     upstream = sheet.given.get("d" + sheet.task.output, np.array(1.0))  # where there is none, L is the output itself

@@ -57,8 +57,8 @@ def page(sheet: Sheet, key: bool = False) -> Page:
     """The largest layout of a sheet, or of its answers, that is one page. The same for both, so that they compare."""
     sections = [
         ("Given", [_given_block(sheet, given) for given in sheet.task.given]),
-        ("Forward", [_step_block(sheet, step, key) for step in sheet.forward]),
-        ("Backward", [_step_block(sheet, step, key) for step in sheet.backward]),
+        ("Forward", [_step_block(sheet, step, key) for step in sheet.forward_steps]),
+        ("Backward", [_step_block(sheet, step, key) for step in sheet.backward_steps]),
     ]
     sections = [(title, blocks) for title, blocks in sections if blocks]
     scale = LARGEST

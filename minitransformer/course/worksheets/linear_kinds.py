@@ -100,16 +100,21 @@ def residual_feed_forward(x: Array, w1: Array, b1: Array, w2: Array, b2: Array) 
     return y, backward
 
 
-def residual_backward(draw: Draw, size: int) -> Task:
-    """A residual block around a feed-forward network. x: (size - 1, size); W1: (size, size + 1)."""
-    rows, width, inner = size - 1, size, size + 1
+def _away_from_the_kink(draw: Draw, rows: int, width: int, inner: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """x, W1 and b1 whose x W1 + b1 has both signs, a positive number in each row and no 0, where relu has no slope."""
     while True:
         x = draw.matrix(-2, 3, rows, width)
         w1 = draw.matrix(-2, 2, width, inner)
         b1 = draw.matrix(-2, 2, inner)
         hidden = x @ w1 + b1
-        if (hidden != 0).all() and (hidden > 0).any(axis=1).all() and (hidden < 0).any():  # a kink has no slope
-            break
+        if (hidden != 0).all() and (hidden > 0).any(axis=1).all() and (hidden < 0).any():
+            return x, w1, b1
+
+
+def residual_backward(draw: Draw, size: int) -> Task:
+    """A residual block around a feed-forward network. x: (size - 1, size); W1: (size, size + 1)."""
+    rows, width, inner = size - 1, size, size + 1
+    x, w1, b1 = _away_from_the_kink(draw, rows, width, inner)
     w2 = draw.matrix(-2, 2, inner, width)
     b2 = draw.matrix(-2, 2, width)
     dy = draw.matrix(-2, 3, rows, width)

@@ -85,12 +85,12 @@ class Sheet:
         return f"{self.kind}, seed {self.seed}, size {self.size}"
 
     @property
-    def forward(self) -> tuple[Step, ...]:
+    def forward_steps(self) -> tuple[Step, ...]:
         """The steps of the forward pass."""
         return tuple(step for step in self.task.steps if not step.backward)
 
     @property
-    def backward(self) -> tuple[Step, ...]:
+    def backward_steps(self) -> tuple[Step, ...]:
         """The steps of the backward pass."""
         return tuple(step for step in self.task.steps if step.backward)
 

@@ -15,7 +15,7 @@ def to_markdown(sheet: Sheet, key: bool = False) -> str:
     parts = [f"# {title}", f"{sheet.label}", *([f"Name: {_escaped(name) if sheet.student else name}"] if name else [])]
     parts += ["\n".join(f"- {note}" for note in sheet.task.notes), "## Given"]
     parts += [_matrix(sheet, given, True) for given in sheet.task.given]
-    for heading, steps in (("## Forward", sheet.forward), ("## Backward", sheet.backward)):
+    for heading, steps in (("## Forward", sheet.forward_steps), ("## Backward", sheet.backward_steps)):
         if steps:
             parts += [heading, *(_matrix(sheet, step, key) for step in steps)]
     return "\n\n".join(parts) + "\n"

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return _fail("interrupted", status=130)
-    except (ValueError, TypeError, RuntimeError, OSError) as error:
+    except (ValueError, TypeError, ArithmeticError, RuntimeError, ImportError, MemoryError, OSError) as error:
         return _fail(str(error), status=1)
 
 

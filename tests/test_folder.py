@@ -1,4 +1,4 @@
-"""Models and vocabularies as files: what is saved comes back, and what cannot be read is said plainly."""
+"""Models as files: what is saved comes back, and what cannot be read is said plainly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from minitransformer.models import (
     TransformerConfig,
 )
 from minitransformer.models.folder import load, save
-from minitransformer.text import Vocabulary
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12}
 IDS = np.array([[3, 1, 4, 1]])
@@ -141,34 +140,3 @@ def test_parameters_that_do_not_fit_are_named(tmp_path):
         load(tmp_path)
     for words in (f"{second} is missing", "new is unknown", f"{first} must have shape"):
         assert words in str(caught.value)
-
-
-def test_a_vocabulary_comes_back(tmp_path):
-    vocabulary = Vocabulary([["zwölf", "<b>", "ein"], ["ein", "\u2028"]])
-    vocabulary.save(tmp_path / "v.json")
-    loaded = Vocabulary.load(tmp_path / "v.json")
-    assert loaded.tokens == vocabulary.tokens
-    assert loaded.encode(["ein", "zwölf"]) == vocabulary.encode(["ein", "zwölf"])
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("[", "cannot be read as JSON"),
-        ("[]", '"tokens", a list of texts'),
-        ('{"format": 2, "tokens": []}', '"format": 1'),
-        ('{"format": 1, "tokens": ["a", 1]}', '"tokens", a list of texts'),
-        ('{"format": 1, "tokens": ["a", "b"]}', "must hold <pad>, <start>, <end> and then"),
-        ('{"format": 1, "tokens": ["<pad>", "<start>", "<end>", "b", "a"]}', "alphabetical order"),
-        ('{"format": 1, "tokens": ["<pad>", "<start>", "<end>", "a", "a"]}', "different tokens"),
-    ],
-)
-def test_a_wrong_vocabulary_is_refused(text, message, tmp_path):
-    (tmp_path / "v.json").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        Vocabulary.load(tmp_path / "v.json")
-
-
-def test_a_missing_vocabulary_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"there is no vocabulary .*v\.json"):
-        Vocabulary.load(tmp_path / "v.json")

@@ -16,6 +16,7 @@ from minitransformer.cli import main
 from minitransformer.info import describe
 from minitransformer.models import ClassifierConfig, LanguageModelConfig, TransformerConfig
 from minitransformer.models.folder import save
+from minitransformer.tasks import TASKS
 from minitransformer.verify.strict import StrictArray
 
 B, T = 3, 5
@@ -276,6 +277,41 @@ def test_every_field_of_every_config_is_a_flag(run) -> None:
         assert json.loads(run(kind, *flags, "--length", "16", "--json"))["config"] == changed
 
 
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (
+            "nanogpt-cpu --vocabulary 65",
+            LanguageModelConfig(65, 64, 128, 4, 512, 4, dropout=0.0, attention_dropout=0.0),
+        ),
+        (
+            "nanogpt-gpu --vocabulary 65 --n-layers 7",
+            LanguageModelConfig(65, 256, 384, 6, 1536, 7, dropout=0.2, attention_dropout=0.2),
+        ),
+        ("gpt2", LanguageModelConfig(50257)),
+        ("transformer-tiny", TransformerConfig(10000, 10000, 128, 4, 256, 4, 4, dropout=0.3)),
+        (
+            "transformer-tiny --source-vocabulary 9 --target-vocabulary 9",
+            TransformerConfig(9, 9, 128, 4, 256, 4, 4, 0.3),
+        ),
+        ("base --source-vocabulary 37000 --target-vocabulary 37000", TransformerConfig.base()),
+        ("big --source-vocabulary 37000 --target-vocabulary 37000", TransformerConfig.big()),
+        ("classify-numbers --vocabulary 30 --n-classes 2", ClassifierConfig(30, 2, 32, 2, 64, 2, dropout=0.0)),
+    ],
+)
+def test_the_command_knows_the_presets_of_train(run, arguments, wanted) -> None:
+    assert json.loads(run(*arguments.split(), "--json"))["config"] == dataclasses.asdict(wanted)
+
+
+def test_every_preset_of_every_task_is_named_in_the_help(capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["info", "--help"])
+    said = "".join(capsys.readouterr().out.split())  # a line may end within a name, after its hyphen
+    for task in TASKS.values():
+        for name in task.presets:
+            assert (f"{task.name}-{name}" if name == "numbers" else name) in said
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_command_shows_a_saved_model(run, tmp_path, dtype) -> None:
     config = CONFIGS["LanguageModel"]
@@ -292,8 +328,11 @@ def test_a_folder_without_a_model_is_a_failed_run(run, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("", "info needs a kind of model (Transformer, LanguageModel, Classifier) or --model DIR"),
-        ("Classifier --model here", "info needs a kind of model (Transformer, LanguageModel, Classifier) or --model"),
+        ("", "info needs a kind of model (Transformer, LanguageModel, Classifier), a preset, or --model DIR"),
+        ("Classifier --model here", "info needs a kind of model (Transformer, LanguageModel, Classifier), a preset"),
+        ("numbers", "info knows no 'numbers'; did you mean "),
+        ("nanogpt-cpu", "info nanogpt-cpu needs --vocabulary"),
+        ("base --max-length 9", "a Transformer has no --max-length"),
         ("LanguageModels", "info knows no 'LanguageModels'; did you mean 'LanguageModel'?"),
         ("Transformer", "info Transformer needs --source-vocabulary and --target-vocabulary"),
         ("LanguageModel --vocabulary 9 --tie-output", "a LanguageModel has no --tie-output"),

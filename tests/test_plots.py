@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import pathlib
 
 import numpy as np
 import pytest
@@ -63,6 +62,56 @@ def test_training_curve_shows_losses_and_floor():
         plots.training_curve([1, 2, 3], [3.0, 2.0])
 
 
+def log(steps, every=10):
+    """What a run writes: a line for each step, and one for each validation."""
+    records = []
+    for step in range(1, steps + 1):
+        records.append({"step": step, "loss": 4.0 / step, "rate": 0.001 * step, "seconds": 0.1})
+        if step % every == 0:
+            records.append({"step": step, "validation_loss": 3.0 + (step - 20) ** 2})
+    return records
+
+
+def test_learning_curves_show_loss_validation_and_rate():
+    losses, rates = plots.learning_curves(log(30)).axes
+    training, valid = losses.lines
+    (rate,) = rates.lines
+    steps = list(range(1, 31))
+    assert list(training.get_xdata()) == list(rate.get_xdata()) == steps
+    assert list(training.get_ydata()) == pytest.approx([4.0 / step for step in steps])
+    assert list(rate.get_ydata()) == pytest.approx([0.001 * step for step in steps])
+    assert list(valid.get_xdata()) == [10, 20, 30] and list(valid.get_ydata()) == [103.0, 3.0, 103.0]
+    assert [text.get_text() for text in losses.get_legend().get_texts()] == [
+        "training loss",
+        "validation loss, lowest 3.000",
+    ]
+    assert losses.get_ylabel() == "cross-entropy (nats)" and rates.get_ylabel() == "learning rate"
+    assert rates.get_xlabel() == "step"
+
+
+def test_the_loss_of_a_long_run_is_a_running_mean():
+    training = plots.learning_curves(log(400)).axes[0].lines[0]  # of a hundredth of the steps: 4
+    assert training.get_label() == "training loss, mean of 4 steps"
+    assert list(training.get_xdata()) == list(range(4, 401))
+    assert training.get_ydata()[0] == pytest.approx((4 + 2 + 4 / 3 + 1) / 4)
+    assert training.get_ydata()[-1] == pytest.approx(sum(4.0 / step for step in range(397, 401)) / 4)
+
+
+@pytest.mark.parametrize(
+    "records, lines",
+    [
+        ([], 0),
+        (log(1), 1),
+        ([{"step": 5, "validation_loss": 2.0}], 1),
+        ([*log(2), {"step": 2, "mean_of": [1, 2], "mean_validation_loss": 1.0}], 1),
+    ],
+)
+def test_learning_curves_of_a_run_that_has_hardly_begun_can_be_drawn(records, lines, tmp_path):
+    figure = plots.learning_curves(records)
+    assert len(figure.axes[0].lines) == lines
+    plots.save(figure, tmp_path / "curves.png")
+
+
 def test_save_writes_a_png(tmp_path):
     path = tmp_path / "new" / "folder" / "curve.png"
     plots.save(plots.training_curve([1, 2], [2.0, 1.0]), path)
@@ -76,12 +125,10 @@ def test_a_failed_save_leaves_the_old_picture_and_nothing_else(tmp_path, monkeyp
     path = tmp_path / "curve.png"
     path.write_bytes(b"the old picture")
 
-    def half(self, content):
-        with open(self, "wb") as file:
-            file.write(content[:10])
+    def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(pathlib.Path, "write_bytes", half)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match=r"cannot write .*curve\.png: No space left on device"):
         plots.save(plots.training_curve([1, 2], [2.0, 1.0]), path)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"curve.png": b"the old picture"}

@@ -21,11 +21,11 @@ from minitransformer.models import (
     TransformerConfig,
     folder,
 )
-from minitransformer.text import END, START, NumberTask, Vocabulary
+from minitransformer.tasks.translation import save_translator
+from minitransformer.text import END, START, CharacterTokenizer, NumberTask, Vocabulary, WordTokenizer
 from minitransformer.verify import values_inside
 from minitransformer.verify.tracing import Recording, Replacement
 from minitransformer.viewer import attention_html, view
-from minitransformer.viewer.command import save_translator
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12}
 SOURCE, TARGET = [3, 1, 4, 2], [1, 5, 3]
@@ -237,7 +237,7 @@ def translator(tmp_path_factory):
         np.random.default_rng(0),
     )
     path = tmp_path_factory.mktemp("translator") / "model"
-    save_translator(model, task.source, task.target, path)
+    save_translator(model, WordTokenizer(task.source), WordTokenizer(task.target), path)
     return path, model, task
 
 
@@ -247,7 +247,7 @@ def test_view_writes_the_page_of_the_greedy_translation(translator, tmp_path, mo
     assert main(["view", "--model", str(path), "  two hundred\tand one "]) == 0
     out = capsys.readouterr().out
     words = "two hundred and one".split()
-    ids = greedy(model, np.array([task.source.encode(words)]), None, START, END, max_length=63)[0].tolist()
+    ids = greedy(model, np.array([task.source.encode(words)]), None, START, END, max_length=2 * 4 + 10)[0].tolist()
     data = data_of((tmp_path / "attention.html").read_text(encoding="utf-8"))
     written = ids[: ids.index(END)] if END in ids else ids
     assert data["sequences"] == [words, [task.target.tokens[i] for i in [START, *written]]]
@@ -257,7 +257,7 @@ def test_view_writes_the_page_of_the_greedy_translation(translator, tmp_path, mo
     )
     assert len(predicted) > 1
     assert out == f"{data['title']}\nwrote attention.html\n"
-    assert data["title"].startswith("two hundred and one → ")
+    assert data["title"] == f"  two hundred\tand one  → {' '.join(task.target.decode(written)) or '(nothing)'}"
     assert [path.name for path in tmp_path.iterdir()] == ["attention.html"]
     assert main(["view", "--model", str(path), "one", "--html", "other.html"]) == 0
     assert (tmp_path / "other.html").is_file()
@@ -265,17 +265,20 @@ def test_view_writes_the_page_of_the_greedy_translation(translator, tmp_path, mo
 
 def test_view_answers_what_it_cannot_show_with_one_line(translator, tmp_path, capsys):
     path, model, task = translator
-    page, other, mixed = tmp_path / "a.html", tmp_path / "other", tmp_path / "mixed"
+    page, other, mixed, unlabelled = (tmp_path / name for name in ("a.html", "other", "mixed", "unlabelled"))
     folder.save(classifier(), other)
-    save_translator(model, task.source, Vocabulary([["ein"]]), mixed)
+    folder.save(classifier(), unlabelled)
+    WordTokenizer.train(["a b c d"]).save(unlabelled / "tokenizer.json")
+    save_translator(model, WordTokenizer(task.source), WordTokenizer(Vocabulary([["ein"]])), mixed)
     cases = [
         ((path, "two hundrd"), 1, "does not hold 'hundrd'; it knows .* tokens, nearest to it 'hundred'"),
         ((path, "two xyzzy"), 1, r"does not hold 'xyzzy'; it knows \d+ tokens$"),
-        ((path, "  "), 1, "the text must have 1 to 64 words, got 0"),
-        ((path, "one " * 65), 1, "the text must have 1 to 64 words, got 65"),
+        ((path, "  "), 1, "the text must have 1 to 64 tokens, got 0"),
+        ((path, "one " * 65), 1, "the text must have 1 to 64 tokens, got 65"),
         ((tmp_path / "none", "one"), 1, "there is no model folder .*none"),
-        ((other, "one"), 1, "holds a Classifier, and only a Transformer translates"),
-        ((mixed, "one"), 1, r"the vocabularies hold \(\d+, 4\) tokens, the model is made for"),
+        ((other, "one"), 1, r"there is no tokenizer .*other"),
+        ((unlabelled, "one"), 1, r"unlabelled has no labels\.json"),
+        ((mixed, "one"), 1, r"the tokenizers hold \(\d+, 4\) tokens, the model is made for"),
         ((path, "one", "--html", tmp_path / "no" / "a.html"), 1, r"cannot write .*a\.html: No such file"),
         ((path,), 2, "the following arguments are required: TEXT"),
     ]
@@ -286,3 +289,30 @@ def test_view_answers_what_it_cannot_show_with_one_line(translator, tmp_path, ca
         assert err.startswith("minitransformer: error: ") and err.count("\n") == 1
         assert re.search(message, err.strip()), err
     assert not page.exists()
+
+
+def test_view_shows_where_a_language_model_looks(tmp_path, capsys):
+    model = language_model()
+    folder.save(model, tmp_path)
+    tokenizer = CharacterTokenizer.train(["abcd"])
+    tokenizer.save(tmp_path / "tokenizer.json")
+    assert main(["view", "--model", str(tmp_path), "badca", "--html", str(tmp_path / "a.html")]) == 0
+    assert capsys.readouterr().out == f"badca\nwrote {tmp_path / 'a.html'}\n"
+    data = data_of((tmp_path / "a.html").read_text(encoding="utf-8"))
+    assert data["sequences"] == [list("badca")] and [maps["causal"] for maps in data["maps"]] == [True]
+    shown = view(model, tokenizer.encode("badca"), names=(tokenizer.tokens,))
+    assert [choice["name"] for choice in data["choices"]] == [choice.name for choice in shown.choices]
+
+
+def test_view_shows_where_a_classifier_looks(tmp_path, capsys):
+    model, labels = classifier(), ["x", "y", "z"]
+    folder.save(model, tmp_path)
+    tokenizer = WordTokenizer.train(["a b c d"])
+    tokenizer.save(tmp_path / "tokenizer.json")
+    (tmp_path / "labels.json").write_text(json.dumps(labels))
+    assert main(["view", "--model", str(tmp_path), "b a d", "--html", str(tmp_path / "a.html")]) == 0
+    likeliest = labels[int(model(np.array([tokenizer.encode("b a d")]))[0].argmax())]
+    assert capsys.readouterr().out.startswith(f"b a d → {likeliest}\n")
+    data = data_of((tmp_path / "a.html").read_text(encoding="utf-8"))
+    assert data["sequences"] == [["b", "a", "d"]]
+    assert data["choices"][0]["name"] == likeliest and {choice["name"] for choice in data["choices"]} == set(labels)

@@ -10,6 +10,7 @@ from ..files import write
 from ..models import folder
 from ..tasks.evaluation import evaluate_classifier, evaluate_translator, evaluate_writer, kind_of
 from .common import UsageError, add_device
+from .flags import add_search, check_search
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -23,23 +24,32 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
     command.add_argument("--source", type=Path, metavar="FILE", help="sentences to translate")
     command.add_argument("--target", type=Path, metavar="FILE", help="their reference translations")
-    command.add_argument("--beam", type=int, default=5, metavar="N", help="(default: 5)")
-    command.add_argument("--length-penalty", type=float, default=1.0, metavar="X", help="(default: 1.0)")
+    add_search(command)
     command.add_argument(
-        "--tokenize", default="13a", metavar="NAME", help="of sacrebleu; none for text in tokens (default: 13a)"
+        "--tokenize",
+        default="13a",
+        choices=("13a", "intl", "char", "zh", "none"),
+        help="of sacrebleu; none for text in tokens (default: 13a)",
     )
     command.add_argument("--output", type=Path, metavar="FILE", help="where the translations go (default: nowhere)")
     command.add_argument("--text", type=Path, metavar="FILE", help="a text, or lines of label, tab, text")
     command.add_argument(
         "--held-out", type=float, default=1.0, metavar="X", help="only the last part of the text, as 0.1 (default: 1)"
     )
-    command.add_argument("--max-length", type=int, default=256, metavar="N", help="of a line are read (default: 256)")
+    command.add_argument(
+        "--max-length", type=int, default=256, metavar="N", help="tokens of a line that are read (default: 256)"
+    )
     command.add_argument("--json", action="store_true", help="print one JSON document instead")
     add_device(command)
     command.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
+    check_search(options)
+    if not 0.0 < options.held_out <= 1.0:
+        raise UsageError(f"--held-out must be above 0 and at most 1, got {options.held_out}")
+    if options.max_length < 1:
+        raise UsageError(f"--max-length must be at least 1, got {options.max_length}")
     kind = kind_of(folder.load(options.model))
     if kind == "translate":
         if options.source is None or options.target is None:
@@ -64,8 +74,6 @@ def _run(options: argparse.Namespace) -> int:
     elif options.text is None:
         raise UsageError("a language model or classifier is measured on a file: give --text")
     elif kind == "lm":
-        if not 0.0 < options.held_out <= 1.0:
-            raise UsageError(f"--held-out must be above 0 and at most 1, got {options.held_out}")
         found = evaluate_writer(options.model, options.text, options.device, options.held_out)
         said = f"loss {found['loss']:.4f} nats, perplexity {found['perplexity']:.2f}, on {found['tokens']:,} tokens"
     else:

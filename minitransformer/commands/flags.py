@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .common import UsageError
@@ -38,9 +39,25 @@ def given(options: argparse.Namespace, settings: type[Any]) -> dict[str, Any]:
     return {f.name: getattr(options, f.name) for f in dataclasses.fields(settings) if f.name in options}
 
 
-def make(settings: type[Any], values: Mapping[str, Any]) -> Any:
-    """The dataclass made from values; what it refuses is bad usage."""
+def make(settings: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    """What a dataclass or a function makes of values; what it refuses is bad usage."""
     try:
         return settings(**values)
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from error
+
+
+def add_search(command: argparse.ArgumentParser) -> None:
+    """Add --beam and --length-penalty."""
+    command.add_argument("--beam", type=int, default=5, metavar="N", help="1 takes the likeliest token (default: 5)")
+    command.add_argument("--length-penalty", type=float, default=1.0, metavar="X", help="(default: 1.0)")
+
+
+def check_search(options: argparse.Namespace) -> None:
+    """Refuse a --beam, --length-penalty or --output that would fail only after the work is done."""
+    if options.beam < 1:
+        raise UsageError(f"--beam must be at least 1, got {options.beam}")
+    if not 0.0 <= options.length_penalty < math.inf:
+        raise UsageError(f"--length-penalty must be at least 0, got {options.length_penalty}")
+    if options.output and not options.output.parent.is_dir():
+        raise UsageError(f"there is no folder {options.output.parent} for --output")

@@ -10,6 +10,7 @@ import numpy as np
 from ..generation import Choose, Sampler, generate, most_probable
 from ..tasks.language import load_writer
 from .common import UsageError, add_device
+from .flags import make
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -36,19 +37,20 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def _run(options: argparse.Namespace) -> int:
     if options.tokens < 1 or options.samples < 1:
         raise UsageError("--tokens and --samples must be at least 1")
-    if options.temperature < 0.0:
+    if not options.temperature >= 0.0:
         raise UsageError(f"--temperature must be at least 0, got {options.temperature}")
-    model, tokenizer = load_writer(options.model)
-    prompt = tokenizer.encode(options.prompt)
-    if not prompt:
-        raise UsageError("the text to go on with is empty")
     choose: Choose = most_probable
     if options.temperature > 0.0:
         rngs = np.random.default_rng(options.seed).spawn(options.samples)
-        choose = Sampler(rngs, options.temperature, options.top_k, options.top_p)
+        chosen = {"temperature": options.temperature, "top_k": options.top_k, "top_p": options.top_p}
+        choose = make(Sampler, {"rngs": rngs, **chosen})
+    if not options.prompt:
+        raise UsageError("the text to go on with is empty")
+    model, tokenizer = load_writer(options.model)
+    prompt = tokenizer.encode(options.prompt)
     texts = generate(model.to(options.device), [prompt] * options.samples, options.tokens, choose)
     for i, ids in enumerate(texts):
         if i:
             print("-" * 40)
-        print(options.prompt.lstrip("\n") + tokenizer.decode(ids))
+        print(tokenizer.decode([*prompt, *ids]).lstrip("\n"))  # together, for bpe drops the space before a text
     return 0

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import typing
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,31 @@ from typing import Any
 from ..info import describe
 from ..models import ClassifierConfig, LanguageModelConfig, TransformerConfig
 from ..models.folder import load
+from ..tasks import TASKS
 from .common import UsageError, unknown
 
-# What KIND may be: a name, its config, and the sizes that are not to be the config's defaults (of a preset, say).
-_KINDS: dict[str, tuple[type[Any], Mapping[str, Any]]] = {
+_MODELS: dict[str, tuple[type[Any], Mapping[str, Any]]] = {
     "Transformer": (TransformerConfig, {}),
     "LanguageModel": (LanguageModelConfig, {}),
     "Classifier": (ClassifierConfig, {}),
 }
+
+
+def _presets() -> dict[str, tuple[type[Any], Mapping[str, Any]]]:
+    """Those of `train`; a name that several tasks have comes with the task's, as translate-numbers."""
+    found: dict[str, tuple[type[Any], Mapping[str, Any]]] = {}
+    names = Counter(name for task in TASKS.values() for name in task.presets)
+    for task in TASKS.values():
+        for name, preset in task.presets.items():
+            sizes = {f.name: preset[f.name] for f in dataclasses.fields(task.config) if f.name in preset}
+            if "vocabulary" in preset:  # of the tokenizer, which is that of the model, and of both its sides
+                sizes |= {size: preset["vocabulary"] for size in task.from_data if size.endswith("vocabulary")}
+            found[name if names[name] == 1 else f"{task.name}-{name}"] = task.config, sizes
+    return found
+
+
+# What KIND may be: a name, its config, and the sizes that are not to be the config's defaults.
+_KINDS = _MODELS | _presets()
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -29,9 +47,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "info",
         help="layers, shapes, parameters, FLOPs and memory of a model of any size",
         description="Count what a model costs, part by part, from its sizes alone; nothing is built. Name a kind of "
-        "model and its sizes, or a folder with a saved model, whose sizes may be changed.",
+        "model or a preset of `train` and its sizes, or a folder with a saved model, whose sizes may be changed.",
     )
-    show.add_argument("kind", nargs="?", metavar="KIND", help=", ".join(_KINDS))
+    presets = ", ".join(name for name in _KINDS if name not in _MODELS)
+    show.add_argument("kind", nargs="?", metavar="KIND", help=f"{', '.join(_MODELS)}; or a preset: {presets}")
     show.add_argument("--model", type=Path, metavar="DIR", help="a saved model, in place of a kind")
     show.add_argument("--batch", type=int, default=1, metavar="B", help="sequences at a time (default: 1)")
     show.add_argument(
@@ -62,7 +81,7 @@ def _fields() -> dict[str, tuple[type[Any], str]]:
 def _run(options: argparse.Namespace) -> int:
     changes = {name: value for name, value in vars(options).items() if name in _fields()}
     if (options.kind is None) == (options.model is None):
-        raise UsageError(f"info needs a kind of model ({', '.join(_KINDS)}) or --model DIR, one of the two")
+        raise UsageError(f"info needs a kind of model ({', '.join(_MODELS)}), a preset, or --model DIR, one of them")
     dtype = options.dtype or "float32"
     if options.model is None:
         config = _config(options.kind, changes)

@@ -44,12 +44,15 @@ def _run(options: argparse.Namespace) -> int:
     chosen = maps[kind]
     n_layers, n_heads = chosen.weights.shape[:2]
     layer = n_layers if options.layer is None else options.layer
-    for name, number, n in (("--layer", layer, n_layers), ("--head", options.head or 1, n_heads)):
-        if not 1 <= number <= n:
+    for name, number, n in (("--layer", layer, n_layers), ("--head", options.head, n_heads)):
+        if number is not None and not 1 <= number <= n:
             raise UsageError(f"{name} must be from 1 to {n}, got {number}")
     heads = range(1, n_heads + 1) if options.head is None else [options.head]
     weights = chosen.weights[layer - 1][[head - 1 for head in heads]]
-    queries, keys = shown.sequences[chosen.queries], shown.sequences[chosen.keys]
+    queries, keys = (
+        [token.replace("$", r"\$").replace("\n", "↵") for token in shown.sequences[i]]  # no formulas, no empty labels
+        for i in (chosen.queries, chosen.keys)
+    )
     titles = [f"layer {layer}, head {head}" for head in heads]
     plots.save(plots.attention_maps(weights, queries, keys, titles), options.out)
     print(f"wrote {options.out}")

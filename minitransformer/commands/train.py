@@ -10,6 +10,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ..info import describe
 from ..tasks import TASKS, Run, Task
 from ..tasks.run import finish, load
 from ..training import TrainingSettings
@@ -69,20 +70,22 @@ def _run(options: argparse.Namespace) -> int:
 
 def _new(task: Task, options: argparse.Namespace) -> Run:
     """What the preset says, and over it what was given. Without either a file or a preset: the generated task's."""
-    data, model, training = (given(options, kind) for kind in (task.data, task.config, TrainingSettings))
     files = [f.name for f in dataclasses.fields(task.data) if f.metadata.get("file")]
-    default = "numbers" if "numbers" in task.presets and not any(name in data for name in files) else None
+    default = "numbers" if "numbers" in task.presets and not any(name in options for name in files) else None
     preset = _preset(task, getattr(options, "preset", default))
+    data, model, training = _chosen(task, preset, options)
+    any_data = {name: 2 for name in task.from_data}
+    make(describe, {"config": make(task.config, any_data | model)})  # refuses sizes that the model would refuse
+    return Run(task, make(task.data, data), model, make(TrainingSettings, training))
 
-    def merged(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-        return {f.name: preset[f.name] for f in dataclasses.fields(kind) if f.name in preset} | dict(values)
 
-    return Run(
-        task,
-        make(task.data, merged(task.data, data)),
-        merged(task.config, model),
-        make(TrainingSettings, merged(TrainingSettings, training)),
+def _chosen(task: Task, preset: Mapping[str, Any], options: argparse.Namespace) -> tuple[dict[str, Any], ...]:
+    """What the preset and, over it, the options say about data, model and training."""
+    data, model, training = (
+        {f.name: preset[f.name] for f in dataclasses.fields(kind) if f.name in preset} | given(options, kind)
+        for kind in (task.data, task.config, TrainingSettings)
     )
+    return data, {name: value for name, value in model.items() if name not in task.from_data}, training
 
 
 def _preset(task: Task, name: str | None) -> Mapping[str, Any]:
@@ -98,12 +101,15 @@ def _resumed(folder: Path, options: argparse.Namespace) -> Run:
     run = load(folder, TASKS)
     if run.task is not options.task:
         raise UsageError(f"{folder} holds a run of {run.task.name}, not of {options.task.name}")
-    parts = (run.task.data, dataclasses.asdict(run.data)), (run.task.config, dict(run.model))
-    for kind, began_with in (*parts, (TrainingSettings, dataclasses.asdict(run.training))):
-        for name, value in given(options, kind).items():
-            if began_with.get(name, getattr(kind, name, None)) != value:
+    kinds = (run.task.data, run.task.config, TrainingSettings)
+    all_began_with = (dataclasses.asdict(run.data), run.model, dataclasses.asdict(run.training))
+    chosen = _chosen(run.task, _preset(run.task, getattr(options, "preset", None)), options)
+    for kind, began_with, values in zip(kinds, all_began_with, chosen, strict=True):
+        for name, value in values.items():
+            was = began_with.get(name, getattr(kind, name, None))
+            if was != value:
                 raise UsageError(
-                    f"the run in {folder} has {name} {began_with.get(name)}, not {value}; leave the option out to go "
-                    "on with the run, or start a new one in another folder"
+                    f"the run in {folder} has {name} {was}, not {value}; leave the option out to go on with the run, "
+                    "or start a new one in another folder"
                 )
     return run

@@ -10,6 +10,7 @@ from ..files import write
 from ..tasks.translation import load_translator, written
 from ..text.files import read_lines
 from .common import UsageError, add_device
+from .flags import add_search, check_search
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -24,8 +25,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
     command.add_argument("--input", type=Path, metavar="FILE", help="a file of sentences, plain or .gz")
     command.add_argument("--output", type=Path, metavar="FILE", help="where translations go (default: shown)")
-    command.add_argument("--beam", type=int, default=5, metavar="N", help="1 takes the likeliest token (default: 5)")
-    command.add_argument("--length-penalty", type=float, default=1.0, metavar="X", help="(default: 1.0)")
+    add_search(command)
     add_device(command)
     command.set_defaults(run=_run)
 
@@ -33,8 +33,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def _run(options: argparse.Namespace) -> int:
     if options.text and options.input:
         raise UsageError("give TEXT or --input, not both")
+    check_search(options)
     model, source, target = load_translator(options.model)
-    lines = read_lines(options.input) if options.input else options.text or sys.stdin.read().splitlines()
+    lines = read_lines(options.input) if options.input else options.text or _from_standard_input()
     sentences = [source.encode(line) for line in lines]
     if not sentences or not all(sentences):
         raise UsageError("there is nothing to translate: every sentence needs at least one word")
@@ -46,3 +47,7 @@ def _run(options: argparse.Namespace) -> int:
     else:
         print(translations, end="")
     return 0
+
+
+def _from_standard_input() -> list[str]:
+    return sys.stdin.read().removesuffix("\n").split("\n")

@@ -13,11 +13,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of the command line."""
     look = commands.add_parser(
         "view",
-        help="show where a translator looks: its attention weights and their gradients, as a page",
-        description="Translate a text by the model that `minitransformer demo` saved, and write one page with the "
+        help="show where a model looks: its attention weights and their gradients, as a page",
+        description="Let a trained model read a text, which a translator translates first, and write one page with the "
         "attention weights of every layer and head, and the gradient of each logit with respect to them.",
     )
-    look.add_argument("text", metavar="TEXT", help="the words to translate, in quotes")
+    look.add_argument("text", metavar="TEXT", help="what it reads, in quotes")
     look.add_argument("--model", type=Path, required=True, metavar="DIR", help="the model, as in demo/model")
     look.add_argument(
         "--html", type=Path, default=Path("attention.html"), metavar="FILE", help="(default: attention.html)"

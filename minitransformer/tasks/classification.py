@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from ..boundary import check_sizes
 from ..models import Classifier, ClassifierConfig, folder
 from ..text import BytePairTokenizer, Tokenizer, WordTokenizer, english, load_tokenizer
 from ..text.corpora import LabelledCorpus
 from ..text.files import read_labelled
-from .run import Prepared, Task
+from .run import Prepared, Task, check_share
 
 _TOKENIZER = "tokenizer.json"
 
@@ -32,13 +33,25 @@ class ClassificationData:
     batch_tokens: int = 2048  # rows times the longest text
     label_smoothing: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.valid_text and not self.text:
+            raise ValueError("valid_text needs text, to train on")
+        if not 0.0 < self.held_out < 1.0:
+            raise ValueError(f"held_out must be between 0 and 1, got {self.held_out}")
+        if self.tokenizer not in ("bpe", "words"):
+            raise ValueError(f"tokenizer must be bpe or words, got {self.tokenizer!r}")
+        sizes = {"vocabulary": self.vocabulary, "max_length": self.max_length, "batch_tokens": self.batch_tokens}
+        check_sizes("classify", **sizes)
+        if self.max_length > self.batch_tokens:
+            raise ValueError(
+                f"a batch of {self.batch_tokens} tokens cannot hold a text of {self.max_length}; allow more tokens by "
+                "batch_tokens, or cut texts off earlier by max_length"
+            )
+        check_share("classify", label_smoothing=self.label_smoothing)
+
 
 def prepare(data: ClassificationData, model: Mapping[str, Any], rng: np.random.Generator) -> Prepared:
     """Read, split, tokenize and encode the lines. Raises ValueError for lines or labels that do not fit."""
-    if not 0.0 < data.held_out < 1.0:
-        raise ValueError(f"held_out must be between 0 and 1, got {data.held_out}")
-    if data.tokenizer not in ("bpe", "words"):
-        raise ValueError(f"tokenizer must be bpe or words, got {data.tokenizer!r}")
     lines = _numbers(rng) if data.text is None else read_labelled(Path(data.text))
     if data.valid_text is not None:
         training, valid = lines, read_labelled(Path(data.valid_text))
@@ -63,8 +76,8 @@ def prepare(data: ClassificationData, model: Mapping[str, Any], rng: np.random.G
         encoded = [tokenizer.encode(text) for _, text in part]
         cut_off += sum(len(ids) > data.max_length for ids in encoded)
         short = [ids[: data.max_length] for ids in encoded]
-        tokens = max(data.batch_tokens, *map(len, short))
-        corpora.append(LabelledCorpus(short, [labels.index(label) for label, _ in part], tokens, smoothing))
+        classes = [labels.index(label) for label, _ in part]
+        corpora.append(LabelledCorpus(short, classes, data.batch_tokens, smoothing))
     notes = ["no file given: numbers below 100,000 in words, even or odd"] if data.text is None else []
     notes.append(
         f"{len(training):,} texts to train on, {len(valid):,} to validate on ({cut_off} cut off after "
@@ -88,7 +101,10 @@ def load_classifier(path: Path) -> tuple[Classifier, Tokenizer, tuple[str, ...]]
     labels_path = path / "labels.json"
     if not labels_path.is_file():
         raise FileNotFoundError(f"{path} has no labels.json")
-    labels = tuple(json.loads(labels_path.read_text(encoding="utf-8")))
+    try:
+        labels = tuple(json.loads(labels_path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{labels_path} must be a list of labels: {error}") from error
     found, wanted = (len(tokenizer), len(labels)), (model.config.vocabulary, model.config.n_classes)
     if found != wanted:
         raise ValueError(f"{path}: there are {found} tokens and labels, the model is made for {wanted}")

@@ -29,7 +29,7 @@ def evaluate_translator(
     pairs = read_pairs(source, target)
     ids = written(model.to(device), [source_tokenizer.encode(text) for text, _ in pairs], beam, length_penalty)
     said, wanted = [target_tokenizer.decode(row) for row in ids], [text for _, text in pairs]
-    metric = sacrebleu.BLEU(tokenize=tokenize)
+    metric = sacrebleu.BLEU(tokenize=tokenize, force=tokenize == "none")  # force: text in tokens is what was asked for
     score = metric.corpus_score(said, [wanted])
     found = {
         "sentences": len(pairs),
@@ -49,7 +49,9 @@ def evaluate_writer(folder: Path, path: Path, device: str, held_out: float) -> d
     model, tokenizer = load_writer(folder)
     text = read_text(path)
     ids = tokenizer.encode(text[round(len(text) * (1.0 - held_out)) :])
-    corpus = TextCorpus(ids, model.config.max_length, rows=32)
+    if len(ids) < 2:
+        raise ValueError(f"{path}: there must be at least two tokens to measure on, got {len(ids)}")
+    corpus = TextCorpus(ids, min(model.config.max_length, len(ids) - 1), rows=32)
     workers = Workers(model.to(device))
     loss = workers.loss(corpus)
     return {"tokens": len(ids) - 1, "loss": loss, "perplexity": math.exp(loss)}

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..boundary import check_sizes
 from ..models import LanguageModel, LanguageModelConfig, folder
 from ..text import BytePairTokenizer, CharacterTokenizer, Tokenizer, english, load_tokenizer
 from ..text.corpora import TextCorpus
@@ -28,13 +29,16 @@ class LanguageData:
     vocabulary: int = 8000  # tokens of bpe
     batch_rows: int = 12  # windows of max_length tokens in a batch
 
+    def __post_init__(self) -> None:
+        if not 0.0 < self.held_out < 1.0:
+            raise ValueError(f"held_out must be between 0 and 1, got {self.held_out}")
+        if self.tokenizer not in ("characters", "bpe"):
+            raise ValueError(f"tokenizer must be characters or bpe, got {self.tokenizer!r}")
+        check_sizes("lm", vocabulary=self.vocabulary, batch_rows=self.batch_rows)
+
 
 def prepare(data: LanguageData, model: Mapping[str, Any], rng: np.random.Generator) -> Prepared:
     """Read and encode the text, and cut off the part to validate on. The tokenizer learns from the rest alone."""
-    if not 0.0 < data.held_out < 1.0:
-        raise ValueError(f"held_out must be between 0 and 1, got {data.held_out}")
-    if data.tokenizer not in ("characters", "bpe"):
-        raise ValueError(f"tokenizer must be characters or bpe, got {data.tokenizer!r}")
     text = _numbers(rng) if data.text is None else read_text(Path(data.text))
     cut = round(len(text) * (1.0 - data.held_out))
     tokenizer: Tokenizer
@@ -49,6 +53,11 @@ def prepare(data: LanguageData, model: Mapping[str, Any], rng: np.random.Generat
         f"vocabulary {len(tokenizer):,}"
     )
     length = model.get("max_length", LanguageModelConfig.max_length)
+    if min(len(training), len(valid)) <= length:
+        raise ValueError(
+            f"there are {len(training)} tokens to train on and {len(valid)} to validate on, and both must be more than "
+            f"a window of max_length {length}; give a longer text or a smaller max_length"
+        )
     training_corpus, validation_corpus = (TextCorpus(ids, length, data.batch_rows) for ids in (training, valid))
     sizes = {"vocabulary": len(tokenizer)}
     return Prepared({_TOKENIZER: tokenizer}, sizes, training_corpus, validation_corpus, tuple(notes))
@@ -77,6 +86,19 @@ TASK = Task(
     prepare,
     from_data=("vocabulary",),
     presets={
+        "numbers": {  # for the generated text: a minute on a laptop
+            "n_layers": 2,
+            "n_heads": 4,
+            "d_model": 64,
+            "d_ff": 256,
+            "max_length": 64,
+            "batch_rows": 16,
+            "dropout": 0.0,
+            "attention_dropout": 0.0,
+            "steps": 300,
+            "learning_rate": 3e-3,
+            "warmup": 30,
+        },
         "nanogpt-cpu": {  # the sizes and the budget of nanoGPT's example for a laptop without a GPU
             "n_layers": 4,
             "n_heads": 4,
@@ -87,9 +109,9 @@ TASK = Task(
             "dropout": 0.0,
             "attention_dropout": 0.0,
             "steps": 2000,
-            "learning_rate": 1e-3,
-            "floor": 1e-4,
-            "beta2": 0.99,
+            "learning_rate": 4e-3,  # nanoGPT has 1e-3 down to 1e-4, 100 steps of warm-up and beta2 0.99
+            "warmup": 200,
+            "beta2": 0.95,
             "eps": 1e-8,
             "weight_decay": 0.1,
             "validate_every": 250,

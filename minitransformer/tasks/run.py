@@ -70,6 +70,9 @@ class Run:
         n_parameters = sum(parameter.value.size for _, parameter in model.parameters())
         say(f"{n_parameters:,} parameters")
         folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.glob("*tokenizer.json"):
+            if path.name not in prepared.tokenizers:  # left by a run that ended before its first checkpoint
+                path.unlink()
         for name, tokenizer in prepared.tokenizers.items():
             tokenizer.save(folder / name)
         if prepared.labels:
@@ -108,10 +111,12 @@ def load(folder: Path, tasks: Mapping[str, Task]) -> Run:
         raise FileNotFoundError(f"there is no run in {folder}: {_FILE} is missing")
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
+        if document["format"] != _FORMAT:
+            raise ValueError(f'"format" must be {_FORMAT}, got {document["format"]!r}')
         task = tasks[document["task"]]
         training = TrainingSettings(**document["training"])
-        run = Run(task, task.data(**document["data"]), document["model"], training)
-        began_with = document["files"]
+        run = Run(task, task.data(**document["data"]), dict(document["model"]), training)
+        began_with = dict(document["files"])
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} does not describe a run: {error}") from error
     changed = [name for name, digest in run.files().items() if began_with.get(name) != digest]
@@ -120,10 +125,11 @@ def load(folder: Path, tasks: Mapping[str, Task]) -> Run:
     return run
 
 
-def read_run(folder: Path) -> Mapping[str, Any]:
-    """run.json as it is, or nothing where there is none."""
-    path = folder / _FILE
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+def check_share(where: str, **shares: float) -> None:
+    """Require every named number to be at least 0 and below 1."""
+    for name, share in shares.items():
+        if not 0.0 <= share < 1.0:
+            raise ValueError(f"{where}: {name} must be at least 0 and below 1, got {share}")
 
 
 def finish(outcome: Outcome, folder: Path) -> str:

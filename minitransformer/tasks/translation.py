@@ -11,6 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from ..backend import device_of, to_device
+from ..boundary import check_sizes
 from ..generation import translate
 from ..models import Transformer, TransformerConfig, folder
 from ..text import (
@@ -28,7 +29,7 @@ from ..text import (
 )
 from ..text.corpora import PairCorpus, bucketed
 from ..text.files import read_pairs
-from .run import Prepared, Task
+from .run import Prepared, Task, check_share
 
 SOURCE, TARGET = "source_tokenizer.json", "target_tokenizer.json"
 _SHARED = "tokenizer.json"
@@ -49,23 +50,29 @@ class TranslationData:
     batch_tokens: int = 4096  # rows times the longest sentence
     label_smoothing: float = 0.1
 
+    def __post_init__(self) -> None:
+        given = [bool(path) for path in (self.source, self.target, self.valid_source, self.valid_target)]
+        if any(given) and not all(given):
+            raise ValueError("translate needs four files: source, target, valid-source and valid-target")
+        if self.tokenizer not in ("bpe", "words"):
+            raise ValueError(f"tokenizer must be bpe or words, got {self.tokenizer!r}")
+        sizes = {"vocabulary": self.vocabulary, "max_length": self.max_length, "batch_tokens": self.batch_tokens}
+        check_sizes("translate", **sizes)
+        check_share("translate", label_smoothing=self.label_smoothing)
+
 
 def prepare(data: TranslationData, model: Mapping[str, Any], rng: np.random.Generator) -> Prepared:
     """Read, tokenize and encode the pairs. Raises ValueError for settings or files that do not fit."""
     given = [data.source, data.target, data.valid_source, data.valid_target]
-    if not any(given):
+    kind = data.tokenizer if all(given) else "words"
+    if not all(given):
         task = NumberTask.draw(n_training=8000, n_unseen=500, limit=100_000, rng=rng)
         training, valid = ([(_words(english(n)), _words(german(n))) for n in ns] for ns in (task.training, task.unseen))
         notes = ["no files given: numbers below 100,000, from English to German"]
-    elif all(given):
+    else:
         source, target, valid_source, valid_target = (Path(str(path)) for path in given)
         training, valid = read_pairs(source, target), read_pairs(valid_source, valid_target)
         notes = []
-    else:
-        raise ValueError("translate needs four files: source, target, valid-source and valid-target")
-    kind = "words" if not any(given) else data.tokenizer
-    if kind not in ("bpe", "words"):
-        raise ValueError(f"tokenizer must be bpe or words, got {data.tokenizer!r}")
     tokenizers = _tokenizers(data, kind, training)
     source_tokenizer, target_tokenizer = tokenizers[0], tokenizers[-1]
     shares = model.get("share_embeddings", TransformerConfig.share_embeddings)
@@ -83,9 +90,17 @@ def prepare(data: TranslationData, model: Mapping[str, Any], rng: np.random.Gene
         f"{len(kept):,} training pairs ({len(encoded) - len(kept)} left out, longer than {data.max_length} tokens), "
         f"{len(valid):,} to validate on; vocabulary {' and '.join(f'{len(each):,}' for each in tokenizers)}"
     )
+    if longest(kept) > data.batch_tokens:
+        raise ValueError(
+            f"a batch of {data.batch_tokens} tokens cannot hold the longest training pair, of {longest(kept)}; allow "
+            "more tokens by batch_tokens, or leave long pairs out by max_length"
+        )
     training_corpus, validation_corpus = (
-        PairCorpus([s for s, _ in each], [t for _, t in each], max(data.batch_tokens, longest(each)), smoothing)
-        for each, smoothing in ((kept, data.label_smoothing), (valid_encoded, 0.0))
+        PairCorpus([s for s, _ in each], [t for _, t in each], tokens, smoothing)
+        for each, tokens, smoothing in (
+            (kept, data.batch_tokens, data.label_smoothing),
+            (valid_encoded, max(data.batch_tokens, longest(valid_encoded)), 0.0),
+        )
     )
     names = (_SHARED,) if len(tokenizers) == 1 else (SOURCE, TARGET)
     sizes = {"source_vocabulary": len(source_tokenizer), "target_vocabulary": len(target_tokenizer)}
@@ -107,8 +122,8 @@ def written(
 ) -> list[list[int]]:
     """Translate encoded sentences by beam search, in batches of similar length with at most `tokens` source tokens.
 
-    A translation gets at most twice the source's length and 10 tokens, and never more than max_length. The order of the
-    sentences is kept.
+    A translation gets at most twice as many tokens as the longest source of its batch and 10, and never more than
+    max_length. The order of the sentences is kept.
     """
     widths = np.array([(len(source),) for source in sources])
     name = device_of(next(iter(model.parameters()))[1].value).name
@@ -150,6 +165,7 @@ def _tokenizers(data: TranslationData, kind: str, pairs: Sequence[tuple[str, str
 def save_translator(model: Transformer, source: Tokenizer, target: Tokenizer, path: Path) -> None:
     """Write a model and both its tokenizers into one folder."""
     folder.save(model, path)
+    (path / _SHARED).unlink(missing_ok=True)  # of an earlier model
     source.save(path / SOURCE)
     target.save(path / TARGET)
 
@@ -197,6 +213,22 @@ TASK = Task(
             "average": 10,
             "validate_every": 200,
             "save_every": 55,  # about an epoch
+        },
+        "transformer-tiny-cpu": {  # the same sizes, with a recipe that gets far in an hour on two cores
+            "d_model": 128,
+            "n_heads": 4,
+            "d_ff": 256,
+            "n_encoder_layers": 4,
+            "n_decoder_layers": 4,
+            "dropout": 0.2,
+            "norm_order": "pre",
+            "vocabulary": 4000,
+            "batch_tokens": 2048,
+            "steps": 8000,
+            "learning_rate": 2.5e-3,
+            "warmup": 400,
+            "workers": 2,
+            "validate_every": 500,
         },
         "numbers": {  # for the generated task: two minutes on a laptop
             "d_model": 64,

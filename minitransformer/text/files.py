@@ -19,10 +19,10 @@ def read_text(path: Path) -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
+        line = error.object[: error.start].count(b"\n") + 1  # of the object, which has no byte order mark any more
         raise ValueError(
             f"{path}, line {line}: the bytes are not UTF-8 ({error.reason}); convert the file first, "
-            f"for example: iconv -f latin1 -t utf-8"
+            "for example: iconv -f latin1 -t utf-8"
         ) from error
     if not text.strip():
         raise ValueError(f"{path} is empty")

@@ -23,6 +23,7 @@ from .vocabulary import END, PAD, START, Vocabulary
 
 _FORMAT = 1
 _UNKNOWN = "<unknown>"
+_SPECIAL = ("<pad>", "<start>", "<end>", _UNKNOWN)  # of bpe
 
 
 class Tokenizer:
@@ -103,6 +104,7 @@ class BytePairTokenizer(Tokenizer):
 
     def __init__(self, model: Any) -> None:
         self._model = model  # a tokenizers.Tokenizer
+        model.encode_special_tokens = True  # "<end>" in a text is five characters, not the end of the sentence
         self.tokens = tuple(model.id_to_token(i) for i in range(model.get_vocab_size()))
 
     @classmethod
@@ -119,10 +121,9 @@ class BytePairTokenizer(Tokenizer):
             [library.pre_tokenizers.Metaspace(), library.pre_tokenizers.Split(words, "isolated")]
         )
         model.decoder = library.decoders.Metaspace()
-        special = ["<pad>", "<start>", "<end>", _UNKNOWN]
-        trainer = library.trainers.BpeTrainer(vocab_size=size, special_tokens=special, show_progress=False)
+        trainer = library.trainers.BpeTrainer(vocab_size=size, special_tokens=[*_SPECIAL], show_progress=False)
         model.train_from_iterator(texts, trainer)
-        if model.get_vocab_size() <= len(special):
+        if model.get_vocab_size() <= len(_SPECIAL):
             raise ValueError("BytePairTokenizer: the texts are empty; give some to learn the merges from")
         if model.get_vocab_size() > size:
             raise ValueError(
@@ -174,14 +175,16 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
         raise ValueError(f'{path} must be an object with "format": {_FORMAT}')
     kind = document.get("kind")
     if kind == "bpe":
+        library = _library()
         try:
-            return BytePairTokenizer(_library().Tokenizer.from_str(json.dumps(document.get("bpe"))))
-        except ModuleNotFoundError:
-            raise
+            tokenizer = BytePairTokenizer(library.Tokenizer.from_str(json.dumps(document.get("bpe"))))
         except Exception as error:  # the library raises a plain Exception
             raise ValueError(f'{path}: "bpe" is no byte-pair encoding: {error}') from error
-    kinds = {kind.kind: kind for kind in (WordTokenizer, CharacterTokenizer)}
-    if kind not in kinds:
+        if tokenizer.tokens[: len(_SPECIAL)] != _SPECIAL or None in tokenizer.tokens:
+            raise ValueError(f'{path}: "bpe" must hold {", ".join(_SPECIAL)} and then tokens without a gap')
+        return tokenizer
+    kinds: dict[Any, type[WordTokenizer]] = {each.kind: each for each in (WordTokenizer, CharacterTokenizer)}
+    if not isinstance(kind, str) or kind not in kinds:
         raise ValueError(f'{path}: "kind" must be one of {", ".join([*kinds, "bpe"])}, got {kind!r}')
     return kinds[kind](_vocabulary(path, document.get("tokens")))
 

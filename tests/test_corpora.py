@@ -1,0 +1,248 @@
+"""Corpora: batches that hold every row once and little padding, and losses that padding does not touch."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minitransformer.models import (
+    Classifier,
+    ClassifierConfig,
+    LanguageModel,
+    LanguageModelConfig,
+    Transformer,
+    TransformerConfig,
+)
+from minitransformer.text import END, PAD, START
+from minitransformer.text.corpora import LabelledCorpus, PairCorpus, TextCorpus, bucketed
+
+SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12, "dropout": 0.0}
+V = 11
+
+
+def sentences(n, longest, seed):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(3, V, size).tolist() for size in rng.integers(1, longest + 1, n)]
+
+
+def pairs(n=9, longest=6, tokens=30, **options):
+    """Targets of about the length of their sources."""
+    rng = np.random.default_rng(1)
+    sources = sentences(n, longest, 0)
+    targets = [rng.integers(3, V, max(1, len(s) + rng.integers(-2, 3))).tolist() for s in sources]
+    return PairCorpus(sources, targets, tokens, **options)
+
+
+def labelled(n=9, longest=6, tokens=30, **options):
+    return LabelledCorpus(sentences(n, longest, 2), (np.arange(n) % 3).tolist(), tokens, **options)
+
+
+def transformer():
+    config = TransformerConfig(V, V, n_encoder_layers=1, n_decoder_layers=2, **SIZES)
+    return Transformer(config, np.random.default_rng(0)).to(dtype="float64")
+
+
+def language_model():
+    config = LanguageModelConfig(V, max_length=5, n_layers=2, **(SIZES | {"attention_dropout": 0.0}))
+    return LanguageModel(config, np.random.default_rng(0)).to(dtype="float64")
+
+
+def classifier():
+    return Classifier(ClassifierConfig(V, 3, n_layers=2, **SIZES), np.random.default_rng(0)).to(dtype="float64")
+
+
+def rngs(seed=0):
+    return [None, np.random.default_rng(seed)]
+
+
+# ---- Batches of sentences. ----
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.integers(1, 3)), min_size=1, max_size=60),
+    st.integers(20, 70),
+    st.one_of(st.none(), st.integers(0, 9)),
+)
+def test_every_row_is_in_one_batch_and_no_batch_is_too_large(widths, tokens, seed):
+    widths = np.array(widths)
+    batches = bucketed(widths, tokens, None if seed is None else np.random.default_rng(seed))
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(widths)))
+    assert all(len(rows) * widths[rows, 0].max() <= tokens for rows in batches)
+    in_order = sorted(batches, key=lambda rows: widths[rows, 0].max())
+    for rows, following in itertools.pairwise(in_order):
+        assert widths[rows, 0].max() <= widths[following, 0].min()  # sorted by width, and cut
+
+
+@pytest.mark.parametrize("corpus", [pairs(600, 40, 400), labelled(600, 40, 400)], ids=["pairs", "labelled"])
+@pytest.mark.parametrize("rng", rngs(), ids=["in order", "shuffled"])
+def test_an_epoch_holds_every_sentence_once_in_full_batches_with_little_padding(corpus, rng):
+    if isinstance(corpus, PairCorpus):
+        sides = [[len(s) for s in corpus.sources], [len(t) + 1 for t in corpus.targets]]
+    else:
+        sides = [[len(text) for text in corpus.texts]]
+    sides = np.array(sides)
+
+    def padding(batches):
+        area = sum(len(rows) * sides[:, rows].max(axis=1).sum() for rows in batches)
+        return 1.0 - sides.sum() / area
+
+    batches = corpus.batches(rng)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(600))
+    sizes = [len(rows) * sides[:, rows].max() for rows in batches]
+    assert max(sizes) <= 400 and np.mean(sizes) > 300
+    by_chance = np.array_split(np.random.default_rng(0).permutation(600), len(batches))
+    assert padding(batches) < 0.15 < 0.35 < padding(by_chance)
+
+
+@pytest.mark.parametrize(
+    "corpus",
+    [pairs(60), labelled(60), TextCorpus(np.arange(300) % V, length=5, rows=4)],
+    ids=["pairs", "labelled", "text"],
+)
+def test_the_seed_decides_the_batches(corpus):
+    def drawn(seed):
+        return [rows.tolist() for rows in corpus.batches(np.random.default_rng(seed))]
+
+    assert drawn(1) == drawn(1)
+    assert drawn(1) != drawn(2)
+    assert [rows.tolist() for rows in corpus.batches(None)] == [rows.tolist() for rows in corpus.batches(None)]
+
+
+def test_batches_come_in_random_order_and_equal_sentences_in_changing_company():
+    corpus = LabelledCorpus([[3] * width for width in range(1, 9) for _ in range(8)], [0] * 64, tokens=32)
+    firsts, groups = set(), set()
+    for seed in range(10):
+        batches = corpus.batches(np.random.default_rng(seed))
+        firsts.add(len(corpus.texts[batches[0][0]]))
+        groups |= {tuple(sorted(rows)) for rows in batches if len(corpus.texts[rows[0]]) == 8}
+    assert len(firsts) > 3 and len(groups) > 3
+
+
+@pytest.mark.parametrize("corpus", [pairs(tokens=3), labelled(tokens=3)], ids=["pairs", "labelled"])
+@pytest.mark.parametrize("rng", rngs(), ids=["in order", "shuffled"])
+def test_too_few_tokens_for_the_longest_sentence_are_an_error(corpus, rng):
+    with pytest.raises(ValueError, match=r"a batch of 3 tokens cannot hold a sentence of [67]; allow more tokens"):
+        corpus.batches(rng)
+
+
+def test_the_longest_side_counts_and_the_end_of_the_target_too():
+    assert [len(rows) for rows in PairCorpus([[3]] * 4, [[3, 4]] * 4, tokens=6).batches(None)] == [2, 2]
+    assert [len(rows) for rows in PairCorpus([[3] * 4] * 4, [[3]] * 4, tokens=8).batches(None)] == [2, 2]
+
+
+def test_sides_of_unequal_number_are_refused():
+    with pytest.raises(ValueError):
+        PairCorpus([[3], [4]], [[3]], tokens=10)
+
+
+# ---- Losses of sentences. ----
+
+
+def log_probabilities(logits):
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def costs(corpus, model, row, smoothing=0.0):
+    """The cross-entropy of each prediction of one sentence, read alone and without a mask."""
+    if isinstance(corpus, PairCorpus):
+        source, target = corpus.sources[row], corpus.targets[row]
+        logits = model(np.array([source]), np.array([[START, *target]]))[0][0]
+        wanted = [*target, END]
+    elif isinstance(corpus, LabelledCorpus):
+        logits, wanted = model(np.array([corpus.texts[row]]))[0], [corpus.labels[row]]
+    else:
+        window = corpus.ids[row : row + corpus.length + 1]
+        logits, wanted = model(window[None, :-1])[0][0], window[1:]
+    log_p = log_probabilities(logits)
+    right = -log_p[np.arange(len(wanted)), wanted]
+    return (1.0 - smoothing) * right - smoothing * log_p.mean(axis=-1)
+
+
+CORPORA = [
+    (pairs, transformer),
+    (labelled, classifier),
+    (lambda **_: TextCorpus(np.random.default_rng(3).integers(3, V, 40), length=5, rows=4), language_model),
+]
+
+
+@pytest.mark.parametrize("make, make_model", CORPORA, ids=["pairs", "labelled", "text"])
+def test_the_loss_of_a_batch_is_the_mean_over_all_predictions_of_its_sentences(make, make_model):
+    corpus, model = make(), make_model()
+    batches = [*corpus.batches(None), *corpus.batches(np.random.default_rng(0))]
+    if not isinstance(corpus, TextCorpus):
+        batches.append(np.arange(9))  # of all lengths: much padding
+        assert len({corpus.count(np.array([row])) for row in range(9)}) > 2 or isinstance(corpus, LabelledCorpus)
+    for rows in batches:
+        wanted = np.concatenate([costs(corpus, model, row) for row in rows])
+        assert corpus.count(rows) == len(wanted)
+        for rng in rngs():  # without smoothing and dropout there is nothing to draw
+            assert float(corpus.loss(model, rows, rng)[0]) == pytest.approx(wanted.mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize("make, make_model", CORPORA[:2], ids=["pairs", "labelled"])
+def test_labels_are_smoothed_in_training_only(make, make_model):
+    corpus, model, rows = make(label_smoothing=0.3), make_model(), np.arange(9)
+    for rng, smoothing in zip(rngs(), (0.0, 0.3), strict=True):
+        wanted = np.concatenate([costs(corpus, model, row, smoothing) for row in rows]).mean()
+        assert float(corpus.loss(model, rows, rng)[0]) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("make, make_model", CORPORA[:2], ids=["pairs", "labelled"])
+def test_padding_gets_no_gradient(make, make_model):
+    corpus, model = make(label_smoothing=0.1), make_model()
+    model.zero_grad()
+    corpus.loss(model, np.arange(9), np.random.default_rng(0))[1]()
+    tables = {name: p.grad for name, p in model.parameters() if name.endswith("tokens.table")}
+    assert tables
+    for name, gradient in tables.items():
+        assert np.abs(gradient[3:]).max() > 0
+        if make is labelled:  # a table that makes logits too has a gradient in every row
+            assert (gradient[PAD] == 0).all(), name
+
+
+# ---- A running text. ----
+
+
+@settings(deadline=None)
+@given(st.integers(2, 60), st.integers(1, 12), st.integers(1, 5))
+def test_windows_to_validate_on_predict_every_token_but_the_first_once(n, length, rows):
+    if n <= length:
+        with pytest.raises(ValueError, match=f"longer than a window of {length} tokens, it has {n}"):
+            TextCorpus(np.zeros(n, int), length, rows)
+        return
+    corpus = TextCorpus(np.arange(n), length, rows)
+    predicted = []
+    for batch in corpus.batches(None):
+        ends = [min(start + length, n - 1) for start in batch]
+        assert len(batch) <= rows and len({end - start for start, end in zip(batch, ends, strict=True)}) == 1
+        assert corpus.count(batch) == sum(end - start for start, end in zip(batch, ends, strict=True))
+        predicted += [i for start, end in zip(batch, ends, strict=True) for i in range(start + 1, end + 1)]
+    assert sorted(predicted) == list(range(1, n))
+
+
+@settings(deadline=None)
+@given(st.integers(13, 200), st.integers(1, 12), st.integers(1, 5), st.integers(0, 5))
+def test_windows_to_train_on_lie_anywhere_in_the_text(n, length, rows, seed):
+    corpus = TextCorpus(np.arange(n), length, rows)
+    batches = corpus.batches(np.random.default_rng(seed))
+    assert len(batches) == max(1, (n - 1) // (length * rows))
+    for batch in batches:
+        assert batch.shape == (rows,) and batch.min() >= 0 and batch.max() + length < n
+        assert corpus.count(batch) == rows * length
+
+
+def test_the_first_and_the_last_window_are_trained_on():
+    corpus = TextCorpus(np.arange(8), length=5, rows=50)
+    assert set(np.concatenate(corpus.batches(np.random.default_rng(0)))) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("options", [{"length": 0, "rows": 1}, {"length": 3, "rows": 0}])
+def test_windows_of_nothing_are_refused(options):
+    with pytest.raises(ValueError, match=r"TextCorpus: .* must be greater than 0"):
+        TextCorpus(np.arange(9), **options)

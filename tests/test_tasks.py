@@ -1,0 +1,784 @@
+"""The commands from text files to a measured model: train, translate, generate, evaluate, plot and view."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gzip
+import io
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sacrebleu
+
+from minitransformer import plots
+from minitransformer.cli import _parser, main
+from minitransformer.commands import train as train_command
+from minitransformer.generation import greedy
+from minitransformer.info import describe
+from minitransformer.models import folder as model_folder
+from minitransformer.tasks import TASKS, translation
+from minitransformer.tasks.translation import TranslationData, load_translator, written
+from minitransformer.text import END, START, WordTokenizer, english, german, load_tokenizer
+from minitransformer.training import TrainingSettings
+from minitransformer.viewer.command import view_text
+
+TINY = "--d-model 16 --n-heads 2 --d-ff 24 --dropout 0 --steps 4 --warmup 1 --validate-every 2 --save-every 2".split()
+STACKS = ["--n-encoder-layers", "1", "--n-decoder-layers", "2"]
+
+
+@dataclasses.dataclass
+class Trained:
+    """A model that `train` left, the command that trained it, what it printed, and the files it read."""
+
+    folder: Path
+    command: list[str]
+    said: str
+    files: dict[str, Path]
+
+
+def train(tmp_path, task, texts, *options):
+    files = {}
+    for name, text in texts.items():
+        files[name] = tmp_path / f"{name}.txt"
+        files[name].write_text(text, encoding="utf-8")
+    command = ["train", task, "--out", str(tmp_path / "run"), *TINY, *options]
+    for name, path in files.items():
+        command += ["--" + name.replace("_", "-"), str(path)]
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        assert main(command) == 0
+    return Trained(tmp_path / "run", command, said.getvalue(), files)
+
+
+def sides(numbers):
+    return "".join(f"{' '.join(english(n))}!\n" for n in numbers), "".join(f"{''.join(german(n))}.\n" for n in numbers)
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory):
+    """On sentence pairs with one bpe for both sides; pairs of more than 15 tokens are left out."""
+    source, target = sides(range(3, 40_000, 900))
+    valid_source, valid_target = sides([77_777, 12, 5])
+    texts = {"source": source, "target": target, "valid_source": valid_source, "valid_target": valid_target}
+    options = ["--vocabulary", "70", "--max-length", "15", "--batch-tokens", "200", *STACKS]
+    return train(tmp_path_factory.mktemp("translate"), "translate", texts, *options)
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory):
+    """On characters."""
+    text = "".join(f"{n} is {' '.join(english(n))}\n" for n in range(60))
+    return train(tmp_path_factory.mktemp("lm"), "lm", {"text": text}, "--n-layers", "2", "--max-length", "16")
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    """From the preset of the generated task, on words of a file."""
+    text = "".join(f"{'odd' if n % 2 else 'even'}\t{' '.join(english(n))}\n" for n in range(80))
+    options = ["--preset", "numbers", "--tokenizer", "words"]
+    return train(tmp_path_factory.mktemp("classify"), "classify", {"text": text}, *options)
+
+
+@pytest.fixture(params=["translator", "writer", "classifier"])
+def trained(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def run(capsys):
+    """run(*arguments, status=0) -> what a command printed on stdout, or the one line of its complaint."""
+
+    def run(*arguments, status=0):
+        assert main([str(argument) for argument in arguments]) == status
+        out, err = capsys.readouterr()
+        if status:
+            assert err.startswith("minitransformer: error: ") and err.count("\n") == 1
+        return err if status else out
+
+    return run
+
+
+# ---- train ----
+
+
+def test_a_run_leaves_all_that_later_commands_need(trained):
+    names = {path.name for path in trained.folder.iterdir()}
+    assert {"config.json", "model.safetensors", "run.json", "log.jsonl", "curves.png", "checkpoints"} <= names
+    assert "tokenizer.json" in names
+    assert re.search(r"\d parameters\n(.*\n)*finished after step 4; validation loss \d\.\d{4}; model in ", trained.said)
+    model = model_folder.load(trained.folder)
+    assert f"{sum(p.value.size for _, p in model.parameters()):,} parameters" in trained.said
+
+
+def test_the_settings_are_kept(translator, classifier):
+    document = json.loads((translator.folder / "run.json").read_text())
+    assert document["task"] == "translate" and document["training"]["steps"] == 4
+    assert document["data"]["vocabulary"] == 70 and document["model"]["n_decoder_layers"] == 2
+    assert sorted(document["files"]) == sorted(map(str, translator.files.values()))
+    document = json.loads((classifier.folder / "run.json").read_text())
+    assert document["training"]["learning_rate"] == 3e-3  # of the preset
+    assert document["model"]["d_model"] == 16  # given, over the preset's 32
+
+
+def test_pairs_that_are_too_long_are_left_out_and_counted(translator):
+    tokenizer = load_tokenizer(translator.folder / "tokenizer.json")
+    lengths = [
+        max(len(tokenizer.encode(s)), len(tokenizer.encode(t)) + 1)
+        for s, t in zip(
+            *(translator.files[name].read_text().splitlines() for name in ("source", "target")), strict=True
+        )
+    ]
+    left_out = sum(length > 15 for length in lengths)
+    assert 0 < left_out < len(lengths)
+    note = f"{len(lengths) - left_out} training pairs ({left_out} left out, longer than 15 tokens), 3 to validate on"
+    assert f"{note}; vocabulary {len(tokenizer)}\n" in translator.said
+
+
+def test_texts_that_are_too_long_are_cut_off_and_counted(tmp_path):
+    texts = [f"{'ab'[i % 2]}\t{'one ' * (i + 1)}\n" for i in range(20)]
+    (tmp_path / "a.txt").write_text("".join(texts))
+    data = TASKS["classify"].data(text=str(tmp_path / "a.txt"), tokenizer="words", max_length=15)
+    prepared = TASKS["classify"].prepare(data, {}, np.random.default_rng(0))
+    assert "18 texts to train on, 2 to validate on (5 cut off after 15 tokens); labels a, b" in prepared.notes[0]
+    found = sorted(len(text) for corpus in (prepared.training, prepared.validation) for text in corpus.texts)
+    assert found == sorted(min(i + 1, 15) for i in range(20))
+
+
+@pytest.mark.parametrize("kind, joint", [("bpe", True), ("bpe", False), ("words", True), ("words", False)])
+def test_one_vocabulary_for_both_sides_or_one_for_each(translator, kind, joint):
+    data = TranslationData(
+        **{k: str(v) for k, v in translator.files.items()}, tokenizer=kind, joint=joint, vocabulary=60
+    )
+    data = dataclasses.replace(data, valid_source=data.source, valid_target=data.target)  # no word is unknown
+    prepared = translation.prepare(data, {"share_embeddings": joint}, np.random.default_rng(0))
+    tokenizers = list(prepared.tokenizers.values())
+    assert list(prepared.tokenizers) == (
+        ["tokenizer.json"] if joint else ["source_tokenizer.json", "target_tokenizer.json"]
+    )
+    assert prepared.sizes == {"source_vocabulary": len(tokenizers[0]), "target_vocabulary": len(tokenizers[-1])}
+    letters = [set("".join(tokenizer.tokens[4:])) for tokenizer in tokenizers]
+    assert ("ü" in letters[0]) == joint and "ü" in letters[-1]
+    assert ("y" in letters[-1]) == joint and "y" in letters[0]
+    corpus = prepared.training
+    wanted = translator.files["source"].read_text().splitlines(), translator.files["target"].read_text().splitlines()
+    assert [tokenizers[0].decode(ids) for ids in corpus.sources] == wanted[0]
+    assert [tokenizers[-1].decode(ids) for ids in corpus.targets] == wanted[1]
+    assert corpus.label_smoothing == 0.1 and prepared.validation.label_smoothing == 0.0
+
+
+def test_one_table_needs_one_vocabulary(translator):
+    data = TranslationData(**{k: str(v) for k, v in translator.files.items()}, joint=False, vocabulary=60)
+    with pytest.raises(ValueError, match="share_embeddings needs one vocabulary for both sides; give --joint"):
+        translation.prepare(data, {}, np.random.default_rng(0))
+
+
+def test_the_end_of_a_text_is_held_out(writer):
+    text = writer.files["text"].read_text()
+    data = TASKS["lm"].data(text=str(writer.files["text"]), held_out=0.25)
+    prepared = TASKS["lm"].prepare(data, {"max_length": 16}, np.random.default_rng(0))
+    (tokenizer,) = prepared.tokenizers.values()
+    cut = round(len(text) * 0.75)
+    assert tokenizer.decode(prepared.training.ids) == text[:cut]
+    assert tokenizer.decode(prepared.validation.ids) == text[cut:]
+
+
+def test_numbers_are_classified_well_after_a_hundred_steps(run, tmp_path):
+    said = run("train", "classify", "--out", tmp_path / "run", "--steps", 100, "--workers", 1)
+    assert said.startswith("no file given: numbers below 100,000 in words, even or odd\n3,600 texts to train on")
+    numbers = np.random.default_rng(99).integers(0, 100_000, 200).tolist()
+    lines = [f"{'odd' if n % 2 else 'even'}\t{' '.join(english(n))}\n" for n in numbers]
+    (tmp_path / "new.txt").write_text("".join(lines))
+    found = json.loads(run("evaluate", "--model", tmp_path / "run", "--text", tmp_path / "new.txt", "--json"))
+    assert found["texts"] == 200 and found["accuracy"] >= 0.97
+    odd = sum(n % 2 for n in numbers)
+    assert found["labels"] == ["even", "odd"] and [sum(row) for row in found["counts"]] == [200 - odd, odd]
+    assert found["accuracy"] == (found["counts"][0][0] + found["counts"][1][1]) / 200
+
+
+def test_numbers_are_the_task_of_a_translator_without_files(run, tmp_path):
+    said = run("train", "translate", "--out", tmp_path / "run", *TINY, *STACKS)
+    assert said.startswith(
+        "no files given: numbers below 100,000, from English to German\n8,000 training pairs (0 left"
+    )
+    _, source, target = load_translator(tmp_path / "run")
+    assert isinstance(source, WordTokenizer) and {"thirty", "and"} <= set(source.tokens)
+    assert {"dreißig", "und"} <= set(target.tokens) and "and" not in target.tokens
+    assert run("translate", "--model", tmp_path / "run", "thirty one").count("\n") == 1
+
+
+def test_numbers_are_the_text_of_a_language_model_without_one():
+    options = _parser().parse_args(["train", "lm"])
+    settings = train_command._new(options.task, options)
+    config = settings.task.config(**settings.model, vocabulary=34)
+    assert describe(config).parameters < 1e6  # of the preset: a laptop can train it
+
+
+# ---- Every setting has a flag, and every preset makes a model. ----
+
+OTHER = {"d_model": 48, "n_heads": 3, "optimizer": "sgd", "schedule": "constant", "tokenizer": "words"}
+OTHER |= {"activation": "silu", "norm_order": "mid"}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_setting_of_a_task_is_a_flag(name, capsys):
+    """Each is set to something that is not its default, and found again in the run."""
+    task = TASKS[name]
+    wanted, flags = {}, []
+    for settings in (task.data, task.config, TrainingSettings):
+        for field in dataclasses.fields(settings):
+            if settings is task.config and field.name in task.from_data:
+                continue
+            default, flag = field.default, "--" + field.name.replace("_", "-")
+            if isinstance(default, bool):
+                value = not default
+                flags.append(flag if value else flag.replace("--", "--no-", 1))
+            else:
+                other = field.name if default is None else default + 1 if isinstance(default, int) else 0.25
+                value = OTHER.get(field.name, other)
+                if field.name == "norm_order":
+                    value = "post" if default == "pre" else "pre"
+                if field.name == "tokenizer" and name == "lm":
+                    value = "bpe"
+                flags += [flag, str(value)]
+            assert value != default
+            wanted[settings, field.name] = value
+    options = _parser().parse_args(["train", name, *flags])
+    settings = train_command._new(options.task, options)
+    found = {(task.data, key): value for key, value in dataclasses.asdict(settings.data).items()}
+    found |= {(task.config, key): value for key, value in settings.model.items()}
+    found |= {(TrainingSettings, key): value for key, value in dataclasses.asdict(settings.training).items()}
+    assert found == wanted
+    with pytest.raises(SystemExit) as ended:
+        main(["train", name, "--help"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert all(flag in said for flag in flags if flag.startswith("--") and not flag.startswith("--no-"))
+
+
+PRESETS = [(task, name) for task in TASKS for name in TASKS[task].presets]
+
+
+@pytest.mark.parametrize("task, name", PRESETS)
+def test_every_preset_makes_a_run(task, name):
+    task, preset = TASKS[task], TASKS[task].presets[name]
+    kinds = (task.data, task.config, TrainingSettings)
+    known = {field.name for kind in kinds for field in dataclasses.fields(kind)} - set(task.from_data)
+    assert preset.keys() - known <= {"vocabulary"}
+    options = _parser().parse_args(["train", task.name, "--preset", name])
+    run = train_command._new(task, options)
+    settings = dataclasses.asdict(run.data) | dict(run.model) | dataclasses.asdict(run.training)
+    assert preset.items() <= settings.items()
+    describe(task.config(**run.model, **{size: 300 for size in task.from_data}))
+
+
+def preset(task, name, *options):
+    parsed = _parser().parse_args(["train", task, "--preset", name, *options])
+    run = train_command._new(TASKS[task], parsed)
+    config = TASKS[task].config(**run.model, **{size: 300 for size in TASKS[task].from_data})
+    return dataclasses.asdict(run.data) | dataclasses.asdict(config) | dataclasses.asdict(run.training)
+
+
+def test_presets_are_the_published_configurations():
+    cpu = {"n_layers": 4, "n_heads": 4, "d_model": 128, "d_ff": 512, "max_length": 64, "batch_rows": 12, "steps": 2000}
+    assert cpu.items() <= preset("lm", "nanogpt-cpu").items()
+    assert preset("lm", "nanogpt-cpu")["dropout"] == preset("lm", "nanogpt-cpu")["attention_dropout"] == 0.0
+    gpu = {"n_layers": 6, "n_heads": 6, "d_model": 384, "d_ff": 1536, "max_length": 256, "batch_rows": 64}
+    gpu |= {"steps": 5000, "dropout": 0.2, "learning_rate": 1e-3, "floor": 1e-4, "beta2": 0.99}
+    assert gpu.items() <= preset("lm", "nanogpt-gpu").items()
+    tiny = {"n_encoder_layers": 4, "n_decoder_layers": 4, "d_model": 128, "d_ff": 256, "n_heads": 4, "dropout": 0.3}
+    tiny |= {"label_smoothing": 0.1, "tokenizer": "bpe", "vocabulary": 10_000, "joint": True, "share_embeddings": True}
+    tiny |= {"schedule": "inverse-sqrt", "learning_rate": 0.005, "warmup": 2000, "steps": 8000, "average": 10}
+    assert tiny.items() <= preset("translate", "transformer-tiny").items()
+    assert preset("translate", "transformer-tiny", "--steps", "9", "--warmup", "3")["steps"] == 9
+
+
+# ---- train --resume ----
+
+
+def test_the_same_command_with_resume_goes_on(trained, run):
+    before = {
+        name: (trained.folder / name).read_bytes() for name in ("model.safetensors", "tokenizer.json", "run.json")
+    }
+    assert "going on after step 4 of 4\n" in run(*trained.command, "--resume")
+    assert before == {name: (trained.folder / name).read_bytes() for name in before}
+
+
+def test_a_run_is_not_overwritten(trained, run):
+    said = run(*trained.command, status=2)
+    assert f"{trained.folder} holds a run already; add --resume to go on with it, or choose another by --out" in said
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--steps", 5], "has steps 4, not 5; leave the option out"),
+        (["--n-layers", 3], "has n_layers 2, not 3"),
+        (["--bias"], None),
+        (["--no-bias"], "has bias True, not False"),  # never given: it has the default
+        (["--held-out", 0.2], "has held_out 0.1, not 0.2"),
+        (["--preset", "nanogpt-cpu"], "not "),
+        (["--preset", "nano"], "train lm --preset knows no 'nano'; did you mean 'nanogpt"),
+    ],
+)
+def test_a_run_does_not_go_on_with_other_settings(writer, run, options, message):
+    said = run("train", "lm", "--out", writer.folder, "--resume", *options, status=2 if message else 0)
+    assert (message or "going on") in said
+
+
+def test_a_run_of_another_task_or_none_does_not_go_on(writer, run, tmp_path):
+    said = run("train", "classify", "--out", writer.folder, "--resume", status=2)
+    assert "holds a run of lm, not of classify" in said
+    assert "there is no run in" in run("train", "lm", "--out", tmp_path, "--resume", status=1)
+
+
+def settings_in(tmp_path, change=lambda document: document):
+    """A folder with the settings of a run on tmp_path/a.txt that has not begun."""
+    (tmp_path / "a.txt").write_text("one two three " * 30)
+    options = _parser().parse_args(["train", "lm", "--preset", "numbers", "--text", str(tmp_path / "a.txt")])
+    train_command._new(TASKS["lm"], options).save(tmp_path)
+    document = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps(change(document)))
+
+
+def test_a_run_does_not_go_on_with_other_data(run, tmp_path):
+    settings_in(tmp_path)
+    (tmp_path / "a.txt").write_text("one two tree " * 30)
+    said = run("train", "lm", "--out", tmp_path, "--resume", status=1)
+    assert f"{tmp_path / 'a.txt'} changed since the run in {tmp_path} began" in said
+    (tmp_path / "a.txt").unlink()
+    assert f"there is no file {tmp_path / 'a.txt'}" in run("train", "lm", "--out", tmp_path, "--resume", status=1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda document: [],
+        lambda document: document | {"format": 2},
+        lambda document: document | {"task": ["lm"]},
+        lambda document: document | {"task": "lmm"},
+        lambda document: document | {"files": 3},
+        lambda document: document | {"model": 3},
+        lambda document: document | {"training": {"step": 3}},
+        lambda document: {name: value for name, value in document.items() if name != "data"},
+    ],
+)
+def test_a_damaged_run_is_refused(run, tmp_path, change):
+    settings_in(tmp_path, change)
+    said = run("train", "lm", "--out", tmp_path, "--resume", status=1)
+    assert f"{tmp_path / 'run.json'} does not describe a run" in said
+
+
+# ---- train: what is refused ----
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ("", "the following arguments are required: TASK"),
+        ("lm --preset nano", "train lm --preset knows no 'nano'; did you mean 'nanogpt"),
+        ("lm --steps none", "argument --steps: invalid int value"),
+        ("lm --steps 0", "steps must be greater than 0, got 0"),
+        ("lm --warmup 300", "warmup must be less than steps, got 300 and 300"),
+        ("lm --optimizer adm", "optimizer must be one of adamw, adam, sgd, got 'adm'"),
+        ("lm --tokenizer words", "tokenizer must be characters or bpe, got 'words'"),
+        ("lm --held-out 1", "held_out must be between 0 and 1, got 1.0"),
+        ("lm --batch-rows 0", "batch_rows must be greater than 0, got 0"),
+        ("lm --n-heads 7", "d_model 64 cannot be divided into 7 equal heads"),
+        ("lm --activation step", "activation must be one of"),
+        ("lm --dropout 1.5", "the dropout rate must be"),
+        ("lm --vocabulary-size 3", "unrecognized arguments"),
+        ("translate --source a", "translate needs four files: source, target, valid-source and valid-target"),
+        ("translate --tokenizer characters", "tokenizer must be bpe or words, got 'characters'"),
+        ("translate --batch-tokens 0", "batch_tokens must be greater than 0"),
+        ("translate --label-smoothing 1", "label_smoothing must be at least 0 and below 1, got 1.0"),
+        ("classify --valid-text a", "valid_text needs text"),
+        ("classify --max-length 600", "a batch of 512 tokens cannot hold a text of 600"),
+        ("classify --seed -1", "--seed must be at least 0"),
+    ],
+)
+def test_bad_usage_of_train_is_one_complaint(run, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert message in run("train", *arguments.split(), status=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "task, texts, options, message",
+    [
+        ("lm", {"text": None}, "", "there is no file"),
+        ("lm", {"text": "one two"}, "", "7 tokens to train on|6 tokens to train on"),
+        ("lm", {"text": "ab\n" * 99}, "--tokenizer bpe --vocabulary 5", "choose a size of at least 8"),
+        ("classify", {"text": "a\tone\n" * 9}, "", "at least two different labels, got a"),
+        ("classify", {"text": "a\tone\nb\ttwo\n" * 9, "valid_text": "c\tone\n"}, "--tokenizer words", "lack: c"),
+        ("classify", {"text": "one\n"}, "", "every line must be a label, a tab and a text; see line 1"),
+    ],
+)
+def test_files_that_do_not_fit_are_a_failed_run(run, tmp_path, task, texts, options, message):
+    flags = []
+    for name, text in texts.items():
+        if text is not None:
+            (tmp_path / name).write_text(text)
+        flags += ["--" + name.replace("_", "-"), tmp_path / name]
+    said = run("train", task, "--preset", "numbers", "--out", tmp_path / "run", *flags, *options.split(), status=1)
+    assert re.search(message, said), said
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--max-length", 2], "every training pair is longer than max_length 2"),
+        (["--batch-tokens", 9], r"a batch of 9 tokens cannot hold the longest training pair, of \d+; allow more"),
+    ],
+)
+def test_pairs_that_fit_nowhere_are_a_failed_run(translator, run, tmp_path, options, message):
+    command = [*translator.command, "--out", tmp_path / "run", *options]
+    assert re.search(message, run(*command, status=1))
+
+
+def test_a_loss_that_is_not_a_number_is_a_failed_run(run, tmp_path):
+    (tmp_path / "a.txt").write_text("one two three " * 90)
+    hot = (
+        "--learning-rate 1e30 --clip 0 --optimizer sgd --warmup 0 --preset numbers --n-layers 1 --batch-rows 2".split()
+    )
+    with np.errstate(all="ignore"):
+        said = run("train", "lm", "--out", tmp_path / "run", "--text", tmp_path / "a.txt", *hot, status=1)
+    assert re.search(r"step \d+: the loss is (nan|inf); .* (layer|gradient)", said)
+
+
+def test_tokenizers_of_an_earlier_attempt_do_not_stay(writer, run, tmp_path):
+    (tmp_path / "run").mkdir()
+    WordTokenizer.train(["a"]).save(tmp_path / "run" / "source_tokenizer.json")
+    run(*writer.command, "--out", tmp_path / "run", "--steps", 2)
+    assert [path.name for path in (tmp_path / "run").glob("*tokenizer.json")] == ["tokenizer.json"]
+
+
+# ---- translate ----
+
+TEXTS = ["seven!", "thirty one thousand!", "two hundred and five!"]
+
+
+def expected(translator, **options):
+    model, source, target = load_translator(translator.folder)
+    return [target.decode(row) for row in written(model, [source.encode(text) for text in TEXTS], **options)]
+
+
+def test_translations_are_those_of_beam_search_in_the_order_of_the_texts(translator, run):
+    assert run("translate", "--model", translator.folder, *TEXTS).splitlines() == expected(translator)
+    flags = ["--beam", 2, "--length-penalty", 0]
+    found = run("translate", "--model", translator.folder, *flags, *TEXTS).splitlines()
+    assert found == expected(translator, beam=2, length_penalty=0.0)
+
+
+def test_with_a_beam_of_one_the_likeliest_tokens_are_taken(translator, run):
+    model, source, target = load_translator(translator.folder)
+    ids = source.encode(TEXTS[1])
+    wanted = greedy(model, np.array([ids]), None, START, END, max_length=2 * len(ids) + 10)[0]
+    assert run("translate", "--model", translator.folder, "--beam", 1, TEXTS[1]) == f"{target.decode(wanted)}\n"
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_texts_come_from_a_file_and_go_to_one(translator, run, tmp_path, name):
+    content = "".join(f"{text}\n" for text in TEXTS).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    files = ["--input", tmp_path / name, "--output", tmp_path / "out.txt"]
+    assert run("translate", "--model", translator.folder, *files) == f"wrote {tmp_path / 'out.txt'}\n"
+    assert (tmp_path / "out.txt").read_text(encoding="utf-8").splitlines() == expected(translator)
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_texts_come_from_standard_input(translator, run, monkeypatch, end):
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(TEXTS) + end))
+    assert run("translate", "--model", translator.folder).splitlines() == expected(translator)
+
+
+@pytest.mark.parametrize(
+    "arguments, status, message",
+    [
+        (["--input", "a.txt", "one"], 2, "give TEXT or --input, not both"),
+        (["--beam", "0", "one"], 2, "--beam must be at least 1, got 0"),
+        (["--length-penalty", "-1", "one"], 2, "--length-penalty must be at least 0, got -1.0"),
+        (["--length-penalty", "nan", "one"], 2, "--length-penalty must be at least 0"),
+        (["--output", "none/a.txt", "one"], 2, "there is no folder none for --output"),
+        (["one", ""], 2, "there is nothing to translate: every sentence needs at least one word"),
+        ([], 2, "there is nothing to translate"),
+        (["--input", "none.txt"], 1, "there is no file none.txt"),
+    ],
+)
+def test_what_cannot_be_translated_is_one_complaint(translator, run, tmp_path, monkeypatch, arguments, status, message):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert message in run("translate", "--model", translator.folder, *arguments, status=status)
+
+
+def test_only_a_translator_translates(writer, run):
+    said = run("translate", "--model", writer.folder, "one", status=1)
+    assert "holds a LanguageModel, and only a Transformer translates" in said
+
+
+# ---- generate ----
+
+
+def test_temperature_zero_takes_the_likeliest_token(writer, run):
+    model, tokenizer = model_folder.load(writer.folder), load_tokenizer(writer.folder / "tokenizer.json")
+    ids = tokenizer.encode("7 is ")
+    for _ in range(9):
+        ids.append(int(model(np.array([ids]))[0][0, -1].argmax()))
+    said = run("generate", "--model", writer.folder, "7 is ", "--tokens", 9, "--temperature", 0)
+    assert said == f"{tokenizer.decode(ids)}\n"
+    assert run("generate", "--model", writer.folder, "7 is ", "--tokens", 9, "--top-k", 1, "--seed", 5) == said
+
+
+def test_the_seed_decides_what_is_drawn(writer, run):
+    def drawn(*options):
+        return run("generate", "--model", writer.folder, "--tokens", 40, *options)
+
+    assert drawn("--seed", 1) == drawn("--seed", 1) != drawn("--seed", 2)
+    two = drawn("--seed", 1, "--samples", 2).split(f"\n{'-' * 40}\n")
+    assert len(two) == 2 and two[0] + "\n" == drawn("--seed", 1)
+    assert two[0] != two[1].removesuffix("\n")
+
+
+def test_a_bpe_model_puts_the_space_between_prompt_and_what_follows(tmp_path, run):
+    texts = {"text": "one two three four " * 60}
+    options = ["--n-layers", "1", "--max-length", "8", "--tokenizer", "bpe", "--vocabulary", "25"]
+    trained = train(tmp_path, "lm", texts, *options)
+    tokenizer = load_tokenizer(trained.folder / "tokenizer.json")
+    assert len(tokenizer) == 25
+    said = run("generate", "--model", trained.folder, "two three", "--tokens", 6, "--temperature", 0)
+    assert said.startswith("two three")
+    model, ids = model_folder.load(trained.folder), tokenizer.encode("two three")
+    following = tokenizer.tokens[int(model(np.array([ids]))[0][0, -1].argmax())]
+    assert said.removeprefix("two three").startswith(following.replace("▁", " "))
+
+
+@pytest.mark.parametrize(
+    "arguments, status, message",
+    [
+        (["--tokens", "0"], 2, "--tokens and --samples must be at least 1"),
+        (["--samples", "0"], 2, "--tokens and --samples must be at least 1"),
+        (["--temperature", "-1"], 2, "--temperature must be at least 0, got -1.0"),
+        (["--temperature", "nan"], 2, "--temperature must be at least 0, got nan"),
+        (["--top-k", "0"], 2, "top_k must be greater than 0, got 0"),
+        (["--top-p", "1.5"], 2, "top_p is a probability and must be at most 1, got 1.5"),
+        ([""], 2, "the text to go on with is empty"),
+        (["Ω"], 1, "the vocabulary does not hold 'Ω'"),
+    ],
+)
+def test_what_cannot_be_generated_is_one_complaint(writer, run, arguments, status, message):
+    assert message in run("generate", "--model", writer.folder, *arguments, status=status)
+
+
+def test_only_a_language_model_writes(translator, run):
+    said = run("generate", "--model", translator.folder, status=1)
+    assert "holds a Transformer, and only a LanguageModel goes on with a text" in said
+
+
+# ---- evaluate ----
+
+
+@pytest.fixture(scope="module")
+def references(translator, tmp_path_factory):
+    """Sentences, and references that are the model's own translations with every third word replaced."""
+    tmp_path = tmp_path_factory.mktemp("references")
+    texts = [f"{' '.join(english(n))}!" for n in range(0, 30_000, 2500)]
+    model, source, target = load_translator(translator.folder)
+    said = [target.decode(row) for row in written(model, [source.encode(text) for text in texts])]
+    (tmp_path / "source.txt").write_text("".join(f"{text}\n" for text in texts))
+    changed = []
+    for i, line in enumerate(said):
+        words = [*line.split(), "Ja,", "das", "ist", "gut."]
+        changed.append(" ".join("neu" if j % 9 == i % 4 else word for j, word in enumerate(words)))
+    (tmp_path / "target.txt").write_text("".join(f"{line}\n" for line in changed), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("tokenize", ["13a", "none", "char"])
+def test_bleu_is_that_of_sacrebleu_on_the_written_translations(translator, references, run, tmp_path, tokenize):
+    source, target, out = references / "source.txt", references / "target.txt", tmp_path / "out.txt"
+    flags = ["--source", source, "--target", target, "--output", out, "--tokenize", tokenize]
+    found = json.loads(run("evaluate", "--model", translator.folder, *flags, "--json"))
+    run("translate", "--model", translator.folder, "--input", source, "--output", tmp_path / "same.txt")
+    assert out.read_text() == (tmp_path / "same.txt").read_text()
+    lines = [path.read_text(encoding="utf-8").removesuffix("\n").split("\n") for path in (out, target)]
+    metric = sacrebleu.BLEU(tokenize=tokenize)
+    wanted = metric.corpus_score(lines[0], [lines[1]])
+    assert found["bleu"] == wanted.score and found["precisions"] == wanted.precisions
+    assert found["signature"] == str(metric.get_signature()) and f"tok:{tokenize}" in found["signature"]
+    assert found["sentences"] == len(lines[0]) == 12
+    if tokenize == "none":
+        assert found["bleu_by_our_own"] == pytest.approx(wanted.score, abs=0.2)  # without sacrebleu's smoothing
+    said = run("evaluate", "--model", translator.folder, *flags)
+    assert said.startswith(f"BLEU {wanted.score:.2f} (") and metric.get_signature().format() in said
+
+
+@pytest.mark.parametrize("held_out", [1.0, 0.25])
+def test_the_loss_of_a_language_model_is_the_mean_over_its_windows(writer, run, tmp_path, held_out):
+    text = "3 is three\n20 is twenty\n" * 4
+    (tmp_path / "a.txt").write_text(text)
+    flags = ["--text", tmp_path / "a.txt", "--held-out", held_out]
+    found = json.loads(run("evaluate", "--model", writer.folder, *flags, "--json"))
+    model = model_folder.load(writer.folder)
+    ids = load_tokenizer(writer.folder / "tokenizer.json").encode(text[round(len(text) * (1 - held_out)) :])
+    costs = []
+    for start in range(0, len(ids) - 1, 16):  # the windows of the model, one after the other
+        window = ids[start : start + 17]
+        for place, logits in enumerate(model(np.array([window[:-1]]))[0][0].astype(float)):
+            costs.append(math.log(np.exp(logits).sum()) - logits[window[place + 1]])
+    assert found["tokens"] == len(costs) == len(ids) - 1
+    assert found["loss"] == pytest.approx(np.mean(costs), rel=1e-5)
+    assert found["perplexity"] == pytest.approx(math.exp(np.mean(costs)), rel=1e-5)
+    said = run("evaluate", "--model", writer.folder, *flags)
+    assert said == f"loss {found['loss']:.4f} nats, perplexity {found['perplexity']:.2f}, on {len(costs)} tokens\n"
+
+
+def test_a_text_shorter_than_the_context_has_a_loss(writer, run, tmp_path):
+    (tmp_path / "a.txt").write_text("3 is")
+    said = run("evaluate", "--model", writer.folder, "--text", tmp_path / "a.txt")
+    assert said.endswith(" on 3 tokens\n")
+    (tmp_path / "a.txt").write_text("3")
+    said = run("evaluate", "--model", writer.folder, "--text", tmp_path / "a.txt", status=1)
+    assert "at least two tokens to measure on, got 1" in said
+
+
+def test_a_classifier_is_counted_label_by_label(classifier, run, tmp_path):
+    lines = classifier.files["text"].read_text().splitlines()[:10]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    model = model_folder.load(classifier.folder)
+    tokenizer = load_tokenizer(classifier.folder / "tokenizer.json")
+    counts = np.zeros((2, 2), int)
+    for line in lines:
+        label, text = line.split("\t")
+        guess = int(model(np.array([tokenizer.encode(text)]))[0].argmax())
+        counts[["even", "odd"].index(label), guess] += 1
+    found = json.loads(run("evaluate", "--model", classifier.folder, "--text", tmp_path / "a.txt", "--json"))
+    assert found["counts"] == counts.tolist() and found["accuracy"] == np.trace(counts) / 10
+    said = run("evaluate", "--model", classifier.folder, "--text", tmp_path / "a.txt")
+    first = f"accuracy {np.trace(counts) / 10:.2%} on 10 texts\neven: {counts[0, 0]} as even, {counts[0, 1]} as odd\n"
+    assert said == f"{first}odd: {counts[1, 0]} as even, {counts[1, 1]} as odd\n"
+
+
+@pytest.mark.parametrize(
+    "model, arguments, status, message",
+    [
+        ("translator", "", 2, "a translator is measured on two files: give --source and --target"),
+        ("translator", "--source a.txt", 2, "give --source and --target"),
+        ("translator", "--source a.txt --target b.txt", 1, "a.txt has 2 lines and b.txt has 1"),
+        ("translator", "--source a.txt --target a.txt --beam 0", 2, "--beam must be at least 1"),
+        ("translator", "--source a.txt --target a.txt --tokenize 13b", 2, "argument --tokenize: invalid choice"),
+        ("translator", "--source a.txt --target a.txt --output no/x", 2, "there is no folder no for --output"),
+        ("writer", "", 2, "measured on a file: give --text"),
+        ("writer", "--text a.txt --held-out 0", 2, "--held-out must be above 0 and at most 1, got 0.0"),
+        ("writer", "--text c.txt", 1, "the vocabulary does not hold 'Ω'"),
+        ("writer", "--text none.txt", 1, "there is no file none.txt"),
+        ("classifier", "--text a.txt", 1, "every line must be a label, a tab and a text; see lines 1, 2"),
+        ("classifier", "--text d.txt", 1, "labels that the model does not know: prime"),
+        ("classifier", "--text d.txt --max-length 0", 2, "--max-length must be at least 1"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_complaint(
+    request, run, tmp_path, monkeypatch, model, arguments, status, message
+):
+    monkeypatch.chdir(tmp_path)
+    for name, text in {"a": "one\ntwo\n", "b": "one\n", "c": "Ω is\n", "d": "prime\tseven\n"}.items():
+        (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
+    path = request.getfixturevalue(model).folder
+    assert message in run("evaluate", "--model", path, *arguments.split(), status=status)
+
+
+# ---- plot attention, view ----
+
+READS = {"translator": "seven hundred!", "writer": "7 is\n$", "classifier": "seventy one"}
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that would be saved."""
+    figures = []
+    monkeypatch.setattr(plots, "save", lambda figure, path: figures.append(figure))
+    return figures
+
+
+def heat_maps(figure):
+    return [axes for axes in figure.axes if axes.images]
+
+
+@pytest.mark.parametrize(
+    "model, kind, which, queries, keys",
+    [
+        ("translator", None, 2, 1, 0),
+        ("translator", "encoder", 0, 0, 0),
+        ("translator", "decoder", 1, 1, 1),
+        ("translator", "cross", 2, 1, 0),
+        ("writer", None, 0, 0, 0),
+        ("classifier", "self-attention", 0, 0, 0),
+    ],
+)
+def test_the_picture_shows_the_weights_of_a_layer(request, run, tmp_path, drawn, model, kind, which, queries, keys):
+    path, text = request.getfixturevalue(model).folder, READS[model].removesuffix("$")
+    flags = [] if kind is None else ["--kind", kind]
+    out = tmp_path / "a.png"
+    assert run("plot", "attention", text, "--model", path, "--out", out, *flags) == f"wrote {out}\n"
+    shown = view_text(path, text)
+    weights = shown.maps[which].weights
+    assert (shown.maps[which].queries, shown.maps[which].keys) == (queries, keys)
+    maps = heat_maps(drawn[0])
+    assert [axes.get_title() for axes in maps] == [f"layer {len(weights)}, head {i}" for i in (1, 2)]
+    for axes, wanted in zip(maps, weights[-1], strict=True):
+        np.testing.assert_array_equal(axes.images[0].get_array(), wanted)
+        assert [label.get_text() for label in axes.get_xticklabels()] == [
+            token.replace("\n", "↵") for token in shown.sequences[keys]
+        ]
+    run("plot", "attention", text, "--model", path, "--out", out, *flags, "--layer", 1, "--head", 2)
+    (axes,) = heat_maps(drawn[1])
+    assert axes.get_title() == "layer 1, head 2"
+    np.testing.assert_array_equal(axes.images[0].get_array(), weights[0, 1])
+
+
+@pytest.mark.parametrize(
+    "model, arguments, status, message",
+    [
+        ("translator", ["--layer", 0], 2, "--layer must be from 1 to 2, got 0"),
+        ("translator", ["--layer", 3], 2, "--layer must be from 1 to 2, got 3"),
+        ("translator", ["--kind", "encoder", "--layer", 2], 2, "--layer must be from 1 to 1, got 2"),
+        ("translator", ["--head", 0], 2, "--head must be from 1 to 2, got 0"),
+        ("translator", ["--head", 3], 2, "--head must be from 1 to 2, got 3"),
+        ("translator", ["--kind", "encode"], 2, "did you mean 'encoder'?"),
+        ("translator", ["--kind", "x"], 2, "this model has encoder, decoder, cross"),
+        ("writer", ["--kind", "cross"], 2, "this model has self-attention"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_complaint(request, run, tmp_path, model, arguments, status, message):
+    path, text = request.getfixturevalue(model).folder, READS[model].removesuffix("$")
+    out = tmp_path / "a.png"
+    said = run("plot", "attention", text, "--model", path, "--out", out, *arguments, status=status)
+    assert message in said and not out.exists()
+
+
+def test_tokens_that_look_like_formulas_are_drawn_as_they_are(run, tmp_path):
+    texts = {"text": "".join(f"{label}\t$$ \\frac $x^$ {i}\n" for i in range(9) for label in "ab")}
+    trained = train(tmp_path, "classify", texts, "--tokenizer", "words", "--n-layers", "1")
+    out = tmp_path / "new" / "a.png"
+    run("plot", "attention", "$$ \\frac $x^$", "--model", trained.folder, "--out", out, "--head", 1)
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_kind_of_model_can_be_viewed(request, run, tmp_path):
+    for model, text in READS.items():
+        path, text = request.getfixturevalue(model).folder, text.removesuffix("\n$")
+        said = run("view", text, "--model", path, "--html", tmp_path / f"{model}.html")
+        assert said.startswith(text) and said.endswith(f"wrote {tmp_path / model}.html\n")
+        page = (tmp_path / f"{model}.html").read_text(encoding="utf-8")
+        data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
+        tokenizer = load_tokenizer(path / "tokenizer.json")
+        assert data["sequences"][0] == [tokenizer.tokens[i] for i in tokenizer.encode(text)]
+
+
+def test_every_command_names_a_folder_without_a_model(run, tmp_path):
+    for command in (["translate", "a"], ["generate"], ["evaluate"], ["plot", "attention", "a"], ["view", "a"]):
+        assert "there is no model folder" in run(*command, "--model", tmp_path / "none", status=1)
+        assert "holds no model: config.json is missing" in run(*command, "--model", tmp_path, status=1)

@@ -28,6 +28,7 @@ import numpy as np
 
 from ..backend import Array, Pullback, uniform
 from ..forms import kernel
+from ..masks import causal_mask
 from .blocks import BLOCK, takes
 
 KEPT_KEYS = 256
@@ -54,8 +55,11 @@ def attention(
         return None
     factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     t_q, t_k = q.shape[-2], k.shape[-2]
-    if type(factor) not in (int, float) or (causal and t_q > t_k) or not _fits(mask, (*q.shape[:-1], t_k)):
+    if type(factor) not in (int, float) or not math.isfinite(factor) or not _fits(mask, (*q.shape[:-1], t_k)):
         return None
+    if causal and t_q > t_k:  # the first queries see nothing, so the blocks of causal attention do not fit
+        seen = causal_mask(t_q, t_k, "numpy")
+        return attention(q, k, v, seen if mask is None else mask & seen, False, factor, dropout, rng)
     drops = rng is not None and dropout != 0.0
     if drops and not (isinstance(rng, np.random.Generator) and type(dropout) is float and 0.0 < dropout < 1.0):
         return None
@@ -64,7 +68,7 @@ def attention(
     scaled_q = q4 * factor
     bias = None if mask is None else _bias(mask, (*q.shape[:-1], t_k), q.dtype)
     kept = uniform(rng, (*q4.shape[:-1], t_k), like=q) >= dropout if drops else None
-    raised = 1.0 / (1.0 - dropout) if drops else 1.0
+    raised = 1.0 / (1.0 - dropout) if drops else 1.0  # what dropout scales the rest up by
     safe = _norm(scaled_q) * _norm(k4) < _SAFE
     places = list(_places(q4.shape, t_k, causal))
 
@@ -83,22 +87,24 @@ def attention(
         return np.exp(e, out=e)
 
     output4 = _heads_like(q4, v4.shape[-1])
-    inverse = np.empty((*q4.shape[:-1], 1), q.dtype)
+    totals = np.empty((*q4.shape[:-1], 1), q.dtype)
     stored: dict[int, Array] = {}
     for i, place in enumerate(places):
         batch, queries, n_keys = place
         e = exponentials(place)
         total = e.sum(axis=-1, keepdims=True)
-        inverse[batch, :, queries] = raised / np.where(total == 0.0, 1.0, total)
+        totals[batch, :, queries] = np.where(total == 0.0, 1.0, total)
         if t_k <= KEPT_KEYS:
             stored[i] = e
         weights = e if kept is None else e * kept[batch, :, queries, :n_keys]
         np.matmul(weights, v4[batch, :, :n_keys], out=output4[batch, :, queries])
-    output4 *= inverse
+    np.divide(output4, totals, out=output4)
+    np.multiply(output4, raised, out=output4)
 
     def backward(doutput: Array) -> tuple[Array, Array, Array]:
-        dout = _four_axes(doutput) * inverse
-        along = (dout * output4).sum(axis=-1, keepdims=True) / raised
+        dout = _four_axes(doutput) / totals
+        along = np.einsum("bhtd,bhtd->bht", dout, output4)[..., None]
+        dout *= raised
         dq, dk, dv = _heads_like(q4, q4.shape[-1]), _heads_like(k4, q4.shape[-1]), _heads_like(v4, v4.shape[-1])
         for i, place in reversed(list(enumerate(places))):
             batch, queries, n_keys = place

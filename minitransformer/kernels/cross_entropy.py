@@ -27,7 +27,7 @@ def cross_entropy(
     reduction: str = "mean",
 ) -> tuple[Array, Pullback] | None:
     """See ops/cross_entropy.py."""
-    if not takes(logits) or type(targets) is not np.ndarray or targets.shape != logits.shape[:-1]:
+    if not takes(logits) or logits.ndim < 1 or type(targets) is not np.ndarray or targets.shape != logits.shape[:-1]:
         return None
     if targets.dtype.kind not in "iu" or not targets.size or not isinstance(ignore_index, numbers.Integral):
         return None

@@ -29,7 +29,7 @@ import numpy as np
 from ..backend import Array, Pullback, uniform
 from ..forms import kernel
 from ..masks import causal_mask
-from .blocks import BLOCK, takes
+from .blocks import BLOCK, row_sums, takes
 
 KEPT_KEYS = 256
 _SAFE = 60.0  # exp(60) · T and exp(-60) are far inside float32
@@ -60,15 +60,15 @@ def attention(
     if causal and t_q > t_k:  # the first queries see nothing, so the blocks of causal attention do not fit
         seen = causal_mask(t_q, t_k, "numpy")
         return attention(q, k, v, seen if mask is None else mask & seen, False, factor, dropout, rng)
-    drops = rng is not None and dropout != 0.0
-    if drops and not (isinstance(rng, np.random.Generator) and type(dropout) is float and 0.0 < dropout < 1.0):
+    generator = None if dropout == 0.0 else rng
+    if not isinstance(generator, np.random.Generator | None) or type(dropout) is not float or not 0.0 <= dropout < 1.0:
         return None
 
     q4, k4, v4 = (_four_axes(x) for x in (q, k, v))
     scaled_q = q4 * factor
     bias = None if mask is None else _bias(mask, (*q.shape[:-1], t_k), q.dtype)
-    kept = uniform(rng, (*q4.shape[:-1], t_k), like=q) >= dropout if drops else None
-    raised = 1.0 / (1.0 - dropout) if drops else 1.0  # what dropout scales the rest up by
+    kept = None if generator is None else uniform(generator, (*q4.shape[:-1], t_k), like=q) >= dropout
+    raised = 1.0 if generator is None else 1.0 / (1.0 - dropout)  # what dropout scales the rest up by
     safe = _norm(scaled_q) * _norm(k4) < _SAFE
     places = list(_places(q4.shape, t_k, causal))
 
@@ -92,7 +92,7 @@ def attention(
     for i, place in enumerate(places):
         batch, queries, n_keys = place
         e = exponentials(place)
-        total = e.sum(axis=-1, keepdims=True)
+        total = row_sums(e.reshape(-1, n_keys)).reshape(*e.shape[:-1], 1)
         totals[batch, :, queries] = np.where(total == 0.0, 1.0, total)
         if t_k <= KEPT_KEYS:
             stored[i] = e
@@ -141,7 +141,7 @@ def _four_axes(x: Array) -> Array:
 
 
 def _heads_like(x4: Array, width: int) -> Array:
-    """An empty (batch, heads, T, width), in memory (batch, T, heads, width), so that merging the heads moves nothing."""
+    """An empty (batch, heads, T, width), which lies as (batch, T, heads, width): merging the heads moves nothing."""
     n_batch, n_heads, length, _ = x4.shape
     return np.empty((n_batch, length, n_heads, width), x4.dtype).swapaxes(1, 2)
 

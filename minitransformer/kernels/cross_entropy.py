@@ -15,7 +15,7 @@ import numpy as np
 
 from ..backend import Array, Pullback
 from ..forms import kernel
-from .blocks import BLOCK, blocks, takes
+from .blocks import BLOCK, blocks, row_sums, takes
 
 
 @kernel
@@ -48,9 +48,9 @@ def cross_entropy(
         np.max(scores, axis=-1, keepdims=True, out=largest[block])
         scores -= largest[block]
         picked = np.take_along_axis(scores, wanted[block, None], axis=-1)[:, 0]
-        mean = scores.mean(axis=-1) if label_smoothing else 0.0
+        mean = row_sums(scores) / n_classes if label_smoothing else 0.0
         np.exp(scores, out=scores)
-        np.sum(scores, axis=-1, keepdims=True, out=totals[block])
+        totals[block, 0] = row_sums(scores)
         losses[block] = np.log(totals[block, 0]) - (1.0 - label_smoothing) * picked - label_smoothing * mean
     loss = losses.sum() / n_counted
 

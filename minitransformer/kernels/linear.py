@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..backend import Array, Pullback
 from ..forms import kernel
-from .blocks import takes
+from .blocks import column_sums, takes
 
 
 @kernel
@@ -32,8 +30,3 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, P
         return dx, dweight, column_sums(dproduct)
 
     return y.reshape(*x.shape[:-1], d_out), backward
-
-
-def column_sums(rows: Array) -> Array:
-    """The sum over the rows of an array of two axes, as a product with ones, which BLAS does faster than `sum`."""
-    return np.ones(rows.shape[0], rows.dtype) @ rows

@@ -1,4 +1,4 @@
-"""LayerNorm in blocks of rows that stay in the cache, with every sum along a row or a column as a product with a vector.
+"""LayerNorm in blocks of rows that stay in the cache, every sum along a row or a column a product with a vector.
 
 In backward, with n for normalized, write t = dy * n. Then dγ = sum_rows t, and since dn = γ * dy, the two means of the
 derivation in ops/normalization.py are products of the rows of dy and of t with one vector:
@@ -12,8 +12,7 @@ import numpy as np
 
 from ..backend import Array, Pullback
 from ..forms import kernel
-from .blocks import blocks, takes
-from .linear import column_sums
+from .blocks import blocks, column_sums, takes
 
 
 @kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,9 +37,14 @@ def in_blocks(*arrays: Any) -> Iterator[tuple[Any, ...]]:
 
 def row_sums(rows: Any) -> Any:
     """The sum of each row of an array of two axes, as a product with ones: BLAS does that faster than `sum`."""
-    return rows @ np.ones(rows.shape[1], rows.dtype)
+    return rows @ _ones(rows.shape[1], rows.dtype)
 
 
 def column_sums(rows: Any) -> Any:
     """The sum of each column, likewise."""
-    return np.ones(rows.shape[0], rows.dtype) @ rows
+    return _ones(rows.shape[0], rows.dtype) @ rows
+
+
+@functools.lru_cache(maxsize=64)
+def _ones(n: int, dtype: Any) -> Any:
+    return np.ones(n, dtype)

@@ -31,7 +31,7 @@ from ..forms import kernel
 from ..masks import causal_mask
 from .blocks import BLOCK, row_sums, takes
 
-KEPT_KEYS = 256
+KEPT_KEYS = 128
 _SAFE = 60.0  # exp(60) · T and exp(-60) are far inside float32
 
 Place = tuple[slice, slice, int]  # a block: which sequences, which queries, and how many keys these may look at

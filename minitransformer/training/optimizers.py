@@ -37,6 +37,7 @@ import numpy as np
 
 from ..backend import Array, array_module, to_numpy
 from ..boundary import check_floats, check_number, check_positive
+from ..kernels.blocks import in_blocks
 from ..layers import Parameter
 from ..layers.module import load_arrays
 
@@ -139,12 +140,13 @@ class Adam(Optimizer):
     def _move(self, name: str, p: Parameter, rate: float) -> None:
         beta1, beta2 = self.betas
         t = int(self.steps)
-        xp, g, m, v = array_module(p.value), p.grad, self.means[name], self.squares[name]
-        m *= beta1
-        m += (1.0 - beta1) * g
-        v *= beta2
-        v += (1.0 - beta2) * (g * g)
-        p.value -= rate * (m / (1.0 - beta1**t)) / (xp.sqrt(v / (1.0 - beta2**t)) + self.eps)
+        xp = array_module(p.value)
+        for value, g, m, v in in_blocks(p.value, p.grad, self.means[name], self.squares[name]):
+            m *= beta1
+            m += (1.0 - beta1) * g
+            v *= beta2
+            v += (1.0 - beta2) * (g * g)
+            value -= rate * (m / (1.0 - beta1**t)) / (xp.sqrt(v / (1.0 - beta2**t)) + self.eps)
 
 
 class AdamW(Adam):

@@ -22,6 +22,7 @@ import numpy as np
 
 from ..backend import Array, device_of, to_device
 from ..boundary import check_integers, check_number, check_positive
+from ..forms import kernel_of, textbook
 from ..layers import Module, Parameter
 from .differences import Differences, Probe
 from .report import Report, Row
@@ -60,6 +61,9 @@ def gradients(
     kink, as ReLU at 0, any slope between those of both sides is accepted and the row counts it. Raises ValueError for
     NaN in an input, a parameter or the output and where f is random by a generator that is no argument, and TypeError
     where it does not return (array, backward).
+
+    All this is done on the textbook form of the ops. Where kernels stand in for them (see forms.py), f runs once more
+    with these, and must give the same output and the same gradients.
     """
     for setting, number in {"atol": atol, "rtol": rtol, "step": step}.items():
         check_number("verify.gradients", setting, number)
@@ -77,7 +81,9 @@ def gradients(
         rng = np.random.default_rng(
             (seed, 1)
         )  # not (seed): the inputs may be drawn with that, and upstream must differ
-        rows = check.run(upstream, rng, settings, intermediates)
+        with textbook():
+            rows = check.run(upstream, rng, settings, intermediates)
+        rows = check.with_kernels(rows)
     return Report(name or _name_of(f), tuple(rows))
 
 
@@ -116,6 +122,7 @@ class _Check:
         self.differences = Differences(output, _upstream(upstream, output, rng), rng, **settings)
         dy = to_device(self.differences.upstream.astype(output.dtype), device_of(y).name)
         belongings += self._copies([("the output", y), ("the upstream gradient", dy)])
+        self.upstream, self.recorded = dy, recording.calls
 
         # Start from gradients that are not zero: a pullback must add to them, not overwrite them.
         for _, parameter in self.owned:
@@ -132,14 +139,29 @@ class _Check:
         rows += [self._row(key, "parameter", p.value, added[key], self._parameter_probe(p)) for key, p in self.owned]
         if intermediates:
             rows += [self._intermediate_row(pair) for pair in recording.pairs() if not self._is_input(pair)]
-        wrong = {}
-        for name, one, other in [
-            *zip(names, returned, returned_again, strict=False),
-            *((key, added[key], added_again[key]) for key in added),
-        ]:
-            if is_float_array(one) and not (is_float_array(other) and _alike(one, other)):
-                wrong[name] = "backward gives another gradient when it is called again"
+        self.results = [("the output", y), *zip(names, returned, strict=False), *added.items()]
+        again = [("the output", y), *zip(names, returned_again, strict=False), *added_again.items()]
+        wrong = dict.fromkeys(self._unlike(again), "backward gives another gradient when it is called again")
         return _marked(rows, wrong | {name: "was changed in place" for name in changed})
+
+    def with_kernels(self, rows: list[Row]) -> list[Row]:
+        """The rows of `run`, with a problem written into those for which f gives something else by kernels."""
+        if not any(kernel_of(call.label) for call in self.recorded):
+            return rows
+        y, backward = self.call()
+        names = [name for name, x in zip(self.names, self.inputs, strict=True) if is_float_array(x)]
+        returned, added = self._pull_back(backward, self.upstream)
+        by_kernels = [("the output", y), *zip(names, returned, strict=False), *added.items()]
+        wrong = dict.fromkeys(self._unlike(by_kernels), "a kernel gives something else than the textbook op")
+        return _marked(rows, {name: problem for name, problem in wrong.items() if name not in _wrong_names(rows)})
+
+    def _unlike(self, others: list[Named]) -> list[str]:
+        """The names of those results of `run` that another run gave otherwise."""
+        return [
+            name
+            for (name, one), (_, other) in zip(self.results, others, strict=False)
+            if is_float_array(one) and not (is_float_array(other) and _alike(one, other))
+        ]
 
     def _pull_back(self, backward: Callable[..., Any], dy: Array) -> tuple[list[Any], dict[str, Array]]:
         """Copies of what backward returns for the inputs, and of what it adds to the gradient of each parameter."""
@@ -257,6 +279,10 @@ def _marked(rows: list[Row], wrong: dict[str, str]) -> list[Row]:
     ]
     missing = [name for name in wrong if name not in {row.name for row in rows}]
     return marked + [Row(name, "input", (), error=math.inf, ok=False, problem=wrong[name]) for name in missing]
+
+
+def _wrong_names(rows: list[Row]) -> set[str]:
+    return {row.name for row in rows if not row.ok}
 
 
 def _misfit(value: Array, gradient: Any) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ..backend import Array, device_of
+from ..forms import textbook
 
 _PACKAGE = Path(__file__).parent.parent  # not resolved: code objects keep the path they were imported by
 _ROOMS = tuple(str(_PACKAGE / room) for room in ("ops", "kernels", "layers", "models"))
@@ -96,18 +97,24 @@ class _Watch:
 
 
 class Traced(abc.ABC):
-    """Sets the trace function, and puts back the one that was there (a debugger's, a coverage tool's)."""
+    """Sets the trace function, and puts back the one that was there (a debugger's, a coverage tool's).
+
+    While it is set the ops run in their textbook form, in which every name stands for a step of the derivation.
+    """
 
     def __init__(self, f: Any) -> None:
         self._file = _file_of(f)
 
     def __enter__(self) -> Any:
+        self._form = textbook()
+        self._form.__enter__()
         self._previous = sys.gettrace()
         sys.settrace(self._on_call)
         return self
 
     def __exit__(self, *_: Any) -> None:
         sys.settrace(self._previous)
+        self._form.__exit__(None, None, None)
 
     def _wants(self, code: types.CodeType) -> bool:
         return code.co_filename == self._file or code.co_filename.startswith(_ROOMS)

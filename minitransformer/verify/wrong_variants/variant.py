@@ -13,6 +13,8 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ...forms import textbook
+
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -57,7 +59,8 @@ class WrongVariant:
 
         The function keeps its identity and gets another code object; so whoever holds it (a dictionary, a default
         argument, an instance made before) runs the mistake as well. A pullback keeps the code it was made with. The
-        change is seen by all threads, so it is not for use while another one computes.
+        change is seen by all threads, so it is not for use while another one computes. Ops run in their textbook form,
+        since a kernel would stand in for the mistake.
         """
         source = self.wrong_source
         function = inspect.unwrap(operator.attrgetter(".".join(self._path))(self._module))
@@ -71,7 +74,8 @@ class WrongVariant:
         function.__code__ = code
         _forget_kept_results()
         try:
-            yield
+            with textbook():
+                yield
         finally:
             function.__code__ = right
             _forget_kept_results()

@@ -1,0 +1,10 @@
+"""Kernels: the fast forms of some ops, for NumPy; see forms.py for when they stand in and docs/speed.md for their gain.
+
+Three things make NumPy slow beside a compiled library, and a kernel avoids them: each operation on whole arrays reads
+and writes main memory, so the rows are taken in blocks that stay in the processor's cache; each result is a new array,
+so a block is computed in place; and what the derivation can say with a matrix product should, since BLAS is fast.
+"""
+
+from . import activations, attention, cross_entropy, linear, normalization
+
+__all__ = ["activations", "attention", "cross_entropy", "linear", "normalization"]

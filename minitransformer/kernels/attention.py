@@ -1,0 +1,183 @@
+"""Attention in blocks of queries, with the weights neither normalised nor, where they are many, kept.
+
+Write E = exp(scores), 1/total for the inverse of its row sums, and weights = E / total. Dividing T_q · T_k weights is
+dear and dividing the T_q rows of the output is cheap, so only the rows are divided:
+
+    output   = (E v) / total
+    doutput' = doutput / total                             row by row
+    dv       = Eᵀ doutput'
+    dscores  = E * (doutput' vᵀ - sum_c doutput'_c output_c)
+
+for sum_l dweights_l weights_l, the softmax's row sum in ops/attention.py, is sum_c doutput_c output_c: a sum over d_v
+instead of T_k terms (Dao et al. 2022, "FlashAttention", section 3.1). Two more passes over the scores are saved. The
+largest score of each row is subtracted only where exp might overflow: by Cauchy and Schwarz |scores| is at most
+scale · max |q_i| · max |k_j|, and a common factor cancels in E / total. And where attention is causal, a block of
+queries looks only at the keys that one of them may see.
+
+E is kept for backward up to KEPT_KEYS keys and computed again from q and k beyond, so that for long sequences the
+memory grows with T and not with T².
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..backend import Array, Pullback, uniform
+from ..forms import kernel
+from ..masks import causal_mask
+from .blocks import BLOCK, row_sums, takes
+
+KEPT_KEYS = 128
+_SAFE = 60.0  # exp(60) · T and exp(-60) are far inside float32
+
+Place = tuple[slice, slice, int]  # a block: which sequences, which queries, and how many keys these may look at
+
+
+@kernel
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    rng: np.random.Generator | None = None,
+) -> tuple[Array, Pullback] | None:
+    """See ops/attention.py."""
+    if not takes(q, k, v) or not q.ndim == k.ndim == v.ndim >= 2:
+        return None
+    if not (q.shape[:-2] == k.shape[:-2] == v.shape[:-2] and k.shape[-2] == v.shape[-2] and q.shape[-1] == k.shape[-1]):
+        return None
+    factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    t_q, t_k = q.shape[-2], k.shape[-2]
+    if type(factor) not in (int, float) or not math.isfinite(factor) or not _fits(mask, (*q.shape[:-1], t_k)):
+        return None
+    if causal and t_q > t_k:  # the first queries see nothing, so the blocks of causal attention do not fit
+        seen = causal_mask(t_q, t_k, "numpy")
+        return attention(q, k, v, seen if mask is None else mask & seen, False, factor, dropout, rng)
+    generator = None if dropout == 0.0 else rng
+    if not isinstance(generator, np.random.Generator | None) or type(dropout) is not float or not 0.0 <= dropout < 1.0:
+        return None
+
+    q4, k4, v4 = (_four_axes(x) for x in (q, k, v))
+    scaled_q = q4 * factor
+    bias = None if mask is None else _bias(mask, (*q.shape[:-1], t_k), q.dtype)
+    kept = None if generator is None else uniform(generator, (*q4.shape[:-1], t_k), like=q) >= dropout
+    raised = 1.0 if generator is None else 1.0 / (1.0 - dropout)  # what dropout scales the rest up by
+    safe = _norm(scaled_q) * _norm(k4) < _SAFE
+    places = list(_places(q4.shape, t_k, causal))
+
+    def exponentials(place: Place) -> Array:
+        """exp(scores) of one block, zero where a query may not look."""
+        batch, queries, n_keys = place
+        e = scaled_q[batch, :, queries] @ k4[batch, :, :n_keys].swapaxes(-1, -2)
+        if bias is not None:
+            e += bias[batch, :, queries, :n_keys]
+        if causal:
+            n = queries.stop - queries.start
+            e[..., n_keys - n :] += _ahead(n, e.dtype)
+        if not safe:
+            largest = e.max(axis=-1, keepdims=True)
+            e -= np.where(largest == -np.inf, 0.0, largest)
+        return np.exp(e, out=e)
+
+    output4 = _heads_like(q4, v4.shape[-1])
+    totals = np.empty((*q4.shape[:-1], 1), q.dtype)
+    stored: dict[int, Array] = {}
+    for i, place in enumerate(places):
+        batch, queries, n_keys = place
+        e = exponentials(place)
+        total = row_sums(e.reshape(-1, n_keys)).reshape(*e.shape[:-1], 1)
+        totals[batch, :, queries] = np.where(total == 0.0, 1.0, total)
+        if t_k <= KEPT_KEYS:
+            stored[i] = e
+        weights = e if kept is None else e * kept[batch, :, queries, :n_keys]
+        np.matmul(weights, v4[batch, :, :n_keys], out=output4[batch, :, queries])
+    np.divide(output4, totals, out=output4)
+    np.multiply(output4, raised, out=output4)
+
+    def backward(doutput: Array) -> tuple[Array, Array, Array]:
+        dout = _four_axes(doutput) / totals
+        along = np.einsum("bhtd,bhtd->bht", dout, output4)[..., None]
+        dout *= raised
+        dq, dk, dv = _heads_like(q4, q4.shape[-1]), _heads_like(k4, q4.shape[-1]), _heads_like(v4, v4.shape[-1])
+        for i, place in reversed(list(enumerate(places))):
+            batch, queries, n_keys = place
+            last = queries.stop == t_q  # the last queries of a sequence come first here, and look at all keys
+            e = stored[i] if i in stored else exponentials(place)
+            dout_block = dout[batch, :, queries]
+            dscores = dout_block @ v4[batch, :, :n_keys].swapaxes(-1, -2)
+            weights = e
+            if kept is not None:
+                weights = e * kept[batch, :, queries, :n_keys]
+                dscores *= kept[batch, :, queries, :n_keys]
+            _collect(weights.swapaxes(-1, -2), dout_block, dv[batch, :, :n_keys], last)
+            dscores -= along[batch, :, queries]
+            dscores *= e
+            np.matmul(dscores, k4[batch, :, :n_keys], out=dq[batch, :, queries])
+            _collect(dscores.swapaxes(-1, -2), scaled_q[batch, :, queries], dk[batch, :, :n_keys], last)
+        dq *= factor
+        return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
+
+    return output4.reshape(*q.shape[:-1], v.shape[-1]), backward
+
+
+def _fits(mask: Array | None, shape: tuple[int, ...]) -> bool:
+    if mask is None:
+        return True
+    if type(mask) is not np.ndarray or mask.dtype != np.bool_ or mask.ndim > len(shape) or not mask.size:
+        return False
+    return all(m in (1, n) for m, n in zip(reversed(mask.shape), reversed(shape), strict=False))
+
+
+def _four_axes(x: Array) -> Array:
+    """(..., T, d) as (batch, heads, T, d), without a copy for up to four axes."""
+    return x[(None,) * (3 - x.ndim)][:, None] if x.ndim < 4 else x.reshape(-1, *x.shape[-3:])
+
+
+def _heads_like(x4: Array, width: int) -> Array:
+    """An empty (batch, heads, T, width), which lies as (batch, T, heads, width): merging the heads moves nothing."""
+    n_batch, n_heads, length, _ = x4.shape
+    return np.empty((n_batch, length, n_heads, width), x4.dtype).swapaxes(1, 2)
+
+
+def _norm(x4: Array) -> float:
+    """The largest norm of a row."""
+    return math.sqrt(float(np.einsum("bhtd,bhtd->bht", x4, x4).max()))
+
+
+def _bias(mask: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    """0 where the mask allows and -inf elsewhere, to be added to the scores."""
+    bias = np.where(mask, dtype.type(0.0), dtype.type(-np.inf))
+    return _four_axes(np.broadcast_to(bias, shape))
+
+
+@functools.lru_cache(maxsize=32)
+def _ahead(n: int, dtype: np.dtype) -> Array:
+    """(n, n): -inf for the keys after each query, 0 for the others."""
+    return np.triu(np.full((n, n), -np.inf, dtype), k=1)
+
+
+def _places(shape: tuple[int, ...], n_keys: int, causal: bool) -> Iterator[Place]:
+    """Blocks of about BLOCK · 4 scores: several sequences, or one, or some queries of one."""
+    n_batch, n_heads, n_queries, _ = shape
+    n_rows = max(16, BLOCK * 4 // (n_heads * n_keys))
+    n_sequences = max(1, n_rows // n_queries)
+    for b in range(0, n_batch, n_sequences):
+        batch = slice(b, min(b + n_sequences, n_batch))
+        for start in range(0, n_queries, n_rows):
+            stop = min(start + n_rows, n_queries)
+            yield batch, slice(start, stop), n_keys - n_queries + stop if causal else n_keys
+
+
+def _collect(a: Array, b: Array, target: Array, first: bool) -> None:
+    """Write, or after the first time add, the product a b to target."""
+    if first:
+        np.matmul(a, b, out=target)
+    else:
+        target += a @ b

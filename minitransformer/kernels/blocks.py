@@ -1,0 +1,50 @@
+"""What the kernels share: which calls they take on, and how rows are cut into blocks."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+BLOCK = 1 << 15  # numbers: 128 KiB of float32, so that a few such arrays fit into a core's cache
+
+
+def takes(*arrays: Any) -> bool:
+    """Whether these are non-empty NumPy arrays, all float32 or all float64. The rest is left to the textbook ops."""
+    return all(type(x) is np.ndarray and x.size for x in arrays) and {x.dtype.char for x in arrays} in ({"f"}, {"d"})
+
+
+def blocks(n_rows: int, row_size: int, block: int = BLOCK) -> Iterator[slice]:
+    """Slices that cut n_rows rows into blocks of about `block` numbers."""
+    step = max(1, block // row_size)
+    return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
+
+
+def in_blocks(*arrays: Any) -> Iterator[tuple[Any, ...]]:
+    """The same stretch of several arrays of one shape, stretch by stretch, as views that may be written to.
+
+    Other than contiguous NumPy arrays come whole: on a GPU there is no cache to stay in.
+    """
+    if not all(type(x) is np.ndarray and x.flags.c_contiguous for x in arrays):
+        yield arrays
+        return
+    flat = [x.reshape(-1) for x in arrays]
+    for block in blocks(flat[0].size, 1):
+        yield tuple(x[block] for x in flat)
+
+
+def row_sums(rows: Any) -> Any:
+    """The sum of each row of an array of two axes, as a product with ones: BLAS does that faster than `sum`."""
+    return rows @ _ones(rows.shape[1], rows.dtype)
+
+
+def column_sums(rows: Any) -> Any:
+    """The sum of each column, likewise."""
+    return _ones(rows.shape[0], rows.dtype) @ rows
+
+
+@functools.lru_cache(maxsize=64)
+def _ones(n: int, dtype: Any) -> Any:
+    return np.ones(n, dtype)

@@ -1,0 +1,287 @@
+"""Kernels: the mechanism, and each kernel held equal to its textbook op in output and gradients.
+
+In float64 they must agree to 1e-12. In float32 both round, so neither is the measure: the error of the kernel against
+the textbook op in float64 may be a few times that of the textbook op in float32.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minitransformer import kernels, ops, verify
+from minitransformer.forms import _kernels, kernel_of, textbook
+from minitransformer.kernels.attention import KEPT_KEYS
+from minitransformer.kernels.blocks import BLOCK, blocks, in_blocks
+from minitransformer.layers import Linear
+
+
+def random(*shape: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:
+    return scale * np.random.default_rng((seed, *shape)).normal(size=shape)
+
+
+def strided(*shape: int) -> np.ndarray:
+    """Neither contiguous nor in the order of its axes."""
+    return random(*shape[:-1], 2 * shape[-1])[..., ::2].swapaxes(0, -1).copy().swapaxes(0, -1)
+
+
+def heads(batch: int, length: int, n_heads: int, width: int, seed: int = 0) -> np.ndarray:
+    """As split_heads makes them: a view."""
+    return random(batch, length, n_heads * width, seed=seed).reshape(batch, length, n_heads, width).swapaxes(1, 2)
+
+
+def seen(*shape: int) -> np.ndarray:
+    """A mask with a row that sees nothing, and where it is one for each sequence, a sequence that does not."""
+    mask = np.random.default_rng(3).random(shape) < 0.6
+    mask[..., 0, :] = False
+    mask[-1] = False
+    return mask
+
+
+TARGETS = np.random.default_rng(1).integers(0, 17, (5, 61))
+SOME = np.where(np.random.default_rng(2).random((5, 61)) < 0.3, -100, TARGETS)
+QKV = (heads(5, 37, 3, 8), heads(5, 37, 3, 8, seed=1), heads(5, 37, 3, 6, seed=2))
+CROSS = (heads(5, 13, 3, 8), *QKV[1:])
+MORE = (CROSS[0], *(x[:, :, :9] for x in QKV[1:]))
+LONG = tuple(random(2, 3, 301, 8, seed=seed) for seed in range(3))
+
+CALLS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
+    "linear": ("linear", (random(3, 5, 7), random(7, 11), random(11)), {}),
+    "linear: no bias, one vector": ("linear", (random(7), random(7, 3)), {}),
+    "linear: transposed weight": ("linear", (strided(4, 3, 7), random(11, 7).T), {}),
+    "layer_norm": ("layer_norm", (random(3, 41, 37), random(37), random(37, seed=1)), {}),
+    "layer_norm: strided, eps": ("layer_norm", (strided(3, 41, 6), random(6), random(6, seed=1)), {"eps": 0.1}),
+    "layer_norm: several blocks": ("layer_norm", (random(BLOCK // 64 + 3, 129), random(129), random(129)), {}),
+    "layer_norm: equal rows": ("layer_norm", (np.full((3, 5), 7.3), random(5), random(5)), {}),
+    "gelu": ("gelu", (random(301, 37, scale=4.0),), {}),
+    "gelu: several blocks": ("gelu", (random(2 * BLOCK + 5),), {}),
+    "gelu: large": ("gelu", (np.array([0.0, -0.0, 5.0, -5.0, 12.0, -12.0, 1e4, -1e4]),), {}),
+    "gelu: tanh": ("gelu", (random(301, 37, scale=4.0),), {"approximate": "tanh"}),
+    "gelu: tanh, strided and large": ("gelu", (strided(7, 5, 3) * 100.0,), {"approximate": "tanh"}),
+    "cross_entropy": ("cross_entropy", (random(5, 61, 17, scale=3.0), TARGETS), {}),
+    "cross_entropy: some do not count": ("cross_entropy", (random(5, 61, 17, scale=3.0), SOME), {}),
+    "cross_entropy: none counts": ("cross_entropy", (random(5, 61, 17), np.full((5, 61), -100)), {}),
+    "cross_entropy: smoothing": ("cross_entropy", (strided(5, 61, 17), SOME), {"label_smoothing": 0.1}),
+    "cross_entropy: sum": ("cross_entropy", (random(5, 61, 17), SOME), {"label_smoothing": 1.0, "reduction": "sum"}),
+    "cross_entropy: huge": ("cross_entropy", (random(5, 61, 17) + 1e3, TARGETS), {"label_smoothing": 0.1}),
+    "cross_entropy: several blocks": (
+        "cross_entropy",
+        (random(61, 9001), np.random.default_rng(4).integers(0, 9001, 61)),
+        {"label_smoothing": 0.1},
+    ),
+    "cross_entropy: one row": ("cross_entropy", (random(17), np.array(3)), {}),
+    "attention": ("attention", QKV, {}),
+    "attention: causal": ("attention", QKV, {"causal": True}),
+    "attention: fewer queries": ("attention", CROSS, {"causal": True, "scale": 0.7}),
+    "attention: more queries than keys": ("attention", MORE, {"causal": True, "mask": seen(5, 1, 13, 9)}),
+    "attention: mask": ("attention", QKV, {"mask": seen(5, 1, 37, 37)}),
+    "attention: mask of heads": ("attention", QKV, {"mask": seen(5, 3, 37, 37), "causal": True}),
+    "attention: mask of keys": ("attention", QKV, {"mask": seen(5, 1, 1, 37)}),
+    "attention: all but nothing seen": ("attention", QKV, {"mask": np.zeros((37, 37), bool)}),
+    "attention: large scores": ("attention", QKV, {"scale": 30.0, "mask": seen(5, 1, 37, 37)}),
+    "attention: dropout": ("attention", QKV, {"dropout": 0.3, "rng": 1, "mask": seen(5, 1, 37, 37)}),
+    "attention: two axes": ("attention", tuple(x[0, 0] for x in QKV), {"mask": seen(37, 37)}),
+    "attention: three axes": ("attention", tuple(x[:, 0] for x in QKV), {"mask": seen(5, 37, 37)}),
+    "attention: five axes": (
+        "attention",
+        tuple(random(2, 3, 2, 7, 4, seed=seed) for seed in range(3)),
+        {"mask": seen(2, 1, 1, 7, 7)},
+    ),
+    "attention: long": ("attention", LONG, {}),
+    "attention: long, causal": ("attention", LONG, {"causal": True, "mask": seen(2, 1, 1, 301)}),
+    "attention: long, large scores": ("attention", LONG, {"causal": True, "scale": 20.0}),
+    "attention: long, dropout": ("attention", LONG, {"causal": True, "dropout": 0.1, "rng": 1}),
+}
+
+
+def results(call: str, dtype: type, form: Callable[..., Any]) -> list[np.ndarray]:
+    """The output and the gradients of one call, twice pulled back."""
+    name, arrays, options = CALLS[call]
+    given = [x.astype(dtype, copy=False) if x.dtype.kind == "f" else x for x in arrays]  # an astype keeps strides
+    options = options | ({"rng": np.random.default_rng(options["rng"])} if "rng" in options else {})
+    kept = [x.copy() for x in given]
+    y, backward = form(name)(*given, **options)
+    dy = np.random.default_rng(9).normal(size=y.shape).astype(dtype)
+    once, again = (backward(dy if y.shape else dy.item()) for _ in range(2))
+    once, again = (list(each) if isinstance(each, tuple) else [each] for each in (once, again))
+    for one, other in [*zip(once, again, strict=True), *zip(given, kept, strict=True)]:
+        np.testing.assert_array_equal(one, other)
+    for result, like in zip(once, (x for x in given if x.dtype.kind == "f"), strict=True):
+        assert result.dtype == dtype
+        assert result.shape == like.shape
+    assert y.dtype == dtype
+    return [y, *once]
+
+
+def by_kernel(name: str) -> Callable[..., Any]:
+    def call(*args: Any, **options: Any) -> Any:
+        result = _kernels[name](*args, **options)
+        assert result is not None, "the kernel declined"
+        return result
+
+    return call
+
+
+def by_textbook(name: str) -> Callable[..., Any]:
+    def call(*args: Any, **options: Any) -> Any:
+        with textbook():
+            return getattr(ops, name)(*args, **options)
+
+    return call
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_kernel_equals_its_textbook_op_in_float64(call: str) -> None:
+    for expected, result in zip(
+        results(call, np.float64, by_textbook), results(call, np.float64, by_kernel), strict=True
+    ):
+        size = max(1.0, float(np.abs(expected).max()))
+        np.testing.assert_allclose(result, expected, rtol=1e-12, atol=1e-12 * size)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_kernel_rounds_like_its_textbook_op_in_float32(call: str) -> None:
+    exact = results(call, np.float64, by_textbook)
+    both = results(call, np.float32, by_textbook), results(call, np.float32, by_kernel)
+    for expected, rounded, result in zip(exact, *both, strict=True):
+        ulp = np.finfo(np.float32).eps * float(np.abs(expected).max())
+        of_textbook, of_kernel = (float(np.abs(x - expected).max()) for x in (rounded, result))
+        assert of_kernel <= 2.0 * of_textbook + 4.0 * ulp
+
+
+def test_the_calls_cover_every_kernel() -> None:
+    assert {name for name, _, _ in CALLS.values()} == set(_kernels)
+    assert set(kernels.__all__) == {"activations", "attention", "cross_entropy", "linear", "normalization"}
+
+
+def test_the_long_calls_make_weights_again_and_the_others_keep_them() -> None:
+    assert LONG[0].shape[-2] > KEPT_KEYS > QKV[0].shape[-2]
+
+
+# ------------------------------------------------------------------------------------------------------- the mechanism
+
+
+def test_a_kernel_stands_in_unless_the_textbook_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, marked = random(2, 3), (np.ones((2, 3)), lambda dy: dy)
+    monkeypatch.setitem(_kernels, "softmax", lambda x: marked)
+    assert ops.softmax(x)[0] is marked[0]
+    with textbook():
+        assert kernel_of("softmax") is None
+        assert ops.softmax(x)[0].sum() == pytest.approx(2.0)
+        with textbook():
+            pass
+        assert kernel_of("softmax") is None
+    assert ops.softmax(x)[0] is marked[0]
+    with pytest.raises(KeyError), textbook():
+        raise KeyError
+    assert ops.softmax(x)[0] is marked[0]
+
+
+def test_a_kernel_may_decline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(_kernels, "softmax", lambda x: None)
+    assert ops.softmax(random(2, 3))[0].sum() == pytest.approx(2.0)
+
+
+def test_one_thread_in_textbook_form_does_not_slow_another() -> None:
+    found = []
+    with textbook():
+        thread = threading.Thread(target=lambda: found.append(kernel_of("linear")))
+        thread.start()
+        thread.join()
+    assert found == [_kernels["linear"]]
+
+
+def test_the_tracer_sees_the_textbook_form() -> None:
+    q = random(1, 2, 3, 4)
+    report = verify.gradients(ops.attention, q, q + 1.0, q - 1.0)
+    assert {"attention.weights", "attention.scores"} <= {row.name for row in report.rows}
+    assert report.ok
+
+
+def test_the_check_holds_a_wrong_kernel_against_the_textbook_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = _kernels["linear"]
+
+    def wrong(*args: Any) -> Any:
+        y, backward = right(*args)
+        return y, lambda dy: (*backward(dy)[:-1], 1.001 * backward(dy)[-1])
+
+    monkeypatch.setitem(_kernels, "linear", wrong)
+    layer = Linear(3, 4, rng=np.random.default_rng(0))
+    report = verify.gradients(layer, random(5, 3))
+    assert {row.name for row in report.rows if not row.ok} == {"bias"}
+    assert "kernel" in next(row.problem for row in report.rows if row.name == "bias")
+    with textbook():
+        assert verify.gradients(layer, random(5, 3)).ok
+
+
+def test_blocks_cover_every_row_once() -> None:
+    for n_rows, row_size in [(0, 3), (1, 3), (100, 3), (100, BLOCK), (7, 3 * BLOCK)]:
+        covered = [i for block in blocks(n_rows, row_size) for i in range(n_rows)[block]]
+        assert covered == list(range(n_rows))
+
+
+def test_in_blocks_gives_views_that_cover_everything() -> None:
+    x, y = np.zeros((3, BLOCK)), np.zeros((3, BLOCK))
+    for a, b in in_blocks(x, y):
+        assert a.size == b.size <= BLOCK
+        a += 1.0
+        b += 2.0
+    assert (x == 1.0).all()
+    assert (y == 2.0).all()
+    assert [len(parts) for parts in in_blocks(x.T, y)] == [2]
+
+
+def test_attention_without_kept_weights_needs_memory_that_grows_with_the_length() -> None:
+    code = """
+import sys, tracemalloc
+import numpy
+from minitransformer import ops
+def peak(length):
+    q = numpy.random.default_rng(0).normal(size=(1, 2, length, 16)).astype("float32")
+    ops.attention(q, q, q, causal=True)
+    tracemalloc.start()
+    y, backward = ops.attention(q, q, q, causal=True)
+    backward(y)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most
+print(peak(4096) / peak(2048))
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert float(shown) < 2.5  # four times with the weights
+
+
+def test_the_fitted_tail_of_the_normal_distribution() -> None:
+    x = np.linspace(-9.0, 9.0, 20001)
+    y, _ = _kernels["gelu"](x.astype(np.float32))
+    exact = np.array([v * 0.5 * math.erfc(-v / math.sqrt(2.0)) for v in x.astype(np.float32).tolist()])
+    small = np.abs(exact) < 1e-30
+    assert (np.abs(y - exact) <= 1e-5 * np.abs(exact) + 1e-37)[~small].all()
+    assert np.abs(y - exact).max() < 5e-7
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc can be told to keep memory")
+def test_freed_memory_is_kept() -> None:
+    code = """
+import resource
+import numpy
+from minitransformer.backend import keep_freed_memory
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    arrays = [numpy.ones(1 << 17) for _ in range(64)]  # of 1 MiB, 256 pages each
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(min(faults() for _ in range(4)))
+keep_freed_memory()
+print(min(faults() for _ in range(4)))
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    without, kept = map(int, shown.split())
+    assert without > 64 * 200
+    assert kept < 64

@@ -2,13 +2,15 @@
 # # 7 Attention backward
 #
 # Everything is ready: the product of matrices (notebook 2), the softmax (notebook 4), the forward pass with numbers (notebook 6). Today we
-# walk back through attention, line by line, on the twin of the worked example.
+# walk back through attention, line by line, on the second example of notebook 6, the twin: three tokens, and all other sizes different.
 #
 # After this hour you can
 #
 # - derive $dv$, $dq$ and $dk$ and compute them on paper;
 # - say in words what each of them means;
 # - tell from the *pattern* of wrong gradients which line is at fault.
+#
+# You need: notebooks 2, 4 and 6.
 
 # %%
 device = "numpy"  # on a GPU: "cupy"
@@ -85,8 +87,8 @@ draw(doutput=doutput)
 #
 # $$\text{dweights} = \text{doutput}\; v^\top \qquad\qquad dv = \text{weights}^\top\, \text{doutput}$$
 #
-# Start with $\text{dweights}_{ij} = \sum_c \text{doutput}_{ic}\, v_{jc}$: row $i$ of doutput times row $j$ of $v$. *Would the loss like
-# query $i$ to look more at token $j$? It depends on whether $v_j$ points the way that output $i$ is pushed.*
+# Start with $\text{dweights}_{ij} = \sum_c \text{doutput}_{ic}\, v_{jc}$: row $i$ of doutput times row $j$ of $v$. *Does the loss grow if
+# query $i$ looks more at token $j$? It does if $v_j$ points along row $i$ of doutput, the direction in which the loss grows.*
 #
 # **Predict first**, with a pencil: the first row. All numbers are whole: $(1, 0, 2, -1)$ times each row of $v$.
 
@@ -95,19 +97,20 @@ dweights = doutput @ v.T
 draw(doutput=doutput, v=v, dweights=dweights)
 
 # %% [markdown]
-# Mind the sign: the loss *grows* by 7 for each unit of weight on token 0. Descending means less of it.
+# The loss *grows* by 7 for each unit of weight on token 0, and falls by 6 for each on token 1. Descending means less of the one, more of the other.
 #
 # Now $dv_{jc} = \sum_i \text{weights}_{ij}\, \text{doutput}_{ic}$. The sum runs over $i$, the **queries**: token $j$'s value was read by every query,
 # so it hears back from every query, each as loudly as it listened.
 #
-# **Predict first.** Look at the columns of the weights. Which value gets the largest gradient, which one next to none?
+# **Predict first.** Look at the columns of the weights. Which value *can* get a large gradient, and which one cannot?
 
 # %%
 dv = weights.T @ doutput
 draw(weights_transposed=weights.T, doutput=doutput, dv=dv)
 
 # %% [markdown]
-# Token 2 was looked at by everyone, token 0 by hardly anyone.
+# Token 2 was looked at by everyone, token 0 by hardly anyone. Still $dv_{23}$ is only 0.05: queries 0 and 2 read it alike, but their doutput
+# is $-1$ and $+1$ there, and nearly cancels. Being read is needed for a gradient; it is not enough.
 #
 # The transpose is not decoration. $\text{weights}\,\text{doutput}$ has the same shape here, but it would give token $j$ what *it read*, not what
 # it *was read for*.
@@ -127,7 +130,7 @@ dscores = weights * (dweights - mean)
 draw(dweights=dweights, weighted_mean=mean, dscores=dscores)
 
 # %% [markdown]
-# The mean is about 2.5, near the 4 of the token that has most of the weight. Token 1 lies 8.5 below the mean: its score is pulled up
+# The mean is about 2.5, pulled towards the 4 of the token that has most of the weight. Token 1 lies 8.5 below the mean: its score is pulled up
 # most (its gradient is negative), although it has only 18 % of the weight. Token 0 lies 4.5 above, but with 9 % of the weight it hardly counts.
 #
 # **Predict first.** What does each row of dscores sum to?
@@ -162,7 +165,9 @@ dk = (dscores.T @ q) * scale
 draw(dscores=dscores, dq=dq, dk=dk)
 
 # %% [markdown]
-# Three gradients. Are they right? Ask the second witness. It also looks inside: every intermediate that has a `d...` is checked.
+# Three gradients. Are they right? Ask the second witness of notebook 1, finite differences. It also looks inside: every intermediate that has
+# a `d...` is checked. `attention.kept` is what dropout leaves of the weights (notebook 8; here there is none, so kept = weights). `softmax.x` and
+# `softmax.y` are scores and weights once more, as the softmax calls them.
 
 # %% tags=["varies"]
 library_output, backward = ops.attention(q, k, v)
@@ -179,18 +184,13 @@ print(verify.gradients(ops.attention, q, k, v, upstream=doutput))
 # gradients, **added**:
 #
 # $$dW_Q = x^\top dq, \quad \dots \qquad\qquad dx = dq\,W_Q^\top + dk\,W_K^\top + dv\,W_V^\top$$
+#
+# (`ops.attention` takes $1/\sqrt{d_k}$ by itself. `self_attention`, the function of notebook 6, does not scale unless it is told to: `scale=scale`.)
 
 # %%
 draw(by_q=dq @ w_q.T, by_k=dk @ w_k.T, by_v=dv @ w_v.T, dx=dq @ w_q.T + dk @ w_k.T + dv @ w_v.T)
 report = verify.gradients(self_attention, x, w_q, w_k, w_v, scale=scale, upstream=doutput)
 print({row.name: row.ok for row in report.of_kind("input")})
-
-# %% [markdown]
-# Step through all of it. Choose "predict" to have the next matrix covered; click a number to see the sum it came from; switch on a mistake and
-# see which numbers turn red.
-
-# %%
-minitransformer.step(self_attention, x, w_q, w_k, w_v, scale=scale, upstream=doutput, verify=True)
 
 # %% [markdown]
 # ## Four things that the formulas tell
@@ -204,6 +204,8 @@ print("sum of dk is zero:", bool((abs(dk.sum(axis=0)) < 1e-12).all()))
 print("sum of dq:        ", dq.sum(axis=0))
 
 # %% [markdown]
+# It does not: the same $b$ added to every query adds $s\, b \cdot k_j$ to scores$_{ij}$, which differs from $j$ to $j$ within a row. That the softmax sees.
+#
 # (A relative error would divide 0 by 0 here. That is why a gradient check needs an absolute tolerance as well.)
 #
 # **2. Where all values are alike there is nothing to choose.** Then each row of dweights is constant, so it equals its own mean.
@@ -214,8 +216,8 @@ dq_same, dk_same, dv_same = ops.attention(q, k, same_values)[1](doutput)
 print("dq and dk are zero:", bool(max(abs(dq_same).max(), abs(dk_same).max()) < 1e-12))
 
 # %% [markdown]
-# **3. Decided attention cannot change its mind.** Multiply the queries, and so the scores, and the weights go to 0 and 1. **Predict first:** which
-# rows of dscores survive? Does dv?
+# **3. Decided attention cannot change its mind.** Multiply the queries, and so the scores, and the weights go to 0 and 1. (The code multiplies the
+# scores at once; dweights = doutput · vᵀ does not depend on them.) **Predict first:** which rows of dscores survive? Does dv?
 
 # %%
 print("scores times   largest weight of each row   largest |dscores| of each row   largest |dv|")
@@ -228,8 +230,8 @@ for factor in (1, 3, 10):
 
 # %% [markdown]
 # Row 1 has two equal favourites, so it stays undecided and keeps its gradient. The other two rows are decided and pass nothing on, to neither queries nor
-# keys, though the loss would like to change them (dweights is the same as ever). Only the values always learn: $dv$ needs no slope of the softmax.
-# Here is the reason for $1/\sqrt{d_k}$ once more, seen from behind.
+# keys, though dweights is as large as ever. Only the values always learn: $dv$ needs no slope of the softmax.
+# Here is the reason for $1/\sqrt{d_k}$ once more, seen from the backward pass.
 #
 # **4. Backward needs the weights again.** They are $T_q \times T_k$ for each head and each sequence, and have to be kept from the forward pass:
 
@@ -241,7 +243,7 @@ print(f"its q, k and v together:         {4 * B * H * T * d * 3 / 1e9:.1f} GB")
 # %% [markdown]
 # ## Which line was it?
 #
-# Gradients flow backward, so a mistake spoils what lies *behind* it (nearer to the inputs) and nothing before.
+# A mistake spoils what is computed from it: whatever comes later in the backward pass is wrong, whatever came earlier is still right.
 #
 # **Predict first.** Which of dq, dk, dv, dscores come out wrong for each of these?
 #
@@ -257,18 +259,21 @@ letters = {
     "C": "attention-no-softmax-in-backward",
     "D": "attention-scaled-in-dscores-and-dk",
 }
+wrong_dq = {}
 print("     dq      dk      dv      dscores")
 for letter, name in letters.items():
     with VARIANTS[name].applied():
         rows = verify.gradients(ops.attention, q, k, v, upstream=doutput)
+        wrong_dq[letter] = ops.attention(q, k, v)[1](doutput)[0]
     verdicts = ["ok" if rows[name].ok else "WRONG" for name in ("q", "k", "v", "attention.scores")]
     print(f"{letter}:   " + "".join(f"{verdict:8}" for verdict in verdicts))
 
 # %% [markdown]
-# C and D differ only in the size of the numbers; a look at the ratio tells D. And B? Its shapes are right only because there are as many queries
-# as keys. Take two queries and three keys, and it cannot even run:
+# C and D show the same pattern. What tells them apart is the ratio, wrong by right. **Predict first:** what is it for D? And B? Its shapes are
+# right only because there are as many queries as keys. Take two queries and three keys, and it cannot even run:
 
 # %%
+draw(C_ratio_of_dq=wrong_dq["C"] / dq, D_ratio_of_dq=wrong_dq["D"] / dq)
 for letter, name in letters.items():
     with VARIANTS[name].applied():
         try:
@@ -278,25 +283,19 @@ for letter, name in letters.items():
             print(f"{letter}: the shapes do not fit")
 
 # %% [markdown]
-# So: **let all sizes differ**, and a missing transpose announces itself. But do not "repair" such an error with a reshape: that was the mistake of
-# notebook 1, and nothing announces it.
-
-# %% [markdown]
-# ## To remember
+# D: one factor everywhere, $s = 0.71$; a constant ratio is a scale. C: any number, of either sign; a whole step is missing.
 #
-# $$\begin{aligned}
-# \text{dweights} &= \text{doutput}\; v^\top & dv &= \text{weights}^\top\,\text{doutput} \\
-# \text{dscores} &= \text{weights} \odot (\text{dweights} - \text{row means under the weights}) \\
-# dq &= s\;\text{dscores}\;k & dk &= s\;\text{dscores}^\top q
-# \end{aligned}$$
+# So: **let all sizes differ**, and a missing transpose announces itself, as B does. A, C and D run all the same: unequal sizes do not catch them,
+# only comparing numbers does. And do not "repair" an error of shapes with a reshape: that was the mistake of notebook 1, and nothing announces it.
 
 # %% [markdown]
 # ## Exercises
 #
 # ### 7.1 The whole backward pass
 #
-# Assemble it. There is a batch in front, so write `swapaxes(-1, -2)` where we wrote `.T`, and `-1` for the last axis; $d_k$ is `q.shape[-1]`. Your function is called with NumPy
-# arrays, all sizes different, so write `np`, not `xp`. You get credit for each of the three gradients.
+# Derive it once more on a blank sheet, without scrolling up; then type. There is a batch in front, so write `swapaxes(-1, -2)` where we wrote
+# `.T`, and `-1` for the last axis; $d_k$ is `q.shape[-1]`. Your function is called with NumPy arrays, all sizes different, so write `np`, not `xp`.
+# You get credit for each of the three gradients: return `None` for those that you do not have yet.
 
 # %%
 course.exercise("attention_backward")
@@ -312,19 +311,35 @@ def attention_backward(q, k, v, weights, doutput):
 course.check("attention_backward", attention_backward)
 
 # %% [markdown]
+# Right? Then compare with what to remember:
+#
+# $$\begin{aligned}
+# \text{dweights} &= \text{doutput}\; v^\top & dv &= \text{weights}^\top\,\text{doutput} \\
+# \text{dscores} &= \text{weights} \odot (\text{dweights} - \text{row means under the weights}) \\
+# dq &= s\;\text{dscores}\;k & dk &= s\;\text{dscores}^\top q
+# \end{aligned}$$
+#
+# and step through the library's own lines (the backward pass is the second half). Choose "predict" to have the next matrix covered; click a number to
+# see the sum it came from; switch on a mistake and see which numbers turn red.
+
+# %%
+minitransformer.step(ops.attention, q, k, v, upstream=doutput, verify=True)
+
+# %% [markdown]
 # ### 7.2 One matrix for queries and keys
 #
 # Some models share it: $q = x W$ and $k = x W$. Complete the backward pass: which gradients are sums now, and of what? Run the cell until the
-# table says "ok" three times.
+# table says "ok" three times. *Hint:* how many ways does $x$ go from here, and how many does $W$? Every way back gives a term, as in "Back to the
+# tokens". A line that says WRONG with 0 by hand is one that you have not written.
 
 
 # %% tags=["varies"]
 def shared_attention(x, w, w_v):
     q, k, v = x @ w, x @ w, x @ w_v
-    output, attention_backward = ops.attention(q, k, v)
+    output, library_backward = ops.attention(q, k, v)
 
     def backward(doutput):
-        dq, dk, dv = attention_backward(doutput)
+        dq, dk, dv = library_backward(doutput)
         dx = xp.zeros_like(x)  # your derivation here
         dw = xp.zeros_like(w)  # and here
         dw_v = xp.zeros_like(w_v)  # and here
@@ -336,9 +351,24 @@ def shared_attention(x, w, w_v):
 print(verify.gradients(shared_attention, x, w_q, w_v, intermediates=False))
 
 # %% [markdown]
-# ### 7.3 With a pencil
+# ### 7.3 With a pencil (at home)
 #
 # 1. Replace doutput by a matrix that is zero but for $\text{doutput}_{00} = 1$. Compute dweights (whole numbers), then the first row of dscores
-#    in terms of the weights $w_0, w_1, w_2$ of the first query. Which entries of $dv$ are not zero?
-# 2. Show from the formulas that $\sum_{ic} dq_{ic}\, q_{ic} = \sum_{jc} dk_{jc}\, k_{jc}$. (Both are $\sum_{ij} \text{dscores}_{ij}\,\text{scores}_{ij}$.) Check it
-#    with the numbers above.
+#    in terms of the weights $w_0, w_1, w_2$ of the first query. Which entries of $dv$ are not zero? Fill in what you found:
+
+# %%
+single = xp.zeros_like(doutput)
+single[0, 0] = 1.0
+w0, w1, w2 = weights[0]
+your_dweights = xp.zeros((3, 3))  # fill in
+your_dscores = xp.array([0 * w0, 0 * w1, 0 * w2])  # the first row, with w0, w1, w2; fill in
+your_dv = xp.zeros((3, 4), dtype=bool)  # True where dv is not zero; fill in
+
+print("dweights right:            ", bool((your_dweights == single @ v.T).all()))
+print("first row of dscores right:", bool(abs(your_dscores - softmax_backward(single @ v.T)[0]).max() < 1e-12))
+print("entries of dv right:       ", bool((your_dv == (weights.T @ single != 0)).all()))
+
+# %% [markdown]
+# 2. Show from the formulas that $\sum_{ic} dq_{ic}\, q_{ic} = \sum_{jc} dk_{jc}\, k_{jc}$, and check it with the numbers above. *Hint:* put the formula of
+#    $dq$ in on the left and look for scores$_{ij}$. What it means: multiply all queries by $c$ and divide all keys by $c$, and no score changes, so neither
+#    does the loss. Its derivative with respect to $c$ at $c = 1$ is left side minus right side.

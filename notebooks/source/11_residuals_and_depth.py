@@ -17,10 +17,12 @@ import os
 
 import matplotlib.pyplot as plt
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from minitransformer import backend, course, layers, models, ops, training, verify
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where layers put their parameters
+threadpool_limits(1, "blas")  # matrices this small gain nothing from a second thread; see notebook 15
 rng = np.random.default_rng(11)
 np.set_printoptions(precision=3, suppress=True)
 show = backend.to_numpy

@@ -181,8 +181,55 @@ def test_a_scalar_may_be_a_python_float() -> None:
 )
 def test_what_can_be_seen_in_an_unknown_answer_is_said(factor: float, words: str) -> None:
     result = check("attention_backward", lambda *inputs: tuple(factor * d for d in attention(*inputs)))
-    assert result.mistake is None and str(result).count("An unknown mistake: none of the known ones gives this d") == 3
-    assert str(result).count(words) == 3
+    assert result.mistake is None and str(result).count(words) == 3
+    assert str(result).count("An unknown mistake: none of the known ones gives these dq, dk and dv.") == 1
+
+
+def test_two_unknown_outputs_beside_a_known_one() -> None:
+    def f(*inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        dq, dk, dv = attention(*inputs)
+        return dq**2, 2.0 + dk, dv.sum(axis=0)
+
+    result = check("attention_backward", f)
+    assert result["dv"].mistake == "summed-over-batch"
+    assert "gives these dq and dk.\nThey may have one cause" in str(result) and str(result).count("unknown") == 1
+
+
+@pytest.mark.parametrize("places", [(2, 0, 1), (1, 2, 0), (2, 1, 0), (0, 2, 1)])
+def test_outputs_in_another_order_are_said_to_be_so_once(places: tuple[int, ...]) -> None:
+    result = check("attention_backward", lambda *inputs: tuple(attention(*inputs)[i] for i in places))
+    assert not result.right and result.mistake == "wrong-order"
+    assert result.order == tuple(("dq", "dk", "dv")[i] for i in places)
+    assert result.score == sum(i == place for i, place in enumerate(places)) / 3
+    told = f"in another order: you return {', '.join(result.order)}. Return dq, dk, dv."
+    assert str(result).count("return") == 1 and told in str(result) and "unknown" not in str(result)
+    assert json.loads(json.dumps(result.as_dict()))["order"] == list(result.order)
+
+
+def test_an_order_that_is_a_known_mistake_keeps_its_name() -> None:
+    result = check("attention_backward", lambda *inputs: tuple(attention(*inputs)[i] for i in (1, 0, 2)))
+    assert result.mistake == "dq-and-dk-mixed-up" and result.order == ()
+
+
+def test_a_wrong_order_with_a_wrong_value_is_no_mere_order() -> None:
+    def f(*inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        dq, dk, dv = attention(*inputs)
+        return dv, dq, 1.01 * dk
+
+    result = check("attention_backward", f)
+    assert result.order == () and "it has the shape" in str(result)
+
+
+def test_a_transpose_too_few_in_a_batch() -> None:
+    def f(*inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        dq, dk, dv = attention(*inputs)
+        return dq, dk.swapaxes(-1, -2), dv
+
+    result = check("attention_backward", f)
+    (b, t_k, d_k) = EXERCISES["attention_backward"].trials(0)[0][1].shape
+    assert f"dk: it has the shape {(b, d_k, t_k)}, the transpose of the expected {(b, t_k, d_k)}" in str(result)
+    assert "transpose it once more, with .swapaxes(-1, -2)." in str(result) and "unknown" not in str(result)
+    assert result.score == pytest.approx(2 / 3) and result.mistake is None
 
 
 attention = EXERCISES["attention_backward"].reference
@@ -255,6 +302,11 @@ def test_the_students_own_traceback_is_shown() -> None:
     assert "Your function stops with an error for y (" in result.problem
     assert "return helper(y)" in result.error and "return y @ y" in result.error and "ValueError" in result.error
     assert "collecting.py" not in result.error and result.error in str(result)
+    assert "each matrix of a batch x.swapaxes(-1, -2)" in result.problem
+
+
+def test_only_an_error_of_shapes_in_a_product_gets_the_hint() -> None:
+    assert "swapaxes" not in check("softmax_backward", lambda y, dy: y + y[:, 1:]).problem
 
 
 def test_an_endless_recursion_is_shown_in_part() -> None:

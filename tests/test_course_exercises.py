@@ -115,10 +115,6 @@ def test_every_known_mistake_is_named(exercise: Exercise, mistake: Mistake) -> N
         assert " ".join(mistake.explanation.split()) in " ".join(str(result).split())
 
 
-# A transpose is right of a symmetric matrix, and a known mistake where it is one that people make.
-ALSO_KNOWN = {("jacobian", "transposed"), ("da", "transposed"), ("mask", "transposed")}
-
-
 def unknown_changes(x: np.ndarray) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
     rng = np.random.default_rng(1)
     if x.dtype.kind == "b":
@@ -137,8 +133,6 @@ def unknown_changes(x: np.ndarray) -> dict[str, Callable[[np.ndarray], np.ndarra
         "shifted": lambda y: y + 0.1,
         "NaN": lambda y: np.where(np.arange(y.size) == 0, np.nan, y.reshape(-1)).reshape(y.shape),
     }
-    if x.ndim > 1:
-        changes["transposed"] = lambda y: y.T
     if x.ndim:
         changes["an axis more"] = lambda y: y[None]
     return changes
@@ -149,7 +143,7 @@ def test_an_unknown_mistake_is_said_to_be_unknown(exercise: Exercise) -> None:
     example = outputs_of(exercise, *exercise.trials(0)[0])
     for i, name in enumerate(exercise.outputs):
         for label, change in unknown_changes(example[i]).items():
-            if (name, label) in ALSO_KNOWN or (i and label not in ("times 1.01", "noise")):
+            if i and label not in ("times 1.01", "noise"):
                 continue
             result = course.check(exercise.name, changed_answer(exercise, i, change), seed=6)
             assert not result.right, f"{label}\n{result}"
@@ -157,6 +151,28 @@ def test_an_unknown_mistake_is_said_to_be_unknown(exercise: Exercise) -> None:
             assert result.score == (len(example) - 1) / len(example)
             assert result.mistake is None and result[name].unknown, f"{label}\n{result}"
             assert f"An unknown mistake: none of the known ones gives this {name}." in str(result)
+
+
+SYMMETRIC = ("softmax_jacobian", "local_mask")
+KNOWN_TRANSPOSES = (
+    "da-transposed db-transposed dw-transposed transposed axis-in-the-wrong-place head-transposed".split()
+)
+
+
+@each_exercise
+def test_a_transposed_output_is_said_to_be_one(exercise: Exercise) -> None:
+    example = outputs_of(exercise, *exercise.trials(0)[0])
+    for i, name in enumerate(exercise.outputs):
+        if example[i].ndim < 2 or exercise.name in SYMMETRIC:
+            continue
+        result = course.check(exercise.name, changed_answer(exercise, i, lambda y: y.swapaxes(-1, -2)))
+        assert [output.name for output in result.outputs if not output.right] == [name]
+        assert not result[name].unknown
+        if result.mistake in KNOWN_TRANSPOSES:  # which has an explanation of its own
+            continue
+        assert result.mistake is None
+        how = ".T" if example[i].ndim == 2 else ".swapaxes(-1, -2)"
+        assert f"It is the transpose of what was expected: transpose it once more, with {how}." in str(result)
 
 
 @each_exercise
@@ -195,6 +211,51 @@ def test_two_mistakes_at_once_are_both_named(order: tuple[int, int]) -> None:
     assert result["dq"].mistake == "dq-not-scaled + softmax-no-sum"
     assert result["dk"].mistake == "softmax-no-sum"
     assert result["dv"].right and result.score == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("subtracted", "mistake"),
+    [
+        (lambda dw, w: dw.mean(-1, keepdims=True), "softmax-plain-mean"),
+        (lambda dw, w: dw.sum(-1, keepdims=True), "softmax-plain-sum"),
+        (lambda dw, w: -np.einsum("...ij,...ij->...i", dw, w)[..., None], "softmax-plus-for-minus"),
+        (lambda dw, w: (dw * w).sum(), "softmax-sum-over-everything"),
+        (lambda dw, w: (dw * w).mean(-1, keepdims=True), "softmax-weighted-mean-divided"),
+    ],
+)
+def test_what_is_wrong_in_the_softmax_is_named_inside_attention_too(
+    subtracted: Callable[..., np.ndarray], mistake: str
+) -> None:
+    def attention_backward(q: Any, k: Any, v: Any, weights: Any, doutput: Any) -> Any:
+        dweights = np.einsum("...ic,...jc->...ij", doutput, v)
+        dscores = weights * (dweights - subtracted(dweights, weights)) / q.shape[-1] ** 0.5
+        return dscores @ k, np.swapaxes(dscores, -1, -2) @ q, np.swapaxes(weights, -1, -2) @ doutput
+
+    def masked_attention_backward(q: Any, k: Any, v: Any, mask: Any, doutput: Any) -> Any:
+        exponentials = np.where(mask, np.exp(q @ k.T / q.shape[-1] ** 0.5), 0.0)
+        weights = exponentials / np.maximum(exponentials.sum(-1, keepdims=True), 1e-300)
+        return attention_backward(q, k, v, weights, doutput)
+
+    for f in (attention_backward, masked_attention_backward):
+        result = course.check(f.__name__, f)
+        assert [output.mistake for output in result.outputs] == [mistake, mistake, None], str(result)
+        assert f"The mistake in dq and dk: {result['dq'].explanation[:30]}" in str(result) and "As above." in str(
+            result
+        )
+
+    name = mistake.removeprefix("softmax-")
+    result = course.check("softmax_backward", lambda y, dy: y * (dy - subtracted(dy, y)))
+    assert result.mistake == name
+
+
+def test_the_width_of_the_values_has_no_part_in_the_scale() -> None:
+    def f(q: Any, k: Any, v: Any, weights: Any, doutput: Any) -> Any:
+        dq, dk, dv = EXERCISES["attention_backward"].reference(q, k, v, weights, doutput)
+        factor = (q.shape[-1] / v.shape[-1]) ** 0.5
+        return dq * factor, dk * factor, dv
+
+    result = course.check("attention_backward", f)
+    assert [output.mistake for output in result.outputs] == ["scale-by-value-width", "scale-by-value-width", None]
 
 
 def test_each_output_may_have_its_own_mistake() -> None:

@@ -40,6 +40,9 @@ def judge(exercise: Exercise, answers: list[Answer], seed: int = 0) -> Result:
     places = range(len(exercise.outputs))
     failed = {i: trial for i in places if (trial := _first_wrong(answers, expected, i)) is not None}
     explained = _explain(exercise, trials, expected, answers, list(failed))
+    order = _order(answers, expected, list(failed))
+    if explained and len({explained.get(i) for i in failed}) == 1:
+        order = {}  # one known mistake gives all of them, and says it better
     outputs = []
     for i, name in enumerate(exercise.outputs):
         if i not in failed:
@@ -50,7 +53,8 @@ def judge(exercise: Exercise, answers: list[Answer], seed: int = 0) -> Result:
         problem = got if isinstance(got, str) else _problem(got, right)
         comparable = not isinstance(got, str) and of_one_kind(got, right)
         entries, wrong = _wrong_entries(got, right)
-        mistakes = explained.get(i, ())
+        mistakes = () if order else explained.get(i, ())
+        transposed = not mistakes and _transposed(answers, expected, i)
         outputs.append(
             Output(
                 name,
@@ -62,12 +66,14 @@ def judge(exercise: Exercise, answers: list[Answer], seed: int = 0) -> Result:
                 wrong=wrong,
                 mistake=" + ".join(mistake.name for mistake in mistakes) or None,
                 explanation=" And: ".join(mistake.explanation for mistake in mistakes),
-                unknown=comparable and not mistakes,
-                remark="" if mistakes else _remark(answers, expected, i),
+                unknown=comparable and not mistakes and not transposed and not order,
+                remark="" if mistakes or order else transposed or _remark(answers, expected, i),
             )
         )
     changed = {name for answer in answers for name in answer.changed}
-    return Result(exercise.name, tuple(outputs), tuple(name for name in exercise.arguments if name in changed))
+    in_order = tuple(exercise.outputs[order.get(i, i)] for i in places) if order else ()
+    names = tuple(name for name in exercise.arguments if name in changed)
+    return Result(exercise.name, tuple(outputs), names, order=in_order)
 
 
 def _without_outputs(exercise: Exercise, problem: str, error: str = "") -> Result:
@@ -100,7 +106,7 @@ def _problem(got: np.ndarray, right: np.ndarray) -> str:
     if right.dtype.kind != got.dtype.kind or (got.dtype.itemsize < 4 and got.dtype.kind == "f"):
         return f"it holds {got.dtype}; compute in float64 (or float32)"
     if got.shape != right.shape:
-        if got.ndim > 1 and got.shape == right.T.shape:
+        if got.ndim > 1 and got.ndim == right.ndim and got.shape in (right.T.shape, right.swapaxes(-1, -2).shape):
             return f"it has the shape {got.shape}, the transpose of the expected {right.shape}"
         return f"it has the shape {got.shape}, but {right.shape} was expected"
     if np.isnan(got).any():
@@ -165,6 +171,28 @@ def _pairs(exercise: Exercise) -> Iterator[tuple[tuple[Mistake, ...], Callable[.
                 continue
             yield pair, f
             break
+
+
+def _order(answers: list[Answer], expected: Values, wrong: list[int]) -> dict[int, int]:
+    """Where the wrong outputs are the right ones in another order: for each, which one it is. Else nothing."""
+    order: dict[int, int] = {}
+    for i in wrong:
+        for j in wrong:
+            pairs = zip(answers, expected, strict=True)
+            if j not in order.values() and all(close(answer.outputs[i], right[j], RIGHT) for answer, right in pairs):
+                order[i] = j
+                break
+    return order if len(order) == len(wrong) else {}
+
+
+def _transposed(answers: list[Answer], expected: Values, i: int) -> str:
+    """What to say of an output that is right but for its last two axes, which are exchanged."""
+    for answer, values in zip(answers, expected, strict=True):
+        got, right = answer.outputs[i], values[i]
+        if isinstance(got, str) or got.ndim < 2 or not close(got.swapaxes(-1, -2), right, RIGHT):
+            return ""
+    how = ".T" if expected[0][i].ndim == 2 else ".swapaxes(-1, -2)"
+    return f"It is the transpose of what was expected: transpose it once more, with {how}."
 
 
 def _wrong_entries(got: np.ndarray | str, right: np.ndarray) -> tuple[tuple[Entry, ...], int]:

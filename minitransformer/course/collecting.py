@@ -22,6 +22,11 @@ from .exercise import Exercise
 
 _NOT_THE_STUDENTS = (str(Path(__file__).parent), str(Path(np.__file__).parent), "<__array_function__")
 
+_ON_SHAPES = (
+    "In a product a @ b the last axis of a must be as long as the last but one of b: compare the shapes of both.\n"
+    "Is a transpose missing? That of a matrix is x.T, that of each matrix of a batch x.swapaxes(-1, -2)."
+)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -65,6 +70,8 @@ def _answer(exercise: Exercise, f: Callable[..., Any], inputs: tuple[Any, ...]) 
         return Answer(problem="Your function is not written yet.")
     except (Exception, SystemExit) as error:
         problem = f"Your function stops with an error for {described(exercise, inputs)}:"
+        if isinstance(error, ValueError) and "matmul" in str(error):
+            problem = f"{problem[:-1]}.\n{_ON_SHAPES}"
         return Answer(problem=problem, error=_students_traceback(error))
     problem = _not_the_outputs(exercise.outputs, returned)
     if problem:

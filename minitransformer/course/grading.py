@@ -43,7 +43,8 @@ class Grade:
             explained = [output.explanation for output in self.result.outputs if output.explanation]
             return f"{self.result.mistake}: {explained[0]}" if explained else self.result.mistake
         wrong = [output for output in self.result.outputs if not output.right]
-        return "; ".join(f"{output.name}: {output.problem or 'an unknown mistake'}" for output in wrong)
+        said = [(output.name, output.problem or output.remark or "an unknown mistake") for output in wrong]
+        return "; ".join(f"{name}: {what}" for name, what in said)
 
     def as_dict(self) -> dict[str, Any]:
         """The grade as JSON can hold it."""

@@ -24,7 +24,7 @@ class Output:
     problem: what is wrong with it as an array, before its numbers are looked at. where: the first inputs it was wrong
     on; wrong: how many of its `size` entries were wrong there, and `entries` the first of them. mistake: the known
     mistake (or two, "one + other") that reproduces it on all trials; unknown: there are numbers, and no known mistake
-    gives them. remark: something else that can be said of them.
+    gives them, nor is it a transpose. remark: something else that can be said of them.
     """
 
     name: str
@@ -66,7 +66,8 @@ class Result:
     """The answer to an attempt: `.right`, `.score` from 0 to 1, `.mistake`; `str()` is what a student reads.
 
     changed: the inputs that the function changed in place. problem: why there is no output to look at; error: the
-    traceback of the student's code, where that is the reason.
+    traceback of the student's code, where that is the reason. order: the outputs as they were returned, where they are
+    right but stand in another order.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Result:
     changed: tuple[str, ...] = ()
     problem: str = ""
     error: str = ""
+    order: tuple[str, ...] = ()
 
     @property
     def right(self) -> bool:
@@ -90,8 +92,11 @@ class Result:
     def mistake(self) -> str | None:
         """The name of the first known mistake that explains a wrong output; None if nothing does, or is wrong.
 
-        "changes-input" where the values are right but an input was changed in place.
+        "changes-input" where the values are right but an input was changed in place, "wrong-order" where they are but
+        stand in another order.
         """
+        if self.order:
+            return "wrong-order"
         if self.changed and all(output.right for output in self.outputs):
             return "changes-input"
         return next((output.mistake for output in self.outputs if output.mistake), None)
@@ -115,6 +120,7 @@ class Result:
             "changed": list(self.changed),
             "problem": self.problem,
             "error": self.error,
+            "order": list(self.order),
             "message": str(self),
         }
 
@@ -146,12 +152,18 @@ class Result:
             return [self.problem, *([self.error] if self.error else [])]
         lines: list[str] = []
         wrong = [output for output in self.outputs if not output.right]
+        if self.order:
+            returned, wanted = ", ".join(self.order), ", ".join(output.name for output in self.outputs)
+            lines += ["", f"The values are right, but in another order: you return {returned}. Return {wanted}."]
+            wrong = []
         told: set[str] = set()
+        unknown = [output.name for output in wrong if output.unknown]
         for output in wrong:
             lines += ["", *output.lines()]
-            if output.unknown:
-                unknown = f"  An unknown mistake: none of the known ones gives this {output.name}. {output.remark}"
-                lines.append(unknown.rstrip())
+            if output.remark:
+                lines.append(f"  {output.remark}")
+            if output.unknown and len(unknown) == 1:
+                lines.append(f"  An unknown mistake: none of the known ones gives this {output.name}.")
             elif output.mistake in told:
                 lines.append("  As above.")
             elif output.mistake:
@@ -160,6 +172,10 @@ class Result:
                 of = f" in {' and '.join(alike)}" if len(self.outputs) > 1 else ""
                 what = "Two mistakes" if " + " in output.mistake else "The mistake"
                 lines.append(_wrapped(f"  {what}{of}: {output.explanation}"))
+        if len(unknown) > 1:
+            these = f"{', '.join(unknown[:-1])} and {unknown[-1]}"
+            lines += ["", f"An unknown mistake: none of the known ones gives these {these}."]
+            lines.append("They may have one cause: look first at what all of them are computed from.")
         for name in self.changed:
             lines += ["", f"Your function changes {name} in place (+=, or an assignment to its entries)."]
             lines.append("It belongs to the caller, who may still need it: make a new array instead.")

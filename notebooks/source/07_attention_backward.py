@@ -359,7 +359,7 @@ print(verify.gradients(shared_attention, x, w_q, w_v, intermediates=False))
 # %%
 single = xp.zeros_like(doutput)
 single[0, 0] = 1.0
-w0, w1, w2 = weights[0]
+w0, w1, w2 = (float(w) for w in weights[0])
 your_dweights = xp.zeros((3, 3))  # fill in
 your_dscores = xp.array([0 * w0, 0 * w1, 0 * w2])  # the first row, with w0, w1, w2; fill in
 your_dv = xp.zeros((3, 4), dtype=bool)  # True where dv is not zero; fill in

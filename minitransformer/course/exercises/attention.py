@@ -114,6 +114,84 @@ def _backward(rng: np.random.Generator) -> tuple[Any, ...]:
 
 _DSCORES = "weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True))"
 
+# Of both backward passes below: their lines are the same.
+_IN_BACKWARD = (
+    Mistake(
+        "dq-not-scaled",
+        "dscores @ k * scale",
+        "dscores @ k",
+        "dq lacks the factor 1/√d_k by which the scores were scaled.",
+    ),
+    Mistake(
+        "dk-not-scaled",
+        "@ q * scale",
+        "@ q",
+        "dk lacks the factor 1/√d_k by which the scores were scaled.",
+    ),
+    Mistake(
+        "scale-by-length",
+        "np.sqrt(q.shape[-1])",
+        "np.sqrt(k.shape[-2])",
+        "You scaled with √T_k, the root of the length; it must be that of the width d_k.",
+    ),
+    Mistake(
+        "scale-by-value-width",
+        "np.sqrt(q.shape[-1])",
+        "np.sqrt(v.shape[-1])",
+        "You scaled with √d_v; a score is a sum over d_k products, so it must be √d_k.",
+    ),
+    Mistake(
+        "softmax-no-sum",
+        _DSCORES,
+        "weights * dweights",
+        "In the backward of softmax the term -Σ_l dweights_il weights_il is missing. See it: each row of dscores must "
+        "sum to 0.",
+    ),
+    Mistake(
+        "softmax-diagonal-only",
+        _DSCORES,
+        "dweights * weights * (1.0 - weights)",
+        "Softmax's Jacobian is taken to be diagonal, p (1 - p), as a sigmoid's is.",
+    ),
+    Mistake(
+        "softmax-plain-mean",
+        "(dweights * weights).sum(",
+        "dweights.mean(",
+        "The plain mean of dweights is subtracted; it must be the mean weighted by the weights.",
+    ),
+    Mistake(
+        "softmax-plain-sum",
+        "(dweights * weights).sum(",
+        "dweights.sum(",
+        "The plain sum of dweights is subtracted; each must be weighted, Σ_l dweights_il weights_il.",
+    ),
+    Mistake(
+        "softmax-weighted-mean-divided",
+        "(dweights * weights).sum(",
+        "(dweights * weights).mean(",
+        "Σ_l dweights_il weights_il is divided by T_k once more: the weights already sum to one.",
+    ),
+    Mistake(
+        "softmax-plus-for-minus",
+        "(dweights - (",
+        "(dweights + (",
+        "In the backward of softmax the sum is added to dweights, but it must be subtracted.",
+    ),
+    Mistake(
+        "softmax-over-queries",
+        "(dweights * weights).sum(axis=-1,",
+        "(dweights * weights).sum(axis=-2,",
+        "The sum in the backward of softmax runs over the queries; it must run over the keys, where the weights sum "
+        "to one.",
+    ),
+    Mistake(
+        "softmax-sum-over-everything",
+        "(dweights * weights).sum(axis=-1, keepdims=True)",
+        "(dweights * weights).sum()",
+        "The sum in the backward of softmax runs over the whole array, so the rows get mixed; each row has its own.",
+    ),
+)
+
 
 @exercise(
     title="Attention, backward",
@@ -131,18 +209,7 @@ _DSCORES = "weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=Tru
         scores = q kᵀ / √d_k gives dq and dk. Watch the shapes: each line has one product that fits.
     """,
     mistakes=(
-        Mistake(
-            "dq-not-scaled",
-            "dscores @ k * scale",
-            "dscores @ k",
-            "dq lacks the factor 1/√d_k by which the scores were scaled.",
-        ),
-        Mistake(
-            "dk-not-scaled",
-            "@ q * scale",
-            "@ q",
-            "dk lacks the factor 1/√d_k by which the scores were scaled.",
-        ),
+        *_IN_BACKWARD,
         Mistake(
             "no-scale",
             "1.0 / np.sqrt(q.shape[-1])",
@@ -162,36 +229,10 @@ _DSCORES = "weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=Tru
             "You multiplied by √d_k; the scores were divided by it, and so are their gradients.",
         ),
         Mistake(
-            "scale-by-length",
-            "np.sqrt(q.shape[-1])",
-            "np.sqrt(k.shape[-2])",
-            "You scaled with √T_k, the root of the length; it must be that of the width d_k.",
-        ),
-        Mistake(
             "no-softmax",
             _DSCORES,
             "dweights",
             "dweights is taken for dscores: the way back through softmax is missing.",
-        ),
-        Mistake(
-            "softmax-no-sum",
-            _DSCORES,
-            "weights * dweights",
-            "In the backward of softmax the term -Σ_l dweights_il weights_il is missing. See it: each row of "
-            "dscores must sum to 0.",
-        ),
-        Mistake(
-            "softmax-diagonal-only",
-            _DSCORES,
-            "dweights * weights * (1.0 - weights)",
-            "Softmax's Jacobian is taken to be diagonal, p (1 - p), as a sigmoid's is.",
-        ),
-        Mistake(
-            "softmax-over-queries",
-            ".sum(axis=-1, keepdims=True)",
-            ".sum(axis=-2, keepdims=True)",
-            "The sum in the backward of softmax runs over the queries; it must run over the keys, where the "
-            "weights sum to one.",
         ),
         Mistake(
             "dscores-reshaped",
@@ -266,6 +307,7 @@ def _masked(rng: np.random.Generator) -> tuple[Any, ...]:
         its dscore is 0 by itself.
     """,
     mistakes=(
+        *_IN_BACKWARD,
         Mistake(
             "mask-ignored",
             "np.where(mask, q @ k.T * scale, -np.inf)",
@@ -305,40 +347,16 @@ def _masked(rng: np.random.Generator) -> tuple[Any, ...]:
             "dq and dk lack the factor 1/√d_k by which the scores were scaled.",
         ),
         Mistake(
-            "dq-not-scaled",
-            "dscores @ k * scale",
-            "dscores @ k",
-            "dq lacks the factor 1/√d_k by which the scores were scaled.",
-        ),
-        Mistake(
-            "dk-not-scaled",
-            "dscores.T @ q * scale",
-            "dscores.T @ q",
-            "dk lacks the factor 1/√d_k by which the scores were scaled.",
-        ),
-        Mistake(
             "scaled-twice",
             "dscores = weights * (",
             "dscores = scale * weights * (",
             "1/√d_k is applied twice: put it into dscores, or into dq and dk, but not into both.",
         ),
         Mistake(
-            "softmax-no-sum",
-            _DSCORES,
-            "weights * dweights",
-            "In the backward of softmax the term -Σ_l dweights_il weights_il is missing.",
-        ),
-        Mistake(
             "no-softmax",
             _DSCORES,
             "dweights * mask",
             "dweights is taken for dscores: the way back through softmax is missing.",
-        ),
-        Mistake(
-            "softmax-plain-mean",
-            _DSCORES,
-            "weights * (dweights - dweights.mean(axis=-1, keepdims=True))",
-            "The plain mean of dweights is subtracted; it must be the mean weighted by the weights.",
         ),
     ),
 )

@@ -285,6 +285,30 @@ def _temperature(rng: np.random.Generator) -> tuple[Any, ...]:
             "The sum Σ_i dy_i y_i is divided by T once more than the rest: 1/T is a factor of the whole bracket, once.",
         ),
         Mistake(
+            "plain-mean",
+            "(dy * y).sum(",
+            "dy.mean(",
+            "The plain mean of dy is subtracted; it must be the mean weighted by y, Σ_i dy_i y_i.",
+        ),
+        Mistake(
+            "plain-sum",
+            "(dy * y).sum(",
+            "dy.sum(",
+            "The plain sum of dy is subtracted; each dy_i must be weighted by its y_i.",
+        ),
+        Mistake(
+            "sum-over-everything",
+            "(dy * y).sum(axis=-1, keepdims=True)",
+            "(dy * y).sum()",
+            "The sum runs over the whole array, so the rows get mixed; each row has a sum of its own.",
+        ),
+        Mistake(
+            "plus-for-minus",
+            "dy - (dy * y)",
+            "dy + (dy * y)",
+            "The sum is added, but it must be subtracted.",
+        ),
+        Mistake(
             "no-sum",
             "dy - (dy * y).sum(axis=-1, keepdims=True)",
             "dy",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import backend, course, generation, layers, masks, models, ops, stepper, text, training, verify, viewer
+    from .forms import textbook
     from .stepper.recording import step
     from .stepper.saved import saved
 
@@ -25,6 +26,7 @@ __all__ = [
     "step",
     "stepper",
     "text",
+    "textbook",
     "training",
     "verify",
     "viewer",
@@ -32,11 +34,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a room, or `step` or `saved`, when it is first asked for: `import minitransformer` alone stays quick."""
+    """Import a room, `step`, `saved` or `textbook` when first asked for: `import minitransformer` alone stays quick."""
     if name in _ROOMS:
         return importlib.import_module(f".{name}", __name__)
     if name in ("saved", "step"):
         return getattr(importlib.import_module(".stepper", __name__), name)
+    if name == "textbook":
+        return importlib.import_module(".forms", __name__).textbook
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -73,7 +73,7 @@ def test_every_row_is_in_one_batch_and_no_batch_is_too_large(widths, tokens, see
     batches = bucketed(widths, tokens, None if seed is None else np.random.default_rng(seed))
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(widths)))
     assert all(len(rows) * widths[rows, 0].max() <= tokens for rows in batches)
-    in_order = sorted(batches, key=lambda rows: widths[rows, 0].max())
+    in_order = sorted(batches, key=lambda rows: (widths[rows, 0].max(), widths[rows, 0].min()))
     for rows, following in itertools.pairwise(in_order):
         assert widths[rows, 0].max() <= widths[following, 0].min()  # sorted by width, and cut
 

@@ -263,7 +263,7 @@ ENDINGS = {
     "exits in the function": ("import os\ndef softmax_backward(y, dy): os._exit(7)", "exit status 7"),
     "crashes": ("import os\ndef softmax_backward(y, dy): os.abort()", "ended by SIGABRT"),
     "raises SystemExit": ("import sys\ndef softmax_backward(y, dy): sys.exit(0)", "SystemExit"),
-    "raises what is no Exception": ("class E(BaseException): pass\ndef softmax_backward(y, dy): raise E", "exit status"),
+    "raises what is no Exception": ("class E(BaseException): 0\ndef softmax_backward(y, dy): raise E", "exit status"),
     "takes all memory": ("def softmax_backward(y, dy): return bytearray(10**13)", "MemoryError"),
     "takes memory bit by bit": (
         "import numpy as np\nkept = []\ndef softmax_backward(y, dy):\n    while True: kept.append(np.empty(10**7))",

@@ -21,7 +21,8 @@ SOURCES = {name: path.read_text(encoding="utf-8") for name, path in FILES.items(
 
 AUTOGRAD = {"torch", "transformers", "tensorflow", "jax", "autograd", "tinygrad", "mxnet", "paddle"}
 CORE = {"numpy", "scipy", "matplotlib", "threadpoolctl", "tqdm", "num2words", "sacrebleu", "safetensors"}
-ONLY_IN = {"backend.py": {"cupy", "cupyx"}, "text/tokenizer.py": {"tokenizers"}}  # the further library that one file may import
+# The further libraries that one file may import.
+ONLY_IN = {"backend.py": {"cupy", "cupyx"}, "text/tokenizer.py": {"tokenizers"}}
 
 # Each room imports only from those before it. One that is not listed here counts as the last but one, just below `cli`.
 ROOMS = (

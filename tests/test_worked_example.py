@@ -9,13 +9,21 @@ import math
 import numpy as np
 import pytest
 
-from minitransformer import ops, worked_example
+from minitransformer import ops, textbook, worked_example
 from minitransformer.worked_example import EXAMPLES, SCALED, UNEQUAL, UNSCALED, self_attention
 
 NAMES = ("x", "w_q", "w_k", "w_v", "q", "k", "v", "scores", "weights", "output")
 ROWS = {name: name for name in NAMES[:4]}
 ROWS |= {name: f"self_attention.{name}" for name in ("q", "k", "v", "output")}
 ROWS |= {name: f"attention.{name}" for name in ("scores", "weights")}
+
+
+@pytest.fixture(autouse=True)
+def textbook_form():
+    """The example is made of the textbook form's numbers, which these tests compare to the bit, and of its mistakes."""
+    with textbook():
+        yield
+
 
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=["unscaled", "scaled", "unequal"])
 

@@ -56,7 +56,7 @@ class Training(Program):
 
     def run(self) -> float:
         loss = self.workers.gradients(self.corpus, [self.corpus.rows(self.taken)], [self.taken])
-        self.optimizer.step()
+        self.optimizer.step(share_out=self.workers.share_out)
         self.taken += 1
         return loss
 

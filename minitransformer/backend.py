@@ -157,10 +157,12 @@ def keep_freed_memory() -> None:
     By default glibc gets each large array from the system and gives it back at once, so that every array of a training
     step arrives as untouched pages, which the kernel must map and clear one by one. With these thresholds a step reuses
     the pages of the step before. The process then holds on to the most memory it ever needed. Only glibc on Linux has
-    this; elsewhere nothing happens. Threads share the blocks, see mallopt(3).
+    this; elsewhere nothing happens. Threads take from one store: glibc gives each thread that starts after the first a
+    store of its own, made of heaps of 64 MiB, and returns an empty heap whatever the thresholds say. See mallopt(3).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD in malloc.h
+        trim_threshold, mmap_threshold, arena_max = -1, -3, -8  # M_TRIM_THRESHOLD and so on in malloc.h
         mallopt(mmap_threshold, 1 << 30)
         mallopt(trim_threshold, (1 << 31) - 1)
+        mallopt(arena_max, 1)

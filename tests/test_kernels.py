@@ -285,3 +285,22 @@ print(min(faults() for _ in range(4)))
     without, kept = map(int, shown.split())
     assert without > 64 * 200
     assert kept < 64
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc can be told to keep memory")
+def test_threads_keep_freed_memory_too() -> None:
+    code = """
+import resource
+from concurrent.futures import ThreadPoolExecutor
+import numpy
+from minitransformer.backend import keep_freed_memory
+def faults(count):
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+    arrays = [numpy.ones(3 << 20) for _ in range(count)]  # of 24 MiB; a heap of a thread's own store holds two of them
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
+keep_freed_memory()
+with ThreadPoolExecutor(1) as pool:
+    print(max(list(pool.map(faults, [7, 7, 5, 4, 3, 5, 7]))[1:]))
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert int(shown) < 64

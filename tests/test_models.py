@@ -118,6 +118,22 @@ def test_cached_transformer_with_a_padded_target_equals_the_full_one() -> None:
     np.testing.assert_allclose(cached, model(SOURCE, LONG, target_mask=real)[0], rtol=0.0, atol=1e-12)
 
 
+@pytest.mark.parametrize("sizes", [[40], [7, 33], [39, 1]])
+def test_the_last_logits_alone_are_those_of_the_last_position(sizes: list[int]) -> None:
+    model, cache = language_model(), Cache(2)
+    every = model(LONG)[0]
+    stop = 0
+    for size in sizes:
+        start, stop = stop, stop + size
+        logits, backward = model(LONG[:, start:stop], cache=cache, last=True)
+        np.testing.assert_allclose(logits, every[:, stop - 1 : stop], rtol=0.0, atol=1e-12)
+        with pytest.raises(RuntimeError, match="has no backward"):
+            backward(logits)
+    assert cache.length == 40
+    with pytest.raises(ValueError, match="last=True is for reading with a cache"):
+        model(LONG, last=True)
+
+
 def test_there_is_no_backward_through_a_cache() -> None:
     model, generator = language_model(), transformer()
     memory = generator.encode(SOURCE)[0]

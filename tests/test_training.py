@@ -12,6 +12,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -139,9 +140,10 @@ def test_workers_without_enough_rows_leave_some_idle():
     workers.close()
 
 
-def test_the_norm_is_that_of_all_gradients_and_scaling_reaches_all():
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_the_norm_is_that_of_all_gradients_and_scaling_reaches_all(n):
     model = language_model()
-    workers = Workers(model)
+    workers = Workers(model, n)
     workers.gradients(text(), [np.arange(4)], (0,))
     before = {name: p.grad.copy() for name, p in model.parameters()}
     assert workers.gradient_norm() == pytest.approx(
@@ -149,6 +151,51 @@ def test_the_norm_is_that_of_all_gradients_and_scaling_reaches_all():
     )
     workers.scale_gradients(0.5)
     assert same({name: 0.5 * g for name, g in before.items()}, {name: p.grad for name, p in model.parameters()})
+    workers.close()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_work_that_is_shared_out_is_done_once_and_evenly(n):
+    workers = Workers(language_model(), n)
+    sizes = {"big": 50, **{f"small {i}": 1 + i % 3 for i in range(50)}}
+    done = {}
+    workers.share_out(lambda name: done.setdefault(name, []).append(threading.get_ident()), sizes)
+    workers.close()
+    assert done.keys() == sizes.keys() and all(len(threads) == 1 for threads in done.values())
+
+    found = []
+    workers = Workers(language_model(), n)
+
+    def each(work):
+        for worker in range(n):
+            found.append([])
+            work(worker)
+
+    workers._each = each
+    workers.share_out(lambda name: found[-1].append(sizes[name]), sizes)
+    workers.close()
+    totals = [sum(share) for share in found]
+    assert len(totals) == n and max(totals) - min(totals) <= 3
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_shared_step_moves_parameters_by_the_same_bits(n):
+    def moved(share_out_of):
+        model = language_model()
+        workers = Workers(model, share_out_of)
+        rng = np.random.default_rng(5)
+        for _, p in model.parameters():
+            p.grad[...] = rng.normal(size=p.grad.shape)
+        optimizer = AdamW(model.parameters(), 1e-2, weight_decay=0.1)
+        for _ in range(3):
+            optimizer.step(share_out=workers.share_out)
+        workers.close()
+        assert optimizer.steps == 3
+        return model.state(), optimizer.state()
+
+    alone, shared = moved(1), moved(n)
+    assert same(alone[0], shared[0]) and same(alone[1], shared[1])
+    assert not same(alone[0], language_model().state())
 
 
 # ---- A run. ----

@@ -102,6 +102,4 @@ class Ours(Timed, ours.Program):
         return self.advance(ids)
 
     def advance(self, ids: np.ndarray) -> np.ndarray:
-        embedded = self.model.embed(ids, start=self.cache.length)[0]
-        hidden = self.model.stack(embedded, causal=True, cache=self.cache)[0]
-        return self.model.tokens.unembed(hidden[:, -1])[0]
+        return self.model(ids, cache=self.cache, last=True)[0][:, -1]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minitransformer.layers import Parameter
-from minitransformer.training import AdamW
+from minitransformer.layers import Module, Parameter
+from minitransformer.training import AdamW, Workers
 
 from .. import ours
 
@@ -31,18 +31,29 @@ def traffic(s: Sizes) -> float:
     return 7.0 * 4.0 * s.matrices * (s.width**2 + s.width)
 
 
+class Matrices(Module):
+    """Parameters and nothing else."""
+
+    def __init__(self, values: list[np.ndarray]) -> None:
+        self.values = [Parameter(value.copy()) for value in values]
+
+
 class Ours(ours.Program):
+    """Each worker moves a part of the parameters, as in the training loop."""
+
     def __init__(self, sizes: Sizes) -> None:
-        self.parameters = {}
-        for i, (value, gradient) in enumerate(values_and_gradients(sizes)):
-            self.parameters[f"p{i}"] = Parameter(value.copy())
-            self.parameters[f"p{i}"].grad[...] = gradient
+        arrays = values_and_gradients(sizes)
+        model = Matrices([value for value, _ in arrays])
+        self.parameters = dict(model.parameters())
+        self.workers = Workers(model, self.n_threads)
+        for p, (_, gradient) in zip(self.parameters.values(), arrays, strict=True):
+            p.grad[...] = gradient
         self.optimizer = AdamW(self.parameters.items(), LEARNING_RATE)
 
     def run(self) -> None:
-        self.optimizer.step()
+        self.optimizer.step(share_out=self.workers.share_out)
 
     def prove(self) -> dict[str, np.ndarray]:
         for _ in range(10):
             self.run()
-        return {name: p.value for name, p in self.parameters.items()}
+        return {f"p{i}": p.value for i, p in enumerate(self.parameters.values())}

@@ -93,7 +93,7 @@ class Continuation:
         begin = max(0, step * -(-(self._ids.shape[1] - limit) // step))
         if self._cache is None or begin > self._begin:
             self._begin, self._cache, new = begin, Cache(self._model.config.n_layers), self._ids[:, begin:]
-        return self._model(new, cache=self._cache)[0][:, -1]
+        return self._model(new, cache=self._cache, last=True)[0][:, -1]
 
     def select(self, rows: np.ndarray, same_source: bool = False) -> None:
         """Go on with these rows; see Prefix. There is no source here, so same_source changes nothing."""

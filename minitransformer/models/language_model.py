@@ -61,19 +61,24 @@ class LanguageModel(Module):
         )
 
     def __call__(
-        self, ids: Array, cache: Cache | None = None, rng: np.random.Generator | None = None
+        self, ids: Array, cache: Cache | None = None, rng: np.random.Generator | None = None, last: bool = False
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns None, since ids have no gradient.
 
-        With a cache, ids holds only the tokens that come after those read before, and there is no backward.
+        With a cache, ids holds only the tokens that come after those read before, and there is no backward. With
+        last=True, for a cache only, the logits are those of the last position, (B, 1, vocabulary).
         """
         check_array("LanguageModel", "ids", ids)
         if ids.ndim != 2:
             raise ValueError(f"LanguageModel: ids must be a batch of sequences (B, T), got shape {ids.shape}")
         check_cache("LanguageModel", cache, self.config.n_layers)
+        if last and cache is None:
+            raise ValueError("LanguageModel: last=True is for reading with a cache; without one take logits[:, -1:]")
         start = 0 if cache is None else cache.length
         embedded, embed_backward = self.embed(ids, start=start, rng=rng)
         hidden, stack_backward = self.stack(embedded, causal=True, cache=cache, rng=rng)
+        if last:
+            hidden = hidden[:, -1:]
         logits, unembed_backward = self.tokens.unembed(hidden)
 
         def backward(dlogits: Array) -> None:

@@ -142,7 +142,7 @@ class Trainer:
             self.workers.scale_gradients(settings.clip / norm)
         progress.step += 1
         rate = settings.rate(progress.step)
-        self.optimizer.step(rate)
+        self.optimizer.step(rate, self.workers.share_out)
         seconds = time.perf_counter() - began
         predictions = sum(self.training.count(rows) for rows in batches)
         return {

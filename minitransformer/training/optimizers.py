@@ -31,7 +31,8 @@ hardly decay. The learning rate η multiplies both; algorithm 2 has η_t α for 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 import numpy as np
 
@@ -40,6 +41,14 @@ from ..boundary import check_floats, check_number, check_positive
 from ..kernels.blocks import in_blocks
 from ..layers import Parameter
 from ..layers.module import load_arrays
+
+ShareOut: TypeAlias = Callable[[Callable[[str], None], Mapping[str, int]], None]
+
+
+def in_turn(move: Callable[[str], None], sizes: Mapping[str, int]) -> None:
+    """One parameter after the other."""
+    for name in sizes:
+        move(name)
 
 
 class Optimizer:
@@ -66,16 +75,22 @@ class Optimizer:
         self._memory[kind] = zeros
         return zeros
 
-    def step(self, learning_rate: float | None = None) -> None:
-        """Move every parameter once, in place, by its `.grad`. learning_rate: for this step, as a schedule gives it."""
+    def step(self, learning_rate: float | None = None, share_out: ShareOut = in_turn) -> None:
+        """Move every parameter once, in place, by its `.grad`. learning_rate: for this step, as a schedule gives it.
+
+        share_out: called with a function of a parameter's name, and the size of each; it must call the function once
+        for every name, in any order or at the same time.
+        """
         rate = self.learning_rate if learning_rate is None else float(learning_rate)
         _check_at_least_zero(self._name, learning_rate=rate)
         for name, p in self.parameters.items():
             remembered = {f"the {kind} of {name}": arrays[name] for kind, arrays in self._memory.items()}
             check_floats(self._name, **remembered, **{name: p.value})
         self.steps += 1
-        for name, p in self.parameters.items():
-            self._move(name, p, rate)
+        share_out(
+            lambda name: self._move(name, self.parameters[name], rate),
+            {name: p.value.size for name, p in self.parameters.items()},
+        )
 
     def _move(self, name: str, p: Parameter, rate: float) -> None:
         raise NotImplementedError

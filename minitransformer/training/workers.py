@@ -4,14 +4,17 @@ NumPy's element-wise operations use one core, and matrix products as small as a 
 but both let other threads run meanwhile. So with n workers each takes the rows i, i + n, i + 2n, ... of a batch.
 
 The workers read the same parameter values and each adds to gradients of its own, which are summed in a fixed order: the
-result is the same each time for a given number of workers, and the same to rounding for any number.
+result is the same each time for a given number of workers, and the same to rounding for any number. What follows is
+shared out too: each worker sums one stretch of the gradients and moves some of the parameters.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,6 +22,8 @@ from ..backend import Array, array_module
 from ..boundary import check_sizes
 from ..layers import Module
 from ..text.corpora import Corpus
+
+T = TypeVar("T")
 
 
 class Workers:
@@ -52,8 +57,13 @@ class Workers:
             return loss_sum
 
         loss_sum = sum(self._each(work))
-        for gradient in self._gradients[1:]:
-            self._gradients[0] += gradient
+
+        def add(worker: int) -> None:
+            first, *others = (gradient[self._stretch(worker)] for gradient in self._gradients)
+            for other in others:
+                first += other
+
+        self._each(add)
         return loss_sum / total
 
     def loss(self, corpus: Corpus) -> float:
@@ -70,19 +80,43 @@ class Workers:
 
     def gradient_norm(self) -> float:
         """The norm of all gradients together: √(sum of g²)."""
-        gradient = self._gradients[0]
-        return float(array_module(gradient).sqrt((gradient * gradient).sum()))
+
+        def square(worker: int) -> float:
+            gradient = self._gradients[0][self._stretch(worker)]
+            return float((gradient * gradient).sum())
+
+        return math.sqrt(sum(self._each(square)))
 
     def scale_gradients(self, factor: float) -> None:
         """Multiply all gradients by a factor."""
         self._gradients[0] *= factor
+
+    def share_out(self, work: Callable[[str], None], sizes: Mapping[str, int]) -> None:
+        """Call work(name) for every name, the calls shared out so that each worker has about the same total size."""
+        shares: list[list[str]] = [[] for _ in self.models]
+        totals = [0] * len(shares)
+        for name in sorted(sizes, key=lambda name: -sizes[name]):
+            worker = totals.index(min(totals))
+            shares[worker].append(name)
+            totals[worker] += sizes[name]
+
+        def work_on_share(worker: int) -> None:
+            for name in shares[worker]:
+                work(name)
+
+        self._each(work_on_share)
 
     def close(self) -> None:
         """End the threads."""
         if self._pool is not None:
             self._pool.shutdown()
 
-    def _each(self, work: Callable[[int], float]) -> list[float]:
+    def _stretch(self, worker: int) -> slice:
+        """The part of the flat gradients that a worker takes when these are shared out."""
+        size, n = self._gradients[0].size, len(self.models)
+        return slice(size * worker // n, size * (worker + 1) // n)
+
+    def _each(self, work: Callable[[int], T]) -> list[T]:
         if self._pool is None:
             return [work(0)]
         return list(self._pool.map(work, range(len(self.models))))

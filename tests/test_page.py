@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import html.parser
 import json
@@ -19,7 +20,7 @@ from minitransformer.stepper import Recording, step
 from minitransformer.stepper.mathml import NAMESPACE, as_lists, formula, name
 from minitransformer.stepper.page import as_script_data, to_html
 from minitransformer.stepper.page_bugs import BUGS, differ
-from minitransformer.stepper.page_data import plain
+from minitransformer.stepper.page_data import Pool, plain
 from minitransformer.verify.wrong_variants import VARIANTS
 from minitransformer.worked_example import UNSCALED, self_attention
 
@@ -300,3 +301,24 @@ def test_large_arrays_are_summarised_and_the_page_stays_small() -> None:
     for array in data["arrays"]:
         size = int(np.prod(array["shape"]))
         assert ("data" in array or "float32" in array) == (size <= data["limits"]["array"])
+        if "summary" in array:
+            corner = array["corner"]
+            assert corner["shape"] == [min(axis, 8) for axis in array["shape"][-2:]]
+            assert len(base64.b64decode(corner["float32"])) == 4 * int(np.prod(corner["shape"]))
+
+
+def test_page_without_room_for_corners_leaves_them_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = [np.full((9, 9), float(i)) for i in range(50)]
+
+    def fitted(budget: int) -> list[Any]:
+        monkeypatch.setattr("minitransformer.stepper.page_data.BUDGET", budget)
+        pool = Pool()
+        for array in arrays:
+            pool.add(array)
+        return pool.fitted()[0]
+
+    assert all("data" in array for array in fitted(100_000))
+    assert all("corner" in array and "summary" in array for array in fitted(30_000))
+    smallest = fitted(10_000)
+    assert all("corner" not in array and array["summary"].startswith("81 numbers from ") for array in smallest)
+    assert max(len(json.dumps(fitted(budget))) - budget for budget in (100_000, 30_000, 10_000)) <= 0

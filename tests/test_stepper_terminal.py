@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minitransformer import ops, step
+from minitransformer import layers, ops, step
 from minitransformer.cli import main
 from minitransformer.stepper import terminal
-from minitransformer.stepper.drawing import PLAIN, Style, draw, matrix, plain
+from minitransformer.stepper.drawing import PLAIN, Style, draw, matrix, plain, verdict
 from minitransformer.stepper.examples import EXAMPLES
 from minitransformer.stepper.recorder import keep
 from minitransformer.stepper.terminal import Viewer
@@ -112,7 +112,64 @@ def test_matrices_are_aligned_with_as_few_decimals_as_show_them() -> None:
     assert lines_of(np.ones((20, 1)))[7:10] == ["1", "…", "1"]
     assert len(lines_of(np.ones((20, 1)))) == 16
     assert lines_of(np.arange(30)) == [" 0  1  2  3  4  5  … 25 26 27 28 29"]
-    assert lines_of(np.ones(9), limit=8) == ["9 numbers from 1 to 1, mean 1"]
+
+
+def test_above_the_limit_a_corner_stands_beside_the_summary() -> None:
+    assert lines_of(np.arange(9), limit=8) == ["9 numbers from 0 to 8, mean 4", "0 1 2 3 4 5 6 7 …"]
+    assert lines_of(np.ones((2, 3)), limit=5) == ["6 numbers from 1 to 1, mean 1", "1 1 1", "1 1 1"]
+    table = np.arange(90.0).reshape(9, 10)
+    lines = lines_of(table, limit=89)
+    assert lines[0] == "90 numbers from 0 to 89, mean 44.5" and lines[-1] == "…" and len(lines) == 10
+    assert all(line.endswith(" …") for line in lines[1:-1])
+    np.testing.assert_array_equal([list(map(float, line[:-1].split())) for line in lines[1:-1]], table[:8, :8])
+    lines = lines_of(np.arange(36.0).reshape(2, 2, 9, 1), limit=35)
+    assert lines[1:] == ["[0, 0]", *(f"  {i}" for i in range(8)), "  …", "…"]
+    kept = keep(table, 5)
+    table[:] = 0.0  # the corner is a copy
+    assert kept.corner[1, 1] == 11.0
+
+
+def test_large_array_says_its_true_shape() -> None:
+    step_of = step(ops.relu, np.ones((70, 60)))
+    text = "\n".join(draw(step_of, step_of.find("relu.y")[0]))
+    assert "y (70, 60)\n    4200 numbers from 1 to 1, mean 1\n    1 1 1 1 1 1 1 1 …\n" in text
+
+
+def test_what_a_checkpoint_runs_again_is_said_not_to_be_checked() -> None:
+    layer = layers.FeedForward(2, 3, rng=np.random.default_rng(2)).to(dtype="float64")
+    x = np.random.default_rng(3).normal(size=(2, 2))
+    verified, unverified = (step(layers.Checkpoint(layer), x, verify=verify) for verify in (True, False))
+    again = outside = 0
+    for recorded in verified.steps:
+        for bound in recorded.bound:
+            told = verdict(verified, recorded, bound)
+            assert told in "\n".join(draw(verified, recorded))
+            row = verified.check_of(recorded, bound)
+            if " in backward" in bound.title and verified.pair_of(recorded, bound) is not None:
+                assert row is None and told.startswith("not checked here: a Checkpoint ran this again"), bound.title
+                again += 1
+            else:
+                assert told.startswith("checked: ") == (row is not None) and (row is not None or told == "")
+                outside += row is not None
+    assert again >= 8 and outside == 1  # dy of the Checkpoint itself
+    assert "not checked" not in str(unverified)
+    assert verified.report.ok and {row.kind for row in verified.report.rows} == {"input", "parameter", "intermediate"}
+
+
+def test_row_that_was_not_checked_is_not_called_wrong() -> None:
+    def doubled(x):
+        total = x * 1.0
+        total *= 2.0
+
+        def backward(dtotal):
+            dx = 2.0 * dtotal
+            return dx
+
+        return total, backward
+
+    recording = step(doubled, np.ones((2, 2)), verify=True)
+    told = {verdict(recording, s, b) for s in recording.steps for b in s.bound if b.name == "dtotal"}
+    assert told == {"not checked: the array of total was changed in place after it was bound"}
 
 
 def test_a_forward_step_shows_its_calls_its_line_and_its_numbers(recording) -> None:

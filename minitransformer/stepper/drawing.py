@@ -46,6 +46,10 @@ class Style:
 
 
 PLAIN = Style()
+RUN_AGAIN = (
+    "not checked here: a Checkpoint ran this again during backward, where no finite difference reaches; "
+    "it is checked through the gradients of the inputs and parameters"
+)
 
 
 def plain(recording: Recording, everything: bool = False, style: Style = PLAIN) -> str:
@@ -99,7 +103,7 @@ def source(step: Step, style: Style, recording: Recording, around: int = 0) -> l
 
 def _bound(recording: Recording, step: Step, bound: Bound, style: Style) -> list[str]:
     """A name with its shape and numbers; beside a gradient the value it belongs to, and what finite differences say."""
-    pair, row = recording.pair_of(step, bound), recording.check_of(step, bound)
+    pair = recording.pair_of(step, bound)
     numbers = matrix(bound.value)
     if pair is None and bound.value.shape == ():
         return [f"  {style.new(bound.name)} = {numbers[0]}"]
@@ -111,11 +115,21 @@ def _bound(recording: Recording, step: Step, bound: Bound, style: Style) -> list
     lines = [f"  {style.gradient(bound.name)} {described:<{width - len(bound.name)}} of {pair.name}"]
     for left, right in itertools.zip_longest(numbers, others, fillvalue=""):
         lines.append(f"    {left:<{width}}{right}".rstrip())
-    return [*lines, *([] if row is None else [f"    {verdict(row, style)}"])]
+    told = verdict(recording, step, bound, style)
+    return [*lines, *([f"    {told}"] if told else [])]
 
 
-def verdict(row: Row, style: Style) -> str:
-    """What the finite differences say of a gradient, and where they differ most from it."""
+def verdict(recording: Recording, step: Step, bound: Bound, style: Style = PLAIN) -> str:
+    """What the finite differences say of a gradient, or why they say nothing; "" for what is not held against any."""
+    row = recording.check_of(step, bound)
+    if row is not None:
+        return _found(row, style)
+    return RUN_AGAIN if recording.is_unreachable(step, bound) else ""
+
+
+def _found(row: Row, style: Style) -> str:
+    if row.problem and row.ok:
+        return row.problem  # "not checked", and why
     if row.problem:
         return style.wrong(f"finite differences: WRONG, {row.problem}")
     where = "" if row.where is None else f" at [{', '.join(map(str, row.where))}]"
@@ -132,13 +146,26 @@ def matrix(value: Value) -> list[str]:
     """The numbers in aligned columns: a row for each line, blocks with their index where there are more axes."""
     array = value.array
     if array is None:
-        return [value.summary]
+        return [value.summary, *_corner(value)]
     if array.ndim <= 2:
         return _rows(np.atleast_2d(array), array)
     lines = []
     for index in np.ndindex(array.shape[:-2]):
         lines += [f"[{', '.join(map(str, index))}]", *(f"  {line}" for line in _rows(array[index], array))]
     return lines
+
+
+def _corner(value: Value) -> list[str]:
+    """The first rows and columns of an array of which there is only a summary, with "…" where it goes on."""
+    assert value.corner is not None
+    block = np.atleast_2d(value.corner)
+    rows, columns = (1, *value.shape)[-2:]
+    goes_on = " …" if columns > block.shape[1] else ""
+    lines = [line + goes_on for line in _rows(block, block)]
+    lines += ["…"] if rows > block.shape[0] else []
+    if len(value.shape) <= 2:
+        return lines
+    return [f"[{', '.join('0' * (len(value.shape) - 2))}]", *(f"  {line}" for line in lines), "…"]
 
 
 def _rows(block: np.ndarray, whole: np.ndarray) -> list[str]:

@@ -3,7 +3,7 @@
 function start() {
   const recording = new Recording(JSON.parse(byId("data").textContent));
   const { data } = recording;
-  const state = { step: 0, predict: false, revealed: true, asked: null, all: false, address: 0 };
+  const state = { step: 0, predict: false, revealed: true, asked: null, all: false, address: 0, arrays: null };
 
   const shown = () => recording.steps.map((_, s) => s).filter((s) => state.all || recording.steps[s].shown);
   const next = (s, by) => {
@@ -112,27 +112,31 @@ function start() {
   chooser.addEventListener("change", () => switchBug(chooser.value === "" ? null : data.bugs[chooser.value]));
 
   function switchBug(bug) {
-    if (bug && recording.edited) editor(setPressed("edit", false));
+    if (bug && !byId("editor").hidden && !MISTAKES[bug.name]) editor(setPressed("edit", false));
     recording.switchBug(bug);
     chooser.value = bug ? data.bugs.indexOf(bug) : "";
+    state.asked = null;
+    recomputeAll();
+  }
+
+  function showMistake() {
+    const { bug } = recording;
     byId("mistake").hidden = !bug;
     if (bug)
       byId("mistake").replaceChildren(make("strong", {}, "✗ Mistake "), bug.mistake, make("span", {}, verdict(bug)));
-    state.asked = null;
-    draw();
   }
 
   function verdict(bug) {
-    const cells = [...bug.numberAt.values()].reduce((count, change) => count + change.cells.length, 0);
+    const cells = recording.places.reduce((count, place) => count + (recording.wrong(...place)?.size ?? 0), 0);
     const changed = ` It changes ${cells} numbers.`;
     if (!data.verified) return changed;
     if (bug.by !== "gradients")
       return `${changed} Forward and backward are wrong together: finite differences cannot tell.`;
     let worst = 0;
-    for (const [s, b] of bug.numbers) {
-      const { numerical } = recording.steps[s].bound[b];
-      if (numerical === undefined || !recording.array(numerical).data) continue;
-      worst = gaps(recording.value(s, b), recording.array(numerical)).reduce((x, y) => Math.max(x, y), worst);
+    for (const [s, b] of recording.places) {
+      if (!recording.wrong(s, b)) continue;
+      const numerical = recording.numerical(s, b);
+      if (numerical) worst = gaps(recording.value(s, b), numerical).reduce((x, y) => Math.max(x, y), worst);
     }
     return `${changed} Largest gap to the finite difference: ${readable(worst)}.`;
   }
@@ -143,10 +147,10 @@ function start() {
 
   function editor(on) {
     byId("editor").hidden = !on;
-    recording.edited = null;
+    state.arrays = null;
     byId("edited").hidden = true;
     if (on) {
-      switchBug(null);
+      if (recording.bug && !MISTAKES[recording.bug.name]) switchBug(null);
       byId("inputs").replaceChildren(
         ...inputs.places.map(([s, b]) =>
           matrixFigure(recording, {
@@ -159,6 +163,12 @@ function start() {
         ),
       );
     }
+    recomputeAll();
+  }
+
+  function recomputeAll() {
+    recording.edited = state.arrays && inputs.run(state.arrays, recording.bug);
+    showMistake();
     draw();
   }
 
@@ -167,15 +177,14 @@ function start() {
     const bad = event.target.value.trim() === "" || !Number.isFinite(number);
     event.target.setAttribute("aria-invalid", String(bad));
     if (byId("inputs").querySelector("[aria-invalid=true]")) return;
-    const arrays = [...byId("inputs").querySelectorAll("figure")].map((figure) =>
+    state.arrays = [...byId("inputs").querySelectorAll("figure")].map((figure) =>
       Float64Array.from(figure.querySelectorAll("input"), (field) => Number(field.value.replace("\u2212", "-"))),
     );
-    recording.edited = inputs.run(arrays);
     byId("edited").textContent =
       "Inputs edited: every number is computed anew in this page" +
-      (data.verified ? "; the finite differences belong to the recorded inputs and are not shown." : ".");
+      (data.verified ? ", the finite differences too." : ".");
     byId("edited").hidden = false;
-    draw();
+    recomputeAll();
   });
   byId("reset").addEventListener("click", () => editor(true));
 
@@ -250,7 +259,7 @@ function start() {
 
   byId("title").textContent = recording.data.name;
   byId("notes").textContent =
-    `Arrays of up to ${data.limits.array} numbers are kept whole, larger ones by their range; ` +
+    `Arrays of up to ${data.limits.array} numbers are kept whole, of larger ones a corner and the range; ` +
     `sums are written out for up to ${data.limits.expanded} numbers. To link to a step, add #step=12 to the address.`;
   byId("print").addEventListener("click", () => {
     handout(recording);
@@ -302,51 +311,6 @@ function stepLinks(recording, steps) {
       ),
     ),
   );
-}
-
-// Which inputs can be edited: {places, run}, or null where the page has no twin of what was recorded, or the twin, run
-// on the recorded inputs, does not give every recorded number (because of a mask, say).
-function editable(recording) {
-  const { name } = recording.data;
-  const entry = recording.steps.findIndex((_, s) => recording.backward(s));
-  if (!TWINS[name] || entry < 0) return null;
-  const isOpen = ([s, b]) => recording.recorded(s, b).kind.startsWith("float") && recording.recorded(s, b).data;
-  const places = [0, entry].flatMap((s) => recording.steps[s].bound.map((_, b) => [s, b])).filter(isOpen);
-  const run = (arrays) => {
-    const nested = arrays.map((numbers, i) => nest(numbers, recording.recorded(...places[i]).shape));
-    const named = Object.fromEntries(
-      places.slice(0, -1).map(([s, b], i) => [recording.steps[s].bound[b].name, nested[i]]),
-    );
-    return runTwin(name, named, nested.at(-1));
-  };
-  let numbers;
-  try {
-    numbers = run(places.map((place) => recording.recorded(...place).data));
-  } catch {
-    return null;
-  }
-  const covered = recording.steps.every(
-    (step, s) =>
-      !step.shown ||
-      step.bound.every((bound, b) => {
-        const array = recording.recorded(s, b);
-        if (!array.kind.startsWith("float")) return true;
-        const twin = numbers.get(recording.title(s, b));
-        return (
-          twin &&
-          array.data &&
-          twin.length === array.data.length &&
-          twin.every((x, i) => Math.abs(x - array.data[i]) <= 1e-9 * (1 + Math.abs(x)))
-        );
-      }),
-  );
-  return covered ? { places, run } : null;
-}
-
-function nest(numbers, shape) {
-  if (shape.length === 0) return numbers[0];
-  if (shape.length === 1) return [...numbers];
-  return Array.from({ length: shape[0] }, (_, i) => [...numbers.slice(i * shape[1], (i + 1) * shape[1])]);
 }
 
 // For the printer: every step with its formula and its numbers, as they are shown now.

@@ -17,7 +17,7 @@ from .page_bugs import bugs_data
 from .page_data import page_data
 from .recording import Recording
 
-_SCRIPTS = ("page_arrays.js", "page_terms.js", "page_twin.js", "page_matrix.js", "page_line.js", "page.js")
+_SCRIPTS = ("arrays", "terms", "twin", "edit", "matrix", "line")
 
 
 def to_html(
@@ -40,7 +40,7 @@ def to_html(
         "{{title}}": html.escape(recording.name),
         "{{style}}": _read("page.css"),
         "{{data}}": as_script_data(data),
-        "{{script}}": "\n".join(map(_read, _SCRIPTS)),
+        "{{script}}": "\n".join(map(_read, [*(f"page_{name}.js" for name in _SCRIPTS), "page.js"])),
     }
     pieces = [_read("page.html")]
     for mark, text in parts.items():  # in the order in which they stand there; what is put in is not searched again

@@ -6,7 +6,7 @@ class Recording {
     this.steps = data.steps;
     this.calls = data.calls;
     this.bug = null; // the mistake that is switched on, one of data.bugs
-    this.edited = null; // with edited inputs: Map from a title to its array
+    this.edited = null; // with edited inputs: what recompute() gives
     this.places = []; // of every binding, by its number: [step, which of those of the step]
     this.history = new Map(); // from a title to the places that bound it, in order
     this.steps.forEach((step, s) =>
@@ -44,7 +44,7 @@ class Recording {
     return this.data.sources[other === undefined || other === null ? call.source : other];
   }
 
-  // Array number `id`: {shape, kind, data}, or {shape, kind, summary} where it was too large to keep.
+  // Array number `id`: {shape, kind, data}, or {shape, kind, summary, corner} where it was too large.
   array(id) {
     if (!this.decoded.has(id)) this.decoded.set(id, decode(this.data.arrays[id]));
     return this.decoded.get(id);
@@ -58,17 +58,36 @@ class Recording {
   // wrong: the cells that the mistake changed.
   value(s, b) {
     const value = this.recorded(s, b);
+    if (!value.data) return value;
+    const wrong = this.wrong(s, b);
     if (this.edited) {
-      const data = this.edited.get(this.title(s, b));
-      return data && value.data ? { ...value, data } : value;
+      const data = this.edited.numbers.get(this.title(s, b));
+      return data ? { ...value, data, wrong } : value;
     }
-    const change = this.bug && this.bug.numberAt.get(`${s},${b}`);
-    if (!change || !value.data) return value;
+    if (!wrong) return value;
     const data = value.data.slice();
-    change.cells.forEach((cell, i) => {
-      data[cell] = change.numbers[i];
+    const { numbers } = this.bug.numberAt.get(`${s},${b}`);
+    [...wrong].forEach((cell, i) => {
+      data[cell] = numbers[i];
     });
-    return { ...value, data, wrong: new Set(change.cells) };
+    return { ...value, data, wrong };
+  }
+
+  // The cells that the mistake changed, or undefined.
+  wrong(s, b) {
+    if (this.edited) return this.edited.wrong.get(this.title(s, b));
+    return this.bug?.numberAt.get(`${s},${b}`)?.cells;
+  }
+
+  // The finite difference that a gradient is held against, or null. Those of the recording know nothing of a mistake
+  // that makes the output another; edited inputs have differences of their own, of whatever the output is.
+  numerical(s, b) {
+    const bound = this.steps[s].bound[b];
+    if (bound.numerical === undefined) return null;
+    const recorded = this.array(bound.numerical);
+    if (!this.edited) return recorded.data && (!this.bug || this.bug.by === "gradients") ? recorded : null;
+    const data = this.edited.difference(this.title(...this.places[bound.pair]));
+    return data && { ...recorded, data };
   }
 
   // Where a title was last bound before step `s`.
@@ -86,7 +105,7 @@ class Recording {
       bug.numberAt = new Map(
         bug.numbers.map(([s, b, change]) => {
           const [cells, numbers] = this.data.changes[change];
-          return [`${s},${b}`, { cells: cells ?? numbers.map((_, i) => i), numbers: numbers.map(toNumber) }];
+          return [`${s},${b}`, { cells: new Set(cells ?? numbers.keys()), numbers: numbers.map(toNumber) }];
         }),
       );
       bug.lineOf = new Map(bug.lines);
@@ -101,7 +120,7 @@ function decode(entry) {
     const bytes = Uint8Array.from(atob(entry.float32), (letter) => letter.charCodeAt(0));
     return { ...entry, data: new Float32Array(bytes.buffer) };
   }
-  return entry;
+  return entry.corner ? { ...entry, corner: decode(entry.corner) } : entry;
 }
 
 function toNumber(text) {

@@ -2,8 +2,8 @@
 
 Most lines of a recording run many times, and most arrays are bound under many names, an argument here, a result there;
 so both are kept in tables and named by their place. Small arrays hold every digit; larger ones are float32, which
-suffices for a heat map; and of those above a limit, which falls until the page is small enough, only the range and the
-mean are kept.
+suffices for a heat map; and of those above a limit, which falls until the page is small enough, only the range, the
+mean and a corner are kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 
 from . import mathml
+from .drawing import verdict
 from .expansion import NotExpandable, term_of
+from .recorder import CORNER, corner_of, summary_of
 from .recording import Bound, Call, Recording, Step
 from .sources import parse
 from .terms import Number, Operation, Term, readable
@@ -85,7 +87,8 @@ class _Page:
     def _bound(self, step: Step, bound: Bound) -> dict[str, Any]:
         """A name that the step bound. array, numerical: places in the table of arrays, of its numbers and of the finite
         difference they are held against; origin, pair: bindings, counted from the first, of this very array under
-        another name, and of the value whose gradient this is.
+        another name, and of the value whose gradient this is; told: what the check of a gradient found, where it has
+        no finite difference for each number.
         """
         out: dict[str, Any] = {"name": bound.name, "array": self.arrays.add(bound.value.array, bound.value)}
         if bound.origin in self.number_of:
@@ -96,6 +99,8 @@ class _Page:
         row = self.recording.check_of(step, bound)
         if row is not None and row.full is not None and row.full.numerical.shape == bound.value.shape:
             out["numerical"] = self.arrays.add(row.full.numerical)
+        elif told := verdict(self.recording, step, bound):
+            out["told"] = told
         return out
 
     def _expand(self, steps: list[dict[str, Any]]) -> tuple[list[Any], int]:
@@ -234,8 +239,10 @@ class Pool:
         self._places: dict[Any, int] = {}
 
     def add(self, array: np.ndarray | None, value: Any = None) -> int:
-        """The array's place in the pool. value: the recorded Value; its summary is all there is of a large one."""
-        key = (value.shape, value.summary) if array is None else (array.shape, array.dtype.str, array.tobytes())
+        """The array's place in the pool. value: the recorded Value; of a large one there are a summary and a corner."""
+        kept = value.corner if array is None else array
+        about = (value.shape, value.summary) if array is None else (array.shape, "")
+        key = (*about, kept.dtype.str, kept.tobytes())
         if key not in self._places:
             self._places[key] = len(self._arrays)
             self._arrays.append((array, value))
@@ -252,20 +259,28 @@ class Pool:
 
 def _length(array: np.ndarray | None, limit: int) -> int:
     if array is None or array.size > limit:
-        return 80
+        return 80 if limit == _LIMITS[-1] else 80 + 6 * CORNER**2
     return 19 * array.size if array.size <= EXACT else 6 * array.size
 
 
 def _encoded(array: np.ndarray | None, value: Any, limit: int) -> dict[str, Any]:
+    """An array as JSON holds it; of one above the limit its corner too, except at the lowest limit of all."""
+    if array is not None and array.size <= limit:
+        out: dict[str, Any] = {"shape": list(array.shape), "kind": str(array.dtype)}
+        return out | ({"data": plain(array)} if array.size <= EXACT else _float32(array))
     if array is None:
-        return {"shape": list(value.shape), "kind": value.dtype, "summary": value.summary}
-    out: dict[str, Any] = {"shape": list(array.shape), "kind": str(array.dtype)}
-    if array.size <= min(EXACT, limit):
-        return out | {"data": plain(array)}
-    if array.size <= limit:
-        return out | {"float32": base64.b64encode(array.astype("<f4").tobytes()).decode()}
-    low, high, mean = (float(part) for part in (array.min(), array.max(), array.mean()))
-    return out | {"summary": f"{array.size} numbers from {low:.4g} to {high:.4g}, mean {mean:.4g}"}
+        out = {"shape": list(value.shape), "kind": value.dtype, "summary": value.summary}
+        corner = value.corner
+    else:
+        out = {"shape": list(array.shape), "kind": str(array.dtype), "summary": summary_of(array)}
+        corner = corner_of(array)
+    if limit == _LIMITS[-1]:
+        return out
+    return out | {"corner": {"shape": list(corner.shape), "kind": out["kind"]} | _float32(corner)}
+
+
+def _float32(array: np.ndarray) -> dict[str, str]:
+    return {"float32": base64.b64encode(array.astype("<f4").tobytes()).decode()}
 
 
 def plain(array: np.ndarray) -> list[Any]:

@@ -62,9 +62,10 @@ function showResult(recording, s, covered) {
         covered,
       }),
     );
-    if (bound.numerical !== undefined && array.data && !recording.edited) {
-      group.append(...checkFigures(recording, bound, array, covered));
-    }
+    const numerical = array.data && recording.numerical(s, b);
+    if (numerical) group.append(checkFigures(recording, bound, array, numerical, covered));
+    else if (bound.told && !recording.edited && !recording.bug)
+      group.append(make("p", { class: "verdict told" }, covered ? "" : bound.told));
     return group;
   });
   byId("result-heading").textContent = line.entry ? "The call begins with" : "This line binds";
@@ -77,9 +78,7 @@ function pairFigure(recording, bound) {
   return placeFigure(recording, recording.places[bound.pair], "pair");
 }
 
-function checkFigures(recording, bound, array, covered) {
-  const numerical = recording.array(bound.numerical);
-  if (!numerical.data) return [];
+function checkFigures(recording, bound, array, numerical, covered) {
   const data = gaps(array, numerical);
   const worst = data.reduce((a, b) => Math.max(a, b), 0);
   const fine = worst <= 1e-6;
@@ -110,7 +109,7 @@ function checkFigures(recording, bound, array, covered) {
     spoken: `finite difference of ${bound.name}`,
     covered,
   });
-  return [make("div", { class: "checks" }, figure, gap)];
+  return make("div", { class: "checks" }, figure, gap);
 }
 
 // |hand - numerical| / (1 + |numerical|), as the checker of gradients has it.

@@ -44,7 +44,11 @@ function matrixFigure(recording, options) {
   if (options.place) figure.dataset.place = options.place.join(",");
   figure.append(caption);
   if (!array.data) {
-    figure.append(make("p", { class: "summary" }, array.summary));
+    if (options.covered) figure.append(make("div", { class: "covered" }, "?"));
+    else {
+      if (array.corner && role !== "printed") figure.append(cornerTable(recording, array, name));
+      figure.append(make("p", { class: "summary" }, array.summary));
+    }
   } else if (array.data.length === 0) {
     figure.append(make("p", { class: "summary" }, "no elements"));
   } else if (array.data.length > recording.data.limits.exact) {
@@ -91,6 +95,41 @@ function tables(recording, options) {
     found.push(table);
   }
   return found;
+}
+
+// The first rows and columns of an array that was too large to keep, with … where it goes on.
+function cornerTable(recording, array, name) {
+  const { corner } = array;
+  const [rows, columns] = [corner.shape.at(-2) ?? 1, corner.shape.at(-1)];
+  const [below, beside] = [rows < (array.shape.at(-2) ?? 1), columns < array.shape.at(-1)];
+  const outer = array.shape.slice(0, -2).map(() => 0);
+  const write = numberFormat(corner);
+  const labels = headings(recording, name, array.shape);
+  const more = (count) => Array.from({ length: count }, () => make("td", { class: "more" }, "…"));
+  const heads = Array.from({ length: columns }, (_, j) =>
+    make("th", { scope: "col" }, labels.columns[j] ?? String(j)),
+  );
+  const line = (i) => [
+    make("th", { scope: "row" }, labels.rows[i] ?? String(i)),
+    ...Array.from({ length: columns }, (_, j) => {
+      const number = corner.data[i * columns + j];
+      return make("td", { class: "part", title: String(number) }, write(number));
+    }),
+    ...more(beside ? 1 : 0),
+  ];
+  const spoken = `first ${rows} by ${columns} of ${name}, ${shapeText(array.shape)}`;
+  return make(
+    "table",
+    { class: "partial" },
+    make("caption", outer.length ? {} : { class: "hidden" }, outer.length ? `[${outer.join(", ")}]` : spoken),
+    make("thead", {}, make("tr", {}, make("td", { class: "corner" }), ...heads, ...more(beside ? 1 : 0))),
+    make(
+      "tbody",
+      {},
+      ...Array.from({ length: rows }, (_, i) => make("tr", {}, ...line(i))),
+      ...(below ? [make("tr", {}, ...more(columns + 1 + (beside ? 1 : 0)))] : []),
+    ),
+  );
 }
 
 function headings(recording, name, shape) {

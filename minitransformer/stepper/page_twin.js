@@ -1,6 +1,7 @@
 // A JavaScript twin of the ops of the small examples, forward and backward, in the names of the Python code. It
 // computes the steps anew when an input is edited. A matrix is a list of rows. note(label, {name: value}) hands each
-// result over.
+// value over as it is bound, and returns all that are bound by now under that label: a mistake or a finite difference
+// has put other numbers in the place of some.
 
 const zip = (a, b, f) => a.map((row, i) => row.map((x, j) => f(x, b[i][j])));
 const map = (a, f) => a.map((row) => row.map(f));
@@ -14,13 +15,15 @@ const mean = (row) => row.reduce((sum, x) => sum + x, 0) / row.length;
 const product = (x, y) => x * y;
 const sum = (x, y) => x + y;
 
-function linear({ x, weight }, note, label = "linear") {
-  const y = matmul(x, weight);
-  note(label, { x, weight, rows: x, product: y, y });
+function linear(inputs, note, label = "linear") {
+  const { x, weight } = note(label, inputs);
+  const { rows } = note(label, { rows: x });
+  const { product } = note(label, { product: matmul(rows, weight) });
+  const { y } = note(label, { y: product });
 
   function backward(dy) {
     const dx = matmul(dy, transpose(weight));
-    const dweight = matmul(transpose(x), dy);
+    const dweight = matmul(transpose(rows), dy);
     note(label, { dy, dproduct: dy, drows: dx, dx, dweight });
     return [dx, dweight];
   }
@@ -28,52 +31,63 @@ function linear({ x, weight }, note, label = "linear") {
   return [y, backward];
 }
 
-function softmax({ x, temperature = 1 }, note) {
+function softmax(inputs, note) {
+  const { x, temperature } = note("softmax", { temperature: 1, ...inputs });
   const largest = x.map((row) => [Math.max(...row)]);
   const shift = map(largest, (m) => (m === -Infinity ? 0 : m));
   const exponentials = x.map((row, i) => row.map((score) => Math.exp((score - shift[i][0]) / temperature)));
   const total = exponentials.map((row) => [row.reduce(sum, 0)]);
-  const y = exponentials.map((row, i) => row.map((e) => e / (total[i][0] === 0 ? 1 : total[i][0])));
-  note("softmax", { x, temperature, largest, shift, exponentials, total, y });
+  note("softmax", { largest, shift, exponentials, total });
+  const { y } = note("softmax", {
+    y: exponentials.map((row, i) => row.map((e) => e / (total[i][0] === 0 ? 1 : total[i][0]))),
+  });
 
   function backward(dy) {
-    const dx = y.map((row, i) => row.map((p, j) => (p * (dy[i][j] - dot(dy[i], row))) / temperature));
-    note("softmax", { dy, dx });
+    note("softmax", { dy });
+    const { dx } = note("softmax", {
+      dx: y.map((row, i) => row.map((p, j) => (p * (dy[i][j] - dot(dy[i], row))) / temperature)),
+    });
     return [dx];
   }
 
   return [y, backward];
 }
 
-function attention({ q, k, v, scale }, note) {
-  const factor = scale === undefined ? 1 / Math.sqrt(q[0].length) : scale;
-  const scores = map(matmul(q, transpose(k)), (x) => x * factor);
-  const [weights, softmaxBackward] = softmax({ x: scores }, note);
-  const output = matmul(weights, v);
-  if (scale !== undefined) note("attention", { scale });
-  note("attention", { q, k, v, factor, scores, visible: scores, weights, kept: weights, output, dropout: 0 });
+function attention(inputs, note) {
+  const { q, k, v, scale } = note("attention", inputs);
+  const { factor } = note("attention", { factor: scale === undefined ? 1 / Math.sqrt(q[0].length) : scale });
+  const { scores } = note("attention", { scores: map(matmul(q, transpose(k)), (x) => x * factor) });
+  const { visible } = note("attention", { visible: scores, dropout: 0 });
+  const [y, softmaxBackward] = softmax({ x: visible }, note);
+  const { weights } = note("attention", { weights: y });
   note("dropout", { x: weights, rate: 0 });
+  const { kept } = note("attention", { kept: weights });
+  const { output } = note("attention", { output: matmul(kept, v) });
 
   function backward(doutput) {
-    const dweights = matmul(doutput, transpose(v));
-    const dv = matmul(transpose(weights), doutput);
-    const [dscores] = softmaxBackward(dweights);
-    const dq = map(matmul(dscores, k), (x) => x * factor);
-    const dk = map(matmul(transpose(dscores), q), (x) => x * factor);
-    note("dropout", { dy: dweights });
-    note("attention", { doutput, dkept: dweights, dv, dweights, dscores, dq, dk });
+    const dkept = matmul(doutput, transpose(v));
+    note("dropout", { dy: dkept });
+    const { dv } = note("attention", { doutput, dkept, dv: matmul(transpose(kept), doutput), dweights: dkept });
+    const { dscores } = note("attention", { dscores: softmaxBackward(dkept)[0] });
+    const { dq, dk } = note("attention", {
+      dq: map(matmul(dscores, k), (x) => x * factor),
+      dk: map(matmul(transpose(dscores), q), (x) => x * factor),
+    });
     return [dq, dk, dv];
   }
 
   return [output, backward];
 }
 
-function self_attention({ x, w_q, w_k, w_v, scale = 1 }, note) {
-  const [q, qBackward] = linear({ x, weight: w_q }, note, "linear#1");
-  const [k, kBackward] = linear({ x, weight: w_k }, note, "linear#2");
-  const [v, vBackward] = linear({ x, weight: w_v }, note, "linear#3");
-  const [output, attentionBackward] = attention({ q, k, v, scale }, note);
-  note("self_attention", { x, w_q, w_k, w_v, scale, q, k, v, output });
+function self_attention(inputs, note) {
+  const label = "self_attention";
+  const { x, w_q, w_k, w_v, scale } = note(label, { scale: 1, ...inputs });
+  const [product_q, qBackward] = linear({ x, weight: w_q }, note, "linear#1");
+  const [product_k, kBackward] = linear({ x, weight: w_k }, note, "linear#2");
+  const [product_v, vBackward] = linear({ x, weight: w_v }, note, "linear#3");
+  const { q, k, v } = note(label, { q: product_q, k: product_k, v: product_v });
+  const [attended, attentionBackward] = attention({ q, k, v, scale }, note);
+  const { output } = note(label, { output: attended });
 
   function backward(doutput) {
     const [dq, dk, dv] = attentionBackward(doutput);
@@ -81,20 +95,23 @@ function self_attention({ x, w_q, w_k, w_v, scale = 1 }, note) {
     const [dx_by_k, dw_k] = kBackward(dk);
     const [dx_by_v, dw_v] = vBackward(dv);
     const dx = zip(zip(dx_by_q, dx_by_k, sum), dx_by_v, sum);
-    note("self_attention", { doutput, dq, dk, dv, dx_by_q, dw_q, dx_by_k, dw_k, dx_by_v, dw_v, dx });
+    note(label, { doutput, dq, dk, dv, dx_by_q, dw_q, dx_by_k, dw_k, dx_by_v, dw_v, dx });
     return [dx, dw_q, dw_k, dw_v];
   }
 
   return [output, backward];
 }
 
-function layer_norm({ x, gamma, beta, eps = 1e-5 }, note) {
+function layer_norm(inputs, note) {
+  const { x, gamma, beta, eps } = note("layer_norm", { eps: 1e-5, ...inputs });
   const centered = x.map((row) => row.map((e) => e - mean(row)));
   const variance = centered.map((row) => [mean(row.map((e) => e * e))]);
   const inverse_std = map(variance, (e) => 1 / Math.sqrt(e + eps));
-  const normalized = centered.map((row, i) => row.map((e) => e * inverse_std[i][0]));
-  const y = normalized.map((row) => row.map((e, j) => e * gamma[j] + beta[j]));
-  note("layer_norm", { x, gamma, beta, eps, centered, variance, inverse_std, normalized, y });
+  note("layer_norm", { centered, variance, inverse_std });
+  const { normalized } = note("layer_norm", {
+    normalized: centered.map((row, i) => row.map((e) => e * inverse_std[i][0])),
+  });
+  const { y } = note("layer_norm", { y: normalized.map((row) => row.map((e, j) => e * gamma[j] + beta[j])) });
 
   function backward(dy) {
     const dgamma = transpose(zip(dy, normalized, product)).map((column) => column.reduce(sum, 0));
@@ -105,8 +122,10 @@ function layer_norm({ x, gamma, beta, eps = 1e-5 }, note) {
       const along = mean(row.map((e, j) => dnormalized[i][j] * e));
       return row.map((e) => e * along);
     });
-    const dx = dnormalized.map((row, i) => row.map((e, j) => inverse_std[i][0] * (e - shift[i][0] - stretch[i][j])));
-    note("layer_norm", { dy, dgamma, dbeta, dnormalized, shift, stretch, dx });
+    note("layer_norm", { dy, dgamma, dbeta, dnormalized, shift, stretch });
+    const { dx } = note("layer_norm", {
+      dx: dnormalized.map((row, i) => row.map((e, j) => inverse_std[i][0] * (e - shift[i][0] - stretch[i][j]))),
+    });
     return [dx, dgamma, dbeta];
   }
 
@@ -115,14 +134,25 @@ function layer_norm({ x, gamma, beta, eps = 1e-5 }, note) {
 
 const TWINS = { softmax, attention, self_attention, layer_norm };
 
-// Run a twin on inputs by name, and its backward on the gradient of the output: Map from "label.name" to the numbers.
-function runTwin(name, inputs, upstream) {
-  const numbers = new Map();
-  const note = (label, values) => {
-    for (const [key, value] of Object.entries(values))
-      numbers.set(`${label}.${key}`, Float64Array.from([value].flat(2)));
-  };
-  const [, backward] = TWINS[name](inputs, note);
-  backward(upstream);
-  return numbers;
-}
+// The mistakes that the twin can make, by the names of verify.wrong_variants: what is computed otherwise, and how.
+const times = (factor) => (x) => x * factor;
+const ofRows = (f) => (names) =>
+  names.dnormalized.map((row, i) => row.map((e, j) => names.inverse_std[i][0] * f(e, names, i, j)));
+const MISTAKES = {
+  "softmax-no-sum": ["softmax.dx", ({ y, dy, temperature }) => zip(y, dy, (p, e) => (p * e) / temperature)],
+  "attention-not-scaled": ["attention.factor", ({ scale }) => scale ?? 1],
+  "attention-dq-not-scaled": ["attention.dq", ({ dscores, k }) => matmul(dscores, k)],
+  "attention-dk-not-scaled": ["attention.dk", ({ dscores, q }) => matmul(transpose(dscores), q)],
+  "attention-dk-not-transposed": [
+    "attention.dk",
+    ({ dscores, q, factor }) => map(matmul(dscores, q), times(factor)),
+  ],
+  "attention-dk-reshaped": [
+    "attention.dk",
+    ({ dscores, q, k, factor }) => map(matmul(nest(dscores.flat(), [k.length, q.length]), q), times(factor)),
+  ],
+  "attention-dv-not-transposed": ["attention.dv", ({ kept, doutput }) => matmul(kept, doutput)],
+  "layer-norm-no-shift": ["layer_norm.dx", ofRows((e, { stretch }, i, j) => e - stretch[i][j])],
+  "layer-norm-no-stretch": ["layer_norm.dx", ofRows((e, { shift }, i) => e - shift[i][0])],
+  "layer-norm-statistics-constant": ["layer_norm.dx", ofRows((e) => e)],
+};

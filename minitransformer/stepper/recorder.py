@@ -16,20 +16,24 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import device_of
+from ..backend import Array, device_of
 from ..verify.tracing import Traced, host_copy, is_array, label_of, made_here
 
 _HIDDEN = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
+CORNER = 8  # rows and columns that are kept of an array of which only a summary is
+
+
 @dataclass(frozen=True, eq=False)
 class Value:
-    """What a name was bound to: an array's or a number's copy, or, above the limit, only its summary."""
+    """What a name was bound to: an array's or a number's copy, or, above the limit, only its summary and its corner."""
 
     shape: tuple[int, ...]
     dtype: str
     array: np.ndarray | None
     summary: str = ""
+    corner: np.ndarray | None = None
 
     @property
     def is_float_array(self) -> bool:
@@ -55,9 +59,19 @@ def keep(value: Any, limit: int) -> Value | None:
         return None
     if value.size <= limit:
         return Value(tuple(value.shape), str(value.dtype), host_copy(value))
-    low, high, mean = (float(part) for part in (value.min(), value.max(), value.mean()))
-    summary = f"{value.size} numbers from {low:.4g} to {high:.4g}, mean {mean:.4g}"
-    return Value(tuple(value.shape), str(value.dtype), None, summary)
+    return Value(tuple(value.shape), str(value.dtype), None, summary_of(value), host_copy(corner_of(value)))
+
+
+def summary_of(array: Array) -> str:
+    """The range and the mean of an array that has elements, in words."""
+    low, high, mean = (float(part) for part in (array.min(), array.max(), array.mean()))
+    return f"{array.size} numbers from {low:.4g} to {high:.4g}, mean {mean:.4g}"
+
+
+def corner_of(array: Array) -> Array:
+    """The first rows and columns of an array, (T, D) or (D,); of one with more axes, of its first matrix."""
+    first = (0,) * (array.ndim - 2)
+    return array[(*first, *[slice(CORNER)] * min(array.ndim, 2))]
 
 
 def _number(value: bool | int | float) -> Value | None:

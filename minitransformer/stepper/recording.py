@@ -165,6 +165,16 @@ class Recording:
         """
         return self._checks.get(self._pairs.get(bound.serial, (None, ""))[1])
 
+    def is_unreachable(self, step: Step, bound: Bound) -> bool:
+        """Whether this gradient would have a row in the report, had its value not been computed during backward.
+
+        A Checkpoint runs its layer again there. Finite differences displace what the forward pass binds, and what runs
+        in the second pass has no place in it; a mistake there shows in the rows of the inputs and the parameters.
+        """
+        maker = self.calls[self.calls[step.call].forward_call]
+        ran_again = " in backward" in maker.label
+        return self.report is not None and ran_again and self._pairs.get(bound.serial, (None, ""))[1] != ""
+
     def to_json(self, path: str | Path | None = None) -> str:
         """The whole recording as a JSON document (its layout: stepper/document.py), also written to `path` if given."""
         from .document import to_json

@@ -1,4 +1,4 @@
-"""The stepper's page in a real browser: editing, predicting, printing, looks, keys, strange names, speed and size."""
+"""The stepper's page in a real browser: predicting, printing, looks, keys, strange names, speed and size."""
 
 from __future__ import annotations
 
@@ -10,94 +10,12 @@ from playwright.sync_api import Page
 
 from minitransformer import layers, ops
 from minitransformer.stepper import Recording, step
-from minitransformer.stepper.expansion import expand
 from minitransformer.stepper.page import to_html
-from minitransformer.worked_example import SCALED, self_attention
 
 from .conftest import Open
-from .reading import FIGURES, at, current, go, numbers, shown_steps
+from .reading import FIGURES, at, current, go, shown_steps
 
 pytestmark = pytest.mark.browser
-
-
-def test_edited_inputs_are_recomputed_as_python_computes_them(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
-) -> None:
-    page = open_page(files["worked"])
-    page.click("#edit")
-    page.fill("#inputs [data-name='x'] [data-flat='5']", "-1.5")
-    page.fill("#inputs [data-name='w_k'] [data-flat='2']", "0.25")
-    page.fill("#inputs [data-name='doutput'] [data-flat='0']", "3")
-    page.keyboard.press("Tab")
-    x, w_k, doutput = SCALED.x.copy(), SCALED.w_k.copy(), SCALED.doutput.copy()
-    x.ravel()[5], w_k.ravel()[2], doutput.ravel()[0] = -1.5, 0.25, 3.0
-    fresh = step(self_attention, x, SCALED.w_q, w_k, SCALED.w_v, scale=SCALED.scale, upstream=doutput)
-    for recorded in shown_steps(fresh):
-        go(page, recorded.index)
-        for bound in recorded.bound:
-            if bound.value.dtype.startswith("float"):
-                np.testing.assert_allclose(
-                    numbers(page)[bound.name], np.ravel(bound.value.array), rtol=1e-12, atol=1e-12
-                )
-    go(page, at(fresh, "attention.scores"))
-    page.click("#result .result [data-flat='4']")
-    expansion = expand(fresh, *fresh.find("attention.scores"), (1, 1))
-    assert expansion.pretty in page.text_content("#sum-text")
-    page.fill("#inputs [data-name='x'] [data-flat='5']", "two")
-    page.keyboard.press("Tab")
-    assert page.get_attribute("#inputs [data-name='x'] [data-flat='5']", "aria-invalid") == "true"
-    page.click("#reset")
-    np.testing.assert_array_equal(
-        numbers(page)["scores"], np.ravel(recordings["worked"].find("attention.scores")[1].value.array)
-    )
-    assert page.is_hidden("#edited")
-
-
-TWIN = """
-([name, inputs, upstream]) => Object.fromEntries([...runTwin(name, inputs, upstream)].map(([k, v]) => [k, [...v]]))
-"""
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_twin_equals_python_on_random_inputs(open_page: Open, files: dict[str, Path], seed: int) -> None:
-    page = open_page(files["worked"])
-    rng = np.random.default_rng(seed)
-    t, s, d, e = rng.integers(1, 6, size=4)
-
-    def draw(*shape: int) -> np.ndarray:
-        return rng.normal(size=shape)
-
-    scale = float(rng.uniform(0.2, 2.0))
-    weights = {"w_q": draw(d, e), "w_k": draw(d, e), "w_v": draw(d, s)}
-    cases = [
-        (ops.softmax, {"x": draw(t, d), "temperature": scale}),
-        (ops.attention, {"q": draw(t, d), "k": draw(s, d), "v": draw(s, e)}),
-        (ops.attention, {"q": draw(t, d), "k": draw(s, d), "v": draw(s, e), "scale": scale}),
-        (self_attention, {"x": draw(t, d), **weights, "scale": scale}),
-        (ops.layer_norm, {"x": draw(t, d), "gamma": draw(d), "beta": draw(d), "eps": 1e-3}),
-    ]
-    for f, inputs in cases:
-        arrays = [value for value in inputs.values() if not isinstance(value, float)]
-        options = {key: value for key, value in inputs.items() if isinstance(value, float)}
-        upstream = draw(*f(*arrays, **options)[0].shape)
-        recording = step(f, *arrays, upstream=upstream, **options)
-        given = {key: value if isinstance(value, float) else value.tolist() for key, value in inputs.items()}
-        found = page.evaluate(TWIN, [f.__name__, given, upstream.tolist()])
-        for recorded in shown_steps(recording):
-            for bound in recorded.bound:
-                if bound.value.dtype.startswith("float"):
-                    np.testing.assert_allclose(
-                        found[bound.title], np.ravel(bound.value.array), rtol=1e-12, atol=1e-12, err_msg=bound.title
-                    )
-
-
-def test_what_the_twin_does_not_know_cannot_be_edited(open_page: Open, files: dict[str, Path], tmp_path: Path) -> None:
-    for name in ("worked", "unscaled", "softmax", "attention", "layer-norm"):
-        assert open_page(files[name]).is_visible("#edit")
-    q = np.random.default_rng(5).normal(size=(3, 2))
-    to_html(step(ops.attention, q, q, q, causal=True), tmp_path / "causal.html")
-    assert open_page(tmp_path / "causal.html").is_hidden("#edit")
-    assert open_page(files["encoder"]).is_hidden("#edit")
 
 
 def test_predict_covers_each_new_matrix_until_asked(
@@ -219,22 +137,25 @@ def test_names_and_tokens_appear_as_text(open_page: Open, tmp_path: Path) -> Non
     assert page.locator("img").count() == 0 and "got in" not in page.title().replace(evil, "")
 
 
+KEYS = """
+async () => {
+  const times = [];
+  for (let i = 0; i < 60; i++) {
+    const start = performance.now();
+    document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true }));
+    document.body.getBoundingClientRect();
+    times.push(performance.now() - start);
+    await new Promise((done) => requestAnimationFrame(done));
+  }
+  return times;
+}
+"""
+
+
 @pytest.mark.parametrize("name", ["worked", "encoder"])
 def test_a_key_press_answers_within_a_tenth_of_a_second(open_page: Open, files: dict[str, Path], name: str) -> None:
     page = open_page(files[name])
-    times = page.evaluate(
-        """async () => {
-          const times = [];
-          for (let i = 0; i < 60; i++) {
-            const start = performance.now();
-            document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true }));
-            document.body.getBoundingClientRect();
-            times.push(performance.now() - start);
-            await new Promise((done) => requestAnimationFrame(done));
-          }
-          return times;
-        }"""
-    )
+    times = page.evaluate(KEYS)
     assert current(page) > 60
     print(f"{name}: median {np.median(times):.1f} ms, worst {max(times):.1f} ms")
     assert max(times) < 100.0
@@ -246,11 +167,65 @@ def test_twelve_layers_give_a_page_of_moderate_size(open_page: Open, tmp_path: P
     text = to_html(step(model, rng.normal(size=(1, 64, 32))), tmp_path / "large.html")
     assert len(text.encode()) < 10e6
     page = open_page(tmp_path / "large.html")
+    rounds = []
+    for _ in range(5):
+        rounds.append(page.evaluate(KEYS))
+        assert page.locator("table.partial").count() > 0
+        page.keyboard.press("Home")
+    best = np.min(rounds, axis=0)  # of each key the quickest round: what else the machine does at the time is not ours
+    print(f"{len(text.encode()) / 1e6:.1f} MB; slowest {best.max():.0f} ms, median of all {np.median(rounds):.0f} ms")
+    assert best.max() < 100.0
     start = page.evaluate("performance.now()")
     page.keyboard.press("End")
     page.keyboard.press("Home")
     assert page.evaluate("performance.now()") - start < 1000.0
     assert current(page) == 0
+
+
+PARTIAL = """
+() => [...document.querySelectorAll("#result .matrix.result table.partial")].map((table) => ({
+  numbers: [...table.querySelectorAll("tbody tr")].map((row) => [...row.querySelectorAll(".part")].map((c) => c.title)),
+  ends: [...table.querySelectorAll("tr")].map((row) => row.lastElementChild.textContent),
+  caption: table.caption.textContent,
+}))
+"""
+
+
+@pytest.mark.parametrize("limit", [1 << 20, 4096])
+def test_a_large_array_shows_its_corner_beside_its_range(
+    open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """Whether it was above the limit of the recording or of the page."""
+    monkeypatch.setattr("minitransformer.stepper.page_data.BUDGET", 30_000)
+    x = np.random.default_rng(8).normal(size=(2, 3, 70, 60)).astype(np.float32)
+    recording = step(ops.relu, x, limit=limit)
+    to_html(recording, tmp_path / "corner.html")
+    page = open_page(tmp_path / "corner.html", f"#step={at(recording, 'relu.y')}")
+    (found,) = page.evaluate(PARTIAL)
+    numbers = np.array([[float(n) for n in row] for row in found["numbers"] if row], np.float32)
+    np.testing.assert_array_equal(numbers, np.maximum(x, 0.0)[0, 0, :8, :8])
+    assert found["ends"] == ["…"] * 10 and found["caption"] == "[0, 0]"
+    result = page.locator("#result .result")
+    assert result.locator(".shape").inner_text() == "2 × 3 × 70 × 60"
+    assert result.locator(".summary").inner_text().startswith("25200 numbers from 0 to ")
+    page.keyboard.press("p")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#result .covered").count() == 1 and page.evaluate(PARTIAL) == []
+    page.keyboard.press("Space")
+    assert len(page.evaluate(PARTIAL)) == 1
+
+
+def test_what_a_checkpoint_runs_again_is_said_not_to_be_checked(open_page: Open, tmp_path: Path) -> None:
+    layer = layers.FeedForward(2, 3, rng=np.random.default_rng(2)).to(dtype="float64")
+    recording = step(layers.Checkpoint(layer), np.random.default_rng(3).normal(size=(2, 2)), verify=True)
+    to_html(recording, tmp_path / "checkpoint.html")
+    page = open_page(tmp_path / "checkpoint.html", f"#step={at(recording, 'FeedForward in backward.dx')}")
+    assert page.inner_text("#result .told").startswith("not checked here: a Checkpoint ran this again")
+    go(page, at(recording, "Checkpoint.dy"))
+    assert page.locator("#result .told").count() == 0
+    assert page.inner_text("#result .verdict").startswith("✓ at most ")
 
 
 def test_page_works_inside_a_notebook_frame(open_page: Open, recordings: dict[str, Recording], tmp_path: Path) -> None:

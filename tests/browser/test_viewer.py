@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page
 
+from minitransformer.cli import main
 from minitransformer.models import (
     Classifier,
     ClassifierConfig,
@@ -16,7 +17,9 @@ from minitransformer.models import (
     LanguageModelConfig,
     Transformer,
     TransformerConfig,
+    folder,
 )
+from minitransformer.text import CharacterTokenizer
 from minitransformer.viewer import AttentionView, view
 
 from .conftest import Open
@@ -239,6 +242,33 @@ def test_other_models_have_one_kind_and_their_own_choices(open_page: Open, tmp_p
         "odd",
     }
     assert page.input_value("#choice") == "0"
+
+
+def test_page_of_a_language_model_in_a_folder(open_page: Open, tmp_path: Path) -> None:
+    """As `minitransformer view` makes it, from the folder that training leaves."""
+    config = LanguageModelConfig(8, max_length=8, n_layers=2, **SIZES)
+    model = LanguageModel(config, np.random.default_rng(7)).to(dtype="float64")
+    folder.save(model, tmp_path)
+    tokenizer = CharacterTokenizer.train(["ab<>&"])
+    assert len(tokenizer.tokens) == 8
+    tokenizer.save(tmp_path / "tokenizer.json")
+    assert main(["view", "--model", str(tmp_path), "<b>&", "--html", str(tmp_path / "a.html")]) == 0
+    shown = view(model, tokenizer.encode("<b>&"), names=(tokenizer.tokens,))
+    page = open_page(tmp_path / "a.html")
+    assert page.inner_text("#title") == "<b>&"
+    assert page.locator(".map").count() == 4 and title(page) == "Self-attention, layer 2, head 1"
+    assert page.locator("#matrix tbody th").all_inner_texts() == list("<b>&")
+    visible = np.tril(np.ones((4, 4))) == 1
+    for layer, head in np.ndindex(2, 2):
+        page.click(f"[aria-label='Self-attention, layer {layer + 1}, head {head + 1}']")
+        wanted = np.where(visible, shown.maps[0].weights[layer, head], np.nan)
+        np.testing.assert_allclose(numbers(page), wanted.ravel(), atol=5.1e-4)
+    page.keyboard.press("g")
+    page.select_option("#choice", "1")
+    choice = shown.choices[1]
+    assert page.locator("#choice option").nth(1).inner_text().startswith(f"“{choice.name}” after “b” (")
+    wanted = np.where(visible, shown.maps[0].gradients[1][1, 1], np.nan)
+    np.testing.assert_allclose(numbers(page), wanted.ravel(), rtol=5.1e-3, atol=1e-12)
 
 
 def test_a_key_press_answers_within_a_tenth_of_a_second(open_page: Open, tmp_path: Path) -> None:

@@ -1,0 +1,117 @@
+// Edited inputs: every number computed anew by the twin, with or without a mistake, and the finite differences too.
+
+// Run a twin's forward pass on inputs by name: {output, backward, numbers}. numbers: from "label.name" to what is
+// bound there, in order, to which backward adds. mistake: one of MISTAKES; displaced: {title, flat, by}: one number
+// that is larger by so much, from the moment it is bound.
+function runForward(name, inputs, mistake, displaced) {
+  const numbers = new Map();
+  const bound = {};
+  const note = (label, values) => {
+    const names = (bound[label] ??= {});
+    for (const [key, value] of Object.entries(values)) {
+      const title = `${label}.${key}`;
+      names[key] = value;
+      if (mistake && mistake[0] === title) names[key] = mistake[1](names);
+      if (displaced && displaced.title === title) names[key] = moved(value, displaced.flat, displaced.by);
+      numbers.set(title, Float64Array.from([names[key]].flat(2)));
+    }
+    return names;
+  };
+  const [output, backward] = TWINS[name](inputs, note);
+  return { output, backward, numbers };
+}
+
+function moved(value, flat, by) {
+  if (!Array.isArray(value)) return value + by;
+  const size = [value[0]].flat().length;
+  return value.map((part, i) => (i === Math.floor(flat / size) ? moved(part, flat % size, by) : part));
+}
+
+// Run a twin and its backward on the gradient of the output: Map from "label.name" to the numbers.
+function runTwin(name, inputs, upstream, mistake) {
+  const { backward, numbers } = runForward(name, inputs, mistake);
+  backward(upstream);
+  return numbers;
+}
+
+// Central differences of L = Σ upstream · output with respect to every number of a title, or null where the twin binds
+// none: dL/dx ≈ Σ upstream · (output(x + h) − output(x − h)) / 2h with h = 10⁻⁵ max(1, |x|), as the checker has it.
+function finiteDifference(name, inputs, upstream, mistake, title) {
+  const numbers = runForward(name, inputs, mistake).numbers.get(title);
+  if (!numbers) return null;
+  const weights = [upstream].flat(2);
+  return numbers.map((x, flat) => {
+    const h = 1e-5 * Math.max(1, Number.isFinite(x) ? Math.abs(x) : 1);
+    const [ahead, behind] = [h, -h].map((by) =>
+      [runForward(name, inputs, mistake, { title, flat, by }).output].flat(2),
+    );
+    return weights.reduce((total, weight, i) => total + weight * (ahead[i] - behind[i]), 0) / (2 * h);
+  });
+}
+
+// What the page shows for edited inputs: numbers, by title; wrong, by title: the cells that the mistake changed; and
+// difference(title).
+function recompute(name, inputs, upstream, bug) {
+  const mistake = bug ? MISTAKES[bug.name] : null;
+  const numbers = runTwin(name, inputs, upstream, mistake);
+  const wrong = new Map();
+  if (mistake) {
+    for (const [title, right] of runTwin(name, inputs, upstream)) {
+      const cells = [...right.keys()].filter((i) => !near(numbers.get(title)[i], right[i]));
+      if (cells.length) wrong.set(title, new Set(cells));
+    }
+  }
+  const known = new Map();
+  const difference = (title) => {
+    if (!known.has(title)) known.set(title, finiteDifference(name, inputs, upstream, mistake, title));
+    return known.get(title);
+  };
+  return { numbers, wrong, difference };
+}
+
+const near = (x, right) => Object.is(x, right) || Math.abs(x - right) <= 1e-9 * (1 + Math.abs(right));
+
+// Which inputs can be edited: {places, run}, or null where the page has no twin of what was recorded, or the twin, run
+// on the recorded inputs, does not give every recorded number (because of a mask, say).
+function editable(recording) {
+  const { name } = recording.data;
+  const entry = recording.steps.findIndex((_, s) => recording.backward(s));
+  if (!TWINS[name] || entry < 0) return null;
+  const isOpen = ([s, b]) => recording.recorded(s, b).kind.startsWith("float") && recording.recorded(s, b).data;
+  const places = [0, entry].flatMap((s) => recording.steps[s].bound.map((_, b) => [s, b])).filter(isOpen);
+  const run = (arrays, bug) => {
+    const nested = arrays.map((numbers, i) => nest(numbers, recording.recorded(...places[i]).shape));
+    const named = Object.fromEntries(
+      places.slice(0, -1).map(([s, b], i) => [recording.steps[s].bound[b].name, nested[i]]),
+    );
+    return recompute(name, named, nested.at(-1), bug);
+  };
+  let numbers;
+  try {
+    numbers = run(places.map((place) => recording.recorded(...place).data)).numbers;
+  } catch {
+    return null;
+  }
+  const covered = recording.steps.every(
+    (step, s) =>
+      !step.shown ||
+      step.bound.every((bound, b) => {
+        const array = recording.recorded(s, b);
+        if (!array.kind.startsWith("float")) return true;
+        const twin = numbers.get(recording.title(s, b));
+        return (
+          twin &&
+          array.data &&
+          twin.length === array.data.length &&
+          twin.every((x, i) => Math.abs(x - array.data[i]) <= 1e-9 * (1 + Math.abs(x)))
+        );
+      }),
+  );
+  return covered ? { places, run } : null;
+}
+
+function nest(numbers, shape) {
+  if (shape.length === 0) return numbers[0];
+  if (shape.length === 1) return [...numbers];
+  return Array.from({ length: shape[0] }, (_, i) => [...numbers.slice(i * shape[1], (i + 1) * shape[1])]);
+}

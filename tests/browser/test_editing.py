@@ -1,0 +1,204 @@
+"""The stepper's page in a real browser: edited inputs, by the JavaScript twin of the small examples' ops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page
+
+from minitransformer import ops
+from minitransformer.stepper import Recording, step
+from minitransformer.stepper.expansion import expand
+from minitransformer.stepper.page import to_html
+from minitransformer.verify.wrong_variants import VARIANTS
+from minitransformer.worked_example import SCALED, self_attention
+
+from .conftest import Open
+from .reading import FIGURES, at, go, numbers, shown_steps
+
+pytestmark = pytest.mark.browser
+
+
+def test_edited_inputs_are_recomputed_as_python_computes_them(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    page = open_page(files["worked"])
+    page.click("#edit")
+    page.fill("#inputs [data-name='x'] [data-flat='5']", "-1.5")
+    page.fill("#inputs [data-name='w_k'] [data-flat='2']", "0.25")
+    page.fill("#inputs [data-name='doutput'] [data-flat='0']", "3")
+    page.keyboard.press("Tab")
+    x, w_k, doutput = SCALED.x.copy(), SCALED.w_k.copy(), SCALED.doutput.copy()
+    x.ravel()[5], w_k.ravel()[2], doutput.ravel()[0] = -1.5, 0.25, 3.0
+    fresh = step(self_attention, x, SCALED.w_q, w_k, SCALED.w_v, scale=SCALED.scale, upstream=doutput)
+    for recorded in shown_steps(fresh):
+        go(page, recorded.index)
+        for bound in recorded.bound:
+            if bound.value.dtype.startswith("float"):
+                np.testing.assert_allclose(
+                    numbers(page)[bound.name], np.ravel(bound.value.array), rtol=1e-12, atol=1e-12
+                )
+    go(page, at(fresh, "attention.scores"))
+    page.click("#result .result [data-flat='4']")
+    expansion = expand(fresh, *fresh.find("attention.scores"), (1, 1))
+    assert expansion.pretty in page.text_content("#sum-text")
+    page.fill("#inputs [data-name='x'] [data-flat='5']", "two")
+    page.keyboard.press("Tab")
+    assert page.get_attribute("#inputs [data-name='x'] [data-flat='5']", "aria-invalid") == "true"
+    page.click("#reset")
+    np.testing.assert_array_equal(
+        numbers(page)["scores"], np.ravel(recordings["worked"].find("attention.scores")[1].value.array)
+    )
+    assert page.is_hidden("#edited")
+
+
+EDITS = {
+    "self_attention": {"x": 5, "w_k": 2, "doutput": 0},
+    "attention": {"k": 7},
+    "softmax": {"x": 4},
+    "layer_norm": {"gamma": 1},
+}
+
+
+def edited(page: Page, recording: Recording, **options: object) -> Recording:
+    """Edit some numbers in the page, and record the same call with these in Python."""
+    arrays = {b.name: b.value.array.copy() for b in recording.steps[0].bound if b.value.is_float_array}
+    entry = next(s for s in recording.steps if recording.calls[s.call].backward)
+    arrays |= {b.name: b.value.array.copy() for b in entry.bound}
+    page.click("#edit")
+    for number, (name, flat) in enumerate(EDITS[recording.name].items()):
+        arrays[name].ravel()[flat] = 0.75 - number
+        page.fill(f"#inputs [data-name='{name}'] [data-flat='{flat}']", str(0.75 - number))
+    page.keyboard.press("Tab")
+    *inputs, upstream = arrays.values()
+    f = {"self_attention": self_attention}.get(recording.name) or getattr(ops, recording.name)
+    scale = {"scale": SCALED.scale} if recording.name == "self_attention" else {}
+    return step(f, *inputs, upstream=upstream, verify=True, **scale)
+
+
+def checks(page: Page) -> dict[str, np.ndarray]:
+    """The finite differences that are shown at the current step, by the name of the gradient."""
+    found = page.locator("#result .matrix.numerical").evaluate_all(
+        "all => all.map((f) => [f.dataset.name, [...f.querySelectorAll('.cell')].map((c) => Number(c.dataset.value))])"
+    )
+    return {name: np.array(numbers) for name, numbers in found}
+
+
+@pytest.mark.parametrize("name", ["worked", "attention", "softmax", "layer-norm"])
+def test_finite_differences_of_edited_inputs_are_those_of_python(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], name: str
+) -> None:
+    page = open_page(files[name])
+    fresh = edited(page, recordings[name])
+    assert "the finite differences too" in page.inner_text("#edited")
+    compared = 0
+    for recorded in shown_steps(fresh):
+        rows = {bound.name: fresh.check_of(recorded, bound) for bound in recorded.bound}
+        wanted = {name: row.entries().numerical for name, row in rows.items() if row is not None}
+        go(page, recorded.index)
+        found = checks(page)
+        assert set(found) == set(wanted)
+        for gradient, numerical in wanted.items():
+            np.testing.assert_allclose(found[gradient], numerical.ravel(), rtol=1e-7, atol=1e-8)
+            compared += numerical.size
+        verdicts = page.locator("#result .verdict").all_inner_texts()
+        assert len(verdicts) == len(wanted) and all(text.startswith("✓ at most ") for text in verdicts)
+    assert compared >= {"softmax": 30, "layer-norm": 50}.get(name, 60)
+    gradient = fresh.report.rows[0].name
+    go(page, at(fresh, f"{fresh.calls[0].label}.d{gradient}"))
+    before = next(iter(checks(page).values()))
+    page.click("#reset")
+    after = next(iter(checks(page).values()))
+    np.testing.assert_array_equal(after, recordings[name].report.rows[0].entries().numerical.ravel())
+    assert np.abs(before - after).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["worked", "attention", "softmax", "layer-norm"])
+def test_a_mistake_opens_the_gap_with_edited_inputs_too(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], name: str
+) -> None:
+    page = open_page(files[name])
+    fresh = edited(page, recordings[name])
+    for bug in page.locator("#bug option:not([value='']):not([disabled])").all_inner_texts():
+        page.select_option("#bug", label=bug)
+        assert page.is_visible("#edited") and page.is_visible("#editor")
+        with VARIANTS[bug].applied():
+            wrong = fresh.again()
+        opened = red = 0
+        for recorded, other in zip(fresh.steps, wrong.steps, strict=True):
+            if recorded not in shown_steps(fresh):
+                continue
+            go(page, recorded.index)
+            for figure, right, bound in zip(page.evaluate(FIGURES), recorded.bound, other.bound, strict=True):
+                theirs = np.ravel(bound.value.array).astype(float)
+                np.testing.assert_allclose([float(n) for n in figure["numbers"]], theirs, rtol=1e-8, atol=1e-8)
+                differs = ~np.isclose(theirs, np.ravel(right.value.array).astype(float), rtol=1e-8, atol=1e-8)
+                assert figure["wrong"] == differs.tolist()
+                red += int(differs.sum())
+            opened += page.locator("#result .large-gap .verdict", has_text="✗ up to").count()
+        assert red > 0 and f"It changes {red} numbers" in page.inner_text("#mistake")
+        assert (opened > 0) == (VARIANTS[bug].caught_by == "gradients")
+        page.select_option("#bug", "")
+        assert page.locator(".cell.wrong, .large-gap").count() == 0 and page.is_visible("#edited")
+
+
+def test_a_mistake_that_the_twin_cannot_make_ends_the_editing(
+    open_page: Open, recordings: dict[str, Recording], tmp_path: Path
+) -> None:
+    to_html(recordings["softmax"], tmp_path / "other.html", bugs=["softmax-plain-mean", "softmax-no-sum"])
+    page = open_page(tmp_path / "other.html", f"#step={at(recordings['softmax'], 'softmax.dx')}")
+    edited(page, recordings["softmax"])
+    page.select_option("#bug", label="softmax-plain-mean")
+    assert page.is_hidden("#editor") and page.is_hidden("#edited")
+    assert page.inner_text(".verdict").startswith("✗") and "Largest gap" in page.inner_text("#mistake")
+    page.click("#edit")
+    assert page.is_hidden("#mistake") and page.input_value("#bug") == ""
+
+
+TWIN = """
+([name, inputs, upstream]) => Object.fromEntries([...runTwin(name, inputs, upstream)].map(([k, v]) => [k, [...v]]))
+"""
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_twin_equals_python_on_random_inputs(open_page: Open, files: dict[str, Path], seed: int) -> None:
+    page = open_page(files["worked"])
+    rng = np.random.default_rng(seed)
+    t, s, d, e = rng.integers(1, 6, size=4)
+
+    def draw(*shape: int) -> np.ndarray:
+        return rng.normal(size=shape)
+
+    scale = float(rng.uniform(0.2, 2.0))
+    weights = {"w_q": draw(d, e), "w_k": draw(d, e), "w_v": draw(d, s)}
+    cases = [
+        (ops.softmax, {"x": draw(t, d), "temperature": scale}),
+        (ops.attention, {"q": draw(t, d), "k": draw(s, d), "v": draw(s, e)}),
+        (ops.attention, {"q": draw(t, d), "k": draw(s, d), "v": draw(s, e), "scale": scale}),
+        (self_attention, {"x": draw(t, d), **weights, "scale": scale}),
+        (ops.layer_norm, {"x": draw(t, d), "gamma": draw(d), "beta": draw(d), "eps": 1e-3}),
+    ]
+    for f, inputs in cases:
+        arrays = [value for value in inputs.values() if not isinstance(value, float)]
+        options = {key: value for key, value in inputs.items() if isinstance(value, float)}
+        upstream = draw(*f(*arrays, **options)[0].shape)
+        recording = step(f, *arrays, upstream=upstream, **options)
+        given = {key: value if isinstance(value, float) else value.tolist() for key, value in inputs.items()}
+        found = page.evaluate(TWIN, [f.__name__, given, upstream.tolist()])
+        for recorded in shown_steps(recording):
+            for bound in recorded.bound:
+                if bound.value.dtype.startswith("float"):
+                    np.testing.assert_allclose(
+                        found[bound.title], np.ravel(bound.value.array), rtol=1e-12, atol=1e-12, err_msg=bound.title
+                    )
+
+
+def test_what_the_twin_does_not_know_cannot_be_edited(open_page: Open, files: dict[str, Path], tmp_path: Path) -> None:
+    for name in ("worked", "unscaled", "softmax", "attention", "layer-norm"):
+        assert open_page(files[name]).is_visible("#edit")
+    q = np.random.default_rng(5).normal(size=(3, 2))
+    to_html(step(ops.attention, q, q, q, causal=True), tmp_path / "causal.html")
+    assert open_page(tmp_path / "causal.html").is_hidden("#edit")
+    assert open_page(files["encoder"]).is_hidden("#edit")

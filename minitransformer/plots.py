@@ -57,7 +57,7 @@ def learning_curves(records: Sequence[Mapping[str, Any]]) -> Figure:
     records: lines with "step" and either "loss" and "rate", or "validation_loss". The loss is drawn as the mean of
     about a hundredth of the steps, since that of a single batch jumps about.
     """
-    steps = [(r["step"], r["loss"], r["rate"]) for r in records if "loss" in r]
+    steps = [(r["step"], r["loss"], r["rate"]) for r in records if "loss" in r and "rate" in r]
     valid = [(r["step"], r["validation_loss"]) for r in records if "validation_loss" in r]
     figure = Figure(figsize=(6.0, 4.8), layout="constrained")
     losses, rates = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))

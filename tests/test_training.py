@@ -356,8 +356,10 @@ def test_a_full_disk_leaves_the_last_checkpoint_intact(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left on device"):
         again.run()
     monkeypatch.undo()
-    assert checkpoint.steps(tmp_path)[-1] >= 4
-    assert same(checkpoint.load(tmp_path, 4).model, kept.model) if 4 in checkpoint.steps(tmp_path) else True
+    (step,) = checkpoint.steps(tmp_path)  # the last one that was saved whole
+    assert step in (4, 8, 12)
+    if step == 4:
+        assert same(checkpoint.load(tmp_path, 4).model, kept.model)
     last = trainer(tmp_path)
     last.resume()
     last.run()
@@ -474,7 +476,7 @@ def test_killed_twenty_times_it_ends_with_the_same_bits(tmp_path):
             kills += 1
         else:
             break
-        more = ["--resume"] if (folder / "checkpoints").exists() else []
+        more = ["--resume"] if (folder / "run.json").exists() else []
     assert kills == 20
     subprocess.run(run_command(folder, 150, "--resume"), check=True, capture_output=True)
     assert same(weights(folder), weights(tmp_path / "whole"))

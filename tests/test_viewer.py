@@ -247,7 +247,7 @@ def test_view_writes_the_page_of_the_greedy_translation(translator, tmp_path, mo
     assert main(["view", "--model", str(path), "  two hundred\tand one "]) == 0
     out = capsys.readouterr().out
     words = "two hundred and one".split()
-    ids = greedy(model, np.array([task.source.encode(words)]), None, START, END, max_length=2 * 4 + 10)[0].tolist()
+    ids = greedy(model, np.array([task.source.encode(words)]), None, START, END, max_length=63)[0].tolist()
     data = data_of((tmp_path / "attention.html").read_text(encoding="utf-8"))
     written = ids[: ids.index(END)] if END in ids else ids
     assert data["sequences"] == [words, [task.target.tokens[i] for i in [START, *written]]]

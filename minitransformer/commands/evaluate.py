@@ -36,9 +36,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "--held-out", type=float, default=1.0, metavar="X", help="only the last part of the text, as 0.1 (default: 1)"
     )
-    command.add_argument(
-        "--max-length", type=int, default=256, metavar="N", help="tokens of a line that are read (default: 256)"
-    )
     command.add_argument("--json", action="store_true", help="print one JSON document instead")
     add_device(command)
     command.set_defaults(run=_run)
@@ -48,8 +45,6 @@ def _run(options: argparse.Namespace) -> int:
     check_search(options)
     if not 0.0 < options.held_out <= 1.0:
         raise UsageError(f"--held-out must be above 0 and at most 1, got {options.held_out}")
-    if options.max_length < 1:
-        raise UsageError(f"--max-length must be at least 1, got {options.max_length}")
     kind = kind_of(folder.load(options.model))
     if kind == "translate":
         if options.source is None or options.target is None:
@@ -77,7 +72,7 @@ def _run(options: argparse.Namespace) -> int:
         found = evaluate_writer(options.model, options.text, options.device, options.held_out)
         said = f"loss {found['loss']:.4f} nats, perplexity {found['perplexity']:.2f}, on {found['tokens']:,} tokens"
     else:
-        found = evaluate_classifier(options.model, options.text, options.device, options.max_length)
+        found = evaluate_classifier(options.model, options.text, options.device)
         said = f"accuracy {found['accuracy']:.2%} on {found['texts']} texts"
         for label, row in zip(found["labels"], found["counts"], strict=True):
             said += f"\n{label}: " + ", ".join(f"{n} as {name}" for n, name in zip(row, found["labels"], strict=True))

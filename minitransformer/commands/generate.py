@@ -9,6 +9,7 @@ import numpy as np
 
 from ..generation import Choose, Sampler, generate, most_probable
 from ..tasks.language import load_writer
+from ..text import END
 from .common import UsageError, add_device
 from .flags import make
 
@@ -48,7 +49,7 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError("the text to go on with is empty")
     model, tokenizer = load_writer(options.model)
     prompt = tokenizer.encode(options.prompt)
-    texts = generate(model.to(options.device), [prompt] * options.samples, options.tokens, choose)
+    texts = generate(model.to(options.device), [prompt] * options.samples, options.tokens, choose, END)
     for i, ids in enumerate(texts):
         if i:
             print("-" * 40)

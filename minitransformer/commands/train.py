@@ -56,8 +56,10 @@ def _run(options: argparse.Namespace) -> int:
     if options.resume:
         run = _resumed(folder, options)
     else:
-        if (folder / "checkpoints").exists():
-            raise UsageError(f"{folder} holds a run already; add --resume to go on with it, or choose another by --out")
+        if any((folder / name).exists() for name in ("run.json", "config.json", "checkpoints")):
+            raise UsageError(
+                f"{folder} holds a run or a model already; add --resume to go on with it, or choose another by --out"
+            )
         run = _new(task, options)
     trainer = run.trainer(folder, options.device, print)
     step = trainer.resume() if options.resume else 0

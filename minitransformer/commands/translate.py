@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..files import write
 from ..tasks.translation import load_translator, written
+from ..text import END
 from ..text.files import read_lines
 from .common import UsageError, add_device
 from .flags import add_search, check_search
@@ -40,6 +41,8 @@ def _run(options: argparse.Namespace) -> int:
     if not sentences or not all(sentences):
         raise UsageError("there is nothing to translate: every sentence needs at least one word")
     ids = written(model.to(options.device), sentences, options.beam, options.length_penalty)
+    if cut_off := sum(END not in row for row in ids):
+        print(f"{cut_off} of {len(ids)} translations had no end and were cut off", file=sys.stderr)
     translations = "".join(f"{target.decode(row)}\n" for row in ids)
     if options.output:
         write(options.output, translations)

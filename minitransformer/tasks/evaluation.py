@@ -12,12 +12,13 @@ import sacrebleu
 
 from ..backend import device_of, to_device, to_numpy
 from ..models import Classifier, LanguageModel
-from ..text import PAD, Tokenizer, bleu, padded
+from ..text import END, PAD, bleu, padded
 from ..text.corpora import TextCorpus, bucketed
 from ..text.files import read_labelled, read_pairs, read_text
 from ..training import Workers
-from .classification import load_classifier
+from .classification import ClassificationData, load_classifier
 from .language import load_writer
+from .run import setting
 from .translation import load_translator, written
 
 
@@ -33,6 +34,7 @@ def evaluate_translator(
     score = metric.corpus_score(said, [wanted])
     found = {
         "sentences": len(pairs),
+        "cut_off": sum(END not in row for row in ids),
         "bleu": score.score,
         "precisions": score.precisions,
         "brevity_penalty": score.bp,
@@ -57,31 +59,33 @@ def evaluate_writer(folder: Path, path: Path, device: str, held_out: float) -> d
     return {"tokens": len(ids) - 1, "loss": loss, "perplexity": math.exp(loss)}
 
 
-def evaluate_classifier(folder: Path, path: Path, device: str, max_length: int) -> dict[str, Any]:
+def evaluate_classifier(folder: Path, path: Path, device: str) -> dict[str, Any]:
     """The share of lines that get their label, and how often each label was taken for each."""
     model, tokenizer, labels = load_classifier(folder)
     lines = read_labelled(path)
     unknown = sorted({label for label, _ in lines} - set(labels))
     if unknown:
         raise ValueError(f"{path} has labels that the model does not know: {', '.join(unknown[:5])}")
-    found = classified(model.to(device), tokenizer, [text for _, text in lines], max_length)
+    max_length = setting(folder, "max_length", ClassificationData.max_length)  # as in training
+    sequences = [tokenizer.encode(text) for _, text in lines]
+    found = classified(model.to(device), [ids[:max_length] for ids in sequences])
     counts = np.zeros((len(labels), len(labels)), dtype=np.int64)
     for (label, _), guess in zip(lines, found, strict=True):
         counts[labels.index(label), guess] += 1
     return {
         "texts": len(lines),
+        "cut_off": sum(len(ids) > max_length for ids in sequences),
         "accuracy": float(np.trace(counts)) / len(lines),
         "labels": labels,
         "counts": counts.tolist(),  # row: the label of the line; column: what the model said
     }
 
 
-def classified(model: Classifier, tokenizer: Tokenizer, texts: Sequence[str], max_length: int = 256) -> list[int]:
-    """The most probable class of each text, of which the first max_length tokens are read."""
-    sequences = [tokenizer.encode(text)[:max_length] for text in texts]
+def classified(model: Classifier, sequences: Sequence[Sequence[int]]) -> list[int]:
+    """The most probable class of each encoded text."""
     widths = np.array([(len(ids),) for ids in sequences])
     device = device_of(next(iter(model.parameters()))[1].value).name
-    found = np.zeros(len(texts), dtype=np.int64)
+    found = np.zeros(len(sequences), dtype=np.int64)
     for rows in bucketed(widths, max(4096, int(widths.max())), rng=None):
         ids = to_device(padded([sequences[row] for row in rows]), device)
         found[rows] = to_numpy(model(ids, ids != PAD)[0].argmax(axis=-1))

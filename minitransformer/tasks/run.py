@@ -70,9 +70,9 @@ class Run:
         n_parameters = sum(parameter.value.size for _, parameter in model.parameters())
         say(f"{n_parameters:,} parameters")
         folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.glob("*tokenizer.json"):
-            if path.name not in prepared.tokenizers:  # left by a run that ended before its first checkpoint
-                path.unlink()
+        for name in ("tokenizer.json", "source_tokenizer.json", "target_tokenizer.json"):
+            if name not in prepared.tokenizers:  # left by a run that ended before it was told of in run.json
+                (folder / name).unlink(missing_ok=True)
         for name, tokenizer in prepared.tokenizers.items():
             tokenizer.save(folder / name)
         if prepared.labels:
@@ -123,6 +123,14 @@ def load(folder: Path, tasks: Mapping[str, Task]) -> Run:
     if changed:
         raise ValueError(f"{', '.join(changed)} changed since the run in {folder} began; start anew in another folder")
     return run
+
+
+def setting(folder: Path, name: str, default: Any) -> Any:
+    """What run.json says of a data setting, or the default where the folder has none."""
+    try:
+        return json.loads((folder / _FILE).read_text(encoding="utf-8"))["data"][name]
+    except (OSError, ValueError, KeyError, TypeError):
+        return default
 
 
 def check_share(where: str, **shares: float) -> None:

@@ -122,8 +122,7 @@ def written(
 ) -> list[list[int]]:
     """Translate encoded sentences by beam search, in batches of similar length with at most `tokens` source tokens.
 
-    A translation gets at most twice as many tokens as the longest source of its batch and 10, and never more than
-    max_length. The order of the sentences is kept.
+    One that is not at its end after max_length tokens is cut off there, without <end>. The order is kept.
     """
     widths = np.array([(len(source),) for source in sources])
     name = device_of(next(iter(model.parameters()))[1].value).name
@@ -131,7 +130,6 @@ def written(
     with tqdm(total=len(sources), desc="translate", unit="sentence", leave=False, disable=None) as bar:
         for rows in bucketed(widths, max(tokens, int(widths.max())), rng=None):
             source = to_device(padded([sources[row] for row in rows]), name)
-            limit = min(max_length, 2 * source.shape[1] + 10)
             found |= zip(
                 rows.tolist(),
                 translate(
@@ -140,7 +138,7 @@ def written(
                     source != PAD,
                     start=START,
                     end=END,
-                    max_length=limit,
+                    max_length=max_length,
                     beam=beam,
                     length_penalty=length_penalty,
                 ),

@@ -96,7 +96,7 @@ class TextCorpus:
 
     def count(self, rows: np.ndarray) -> int:
         """The tokens after each of the window's."""
-        return sum(min(self.length, len(self.ids) - 1 - start) for start in rows)
+        return sum(min(self.length, len(self.ids) - 1 - int(start)) for start in rows)
 
     def loss(self, model: LanguageModel, rows: np.ndarray, rng: np.random.Generator | None) -> tuple[Array, Pullback]:
         """The mean cross-entropy of each next token."""

@@ -77,9 +77,7 @@ def steps(folder: Path) -> list[int]:
 def load(folder: Path, step: int) -> Checkpoint:
     """Read the checkpoint of a step. Raises ValueError, naming the file, where one cannot be read."""
     home = folder / "checkpoints" / f"{step:08d}"
-    return Checkpoint(
-        _arrays(home / _MODEL), _arrays(home / _OPTIMIZER), json.loads((home / _STATE).read_text("utf-8"))
-    )
+    return Checkpoint(_arrays(home / _MODEL), _arrays(home / _OPTIMIZER), _state(home / _STATE, step))
 
 
 def mean(folder: Path, of: Sequence[int]) -> dict[str, np.ndarray]:
@@ -96,6 +94,16 @@ def mean(folder: Path, of: Sequence[int]) -> dict[str, np.ndarray]:
 
 def _bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
     return bytes_of({name: np.array(array, order="C") for name, array in arrays.items()})  # of no axes, too
+
+
+def _state(path: Path, step: int) -> dict[str, Any]:
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(state, dict) or state.get("step") != step:
+        raise ValueError(f'{path} must be an object with "step": {step}')
+    return state
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:

@@ -48,7 +48,7 @@ class Progress:
     step: int = 0
     epoch: int = 0
     position: int = 0  # in the epoch's batches
-    best: float = math.inf  # validation loss
+    best: float | None = None  # validation loss
     best_step: int = 0
     since_best: int = 0  # validations
 
@@ -82,9 +82,12 @@ class Trainer:
         if not saved:
             return 0
         last = checkpoint.load(self.folder, saved[-1])
+        try:
+            self.progress = Progress(**last.state)
+        except TypeError as error:
+            raise ValueError(f"state.json of the checkpoint of step {saved[-1]} is damaged: {error}") from error
         self.model.load_state(last.model)
         self.optimizer.load_state(last.optimizer)
-        self.progress = Progress(**last.state)
         return self.progress.step
 
     def run(self, stop_after: int | None = None, say: Callable[[str], None] = lambda line: None) -> Outcome:
@@ -95,6 +98,8 @@ class Trainer:
         settings, progress = self.settings, self.progress
         keep_freed_memory()
         self.folder.mkdir(parents=True, exist_ok=True)
+        for leftover in self.folder.glob(".*.tmp"):  # of a run that was killed while it wrote
+            leftover.unlink()
         log = _Log(self.folder / "log.jsonl", progress.step)
         ended = "finished"
         with (
@@ -106,6 +111,7 @@ class Trainer:
             while progress.step < settings.steps:
                 if settings.patience and progress.since_best >= settings.patience:
                     ended = "stopped early"
+                    self._save()
                     break
                 record = self._step()
                 log.add(record)
@@ -118,7 +124,8 @@ class Trainer:
                     log.draw()
                 bar.update()
                 tokens = f"{record['predictions'] / record['seconds']:.0f}"
-                bar.set_postfix(loss=f"{record['loss']:.3f}", tokens_per_s=tokens, valid=f"{progress.best:.3f}")
+                valid = "-" if progress.best is None else f"{progress.best:.3f}"
+                bar.set_postfix(loss=f"{record['loss']:.3f}", tokens_per_s=tokens, valid=valid)
                 if interrupted() or progress.step == stop_after:
                     ended = "interrupted"
                     self._save()
@@ -131,7 +138,7 @@ class Trainer:
 
     def _step(self) -> dict[str, Any]:
         settings, progress = self.settings, self.progress
-        began = time.perf_counter()
+        began, epoch = time.perf_counter(), progress.epoch
         batches = [self._next_batch() for _ in range(settings.accumulate)]
         seed = (settings.seed, _DROPOUT, progress.step)
         loss = self.workers.gradients(self.training, batches, seed)
@@ -147,7 +154,7 @@ class Trainer:
         predictions = sum(self.training.count(rows) for rows in batches)
         return {
             "step": progress.step,
-            "epoch": progress.epoch,
+            "epoch": epoch,
             "loss": loss,
             "rate": rate,
             "gradient_norm": norm,
@@ -161,6 +168,8 @@ class Trainer:
             rng = np.random.default_rng((self.settings.seed, _ORDER, progress.epoch))
             self._order = progress.epoch, self.training.batches(rng)
         batches = self._order[1]
+        if progress.position >= len(batches):
+            raise ValueError(f"the checkpoint says batch {progress.position} of an epoch that has {len(batches)}")
         rows = batches[progress.position]
         progress.position += 1
         if progress.position == len(batches):
@@ -170,7 +179,11 @@ class Trainer:
     def _validate(self) -> dict[str, Any]:
         progress = self.progress
         loss = self.workers.loss(self.validation)
-        if loss < progress.best:
+        if not math.isfinite(loss):
+            raise FloatingPointError(
+                f"step {progress.step}: the validation loss is {loss}, that of training was finite"
+            )
+        if progress.best is None or loss < progress.best:
             progress.best, progress.best_step, progress.since_best = loss, progress.step, 0
             model_folder.save(self.model, self.folder)
         else:
@@ -186,7 +199,7 @@ class Trainer:
     def _finish(self, log: _Log) -> None:
         """Leave the model of the lowest validation loss, or the mean of the last checkpoints, in the folder."""
         every, wanted = self.settings.save_every, self.settings.average
-        self._loss = self.progress.best
+        self._loss = math.nan if self.progress.best is None else self.progress.best
         if wanted > 1:
             saved = checkpoint.steps(self.folder)
             of = [step for step in saved if step % every == 0][-wanted:] or saved[-1:]
@@ -264,8 +277,18 @@ class _Log:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The records of a log. A last line that was cut off, as by a crash, is left out."""
+    """The records of a log. A last line that was cut off, as by a crash, is left out.
+
+    Raises ValueError, naming the file, where another line is no record.
+    """
     if not path.is_file():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    return [json.loads(line) for line in lines]
+    try:
+        records = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}; move it away to go on without it") from error
+    if not all(isinstance(record, dict) and type(record.get("step")) is int for record in records):
+        raise ValueError(
+            f'{path} is damaged: every line must be an object with "step"; move it away to go on without it'
+        )
+    return records

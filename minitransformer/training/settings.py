@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..boundary import check_sizes
+from ..boundary import check_positive, check_sizes
 from ..layers import Parameter
 from .optimizers import SGD, Adam, AdamW, Optimizer, constant, cosine, inverse_sqrt
 
@@ -41,9 +42,13 @@ class TrainingSettings:
         where = type(self).__name__
         names = ("steps", "accumulate", "workers", "validate_every", "save_every", "average")
         check_sizes(where, **{name: getattr(self, name) for name in names})
-        for name in ("warmup", "floor", "clip", "patience", "seed", "weight_decay"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{where}: {name} must be at least 0, got {getattr(self, name)}")
+        check_positive(where, learning_rate=self.learning_rate, eps=self.eps)
+        for name in ("warmup", "floor", "clip", "patience", "seed", "weight_decay", "beta1", "beta2", "momentum"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{where}: {name} must be at least 0, and finite, got {getattr(self, name)}")
+        for name in ("beta1", "beta2", "momentum"):
+            if getattr(self, name) >= 1:
+                raise ValueError(f"{where}: {name} must be below 1, got {getattr(self, name)}")
         for name, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{where}: {name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")

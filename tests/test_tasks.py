@@ -309,7 +309,10 @@ def test_the_same_command_with_resume_goes_on(trained, run):
 
 def test_a_run_is_not_overwritten(trained, run):
     said = run(*trained.command, status=2)
-    assert f"{trained.folder} holds a run or a model already; add --resume to go on with it, or choose another by --out" in said
+    assert (
+        f"{trained.folder} holds a run or a model already; add --resume to go on with it, or choose another by --out"
+        in said
+    )
 
 
 @pytest.mark.parametrize(

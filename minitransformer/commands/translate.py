@@ -37,9 +37,11 @@ def _run(options: argparse.Namespace) -> int:
     check_search(options)
     model, source, target = load_translator(options.model)
     lines = read_lines(options.input) if options.input else options.text or _from_standard_input()
+    empty = [str(i) for i, line in enumerate(lines, start=1) if not line.strip()]
+    if empty or not lines:
+        which = f" (see sentence {', '.join(empty[:5])})" if empty else ""
+        raise UsageError(f"there is nothing to translate: every sentence needs at least one word{which}")
     sentences = [source.encode(line) for line in lines]
-    if not sentences or not all(sentences):
-        raise UsageError("there is nothing to translate: every sentence needs at least one word")
     ids = written(model.to(options.device), sentences, options.beam, options.length_penalty)
     if cut_off := sum(END not in row for row in ids):
         print(f"{cut_off} of {len(ids)} translations had no end and were cut off", file=sys.stderr)

@@ -224,10 +224,9 @@ class Trainer:
         else:
             names = [name for name, p in self.model.parameters() if not math.isfinite(float(p.grad.sum()))]
             reason = f"every layer's output is finite, but not the gradient of {names[0] if names else 'the loss'}"
-        return (
-            f"step {step}: the loss is {loss}; {reason}. The last checkpoint is intact. Try a lower learning rate, a "
-            "longer warm-up or clipping"
-        )
+        saved = checkpoint.steps(self.folder)
+        intact = f" The checkpoint of step {saved[-1]} is intact." if saved else ""
+        return f"step {step}: the loss is {loss}; {reason}.{intact} Try a lower learning rate, a longer warm-up, clipping"
 
 
 @contextmanager

@@ -226,7 +226,9 @@ class Trainer:
             reason = f"every layer's output is finite, but not the gradient of {names[0] if names else 'the loss'}"
         saved = checkpoint.steps(self.folder)
         intact = f" The checkpoint of step {saved[-1]} is intact." if saved else ""
-        return f"step {step}: the loss is {loss}; {reason}.{intact} Try a lower learning rate, a longer warm-up, clipping"
+        return (
+            f"step {step}: the loss is {loss}; {reason}.{intact} Try a lower learning rate, a longer warm-up, clipping"
+        )
 
 
 @contextmanager

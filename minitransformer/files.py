@@ -1,9 +1,17 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and read with an error that names them."""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as arrays_of
+from safetensors.numpy import save as bytes_of
 
 
 def write(path: str | os.PathLike[str], content: str | bytes) -> None:
@@ -24,3 +32,24 @@ def write(path: str | os.PathLike[str], content: str | bytes) -> None:
     finally:
         if temporary.exists():
             temporary.unlink()
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds. Raises ValueError, naming it, where it cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read as JSON: {error}") from error
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays under their names as safetensors (https://github.com/huggingface/safetensors): no code in it."""
+    write(path, bytes_of({name: np.array(array, order="C") for name, array in arrays.items()}))
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """What `write_arrays` wrote. Raises ValueError, naming the file, where it cannot be read."""
+    try:
+        return arrays_of(path.read_bytes())
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read as safetensors: {error}") from error

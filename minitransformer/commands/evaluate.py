@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 from ..files import write
 from ..models import folder
-from ..tasks.evaluation import evaluate_classifier, evaluate_translator, evaluate_writer, kind_of
+from ..tasks.evaluation import evaluate_classifier, evaluate_translator, evaluate_writer
 from .common import UsageError, add_device
 from .flags import add_search, check_search
 
@@ -45,8 +46,8 @@ def _run(options: argparse.Namespace) -> int:
     check_search(options)
     if not 0.0 < options.held_out <= 1.0:
         raise UsageError(f"--held-out must be above 0 and at most 1, got {options.held_out}")
-    kind = kind_of(folder.load(options.model))
-    if kind == "translate":
+    kind = folder.kind(options.model)
+    if kind == "Transformer":
         if options.source is None or options.target is None:
             raise UsageError("a translator is measured on two files: give --source and --target")
         found = evaluate_translator(
@@ -65,16 +66,20 @@ def _run(options: argparse.Namespace) -> int:
         said = (
             f"BLEU {found['bleu']:.2f} ({parts}, BP {found['brevity_penalty']:.3f}) on {found['sentences']} sentences"
         )
-        said += f"\n{found['signature']}"
+        said += f"{_cut_off(found)}\n{found['signature']}"
     elif options.text is None:
         raise UsageError("a language model or classifier is measured on a file: give --text")
-    elif kind == "lm":
+    elif kind == "LanguageModel":
         found = evaluate_writer(options.model, options.text, options.device, options.held_out)
         said = f"loss {found['loss']:.4f} nats, perplexity {found['perplexity']:.2f}, on {found['tokens']:,} tokens"
     else:
         found = evaluate_classifier(options.model, options.text, options.device)
-        said = f"accuracy {found['accuracy']:.2%} on {found['texts']} texts"
+        said = f"accuracy {found['accuracy']:.2%} on {found['texts']} texts{_cut_off(found)}"
         for label, row in zip(found["labels"], found["counts"], strict=True):
             said += f"\n{label}: " + ", ".join(f"{n} as {name}" for n, name in zip(row, found["labels"], strict=True))
     print(json.dumps(found, indent=1, ensure_ascii=False) if options.json else said)
     return 0
+
+
+def _cut_off(found: dict[str, Any]) -> str:
+    return f", {found['cut_off']} of them cut off" if found["cut_off"] else ""

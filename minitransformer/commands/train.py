@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from ..info import describe
 from ..tasks import TASKS, Run, Task
-from ..tasks.run import finish, load
+from ..tasks.run import closing_line, load
 from ..training import TrainingSettings
 from .common import UsageError, add_device, unknown
 from .flags import add_fields, given, make
@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.resume:
         print(f"going on after step {step} of {run.training.steps}")
     outcome = trainer.run(say=tqdm.write)
-    print(finish(outcome, folder))
+    print(closing_line(outcome, folder))
     return 130 if outcome.ended == "interrupted" else 0
 
 

@@ -57,6 +57,11 @@ class Module:
                 seen.add(id(parameter))
                 yield name, parameter
 
+    @property
+    def device(self) -> str:
+        """The name of the device that the parameters are on."""
+        return device_of(next(self.parameters())[1].value).name
+
     def zero_grad(self) -> None:
         """Set every gradient to zero, in place."""
         for _, parameter in self.parameters():

@@ -13,11 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load as arrays_of
-from safetensors.numpy import save as bytes_of
 
-from ..files import write
+from ..files import read_arrays, read_json, write, write_arrays
 from .classifier import Classifier, ClassifierConfig
 from .language_model import LanguageModel, LanguageModelConfig
 from .transformer import Transformer, TransformerConfig
@@ -37,15 +34,19 @@ def save(model: Model, folder: str | os.PathLike[str]) -> None:
 
     Raises TypeError for anything but a Transformer, LanguageModel or Classifier.
     """
-    kind = type(model).__name__
-    if type(model) is not _KINDS.get(kind, (None,))[0]:
-        raise TypeError(f"save: the model must be one of {', '.join(_KINDS)}, got {kind}")
-    config = {"format": _FORMAT, "model": kind, "config": dataclasses.asdict(model.config)}
+    name = type(model).__name__
+    if type(model) is not _KINDS.get(name, (None,))[0]:
+        raise TypeError(f"save: the model must be one of {', '.join(_KINDS)}, got {name}")
+    config = {"format": _FORMAT, "model": name, "config": dataclasses.asdict(model.config)}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    state = {name: np.ascontiguousarray(value) for name, value in model.state().items()}
-    write(folder / "model.safetensors", bytes_of(state))
+    write_arrays(folder / "model.safetensors", model.state())
     write(folder / "config.json", json.dumps(config, indent=1) + "\n")
+
+
+def kind(folder: str | os.PathLike[str]) -> str:
+    """Which kind of model a folder holds: "Transformer", "LanguageModel" or "Classifier". Raises as `load` does."""
+    return _described(Path(folder))[0]
 
 
 def load(folder: str | os.PathLike[str]) -> Model:
@@ -55,17 +56,16 @@ def load(folder: str | os.PathLike[str]) -> Model:
     or the parameters do not fit the config.
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        raise FileNotFoundError(f"there is no model folder {folder}")
-    config_path, weights_path = folder / "config.json", folder / "model.safetensors"
-    for path in (config_path, weights_path):
-        if not path.is_file():
-            raise FileNotFoundError(f"{folder} holds no model: {path.name} is missing")
-    model = _untrained(config_path)
+    name, config = _described(folder)
+    weights_path = folder / "model.safetensors"
+    if not weights_path.is_file():
+        raise FileNotFoundError(f"{folder} holds no model: {weights_path.name} is missing")
+    model_class, config_class = _KINDS[name]
     try:
-        state = arrays_of(weights_path.read_bytes())
-    except (SafetensorError, KeyError, ValueError, TypeError) as error:
-        raise ValueError(f"{weights_path} cannot be read as safetensors: {error}") from error
+        model = model_class(config_class(**config), np.random.default_rng(0))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{folder / 'config.json'}: {error}") from error
+    state = read_arrays(weights_path)
     dtypes = {value.dtype for value in state.values()}
     if len(dtypes) == 1 and (dtype := dtypes.pop()).kind == "f":
         model.to(dtype=dtype.name)
@@ -76,21 +76,19 @@ def load(folder: str | os.PathLike[str]) -> Model:
     return model
 
 
-def _untrained(path: Path) -> Model:
-    """The model that a config.json describes, with whatever parameters it starts from."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read as JSON: {error}") from error
+def _described(folder: Path) -> tuple[str, dict[str, Any]]:
+    """The kind of model that a folder's config.json names, and the fields of its config."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no model folder {folder}")
+    path = folder / "config.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} holds no model: {path.name} is missing")
+    document = read_json(path)
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise ValueError(f'{path} must be an object with "format": {_FORMAT}; write the folder anew with save')
-    kind = document.get("model")
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f'{path}: "model" must be one of {", ".join(_KINDS)}, got {kind!r}')
+    name = document.get("model")
+    if not isinstance(name, str) or name not in _KINDS:
+        raise ValueError(f'{path}: "model" must be one of {", ".join(_KINDS)}, got {name!r}')
     if not isinstance(document.get("config"), dict):
         raise ValueError(f'{path}: "config" must be an object')
-    model_class, config_class = _KINDS[kind]
-    try:
-        return model_class(config_class(**document["config"]), np.random.default_rng(0))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
+    return name, document["config"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..boundary import check_sizes
+from ..files import read_json
 from ..models import Classifier, ClassifierConfig, folder
 from ..text import BytePairTokenizer, Tokenizer, WordTokenizer, english, load_tokenizer
 from ..text.corpora import LabelledCorpus
@@ -101,14 +101,13 @@ def load_classifier(path: Path) -> tuple[Classifier, Tokenizer, tuple[str, ...]]
     labels_path = path / "labels.json"
     if not labels_path.is_file():
         raise FileNotFoundError(f"{path} has no labels.json")
-    try:
-        labels = tuple(json.loads(labels_path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{labels_path} must be a list of labels: {error}") from error
+    labels = read_json(labels_path)
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise ValueError(f"{labels_path} must be a list of labels, each a text")
     found, wanted = (len(tokenizer), len(labels)), (model.config.vocabulary, model.config.n_classes)
     if found != wanted:
         raise ValueError(f"{path}: there are {found} tokens and labels, the model is made for {wanted}")
-    return model, tokenizer, labels
+    return model, tokenizer, tuple(labels)
 
 
 TASK = Task(

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import sacrebleu
 
-from ..backend import device_of, to_device, to_numpy
-from ..models import Classifier, LanguageModel
+from ..backend import to_device, to_numpy
+from ..models import Classifier
 from ..text import END, PAD, bleu, padded
 from ..text.corpora import TextCorpus, bucketed
 from ..text.files import read_labelled, read_pairs, read_text
@@ -84,14 +84,8 @@ def evaluate_classifier(folder: Path, path: Path, device: str) -> dict[str, Any]
 def classified(model: Classifier, sequences: Sequence[Sequence[int]]) -> list[int]:
     """The most probable class of each encoded text."""
     widths = np.array([(len(ids),) for ids in sequences])
-    device = device_of(next(iter(model.parameters()))[1].value).name
     found = np.zeros(len(sequences), dtype=np.int64)
     for rows in bucketed(widths, max(4096, int(widths.max())), rng=None):
-        ids = to_device(padded([sequences[row] for row in rows]), device)
+        ids = to_device(padded([sequences[row] for row in rows]), model.device)
         found[rows] = to_numpy(model(ids, ids != PAD)[0].argmax(axis=-1))
     return found.tolist()
-
-
-def kind_of(model: Any) -> str:
-    """The name of the task that a model is for."""
-    return "lm" if isinstance(model, LanguageModel) else "classify" if isinstance(model, Classifier) else "translate"

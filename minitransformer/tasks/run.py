@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..files import write
+from ..files import read_json, write
 from ..text import Tokenizer
 from ..text.corpora import Corpus
 from ..training import Outcome, Trainer, TrainingSettings
@@ -24,10 +24,10 @@ _WEIGHTS = 2  # the stream of random numbers for initial weights; the loop has 0
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a task makes of its data: tokenizers by file name, sizes that the data decide, and how to cut corpora.
+    """What a task makes of its data.
 
-    sizes: fields of the model's config. corpora(data): the training and the validation corpus. notes: lines that say
-    what was read and what was left out.
+    tokenizers: by the name of their file. sizes: fields of the model's config that the data decide. notes: lines that
+    say what was read and what was left out. labels: of a classifier, in the order of their numbers.
     """
 
     tokenizers: Mapping[str, Tokenizer]
@@ -110,7 +110,7 @@ def load(folder: Path, tasks: Mapping[str, Task]) -> Run:
     if not path.is_file():
         raise FileNotFoundError(f"there is no run in {folder}: {_FILE} is missing")
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_json(path)
         if document["format"] != _FORMAT:
             raise ValueError(f'"format" must be {_FORMAT}, got {document["format"]!r}')
         task = tasks[document["task"]]
@@ -127,10 +127,8 @@ def load(folder: Path, tasks: Mapping[str, Task]) -> Run:
 
 def setting(folder: Path, name: str, default: Any) -> Any:
     """What run.json says of a data setting, or the default where the folder has none."""
-    try:
-        return json.loads((folder / _FILE).read_text(encoding="utf-8"))["data"][name]
-    except (OSError, ValueError, KeyError, TypeError):
-        return default
+    path = folder / _FILE
+    return read_json(path)["data"].get(name, default) if path.is_file() else default
 
 
 def check_share(where: str, **shares: float) -> None:
@@ -140,7 +138,7 @@ def check_share(where: str, **shares: float) -> None:
             raise ValueError(f"{where}: {name} must be at least 0 and below 1, got {share}")
 
 
-def finish(outcome: Outcome, folder: Path) -> str:
+def closing_line(outcome: Outcome, folder: Path) -> str:
     """One line that says how a run ended."""
     if outcome.ended == "interrupted":
         return f"stopped after step {outcome.step}, saved; add --resume to the same command to go on"

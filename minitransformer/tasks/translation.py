@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from ..backend import device_of, to_device
+from ..backend import to_device
 from ..boundary import check_sizes
 from ..generation import translate
 from ..models import Transformer, TransformerConfig, folder
@@ -67,7 +67,9 @@ def prepare(data: TranslationData, model: Mapping[str, Any], rng: np.random.Gene
     kind = data.tokenizer if all(given) else "words"
     if not all(given):
         task = NumberTask.draw(n_training=8000, n_unseen=500, limit=100_000, rng=rng)
-        training, valid = ([(_words(english(n)), _words(german(n))) for n in ns] for ns in (task.training, task.unseen))
+        training, valid = (
+            [(" ".join(english(n)), " ".join(german(n))) for n in ns] for ns in (task.training, task.unseen)
+        )
         notes = ["no files given: numbers below 100,000, from English to German"]
     else:
         source, target, valid_source, valid_target = (Path(str(path)) for path in given)
@@ -125,11 +127,10 @@ def written(
     One that is not at its end after max_length tokens is cut off there, without <end>. The order is kept.
     """
     widths = np.array([(len(source),) for source in sources])
-    name = device_of(next(iter(model.parameters()))[1].value).name
     found: dict[int, list[int]] = {}
     with tqdm(total=len(sources), desc="translate", unit="sentence", leave=False, disable=None) as bar:
         for rows in bucketed(widths, max(tokens, int(widths.max())), rng=None):
-            source = to_device(padded([sources[row] for row in rows]), name)
+            source = to_device(padded([sources[row] for row in rows]), model.device)
             found |= zip(
                 rows.tolist(),
                 translate(
@@ -146,10 +147,6 @@ def written(
             )
             bar.update(len(rows))
     return [found[row] for row in range(len(sources))]
-
-
-def _words(words: Sequence[str]) -> str:
-    return " ".join(words)
 
 
 def _tokenizers(data: TranslationData, kind: str, pairs: Sequence[tuple[str, str]]) -> tuple[Tokenizer, ...]:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..backend import Array, Pullback, device_of, to_device
+from ..backend import Array, Pullback, to_device
 from ..boundary import check_sizes
 from ..layers import Module
 from ..models import Classifier, LanguageModel, Transformer
@@ -150,5 +150,4 @@ def bucketed(widths: np.ndarray, tokens: int, rng: np.random.Generator | None) -
 
 
 def _on_device(model: Module, ids: np.ndarray) -> Array:
-    parameter = next(iter(model.parameters()))[1]
-    return to_device(ids, device_of(parameter.value).name)
+    return to_device(ids, model.device)

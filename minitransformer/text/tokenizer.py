@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..boundary import check_sizes
-from ..files import write
+from ..files import read_json, write
 from .vocabulary import END, PAD, START, Vocabulary
 
 _FORMAT = 1
@@ -167,10 +167,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no tokenizer {path}")
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read as JSON: {error}") from error
+    document = read_json(path)
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise ValueError(f'{path} must be an object with "format": {_FORMAT}')
     kind = document.get("kind")

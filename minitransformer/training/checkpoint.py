@@ -20,11 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load as arrays_of
-from safetensors.numpy import save as bytes_of
 
-from ..files import write
+from ..files import read_arrays, read_json, write, write_arrays
 
 _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 
@@ -50,8 +47,8 @@ def save(folder: Path, checkpoint: Checkpoint, keep: Sequence[int] = ()) -> None
         home.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)  # of a run that was killed while it wrote
         temporary.mkdir()
-        write(temporary / _MODEL, _bytes(checkpoint.model))
-        write(temporary / _OPTIMIZER, _bytes(checkpoint.optimizer))
+        write_arrays(temporary / _MODEL, checkpoint.model)
+        write_arrays(temporary / _OPTIMIZER, checkpoint.optimizer)
         write(temporary / _STATE, json.dumps(checkpoint.state, indent=1) + "\n")
         if target.exists():  # of an earlier time, before a resumption: the same, bit for bit
             shutil.rmtree(temporary)
@@ -77,7 +74,10 @@ def steps(folder: Path) -> list[int]:
 def load(folder: Path, step: int) -> Checkpoint:
     """Read the checkpoint of a step. Raises ValueError, naming the file, where one cannot be read."""
     home = folder / "checkpoints" / f"{step:08d}"
-    return Checkpoint(_arrays(home / _MODEL), _arrays(home / _OPTIMIZER), _state(home / _STATE, step))
+    state = read_json(home / _STATE)
+    if not isinstance(state, dict) or state.get("step") != step:
+        raise ValueError(f'{home / _STATE} must be an object with "step": {step}')
+    return Checkpoint(read_arrays(home / _MODEL), read_arrays(home / _OPTIMIZER), state)
 
 
 def mean(folder: Path, of: Sequence[int]) -> dict[str, np.ndarray]:
@@ -87,27 +87,6 @@ def mean(folder: Path, of: Sequence[int]) -> dict[str, np.ndarray]:
     """
     total: dict[str, np.ndarray] = {}
     for step in of:
-        state = _arrays(folder / "checkpoints" / f"{step:08d}" / _MODEL)
+        state = read_arrays(folder / "checkpoints" / f"{step:08d}" / _MODEL)
         total = {name: total.get(name, 0.0) + value.astype(np.float64) for name, value in state.items()}
     return {name: value / len(of) for name, value in total.items()}
-
-
-def _bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
-    return bytes_of({name: np.array(array, order="C") for name, array in arrays.items()})  # of no axes, too
-
-
-def _state(path: Path, step: int) -> dict[str, Any]:
-    try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(state, dict) or state.get("step") != step:
-        raise ValueError(f'{path} must be an object with "step": {step}')
-    return state
-
-
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-    try:
-        return arrays_of(path.read_bytes())
-    except (SafetensorError, KeyError, ValueError, TypeError) as error:
-        raise ValueError(f"{path} cannot be read as safetensors: {error}") from error

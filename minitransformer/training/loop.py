@@ -119,16 +119,16 @@ class Trainer:
                 if due:
                     log.add(found := self._validate())
                     say(f"step {progress.step}: validation loss {found['validation_loss']:.4f}")
-                if progress.step % settings.save_every == 0 or progress.step == settings.steps:
+                stopping = interrupted() or progress.step == stop_after
+                if stopping or progress.step % settings.save_every == 0 or progress.step == settings.steps:
                     self._save()
                     log.draw()
                 bar.update()
                 tokens = f"{record['predictions'] / record['seconds']:.0f}"
                 valid = "-" if progress.best is None else f"{progress.best:.3f}"
                 bar.set_postfix(loss=f"{record['loss']:.3f}", tokens_per_s=tokens, valid=valid)
-                if interrupted() or progress.step == stop_after:
+                if stopping:
                     ended = "interrupted"
-                    self._save()
                     break
             if ended != "interrupted":
                 self._finish(log)
@@ -192,7 +192,7 @@ class Trainer:
 
     def _save(self) -> None:
         every, last = self.settings.save_every, self.progress.step
-        keep = [last // every * every - i * every for i in range(self.settings.average)]
+        keep = [(last // every - i) * every for i in range(self.settings.average)]
         state = Checkpoint(self.model.state(), self.optimizer.state(), asdict(self.progress))
         checkpoint.save(self.folder, state, keep)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from ..models import Classifier, LanguageModel, folder
+from ..models import folder
 from ..tasks.classification import load_classifier
 from ..tasks.language import load_writer
 from ..tasks.translation import load_translator, written
@@ -15,12 +15,12 @@ from .viewer import LONGEST, AttentionView, view
 
 def view_text(path: Path, text: str, device: str | None = None) -> AttentionView:
     """Where the model in a folder looks in a text; a translator translates it first, taking the likeliest tokens."""
-    model = folder.load(path)
-    if isinstance(model, LanguageModel):
+    kind = folder.kind(path)
+    if kind == "LanguageModel":
         writer, tokenizer = load_writer(path)
         ids = _encoded(tokenizer, text)
         return view(writer.to(device), ids, names=(tokenizer.tokens,), title=text)
-    if isinstance(model, Classifier):
+    if kind == "Classifier":
         classifier, tokenizer, labels = load_classifier(path)
         ids = _encoded(tokenizer, text)
         shown = view(classifier.to(device), ids, names=(tokenizer.tokens, labels))

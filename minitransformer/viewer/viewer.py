@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import device_of, to_device, to_numpy
+from ..backend import to_device, to_numpy
 from ..models import Classifier, LanguageModel, Transformer
 from ..verify.tracing import Recording
 from . import page
@@ -122,7 +122,7 @@ def view(model: Model, *ids: Any, names: Sequence[Sequence[str]] = (), title: st
         upstream[n].reshape(logits.shape)[position, token] = 1.0
     recording.in_forward = False
     with recording:
-        backward(to_device(upstream, _device(copy)))
+        backward(to_device(upstream, copy.device))
     calls = [call for call in recording.calls if "weights" in call.forward]
     weights = [call.forward["weights"][-1][0] for call in calls]
     gradients = [call.backward["dweights"][-1] for call in calls]
@@ -209,20 +209,16 @@ def _copy(model: Model) -> Model:
     """The same model again, without checkpointing: its backward pass adds to no gradient of ours and runs once."""
     config: Any = dataclasses.replace(model.config, checkpoint=False)
     copy: Any = type(model)(config, np.random.default_rng(0))
-    copy.to(_device(model), str(next(model.parameters())[1].value.dtype))
+    copy.to(model.device, str(next(model.parameters())[1].value.dtype))
     copy.load_state(model.state())
     return copy
 
 
 def _run(model: Any, sequences: Sequence[np.ndarray], times: int) -> Any:
     """The logits, on the host, of a batch that holds the same sequences several times; and the pullback."""
-    batch = [to_device(np.tile(row, (times, 1)), _device(model)) for row in sequences]
+    batch = [to_device(np.tile(row, (times, 1)), model.device) for row in sequences]
     output, backward = model(*batch)
     return to_numpy(output), backward
-
-
-def _device(model: Model) -> str:
-    return device_of(next(model.parameters())[1].value).name
 
 
 def _choice(model: Model, logits: np.ndarray, naming: _Naming, position: int, token: int) -> Choice:

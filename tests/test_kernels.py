@@ -7,10 +7,13 @@ the textbook op in float64 may be a few times that of the textbook op in float32
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +22,9 @@ import pytest
 from minitransformer import kernels, ops, verify
 from minitransformer.forms import _kernels, kernel_of, textbook
 from minitransformer.kernels.attention import KEPT_KEYS
-from minitransformer.kernels.blocks import BLOCK, blocks, in_blocks
-from minitransformer.layers import Linear
+from minitransformer.kernels.blocks import BLOCK, blocks, compiled, numpy_only
+from minitransformer.layers import Linear, Parameter
+from minitransformer.training import AdamW
 
 
 def random(*shape: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:
@@ -146,8 +150,20 @@ def test_a_kernel_equals_its_textbook_op_in_float64(call: str) -> None:
         np.testing.assert_allclose(result, expected, rtol=1e-12, atol=1e-12 * size)
 
 
+@pytest.fixture(params=["numpy", "compiled"])
+def form(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The two forms of what Numba compiles where it is installed, as it is for the tests."""
+    if request.param == "compiled":
+        assert compiled(np.ones(3, np.float32)) is not None
+        yield "compiled"
+    else:
+        with numpy_only():
+            assert compiled(np.ones(3, np.float32)) is None
+            yield "numpy"
+
+
 @pytest.mark.parametrize("call", CALLS)
-def test_a_kernel_rounds_like_its_textbook_op_in_float32(call: str) -> None:
+def test_a_kernel_rounds_like_its_textbook_op_in_float32(call: str, form: str) -> None:
     exact = results(call, np.float64, by_textbook)
     both = results(call, np.float32, by_textbook), results(call, np.float32, by_kernel)
     for expected, rounded, result in zip(exact, *both, strict=True):
@@ -157,8 +173,9 @@ def test_a_kernel_rounds_like_its_textbook_op_in_float32(call: str) -> None:
 
 
 def test_the_calls_cover_every_kernel() -> None:
-    assert {name for name, _, _ in CALLS.values()} == set(_kernels)
-    assert set(kernels.__all__) == {"activations", "attention", "cross_entropy", "linear", "normalization"}
+    assert {name for name, _, _ in CALLS.values()} | {"adam"} == set(_kernels)
+    folder = Path(kernels.__file__).parent
+    assert set(kernels.__all__) == {path.stem for path in folder.glob("*.py")} - {"__init__", "blocks", "loops"}
 
 
 def test_the_long_calls_make_weights_again_and_the_others_keep_them() -> None:
@@ -227,15 +244,131 @@ def test_blocks_cover_every_row_once() -> None:
         assert covered == list(range(n_rows))
 
 
-def test_in_blocks_gives_views_that_cover_everything() -> None:
-    x, y = np.zeros((3, BLOCK)), np.zeros((3, BLOCK))
-    for a, b in in_blocks(x, y):
-        assert a.size == b.size <= BLOCK
-        a += 1.0
-        b += 2.0
-    assert (x == 1.0).all()
-    assert (y == 2.0).all()
-    assert [len(parts) for parts in in_blocks(x.T, y)] == [2]
+def trained(dtype: type, sizes: list[tuple[int, ...]]) -> list[np.ndarray]:
+    """Values, means and squares after three steps of AdamW on gradients that differ in size by six orders."""
+    rng = np.random.default_rng(5)
+    parameters = [(f"p{i}", Parameter(rng.normal(size=size).astype(dtype))) for i, size in enumerate(sizes)]
+    optimizer = AdamW(parameters, 1e-2, betas=(0.8, 0.95), weight_decay=0.3)
+    for _ in range(3):
+        for _, p in parameters:
+            p.grad[...] = rng.normal(size=p.grad.shape) * 10.0 ** rng.integers(-5, 2, p.grad.shape)
+        optimizer.step()
+    return [*(p.value for _, p in parameters), *optimizer.state().values()]
+
+
+SIZES = [(1,), (7,), (3, 5), (2, BLOCK + 3)]
+
+
+def test_the_kernel_of_adam_equals_its_textbook_form_in_float64(form: str) -> None:
+    found = trained(np.float64, SIZES)
+    with textbook():
+        expected = trained(np.float64, SIZES)
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-15)
+
+
+def test_the_kernel_of_adam_rounds_like_its_textbook_form_in_float32(form: str) -> None:
+    found = trained(np.float32, SIZES)
+    with textbook():
+        exact, expected = trained(np.float64, SIZES), trained(np.float32, SIZES)
+    for x, y, z in zip(found, expected, exact, strict=True):
+        assert np.abs(x - z).max() <= 2.0 * np.abs(y - z).max() + 4.0 * np.finfo(np.float32).eps * np.abs(z).max()
+
+
+def test_the_kernel_of_adam_leaves_other_than_contiguous_arrays_to_the_textbook_form() -> None:
+    p = Parameter(random(4, 6))
+    p.value, p.grad = p.value.T, random(6, 4)
+    before = p.value.copy()
+    AdamW([("p", p)], 1e-2, weight_decay=0.0).step()
+    np.testing.assert_allclose(p.value, before - 1e-2 * np.sign(p.grad), rtol=1e-6)
+
+
+def test_the_compiled_exponential() -> None:
+    from minitransformer.kernels import loops
+
+    x = np.linspace(-87.0, 88.0, 1_000_001, dtype=np.float32).reshape(1, -1)
+    found, total = x.copy(), np.empty(1, np.float32)
+    loops.exponentials(found, total)
+    exact = np.exp(x.astype(np.float64))
+    assert np.abs(found / exact - 1.0).max() < 1e-7  # NumPy's own: 2e-7
+    few, total_of_few = x[:, :900_000].copy(), np.empty(1, np.float32)
+    loops.exponentials(few, total_of_few)
+    assert total_of_few == pytest.approx(exact[0, :900_000].sum(), rel=1e-5)
+    strange = np.array([[-np.inf, -1e30, -87.5, 0.0, np.nan]], np.float32)
+    loops.exponentials(strange, total)
+    np.testing.assert_array_equal(strange, [[0.0, 0.0, 0.0, 1.0, np.nan]])
+    assert np.isnan(total[0])
+
+
+def test_without_numba_the_kernels_run_in_numpy(tmp_path: Path) -> None:
+    """As on a machine without the extra."""
+    (tmp_path / "numba.py").write_text("raise ImportError('no numba here')")
+    code = """
+import numpy
+from minitransformer import ops
+from minitransformer.kernels.blocks import compiled
+x = numpy.ones((3, 5), "float32")
+assert compiled(x) is None
+print(ops.gelu(x)[0].sum())
+"""
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert float(shown.stdout) == pytest.approx(15 * 0.8413447)
+
+
+@pytest.mark.parametrize("op", ["gelu", "gelu_tanh", "layer_norm", "attention"])
+def test_a_kernel_lets_nothing_go_that_is_not_finite(op: str, form: str) -> None:
+    x = np.ones((2, 3, 4), np.float32)
+    x[0, 1, 2] = np.nan
+    calls = {
+        "gelu": lambda: ops.gelu(x),
+        "gelu_tanh": lambda: ops.gelu(x, approximate="tanh"),
+        "layer_norm": lambda: ops.layer_norm(x, np.ones(4, np.float32), np.zeros(4, np.float32)),
+        "attention": lambda: ops.attention(x, x, x),
+    }
+    y, backward = calls[op]()
+    assert np.isnan(y[0]).any()
+    assert np.isfinite(y[1]).all()
+    gradients = backward(np.ones_like(y))
+    dx = gradients if op.startswith("gelu") else gradients[0]
+    assert np.isnan(dx[0]).any()
+    assert np.isfinite(dx[1]).all()
+
+
+def kept_bytes(call: Callable[[], tuple[Any, Any]]) -> int:
+    """What a pullback keeps alive beside the inputs, which another holds."""
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    y, backward = call()
+    del y
+    kept = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    del backward
+    return kept
+
+
+def test_a_kernel_keeps_no_more_than_backward_needs(form: str) -> None:
+    """The input itself is free to go: each pullback holds what its docstring says, and a few hundred bytes."""
+    n = 4 * 64 * 32 * 4  # bytes of one array
+    weight, gamma = np.ones((32, 32), np.float32), np.ones(32, np.float32)
+
+    def fresh() -> np.ndarray:
+        return np.ones((4, 64, 32), np.float32)
+
+    calls: dict[str, tuple[Callable[[], Any], float]] = {
+        "linear, its input": (lambda: ops.linear(fresh(), weight), 1.0),
+        "gelu, its slope": (lambda: ops.gelu(fresh()), 1.0),
+        "layer_norm, what is normalized": (lambda: ops.layer_norm(fresh(), gamma, gamma), 1.0 + 1 / 32),
+        "attention, q, k, v, the output and 64 exponentials for each of the 32": (
+            lambda: ops.attention(fresh(), fresh(), fresh()),
+            4.0 + 64 / 32 + 1 / 32,
+        ),
+    }
+    for call, _ in calls.values():
+        call()  # what is compiled or cached at the first call
+    assert {name: kept_bytes(call) / n for name, (call, _) in calls.items()} == {
+        name: pytest.approx(arrays, abs=0.2) for name, (_, arrays) in calls.items()
+    }
 
 
 def test_attention_without_kept_weights_needs_memory_that_grows_with_the_length() -> None:

@@ -2,9 +2,10 @@
 
 Three things make NumPy slow beside a compiled library, and a kernel avoids them: each operation on whole arrays reads
 and writes main memory, so the rows are taken in blocks that stay in the processor's cache; each result is a new array,
-so a block is computed in place; and what the derivation can say with a matrix product should, since BLAS is fast.
+so a block is computed in place; and what the derivation can say with a matrix product should, since BLAS is fast. What
+needs many passes all the same is a loop in loops.py, which Numba compiles where it is installed.
 """
 
-from . import activations, attention, cross_entropy, linear, normalization
+from . import activations, adam, attention, cross_entropy, linear, normalization
 
-__all__ = ["activations", "attention", "cross_entropy", "linear", "normalization"]
+__all__ = ["activations", "adam", "attention", "cross_entropy", "linear", "normalization"]

@@ -19,9 +19,9 @@ import numpy as np
 
 from ..backend import Array, Pullback, erf
 from ..forms import kernel
-from .blocks import blocks, takes
+from .blocks import blocks, compiled, takes
 
-_TAIL = (  # of t, t², ...
+TAIL = (  # of t, t², ...
     0.119605038823,
     0.121111214173,
     0.097756035667,
@@ -40,22 +40,26 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback] | None:
     """See ops/activations.py."""
     if not takes(x) or approximate not in ("none", "tanh"):
         return None
+    loops = compiled(x)
     if approximate == "tanh":
-        return _elementwise(x, _gelu_tanh)
-    return _elementwise(x, _gelu_float32 if x.dtype == np.float32 else _gelu)
+        return _elementwise(x, loops.gelu_tanh if loops else _gelu_tanh)
+    if x.dtype == np.float32:
+        return _elementwise(x, loops.gelu if loops else _gelu_float32)
+    return _elementwise(x, _gelu)
 
 
 def _elementwise(x: Array, curve: Curve) -> tuple[Array, Pullback]:
-    flat = x.reshape(-1)
-    y, slope = np.empty_like(flat), np.empty_like(flat)
+    flat, shape = x.reshape(-1), x.shape
+    y, slope = np.empty_like(flat), np.empty(shape, x.dtype)
+    flat_slope = slope.reshape(-1)
     for block in blocks(flat.size, 1):
-        curve(flat[block], y[block], slope[block])
+        curve(flat[block], y[block], flat_slope[block])
 
-    def backward(dy: Array) -> Array:
-        dx = dy * slope.reshape(x.shape)
+    def backward(dy: Array) -> Array:  # it keeps the slope alone: x itself can be freed
+        dx = dy * slope
         return dx
 
-    return y.reshape(x.shape), backward
+    return y.reshape(shape), backward
 
 
 def _gelu_tanh(x: Array, y: Array, slope: Array) -> None:
@@ -94,8 +98,8 @@ def _gelu_float32(x: Array, y: Array, slope: Array) -> None:
     t *= 0.3
     t += 1.0
     np.divide(1.0, t, out=t)
-    np.multiply(t, _TAIL[-1], out=y)
-    for coefficient in _TAIL[-2::-1]:
+    np.multiply(t, TAIL[-1], out=y)
+    for coefficient in TAIL[-2::-1]:
         y += coefficient
         y *= t
     np.multiply(x, -0.5, out=slope)

@@ -29,7 +29,7 @@ import numpy as np
 from ..backend import Array, Pullback, uniform
 from ..forms import kernel
 from ..masks import causal_mask
-from .blocks import BLOCK, row_sums, takes
+from .blocks import BLOCK, compiled, row_sums, takes
 
 KEPT_KEYS = 128
 _SAFE = 60.0  # exp(60) · T and exp(-60) are far inside float32
@@ -64,18 +64,21 @@ def attention(
     if not isinstance(generator, np.random.Generator | None) or type(dropout) is not float or not 0.0 <= dropout < 1.0:
         return None
 
-    q4, k4, v4 = (_four_axes(x) for x in (q, k, v))
-    scaled_q = q4 * factor
+    shapes = q.shape, k.shape, v.shape
+    k4, v4 = _four_axes(k), _four_axes(v)
+    scaled_q = _four_axes(q) * factor  # from here on q itself is not needed, so that it can be freed
     bias = None if mask is None else _bias(mask, (*q.shape[:-1], t_k), q.dtype)
-    kept = None if generator is None else uniform(generator, (*q4.shape[:-1], t_k), like=q) >= dropout
+    kept = None if generator is None else uniform(generator, (*scaled_q.shape[:-1], t_k), like=q) >= dropout
     raised = 1.0 if generator is None else 1.0 / (1.0 - dropout)  # what dropout scales the rest up by
     safe = _norm(scaled_q) * _norm(k4) < _SAFE
-    places = list(_places(q4.shape, t_k, causal))
+    places = list(_places(scaled_q.shape, t_k, causal))
+    loops = compiled(scaled_q)
 
-    def exponentials(place: Place) -> Array:
-        """exp(scores) of one block, zero where a query may not look."""
+    def exponentials(place: Place) -> tuple[Array, Array]:
+        """exp(scores) of one block, zero where a query may not look, and the sum of each row."""
         batch, queries, n_keys = place
         e = scaled_q[batch, :, queries] @ k4[batch, :, :n_keys].swapaxes(-1, -2)
+        rows = e.reshape(-1, n_keys)
         if bias is not None:
             e += bias[batch, :, queries, :n_keys]
         if causal:
@@ -84,15 +87,19 @@ def attention(
         if not safe:
             largest = e.max(axis=-1, keepdims=True)
             e -= np.where(largest == -np.inf, 0.0, largest)
-        return np.exp(e, out=e)
+        if loops:
+            total = np.empty(rows.shape[0], e.dtype)
+            loops.exponentials(rows, total)
+        else:
+            total = row_sums(np.exp(rows, out=rows))
+        return e, total.reshape(*e.shape[:-1], 1)
 
-    output4 = _heads_like(q4, v4.shape[-1])
-    totals = np.empty((*q4.shape[:-1], 1), q.dtype)
+    output4 = _heads_like(scaled_q, v4.shape[-1])
+    totals = np.empty((*scaled_q.shape[:-1], 1), q.dtype)
     stored: dict[int, Array] = {}
     for i, place in enumerate(places):
         batch, queries, n_keys = place
-        e = exponentials(place)
-        total = row_sums(e.reshape(-1, n_keys)).reshape(*e.shape[:-1], 1)
+        e, total = exponentials(place)
         totals[batch, :, queries] = np.where(total == 0.0, 1.0, total)
         if t_k <= KEPT_KEYS:
             stored[i] = e
@@ -105,11 +112,11 @@ def attention(
         dout = _four_axes(doutput) / totals
         along = np.einsum("bhtd,bhtd->bht", dout, output4)[..., None]
         dout *= raised
-        dq, dk, dv = _heads_like(q4, q4.shape[-1]), _heads_like(k4, q4.shape[-1]), _heads_like(v4, v4.shape[-1])
+        dq, dk, dv = (_heads_like(x, x.shape[-1]) for x in (scaled_q, k4, v4))
         for i, place in reversed(list(enumerate(places))):
             batch, queries, n_keys = place
             last = queries.stop == t_q  # the last queries of a sequence come first here, and look at all keys
-            e = stored[i] if i in stored else exponentials(place)
+            e = stored[i] if i in stored else exponentials(place)[0]
             dout_block = dout[batch, :, queries]
             dscores = dout_block @ v4[batch, :, :n_keys].swapaxes(-1, -2)
             weights = e
@@ -122,7 +129,8 @@ def attention(
             np.matmul(dscores, k4[batch, :, :n_keys], out=dq[batch, :, queries])
             _collect(dscores.swapaxes(-1, -2), scaled_q[batch, :, queries], dk[batch, :, :n_keys], last)
         dq *= factor
-        return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
+        dq, dk, dv = (x.reshape(shape) for x, shape in zip((dq, dk, dv), shapes, strict=True))
+        return dq, dk, dv
 
     return output4.reshape(*q.shape[:-1], v.shape[-1]), backward
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator
 from typing import Any
@@ -16,23 +17,40 @@ def takes(*arrays: Any) -> bool:
     return all(type(x) is np.ndarray and x.size for x in arrays) and {x.dtype.char for x in arrays} in ({"f"}, {"d"})
 
 
+_use_loops = True
+
+
+@functools.cache
+def _loops() -> Any:
+    try:
+        from . import loops
+    except ImportError:
+        return None
+    return loops
+
+
+def compiled(*arrays: Any) -> Any:
+    """The module loops where Numba is installed and the arrays are contiguous and float32; else None."""
+    if not _use_loops or any(x.dtype.char != "f" or not x.flags.c_contiguous for x in arrays):
+        return None
+    return _loops()
+
+
+@contextlib.contextmanager
+def numpy_only() -> Iterator[None]:
+    """Within it no thread uses the compiled loops: for tests and benchmarks of the rest."""
+    global _use_loops
+    before, _use_loops = _use_loops, False
+    try:
+        yield
+    finally:
+        _use_loops = before
+
+
 def blocks(n_rows: int, row_size: int, block: int = BLOCK) -> Iterator[slice]:
     """Slices that cut n_rows rows into blocks of about `block` numbers."""
     step = max(1, block // row_size)
     return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
-
-
-def in_blocks(*arrays: Any) -> Iterator[tuple[Any, ...]]:
-    """The same stretch of several arrays of one shape, stretch by stretch, as views that may be written to.
-
-    Other than contiguous NumPy arrays come whole: on a GPU there is no cache to stay in.
-    """
-    if not all(type(x) is np.ndarray and x.flags.c_contiguous for x in arrays):
-        yield arrays
-        return
-    flat = [x.reshape(-1) for x in arrays]
-    for block in blocks(flat[0].size, 1):
-        yield tuple(x[block] for x in flat)
 
 
 def row_sums(rows: Any) -> Any:

@@ -8,11 +8,13 @@ derivation in ops/normalization.py are products of the rows of dy and of t with 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..backend import Array, Pullback
 from ..forms import kernel
-from .blocks import blocks, column_sums, takes
+from .blocks import blocks, column_sums, compiled, takes
 
 
 @kernel
@@ -22,11 +24,15 @@ def layer_norm(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> tuple[
         return None
     if type(eps) not in (int, float) or not 0.0 < eps < np.inf:
         return None
-    width = gamma.shape[0]
+    width, shape = gamma.shape[0], x.shape
     rows = x.reshape(-1, width)
-    share = np.full(width, 1.0 / width, x.dtype)
     normalized, y = np.empty_like(rows), np.empty_like(rows)
     inverse_std = np.empty((rows.shape[0], 1), x.dtype)
+    if loops := compiled(rows, gamma, beta):
+        loops.layer_norm(rows, gamma, beta, x.dtype.type(eps), normalized, y, inverse_std[:, 0])
+        return y.reshape(shape), _compiled_backward(loops, normalized, gamma, inverse_std[:, 0], shape)
+
+    share = np.full(width, 1.0 / width, x.dtype)
     for block in blocks(*rows.shape):
         n, out = normalized[block], y[block]
         np.subtract(rows[block], (rows[block] @ share)[:, None], out=n)
@@ -40,8 +46,8 @@ def layer_norm(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> tuple[
         drows = dy.reshape(-1, width)
         scaled_gamma = gamma * share
         dgamma, dbeta = np.zeros_like(gamma), np.zeros_like(beta)
-        dx = np.empty_like(rows)
-        for block in blocks(*rows.shape):
+        dx = np.empty_like(normalized)
+        for block in blocks(*normalized.shape):
             dout, n, out = drows[block], normalized[block], dx[block]
             t = dout * n
             dgamma += column_sums(t)
@@ -52,6 +58,19 @@ def layer_norm(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> tuple[
             out -= t
             out -= shift
             out *= inverse_std[block]
-        return dx.reshape(x.shape), dgamma, dbeta
+        return dx.reshape(shape), dgamma, dbeta
 
-    return y.reshape(x.shape), backward
+    return y.reshape(shape), backward
+
+
+def _compiled_backward(
+    loops: Any, normalized: Array, gamma: Array, inverse_std: Array, shape: tuple[int, ...]
+) -> Pullback:
+    def backward(dy: Array) -> tuple[Array, Array, Array]:
+        drows = np.ascontiguousarray(dy).reshape(normalized.shape)
+        dx = np.empty_like(normalized)
+        dgamma, dbeta = np.zeros(gamma.shape), np.zeros(gamma.shape)
+        loops.layer_norm_backward(drows, normalized, gamma, inverse_std, dx, dgamma, dbeta)
+        return dx.reshape(shape), dgamma.astype(gamma.dtype), dbeta.astype(gamma.dtype)
+
+    return backward

@@ -38,7 +38,7 @@ import numpy as np
 
 from ..backend import Array, array_module, to_numpy
 from ..boundary import check_floats, check_number, check_positive
-from ..kernels.blocks import in_blocks
+from ..forms import kernel_of
 from ..layers import Parameter
 from ..layers.module import load_arrays
 
@@ -68,6 +68,7 @@ class Optimizer:
         self.learning_rate = float(learning_rate)  # a Python float: NumPy's would promote float32 parameters
         self.steps = np.array(0)
         self._memory: dict[str, dict[str, Array]] = {}
+        self._checked: dict[str, Array] = {}
 
     def _remember(self, kind: str) -> dict[str, Array]:
         """An array of zeros for every parameter, by its name, which belongs to the state as "kind.<name>"."""
@@ -84,8 +85,10 @@ class Optimizer:
         rate = self.learning_rate if learning_rate is None else float(learning_rate)
         _check_at_least_zero(self._name, learning_rate=rate)
         for name, p in self.parameters.items():
-            remembered = {f"the {kind} of {name}": arrays[name] for kind, arrays in self._memory.items()}
-            check_floats(self._name, **remembered, **{name: p.value})
+            if p.value is not self._checked.get(name):  # Module.to puts another array there
+                remembered = {f"the {kind} of {name}": arrays[name] for kind, arrays in self._memory.items()}
+                check_floats(self._name, **remembered, **{name: p.value})
+                self._checked[name] = p.value
         self.steps += 1
         share_out(
             lambda name: self._move(name, self.parameters[name], rate),
@@ -153,15 +156,17 @@ class Adam(Optimizer):
         self.squares = self._remember("square")
 
     def _move(self, name: str, p: Parameter, rate: float) -> None:
+        g, m, v = p.grad, self.means[name], self.squares[name]
         beta1, beta2 = self.betas
         t = int(self.steps)
-        xp = array_module(p.value)
-        for value, g, m, v in in_blocks(p.value, p.grad, self.means[name], self.squares[name]):
-            m *= beta1
-            m += (1.0 - beta1) * g
-            v *= beta2
-            v += (1.0 - beta2) * (g * g)
-            value -= rate * (m / (1.0 - beta1**t)) / (xp.sqrt(v / (1.0 - beta2**t)) + self.eps)
+        kernel = kernel_of("adam")
+        if kernel and kernel(p.value, g, m, v, t, rate, self.betas, self.eps):
+            return
+        m *= beta1
+        m += (1.0 - beta1) * g
+        v *= beta2
+        v += (1.0 - beta2) * (g * g)
+        p.value -= rate * (m / (1.0 - beta1**t)) / (array_module(p.value).sqrt(v / (1.0 - beta2**t)) + self.eps)
 
 
 class AdamW(Adam):

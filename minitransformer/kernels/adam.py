@@ -1,0 +1,33 @@
+"""Adam's step in blocks that stay in the cache, or in one compiled loop."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..backend import Array
+from ..forms import kernel
+from .blocks import blocks, compiled, takes
+
+
+@kernel
+def adam(
+    value: Array, g: Array, m: Array, v: Array, step: int, rate: float, betas: tuple[float, float], eps: float
+) -> bool:
+    """See Adam in training/optimizers.py. Changes value, m and v in place; False if this is nothing for a kernel."""
+    arrays = (value, g, m, v)
+    if not takes(*arrays) or not all(x.flags.c_contiguous for x in arrays):
+        return False
+    flat = [x.reshape(-1) for x in arrays]
+    beta1, beta2 = betas
+    bracket1, bracket2 = 1.0 - beta1**step, 1.0 - beta2**step
+    if loops := compiled(*flat):
+        loops.adam(*flat, *map(value.dtype.type, (rate, beta1, beta2, bracket1, bracket2, eps)))
+        return True
+    for block in blocks(value.size, 1):
+        value, g, m, v = (x[block] for x in flat)
+        m *= beta1
+        m += (1.0 - beta1) * g
+        v *= beta2
+        v += (1.0 - beta2) * (g * g)
+        value -= rate * (m / bracket1) / (np.sqrt(v / bracket2) + eps)
+    return True

@@ -1,0 +1,157 @@
+# mypy: disable-error-code="no-untyped-def"
+"""Loops that Numba compiles to machine code, for what NumPy can only do in many passes over the same numbers.
+
+A loop reads each number once, does all there is to do with it while it is in a register, and writes each result once.
+Where Numba is installed (the extra "fast") the other kernels call these in place of their NumPy lines; the formulas
+are explained there. A loop is compiled when it is first called with arrays of a dtype, which takes a second, and the
+machine code is kept on the disk. All arrays must be contiguous.
+
+The compiler takes eight or sixteen numbers at a time only where it may: sums may be reordered ("reassoc"), and a
+division by zero must give an infinity, as NumPy's does, and not an exception.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from .activations import TAIL
+
+f = np.float32  # of a Python float the compiler would make a double, and half as many fit into a register
+
+
+def compiled(*liberties: str) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator: the loop, compiled. liberties: what the compiler may do to floating-point formulas."""
+
+    def decorate(loop: Callable[..., Any]) -> Any:
+        options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", *liberties}}
+        try:
+            return njit(cache=True, **options)(loop)
+        except RuntimeError:  # the machine code can be written neither beside this file nor in the user's cache
+            return njit(**options)(loop)
+
+    return decorate
+
+
+@compiled()
+def adam(value, g, m, v, rate, beta1, beta2, bracket1, bracket2, eps):
+    """bracket_i is 1 - β_i^t."""
+    one = value.dtype.type(1.0)
+    for i in range(value.size):
+        m[i] = beta1 * m[i] + (one - beta1) * g[i]
+        v[i] = beta2 * v[i] + (one - beta2) * (g[i] * g[i])
+        value[i] -= rate * (m[i] / bracket1) / (math.sqrt(v[i] / bracket2) + eps)
+
+
+@compiled("reassoc", "nsz")
+def layer_norm(x, gamma, beta, eps, normalized, y, inverse_std):
+    n_rows, width = x.shape
+    zero, one, share = x.dtype.type(0.0), x.dtype.type(1.0), x.dtype.type(1.0 / width)
+    for i in range(n_rows):
+        total = zero
+        for j in range(width):
+            total += x[i, j]
+        mean = total * share
+        total = zero
+        for j in range(width):
+            total += (x[i, j] - mean) * (x[i, j] - mean)
+        inverse = one / math.sqrt(total * share + eps)
+        inverse_std[i] = inverse
+        for j in range(width):
+            n = (x[i, j] - mean) * inverse
+            normalized[i, j] = n
+            y[i, j] = n * gamma[j] + beta[j]
+
+
+@compiled("reassoc", "nsz")
+def layer_norm_backward(dy, normalized, gamma, inverse_std, dx, dgamma, dbeta):
+    """Adds to dgamma and dbeta, which are float64: over many rows float32 would lose digits."""
+    n_rows, width = dy.shape
+    zero, share = dy.dtype.type(0.0), dy.dtype.type(1.0 / width)
+    for i in range(n_rows):
+        shift, stretch = zero, zero
+        for j in range(width):
+            dn = dy[i, j] * gamma[j]
+            shift += dn
+            stretch += dn * normalized[i, j]
+            dgamma[j] += dy[i, j] * normalized[i, j]
+            dbeta[j] += dy[i, j]
+        shift *= share
+        stretch *= share
+        for j in range(width):
+            dx[i, j] = inverse_std[i] * (dy[i, j] * gamma[j] - shift - normalized[i, j] * stretch)
+
+
+# exp(x) = 2^n exp(r), with n the whole number nearest to x / ln 2, so that |r| is at most ln 2 / 2 and eight terms of
+# the series suffice. ln 2 comes in two parts, the first so short that n times it is exact (Cody and Waite 1980,
+# "Software Manual for the Elementary Functions", chapter 6). 2^n is the number with n + 127 in its exponent's bits.
+_LN2 = f(0.693359375)
+_LN2_REST = f(math.log(2.0) - 0.693359375)
+_SERIES = tuple(f(1.0 / math.factorial(k)) for k in range(8))
+
+
+@compiled()
+def exp(x):
+    """exp of a float32 from -87 to 88, with an error below one unit in the last place; NaN of NaN."""
+    n = np.floor(x * f(1.0 / math.log(2.0)) + f(0.5))
+    r = (x - n * _LN2) - n * _LN2_REST
+    series = _SERIES[7]
+    for k in range(6, -1, -1):
+        series = series * r + _SERIES[k]
+    return series * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+
+
+@compiled("reassoc", "nsz")
+def exponentials(scores, totals):
+    """exp(scores) in place, 0 of anything below -87, and the sum of each row. scores: (N, T), none above 88."""
+    n_rows, width = scores.shape
+    for i in range(n_rows):
+        total = f(0.0)
+        for j in range(width):
+            x = scores[i, j]
+            e = exp(f(-87.0) if x < f(-87.0) else x)
+            e = f(0.0) if x < f(-87.0) else e
+            scores[i, j] = e
+            total += e
+        totals[i] = total
+
+
+_SHARE, _CUBIC = f(math.sqrt(2.0 / math.pi)), f(math.sqrt(2.0 / math.pi) * 0.044715)
+
+
+@compiled("nsz")
+def gelu_tanh(x, y, slope):
+    """½ (1 + tanh u) is the logistic function of 2u: one exponential and one division."""
+    for i in range(x.size):
+        a = x[i]
+        u = (_SHARE + _CUBIC * (a * a)) * a
+        u = f(-43.0) if u < f(-43.0) else u
+        u = f(43.0) if u > f(43.0) else u
+        cumulative = f(1.0) / (f(1.0) + exp(f(-2.0) * u))
+        y[i] = a * cumulative
+        du = _SHARE + f(3.0) * _CUBIC * (a * a)
+        slope[i] = cumulative + f(2.0) * a * du * (cumulative * (f(1.0) - cumulative))
+
+
+_TAIL = tuple(f(coefficient) for coefficient in TAIL)
+
+
+@compiled("nsz")
+def gelu(x, y, slope):
+    """With Φ from its tail, as _gelu_float32 in activations.py has it."""
+    for i in range(x.size):
+        a = x[i]
+        z = abs(a)
+        t = f(1.0) / (f(1.0) + f(0.3) * z)
+        tail = f(0.0)
+        for k in range(len(_TAIL) - 1, -1, -1):
+            tail = (tail + _TAIL[k]) * t
+        density = exp(f(-0.5) * min(a * a, f(174.0)))
+        tail *= density
+        cumulative = f(1.0) - tail if a > f(0.0) else tail
+        y[i] = a * cumulative
+        slope[i] = cumulative + a * density * f(1.0 / math.sqrt(2.0 * math.pi))

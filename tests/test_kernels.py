@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import threadpoolctl
 
 from minitransformer import kernels, ops, verify
 from minitransformer.forms import _kernels, kernel_of, textbook
@@ -174,8 +175,8 @@ def test_a_kernel_rounds_like_its_textbook_op_in_float32(call: str, form: str) -
 
 def test_the_calls_cover_every_kernel() -> None:
     assert {name for name, _, _ in CALLS.values()} | {"adam"} == set(_kernels)
-    folder = Path(kernels.__file__).parent
-    assert set(kernels.__all__) == {path.stem for path in folder.glob("*.py")} - {"__init__", "blocks", "loops"}
+    helpers = {"__init__", "blocks", "loops", "threads"}
+    assert set(kernels.__all__) == {path.stem for path in Path(kernels.__file__).parent.glob("*.py")} - helpers
 
 
 def test_the_long_calls_make_weights_again_and_the_others_keep_them() -> None:
@@ -283,6 +284,58 @@ def test_the_kernel_of_adam_leaves_other_than_contiguous_arrays_to_the_textbook_
     np.testing.assert_allclose(p.value, before - 1e-2 * np.sign(p.grad), rtol=1e-6)
 
 
+def test_a_large_attention_is_shared_among_the_threads_of_blas(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    from minitransformer.kernels import attention
+
+    used: set[int] = set()
+    all_of_them = threading.Barrier(1)
+    multiply = np.matmul
+
+    def noted(*args: Any, **options: Any) -> Any:
+        if threading.get_ident() not in used:
+            used.add(threading.get_ident())
+            all_of_them.wait(30.0)  # so that one thread cannot do it all before another has begun
+        return multiply(*args, **options)
+
+    q, dy = random(2, 3, 65, 8), random(2, 3, 65, 8, seed=1)
+    alone = ops.attention(q, q, q, causal=True)
+    expected = [alone[0], *alone[1](dy)]
+    monkeypatch.setattr(attention, "_MANY", 0)
+    monkeypatch.setattr(attention, "BLOCK", 256)  # several parts
+    monkeypatch.setattr(np, "matmul", noted)
+    for n_threads in (1, 3):
+        all_of_them = threading.Barrier(n_threads)
+        with threadpoolctl.threadpool_limits(n_threads, user_api="blas"):
+            used.clear()
+            y, backward = ops.attention(q, q, q, causal=True)
+            assert len(used) == n_threads
+            used.clear()
+            found = [y, *backward(dy)]
+            assert len(used) == n_threads
+            blas = threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
+            assert {library.num_threads for library in blas} == {n_threads}  # as before
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)
+
+
+def test_only_one_op_at_a_time_is_shared_out() -> None:
+    from minitransformer.kernels.threads import share_out
+
+    inner: list[int] = []
+
+    def outer(part: int) -> None:
+        share_out(lambda each: inner.append(threading.get_ident()), [1, 2])
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        share_out(outer, [1, 2])
+        with pytest.raises(ZeroDivisionError):
+            share_out(lambda part: 1 // part, [1, 0])
+        blas = threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
+        assert {library.num_threads for library in blas} == {2}
+    assert len(inner) == 4
+    assert threading.get_ident() not in inner
+
+
 def test_the_compiled_exponential() -> None:
     from minitransformer.kernels import loops
 
@@ -387,8 +440,9 @@ def peak(length):
     return most
 print(peak(4096) / peak(2048))
 """
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert float(shown) < 2.5  # four times with the weights
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # two may need the most at the same time, or not
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert float(shown.stdout) < 2.5  # four times with the weights
 
 
 def test_the_fitted_tail_of_the_normal_distribution() -> None:

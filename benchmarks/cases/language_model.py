@@ -22,6 +22,7 @@ class Sizes:
     length: int
     batch: int
     vocabulary: int = 65  # the characters of Shakespeare's plays
+    most_workers: int = 64  # threads that share a batch, if there are as many
 
 
 def batches(sizes: Sizes) -> list[dict[str, np.ndarray]]:
@@ -50,4 +51,5 @@ class Ours(ours.Training):
             dropout=0.0,
             attention_dropout=0.0,
         )
-        super().__init__(LanguageModel(config, np.random.default_rng(1)), batches(sizes), LEARNING_RATE)
+        model = LanguageModel(config, np.random.default_rng(1))
+        super().__init__(model, batches(sizes), LEARNING_RATE, sizes.most_workers)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -30,11 +30,13 @@ from ..backend import Array, Pullback, uniform
 from ..forms import kernel
 from ..masks import causal_mask
 from .blocks import BLOCK, compiled, row_sums, takes
+from .threads import share_out
 
 KEPT_KEYS = 128
 _SAFE = 60.0  # exp(60) · T and exp(-60) are far inside float32
+_MANY = 1 << 21  # scores that are worth threads of their own
 
-Place = tuple[slice, slice, int]  # a block: which sequences, which queries, and how many keys these may look at
+Place = tuple[slice, slice, slice, int]  # a block: which sequences, heads and queries, and how many keys these may see
 
 
 @kernel
@@ -70,17 +72,18 @@ def attention(
     bias = None if mask is None else _bias(mask, (*q.shape[:-1], t_k), q.dtype)
     kept = None if generator is None else uniform(generator, (*scaled_q.shape[:-1], t_k), like=q) >= dropout
     raised = 1.0 if generator is None else 1.0 / (1.0 - dropout)  # what dropout scales the rest up by
-    safe = _norm(scaled_q) * _norm(k4) < _SAFE
-    places = list(_places(scaled_q.shape, t_k, causal))
+    safe = t_q > 1 and _norm(scaled_q) * _norm(k4) < _SAFE
+    parts = [list(part) for part in _parts(scaled_q.shape, t_k, causal)]
+    share = share_out if scaled_q[..., 0].size * t_k > _MANY else _in_turn
     loops = compiled(scaled_q)
 
     def exponentials(place: Place) -> tuple[Array, Array]:
         """exp(scores) of one block, zero where a query may not look, and the sum of each row."""
-        batch, queries, n_keys = place
-        e = scaled_q[batch, :, queries] @ k4[batch, :, :n_keys].swapaxes(-1, -2)
+        batch, heads, queries, n_keys = place
+        e = scaled_q[batch, heads, queries] @ k4[batch, heads, :n_keys].swapaxes(-1, -2)
         rows = e.reshape(-1, n_keys)
         if bias is not None:
-            e += bias[batch, :, queries, :n_keys]
+            e += bias[batch, heads, queries, :n_keys]
         if causal:
             n = queries.stop - queries.start
             e[..., n_keys - n :] += _ahead(n, e.dtype)
@@ -96,15 +99,19 @@ def attention(
 
     output4 = _heads_like(scaled_q, v4.shape[-1])
     totals = np.empty((*scaled_q.shape[:-1], 1), q.dtype)
-    stored: dict[int, Array] = {}
-    for i, place in enumerate(places):
-        batch, queries, n_keys = place
-        e, total = exponentials(place)
-        totals[batch, :, queries] = np.where(total == 0.0, 1.0, total)
-        if t_k <= KEPT_KEYS:
-            stored[i] = e
-        weights = e if kept is None else e * kept[batch, :, queries, :n_keys]
-        np.matmul(weights, v4[batch, :, :n_keys], out=output4[batch, :, queries])
+    stored: dict[tuple[int, ...], Array] = {}
+
+    def attend(part: list[Place]) -> None:
+        for place in part:
+            batch, heads, queries, n_keys = place
+            e, total = exponentials(place)
+            totals[batch, heads, queries] = np.where(total == 0.0, 1.0, total)
+            if t_k <= KEPT_KEYS:
+                stored[_start(place)] = e
+            weights = e if kept is None else e * kept[batch, heads, queries, :n_keys]
+            np.matmul(weights, v4[batch, heads, :n_keys], out=output4[batch, heads, queries])
+
+    share(attend, parts)
     np.divide(output4, totals, out=output4)
     np.multiply(output4, raised, out=output4)
 
@@ -113,21 +120,25 @@ def attention(
         along = np.einsum("bhtd,bhtd->bht", dout, output4)[..., None]
         dout *= raised
         dq, dk, dv = (_heads_like(x, x.shape[-1]) for x in (scaled_q, k4, v4))
-        for i, place in reversed(list(enumerate(places))):
-            batch, queries, n_keys = place
-            last = queries.stop == t_q  # the last queries of a sequence come first here, and look at all keys
-            e = stored[i] if i in stored else exponentials(place)[0]
-            dout_block = dout[batch, :, queries]
-            dscores = dout_block @ v4[batch, :, :n_keys].swapaxes(-1, -2)
-            weights = e
-            if kept is not None:
-                weights = e * kept[batch, :, queries, :n_keys]
-                dscores *= kept[batch, :, queries, :n_keys]
-            _collect(weights.swapaxes(-1, -2), dout_block, dv[batch, :, :n_keys], last)
-            dscores -= along[batch, :, queries]
-            dscores *= e
-            np.matmul(dscores, k4[batch, :, :n_keys], out=dq[batch, :, queries])
-            _collect(dscores.swapaxes(-1, -2), scaled_q[batch, :, queries], dk[batch, :, :n_keys], last)
+
+        def attend_backward(part: list[Place]) -> None:
+            for place in reversed(part):
+                batch, heads, queries, n_keys = place
+                last = queries.stop == t_q  # the last queries come first here, and see all keys
+                e = stored[_start(place)] if stored else exponentials(place)[0]
+                dout_block = dout[batch, heads, queries]
+                dscores = dout_block @ v4[batch, heads, :n_keys].swapaxes(-1, -2)
+                weights = e
+                if kept is not None:
+                    weights = e * kept[batch, heads, queries, :n_keys]
+                    dscores *= kept[batch, heads, queries, :n_keys]
+                _collect(weights.swapaxes(-1, -2), dout_block, dv[batch, heads, :n_keys], last)
+                dscores -= along[batch, heads, queries]
+                dscores *= e
+                np.matmul(dscores, k4[batch, heads, :n_keys], out=dq[batch, heads, queries])
+                _collect(dscores.swapaxes(-1, -2), scaled_q[batch, heads, queries], dk[batch, heads, :n_keys], last)
+
+        share(attend_backward, parts)
         dq *= factor
         dq, dk, dv = (x.reshape(shape) for x, shape in zip((dq, dk, dv), shapes, strict=True))
         return dq, dk, dv
@@ -171,16 +182,37 @@ def _ahead(n: int, dtype: np.dtype) -> Array:
     return np.triu(np.full((n, n), -np.inf, dtype), k=1)
 
 
-def _places(shape: tuple[int, ...], n_keys: int, causal: bool) -> Iterator[Place]:
-    """Blocks of about BLOCK · 4 scores: several sequences, or one, or some queries of one."""
+def _parts(shape: tuple[int, ...], n_keys: int, causal: bool) -> Iterator[Iterator[Place]]:
+    """Blocks of about BLOCK · 4 scores, in parts that share no sequence and no head.
+
+    A block is several sequences, or some heads of one, or some queries of one head: at least 64, for with fewer rows a
+    matrix product is slow, and at least 128 where a row alone fills much of the cache. Causal blocks are no higher than
+    that, since each computes all that its last query sees.
+    """
     n_batch, n_heads, n_queries, _ = shape
-    n_rows = max(16, BLOCK * 4 // (n_heads * n_keys))
-    n_sequences = max(1, n_rows // n_queries)
-    for b in range(0, n_batch, n_sequences):
-        batch = slice(b, min(b + n_sequences, n_batch))
+    fewest = 64 if n_keys < 2048 else 128
+    n_rows = min(n_queries, fewest if causal else max(fewest, BLOCK * 4 // n_keys))
+    step = min(n_heads, max(1, BLOCK * 4 // (n_rows * n_keys)))
+    n_sequences = max(1, BLOCK * 4 // (n_queries * n_keys * n_heads))
+
+    def places(batch: slice, heads: slice) -> Iterator[Place]:
         for start in range(0, n_queries, n_rows):
             stop = min(start + n_rows, n_queries)
-            yield batch, slice(start, stop), n_keys - n_queries + stop if causal else n_keys
+            yield batch, heads, slice(start, stop), n_keys - n_queries + stop if causal else n_keys
+
+    for b in range(0, n_batch, n_sequences):
+        for h in range(0, n_heads, step):
+            yield places(slice(b, min(b + n_sequences, n_batch)), slice(h, min(h + step, n_heads)))
+
+
+def _start(place: Place) -> tuple[int, ...]:
+    batch, heads, queries, _ = place
+    return batch.start, heads.start, queries.start
+
+
+def _in_turn(work: Callable[[list[Place]], None], parts: list[list[Place]]) -> None:
+    for part in parts:
+        work(part)
 
 
 def _collect(a: Array, b: Array, target: Array, first: bool) -> None:

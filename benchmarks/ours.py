@@ -9,6 +9,8 @@ import numpy as np
 import threadpoolctl
 
 from minitransformer.backend import keep_freed_memory
+from minitransformer.layers import FeedForward
+from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.training import AdamW, Workers
 
 try:
@@ -27,6 +29,7 @@ class Program:
         """What the training loop sets for the time of a run stays set here: this process does nothing else."""
         cls.n_threads = count
         keep_freed_memory()
+        load_loops()
         threadpoolctl.threadpool_limits(count, user_api="blas")
 
     def weights(self) -> dict[str, np.ndarray]:
@@ -66,6 +69,16 @@ class Training(Program):
 
     def prove(self) -> dict[str, np.ndarray]:
         return {"losses": np.array([self.run() for _ in range(10)])}
+
+
+def load_loops() -> None:
+    """Have the compiled loops in memory, where Numba is installed: PyTorch's are there as soon as it is imported."""
+    model = LanguageModel(LanguageModelConfig(3, d_model=4, n_heads=1, d_ff=4, n_layers=1))
+    for activation in ("gelu", "gelu_tanh"):
+        FeedForward(4, 4, activation)(np.ones((1, 4), np.float32))
+    _, backward = model.loss(np.zeros((1, 2), int), np.zeros((1, 2), int))
+    backward()
+    AdamW(model.parameters(), 0.0).step()
 
 
 class Batches:

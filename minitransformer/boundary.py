@@ -47,7 +47,7 @@ def op(function: F) -> F:
         def backward(*gradient: Array, **named: Array) -> Any:
             for dy in (*gradient, *named.values()) if named else gradient:
                 if type(dy) is not np.ndarray or xp is not np or dy.shape != shape or dy.dtype != dtype:
-                    _check_gradient(name, dy, shape, dtype, xp)
+                    check_gradient(name, dy, shape, dtype, xp)
             return pullback(*gradient, **named)
 
         backward.__wrapped__ = pullback  # type: ignore[attr-defined]  # functools.wraps takes ten times as long
@@ -57,7 +57,8 @@ def op(function: F) -> F:
     return forward  # type: ignore[return-value]
 
 
-def _check_gradient(where: str, dy: Array, shape: tuple[int, ...], dtype: Any, xp: Any) -> None:
+def check_gradient(where: str, dy: Array, shape: tuple[int, ...], dtype: Any, xp: Any) -> None:
+    """Require a gradient that fits an output: an array of the library xp, of that shape and dtype."""
     if shape == () and type(dy) in (int, float):
         return
     if not _is_array(dy) or array_module(dy) is not xp:

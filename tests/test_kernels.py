@@ -24,7 +24,7 @@ from minitransformer import kernels, ops, verify
 from minitransformer.forms import _kernels, kernel_of, textbook
 from minitransformer.kernels.attention import KEPT_KEYS
 from minitransformer.kernels.blocks import BLOCK, blocks, compiled, numpy_only
-from minitransformer.layers import Linear, Parameter
+from minitransformer.layers import FeedForward, Linear, Parameter
 from minitransformer.training import AdamW
 
 
@@ -174,7 +174,7 @@ def test_a_kernel_rounds_like_its_textbook_op_in_float32(call: str, form: str) -
 
 
 def test_the_calls_cover_every_kernel() -> None:
-    assert {name for name, _, _ in CALLS.values()} | {"adam"} == set(_kernels)
+    assert {name for name, _, _ in CALLS.values()} | {"adam", "feed_forward"} == set(_kernels)
     helpers = {"__init__", "blocks", "loops", "threads"}
     assert set(kernels.__all__) == {path.stem for path in Path(kernels.__file__).parent.glob("*.py")} - helpers
 
@@ -255,6 +255,55 @@ def trained(dtype: type, sizes: list[tuple[int, ...]]) -> list[np.ndarray]:
             p.grad[...] = rng.normal(size=p.grad.shape) * 10.0 ** rng.integers(-5, 2, p.grad.shape)
         optimizer.step()
     return [*(p.value for _, p in parameters), *optimizer.state().values()]
+
+
+def through_feed_forward(dtype: str, activation: str, bias: bool, x: np.ndarray) -> list[np.ndarray]:
+    layer = FeedForward(x.shape[-1], 9, activation, bias=bias, rng=np.random.default_rng(0)).to(dtype=dtype)
+    for i, (_, p) in enumerate(layer.parameters()):
+        p.value += (random(*p.value.shape, seed=i) * 0.3).astype(dtype)
+        p.grad += 1.0  # backward must add
+    y, backward = layer(x.astype(dtype))
+    dy = random(*y.shape, seed=7).astype(dtype)
+    first = backward(dy)
+    np.testing.assert_array_equal(backward(dy), first)
+    assert first.shape == x.shape
+    return [y, first, *(p.grad for _, p in layer.parameters())]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu"])
+@pytest.mark.parametrize("x", [random(3, 7, 5), random(5), strided(3, 4, 5), random(BLOCK // 9 + 3, 2)])
+def test_the_kernel_of_feed_forward_equals_its_layer(x: np.ndarray, activation: str, bias: bool, form: str) -> None:
+    with textbook():
+        exact = through_feed_forward("float64", activation, bias, x)
+        rounded = through_feed_forward("float32", activation, bias, x)
+    for found, expected in zip(through_feed_forward("float64", activation, bias, x), exact, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
+    found32 = through_feed_forward("float32", activation, bias, x)
+    for found, one, expected in zip(found32, rounded, exact, strict=True):
+        error, of_textbook = (np.abs(each - expected).max() for each in (found, one))
+        assert error <= 2.0 * of_textbook + 4.0 * np.finfo(np.float32).eps * np.abs(expected).max()
+
+
+def test_the_kernel_of_feed_forward_takes_what_it_can(form: str) -> None:
+    compiles = form == "compiled"
+    for activation, expected in {"relu": True, "gelu": compiles, "gelu_tanh": compiles, "silu": False}.items():
+        layer, x = FeedForward(4, 8, activation), np.ones((3, 4), np.float32)
+        taken = _kernels["feed_forward"](x, layer.inner, layer.output, activation) is not None
+        assert taken == expected, activation
+
+
+def test_the_kernel_of_feed_forward_leaves_wrong_input_to_its_layer() -> None:
+    layer = FeedForward(4, 8)
+    with pytest.raises(ValueError, match="linear: the last axis of x must be 4"):
+        layer(np.ones((3, 5), np.float32))
+    with pytest.raises(TypeError, match="float64"):
+        layer(np.ones((3, 4)))
+    _, backward = layer(np.ones((3, 4), np.float32))
+    with pytest.raises(ValueError, match=r"feed_forward: the gradient must have the output's shape \(3, 4\)"):
+        backward(np.ones((1, 4), np.float32))
+    with pytest.raises(TypeError, match="dtype float32, got float64"):
+        backward(np.ones((3, 4)))
 
 
 SIZES = [(1,), (7,), (3, 5), (2, BLOCK + 3)]
@@ -405,12 +454,18 @@ def test_a_kernel_keeps_no_more_than_backward_needs(form: str) -> None:
     n = 4 * 64 * 32 * 4  # bytes of one array
     weight, gamma = np.ones((32, 32), np.float32), np.ones(32, np.float32)
 
+    feed_forward = FeedForward(32, 128, "gelu")
+
     def fresh() -> np.ndarray:
         return np.ones((4, 64, 32), np.float32)
 
     calls: dict[str, tuple[Callable[[], Any], float]] = {
         "linear, its input": (lambda: ops.linear(fresh(), weight), 1.0),
         "gelu, its slope": (lambda: ops.gelu(fresh()), 1.0),
+        "feed_forward, its input and four times as much": (
+            lambda: feed_forward(fresh()),
+            {"compiled": 1.0 + 4.0, "numpy": 1.0 + 4.0 + 4.0}[form],
+        ),
         "layer_norm, what is normalized": (lambda: ops.layer_norm(fresh(), gamma, gamma), 1.0 + 1 / 32),
         "attention, q, k, v, the output and 64 exponentials for each of the 32": (
             lambda: ops.attention(fresh(), fresh(), fresh()),

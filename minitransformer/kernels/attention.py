@@ -32,7 +32,7 @@ from ..masks import causal_mask
 from .blocks import BLOCK, compiled, row_sums, takes
 from .threads import share_out
 
-KEPT_KEYS = 128
+KEPT_KEYS = 64
 _SAFE = 60.0  # exp(60) · T and exp(-60) are far inside float32
 _MANY = 1 << 21  # scores that are worth threads of their own
 

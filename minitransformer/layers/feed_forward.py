@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import ops
 from ..backend import Array, Pullback
+from ..forms import kernel_of
 from .linear import Linear
 from .module import Module, generator
 
@@ -50,6 +51,9 @@ class FeedForward(Module):
         """Return (y, backward); backward(dy) returns dx. rng is accepted, as by every sub-layer, and not used."""
         if self.gate is not None:
             return self._gated(x, self.gate)
+        kernel = kernel_of("feed_forward", type(x))
+        if kernel and (fast := kernel(x, self.inner, self.output, self.activation)):
+            return fast
         hidden, inner_backward = self.inner(x)
         active, activation_backward = ACTIVATIONS[self.activation](hidden)
         y, output_backward = self.output(active)

@@ -14,12 +14,12 @@ from matplotlib.figure import Figure
 
 from minitransformer.files import write
 
-from . import growth, machine, report
+from . import growth, kernels, machine, report
 from .cases import CASES, Case, named
 from .compare import Failure, Result, compare
 from .growth import Grown
 
-GROWTH = "growth"
+GROWTH, KERNELS = "growth", "kernels"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,7 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
         description="Compare minitransformer with PyTorch on this machine: first that both compute the same, then how "
         "long they take, in turns, and how much memory.",
     )
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="beginnings of names, or growth (default: all cases)")
+    parser.add_argument(
+        "cases", nargs="*", metavar="CASE", help="beginnings of names, growth or kernels (default: all cases)"
+    )
     parser.add_argument("--list", action="store_true", help="show the cases, and do nothing")
     parser.add_argument("--repetitions", type=int, default=21, metavar="N", help="rounds for each case (default: 21)")
     parser.add_argument(
@@ -48,17 +50,18 @@ def main(arguments: list[str] | None = None) -> int:
     if set(options.skip) - {"compiled", "textbook"}:
         parser.error(f"--skip knows compiled and textbook, not {', '.join(options.skip)}")
     try:
-        cases = named([name for name in options.cases if name != GROWTH])
+        cases = named([name for name in options.cases if name not in (GROWTH, KERNELS)])
     except ValueError as error:
         parser.error(str(error))
     if options.list:
         print("\n".join(f"{case.name:20} {case.title}" for case in CASES))
         print(f"{GROWTH:20} time against length, width, layers and batch")
+        print(f"{KERNELS:20} each kernel against its textbook op, without PyTorch")
         return 0
-    return run(options, [] if options.cases == [GROWTH] else cases, GROWTH in options.cases)
+    return run(options, [] if options.cases and set(options.cases) <= {GROWTH, KERNELS} else cases)
 
 
-def run(options: argparse.Namespace, cases: list[Case], grow: bool) -> int:
+def run(options: argparse.Namespace, cases: list[Case]) -> int:
     """Measure and write, after each case, all that there is so far. Returns the exit status."""
     for folder in filter(None, (options.out, options.json and options.json.parent)):
         folder.mkdir(parents=True, exist_ok=True)  # complain now, not after the measurements
@@ -79,7 +82,12 @@ def run(options: argparse.Namespace, cases: list[Case], grow: bool) -> int:
         _write(options, about, results, failed, None)
     if results or failed:
         print("\n" + _pages(about, results, failed, None)[1], flush=True)
-    if grow:
+    if KERNELS in options.cases:
+        page = kernels.table(kernels.measure(options.repetitions, say))
+        print("\n" + page, flush=True)
+        if options.out:
+            write(options.out / "kernels.md", f"{report.machine_table(about)}\n\n{page}\n")
+    if GROWTH in options.cases:
         grown = growth.measure(options.repetitions, options.limit, options.threads, say)
         _write(options, about, results, failed, grown)
         print("\n" + growth.table(grown), flush=True)

@@ -49,7 +49,7 @@ def describe(threads: int, cores: list[int], seconds: float) -> dict[str, Any]:
     }
 
 
-_PACKAGES = {"SciPy": "scipy", "PyTorch": "torch", "Transformers": "transformers"}
+_PACKAGES = {"SciPy": "scipy", "Numba": "numba", "PyTorch": "torch", "Transformers": "transformers"}
 
 
 def busy() -> bool:

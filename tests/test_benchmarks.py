@@ -14,11 +14,14 @@ from safetensors.numpy import save_file
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # benchmarks/ belongs to the checkout and is not installed
 
-from benchmarks import compare, growth, machine, report, samples  # noqa: E402
+from benchmarks import compare, growth, kernels, machine, report, samples  # noqa: E402
 from benchmarks.__main__ import main, png  # noqa: E402
 from benchmarks.cases import CASES, Case, named  # noqa: E402
 from benchmarks.cases.counting import causal_pairs, layer_products, zipf  # noqa: E402
+from minitransformer.forms import kernel_of  # noqa: E402
+from minitransformer.kernels.blocks import compiled  # noqa: E402
 
+ONE = np.ones((1, 1), np.float32)
 SIZES = {"n_layers": 1, "n_heads": 2, "width": 8, "length": 4, "batch": 2}
 TINY = Case("tiny", "a tiny GPT", "language_model", SIZES, tokens=8, goal=0.8)
 RATES = {"1": {"numpy matmul": 100.0, "copy": 10.0}, "2": {"torch matmul": 150.0, "copy": 8.0}}
@@ -290,6 +293,31 @@ def test_growth_fits_each_axis_and_names_the_theory():
     assert row.startswith("| n_layers | 1 2 4 8 | 1.00 ± 0.00 | 0.50 ± 0.00 |")
     assert len(growth.picture({axis: results}).axes) == 1
     assert json.dumps(growth.document({axis: results}))
+
+
+def test_kernels_take_turns_in_each_form_and_the_table_has_their_medians():
+    forms = []
+
+    def call():
+        forms.append("textbook" if kernel_of("linear") is None else "compiled" if compiled(ONE) else "NumPy")
+        return ONE, lambda dy: dy
+
+    times = kernels._in_turns(call, 2)
+    assert forms == ["textbook", "NumPy", "compiled"] + ["compiled", "NumPy", "textbook"] + forms[:3]
+    assert {form: len(each) for form, each in times.backward.items()} == dict.fromkeys(forms, 2)
+    made = kernels.Times(
+        {"textbook": [0.004, 0.005, 0.009], "NumPy": [0.002], "compiled": [0.001]},
+        {"textbook": [0.003], "NumPy": [0.002], "compiled": [0.001]},
+    )
+    assert kernels.table({"op": made}).splitlines()[2] == (
+        "| op | 5.00 + 3.00 | 2.00 + 2.00 | 1.00 + 1.00 | 0.50 | 0.25 |"
+    )
+
+
+def test_every_call_of_the_kernels_can_be_timed():
+    for call in kernels._calls().values():
+        y, backward = call()
+        backward(np.ones_like(y))
 
 
 def test_sizes_of_growth_lie_where_the_theory_says():

@@ -96,5 +96,5 @@ def named(names: Sequence[str]) -> list[Case]:
     for name in names:
         if not any(case.name.startswith(name) for case in CASES):
             known = ", ".join(case.name for case in CASES)
-            raise ValueError(f'no case begins with "{name}"; there are: {known}, and growth')
+            raise ValueError(f'no case begins with "{name}"; there are: {known}, and growth and kernels')
     return [case for case in CASES if not names or any(case.name.startswith(name) for name in names)]

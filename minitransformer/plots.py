@@ -1,5 +1,6 @@
-"""Pictures: attention as heat maps, training as a curve. Each function returns a matplotlib Figure; `save` writes
-it.
+"""Pictures: matrices with their numbers, attention as heat maps, training as a curve.
+
+Each function returns a matplotlib Figure; `save` writes it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,30 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from .backend import Array, to_numpy
 from .files import write
+
+
+def matrices(**named: Array) -> Figure:
+    """Small matrices side by side, each under its name: red where positive, blue where negative. A vector is a row.
+
+    >>> figure = matrices(W=np.ones((2, 3)), b=np.zeros(3))
+    """
+    if not named or any(not 1 <= x.ndim <= 2 or not x.size for x in named.values()):
+        shapes = ", ".join(f"{name} {x.shape}" for name, x in named.items())
+        raise ValueError(f"matrices: give matrices or vectors by name, none of them empty; got {shapes or 'none'}")
+    arrays = {name: np.atleast_2d(to_numpy(x)) for name, x in named.items()}
+    widths = [x.shape[1] for x in arrays.values()]
+    height = max(x.shape[0] for x in arrays.values())
+    figure = Figure(figsize=(0.6 * sum(widths) + 0.4 * len(widths), 0.5 * height + 0.4))
+    all_axes = figure.subplots(1, len(arrays), width_ratios=widths, squeeze=False)[0]
+    for axes, (name, x) in zip(all_axes, arrays.items(), strict=True):
+        limit = 1.7 * float(abs(x).max() or 1.0)  # so that the numbers can be read on the deepest color
+        axes.imshow(x, cmap="RdBu_r", vmin=-limit, vmax=limit)
+        for i, j in np.ndindex(x.shape):
+            axes.text(j, i, f"{round(float(x[i, j]), 2) + 0.0:g}", ha="center", va="center")
+        axes.set(title=name, xticks=[], yticks=[])
+    return figure
 
 
 def attention_maps(

@@ -148,3 +148,21 @@ def test_a_picture_is_reproducible():
         return buffer.getvalue()
 
     assert drawn() == drawn()
+
+
+def test_matrices_show_their_numbers_side_by_side() -> None:
+    figure = plots.matrices(W=np.array([[1.0, -2.0, 0.125], [0.0, 3.0, 4.0]]), b=np.array([5.0, -0.001]))
+    left, right = figure.axes
+    assert [axes.get_title() for axes in (left, right)] == ["W", "b"]
+    assert [text.get_text() for text in left.texts] == ["1", "-2", "0.12", "0", "3", "4"]
+    assert [text.get_text() for text in right.texts] == ["5", "0"]  # and not -0
+    colors = left.images[0].cmap(left.images[0].norm(np.array([4.0, -2.0])))
+    assert colors[0][0] > colors[0][2]  # red where positive
+    assert colors[1][2] > colors[1][0]  # blue where negative
+    assert plots.matrices(zeros=np.zeros((2, 2))).axes[0].images[0].get_clim() == (-1.7, 1.7)
+
+
+@pytest.mark.parametrize("named", [{}, {"x": np.zeros((2, 2, 2))}, {"x": np.zeros((0, 2))}, {"x": np.array(1.0)}])
+def test_matrices_refuse_what_is_none(named: dict[str, np.ndarray]) -> None:
+    with pytest.raises(ValueError, match="give matrices or vectors by name"):
+        plots.matrices(**named)

@@ -17,29 +17,15 @@ device = "numpy"  # on a GPU: "cupy"
 
 import matplotlib.pyplot as plt
 import numpy as np
+from IPython.display import display
 
 from minitransformer import backend, course, ops, verify
+from minitransformer.plots import matrices
 from minitransformer.verify import VARIANTS
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)
 plt.rcParams["figure.dpi"] = 80
-
-
-def draw(**matrices):
-    """Matrices side by side, red where positive, blue where negative."""
-    arrays = {title: np.atleast_2d(backend.to_numpy(matrix)) for title, matrix in matrices.items()}
-    widths = [matrix.shape[1] for matrix in arrays.values()]
-    height = max(matrix.shape[0] for matrix in arrays.values())
-    size = (0.55 * sum(widths) + 0.4 * len(widths), 0.5 * height + 0.4)
-    _, all_axes = plt.subplots(1, len(arrays), figsize=size, width_ratios=widths, squeeze=False)
-    for axes, (title, matrix) in zip(all_axes[0], arrays.items(), strict=True):
-        limit = 1.7 * (abs(matrix).max() or 1.0)
-        axes.imshow(matrix, cmap="RdBu_r", vmin=-limit, vmax=limit)
-        for i, j in np.ndindex(matrix.shape):
-            axes.text(j, i, f"{round(matrix[i, j], 2) + 0.0:g}", ha="center", va="center")
-        axes.set(title=title, xticks=[], yticks=[])
-
 
 # %% [markdown]
 # ## The Jacobian, and why we do not want it
@@ -59,7 +45,7 @@ x = xp.array([1.0, 2.0])
 h = 1e-5
 columns = [((x + h * e) @ W - (x - h * e) @ W) / (2 * h) for e in xp.eye(2)]
 J = xp.stack(columns, axis=1)  # a column for each x_j
-draw(W=W, J=J)
+display(matrices(W=W, J=J))
 
 # %% [markdown]
 # Now a real layer: 512 numbers to 512 numbers, for each of 100 tokens.
@@ -87,7 +73,7 @@ A = xp.array([[1.0, 0.0, 2.0], [0.0, 1.0, -1.0]])  # (2, 3)
 B = xp.array([[1.0, 0.0, 3.0, 0.0], [0.0, 2.0, 0.0, 1.0], [1.0, 1.0, 0.0, -1.0]])  # (3, 4)
 moved = A.copy()
 moved[0, 2] += 1.0
-draw(A=A, B=B, C=A @ B, change_of_C=moved @ B - A @ B)
+display(matrices(A=A, B=B, C=A @ B, change_of_C=moved @ B - A @ B))
 
 # %% [markdown]
 # We raised $A_{02}$ by 1, and only row 0 of $C$ moved, by row 2 of $B$. In general $A_{im}$ moves row $i$ of $C$ by row $m$ of $B$:
@@ -106,7 +92,7 @@ draw(A=A, B=B, C=A @ B, change_of_C=moved @ B - A @ B)
 dC = xp.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 2.0]])
 dA = dC @ B.T
 dB = A.T @ dC
-draw(dC=dC, dA=dA, dB=dB)
+display(matrices(dC=dC, dA=dA, dB=dB))
 
 # %% [markdown]
 # Row 0 of $dA$ is column 0 of $B$; row 1 is twice column 3 of $B$. Column 0 of $dB$ is row 0 of $A$; column 3 is twice row 1 of $A$.
@@ -136,7 +122,7 @@ verify.gradients(matmul, A, B)
 # remind you of the formula. They cannot tell a transpose from a reshape:
 
 # %%
-draw(B=B, transposed=B.T, reshaped=B.reshape(4, 3))
+display(matrices(B=B, transposed=B.T, reshaped=B.reshape(4, 3)))
 
 # %% [markdown]
 # Both are (4, 3), and only one is right. **Predict first:** will the check notice?
@@ -167,7 +153,7 @@ for row in report.of_kind("input"):
 x = xp.array([[1.0, 2.0], [0.0, 1.0], [3.0, 0.0]])  # 3 tokens
 dy = xp.array([[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, -1.0]])
 parts = {f"token_{n}": xp.outer(x[n], dy[n]) for n in range(3)}
-draw(**parts, dW=x.T @ dy)
+display(matrices(**parts, dW=x.T @ dy))
 
 # %% [markdown]
 # **Predict first.** Someone divides $dW$ by the number of tokens, "because we average over the batch". Right or wrong?
@@ -193,7 +179,7 @@ print(mistake.mistake)
 
 # %%
 dy = xp.array([[1.0, 0.0], [2.0, 1.0], [0.0, -3.0]])
-draw(dy=dy, db=dy.sum(axis=0))
+display(matrices(dy=dy, db=dy.sum(axis=0)))
 
 # %% [markdown]
 # The rule does not depend on where the copies lie. **Predict first:** $x$ has shape (3, 2). Over which axis does the gradient

@@ -17,30 +17,16 @@ device = "numpy"  # on a GPU: "cupy"
 
 import matplotlib.pyplot as plt
 import numpy as np
+from IPython.display import display
 
 import minitransformer
 from minitransformer import backend, course, ops, verify
+from minitransformer.plots import matrices
 from minitransformer.verify import VARIANTS
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)
 plt.rcParams["figure.dpi"] = 80
-
-
-def draw(**matrices):
-    """Matrices side by side, red where positive, blue where negative."""
-    arrays = {title: np.atleast_2d(backend.to_numpy(matrix)) for title, matrix in matrices.items()}
-    widths = [matrix.shape[1] for matrix in arrays.values()]
-    height = max(matrix.shape[0] for matrix in arrays.values())
-    size = (0.6 * sum(widths) + 0.4 * len(widths), 0.5 * height + 0.4)
-    _, all_axes = plt.subplots(1, len(arrays), figsize=size, width_ratios=widths, squeeze=False)
-    for axes, (title, matrix) in zip(all_axes[0], arrays.items(), strict=True):
-        limit = 1.7 * (abs(matrix).max() or 1.0)
-        axes.imshow(matrix, cmap="RdBu_r", vmin=-limit, vmax=limit)
-        for i, j in np.ndindex(matrix.shape):
-            axes.text(j, i, f"{round(matrix[i, j], 2) + 0.0:g}", ha="center", va="center")
-        axes.set(title=title, xticks=[], yticks=[])
-
 
 # %% [markdown]
 # ## One slope at a time
@@ -80,7 +66,7 @@ print("their sum is zero:            ", bool(abs(change.sum()) < 1e-9))
 J = y[:, None] * (xp.eye(3) - y)
 columns = [(ops.softmax(x + h * e)[0] - ops.softmax(x - h * e)[0]) / (2 * h) for e in xp.eye(3)]
 numerical = xp.stack(columns, axis=1)
-draw(derived=49 * J, numerical=49 * numerical)
+display(matrices(derived=49 * J, numerical=49 * numerical))
 
 # %% [markdown]
 # Three things to see:

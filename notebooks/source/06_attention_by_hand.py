@@ -17,32 +17,17 @@ device = "numpy"  # on a GPU: "cupy"
 
 import matplotlib.pyplot as plt
 import numpy as np
+from IPython.display import display
 
 import minitransformer
 from minitransformer import backend, course, ops
+from minitransformer.plots import matrices
 from minitransformer.verify import VARIANTS
 from minitransformer.worked_example import UNEQUAL, UNSCALED, self_attention
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)
 plt.rcParams["figure.dpi"] = 80
-
-
-def draw(**matrices):
-    """Matrices side by side, red where positive, blue where negative."""
-    arrays = {title: np.atleast_2d(backend.to_numpy(matrix)) for title, matrix in matrices.items()}
-    widths = [matrix.shape[1] for matrix in arrays.values()]
-    height = max(matrix.shape[0] for matrix in arrays.values())
-    size = (0.6 * sum(widths) + 0.4 * len(widths), 0.5 * height + 0.4)
-    _, all_axes = plt.subplots(1, len(arrays), figsize=size, width_ratios=widths, squeeze=False)
-    for axes, (title, matrix) in zip(all_axes[0], arrays.items(), strict=True):
-        limit = 1.7 * (abs(matrix).max() or 1.0)
-        axes.imshow(matrix, cmap="RdBu_r", vmin=-limit, vmax=limit)
-        for i, j in np.ndindex(matrix.shape):
-            axes.text(j, i, f"{round(matrix[i, j], 2) + 0.0:g}", ha="center", va="center")
-        axes.set(title=title, xticks=[], yticks=[])
-    plt.show()
-
 
 # %% [markdown]
 # ## The idea
@@ -59,7 +44,7 @@ def draw(**matrices):
 
 # %%
 x, w_q, w_k, w_v = (xp.asarray(a) for a in (UNSCALED.x, UNSCALED.w_q, UNSCALED.w_k, UNSCALED.w_v))
-draw(x=x, W_Q=w_q, W_K=w_k, W_V=w_v)
+display(matrices(x=x, W_Q=w_q, W_K=w_k, W_V=w_v))
 
 # %% [markdown]
 # **Predict first**, with a pencil: the first row of $q$, of $k$ and of $v$. The first token is $(1, 0, 1, 0)$, so each is the sum of
@@ -67,7 +52,7 @@ draw(x=x, W_Q=w_q, W_K=w_k, W_V=w_v)
 
 # %%
 q, k, v = x @ w_q, x @ w_k, x @ w_v
-draw(q=q, k=k, v=v)
+display(matrices(q=q, k=k, v=v))
 
 # %% [markdown]
 # ## Scores: every query against every key
@@ -80,7 +65,7 @@ draw(q=q, k=k, v=v)
 
 # %%
 scores = q @ k.T
-draw(q=q, k_transposed=k.T, scores=scores)
+display(matrices(q=q, k_transposed=k.T, scores=scores))
 
 # %% [markdown]
 # ## Weights: softmax, row by row
@@ -92,7 +77,7 @@ draw(q=q, k_transposed=k.T, scores=scores)
 
 # %%
 weights, _ = ops.softmax(scores)
-draw(weights=weights)
+display(matrices(weights=weights))
 print(weights)
 
 # %% [markdown]
@@ -119,7 +104,7 @@ print("to one decimal:", weights[0].round(1), " sum", round(float(weights[0].rou
 # %%
 output = weights @ v
 rounded = xp.array([[0, 0.5, 0.5], [0, 1, 0], [0, 0.9, 0.1]]) @ v
-draw(weights=weights, v=v, output=output, with_rounded_weights=rounded)
+display(matrices(weights=weights, v=v, output=output, with_rounded_weights=rounded))
 
 # %% [markdown]
 # An output is a *mean*: no entry can be larger than the largest value in its column, nor smaller than the smallest. Attention moves and
@@ -140,7 +125,7 @@ print("every output lies between the extremes of its column of v:", bool(inside.
 
 # %%
 scaled_weights, _ = ops.softmax(scores / 3**0.5)
-draw(without_scale=weights, with_scale=scaled_weights)
+display(matrices(without_scale=weights, with_scale=scaled_weights))
 
 # %% [markdown]
 # More equal: a temperature of $\sqrt3$. The order within a row stays.
@@ -170,8 +155,8 @@ print("scores are symmetric:", bool((scores == scores.T).all()))
 # %%
 tx, tw_q, tw_k, tw_v = (xp.asarray(a) for a in (UNEQUAL.x, UNEQUAL.w_q, UNEQUAL.w_k, UNEQUAL.w_v))
 tq, tk, tv = tx @ tw_q, tx @ tw_k, tx @ tw_v
-draw(W_Q=tw_q, W_K=tw_k, W_V=tw_v)
-draw(q=tq, k=tk, v=tv, q_times_k_transposed=tq @ tk.T)
+display(matrices(W_Q=tw_q, W_K=tw_k, W_V=tw_v))
+display(matrices(q=tq, k=tk, v=tv, q_times_k_transposed=tq @ tk.T))
 
 # %%
 right = ops.attention(q, k, v)[0], ops.attention(tq, tk, tv)[0]
@@ -211,7 +196,7 @@ compare("Queries and keys are exchanged.", ops.attention(k, q, v)[0], ops.attent
 # %%
 t_scores = tq @ tk.T / 2**0.5
 t_weights, _ = ops.softmax(t_scores)
-draw(q_times_k_transposed=tq @ tk.T, weights=t_weights, output=t_weights @ tv)
+display(matrices(q_times_k_transposed=tq @ tk.T, weights=t_weights, output=t_weights @ tv))
 
 # %% [markdown]
 # Its first entry is 0, so only the second entry of the keys counts, and the keys of tokens 1 and 2 have the same one, 2.
@@ -232,7 +217,7 @@ minitransformer.step(
 order = xp.array([2, 1, 0])
 outputs, _ = self_attention(tx, tw_q, tw_k, tw_v, scale=UNEQUAL.scale)
 reordered, _ = self_attention(tx[order], tw_q, tw_k, tw_v, scale=UNEQUAL.scale)
-draw(outputs=outputs, after_reordering=reordered)
+display(matrices(outputs=outputs, after_reordering=reordered))
 print("the same rows in the new order:", bool(abs(reordered - outputs[order]).max() < 1e-12))
 
 # %% [markdown]

@@ -17,32 +17,17 @@ device = "numpy"  # on a GPU: "cupy"
 
 import matplotlib.pyplot as plt
 import numpy as np
+from IPython.display import display
 
 import minitransformer
 from minitransformer import backend, course, ops, verify
+from minitransformer.plots import matrices
 from minitransformer.verify import VARIANTS
 from minitransformer.worked_example import UNEQUAL, self_attention
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)
 plt.rcParams["figure.dpi"] = 80
-
-
-def draw(**matrices):
-    """Matrices side by side, red where positive, blue where negative."""
-    arrays = {title: np.atleast_2d(backend.to_numpy(matrix)) for title, matrix in matrices.items()}
-    widths = [matrix.shape[1] for matrix in arrays.values()]
-    height = max(matrix.shape[0] for matrix in arrays.values())
-    size = (0.62 * sum(widths) + 0.4 * len(widths), 0.5 * height + 0.4)
-    _, all_axes = plt.subplots(1, len(arrays), figsize=size, width_ratios=widths, squeeze=False)
-    for axes, (title, matrix) in zip(all_axes[0], arrays.items(), strict=True):
-        limit = 1.7 * (abs(matrix).max() or 1.0)
-        axes.imshow(matrix, cmap="RdBu_r", vmin=-limit, vmax=limit)
-        for i, j in np.ndindex(matrix.shape):
-            axes.text(j, i, f"{round(matrix[i, j], 2) + 0.0:g}", ha="center", va="center")
-        axes.set(title=title, xticks=[], yticks=[])
-    plt.show()
-
 
 # %% [markdown]
 # ## Forward, once more
@@ -57,8 +42,8 @@ q, k, v = x @ w_q, x @ w_k, x @ w_v
 scores = (q @ k.T) * scale
 weights, softmax_backward = ops.softmax(scores)
 output = weights @ v
-draw(q=q, k=k, v=v)
-draw(scores=scores, weights=weights, output=output)
+display(matrices(q=q, k=k, v=v))
+display(matrices(scores=scores, weights=weights, output=output))
 
 # %% [markdown]
 # From above comes $\text{doutput}$, the gradient of the loss with respect to the output. It has the shape of the output. We take whole
@@ -66,7 +51,7 @@ draw(scores=scores, weights=weights, output=output)
 
 # %%
 doutput = xp.asarray(UNEQUAL.doutput)
-draw(doutput=doutput)
+display(matrices(doutput=doutput))
 
 # %% [markdown]
 # **The plan.** Three lines forward, so three lines backward, in the opposite order. Each needs only what we know:
@@ -94,7 +79,7 @@ draw(doutput=doutput)
 
 # %%
 dweights = doutput @ v.T
-draw(doutput=doutput, v=v, dweights=dweights)
+display(matrices(doutput=doutput, v=v, dweights=dweights))
 
 # %% [markdown]
 # The loss *grows* by 7 for each unit of weight on token 0, and falls by 6 for each on token 1. Descending means less of the one, more of the other.
@@ -106,7 +91,7 @@ draw(doutput=doutput, v=v, dweights=dweights)
 
 # %%
 dv = weights.T @ doutput
-draw(weights_transposed=weights.T, doutput=doutput, dv=dv)
+display(matrices(weights_transposed=weights.T, doutput=doutput, dv=dv))
 
 # %% [markdown]
 # Token 2 was looked at by everyone, token 0 by hardly anyone. Still $dv_{23}$ is only 0.05: queries 0 and 2 read it alike, but their doutput
@@ -127,7 +112,7 @@ draw(weights_transposed=weights.T, doutput=doutput, dv=dv)
 # %%
 mean = (dweights * weights).sum(axis=1, keepdims=True)
 dscores = weights * (dweights - mean)
-draw(dweights=dweights, weighted_mean=mean, dscores=dscores)
+display(matrices(dweights=dweights, weighted_mean=mean, dscores=dscores))
 
 # %% [markdown]
 # The mean is about 2.5, pulled towards the 4 of the token that has most of the weight. Token 1 lies 8.5 below the mean: its score is pulled up
@@ -162,7 +147,7 @@ print("column sums:      ", dscores.sum(axis=0))
 # %%
 dq = (dscores @ k) * scale
 dk = (dscores.T @ q) * scale
-draw(dscores=dscores, dq=dq, dk=dk)
+display(matrices(dscores=dscores, dq=dq, dk=dk))
 
 # %% [markdown]
 # Three gradients. Are they right? Ask the second witness of notebook 1, finite differences. It also looks inside: every intermediate that has
@@ -188,7 +173,7 @@ print(verify.gradients(ops.attention, q, k, v, upstream=doutput))
 # (`ops.attention` takes $1/\sqrt{d_k}$ by itself. `self_attention`, the function of notebook 6, does not scale unless it is told to: `scale=scale`.)
 
 # %%
-draw(by_q=dq @ w_q.T, by_k=dk @ w_k.T, by_v=dv @ w_v.T, dx=dq @ w_q.T + dk @ w_k.T + dv @ w_v.T)
+display(matrices(by_q=dq @ w_q.T, by_k=dk @ w_k.T, by_v=dv @ w_v.T, dx=dq @ w_q.T + dk @ w_k.T + dv @ w_v.T))
 report = verify.gradients(self_attention, x, w_q, w_k, w_v, scale=scale, upstream=doutput)
 print({row.name: row.ok for row in report.of_kind("input")})
 
@@ -273,7 +258,7 @@ for letter, name in letters.items():
 # right only because there are as many queries as keys. Take two queries and three keys, and it cannot even run:
 
 # %%
-draw(C_ratio_of_dq=wrong_dq["C"] / dq, D_ratio_of_dq=wrong_dq["D"] / dq)
+display(matrices(C_ratio_of_dq=wrong_dq["C"] / dq, D_ratio_of_dq=wrong_dq["D"] / dq))
 for letter, name in letters.items():
     with VARIANTS[name].applied():
         try:

@@ -129,7 +129,15 @@ def erf(x: Array) -> Array:
 
 
 def scatter_add(target: Array, ids: Array, rows: Array) -> None:
-    """target[ids[n]] += rows[n] for every n, in place, repeated ids included. ids: (N,); rows: (N, D)."""
+    """target[ids[n]] += rows[n] for every n, in place, repeated ids included. ids: (N,); rows: (N, D).
+
+    float16 rows are summed in float32: an id may come thousands of times.
+    """
+    if target.dtype == np.float16:
+        wide = target.astype(np.float32)
+        device_of(target).scatter_add(wide, ids, rows.astype(np.float32))
+        target[...] = wide.astype(np.float16)
+        return
     device_of(target).scatter_add(target, ids, rows)
 
 

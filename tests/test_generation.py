@@ -26,6 +26,7 @@ from minitransformer.generation import (
 )
 from minitransformer.layers import Cache, InputEmbedding, KeyValueCache, SinusoidalPositions
 from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
+from minitransformer.tasks.translation import written
 
 START, END, NEVER = 1, 2, 16
 N_SOURCE, N_TARGET = 11, 17
@@ -343,6 +344,21 @@ def test_beams_of_a_batch_of_prompts_are_those_of_each_alone_without_a_cache(see
             assert_same_hypotheses(hypotheses, beams_naively(next_logits, prompt, 8, END, beam, alpha))
             alone = beam_search(Continuation(model), [prompt], 8, beam, alpha, END)[0]
             assert_same_hypotheses(alone, [(h.score, h.tokens) for h in hypotheses])
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+def test_a_sentence_is_translated_alike_alone_and_among_long_and_short_ones(beam):
+    rng = np.random.default_rng(4)
+    texts = [rng.integers(3, N_SOURCE, size).tolist() for size in (4, 1, 40, 2, 9, 17, 4, 40, 1, 6)]
+    various = set()
+    for seed in (1, 2):
+        model = model_of(seed)
+        alone = [written(model, [text], beam, max_length=12)[0] for text in texts]
+        various |= set(map(tuple, alone))
+        for tokens in (1, 60, 1000):  # at most: the longest alone, batches of several, all together
+            assert written(model, texts, beam, max_length=12, tokens=tokens) == alone
+            assert written(model, texts[::-1], beam, max_length=12, tokens=tokens) == alone[::-1]
+    assert len(various) > 8 and len(set(map(len, various))) > 1
 
 
 def test_these_beams_are_no_foregone_conclusion():

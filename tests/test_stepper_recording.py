@@ -607,7 +607,7 @@ def test_arrays_on_a_device_are_recorded_on_the_host() -> None:
 
 def test_every_dtype_is_recorded_as_it_is() -> None:
     for dtype in ("float16", "float32", "float64"):
-        value = step(softmax, X.astype(dtype)).find("softmax.dx")[1].value
+        value = step(ops.relu, X.astype(dtype)).find("relu.dx")[1].value
         assert (value.dtype, value.array.dtype) == (dtype, np.dtype(dtype))
     recording = step(ops.cross_entropy, X.astype("float32"), np.array([2, -100], dtype="int16"))
     kinds = {b.name: b.value.dtype for s in recording.steps for b in s.bound}

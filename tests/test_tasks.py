@@ -9,6 +9,7 @@ import io
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +18,25 @@ import sacrebleu
 
 from minitransformer import plots
 from minitransformer.cli import _parser, main
+from minitransformer.commands import generate as generate_command
 from minitransformer.commands import train as train_command
-from minitransformer.generation import greedy
+from minitransformer.generation import generate, greedy
 from minitransformer.info import describe
+from minitransformer.models import Classifier, ClassifierConfig
 from minitransformer.models import folder as model_folder
 from minitransformer.tasks import TASKS, translation
+from minitransformer.tasks.evaluation import classified
 from minitransformer.tasks.translation import TranslationData, load_translator, written
-from minitransformer.text import END, START, WordTokenizer, english, german, load_tokenizer
+from minitransformer.text import (
+    END,
+    START,
+    BytePairTokenizer,
+    CharacterTokenizer,
+    WordTokenizer,
+    english,
+    german,
+    load_tokenizer,
+)
 from minitransformer.training import TrainingSettings
 from minitransformer.viewer.command import view_text
 
@@ -186,6 +199,81 @@ def test_the_end_of_a_text_is_held_out(writer):
     assert tokenizer.decode(prepared.validation.ids) == text[cut:]
 
 
+def test_byte_pairs_are_learned_from_the_part_to_train_on(tmp_path):
+    (tmp_path / "a.txt").write_text("one two three " * 40 + "zzz " * 12)
+    data = TASKS["lm"].data(text=str(tmp_path / "a.txt"), tokenizer="bpe", vocabulary=40)
+    prepared = TASKS["lm"].prepare(data, {"max_length": 4}, np.random.default_rng(0))
+    assert not any("z" in token for token in prepared.tokenizers["tokenizer.json"].tokens)
+    assert 3 in prepared.validation.ids and 3 not in prepared.training.ids  # <unknown>
+
+
+def test_lines_are_mixed_before_a_part_is_held_out_and_labels_smoothed_in_training_only(tmp_path):
+    lines = [f"{label}\t{label}{i}\n" for label in "ab" for i in range(50)]
+    (tmp_path / "a.txt").write_text("".join(lines))
+    data = TASKS["classify"].data(text=str(tmp_path / "a.txt"), tokenizer="words", held_out=0.2, label_smoothing=0.3)
+
+    def held_out(seed):
+        prepared = TASKS["classify"].prepare(data, {}, np.random.default_rng(seed))
+        assert (prepared.training.label_smoothing, prepared.validation.label_smoothing) == (0.3, 0.0)
+        assert (len(prepared.training.texts), len(prepared.validation.texts)) == (80, 20)
+        texts = {tuple(text) for text in (*prepared.training.texts, *prepared.validation.texts)}
+        assert len(texts) == 100  # none is in both
+        return sorted(prepared.validation.texts), prepared.validation.labels
+
+    assert set(held_out(0)[1]) == {0, 1}
+    assert held_out(0)[0] == held_out(0)[0] != held_out(1)[0]
+
+
+def files_of_pairs(tmp_path, **texts):
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    return TranslationData(**{name: str(tmp_path / name) for name in texts}, tokenizer="words", max_length=3)
+
+
+def test_the_end_of_a_target_counts_in_its_length(tmp_path):
+    """Sources may have three words then, and targets two."""
+    texts = {"source": "a b c\na b c d\na\nb\n", "target": "a b\na\na b c\nc d\n"}
+    data = files_of_pairs(tmp_path, **texts, valid_source="a\n", valid_target="a\n")
+    prepared = translation.prepare(data, {}, np.random.default_rng(0))
+    assert "2 training pairs (2 left out, longer than 3 tokens)" in prepared.notes[0]
+    assert [len(ids) for ids in prepared.training.sources] == [3, 1]
+    data = dataclasses.replace(data, batch_tokens=2)
+    with pytest.raises(ValueError, match="cannot hold the longest training pair, of 3;"):
+        translation.prepare(data, {}, np.random.default_rng(0))
+    assert translation.longest([([5], [5, 6])]) == 3
+
+
+def test_pairs_to_validate_on_may_be_longer_than_those_to_train_on(tmp_path):
+    texts = {"source": "a b c\nb\n", "target": "a b\nb\n", "valid_source": "a b c a b c\n", "valid_target": "a\n"}
+    data = dataclasses.replace(files_of_pairs(tmp_path, **texts), batch_tokens=3)
+    prepared = translation.prepare(data, {}, np.random.default_rng(0))
+    assert [rows.tolist() for rows in prepared.validation.batches(None)] == [[0]]
+    assert [len(rows) for rows in prepared.training.batches(None)] == [1, 1]
+
+
+def test_the_seed_decides_the_first_weights(tmp_path):
+    def first(seed):
+        options = _parser().parse_args(["train", "classify", *TINY, "--seed", str(seed)])
+        run = train_command._new(options.task, options)
+        return run.trainer(tmp_path / str(seed), "numpy", lambda line: None).model.state()
+
+    one, again, other = first(1), first(1), first(2)
+    assert all(np.array_equal(one[name], again[name]) for name in one)
+    assert any(one[name].shape == other[name].shape and not np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_a_text_is_classified_alike_alone_and_in_a_batch():
+    rng = np.random.default_rng(3)
+    config = ClassifierConfig(11, 4, d_model=8, n_heads=2, d_ff=12, n_layers=1)
+    model = Classifier(config, rng).to(dtype="float64")
+    for _, parameter in model.parameters():
+        parameter.value[...] = rng.normal(0.0, 1.0, parameter.value.shape)
+    texts = [rng.integers(3, 11, size).tolist() for size in (1, 30, 2, 5, 9, 2, 30, 1, 4, 7)]
+    alone = [classified(model, [text])[0] for text in texts]
+    assert classified(model, texts) == alone and classified(model, texts[::-1]) == alone[::-1]
+    assert len(set(alone)) > 2
+
+
 def test_numbers_are_classified_well_after_a_hundred_steps(run, tmp_path):
     said = run("train", "classify", "--out", tmp_path / "run", "--steps", 100, "--workers", 1)
     assert said.startswith("no file given: numbers below 100,000 in words, even or odd\n3,600 texts to train on")
@@ -220,7 +308,7 @@ def test_numbers_are_the_text_of_a_language_model_without_one():
 # ---- Every setting has a flag, and every preset makes a model. ----
 
 OTHER = {"d_model": 48, "n_heads": 3, "optimizer": "sgd", "schedule": "constant", "tokenizer": "words"}
-OTHER |= {"activation": "silu", "norm_order": "mid"}
+OTHER |= {"activation": "silu", "norm_order": "mid", "precision": "float16"}
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -257,6 +345,34 @@ def test_every_setting_of_a_task_is_a_flag(name, capsys):
     assert ended.value.code == 0
     said = capsys.readouterr().out
     assert all(flag in said for flag in flags if flag.startswith("--") and not flag.startswith("--no-"))
+
+
+MEANINGS = [
+    ("translate", "--clip FLOAT", "largest norm of all gradients together; 0: no limit (default: 1.0)"),
+    ("translate", "--joint, --no-joint", "one vocabulary for both sides (default: yes)"),
+    ("translate", "--share-embeddings, --no-share-embeddings", "one table for source and target, which needs one"),
+    ("translate", "--source FILE", "training sentences to translate (default: numbers)"),
+    ("lm", "--batch-rows INT", "windows of max_length tokens in a batch (default: 12)"),
+    ("lm", "--optimizer STR", "adamw, adam or sgd (default: adamw)"),
+    ("classify", "--max-length INT", "tokens; of longer texts only the beginning is read (default: 256)"),
+]
+
+
+@pytest.mark.parametrize("task, flag, meaning", MEANINGS)
+def test_help_says_what_the_comment_beside_a_setting_says(capsys, task, flag, meaning):
+    with pytest.raises(SystemExit):
+        main(["train", task, "--help"])
+    assert f"{flag} {meaning}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_help_needs_no_source_code(monkeypatch, capsys):
+    def missing(_):
+        raise OSError("could not get source code")
+
+    monkeypatch.setattr("inspect.getsource", missing)
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "lm", "--help"])
+    assert ended.value.code == 0 and "--clip FLOAT (default: 1.0)" in " ".join(capsys.readouterr().out.split())
 
 
 PRESETS = [(task, name) for task in TASKS for name in TASKS[task].presets]
@@ -305,6 +421,29 @@ def test_the_same_command_with_resume_goes_on(trained, run):
     }
     assert "going on after step 4 of 4\n" in run(*trained.command, "--resume")
     assert before == {name: (trained.folder / name).read_bytes() for name in before}
+
+
+def test_a_resumed_run_reads_its_tokenizers_and_trains_none(trained, run, monkeypatch):
+    def train_again(*_):
+        raise AssertionError("a tokenizer is trained again")
+
+    for kind in (BytePairTokenizer, CharacterTokenizer, WordTokenizer):
+        monkeypatch.setattr(kind, "train", train_again)
+    assert "going on after step 4 of 4\n" in run(*trained.command, "--resume")
+    with pytest.raises(AssertionError, match="trained again"):  # one that begins does
+        main([*trained.command, "--out", str(trained.folder / "other")])
+
+
+def test_a_resumed_run_reads_both_tokenizers(translator, run, tmp_path, monkeypatch):
+    apart = [*translator.command, "--no-joint", "--no-share-embeddings", "--vocabulary", 60, "--out", tmp_path / "run"]
+    run(*apart)
+    paths = sorted((tmp_path / "run").glob("*tokenizer.json"))
+    assert [path.name for path in paths] == ["source_tokenizer.json", "target_tokenizer.json"]
+    before = [path.read_bytes() for path in paths]
+    assert before[0] != before[1]
+    monkeypatch.setattr(BytePairTokenizer, "train", None)
+    run(*apart, "--resume")
+    assert [path.read_bytes() for path in paths] == before
 
 
 def test_a_run_is_not_overwritten(trained, run):
@@ -443,6 +582,34 @@ def test_pairs_that_fit_nowhere_are_a_failed_run(translator, run, tmp_path, opti
     assert re.search(message, run(*command, status=1))
 
 
+WORDS = "--tokenizer words --no-share-embeddings --no-joint".split()
+
+
+@pytest.mark.parametrize("word, message", [("five", "does not hold 'five'"), ("<end>", "special token '<end>'")])
+@pytest.mark.parametrize("name", ["source", "target", "valid_source", "valid_target"])
+def test_a_word_without_an_id_is_named_with_its_file_and_line(run, tmp_path, name, word, message):
+    flags = ["--out", tmp_path / "run", *TINY, *WORDS]
+    for each in ("source", "target", "valid_source", "valid_target"):
+        strange = f"one {word}" if each == name else "one"
+        (tmp_path / each).write_text(f"one two\ntwo one\n{strange}\n")
+        flags += ["--" + each.replace("_", "-"), tmp_path / each]
+    if word == "five" and not name.startswith("valid"):  # a word to train on
+        other = {"source": "target", "target": "source"}[name]
+        run("train", "translate", *flags)
+        (tmp_path / "new").write_text("one\ntwo\none six\n")
+        translate = ["translate", "--model", tmp_path / "run", "--input", tmp_path / "new"]
+        measure = ["evaluate", "--model", tmp_path / "run", "--source", tmp_path / "new", "--target", tmp_path / other]
+        for command in (translate, measure):
+            assert f"{tmp_path / 'new'}, line 3: the vocabulary does not hold 'six'" in run(*command, status=1)
+        assert run("translate", "--model", tmp_path / "run", "six", status=1).startswith(
+            "minitransformer: error: the vocabulary does not hold 'six'"
+        )
+        return
+    said = run("train", "translate", *flags, status=1)
+    assert f"{tmp_path / name}, line 3: " in said and message in said
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_loss_that_is_not_a_number_is_a_failed_run(run, tmp_path):
     (tmp_path / "a.txt").write_text("one two three " * 90)
     hot = (
@@ -455,8 +622,10 @@ def test_a_loss_that_is_not_a_number_is_a_failed_run(run, tmp_path):
 
 def test_tokenizers_of_an_earlier_attempt_do_not_stay(writer, run, tmp_path):
     (tmp_path / "run").mkdir()
-    WordTokenizer.train(["a"]).save(tmp_path / "run" / "source_tokenizer.json")
+    for name in ("source_tokenizer.json", "tokenizer.json"):
+        WordTokenizer.train(["a"]).save(tmp_path / "run" / name)
     run(*writer.command, "--out", tmp_path / "run", "--steps", 2)
+    assert isinstance(load_tokenizer(tmp_path / "run" / "tokenizer.json"), CharacterTokenizer)
     assert [path.name for path in (tmp_path / "run").glob("*tokenizer.json")] == ["tokenizer.json"]
 
 
@@ -482,6 +651,24 @@ def test_with_a_beam_of_one_the_likeliest_tokens_are_taken(translator, run):
     ids = source.encode(TEXTS[1])
     wanted = greedy(model, np.array([ids]), None, START, END, max_length=200)[0]
     assert run("translate", "--model", translator.folder, "--beam", 1, TEXTS[1]) == f"{target.decode(wanted)}\n"
+
+
+@pytest.mark.parametrize("cut_off", [0, 1, 3])
+def test_translations_without_an_end_are_counted(translator, monkeypatch, capsys, tmp_path, cut_off):
+    """Written as if the model had found an end for all but some: a short training finds none."""
+    target = load_translator(translator.folder)[2]
+    ids = [[5, 6] + [END] * (i >= cut_off) for i in range(3)]
+    monkeypatch.setattr("minitransformer.commands.translate.written", lambda *_: ids)
+    monkeypatch.setattr("minitransformer.tasks.evaluation.written", lambda *_: ids)
+    assert main(["translate", "--model", str(translator.folder), *TEXTS]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{target.decode([5, 6])}\n" * 3
+    assert err == (f"{cut_off} of 3 translations had no end and were cut off\n" if cut_off else "")
+    (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    files = ["--source", str(tmp_path / "a.txt"), "--target", str(tmp_path / "a.txt")]
+    assert main(["evaluate", "--model", str(translator.folder), *files]) == 0
+    said = capsys.readouterr().out.splitlines()[0]
+    assert said.endswith("on 3 sentences" + (f", {cut_off} of them cut off" if cut_off else ""))
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
@@ -559,6 +746,31 @@ def test_a_bpe_model_puts_the_space_between_prompt_and_what_follows(tmp_path, ru
     assert said.removeprefix("two three").startswith(following.replace("▁", " "))
 
 
+def test_generate_stops_at_the_end_token(writer, run, tmp_path, monkeypatch):
+    """The layers of this model say nothing; its positions choose among three tokens: i, s and the end."""
+    folder = tmp_path / "run"
+    shutil.copytree(writer.folder, folder)
+    tokenizer, model = load_tokenizer(folder / "tokenizer.json"), model_folder.load(folder)
+    for name, parameter in model.parameters():
+        if name.startswith("stack.layers") or name.endswith("table"):
+            parameter.value[...] = 0.0
+    tables = {name: parameter.value for name, parameter in model.parameters() if name.endswith("table")}
+    positions = next(value for name, value in tables.items() if "position" in name)
+    tokens = next(value for name, value in tables.items() if value is not positions)
+    for direction, token in enumerate((*tokenizer.encode("is"), END)):
+        tokens[token, direction] = 1.0
+    for position, direction in enumerate((0, 0, 1, 2, 0, 1, 2)):
+        positions[position, direction] = 100.0
+    model_folder.save(model, folder)
+    flags = ["--model", folder, "7", "--temperature", 0, "--tokens"]
+    assert run("generate", *flags, 3) == "7iis\n"
+    lengths = []
+    monkeypatch.setattr(generate_command, "generate", lambda *a: [lengths.append(len(t)) or t for t in generate(*a)])
+    for tokens in (4, 5, 7):
+        assert run("generate", *flags, tokens) == "7iis\n"
+    assert lengths == [4, 4, 4]  # nothing is written behind the end
+
+
 @pytest.mark.parametrize(
     "arguments, status, message",
     [
@@ -621,7 +833,7 @@ def test_bleu_is_that_of_sacrebleu_on_the_written_translations(translator, refer
 
 @pytest.mark.parametrize("held_out", [1.0, 0.25])
 def test_the_loss_of_a_language_model_is_the_mean_over_its_windows(writer, run, tmp_path, held_out):
-    text = "3 is three\n20 is twenty\n" * 4
+    text = "".join(f"{n} is {' '.join(english(n))}\n" for n in range(8))
     (tmp_path / "a.txt").write_text(text)
     flags = ["--text", tmp_path / "a.txt", "--held-out", held_out]
     found = json.loads(run("evaluate", "--model", writer.folder, *flags, "--json"))
@@ -663,6 +875,30 @@ def test_a_classifier_is_counted_label_by_label(classifier, run, tmp_path):
     said = run("evaluate", "--model", classifier.folder, "--text", tmp_path / "a.txt")
     first = f"accuracy {np.trace(counts) / 10:.2%} on 10 texts\neven: {counts[0, 0]} as even, {counts[0, 1]} as odd\n"
     assert said == f"{first}odd: {counts[1, 0]} as even, {counts[1, 1]} as odd\n"
+
+
+def test_a_classifier_reads_as_much_of_a_text_as_in_training(run, tmp_path):
+    """The label is the first word; the words behind the third change nothing, if only three are read."""
+    texts = {"text": "".join(f"{'ab'[i % 2]}\t{'xy'[i % 2]} {'x y ' * (i % 5)}\n" for i in range(80))}
+    trained = train(tmp_path, "classify", texts, "--tokenizer", "words", "--n-layers", "1", "--max-length", "3")
+    model, tokenizer = model_folder.load(trained.folder), load_tokenizer(trained.folder / "tokenizer.json")
+    lines = [f"{label}\t{word}{rest}" for label, word in zip("ab", "xy", strict=True) for rest in ("", " x y" * 9)]
+    (tmp_path / "new.txt").write_text("".join(f"{line}\n" for line in lines))
+    seen = []
+    original = Classifier.__call__
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Classifier, "__call__", lambda self, ids, *more: seen.append(ids) or original(self, ids, *more))
+        found = json.loads(run("evaluate", "--model", trained.folder, "--text", tmp_path / "new.txt", "--json"))
+        said = run("evaluate", "--model", trained.folder, "--text", tmp_path / "new.txt")
+    assert max(ids.shape[1] for ids in seen) == 3
+    assert found["cut_off"] == 2 and said.splitlines()[0].endswith("on 4 texts, 2 of them cut off")
+    counts = np.zeros((2, 2), int)
+    for line in lines:
+        label, text = line.split("\t")
+        counts["ab".index(label), int(model(np.array([tokenizer.encode(text)[:3]]))[0].argmax())] += 1
+    assert found["counts"] == counts.tolist()
+    (trained.folder / "run.json").unlink()  # a model without its run reads as much as the default allows
+    assert "cut off" not in run("evaluate", "--model", trained.folder, "--text", tmp_path / "new.txt")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from minitransformer.text import (
     BytePairTokenizer,
     CharacterTokenizer,
     WordTokenizer,
+    encode_lines,
     load_tokenizer,
 )
 
@@ -130,11 +131,34 @@ def test_what_the_others_do_not_know_is_an_error(kind, text, unknown):
 
 
 @pytest.mark.parametrize("name", ["<pad>", "<start>", "<end>", "<unknown>"])
-def test_a_text_cannot_write_a_special_token_of_bpe(name):
+def test_a_text_cannot_write_a_special_token_of_bpe(name, tmp_path):
     tokenizer = BytePairTokenizer.train([*TEXTS, name], 120)
-    for each in (tokenizer, BytePairTokenizer.train(TEXTS, 90)):
+    tokenizer.save(tmp_path / "t.json")
+    for each in (tokenizer, load_tokenizer(tmp_path / "t.json"), BytePairTokenizer.train(TEXTS, 90)):
         assert not {PAD, START, END} & set(each.encode(f"two {name} men"))
     assert tokenizer.decode(tokenizer.encode(f"two {name} men")) == f"two {name} men"
+
+
+@pytest.mark.parametrize("name", ["<pad>", "<start>", "<end>"])
+def test_a_special_token_as_a_word_is_refused_and_as_characters_comes_back(name):
+    words = WordTokenizer.train([f"two {name} men"])
+    with pytest.raises(ValueError, match=f"a text must not hold the special token '{name}' as a word"):
+        words.encode(f"two {name} men")
+    assert words.decode(words.encode("two men")) == "two men"
+    assert WordTokenizer.train([f"two{name}"]).encode(f"two{name}") == [3]  # only a part of a word
+    characters = CharacterTokenizer.train([f"two {name} men"])
+    assert characters.decode(characters.encode(f"two {name} men")) == f"two {name} men"
+
+
+def test_lines_are_encoded_one_by_one_and_the_one_that_cannot_be_is_named(tmp_path):
+    tokenizer = made("words")
+    assert encode_lines(tokenizer, TEXTS, None) == [tokenizer.encode(text) for text in TEXTS]
+    lines = ["two men", "two <end>", "two womn"]
+    with pytest.raises(ValueError) as caught:
+        encode_lines(tokenizer, lines, tmp_path / "a.txt")
+    assert str(caught.value).startswith(f"{tmp_path / 'a.txt'}, line 2: a text must not hold the special token")
+    with pytest.raises(ValueError, match=r"^the vocabulary does not hold 'womn'"):
+        encode_lines(tokenizer, lines[::2], None)
 
 
 # ---- Training. ----

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import math
 import os
 import random
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -378,29 +378,29 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_a_file_that_cannot_grow_is_one_line_and_the_last_checkpoint_intact(tmp_path):
+def test_a_checkpoint_that_cannot_grow_is_one_line_and_the_last_one_goes_on_bit_for_bit(tmp_path, monkeypatch):
     """As real as it gets without a disk of one's own: the system refuses to write beyond a limit."""
-    arguments = [
-        "train",
-        "classify",
-        "--steps",
-        "8",
-        "--warmup",
-        "2",
-        "--save-every",
-        "2",
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    assert main(arguments) == 0
-    kept = checkpoint.steps(tmp_path / "run")
-    command = [sys.executable, "-c", LIMITED, "60000", *arguments[:-1], str(tmp_path / "other")]
+    arguments = "train classify --steps 8 --warmup 2 --save-every 2 --validate-every 4 --dropout 0.1 --out".split()
+    whole, folder = tmp_path / "whole", tmp_path / "run"
+    assert main([*arguments, str(whole)]) == 0
+    with monkeypatch.context() as until_step_4:
+        until_step_4.setattr(Trainer, "run", functools.partialmethod(Trainer.run, stop_after=4))
+        assert main([*arguments, str(folder)]) == 130
+    assert checkpoint.steps(folder) == [4]
+    kept = {path: path.read_bytes() for path in (folder / "checkpoints" / "00000004").iterdir()}
+    assert min(len(path.read_bytes()) for path in kept if path.suffix == ".safetensors") > 60000
+    command = [sys.executable, "-c", LIMITED, "60000", *arguments, str(folder), "--resume"]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 1
-    assert "cannot write" in result.stderr and result.stderr.count("minitransformer: error:") == 1
+    (complaint,) = [line for line in result.stderr.splitlines() if "error" in line]
+    assert re.match("minitransformer: error: the checkpoint of step 6 could not be saved: cannot write .*", complaint)
     assert "Traceback" not in result.stderr
-    assert kept == [8]
-    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+    assert checkpoint.steps(folder) == [4]
+    assert {path: path.read_bytes() for path in kept} == kept
+    assert main([*arguments, str(folder), "--resume"]) == 0
+    for name in ("model.safetensors", "checkpoints/00000008/model.safetensors", "checkpoints/00000008/state.json"):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes()
+    assert same(checkpoint.load(folder, 8).optimizer, checkpoint.load(whole, 8).optimizer)
 
 
 @pytest.mark.parametrize(

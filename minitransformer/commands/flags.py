@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import inspect
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,20 +20,35 @@ def add_fields(
 ) -> None:
     """Add --NAME for every field of a dataclass; what is not given on the command line is not set at all."""
     group = command.add_argument_group(title)
+    meanings = _meanings(settings)
     for field in dataclasses.fields(settings):
         if field.name in leave_out:
             continue
         flag, default = "--" + field.name.replace("_", "-"), field.default
         if field.type == "bool":
-            text = f"(default: {'yes' if default else 'no'})"
+            text = _help(meanings.get(field.name), "yes" if default else "no")
             action: Any = argparse.BooleanOptionalAction
             group.add_argument(flag, action=action, default=argparse.SUPPRESS, help=text)
         else:
             kind = _TYPES[str(field.type)]
-            text, metavar = f"(default: {default})", kind.__name__.upper()
+            text, metavar = _help(meanings.get(field.name), default), kind.__name__.upper()
             if "file" in field.metadata:
                 text, metavar = field.metadata["file"], "FILE"
             group.add_argument(flag, type=kind, metavar=metavar, default=argparse.SUPPRESS, help=text)
+
+
+def _help(meaning: str | None, default: object) -> str:
+    shown = f"(default: {default})"
+    return f"{meaning} {shown}".replace("%", "%%") if meaning else shown
+
+
+def _meanings(settings: type[Any]) -> dict[str, str]:
+    """What the comment beside each field of a dataclass says; nothing where the source is not at hand."""
+    try:
+        source = inspect.getsource(settings)
+    except OSError:
+        return {}
+    return dict(re.findall(r"^    (\w+): .*?  # (.+)$", source, re.MULTILINE))
 
 
 def given(options: argparse.Namespace, settings: type[Any]) -> dict[str, Any]:

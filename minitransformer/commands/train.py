@@ -61,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
                 f"{folder} holds a run or a model already; add --resume to go on with it, or choose another by --out"
             )
         run = _new(task, options)
-    trainer = run.trainer(folder, options.device, print)
+    trainer = run.trainer(folder, options.device, print, options.resume)
     step = trainer.resume() if options.resume else 0
     if options.resume:
         print(f"going on after step {step} of {run.training.steps}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..files import write
 from ..tasks.translation import load_translator, written
-from ..text import END
+from ..text import END, encode_lines
 from ..text.files import read_lines
 from .common import UsageError, add_device
 from .flags import add_search, check_search
@@ -41,7 +41,7 @@ def _run(options: argparse.Namespace) -> int:
     if empty or not lines:
         which = f" (see sentence {', '.join(empty[:5])})" if empty else ""
         raise UsageError(f"there is nothing to translate: every sentence needs at least one word{which}")
-    sentences = [source.encode(line) for line in lines]
+    sentences = encode_lines(source, lines, options.input)
     ids = written(model.to(options.device), sentences, options.beam, options.length_penalty)
     if cut_off := sum(END not in row for row in ids):
         print(f"{cut_off} of {len(ids)} translations had no end and were cut off", file=sys.stderr)

@@ -115,13 +115,13 @@ def attention(
     np.divide(output4, totals, out=output4)
     np.multiply(output4, raised, out=output4)
 
-    def backward(doutput: Array) -> tuple[Array, Array, Array]:
+    def backward(doutput: Array) -> tuple[Array, ...]:
         dout = _four_axes(doutput) / totals
         along = np.einsum("bhtd,bhtd->bht", dout, output4)[..., None]
-        dout *= raised
+        np.multiply(dout, raised, out=dout)
         dq, dk, dv = (_heads_like(x, x.shape[-1]) for x in (scaled_q, k4, v4))
 
-        def attend_backward(part: list[Place]) -> None:
+        def fill_gradients(part: list[Place]) -> None:
             for place in reversed(part):
                 batch, heads, queries, n_keys = place
                 last = queries.stop == t_q  # the last queries come first here, and see all keys
@@ -138,10 +138,9 @@ def attention(
                 np.matmul(dscores, k4[batch, heads, :n_keys], out=dq[batch, heads, queries])
                 _collect(dscores.swapaxes(-1, -2), scaled_q[batch, heads, queries], dk[batch, heads, :n_keys], last)
 
-        share(attend_backward, parts)
-        dq *= factor
-        dq, dk, dv = (x.reshape(shape) for x, shape in zip((dq, dk, dv), shapes, strict=True))
-        return dq, dk, dv
+        share(fill_gradients, parts)
+        np.multiply(dq, factor, out=dq)
+        return tuple(x.reshape(shape) for x, shape in zip((dq, dk, dv), shapes, strict=True))
 
     return output4.reshape(*q.shape[:-1], v.shape[-1]), backward
 

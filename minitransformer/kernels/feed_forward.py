@@ -32,7 +32,7 @@ def feed_forward(x: Array, inner: Any, output: Any, activation: str) -> tuple[Ar
     rows, shape = x.reshape(-1, x.shape[-1]), x.shape
     h = rows @ w1
     if inner.bias is not None:
-        h += inner.bias.value
+        np.add(h, inner.bias.value, out=h)
     y = _through(h, curve) @ w2
     if output.bias is not None:
         y += output.bias.value

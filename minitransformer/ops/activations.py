@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from ..backend import Array, Pullback, erf
 from ..boundary import check_floats, check_shape, op
+from ..float16 import in_float32
 
 
 @op
@@ -32,6 +33,7 @@ def relu(x: Array) -> tuple[Array, Pullback]:
 
 
 @op
+@in_float32
 def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback]:
     """x Φ(x), element-wise. Hendrycks and Gimpel 2016, "Gaussian Error Linear Units", sections 2 and 3.
 
@@ -63,6 +65,7 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback]:
 
 
 @op
+@in_float32
 def silu(x: Array) -> tuple[Array, Pullback]:
     """x σ(x), element-wise, also called swish. x, y: any shape; backward(dy) returns dx. Ramachandran et al. 2017."""
     xp = check_floats("silu", x=x)

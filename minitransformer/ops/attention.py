@@ -38,12 +38,14 @@ import numpy as np
 
 from ..backend import Array, Pullback, device_of
 from ..boundary import check_floats, check_mask, check_number, op
+from ..float16 import in_float32_on_host
 from ..masks import causal_mask
 from .dropout import dropout as drop
 from .softmax import softmax
 
 
 @op
+@in_float32_on_host
 def attention(
     q: Array,
     k: Array,

@@ -23,9 +23,11 @@ from __future__ import annotations
 
 from ..backend import Array, Pullback
 from ..boundary import check_floats, check_ids, check_integers, check_number, check_shape, op
+from ..float16 import in_float32_with_result
 
 
 @op
+@in_float32_with_result
 def cross_entropy(
     logits: Array,
     targets: Array,
@@ -35,7 +37,7 @@ def cross_entropy(
 ) -> tuple[Array, Pullback]:
     """How surprised the model is, in nats: without smoothing -log p of the wanted token.
 
-    logits: (..., V); targets: (...), the ids of the wanted tokens; loss: () in the dtype of logits.
+    logits: (..., V); targets: (...), the ids of the wanted tokens; loss: () in the dtype of logits, float32 at least.
     Positions whose target is ignore_index do not count, neither in the loss nor in N; where none counts, loss and
     gradient are 0. reduction: "mean" over the counted positions or "sum". The largest logit is subtracted first, so
     that huge logits cannot overflow. backward(dloss=1.0) returns dlogits.

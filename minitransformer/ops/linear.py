@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from ..backend import Array, Pullback
 from ..boundary import check_floats, check_last, check_shape, op
+from ..float16 import in_float32_on_host
 
 
 @op
+@in_float32_on_host
 def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, Pullback]:
     """y = x W + b. x: (..., in); weight: (in, out); bias: (out,) or None; y: (..., out).
 

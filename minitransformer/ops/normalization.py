@@ -30,9 +30,11 @@ from __future__ import annotations
 
 from ..backend import Array, Pullback
 from ..boundary import check_floats, check_last, check_positive, check_shape, op
+from ..float16 import in_float32
 
 
 @op
+@in_float32
 def layer_norm(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> tuple[Array, Pullback]:
     """Give each row mean 0 and, but for ε, variance 1; then scale by γ and shift by β.
 
@@ -62,6 +64,7 @@ def layer_norm(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> tuple[
 
 
 @op
+@in_float32
 def rms_norm(x: Array, gamma: Array, eps: float = 1e-6) -> tuple[Array, Pullback]:
     """Give each row, but for ε, a mean square of 1; then scale by γ.
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from ..backend import Array, Pullback
 from ..boundary import check_floats, check_mask, op
+from ..float16 import in_float32
 
 
 @op
+@in_float32
 def mean_pool(x: Array, mask: Array | None = None) -> tuple[Array, Pullback]:
     """The mean over the sequence. x: (..., T, D); mask: boolean, broadcasts to (..., T), True where a token is real.
 

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from ..backend import Array, Pullback
 from ..boundary import check_floats, check_integers, check_positive, op
+from ..float16 import in_float32
 
 
 @op
+@in_float32
 def softmax(x: Array, axis: int = -1, temperature: float = 1.0) -> tuple[Array, Pullback]:
     """Turn scores into weights that sum to one along `axis`. x, y: any shape; backward(dy) returns dx.
 

@@ -15,7 +15,7 @@ from ..models import Classifier, ClassifierConfig, folder
 from ..text import BytePairTokenizer, Tokenizer, WordTokenizer, english, load_tokenizer
 from ..text.corpora import LabelledCorpus
 from ..text.files import read_labelled
-from .run import Prepared, Task, check_share
+from .run import NO_TOKENIZERS, Prepared, Task, check_share
 
 _TOKENIZER = "tokenizer.json"
 
@@ -50,7 +50,12 @@ class ClassificationData:
         check_share("classify", label_smoothing=self.label_smoothing)
 
 
-def prepare(data: ClassificationData, model: Mapping[str, Any], rng: np.random.Generator) -> Prepared:
+def prepare(
+    data: ClassificationData,
+    model: Mapping[str, Any],
+    rng: np.random.Generator,
+    saved: Mapping[str, Tokenizer] = NO_TOKENIZERS,
+) -> Prepared:
     """Read, split, tokenize and encode the lines. Raises ValueError for lines or labels that do not fit."""
     lines = _numbers(rng) if data.text is None else read_labelled(Path(data.text))
     if data.valid_text is not None:
@@ -67,7 +72,9 @@ def prepare(data: ClassificationData, model: Mapping[str, Any], rng: np.random.G
         raise ValueError(f"the lines to validate on have labels that the training lines lack: {', '.join(unknown[:5])}")
     texts = [text for _, text in training]
     tokenizer: Tokenizer
-    if data.text is None or data.tokenizer == "words":
+    if _TOKENIZER in saved:
+        tokenizer = saved[_TOKENIZER]
+    elif data.text is None or data.tokenizer == "words":
         tokenizer = WordTokenizer.train([*texts, *(text for _, text in valid)])
     else:
         tokenizer = BytePairTokenizer.train(texts, data.vocabulary)

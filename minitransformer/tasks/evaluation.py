@@ -12,7 +12,7 @@ import sacrebleu
 
 from ..backend import to_device, to_numpy
 from ..models import Classifier
-from ..text import END, PAD, bleu, padded
+from ..text import END, PAD, bleu, encode_lines, padded
 from ..text.corpora import TextCorpus, bucketed
 from ..text.files import read_labelled, read_pairs, read_text
 from ..training import Workers
@@ -28,7 +28,8 @@ def evaluate_translator(
     """BLEU of the translations of a file, by sacrebleu with its signature; for tokenize "none" also by our own."""
     model, source_tokenizer, target_tokenizer = load_translator(folder)
     pairs = read_pairs(source, target)
-    ids = written(model.to(device), [source_tokenizer.encode(text) for text, _ in pairs], beam, length_penalty)
+    sequences = encode_lines(source_tokenizer, [text for text, _ in pairs], source)
+    ids = written(model.to(device), sequences, beam, length_penalty)
     said, wanted = [target_tokenizer.decode(row) for row in ids], [text for _, text in pairs]
     metric = sacrebleu.BLEU(tokenize=tokenize, force=tokenize == "none")  # force: text in tokens is what was asked for
     score = metric.corpus_score(said, [wanted])
@@ -67,7 +68,7 @@ def evaluate_classifier(folder: Path, path: Path, device: str) -> dict[str, Any]
     if unknown:
         raise ValueError(f"{path} has labels that the model does not know: {', '.join(unknown[:5])}")
     max_length = setting(folder, "max_length", ClassificationData.max_length)  # as in training
-    sequences = [tokenizer.encode(text) for _, text in lines]
+    sequences = encode_lines(tokenizer, [text for _, text in lines], path)
     found = classified(model.to(device), [ids[:max_length] for ids in sequences])
     counts = np.zeros((len(labels), len(labels)), dtype=np.int64)
     for (label, _), guess in zip(lines, found, strict=True):

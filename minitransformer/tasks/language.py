@@ -14,7 +14,7 @@ from ..models import LanguageModel, LanguageModelConfig, folder
 from ..text import BytePairTokenizer, CharacterTokenizer, Tokenizer, english, load_tokenizer
 from ..text.corpora import TextCorpus
 from ..text.files import read_text
-from .run import Prepared, Task
+from .run import NO_TOKENIZERS, Prepared, Task
 
 _TOKENIZER = "tokenizer.json"
 
@@ -37,12 +37,19 @@ class LanguageData:
         check_sizes("lm", vocabulary=self.vocabulary, batch_rows=self.batch_rows)
 
 
-def prepare(data: LanguageData, model: Mapping[str, Any], rng: np.random.Generator) -> Prepared:
+def prepare(
+    data: LanguageData,
+    model: Mapping[str, Any],
+    rng: np.random.Generator,
+    saved: Mapping[str, Tokenizer] = NO_TOKENIZERS,
+) -> Prepared:
     """Read and encode the text, and cut off the part to validate on. The tokenizer learns from the rest alone."""
     text = _numbers(rng) if data.text is None else read_text(Path(data.text))
     cut = round(len(text) * (1.0 - data.held_out))
     tokenizer: Tokenizer
-    if data.tokenizer == "characters":
+    if _TOKENIZER in saved:
+        tokenizer = saved[_TOKENIZER]
+    elif data.tokenizer == "characters":
         tokenizer = CharacterTokenizer.train([text])  # an alphabet is no secret of the part to validate on
     else:
         tokenizer = BytePairTokenizer.train(text[:cut].splitlines(keepends=True), data.vocabulary)

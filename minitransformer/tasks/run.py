@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 
 from ..files import read_json, write
-from ..text import Tokenizer
+from ..text import Tokenizer, load_tokenizer
 from ..text.corpora import Corpus
 from ..training import Outcome, Trainer, TrainingSettings
 
 _FORMAT = 1
 _FILE = "run.json"
 _WEIGHTS = 2  # the stream of random numbers for initial weights; the loop has 0 and 1
+_TOKENIZERS = ("tokenizer.json", "source_tokenizer.json", "target_tokenizer.json")
+NO_TOKENIZERS: Mapping[str, Tokenizer] = {}  # of a run that begins
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,17 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Task:
-    """One of the tasks: its data settings, its model, and how its data are prepared."""
+    """One of the tasks: its data settings, its model, and how its data are prepared.
+
+    prepare: called with the data settings, those of the model, a generator, and the tokenizers of a run that goes on,
+    by their file, which then need not be trained again.
+    """
 
     name: str
     data: type[Any]
     config: type[Any]
     model: type[Any]
-    prepare: Callable[[Any, Mapping[str, Any], np.random.Generator], Prepared]
+    prepare: Callable[..., Prepared]
     from_data: tuple[str, ...]  # fields of the config that the data decide
     presets: Mapping[str, Mapping[str, Any]]
 
@@ -60,17 +66,22 @@ class Run:
     model: Mapping[str, Any]
     training: TrainingSettings
 
-    def trainer(self, folder: Path, device: str, say: Callable[[str], None]) -> Trainer:
-        """Read and encode the data, make the model, and write run.json and the tokenizers into the folder."""
+    def trainer(self, folder: Path, device: str, say: Callable[[str], None], resume: bool = False) -> Trainer:
+        """Read and encode the data, make the model, and write run.json and the tokenizers into the folder.
+
+        resume: take the tokenizers that the folder holds.
+        """
         rng = np.random.default_rng((self.training.seed, _WEIGHTS))
-        prepared = self.task.prepare(self.data, self.model, rng)
+        held = [folder / name for name in _TOKENIZERS if resume and (folder / name).is_file()]
+        saved = {path.name: load_tokenizer(path) for path in held}
+        prepared = self.task.prepare(self.data, self.model, rng, saved)
         model = self.task.model(self.task.config(**self.model, **prepared.sizes), rng).to(device, "float32")
         for note in prepared.notes:
             say(note)
         n_parameters = sum(parameter.value.size for _, parameter in model.parameters())
         say(f"{n_parameters:,} parameters")
         folder.mkdir(parents=True, exist_ok=True)
-        for name in ("tokenizer.json", "source_tokenizer.json", "target_tokenizer.json"):
+        for name in _TOKENIZERS:
             if name not in prepared.tokenizers:  # left by a run that ended before it was told of in run.json
                 (folder / name).unlink(missing_ok=True)
         for name, tokenizer in prepared.tokenizers.items():

@@ -22,6 +22,7 @@ from ..text import (
     NumberTask,
     Tokenizer,
     WordTokenizer,
+    encode_lines,
     english,
     german,
     load_tokenizer,
@@ -29,7 +30,7 @@ from ..text import (
 )
 from ..text.corpora import PairCorpus, bucketed
 from ..text.files import read_pairs
-from .run import Prepared, Task, check_share
+from .run import NO_TOKENIZERS, Prepared, Task, check_share
 
 SOURCE, TARGET = "source_tokenizer.json", "target_tokenizer.json"
 _SHARED = "tokenizer.json"
@@ -61,30 +62,41 @@ class TranslationData:
         check_share("translate", label_smoothing=self.label_smoothing)
 
 
-def prepare(data: TranslationData, model: Mapping[str, Any], rng: np.random.Generator) -> Prepared:
+def prepare(
+    data: TranslationData,
+    model: Mapping[str, Any],
+    rng: np.random.Generator,
+    saved: Mapping[str, Tokenizer] = NO_TOKENIZERS,
+) -> Prepared:
     """Read, tokenize and encode the pairs. Raises ValueError for settings or files that do not fit."""
-    given = [data.source, data.target, data.valid_source, data.valid_target]
-    kind = data.tokenizer if all(given) else "words"
-    if not all(given):
+    files = [Path(path) if path else None for path in (data.source, data.target, data.valid_source, data.valid_target)]
+    source, target, valid_source, valid_target = files
+    if source is None or target is None or valid_source is None or valid_target is None:
         task = NumberTask.draw(n_training=8000, n_unseen=500, limit=100_000, rng=rng)
         training, valid = (
             [(" ".join(english(n)), " ".join(german(n))) for n in ns] for ns in (task.training, task.unseen)
         )
         notes = ["no files given: numbers below 100,000, from English to German"]
     else:
-        source, target, valid_source, valid_target = (Path(str(path)) for path in given)
         training, valid = read_pairs(source, target), read_pairs(valid_source, valid_target)
         notes = []
-    tokenizers = _tokenizers(data, kind, training)
+    names = (_SHARED,) if data.joint else (SOURCE, TARGET)
+    if all(name in saved for name in names):
+        tokenizers = tuple(saved[name] for name in names)
+    else:
+        tokenizers = _tokenizers(data, data.tokenizer if source else "words", training)
     source_tokenizer, target_tokenizer = tokenizers[0], tokenizers[-1]
     shares = model.get("share_embeddings", TransformerConfig.share_embeddings)
     if shares and source_tokenizer is not target_tokenizer:
         raise ValueError("share_embeddings needs one vocabulary for both sides; give --joint, or --no-share-embeddings")
 
-    def encode(pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
-        return [(source_tokenizer.encode(s), target_tokenizer.encode(t)) for s, t in pairs]
+    def encode(
+        pairs: Sequence[tuple[str, str]], source: Path | None, target: Path | None
+    ) -> list[tuple[list[int], list[int]]]:
+        sources = encode_lines(source_tokenizer, [s for s, _ in pairs], source)
+        return list(zip(sources, encode_lines(target_tokenizer, [t for _, t in pairs], target), strict=True))
 
-    encoded, valid_encoded = encode(training), encode(valid)
+    encoded, valid_encoded = encode(training, source, target), encode(valid, valid_source, valid_target)
     kept = [(s, t) for s, t in encoded if max(len(s), len(t) + 1) <= data.max_length]
     if not kept:
         raise ValueError(f"every training pair is longer than max_length {data.max_length}")
@@ -104,7 +116,6 @@ def prepare(data: TranslationData, model: Mapping[str, Any], rng: np.random.Gene
             (valid_encoded, max(data.batch_tokens, longest(valid_encoded)), 0.0),
         )
     )
-    names = (_SHARED,) if len(tokenizers) == 1 else (SOURCE, TARGET)
     sizes = {"source_vocabulary": len(source_tokenizer), "target_vocabulary": len(target_tokenizer)}
     return Prepared(dict(zip(names, tokenizers, strict=True)), sizes, training_corpus, validation_corpus, tuple(notes))
 

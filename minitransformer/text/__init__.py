@@ -2,7 +2,7 @@
 
 from .bleu import Bleu, bleu
 from .number_words import NumberTask, english, german
-from .tokenizer import BytePairTokenizer, CharacterTokenizer, Tokenizer, WordTokenizer, load_tokenizer
+from .tokenizer import BytePairTokenizer, CharacterTokenizer, Tokenizer, WordTokenizer, encode_lines, load_tokenizer
 from .vocabulary import END, PAD, START, Vocabulary, padded
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Vocabulary",
     "WordTokenizer",
     "bleu",
+    "encode_lines",
     "english",
     "german",
     "load_tokenizer",

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..backend import Array, Pullback, to_device
-from ..boundary import check_sizes
+from ..boundary import check_ids, check_sizes, ids_looked_at
 from ..layers import Module
 from ..models import Classifier, LanguageModel, Transformer
 from .vocabulary import END, PAD, START, padded
@@ -62,12 +62,14 @@ class PairCorpus:
 
     def loss(self, model: Transformer, rows: np.ndarray, rng: np.random.Generator | None) -> tuple[Array, Pullback]:
         """The mean cross-entropy of the target tokens, smoothed only in training, where there is an rng."""
-        source = _on_device(model, padded([self.sources[row] for row in rows]))
-        target = _on_device(model, padded([[START, *self.targets[row]] for row in rows]))
-        wanted = _on_device(model, padded([[*self.targets[row], END] for row in rows]))
+        n_source, n_target = model.config.source_vocabulary, model.config.target_vocabulary
+        source = _on_device(model, padded([self.sources[row] for row in rows]), n_source)
+        target = _on_device(model, padded([[START, *self.targets[row]] for row in rows]), n_target)
+        wanted = _on_device(model, padded([[*self.targets[row], END] for row in rows]), n_target)
         smoothing = 0.0 if rng is None else self.label_smoothing
         mask = source != PAD
-        return model.loss(source, target, wanted, mask, ignore_index=PAD, label_smoothing=smoothing, rng=rng)
+        with ids_looked_at():
+            return model.loss(source, target, wanted, mask, ignore_index=PAD, label_smoothing=smoothing, rng=rng)
 
 
 class TextCorpus:
@@ -101,7 +103,9 @@ class TextCorpus:
     def loss(self, model: LanguageModel, rows: np.ndarray, rng: np.random.Generator | None) -> tuple[Array, Pullback]:
         """The mean cross-entropy of each next token."""
         windows = np.stack([self.ids[start : start + self.length + 1] for start in rows])
-        return model.loss(_on_device(model, windows[:, :-1]), _on_device(model, windows[:, 1:]), rng=rng)
+        ids, wanted = (_on_device(model, x, model.config.vocabulary) for x in (windows[:, :-1], windows[:, 1:]))
+        with ids_looked_at():
+            return model.loss(ids, wanted, rng=rng)
 
 
 class LabelledCorpus:
@@ -124,10 +128,11 @@ class LabelledCorpus:
 
     def loss(self, model: Classifier, rows: np.ndarray, rng: np.random.Generator | None) -> tuple[Array, Pullback]:
         """The mean cross-entropy of the labels, smoothed only in training, where there is an rng."""
-        ids = _on_device(model, padded([self.texts[row] for row in rows]))
-        labels = _on_device(model, self.labels[rows])
+        ids = _on_device(model, padded([self.texts[row] for row in rows]), model.config.vocabulary)
+        labels = _on_device(model, self.labels[rows], model.config.n_classes)
         smoothing = 0.0 if rng is None else self.label_smoothing
-        return model.loss(ids, labels, ids != PAD, label_smoothing=smoothing, rng=rng)
+        with ids_looked_at():
+            return model.loss(ids, labels, ids != PAD, label_smoothing=smoothing, rng=rng)
 
 
 def bucketed(widths: np.ndarray, tokens: int, rng: np.random.Generator | None) -> list[np.ndarray]:
@@ -149,5 +154,7 @@ def bucketed(widths: np.ndarray, tokens: int, rng: np.random.Generator | None) -
     return batches if rng is None else [batches[i] for i in rng.permutation(len(batches))]
 
 
-def _on_device(model: Module, ids: np.ndarray) -> Array:
+def _on_device(model: Module, ids: np.ndarray, size: int) -> Array:
+    """Check ids here on the host, where nobody has to wait for it, and move them to the model."""
+    check_ids("corpus", "ids", ids, size, like=ids)
     return to_device(ids, model.device)

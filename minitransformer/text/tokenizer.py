@@ -7,13 +7,16 @@
 In each, <pad> = 0, <start> = 1 and <end> = 2 come first. BPE splits a text into words and runs of punctuation, marks
 the space before each by ▁, and starts from characters; one that the training text did not hold becomes <unknown> = 3.
 It is done by the library `tokenizers`, of the extra `text`.
+
+A text cannot write <pad>, <start> or <end>: to characters and bpe they are characters like others, and as a word of
+`words` they are an error.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +70,12 @@ class WordTokenizer(Tokenizer):
         return cls(Vocabulary(text.split() for text in texts))
 
     def encode(self, text: str) -> list[int]:
-        """The ids of the words. Raises ValueError for a word that is not in the vocabulary."""
-        return self.vocabulary.encode(text.split())
+        """The ids of the words. Raises ValueError for a word that is not in the vocabulary, or is a special token."""
+        words = text.split()
+        for special in self.tokens[: END + 1]:
+            if special in words:
+                raise ValueError(f"a text must not hold the special token {special!r} as a word; write it otherwise")
+        return self.vocabulary.encode(words)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The words, parted by spaces."""
@@ -160,6 +167,17 @@ def _library() -> Any:
             'byte-pair encoding needs the library tokenizers; install it: pip install "minitransformer[text]"'
         ) from error
     return tokenizers
+
+
+def encode_lines(tokenizer: Tokenizer, lines: Sequence[str], path: Path | None) -> list[list[int]]:
+    """The ids of each line. Where one cannot be encoded, ValueError names the file, if there is one, and the line."""
+    found = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found.append(tokenizer.encode(line))
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}" if path else str(error)) from error
+    return found
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from ..backend import array_module
+from ..forms import textbook
 from ..layers import Module
 
 
@@ -34,7 +37,8 @@ def first_not_finite(model: Module, run: Callable[[], Any]) -> str | None:
     try:
         for kind, original in originals.items():
             kind.__call__ = watched(original)  # type: ignore[method-assign]
-        run()
+        with textbook(), np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # a kernel may be two layers
+            run()
     except _Found as found:
         return str(found)
     finally:

@@ -35,6 +35,7 @@ from ..text.corpora import Corpus
 from . import checkpoint
 from .checkpoint import Checkpoint
 from .finite import first_not_finite
+from .precision import FIRST_SCALE, MixedPrecision, next_scale
 from .settings import TrainingSettings
 from .workers import Workers
 
@@ -51,6 +52,8 @@ class Progress:
     best: float | None = None  # validation loss
     best_step: int = 0
     since_best: int = 0  # validations
+    loss_scale: float = FIRST_SCALE  # of float16; see precision.py
+    good_steps: int = 0  # since the scale last changed
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,9 @@ class Trainer:
     ) -> None:
         self.model, self.training, self.validation = model, training, validation
         self.settings, self.folder = settings, Path(folder)
-        self.workers = Workers(model, settings.workers)
+        self._half = settings.precision == "float16"
+        self._computing = MixedPrecision(model) if self._half else model
+        self.workers = Workers(self._computing, settings.workers)
         self.optimizer = settings.optimizer_of(model.parameters())
         self.progress = Progress()
         self._order: tuple[int, list[np.ndarray]] | None = None
@@ -141,26 +146,34 @@ class Trainer:
         began, epoch = time.perf_counter(), progress.epoch
         batches = [self._next_batch() for _ in range(settings.accumulate)]
         seed = (settings.seed, _DROPOUT, progress.step)
-        loss = self.workers.gradients(self.training, batches, seed)
-        norm = self.workers.gradient_norm()
-        if not (math.isfinite(loss) and math.isfinite(norm)):
+        scale = progress.loss_scale if self._half else 1.0
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # what is not finite is looked at below
+            loss = self.workers.gradients(self.training, batches, seed, scale)
+            norm = self.workers.gradient_norm() / scale
+        finite = math.isfinite(norm)
+        if not math.isfinite(loss) or (not finite and scale <= 1.0):
             raise FloatingPointError(self._explain(loss, batches, seed))
-        if 0.0 < settings.clip < norm:
-            self.workers.scale_gradients(settings.clip / norm)
         progress.step += 1
         rate = settings.rate(progress.step)
-        self.optimizer.step(rate, self.workers.share_out)
+        if finite:
+            factor = (settings.clip / norm if 0.0 < settings.clip < norm else 1.0) / scale
+            if factor != 1.0:
+                self.workers.scale_gradients(factor)
+            self.optimizer.step(rate, self.workers.share_out)
+        if self._half:
+            progress.loss_scale, progress.good_steps = next_scale(scale, progress.good_steps, finite)
         seconds = time.perf_counter() - began
         predictions = sum(self.training.count(rows) for rows in batches)
-        return {
+        record = {
             "step": progress.step,
             "epoch": epoch,
             "loss": loss,
             "rate": rate,
-            "gradient_norm": norm,
+            "gradient_norm": norm if finite else None,  # then the step was skipped
             "predictions": predictions,
             "seconds": round(seconds, 4),
         }
+        return record | {"loss_scale": scale} if self._half else record
 
     def _next_batch(self) -> np.ndarray:
         progress = self.progress
@@ -178,7 +191,8 @@ class Trainer:
 
     def _validate(self) -> dict[str, Any]:
         progress = self.progress
-        loss = self.workers.loss(self.validation)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            loss = self.workers.loss(self.validation)
         if not math.isfinite(loss):
             raise FloatingPointError(
                 f"step {progress.step}: the validation loss is {loss}, that of training was finite"
@@ -216,9 +230,9 @@ class Trainer:
                 rng = np.random.default_rng([*seed, worker])
                 for rows in batches:
                     if len(part := rows[worker :: self.settings.workers]):
-                        self.training.loss(self.model, part, rng)
+                        self.training.loss(self._computing, part, rng)
 
-        where = first_not_finite(self.model, again)
+        where = first_not_finite(self._computing, again)
         if where is not None:
             reason = f"the first layer whose output was not finite is {where}"
         else:

@@ -159,7 +159,7 @@ class Adam(Optimizer):
         g, m, v = p.grad, self.means[name], self.squares[name]
         beta1, beta2 = self.betas
         t = int(self.steps)
-        kernel = kernel_of("adam")
+        kernel = kernel_of("adam", type(p.value))
         if kernel and kernel(p.value, g, m, v, t, rate, self.betas, self.eps):
             return
         m *= beta1

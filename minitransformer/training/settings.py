@@ -12,6 +12,7 @@ from .optimizers import SGD, Adam, AdamW, Optimizer, constant, cosine, inverse_s
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
 SCHEDULES = ("constant", "cosine", "inverse-sqrt")
+PRECISIONS = ("float32", "float16")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class TrainingSettings:
     save_every: int = 500  # steps
     average: int = 1  # checkpoints whose mean is the final model; 1: the model of the lowest validation loss
     patience: int = 0  # validations without improvement before it stops early; 0: never
+    precision: str = "float32"  # float32, or float16: computes in it, with float32 master weights and a scaled loss
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -49,7 +51,7 @@ class TrainingSettings:
         for name in ("beta1", "beta2", "momentum"):
             if getattr(self, name) >= 1:
                 raise ValueError(f"{where}: {name} must be below 1, got {getattr(self, name)}")
-        for name, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+        for name, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES), ("precision", PRECISIONS)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{where}: {name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
         if self.schedule == "cosine" and self.warmup >= self.steps:

@@ -11,6 +11,7 @@ shared out too: each worker sums one stretch of the gradients and moves some of 
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,13 +34,17 @@ class Workers:
         check_sizes("Workers", n=n)
         self.models = [model, *(replica(model) for _ in range(n - 1))]
         self._gradients = [flat_gradients(each) for each in self.models]
-        self._pool = ThreadPoolExecutor(n) if n > 1 else None
+        quiet = functools.partial(np.seterr, over="ignore", divide="ignore", invalid="ignore")  # as in the loop
+        self._pool = ThreadPoolExecutor(n, initializer=quiet) if n > 1 else None
 
-    def gradients(self, corpus: Corpus, batches: Sequence[np.ndarray], seed: Sequence[int]) -> float:
+    def gradients(
+        self, corpus: Corpus, batches: Sequence[np.ndarray], seed: Sequence[int], scale: float = 1.0
+    ) -> float:
         """Set every gradient to that of the mean loss over all predictions of the batches. Returns that loss.
 
         Several batches make one large one that needs the memory of a small one (gradient accumulation). seed: for
-        dropout; each worker has a generator of its own made from it.
+        dropout; each worker has a generator of its own made from it. scale: a factor for all gradients, not for the
+        loss that is returned; see precision.py.
         """
         total = sum(corpus.count(rows) for rows in batches)
         n = len(self.models)
@@ -52,7 +57,7 @@ class Workers:
                 if len(part):
                     count = corpus.count(part)
                     loss, backward = corpus.loss(model, part, rng)
-                    backward(count / total)  # a mean over `count` predictions, to its share of the mean over all
+                    backward(scale * count / total)  # a mean over `count`, to its share of the mean over all
                     loss_sum += float(loss) * count
             return loss_sum
 

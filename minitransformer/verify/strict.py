@@ -8,6 +8,7 @@ from NumPy it sides with CuPy (CuPy's user guide, "Differences between CuPy and 
 - Every result stays on the device: a.sum() and a[0, 0] are arrays of shape (), never NumPy scalars. float(a), int(a),
   bool(a) and a.item() fetch one number; a itself cannot serve as a length.
 - Integer arrays used as an index wrap: an id beyond the table reads some other row, silently.
+- sum of float16 numbers adds in float32, and the result is rounded to float16.
 - There are no object or string arrays, and of NumPy's functions, methods and options only a part.
 
 In four things it is stricter, since what CuPy does there would be a slip here. It refuses
@@ -20,12 +21,18 @@ In four things it is stricter, since what CuPy does there would be a slip here. 
 It cannot show what only a GPU does: sums whose last digits depend on the order of additions, which one wins of several
 rows assigned to the same index, and overflow or division by zero that raises no warning.
 
+A GPU runs behind the program that drives it, until the program asks for a number: then it must wait. `round_trips()`
+tells of each such place. It knows those that a program asks for, not those that CuPy itself may make (when it runs out
+of memory, say), and copies to the device are not among them.
+
 Importing this module registers the device "strict" with `minitransformer.backend`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import operator
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import ModuleType
@@ -43,6 +50,32 @@ _METHODS = frozenset(
     "prod ravel repeat reshape round sort squeeze std sum swapaxes tolist trace transpose var view".split()
 )
 _NUMPY_ONLY_OPTIONS = frozenset("correction device initial like stable where".split())
+_WAITING = frozenset(
+    "flatnonzero item nonzero tolist unique".split()
+)  # those that fetch, or whose size depends on data
+_listeners: list[list[str]] = []
+
+
+@contextlib.contextmanager
+def round_trips() -> Iterator[list[str]]:
+    """Within it the list it yields gets a line whenever the host waits for the device: "float, in loop.py line 9".
+
+    Other threads are listened to as well.
+    """
+    heard: list[str] = []
+    _listeners.append(heard)
+    try:
+        yield heard
+    finally:
+        _listeners[:] = [other for other in _listeners if other is not heard]  # remove() would take an equal one
+
+
+def _waits(what: str) -> None:
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.endswith(("strict.py", "backend.py")):
+        frame = frame.f_back
+    for heard in _listeners:
+        heard.append(f"{what}, in {frame.f_code.co_filename.rpartition('/')[2]} line {frame.f_lineno}")
 
 
 class StrictArray:
@@ -66,6 +99,7 @@ class StrictArray:
 
     def get(self) -> np.ndarray:
         """A copy on the host."""
+        _waits("get")
         return self._numpy.copy()
 
     def __array__(self, *args: Any, **options: Any) -> np.ndarray:
@@ -78,7 +112,10 @@ class StrictArray:
         )
 
     def __getitem__(self, key: Any) -> StrictArray:
-        return _wrap(self._numpy[_index(self.shape, key)])
+        index = _index(self.shape, key)
+        if any(isinstance(part, np.ndarray) and part.dtype == np.bool_ for part in index):
+            _waits("a boolean index")
+        return _wrap(self._numpy[index])
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._numpy[_index(self.shape, key)] = _operand(value)
@@ -92,18 +129,23 @@ class StrictArray:
         return (self[i] for i in range(len(self)))
 
     def __bool__(self) -> bool:
+        _waits("bool")
         return bool(self._numpy)
 
     def __int__(self) -> int:
+        _waits("int")
         return int(self._numpy)
 
     def __float__(self) -> float:
+        _waits("float")
         return float(self._numpy)
 
     def __repr__(self) -> str:
+        _waits("repr")
         return f"<strict {self._numpy!r}>"
 
     def __format__(self, specification: str) -> str:
+        _waits("format")
         return format(self._numpy, specification)
 
 
@@ -161,7 +203,17 @@ def _compute(function: Callable[..., Any], accept: Callable[..., list[Any]], *ar
     if "out" in options:
         options["out"] = _array(options["out"])
     _no_arrays(*(x for name, x in options.items() if name != "out"))
-    return _wrap(function(*accept(*args), **options))
+    accepted = accept(*args)
+    if function.__name__ in _WAITING or (function.__name__ == "where" and len(accepted) == 1):
+        _waits(function.__name__)
+    summed = getattr(function, "__self__", accepted[0] if accepted else None)
+    if (
+        function.__name__ == "sum"
+        and getattr(summed, "dtype", None) == np.float16
+        and not {"dtype", "out"} & set(options)
+    ):
+        return _wrap(function(*accepted, dtype=np.float32, **options).astype(np.float16))
+    return _wrap(function(*accepted, **options))
 
 
 def _index(shape: tuple[int, ...], key: Any) -> tuple[Any, ...]:

@@ -1,0 +1,67 @@
+"""float16 in, float16 out, float32 in between.
+
+A float16 has 11 significant bits and ends at 65504. So a sum that is kept in float16 stops growing: 2048 + 1 is 2048,
+and 300² is infinite. An op with sums or squares therefore computes in float32 and rounds once, when it returns:
+
+    y = float16(f(float32(x))),        dx = float16(backward(float32(dy)))
+
+The ops stay as the mathematics has them; a decorator between `@op` and the function does the converting. For every
+other dtype it calls the function with what it got, so that the result is the same bit for bit.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .backend import Array, Pullback
+
+F = TypeVar("F", bound=Callable[..., tuple[Array, Pullback]])
+
+
+def in_float32(function: F) -> F:
+    """Have an op on float16 arrays compute in float32. What it and its pullback return is rounded to float16."""
+    return _widened(function, result="float16", on_gpu=True)
+
+
+def in_float32_with_result(function: F) -> F:
+    """The same for a loss, which stays float32: a sum over thousands of positions has no room in float16."""
+    return _widened(function, result="float32", on_gpu=True)
+
+
+def in_float32_on_host(function: F) -> F:
+    """The same for matrix products, on NumPy alone.
+
+    cuBLAS multiplies float16 matrices with sums in float32, and fast; NumPy's float16 product sums in float32 as well,
+    but without BLAS: a thousand times slower than in float32.
+    """
+    return _widened(function, result="float16", on_gpu=False)
+
+
+def _widened(function: F, result: str, on_gpu: bool) -> F:
+    @functools.wraps(function)
+    def forward(*args: Any, **options: Any) -> tuple[Array, Pullback]:
+        floats = [x for x in (*args, *options.values()) if hasattr(x, "dtype") and x.dtype.kind == "f"]
+        if {x.dtype.char for x in floats} != {"e"} or not (on_gpu or type(floats[0]) is np.ndarray):
+            return function(*args, **options)  # of several dtypes too: the op refuses them
+        y, pullback = function(*map(_wide, args), **{name: _wide(x) for name, x in options.items()})
+
+        @functools.wraps(pullback)
+        def backward(*gradient: Any, **named: Any) -> Any:
+            gradients = pullback(*map(_wide, gradient), **{name: _wide(dy) for name, dy in named.items()})
+            return tuple(map(_rounded, gradients)) if isinstance(gradients, tuple) else _rounded(gradients)
+
+        return y.astype(result), backward
+
+    return forward  # type: ignore[return-value]
+
+
+def _wide(x: Any) -> Any:
+    return x.astype("float32") if getattr(x, "dtype", None) == np.float16 else x
+
+
+def _rounded(x: Array) -> Array:
+    return x.astype("float16")

@@ -1,0 +1,8 @@
+"""Kernels for CuPy arrays, written in CUDA C++: each `.cu` file beside the Python file that starts it.
+
+See docs/gpu.md. Importing this needs neither CuPy nor a GPU; a file is compiled when its op is first called on one.
+"""
+
+from . import adam, attention, cross_entropy, gelu, layer_norm
+
+__all__ = ["adam", "attention", "cross_entropy", "gelu", "layer_norm"]

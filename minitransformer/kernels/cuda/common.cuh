@@ -1,0 +1,27 @@
+// What the kernels share: the types of numbers, and sums over the threads of a warp.
+//
+// Arrays hold numbers of type T, float or __half (float16). Every sum and every function is computed in float.
+
+#include <cuda_fp16.h>
+
+#define WARP 32                  // the threads that a GPU runs in step, called its lanes
+#define ALL 0xffffffffu          // all lanes of a warp take part
+#define LOWEST -3.402823466e38f  // the lowest number, where a search for the largest one starts
+
+// The compiler in use on a GPU has no names for these two; here are their bits.
+#define INFINITE __int_as_float(0x7f800000)
+#define NOT_A_NUMBER __int_as_float(0x7fffffff)
+
+__device__ __forceinline__ float wide(float x) { return x; }
+__device__ __forceinline__ float wide(__half x) { return __half2float(x); }
+
+// Store x, rounded to the type of the array.
+__device__ __forceinline__ void store(float* place, float x) { *place = x; }
+__device__ __forceinline__ void store(__half* place, float x) { *place = __float2half(x); }
+
+// The sum over `lanes` neighbouring lanes (a power of two), which every one of them gets. Lanes whose numbers differ in
+// one bit exchange what they have, bit by bit.
+__device__ __forceinline__ float sum_over(int lanes, float x) {
+    for (int bit = lanes / 2; bit > 0; bit /= 2) x += __shfl_xor_sync(ALL, x, bit);
+    return x;
+}

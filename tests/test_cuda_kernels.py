@@ -1,0 +1,565 @@
+"""The CUDA kernels without a GPU: nvcc compiles them, and g++ compiles the same files to run them on the processor.
+
+emulated.py stands in for CuPy's RawModule, and the strict stand-in for CuPy's arrays. So the Python side runs too: what
+it hands to a kernel, in which order and of which type, grids and blocks. It may not ask an array for a number.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import emulated
+import numpy as np
+import pytest
+
+from minitransformer import ops
+from minitransformer.forms import _cuda_kernels, _kernels, kernel_of, textbook
+from minitransformer.kernels import cuda
+from minitransformer.kernels.cuda import launching
+from minitransformer.kernels.cuda.launching import FOLDER, kernel_names, source
+from minitransformer.layers import Parameter
+from minitransformer.training.optimizers import AdamW
+from minitransformer.verify import strict
+
+FILES = {  # the template parameters after the type of the numbers, as the Python side gives them
+    "adam.cu": [""],
+    "attention.cu": [", 1", ", 2", ", 4"],
+    "cross_entropy.cu": [""],
+    "gelu.cu": [", false", ", true"],
+    "layer_norm.cu": [""],
+}
+INSTANCES = [(file, t + rest) for file, several in FILES.items() for t in ("float", "__half") for rest in several]
+NVCC = shutil.which("nvcc")
+
+
+def random(*shape: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:
+    return scale * np.random.default_rng((seed, *shape)).normal(size=shape)
+
+
+def heads(batch: int, length: int, n_heads: int, width: int, seed: int = 0) -> np.ndarray:
+    """As split_heads makes them: a view."""
+    return random(batch, length, n_heads * width, seed=seed).reshape(batch, length, n_heads, width).swapaxes(1, 2)
+
+
+def seen(*shape: int) -> np.ndarray:
+    """A mask with a row that sees nothing, and where it is one for each sequence, a sequence that does not."""
+    mask = np.random.default_rng(3).random(shape) < 0.6
+    mask[..., 0, :] = False
+    mask[-1] = False
+    return mask
+
+
+TARGETS = np.random.default_rng(1).integers(0, 17, (5, 7))
+SOME = np.where(np.random.default_rng(2).random((5, 7)) < 0.3, -100, TARGETS)
+QKV = heads(2, 37, 3, 8), heads(2, 37, 3, 8, seed=1), heads(2, 37, 3, 6, seed=2)
+CROSS = QKV[0][:, :, :13], *QKV[1:]
+MORE = QKV[0], QKV[1][:, :, :9], QKV[2][:, :, :9]
+LONG = tuple(heads(1, 139, 2, 5, seed=seed) for seed in range(3))
+WIDE = tuple(heads(1, 41, 2, 64, seed=seed) for seed in range(3))
+WIDEST = heads(1, 35, 1, 128), heads(1, 35, 1, 128, seed=1), heads(1, 35, 1, 99, seed=2)
+
+CALLS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
+    "layer_norm": ("layer_norm", (random(3, 41, 37), random(37), random(37, seed=1)), {}),
+    "layer_norm: width 3, eps": ("layer_norm", (random(5, 3), random(3), random(3, seed=1)), {"eps": 0.1}),
+    "layer_norm: one row": ("layer_norm", (random(129), random(129), random(129, seed=1)), {}),
+    "layer_norm: width 1": ("layer_norm", (random(7, 1), random(1), random(1, seed=1)), {}),
+    "layer_norm: far from 0": ("layer_norm", (random(41, 65) + 1e2, random(65), random(65)), {}),
+    "layer_norm: many strips": ("layer_norm", (random(2100, 3), random(3), random(3, seed=1)), {}),
+    "layer_norm: strided": ("layer_norm", (random(5, 7, 3).swapaxes(0, 1), random(6)[::2], random(3)), {}),
+    "gelu": ("gelu", (random(301, 3, scale=4.0),), {}),
+    "gelu: one number": ("gelu", (np.array(-1.7),), {}),
+    "gelu: large": ("gelu", (np.array([0.0, -0.0, 5.0, -5.0, 12.0, -12.0, 1e4, -1e4]),), {}),
+    "gelu: tanh": ("gelu", (random(37, 8, scale=4.0).T,), {"approximate": "tanh"}),
+    "gelu: tanh, large": ("gelu", (np.array([0.0, 5.0, -5.0, 12.0, -12.0, 1e4, -1e30]),), {"approximate": "tanh"}),
+    "cross_entropy": ("cross_entropy", (random(5, 7, 17, scale=3.0), TARGETS), {}),
+    "cross_entropy: some do not count": ("cross_entropy", (random(5, 7, 17, scale=3.0), SOME), {}),
+    "cross_entropy: none counts": ("cross_entropy", (random(5, 7, 17), np.full((5, 7), -100)), {}),
+    "cross_entropy: smoothing": ("cross_entropy", (random(7, 5, 17).swapaxes(0, 1), SOME), {"label_smoothing": 0.1}),
+    "cross_entropy: sum": ("cross_entropy", (random(5, 7, 17), SOME), {"label_smoothing": 1.0, "reduction": "sum"}),
+    "cross_entropy: huge": ("cross_entropy", (random(5, 7, 17) + 1e3, TARGETS), {"label_smoothing": 0.1}),
+    "cross_entropy: one ahead by far": ("cross_entropy", (random(5, 7, 17, scale=300.0), TARGETS), {}),
+    "cross_entropy: rising": ("cross_entropy", (np.sort(random(3, 301, scale=9.0)), np.array([300, 4, 0])), {}),
+    "cross_entropy: one row": ("cross_entropy", (random(1000), np.array(3)), {"ignore_index": 2}),
+    "cross_entropy: two classes": ("cross_entropy", (random(9, 2), np.arange(9) % 2), {"ignore_index": 0}),
+    "attention": ("attention", QKV, {}),
+    "attention: causal": ("attention", QKV, {"causal": True}),
+    "attention: fewer queries": ("attention", CROSS, {"causal": True, "scale": 0.7}),
+    "attention: more queries than keys": ("attention", MORE, {"causal": True, "mask": seen(2, 1, 37, 9)}),
+    "attention: mask": ("attention", QKV, {"mask": seen(2, 1, 37, 37)}),
+    "attention: mask of heads": ("attention", QKV, {"mask": seen(2, 3, 37, 37), "causal": True}),
+    "attention: mask of keys": ("attention", QKV, {"mask": seen(2, 1, 1, 37)}),
+    "attention: mask of queries": ("attention", QKV, {"mask": seen(37, 1)}),
+    "attention: strided mask": ("attention", QKV, {"mask": seen(2, 1, 37, 37).swapaxes(2, 3)}),
+    "attention: nothing seen": ("attention", QKV, {"mask": np.zeros((37, 37), bool)}),
+    "attention: large scores": ("attention", QKV, {"scale": 30.0, "mask": seen(2, 1, 37, 37)}),
+    "attention: dropout": ("attention", QKV, {"dropout": 0.3, "rng": 1, "mask": seen(2, 1, 37, 37)}),
+    "attention: a rate and no rng": ("attention", QKV, {"dropout": 0.3}),
+    "attention: two axes": ("attention", tuple(x[0, 0] for x in QKV), {"mask": seen(37, 37)}),
+    "attention: three axes": ("attention", tuple(x[:, 0] for x in QKV), {"mask": seen(2, 37, 37), "causal": True}),
+    "attention: one key": ("attention", (QKV[0], *(x[:, :, :1] for x in QKV[1:])), {}),
+    "attention: several blocks": ("attention", LONG, {"causal": True}),
+    "attention: several blocks, fewer queries": ("attention", (LONG[0][:, :, :131], *LONG[1:]), {"causal": True}),
+    "attention: several blocks, more queries": ("attention", (LONG[0], *(x[:, :, :70] for x in LONG[1:])), {}),
+    "attention: heads of 64": ("attention", WIDE, {"causal": True}),
+    "attention: heads of 64, values of 7": ("attention", (*WIDE[:2], heads(1, 41, 2, 7)), {"dropout": 0.1, "rng": 2}),
+    "attention: heads of 128": ("attention", WIDEST, {"mask": seen(35, 35)}),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    if emulated.GXX is None:
+        pytest.skip("g++ is missing, which compiles the kernels for the processor")
+    yield tmp_path_factory.mktemp("emulated")
+    launching._compiled.cache_clear()
+
+
+def trap(*_: Any) -> Any:
+    raise AssertionError("the host asked the device for a number")
+
+
+@pytest.fixture
+def device(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The strict stand-in, able to run CUDA kernels; new arrays hold NaN; no number leaves the device."""
+
+    def empty(shape: Any, dtype: Any) -> strict.StrictArray:
+        return strict.StrictArray(np.full(shape, np.nan, dtype))
+
+    monkeypatch.setattr(emulated.EmulatedModule, "folder", folder, raising=False)
+    monkeypatch.setattr(emulated.EmulatedModule, "launches", [])
+    monkeypatch.setattr(strict.xp, "RawModule", emulated.EmulatedModule, raising=False)
+    monkeypatch.setattr(strict.xp, "empty", empty)
+    for name in ("__bool__", "__float__", "__int__", "get"):
+        monkeypatch.setattr(strict.StrictArray, name, trap)
+    monkeypatch.setattr(strict, "_METHODS", strict._METHODS - {"item", "tolist"})
+
+
+def on_device(x: Any, dtype: type) -> Any:
+    if not isinstance(x, np.ndarray):
+        return x
+    return strict.StrictArray(x.astype(dtype, copy=False) if x.dtype.kind == "f" else x)  # an astype keeps strides
+
+
+def arguments(call: str, dtype: type) -> tuple[str, list[Any], dict[str, Any], np.ndarray]:
+    """The name of the op, its arguments, rounded to a dtype, and the gradient that comes back to it."""
+    name, arrays, options = CALLS[call]
+    given = [on_device(x, dtype) for x in arrays]
+    options = {key: on_device(x, dtype) for key, x in options.items()}
+    if "rng" in options:
+        options["rng"] = np.random.default_rng(options["rng"])
+    shape = () if name == "cross_entropy" else arrays[0].shape
+    if name == "attention":
+        shape = (*shape[:-1], arrays[2].shape[-1])
+    return name, given, options, np.random.default_rng(9).normal(size=shape)
+
+
+def pulled(function: Callable[..., Any], given: list[Any], options: dict[str, Any], dy: np.ndarray) -> list[np.ndarray]:
+    result = function(*given, **options)
+    assert result is not None, "the kernel declined"
+    y, backward = result
+    gradients = backward(strict.StrictArray(dy.astype(y.dtype)))
+    gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+    return [x._numpy for x in (y, *gradients)]
+
+
+def by_kernel(call: str, dtype: type) -> list[np.ndarray]:
+    name, given, options, dy = arguments(call, dtype)
+    return pulled(_cuda_kernels[name], given, options, dy.astype(dtype))
+
+
+def by_textbook(call: str, dtype: type, inputs: type) -> list[np.ndarray]:
+    """In one dtype, on inputs that were rounded to another before."""
+    name, given, options, dy = arguments(call, inputs)
+    given = [x.astype(dtype) if x.dtype.kind == "f" else x for x in given]
+    with textbook(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strict.StrictArray, "__bool__", lambda x: bool(x._numpy))  # it looks at targets
+        return pulled(getattr(ops, name), given, options, dy.astype(inputs))
+
+
+def unlike(call: str, dtype: type, result: list[np.ndarray]) -> list[int]:
+    """Which of the output and the gradients are not what the textbook op gives."""
+    exact = by_textbook(call, np.float64, dtype)
+    textbook_error = [0.0] * len(exact)
+    if dtype is np.float32:
+        rounded = by_textbook(call, dtype, dtype)
+        textbook_error = [float(np.abs(x - e).max()) for x, e in zip(rounded, exact, strict=True)]
+    wrong = []
+    for n, (x, expected, error) in enumerate(zip(result, exact, textbook_error, strict=True)):
+        ulp = np.finfo(dtype).eps * float(np.abs(expected).max())
+        if x.shape != expected.shape or not float(np.abs(x - expected).max()) <= 2.0 * error + 4.0 * ulp:
+            wrong.append(n)
+    return wrong
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_kernel_rounds_like_its_textbook_op_in_float32(
+    call: str, device: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = by_kernel(call, np.float32)
+    assert {x.dtype for x in result} == {np.dtype(np.float32)}
+    assert unlike(call, np.float32, result) == []
+    monkeypatch.setattr(emulated.EmulatedModule, "descending", True)
+    for one, other in zip(result, by_kernel(call, np.float32), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+HALF = [call for call in CALLS if "far" not in call and "large" not in call and "huge" not in call]
+
+
+@pytest.mark.parametrize("call", HALF)
+def test_a_kernel_on_float16_rounds_once(call: str, device: None) -> None:
+    y, *gradients = by_kernel(call, np.float16)
+    assert {x.dtype for x in gradients} == {np.dtype(np.float16)}
+    assert y.dtype == (np.float32 if call.startswith("cross_entropy") else np.float16)
+    assert unlike(call, np.float16, [y, *gradients]) == []
+
+
+def adam_by_kernel(dtype: type, size: int = 1000, shrink: float = 1.0 - 1e-2 * 0.3) -> list[np.ndarray]:
+    """Values, means and squares after three steps, with gradients of a dtype that differ in size by six orders."""
+    rng = np.random.default_rng(5)
+    value = strict.StrictArray(rng.normal(size=size).astype(np.float32))
+    m, v = (strict.StrictArray(np.zeros(size, np.float32)) for _ in range(2))
+    for step in (1, 2, 3):
+        g = rng.normal(size=size) * 10.0 ** rng.integers(-5, 2, size)
+        g = strict.StrictArray(g.astype(np.float16).astype(dtype))
+        assert cuda.adam.adam(value, g, m, v, step, 1e-2, (0.8, 0.95), 1e-8, shrink)
+    return [value._numpy, m._numpy, v._numpy]
+
+
+def adam_by_textbook(dtype: type, size: int = 1000) -> list[np.ndarray]:
+    rng = np.random.default_rng(5)
+    p = Parameter(rng.normal(size=size).astype(np.float32).astype(dtype))
+    optimizer = AdamW([("p", p)], 1e-2, betas=(0.8, 0.95), weight_decay=0.3, decay_vectors=True)
+    for _ in range(3):
+        p.grad[...] = (rng.normal(size=size) * 10.0 ** rng.integers(-5, 2, size)).astype(np.float16)
+        with textbook():
+            optimizer.step()
+    state = optimizer.state()
+    return [p.value, state["mean.p"], state["square.p"]]
+
+
+def adam_is_like_its_textbook_form(result: list[np.ndarray]) -> bool:
+    exact, rounded = adam_by_textbook(np.float64), adam_by_textbook(np.float32)
+    return all(
+        np.abs(x - e).max() <= 2.0 * np.abs(r - e).max() + 4.0 * np.finfo(np.float32).eps * np.abs(e).max()
+        for x, r, e in zip(result, rounded, exact, strict=True)
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_the_kernel_of_adam_rounds_like_its_textbook_form(dtype: type, device: None) -> None:
+    assert adam_is_like_its_textbook_form(adam_by_kernel(dtype))
+
+
+# ---------------------------------------------------------------------------------------------- that wrong kernels fail
+
+VARIANTS: dict[str, tuple[str, str, str, str]] = {  # file, right, wrong, and a call that must tell
+    "no shift": ("layer_norm.cu", "dn - shift - n", "dn - n", "layer_norm"),
+    "gamma outside the means": ("layer_norm.cu", "dn_sum += dn;", "dn_sum += wide(dy[i]);", "layer_norm"),
+    "every other row": ("layer_norm.cu", "row += WARPS", "row += 2 * WARPS", "layer_norm: many strips"),
+    "a strip too long": ("layer_norm.cu", "min((blockIdx.y + 1) * strip, n_rows)", "n_rows", "layer_norm: many strips"),
+    "sums before all have come": ("layer_norm.cu", "    __syncthreads();\n", "", "layer_norm"),
+    "a row too many": ("layer_norm.cu", "if (row >= n_rows) return;", "", "layer_norm: width 3, eps"),
+    "half a warp": ("layer_norm.cu", "sum_over(WARP, squares)", "sum_over(WARP / 2, squares)", "layer_norm"),
+    "no density": ("gelu.cu", "cumulative + wide(x[i]) * density", "cumulative", "gelu"),
+    "no clipping": ("gelu.cu", "fminf(fmaxf(x, -10.0f), 10.0f)", "x", "gelu: tanh, large"),
+    "no correction": ("cross_entropy.cu", "total *= expf(largest - logit);", "", "cross_entropy: rising"),
+    "lanes as they are": (
+        "cross_entropy.cu",
+        "total * expf(largest - largest_of_all)",
+        "total",
+        "cross_entropy: rising",
+    ),
+    "smoothing not shared": ("cross_entropy.cu", "share = smoothing / n_classes", "share = 0.0f", "cross_entropy: sum"),
+    "ignored rows pulled": (
+        "cross_entropy.cu",
+        "(wanted != ignore_index) {\n            const float p",
+        "(true) {\n            const float p",
+        "cross_entropy: some do not count",
+    ),
+    "no scale": ("attention.cu", "scale * dot<LANES>(q_slice", "dot<LANES>(q_slice", "attention"),
+    "no scale in dq": ("attention.cu", "collected, scale, lane", "collected, 1.0f, lane", "attention"),
+    "no scale in dk": ("attention.cu", "dk_slice, scale, lane", "dk_slice, 1.0f, lane", "attention"),
+    "no correction of the output": ("attention.cu", "collected[c] *= correction;", ";", "attention: large scores"),
+    "no correction of the total": ("attention.cu", "total *= correction;", ";", "attention: large scores"),
+    "the last tile left out": (
+        "attention.cu",
+        "start < end; start += TILE",
+        "start < end - TILE; start += TILE",
+        "attention",
+    ),
+    "a key too many": ("attention.cu", "query >= t_q || key >= t_k", "query >= t_q", "attention"),
+    "the diagonal hidden": ("attention.cu", "key > query + t_k", "key >= query + t_k", "attention: causal"),
+    "causal from the first key": ("attention.cu", "key > query + t_k - t_q", "key > query", "attention: fewer queries"),
+    "too few tiles": (
+        "attention.cu",
+        "first + THREADS / LANES + t_k - t_q",
+        "first + THREADS / LANES",
+        "attention: several blocks, fewer queries",
+    ),
+    "too few queries for a key": (
+        "attention.cu",
+        "max(0ll, first - (t_k - t_q))",
+        "first",
+        "attention: several blocks, fewer queries",
+    ),
+    "no along": ("attention.cu", "weight * (dweight - along)", "weight * dweight", "attention"),
+    "0 / 0": ("attention.cu", "total == 0.0f ? 0.0f : 1.0f / total", "1.0f / total", "attention: nothing seen"),
+    "one lane's product": ("attention.cu", "sum_over(LANES, sum)", "sum", "attention: heads of 64"),
+    "the mask of the first head": ("attention.cu", "* head_stride", "* 0", "attention: mask of heads"),
+    "nothing raised": ("attention.cu", "rate ? raised", "rate ? 1.0f", "attention: dropout"),
+    "dropout forgotten in dv": ("attention.cu", "weight * remaining", "weight", "attention: dropout"),
+    "a tile overwritten": ("attention.cu", "__syncthreads();  // until", "// until", "attention"),
+    "a tile not yet there": ("attention.cu", "__syncthreads();\n\n", "\n", "attention"),
+    "no bracket": ("adam.cu", "v / bracket2", "v", "adam"),
+    "no decay": ("adam.cu", " * shrink", "", "adam"),
+    "no mean": ("adam.cu", "beta1 * means[i] + rest1 * g", "rest1 * g", "adam"),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_wrong_kernel_is_found(variant: str, device: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, right, wrong, call = VARIANTS[variant]
+    code = source(file)
+    assert right in code
+    monkeypatch.setattr(launching, "source", lambda _: code.replace(right, wrong))
+    monkeypatch.setattr(launching, "_compiled", launching._compiled.__wrapped__)  # not kept for other tests
+
+    def found() -> bool:
+        try:
+            result = adam_by_kernel(np.float32) if call == "adam" else by_kernel(call, np.float32)
+        except AssertionError as error:
+            assert "beyond an array" in str(error)
+            return True
+        return not adam_is_like_its_textbook_form(result) if call == "adam" else unlike(call, np.float32, result) != []
+
+    found_in_ascending_order = found()
+    monkeypatch.setattr(emulated.EmulatedModule, "descending", True)
+    assert found_in_ascending_order or found()
+
+
+# ----------------------------------------------------------------------------------------------------- the Python side
+
+
+def float32(*shape: int) -> strict.StrictArray:
+    return strict.StrictArray(random(*shape).astype(np.float32))
+
+
+def declined() -> dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]]:
+    x, row, ids = float32(2, 3, 4, 8), float32(8), strict.StrictArray(np.zeros((2, 3, 4), np.int64))
+    mask = strict.StrictArray(np.ones((4, 4), bool))
+    double = x.astype(np.float64)
+    wide = float32(2, 4, 129)
+    return {
+        "layer_norm, float64": ("layer_norm", (double, row.astype(np.float64), row.astype(np.float64)), {}),
+        "layer_norm, two dtypes": ("layer_norm", (x, row.astype(np.float16), row), {}),
+        "layer_norm, a list": ("layer_norm", (x, [1.0] * 8, row), {}),
+        "layer_norm, an array of NumPy's": ("layer_norm", (x, row, np.ones(8, np.float32)), {}),
+        "layer_norm, another width": ("layer_norm", (x, float32(7), float32(7)), {}),
+        "layer_norm, a beta of another width": ("layer_norm", (x, row, float32(7)), {}),
+        "layer_norm, eps 0": ("layer_norm", (x, row, row), {"eps": 0.0}),
+        "layer_norm, eps a word": ("layer_norm", (x, row, row), {"eps": "small"}),
+        "layer_norm, empty": ("layer_norm", (x[:0], row, row), {}),
+        "gelu, float64": ("gelu", (double,), {}),
+        "gelu, integers": ("gelu", (ids,), {}),
+        "gelu, unknown": ("gelu", (x,), {"approximate": "erf"}),
+        "cross_entropy, targets of another shape": ("cross_entropy", (x, ids[0]), {}),
+        "cross_entropy, targets that are no integers": ("cross_entropy", (x, x[..., 0]), {}),
+        "cross_entropy, targets on the host": ("cross_entropy", (x, np.zeros((2, 3, 4), np.int64)), {}),
+        "cross_entropy, smoothing 2": ("cross_entropy", (x, ids), {"label_smoothing": 2.0}),
+        "cross_entropy, reduction": ("cross_entropy", (x, ids), {"reduction": "none"}),
+        "cross_entropy, ignore_index": ("cross_entropy", (x, ids), {"ignore_index": 0.5}),
+        "attention, float64": ("attention", (double, double, double), {}),
+        "attention, wide heads": ("attention", (wide, wide, wide), {}),
+        "attention, wide values": ("attention", (x[0], x[0], float32(3, 4, 129)), {}),
+        "attention, one query": ("attention", (x[:, :, :1], x, x), {}),
+        "attention, other keys": ("attention", (x, x[..., :7], x), {}),
+        "attention, other values": ("attention", (x, x, x[:, :, :3]), {}),
+        "attention, other heads": ("attention", (x, x[:, :2], x[:, :2]), {}),
+        "attention, five axes": ("attention", (x[None], x[None], x[None]), {}),
+        "attention, mask of numbers": ("attention", (x, x, x), {"mask": float32(4, 4)}),
+        "attention, mask of the host": ("attention", (x, x, x), {"mask": np.ones((4, 4), bool)}),
+        "attention, mask of another shape": ("attention", (x, x, x), {"mask": mask[:3]}),
+        "attention, mask of more axes": ("attention", (x, x, x), {"mask": mask[None, None, None]}),
+        "attention, scale": ("attention", (x, x, x), {"scale": float("inf")}),
+        "attention, dropout 1": ("attention", (x, x, x), {"dropout": 1.0, "rng": np.random.default_rng(0)}),
+        "attention, rng": ("attention", (x, x, x), {"dropout": 0.5, "rng": 7}),
+        "adam, float64": ("adam", (double, double, double, double, 1, 0.1, (0.9, 0.99), 1e-8), {}),
+        "adam, a gradient of another shape": ("adam", (x, x[:1], x, x, 1, 0.1, (0.9, 0.99), 1e-8), {}),
+        "adam, not contiguous": ("adam", (x.swapaxes(0, 1),) * 4 + (1, 0.1, (0.9, 0.99), 1e-8), {}),
+    }
+
+
+@pytest.mark.parametrize("call", declined())
+def test_what_a_kernel_was_not_made_for_is_left_to_the_textbook(call: str, device: None) -> None:
+    name, given, options = declined()[call]
+    assert not _cuda_kernels[name](*given, **options)
+    assert emulated.EmulatedModule.launches == []
+
+
+def test_a_generator_is_used_only_where_the_kernel_takes_the_call(device: None) -> None:
+    rng, x, wide = np.random.default_rng(3), float32(2, 4, 8), float32(2, 4, 129)
+    before = rng.bit_generator.state
+    assert _cuda_kernels["attention"](wide, wide, wide, dropout=0.5, rng=rng) is None
+    assert _cuda_kernels["attention"](x, x, x, rng=rng) is not None
+    assert rng.bit_generator.state == before
+
+
+def test_a_target_that_does_not_exist_makes_the_loss_nan(device: None) -> None:
+    logits = float32(5, 7)
+    for wrong in (-1, 7, 10**12):
+        targets = strict.StrictArray(np.array([0, 1, wrong, 6, 3]))
+        loss, _ = _cuda_kernels["cross_entropy"](logits, targets)
+        assert np.isnan(loss._numpy)
+
+
+def test_attention_launches_one_kernel_forward_and_two_backward(device: None) -> None:
+    x = float32(2, 3, 5, 40).astype(np.float16)
+    y, backward = _cuda_kernels["attention"](x, x, x)
+    backward(y)
+    names = ("attention_forward", "attention_backward_queries", "attention_backward_keys")
+    assert emulated.EmulatedModule.launches == [f"{name}<__half, 2>" for name in names]
+
+
+def test_the_memory_of_attention_grows_with_the_length(device: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty, made = strict.xp.empty, []
+
+    def counted(shape: Any, dtype: Any) -> Any:
+        made.append(empty(shape, dtype).nbytes)
+        return empty(shape, dtype)
+
+    monkeypatch.setattr(strict.xp, "empty", counted)
+    sizes = []
+    for length in (64, 128):
+        made.clear()
+        x = float32(1, 2, length, 4)
+        y, backward = _cuda_kernels["attention"](x, x, x)
+        backward(y)
+        sizes.append(sum(made))
+    assert sizes[1] == 2 * sizes[0]
+    assert sizes[0] == 4 * 2 * 64 * (4 * 4 + 3)  # output, dq, dk and dv, and three numbers of each query
+
+
+# -------------------------------------------------------------------------------------------------------- who stands in
+
+CupyArray = type("ndarray", (), {"__module__": "cupy"})
+
+
+def test_each_kind_of_array_has_its_kernels() -> None:
+    assert kernel_of("gelu", CupyArray) is cuda.gelu.gelu
+    assert kernel_of("gelu") is kernel_of("gelu", np.ndarray) is _kernels["gelu"] is not cuda.gelu.gelu
+    assert kernel_of("linear", CupyArray) is None
+    assert kernel_of("gelu", strict.StrictArray) is None
+    assert kernel_of("gelu", list) is None
+    with textbook():
+        assert kernel_of("gelu", CupyArray) is None
+
+
+def test_an_op_calls_the_kernel_of_its_arrays(device: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = float32(3, 5)
+    ops.gelu(x)
+    assert emulated.EmulatedModule.launches == []  # the stand-in runs the textbook ops
+    monkeypatch.setattr(strict.StrictArray, "__module__", "cupy")
+    y, backward = ops.gelu(x)
+    backward(y)
+    assert emulated.EmulatedModule.launches == ["gelu_forward<float, false>", "gelu_backward<float, false>"]
+
+
+def test_numpy_arrays_need_no_cupy(tmp_path: Path) -> None:
+    (tmp_path / "cupy.py").write_text("raise AssertionError('CuPy was imported')")
+    code = """
+import numpy
+from minitransformer import layers, ops
+from minitransformer.forms import _cuda_kernels
+x = numpy.ones((2, 3, 4), "float32")
+ops.attention(x, x, x)
+print(sorted(_cuda_kernels))
+"""
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert shown.stdout.strip() == str(sorted(_cuda_kernels))
+
+
+def test_the_calls_cover_every_kernel() -> None:
+    assert {name for name, _, _ in CALLS.values()} | {"adam"} == set(_cuda_kernels)
+    assert {path.name for path in FOLDER.glob("*.cu")} == set(FILES) == {file for file, *_ in VARIANTS.values()}
+    assert set(cuda.__all__) == {path.stem for path in FOLDER.glob("*.cu")}
+
+
+# ------------------------------------------------------------------------------------------ the compiler, and emulation
+
+
+@pytest.mark.skipif(NVCC is None, reason="nvcc is missing: nothing compiles the kernels for a GPU")
+@pytest.mark.parametrize(("file", "parameters"), INSTANCES)
+def test_nvcc_compiles_a_file_without_a_warning(file: str, parameters: str, tmp_path: Path) -> None:
+    code = source(file)
+    instances = [f"{name}<{parameters}>" for name in kernel_names(code)]
+    program = tmp_path / file
+    program.write_text(f"{code}\nvoid* instances[] = {{{', '.join(f'(void*){name}' for name in instances)}}};\n")
+    targets = [f"-gencode=arch=compute_{n},code=sm_{n}" for n in (80, 90)]
+    command = [str(NVCC), *targets, "-std=c++17", "-Werror", "all-warnings", "-Xptxas", "-v", "-c", str(program)]
+    run = subprocess.run([*command, "-o", str(tmp_path / "out.o")], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stderr.count("Compiling entry function") == len(targets) * len(instances)
+    assert run.stderr.count(" 0 bytes spill stores") == len(targets) * len(instances)  # all fits into the registers
+
+
+def test_the_kernels_include_no_header_but_that_of_float16() -> None:
+    for file in FILES:
+        assert [line for line in source(file).splitlines() if "#include" in line] == ["#include <cuda_fp16.h>"]
+
+
+EXAMPLE = """
+__global__ void meet_apart(float* x) { if (threadIdx.x) __syncthreads(); else x[0] = 1.0f; }
+__global__ void meet_elsewhere(float* x) {
+    if (threadIdx.x) __syncthreads();
+    else {
+        __syncthreads();
+        x[0] = 1.0f;
+    }
+}
+__global__ void write_beyond(float* x) { x[threadIdx.x + 4] = 1.0f; }
+__global__ void read_early(float* x) {
+    __shared__ float mine[64];
+    mine[threadIdx.x] = (float)threadIdx.x;
+    x[threadIdx.x % 4] = mine[(threadIdx.x + 1) % 64];
+    mine[threadIdx.x] = -1.0f;
+}
+"""
+
+
+def example(name: str, *arguments: Any) -> np.ndarray:
+    names = ("meet_apart", "meet_elsewhere", "write_beyond", "read_early")
+    module = emulated.EmulatedModule(code=EXAMPLE, options=(), name_expressions=names)
+    x = strict.StrictArray(np.zeros(4, np.float32))
+    module.get_function(name)((1,), (64,), (x, *arguments))
+    return x._numpy
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "problem"),
+    [
+        ("meet_apart", (), "never come"),
+        ("meet_elsewhere", (), "different barriers"),
+        ("write_beyond", (), "beyond an array"),
+        ("read_early", (1,), "takes F, got Fq"),
+        ("read_early", (1.0,), "cannot take 1.0"),
+    ],
+)
+def test_the_emulation_refuses_what_a_gpu_would_not_tell(
+    name: str, arguments: tuple[Any, ...], problem: str, device: None
+) -> None:
+    with pytest.raises(AssertionError, match=problem):
+        example(name, *arguments)
+
+
+def test_the_emulation_shows_a_missing_barrier(device: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    ascending = example("read_early")
+    monkeypatch.setattr(emulated.EmulatedModule, "descending", True)
+    assert (example("read_early") != ascending).any()

@@ -11,9 +11,20 @@ from .blocks import blocks, compiled, takes
 
 @kernel
 def adam(
-    value: Array, g: Array, m: Array, v: Array, step: int, rate: float, betas: tuple[float, float], eps: float
+    value: Array,
+    g: Array,
+    m: Array,
+    v: Array,
+    step: int,
+    rate: float,
+    betas: tuple[float, float],
+    eps: float,
+    shrink: float = 1.0,
 ) -> bool:
-    """See Adam in training/optimizers.py. Changes value, m and v in place; False if this is nothing for a kernel."""
+    """See Adam in training/optimizers.py. Changes value, m and v in place; False if this is nothing for a kernel.
+
+    shrink: what AdamW multiplies the values by, 1 - rate · weight_decay.
+    """
     arrays = (value, g, m, v)
     if not takes(*arrays) or not all(x.flags.c_contiguous for x in arrays):
         return False
@@ -21,10 +32,11 @@ def adam(
     beta1, beta2 = betas
     bracket1, bracket2 = 1.0 - beta1**step, 1.0 - beta2**step
     if loops := compiled(*flat):
-        loops.adam(*flat, *map(value.dtype.type, (rate, beta1, beta2, bracket1, bracket2, eps)))
+        loops.adam(*flat, *map(value.dtype.type, (shrink, rate, beta1, beta2, bracket1, bracket2, eps)))
         return True
     for block in blocks(value.size, 1):
         value, g, m, v = (x[block] for x in flat)
+        value *= shrink
         m *= beta1
         m += (1.0 - beta1) * g
         v *= beta2

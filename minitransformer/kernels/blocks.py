@@ -14,7 +14,13 @@ BLOCK = 1 << 15  # numbers: 128 KiB of float32, so that a few such arrays fit in
 
 def takes(*arrays: Any) -> bool:
     """Whether these are non-empty NumPy arrays, all float32 or all float64. The rest is left to the textbook ops."""
-    return all(type(x) is np.ndarray and x.size for x in arrays) and {x.dtype.char for x in arrays} in ({"f"}, {"d"})
+    kind = arrays[0].dtype.char if type(arrays[0]) is np.ndarray else ""
+    if kind not in ("f", "d"):
+        return False
+    for x in arrays:  # a loop, since this is asked for every op
+        if type(x) is not np.ndarray or x.dtype.char != kind or not x.size:
+            return False
+    return True
 
 
 _use_loops = True
@@ -31,9 +37,10 @@ def _loops() -> Any:
 
 def compiled(*arrays: Any) -> Any:
     """The module loops where Numba is installed and the arrays are contiguous and float32; else None."""
-    if not _use_loops or any(x.dtype.char != "f" or not x.flags.c_contiguous for x in arrays):
-        return None
-    return _loops()
+    for x in arrays:
+        if x.dtype.char != "f" or not x.flags.c_contiguous:
+            return None
+    return _loops() if _use_loops else None
 
 
 @contextlib.contextmanager

@@ -38,13 +38,13 @@ def compiled(*liberties: str) -> Callable[[Callable[..., Any]], Any]:
 
 
 @compiled()
-def adam(value, g, m, v, rate, beta1, beta2, bracket1, bracket2, eps):
+def adam(value, g, m, v, shrink, rate, beta1, beta2, bracket1, bracket2, eps):
     """bracket_i is 1 - β_i^t."""
     one = value.dtype.type(1.0)
     for i in range(value.size):
         m[i] = beta1 * m[i] + (one - beta1) * g[i]
         v[i] = beta2 * v[i] + (one - beta2) * (g[i] * g[i])
-        value[i] -= rate * (m[i] / bracket1) / (math.sqrt(v[i] / bracket2) + eps)
+        value[i] = shrink * value[i] - rate * (m[i] / bracket1) / (math.sqrt(v[i] / bracket2) + eps)
 
 
 @compiled("reassoc", "nsz")

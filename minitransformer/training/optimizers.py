@@ -156,17 +156,24 @@ class Adam(Optimizer):
         self.squares = self._remember("square")
 
     def _move(self, name: str, p: Parameter, rate: float) -> None:
+        shrink = self._shrink(p, rate)
         g, m, v = p.grad, self.means[name], self.squares[name]
         beta1, beta2 = self.betas
         t = int(self.steps)
+        xp = array_module(p.value)
         kernel = kernel_of("adam", type(p.value))
-        if kernel and kernel(p.value, g, m, v, t, rate, self.betas, self.eps):
+        if kernel and kernel(p.value, g, m, v, t, rate, self.betas, self.eps, shrink):
             return
         m *= beta1
         m += (1.0 - beta1) * g
         v *= beta2
         v += (1.0 - beta2) * (g * g)
-        p.value -= rate * (m / (1.0 - beta1**t)) / (array_module(p.value).sqrt(v / (1.0 - beta2**t)) + self.eps)
+        p.value *= shrink
+        p.value -= rate * (m / (1.0 - beta1**t)) / (xp.sqrt(v / (1.0 - beta2**t)) + self.eps)
+
+    def _shrink(self, p: Parameter, rate: float) -> float:
+        """What the values are multiplied by before the step."""
+        return 1.0
 
 
 class AdamW(Adam):
@@ -189,10 +196,9 @@ class AdamW(Adam):
         _check_at_least_zero("AdamW", weight_decay=weight_decay)
         self.weight_decay, self.decay_vectors = float(weight_decay), decay_vectors
 
-    def _move(self, name: str, p: Parameter, rate: float) -> None:
-        if p.value.ndim > 1 or self.decay_vectors:
-            p.value *= 1.0 - rate * self.weight_decay
-        super()._move(name, p, rate)
+    def _shrink(self, p: Parameter, rate: float) -> float:
+        decays = p.value.ndim > 1 or self.decay_vectors
+        return 1.0 - rate * self.weight_decay * decays
 
 
 def clip_gradient_norm(parameters: Iterable[tuple[str, Parameter]], limit: float) -> float:

@@ -314,9 +314,9 @@ VARIANTS = (
     ),
     WrongVariant(
         "adamw-decay-inside-gradient",
-        "training.optimizers:AdamW._move",
-        "p.value *= 1.0 - rate * self.weight_decay",
-        "p.grad = p.grad + self.weight_decay * p.value",
+        "training.optimizers:AdamW._shrink",
+        "return 1.0 - rate * self.weight_decay * decays",
+        "p.grad = p.grad + self.weight_decay * decays * p.value\n        return 1.0",
         "The decay goes into the gradient, where √v̂ divides it: weights with large gradients hardly decay.",
         (),
         "values",

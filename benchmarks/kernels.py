@@ -14,13 +14,14 @@ import threadpoolctl
 from minitransformer import ops
 from minitransformer.backend import keep_freed_memory
 from minitransformer.forms import textbook
-from minitransformer.kernels.blocks import numpy_only
+from minitransformer.kernels.blocks import compiled, numpy_only
 from minitransformer.layers import FeedForward, Parameter
 from minitransformer.training import AdamW
 
-from .samples import rounds, spread
+from .samples import spread
 
 FORMS: dict[str, Callable[[], Any]] = {"textbook": textbook, "NumPy": numpy_only, "compiled": contextlib.nullcontext}
+ONE = np.ones(1, np.float32)
 _RNG = np.random.default_rng(0)
 
 
@@ -66,6 +67,8 @@ Measured = dict[str, Times]
 
 
 def measure(repetitions: int, say: Callable[[str], None]) -> Measured:
+    if compiled(ONE) is None:
+        raise RuntimeError('the column "compiled" needs Numba: pip install -e ".[fast]"')
     keep_freed_memory()
     measured: Measured = {}
     with threadpoolctl.threadpool_limits(1, user_api="blas"):
@@ -92,8 +95,10 @@ def _adamw() -> Callable[[], Any]:
 
 def _in_turns(call: Callable[[], Any], repetitions: int) -> Times:
     times = Times()
-    for i, forms in enumerate(rounds(list(FORMS), repetitions + 1)):
+    for i in range(repetitions + 1):
+        forms = list(FORMS)[i % len(FORMS) :] + list(FORMS)[: i % len(FORMS)]  # so that each comes first in turn
         for form in forms:
+            y = backward = None  # what the form before has kept
             with FORMS[form]():
                 began = time.perf_counter()
                 y, backward = call()

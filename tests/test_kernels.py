@@ -68,6 +68,7 @@ CALLS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     "gelu": ("gelu", (random(301, 37, scale=4.0),), {}),
     "gelu: several blocks": ("gelu", (random(2 * BLOCK + 5),), {}),
     "gelu: large": ("gelu", (np.array([0.0, -0.0, 5.0, -5.0, 12.0, -12.0, 1e4, -1e4]),), {}),
+    "gelu: tanh, large": ("gelu", (np.array([0.0, 11.0, -11.0, 1e4, -1e4]),), {"approximate": "tanh"}),
     "gelu: tanh": ("gelu", (random(301, 37, scale=4.0),), {"approximate": "tanh"}),
     "gelu: tanh, strided and large": ("gelu", (strided(7, 5, 3) * 100.0,), {"approximate": "tanh"}),
     "cross_entropy": ("cross_entropy", (random(5, 61, 17, scale=3.0), TARGETS), {}),
@@ -99,6 +100,12 @@ CALLS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
         tuple(random(2, 3, 2, 7, 4, seed=seed) for seed in range(3)),
         {"mask": seen(2, 1, 1, 7, 7)},
     ),
+    "attention: heads before batch": (
+        "attention",
+        tuple(random(3, 5, 9, 8, seed=seed).swapaxes(0, 1) for seed in range(3)),
+        {"causal": True, "mask": seen(5, 1, 1, 9)},
+    ),
+    "attention: Fortran order": ("attention", tuple(np.asfortranarray(x) for x in QKV), {"causal": True}),
     "attention: long": ("attention", LONG, {}),
     "attention: long, causal": ("attention", LONG, {"causal": True, "mask": seen(2, 1, 1, 301)}),
     "attention: long, large scores": ("attention", LONG, {"causal": True, "scale": 20.0}),
@@ -365,6 +372,84 @@ def test_a_large_attention_is_shared_among_the_threads_of_blas(monkeypatch: pyte
             assert {library.num_threads for library in blas} == {n_threads}  # as before
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_of_huge_numbers(approximate: str, form: str) -> None:
+    x = np.array([1e13, 1e20, 3e38, -1e13, -1e20, -3e38], np.float32)
+    with np.errstate(over="ignore"):
+        y, backward = ops.gelu(x, approximate=approximate)
+        dx = backward(np.ones_like(x))
+    np.testing.assert_allclose(y[:3], x[:3])
+    np.testing.assert_allclose(y[3:], 0.0, atol=1e-30)
+    np.testing.assert_allclose(dx, [1.0, 1.0, 1.0, 0.0, 0.0, 0.0], atol=1e-20)
+
+
+def test_attention_on_split_heads_uses_the_compiled_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    from minitransformer.kernels import loops
+
+    called: list[tuple[int, ...]] = []
+    exponentials = loops.exponentials
+
+    def noted(scores: np.ndarray, totals: np.ndarray) -> None:
+        called.append(scores.shape)
+        exponentials(scores, totals)
+
+    monkeypatch.setattr(loops, "exponentials", noted)
+    q = heads(2, 5, 3, 4).astype(np.float32)
+    ops.attention(q, q, q)
+    assert called == [(2 * 3 * 5, 5)]
+
+
+@pytest.mark.parametrize("beta2", [0.999, 0.99999, 1.0 - 1e-8])
+def test_adam_with_a_beta_near_1(beta2: float, form: str) -> None:
+    """With a constant gradient every step is of the learning rate, whatever the betas."""
+    p = Parameter(np.zeros(3, np.float32))
+    optimizer = AdamW([("p", p)], 1e-3, betas=(0.9, beta2), weight_decay=0.0)
+    for _ in range(3):
+        p.grad[...] = [1.0, -2.0, 0.5]
+        optimizer.step()
+    np.testing.assert_allclose(p.value, [-3e-3, 3e-3, -3e-3], rtol=1e-4)
+
+
+def test_a_linear_layer_of_another_class_is_called() -> None:
+    class Twice(Linear):
+        def __call__(self, x: np.ndarray) -> Any:
+            y, backward = super().__call__(x)
+            return 2.0 * y, lambda dy: backward(2.0 * dy)
+
+    layer, x = FeedForward(4, 8, rng=np.random.default_rng(0)), random(3, 4).astype(np.float32)
+    once = layer(x)[0]
+    layer.output.__class__ = Twice
+    np.testing.assert_allclose(layer(x)[0], 2.0 * once, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("output.weight", (5, 4)), ("output.weight", (8,)), ("inner.bias", (1,))])
+def test_the_kernel_of_feed_forward_leaves_wrong_parameters_to_its_layer(name: str, shape: tuple[int, ...]) -> None:
+    layer = FeedForward(4, 8)
+    dict(layer.parameters())[name].value = np.ones(shape, np.float32)
+    with pytest.raises(ValueError, match="linear: "):
+        layer(np.ones((3, 4), np.float32))
+
+
+def test_arrays_of_the_other_byte_order_are_left_to_the_textbook_op(form: str) -> None:
+    x = random(3, 5).astype(np.float32)
+    other = x.astype(x.dtype.newbyteorder())
+    np.testing.assert_allclose(ops.gelu(other)[0], ops.gelu(x)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_threads_keep_how_floating_point_errors_are_treated(monkeypatch: pytest.MonkeyPatch) -> None:
+    from minitransformer.kernels import attention
+
+    monkeypatch.setattr(attention, "_MANY", 0)
+    monkeypatch.setattr(attention, "BLOCK", 256)
+    q = random(1, 4, 70, 4)
+    q[0, 0, 0, 0] = np.inf
+    with threadpoolctl.threadpool_limits(2, user_api="blas"), np.errstate(all="ignore"):
+        ops.attention(q, q, q)  # warnings are errors here
+    with threadpoolctl.threadpool_limits(2, user_api="blas"), np.errstate(all="raise"):  # noqa: SIM117
+        with pytest.raises(FloatingPointError):
+            ops.attention(q, q, q)
 
 
 def test_only_one_op_at_a_time_is_shared_out() -> None:

@@ -32,7 +32,8 @@ def adam(
     beta1, beta2 = betas
     bracket1, bracket2 = 1.0 - beta1**step, 1.0 - beta2**step
     if loops := compiled(*flat):
-        loops.adam(*flat, *map(value.dtype.type, (shrink, rate, beta1, beta2, bracket1, bracket2, eps)))
+        numbers = (shrink, rate, beta1, beta2, 1.0 - beta1, 1.0 - beta2, bracket1, bracket2, eps)
+        loops.adam(*flat, *map(value.dtype.type, numbers))
         return True
     for block in blocks(value.size, 1):
         value, g, m, v = (x[block] for x in flat)

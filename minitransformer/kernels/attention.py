@@ -75,12 +75,17 @@ def attention(
     safe = t_q > 1 and _norm(scaled_q) * _norm(k4) < _SAFE
     parts = [list(part) for part in _parts(scaled_q.shape, t_k, causal)]
     share = share_out if scaled_q[..., 0].size * t_k > _MANY else _in_turn
-    loops = compiled(scaled_q)
+    output4 = _heads_like(scaled_q, v4.shape[-1])
+    totals = np.empty((*scaled_q.shape[:-1], 1), q.dtype)
+    stored: dict[tuple[int, ...], Array] = {}
+    loops = compiled(totals)
 
     def exponentials(place: Place) -> tuple[Array, Array]:
         """exp(scores) of one block, zero where a query may not look, and the sum of each row."""
         batch, heads, queries, n_keys = place
-        e = scaled_q[batch, heads, queries] @ k4[batch, heads, :n_keys].swapaxes(-1, -2)
+        part_q = scaled_q[batch, heads, queries]
+        e = np.empty((*part_q.shape[:-1], n_keys), part_q.dtype)  # contiguous, however q lies, so that rows is a view
+        np.matmul(part_q, k4[batch, heads, :n_keys].swapaxes(-1, -2), out=e)
         rows = e.reshape(-1, n_keys)
         if bias is not None:
             e += bias[batch, heads, queries, :n_keys]
@@ -96,10 +101,6 @@ def attention(
         else:
             total = row_sums(np.exp(rows, out=rows))
         return e, total.reshape(*e.shape[:-1], 1)
-
-    output4 = _heads_like(scaled_q, v4.shape[-1])
-    totals = np.empty((*scaled_q.shape[:-1], 1), q.dtype)
-    stored: dict[tuple[int, ...], Array] = {}
 
     def attend(part: list[Place]) -> None:
         for place in part:

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 
 BLOCK = 1 << 15  # numbers: 128 KiB of float32, so that a few such arrays fit into a core's cache
+_KINDS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def takes(*arrays: Any) -> bool:
     """Whether these are non-empty NumPy arrays, all float32 or all float64. The rest is left to the textbook ops."""
-    kind = arrays[0].dtype.char if type(arrays[0]) is np.ndarray else ""
-    if kind not in ("f", "d"):
+    kind = arrays[0].dtype if type(arrays[0]) is np.ndarray else None
+    if kind not in _KINDS:  # float32 of the other byte order is none of them
         return False
     for x in arrays:  # noqa: SIM110 - a loop takes half the time, and this is asked for every op
-        if type(x) is not np.ndarray or x.dtype.char != kind or not x.size:
+        if type(x) is not np.ndarray or x.dtype != kind or not x.size:
             return False
     return True
 
@@ -38,7 +39,7 @@ def _loops() -> Any:
 def compiled(*arrays: Any) -> Any:
     """The module loops where Numba is installed and the arrays are contiguous and float32; else None."""
     for x in arrays:
-        if x.dtype.char != "f" or not x.flags.c_contiguous:
+        if x.dtype != _KINDS[0] or not x.flags.c_contiguous:
             return None
     return _loops() if _use_loops else None
 

@@ -38,12 +38,11 @@ def compiled(*liberties: str) -> Callable[[Callable[..., Any]], Any]:
 
 
 @compiled()
-def adam(value, g, m, v, shrink, rate, beta1, beta2, bracket1, bracket2, eps):
-    """bracket_i is 1 - β_i^t."""
-    one = value.dtype.type(1.0)
+def adam(value, g, m, v, shrink, rate, beta1, beta2, rest1, rest2, bracket1, bracket2, eps):
+    """rest_i is 1 - β_i and bracket_i is 1 - β_i^t, which a float32 β_i near 1 would not give."""
     for i in range(value.size):
-        m[i] = beta1 * m[i] + (one - beta1) * g[i]
-        v[i] = beta2 * v[i] + (one - beta2) * (g[i] * g[i])
+        m[i] = beta1 * m[i] + rest1 * g[i]
+        v[i] = beta2 * v[i] + rest2 * (g[i] * g[i])
         value[i] = shrink * value[i] - rate * (m[i] / bracket1) / (math.sqrt(v[i] / bracket2) + eps)
 
 
@@ -128,13 +127,15 @@ def gelu_tanh(x, y, slope):
     """½ (1 + tanh u) is the logistic function of 2u: one exponential and one division."""
     for i in range(x.size):
         a = x[i]
-        u = (_SHARE + _CUBIC * (a * a)) * a
+        near = f(-10.0) if a < f(-10.0) else a  # beyond, the cumulative is 0 or 1; NaN stays NaN
+        near = f(10.0) if near > f(10.0) else near
+        u = (_SHARE + _CUBIC * (near * near)) * near
         u = f(-43.0) if u < f(-43.0) else u
-        u = f(43.0) if u > f(43.0) else u
         cumulative = f(1.0) / (f(1.0) + exp(f(-2.0) * u))
+        cumulative = f(0.0) if a < f(-10.0) else cumulative
+        du = _SHARE + f(3.0) * _CUBIC * (near * near)
         y[i] = a * cumulative
-        du = _SHARE + f(3.0) * _CUBIC * (a * a)
-        slope[i] = cumulative + f(2.0) * a * du * (cumulative * (f(1.0) - cumulative))
+        slope[i] = cumulative + f(2.0) * near * du * (cumulative * (f(1.0) - cumulative))
 
 
 _TAIL = tuple(f(coefficient) for coefficient in TAIL)
@@ -150,7 +151,9 @@ def gelu(x, y, slope):
         tail = f(0.0)
         for k in range(len(_TAIL) - 1, -1, -1):
             tail = (tail + _TAIL[k]) * t
-        density = exp(f(-0.5) * min(a * a, f(174.0)))
+        square = a * a
+        density = exp(f(-0.5) * (f(174.0) if square > f(174.0) else square))
+        density = f(0.0) if square > f(174.0) else density
         tail *= density
         cumulative = f(1.0) - tail if a > f(0.0) else tail
         y[i] = a * cumulative

@@ -6,6 +6,7 @@ independent parts, as attention is of heads, gains more if each thread takes who
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import threading
 from collections.abc import Callable, Sequence
@@ -22,7 +23,8 @@ _one_at_a_time = threading.Lock()  # the number of BLAS threads belongs to the w
 def share_out(work: Callable[[T], None], parts: Sequence[T]) -> None:
     """Call work(part) for every part, on as many threads as BLAS has at this moment.
 
-    Inside training's workers that is one. The parts must not write to the same memory.
+    Inside training's workers that is one. The parts must not write to the same memory. Another thread should not change
+    the number of BLAS threads meanwhile: it is set to what it was before.
     """
     blas = _blas()
     n_threads = min(len(parts), *(library.num_threads for library in blas)) if blas else 1
@@ -30,14 +32,16 @@ def share_out(work: Callable[[T], None], parts: Sequence[T]) -> None:
         for part in parts:
             work(part)
         return
-    before = [library.num_threads for library in blas]
+    before: list[int] = []
     try:
+        before += [library.num_threads for library in blas]
         for library in blas:
             library.set_num_threads(1)
+        contexts = [contextvars.copy_context() for _ in parts]  # np.errstate and its kin hold in the threads too
         with ThreadPoolExecutor(n_threads) as pool:
-            list(pool.map(work, parts))
+            list(pool.map(lambda context, part: context.run(work, part), contexts, parts))
     finally:
-        for library, number in zip(blas, before, strict=True):
+        for library, number in zip(blas, before, strict=False):
             library.set_num_threads(number)
         _one_at_a_time.release()
 

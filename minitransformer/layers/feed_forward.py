@@ -51,7 +51,8 @@ class FeedForward(Module):
         """Return (y, backward); backward(dy) returns dx. rng is accepted, as by every sub-layer, and not used."""
         if self.gate is not None:
             return self._gated(x, self.gate)
-        kernel = kernel_of("feed_forward", type(x))
+        plain = type(self.inner) is type(self.output) is Linear  # another's __call__ may do more
+        kernel = kernel_of("feed_forward", type(x)) if plain else None
         if kernel and (fast := kernel(x, self.inner, self.output, self.activation)):
             return fast
         hidden, inner_backward = self.inner(x)

@@ -220,19 +220,19 @@ TASK = Task(
             "validate_every": 200,
             "save_every": 55,  # about an epoch
         },
-        "transformer-tiny-cpu": {  # the same sizes, with a recipe that gets far in an hour on two cores
+        "transformer-tiny-cpu": {  # the same sizes, with a recipe for an hour and a half on two cores
             "d_model": 128,
             "n_heads": 4,
             "d_ff": 256,
             "n_encoder_layers": 4,
             "n_decoder_layers": 4,
-            "dropout": 0.25,
+            "dropout": 0.3,
             "norm_order": "pre",
             "vocabulary": 4000,
             "batch_tokens": 2048,
-            "steps": 15000,
+            "steps": 30000,
             "learning_rate": 3e-3,
-            "warmup": 800,
+            "warmup": 1000,
             "workers": 2,
             "validate_every": 500,
         },

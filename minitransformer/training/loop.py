@@ -191,12 +191,7 @@ class Trainer:
 
     def _validate(self) -> dict[str, Any]:
         progress = self.progress
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            loss = self.workers.loss(self.validation)
-        if not math.isfinite(loss):
-            raise FloatingPointError(
-                f"step {progress.step}: the validation loss is {loss}, that of training was finite"
-            )
+        loss = self._validation_loss()
         if progress.best is None or loss < progress.best:
             progress.best, progress.best_step, progress.since_best = loss, progress.step, 0
             model_folder.save(self.model, self.folder)
@@ -210,6 +205,15 @@ class Trainer:
         state = Checkpoint(self.model.state(), self.optimizer.state(), asdict(self.progress))
         checkpoint.save(self.folder, state, keep)
 
+    def _validation_loss(self) -> float:
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            loss = self.workers.loss(self.validation)
+        if not math.isfinite(loss):
+            raise FloatingPointError(
+                f"step {self.progress.step}: the validation loss is {loss}, that of training was finite"
+            )
+        return loss
+
     def _finish(self, log: _Log) -> None:
         """Leave the model of the lowest validation loss, or the mean of the last checkpoints, in the folder."""
         every, wanted = self.settings.save_every, self.settings.average
@@ -218,7 +222,7 @@ class Trainer:
             saved = checkpoint.steps(self.folder)
             of = [step for step in saved if step % every == 0][-wanted:] or saved[-1:]
             self.model.load_state(checkpoint.mean(self.folder, of))
-            self._loss = self.workers.loss(self.validation)
+            self._loss = self._validation_loss()
             log.add({"step": self.progress.step, "mean_of": of, "mean_validation_loss": self._loss})
             model_folder.save(self.model, self.folder)
 

@@ -22,6 +22,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from minitransformer import backend, course, layers, ops, saved
+from minitransformer.forms import textbook
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where layers put their parameters
 threadpool_limits(1, "blas")  # section 15.5 says why
@@ -219,13 +220,14 @@ for n in (16, 64, 256, 700):
 # ## 15.6 What a pullback keeps alive
 #
 # Backward needs numbers of the forward pass, so they stay in memory until then. `saved(backward)` follows a pullback's closures and
-# lists the arrays.
+# lists the arrays. (`with textbook():` asks for the ops as they stand in `ops/`; the fast forms of section 15.7 keep less.)
 #
 # > **Predict first.** Self-attention, $T = 256$, $D = 64$, 4 heads, float32. Which array is the largest? How does it grow with $T$?
 
 # %%
 attention_layer = layers.MultiHeadAttention(64, 4, rng=rng)
-y, backward = attention_layer(array(256, 64))
+with textbook():
+    y, backward = attention_layer(array(256, 64))
 saved(backward)
 
 # %%
@@ -234,7 +236,8 @@ kept = {"attention": [], "feed-forward": [], "LayerNorm": []}
 parts = [attention_layer, layers.FeedForward(64, 256, rng=rng), layers.LayerNorm(64)]
 for T in lengths:
     for name, part in zip(kept, parts, strict=True):
-        kept[name].append(saved(part(array(T, 64))[1]).total)
+        with textbook():
+            kept[name].append(saved(part(array(T, 64))[1]).total)
 figure, ax = plt.subplots(figsize=(5.6, 2.8), layout="constrained")
 for name, values in kept.items():
     ax.loglog(lengths, np.array(values) / 1e6, "o-", label=name)
@@ -256,8 +259,9 @@ plt.show()
 x = array(2, 128, 64)
 for checkpoint in (False, True):
     stack = layers.Encoder(6, 64, 4, 256, checkpoint=checkpoint, rng=np.random.default_rng(0))
-    y, backward = stack(x)
-    took = seconds(lambda stack=stack: stack(x)[1](x), repeat=3)
+    with textbook():
+        y, backward = stack(x)
+        took = seconds(lambda stack=stack: stack(x)[1](x), repeat=3)
     kept_mb = saved(backward).total / 1e6
     print(f"checkpoint={checkpoint!s:5s}  kept {kept_mb:6.2f} MB, forward and backward {took * 1e3:.0f} ms")
 

@@ -169,7 +169,8 @@ def test_a_corpus_refuses_ids_that_its_model_does_not_have(make) -> None:
         if hasattr(corpus, name):
             right = getattr(corpus, name)
             setattr(corpus, name, wrong(right))
-            with pytest.raises(ValueError, match=r"ids must be from 0 to \d+ .*; got 11"):
+            called = {"sources": "source ids", "targets": "target ids", "labels": "labels"}.get(name, "ids")
+            with pytest.raises(ValueError, match=rf": {called} must be from 0 to \d+ .*; got 11"):
                 corpus.loss(model, rows, None)
             setattr(corpus, name, right)
     corpus.loss(model, rows, None)

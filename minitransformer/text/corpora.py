@@ -63,9 +63,9 @@ class PairCorpus:
     def loss(self, model: Transformer, rows: np.ndarray, rng: np.random.Generator | None) -> tuple[Array, Pullback]:
         """The mean cross-entropy of the target tokens, smoothed only in training, where there is an rng."""
         n_source, n_target = model.config.source_vocabulary, model.config.target_vocabulary
-        source = _on_device(model, padded([self.sources[row] for row in rows]), n_source)
-        target = _on_device(model, padded([[START, *self.targets[row]] for row in rows]), n_target)
-        wanted = _on_device(model, padded([[*self.targets[row], END] for row in rows]), n_target)
+        source = _on_device(model, padded([self.sources[row] for row in rows]), n_source, "source ids")
+        target = _on_device(model, padded([[START, *self.targets[row]] for row in rows]), n_target, "target ids")
+        wanted = _on_device(model, padded([[*self.targets[row], END] for row in rows]), n_target, "target ids")
         smoothing = 0.0 if rng is None else self.label_smoothing
         mask = source != PAD
         with ids_looked_at():
@@ -129,7 +129,7 @@ class LabelledCorpus:
     def loss(self, model: Classifier, rows: np.ndarray, rng: np.random.Generator | None) -> tuple[Array, Pullback]:
         """The mean cross-entropy of the labels, smoothed only in training, where there is an rng."""
         ids = _on_device(model, padded([self.texts[row] for row in rows]), model.config.vocabulary)
-        labels = _on_device(model, self.labels[rows], model.config.n_classes)
+        labels = _on_device(model, self.labels[rows], model.config.n_classes, "labels")
         smoothing = 0.0 if rng is None else self.label_smoothing
         with ids_looked_at():
             return model.loss(ids, labels, ids != PAD, label_smoothing=smoothing, rng=rng)
@@ -154,7 +154,7 @@ def bucketed(widths: np.ndarray, tokens: int, rng: np.random.Generator | None) -
     return batches if rng is None else [batches[i] for i in rng.permutation(len(batches))]
 
 
-def _on_device(model: Module, ids: np.ndarray, size: int) -> Array:
+def _on_device(model: Module, ids: np.ndarray, size: int, name: str = "ids") -> Array:
     """Check ids here on the host, where nobody has to wait for it, and move them to the model."""
-    check_ids("corpus", "ids", ids, size, like=ids)
+    check_ids(type(model).__name__, name, ids, size, like=ids)
     return to_device(ids, model.device)

@@ -106,9 +106,7 @@ class LearnedPositions(Module):
 
         def backward(dy: Array) -> Array:
             dx = dy
-            wide = np.result_type(dy.dtype, np.float32)  # a sum of many float16 would stop growing
-            drows = dy.sum(axis=tuple(range(dy.ndim - 2)), dtype=wide)  # every sequence of the batch used the same rows
-            drows = drows.astype(dy.dtype)
+            drows = dy.sum(axis=tuple(range(dy.ndim - 2)))  # every sequence of the batch used the same rows
             self.table.grad += rows_backward(drows)
             return dx
 

@@ -468,9 +468,14 @@ class Terminal:
 
     def ended(self):
         """The exit status, once the terminal has been found as it was."""
-        status = self.process.wait(timeout=60)
-        while select.select([self.master], [], [], 0.1)[0]:
-            self.output += os.read(self.master, 65536).decode(errors="replace")
+        until = time.monotonic() + 60.0
+        running = True
+        while running:  # read as it goes: a program waits at its end until what it wrote has been read
+            running = self.process.poll() is None
+            assert not running or time.monotonic() < until, "it does not end"
+            while select.select([self.master], [], [], 0.1)[0]:
+                self.output += os.read(self.master, 65536).decode(errors="replace")
+        status = self.process.returncode
         assert termios.tcgetattr(self.slave) == self.before
         assert self.output.count("\x1b[?1049h") == self.output.count("\x1b[?1049l")
         assert self.output.count("\x1b[?25l") == self.output.count("\x1b[?25h")

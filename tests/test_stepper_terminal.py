@@ -448,6 +448,7 @@ class Terminal:
     def _own_terminal(self):
         os.setsid()
         fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell lets what it runs in the background ignore Ctrl-C
 
     def wait_for(self, text, seconds=60.0):
         """Read until the text has come; return what came since the last call."""

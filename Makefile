@@ -20,7 +20,7 @@ help: ## show this list
 demo: $(VENV)/installed ## show the worked example, check every gradient, train a small translator
 	$(BIN)/minitransformer demo
 
-test: $(VENV)/installed-test ## run every test but those that compare with PyTorch
+test: $(VENV)/installed-test ## run every test that needs neither a browser nor PyTorch
 	$(BIN)/pytest
 	@echo "Not among these: tests/parity, which needs PyTorch (make parity), and tests/browser, which needs a Chromium" \
 	    "(make browser)"

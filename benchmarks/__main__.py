@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import io
 import json
 import sys
@@ -58,6 +59,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{GROWTH:20} time against length, width, layers and batch")
         print(f"{KERNELS:20} each kernel against its textbook op, without PyTorch")
         return 0
+    if set(options.cases) != {KERNELS} and importlib.util.find_spec("torch") is None:
+        parser.error("PyTorch, with which it compares, is not installed: pip install -e '.[parity,fast]'")
+    if KERNELS in options.cases and importlib.util.find_spec("numba") is None:
+        parser.error("kernels compares with loops that Numba compiles: pip install -e '.[fast]'")
     return run(options, [] if options.cases and set(options.cases) <= {GROWTH, KERNELS} else cases)
 
 

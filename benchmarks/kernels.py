@@ -14,14 +14,13 @@ import threadpoolctl
 from minitransformer import ops
 from minitransformer.backend import keep_freed_memory
 from minitransformer.forms import textbook
-from minitransformer.kernels.blocks import compiled, numpy_only
+from minitransformer.kernels.blocks import numpy_only
 from minitransformer.layers import FeedForward, Parameter
 from minitransformer.training import AdamW
 
 from .samples import spread
 
 FORMS: dict[str, Callable[[], Any]] = {"textbook": textbook, "NumPy": numpy_only, "compiled": contextlib.nullcontext}
-ONE = np.ones(1, np.float32)
 _RNG = np.random.default_rng(0)
 
 
@@ -67,8 +66,6 @@ Measured = dict[str, Times]
 
 
 def measure(repetitions: int, say: Callable[[str], None]) -> Measured:
-    if compiled(ONE) is None:
-        raise RuntimeError('the column "compiled" needs Numba: pip install -e ".[fast]"')
     keep_freed_memory()
     measured: Measured = {}
     with threadpoolctl.threadpool_limits(1, user_api="blas"):

@@ -320,6 +320,14 @@ def test_every_call_of_the_kernels_can_be_timed():
         backward(np.ones_like(y))
 
 
+@pytest.mark.parametrize(("case", "missing"), [("gpt-64", "torch"), ("kernels", "numba")])
+def test_what_is_missing_is_said_before_anything_is_measured(case, missing, monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == missing else name)
+    with pytest.raises(SystemExit):
+        main([case])
+    assert "pip install -e" in capsys.readouterr().err
+
+
 def test_sizes_of_growth_lie_where_the_theory_says():
     """With all else fixed, operations grow as T to T², as width to width², in proportion to layers and batch."""
     for axis in growth.AXES:
@@ -338,6 +346,7 @@ def test_a_run_writes_tables_pictures_and_json_and_fails_where_a_program_failed(
     about = {"processor": "abacus", "rates": RATES}
     monkeypatch.setattr(machine, "describe", lambda threads, cores, seconds: about)
     monkeypatch.setattr(machine, "use_cores", lambda count: [0, 1])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)  # the programs here need no PyTorch
     monkeypatch.setattr(growth, "AXES", (growth.Axis("batch", (1, 2, 4), 1),))
     arguments = ["adamw", "growth", "--repetitions", "2", "--out", str(tmp_path), "--json", str(tmp_path / "all.json")]
     assert main(arguments) == 0

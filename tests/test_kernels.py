@@ -435,7 +435,12 @@ def test_the_kernel_of_feed_forward_leaves_wrong_parameters_to_its_layer(name: s
 def test_arrays_of_the_other_byte_order_are_left_to_the_textbook_op(form: str) -> None:
     x = random(3, 5).astype(np.float32)
     other = x.astype(x.dtype.newbyteorder())
+    gamma = np.ones(5, other.dtype)
     np.testing.assert_allclose(ops.gelu(other)[0], ops.gelu(x)[0], rtol=1e-5, atol=1e-6)
+    expected = ops.layer_norm(x, np.ones(5, np.float32), np.zeros(5, np.float32))[0]
+    np.testing.assert_allclose(
+        ops.layer_norm(other, gamma, np.zeros(5, other.dtype))[0], expected, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_threads_keep_how_floating_point_errors_are_treated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from minitransformer import kernels, ops, verify
 from minitransformer.forms import _kernels, kernel_of, textbook
 from minitransformer.kernels.attention import KEPT_KEYS
 from minitransformer.kernels.blocks import BLOCK, blocks, compiled, numpy_only
+from minitransformer.kernels.decoding import LARGE
 from minitransformer.layers import FeedForward, Linear, Parameter
 from minitransformer.training import AdamW
 
@@ -61,6 +62,9 @@ CALLS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     "linear": ("linear", (random(3, 5, 7), random(7, 11), random(11)), {}),
     "linear: no bias, one vector": ("linear", (random(7), random(7, 3)), {}),
     "linear: transposed weight": ("linear", (strided(4, 3, 7), random(11, 7).T), {}),
+    "linear: few rows, many weights": ("linear", (random(3, 1, 602), random(602, 501), random(501)), {}),
+    "linear: one row, many weights, transposed": ("linear", (random(1, 97), random(3001, 97).T), {}),
+    "linear: one row, many weights, strided": ("linear", (random(1, 500), random(500, 1100)[:, ::2]), {}),
     "layer_norm": ("layer_norm", (random(3, 41, 37), random(37), random(37, seed=1)), {}),
     "layer_norm: strided, eps": ("layer_norm", (strided(3, 41, 6), random(6), random(6, seed=1)), {"eps": 0.1}),
     "layer_norm: several blocks": ("layer_norm", (random(BLOCK // 64 + 3, 129), random(129), random(129)), {}),
@@ -181,7 +185,7 @@ def test_a_kernel_rounds_like_its_textbook_op_in_float32(call: str, form: str) -
 
 
 def test_the_calls_cover_every_kernel() -> None:
-    assert {name for name, _, _ in CALLS.values()} | {"adam", "feed_forward"} == set(_kernels)
+    assert {name for name, _, _ in CALLS.values()} | {"adam", "cached_attention", "feed_forward"} == set(_kernels)
     helpers = {"__init__", "blocks", "loops", "threads"}
     assert set(kernels.__all__) == {path.stem for path in Path(kernels.__file__).parent.glob("*.py")} - helpers
 
@@ -277,9 +281,14 @@ def through_feed_forward(dtype: str, activation: str, bias: bool, x: np.ndarray)
     return [y, first, *(p.grad for _, p in layer.parameters())]
 
 
+MANY = LARGE // 9 + 3  # with nine hidden units so many weights that a few rows are taken apart
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu"])
-@pytest.mark.parametrize("x", [random(3, 7, 5), random(5), strided(3, 4, 5), random(BLOCK // 9 + 3, 2)])
+@pytest.mark.parametrize(
+    "x", [random(3, 7, 5), random(5), strided(3, 4, 5), random(BLOCK // 9 + 3, 2), random(2, 1, MANY), random(MANY)]
+)
 def test_the_kernel_of_feed_forward_equals_its_layer(x: np.ndarray, activation: str, bias: bool, form: str) -> None:
     with textbook():
         exact = through_feed_forward("float64", activation, bias, x)

@@ -14,7 +14,9 @@ import numpy as np
 from ..backend import Array, Pullback
 from ..boundary import check_gradient
 from ..forms import kernel
+from . import decoding
 from .blocks import BLOCK, blocks, column_sums, compiled, takes
+from .decoding import fits
 
 Curve = Callable[[Array, Array, Array], None]  # from a block of h to its f(h) and f'(h), which it fills
 
@@ -23,19 +25,28 @@ Curve = Callable[[Array, Array, Array], None]  # from a block of h to its f(h) a
 def feed_forward(x: Array, inner: Any, output: Any, activation: str) -> tuple[Array, Pullback] | None:
     """See layers/feed_forward.py. inner, output: its Linear layers, whose gradients backward adds to."""
     weights = [p.value for layer in (inner, output) for p in (layer.weight, layer.bias) if p is not None]
-    if not takes(x, *weights) or not _fits(x.shape[-1:], inner) or not _fits(inner.weight.value.shape[1:], output):
+    if not takes(x, *weights) or not fits(x.shape[-1:], inner) or not fits(inner.weight.value.shape[1:], output):
         return None
     curve = _curve(activation, x)
     if curve is None:
         return None
     w1, w2 = inner.weight.value, output.weight.value
     rows, shape = x.reshape(-1, x.shape[-1]), x.shape
-    h = rows @ w1
-    if inner.bias is not None:
-        np.add(h, inner.bias.value, out=h)
-    y = _through(h, curve) @ w2
-    if output.bias is not None:
-        y += output.bias.value
+
+    def hidden() -> Array:
+        h = rows @ w1
+        if inner.bias is not None:
+            np.add(h, inner.bias.value, out=h)
+        return h
+
+    loops = compiled(rows, *weights) if rows.shape[0] <= decoding.FEW and w1.size >= decoding.LARGE else None
+    if loops:
+        h, y = None, decoding.feed_forward(rows, inner, output, curve, loops)
+    else:
+        h = hidden()
+        y = _through(h, curve) @ w2
+        if output.bias is not None:
+            y += output.bias.value
     y = y.reshape(*shape[:-1], w2.shape[1])
     y_shape, dtype = y.shape, y.dtype
 
@@ -43,17 +54,12 @@ def feed_forward(x: Array, inner: Any, output: Any, activation: str) -> tuple[Ar
         check_gradient("feed_forward", dy, y_shape, dtype, np)
         dout = dy.reshape(-1, w2.shape[1])
         dh = dout @ w2.T  # the gradient of f(h), and after the next line that of h
-        active = _through(h, curve, dh)
+        active = _through(hidden() if h is None else h, curve, dh)
         _add_gradients(output, active, dout)
         _add_gradients(inner, rows, dh)
         return (dh @ w1.T).reshape(shape)
 
     return y, backward
-
-
-def _fits(width: tuple[int, ...], layer: Any) -> bool:
-    weight, bias = layer.weight.value, layer.bias
-    return weight.ndim == 2 and weight.shape[:1] == width and (bias is None or bias.value.shape == weight.shape[1:])
 
 
 def _curve(activation: str, x: Array) -> Curve | None:

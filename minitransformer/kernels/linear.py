@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..backend import Array, Pullback
 from ..forms import kernel
-from .blocks import column_sums, takes
+from . import decoding
+from .blocks import column_sums, compiled, takes
 
 
 @kernel
@@ -17,7 +18,9 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, P
     if bias is not None and bias.shape != (d_out,):
         return None
     rows = x.reshape(-1, d_in)
-    y = rows @ weight
+    y = _few(rows, weight)
+    if y is None:
+        y = rows @ weight
     if bias is not None:
         y += bias
 
@@ -30,3 +33,14 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, P
         return dx, dweight, column_sums(dproduct)
 
     return y.reshape(*x.shape[:-1], d_out), backward
+
+
+def _few(rows: Array, weight: Array) -> Array | None:
+    """rows @ weight, if there are few rows and many weights."""
+    if rows.shape[0] > decoding.FEW or weight.size < decoding.LARGE:
+        return None
+    if loops := compiled(rows, weight):
+        return decoding.products(rows, [weight], loops)[0]
+    if loops := compiled(rows, weight.T):
+        return decoding.logits(rows, weight.T, loops)
+    return None

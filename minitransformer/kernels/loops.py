@@ -158,3 +158,68 @@ def gelu(x, y, slope):
         cumulative = f(1.0) - tail if a > f(0.0) else tail
         y[i] = a * cumulative
         slope[i] = cumulative + a * density * f(1.0 / math.sqrt(2.0 * math.pi))
+
+
+@compiled("reassoc", "nsz")
+def add_products(x, weight, first, last, y):
+    """y += x weight[:, first:last]. x: (N, d_in); weight: (d_in, d_out); y: (N, last - first).
+
+    Four rows of the weight at a time, which lie a quarter of it apart: so memory is read in four long stretches, and
+    the processor fetches ahead. Side by side they would be many short ones.
+    """
+    quarter = weight.shape[0] // 4
+    for i in range(quarter):
+        a, b, c, d = weight[i], weight[i + quarter], weight[i + 2 * quarter], weight[i + 3 * quarter]
+        a, b, c, d = a[first:last], b[first:last], c[first:last], d[first:last]
+        for n in range(x.shape[0]):
+            out, xa, xb, xc, xd = y[n], x[n, i], x[n, i + quarter], x[n, i + 2 * quarter], x[n, i + 3 * quarter]
+            for j in range(out.size):
+                out[j] += xa * a[j] + xb * b[j] + xc * c[j] + xd * d[j]
+    for i in range(4 * quarter, weight.shape[0]):
+        a = weight[i][first:last]
+        for n in range(x.shape[0]):
+            out, xa = y[n], x[n, i]
+            for j in range(out.size):
+                out[j] += xa * a[j]
+
+
+@compiled("reassoc", "nsz")
+def dots(x, table, first, last, y):
+    """y[:, first:last] = x table[first:last]ᵀ. x: (N, width); table: (V, width); y: (N, V)."""
+    for v in range(first, last):
+        row = table[v]
+        for n in range(x.shape[0]):
+            total, other = f(0.0), x[n]
+            for i in range(row.size):
+                total += row[i] * other[i]
+            y[n, v] = total
+
+
+@compiled("reassoc", "nsz")
+def attend(q, keys, values, length, scale, first, last, output):
+    """Attention of one query in each head from first to last on the first `length` of the keys.
+
+    q: (N, H·d); keys, values: (N, H, at least length, d or d_v); output: (N, (last - first)·d_v).
+    """
+    d, d_v = keys.shape[3], values.shape[3]
+    scores, total = np.empty((1, length), np.float32), np.empty(1, np.float32)
+    for n in range(q.shape[0]):
+        for h in range(first, last):
+            query, head_keys, head_values = q[n][h * d : (h + 1) * d], keys[n, h], values[n, h]
+            out = output[n][(h - first) * d_v : (h - first + 1) * d_v]
+            largest = f(-np.inf)
+            for i in range(length):
+                row, score = head_keys[i], f(0.0)
+                for j in range(row.size):
+                    score += row[j] * query[j]
+                scores[0, i] = score * scale
+                largest = max(largest, scores[0, i])
+            for i in range(length):
+                scores[0, i] -= largest
+            exponentials(scores, total)
+            out[:] = f(0.0)
+            for i in range(length):
+                row, e = head_values[i], scores[0, i]
+                for j in range(row.size):
+                    out[j] += e * row[j]
+            out /= total[0]

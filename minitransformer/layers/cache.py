@@ -32,6 +32,12 @@ class KeyValueCache:
         self.length = stop
         return self.read()
 
+    def buffers(self) -> tuple[Array, Array]:
+        """The whole buffers, of which read() returns the part that is filled."""
+        if self._keys is None or self._values is None:
+            raise ValueError("the key-value cache is empty")
+        return self._keys, self._values
+
     def select(self, rows: Array, memory: Array | None = None) -> None:
         """Keep these rows of the batch in place of those there were, in this order; a row may come more than once.
 
@@ -47,9 +53,8 @@ class KeyValueCache:
 
     def read(self) -> tuple[Array, Array]:
         """All keys and values so far, as views of (..., H, length, d)."""
-        if self._keys is None or self._values is None:
-            raise ValueError("the key-value cache is empty")
-        return self._keys[..., : self.length, :], self._values[..., : self.length, :]
+        keys, values = self.buffers()
+        return keys[..., : self.length, :], values[..., : self.length, :]
 
 
 def _grown(buffer: Array | None, new: Array, used: int, needed: int) -> Array:

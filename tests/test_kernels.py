@@ -469,10 +469,11 @@ def test_threads_keep_how_floating_point_errors_are_treated(monkeypatch: pytest.
 def test_only_one_op_at_a_time_is_shared_out() -> None:
     from minitransformer.kernels.threads import share_out
 
-    inner: list[int] = []
+    inner: list[tuple[int, int]] = []
 
     def outer(part: int) -> None:
-        share_out(lambda each: inner.append(threading.get_ident()), [1, 2])
+        here = threading.get_ident()
+        share_out(lambda each: inner.append((here, threading.get_ident())), [1, 2])
 
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
         share_out(outer, [1, 2])
@@ -481,7 +482,7 @@ def test_only_one_op_at_a_time_is_shared_out() -> None:
         blas = threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
         assert {library.num_threads for library in blas} == {2}
     assert len(inner) == 4
-    assert threading.get_ident() not in inner
+    assert all(here == there for here, there in inner)
 
 
 def test_the_compiled_exponential() -> None:

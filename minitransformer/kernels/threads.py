@@ -11,7 +11,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -33,13 +33,22 @@ def share_out(work: Callable[[T], None], parts: Sequence[T]) -> None:
             work(part)
         return
     blas, before = _blas(), list[int]()
+    rest = list(reversed(parts))
+
+    def take_some(context: contextvars.Context) -> None:
+        while rest:
+            try:
+                part = rest.pop()
+            except IndexError:  # another thread took the last one
+                return
+            context.run(work, part)
+
     try:
         before += [library.num_threads for library in blas]
         for library in blas:
             library.set_num_threads(1)
-        contexts = [contextvars.copy_context() for _ in parts]  # np.errstate and its kin hold in the threads too
-        with ThreadPoolExecutor(n_threads) as pool:
-            list(pool.map(lambda context, part: context.run(work, part), contexts, parts))
+        # np.errstate and its kin hold in the threads too
+        together(take_some, [(contextvars.copy_context(),) for _ in range(n_threads)])
     finally:
         for library, number in zip(blas, before, strict=False):
             library.set_num_threads(number)
@@ -64,30 +73,66 @@ def shares(size: int, numbers: int) -> list[slice]:
 
 
 def together(work: Callable[..., None], parts: Sequence[tuple[Any, ...]]) -> None:
-    """Call work(*part) for every part, each on a thread of its own and the first on this one. BLAS stays as it is."""
+    """Call work(*part) for every part, the first on this thread and each other on a helper; return when all are done.
+
+    An error of any of them is raised then. The helpers stay for the next time: to start a thread takes longer than to
+    wake one up, and ThreadPoolExecutor's own Python takes longer than these queues.
+    """
     if len(parts) == 1:
         return work(*parts[0])
-    started = [_pool().submit(work, *part) for part in parts[1:]]
+    answers: SimpleQueue[BaseException | None] = SimpleQueue()
+    _helpers().take([(work, part, answers) for part in parts[1:]])
     try:
         work(*parts[0])
     finally:
-        for one in started:
-            one.result()
+        errors = [answers.get() for _ in parts[1:]]
+    for error in errors:
+        if error is not None:
+            raise error
 
 
-def blas_threads() -> int:
-    """How many threads BLAS has at this moment."""
-    return min((library.num_threads for library in _blas()), default=1)
+class _Helpers:
+    """Threads that wait for tasks, as many as the most tasks that came at once."""
+
+    def __init__(self) -> None:
+        self.tasks: SimpleQueue[tuple[Callable[..., None], tuple[Any, ...], SimpleQueue[BaseException | None]]]
+        self.tasks, self.number = SimpleQueue(), 0
+
+    def take(self, tasks: list[Any]) -> None:
+        while self.number < len(tasks):
+            self.number += 1
+            threading.Thread(target=self._serve, name=f"minitransformer-{self.number}", daemon=True).start()
+        for task in tasks:
+            self.tasks.put(task)
+
+    def _serve(self) -> None:
+        _here.is_helper = True
+        while True:
+            work, part, answers = self.tasks.get()
+            error = None
+            try:
+                work(*part)
+            except BaseException as raised:  # it belongs to whoever waits for the answer
+                error = raised
+            answers.put(error)
+            del work, part, answers, error  # a waiting helper keeps nothing alive
+
+
+_here = threading.local()
 
 
 @functools.cache
-def _pool() -> ThreadPoolExecutor:
-    """Threads that stay, since to start one takes longer than a part."""
-    return ThreadPoolExecutor(os.cpu_count())
+def _helpers() -> _Helpers:
+    return _Helpers()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not live on in a child
+    os.register_at_fork(after_in_child=_helpers.cache_clear)  # threads do not live on in a child
+
+
+def blas_threads() -> int:
+    """How many threads BLAS has at this moment; for a helper 1, so that none waits for others."""
+    return 1 if hasattr(_here, "is_helper") else min((library.num_threads for library in _blas()), default=1)
 
 
 @functools.cache

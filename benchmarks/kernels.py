@@ -15,7 +15,7 @@ from minitransformer import ops
 from minitransformer.backend import keep_freed_memory
 from minitransformer.forms import textbook
 from minitransformer.kernels.blocks import numpy_only
-from minitransformer.layers import FeedForward, Parameter
+from minitransformer.layers import Cache, Encoder, FeedForward, Parameter
 from minitransformer.training import AdamW
 
 from .samples import spread
@@ -51,7 +51,22 @@ def _calls() -> dict[str, Callable[[], Any]]:
         "attention (8, 6, 256, 64), causal": lambda: ops.attention(*long, causal=True),
         "attention (16, 4, 64, 32), causal": lambda: ops.attention(*short, causal=True),
         "attention (16, 4, 128, 64), padding": lambda: ops.attention(*padded, mask),
+        "a token after 300, 4 layers of width 768": _writing(),
     }
+
+
+def _writing() -> Callable[[], Any]:
+    """One new token through layers of GPT-2: 113 MB of weights, more than a cache holds from one call to the next."""
+    stack = Encoder(4, 768, 12, 3072, activation="gelu_tanh", norm_order="pre", rng=_RNG)
+    token, cache = _array(1, 1, 768), Cache(4)
+    stack(_array(1, 300, 768), causal=True, cache=cache)
+
+    def call() -> tuple[np.ndarray, Callable[[np.ndarray], None]]:
+        for layer in cache.self_attention:
+            layer.length = 300  # forget the token of the call before
+        return stack(token, causal=True, cache=cache)[0], lambda dy: None
+
+    return call
 
 
 @dataclass

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
+from minitransformer import ops
 from minitransformer.backend import keep_freed_memory
-from minitransformer.layers import FeedForward
+from minitransformer.layers import Cache, FeedForward
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.training import AdamW, Workers
 
@@ -80,6 +81,10 @@ def load_loops() -> None:
     _, backward = model.loss(np.zeros((1, 2), int), np.zeros((1, 2), int))
     backward()
     AdamW(model.parameters(), 0.0).step()
+    model(np.zeros((1, 1), int), cache=Cache(1))
+    row, weight = np.ones((1, 512), np.float32), np.ones((512, 512), np.float32)
+    ops.linear(row, weight)
+    ops.linear(row, weight.T)
 
 
 class Batches:

@@ -77,6 +77,19 @@ def _find_cupy() -> Device:
     return Device("cupy", cupy, cupy.ndarray, cupy.asarray, cupy.asnumpy, erf, scatter_add)
 
 
+def multiply_in_tf32(device: str) -> None:
+    """Have CuPy multiply float32 matrices on tensor cores: entries rounded to 11 significant bits, sums in float32.
+
+    CuPy asks for this when the process multiplies for the first time, so call it before. Raises ValueError for another
+    device, which has no such arithmetic.
+    """
+    if device != "cupy":
+        raise ValueError(
+            f'precision tf32 is arithmetic of a GPU: use device "cupy", or float32; the model is on "{device}"'
+        )
+    os.environ["CUPY_TF32"] = "1"
+
+
 def get_device(name: str | None = None) -> Device:
     """The device called `name`; without a name the one in MINITRANSFORMER_DEVICE, or else NumPy.
 

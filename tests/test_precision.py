@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 
 import numpy as np
 import pytest
@@ -373,5 +374,17 @@ def test_the_command(tmp_path, capsys) -> None:
     assert [record["loss_scale"] for record in log_of(tmp_path / "run")] == [FIRST_SCALE] * 2
     assert main([*command, "--precision", "float32", "--resume"]) == 2
     assert "has precision float16, not float32" in capsys.readouterr().err
+    assert main([*command, "--precision", "tf32", "--out", str(tmp_path / "other")]) == 1
+    assert 'precision tf32 is arithmetic of a GPU: use device "cupy"' in capsys.readouterr().err
     assert main([*command[:2], "--precision", "float8"]) == 2
-    assert "precision must be one of float32, float16, got 'float8'" in capsys.readouterr().err
+    assert "precision must be one of float32, tf32, float16, got 'float8'" in capsys.readouterr().err
+
+
+def test_tf32_is_asked_of_cupy_alone(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("CUPY_TF32", "0")
+    with pytest.raises(ValueError, match='the model is on "numpy"'):
+        trainer(tmp_path, precision="tf32")
+    assert os.environ["CUPY_TF32"] == "0"
+    monkeypatch.setattr(LanguageModel, "device", "cupy")
+    trainer(tmp_path, precision="tf32")
+    assert os.environ["CUPY_TF32"] == "1"

@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from .. import plots
-from ..backend import keep_freed_memory
+from ..backend import keep_freed_memory, multiply_in_tf32
 from ..files import write
 from ..models import folder as model_folder
 from ..text.corpora import Corpus
@@ -73,6 +73,8 @@ class Trainer:
     ) -> None:
         self.model, self.training, self.validation = model, training, validation
         self.settings, self.folder = settings, Path(folder)
+        if settings.precision == "tf32":
+            multiply_in_tf32(model.device)
         self._half = settings.precision == "float16"
         self._computing = MixedPrecision(model) if self._half else model
         self.workers = Workers(self._computing, settings.workers)

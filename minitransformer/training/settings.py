@@ -12,7 +12,7 @@ from .optimizers import SGD, Adam, AdamW, Optimizer, constant, cosine, inverse_s
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
 SCHEDULES = ("constant", "cosine", "inverse-sqrt")
-PRECISIONS = ("float32", "float16")
+PRECISIONS = ("float32", "tf32", "float16")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class TrainingSettings:
     save_every: int = 500  # steps
     average: int = 1  # checkpoints whose mean is the final model; 1: the model of the lowest validation loss
     patience: int = 0  # validations without improvement before it stops early; 0: never
-    precision: str = "float32"  # float32, or float16: computes in it, with float32 master weights and a scaled loss
+    precision: str = "float32"  # tf32: products on a GPU's tensor cores; float16: see precision.py
     seed: int = 0
 
     def __post_init__(self) -> None:

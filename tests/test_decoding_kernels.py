@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import _thread
+import contextlib
+import gc
 import os
+import signal
+import subprocess
+import sys
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,6 +34,7 @@ def n_threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(threads, "WAKING", 0)
     monkeypatch.setattr(threads, "LEAST", 1)
     monkeypatch.setattr(decoding, "LARGE", 1)
+    monkeypatch.setattr(decoding, "LEAST_SIDE", 1)
     with threadpoolctl.threadpool_limits(request.param, user_api="blas"):
         yield request.param
 
@@ -136,13 +145,21 @@ def test_the_work_is_shared_among_the_threads_of_blas(n_threads: int, monkeypatc
 
 
 def test_little_work_stays_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "LARGE", 1)
-    x, weight = np.ones((1, 9), np.float32), np.ones((9, 9), np.float32)
+    x, weight = np.ones((1, 512), np.float32), np.ones((512, 512), np.float32)
+    assert weight.size < threads.LEAST
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
         who_computes(monkeypatch, "add_products", lambda: ops.linear(x, weight), 1)
 
 
-def test_shares_cover_everything_once_and_the_first_is_the_largest() -> None:
+@pytest.mark.parametrize(("n_rows", "d_in", "d_out"), [(1, 1 << 18, 1), (8, 1 << 15, 8), (9, 512, 512), (1, 511, 512)])
+def test_narrow_or_small_matrices_and_many_rows_are_left_to_blas(
+    n_rows: int, d_in: int, d_out: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "add_products", lambda *arrays: pytest.fail("not for the loop"))
+    ops.linear(np.ones((n_rows, d_in), np.float32), np.ones((d_in, d_out), np.float32))
+
+
+def test_shares_cover_everything_once_and_none_is_much_larger_than_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     for size in (1, 2, 3, 12, 1000):
         for numbers in (1, threads.LEAST, 5 * threads.LEAST + 1, 1000 * threads.LEAST):
             for n in (1, 2, 5):
@@ -150,12 +167,104 @@ def test_shares_cover_everything_once_and_the_first_is_the_largest() -> None:
                     parts = threads.shares(size, numbers)
                 assert [i for part in parts for i in range(size)[part]] == list(range(size))
                 lengths = [part.stop - part.start for part in parts]
-                assert lengths[0] == max(lengths)
+                assert lengths[0] + 1 >= max(lengths)  # it is rounded
                 assert min(lengths) > 0
                 assert len(parts) == 1 or numbers >= threads.LEAST
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
         first, second = threads.shares(1000, 10 * threads.WAKING)
     assert (first.stop, second.stop) == (550, 1000)  # one reads for as long as the other needs to wake up and read
+    for size, n, expected in [
+        (2, 2, [1, 1]),
+        (12, 2, [6, 6]),
+        (4, 4, [1] * 4),
+        (12, 16, [1] * 12),
+        (25, 16, [2] * 9 + [1] * 7),
+    ]:
+        monkeypatch.setattr(threads, "blas_threads", lambda n=n: n)
+        lengths = [part.stop - part.start for part in threads.shares(size, 1 << 30)]
+        assert sorted(lengths) == sorted(expected), "much work is shared evenly"
+
+
+def test_after_an_error_no_further_part_is_begun() -> None:
+    begun = []
+
+    def work(part: int) -> None:
+        begun.append(part)
+        if part == 0:
+            raise ZeroDivisionError
+        time.sleep(0.01)
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"), pytest.raises(ZeroDivisionError):
+        threads.share_out(work, list(range(100)))
+    assert len(begun) < 10
+
+
+def test_ctrl_c_arrives_when_the_helpers_are_done() -> None:
+    done = []
+
+    def work(part: int) -> None:
+        if part == 1:
+            _thread.interrupt_main()
+            time.sleep(0.3)
+            done.append(part)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # where tests run in the background it is ignored
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            threads.together(work, [(0,), (1,)])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done == [1]
+
+
+def test_an_error_keeps_no_arrays_alive() -> None:
+    class Marked:
+        pass
+
+    def work(part: Marked) -> None:
+        raise ZeroDivisionError
+
+    marks = [Marked(), Marked()]
+    alive = [weakref.ref(mark) for mark in marks]
+    gc.disable()
+    try:
+        with contextlib.suppress(ZeroDivisionError):
+            threads.together(work, [(mark,) for mark in marks])
+        del marks[:]
+        time.sleep(0.05)  # until the helper waits again
+        assert [ref() for ref in alive] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_where_no_thread_can_be_started_one_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    done: list[int] = []
+    monkeypatch.setattr(threads, "_helpers", threads._Helpers())
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        threads.together(done.append, [(0,), (1,), (2,)])
+        assert done == [0, 1, 2]
+    threads.together(done.append, [(3,), (4,)])
+    assert sorted(done) == [0, 1, 2, 3, 4]
+
+
+def test_a_call_at_the_very_end_of_the_interpreter() -> None:
+    code = """
+import numpy, threadpoolctl
+from minitransformer import ops
+threadpoolctl.threadpool_limits(2, user_api="blas")
+x, w = numpy.ones((1, 2048), "float32"), numpy.ones((2048, 2048), "float32")
+ops.linear(x, w)
+class Last:
+    def __del__(self, call=ops.linear, x=x, w=w):
+        print(call(x, w)[0][0, 0])
+last = Last()
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert shown.stdout.split() == ["2048.0"]
 
 
 @pytest.mark.parametrize("wrong", [0, 1])
@@ -198,6 +307,17 @@ def test_what_the_kernel_does_not_take_is_computed_by_the_layer(monkeypatch: pyt
     layer.output.__class__ = Twice
     np.testing.assert_allclose(layer(one(), cache=KeyValueCache())[0], 2.0 * expected, rtol=1e-6)
 
+    class Other(MultiHeadAttention):
+        pass
+
+    class Window(KeyValueCache):
+        pass
+
+    layer = attention(12, 3)
+    layer(one(), cache=Window())
+    layer.__class__ = Other
+    layer(one(), cache=KeyValueCache())
+
 
 @pytest.mark.parametrize("name", ["query.weight", "key.weight", "value.bias", "output.weight", "output.bias"])
 @pytest.mark.parametrize("shape", [(5, 12), (12, 9), (7,), (12, 12, 1)])
@@ -216,6 +336,46 @@ def test_heads_that_do_not_divide_the_width_are_left_to_the_layer() -> None:
         getattr(layer, name).bias.value = np.ones(10, np.float32)
     with pytest.raises(ValueError, match="split_heads"):
         layer(np.ones((1, 1, 12), np.float32), cache=KeyValueCache())
+
+
+def test_no_heads_are_refused_by_the_layer() -> None:
+    layer = attention(12, 3)
+    layer.n_heads = 0
+    with pytest.raises(ValueError, match="split_heads"):
+        layer(np.ones((1, 1, 12), np.float32), cache=KeyValueCache())
+
+
+@pytest.mark.parametrize("other", [{"d_k": 1}, {"d_v": 1}, {"d_k": 2, "d_v": 2}])
+def test_a_cache_of_another_layer_is_refused(other: dict[str, int]) -> None:
+    cache, x = KeyValueCache(), np.ones((1, 1, 12), np.float32)
+    attention(12, 3)(x, cache=cache)
+    for form in (textbook(), contextlib.nullcontext()):
+        with form, pytest.raises(ValueError, match="start a new cache for another layer"):
+            attention(12, 3, **other)(x, cache=cache)
+        assert cache.length == 1
+
+
+def test_a_query_that_sees_nothing_gets_zeros() -> None:
+    layer = attention(4, 1)
+    for _, parameter in layer.parameters():
+        parameter.value.fill(0.0)
+    layer.query.bias.value.fill(1e20)
+    layer.key.bias.value.fill(-1e20)
+    layer.value.bias.value.fill(1.0)
+    layer.output.weight.value[...] = np.eye(4)
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.testing.assert_array_equal(
+            layer(np.ones((1, 1, 4), np.float32), cache=KeyValueCache())[0], np.zeros((1, 1, 4))
+        )
+
+
+def test_backward_of_the_feed_forward_network_is_settled_by_forward(n_threads: int) -> None:
+    layer = FeedForward(7, 13, "relu", rng=np.random.default_rng(0))
+    x = np.random.default_rng(3).normal(size=(2, 7)).astype(np.float32)
+    _, backward = layer(x)
+    before = backward(np.ones((2, 7), np.float32))
+    layer.inner.bias.value = np.full(13, -9.0, np.float32)
+    np.testing.assert_array_equal(backward(np.ones((2, 7), np.float32)), before)
 
 
 def test_a_cache_of_another_batch_is_refused_and_stays_as_it_was() -> None:

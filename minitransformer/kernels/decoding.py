@@ -6,8 +6,9 @@ matrix, and what it comes to is one term of a sum:
 
     x W = x[:, :k] W[:k] + x[:, k:] W[k:]
 
-or it takes some heads, or some hidden units, and the rows of the output matrix that belong to them. Of such a sub-layer
-too each thread computes one term, and the threads meet only once (Shoeybi et al. 2019, "Megatron-LM", section 3).
+or it takes some heads, or some hidden units, and the rows of the output matrix that belong to them: what it comes to is
+again one term (Shoeybi et al. 2019, "Megatron-LM", section 3). So the threads meet once in the feed-forward network,
+and twice in attention, when the projections are done and at the end. The last bits depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ from .blocks import compiled, takes
 from .threads import shares, together
 
 FEW = 8  # rows
-LARGE = 1 << 18  # numbers: more than stay in a core's cache
+LARGE, LEAST_SIDE = 1 << 18, 256  # numbers of a matrix: more than stay in a core's cache, and in each row and column
+
+
+def pays(x: Array, *weights: Array) -> bool:
+    """Whether the products of x with such weights are better taken here than by BLAS."""
+    return x.shape[0] <= FEW and all(w.size >= LARGE and min(w.shape) >= LEAST_SIDE for w in weights)
 
 
 def products(x: Array, weights: Sequence[Array], loops: Any) -> list[Array]:
@@ -47,51 +53,64 @@ def logits(x: Array, table: Array, loops: Any) -> Array:
     return y
 
 
-def feed_forward(x: Array, inner: Any, output: Any, curve: Any, loops: Any) -> Array:
-    """f(x W_1 + b_1) W_2 + b_2. x: (N, d_model); inner, output, curve: see feed_forward.py."""
-    w1, w2 = inner.weight.value, output.weight.value
+def feed_forward(x: Array, inner: Any, w2: Array, curve: Any, loops: Any) -> tuple[Array, Array]:
+    """Return h = x W_1 + b_1 and f(h) W_2. x: (N, d_model); inner, curve: see feed_forward.py."""
+    w1 = inner.weight.value
+    h = np.empty((x.shape[0], w1.shape[1]), np.float32)
 
     def add(units: slice, sums: list[Array]) -> None:
         hidden = np.zeros((x.shape[0], units.stop - units.start), np.float32)
+        loops.add_products(x, w1, units.start, units.stop, hidden)
         if inner.bias is not None:
             hidden += inner.bias.value[units]
-        loops.add_products(x, w1, units.start, units.stop, hidden)
         active, slope = np.empty_like(hidden), np.empty_like(hidden)
         curve(hidden.reshape(-1), active.reshape(-1), slope.reshape(-1))
         loops.add_products(active, w2[units], 0, w2.shape[1], sums[0])
+        h[:, units] = hidden
 
     (y,) = _summed(add, shares(w1.shape[1], w1.size + w2.size), [(x.shape[0], w2.shape[1])])
-    return _plus_bias(y, output)
+    return h, y
 
 
 @kernel
 def cached_attention(x: Array, layer: Any, cache: Any) -> Array | None:
     """Self-attention of one new token without a mask: see MultiHeadAttention in layers/attention.py. x: (N, 1, D)."""
+    loops = _loops_for(x, layer, cache)
+    if not loops:
+        return None
+    rows, projections, wo = (
+        np.ascontiguousarray(x[:, 0]),
+        (layer.query, layer.key, layer.value),
+        layer.output.weight.value,
+    )
+    q, k, v = map(_plus_bias, products(rows, [one.weight.value for one in projections], loops), projections)
+    cache.extend(*(new.reshape(len(rows), layer.n_heads, 1, -1) for new in (k, v)))
+    length, (keys, values) = cache.length, cache.buffers()
+    d, d_v = keys.shape[-1], values.shape[-1]
+    scale = np.float32(1.0 / math.sqrt(d))
+
+    def add(heads: slice, sums: list[Array]) -> None:
+        merged = np.empty((len(rows), (heads.stop - heads.start) * d_v), np.float32)
+        loops.attend(q, keys, values, length, scale, heads.start, heads.stop, merged)
+        loops.add_products(merged, wo[heads.start * d_v : heads.stop * d_v], 0, wo.shape[1], sums[0])
+
+    numbers = wo.size + len(rows) * layer.n_heads * length * (d + d_v)
+    (y,) = _summed(add, shares(layer.n_heads, numbers), [(len(rows), wo.shape[1])])
+    return _plus_bias(y, layer.output)[:, None]
+
+
+def _loops_for(x: Array, layer: Any, cache: Any) -> Any:
+    """The compiled loops, if the call is for them. They read past the end of what is too short, so all shapes count."""
     projections = (layer.query, layer.key, layer.value)
     weights = [p.value for one in (*projections, layer.output) for p in (one.weight, one.bias) if p is not None]
-    if x.ndim != 3 or x.shape[1] != 1 or x.shape[0] > FEW or not takes(x, *weights):
+    if x.ndim != 3 or x.shape[1] != 1 or x.shape[0] > FEW or layer.n_heads < 1 or not takes(x, *weights):
         return None
-    rows = np.ascontiguousarray(x[:, 0])
-    loops = compiled(rows, *weights, *(cache.buffers() if cache.length else ()))
-    if not loops or not all(fits(rows.shape[1:], one) for one in projections):
+    if not all(fits(x.shape[-1:], one) for one in projections):
         return None
     q_width, k_width, v_width = (one.weight.value.shape[1:] for one in projections)
     if q_width != k_width or not fits(v_width, layer.output) or any(w[0] % layer.n_heads for w in (q_width, v_width)):
         return None
-    q, k, v = map(_plus_bias, products(rows, [one.weight.value for one in projections], loops), projections)
-    cache.extend(*(new.reshape(rows.shape[0], layer.n_heads, 1, -1) for new in (k, v)))
-    keys, values = cache.buffers()
-    d, d_v = keys.shape[-1], values.shape[-1]
-    scale, wo = np.float32(1.0 / math.sqrt(d)), layer.output.weight.value
-
-    def add(heads: slice, sums: list[Array]) -> None:
-        merged = np.empty((rows.shape[0], (heads.stop - heads.start) * d_v), np.float32)
-        loops.attend(q, keys, values, cache.length, scale, heads.start, heads.stop, merged)
-        loops.add_products(merged, wo[heads.start * d_v : heads.stop * d_v], 0, wo.shape[1], sums[0])
-
-    numbers = wo.size + rows.shape[0] * layer.n_heads * cache.length * (d + d_v)
-    (y,) = _summed(add, shares(layer.n_heads, numbers), [(rows.shape[0], wo.shape[1])])
-    return _plus_bias(y, layer.output)[:, None]
+    return compiled(*weights, *(cache.buffers() if cache.length else ()))
 
 
 def fits(width: tuple[int, ...], layer: Any) -> bool:

@@ -33,20 +33,16 @@ def feed_forward(x: Array, inner: Any, output: Any, activation: str) -> tuple[Ar
     w1, w2 = inner.weight.value, output.weight.value
     rows, shape = x.reshape(-1, x.shape[-1]), x.shape
 
-    def hidden() -> Array:
+    loops = compiled(rows, *weights) if decoding.pays(rows, w1, w2) else None
+    if loops:
+        h, y = decoding.feed_forward(rows, inner, w2, curve, loops)
+    else:
         h = rows @ w1
         if inner.bias is not None:
             np.add(h, inner.bias.value, out=h)
-        return h
-
-    loops = compiled(rows, *weights) if rows.shape[0] <= decoding.FEW and w1.size >= decoding.LARGE else None
-    if loops:
-        h, y = None, decoding.feed_forward(rows, inner, output, curve, loops)
-    else:
-        h = hidden()
         y = _through(h, curve) @ w2
-        if output.bias is not None:
-            y += output.bias.value
+    if output.bias is not None:
+        y += output.bias.value
     y = y.reshape(*shape[:-1], w2.shape[1])
     y_shape, dtype = y.shape, y.dtype
 
@@ -54,7 +50,7 @@ def feed_forward(x: Array, inner: Any, output: Any, activation: str) -> tuple[Ar
         check_gradient("feed_forward", dy, y_shape, dtype, np)
         dout = dy.reshape(-1, w2.shape[1])
         dh = dout @ w2.T  # the gradient of f(h), and after the next line that of h
-        active = _through(hidden() if h is None else h, curve, dh)
+        active = _through(h, curve, dh)
         _add_gradients(output, active, dout)
         _add_gradients(inner, rows, dh)
         return (dh @ w1.T).reshape(shape)

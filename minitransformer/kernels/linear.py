@@ -37,7 +37,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, P
 
 def _few(rows: Array, weight: Array) -> Array | None:
     """rows @ weight, if there are few rows and many weights."""
-    if rows.shape[0] > decoding.FEW or weight.size < decoding.LARGE:
+    if not decoding.pays(rows, weight):
         return None
     if loops := compiled(rows, weight):
         return decoding.products(rows, [weight], loops)[0]

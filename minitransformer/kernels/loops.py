@@ -202,7 +202,8 @@ def attend(q, keys, values, length, scale, first, last, output):
     q: (N, H·d); keys, values: (N, H, at least length, d or d_v); output: (N, (last - first)·d_v).
     """
     d, d_v = keys.shape[3], values.shape[3]
-    scores, total = np.empty((1, length), np.float32), np.empty(1, np.float32)
+    rows, total = np.empty((1, length), np.float32), np.empty(1, np.float32)
+    scores = rows[0]
     for n in range(q.shape[0]):
         for h in range(first, last):
             query, head_keys, head_values = q[n][h * d : (h + 1) * d], keys[n, h], values[n, h]
@@ -212,14 +213,16 @@ def attend(q, keys, values, length, scale, first, last, output):
                 row, score = head_keys[i], f(0.0)
                 for j in range(row.size):
                     score += row[j] * query[j]
-                scores[0, i] = score * scale
-                largest = max(largest, scores[0, i])
-            for i in range(length):
-                scores[0, i] -= largest
-            exponentials(scores, total)
+                scores[i] = score * scale
+                largest = max(largest, scores[i])
+            if largest > f(-np.inf):  # else the query sees nothing, and each score stays -inf
+                for i in range(length):
+                    scores[i] -= largest
+            exponentials(rows, total)
             out[:] = f(0.0)
             for i in range(length):
-                row, e = head_values[i], scores[0, i]
+                row, e = head_values[i], scores[i]
                 for j in range(row.size):
                     out[j] += e * row[j]
-            out /= total[0]
+            if total[0] != f(0.0):
+                out /= total[0]

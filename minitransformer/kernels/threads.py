@@ -1,7 +1,8 @@
 """Threads for one large op, where no worker has taken the cores already.
 
 BLAS shares each of its products among its threads, but between two products NumPy uses one. An op that is made of
-independent parts, as attention is of heads, gains more if each thread takes whole parts, and BLAS no others.
+independent parts, as attention is of heads, gains more if each thread takes whole parts, and BLAS no others
+(`share_out`). And a compiled loop that reads much memory is done sooner if several threads read (`shares`, `together`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextvars
 import functools
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
@@ -41,7 +43,11 @@ def share_out(work: Callable[[T], None], parts: Sequence[T]) -> None:
                 part = rest.pop()
             except IndexError:  # another thread took the last one
                 return
-            context.run(work, part)
+            try:
+                context.run(work, part)
+            except BaseException:
+                rest.clear()  # nobody needs the others now
+                raise
 
     try:
         before += [library.num_threads for library in blas]
@@ -67,67 +73,88 @@ def shares(size: int, numbers: int) -> list[slice]:
     n_threads = min(size, blas_threads())
     if n_threads < 2 or numbers < LEAST:
         return [slice(0, size)]
-    first = size - (n_threads - 1) * int(size * (1.0 - WAKING / numbers) / n_threads)
-    stops = [first + (size - first) * i // (n_threads - 1) for i in range(n_threads)]
+    later = size * (1.0 - WAKING / numbers) / n_threads  # of every thread but the first
+    stops = [size - round(later * (n_threads - 1 - i)) for i in range(n_threads)]
     return [slice(start, stop) for start, stop in zip([0, *stops], stops, strict=False) if start < stop]
 
 
 def together(work: Callable[..., None], parts: Sequence[tuple[Any, ...]]) -> None:
     """Call work(*part) for every part, the first on this thread and each other on a helper; return when all are done.
 
-    An error of any of them is raised then. The helpers stay for the next time: to start a thread takes longer than to
-    wake one up, and ThreadPoolExecutor's own Python takes longer than these queues.
+    An error of any of them is raised then, and so is Ctrl-C. The helpers stay for the next time: to start a thread
+    takes longer than to wake one up, and ThreadPoolExecutor's own Python takes longer than these queues.
     """
-    if len(parts) == 1:
-        return work(*parts[0])
-    answers: SimpleQueue[BaseException | None] = SimpleQueue()
-    _helpers().take([(work, part, answers) for part in parts[1:]])
+    n_others = len(parts) - 1
+    if n_others == 0 or not _helpers.ready(n_others):
+        for part in parts:
+            work(*part)
+        return
+    done: list[BaseException | None] = []
+    finished: SimpleQueue[None] = SimpleQueue()
+    for part in parts[1:]:
+        _helpers.tasks.put((functools.partial(work, *part), done, finished))
+    errors: list[BaseException] = []
     try:
         work(*parts[0])
+    except BaseException as error:
+        errors.append(error)
+    while len(done) < n_others:  # the helpers write to arrays of the caller, who must not go on before
+        try:
+            finished.get()
+        except KeyboardInterrupt as interruption:
+            errors.append(interruption)
+    errors += [error for error in done if error is not None]
+    try:
+        if errors:
+            raise errors[0]
     finally:
-        errors = [answers.get() for _ in parts[1:]]
-    for error in errors:
-        if error is not None:
-            raise error
+        del errors, done  # they hold this frame, which would hold them and all arrays
 
 
 class _Helpers:
-    """Threads that wait for tasks, as many as the most tasks that came at once."""
+    """Threads that wait for tasks: a task is what to call, where to put its error or None, and whom to tell."""
 
     def __init__(self) -> None:
-        self.tasks: SimpleQueue[tuple[Callable[..., None], tuple[Any, ...], SimpleQueue[BaseException | None]]]
-        self.tasks, self.number = SimpleQueue(), 0
+        self.tasks: SimpleQueue[tuple[Callable[[], None], list[BaseException | None], SimpleQueue[None]]]
+        self.tasks, self.number, self._starting = SimpleQueue(), 0, threading.Lock()
 
-    def take(self, tasks: list[Any]) -> None:
-        while self.number < len(tasks):
-            self.number += 1
-            threading.Thread(target=self._serve, name=f"minitransformer-{self.number}", daemon=True).start()
-        for task in tasks:
-            self.tasks.put(task)
+    def ready(self, number: int) -> bool:
+        """Have so many threads, or as many as the system gives. Returns whether there is any that can work."""
+        with self._starting:
+            while self.number < number:
+                name = f"minitransformer-{self.number}"
+                try:
+                    threading.Thread(target=self._serve, name=name, daemon=True).start()
+                except RuntimeError:  # the system starts no more
+                    break
+                self.number += 1
+        return self.number > 0 and not sys.is_finalizing()
 
     def _serve(self) -> None:
         _here.is_helper = True
         while True:
-            work, part, answers = self.tasks.get()
+            work, done, finished = self.tasks.get()
             error = None
             try:
-                work(*part)
-            except BaseException as raised:  # it belongs to whoever waits for the answer
+                work()
+            except BaseException as raised:  # it belongs to whoever waits
                 error = raised
-            answers.put(error)
-            del work, part, answers, error  # a waiting helper keeps nothing alive
+            done.append(error)
+            finished.put(None)
+            del work, done, finished, error  # a waiting helper keeps nothing alive
 
 
 _here = threading.local()
+_helpers = _Helpers()
 
 
-@functools.cache
-def _helpers() -> _Helpers:
-    return _Helpers()
+def _begin_again() -> None:
+    global _helpers
+    _helpers = _Helpers()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_helpers.cache_clear)  # threads do not live on in a child
+    os.register_at_fork(after_in_child=_begin_again)  # threads do not live on in a child
 
 
 def blas_threads() -> int:

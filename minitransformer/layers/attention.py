@@ -120,7 +120,8 @@ class MultiHeadAttention(Module):
     def _cached(self, x: Array, memory: Array | None, mask: Array | None, causal: bool, cache: KeyValueCache) -> Array:
         if cache.memory is not None and cache.memory is not memory:
             raise ValueError("MultiHeadAttention: the cache holds another memory; start a new cache for a new source")
-        plain = type(self.query) is type(self.key) is type(self.value) is type(self.output) is Linear
+        plain = type(self) is MultiHeadAttention and type(cache) is KeyValueCache  # others' methods may do more
+        plain &= type(self.query) is type(self.key) is type(self.value) is type(self.output) is Linear
         kernel = kernel_of("cached_attention", type(x)) if plain and memory is None and mask is None else None
         if kernel and (fast := kernel(x, self, cache)) is not None:
             return fast

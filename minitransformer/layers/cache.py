@@ -63,6 +63,11 @@ def _grown(buffer: Array | None, new: Array, used: int, needed: int) -> Array:
             f"the key-value cache holds batch and heads {buffer.shape[:-2]}, but {new.shape[:-2]} were to be added; "
             "start a new cache for another batch"
         )
+    if buffer is not None and buffer.shape[-1] != new.shape[-1]:
+        raise ValueError(
+            f"the key-value cache holds vectors of width {buffer.shape[-1]}, but {new.shape[-1]} wide ones were to be "
+            "added; start a new cache for another layer"
+        )
     if buffer is not None and needed <= buffer.shape[-2]:
         return buffer
     *leading, _, d = new.shape

@@ -1,9 +1,9 @@
 """The two forms of an op: the textbook's, written to be read, and for some ops a kernel, written to be fast.
 
-A kernel bears the name and the signature of its op. It stands in for it, one on NumPy arrays and another on CuPy's,
-unless `with textbook():` is active where the op is called. A kernel declines a call that it was not made for, wrong
-input among them, by returning None; then the textbook op runs, so that every error message comes from there. What a
-pullback does was settled when the forward pass made it.
+A kernel bears the name and the signature of its op; two stand for a layer, which asks for them. It stands in, one on
+NumPy arrays and another on CuPy's, unless `with textbook():` is active where the op is called. A kernel declines a call
+that it was not made for, wrong input among them, by returning None; then the textbook op runs, so that every error
+message comes from there. What a pullback does was settled when the forward pass made it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import gc
 import os
@@ -185,6 +184,16 @@ def test_shares_cover_everything_once_and_none_is_much_larger_than_the_first(mon
         assert sorted(lengths) == sorted(expected), "much work is shared evenly"
 
 
+def test_a_helper_has_no_helpers() -> None:
+    found: dict[bool, int] = {}
+    here = threading.get_ident()
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        threads.together(
+            lambda part: found.update({threading.get_ident() == here: threads.blas_threads()}), [(0,), (1,)]
+        )
+    assert found == {True: 2, False: 1}
+
+
 def test_after_an_error_no_further_part_is_begun() -> None:
     begun = []
 
@@ -199,12 +208,14 @@ def test_after_an_error_no_further_part_is_begun() -> None:
     assert len(begun) < 10
 
 
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="there is no way to interrupt one thread here")
 def test_ctrl_c_arrives_when_the_helpers_are_done() -> None:
     done = []
 
     def work(part: int) -> None:
         if part == 1:
-            _thread.interrupt_main()
+            time.sleep(0.1)  # until the main thread waits
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
             time.sleep(0.3)
             done.append(part)
 
@@ -429,5 +440,6 @@ def test_a_child_after_fork_has_threads_of_its_own(n_threads: int) -> None:
     expected = last_logits(gpt, ids)
     child = os.fork()
     if child == 0:
+        signal.alarm(60)  # ends a child that waits for threads it has not
         os._exit(0 if np.array_equal(last_logits(gpt, ids), expected) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -78,11 +78,8 @@ def cached_attention(x: Array, layer: Any, cache: Any) -> Array | None:
     loops = _loops_for(x, layer, cache)
     if not loops:
         return None
-    rows, projections, wo = (
-        np.ascontiguousarray(x[:, 0]),
-        (layer.query, layer.key, layer.value),
-        layer.output.weight.value,
-    )
+    rows, wo = np.ascontiguousarray(x[:, 0]), layer.output.weight.value
+    projections = (layer.query, layer.key, layer.value)
     q, k, v = map(_plus_bias, products(rows, [one.weight.value for one in projections], loops), projections)
     cache.extend(*(new.reshape(len(rows), layer.n_heads, 1, -1) for new in (k, v)))
     length, (keys, values) = cache.length, cache.buffers()

@@ -78,6 +78,8 @@ class Run:
         model = self.task.model(self.task.config(**self.model, **prepared.sizes), rng).to(device, "float32")
         for note in prepared.notes:
             say(note)
+        # before anything is written, since it may refuse the settings
+        trainer = Trainer(model, prepared.training, prepared.validation, self.training, folder)
         n_parameters = sum(parameter.value.size for _, parameter in model.parameters())
         say(f"{n_parameters:,} parameters")
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +91,7 @@ class Run:
         if prepared.labels:
             write(folder / "labels.json", json.dumps(prepared.labels, ensure_ascii=False) + "\n")
         self.save(folder)
-        return Trainer(model, prepared.training, prepared.validation, self.training, folder)
+        return trainer
 
     def save(self, folder: Path) -> None:
         """Write run.json."""

@@ -37,7 +37,7 @@ class TrainingSettings:
     save_every: int = 500  # steps
     average: int = 1  # checkpoints whose mean is the final model; 1: the model of the lowest validation loss
     patience: int = 0  # validations without improvement before it stops early; 0: never
-    precision: str = "float32"  # tf32: products on a GPU's tensor cores; float16: see precision.py
+    precision: str = "float32"  # float32, tf32 (a GPU's products), or float16 with float32 masters and a scaled loss
     seed: int = 0
 
     def __post_init__(self) -> None:

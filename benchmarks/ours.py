@@ -78,10 +78,12 @@ def load_loops() -> None:
     model = LanguageModel(LanguageModelConfig(3, d_model=4, n_heads=1, d_ff=4, n_layers=1))
     for activation in ("gelu", "gelu_tanh"):
         FeedForward(4, 4, activation)(np.ones((1, 4), np.float32))
-    _, backward = model.loss(np.zeros((1, 2), int), np.zeros((1, 2), int))
+    _, backward = model.loss(np.zeros((1, 16), int), np.zeros((1, 16), int))
     backward()
     AdamW(model.parameters(), 0.0).step()
-    model(np.zeros((1, 1), int), cache=Cache(1))
+    cache = Cache(1)
+    for _ in range(2):
+        model(np.zeros((1, 1), int), cache=cache)
     row, weight = np.ones((1, 512), np.float32), np.ones((512, 512), np.float32)
     ops.linear(row, weight)
     ops.linear(row, weight.T)

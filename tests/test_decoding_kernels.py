@@ -20,69 +20,105 @@ import threadpoolctl
 
 from minitransformer import ops
 from minitransformer.forms import _kernels, textbook
-from minitransformer.kernels import decoding, loops, threads
-from minitransformer.layers import Cache, FeedForward, KeyValueCache, Linear, MultiHeadAttention
+from minitransformer.kernels import decoding, decoding_loops, threads
+from minitransformer.layers import Cache, EncoderLayer, FeedForward, KeyValueCache, MultiHeadAttention
 from minitransformer.models import LanguageModel, LanguageModelConfig
 
-kernel = _kernels["cached_attention"]
+kernel = _kernels["cached_layer"]
 
 
 @pytest.fixture(params=[1, 2, 3])
 def n_threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """So many threads of BLAS, and everything is worth them."""
-    monkeypatch.setattr(threads, "WAKING", 0)
-    monkeypatch.setattr(threads, "LEAST", 1)
+    monkeypatch.setattr(decoding, "SHARED", 1)
     monkeypatch.setattr(decoding, "LARGE", 1)
     monkeypatch.setattr(decoding, "LEAST_SIDE", 1)
     with threadpoolctl.threadpool_limits(request.param, user_api="blas"):
         yield request.param
 
 
-def attention(d_model: int, n_heads: int, **options: Any) -> MultiHeadAttention:
-    layer = MultiHeadAttention(d_model, n_heads, rng=np.random.default_rng(0), **options)
+def encoder_layer(d_model: int = 12, n_heads: int = 3, d_ff: int = 20, **options: Any) -> EncoderLayer:
+    options = {"norm_order": "pre", "activation": "gelu_tanh"} | options
+    layer = EncoderLayer(d_model, n_heads, d_ff, rng=np.random.default_rng(0), **options)
     rng = np.random.default_rng(1)
-    for _, parameter in layer.parameters():  # biases that are not zero, and weights of ordinary size
-        parameter.value[...] = rng.normal(size=parameter.value.shape)
+    for _, parameter in layer.parameters():  # biases that are not zero, gains that differ, weights of ordinary size
+        parameter.value[...] = 0.5 * rng.normal(size=parameter.value.shape)
     return layer
 
 
-def written(layer: MultiHeadAttention, x: np.ndarray, prompt: int) -> np.ndarray:
+def tokens(n_rows: int = 1, length: int = 1, width: int = 12, dtype: str = "float32") -> np.ndarray:
+    return np.random.default_rng(2).normal(size=(n_rows, length, width)).astype(dtype)
+
+
+def written(layer: Any, x: np.ndarray, prompt: int = 3) -> np.ndarray:
     """The outputs of a prompt and then of one token after the other."""
     cache = KeyValueCache()
-    pieces = [x[:, :prompt], *(x[:, i : i + 1] for i in range(prompt, x.shape[1]))] if prompt else np.split(x, 5, 1)
+    pieces = [x[:, :prompt], *(x[:, i : i + 1] for i in range(prompt, x.shape[1]))]
     return np.concatenate([layer(piece, causal=True, cache=cache)[0] for piece in pieces], axis=1)
 
 
-@pytest.mark.parametrize("n_rows", [1, 2, decoding.FEW])
-@pytest.mark.parametrize("options", [{}, {"bias": False}, {"d_k": 3, "d_v": 7}], ids=["plain", "no bias", "d_k, d_v"])
-def test_a_token_on_the_cache_is_computed_as_in_the_textbook(
-    n_rows: int, options: dict[str, Any], n_threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    layer = attention(15, 5, **options)
-    x = np.random.default_rng(2).normal(size=(n_rows, 40, 15)).astype(np.float32)
+def begun(layer: Any, n_rows: int = 1, width: int = 12) -> KeyValueCache:
+    """The cache of a layer that has read two tokens."""
+    cache = KeyValueCache()
     with textbook():
-        rounded = written(layer, x, 3)
-        exact = written(layer.to(dtype="float64"), x.astype(np.float64), 3)
+        layer(tokens(n_rows, 2, width), causal=True, cache=cache)
+    return cache
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the kernel returns, call by call."""
+    answers: list[Any] = []
+    monkeypatch.setitem(_kernels, "cached_layer", lambda *given: answers.append(kernel(*given)) or answers[-1])
+    return answers
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, decoding.FEW])
+@pytest.mark.parametrize(
+    "sizes", [(15, 5, 22), (36, 9, 7), (8, 1, 64)], ids=["few heads", "more heads than parts", "one head"]
+)
+@pytest.mark.parametrize("options", [{}, {"bias": False, "activation": "relu"}, {"activation": "gelu", "eps": 0.1}])
+def test_a_token_on_the_cache_is_computed_as_in_the_textbook(
+    n_rows: int, sizes: tuple[int, int, int], options: dict[str, Any], n_threads: int, taken: list[Any]
+) -> None:
+    layer = encoder_layer(*sizes, **options)
+    x = tokens(n_rows, 40, sizes[0])
+    with textbook():
+        rounded = written(layer, x)
+        exact = written(layer.to(dtype="float64"), x.astype(np.float64))
     layer.to(dtype="float32")
-    taken = []
-    monkeypatch.setitem(_kernels, "cached_attention", lambda *given: taken.append(kernel(*given)) or taken[-1])
-    found = written(layer, x, 3)
+    found = written(layer, x)
     assert sum(y is not None for y in taken) == 37, "every token after the prompt"
     ulp = np.finfo(np.float32).eps * np.abs(exact).max()
     assert found.dtype == np.float32
     assert np.abs(found - exact).max() <= 2.0 * np.abs(rounded - exact).max() + 4.0 * ulp
 
 
-def test_large_scores_overflow_nowhere(n_threads: int) -> None:
-    layer = attention(8, 2)
-    x = 100.0 * np.random.default_rng(2).normal(size=(2, 6, 8)).astype(np.float32)
+def test_the_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "SHARED", 1)
+    layer, x = encoder_layer(24, 3, 40), tokens(2, 20, 24)
+    found = []
+    for n in (1, 2, 3, 12):  # the last is more than there are parts
+        with threadpoolctl.threadpool_limits(n, user_api="blas"):
+            monkeypatch.setattr(decoding, "blas_threads", lambda n=n: n)
+            found.append(written(layer, x))
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+
+
+def test_large_scores_overflow_nowhere(n_threads: int, taken: list[Any]) -> None:
+    layer = encoder_layer(8, 2, 12)
+    for linear in (layer.self_attention.sublayer.query, layer.self_attention.sublayer.key):
+        linear.weight.value *= 100.0
+    x = tokens(2, 6, 8)
     with textbook():
         expected = written(layer, x, 1)
-    np.testing.assert_allclose(written(layer, x, 1), expected, rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(written(layer, x, 1), expected, rtol=1e-3, atol=1e-3)
     x[0, 5, 3] = np.nan
     found = written(layer, x, 1)
     assert np.isnan(found[0, 5]).all()
     assert np.isfinite(found[1]).all()
+    assert all(y is not None for y in taken if y is not taken[0])
 
 
 @pytest.mark.parametrize(("n_rows", "d_in", "d_out"), [(1, 37, 11), (3, 8, 1), (8, 5, 130), (2, 1, 3), (1, 4, 4)])
@@ -112,76 +148,100 @@ def test_the_feed_forward_network_of_few_rows(activation: str, n_threads: int) -
 
 
 def who_computes(monkeypatch: pytest.MonkeyPatch, name: str, call: Callable[[], Any], expected: int) -> None:
-    """Require that so many threads run the loop of this name at the same time."""
-    loop, used = getattr(loops, name), set()
+    """Require that so many threads enter the loop of this name at the same time."""
+    loop, used = getattr(decoding_loops, name), set()
     all_of_them = threading.Barrier(expected)
 
     def noted(*arrays: Any) -> None:
-        if threading.get_ident() not in used:
-            used.add(threading.get_ident())
-            all_of_them.wait(30.0)  # so that one thread cannot do it all before another has begun
+        used.add(threading.get_ident())
+        all_of_them.wait(30.0)  # so that one thread cannot do it all before another has begun
         loop(*arrays)
 
-    monkeypatch.setattr(loops, name, noted)
+    monkeypatch.setattr(decoding_loops, name, noted)
     call()
     assert len(used) == expected
     assert threading.get_ident() in used
 
 
 def test_the_work_is_shared_among_the_threads_of_blas(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = np.ones((1, 12), np.float32)
-    layer, cache = attention(12, 3), KeyValueCache()
-    feed_forward = FeedForward(12, 24)
-    weight = np.ones((12, 30), np.float32)
+    layer, x = encoder_layer(), np.ones((1, 12), np.float32)
+    cache, weight = begun(layer), np.ones((12, 30), np.float32)
     for name, call in {
-        "attend": lambda: layer(x[None], cache=cache),
-        "dots": lambda: ops.linear(x, np.ones((30, 12), np.float32).T),
+        "layer": lambda: layer(tokens(), cache=cache),
+        "product": lambda: ops.linear(x, weight),
+        "transposed_product": lambda: ops.linear(x, np.ones((30, 12), np.float32).T),
     }.items():
         who_computes(monkeypatch, name, call, n_threads)
-    for call in (lambda: ops.linear(x, weight), lambda: feed_forward(x)):
-        with monkeypatch.context() as patch:
-            who_computes(patch, "add_products", call, n_threads)
 
 
 def test_little_work_stays_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight = np.ones((1, 512), np.float32), np.ones((512, 512), np.float32)
-    assert weight.size < threads.LEAST
+    assert weight.size < decoding.SHARED
+    layer = encoder_layer()
+    cache = begun(layer)
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        who_computes(monkeypatch, "add_products", lambda: ops.linear(x, weight), 1)
+        who_computes(monkeypatch, "product", lambda: ops.linear(x, weight), 1)
+        who_computes(monkeypatch, "layer", lambda: layer(tokens(), cache=cache), 1)
 
 
 @pytest.mark.parametrize(("n_rows", "d_in", "d_out"), [(1, 1 << 18, 1), (8, 1 << 15, 8), (9, 512, 512), (1, 511, 512)])
 def test_narrow_or_small_matrices_and_many_rows_are_left_to_blas(
     n_rows: int, d_in: int, d_out: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loops, "add_products", lambda *arrays: pytest.fail("not for the loop"))
+    monkeypatch.setattr(decoding_loops, "product", lambda *arrays: pytest.fail("not for the loop"))
     ops.linear(np.ones((n_rows, d_in), np.float32), np.ones((d_in, d_out), np.float32))
 
 
-def test_shares_cover_everything_once_and_none_is_much_larger_than_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    for size in (1, 2, 3, 12, 1000):
-        for numbers in (1, threads.LEAST, 5 * threads.LEAST + 1, 1000 * threads.LEAST):
-            for n in (1, 2, 5):
-                with threadpoolctl.threadpool_limits(n, user_api="blas"):
-                    parts = threads.shares(size, numbers)
-                assert [i for part in parts for i in range(size)[part]] == list(range(size))
-                lengths = [part.stop - part.start for part in parts]
-                assert lengths[0] + 1 >= max(lengths)  # it is rounded
-                assert min(lengths) > 0
-                assert len(parts) == 1 or numbers >= threads.LEAST
-    with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        first, second = threads.shares(1000, 10 * threads.WAKING)
-    assert (first.stop, second.stop) == (550, 1000)  # one reads for as long as the other needs to wake up and read
-    for size, n, expected in [
-        (2, 2, [1, 1]),
-        (12, 2, [6, 6]),
-        (4, 4, [1] * 4),
-        (12, 16, [1] * 12),
-        (25, 16, [2] * 9 + [1] * 7),
-    ]:
-        monkeypatch.setattr(threads, "blas_threads", lambda n=n: n)
-        lengths = [part.stop - part.start for part in threads.shares(size, 1 << 30)]
-        assert sorted(lengths) == sorted(expected), "much work is shared evenly"
+def test_a_thread_that_comes_late_changes_nothing() -> None:
+    x, weight = tokens(1, 30)[0], tokens(1, 12, 7)[0]
+    terms, y = np.empty((decoding_loops.PARTS, 30, 7), np.float32), np.empty((30, 7), np.float32)
+    counts = decoding_loops.counters(2)
+    decoding_loops.product(x, weight, terms, y, counts)
+    np.testing.assert_allclose(y, x @ weight, rtol=1e-5, atol=1e-5)
+    before = y.copy()
+    x[:] = 0.0
+    decoding_loops.product(x, weight, terms, y, counts)
+    np.testing.assert_array_equal(y, before)
+
+
+def test_parts_cover_everything_once() -> None:
+    for size in (1, 7, 8, 12, 1000):
+        stretches = [decoding_loops.stretch(size, part) for part in range(decoding_loops.PARTS)]
+        assert [i for first, last in stretches for i in range(first, last)] == list(range(size))
+
+
+def test_each_part_is_given_away_once() -> None:
+    counts, given = decoding_loops.counters(3), [[] for _ in range(4)]
+
+    def take(mine: list[int]) -> None:
+        while (part := decoding_loops.take(counts, 1)) < 5000:
+            mine.append(part)
+            decoding_loops.done(counts, 1)
+
+    takers = [threading.Thread(target=take, args=(mine,)) for mine in given]
+    for taker in takers:
+        taker.start()
+    decoding_loops.wait(counts, 1, 5000)
+    for taker in takers:
+        taker.join()
+    assert sorted(part for mine in given for part in mine) == list(range(5000))
+    assert counts[: 2 * decoding_loops.LINE].any() == counts[4 * decoding_loops.LINE :].any() == False  # noqa: E712
+
+
+def test_who_waits_goes_on_when_all_is_done_and_not_before() -> None:
+    counts, went_on = decoding_loops.counters(1), threading.Event()
+
+    def wait() -> None:
+        decoding_loops.wait(counts, 0, 2)
+        went_on.set()
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    decoding_loops.done(counts, 0)
+    assert not went_on.wait(0.05)
+    decoding_loops.done(counts, 0)
+    assert went_on.wait(10.0)
+    waiting.join()
 
 
 def test_a_helper_has_no_helpers() -> None:
@@ -292,92 +352,158 @@ def test_an_error_in_a_part_arrives_after_all_parts_are_done(wrong: int) -> None
     assert sorted(done) == [part for part in (0, 1, 2) if part != wrong]
 
 
-def test_what_the_kernel_does_not_take_is_computed_by_the_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Twice(Linear):
-        def __call__(self, x: np.ndarray) -> Any:
-            return 2.0 * super().__call__(x)[0], None
+class Other(KeyValueCache):
+    pass
 
-    def one(n_rows: int = 1, length: int = 1, dtype: str = "float32") -> np.ndarray:
-        return np.random.default_rng(0).normal(size=(n_rows, length, 12)).astype(dtype)
 
-    layer = attention(12, 3)
-    assert kernel(one(), layer, KeyValueCache()) is not None
-    assert kernel(one(length=2), layer, KeyValueCache()) is None
-    assert kernel(one(decoding.FEW + 1), layer, KeyValueCache()) is None
-    assert kernel(one(dtype="float64"), layer, KeyValueCache()) is None
-    assert kernel(one()[0], layer, KeyValueCache()) is None
-    read_before = KeyValueCache()
-    attention(12, 3).to(dtype="float64")(one(dtype="float64"), cache=read_before)
-    assert kernel(one(), layer, read_before) is None
-    monkeypatch.setitem(_kernels, "cached_attention", lambda *given: pytest.fail("not for the kernel"))
-    cache = KeyValueCache()
-    layer(one(), mask=np.ones((1, 1), bool), cache=cache)
-    layer(one(), memory=one(length=4), cache=KeyValueCache())
+PARTS = ["self_attention", "self_attention.norm", "self_attention.sublayer", "feed_forward", "feed_forward.norm"]
+PARTS += ["feed_forward.sublayer", *(f"self_attention.sublayer.{name}" for name in ("query", "key", "value", "output"))]
+PARTS += [f"feed_forward.sublayer.{name}" for name in ("inner", "output")]
+
+
+@pytest.mark.parametrize("path", PARTS)
+def test_a_layer_with_a_part_of_another_class_calls_it(path: str, taken: list[Any]) -> None:
+    layer = encoder_layer()
+    found = layer
+    for name in path.split("."):
+        found = getattr(found, name)
+    called = []
+
+    class Own(type(found)):
+        def __call__(self, *given: Any, **options: Any) -> Any:
+            called.append(path)
+            return super().__call__(*given, **options)
+
+    cache = begun(layer)
+    found.__class__ = Own
+    layer(tokens(), cache=cache)
+    assert called
+    assert not taken
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"norm_order": "post"}, {"norm": "rms_norm"}, {"gated": True}, {"activation": "silu"}],
+    ids=lambda options: str(options),
+)
+def test_other_layers_are_computed_as_ever(options: dict[str, Any], taken: list[Any]) -> None:
+    layer, x = encoder_layer(**options), tokens(2, 6)
     with textbook():
-        expected = layer(one(), cache=KeyValueCache())[0]
-    layer.output.__class__ = Twice
-    np.testing.assert_allclose(layer(one(), cache=KeyValueCache())[0], 2.0 * expected, rtol=1e-6)
-
-    class Other(MultiHeadAttention):
-        pass
-
-    class Window(KeyValueCache):
-        pass
-
-    layer = attention(12, 3)
-    layer(one(), cache=Window())
-    layer.__class__ = Other
-    layer(one(), cache=KeyValueCache())
+        expected = written(layer, x)
+    np.testing.assert_allclose(written(layer, x), expected, rtol=1e-4, atol=1e-4)
+    assert all(y is None for y in taken)
 
 
-@pytest.mark.parametrize("name", ["query.weight", "key.weight", "value.bias", "output.weight", "output.bias"])
-@pytest.mark.parametrize("shape", [(5, 12), (12, 9), (7,), (12, 12, 1)])
-def test_parameters_that_do_not_fit_are_left_to_the_layer(name: str, shape: tuple[int, ...]) -> None:
+def test_what_the_kernel_does_not_take_is_computed_by_the_layer(taken: list[Any]) -> None:
+    layer = encoder_layer()
+    assert kernel(tokens(), layer, begun(layer)) is not None
+    assert kernel(tokens(), layer, KeyValueCache()) is None
+    assert kernel(tokens(length=2), layer, begun(layer)) is None
+    assert kernel(tokens(decoding.FEW + 1), layer, begun(layer, decoding.FEW + 1)) is None
+    assert kernel(tokens(dtype="float64"), layer, begun(layer)) is None
+    assert kernel(tokens()[0], layer, begun(layer)) is None
+    assert kernel(tokens(width=9), layer, begun(layer)) is None
+    layer(tokens(), mask=np.ones((1, 3), bool), cache=begun(layer))
+    cache = begun(layer)
+    cache.__class__ = Other
+    layer(tokens(), cache=cache)
+    with pytest.raises(ValueError, match="leave out rng"):
+        layer(tokens(), cache=begun(layer), rng=np.random.default_rng(0))
+    with textbook():
+        layer(tokens(), cache=begun(layer))
+    assert not taken
+    own = encoder_layer()
+    own.__class__ = type("Own", (EncoderLayer,), {})
+    own(tokens(), cache=begun(own))
+    assert not taken
+    wide = encoder_layer().to(dtype="float64")
+    cache = KeyValueCache()
+    for _ in range(2):
+        wide(tokens(dtype="float64"), cache=cache)
+    assert taken == [None, None]
+    assert kernel(tokens(), layer, cache) is None, "a cache of another dtype"
+
+
+def test_a_weight_that_is_a_view_is_read_as_it_lies(taken: list[Any]) -> None:
+    layer, x = encoder_layer(), tokens(2, 6)
+    with textbook():
+        expected = written(layer, x)
+    weight = layer.self_attention.sublayer.output.weight
+    weight.value = np.ascontiguousarray(weight.value.T).T
+    np.testing.assert_allclose(written(layer, x), expected, rtol=1e-4, atol=1e-4)
+    assert all(y is None for y in taken)
+
+
+NAMES = [name for name, _ in encoder_layer().parameters()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("shape", [(5, 12), (12, 9), (7,), (1,), (12, 12, 1)])
+def test_parameters_that_do_not_fit_are_left_to_the_layer(name: str, shape: tuple[int, ...], taken: list[Any]) -> None:
     """Compiled loops read past the end of what is too short, so no wrong shape may come to them."""
-    layer = attention(12, 3)
+    layer = encoder_layer()
+    cache = begun(layer)
     dict(layer.parameters())[name].value = np.ones(shape, np.float32)
-    with pytest.raises(ValueError, match=r"linear: |attention: |split_heads"):
-        layer(np.ones((1, 1, 12), np.float32), cache=KeyValueCache())
+    with contextlib.suppress(ValueError):  # a bias of one number is broadcast
+        layer(tokens(), cache=cache)
+    assert taken == [None]
 
 
-def test_heads_that_do_not_divide_the_width_are_left_to_the_layer() -> None:
-    layer = attention(12, 3)
-    for name in ("query", "key"):
-        getattr(layer, name).weight.value = np.ones((12, 10), np.float32)
-        getattr(layer, name).bias.value = np.ones(10, np.float32)
-    with pytest.raises(ValueError, match="split_heads"):
-        layer(np.ones((1, 1, 12), np.float32), cache=KeyValueCache())
-
-
-def test_no_heads_are_refused_by_the_layer() -> None:
-    layer = attention(12, 3)
-    layer.n_heads = 0
-    with pytest.raises(ValueError, match="split_heads"):
-        layer(np.ones((1, 1, 12), np.float32), cache=KeyValueCache())
+@pytest.mark.parametrize("n_heads", [0, 5, 6])
+def test_heads_that_do_not_fit_are_left_to_the_layer(n_heads: int, taken: list[Any]) -> None:
+    layer = encoder_layer()
+    cache = begun(layer)
+    layer.self_attention.sublayer.n_heads = n_heads
+    with pytest.raises(ValueError, match=r"split_heads|start a new cache for another batch"):
+        layer(tokens(), cache=cache)
+    assert taken == [None]
 
 
 @pytest.mark.parametrize("other", [{"d_k": 1}, {"d_v": 1}, {"d_k": 2, "d_v": 2}])
 def test_a_cache_of_another_layer_is_refused(other: dict[str, int]) -> None:
     cache, x = KeyValueCache(), np.ones((1, 1, 12), np.float32)
-    attention(12, 3)(x, cache=cache)
+    MultiHeadAttention(12, 3)(x, cache=cache)
     for form in (textbook(), contextlib.nullcontext()):
         with form, pytest.raises(ValueError, match="start a new cache for another layer"):
-            attention(12, 3, **other)(x, cache=cache)
+            MultiHeadAttention(12, 3, **other)(x, cache=cache)
         assert cache.length == 1
 
 
-def test_a_query_that_sees_nothing_gets_zeros() -> None:
-    layer = attention(4, 1)
+def test_the_cache_of_a_layer_with_wider_heads_is_refused() -> None:
+    cache = begun(encoder_layer(24, 3), width=24)
+    with pytest.raises(ValueError, match="start a new cache for another layer"):
+        encoder_layer()(tokens(), cache=cache)
+    assert cache.length == 2
+
+
+def test_a_query_that_sees_nothing_gets_zeros(taken: list[Any]) -> None:
+    layer = encoder_layer(4, 1, 4)
+    cache = begun(layer, width=4)
     for _, parameter in layer.parameters():
         parameter.value.fill(0.0)
-    layer.query.bias.value.fill(1e20)
-    layer.key.bias.value.fill(-1e20)
-    layer.value.bias.value.fill(1.0)
-    layer.output.weight.value[...] = np.eye(4)
+    s = layer.self_attention.sublayer
+    s.query.bias.value.fill(1e20)
+    s.key.bias.value.fill(-1e20)
+    s.value.bias.value.fill(1.0)
+    s.output.weight.value[...] = np.eye(4)
+    cache.read()[0][...] = -1e20
     with np.errstate(over="ignore", invalid="ignore"):
-        np.testing.assert_array_equal(
-            layer(np.ones((1, 1, 4), np.float32), cache=KeyValueCache())[0], np.zeros((1, 1, 4))
-        )
+        np.testing.assert_array_equal(layer(np.ones((1, 1, 4), np.float32), cache=cache)[0], np.ones((1, 1, 4)))
+    assert taken[0] is not None
+
+
+def test_the_cache_grows_and_keeps_what_it_holds(taken: list[Any]) -> None:
+    layer, x = encoder_layer(), tokens(2, 70)
+    caches = [KeyValueCache(), KeyValueCache()]
+    for cache, form in zip(caches, (textbook(), contextlib.nullcontext()), strict=True):
+        with form:
+            layer(x[:, :3], causal=True, cache=cache)
+            for i in range(3, 70):
+                layer(x[:, i : i + 1], cache=cache)
+    assert sum(y is not None for y in taken) == 67
+    for expected, found in zip(caches[0].read(), caches[1].read(), strict=True):
+        assert found.shape == (2, 3, 70, 4)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_backward_of_the_feed_forward_network_is_settled_by_forward(n_threads: int) -> None:
@@ -390,24 +516,23 @@ def test_backward_of_the_feed_forward_network_is_settled_by_forward(n_threads: i
 
 
 def test_a_cache_of_another_batch_is_refused_and_stays_as_it_was() -> None:
-    layer, cache = attention(12, 3), KeyValueCache()
-    layer(np.ones((2, 1, 12), np.float32), cache=cache)
+    layer = encoder_layer()
+    cache = begun(layer, 2)
     with pytest.raises(ValueError, match="start a new cache for another batch"):
-        layer(np.ones((1, 1, 12), np.float32), cache=cache)
-    assert cache.length == 1
+        layer(tokens(), cache=cache)
+    assert cache.length == 2
 
 
-def test_rows_of_the_cache_that_were_selected() -> None:
-    layer, x = attention(12, 3), np.random.default_rng(0).normal(size=(3, 6, 12)).astype(np.float32)
-    rows = np.array([2, 0, 0])
+def test_rows_of_the_cache_that_were_selected(taken: list[Any]) -> None:
+    layer, x = encoder_layer(), tokens(3, 6)
     found = []
-    for form in (textbook(), threadpoolctl.threadpool_limits(1)):
-        cache = KeyValueCache()
+    for form in (textbook(), contextlib.nullcontext()):
+        cache = begun(layer, 3)
         with form:
-            layer(x[:, :5], causal=True, cache=cache)
-            cache.select(rows)
+            cache.select(np.array([2, 0, 0]))
             found.append(layer(x[:, 5:], causal=True, cache=cache)[0])
     np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-4)
+    assert taken[0] is not None
 
 
 def model() -> LanguageModel:

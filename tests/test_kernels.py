@@ -57,6 +57,8 @@ QKV = (heads(5, 37, 3, 8), heads(5, 37, 3, 8, seed=1), heads(5, 37, 3, 6, seed=2
 CROSS = (heads(5, 13, 3, 8), *QKV[1:])
 MORE = (CROSS[0], *(x[:, :, :9] for x in QKV[1:]))
 LONG = tuple(random(2, 3, 301, 8, seed=seed) for seed in range(3))
+TILES = tuple(random(1, 2, length, 8, seed=seed) for seed, length in ((0, 150), (1, 1100), (2, 1100)))
+OVERLAPPING = np.lib.stride_tricks.sliding_window_view(random(60), 8)[None, :40]
 
 CALLS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     "linear": ("linear", (random(3, 5, 7), random(7, 11), random(11)), {}),
@@ -113,6 +115,24 @@ CALLS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     "attention: long": ("attention", LONG, {}),
     "attention: long, causal": ("attention", LONG, {"causal": True, "mask": seen(2, 1, 1, 301)}),
     "attention: long, large scores": ("attention", LONG, {"causal": True, "scale": 20.0}),
+    "attention: tiles": ("attention", TILES, {}),
+    "attention: tiles, causal": ("attention", TILES, {"causal": True}),
+    "attention: tiles, large scores": ("attention", TILES, {"scale": 9.0, "mask": seen(1, 1, 1, 1100)}),
+    "attention: tiles, large scores, causal": ("attention", TILES, {"scale": 9.0, "causal": True}),
+    "attention: tiles, mask": ("attention", TILES, {"mask": np.arange(1100) >= np.arange(40, 190)[:, None] * 6}),
+    "attention: tiles, large scores, mask": (
+        "attention",
+        TILES,
+        {"scale": 9.0, "mask": (np.arange(1100) >= np.arange(40, 190)[:, None] * 6) & seen(1, 2, 150, 1100)},
+    ),
+    "attention: tiles, dropout": (
+        "attention",
+        TILES,
+        {"dropout": 0.3, "rng": 1, "causal": True, "mask": seen(1, 1, 1, 1100)},
+    ),
+    "attention: mask of one key's width": ("attention", QKV, {"mask": seen(5, 1, 37, 1)}),
+    "attention: a stride of zero": ("attention", (QKV[0], np.broadcast_to(QKV[1][:1], QKV[1].shape), QKV[2]), {}),
+    "attention: rows that overlap": ("attention", tuple(OVERLAPPING for _ in range(3)), {"causal": True}),
     "attention: long, dropout": ("attention", LONG, {"causal": True, "dropout": 0.1, "rng": 1}),
 }
 
@@ -185,8 +205,8 @@ def test_a_kernel_rounds_like_its_textbook_op_in_float32(call: str, form: str) -
 
 
 def test_the_calls_cover_every_kernel() -> None:
-    assert {name for name, _, _ in CALLS.values()} | {"adam", "cached_attention", "feed_forward"} == set(_kernels)
-    helpers = {"__init__", "blocks", "loops", "threads"}
+    assert {name for name, _, _ in CALLS.values()} | {"adam", "cached_layer", "feed_forward"} == set(_kernels)
+    helpers = {"__init__", "attention_loops", "blocks", "decoding_loops", "loops", "threads"}
     assert set(kernels.__all__) == {path.stem for path in Path(kernels.__file__).parent.glob("*.py")} - helpers
 
 
@@ -394,20 +414,86 @@ def test_gelu_of_huge_numbers(approximate: str, form: str) -> None:
     np.testing.assert_allclose(dx, [1.0, 1.0, 1.0, 0.0, 0.0, 0.0], atol=1e-20)
 
 
-def test_attention_on_split_heads_uses_the_compiled_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    from minitransformer.kernels import loops
+def test_attention_on_split_heads_is_compiled_and_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from minitransformer.kernels import attention, attention_loops
 
-    called: list[tuple[int, ...]] = []
-    exponentials = loops.exponentials
+    parts: list[tuple[int, int]] = []
+    used: set[int] = set()
+    for name in ("forward", "backward"):
+        loop = getattr(attention_loops, name)
 
-    def noted(scores: np.ndarray, totals: np.ndarray) -> None:
-        called.append(scores.shape)
-        exponentials(scores, totals)
+        def noted(gemm: Any, part: tuple[int, int], *arrays: Any, loop: Any = loop) -> None:
+            parts.append(part)
+            if threading.get_ident() not in used:
+                used.add(threading.get_ident())
+                all_of_them.wait(30.0)
+            loop(gemm, part, *arrays)
 
-    monkeypatch.setattr(loops, "exponentials", noted)
-    q = heads(2, 5, 3, 4).astype(np.float32)
-    ops.attention(q, q, q)
-    assert called == [(2 * 3 * 5, 5)]
+        monkeypatch.setattr(attention_loops, name, noted)
+    q, dy = (heads(2, 9, 3, 4, seed=seed).astype(np.float32) for seed in (0, 1))
+    all_of_them = threading.Barrier(1)
+    y, backward = ops.attention(q, q, q)
+    expected = [y, *backward(dy)]
+    assert parts == [(0, 6), (0, 6)]
+    monkeypatch.setattr(attention, "_MANY", 0)
+    parts.clear()
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        all_of_them = threading.Barrier(2)
+        used.clear()
+        y, backward = ops.attention(q, q, q)
+        assert len(used) == 2
+        used.clear()
+        found = [y, *backward(dy)]
+        assert len(used) == 2
+    assert sorted(parts) == sorted([(i, i + 1) for i in range(6)] * 2)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("arrays", [np.float32, np.float64])
+def test_without_openblas_attention_is_computed_in_numpy(arrays: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    from minitransformer.kernels import attention, attention_loops
+
+    monkeypatch.setattr(attention_loops, "matrix_product", lambda: None)
+    monkeypatch.setattr(attention_loops, "forward", lambda *arrays: pytest.fail("there is no product for it"))
+    attention._loops.cache_clear()
+    try:
+        q = heads(2, 9, 3, 4).astype(arrays)
+        with textbook():
+            expected = ops.attention(q, q, q, causal=True)[0]
+        np.testing.assert_allclose(ops.attention(q, q, q, causal=True)[0], expected, rtol=1e-5, atol=1e-6)
+    finally:
+        attention._loops.cache_clear()
+
+
+def test_the_matrix_product_is_that_of_numpy() -> None:
+    from minitransformer.kernels import attention_loops
+
+    gemm = attention_loops.matrix_product()
+    assert gemm is not None, "the tests run with an OpenBLAS"
+    a, b, c = (random(*shape).astype(np.float32) for shape in ((5, 7), (7, 4), (5, 4)))
+    for flip_a, flip_b in ((111, 111), (112, 111), (111, 112), (112, 112)):
+        given_a = a.T.copy() if flip_a == 112 else a
+        given_b = b.T.copy() if flip_b == 112 else b
+        wide_a, wide_b, found = (np.repeat(x, 2, axis=0)[::2] for x in (given_a, given_b, c))  # rows lie further apart
+        attention_loops._multiply(gemm, flip_a, flip_b, np.float32(0.5), wide_a, wide_b, np.float32(3.0), found)
+        np.testing.assert_allclose(found, 0.5 * (a @ b) + 3.0 * c, rtol=1e-5, atol=1e-5)
+
+
+def test_one_sequence_with_nan_or_infinity_leaves_the_others_alone(form: str) -> None:
+    q, k, v = (heads(3, 70, 2, 4, seed=seed).astype(np.float32) for seed in range(3))
+    clean = ops.attention(q, k, v, causal=True)
+    dy = random(3, 2, 70, 4).astype(np.float32)
+    expected = [clean[0], *clean[1](dy)]
+    q[0, 0, 40, 1], k[2, 1, 3, 0] = np.nan, np.inf
+    with np.errstate(invalid="ignore"):
+        y, backward = ops.attention(q, k, v, causal=True)
+        found = [y, *backward(dy)]
+    assert np.isnan(y[0, 0, 40]).all()
+    assert np.isnan(y[2, 1, 4:]).any()
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one[1], other[1], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(one[0, 1], other[0, 1], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("beta2", [0.999, 0.99999, 1.0 - 1e-8])
@@ -586,7 +672,8 @@ import numpy
 from minitransformer import ops
 def peak(length):
     q = numpy.random.default_rng(0).normal(size=(1, 2, length, 16)).astype("float32")
-    ops.attention(q, q, q, causal=True)
+    y, backward = ops.attention(q, q, q, causal=True)
+    backward(y)  # loads what is compiled
     tracemalloc.start()
     y, backward = ops.attention(q, q, q, causal=True)
     backward(y)

@@ -22,7 +22,9 @@ SOURCES = {name: path.read_text(encoding="utf-8") for name, path in FILES.items(
 AUTOGRAD = {"torch", "transformers", "tensorflow", "jax", "autograd", "tinygrad", "mxnet", "paddle"}
 CORE = {"numpy", "scipy", "matplotlib", "threadpoolctl", "tqdm", "num2words", "sacrebleu", "safetensors"}
 # The further libraries that one file may import.
-ONLY_IN = {"backend.py": {"cupy", "cupyx"}, "text/tokenizer.py": {"tokenizers"}, "kernels/loops.py": {"numba"}}
+COMPILED = ("loops", "attention_loops", "decoding_loops")  # the kernels ask for these, and do without
+ONLY_IN = {"backend.py": {"cupy", "cupyx"}, "text/tokenizer.py": {"tokenizers"}}
+ONLY_IN |= {f"kernels/{name}.py": {"numba", "llvmlite"} for name in COMPILED}
 
 # Each room imports only from those before it. One that is not listed here counts as the last but one, just below `cli`.
 ROOMS = (
@@ -63,7 +65,7 @@ sys.meta_path.insert(0, Refuse())
 import minitransformer
 for module in pkgutil.walk_packages(minitransformer.__path__, "minitransformer."):
     if not module.name.endswith("__main__"):
-        if module.name != "minitransformer.kernels.loops":  # the kernels ask for it, and do without
+        if module.name.removeprefix("minitransformer.kernels.") not in {compiled!r}:
             importlib.import_module(module.name)
 print(*sorted(name for name in sys.modules if name.startswith("minitransformer.")), sep="\\n")
 """
@@ -72,11 +74,15 @@ print(*sorted(name for name in sys.modules if name.startswith("minitransformer."
 def test_every_module_imports_with_the_core_dependencies_alone() -> None:
     extras = {"cupy", "cupyx", "numba", "tokenizers", "IPython", "ipykernel", "nbclient", "jupytext"}
     tools = {"pytest", "hypothesis", "_pytest"}
-    script = IMPORT_EVERYTHING.format(absent=AUTOGRAD | extras | tools)
+    script = IMPORT_EVERYTHING.format(absent=AUTOGRAD | extras | tools, compiled=COMPILED)
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
     wanted = {"minitransformer." + name[:-3].replace("/", ".").removesuffix(".__init__") for name in FILES}
-    wanted -= {"minitransformer.__init__", "minitransformer.__main__", "minitransformer.kernels.loops"}
+    wanted -= {
+        "minitransformer.__init__",
+        "minitransformer.__main__",
+        *(f"minitransformer.kernels.{name}" for name in COMPILED),
+    }
     missed = wanted - set(result.stdout.split())
     assert not missed
 

@@ -16,13 +16,17 @@ queries looks only at the keys that one of them may see.
 
 E is kept for backward up to KEPT_KEYS keys and computed again from q and k beyond, so that for long sequences the
 memory grows with T and not with T².
+
+Where Numba is installed all this is done in compiled loops, attention_loops.py; here it stands in NumPy.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -30,11 +34,12 @@ from ..backend import Array, Pullback, uniform
 from ..forms import kernel
 from ..masks import causal_mask
 from .blocks import BLOCK, compiled, row_sums, takes
-from .threads import share_out
+from .threads import blas_threads, share_out
 
 KEPT_KEYS = 64
 _SAFE = 60.0  # exp(60) · T and exp(-60) are far inside float32
-_MANY = 1 << 21  # scores that are worth threads of their own
+_MANY = 1 << 18  # scores that are worth threads of their own
+_FEW = 8  # queries, for which the form in NumPy does as well
 
 Place = tuple[slice, slice, slice, int]  # a block: which sequences, heads and queries, and how many keys these may see
 
@@ -66,19 +71,60 @@ def attention(
     if not isinstance(generator, np.random.Generator | None) or type(dropout) is not float or not 0.0 <= dropout < 1.0:
         return None
 
-    shapes = q.shape, k.shape, v.shape
-    k4, v4 = _four_axes(k), _four_axes(v)
-    scaled_q = _four_axes(q) * factor  # from here on q itself is not needed, so that it can be freed
-    bias = None if mask is None else _bias(mask, (*q.shape[:-1], t_k), q.dtype)
-    kept = None if generator is None else uniform(generator, (*scaled_q.shape[:-1], t_k), like=q) >= dropout
+    q4, k4, v4, shapes = *map(_four_axes, (q, k, v)), (q.shape, k.shape, v.shape)
+    mask4 = None if mask is None else _mask_of(q, mask, t_k)
+    kept = None if generator is None else uniform(generator, (*q4.shape[:-1], t_k), like=q) >= dropout
     raised = 1.0 if generator is None else 1.0 / (1.0 - dropout)  # what dropout scales the rest up by
+    form = _in_loops if t_q >= _FEW and _loops_for(q) else _in_blocks
+    output4, backward4 = form(q4, k4, v4, mask4, causal, factor, kept, raised)
+
+    def backward(doutput: Array) -> tuple[Array, ...]:
+        gradients = backward4(_four_axes(doutput))
+        return tuple(x.reshape(shape) for x, shape in zip(gradients, shapes, strict=True))
+
+    return output4.reshape(*q.shape[:-1], v.shape[-1]), backward
+
+
+def _in_loops(
+    q4: Array, k4: Array, v4: Array, mask4: Array | None, causal: bool, scale: float, kept: Array | None, raised: float
+) -> tuple[Array, Pullback]:
+    """The compiled form. kept: what dropout keeps, (batch, heads, T_q, T_k); raised: the factor for it."""
+    loops, t_k = _loops_for(q4), k4.shape[-2]
+    q4, k4, v4 = map(_as_matrices, (q4, k4, v4))
+    output4 = _heads_like(q4, v4.shape[-1])
+    totals, subtracted = np.empty(q4.shape[:-1], np.float32), np.empty(q4.shape[:-1], np.float32)
+    stored = np.empty((*q4.shape[:-1], t_k) if t_k <= KEPT_KEYS and kept is None else (0,) * 4, np.float32)
+    given = (q4, k4, v4, _or_nothing(mask4), _or_nothing(kept), causal, np.float32(scale), np.float32(raised))
+    made = (output4, totals, subtracted, stored)
+
+    def run(loop: Any, *more: Array) -> None:
+        n = q4.shape[0] * q4.shape[1]
+        cuts = range(n + 1) if totals.size * t_k >= _MANY and blas_threads() > 1 else (0, n)
+        share_out(lambda part: loop(loops.matrix_product(), part, *given, *made, *more), list(itertools.pairwise(cuts)))
+
+    run(loops.forward)
+
+    def backward(dout4: Array) -> tuple[Array, ...]:
+        dq, dk, dv = (_heads_like(x, x.shape[-1]) for x in (q4, k4, v4))
+        run(loops.backward, _as_matrices(dout4), dq, dk, dv)
+        return dq, dk, dv
+
+    return output4, backward
+
+
+def _in_blocks(
+    q4: Array, k4: Array, v4: Array, mask4: Array | None, causal: bool, scale: float, kept: Array | None, raised: float
+) -> tuple[Array, Pullback]:
+    """The form in NumPy, of the same arguments."""
+    t_q, t_k = q4.shape[-2], k4.shape[-2]
+    scaled_q = q4 * scale  # from here on q itself is not needed, so that it can be freed
+    bias = None if mask4 is None else _bias(mask4, (*q4.shape[:-1], t_k), q4.dtype)
     safe = t_q > 1 and _norm(scaled_q) * _norm(k4) < _SAFE
     parts = [list(part) for part in _parts(scaled_q.shape, t_k, causal)]
     share = share_out if scaled_q[..., 0].size * t_k > _MANY else _in_turn
     output4 = _heads_like(scaled_q, v4.shape[-1])
-    totals = np.empty((*scaled_q.shape[:-1], 1), q.dtype)
+    totals = np.empty((*q4.shape[:-1], 1), q4.dtype)
     stored: dict[tuple[int, ...], Array] = {}
-    loops = compiled(totals)
 
     def exponentials(place: Place) -> tuple[Array, Array]:
         """exp(scores) of one block, zero where a query may not look, and the sum of each row."""
@@ -95,11 +141,7 @@ def attention(
         if not safe:
             largest = e.max(axis=-1, keepdims=True)
             e -= np.where(largest == -np.inf, 0.0, largest)
-        if loops:
-            total = np.empty(rows.shape[0], e.dtype)
-            loops.exponentials(rows, total)
-        else:
-            total = row_sums(np.exp(rows, out=rows))
+        total = row_sums(np.exp(rows, out=rows))
         return e, total.reshape(*e.shape[:-1], 1)
 
     def attend(part: list[Place]) -> None:
@@ -116,8 +158,8 @@ def attention(
     np.divide(output4, totals, out=output4)
     np.multiply(output4, raised, out=output4)
 
-    def backward(doutput: Array) -> tuple[Array, ...]:
-        dout = _four_axes(doutput) / totals
+    def backward(dout4: Array) -> tuple[Array, ...]:
+        dout = dout4 / totals
         along = np.einsum("bhtd,bhtd->bht", dout, output4)[..., None]
         np.multiply(dout, raised, out=dout)
         dq, dk, dv = (_heads_like(x, x.shape[-1]) for x in (scaled_q, k4, v4))
@@ -140,10 +182,10 @@ def attention(
                 _collect(dscores.swapaxes(-1, -2), scaled_q[batch, heads, queries], dk[batch, heads, :n_keys], last)
 
         share(fill_gradients, parts)
-        np.multiply(dq, factor, out=dq)
-        return tuple(x.reshape(shape) for x, shape in zip((dq, dk, dv), shapes, strict=True))
+        np.multiply(dq, scale, out=dq)
+        return dq, dk, dv
 
-    return output4.reshape(*q.shape[:-1], v.shape[-1]), backward
+    return output4, backward
 
 
 def _fits(mask: Array | None, shape: tuple[int, ...]) -> bool:
@@ -159,6 +201,29 @@ def _four_axes(x: Array) -> Array:
     return x[(None,) * (3 - x.ndim)][:, None] if x.ndim < 4 else x.reshape(-1, *x.shape[-3:])
 
 
+def _loops_for(q: Array) -> Any:
+    """The module attention_loops, where it can be used."""
+    return _loops() if compiled(np.empty(0, q.dtype)) else None
+
+
+@functools.cache
+def _loops() -> Any:
+    from . import attention_loops
+
+    return attention_loops if attention_loops.matrix_product() else None
+
+
+def _as_matrices(x4: Array) -> Array:
+    """As BLAS takes matrices: the numbers of a row side by side, and rows that do not overlap."""
+    row, number = x4.strides[-2] // x4.itemsize, x4.strides[-1] // x4.itemsize
+    fits = number == 1 and row >= x4.shape[-1] and not any(step % x4.itemsize for step in x4.strides)
+    return x4 if fits else np.ascontiguousarray(x4)
+
+
+def _or_nothing(x4: Array | None) -> Array:
+    return np.empty((0,) * 4, np.bool_) if x4 is None else x4
+
+
 def _heads_like(x4: Array, width: int) -> Array:
     """An empty (batch, heads, T, width), which lies as (batch, T, heads, width): merging the heads moves nothing."""
     n_batch, n_heads, length, _ = x4.shape
@@ -170,10 +235,16 @@ def _norm(x4: Array) -> float:
     return math.sqrt(float(np.einsum("bhtd,bhtd->bht", x4, x4).max()))
 
 
-def _bias(mask: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+def _mask_of(q: Array, mask: Array, n_keys: int) -> Array:
+    """The mask as (1 or batch, 1 or heads, 1 or T_q, T_k), contiguous."""
+    mask = mask.reshape((1,) * (q.ndim - mask.ndim) + mask.shape)
+    leading = q.shape[:-3] if q.ndim > 4 else mask.shape[:-3]  # where several axes become one, none may stand for more
+    return np.ascontiguousarray(_four_axes(np.broadcast_to(mask, (*leading, *mask.shape[-3:-1], n_keys))))
+
+
+def _bias(mask4: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     """0 where the mask allows and -inf elsewhere, to be added to the scores."""
-    bias = np.where(mask, dtype.type(0.0), dtype.type(-np.inf))
-    return _four_axes(np.broadcast_to(bias, shape))
+    return np.broadcast_to(np.where(mask4, dtype.type(0.0), dtype.type(-np.inf)), shape)
 
 
 @functools.lru_cache(maxsize=32)

@@ -14,9 +14,8 @@ import numpy as np
 from ..backend import Array, Pullback
 from ..boundary import check_gradient
 from ..forms import kernel
-from . import decoding
 from .blocks import BLOCK, blocks, column_sums, compiled, takes
-from .decoding import fits
+from .decoding import fits, product
 
 Curve = Callable[[Array, Array, Array], None]  # from a block of h to its f(h) and f'(h), which it fills
 
@@ -33,14 +32,10 @@ def feed_forward(x: Array, inner: Any, output: Any, activation: str) -> tuple[Ar
     w1, w2 = inner.weight.value, output.weight.value
     rows, shape = x.reshape(-1, x.shape[-1]), x.shape
 
-    loops = compiled(rows, *weights) if decoding.pays(rows, w1, w2) else None
-    if loops:
-        h, y = decoding.feed_forward(rows, inner, w2, curve, loops)
-    else:
-        h = rows @ w1
-        if inner.bias is not None:
-            np.add(h, inner.bias.value, out=h)
-        y = _through(h, curve) @ w2
+    h = product(rows, w1)
+    if inner.bias is not None:
+        np.add(h, inner.bias.value, out=h)
+    y = product(_through(h, curve), w2)
     if output.bias is not None:
         y += output.bias.value
     y = y.reshape(*shape[:-1], w2.shape[1])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..backend import Array, Pullback
 from ..forms import kernel
-from . import decoding
-from .blocks import column_sums, compiled, takes
+from .blocks import column_sums, takes
+from .decoding import product
 
 
 @kernel
@@ -18,9 +18,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, P
     if bias is not None and bias.shape != (d_out,):
         return None
     rows = x.reshape(-1, d_in)
-    y = _few(rows, weight)
-    if y is None:
-        y = rows @ weight
+    y = product(rows, weight)
     if bias is not None:
         y += bias
 
@@ -33,14 +31,3 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, P
         return dx, dweight, column_sums(dproduct)
 
     return y.reshape(*x.shape[:-1], d_out), backward
-
-
-def _few(rows: Array, weight: Array) -> Array | None:
-    """rows @ weight, if there are few rows and many weights."""
-    if not decoding.pays(rows, weight):
-        return None
-    if loops := compiled(rows, weight):
-        return decoding.products(rows, [weight], loops)[0]
-    if loops := compiled(rows, weight.T):
-        return decoding.logits(rows, weight.T, loops)
-    return None

@@ -2,7 +2,7 @@
 
 BLAS shares each of its products among its threads, but between two products NumPy uses one. An op that is made of
 independent parts, as attention is of heads, gains more if each thread takes whole parts, and BLAS no others
-(`share_out`). And a compiled loop that reads much memory is done sooner if several threads read (`shares`, `together`).
+(`share_out`). And a compiled loop that reads much memory is done sooner if several threads enter it (`together`).
 """
 
 from __future__ import annotations
@@ -59,23 +59,6 @@ def share_out(work: Callable[[T], None], parts: Sequence[T]) -> None:
         for library, number in zip(blas, before, strict=False):
             library.set_num_threads(number)
         _one_at_a_time.release()
-
-
-WAKING = 1 << 18  # about as many numbers as one thread reads from memory while another wakes up
-LEAST = 4 * WAKING  # numbers that are worth a second thread
-
-
-def shares(size: int, numbers: int) -> list[slice]:
-    """Cut range(size) for as many threads as BLAS has, where the work is to read so many numbers from memory.
-
-    The first part is for the calling thread, which need not wake up first, and so it is larger.
-    """
-    n_threads = min(size, blas_threads())
-    if n_threads < 2 or numbers < LEAST:
-        return [slice(0, size)]
-    later = size * (1.0 - WAKING / numbers) / n_threads  # of every thread but the first
-    stops = [size - round(later * (n_threads - 1 - i)) for i in range(n_threads)]
-    return [slice(start, stop) for start, stop in zip([0, *stops], stops, strict=False) if start < stop]
 
 
 def together(work: Callable[..., None], parts: Sequence[tuple[Any, ...]]) -> None:

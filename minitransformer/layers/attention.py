@@ -14,7 +14,6 @@ import numpy as np
 from .. import ops
 from ..backend import Array, Pullback
 from ..boundary import check_array, check_floats, check_last, check_rate, check_sizes
-from ..forms import kernel_of
 from .cache import KeyValueCache, no_backward
 from .linear import Linear
 from .module import Module, generator
@@ -120,11 +119,6 @@ class MultiHeadAttention(Module):
     def _cached(self, x: Array, memory: Array | None, mask: Array | None, causal: bool, cache: KeyValueCache) -> Array:
         if cache.memory is not None and cache.memory is not memory:
             raise ValueError("MultiHeadAttention: the cache holds another memory; start a new cache for a new source")
-        plain = type(self) is MultiHeadAttention and type(cache) is KeyValueCache  # others' methods may do more
-        plain &= type(self.query) is type(self.key) is type(self.value) is type(self.output) is Linear
-        kernel = kernel_of("cached_attention", type(x)) if plain and memory is None and mask is None else None
-        if kernel and (fast := kernel(x, self, cache)) is not None:
-            return fast
         if memory is None or cache.length == 0:
             cache.memory = memory
             source = x if memory is None else memory

@@ -15,9 +15,11 @@ import numpy as np
 
 from ..backend import Array, Pullback
 from ..boundary import check_array, check_sizes
+from ..forms import kernel_of
 from .attention import MultiHeadAttention
 from .cache import Cache, KeyValueCache, check_cache, no_backward
 from .feed_forward import FeedForward
+from .linear import Linear
 from .module import Module, generator
 from .normalization import NORMS, LayerNorm, RMSNorm
 from .residual import Checkpoint, Residual
@@ -80,6 +82,10 @@ class EncoderLayer(_Layer):
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx."""
+        if cache is not None and mask is None and rng is None and self._is_plain(cache):
+            kernel = kernel_of("cached_layer", type(x))
+            if kernel and (fast := kernel(x, self, cache)) is not None:
+                return fast, no_backward
         attended, attention_backward = self.self_attention(x, mask=mask, causal=causal, cache=cache, rng=rng)
         y, feed_forward_backward = self.feed_forward(attended, rng=rng)
 
@@ -89,6 +95,17 @@ class EncoderLayer(_Layer):
             return dx
 
         return y, backward
+
+    def _is_plain(self, cache: KeyValueCache) -> bool:
+        """Whether all is pre-norm and of these very classes: another's methods may do more."""
+        a, f = self.self_attention, self.feed_forward
+        if type(self) is not EncoderLayer or type(cache) is not KeyValueCache or not type(a) is type(f) is Residual:
+            return False
+        if type(a.sublayer) is not MultiHeadAttention or type(f.sublayer) is not FeedForward or f.sublayer.gate:
+            return False
+        s, t = a.sublayer, f.sublayer
+        maps = {type(one) for one in (s.query, s.key, s.value, s.output, t.inner, t.output)}
+        return maps == {Linear} and type(a.norm) is type(f.norm) is LayerNorm and a.order == f.order == "pre"
 
 
 class DecoderLayer(_Layer):

@@ -32,6 +32,13 @@ class KeyValueCache:
         self.length = stop
         return self.read()
 
+    def make_room(self, n_new: int) -> tuple[Array, Array]:
+        """The whole buffers, with room for so many tokens more; whoever writes these then adds them to `length`."""
+        keys, values = self.buffers()
+        self._keys = _grown(keys, keys, self.length, self.length + n_new)
+        self._values = _grown(values, values, self.length, self.length + n_new)
+        return self._keys, self._values
+
     def buffers(self) -> tuple[Array, Array]:
         """The whole buffers, of which read() returns the part that is filled."""
         if self._keys is None or self._values is None:

@@ -1,0 +1,247 @@
+# mypy: disable-error-code="no-untyped-def"
+"""Attention of whole heads in compiled loops, forward and backward, with NumPy's own matrix product inside.
+
+What attention.py does block by block in NumPy is done here with no Python in between: no thread waits for Python's
+lock, and a tile of scores is masked, exponentiated and summed in one pass. The formulas stand there. Tiles are cut in
+both directions, ROWS queries by TILE keys, so that they stay in the core's cache. The largest score of a row, where it
+counts, is known only after the last tile: what was summed up with a smaller one is scaled down when a larger one
+appears (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax").
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from threadpoolctl import ThreadpoolController
+
+from .loops import compiled, exp, f
+
+ROWS, TILE = 128, 512
+SAFE = f(60.0)  # scores so small need no largest one subtracted: exp(60) · T and exp(-60) are far inside float32
+LOWEST = f(-1e38)
+
+
+# ------------------------------------------------------------------------------------------------- the matrix product
+
+
+@functools.cache
+def matrix_product() -> tuple[int, bool] | None:
+    """The address of cblas_sgemm in NumPy's OpenBLAS, and whether it counts in 64 bits; None if there is no such."""
+    found = ThreadpoolController().select(internal_api="openblas").lib_controllers
+    for path in sorted((one.filepath for one in found), key=lambda path: "numpy" not in path):
+        library = ctypes.CDLL(path)
+        for before, after in (("scipy_", "64_"), ("", "64_"), ("", "")):
+            function = getattr(library, f"{before}cblas_sgemm{after}", None)
+            built = getattr(library, f"{before}openblas_get_config{after}", None)
+            if function and built:
+                built.restype = ctypes.c_char_p
+                return ctypes.cast(function, ctypes.c_void_p).value or 0, b"USE64BITINT" in built()
+    return None
+
+
+def _caller(bits: int) -> Any:
+    """A call of the function at an address, with cblas_sgemm's arguments; its sizes are integers of so many bits."""
+    size, real, place = ir.IntType(bits), ir.FloatType(), ir.IntType(8).as_pointer()
+    kinds = [ir.IntType(32)] * 3 + [size] * 3 + [real, place, size, place, size, real, place, size]
+
+    @intrinsic
+    def call(_: Any, address, flip_a, flip_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
+        def generate(context, builder, signature, arguments):
+            function = builder.inttoptr(arguments[0], ir.FunctionType(ir.VoidType(), kinds).as_pointer())
+            given = [ir.Constant(kinds[0], 101)]  # matrices lie row after row
+            for value, kind in zip(arguments[1:], kinds[1:], strict=True):
+                if kind == place:
+                    value = builder.inttoptr(value, kind)
+                elif kind != real and kind.width < value.type.width:
+                    value = builder.trunc(value, kind)
+                given.append(value)
+            builder.call(function, given)
+            return context.get_dummy_value()
+
+        integer, number = types.int64, types.float32
+        taken = [integer] * 6 + [number] + [integer] * 4 + [number] + [integer] * 2
+        return types.none(*taken), generate
+
+    return call
+
+
+_call_32, _call_64 = _caller(32), _caller(64)
+_AS_IT_IS, _FLIPPED = 111, 112
+
+
+@compiled()
+def _distance(a):
+    """How far apart the rows lie, in numbers. Of a single row BLAS wants to hear at least its length."""
+    return max(a.strides[0] // 4, a.shape[1])
+
+
+@compiled()
+def _multiply(gemm, flip_a, flip_b, alpha, a, b, beta, c):
+    """c = alpha a b + beta c, with aᵀ or bᵀ where it is to be flipped. Each row must be contiguous."""
+    address, wide = gemm
+    k = a.shape[0] if flip_a == _FLIPPED else a.shape[1]
+    lda, ldb, ldc = _distance(a), _distance(b), _distance(c)
+    at_a, at_b, at_c = a.ctypes.data, b.ctypes.data, c.ctypes.data
+    if wide:
+        _call_64(address, flip_a, flip_b, c.shape[0], c.shape[1], k, alpha, at_a, lda, at_b, ldb, beta, at_c, ldc)
+    else:
+        _call_32(address, flip_a, flip_b, c.shape[0], c.shape[1], k, alpha, at_a, lda, at_b, ldb, beta, at_c, ldc)
+
+
+# ------------------------------------------------------------------------------------------------------- the attention
+
+
+@compiled("reassoc", "nsz")
+def _largest_square(x):
+    """The largest squared norm of a row."""
+    largest = f(0.0)
+    for i in range(x.shape[0]):
+        row, total = x[i], f(0.0)
+        for j in range(x.shape[1]):
+            total += row[j] * row[j]
+        largest = max(largest, total)
+    return largest
+
+
+@compiled("reassoc", "nsz")
+def _exponentials(row, shift):
+    """exp(row - shift) in place, 0 of anything below -87; returns the sum."""
+    total = f(0.0)
+    for j in range(row.size):
+        x = row[j] - shift
+        e = exp(f(-87.0) if x < f(-87.0) else x)
+        e = f(0.0) if x < f(-87.0) else e
+        row[j] = e
+        total += e
+    return total
+
+
+@compiled()
+def _hide(row, allowed):
+    for j in range(row.size):
+        row[j] = row[j] if allowed[j] else f(-np.inf)
+
+
+@compiled()
+def _allowed(mask, b, h, i, keys, width):
+    """The mask's row for a query, from a key on. An axis of one number stands for all."""
+    row = mask[b if mask.shape[0] > 1 else 0, h if mask.shape[1] > 1 else 0, i if mask.shape[2] > 1 else 0]
+    return row[keys : keys + width]
+
+
+@compiled("reassoc", "nsz")
+def forward(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, totals, shifts, stored):
+    """Fill output, and for backward the sum of each row's exponentials and what was subtracted from its scores.
+
+    parts: (first, last) of the heads, counted over all sequences; q: (B, H, T_q, d); k, v, output alike; mask: boolean,
+    (1 or B, 1 or H, 1 or T_q, T_k); kept: (B, H, T_q, T_k), what dropout keeps; stored: likewise, for the exponentials,
+    if backward shall not compute them again. Each of these three is empty where there is none.
+    """
+    n_heads, t_q, t_k = q.shape[1], q.shape[2], k.shape[2]
+    scores = np.empty(ROWS * TILE, np.float32)
+    for item in range(parts[0], parts[1]):
+        b, h = item // n_heads, item % n_heads
+        safe = scale * scale * _largest_square(q[b, h]) * _largest_square(k[b, h]) < SAFE * SAFE
+        n_rows = ROWS if t_k >= TILE else ROWS // 2
+        for start in range(0, t_q, n_rows):
+            stop = min(start + n_rows, t_q)
+            n_keys = t_k - t_q + stop if causal else t_k
+            out, total, shift = output[b, h, start:stop], totals[b, h, start:stop], shifts[b, h, start:stop]
+            total[:], shift[:] = f(0.0), f(0.0) if safe else LOWEST
+            for first in range(0, n_keys, TILE):
+                width = min(TILE, n_keys - first)
+                e = scores[: (stop - start) * width].reshape(stop - start, width)
+                if stored.size:  # there are so few keys that they are one tile
+                    e = stored[b, h, start:stop]
+                _multiply(
+                    gemm, _AS_IT_IS, _FLIPPED, scale, q[b, h, start:stop], k[b, h, first : first + width], f(0.0), e
+                )
+                for i in range(stop - start):
+                    seen = min(width, t_k - t_q + start + i + 1 - first) if causal else width
+                    row = e[i][: max(seen, 0)]
+                    if mask.size:
+                        _hide(row, _allowed(mask, b, h, start + i, first, width))
+                    if not safe:
+                        largest = shift[i]
+                        for j in range(row.size):
+                            largest = max(largest, row[j])
+                        if largest > shift[i]:
+                            less = shift[i] - largest
+                            shrunk = exp(less) if less > f(-87.0) else f(0.0)
+                            shift[i] = largest
+                            total[i] *= shrunk
+                            if first:
+                                for j in range(out.shape[1]):
+                                    out[i, j] *= shrunk
+                    total[i] += _exponentials(row, shift[i])
+                    e[i][row.size :] = f(0.0)
+                    if kept.size:
+                        keep = kept[b, h, start + i][first : first + width]
+                        for j in range(width):
+                            e[i, j] = e[i, j] if keep[j] else f(0.0)
+                _multiply(gemm, _AS_IT_IS, _AS_IT_IS, f(1.0), e, v[b, h, first : first + width], f(first > 0), out)
+            for i in range(stop - start):
+                total[i] = f(1.0) if total[i] == f(0.0) else total[i]  # a query that sees nothing gets zeros
+                factor = raised / total[i]
+                for j in range(out.shape[1]):
+                    out[i, j] *= factor
+
+
+@compiled("reassoc", "nsz")
+def backward(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, totals, shifts, stored, dout, dq, dk, dv):
+    """Fill dq, dk and dv. The weights are computed again."""
+    n_heads, t_q, t_k = q.shape[1], q.shape[2], k.shape[2]
+    scores, gradients = np.empty(ROWS * TILE, np.float32), np.empty(ROWS * TILE, np.float32)
+    dk_head, dv_head = np.empty(k.shape[2:], np.float32), np.empty(v.shape[2:], np.float32)
+    for item in range(parts[0], parts[1]):
+        b, h = item // n_heads, item % n_heads
+        dk_head[:], dv_head[:] = f(0.0), f(0.0)
+        n_rows = ROWS if t_k >= TILE else ROWS // 2
+        for start in range(0, t_q, n_rows):
+            stop = min(start + n_rows, t_q)
+            n_keys = t_k - t_q + stop if causal else t_k
+            dout_rows, q_rows, dq_rows = dout[b, h, start:stop], q[b, h, start:stop], dq[b, h, start:stop]
+            for first in range(0, n_keys, TILE):
+                width = min(TILE, n_keys - first)
+                last = first + width
+                e = scores[: (stop - start) * width].reshape(stop - start, width)
+                ds = gradients[: (stop - start) * width].reshape(stop - start, width)
+                if stored.size:
+                    e[:] = stored[b, h, start:stop]
+                else:
+                    _multiply(gemm, _AS_IT_IS, _FLIPPED, scale, q_rows, k[b, h, first:last], f(0.0), e)
+                _multiply(gemm, _AS_IT_IS, _FLIPPED, f(1.0), dout_rows, v[b, h, first:last], f(0.0), ds)
+                for i in range(stop - start):
+                    row, drow = e[i], ds[i]
+                    if not stored.size:
+                        seen = min(width, t_k - t_q + start + i + 1 - first) if causal else width
+                        some = row[: max(seen, 0)]
+                        if mask.size:
+                            _hide(some, _allowed(mask, b, h, start + i, first, width))
+                        _exponentials(some, shifts[b, h, start + i])
+                        row[some.size :] = f(0.0)
+                    along, out_row, dout_row = f(0.0), output[b, h, start + i], dout_rows[i]
+                    for j in range(out_row.size):
+                        along += out_row[j] * dout_row[j]
+                    share = f(1.0) / totals[b, h, start + i]
+                    if kept.size:
+                        keep = kept[b, h, start + i][first:last]
+                        for j in range(width):
+                            weight = row[j] * share
+                            drow[j] = weight * ((drow[j] * raised if keep[j] else f(0.0)) - along)
+                            row[j] = weight * raised if keep[j] else f(0.0)
+                    else:
+                        for j in range(width):
+                            weight = row[j] * share
+                            drow[j] = weight * (drow[j] - along)
+                            row[j] = weight
+                _multiply(gemm, _FLIPPED, _AS_IT_IS, f(1.0), e, dout_rows, f(1.0), dv_head[first:last])
+                _multiply(gemm, _AS_IT_IS, _AS_IT_IS, scale, ds, k[b, h, first:last], f(first > 0), dq_rows)
+                _multiply(gemm, _FLIPPED, _AS_IT_IS, scale, ds, q_rows, f(1.0), dk_head[first:last])
+        dk[b, h, :, :], dv[b, h, :, :] = dk_head, dv_head

@@ -1,0 +1,253 @@
+# mypy: disable-error-code="no-untyped-def"
+"""Compiled loops that several threads enter at the same time: the work of decoding.py.
+
+The work is made of phases, and a phase of parts. A thread takes the next part that nobody has taken, and when there is
+none left, it waits until all parts are done before it goes on to the next phase: what one phase writes the next one
+reads. So a thread that comes late, or is held up, leaves more parts to the others, and one alone does them all. Which
+thread computes a part makes no difference to the result.
+
+To wait, a thread asks again and again, since a phase takes 100 µs and to fall asleep and be woken up takes 40.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+from .loops import compiled, exponentials, f, gelu, gelu_tanh, layer_norm
+
+PARTS = 8  # of a phase that is shared out
+LINE = 16  # counters for each that is used: processors exchange whole cache lines, and fetch them in pairs
+PATIENCE = 20_000  # questions, about 0.2 ms, after which a waiting thread lets others have its core
+
+_give_way = types.ExternalFunction("SwitchToThread" if os.name == "nt" else "sched_yield", types.int32())
+
+
+def counters(n_phases: int) -> np.ndarray:
+    """For each phase how many parts have been taken, and how many are done."""
+    return np.zeros(2 * LINE * n_phases, np.int64)
+
+
+@intrinsic
+def _add(_: Any, counts, i, number):
+    """Add to counts[i] and return what it was, before any other thread does the same."""
+
+    def generate(context, builder, signature, arguments):
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        return builder.atomic_rmw("add", builder.gep(array.data, [arguments[1]]), arguments[2], "seq_cst")
+
+    return types.int64(counts, types.int64, types.int64), generate
+
+
+@compiled()
+def take(counts, phase):
+    """The part that is now the caller's; there may be no such part any more."""
+    return _add(counts, 2 * LINE * phase, 1)
+
+
+@compiled()
+def done(counts, phase):
+    _add(counts, 2 * LINE * phase + LINE, 1)
+
+
+@compiled()
+def wait(counts, phase, n_parts):
+    asked = 0
+    while _add(counts, 2 * LINE * phase + LINE, 0) < n_parts:
+        asked += 1
+        if asked > PATIENCE:
+            _give_way()
+
+
+@compiled()
+def stretch(size, part):
+    """Where a part of range(size) begins, and where the next one does."""
+    return size * part // PARTS, size * (part + 1) // PARTS
+
+
+@compiled("reassoc", "nsz")
+def set_products(x, weight, y):
+    """y = x weight. x: (N, d_in); weight: (d_in, d_out); y: (N, d_out).
+
+    Four rows of the weight at a time, which lie a quarter of it apart: so memory is read in four long stretches, and
+    the processor fetches ahead. Side by side they would be many short ones.
+    """
+    y[:] = f(0.0)
+    quarter = weight.shape[0] // 4
+    for i in range(quarter):
+        a, b, c, d = weight[i], weight[i + quarter], weight[i + 2 * quarter], weight[i + 3 * quarter]
+        for n in range(x.shape[0]):
+            out, xa, xb, xc, xd = y[n], x[n, i], x[n, i + quarter], x[n, i + 2 * quarter], x[n, i + 3 * quarter]
+            for j in range(out.size):
+                out[j] += xa * a[j] + xb * b[j] + xc * c[j] + xd * d[j]
+    for i in range(4 * quarter, weight.shape[0]):
+        a = weight[i]
+        for n in range(x.shape[0]):
+            out, xa = y[n], x[n, i]
+            for j in range(out.size):
+                out[j] += xa * a[j]
+
+
+@compiled("reassoc", "nsz")
+def add_up(terms, n, first, last, y):
+    """y += the sum of terms[:, n, first:last] over all parts."""
+    for part in range(terms.shape[0]):
+        term = terms[part, n][first:last]
+        for j in range(y.size):
+            y[j] += term[j]
+
+
+@compiled("reassoc", "nsz")
+def product(x, weight, terms, y, counts):
+    """y = x weight, each part some rows of the weight. terms: (PARTS, N, d_out)."""
+    part = take(counts, 0)
+    while part < PARTS:
+        first, last = stretch(x.shape[1], part)
+        set_products(x[:, first:last], weight[first:last], terms[part])
+        done(counts, 0)
+        part = take(counts, 0)
+    wait(counts, 0, PARTS)
+    if take(counts, 1) == 0:
+        y[:] = f(0.0)
+        for n in range(y.shape[0]):
+            add_up(terms, n, 0, y.shape[1], y[n])
+
+
+@compiled("reassoc", "nsz")
+def transposed_product(x, table, y, counts):
+    """y = x tableᵀ, each part some rows of the table. x: (N, width); table: (V, width); y: (N, V)."""
+    part = take(counts, 0)
+    while part < PARTS:
+        first, last = stretch(table.shape[0], part)
+        for v in range(first, last):
+            row = table[v]
+            for n in range(x.shape[0]):
+                total, other = f(0.0), x[n]
+                for i in range(row.size):
+                    total += row[i] * other[i]
+                y[n, v] = total
+        part = take(counts, 0)
+
+
+@compiled("reassoc", "nsz")
+def attend(query, keys, values, scale, scores, total, output):
+    """Attention of one query in one head. query, output: (d,); keys, values: (T or more, d); scores: (1, T)."""
+    row, largest = scores[0], f(-np.inf)
+    for i in range(row.size):
+        key, score = keys[i], f(0.0)
+        for j in range(query.size):
+            score += key[j] * query[j]
+        row[i] = score * scale
+        largest = max(largest, row[i])
+    if largest > f(-np.inf):  # else the query sees nothing, and each score stays -inf
+        for i in range(row.size):
+            row[i] -= largest
+    exponentials(scores, total)
+    output[:] = f(0.0)
+    for i in range(row.size):
+        value, e = values[i], row[i]
+        for j in range(output.size):
+            output[j] += e * value[j]
+    if total[0] != f(0.0):
+        for j in range(output.size):
+            output[j] /= total[0]
+
+
+CURVES = {"relu": 0, "gelu": 1, "gelu_tanh": 2}
+_GELU, _GELU_TANH = CURVES["gelu"], CURVES["gelu_tanh"]
+
+
+@compiled("reassoc", "nsz")
+def activate(curve, h, y, slope):
+    if curve == _GELU_TANH:
+        gelu_tanh(h, y, slope)
+    elif curve == _GELU:
+        gelu(h, y, slope)
+    else:
+        for j in range(h.size):
+            y[j] = h[j] if h[j] > f(0.0) or h[j] != h[j] else f(0.0)  # NaN stays NaN
+
+
+@compiled("reassoc", "nsz")
+def layer(x, gammas, betas, eps, weights, biases, curve, keys, values, length, room, y, counts):
+    """A pre-norm encoder layer on one new token of each sequence: see cached_layer in decoding.py.
+
+    x, y: (N, D); weights: of queries, keys, values and output, and the two of the feed-forward network; keys, values:
+    (N, H, more than length, D / H), to which the new ones are written; room: empty arrays for what lies between.
+    """
+    terms_q, terms_k, terms_v, terms, terms_h, inner, q, merged, middle, h, active, slope = room[:12]
+    scores, totals, row_totals = room[12:]
+    n_rows, width, n_heads, d = x.shape[0], x.shape[1], keys.shape[1], keys.shape[3]
+    scale = f(1.0) / f(np.sqrt(d))
+
+    if take(counts, 0) == 0:
+        layer_norm(x, gammas[0], betas[0], eps[0], middle, inner, row_totals)
+        done(counts, 0)
+    wait(counts, 0, 1)
+
+    part = take(counts, 1)
+    while part < PARTS:  # q, k and v
+        first, last = stretch(width, part)
+        set_products(inner[:, first:last], weights[0][first:last], terms_q[part])
+        set_products(inner[:, first:last], weights[1][first:last], terms_k[part])
+        set_products(inner[:, first:last], weights[2][first:last], terms_v[part])
+        done(counts, 1)
+        part = take(counts, 1)
+    wait(counts, 1, PARTS)
+
+    part = take(counts, 2)
+    while part < PARTS:  # some heads, and what they add to the output
+        first_head, last_head = stretch(n_heads, part)
+        first, last = first_head * d, last_head * d
+        for n in range(n_rows):
+            for head in range(first_head, last_head):
+                here, there = head * d, (head + 1) * d
+                query, key, value = q[n][here:there], keys[n, head, length], values[n, head, length]
+                query[:], key[:], value[:] = biases[0][here:there], biases[1][here:there], biases[2][here:there]
+                add_up(terms_q, n, here, there, query)
+                add_up(terms_k, n, here, there, key)
+                add_up(terms_v, n, here, there, value)
+                attend(query, keys[n, head], values[n, head], scale, scores[part], totals[part], merged[n][here:there])
+        set_products(merged[:, first:last], weights[3][first:last], terms[part])
+        done(counts, 2)
+        part = take(counts, 2)
+    wait(counts, 2, PARTS)
+
+    if take(counts, 3) == 0:
+        for n in range(n_rows):
+            for j in range(width):
+                middle[n, j] = x[n, j] + biases[3][j]
+            add_up(terms, n, 0, width, middle[n])
+        layer_norm(middle, gammas[1], betas[1], eps[1], merged, inner, row_totals)
+        done(counts, 3)
+    wait(counts, 3, 1)
+
+    part = take(counts, 4)
+    while part < PARTS:  # the hidden units
+        first, last = stretch(width, part)
+        set_products(inner[:, first:last], weights[4][first:last], terms_h[part])
+        done(counts, 4)
+        part = take(counts, 4)
+    wait(counts, 4, PARTS)
+
+    part = take(counts, 5)
+    while part < PARTS:  # some of them, and what they add to the output
+        first, last = stretch(h.shape[1], part)
+        for n in range(n_rows):
+            h[n][first:last] = biases[4][first:last]
+            add_up(terms_h, n, first, last, h[n][first:last])
+            activate(curve, h[n][first:last], active[n][first:last], slope[n][first:last])
+        set_products(active[:, first:last], weights[5][first:last], terms[part])
+        done(counts, 5)
+        part = take(counts, 5)
+    wait(counts, 5, PARTS)
+
+    if take(counts, 6) == 0:
+        for n in range(n_rows):
+            for j in range(width):
+                y[n, j] = middle[n, j] + biases[5][j]
+            add_up(terms, n, 0, width, y[n])

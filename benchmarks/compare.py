@@ -23,6 +23,7 @@ from .samples import gap, rounds
 TOLERANCE = 1e-4  # float32, after ten steps: the largest difference as a share of the largest number
 TURN = 0.2  # seconds that a turn lasts at least, so that one takes many runs where a run is short
 PAUSE = 0.03  # seconds between turns: the threads of a BLAS or OpenMP spin for a while before they sleep
+MEASURES = ("reading",)  # programs that compute nothing that could agree: they show what the machine allows
 FEWEST = 5  # repetitions that a case gets even where its time is up
 
 
@@ -34,7 +35,7 @@ class Worker:
     """The near end of worker.py: commands go in, replies come out."""
 
     def __init__(self, program: str, threads: int) -> None:
-        ours = program in ("ours", "textbook")
+        ours = program in ("ours", "textbook", *MEASURES)
         environment = os.environ | {
             "OPENBLAS_NUM_THREADS": str(threads if ours else 1),  # NumPy's; in a twin it draws the batches only
             "OMP_NUM_THREADS": str(threads),  # PyTorch's
@@ -97,7 +98,7 @@ class Result:
     @property
     def agrees(self) -> bool:
         """Whether ours and eager were timed, and whatever was timed agrees with eager."""
-        gaps = [self.gaps.get(program, math.inf) for program in self.seconds if program != "eager"]
+        gaps = [self.gaps.get(program, math.inf) for program in self.seconds if program not in ("eager", *MEASURES)]
         return {"ours", "eager"} <= self.seconds.keys() and max(gaps) <= TOLERANCE
 
 
@@ -172,7 +173,7 @@ def _agree(result: Result, workers: dict[str, Worker], folder: Path) -> None:
         return
     wanted = load_file(folder / "eager.safetensors")
     for program in workers:
-        if program == "eager":
+        if program == "eager" or program in MEASURES:
             continue
         found = load_file(folder / f"{program}.safetensors")
         if found.keys() != wanted.keys():

@@ -42,6 +42,8 @@ def table(results: Sequence[Result], rates: dict[str, dict[str, float]]) -> str:
         if "textbook" in result.seconds:
             median, peak = spread(result.seconds["textbook"]).median, result.peaks["textbook"]
             notes.append(f"- {result.case.name}: the textbook op took {seconds(median)} and {megabytes(peak)}")
+        if result.seconds.get("reading") and result.seconds.get("ours"):
+            notes.append(f"- {result.case.name}: {_reading(result)}")
     notes.append(
         "- Times are medians, with quartiles in brackets, and so are the ratios of single rounds. Memory is the peak "
         "of what the program allocated after its imports. Shares are of the best rate of matrix products (M) or of "
@@ -80,6 +82,18 @@ def share(result: Result, program: str, rates: dict[str, dict[str, float]]) -> s
     if operations:
         return f"{operations / median / products:.0%} M"
     return f"{traffic / median / memory:.0%} B" if traffic else "–"
+
+
+def _reading(result: Result) -> str:
+    """How the programs compare with one that only reads, in the same rounds."""
+    reading = result.seconds["reading"]
+    shares = [
+        f"{program} reached {ratio(reading, result.seconds[program]).of_medians:.0%} of that rate"
+        for program in ("ours", "eager")
+        if result.seconds.get(program)
+    ]
+    alone = seconds(spread(reading).median)
+    return f"to read as many bytes in the same rounds, and do nothing else, took {alone}: {', '.join(shares)}"
 
 
 def seconds(time: float) -> str:

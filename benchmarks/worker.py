@@ -27,6 +27,7 @@ PROGRAMS = {
     "textbook": ("", "Textbook"),
     "eager": ("_torch", "Eager"),
     "compiled": ("_torch", "Compiled"),
+    "reading": ("", "Reading"),
 }
 
 

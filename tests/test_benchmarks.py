@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import threadpoolctl
 from safetensors.numpy import save_file
 
 ROOT = Path(__file__).parents[1]
@@ -16,7 +17,7 @@ sys.path.insert(0, str(ROOT))  # benchmarks/ belongs to the checkout and is not 
 
 from benchmarks import compare, growth, kernels, machine, report, samples  # noqa: E402
 from benchmarks.__main__ import main, png  # noqa: E402
-from benchmarks.cases import CASES, Case, named  # noqa: E402
+from benchmarks.cases import CASES, Case, gpt2, named  # noqa: E402
 from benchmarks.cases.counting import causal_pairs, layer_products, zipf  # noqa: E402
 from minitransformer.forms import kernel_of  # noqa: E402
 from minitransformer.kernels.blocks import compiled  # noqa: E402
@@ -109,7 +110,7 @@ class Pretended:
     """Stands in for Worker: writes what it is told to prove, and notes every command in `asked`."""
 
     asked: list[tuple[str, str]] = []  # noqa: RUF012 - one list for all workers is the point
-    losses = {"ours": 1.00001, "eager": 1.0, "compiled": 1.0}  # noqa: RUF012
+    losses = {"ours": 1.00001, "eager": 1.0, "compiled": 1.0, "reading": 9.0}  # noqa: RUF012
     fails = ""
 
     def __init__(self, program: str, threads: int) -> None:
@@ -169,6 +170,32 @@ def test_torch_compile_that_fails_is_left_out_with_the_reason_but_ours_and_eager
     with pytest.raises(compare.Failure, match="tiny, eager: no compiler was found"):
         compare.compare(TINY, 1, 60.0, 2)
     assert [program for program, do in pretended.asked if do == "close"] == ["ours", "eager"]
+
+
+def test_a_program_that_only_reads_takes_its_turns_and_need_not_agree(pretended):
+    decode = named(["gpt2-decode-1"])[0]
+    found = compare.compare(decode, 3, 60.0, 2)
+    assert found.agrees
+    assert [program for program, do in pretended.asked if do == "time"][3:6] == ["ours", "eager", "reading"]
+    found.seconds = {"ours": [1.0, 1.0], "eager": [2.0, 2.0], "reading": [0.5, 0.9]}
+    assert (
+        "- gpt2-decode-1: to read as many bytes in the same rounds, and do nothing else, took 700 ms: ours reached "
+        "70% of that rate, eager reached 35% of that rate"
+    ) in report.table([found], RATES).splitlines()
+
+
+def test_reading_reads_every_byte_that_writing_must(monkeypatch):
+    sizes = gpt2.Sizes("decode", 1, prompt=3, written=4, n_layers=1, n_heads=2, width=16, vocabulary=30)
+    monkeypatch.setattr(gpt2.Reading, "n_threads", 2)
+    with threadpoolctl.threadpool_limits(user_api="blas"):
+        program = gpt2.Reading(sizes, {})
+        read = []
+        monkeypatch.setattr(
+            np, "array_split", lambda x, n: read.append(x.nbytes) or [x[: x.size // n], x[x.size // n :]]
+        )
+        program.run()
+    assert sum(read) == pytest.approx(gpt2.traffic(sizes), rel=1e-2)
+    assert len(read) == 4
 
 
 def test_a_case_stops_when_its_time_is_up_but_not_before_the_fewest_rounds(pretended):

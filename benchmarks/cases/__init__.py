@@ -43,7 +43,8 @@ def _gpt2(timed: str, batch: int) -> Case:
     title = f"GPT-2 124M, {what}, batch {batch}"
     sizes = {"timed": timed, "batch": batch}
     goal_here = goal if timed == "prefill" or batch == 1 else None
-    return Case(f"gpt2-{timed}-{batch}", title, "gpt2", sizes, ("ours", "eager"), batch * tokens, goal_here)
+    programs = ("ours", "eager") if timed == "prefill" else ("ours", "eager", "reading")
+    return Case(f"gpt2-{timed}-{batch}", title, "gpt2", sizes, programs, batch * tokens, goal_here)
 
 
 def _attention(length: int) -> Case:

@@ -5,10 +5,13 @@ What is timed is either the prefill, up to the logits after the last token, or t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import threadpoolctl
 
 from minitransformer.layers import Cache
 from minitransformer.models import LanguageModel, LanguageModelConfig
@@ -50,6 +53,22 @@ def traffic(s: Sizes) -> float | None:
     weights = s.n_layers * 12 * s.width**2 + s.vocabulary * s.width
     positions = sum(range(s.prompt + 1, s.prompt + s.written + 1))
     return 4.0 * (s.written * weights + s.batch * 2 * s.n_layers * s.width * positions)
+
+
+class Reading(ours.Program):
+    """Reads as many bytes as writing must, with all threads, and does nothing else: what the memory allows."""
+
+    def __init__(self, sizes: Sizes, weights: Mapping[str, np.ndarray]) -> None:
+        self.numbers = np.ones(int(traffic(sizes) or 0) // 4 // sizes.written, np.float32)
+        self.times, self.pool = sizes.written, ThreadPoolExecutor(self.n_threads)
+        threadpoolctl.threadpool_limits(1, user_api="blas")  # each thread reads its own part
+
+    def run(self) -> None:
+        for _ in range(self.times):
+            list(self.pool.map(lambda part: float(part @ part), np.array_split(self.numbers, self.n_threads)))
+
+    def prove(self) -> dict[str, np.ndarray]:
+        return {}
 
 
 class Timed:

@@ -9,6 +9,9 @@ answers each with one JSON object on stdout. Arrays go through safetensors files
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
 import importlib
 import json
 import os
@@ -39,6 +42,9 @@ class Memory:
     """
 
     def __init__(self) -> None:
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):  # not glibc
+            ctypes.CDLL(None).malloc_trim(0)  # what was freed would else be taken again, and never count
         self.start = _status().get("RssAnon", 0)
         self.restart()
 

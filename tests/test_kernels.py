@@ -132,6 +132,7 @@ CALLS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     ),
     "attention: mask of one key's width": ("attention", QKV, {"mask": seen(5, 1, 37, 1)}),
     "attention: a stride of zero": ("attention", (QKV[0], np.broadcast_to(QKV[1][:1], QKV[1].shape), QKV[2]), {}),
+    "attention: one row": ("attention", tuple(x[:1, :1] for x in QKV), {"mask": seen(1, 1, 1, 37)}),
     "attention: rows that overlap": ("attention", tuple(OVERLAPPING for _ in range(3)), {"causal": True}),
     "attention: long, dropout": ("attention", LONG, {"causal": True, "dropout": 0.1, "rng": 1}),
 }
@@ -419,7 +420,7 @@ def test_attention_on_split_heads_is_compiled_and_shared_out(monkeypatch: pytest
 
     parts: list[tuple[int, int]] = []
     used: set[int] = set()
-    for name in ("forward", "backward"):
+    for name in ("attend", "attend_backward"):
         loop = getattr(attention_loops, name)
 
         def noted(gemm: Any, part: tuple[int, int], *arrays: Any, loop: Any = loop) -> None:
@@ -450,12 +451,30 @@ def test_attention_on_split_heads_is_compiled_and_shared_out(monkeypatch: pytest
         np.testing.assert_array_equal(one, other)
 
 
+def test_attention_on_arrays_that_lie_across_words_or_may_not_be_written() -> None:
+    kept = np.random.default_rng(0).normal(size=(3, 2, 2, 9, 4)).astype(np.float32)
+    expected, backward = ops.attention(*kept)
+    gradients = backward(expected)
+    buffer = np.zeros(kept.nbytes + 1, np.uint8)
+    moved = buffer[1:].view(np.float32).reshape(kept.shape)
+    moved[...] = kept
+    frozen = kept.copy()
+    frozen.flags.writeable = False
+    assert not moved.flags.aligned
+    for given in (moved, frozen):
+        y, backward = ops.attention(*given)
+        dy = expected.copy()
+        dy.flags.writeable = False
+        for one, other in zip((y, *backward(dy)), (expected, *gradients), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.parametrize("arrays", [np.float32, np.float64])
 def test_without_openblas_attention_is_computed_in_numpy(arrays: type, monkeypatch: pytest.MonkeyPatch) -> None:
     from minitransformer.kernels import attention, attention_loops
 
-    monkeypatch.setattr(attention_loops, "matrix_product", lambda: None)
-    monkeypatch.setattr(attention_loops, "forward", lambda *arrays: pytest.fail("there is no product for it"))
+    monkeypatch.setattr(attention_loops, "ready", lambda: None)
+    monkeypatch.setattr(attention_loops, "attend", lambda *arrays: pytest.fail("there is no product for it"))
     attention._loops.cache_clear()
     try:
         q = heads(2, 9, 3, 4).astype(arrays)

@@ -90,23 +90,24 @@ def _in_loops(
 ) -> tuple[Array, Pullback]:
     """The compiled form. kept: what dropout keeps, (batch, heads, T_q, T_k); raised: the factor for it."""
     loops, t_k = _loops_for(q4), k4.shape[-2]
-    q4, k4, v4 = map(_as_matrices, (q4, k4, v4))
+    matrices = tuple(map(_as_matrices, (q4, k4, v4)))
     output4 = _heads_like(q4, v4.shape[-1])
     totals, subtracted = np.empty(q4.shape[:-1], np.float32), np.empty(q4.shape[:-1], np.float32)
     stored = np.empty((*q4.shape[:-1], t_k) if t_k <= KEPT_KEYS and kept is None else (0,) * 4, np.float32)
-    given = (q4, k4, v4, _or_nothing(mask4), _or_nothing(kept), causal, np.float32(scale), np.float32(raised))
+    given = (*matrices, _or_nothing(mask4), _or_nothing(kept), bool(causal), np.float32(scale), np.float32(raised))
     made = (output4, totals, subtracted, stored)
 
-    def run(loop: Any, *more: Array) -> None:
-        n = q4.shape[0] * q4.shape[1]
-        cuts = range(n + 1) if totals.size * t_k >= _MANY and blas_threads() > 1 else (0, n)
-        share_out(lambda part: loop(loops.matrix_product(), part, *given, *made, *more), list(itertools.pairwise(cuts)))
+    n = q4.shape[0] * q4.shape[1]
 
-    run(loops.forward)
+    def run(loop: Any, *more: Array) -> None:
+        cuts = range(n + 1) if totals.size * t_k >= _MANY and blas_threads() > 1 else (0, n)
+        share_out(lambda part: loop(loops.ready(), part, *given, *made, *more), list(itertools.pairwise(cuts)))
+
+    run(loops.attend)
 
     def backward(dout4: Array) -> tuple[Array, ...]:
-        dq, dk, dv = (_heads_like(x, x.shape[-1]) for x in (q4, k4, v4))
-        run(loops.backward, _as_matrices(dout4), dq, dk, dv)
+        dq, dk, dv = (_heads_like(x, x.shape[-1]) for x in matrices)
+        run(loops.attend_backward, _as_matrices(dout4), dq, dk, dv)
         return dq, dk, dv
 
     return output4, backward
@@ -210,14 +211,14 @@ def _loops_for(q: Array) -> Any:
 def _loops() -> Any:
     from . import attention_loops
 
-    return attention_loops if attention_loops.matrix_product() else None
+    return attention_loops if attention_loops.ready() else None
 
 
 def _as_matrices(x4: Array) -> Array:
     """As BLAS takes matrices: the numbers of a row side by side, and rows that do not overlap."""
     row, number = x4.strides[-2] // x4.itemsize, x4.strides[-1] // x4.itemsize
     fits = number == 1 and row >= x4.shape[-1] and not any(step % x4.itemsize for step in x4.strides)
-    return x4 if fits else np.ascontiguousarray(x4)
+    return x4 if fits and x4.flags.aligned else x4.copy()
 
 
 def _or_nothing(x4: Array | None) -> Array:
@@ -236,10 +237,10 @@ def _norm(x4: Array) -> float:
 
 
 def _mask_of(q: Array, mask: Array, n_keys: int) -> Array:
-    """The mask as (1 or batch, 1 or heads, 1 or T_q, T_k), contiguous."""
+    """The mask as (1 or batch, 1 or heads, 1 or T_q, T_k): contiguous, and a copy, since backward reads it again."""
     mask = mask.reshape((1,) * (q.ndim - mask.ndim) + mask.shape)
     leading = q.shape[:-3] if q.ndim > 4 else mask.shape[:-3]  # where several axes become one, none may stand for more
-    return np.ascontiguousarray(_four_axes(np.broadcast_to(mask, (*leading, *mask.shape[-3:-1], n_keys))))
+    return np.array(_four_axes(np.broadcast_to(mask, (*leading, *mask.shape[-3:-1], n_keys))), order="C")
 
 
 def _bias(mask4: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,7 @@ from threadpoolctl import ThreadpoolController
 from .loops import compiled, exp, f
 
 ROWS, TILE = 128, 512
-SAFE = f(60.0)  # scores so small need no largest one subtracted: exp(60) · T and exp(-60) are far inside float32
-LOWEST = f(-1e38)
+SAFE = 30.0  # scores so small need no largest one subtracted: exp(30) and exp(-30) times a value are inside float32
 
 
 # ------------------------------------------------------------------------------------------------- the matrix product
@@ -32,11 +32,11 @@ LOWEST = f(-1e38)
 
 @functools.cache
 def matrix_product() -> tuple[int, bool] | None:
-    """The address of cblas_sgemm in NumPy's OpenBLAS, and whether it counts in 64 bits; None if there is no such."""
+    """The address of an OpenBLAS's cblas_sgemm, NumPy's if it has one, and whether it counts in 64 bits; else None."""
     found = ThreadpoolController().select(internal_api="openblas").lib_controllers
     for path in sorted((one.filepath for one in found), key=lambda path: "numpy" not in path):
         library = ctypes.CDLL(path)
-        for before, after in (("scipy_", "64_"), ("", "64_"), ("", "")):
+        for before, after in (("scipy_", "64_"), ("", "64_"), ("scipy_", ""), ("", "")):
             function = getattr(library, f"{before}cblas_sgemm{after}", None)
             built = getattr(library, f"{before}openblas_get_config{after}", None)
             if function and built:
@@ -99,12 +99,12 @@ def _multiply(gemm, flip_a, flip_b, alpha, a, b, beta, c):
 
 @compiled("reassoc", "nsz")
 def _largest_square(x):
-    """The largest squared norm of a row."""
-    largest = f(0.0)
+    """The largest squared norm of a row, in float64: in float32 it might be zero or infinite."""
+    largest = 0.0
     for i in range(x.shape[0]):
-        row, total = x[i], f(0.0)
+        row, total = x[i], 0.0
         for j in range(x.shape[1]):
-            total += row[j] * row[j]
+            total += np.float64(row[j]) * np.float64(row[j])
         largest = max(largest, total)
     return largest
 
@@ -136,7 +136,7 @@ def _allowed(mask, b, h, i, keys, width):
 
 
 @compiled("reassoc", "nsz")
-def forward(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, totals, shifts, stored):
+def attend(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, totals, shifts, stored):
     """Fill output, and for backward the sum of each row's exponentials and what was subtracted from its scores.
 
     parts: (first, last) of the heads, counted over all sequences; q: (B, H, T_q, d); k, v, output alike; mask: boolean,
@@ -147,13 +147,13 @@ def forward(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, tot
     scores = np.empty(ROWS * TILE, np.float32)
     for item in range(parts[0], parts[1]):
         b, h = item // n_heads, item % n_heads
-        safe = scale * scale * _largest_square(q[b, h]) * _largest_square(k[b, h]) < SAFE * SAFE
+        safe = abs(scale) * np.sqrt(_largest_square(q[b, h]) * _largest_square(k[b, h])) < SAFE
         n_rows = ROWS if t_k >= TILE else ROWS // 2
         for start in range(0, t_q, n_rows):
             stop = min(start + n_rows, t_q)
             n_keys = t_k - t_q + stop if causal else t_k
             out, total, shift = output[b, h, start:stop], totals[b, h, start:stop], shifts[b, h, start:stop]
-            total[:], shift[:] = f(0.0), f(0.0) if safe else LOWEST
+            total[:], shift[:] = f(0.0), f(0.0) if safe else f(-np.inf)
             for first in range(0, n_keys, TILE):
                 width = min(TILE, n_keys - first)
                 e = scores[: (stop - start) * width].reshape(stop - start, width)
@@ -179,7 +179,7 @@ def forward(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, tot
                             if first:
                                 for j in range(out.shape[1]):
                                     out[i, j] *= shrunk
-                    total[i] += _exponentials(row, shift[i])
+                    total[i] += _exponentials(row, shift[i] if shift[i] > f(-np.inf) else f(0.0))
                     e[i][row.size :] = f(0.0)
                     if kept.size:
                         keep = kept[b, h, start + i][first : first + width]
@@ -188,13 +188,16 @@ def forward(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, tot
                 _multiply(gemm, _AS_IT_IS, _AS_IT_IS, f(1.0), e, v[b, h, first : first + width], f(first > 0), out)
             for i in range(stop - start):
                 total[i] = f(1.0) if total[i] == f(0.0) else total[i]  # a query that sees nothing gets zeros
+                shift[i] = f(0.0) if shift[i] == f(-np.inf) else shift[i]
                 factor = raised / total[i]
                 for j in range(out.shape[1]):
                     out[i, j] *= factor
 
 
 @compiled("reassoc", "nsz")
-def backward(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, totals, shifts, stored, dout, dq, dk, dv):
+def attend_backward(
+    gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, totals, shifts, stored, dout, dq, dk, dv
+):
     """Fill dq, dk and dv. The weights are computed again."""
     n_heads, t_q, t_k = q.shape[1], q.shape[2], k.shape[2]
     scores, gradients = np.empty(ROWS * TILE, np.float32), np.empty(ROWS * TILE, np.float32)
@@ -245,3 +248,32 @@ def backward(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, to
                 _multiply(gemm, _AS_IT_IS, _AS_IT_IS, scale, ds, k[b, h, first:last], f(first > 0), dq_rows)
                 _multiply(gemm, _FLIPPED, _AS_IT_IS, scale, ds, q_rows, f(1.0), dk_head[first:last])
         dk[b, h, :, :], dv[b, h, :, :] = dk_head, dv_head
+
+
+# ----------------------------------------------------------------------------------------------- ready to be called
+
+
+def _arguments(backward: bool) -> tuple[types.Type, ...]:
+    """The types of the loops' arguments: what is only read may lie as it likes."""
+    given = types.Array(types.float32, 4, "A", readonly=True)
+    filled = types.Array(types.float32, 4, "A")
+    flags, rows = types.Array(types.boolean, 4, "C", readonly=True), types.Array(types.float32, 3, "C")
+    product, part = types.Tuple((types.int64, types.boolean)), types.UniTuple(types.int64, 2)
+    known = (product, part, given, given, given, flags, flags, types.boolean, types.float32, types.float32)
+    made = (filled, rows, rows, types.Array(types.float32, 4, "C"))
+    return (*known, *made, given, filled, filled, filled) if backward else (*known, *made)
+
+
+_lock = threading.Lock()
+
+
+@functools.cache
+def ready() -> tuple[int, bool] | None:
+    """Have each loop compiled once for all layouts, and not anew for each. Returns matrix_product()."""
+    gemm = matrix_product()
+    with _lock:
+        for loop in (attend, attend_backward):
+            if gemm and not loop.signatures:
+                loop.compile(_arguments(backward=loop is attend_backward))
+                loop.disable_compile()
+    return gemm

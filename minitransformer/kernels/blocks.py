@@ -30,10 +30,12 @@ _use_loops = True
 @functools.cache
 def _loops() -> Any:
     try:
+        from numba import config
+
         from . import loops
     except ImportError:
         return None
-    return loops
+    return None if config.DISABLE_JIT else loops  # type: ignore[attr-defined]
 
 
 def compiled(*arrays: Any) -> Any:

@@ -117,4 +117,4 @@ def _loops() -> Any:
 
 def _share_out(numbers: int, loop: Any, *arguments: Any) -> None:
     """Have as many threads as BLAS has enter the loop, which reads so many numbers; one alone if these are few."""
-    together(loop, [arguments] * (blas_threads() if numbers >= SHARED else 1))
+    together(loop, [arguments] * (min(blas_threads(), _loops().PARTS) if numbers >= SHARED else 1))

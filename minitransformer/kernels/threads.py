@@ -21,6 +21,7 @@ from threadpoolctl import ThreadpoolController
 T = TypeVar("T")
 
 _one_at_a_time = threading.Lock()  # the number of BLAS threads belongs to the whole process
+_before: dict[Any, int] = {}  # each BLAS library and its number of threads, while that is changed
 
 
 def share_out(work: Callable[[T], None], parts: Sequence[T]) -> None:
@@ -29,13 +30,7 @@ def share_out(work: Callable[[T], None], parts: Sequence[T]) -> None:
     Inside training's workers that is one. The parts must not write to the same memory. Another thread should not change
     the number of BLAS threads meanwhile: it is set to what it was before.
     """
-    n_threads = min(len(parts), blas_threads())
-    if n_threads < 2 or not _one_at_a_time.acquire(blocking=False):
-        for part in parts:
-            work(part)
-        return
-    blas, before = _blas(), list[int]()
-    rest = list(reversed(parts))
+    n_threads, rest = min(len(parts), blas_threads()), list(reversed(parts))
 
     def take_some(context: contextvars.Context) -> None:
         while rest:
@@ -49,16 +44,28 @@ def share_out(work: Callable[[T], None], parts: Sequence[T]) -> None:
                 rest.clear()  # nobody needs the others now
                 raise
 
+    if n_threads < 2 or not _one_at_a_time.acquire(blocking=False):
+        for part in parts:
+            work(part)
+        return
     try:
-        before += [library.num_threads for library in blas]
-        for library in blas:
+        for library in _blas():
+            _before[library] = library.num_threads
             library.set_num_threads(1)
         # np.errstate and its kin hold in the threads too
         together(take_some, [(contextvars.copy_context(),) for _ in range(n_threads)])
     finally:
-        for library, number in zip(blas, before, strict=False):
-            library.set_num_threads(number)
-        _one_at_a_time.release()
+        try:
+            _give_back()
+        finally:
+            _one_at_a_time.release()
+
+
+def _give_back() -> None:
+    """Let BLAS have as many threads as before."""
+    while _before:
+        library, number = _before.popitem()
+        library.set_num_threads(number)
 
 
 def together(work: Callable[..., None], parts: Sequence[tuple[Any, ...]]) -> None:
@@ -132,8 +139,9 @@ _helpers = _Helpers()
 
 
 def _begin_again() -> None:
-    global _helpers
-    _helpers = _Helpers()
+    global _helpers, _one_at_a_time
+    _helpers, _one_at_a_time = _Helpers(), threading.Lock()
+    _give_back()
 
 
 if hasattr(os, "register_at_fork"):

@@ -3,9 +3,9 @@
 
 What attention.py does block by block in NumPy is done here with no Python in between: no thread waits for Python's
 lock, and a tile of scores is masked, exponentiated and summed in one pass. The formulas stand there. Tiles are cut in
-both directions, ROWS queries by TILE keys, so that they stay in the core's cache. The largest score of a row, where it
-counts, is known only after the last tile: what was summed up with a smaller one is scaled down when a larger one
-appears (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax").
+both directions, ROWS queries by TILE keys, so that they stay in the core's cache. The largest score of a row is known
+only after the last tile: what was summed up with a smaller one is scaled down when a larger one appears (Milakov and
+Gimelshein 2018, "Online normalizer calculation for softmax").
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from threadpoolctl import ThreadpoolController
 from .loops import compiled, exp, f
 
 ROWS, TILE = 128, 512
-SAFE = 30.0  # scores so small need no largest one subtracted: exp(30) and exp(-30) times a value are inside float32
 
 
 # ------------------------------------------------------------------------------------------------- the matrix product
@@ -98,18 +97,6 @@ def _multiply(gemm, flip_a, flip_b, alpha, a, b, beta, c):
 
 
 @compiled("reassoc", "nsz")
-def _largest_square(x):
-    """The largest squared norm of a row, in float64: in float32 it might be zero or infinite."""
-    largest = 0.0
-    for i in range(x.shape[0]):
-        row, total = x[i], 0.0
-        for j in range(x.shape[1]):
-            total += np.float64(row[j]) * np.float64(row[j])
-        largest = max(largest, total)
-    return largest
-
-
-@compiled("reassoc", "nsz")
 def _exponentials(row, shift):
     """exp(row - shift) in place, 0 of anything below -87; returns the sum."""
     total = f(0.0)
@@ -147,13 +134,12 @@ def attend(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, tota
     scores = np.empty(ROWS * TILE, np.float32)
     for item in range(parts[0], parts[1]):
         b, h = item // n_heads, item % n_heads
-        safe = abs(scale) * np.sqrt(_largest_square(q[b, h]) * _largest_square(k[b, h])) < SAFE
         n_rows = ROWS if t_k >= TILE else ROWS // 2
         for start in range(0, t_q, n_rows):
             stop = min(start + n_rows, t_q)
             n_keys = t_k - t_q + stop if causal else t_k
             out, total, shift = output[b, h, start:stop], totals[b, h, start:stop], shifts[b, h, start:stop]
-            total[:], shift[:] = f(0.0), f(0.0) if safe else f(-np.inf)
+            total[:], shift[:] = f(0.0), f(-np.inf)
             for first in range(0, n_keys, TILE):
                 width = min(TILE, n_keys - first)
                 e = scores[: (stop - start) * width].reshape(stop - start, width)
@@ -167,18 +153,15 @@ def attend(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, tota
                     row = e[i][: max(seen, 0)]
                     if mask.size:
                         _hide(row, _allowed(mask, b, h, start + i, first, width))
-                    if not safe:
-                        largest = shift[i]
-                        for j in range(row.size):
-                            largest = max(largest, row[j])
-                        if largest > shift[i]:
-                            less = shift[i] - largest
-                            shrunk = exp(less) if less > f(-87.0) else f(0.0)
-                            shift[i] = largest
-                            total[i] *= shrunk
-                            if first:
-                                for j in range(out.shape[1]):
-                                    out[i, j] *= shrunk
+                    largest = shift[i]
+                    for j in range(row.size):
+                        largest = max(largest, row[j])
+                    if largest > shift[i]:
+                        shrunk, shift[i] = np.exp(shift[i] - largest), largest
+                        total[i] *= shrunk
+                        if first:
+                            for j in range(out.shape[1]):
+                                out[i, j] *= shrunk
                     total[i] += _exponentials(row, shift[i] if shift[i] > f(-np.inf) else f(0.0))
                     e[i][row.size :] = f(0.0)
                     if kept.size:

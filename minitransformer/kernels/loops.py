@@ -38,12 +38,14 @@ def compiled(*liberties: str) -> Callable[[Callable[..., Any]], Any]:
 
 
 @compiled()
-def adam(value, g, m, v, shrink, rate, beta1, beta2, rest1, rest2, bracket1, bracket2, eps):
-    """rest_i is 1 - β_i and bracket_i is 1 - β_i^t, which a float32 β_i near 1 would not give."""
+def adam(value, g, m, v, shrink, beta1, beta2, rest1, rest2, rate, grow, eps):
+    """rest_i is 1 - β_i, rate that of learning over 1 - β_1^t, and grow 1 / (1 - β_2^t): none in float32 from the start,
+    where a β_i near 1 has lost what counts. One division for each number, since that takes longer than all the rest.
+    """
     for i in range(value.size):
         m[i] = beta1 * m[i] + rest1 * g[i]
         v[i] = beta2 * v[i] + rest2 * (g[i] * g[i])
-        value[i] = shrink * value[i] - rate * (m[i] / bracket1) / (math.sqrt(v[i] / bracket2) + eps)
+        value[i] = shrink * value[i] - rate * m[i] / (math.sqrt(grow * v[i]) + eps)
 
 
 @compiled("reassoc", "nsz")

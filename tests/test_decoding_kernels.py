@@ -192,6 +192,14 @@ def test_narrow_or_small_matrices_and_many_rows_are_left_to_blas(
     ops.linear(np.ones((n_rows, d_in), np.float32), np.ones((d_in, d_out), np.float32))
 
 
+def test_no_more_threads_enter_than_there_are_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered: list[int] = []
+    monkeypatch.setattr(decoding, "blas_threads", lambda: 64)
+    monkeypatch.setattr(decoding, "together", lambda loop, calls: entered.append(len(calls)) or loop(*calls[0]))
+    ops.linear(np.ones((1, 1024), np.float32), np.ones((1024, 1024), np.float32))
+    assert entered == [decoding_loops.PARTS]
+
+
 def test_a_thread_that_comes_late_changes_nothing() -> None:
     x, weight = tokens(1, 30)[0], tokens(1, 12, 7)[0]
     terms, y = np.empty((decoding_loops.PARTS, 30, 7), np.float32), np.empty((30, 7), np.float32)
@@ -266,6 +274,38 @@ def test_after_an_error_no_further_part_is_begun() -> None:
     with threadpoolctl.threadpool_limits(2, user_api="blas"), pytest.raises(ZeroDivisionError):
         threads.share_out(work, list(range(100)))
     assert len(begun) < 10
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_after_an_error_blas_has_its_threads_again(error: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: Any) -> None:
+        assert threads.blas_threads() == 1
+        raise error
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        with monkeypatch.context() as patch, pytest.raises(error):
+            patch.setattr(threads, "together", fail)
+            threads.share_out(print, [1, 2])
+        assert threads.blas_threads() == 2
+        assert not threads._one_at_a_time.locked()
+        assert not threads._before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_child_that_begins_amid_shared_work_has_all_threads_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    children = []
+
+    def fork(*given: Any) -> None:
+        children.append(os.fork())
+        if children[-1] == 0:
+            free = not threads._one_at_a_time.locked() and threads.blas_threads() == 2
+            os._exit(0 if free else 1)
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"), monkeypatch.context() as patch:
+        patch.setattr(threads, "together", fork)
+        threads.share_out(print, [1, 2])
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="there is no way to interrupt one thread here")

@@ -469,6 +469,51 @@ def test_attention_on_arrays_that_lie_across_words_or_may_not_be_written() -> No
             np.testing.assert_array_equal(one, other)
 
 
+def test_a_mask_may_be_changed_after_the_forward_pass(form: str) -> None:
+    q, k, v = (random(1, 2, length, 8, seed=length).astype(np.float32) for length in (16, 100, 100))
+    mask = np.ones((16, 100), bool)
+    mask[:, 50:] = False
+    y, backward = ops.attention(q, k, v, mask)
+    expected = backward(y)
+    y, backward = ops.attention(q, k, v, mask)
+    mask[:] = ~mask
+    for found, wanted in zip(backward(y), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("scale", "size_q", "size_k"), [(1e-25, 1e16, 1e16), (1e10, 1e-24, 1e15), (1.0, 1e18, 1e19), (1e-3, 1e-3, 1e-3)]
+)
+def test_attention_on_sizes_at_the_edge_of_float32(scale: float, size_q: float, size_k: float) -> None:
+    """Where squares of the numbers, or the scale's, are no float32; and scores as low as -1e38."""
+    q, k, v = (np.abs(random(1, 2, 12, 3, seed=seed)).astype(np.float32) for seed in range(3))
+    q, k = np.float32(size_q) * (q + 1), np.float32(-size_k) * (k + 1)
+    with textbook():
+        expected = ops.attention(*(x.astype(np.float64) for x in (q, k, v)), scale=scale)[0]
+        rounded = ops.attention(q, k, v, scale=scale)[0]
+    found = ops.attention(q, k, v, scale=scale)[0]
+    np.testing.assert_allclose(found, rounded, rtol=1e-3, atol=1e-3)
+    if size_q < 1e16:  # beyond, each score's own rounding is large
+        np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+def test_attention_takes_anything_true_for_causal(form: str) -> None:
+    q = heads(2, 9, 3, 4).astype(np.float32)
+    np.testing.assert_array_equal(ops.attention(q, q, q, None, 1)[0], ops.attention(q, q, q, None, True)[0])
+
+
+def test_without_the_compiler_the_kernels_run_in_numpy() -> None:
+    code = """
+import numpy as np
+from minitransformer import ops
+x = np.ones((1, 1, 10, 512), "float32")
+print(ops.attention(x, x, x)[0].sum(), ops.linear(x[0, 0, :1], np.ones((512, 512), "float32"))[0].sum())
+"""
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert shown.stdout.split() == ["5120.0", "262144.0"]
+
+
 @pytest.mark.parametrize("arrays", [np.float32, np.float64])
 def test_without_openblas_attention_is_computed_in_numpy(arrays: type, monkeypatch: pytest.MonkeyPatch) -> None:
     from minitransformer.kernels import attention, attention_loops

@@ -30,12 +30,10 @@ _use_loops = True
 @functools.cache
 def _loops() -> Any:
     try:
-        from numba import config
-
         from . import loops
     except ImportError:
         return None
-    return None if config.DISABLE_JIT else loops  # type: ignore[attr-defined]
+    return loops
 
 
 def compiled(*arrays: Any) -> Any:

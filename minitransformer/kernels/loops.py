@@ -17,9 +17,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import config, njit
 
 from .activations import TAIL
+
+if config.DISABLE_JIT:  # type: ignore[attr-defined]
+    raise ImportError("Numba is told not to compile (NUMBA_DISABLE_JIT), and without that there is no use for loops")
 
 f = np.float32  # of a Python float the compiler would make a double, and half as many fit into a register
 
@@ -39,8 +42,8 @@ def compiled(*liberties: str) -> Callable[[Callable[..., Any]], Any]:
 
 @compiled()
 def adam(value, g, m, v, shrink, beta1, beta2, rest1, rest2, rate, grow, eps):
-    """rest_i is 1 - β_i, rate that of learning over 1 - β_1^t, and grow 1 / (1 - β_2^t): none in float32 from the start,
-    where a β_i near 1 has lost what counts. One division for each number, since that takes longer than all the rest.
+    """rest_i is 1 - β_i, rate is that of learning over 1 - β_1^t and grow 1 / (1 - β_2^t): none of these in float32
+    from the start, where a β_i near 1 has lost what counts. A division takes longer than all the rest, so there is one.
     """
     for i in range(value.size):
         m[i] = beta1 * m[i] + rest1 * g[i]

@@ -22,7 +22,7 @@ from .loops import compiled, exponentials, f, gelu, gelu_tanh, layer_norm
 
 PARTS = 8  # of a phase that is shared out
 LINE = 16  # counters for each that is used: processors exchange whole cache lines, and fetch them in pairs
-PATIENCE = 20_000  # questions, about 0.2 ms, after which a waiting thread lets others have its core
+PATIENCE = 20_000  # questions, after which a waiting thread lets others have its core
 
 _give_way = types.ExternalFunction("SwitchToThread" if os.name == "nt" else "sched_yield", types.int32())
 

@@ -212,6 +212,49 @@ def test_a_thread_that_comes_late_changes_nothing() -> None:
     np.testing.assert_array_equal(y, before)
 
 
+@pytest.mark.parametrize("phase", range(6))
+def test_no_phase_of_a_layer_begins_before_all_parts_of_the_last_are_done(phase: int, monkeypatch: Any) -> None:
+    """Another thread has taken a part, and is slow."""
+    held, entered = decoding_loops.counters(7), threading.Event()
+    assert decoding_loops.take(held, phase) == 0
+
+    def enter(loop: Any, calls: list[tuple[Any, ...]]) -> None:
+        entered.set()
+        loop(*calls[0])
+
+    monkeypatch.setattr(decoding, "together", enter)
+    monkeypatch.setattr(decoding_loops, "counters", lambda n: held)
+    layer = encoder_layer()
+    cache = begun(layer)
+    writer = threading.Thread(target=layer, args=(tokens(),), kwargs={"cache": cache})
+    with np.errstate(all="ignore"):
+        writer.start()
+        assert entered.wait(60.0)
+        writer.join(0.2)
+        taken = held[:: 2 * decoding_loops.LINE].tolist()
+        assert writer.is_alive()
+        assert all(taken[: phase + 1])
+        assert not any(taken[phase + 1 :])
+        decoding_loops.done(held, phase)
+        writer.join(30.0)
+    assert not writer.is_alive()
+
+
+def test_no_sum_is_taken_before_all_terms_are_there() -> None:
+    counts = decoding_loops.counters(2)
+    decoding_loops.take(counts, 0)
+    x, weight = tokens(1, 30)[0], tokens(1, 12, 7)[0]
+    terms, y = np.zeros((decoding_loops.PARTS, 30, 7), np.float32), np.empty((30, 7), np.float32)
+    adder = threading.Thread(target=decoding_loops.product, args=(x, weight, terms, y, counts))
+    adder.start()
+    adder.join(0.2)
+    assert adder.is_alive()
+    assert not counts[2 * decoding_loops.LINE :].any()
+    decoding_loops.done(counts, 0)
+    adder.join(30.0)
+    assert not adder.is_alive()
+
+
 def test_parts_cover_everything_once() -> None:
     for size in (1, 7, 8, 12, 1000):
         stretches = [decoding_loops.stretch(size, part) for part in range(decoding_loops.PARTS)]
@@ -390,6 +433,42 @@ def test_an_error_in_a_part_arrives_after_all_parts_are_done(wrong: int) -> None
     with pytest.raises(ZeroDivisionError):
         threads.together(work, [(0,), (1,), (2,)])
     assert sorted(done) == [part for part in (0, 1, 2) if part != wrong]
+
+
+def test_each_norm_has_its_own_eps(taken: list[Any]) -> None:
+    layer, x = encoder_layer(), tokens(2, 6)
+    layer.self_attention.norm.eps, layer.feed_forward.norm.eps = 0.5, 2.0
+    with textbook():
+        expected = written(layer, x)
+    np.testing.assert_allclose(written(layer, x), expected, rtol=1e-4, atol=1e-4)
+    assert taken[-1] is not None
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh"])
+def test_a_hidden_unit_that_is_nan_stays_so(activation: str, taken: list[Any]) -> None:
+    layer = encoder_layer(activation=activation)
+    cache = begun(layer)
+    layer.feed_forward.sublayer.inner.weight.value[3, 5] = np.nan
+    assert np.isnan(layer(tokens(), cache=cache)[0]).all()
+    assert taken[0] is not None
+
+
+def test_a_cache_of_a_memory_is_refused(taken: list[Any]) -> None:
+    layer = encoder_layer()
+    cache = begun(layer)
+    cache.memory = tokens()
+    with pytest.raises(ValueError, match="another memory"):
+        layer(tokens(), cache=cache)
+    assert taken == [None]
+
+
+def test_heads_that_leave_a_rest_are_left_to_the_layer(taken: list[Any]) -> None:
+    cache = begun(encoder_layer(10, 5), width=10)  # heads of width 2, as 12 // 5 is
+    layer = encoder_layer()
+    layer.self_attention.sublayer.n_heads = 5
+    with pytest.raises(ValueError, match="split_heads"):
+        layer(tokens(), cache=cache)
+    assert taken == [None]
 
 
 class Other(KeyValueCache):

@@ -184,6 +184,7 @@ def attend_backward(
     """Fill dq, dk and dv. The weights are computed again."""
     n_heads, t_q, t_k = q.shape[1], q.shape[2], k.shape[2]
     scores, gradients = np.empty(ROWS * TILE, np.float32), np.empty(ROWS * TILE, np.float32)
+    # of one head, whose rows lie side by side here; in dk and dv the other heads' lie between, a poor use of the cache
     dk_head, dv_head = np.empty(k.shape[2:], np.float32), np.empty(v.shape[2:], np.float32)
     for item in range(parts[0], parts[1]):
         b, h = item // n_heads, item % n_heads

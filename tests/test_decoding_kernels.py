@@ -276,7 +276,8 @@ def test_each_part_is_given_away_once() -> None:
     for taker in takers:
         taker.join()
     assert sorted(part for mine in given for part in mine) == list(range(5000))
-    assert counts[: 2 * decoding_loops.LINE].any() == counts[4 * decoding_loops.LINE :].any() == False  # noqa: E712
+    assert not counts[: 2 * decoding_loops.LINE].any()
+    assert not counts[4 * decoding_loops.LINE :].any()
 
 
 def test_who_waits_goes_on_when_all_is_done_and_not_before() -> None:

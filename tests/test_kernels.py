@@ -638,18 +638,19 @@ def test_only_one_op_at_a_time_is_shared_out() -> None:
 def test_the_compiled_exponential() -> None:
     from minitransformer.kernels import loops
 
-    x = np.linspace(-87.0, 88.0, 1_000_001, dtype=np.float32).reshape(1, -1)
-    found, total = x.copy(), np.empty(1, np.float32)
-    loops.exponentials(found, total)
+    zero = np.float32(0.0)
+    x = np.linspace(-87.0, 88.0, 1_000_001, dtype=np.float32)
+    found = x.copy()
+    loops.exponentials(found, zero)
     exact = np.exp(x.astype(np.float64))
     assert np.abs(found / exact - 1.0).max() < 1e-7  # NumPy's own: 2e-7
-    few, total_of_few = x[:, :900_000].copy(), np.empty(1, np.float32)
-    loops.exponentials(few, total_of_few)
-    assert total_of_few == pytest.approx(exact[0, :900_000].sum(), rel=1e-5)
-    strange = np.array([[-np.inf, -1e30, -87.5, 0.0, np.nan]], np.float32)
-    loops.exponentials(strange, total)
-    np.testing.assert_array_equal(strange, [[0.0, 0.0, 0.0, 1.0, np.nan]])
-    assert np.isnan(total[0])
+    assert loops.exponentials(x[:900_000].copy(), zero) == pytest.approx(exact[:900_000].sum(), rel=1e-5)
+    moved = np.array([3.0, -1.0], np.float32)
+    loops.exponentials(moved, np.float32(3.0))
+    np.testing.assert_allclose(moved, [1.0, math.exp(-4.0)], rtol=1e-6)
+    strange = np.array([-np.inf, -1e30, -87.5, 0.0, np.nan], np.float32)
+    assert np.isnan(loops.exponentials(strange, zero))
+    np.testing.assert_array_equal(strange, [0.0, 0.0, 0.0, 1.0, np.nan])
 
 
 def test_without_numba_the_kernels_run_in_numpy(tmp_path: Path) -> None:

@@ -26,15 +26,12 @@ def adam(
     shrink: what AdamW multiplies the values by, 1 - rate · weight_decay.
     """
     arrays = (value, g, m, v)
-    if not takes(*arrays):
-        return False
-    loops = compiled(*arrays)
-    if not loops and not all(x.flags.c_contiguous for x in arrays):
+    if not takes(*arrays) or not all(x.flags.c_contiguous for x in arrays):
         return False
     flat = [x.reshape(-1) for x in arrays]
     beta1, beta2 = betas
     bracket1, bracket2 = 1.0 - beta1**step, 1.0 - beta2**step
-    if loops:
+    if loops := compiled(*flat):
         numbers = (shrink, beta1, beta2, 1.0 - beta1, 1.0 - beta2, rate / bracket1, 1.0 / bracket2, eps)
         loops.adam(*flat, *map(value.dtype.type, numbers))
         return True

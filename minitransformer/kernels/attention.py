@@ -39,7 +39,6 @@ from .threads import blas_threads, share_out
 KEPT_KEYS = 64
 _SAFE = 60.0  # exp(60) · T and exp(-60) are far inside float32
 _MANY = 1 << 18  # scores that are worth threads of their own
-_FEW = 8  # queries, for which the form in NumPy does as well
 
 Place = tuple[slice, slice, slice, int]  # a block: which sequences, heads and queries, and how many keys these may see
 
@@ -75,7 +74,7 @@ def attention(
     mask4 = None if mask is None else _mask_of(q, mask, t_k)
     kept = None if generator is None else uniform(generator, (*q4.shape[:-1], t_k), like=q) >= dropout
     raised = 1.0 if generator is None else 1.0 / (1.0 - dropout)  # what dropout scales the rest up by
-    form = _in_loops if t_q >= _FEW and _loops_for(q) else _in_blocks
+    form = _in_loops if compiled(np.empty(0, q.dtype)) and _loops() else _in_blocks
     output4, backward4 = form(q4, k4, v4, mask4, causal, factor, kept, raised)
 
     def backward(doutput: Array) -> tuple[Array, ...]:
@@ -89,14 +88,13 @@ def _in_loops(
     q4: Array, k4: Array, v4: Array, mask4: Array | None, causal: bool, scale: float, kept: Array | None, raised: float
 ) -> tuple[Array, Pullback]:
     """The compiled form. kept: what dropout keeps, (batch, heads, T_q, T_k); raised: the factor for it."""
-    loops, t_k = _loops_for(q4), k4.shape[-2]
+    loops, t_k = _loops(), k4.shape[-2]
     matrices = tuple(map(_as_matrices, (q4, k4, v4)))
     output4 = _heads_like(q4, v4.shape[-1])
     totals, subtracted = np.empty(q4.shape[:-1], np.float32), np.empty(q4.shape[:-1], np.float32)
     stored = np.empty((*q4.shape[:-1], t_k) if t_k <= KEPT_KEYS and kept is None else (0,) * 4, np.float32)
     given = (*matrices, _or_nothing(mask4), _or_nothing(kept), bool(causal), np.float32(scale), np.float32(raised))
     made = (output4, totals, subtracted, stored)
-
     n = q4.shape[0] * q4.shape[1]
 
     def run(loop: Any, *more: Array) -> None:
@@ -122,7 +120,7 @@ def _in_blocks(
     bias = None if mask4 is None else _bias(mask4, (*q4.shape[:-1], t_k), q4.dtype)
     safe = t_q > 1 and _norm(scaled_q) * _norm(k4) < _SAFE
     parts = [list(part) for part in _parts(scaled_q.shape, t_k, causal)]
-    share = share_out if scaled_q[..., 0].size * t_k > _MANY else _in_turn
+    share = share_out if scaled_q[..., 0].size * t_k >= _MANY else _in_turn
     output4 = _heads_like(scaled_q, v4.shape[-1])
     totals = np.empty((*q4.shape[:-1], 1), q4.dtype)
     stored: dict[tuple[int, ...], Array] = {}
@@ -202,13 +200,9 @@ def _four_axes(x: Array) -> Array:
     return x[(None,) * (3 - x.ndim)][:, None] if x.ndim < 4 else x.reshape(-1, *x.shape[-3:])
 
 
-def _loops_for(q: Array) -> Any:
-    """The module attention_loops, where it can be used."""
-    return _loops() if compiled(np.empty(0, q.dtype)) else None
-
-
 @functools.cache
 def _loops() -> Any:
+    """The module attention_loops where NumPy has a matrix product for it, else None; only where Numba is installed."""
     from . import attention_loops
 
     return attention_loops if attention_loops.ready() else None

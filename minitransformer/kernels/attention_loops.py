@@ -21,7 +21,7 @@ from numba import types
 from numba.extending import intrinsic
 from threadpoolctl import ThreadpoolController
 
-from .loops import compiled, exp, f
+from .loops import compiled, exponentials, f
 
 ROWS, TILE = 128, 512
 
@@ -71,7 +71,7 @@ def _caller(bits: int) -> Any:
 
 
 _call_32, _call_64 = _caller(32), _caller(64)
-_AS_IT_IS, _FLIPPED = 111, 112
+_AS_IT_IS, _FLIPPED = 111, 112  # as are 101 above, the numbers are cblas.h's
 
 
 @compiled()
@@ -94,19 +94,6 @@ def _multiply(gemm, flip_a, flip_b, alpha, a, b, beta, c):
 
 
 # ------------------------------------------------------------------------------------------------------- the attention
-
-
-@compiled("reassoc", "nsz")
-def _exponentials(row, shift):
-    """exp(row - shift) in place, 0 of anything below -87; returns the sum."""
-    total = f(0.0)
-    for j in range(row.size):
-        x = row[j] - shift
-        e = exp(f(-87.0) if x < f(-87.0) else x)
-        e = f(0.0) if x < f(-87.0) else e
-        row[j] = e
-        total += e
-    return total
 
 
 @compiled()
@@ -162,7 +149,7 @@ def attend(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, tota
                         if first:
                             for j in range(out.shape[1]):
                                 out[i, j] *= shrunk
-                    total[i] += _exponentials(row, shift[i] if shift[i] > f(-np.inf) else f(0.0))
+                    total[i] += exponentials(row, shift[i] if shift[i] > f(-np.inf) else f(0.0))
                     e[i][row.size :] = f(0.0)
                     if kept.size:
                         keep = kept[b, h, start + i][first : first + width]
@@ -211,7 +198,7 @@ def attend_backward(
                         some = row[: max(seen, 0)]
                         if mask.size:
                             _hide(some, _allowed(mask, b, h, start + i, first, width))
-                        _exponentials(some, shifts[b, h, start + i])
+                        exponentials(some, shifts[b, h, start + i])
                         row[some.size :] = f(0.0)
                     along, out_row, dout_row = f(0.0), output[b, h, start + i], dout_rows[i]
                     for j in range(out_row.size):

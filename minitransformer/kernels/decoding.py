@@ -70,7 +70,7 @@ def cached_layer(x: Array, layer: Any, cache: Any) -> Array | None:
     room: list[tuple[int, ...]] = (
         [(loops.PARTS, n, width)] * 4 + [(loops.PARTS, n, n_hidden)] + [(n, width)] * 4 + [(n, n_hidden)] * 3
     )
-    room += [(loops.PARTS, 1, length), (loops.PARTS, 1), (n,)]
+    room += [(loops.PARTS, length), (n,)]
     y = np.empty((n, width), np.float32)
     _share_out(
         sum(weight.size for weight in weights) + 2 * n * length * width,
@@ -91,12 +91,6 @@ def cached_layer(x: Array, layer: Any, cache: Any) -> Array | None:
     )
     cache.length = length
     return y[:, None]
-
-
-def fits(width: tuple[int, ...], layer: Any) -> bool:
-    """Whether a Linear layer's arrays have shapes that take rows of this width."""
-    weight, bias = layer.weight.value, layer.bias
-    return weight.ndim == 2 and weight.shape[:1] == width and (bias is None or bias.value.shape == weight.shape[1:])
 
 
 def _no_bias(layer: Any) -> Array:

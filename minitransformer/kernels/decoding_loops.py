@@ -134,27 +134,24 @@ def transposed_product(x, table, y, counts):
 
 
 @compiled("reassoc", "nsz")
-def attend(query, keys, values, scale, scores, total, output):
-    """Attention of one query in one head. query, output: (d,); keys, values: (T or more, d); scores: (1, T)."""
-    row, largest = scores[0], f(-np.inf)
+def attend(query, keys, values, scale, row, output):
+    """Attention of one query in one head. query, output: (d,); keys, values: (T or more, d); row: (T,), for scores."""
+    largest = f(-np.inf)
     for i in range(row.size):
         key, score = keys[i], f(0.0)
         for j in range(query.size):
             score += key[j] * query[j]
         row[i] = score * scale
         largest = max(largest, row[i])
-    if largest > f(-np.inf):  # else the query sees nothing, and each score stays -inf
-        for i in range(row.size):
-            row[i] -= largest
-    exponentials(scores, total)
+    total = exponentials(row, largest if largest > f(-np.inf) else f(0.0))  # else each score is -inf, and stays so
     output[:] = f(0.0)
     for i in range(row.size):
         value, e = values[i], row[i]
         for j in range(output.size):
             output[j] += e * value[j]
-    if total[0] != f(0.0):
+    if total != f(0.0):
         for j in range(output.size):
-            output[j] /= total[0]
+            output[j] /= total
 
 
 CURVES = {"relu": 0, "gelu": 1, "gelu_tanh": 2}
@@ -180,7 +177,7 @@ def layer(x, gammas, betas, eps, weights, biases, curve, keys, values, length, r
     (N, H, more than length, D / H), to which the new ones are written; room: empty arrays for what lies between.
     """
     terms_q, terms_k, terms_v, terms, terms_h, inner, q, merged, middle, h, active, slope = room[:12]
-    scores, totals, row_totals = room[12:]
+    scores, row_totals = room[12:]
     n_rows, width, n_heads, d = x.shape[0], x.shape[1], keys.shape[1], keys.shape[3]
     scale = f(1.0) / f(np.sqrt(d))
 
@@ -211,7 +208,7 @@ def layer(x, gammas, betas, eps, weights, biases, curve, keys, values, length, r
                 add_up(terms_q, n, here, there, query)
                 add_up(terms_k, n, here, there, key)
                 add_up(terms_v, n, here, there, value)
-                attend(query, keys[n, head], values[n, head], scale, scores[part], totals[part], merged[n][here:there])
+                attend(query, keys[n, head], values[n, head], scale, scores[part], merged[n][here:there])
         set_products(merged[:, first:last], weights[3][first:last], terms[part])
         done(counts, 2)
         part = take(counts, 2)

@@ -15,7 +15,7 @@ from ..backend import Array, Pullback
 from ..boundary import check_gradient
 from ..forms import kernel
 from .blocks import BLOCK, blocks, column_sums, compiled, takes
-from .decoding import fits, product
+from .decoding import product
 
 Curve = Callable[[Array, Array, Array], None]  # from a block of h to its f(h) and f'(h), which it fills
 
@@ -24,7 +24,7 @@ Curve = Callable[[Array, Array, Array], None]  # from a block of h to its f(h) a
 def feed_forward(x: Array, inner: Any, output: Any, activation: str) -> tuple[Array, Pullback] | None:
     """See layers/feed_forward.py. inner, output: its Linear layers, whose gradients backward adds to."""
     weights = [p.value for layer in (inner, output) for p in (layer.weight, layer.bias) if p is not None]
-    if not takes(x, *weights) or not fits(x.shape[-1:], inner) or not fits(inner.weight.value.shape[1:], output):
+    if not takes(x, *weights) or not _fits(x.shape[-1:], inner) or not _fits(inner.weight.value.shape[1:], output):
         return None
     curve = _curve(activation, x)
     if curve is None:
@@ -51,6 +51,12 @@ def feed_forward(x: Array, inner: Any, output: Any, activation: str) -> tuple[Ar
         return (dh @ w1.T).reshape(shape)
 
     return y, backward
+
+
+def _fits(width: tuple[int, ...], layer: Any) -> bool:
+    """Whether a Linear layer's arrays have shapes that take rows of this width."""
+    weight, bias = layer.weight.value, layer.bias
+    return weight.ndim == 2 and weight.shape[:1] == width and (bias is None or bias.value.shape == weight.shape[1:])
 
 
 def _curve(activation: str, x: Array) -> Curve | None:

@@ -110,18 +110,16 @@ def exp(x):
 
 
 @compiled("reassoc", "nsz")
-def exponentials(scores, totals):
-    """exp(scores) in place, 0 of anything below -87, and the sum of each row. scores: (N, T), none above 88."""
-    n_rows, width = scores.shape
-    for i in range(n_rows):
-        total = f(0.0)
-        for j in range(width):
-            x = scores[i, j]
-            e = exp(f(-87.0) if x < f(-87.0) else x)
-            e = f(0.0) if x < f(-87.0) else e
-            scores[i, j] = e
-            total += e
-        totals[i] = total
+def exponentials(row, shift):
+    """exp(row - shift) in place, 0 of anything below -87; returns the sum. None may be above 88."""
+    total = f(0.0)
+    for j in range(row.size):
+        x = row[j] - shift
+        e = exp(f(-87.0) if x < f(-87.0) else x)
+        e = f(0.0) if x < f(-87.0) else e
+        row[j] = e
+        total += e
+    return total
 
 
 _SHARE, _CUBIC = f(math.sqrt(2.0 / math.pi)), f(math.sqrt(2.0 / math.pi) * 0.044715)

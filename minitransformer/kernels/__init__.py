@@ -6,7 +6,7 @@ so a block is computed in place; and what the derivation can say with a matrix p
 needs many passes all the same is a loop, which Numba compiles where it is installed: the files that end in "loops.py".
 """
 
-from . import activations, adam, attention, cross_entropy, decoding, feed_forward, linear, normalization
+from . import activations, adam, attention, cross_entropy, decoding, feed_forward, layers, linear, normalization
 from . import cuda as cuda  # the kernels for CuPy arrays, which are no part of this list
 
-__all__ = ["activations", "adam", "attention", "cross_entropy", "decoding", "feed_forward", "linear", "normalization"]
+__all__ = ["activations", "adam", "attention", "cross_entropy", "decoding", "feed_forward", "layers", "linear", "normalization"]

@@ -61,7 +61,7 @@ def attention(
         return None
     factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     t_q, t_k = q.shape[-2], k.shape[-2]
-    if type(factor) not in (int, float) or not math.isfinite(factor) or not _fits(mask, (*q.shape[:-1], t_k)):
+    if type(factor) not in (int, float) or not math.isfinite(factor) or not mask_fits(mask, (*q.shape[:-1], t_k)):
         return None
     if causal and t_q > t_k:  # the first queries see nothing, so the blocks of causal attention do not fit
         seen = causal_mask(t_q, t_k, "numpy")
@@ -71,7 +71,7 @@ def attention(
         return None
 
     q4, k4, v4, shapes = *map(_four_axes, (q, k, v)), (q.shape, k.shape, v.shape)
-    mask4 = None if mask is None else _mask_of(q, mask, t_k)
+    mask4 = None if mask is None else mask_of((*q.shape[:-1], t_k), mask)
     kept = None if generator is None else uniform(generator, (*q4.shape[:-1], t_k), like=q) >= dropout
     raised = 1.0 if generator is None else 1.0 / (1.0 - dropout)  # what dropout scales the rest up by
     form = _in_loops if compiled(np.empty(0, q.dtype)) and _loops() else _in_blocks
@@ -93,7 +93,7 @@ def _in_loops(
     output4 = _heads_like(q4, v4.shape[-1])
     totals, subtracted = np.empty(q4.shape[:-1], np.float32), np.empty(q4.shape[:-1], np.float32)
     stored = np.empty((*q4.shape[:-1], t_k) if t_k <= KEPT_KEYS and kept is None else (0,) * 4, np.float32)
-    given = (*matrices, _or_nothing(mask4), _or_nothing(kept), bool(causal), np.float32(scale), np.float32(raised))
+    given = (*matrices, or_nothing(mask4), or_nothing(kept), bool(causal), np.float32(scale), np.float32(raised))
     made = (output4, totals, subtracted, stored)
     n = q4.shape[0] * q4.shape[1]
 
@@ -187,7 +187,7 @@ def _in_blocks(
     return output4, backward
 
 
-def _fits(mask: Array | None, shape: tuple[int, ...]) -> bool:
+def mask_fits(mask: Array | None, shape: tuple[int, ...]) -> bool:
     if mask is None:
         return True
     if type(mask) is not np.ndarray or mask.dtype != np.bool_ or mask.ndim > len(shape) or not mask.size:
@@ -215,7 +215,7 @@ def _as_matrices(x4: Array) -> Array:
     return x4 if fits and x4.flags.aligned else x4.copy()
 
 
-def _or_nothing(x4: Array | None) -> Array:
+def or_nothing(x4: Array | None) -> Array:
     return np.empty((0,) * 4, np.bool_) if x4 is None else x4
 
 
@@ -230,11 +230,12 @@ def _norm(x4: Array) -> float:
     return math.sqrt(float(np.einsum("bhtd,bhtd->bht", x4, x4).max()))
 
 
-def _mask_of(q: Array, mask: Array, n_keys: int) -> Array:
-    """The mask as (1 or batch, 1 or heads, 1 or T_q, T_k): contiguous, and a copy, since backward reads it again."""
-    mask = mask.reshape((1,) * (q.ndim - mask.ndim) + mask.shape)
-    leading = q.shape[:-3] if q.ndim > 4 else mask.shape[:-3]  # where several axes become one, none may stand for more
-    return np.array(_four_axes(np.broadcast_to(mask, (*leading, *mask.shape[-3:-1], n_keys))), order="C")
+def mask_of(shape: tuple[int, ...], mask: Array) -> Array:
+    """A mask for scores of this shape as (1 or batch, 1 or heads, 1 or T_q, T_k): a copy, since backward reads it too."""
+    n = len(shape)
+    mask = mask.reshape((1,) * (n - mask.ndim) + mask.shape)
+    leading = shape[:-3] if n > 4 else mask.shape[:-3]  # where several axes become one, none may stand for more
+    return np.array(_four_axes(np.broadcast_to(mask, (*leading, *mask.shape[-3:-1], shape[-1]))), order="C")
 
 
 def _bias(mask4: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:

@@ -10,90 +10,16 @@ Gimelshein 2018, "Online normalizer calculation for softmax").
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import threading
-from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
-from threadpoolctl import ThreadpoolController
 
+from .blas import AS_IT_IS, FLIPPED, matrix_product, multiply
 from .loops import compiled, exponentials, f
 
 ROWS, TILE = 128, 512
-
-
-# ------------------------------------------------------------------------------------------------- the matrix product
-
-
-@functools.cache
-def matrix_product() -> tuple[int, bool] | None:
-    """The address of an OpenBLAS's cblas_sgemm, NumPy's if it has one, and whether it counts in 64 bits; else None."""
-    found = ThreadpoolController().select(internal_api="openblas").lib_controllers
-    for path in sorted((one.filepath for one in found), key=lambda path: "numpy" not in path):
-        library = ctypes.CDLL(path)
-        for before, after in (("scipy_", "64_"), ("", "64_"), ("scipy_", ""), ("", "")):
-            function = getattr(library, f"{before}cblas_sgemm{after}", None)
-            built = getattr(library, f"{before}openblas_get_config{after}", None)
-            if function and built:
-                built.restype = ctypes.c_char_p
-                return ctypes.cast(function, ctypes.c_void_p).value or 0, b"USE64BITINT" in built()
-    return None
-
-
-def _caller(bits: int) -> Any:
-    """A call of the function at an address, with cblas_sgemm's arguments; its sizes are integers of so many bits."""
-    size, real, place = ir.IntType(bits), ir.FloatType(), ir.IntType(8).as_pointer()
-    kinds = [ir.IntType(32)] * 3 + [size] * 3 + [real, place, size, place, size, real, place, size]
-
-    @intrinsic
-    def call(_: Any, address, flip_a, flip_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
-        def generate(context, builder, signature, arguments):
-            function = builder.inttoptr(arguments[0], ir.FunctionType(ir.VoidType(), kinds).as_pointer())
-            given = [ir.Constant(kinds[0], 101)]  # matrices lie row after row
-            for value, kind in zip(arguments[1:], kinds[1:], strict=True):
-                if kind == place:
-                    value = builder.inttoptr(value, kind)
-                elif kind != real and kind.width < value.type.width:
-                    value = builder.trunc(value, kind)
-                given.append(value)
-            builder.call(function, given)
-            return context.get_dummy_value()
-
-        integer, number = types.int64, types.float32
-        taken = [integer] * 6 + [number] + [integer] * 4 + [number] + [integer] * 2
-        return types.none(*taken), generate
-
-    return call
-
-
-_call_32, _call_64 = _caller(32), _caller(64)
-_AS_IT_IS, _FLIPPED = 111, 112  # as are 101 above, the numbers are cblas.h's
-
-
-@compiled()
-def _distance(a):
-    """How far apart the rows lie, in numbers. Of a single row BLAS wants to hear at least its length."""
-    return max(a.strides[0] // 4, a.shape[1])
-
-
-@compiled()
-def _multiply(gemm, flip_a, flip_b, alpha, a, b, beta, c):
-    """c = alpha a b + beta c, with aᵀ or bᵀ where it is to be flipped. Each row must be contiguous."""
-    address, wide = gemm
-    k = a.shape[0] if flip_a == _FLIPPED else a.shape[1]
-    lda, ldb, ldc = _distance(a), _distance(b), _distance(c)
-    at_a, at_b, at_c = a.ctypes.data, b.ctypes.data, c.ctypes.data
-    if wide:
-        _call_64(address, flip_a, flip_b, c.shape[0], c.shape[1], k, alpha, at_a, lda, at_b, ldb, beta, at_c, ldc)
-    else:
-        _call_32(address, flip_a, flip_b, c.shape[0], c.shape[1], k, alpha, at_a, lda, at_b, ldb, beta, at_c, ldc)
-
-
-# ------------------------------------------------------------------------------------------------------- the attention
 
 
 @compiled()
@@ -132,8 +58,8 @@ def attend(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, tota
                 e = scores[: (stop - start) * width].reshape(stop - start, width)
                 if stored.size:  # there are so few keys that they are one tile
                     e = stored[b, h, start:stop]
-                _multiply(
-                    gemm, _AS_IT_IS, _FLIPPED, scale, q[b, h, start:stop], k[b, h, first : first + width], f(0.0), e
+                multiply(
+                    gemm, AS_IT_IS, FLIPPED, scale, q[b, h, start:stop], k[b, h, first : first + width], f(0.0), e
                 )
                 for i in range(stop - start):
                     seen = min(width, t_k - t_q + start + i + 1 - first) if causal else width
@@ -155,7 +81,7 @@ def attend(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, tota
                         keep = kept[b, h, start + i][first : first + width]
                         for j in range(width):
                             e[i, j] = e[i, j] if keep[j] else f(0.0)
-                _multiply(gemm, _AS_IT_IS, _AS_IT_IS, f(1.0), e, v[b, h, first : first + width], f(first > 0), out)
+                multiply(gemm, AS_IT_IS, AS_IT_IS, f(1.0), e, v[b, h, first : first + width], f(first > 0), out)
             for i in range(stop - start):
                 total[i] = f(1.0) if total[i] == f(0.0) else total[i]  # a query that sees nothing gets zeros
                 shift[i] = f(0.0) if shift[i] == f(-np.inf) else shift[i]
@@ -189,8 +115,8 @@ def attend_backward(
                 if stored.size:
                     e[:] = stored[b, h, start:stop]
                 else:
-                    _multiply(gemm, _AS_IT_IS, _FLIPPED, scale, q_rows, k[b, h, first:last], f(0.0), e)
-                _multiply(gemm, _AS_IT_IS, _FLIPPED, f(1.0), dout_rows, v[b, h, first:last], f(0.0), ds)
+                    multiply(gemm, AS_IT_IS, FLIPPED, scale, q_rows, k[b, h, first:last], f(0.0), e)
+                multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dout_rows, v[b, h, first:last], f(0.0), ds)
                 for i in range(stop - start):
                     row, drow = e[i], ds[i]
                     if not stored.size:
@@ -215,9 +141,9 @@ def attend_backward(
                             weight = row[j] * share
                             drow[j] = weight * (drow[j] - along)
                             row[j] = weight
-                _multiply(gemm, _FLIPPED, _AS_IT_IS, f(1.0), e, dout_rows, f(1.0), dv_head[first:last])
-                _multiply(gemm, _AS_IT_IS, _AS_IT_IS, scale, ds, k[b, h, first:last], f(first > 0), dq_rows)
-                _multiply(gemm, _FLIPPED, _AS_IT_IS, scale, ds, q_rows, f(1.0), dk_head[first:last])
+                multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), e, dout_rows, f(1.0), dv_head[first:last])
+                multiply(gemm, AS_IT_IS, AS_IT_IS, scale, ds, k[b, h, first:last], f(first > 0), dq_rows)
+                multiply(gemm, FLIPPED, AS_IT_IS, scale, ds, q_rows, f(1.0), dk_head[first:last])
         dk[b, h, :, :], dv[b, h, :, :] = dk_head, dv_head
 
 

@@ -52,7 +52,7 @@ def cached_layer(x: Array, layer: Any, cache: Any) -> Array | None:
     weights = tuple(one.weight.value for one in maps)
     biases = tuple(_no_bias(one) if one.bias is None else one.bias.value for one in maps)
     gammas, betas = tuple(one.gamma.value for one in norms), tuple(one.beta.value for one in norms)
-    if not cache.length or cache.memory is not None or x.ndim != 3 or x.shape[1] != 1 or x.shape[0] > FEW:
+    if layer.self_attention.order != "pre" or not cache.length or cache.memory is not None or x.ndim != 3 or x.shape[1] != 1 or x.shape[0] > FEW:
         return None
     given = (*weights, *biases, *gammas, *betas, *cache.buffers())
     loops = _loops_for(*given) if takes(x, *given) else None
@@ -65,7 +65,7 @@ def cached_layer(x: Array, layer: Any, cache: Any) -> Array | None:
     if [a.shape for a in given] != shapes or n_heads * held[-1] != width:  # the loops read past a shorter array's end
         return None
 
-    keys, values = cache.make_room(1)
+    keys, values = cache.make_room(x.reshape(n, n_heads, 1, -1))
     length = cache.length + 1
     room: list[tuple[int, ...]] = (
         [(loops.PARTS, n, width)] * 4 + [(loops.PARTS, n, n_hidden)] + [(n, width)] * 4 + [(n, n_hidden)] * 3

@@ -1,72 +1,16 @@
 # mypy: disable-error-code="no-untyped-def"
-"""Compiled loops that several threads enter at the same time: the work of decoding.py.
-
-The work is made of phases, and a phase of parts. A thread takes the next part that nobody has taken, and when there is
-none left, it waits until all parts are done before it goes on to the next phase: what one phase writes the next one
-reads. So a thread that comes late, or is held up, leaves more parts to the others, and one alone does them all. Which
-thread computes a part makes no difference to the result.
-
-To wait, a thread asks again and again, since a phase takes 100 µs and to fall asleep and be woken up takes 40.
-"""
+"""The compiled loops of decoding.py, which several threads enter at the same time: see phases.py."""
 
 from __future__ import annotations
 
-import os
-from typing import Any
-
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 
-from .loops import compiled, exponentials, f, gelu, gelu_tanh, layer_norm
+from .loops import CURVES as CURVES
+from .loops import activate, compiled, exponentials, f, layer_norm
+from .phases import counters as counters
+from .phases import done, stretch, take, wait
 
 PARTS = 8  # of a phase that is shared out
-LINE = 16  # counters for each that is used: processors exchange whole cache lines, and fetch them in pairs
-PATIENCE = 20_000  # questions, after which a waiting thread lets others have its core
-
-_give_way = types.ExternalFunction("SwitchToThread" if os.name == "nt" else "sched_yield", types.int32())
-
-
-def counters(n_phases: int) -> np.ndarray:
-    """For each phase how many parts have been taken, and how many are done."""
-    return np.zeros(2 * LINE * n_phases, np.int64)
-
-
-@intrinsic
-def _add(_: Any, counts, i, number):
-    """Add to counts[i] and return what it was, before any other thread does the same."""
-
-    def generate(context, builder, signature, arguments):
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        return builder.atomic_rmw("add", builder.gep(array.data, [arguments[1]]), arguments[2], "seq_cst")
-
-    return types.int64(counts, types.int64, types.int64), generate
-
-
-@compiled()
-def take(counts, phase):
-    """The part that is now the caller's; there may be no such part any more."""
-    return _add(counts, 2 * LINE * phase, 1)
-
-
-@compiled()
-def done(counts, phase):
-    _add(counts, 2 * LINE * phase + LINE, 1)
-
-
-@compiled()
-def wait(counts, phase, n_parts):
-    asked = 0
-    while _add(counts, 2 * LINE * phase + LINE, 0) < n_parts:
-        asked += 1
-        if asked > PATIENCE:
-            _give_way()
-
-
-@compiled()
-def stretch(size, part):
-    """Where a part of range(size) begins, and where the next one does."""
-    return size * part // PARTS, size * (part + 1) // PARTS
 
 
 @compiled("reassoc", "nsz")
@@ -106,7 +50,7 @@ def product(x, weight, terms, y, counts):
     """y = x weight, each part some rows of the weight. terms: (PARTS, N, d_out)."""
     part = take(counts, 0)
     while part < PARTS:
-        first, last = stretch(x.shape[1], part)
+        first, last = stretch(x.shape[1], part, PARTS)
         set_products(x[:, first:last], weight[first:last], terms[part])
         done(counts, 0)
         part = take(counts, 0)
@@ -122,7 +66,7 @@ def transposed_product(x, table, y, counts):
     """y = x tableᵀ, each part some rows of the table. x: (N, width); table: (V, width); y: (N, V)."""
     part = take(counts, 0)
     while part < PARTS:
-        first, last = stretch(table.shape[0], part)
+        first, last = stretch(table.shape[0], part, PARTS)
         for v in range(first, last):
             row = table[v]
             for n in range(x.shape[0]):
@@ -154,21 +98,6 @@ def attend(query, keys, values, scale, row, output):
             output[j] /= total
 
 
-CURVES = {"relu": 0, "gelu": 1, "gelu_tanh": 2}
-_GELU, _GELU_TANH = CURVES["gelu"], CURVES["gelu_tanh"]
-
-
-@compiled("reassoc", "nsz")
-def activate(curve, h, y, slope):
-    if curve == _GELU_TANH:
-        gelu_tanh(h, y, slope)
-    elif curve == _GELU:
-        gelu(h, y, slope)
-    else:
-        for j in range(h.size):
-            y[j] = h[j] if h[j] > f(0.0) or h[j] != h[j] else f(0.0)  # NaN stays NaN
-
-
 @compiled("reassoc", "nsz")
 def layer(x, gammas, betas, eps, weights, biases, curve, keys, values, length, room, y, counts):
     """A pre-norm encoder layer on one new token of each sequence: see cached_layer in decoding.py.
@@ -188,7 +117,7 @@ def layer(x, gammas, betas, eps, weights, biases, curve, keys, values, length, r
 
     part = take(counts, 1)
     while part < PARTS:  # q, k and v
-        first, last = stretch(width, part)
+        first, last = stretch(width, part, PARTS)
         set_products(inner[:, first:last], weights[0][first:last], terms_q[part])
         set_products(inner[:, first:last], weights[1][first:last], terms_k[part])
         set_products(inner[:, first:last], weights[2][first:last], terms_v[part])
@@ -198,7 +127,7 @@ def layer(x, gammas, betas, eps, weights, biases, curve, keys, values, length, r
 
     part = take(counts, 2)
     while part < PARTS:  # some heads, and what they add to the output
-        first_head, last_head = stretch(n_heads, part)
+        first_head, last_head = stretch(n_heads, part, PARTS)
         first, last = first_head * d, last_head * d
         for n in range(n_rows):
             for head in range(first_head, last_head):
@@ -225,7 +154,7 @@ def layer(x, gammas, betas, eps, weights, biases, curve, keys, values, length, r
 
     part = take(counts, 4)
     while part < PARTS:  # the hidden units
-        first, last = stretch(width, part)
+        first, last = stretch(width, part, PARTS)
         set_products(inner[:, first:last], weights[4][first:last], terms_h[part])
         done(counts, 4)
         part = take(counts, 4)
@@ -233,7 +162,7 @@ def layer(x, gammas, betas, eps, weights, biases, curve, keys, values, length, r
 
     part = take(counts, 5)
     while part < PARTS:  # some of them, and what they add to the output
-        first, last = stretch(h.shape[1], part)
+        first, last = stretch(h.shape[1], part, PARTS)
         for n in range(n_rows):
             h[n][first:last] = biases[4][first:last]
             add_up(terms_h, n, first, last, h[n][first:last])

@@ -161,3 +161,20 @@ def gelu(x, y, slope):
         cumulative = f(1.0) - tail if a > f(0.0) else tail
         y[i] = a * cumulative
         slope[i] = cumulative + a * density * f(1.0 / math.sqrt(2.0 * math.pi))
+
+
+CURVES = {"relu": 0, "gelu": 1, "gelu_tanh": 2}
+_GELU, _GELU_TANH = CURVES["gelu"], CURVES["gelu_tanh"]
+
+
+@compiled("reassoc", "nsz")
+def activate(curve, h, y, slope):
+    """f(h) and f'(h), where curve says which f."""
+    if curve == _GELU_TANH:
+        gelu_tanh(h, y, slope)
+    elif curve == _GELU:
+        gelu(h, y, slope)
+    else:
+        for j in range(h.size):
+            y[j] = h[j] if h[j] > f(0.0) or h[j] != h[j] else f(0.0)  # NaN stays NaN
+            slope[j] = f(1.0) if h[j] > f(0.0) else f(0.0)

@@ -30,7 +30,8 @@ def share_out(work: Callable[[T], None], parts: Sequence[T]) -> None:
     Inside training's workers that is one. The parts must not write to the same memory. Another thread should not change
     the number of BLAS threads meanwhile: it is set to what it was before.
     """
-    n_threads, rest = min(len(parts), blas_threads()), list(reversed(parts))
+    n_threads = min(len(parts), blas_threads()) if len(parts) > 1 else 1
+    rest = list(reversed(parts))
 
     def take_some(context: contextvars.Context) -> None:
         while rest:

@@ -9,6 +9,7 @@ causal, so it is built from the encoder's parts.
 
 from __future__ import annotations
 
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -82,10 +83,12 @@ class EncoderLayer(_Layer):
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx."""
-        if cache is not None and mask is None and rng is None and self._is_plain(cache):
-            kernel = kernel_of("cached_layer", type(x))
-            if kernel and (fast := kernel(x, self, cache)) is not None:
-                return fast, no_backward
+        if self._is_plain(cache):
+            if cache is not None and mask is None and rng is None and (kernel := kernel_of("cached_layer", type(x))):
+                if (fast := kernel(x, self, cache)) is not None:
+                    return fast, no_backward
+            if (kernel := kernel_of("encoder_layer", type(x))) and (both := kernel(x, self, mask, causal, cache, rng)):
+                return both if cache is None else (both[0], no_backward)
         attended, attention_backward = self.self_attention(x, mask=mask, causal=causal, cache=cache, rng=rng)
         y, feed_forward_backward = self.feed_forward(attended, rng=rng)
 
@@ -96,16 +99,16 @@ class EncoderLayer(_Layer):
 
         return y, backward
 
-    def _is_plain(self, cache: KeyValueCache) -> bool:
-        """Whether all is pre-norm and of these very classes: another's methods may do more."""
+    def _is_plain(self, cache: KeyValueCache | None) -> bool:
+        """Whether all is of these very classes: another's methods may do more."""
         a, f = self.self_attention, self.feed_forward
-        if type(self) is not EncoderLayer or type(cache) is not KeyValueCache or not type(a) is type(f) is Residual:
+        if type(self) is not EncoderLayer or type(cache) not in (NoneType, KeyValueCache) or not type(a) is type(f) is Residual:
             return False
         if type(a.sublayer) is not MultiHeadAttention or type(f.sublayer) is not FeedForward or f.sublayer.gate:
             return False
         s, t = a.sublayer, f.sublayer
         maps = {type(one) for one in (s.query, s.key, s.value, s.output, t.inner, t.output)}
-        return maps == {Linear} and type(a.norm) is type(f.norm) is LayerNorm and a.order == f.order == "pre"
+        return maps == {Linear} and type(a.norm) is type(f.norm) is LayerNorm and a.order == f.order
 
 
 class DecoderLayer(_Layer):

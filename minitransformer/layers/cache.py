@@ -32,11 +32,14 @@ class KeyValueCache:
         self.length = stop
         return self.read()
 
-    def make_room(self, n_new: int) -> tuple[Array, Array]:
-        """The whole buffers, with room for so many tokens more; whoever writes these then adds them to `length`."""
-        keys, values = self.buffers()
-        self._keys = _grown(keys, keys, self.length, self.length + n_new)
-        self._values = _grown(values, values, self.length, self.length + n_new)
+    def make_room(self, new: Array) -> tuple[Array, Array]:
+        """The whole buffers, with room for new keys and values; whoever writes these then adds them to `length`.
+
+        new: any array of their shape, (..., H, T_new, d), and dtype.
+        """
+        stop = self.length + new.shape[-2]
+        self._keys = _grown(self._keys, new, self.length, stop)
+        self._values = _grown(self._values, new, self.length, stop)
         return self._keys, self._values
 
     def buffers(self) -> tuple[Array, Array]:

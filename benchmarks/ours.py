@@ -44,19 +44,13 @@ class Program:
 class Training(Program):
     """Steps of training over a list of batches, again and again: forward, backward, AdamW.
 
-    As in the training loop: as many workers as threads, each with a part of the batch and one BLAS thread. With
-    most_workers=1 it is one, as `train` has without --workers, and BLAS has all threads: for a batch so small that two
-    workers would mostly wait for Python's lock.
+    As in the training loop: as many workers as threads, each with a part of the batch and one BLAS thread.
     """
 
-    def __init__(
-        self, model: Any, batches: list[dict[str, Any]], learning_rate: float, most_workers: int = 64, **options: Any
-    ) -> None:
-        n_workers = min(self.n_threads, most_workers)
-        if n_workers > 1:
-            threadpoolctl.threadpool_limits(1, user_api="blas")
+    def __init__(self, model: Any, batches: list[dict[str, Any]], learning_rate: float, **options: Any) -> None:
+        threadpoolctl.threadpool_limits(1, user_api="blas")
         self.model, self.corpus = model, Batches(batches, options)
-        self.workers = Workers(model, n_workers)
+        self.workers = Workers(model, self.n_threads)
         self.optimizer = AdamW(model.parameters(), learning_rate)
         self.taken = 0
 

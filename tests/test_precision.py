@@ -360,8 +360,6 @@ def test_workers_share_the_masters_and_each_has_weights_of_its_own(tmp_path) -> 
     right = [p.grad.copy() for _, p in made.model.parameters()]
     two = Workers(MixedPrecision(made.model), 2)
     two.gradients(made.training, [rows], (0,), FIRST_SCALE)
-    two.close()
-    made.workers.close()
     norm = math.sqrt(sum(float((g * g).sum()) for g in right))
     found = [p.grad for _, p in made.model.parameters()]
     assert norm > 0 and all(abs(f - g).max() < 2e-3 * norm for f, g in zip(found, right, strict=True))

@@ -21,6 +21,7 @@ from safetensors.numpy import load_file
 
 from minitransformer import files, training
 from minitransformer.cli import main
+from minitransformer.forms import kernel_of, textbook
 from minitransformer.layers import Linear
 from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
 from minitransformer.models.folder import load as load_model
@@ -92,7 +93,6 @@ def test_gradients_do_not_depend_on_how_a_batch_is_shared_out(n, accumulate):
     original = plain.loss
     plain.loss = lambda m, rows, rng: original(m, rows, None)  # no dropout
     loss = workers.gradients(plain, batches, (0,))
-    workers.close()
     for name, p in model.parameters():
         np.testing.assert_allclose(p.grad, wanted[name], rtol=1e-10, atol=1e-13, err_msg=name)
     total = sum(corpus.count(rows) for rows in batches)
@@ -106,7 +106,6 @@ def test_two_workers_give_the_same_each_time_and_dropout_of_their_own():
         model = language_model()
         workers = Workers(model, 2)
         loss = workers.gradients(text(), [np.arange(4)], (7,))
-        workers.close()
         found.append((loss, {name: p.grad.copy() for name, p in model.parameters()}))
     assert found[0][0] == found[1][0] and same(found[0][1], found[1][1])
     model = language_model()
@@ -118,7 +117,6 @@ def test_two_workers_give_the_same_each_time_and_dropout_of_their_own():
         dropped.append(rng.bit_generator.state["state"]["state"]) or original(m, rows, rng)
     )
     workers.gradients(twice, [np.array([0, 11])], (7,))
-    workers.close()
     assert len(set(dropped)) == 2
 
 
@@ -137,7 +135,6 @@ def test_workers_without_enough_rows_leave_some_idle():
     workers = Workers(model, 3)
     assert math.isfinite(workers.gradients(text(), [np.array([5])], (0,)))
     assert math.isfinite(workers.loss(text()))
-    workers.close()
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -151,31 +148,41 @@ def test_the_norm_is_that_of_all_gradients_and_scaling_reaches_all(n):
     )
     workers.scale_gradients(0.5)
     assert same({name: 0.5 * g for name, g in before.items()}, {name: p.grad for name, p in model.parameters()})
-    workers.close()
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_work_that_is_shared_out_is_done_once_and_evenly(n):
+def test_work_that_is_shared_out_is_done_once(n):
     workers = Workers(language_model(), n)
     sizes = {"big": 50, **{f"small {i}": 1 + i % 3 for i in range(50)}}
     done = {}
     workers.share_out(lambda name: done.setdefault(name, []).append(threading.get_ident()), sizes)
-    workers.close()
     assert done.keys() == sizes.keys() and all(len(threads) == 1 for threads in done.values())
 
-    found = []
-    workers = Workers(language_model(), n)
 
-    def each(work):
-        for worker in range(n):
-            found.append([])
-            work(worker)
+@pytest.mark.parametrize("n", [2, 3])
+def test_whoever_is_free_takes_the_largest_that_is_left(n):
+    workers, all_busy, taken = Workers(language_model(), n), threading.Barrier(n), {}
+    sizes = {"small": 1, "big": 9, **{f"middle {i}": 5 for i in range(n)}}
 
-    workers._each = each
-    workers.share_out(lambda name: found[-1].append(sizes[name]), sizes)
-    workers.close()
-    totals = [sum(share) for share in found]
-    assert len(totals) == n and max(totals) - min(totals) <= 3
+    def work(name):
+        if len(taken.setdefault(threading.get_ident(), [])) == 0:
+            all_busy.wait(10.0)  # each has taken one before any takes a second
+        taken[threading.get_ident()].append(sizes[name])
+
+    workers.share_out(work, sizes)
+    shares = sorted(taken.values(), reverse=True)
+    assert [share[0] for share in shares] == [9] + [5] * (n - 1)
+    assert all(share == sorted(share, reverse=True) for share in shares)
+    assert sorted(sum(shares, [])) == sorted(sizes.values())
+
+
+def test_an_error_of_any_worker_is_raised_and_what_holds_here_holds_there():
+    workers = Workers(language_model(), 3)
+    for failing in range(3):
+        with pytest.raises(ZeroDivisionError):
+            workers._each(lambda worker, failing=failing: 1 // (worker - failing))
+    with np.errstate(divide="ignore"), textbook():
+        assert workers._each(lambda worker: (np.geterr()["divide"], kernel_of("attention"))) == [("ignore", None)] * 3
 
 
 @pytest.mark.parametrize("n", [2, 3])
@@ -189,7 +196,6 @@ def test_a_shared_step_moves_parameters_by_the_same_bits(n):
         optimizer = AdamW(model.parameters(), 1e-2, weight_decay=0.1)
         for _ in range(3):
             optimizer.step(share_out=workers.share_out)
-        workers.close()
         assert optimizer.steps == 3
         return model.state(), optimizer.state()
 

@@ -29,12 +29,9 @@ class Case:
         return function(*arguments, module.Sizes(**self.sizes)) if function else None
 
 
-def _language_model(
-    name: str, n_layers: int, n_heads: int, width: int, length: int, batch: int, **options: int
-) -> Case:
+def _language_model(name: str, n_layers: int, n_heads: int, width: int, length: int, batch: int) -> Case:
     title = f"GPT, {n_layers} layers, {n_heads} heads, width {width}, T {length}, batch {batch}"
     sizes = {"n_layers": n_layers, "n_heads": n_heads, "width": width, "length": length, "batch": batch}
-    sizes |= options
     return Case(name, title, "language_model", sizes, tokens=batch * length, goal=0.8)
 
 
@@ -55,7 +52,7 @@ def _attention(length: int) -> Case:
 CASES: Sequence[Case] = (
     _language_model("gpt-128", 4, 4, 128, 64, 16),
     _language_model("gpt-384", 6, 6, 384, 256, 8),
-    _language_model("gpt-64", 2, 4, 64, 32, 16, most_workers=1),
+    _language_model("gpt-64", 2, 4, 64, 32, 16),
     Case(
         "translator",
         "Transformer-Tiny (4 + 4 layers, width 128), vocabulary 10000, 64 pairs of at most 24 tokens",

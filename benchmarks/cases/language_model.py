@@ -22,7 +22,6 @@ class Sizes:
     length: int
     batch: int
     vocabulary: int = 65  # the characters of Shakespeare's plays
-    most_workers: int = 64  # threads that share a batch, if there are as many
 
 
 def batches(sizes: Sizes) -> list[dict[str, np.ndarray]]:
@@ -52,4 +51,4 @@ class Ours(ours.Training):
             attention_dropout=0.0,
         )
         model = LanguageModel(config, np.random.default_rng(1))
-        super().__init__(model, batches(sizes), LEARNING_RATE, sizes.most_workers)
+        super().__init__(model, batches(sizes), LEARNING_RATE)

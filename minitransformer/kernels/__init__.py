@@ -9,4 +9,14 @@ needs many passes all the same is a loop, which Numba compiles where it is insta
 from . import activations, adam, attention, cross_entropy, decoding, feed_forward, layers, linear, normalization
 from . import cuda as cuda  # the kernels for CuPy arrays, which are no part of this list
 
-__all__ = ["activations", "adam", "attention", "cross_entropy", "decoding", "feed_forward", "layers", "linear", "normalization"]
+__all__ = [
+    "activations",
+    "adam",
+    "attention",
+    "cross_entropy",
+    "decoding",
+    "feed_forward",
+    "layers",
+    "linear",
+    "normalization",
+]

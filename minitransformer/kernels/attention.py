@@ -231,7 +231,7 @@ def _norm(x4: Array) -> float:
 
 
 def mask_of(shape: tuple[int, ...], mask: Array) -> Array:
-    """A mask for scores of this shape as (1 or batch, 1 or heads, 1 or T_q, T_k): a copy, since backward reads it too."""
+    """A mask of scores as (1 or batch, 1 or heads, 1 or T_q, T_k): contiguous, and a copy, for backward reads it."""
     n = len(shape)
     mask = mask.reshape((1,) * (n - mask.ndim) + mask.shape)
     leading = shape[:-3] if n > 4 else mask.shape[:-3]  # where several axes become one, none may stand for more

@@ -58,9 +58,7 @@ def attend(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, tota
                 e = scores[: (stop - start) * width].reshape(stop - start, width)
                 if stored.size:  # there are so few keys that they are one tile
                     e = stored[b, h, start:stop]
-                multiply(
-                    gemm, AS_IT_IS, FLIPPED, scale, q[b, h, start:stop], k[b, h, first : first + width], f(0.0), e
-                )
+                multiply(gemm, AS_IT_IS, FLIPPED, scale, q[b, h, start:stop], k[b, h, first : first + width], f(0.0), e)
                 for i in range(stop - start):
                     seen = min(width, t_k - t_q + start + i + 1 - first) if causal else width
                     row = e[i][: max(seen, 0)]

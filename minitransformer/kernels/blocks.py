@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..backend import Array
+
 BLOCK = 1 << 15  # numbers: 128 KiB of float32, so that a few such arrays fit into a core's cache
 _KINDS = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -74,3 +76,28 @@ def column_sums(rows: Any) -> Any:
 @functools.lru_cache(maxsize=64)
 def _ones(n: int, dtype: Any) -> Any:
     return np.ones(n, dtype)
+
+
+def parameters_of(layer: Any) -> list[Any]:
+    """The Parameters of an EncoderLayer: six weights, their biases or None, γ and β of both norms."""
+    a, f = layer.self_attention.sublayer, layer.feed_forward.sublayer
+    maps = (a.query, a.key, a.value, a.output, f.inner, f.output)
+    norms = (layer.self_attention.norm, layer.feed_forward.norm)
+    return [*(m.weight for m in maps), *(m.bias for m in maps), *(p for n in norms for p in (n.gamma, n.beta))]
+
+
+def values_of(parameters: list[Any]) -> tuple[Array, ...]:
+    """Their values, and zeros for a bias that there is not."""
+    weights = [p.value for p in parameters[:6]]
+    biases = [
+        np.zeros(weight.shape[-1:], weight.dtype) if p is None else p.value
+        for p, weight in zip(parameters[6:12], weights, strict=True)
+    ]
+    return (*weights, *biases, *(p.value for p in parameters[12:]))
+
+
+def values_fit(given: tuple[Array, ...], width: int) -> bool:
+    """Whether they have the shapes of a layer of this width: the loops would read past a shorter array's end."""
+    n_hidden = given[5].shape[0] if given[5].ndim else 0
+    shapes: list[tuple[int, ...]] = [(width, width)] * 4 + [(width, n_hidden), (n_hidden, width)]
+    return [a.shape for a in given] == shapes + [(width,)] * 4 + [(n_hidden,)] + [(width,)] * 5

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..backend import Array
-from ..forms import kernel
-from .blocks import compiled, takes
+from .blocks import compiled, parameters_of, takes, values_fit, values_of
 from .threads import blas_threads, together
 
 FEW = 8  # rows
@@ -43,27 +42,22 @@ def product(x: Array, weight: Array) -> Array:
     return y
 
 
-@kernel
 def cached_layer(x: Array, layer: Any, cache: Any) -> Array | None:
-    """A pre-norm EncoderLayer on one new token of each sequence: see layers/blocks.py. x, y: (N, 1, D)."""
-    attention, feed_forward = layer.self_attention.sublayer, layer.feed_forward.sublayer
-    maps = (attention.query, attention.key, attention.value, attention.output, feed_forward.inner, feed_forward.output)
-    norms = (layer.self_attention.norm, layer.feed_forward.norm)
-    weights = tuple(one.weight.value for one in maps)
-    biases = tuple(_no_bias(one) if one.bias is None else one.bias.value for one in maps)
-    gammas, betas = tuple(one.gamma.value for one in norms), tuple(one.beta.value for one in norms)
-    if layer.self_attention.order != "pre" or not cache.length or cache.memory is not None or x.ndim != 3 or x.shape[1] != 1 or x.shape[0] > FEW:
+    """A pre-norm EncoderLayer on one new token of each sequence; see encoder_layer in layers.py. x, y: (N, 1, D)."""
+    given = values_of(parameters_of(layer))
+    weights, biases, vectors = given[:6], given[6:12], given[12:]
+    if layer.self_attention.order != "pre" or not cache.length or cache.memory is not None:
         return None
-    given = (*weights, *biases, *gammas, *betas, *cache.buffers())
-    loops = _loops_for(*given) if takes(x, *given) else None
-    if not loops or feed_forward.activation not in loops.CURVES or weights[4].ndim != 2:
+    if x.ndim != 3 or x.shape[1] != 1 or x.shape[0] > FEW:
         return None
-    (n, _, width), n_hidden, n_heads = x.shape, weights[4].shape[1], attention.n_heads
-    held = (n, n_heads, cache.buffers()[0].shape[-2], width // max(n_heads, 1))
-    shapes: list[tuple[int, ...]] = [(width, width)] * 4 + [(width, n_hidden), (n_hidden, width)]
-    shapes += [(width,)] * 4 + [(n_hidden,)] + [(width,)] * 5 + [held] * 2
-    if [a.shape for a in given] != shapes or n_heads * held[-1] != width:  # the loops read past a shorter array's end
+    (n, _, width), n_heads, buffers = x.shape, layer.self_attention.sublayer.n_heads, cache.buffers()
+    loops = _loops_for(*given, *buffers) if takes(x, *given, *buffers) else None
+    activation = layer.feed_forward.sublayer.activation
+    if not loops or activation not in loops.CURVES or not values_fit(given, width) or width % n_heads:
         return None
+    if any(b.shape != (n, n_heads, b.shape[-2], width // n_heads) for b in buffers):
+        return None
+    n_hidden = biases[4].size
 
     keys, values = cache.make_room(x.reshape(n, n_heads, 1, -1))
     length = cache.length + 1
@@ -76,12 +70,12 @@ def cached_layer(x: Array, layer: Any, cache: Any) -> Array | None:
         sum(weight.size for weight in weights) + 2 * n * length * width,
         loops.layer,
         np.ascontiguousarray(x[:, 0]),
-        gammas,
-        betas,
-        tuple(np.float32(one.eps) for one in norms),
+        vectors[::2],
+        vectors[1::2],
+        tuple(np.float32(one.norm.eps) for one in (layer.self_attention, layer.feed_forward)),
         weights,
         biases,
-        loops.CURVES[feed_forward.activation],
+        loops.CURVES[activation],
         keys,
         values,
         cache.length,
@@ -91,10 +85,6 @@ def cached_layer(x: Array, layer: Any, cache: Any) -> Array | None:
     )
     cache.length = length
     return y[:, None]
-
-
-def _no_bias(layer: Any) -> Array:
-    return np.zeros(layer.weight.value.shape[-1:], layer.weight.value.dtype)
 
 
 def _loops_for(*arrays: Array) -> Any:

@@ -99,9 +99,7 @@ def _remember(rows, first, buffer, length):
 
 
 @compiled("reassoc", "nsz")
-def forward(
-    gemm, n_parts, kinds, sizes, factors, weights, norms, masks, kept, biases, eps, caches, x, passing, counts
-):
+def layer(gemm, n_parts, kinds, sizes, factors, weights, norms, masks, kept, biases, eps, caches, x, passing, counts):
     """Fill what is kept for backward, and y, the last of it.
 
     kinds: (whether pre-norm, whether causal, which activation); sizes: (sequences, heads, tokens on the cache);
@@ -152,9 +150,7 @@ def forward(
     part = take(counts, 2)
     while part < n_parts:  # some rows
         a, b = stretch(n_rows, part, n_parts)
-        _add_linear(
-            gemm, merged[a:b], weights[OUTPUT], biases[OUTPUT], kept1[a:b], raised1, x[a:b], total1[a:b]
-        )
+        _add_linear(gemm, merged[a:b], weights[OUTPUT], biases[OUTPUT], kept1[a:b], raised1, x[a:b], total1[a:b])
         if pre:
             layer_norm(out1[a:b], gamma2, beta2, eps[1], n2[a:b], source2[a:b], inverse2[a:b])
         else:
@@ -170,7 +166,7 @@ def forward(
 
 
 @compiled("reassoc", "nsz")
-def backward(
+def layer_backward(
     gemm, n_parts, kinds, sizes, factors, weights, norms, masks, kept, gradients, dbiases, dnorms, room, dy, dx, counts
 ):
     """Fill dx, and add to the gradients of the weights, of the biases and of the norms. room: for what lies between."""
@@ -240,9 +236,7 @@ def backward(
         multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dk[a:b], weights[KEY], f(1.0), ds)
         multiply(gemm, AS_IT_IS, FLIPPED, f(1.0), dv[a:b], weights[VALUE], f(1.0), ds)
         if pre:
-            layer_norm_backward(
-                ds, n1[a:b], gamma1, inverse1[a:b], dx[a:b], norm_sums[part, 0], norm_sums[part, 1]
-            )
+            layer_norm_backward(ds, n1[a:b], gamma1, inverse1[a:b], dx[a:b], norm_sums[part, 0], norm_sums[part, 1])
             _add(dtotal1[a:b], dx[a:b])
         done(counts, 2)
         part = take(counts, 2)

@@ -17,135 +17,138 @@ from ..backend import Array, Pullback, uniform
 from ..boundary import check_gradient
 from ..forms import kernel
 from .attention import KEPT_KEYS, mask_fits, mask_of, or_nothing
-from .blocks import compiled, takes
+from .blocks import compiled, parameters_of, takes, values_fit, values_of
+from .decoding import FEW, LARGE, cached_layer
 from .threads import blas_threads, share_out
 
-SHARED = 1 << 26  # multiplications in a layer's products that are worth a second thread
+# Multiplications of a layer that are worth threads of our own: those of OpenBLAS, which do the rest of a step, stay
+# awake for some 20 ms after each product, and a smaller layer would have to share the cores with them.
+SHARED = 1 << 30
 
 
 @kernel
 def encoder_layer(
     x: Array, layer: Any, mask: Array | None, causal: bool, cache: Any, rng: np.random.Generator | None
-) -> tuple[Array, Pullback] | None:
-    """See EncoderLayer in layers/blocks.py. layer: one whose parts are all of the usual classes.
+) -> tuple[Array, Pullback | None] | None:
+    """See EncoderLayer in layers/blocks.py. layer: one whose parts are of the usual classes.
 
-    With a cache there is no backward: calling it is an error that the layer raises.
+    With a cache there is no backward.
     """
-    attention, feed_forward = layer.self_attention.sublayer, layer.feed_forward.sublayer
-    maps = (attention.query, attention.key, attention.value, attention.output, feed_forward.inner, feed_forward.output)
-    norms = (layer.self_attention.norm, layer.feed_forward.norm)
-    weights = tuple(one.weight.value for one in maps)
-    biases = tuple(_no_bias(one) if one.bias is None else one.bias.value for one in maps)
-    vectors = tuple(p.value for one in norms for p in (one.gamma, one.beta))
-    given = (*weights, *biases, *vectors)
-    loops = _loops() if takes(x, *given) and compiled(*given) and all(a.flags.carray for a in given) else None
-    if not loops or feed_forward.activation not in loops.CURVES or x.ndim < 2 or weights[4].ndim != 2:
+    if cache is not None and (cache.memory is not None or rng is not None):
         return None
-    (n_new, width), n_hidden, n_heads = x.shape[-2:], weights[4].shape[1], attention.n_heads
-    shapes: list[tuple[int, ...]] = [(width, width)] * 4 + [(width, n_hidden), (n_hidden, width)]
-    shapes += [(width,)] * 4 + [(n_hidden,)] + [(width,)] * 5
-    if [a.shape for a in given] != shapes or width % n_heads:  # the loops read past a shorter array's end
+    if cache is not None and mask is None and (y := cached_layer(x, layer, cache)) is not None:
+        return y, None
+    attention, feed_forward = layer.self_attention.sublayer, layer.feed_forward.sublayer
+    learned = parameters_of(layer)
+    given = values_of(learned)
+    weights, biases, vectors = given[:6], given[6:12], given[12:]
+    loops = _loops() if takes(x, *given) and compiled(*given) and all(a.flags.carray for a in given) else None
+    if not loops or x.ndim < 2 or feed_forward.activation not in loops.CURVES:
+        return None
+    (n_new, width), n_heads = x.shape[-2:], attention.n_heads
+    if not values_fit(given, width) or width % n_heads:
+        return None
+    n_hidden, n_sequences = biases[4].size, math.prod(x.shape[:-2])
+    n_rows = n_sequences * n_new
+    if n_rows <= FEW and weights[4].size >= LARGE:  # then time goes into reading the weights: see decoding.py
         return None
     length = 0 if cache is None else cache.length
     scores = (*x.shape[:-2], n_heads, n_new, length + n_new)
-    seen = mask[..., None, :, :] if type(mask) is np.ndarray and 2 < mask.ndim <= x.ndim else mask
+    if type(mask) is np.ndarray and 2 < mask.ndim <= x.ndim:
+        mask = mask[..., None, :, :]  # the same for every head, as in layers/attention.py
     rates = (attention.dropout, layer.self_attention.dropout, layer.feed_forward.dropout)
-    if not mask_fits(seen, scores) or not isinstance(rng, np.random.Generator | None):
+    if not mask_fits(mask, scores) or not isinstance(rng, np.random.Generator | None):
         return None
-    if any(type(rate) is not float or not 0.0 <= rate < 1.0 for rate in rates):
+    if not all(type(rate) is float and 0.0 <= rate < 1.0 for rate in rates):
         return None
     buffers = (np.empty((0,) * 4, np.float32),) * 2
     if cache is not None:
-        if x.ndim != 3 or rng is not None or not _room_in(cache, (*scores[:2], width // n_heads)):
+        new = x.reshape(*x.shape[:-1], n_heads, -1).swapaxes(-2, -3)
+        if new.ndim != 4 or not _can_grow(cache, new):
             return None
-        buffers = cache.make_room(x.reshape(*x.shape[:2], n_heads, -1).swapaxes(1, 2))
+        buffers = cache.make_room(new)
 
-    x_shape, n_sequences = x.shape, math.prod(x.shape[:-2])
-    n_rows = n_sequences * n_new
-    x = _as_rows(x)
-    drops = [
+    x_shape, x_dtype, x = x.shape, x.dtype, _as_rows(x)  # backward holds no x that it does not need
+    drops = [  # drawn in the order of the ops
         uniform(rng, shape, like=x) >= rate if rng is not None and rate else None
         for shape, rate in zip((scores, x_shape, x_shape), rates, strict=True)
     ]
+    raised = [1.0 if drop is None else 1.0 / (1.0 - rate) for drop, rate in zip(drops, rates, strict=True)]
     masks = (
-        or_nothing(None if seen is None else mask_of(scores, seen)),
+        or_nothing(None if mask is None else mask_of(scores, mask)),
         or_nothing(None if drops[0] is None else drops[0].reshape(n_sequences, *scores[-3:])),
-        *(np.empty((0, 0), np.bool_) if drop is None else drop.reshape(n_rows, width) for drop in drops[1:]),
+        *(np.empty((0, 0), np.bool_) if drop is None else drop.reshape(x.shape) for drop in drops[1:]),
     )
-    raised = (1.0 if drop is None else 1.0 / (1.0 - rate) for drop, rate in zip(drops, rates, strict=True))
     factors = tuple(np.float32(factor) for factor in (1.0 / math.sqrt(width // n_heads), *raised))
     pre = layer.self_attention.order == "pre"
-    kinds, sizes = (pre, bool(causal), loops.CURVES[feed_forward.activation]), (n_sequences, n_heads, length)
-    n_parts = min(blas_threads(), n_rows) if n_rows * sum(w.size for w in weights) >= SHARED else 1
+    kinds = (pre, bool(causal), loops.CURVES[feed_forward.activation])
+    n_parts = min(blas_threads(), n_rows) if n_rows * sum(weight.size for weight in weights) >= SHARED else 1
 
-    def rows(number: int, columns: int = width) -> list[Array]:
+    def empty(number: int, columns: int = width) -> list[Array]:
         return [np.empty((n_rows, columns), np.float32) for _ in range(number)]
 
-    q, k, v, merged, n1, n2, source2, y = rows(8)
-    h, active = rows(2, n_hidden)
-    source1, out1 = rows(2) if pre else (x, source2)
-    total1, total2 = (out1, y) if pre else rows(1) * 2
+    q, k, v, merged, n1, n2, source2, y = empty(8)
+    h, active = empty(2, n_hidden)
+    source1, out1 = empty(2) if pre else (x, source2)
+    total1, total2 = (out1, y) if pre else empty(1) * 2
     inverse1, inverse2 = np.empty((2, n_rows), np.float32)
     totals, shifts = np.empty((2, n_sequences, n_heads, n_new), np.float32)
     is_stored = cache is None and drops[0] is None and scores[-1] <= KEPT_KEYS
     stored = np.empty((*totals.shape, scores[-1]) if is_stored else (0,) * 4, np.float32)
     kept = (source1, n1, inverse1, q, k, v, merged, source2, n2, inverse2, h, totals, shifts, stored)
     passing = (total1, out1, active, total2, y)
-    common = (loops.ready(), n_parts, kinds, sizes, factors, weights, vectors, masks, kept)
-    counts = loops.counters(3)
-    eps = tuple(np.float32(one.eps) for one in norms)
-    _share_out(n_parts, loops.forward, *common, biases, eps, buffers, x, passing, counts)
+    common = (loops.ready(), n_parts, kinds, (n_sequences, n_heads, length), factors, weights, vectors, masks, kept)
+    eps = tuple(np.float32(one.norm.eps) for one in (layer.self_attention, layer.feed_forward))
+    _share_out(n_parts, loops.layer, *common, biases, eps, buffers, x, passing, loops.counters(3))
+    y = y.reshape(x_shape)
     if cache is not None:
         cache.length += n_new
-    del passing, total1, total2, active, out1, biases, buffers  # backward needs none of them
+        return y, None
+    del passing, total1, total2, out1, active  # backward needs none of them
 
     def backward(dy: Array) -> Array:
-        check_gradient("encoder_layer", dy, x_shape, x.dtype, np)
-        dtotal2 = _as_rows(dy) if pre else rows(1)[0]
-        (dout1, dx, dq, dk, dv, dsource), (dh, active) = rows(6), rows(2, n_hidden)
-        dtotal1 = dout1 if pre else rows(1)[0]
+        check_gradient("encoder_layer", dy, x_shape, x_dtype, np)
+        dtotal2 = _as_rows(dy) if pre else empty(1)[0]
+        (dout1, dx, dq, dk, dv, dsource), (dh, active) = empty(6), empty(2, n_hidden)
+        dtotal1 = dout1 if pre else empty(1)[0]
         dupdate1, dupdate2 = (
             d if drop is None else np.empty_like(d) for d, drop in zip((dtotal1, dtotal2), drops[1:], strict=True)
         )
-        sums, norm_sums = np.empty((n_parts, max(width, n_hidden))), np.zeros((n_parts, 4, width))
+        sums, norm_sums = np.empty((n_parts, max(width, n_hidden))), np.empty((n_parts, 4, width))
         room = (dtotal2, dupdate2, dh, active, dsource, dout1, dtotal1, dupdate1, dq, dk, dv, sums, norm_sums)
-        learned = [*(one.weight for one in maps), *(one.bias for one in maps)]
-        learned += [p for one in norms for p in (one.gamma, one.beta)]
-        targets = [_target(p, a) for p, a in zip(learned, given, strict=True)]
-        gradients = tuple(targets[:6]), tuple(targets[6:12]), tuple(targets[12:])
-        _share_out(n_parts, loops.backward, *common, *gradients, room, _as_rows(dy), dx, loops.counters(4))
+        targets = tuple(_target(p, value) for p, value in zip(learned, given, strict=True))
+        gradients = (targets[:6], targets[6:12], targets[12:])
+        _share_out(n_parts, loops.layer_backward, *common, *gradients, room, _as_rows(dy), dx, loops.counters(4))
         for p, target in zip(learned, targets, strict=True):
             if p is not None and target is not p.grad:
                 p.grad += target
         return dx.reshape(x_shape)
 
-    return y.reshape(x_shape), backward
-
-
-def _no_bias(layer: Any) -> Array:
-    return np.zeros(layer.weight.value.shape[-1:], layer.weight.value.dtype)
+    return y, backward
 
 
 def _target(parameter: Any, value: Array) -> Array:
-    """Where the loops add a gradient: to the parameter's own, or to zeros where they cannot or there is no parameter."""
+    """Where the loops add a gradient: to the Parameter's own, or if that is not for them, to zeros."""
     grad = None if parameter is None else parameter.grad
     fits = type(grad) is np.ndarray and grad.dtype == value.dtype and grad.shape == value.shape and grad.flags.carray
     return grad if fits else np.zeros_like(value)
 
 
 def _as_rows(x: Array) -> Array:
-    """(N, D), such that the loops need no machine code but one: contiguous, and to write to."""
-    return np.require(x.reshape(-1, x.shape[-1]), requirements="CAW")
+    """(N, D), contiguous and writeable: for what is not, the loops would be compiled anew."""
+    return np.require(x.reshape(-1, x.shape[-1]), requirements=["C", "A", "W"])
 
 
-def _room_in(cache: Any, shape: tuple[int, ...]) -> bool:
-    """Whether a cache is of self-attention, and empty or for so many (sequences, heads, d)."""
-    if cache.memory is not None or not cache.length:
-        return cache.memory is None
+def _can_grow(cache: Any, new: Array) -> bool:
+    """Whether a cache is empty, or such that keys and values of this shape fit behind its own."""
+    if not cache.length:
+        return True
+    shape = new.shape[:2] + new.shape[3:]
     return all(b.shape[:2] + b.shape[3:] == shape and compiled(b) and b.flags.carray for b in cache.buffers())
 
 
 def _share_out(n_parts: int, loop: Any, *arguments: Any) -> None:
+    """Have so many threads enter the loop."""
     share_out(lambda _: loop(*arguments), range(n_parts))
 
 

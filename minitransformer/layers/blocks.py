@@ -83,12 +83,9 @@ class EncoderLayer(_Layer):
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx."""
-        if self._is_plain(cache):
-            if cache is not None and mask is None and rng is None and (kernel := kernel_of("cached_layer", type(x))):
-                if (fast := kernel(x, self, cache)) is not None:
-                    return fast, no_backward
-            if (kernel := kernel_of("encoder_layer", type(x))) and (both := kernel(x, self, mask, causal, cache, rng)):
-                return both if cache is None else (both[0], no_backward)
+        kernel = kernel_of("encoder_layer", type(x)) if self._is_plain(cache) else None
+        if kernel and (fast := kernel(x, self, mask, causal, cache, rng)):
+            return fast if cache is None else (fast[0], no_backward)
         attended, attention_backward = self.self_attention(x, mask=mask, causal=causal, cache=cache, rng=rng)
         y, feed_forward_backward = self.feed_forward(attended, rng=rng)
 
@@ -102,7 +99,9 @@ class EncoderLayer(_Layer):
     def _is_plain(self, cache: KeyValueCache | None) -> bool:
         """Whether all is of these very classes: another's methods may do more."""
         a, f = self.self_attention, self.feed_forward
-        if type(self) is not EncoderLayer or type(cache) not in (NoneType, KeyValueCache) or not type(a) is type(f) is Residual:
+        if type(cache) not in (NoneType, KeyValueCache):
+            return False
+        if type(self) is not EncoderLayer or not type(a) is type(f) is Residual:
             return False
         if type(a.sublayer) is not MultiHeadAttention or type(f.sublayer) is not FeedForward or f.sublayer.gate:
             return False

@@ -140,7 +140,6 @@ class Trainer:
             if ended != "interrupted":
                 self._finish(log)
             log.draw()
-        self.workers.close()
         return Outcome(ended, progress.step, self._loss)
 
     def _step(self) -> dict[str, Any]:

@@ -10,17 +10,17 @@ shared out too: each worker sums one stretch of the gradients and moves some of 
 
 from __future__ import annotations
 
+import contextvars
 import copy
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
 
 from ..backend import Array, array_module
 from ..boundary import check_sizes
+from ..kernels.threads import together
 from ..layers import Module
 from ..text.corpora import Corpus
 
@@ -34,8 +34,6 @@ class Workers:
         check_sizes("Workers", n=n)
         self.models = [model, *(replica(model) for _ in range(n - 1))]
         self._gradients = [flat_gradients(each) for each in self.models]
-        quiet = functools.partial(np.seterr, over="ignore", divide="ignore", invalid="ignore")  # as in the loop
-        self._pool = ThreadPoolExecutor(n, initializer=quiet) if n > 1 else None
 
     def gradients(
         self, corpus: Corpus, batches: Sequence[np.ndarray], seed: Sequence[int], scale: float = 1.0
@@ -97,24 +95,18 @@ class Workers:
         self._gradients[0] *= factor
 
     def share_out(self, work: Callable[[str], None], sizes: Mapping[str, int]) -> None:
-        """Call work(name) for every name, the calls shared out so that each worker has about the same total size."""
-        shares: list[list[str]] = [[] for _ in self.models]
-        totals = [0] * len(shares)
-        for name in sorted(sizes, key=lambda name: -sizes[name]):
-            worker = totals.index(min(totals))
-            shares[worker].append(name)
-            totals[worker] += sizes[name]
+        """Call work(name) for every name. Whoever is free takes the largest that is left, so that all end together."""
+        rest = sorted(sizes, key=sizes.__getitem__)
 
-        def work_on_share(worker: int) -> None:
-            for name in shares[worker]:
+        def take_some(_: int) -> None:
+            while rest:
+                try:
+                    name = rest.pop()
+                except IndexError:  # another worker took the last one
+                    return
                 work(name)
 
-        self._each(work_on_share)
-
-    def close(self) -> None:
-        """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._each(take_some)
 
     def _stretch(self, worker: int) -> slice:
         """The part of the flat gradients that a worker takes when these are shared out."""
@@ -122,9 +114,14 @@ class Workers:
         return slice(size * worker // n, size * (worker + 1) // n)
 
     def _each(self, work: Callable[[int], T]) -> list[T]:
-        if self._pool is None:
-            return [work(0)]
-        return list(self._pool.map(work, range(len(self.models))))
+        """work(0) on this thread, work(1) and so on beside it; np.errstate and its kin hold there too."""
+        results: dict[int, T] = {}
+
+        def fill(worker: int, context: contextvars.Context) -> None:
+            results[worker] = context.run(work, worker)
+
+        together(fill, [(worker, contextvars.copy_context()) for worker in range(len(self.models))])
+        return [results[worker] for worker in range(len(self.models))]
 
 
 def replica(model: Module) -> Module:

@@ -22,7 +22,14 @@ SOURCES = {name: path.read_text(encoding="utf-8") for name, path in FILES.items(
 AUTOGRAD = {"torch", "transformers", "tensorflow", "jax", "autograd", "tinygrad", "mxnet", "paddle"}
 CORE = {"numpy", "scipy", "matplotlib", "threadpoolctl", "tqdm", "num2words", "sacrebleu", "safetensors"}
 # The further libraries that one file may import.
-COMPILED = ("loops", "attention_loops", "decoding_loops")  # the kernels ask for these, and do without
+COMPILED = (
+    "loops",
+    "attention_loops",
+    "blas",
+    "decoding_loops",
+    "layer_loops",
+    "phases",
+)  # the kernels ask for these, and do without
 ONLY_IN = {"backend.py": {"cupy", "cupyx"}, "text/tokenizer.py": {"tokenizers"}}
 ONLY_IN |= {f"kernels/{name}.py": {"numba", "llvmlite"} for name in COMPILED}
 

@@ -173,7 +173,7 @@ def test_whoever_is_free_takes_the_largest_that_is_left(n):
     shares = sorted(taken.values(), reverse=True)
     assert [share[0] for share in shares] == [9] + [5] * (n - 1)
     assert all(share == sorted(share, reverse=True) for share in shares)
-    assert sorted(sum(shares, [])) == sorted(sizes.values())
+    assert sorted(size for share in shares for size in share) == sorted(sizes.values())
 
 
 def test_an_error_of_any_worker_is_raised_and_what_holds_here_holds_there():

@@ -96,8 +96,10 @@ def values_of(parameters: list[Any]) -> tuple[Array, ...]:
     return (*weights, *biases, *(p.value for p in parameters[12:]))
 
 
-def values_fit(given: tuple[Array, ...], width: int) -> bool:
-    """Whether they have the shapes of a layer of this width: the loops would read past a shorter array's end."""
+def values_fit(given: tuple[Array, ...], width: int, n_heads: int) -> bool:
+    """Whether they have the shapes of such a layer: the loops would read past a shorter array's end."""
+    if n_heads < 1 or width % n_heads:
+        return False
     n_hidden = given[5].shape[0] if given[5].ndim else 0
     shapes: list[tuple[int, ...]] = [(width, width)] * 4 + [(width, n_hidden), (n_hidden, width)]
     return [a.shape for a in given] == shapes + [(width,)] * 4 + [(n_hidden,)] + [(width,)] * 5

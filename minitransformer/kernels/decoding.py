@@ -46,14 +46,14 @@ def cached_layer(x: Array, layer: Any, cache: Any) -> Array | None:
     """A pre-norm EncoderLayer on one new token of each sequence; see encoder_layer in layers.py. x, y: (N, 1, D)."""
     given = values_of(parameters_of(layer))
     weights, biases, vectors = given[:6], given[6:12], given[12:]
-    if layer.self_attention.order != "pre" or not cache.length or cache.memory is not None:
+    if layer.self_attention.order != "pre" or not cache.length:
         return None
     if x.ndim != 3 or x.shape[1] != 1 or x.shape[0] > FEW:
         return None
     (n, _, width), n_heads, buffers = x.shape, layer.self_attention.sublayer.n_heads, cache.buffers()
     loops = _loops_for(*given, *buffers) if takes(x, *given, *buffers) else None
     activation = layer.feed_forward.sublayer.activation
-    if not loops or activation not in loops.CURVES or not values_fit(given, width) or width % n_heads:
+    if not loops or activation not in loops.CURVES or not values_fit(given, width, n_heads):
         return None
     if any(b.shape != (n, n_heads, b.shape[-2], width // n_heads) for b in buffers):
         return None

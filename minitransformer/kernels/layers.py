@@ -46,7 +46,7 @@ def encoder_layer(
     if not loops or x.ndim < 2 or feed_forward.activation not in loops.CURVES:
         return None
     (n_new, width), n_heads = x.shape[-2:], attention.n_heads
-    if not values_fit(given, width) or width % n_heads:
+    if not values_fit(given, width, n_heads):
         return None
     n_hidden, n_sequences = biases[4].size, math.prod(x.shape[:-2])
     n_rows = n_sequences * n_new

@@ -1,0 +1,454 @@
+"""The kernel of a whole encoder layer: equal to the textbook's ops, however many threads share it."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import threadpoolctl
+
+from minitransformer.forms import _kernels, textbook
+from minitransformer.kernels import layer_loops, layers, phases
+from minitransformer.layers import (
+    Checkpoint,
+    EncoderLayer,
+    FeedForward,
+    KeyValueCache,
+    LayerNorm,
+    Linear,
+    MultiHeadAttention,
+    Residual,
+)
+from minitransformer.models import LanguageModel, LanguageModelConfig
+from minitransformer.training import Workers
+
+kernel = _kernels["encoder_layer"]
+WIDTH = 12
+
+
+@pytest.fixture(params=[1, 2, 3])
+def n_threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """So many threads of BLAS, and every layer is worth them."""
+    monkeypatch.setattr(layers, "SHARED", 1)
+    with threadpoolctl.threadpool_limits(request.param, user_api="blas"):
+        yield request.param
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether the kernel took each call."""
+    answers: list[bool] = []
+
+    def noted(*given: Any) -> Any:
+        result = kernel(*given)
+        answers.append(result is not None)
+        return result
+
+    monkeypatch.setitem(_kernels, "encoder_layer", noted)
+    return answers
+
+
+def encoder_layer(n_heads: int = 3, d_ff: int = 20, **options: Any) -> EncoderLayer:
+    layer = EncoderLayer(WIDTH, n_heads, d_ff, rng=np.random.default_rng(0), **options)
+    rng = np.random.default_rng(1)
+    for _, parameter in layer.parameters():  # biases that are not zero, gains that differ, weights of ordinary size
+        parameter.value[...] = 0.5 * rng.normal(size=parameter.value.shape)
+    return layer
+
+
+def normal(*shape: int, seed: int = 2, dtype: str = "float32") -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+def everything(layer: Any, x: np.ndarray, dy: np.ndarray, seed: int | None = None, **options: Any) -> list[np.ndarray]:
+    """y, dx and the gradients of all parameters."""
+    for _, p in layer.parameters():
+        p.grad[...] = 0.0
+    rng = None if seed is None else np.random.default_rng(seed)
+    y, backward = layer(x, rng=rng, **options)
+    return [y, backward(dy), *(p.grad.copy() for _, p in layer.parameters())]
+
+
+def in_textbook(layer: Any, *arrays: np.ndarray, dtype: str = "float32", **options: Any) -> list[np.ndarray]:
+    layer.to(dtype=dtype)
+    with textbook():
+        found = everything(layer, *(x.astype(dtype) for x in arrays), **options)
+    layer.to(dtype="float32")
+    return found
+
+
+def require_close(found: list[np.ndarray], exact: list[np.ndarray], rounded: list[np.ndarray]) -> None:
+    """Each as near to the exact one as the textbook's float32, which may be lucky where little is to be rounded."""
+    largest = max(float(np.abs(x).max()) for x in exact[2:])  # a gradient that is 0 in theory is rounded like the rest
+    for i, (ours, right, textbooks) in enumerate(zip(found, exact, rounded, strict=True)):
+        ulp = np.finfo(np.float32).eps * max(float(np.abs(right).max()), largest if i > 1 else 0.0)
+        assert ours.dtype == np.float32
+        assert np.abs(ours - right).max() <= 2.0 * np.abs(textbooks - right).max() + 6.0 * ulp, i
+
+
+MASKS: dict[str, Any] = {
+    "no mask": None,
+    "padding, one sequence hidden": np.array([[[1] * 9], [[1] * 5 + [0] * 4], [[0] * 9]], bool),
+    "a mask for all": np.tril(np.ones((9, 9), bool), 2),
+    "of each head": np.random.default_rng(7).random((3, 3, 9, 9)) < 0.6,
+}
+
+
+@pytest.mark.parametrize("norm_order", ["pre", "post"])
+@pytest.mark.parametrize("options", [{}, {"bias": False, "activation": "gelu"}, {"activation": "gelu_tanh"}])
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_layer_is_computed_as_in_the_textbook(
+    norm_order: str, options: Any, rate: float, causal: bool, mask: str, n_threads: int, taken: list[bool]
+) -> None:
+    layer = encoder_layer(norm_order=norm_order, dropout=rate, attention_dropout=rate / 2, **options)
+    arrays = normal(3, 9, WIDTH), normal(3, 9, WIDTH, seed=3)
+    how = {"mask": MASKS[mask], "causal": causal, "seed": 5}
+    found = everything(layer, *arrays, **how)
+    assert taken == [True]
+    require_close(found, in_textbook(layer, *arrays, dtype="float64", **how), in_textbook(layer, *arrays, **how))
+
+
+@pytest.mark.parametrize("norm_order", ["pre", "post"])
+@pytest.mark.parametrize("length", [1, 70])
+def test_long_sequences_make_their_weights_again(
+    norm_order: str, length: int, n_threads: int, taken: list[bool]
+) -> None:
+    layer = encoder_layer(norm_order=norm_order, activation="gelu", eps=0.1)
+    layer.feed_forward.norm.eps = 0.3
+    arrays = normal(2, length, WIDTH), normal(2, length, WIDTH, seed=3)
+    found = everything(layer, *arrays, causal=True)
+    assert taken == [True]
+    how = {"causal": True}
+    require_close(found, in_textbook(layer, *arrays, dtype="float64", **how), in_textbook(layer, *arrays, **how))
+
+
+@pytest.mark.parametrize("shape", [(5, WIDTH), (2, 2, 4, WIDTH)])
+def test_sequences_may_have_any_axes_before_theirs(shape: tuple[int, ...], n_threads: int, taken: list[bool]) -> None:
+    layer, arrays = encoder_layer(dropout=0.2, attention_dropout=0.2), (normal(*shape), normal(*shape, seed=3))
+    mask = np.random.default_rng(4).random((*shape[:-1], shape[-2])) < 0.7
+    found = everything(layer, *arrays, seed=1, mask=mask)
+    assert taken == [True]
+    how = {"mask": mask, "seed": 1}
+    require_close(found, in_textbook(layer, *arrays, dtype="float64", **how), in_textbook(layer, *arrays, **how))
+
+
+def test_dropout_draws_what_the_ops_draw(taken: list[bool]) -> None:
+    for rates in ({"dropout": 0.3}, {"attention_dropout": 0.3}, {}):
+        layer, rngs = encoder_layer(**rates), [np.random.default_rng(3) for _ in range(2)]
+        layer(normal(2, 4, WIDTH), rng=rngs[0])
+        with textbook():
+            layer(normal(2, 4, WIDTH), rng=rngs[1])
+        assert rngs[0].bit_generator.state == rngs[1].bit_generator.state
+    assert taken == [True] * 3
+
+
+@pytest.mark.parametrize("norm_order", ["pre", "post"])
+def test_each_dropout_has_its_own_rate(norm_order: str, taken: list[bool]) -> None:
+    layer = encoder_layer(norm_order=norm_order, attention_dropout=0.1)
+    layer.self_attention.dropout, layer.feed_forward.dropout = 0.5, 0.25
+    arrays, how = (normal(2, 4, WIDTH), normal(2, 4, WIDTH, seed=3)), {"seed": 9}
+    found = everything(layer, *arrays, **how)
+    assert taken == [True]
+    require_close(found, in_textbook(layer, *arrays, dtype="float64", **how), in_textbook(layer, *arrays, **how))
+
+
+def test_the_same_number_of_threads_gives_the_same_bits(n_threads: int) -> None:
+    layer, arrays = encoder_layer(), (normal(3, 20, WIDTH), normal(3, 20, WIDTH, seed=3))
+    first = everything(layer, *arrays, causal=True)
+    for _ in range(5):
+        for one, other in zip(first, everything(layer, *arrays, causal=True), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_gradients_add_up(n_threads: int) -> None:
+    layer, x, dy = encoder_layer(), normal(2, 5, WIDTH), normal(2, 5, WIDTH, seed=3)
+    once = everything(layer, x, dy)[2:]
+    _, backward = layer(x)
+    backward(dy)
+    backward(dy)
+    for (name, p), gradient in zip(layer.parameters(), once, strict=True):
+        np.testing.assert_allclose(p.grad, 3.0 * gradient, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def test_gradients_that_lie_otherwise_are_filled_too(taken: list[bool]) -> None:
+    layer, x, dy = encoder_layer(), normal(2, 5, WIDTH), normal(2, 5, WIDTH, seed=3)
+    wanted = everything(layer, x, dy)
+    weight, bias = layer.feed_forward.sublayer.inner.weight, layer.self_attention.sublayer.query.bias
+    weight.grad = np.zeros(weight.grad.shape[::-1], np.float32).T
+    bias.grad = np.zeros(bias.grad.shape)
+    for one, other in zip(wanted, everything(layer, x, dy), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+    assert taken == [True, True]
+    assert weight.grad.flags.f_contiguous
+    weight.grad = np.zeros((3, 3), np.float32)
+    with pytest.raises(ValueError, match="broadcast"):
+        layer(x)[1](dy)
+
+
+@pytest.mark.parametrize("norm_order", ["pre", "post"])
+@pytest.mark.parametrize("pieces", [(9,), (4, 5), (2, 1, 6)])
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_prompt_on_the_cache(
+    norm_order: str, pieces: tuple[int, ...], causal: bool, n_threads: int, taken: list[bool]
+) -> None:
+    layer, x = encoder_layer(norm_order=norm_order), normal(3, 9, WIDTH)
+    masks = [np.random.default_rng(i).random((3, n, sum(pieces[: i + 1]))) < 0.7 for i, n in enumerate(pieces)]
+
+    def read(dtype: str) -> np.ndarray:
+        cache, outputs, start = KeyValueCache(), [], 0
+        for n, mask in zip(pieces, masks, strict=True):
+            piece = x[:, start : start + n].astype(dtype)
+            y, backward = layer(piece, mask=mask, causal=causal, cache=cache)
+            with pytest.raises(RuntimeError, match="no backward pass"):
+                backward(y)
+            outputs.append(y)
+            start += n
+        assert cache.length == 9
+        return np.concatenate(outputs, axis=1)
+
+    found = read("float32")
+    assert taken == [True] * len(pieces)
+    with textbook():
+        rounded = read("float32")
+        layer.to(dtype="float64")
+        exact = read("float64")
+    ulp = np.finfo(np.float32).eps * float(np.abs(exact).max())
+    assert np.abs(found - exact).max() <= 2.0 * np.abs(rounded - exact).max() + 6.0 * ulp
+
+
+def test_a_cache_that_does_not_fit_is_refused_and_stays_as_it_was(taken: list[bool]) -> None:
+    layer, cache = encoder_layer(), KeyValueCache()
+    layer(normal(2, 3, WIDTH), cache=cache)
+    for x, other in ((normal(3, 4, WIDTH), layer), (normal(2, 4, WIDTH), encoder_layer(n_heads=2))):
+        with pytest.raises(ValueError, match="start a new cache"):
+            other(x, cache=cache)
+    with pytest.raises(ValueError, match="no dropout"):
+        layer(normal(2, 3, WIDTH), cache=cache, rng=np.random.default_rng(0))
+    assert cache.length == 3
+    assert taken == [True, False, False, False]
+
+
+def test_a_mask_that_the_caller_changes_is_not_read_again() -> None:
+    layer, x, dy = encoder_layer(), normal(2, 70, WIDTH), normal(2, 70, WIDTH, seed=3)
+    mask = np.random.default_rng(4).random((2, 70, 70)) < 0.7
+    wanted = everything(layer, x, dy, mask=mask)
+    _, backward = layer(x, mask=mask)
+    mask[...] = False
+    np.testing.assert_array_equal(backward(dy), wanted[1])
+
+
+def test_what_may_not_be_written_to_or_lies_otherwise_is_read_all_the_same(taken: list[bool]) -> None:
+    layer, x, dy = encoder_layer(), normal(2, 5, WIDTH), normal(2, 5, WIDTH, seed=3)
+    wanted = everything(layer, x, dy)
+    n_compiled = len(layer_loops.layer.signatures), len(layer_loops.layer_backward.signatures)
+    for change in (lambda a: a.swapaxes(0, 1).copy().swapaxes(0, 1), lambda a: np.broadcast_to(a, a.shape)):
+        for one, other in zip(wanted, everything(layer, change(x), change(dy)), strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert taken == [True] * 3
+    assert (len(layer_loops.layer.signatures), len(layer_loops.layer_backward.signatures)) == n_compiled
+
+
+@pytest.mark.parametrize("wrong", [normal(2, 5, WIDTH, dtype="float64"), normal(2, 4, WIDTH), [1.0]])
+def test_a_gradient_that_does_not_fit_is_refused(wrong: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="backward of encoder_layer: the gradient must"):
+        encoder_layer()(normal(2, 5, WIDTH))[1](wrong)
+
+
+class Louder(Linear):
+    def __call__(self, x: Any) -> Any:
+        y, backward = super().__call__(x)
+        return 2.0 * y, lambda dy: backward(2.0 * dy)
+
+
+REFUSED: dict[str, Any] = {
+    "gated": {"gated": True},
+    "another norm": {"norm": "rms_norm"},
+    "another activation": {"activation": "silu"},
+}
+
+
+@pytest.mark.parametrize("options", REFUSED.values(), ids=REFUSED)
+def test_other_layers_are_computed_op_by_op(options: dict[str, Any], taken: list[bool]) -> None:
+    layer, arrays = encoder_layer(**options), (normal(2, 5, WIDTH), normal(2, 5, WIDTH, seed=3))
+    found = everything(layer, *arrays)
+    assert not any(taken)
+    require_close(found, in_textbook(layer, *arrays, dtype="float64"), in_textbook(layer, *arrays))
+
+
+def test_float64_and_parts_of_other_classes_are_computed_op_by_op(taken: list[bool]) -> None:
+    layer = encoder_layer().to(dtype="float64")
+    layer(normal(2, 5, WIDTH, dtype="float64"))
+    assert taken == [False]
+    for part, name in (("self_attention", "value"), ("feed_forward", "output")):
+        layer, x = encoder_layer(norm_order="pre"), normal(2, 5, WIDTH)
+        plain = layer(x)[0]
+        sublayer = getattr(layer, part).sublayer
+        louder = Louder(*getattr(sublayer, name).weight.value.shape)
+        louder.weight, louder.bias = getattr(sublayer, name).weight, getattr(sublayer, name).bias
+        setattr(sublayer, name, louder)
+        assert np.abs(layer(x)[0] - plain).max() > 0.1
+    assert taken == [False, True, True]  # a layer with a louder part does not even ask
+
+
+BAD: dict[str, tuple[dict[str, Any], type, str]] = {
+    "mask of another shape": ({"mask": np.ones((2, 4, 5), bool)}, ValueError, "does not broadcast"),
+    "mask of numbers": ({"mask": np.ones((5, 5))}, TypeError, "must be boolean"),
+    "no array": ({"mask": [[True]]}, TypeError, "mask must be a NumPy"),
+    "no generator": ({"rng": 3}, TypeError, "rng must be"),
+    "no cache": ({"cache": 3}, TypeError, "must be a KeyValueCache"),
+}
+
+
+@pytest.mark.parametrize(("options", "error", "words"), BAD.values(), ids=BAD)
+def test_the_errors_are_those_of_the_ops(options: dict[str, Any], error: type, words: str) -> None:
+    with pytest.raises(error, match=words):
+        encoder_layer(dropout=0.5, attention_dropout=0.5)(normal(2, 5, WIDTH), **options)
+
+
+def test_parameters_that_do_not_fit_are_left_to_the_ops(taken: list[bool]) -> None:
+    layer = encoder_layer()
+    layer.feed_forward.sublayer.output.bias.value = normal(WIDTH - 1)
+    with pytest.raises(ValueError, match="bias"):
+        layer(normal(2, 5, WIDTH))
+    layer = encoder_layer()
+    layer.self_attention.sublayer.key.weight.value = normal(WIDTH, WIDTH)[::-1]
+    with textbook():
+        expected = layer(normal(2, 5, WIDTH))[0]
+    np.testing.assert_allclose(layer(normal(2, 5, WIDTH))[0], expected, rtol=1e-4, atol=1e-4)
+    assert taken == [False, False]
+
+
+def test_few_rows_and_large_weights_are_left_to_the_product_of_few_rows(taken: list[bool]) -> None:
+    layer = EncoderLayer(256, 4, 1024, rng=np.random.default_rng(0))
+    layer(normal(1, 8, 256))
+    layer(normal(1, 9, 256))
+    encoder_layer()(normal(1, 1, WIDTH))
+    assert taken == [False, True, True]
+
+
+def test_backward_of_pre_norm_does_not_hold_the_input(taken: list[bool]) -> None:
+    x = normal(2, 5, WIDTH)
+    held = weakref.ref(x)
+    y, backward = encoder_layer(norm_order="pre")(x)
+    left = weakref.ref(y.base)
+    del x, y
+    gc.collect()
+    assert taken == [True]
+    assert held() is None
+    assert left() is None
+    assert backward(normal(2, 5, WIDTH)).shape == (2, 5, WIDTH)
+
+
+def test_a_checkpointed_layer_takes_the_kernel_twice(taken: list[bool]) -> None:
+    layer, x, dy = encoder_layer(dropout=0.3, attention_dropout=0.3), normal(2, 5, WIDTH), normal(2, 5, WIDTH, seed=3)
+    wanted = everything(layer, x, dy, seed=4)
+    for one, other in zip(wanted, everything(Checkpoint(layer), x, dy, seed=4), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert taken == [True] * 3
+
+
+# --------------------------------------------------------------------------------------------------------- the threads
+
+
+def entered(monkeypatch: pytest.MonkeyPatch, name: str, expected: int) -> set[int]:
+    """The threads that enter the loop of this name; each waits until so many have."""
+    loop, used, all_of_them = getattr(layer_loops, name), set(), threading.Barrier(expected)
+
+    def noted(*arrays: Any) -> None:
+        used.add(threading.get_ident())
+        all_of_them.wait(30.0)
+        loop(*arrays)
+
+    monkeypatch.setattr(layer_loops, name, noted)
+    return used
+
+
+def test_the_threads_of_blas_share_a_layer(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = [entered(monkeypatch, name, n_threads) for name in ("layer", "layer_backward")]
+    encoder_layer()(normal(2, 5, WIDTH))[1](normal(2, 5, WIDTH))
+    assert [len(threads) for threads in used] == [n_threads] * 2
+
+
+def test_a_small_layer_stays_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = entered(monkeypatch, "layer", 1)
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        encoder_layer()(normal(2, 5, WIDTH))
+    assert used == {threading.get_ident()}
+
+
+def test_more_threads_than_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers, "SHARED", 1)
+    monkeypatch.setattr(layers, "blas_threads", lambda: 64)
+    layer, arrays = encoder_layer(), (normal(1, 3, WIDTH), normal(1, 3, WIDTH, seed=3))
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        found = everything(layer, *arrays)
+    require_close(found, in_textbook(layer, *arrays, dtype="float64"), in_textbook(layer, *arrays))
+
+
+@pytest.mark.parametrize(("name", "phase"), [("layer", 0), ("layer", 1)] + [("layer_backward", i) for i in range(3)])
+def test_no_phase_begins_before_all_parts_of_the_last_are_done(name: str, phase: int, monkeypatch: Any) -> None:
+    """Another thread has taken a part, and is slow."""
+    monkeypatch.setattr(layers, "SHARED", 1)
+    held, begun, loop = phases.counters(4), threading.Event(), getattr(layer_loops, name)
+    assert phases.take(held, phase) == 0
+
+    def enter(*given: Any) -> None:
+        begun.set()
+        loop(*given[:-1], held)
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"), np.errstate(all="ignore"):
+        layer, x = encoder_layer(), normal(2, 5, WIDTH)
+        backward = layer(x)[1]
+        monkeypatch.setattr(layers, "_share_out", lambda n_parts, loop, *given: enter(*given))
+        call = (lambda: layer(x)) if name == "layer" else (lambda: backward(normal(2, 5, WIDTH)))
+        caller = threading.Thread(target=call)
+        caller.start()
+        assert begun.wait(60.0)
+        caller.join(0.2)
+        taken = held[:: 2 * phases.LINE].tolist()
+        assert caller.is_alive()
+        assert all(taken[: phase + 1])
+        assert not any(taken[phase + 1 :])
+        phases.done(held, phase)
+        caller.join(30.0)
+    assert not caller.is_alive()
+
+
+def test_workers_that_share_a_batch_agree_with_one() -> None:
+    class Rows:
+        ids = np.random.default_rng(0).integers(0, 11, (6, 10))
+
+        def count(self, rows: np.ndarray) -> int:
+            return 9 * len(rows)
+
+        def loss(self, model: Any, rows: np.ndarray, rng: Any) -> Any:
+            return model.loss(self.ids[rows, :-1], self.ids[rows, 1:])
+
+    found = []
+    for n in (1, 2, 3):
+        config = LanguageModelConfig(11, d_model=8, n_heads=2, d_ff=16, n_layers=2)
+        model = LanguageModel(config, rng=np.random.default_rng(0))
+        loss = Workers(model, n).gradients(Rows(), [np.arange(6)], (0,))  # type: ignore[arg-type]
+        found.append((loss, {name: p.grad.copy() for name, p in model.parameters()}))
+    for loss, gradients in found[1:]:
+        assert loss == pytest.approx(found[0][0], rel=1e-6)
+        for name, gradient in gradients.items():
+            np.testing.assert_allclose(gradient, found[0][1][name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_the_parts_that_the_kernel_reads_are_those_that_a_layer_has() -> None:
+    """A parameter that an EncoderLayer gets one day must not be left out."""
+    layer = encoder_layer()
+    assert type(layer.self_attention) is type(layer.feed_forward) is Residual
+    assert type(layer.self_attention.sublayer) is MultiHeadAttention
+    assert type(layer.feed_forward.sublayer) is FeedForward
+    assert type(layer.self_attention.norm) is LayerNorm
+    known = {id(p) for p in layers.parameters_of(layer)}
+    assert known == {id(p) for _, p in layer.parameters()}

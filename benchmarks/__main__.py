@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from minitransformer.files import write
 
 from . import growth, kernels, machine, report
-from .cases import CASES, Case, named
+from .cases import CARD_CASES, CASES, Case, named
 from .compare import Failure, Result, compare
 from .growth import Grown
 
@@ -30,7 +30,10 @@ def main(arguments: list[str] | None = None) -> int:
         "long they take, in turns, and how much memory.",
     )
     parser.add_argument(
-        "cases", nargs="*", metavar="CASE", help="beginnings of names, growth or kernels (default: all cases)"
+        "cases",
+        nargs="*",
+        metavar="CASE",
+        help="beginnings of names, growth or kernels (default: all cases but those of a graphics card)",
     )
     parser.add_argument("--list", action="store_true", help="show the cases, and do nothing")
     parser.add_argument("--repetitions", type=int, default=21, metavar="N", help="rounds for each case (default: 21)")
@@ -55,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     if options.list:
-        print("\n".join(f"{case.name:20} {case.title}" for case in CASES))
+        print("\n".join(f"{case.name:20} {case.title}" for case in (*CASES, *CARD_CASES)))
         print(f"{GROWTH:20} time against length, width, layers and batch")
         print(f"{KERNELS:20} each kernel against its textbook op, without PyTorch")
         return 0

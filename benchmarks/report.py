@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .compare import TOLERANCE, Result
+from .compare import Result
 from .rates import peaks
 from .samples import Spread, ratio, spread
 
@@ -35,6 +35,7 @@ def table(results: Sequence[Result], rates: dict[str, dict[str, float]]) -> str:
         "|---|" + "---:|" * 12,
     ]
     notes = []
+    tolerances = " or ".join(f"{tolerance:g}" for tolerance in sorted({result.case.tolerance for result in results}))
     for result in results:
         lines.append(f"| {' | '.join(_row(result, rates))} |")
         for program, reason in result.left_out.items():
@@ -42,14 +43,14 @@ def table(results: Sequence[Result], rates: dict[str, dict[str, float]]) -> str:
         if "textbook" in result.seconds:
             median, peak = spread(result.seconds["textbook"]).median, result.peaks["textbook"]
             notes.append(f"- {result.case.name}: the textbook op took {seconds(median)} and {megabytes(peak)}")
-        if result.seconds.get("reading") and result.seconds.get("ours"):
-            notes.append(f"- {result.case.name}: {_reading(result)}")
+        if result.seconds.get("ours"):
+            notes += [f"- {result.case.name}: {note}" for note in _measured(result)]
     notes.append(
         "- Times are medians, with quartiles in brackets, and so are the ratios of single rounds. Memory is the peak "
         "of what the program allocated after its imports. Shares are of the best rate of matrix products (M) or of "
         "memory (B) that anything reached on this machine, for work and traffic counted by formula. Gap: the largest "
-        "difference from eager in the results of the first ten steps, as a share of the largest number (float32); "
-        f"at most {TOLERANCE:g} is let pass. Tokens are counted with their padding."
+        "difference from eager in the results of the first ten steps, as a share of the largest number; "
+        f"at most {tolerances or '0.0001'} is let pass. Tokens are counted with their padding."
     )
     return "\n".join([*lines, "", *notes])
 
@@ -73,9 +74,11 @@ def _row(result: Result, rates: dict[str, dict[str, float]]) -> list[str]:
 
 
 def share(result: Result, program: str, rates: dict[str, dict[str, float]]) -> str:
-    """What part of the machine's rate of products, or else of memory, a program reached."""
+    """What part of the machine's rate of products, or else of memory, a program reached; of a card's, if it has one."""
     if not result.seconds.get(program):
         return "–"
+    if result.seconds.get("products"):
+        return f"{ratio(result.seconds['products'], result.seconds[program]).of_medians:.0%} M"
     median = spread(result.seconds[program]).median
     products, memory = peaks(rates)
     operations, traffic = result.case.count("operations"), result.case.count("traffic")
@@ -84,16 +87,20 @@ def share(result: Result, program: str, rates: dict[str, dict[str, float]]) -> s
     return f"{traffic / median / memory:.0%} B" if traffic else "–"
 
 
-def _reading(result: Result) -> str:
-    """How the programs compare with one that only reads, in the same rounds."""
-    reading = result.seconds["reading"]
-    shares = [
-        f"{program} reached {ratio(reading, result.seconds[program]).of_medians:.0%} of that rate"
-        for program in ("ours", "eager")
-        if result.seconds.get(program)
-    ]
-    alone = seconds(spread(reading).median)
-    return f"to read as many bytes in the same rounds, and do nothing else, took {alone}: {', '.join(shares)}"
+def _measured(result: Result) -> list[str]:
+    """How the programs compare with one that only does what cannot be avoided, in the same rounds."""
+    notes = []
+    for measure, what in (("reading", "read as many bytes"), ("products", "multiply as much, in large matrices,")):
+        if not result.seconds.get(measure):
+            continue
+        shares = [
+            f"{program} reached {ratio(result.seconds[measure], result.seconds[program]).of_medians:.0%} of that rate"
+            for program in ("ours", "eager")
+            if result.seconds.get(program)
+        ]
+        alone = seconds(spread(result.seconds[measure]).median)
+        notes.append(f"to {what} in the same rounds, and do nothing else, took {alone}: {', '.join(shares)}")
+    return notes
 
 
 def seconds(time: float) -> str:
@@ -126,7 +133,7 @@ def document(results: Sequence[Result], machine: dict[str, Any]) -> dict[str, An
         if result.seconds.get("ours") and result.seconds.get("eager"):
             row["ratio"] = asdict(ratio(result.seconds["ours"], result.seconds["eager"]))
         rows.append(row)
-    return {"format": 1, "machine": machine, "tolerance": TOLERANCE, "results": rows}
+    return {"format": 1, "machine": machine, "results": rows}
 
 
 def picture(results: Sequence[Result]) -> Figure:

@@ -31,6 +31,7 @@ PROGRAMS = {
     "eager": ("_torch", "Eager"),
     "compiled": ("_torch", "Compiled"),
     "reading": ("", "Reading"),
+    "products": ("_torch", "Products"),
 }
 
 
@@ -108,7 +109,9 @@ class Session:
         return {"seconds": total / count}
 
     def peak_memory(self) -> dict[str, Any]:
-        return {"peak": max(self.peak, self.memory.peak())}
+        """Of the card, where the program says so, and else of the process."""
+        on_card = self.program.peak() if hasattr(self.program, "peak") else None
+        return {"peak": on_card or max(self.peak, self.memory.peak())}
 
 
 def _save(arrays: dict[str, Any], path: str) -> None:

@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))  # benchmarks/ belongs to the checkout and is not 
 
 from benchmarks import compare, growth, kernels, machine, report, samples  # noqa: E402
 from benchmarks.__main__ import main, png  # noqa: E402
-from benchmarks.cases import CASES, Case, gpt2, named  # noqa: E402
+from benchmarks.cases import CARD_CASES, CASES, Case, card, gpt2, named  # noqa: E402
 from benchmarks.cases.counting import causal_pairs, layer_products, zipf  # noqa: E402
 from minitransformer.forms import kernel_of  # noqa: E402
 from minitransformer.kernels.blocks import compiled  # noqa: E402
@@ -82,11 +82,12 @@ def test_gap_is_a_share_of_the_largest_number_and_infinite_for_what_cannot_agree
 
 def test_every_case_counts_its_operations_or_its_traffic():
     assert len({case.name for case in CASES}) == len(CASES)
-    for case in CASES:
+    for case in (*CASES, *CARD_CASES):
         counted = [case.count(what) for what in ("operations", "traffic")]
         assert sum(count is not None and count > 0 for count in counted) == 1, case.name
     assert [case.name for case in named(["gpt-", "adamw"])] == ["gpt-128", "gpt-384", "gpt-64", "adamw"]
     assert named([]) == list(CASES)
+    assert named(["card"]) == list(CARD_CASES)
 
 
 def test_operations_counted_by_hand():
@@ -182,6 +183,44 @@ def test_a_program_that_only_reads_takes_its_turns_and_need_not_agree(pretended)
         "- gpt2-decode-1: to read as many bytes in the same rounds, and do nothing else, took 700 ms: ours reached "
         "70% of that rate, eager reached 35% of that rate"
     ) in report.table([found], RATES).splitlines()
+
+
+def test_what_a_card_reaches_is_held_against_products_on_the_card_and_not_against_the_processor():
+    case = named(["card-tf32"])[0]
+    found = compare.Result(case, {"ours": [2.0], "eager": [1.6], "products": [0.8]}, {"ours": 1.5e-3}, {})
+    assert found.agrees
+    page = report.table([found], RATES)
+    assert "| 40% M | 50% M |" in page
+    assert "at most 0.002 is let pass" in page
+    assert (
+        "- card-tf32: to multiply as much, in large matrices, in the same rounds, and do nothing else, took 800 ms: "
+        in page
+    )
+    found.gaps["ours"] = 2.5e-3
+    assert not found.agrees
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_a_step_for_the_card_on_the_processor(precision):
+    sizes = card.Sizes(precision, 2, 5, 1, 2, 8, 11, "numpy")
+    program = card.Ours(sizes)
+    before, losses = program.weights(), program.prove()["losses"]
+    assert program.peak() is None
+    assert len(losses) == 10
+    assert np.isfinite(losses).all()
+    text = card.texts(sizes)
+    assert text.shape == (10, 2, 6)
+    loss = program.model.loss(text[0, :, :-1], text[0, :, 1:])[0]
+    program.model.load_state(before)
+    first = program.model.loss(text[0, :, :-1], text[0, :, 1:])[0]
+    assert losses[0] == pytest.approx(float(first), rel=2e-3 if precision == "float16" else 1e-6)
+    assert loss < first, "ten steps over the same batches"
+
+
+def test_without_a_card_its_cases_fail_and_say_why(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(compare.Failure, match=r"card-float32, ours: RuntimeError: .*cupy"):
+        compare.compare(CARD_CASES[0], 1, 1.0, 1)
 
 
 def test_reading_reads_every_byte_that_writing_must(monkeypatch):

@@ -11,7 +11,8 @@ from typing import Any
 @dataclass(frozen=True)
 class Case:
     """One comparison. family: the file in this folder; sizes: the arguments of its Sizes; tokens: how many a run makes,
-    where tokens per second are of interest; goal: the most that ours shall take of the time of PyTorch eager.
+    where tokens per second are of interest; goal: the most that ours shall take of the time of PyTorch eager;
+    tolerance: the largest gap between what ours and eager compute, as a share of the largest number.
     """
 
     name: str
@@ -21,6 +22,7 @@ class Case:
     programs: tuple[str, ...] = ("ours", "eager", "compiled")
     tokens: int | None = None
     goal: float | None = None
+    tolerance: float = 1e-4
 
     def count(self, what: str, *arguments: Any) -> float | None:
         """What the family's function of that name counts ("operations", "traffic", "needs"); None where it has none."""
@@ -47,6 +49,12 @@ def _gpt2(timed: str, batch: int) -> Case:
 def _attention(length: int) -> Case:
     title = f"attention, 8 heads of 64, causal, T {length}"
     return Case(f"attention-{length}", title, "attention", {"length": length}, ("ours", "textbook", "eager"), goal=1.0)
+
+
+def _card(precision: str, tolerance: float) -> Case:
+    title = f"a step of GPT-2 124M, T 1024, batch 8, {precision}, on a graphics card"
+    programs = ("ours", "eager", "compiled", "products")
+    return Case(f"card-{precision}", title, "card", {"precision": precision}, programs, 8 * 1024, 1.25, tolerance)
 
 
 CASES: Sequence[Case] = (
@@ -86,13 +94,18 @@ CASES: Sequence[Case] = (
 )
 
 
+# Each rounds the entries of its matrices: not at all, to 11 bits in their products, to 11 bits everywhere.
+CARD_CASES: Sequence[Case] = (_card("float32", 1e-4), _card("tf32", 2e-3), _card("float16", 1e-2))
+
+
 def named(names: Sequence[str]) -> list[Case]:
-    """The cases whose names begin with one of `names`, in their own order; all of them where none is given.
+    """The cases whose names begin with one of `names`, in their own order. Where none is given, all but the card's.
 
     Raises ValueError for a name that no case begins with.
     """
+    every = [*CASES, *CARD_CASES]
     for name in names:
-        if not any(case.name.startswith(name) for case in CASES):
-            known = ", ".join(case.name for case in CASES)
+        if not any(case.name.startswith(name) for case in every):
+            known = ", ".join(case.name for case in every)
             raise ValueError(f'no case begins with "{name}"; there are: {known}, and growth and kernels')
-    return [case for case in CASES if not names or any(case.name.startswith(name) for name in names)]
+    return [case for case in every if any(case.name.startswith(name) for name in names)] if names else list(CASES)

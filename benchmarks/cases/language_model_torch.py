@@ -25,7 +25,7 @@ class Model(nn.Module):
         twins.complete(self, weights)
 
     def forward(self, ids: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
+        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
         for layer in self.layers:
             x = layer(x, causal=True)
         logits = F.linear(self.norm(x), self.tokens.weight)

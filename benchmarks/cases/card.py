@@ -1,0 +1,100 @@
+"""A step of training GPT-2 124M on a graphics card, in float32, in TF32 or in float16: everything stays on the card.
+
+The same programs run on the processor, where there is no TF32; that is what the tests do with small sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from minitransformer.backend import get_device, multiply_in_tf32
+from minitransformer.models import LanguageModel, LanguageModelConfig
+from minitransformer.text.corpora import TextCorpus
+from minitransformer.training import AdamW, Workers
+from minitransformer.training.precision import FIRST_SCALE, MixedPrecision, next_scale
+
+from .. import ours
+from .counting import causal_pairs, layer_products, zipf
+
+LEARNING_RATE = 1e-4
+TEXTS = 10  # batches
+
+
+@dataclass(frozen=True)
+class Sizes:
+    precision: str  # "float32", "tf32" or "float16"
+    batch: int = 8
+    length: int = 1024
+    n_layers: int = 12
+    n_heads: int = 12
+    width: int = 768
+    vocabulary: int = 50257
+    device: str = "cupy"  # or "numpy": ours; card_torch.py knows what PyTorch calls it
+
+
+def texts(sizes: Sizes) -> np.ndarray:
+    """(TEXTS, batch, length + 1) ids: each row but its last number is to be read, and but its first to be predicted."""
+    return zipf(np.random.default_rng(0), sizes.vocabulary, (TEXTS, sizes.batch, sizes.length + 1))
+
+
+def operations(s: Sizes) -> float:
+    """Floating-point operations of the matrix products in one step; backward has twice those of forward."""
+    tokens = s.batch * s.length
+    layer = layer_products(tokens, s.width, 4 * s.width, s.batch * causal_pairs(s.length))
+    return 3.0 * (s.n_layers * layer + 2.0 * tokens * s.width * s.vocabulary)
+
+
+class Ours(ours.Program):
+    """As the training loop has it: with float16 a scaled loss, master weights, and steps that are skipped."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.device = get_device(sizes.device)
+        if sizes.precision == "tf32":
+            multiply_in_tf32(sizes.device)
+        config = LanguageModelConfig(
+            sizes.vocabulary,
+            max_length=sizes.length,
+            d_model=sizes.width,
+            n_heads=sizes.n_heads,
+            d_ff=4 * sizes.width,
+            n_layers=sizes.n_layers,
+            dropout=0.0,
+            attention_dropout=0.0,
+        )
+        self.model = LanguageModel(config, np.random.default_rng(1)).to(sizes.device)
+        self.half = sizes.precision == "float16"
+        self.workers = Workers(MixedPrecision(self.model) if self.half else self.model)
+        self.optimizer = AdamW(self.model.parameters(), LEARNING_RATE)
+        self.corpus = TextCorpus(texts(sizes).reshape(-1), sizes.length, sizes.batch)
+        self.scale, self.good_steps, self.taken = FIRST_SCALE if self.half else 1.0, 0, 0
+
+    def weights(self) -> dict[str, np.ndarray]:
+        return self.model.state()
+
+    def run(self) -> float:
+        first = self.taken % TEXTS * self.corpus.rows
+        starts = np.arange(first, first + self.corpus.rows) * (self.corpus.length + 1)
+        loss = self.workers.gradients(self.corpus, [starts], [self.taken], self.scale)
+        finite = not self.half or math.isfinite(self.workers.gradient_norm())
+        if finite:
+            if self.half:
+                self.workers.scale_gradients(1.0 / self.scale)
+            self.optimizer.step(share_out=self.workers.share_out)
+        if self.half:
+            self.scale, self.good_steps = next_scale(self.scale, self.good_steps, finite)
+        self.taken += 1
+        if self.device.name == "cupy":
+            self.device.xp.cuda.Device().synchronize()
+        return loss
+
+    def prove(self) -> dict[str, np.ndarray]:
+        return {"losses": np.array([self.run() for _ in range(10)])}
+
+    def peak(self) -> int | None:
+        """The most bytes of the card that were taken, or None on the processor."""
+        if self.device.name != "cupy":
+            return None
+        return int(self.device.xp.get_default_memory_pool().total_bytes())  # the pool gives nothing back

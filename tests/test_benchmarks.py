@@ -444,4 +444,8 @@ def test_bad_usage(capsys):
 def test_list(capsys):
     assert main(["--list"]) == 0
     listed = capsys.readouterr().out
-    assert [line.split()[0] for line in listed.splitlines()] == [*(case.name for case in CASES), "growth", "kernels"]
+    assert [line.split()[0] for line in listed.splitlines()] == [
+        *(case.name for case in (*CASES, *CARD_CASES)),
+        "growth",
+        "kernels",
+    ]

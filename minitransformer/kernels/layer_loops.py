@@ -81,6 +81,14 @@ def _add_column_sums(d, first, last, total, gradient):
 
 
 @compiled()
+def _normed(n, gamma, beta, first, last, y):
+    """These columns of a norm's output again, which are not kept: n is."""
+    for i in range(n.shape[0]):
+        for j in range(first, last):
+            y[i, j] = n[i, j] * gamma[j] + beta[j]
+
+
+@compiled()
 def _heads(rows, n_sequences, n_heads):
     """(N, D) as (B, H, T, d)."""
     length, d = rows.shape[0] // n_sequences, rows.shape[1] // n_heads
@@ -112,8 +120,8 @@ def layer(gemm, n_parts, kinds, sizes, factors, weights, norms, masks, kept, bia
     scale, raised_weights, raised1, raised2 = factors
     gamma1, beta1, gamma2, beta2 = norms
     mask, kept_weights, kept1, kept2 = masks
-    source1, n1, inverse1, q, k, v, merged, source2, n2, inverse2, h, totals, shifts, stored = kept
-    total1, out1, active, total2, y = passing
+    n1, inverse1, q, k, v, merged, n2, inverse2, h, totals, shifts, stored = kept
+    source1, total1, out1, source2, active, total2, y = passing
     n_rows = x.shape[0]
 
     part = take(counts, 0)
@@ -167,15 +175,34 @@ def layer(gemm, n_parts, kinds, sizes, factors, weights, norms, masks, kept, bia
 
 @compiled("reassoc", "nsz")
 def layer_backward(
-    gemm, n_parts, kinds, sizes, factors, weights, norms, masks, kept, gradients, dbiases, dnorms, room, dy, dx, counts
+    gemm,
+    n_parts,
+    kinds,
+    sizes,
+    factors,
+    weights,
+    norms,
+    masks,
+    kept,
+    gradients,
+    dbiases,
+    dnorms,
+    room,
+    source,
+    dy,
+    dx,
+    counts,
 ):
-    """Fill dx, and add to the gradients of the weights, of the biases and of the norms. room: for what lies between."""
+    """Fill dx, and add to the gradients of the weights, of the biases and of the norms.
+
+    room: for what lies between; source: x with post-norm, else nothing that is read.
+    """
     pre, causal, curve = kinds
     n_sequences, n_heads, _ = sizes
     scale, raised_weights, raised1, raised2 = factors
-    gamma1, _, gamma2, _ = norms
+    gamma1, beta1, gamma2, beta2 = norms
     mask, kept_weights, kept1, kept2 = masks
-    source1, n1, inverse1, q, k, v, merged, source2, n2, inverse2, h, totals, shifts, stored = kept
+    n1, inverse1, q, k, v, merged, n2, inverse2, h, totals, shifts, stored = kept
     dtotal2, dupdate2, dh, active, dsource, dout1, dtotal1, dupdate1, dq, dk, dv, sums, norm_sums = room
     dmerged = dsource  # one array for both, since they are never needed together
     n_rows = dy.shape[0]
@@ -244,11 +271,20 @@ def layer_backward(
 
     part = take(counts, 3)
     while part < n_parts:  # some rows of each weight, some numbers of each bias and norm
-        a, b = stretch(source1.shape[1], part, n_parts)
+        a, b = stretch(dx.shape[1], part, n_parts)
+        source1 = source
+        if pre:
+            source1 = dsource  # which is free now
+            _normed(n1, gamma1, beta1, a, b, source1)
         multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), source1[:, a:b], dq, f(1.0), gradients[QUERY][a:b])
         multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), source1[:, a:b], dk, f(1.0), gradients[KEY][a:b])
         multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), source1[:, a:b], dv, f(1.0), gradients[VALUE][a:b])
         multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), merged[:, a:b], dupdate1, f(1.0), gradients[OUTPUT][a:b])
+        source2 = dsource
+        if pre:
+            _normed(n2, gamma2, beta2, a, b, source2)
+        else:
+            _normed(n1, gamma1, beta1, a, b, source2)
         multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), source2[:, a:b], dh, f(1.0), gradients[INNER][a:b])
         c, d = stretch(h.shape[1], part, n_parts)
         multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), active[:, c:d], dupdate2, f(1.0), gradients[OUTER][c:d])

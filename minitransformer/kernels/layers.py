@@ -68,7 +68,7 @@ def encoder_layer(
             return None
         buffers = cache.make_room(new)
 
-    x_shape, x_dtype, x = x.shape, x.dtype, _as_rows(x)  # backward holds no x that it does not need
+    x_shape, x_dtype, x = x.shape, x.dtype, _as_rows(x)
     drops = [  # drawn in the order of the ops
         uniform(rng, shape, like=x) >= rate if rng is not None and rate else None
         for shape, rate in zip((scores, x_shape, x_shape), rates, strict=True)
@@ -87,16 +87,16 @@ def encoder_layer(
     def empty(number: int, columns: int = width) -> list[Array]:
         return [np.empty((n_rows, columns), np.float32) for _ in range(number)]
 
-    q, k, v, merged, n1, n2, source2, y = empty(8)
+    q, k, v, merged, n1, n2, y, out1, between = empty(9)
     h, active = empty(2, n_hidden)
-    source1, out1 = empty(2) if pre else (x, source2)
-    total1, total2 = (out1, y) if pre else empty(1) * 2
+    source1, source2 = (between, between) if pre else (x, out1)
+    total1, total2 = (out1, y) if pre else (between, between)
     inverse1, inverse2 = np.empty((2, n_rows), np.float32)
     totals, shifts = np.empty((2, n_sequences, n_heads, n_new), np.float32)
     is_stored = cache is None and drops[0] is None and scores[-1] <= KEPT_KEYS
     stored = np.empty((*totals.shape, scores[-1]) if is_stored else (0,) * 4, np.float32)
-    kept = (source1, n1, inverse1, q, k, v, merged, source2, n2, inverse2, h, totals, shifts, stored)
-    passing = (total1, out1, active, total2, y)
+    kept = (n1, inverse1, q, k, v, merged, n2, inverse2, h, totals, shifts, stored)
+    passing = (source1, total1, out1, source2, active, total2, y)
     common = (loops.ready(), n_parts, kinds, (n_sequences, n_heads, length), factors, weights, vectors, masks, kept)
     eps = tuple(np.float32(one.norm.eps) for one in (layer.self_attention, layer.feed_forward))
     _share_out(n_parts, loops.layer, *common, biases, eps, buffers, x, passing, loops.counters(3))
@@ -104,7 +104,8 @@ def encoder_layer(
     if cache is not None:
         cache.length += n_new
         return y, None
-    del passing, total1, total2, out1, active  # backward needs none of them
+    source = n1 if pre else x  # pre-norm makes its source again, and so holds no x
+    del x, passing, source1, source2, total1, total2, out1, between, active
 
     def backward(dy: Array) -> Array:
         check_gradient("encoder_layer", dy, x_shape, x_dtype, np)
@@ -118,7 +119,9 @@ def encoder_layer(
         room = (dtotal2, dupdate2, dh, active, dsource, dout1, dtotal1, dupdate1, dq, dk, dv, sums, norm_sums)
         targets = tuple(_target(p, value) for p, value in zip(learned, given, strict=True))
         gradients = (targets[:6], targets[6:12], targets[12:])
-        _share_out(n_parts, loops.layer_backward, *common, *gradients, room, _as_rows(dy), dx, loops.counters(4))
+        _share_out(
+            n_parts, loops.layer_backward, *common, *gradients, room, source, _as_rows(dy), dx, loops.counters(4)
+        )
         for p, target in zip(learned, targets, strict=True):
             if p is not None and target is not p.grad:
                 p.grad += target

@@ -30,8 +30,10 @@ hardly decay. The learning rate η multiplies both; algorithm 2 has η_t α for 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -41,6 +43,9 @@ from ..boundary import check_floats, check_number, check_positive
 from ..forms import kernel_of
 from ..layers import Parameter
 from ..layers.module import load_arrays
+from .flat import as_one, in_order, side_by_side
+
+PIECE = 1 << 18  # numbers: a few for each thread of a model of ten million, all of a small one
 
 ShareOut: TypeAlias = Callable[[Callable[[str], None], Mapping[str, int]], None]
 
@@ -49,6 +54,16 @@ def in_turn(move: Callable[[str], None], sizes: Mapping[str, int]) -> None:
     """One parameter after the other."""
     for name in sizes:
         move(name)
+
+
+@dataclass
+class Piece:
+    """What a step moves at once: a parameter, or some numbers of parameters that lie side by side (flat.py)."""
+
+    value: Array
+    grad: Array
+    remembered: dict[str, Array]  # by kind, of the value's shape
+    is_matrix: bool  # whether the parameters have two axes or more
 
 
 class Optimizer:
@@ -69,18 +84,22 @@ class Optimizer:
         self.steps = np.array(0)
         self._memory: dict[str, dict[str, Array]] = {}
         self._checked: dict[str, Array] = {}
+        self._pieces: dict[str, Piece] = {}
+        self._cut: list[Array] = []  # the arrays that the pieces were made from
 
     def _remember(self, kind: str) -> dict[str, Array]:
         """An array of zeros for every parameter, by its name, which belongs to the state as "kind.<name>"."""
-        zeros = {name: array_module(p.value).zeros_like(p.value) for name, p in self.parameters.items()}
-        self._memory[kind] = zeros
-        return zeros
+        pairs = in_order(self.parameters.items())
+        arrays = side_by_side([array_module(p.value).zeros_like(p.value) for _, p in pairs])
+        zeros = {name: array for (name, _), array in zip(pairs, arrays, strict=True)}
+        self._memory[kind] = {name: zeros[name] for name in self.parameters}
+        return self._memory[kind]
 
     def step(self, learning_rate: float | None = None, share_out: ShareOut = in_turn) -> None:
         """Move every parameter once, in place, by its `.grad`. learning_rate: for this step, as a schedule gives it.
 
-        share_out: called with a function of a parameter's name, and the size of each; it must call the function once
-        for every name, in any order or at the same time.
+        share_out: called with a function of a name, and the size of what moves by that name; it must call the function
+        once for every name, in any order or at the same time.
         """
         rate = self.learning_rate if learning_rate is None else float(learning_rate)
         _check_at_least_zero(self._name, learning_rate=rate)
@@ -90,12 +109,36 @@ class Optimizer:
                 check_floats(self._name, **remembered, **{name: p.value})
                 self._checked[name] = p.value
         self.steps += 1
+        now = [array for p in self.parameters.values() for array in (p.value, p.grad)]
+        if len(now) != len(self._cut) or any(a is not b for a, b in zip(now, self._cut, strict=True)):
+            self._pieces, self._cut = self._in_pieces(), now
         share_out(
-            lambda name: self._move(name, self.parameters[name], rate),
-            {name: p.value.size for name, p in self.parameters.items()},
+            lambda name: self._move(self._pieces[name], rate),
+            {name: piece.value.size for name, piece in self._pieces.items()},
         )
 
-    def _move(self, name: str, p: Parameter, rate: float) -> None:
+    def _in_pieces(self) -> dict[str, Piece]:
+        """Each parameter by its name; or where all that a step needs lies side by side, pieces of at most PIECE."""
+        pieces: dict[str, Piece] = {}
+        for is_matrix, group in itertools.groupby(
+            in_order(self.parameters.items()), lambda pair: pair[1].value.ndim > 1
+        ):
+            pairs = list(group)
+            kinds = {kind: [arrays[name] for name, _ in pairs] for kind, arrays in self._memory.items()}
+            value, grad = as_one([p.value for _, p in pairs]), as_one([p.grad for _, p in pairs])
+            remembered = {kind: as_one(arrays) for kind, arrays in kinds.items()}
+            if value is None or grad is None or any(array is None for array in remembered.values()):
+                for i, (name, p) in enumerate(pairs):
+                    own = {kind: arrays[i] for kind, arrays in kinds.items()}
+                    pieces[name] = Piece(p.value, p.grad, own, is_matrix)
+                continue
+            for start in range(0, value.size, PIECE):
+                some = slice(start, start + PIECE)
+                own = {kind: array[some] for kind, array in remembered.items() if array is not None}
+                pieces[f"{start} of {pairs[0][0]} and others"] = Piece(value[some], grad[some], own, is_matrix)
+        return pieces
+
+    def _move(self, p: Piece, rate: float) -> None:
         raise NotImplementedError
 
     def state(self) -> dict[str, np.ndarray]:
@@ -126,8 +169,8 @@ class SGD(Optimizer):
         self.momentum = float(momentum)
         self.velocities = self._remember("velocity")
 
-    def _move(self, name: str, p: Parameter, rate: float) -> None:
-        u = self.velocities[name]
+    def _move(self, p: Piece, rate: float) -> None:
+        u = p.remembered["velocity"]
         u *= self.momentum
         u += p.grad
         p.value -= rate * u
@@ -155,9 +198,9 @@ class Adam(Optimizer):
         self.means = self._remember("mean")
         self.squares = self._remember("square")
 
-    def _move(self, name: str, p: Parameter, rate: float) -> None:
+    def _move(self, p: Piece, rate: float) -> None:
         shrink = self._shrink(p, rate)
-        g, m, v = p.grad, self.means[name], self.squares[name]
+        g, m, v = p.grad, p.remembered["mean"], p.remembered["square"]
         beta1, beta2 = self.betas
         t = int(self.steps)
         xp = array_module(p.value)
@@ -171,7 +214,7 @@ class Adam(Optimizer):
         p.value *= shrink
         p.value -= rate * (m / (1.0 - beta1**t)) / (xp.sqrt(v / (1.0 - beta2**t)) + self.eps)
 
-    def _shrink(self, p: Parameter, rate: float) -> float:
+    def _shrink(self, p: Piece, rate: float) -> float:
         """What the values are multiplied by before the step."""
         return 1.0
 
@@ -196,8 +239,8 @@ class AdamW(Adam):
         _check_at_least_zero("AdamW", weight_decay=weight_decay)
         self.weight_decay, self.decay_vectors = float(weight_decay), decay_vectors
 
-    def _shrink(self, p: Parameter, rate: float) -> float:
-        decays = p.value.ndim > 1 or self.decay_vectors
+    def _shrink(self, p: Piece, rate: float) -> float:
+        decays = p.is_matrix or self.decay_vectors
         return 1.0 - rate * self.weight_decay * decays
 
 

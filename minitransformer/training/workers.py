@@ -23,17 +23,24 @@ from ..boundary import check_sizes
 from ..kernels.threads import together
 from ..layers import Module
 from ..text.corpora import Corpus
+from .flat import in_order, side_by_side
 
 T = TypeVar("T")
 
 
 class Workers:
-    """The model itself and n - 1 replicas that share its values; gradients end up in the model's parameters."""
+    """The model itself and n - 1 replicas that share its values; gradients end up in the model's parameters.
+
+    Values and gradients each lie side by side in one array from here on: see flat.py.
+    """
 
     def __init__(self, model: Module, n: int = 1) -> None:
         check_sizes("Workers", n=n)
+        pairs = in_order(model.parameters())
+        for (_, p), value in zip(pairs, side_by_side([p.value for _, p in pairs]), strict=True):
+            p.value = value
         self.models = [model, *(replica(model) for _ in range(n - 1))]
-        self._gradients = [flat_gradients(each) for each in self.models]
+        self._gradients = [_flat_gradients(each) for each in self.models]
 
     def gradients(
         self, corpus: Corpus, batches: Sequence[np.ndarray], seed: Sequence[int], scale: float = 1.0
@@ -129,9 +136,9 @@ def replica(model: Module) -> Module:
     return copy.deepcopy(model, {id(p.value): p.value for _, p in model.parameters()})
 
 
-def flat_gradients(model: Module) -> Array:
-    """Lay the gradients of all parameters out in one array, of which each `.grad` becomes a view. Returns the array."""
-    parameters = [parameter for _, parameter in model.parameters()]
+def _flat_gradients(model: Module) -> Array:
+    """Lay the gradients out side by side. Returns the array that has them all, of which each `.grad` is a view."""
+    parameters = [p for _, p in in_order(model.parameters())]
     xp = array_module(parameters[0].grad)
     flat = xp.zeros(sum(p.grad.size for p in parameters), dtype=parameters[0].grad.dtype)
     start = 0

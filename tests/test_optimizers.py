@@ -11,18 +11,21 @@ from hypothesis import strategies as st
 
 import minitransformer.verify.strict  # noqa: F401  (makes the device "strict" known)
 from minitransformer.backend import to_device, to_numpy
-from minitransformer.layers import Linear, Parameter
+from minitransformer.layers import Linear, Module, Parameter
 from minitransformer.training import (
     SGD,
     Adam,
     AdamW,
     Optimizer,
+    Workers,
     clip_gradient_norm,
     constant,
     cosine,
     inverse_sqrt,
+    optimizers,
     warmup_schedule,
 )
+from minitransformer.training.flat import as_one, in_order, side_by_side
 
 SHAPES = {"weight": (3, 2), "bias": (2,), "table": (1, 2, 2)}
 OPTIONS = {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.3}
@@ -504,3 +507,80 @@ def test_bad_schedules_are_refused(schedule, message):
     with pytest.raises(ValueError) as caught:
         schedule()
     assert str(caught.value) == message
+
+
+# ---- Flat buffers. ----
+
+
+def test_arrays_side_by_side_are_one_and_others_are_not():
+    rng = np.random.default_rng(0)
+    given = [rng.normal(size=shape) for shape in ((2, 3), (4,), (1, 1), (3, 2))]
+    views = side_by_side(given)
+    assert all(np.array_equal(view, x) and not np.shares_memory(view, x) for view, x in zip(views, given, strict=True))
+    whole = as_one(views)
+    assert np.array_equal(whole, np.concatenate([x.ravel() for x in given]))
+    whole[6] = 99.0
+    assert views[1][0] == 99.0
+    assert as_one(views[1:3]).tolist() == [*views[1].tolist(), *views[2].ravel().tolist()]
+    for others in (
+        given,
+        views[::-1],
+        [views[0], views[2]],
+        [views[0], views[1][::-1]],
+        [views[0], views[0].T],
+        [views[0], views[0]],
+        [*views, given[0]],
+        [to_device(x, "strict") for x in views],
+        [np.zeros((2, 3))[:, :2], np.zeros(3)],
+        side_by_side([np.zeros(2), np.zeros(3, np.float32)]),
+    ):
+        assert as_one(others) is None
+
+
+def test_matrices_come_first_and_keep_their_order():
+    named = [(str(i), Parameter(np.zeros((2,) * axes))) for i, axes in enumerate((1, 2, 1, 3, 2))]
+    assert [name for name, _ in in_order(named)] == ["1", "3", "4", "0", "2"]
+
+
+class Some(Module):
+    def __init__(self, dtype):
+        made = parameters(dtype)
+        for name, p in made.items():
+            setattr(self, name, p)
+
+
+@pytest.mark.parametrize("make", EACH.values(), ids=EACH)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_long_pieces_move_as_each_parameter_would(make, dtype, monkeypatch):
+    monkeypatch.setattr(optimizers, "PIECE", 4)  # pieces that end amid a parameter
+    alone, shared = Some(dtype), Some(dtype)
+    workers = Workers(shared, 2)
+    pair = make(dict(alone.parameters())), make(dict(shared.parameters()))
+    for seed in range(3):
+        for module in (alone, shared):
+            rng = np.random.default_rng(seed)
+            for _, p in module.parameters():
+                p.grad[...] = rng.normal(size=p.grad.shape)
+        pair[0].step()
+        pair[1].step(share_out=workers.share_out)
+    for (name, p), (_, q) in zip(alone.parameters(), shared.parameters(), strict=True):
+        np.testing.assert_array_equal(p.value, q.value, err_msg=name)
+    for name, array in pair[0].state().items():
+        np.testing.assert_array_equal(array, pair[1].state()[name], err_msg=name)
+    assert list(pair[0].state()) == list(pair[1].state())
+    assert set(pair[0]._pieces) == dict(alone.parameters()).keys()
+    pieces = pair[1]._pieces.values()
+    assert max(piece.value.size for piece in pieces) <= 4 < max(p.value.size for _, p in shared.parameters())
+    assert sum(piece.value.size for piece in pieces) == sum(p.value.size for _, p in shared.parameters())
+
+
+def test_a_gradient_that_was_replaced_is_the_one_that_counts():
+    shared = Some("float64")
+    Workers(shared, 1)
+    optimizer = SGD(shared.parameters(), 1.0)
+    optimizer.step()
+    name, p = next(iter(shared.parameters()))
+    before, p.grad = p.value.copy(), np.ones_like(p.value)
+    optimizer.step()
+    np.testing.assert_array_equal(p.value, before - 1.0)
+    assert name in optimizer._pieces

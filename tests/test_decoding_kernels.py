@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -298,12 +299,60 @@ def test_who_waits_goes_on_when_all_is_done_and_not_before() -> None:
 
 def test_a_helper_has_no_helpers() -> None:
     found: dict[bool, int] = {}
-    here = threading.get_ident()
+    here, both_began = threading.get_ident(), threading.Barrier(2)
+
+    def work(part: int) -> None:
+        both_began.wait(10.0)
+        found[threading.get_ident() == here] = threads.blas_threads()
+
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        threads.together(
-            lambda part: found.update({threading.get_ident() == here: threads.blas_threads()}), [(0,), (1,)]
-        )
+        threads.together(work, [(0,), (1,)])
     assert found == {True: 2, False: 1}
+
+
+def test_a_part_that_no_helper_begins_is_done_by_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads._helpers, "ready", lambda number: True)
+    monkeypatch.setattr(threads._helpers, "tasks", SimpleQueue())  # which nobody serves
+    done = []
+    threads.together(lambda part: done.append((part, threading.get_ident())), [(0,), (1,), (2,)])
+    assert done == [(part, threading.get_ident()) for part in range(3)]
+
+    def fail(part: int) -> None:
+        done.append(part)
+        raise IndexError
+
+    done.clear()
+    with pytest.raises(IndexError):
+        threads.together(fail, [(0,), (1,), (2,)])
+    assert done == [0]
+
+
+def test_work_within_work_ends() -> None:
+    done = []
+
+    def outer(here: int) -> None:
+        threads.together(lambda there: done.append((here, there)), [(0,), (1,), (2,)])
+
+    caller = threading.Thread(target=threads.together, args=(outer, [(0,), (1,), (2,)]), daemon=True)
+    caller.start()
+    caller.join(30.0)
+    assert not caller.is_alive()
+    assert sorted(done) == [(here, there) for here in range(3) for there in range(3)]
+
+
+def test_callers_side_by_side_have_helpers_of_their_own() -> None:
+    all_began = threading.Barrier(6)
+    callers = [
+        threading.Thread(target=threads.together, args=(lambda part: all_began.wait(20.0), [(0,), (1,)]), daemon=True)
+        for _ in range(3)
+    ]
+    for caller in callers:
+        caller.start()
+        time.sleep(0.2)  # until its helper has begun
+    for caller in callers:
+        caller.join(30.0)
+    assert not all_began.broken
+    assert not any(caller.is_alive() for caller in callers)
 
 
 def test_after_an_error_no_further_part_is_begun() -> None:
@@ -354,10 +403,13 @@ def test_a_child_that_begins_amid_shared_work_has_all_threads_itself(monkeypatch
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="there is no way to interrupt one thread here")
 def test_ctrl_c_arrives_when_the_helpers_are_done() -> None:
-    done = []
+    done, begun = [], threading.Event()
 
     def work(part: int) -> None:
+        if part == 0:
+            assert begun.wait(10.0)
         if part == 1:
+            begun.set()
             time.sleep(0.1)  # until the main thread waits
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
             time.sleep(0.3)
@@ -424,9 +476,10 @@ last = Last()
 
 @pytest.mark.parametrize("wrong", [0, 1])
 def test_an_error_in_a_part_arrives_after_all_parts_are_done(wrong: int) -> None:
-    done = []
+    done, all_began = [], threading.Barrier(3)
 
     def work(part: int) -> None:
+        all_began.wait(10.0)
         if part == wrong:
             raise ZeroDivisionError
         done.append(part)

@@ -129,10 +129,21 @@ def test_long_sequences_make_their_weights_again(
     require_close(found, in_textbook(layer, *arrays, dtype="float64", **how), in_textbook(layer, *arrays, **how))
 
 
-@pytest.mark.parametrize("shape", [(5, WIDTH), (2, 2, 4, WIDTH)])
-def test_sequences_may_have_any_axes_before_theirs(shape: tuple[int, ...], n_threads: int, taken: list[bool]) -> None:
+@pytest.mark.parametrize(
+    ("shape", "mask_shape"),
+    [
+        ((5, WIDTH), (5, 5)),
+        ((5, WIDTH), (3, 5, 5)),
+        ((5, WIDTH), (3, 1, 5)),
+        ((2, 2, 4, WIDTH), (2, 2, 4, 4)),
+        ((2, 2, 4, WIDTH), (2, 1, 3, 4, 4)),
+    ],
+)
+def test_sequences_may_have_any_axes_before_theirs(
+    shape: tuple[int, ...], mask_shape: tuple[int, ...], n_threads: int, taken: list[bool]
+) -> None:
     layer, arrays = encoder_layer(dropout=0.2, attention_dropout=0.2), (normal(*shape), normal(*shape, seed=3))
-    mask = np.random.default_rng(4).random((*shape[:-1], shape[-2])) < 0.7
+    mask = np.random.default_rng(4).random(mask_shape) < 0.7
     found = everything(layer, *arrays, seed=1, mask=mask)
     assert taken == [True]
     how = {"mask": mask, "seed": 1}
@@ -325,6 +336,51 @@ def test_parameters_that_do_not_fit_are_left_to_the_ops(taken: list[bool]) -> No
     assert taken == [False, False]
 
 
+def test_numbers_that_the_ops_refuse_are_refused() -> None:
+    for wrong in (0.0, -1.0, np.nan, np.inf):
+        layer = encoder_layer(norm_order="pre")
+        layer.feed_forward.norm.eps = wrong
+        with pytest.raises(ValueError, match="eps must be"):
+            layer(normal(2, 5, WIDTH))
+        cache = KeyValueCache()
+        cache.extend(normal(1, 3, 2, 4), normal(1, 3, 2, 4))
+        with pytest.raises(ValueError, match="eps must be"):
+            layer(normal(1, 1, WIDTH), cache=cache)
+    for part, wrong in (("self_attention", 1.0), ("feed_forward", -0.1)):
+        layer = encoder_layer()
+        getattr(layer, part).dropout = wrong
+        with pytest.raises(ValueError, match="dropout rate must be"):
+            layer(normal(2, 5, WIDTH), rng=np.random.default_rng(0))
+    layer = encoder_layer()
+    layer.self_attention.sublayer.d_model = 10
+    with pytest.raises(ValueError, match="d_model"):
+        layer(normal(2, 5, WIDTH))
+
+
+def test_a_rate_may_be_a_whole_number(taken: list[bool]) -> None:
+    layer = encoder_layer(dropout=0, attention_dropout=0)
+    layer(normal(2, 5, WIDTH), rng=np.random.default_rng(0))
+    assert taken == [True]
+
+
+def test_a_cache_that_was_emptied_is_still_of_its_dtype(taken: list[bool]) -> None:
+    cache = KeyValueCache()
+    cache.extend(normal(2, 3, 4, 4, dtype="float64"), normal(2, 3, 4, 4, dtype="float64"))
+    cache.length = 0
+    with pytest.raises(TypeError, match="float64"):
+        encoder_layer()(normal(2, 5, WIDTH), cache=cache)
+    assert taken == [False]
+
+
+def test_narrow_layers_are_shared_where_sequences_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(layers, "_enter", lambda n_parts, *given: asked.append(n_parts))
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        for length in (512, 8192):
+            encoder_layer()(normal(1, length, WIDTH))
+    assert asked == [1, 2]
+
+
 def test_few_rows_and_large_weights_are_left_to_the_product_of_few_rows(taken: list[bool]) -> None:
     layer = EncoderLayer(256, 4, 1024, rng=np.random.default_rng(0))
     layer(normal(1, 8, 256))
@@ -406,7 +462,7 @@ def test_no_phase_begins_before_all_parts_of_the_last_are_done(name: str, phase:
     with threadpoolctl.threadpool_limits(2, user_api="blas"), np.errstate(all="ignore"):
         layer, x = encoder_layer(), normal(2, 5, WIDTH)
         backward = layer(x)[1]
-        monkeypatch.setattr(layers, "_share_out", lambda n_parts, loop, *given: enter(*given))
+        monkeypatch.setattr(layers, "_enter", lambda n_parts, loop, *given: enter(*given))
         call = (lambda: layer(x)) if name == "layer" else (lambda: backward(normal(2, 5, WIDTH)))
         caller = threading.Thread(target=call)
         caller.start()

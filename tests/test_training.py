@@ -130,6 +130,15 @@ def test_a_replica_shares_values_and_not_gradients():
     assert other.embed.tokens is other.tokens  # what was tied stays tied
 
 
+def test_further_workers_leave_the_values_where_they_lie():
+    model = language_model()
+    first = Workers(model, 2)
+    values = [p.value for _, p in model.parameters()]
+    Workers(model, 2)
+    assert all(p.value is value for (_, p), value in zip(model.parameters(), values, strict=True))
+    assert all(p.value is value for (_, p), value in zip(first.models[1].parameters(), values, strict=True))
+
+
 def test_workers_without_enough_rows_leave_some_idle():
     model = language_model()
     workers = Workers(model, 3)

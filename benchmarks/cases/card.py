@@ -48,7 +48,7 @@ def operations(s: Sizes) -> float:
 
 
 class Ours(ours.Program):
-    """As the training loop has it: with float16 a scaled loss, master weights, and steps that are skipped."""
+    """With float16 as the training loop has it: a scaled loss, master weights, and steps that are skipped."""
 
     def __init__(self, sizes: Sizes) -> None:
         self.device = get_device(sizes.device)

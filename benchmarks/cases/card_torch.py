@@ -69,12 +69,12 @@ class Compiled(Eager):
 
 
 class Products(OnCard):
-    """As many operations as a step has, all in products of large square matrices: what the card allows."""
+    """As many operations as a step has, to a hundredth, all in products of large square matrices: what a card allows."""
 
     def __init__(self, sizes: Sizes, weights: Any) -> None:
         self.device = prepared(sizes)
         self.side = SIDE if operations(sizes) > 2.0 * SIDE**3 else round((operations(sizes) / 2.0) ** (1 / 3))
-        self.times = round(operations(sizes) / (2.0 * self.side**3))
+        self.times = max(1, round(operations(sizes) / (2.0 * self.side**3)))
         kind = torch.float16 if sizes.precision == "float16" else torch.float32
         self.a, self.b, self.out = (torch.ones(self.side, self.side, dtype=kind, device=self.device) for _ in range(3))
 

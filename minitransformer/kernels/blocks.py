@@ -98,8 +98,15 @@ def values_of(parameters: list[Any]) -> tuple[Array, ...]:
 
 def values_fit(given: tuple[Array, ...], width: int, n_heads: int) -> bool:
     """Whether they have the shapes of such a layer: the loops would read past a shorter array's end."""
-    if n_heads < 1 or width % n_heads:
+    if type(n_heads) is not int or n_heads < 1 or width % n_heads:
         return False
     n_hidden = given[5].shape[0] if given[5].ndim else 0
     shapes: list[tuple[int, ...]] = [(width, width)] * 4 + [(width, n_hidden), (n_hidden, width)]
     return [a.shape for a in given] == shapes + [(width,)] * 4 + [(n_hidden,)] + [(width,)] * 5
+
+
+def eps_of(layer: Any) -> tuple[Any, ...] | None:
+    """What both norms of an EncoderLayer add to the variance; None where an op would complain of one."""
+    both = [layer.self_attention.norm.eps, layer.feed_forward.norm.eps]
+    fits = all(type(eps) in (int, float) and 0.0 < eps < np.inf for eps in both)
+    return tuple(map(np.float32, both)) if fits else None

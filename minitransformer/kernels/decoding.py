@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..backend import Array
-from .blocks import compiled, parameters_of, takes, values_fit, values_of
+from .blocks import compiled, eps_of, parameters_of, takes, values_fit, values_of
 from .threads import blas_threads, together
 
 FEW = 8  # rows
@@ -53,7 +53,8 @@ def cached_layer(x: Array, layer: Any, cache: Any) -> Array | None:
     (n, _, width), n_heads, buffers = x.shape, layer.self_attention.sublayer.n_heads, cache.buffers()
     loops = _loops_for(*given, *buffers) if takes(x, *given, *buffers) else None
     activation = layer.feed_forward.sublayer.activation
-    if not loops or activation not in loops.CURVES or not values_fit(given, width, n_heads):
+    eps = eps_of(layer)
+    if not loops or activation not in loops.CURVES or not values_fit(given, width, n_heads) or eps is None:
         return None
     if any(b.shape != (n, n_heads, b.shape[-2], width // n_heads) for b in buffers):
         return None
@@ -72,7 +73,7 @@ def cached_layer(x: Array, layer: Any, cache: Any) -> Array | None:
         np.ascontiguousarray(x[:, 0]),
         vectors[::2],
         vectors[1::2],
-        tuple(np.float32(one.norm.eps) for one in (layer.self_attention, layer.feed_forward)),
+        eps,
         weights,
         biases,
         loops.CURVES[activation],

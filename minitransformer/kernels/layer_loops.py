@@ -107,8 +107,8 @@ def _remember(rows, first, buffer, length):
 
 
 @compiled("reassoc", "nsz")
-def layer(gemm, n_parts, kinds, sizes, factors, weights, norms, masks, kept, biases, eps, caches, x, passing, counts):
-    """Fill what is kept for backward, and y, the last of it.
+def layer(gemm, n_parts, kinds, sizes, factors, weights, norms, masks, saved, biases, eps, caches, x, passing, counts):
+    """Fill what is saved for backward, and y.
 
     kinds: (whether pre-norm, whether causal, which activation); sizes: (sequences, heads, tokens on the cache);
     factors: (of the scores, what dropout raises the weights by, and what the sub-layers' outputs); norms: (γ, β) of
@@ -120,7 +120,7 @@ def layer(gemm, n_parts, kinds, sizes, factors, weights, norms, masks, kept, bia
     scale, raised_weights, raised1, raised2 = factors
     gamma1, beta1, gamma2, beta2 = norms
     mask, kept_weights, kept1, kept2 = masks
-    n1, inverse1, q, k, v, merged, n2, inverse2, h, totals, shifts, stored = kept
+    n1, inverse1, q, k, v, merged, n2, inverse2, h, totals, shifts, stored = saved
     source1, total1, out1, source2, active, total2, y = passing
     n_rows = x.shape[0]
 
@@ -183,7 +183,7 @@ def layer_backward(
     weights,
     norms,
     masks,
-    kept,
+    saved,
     gradients,
     dbiases,
     dnorms,
@@ -202,7 +202,7 @@ def layer_backward(
     scale, raised_weights, raised1, raised2 = factors
     gamma1, beta1, gamma2, beta2 = norms
     mask, kept_weights, kept1, kept2 = masks
-    n1, inverse1, q, k, v, merged, n2, inverse2, h, totals, shifts, stored = kept
+    n1, inverse1, q, k, v, merged, n2, inverse2, h, totals, shifts, stored = saved
     dtotal2, dupdate2, dh, active, dsource, dout1, dtotal1, dupdate1, dq, dk, dv, sums, norm_sums = room
     dmerged = dsource  # one array for both, since they are never needed together
     n_rows = dy.shape[0]

@@ -17,7 +17,7 @@ from ..backend import Array, Pullback, uniform
 from ..boundary import check_gradient
 from ..forms import kernel
 from .attention import KEPT_KEYS, mask_fits, mask_of, or_nothing
-from .blocks import compiled, parameters_of, takes, values_fit, values_of
+from .blocks import compiled, eps_of, parameters_of, takes, values_fit, values_of
 from .decoding import FEW, LARGE, cached_layer
 from .threads import blas_threads, share_out
 
@@ -46,7 +46,8 @@ def encoder_layer(
     if not loops or x.ndim < 2 or feed_forward.activation not in loops.CURVES:
         return None
     (n_new, width), n_heads = x.shape[-2:], attention.n_heads
-    if not values_fit(given, width, n_heads):
+    eps = eps_of(layer)
+    if not values_fit(given, width, n_heads) or attention.d_model != width or eps is None:
         return None
     n_hidden, n_sequences = biases[4].size, math.prod(x.shape[:-2])
     n_rows = n_sequences * n_new
@@ -59,7 +60,7 @@ def encoder_layer(
     rates = (attention.dropout, layer.self_attention.dropout, layer.feed_forward.dropout)
     if not mask_fits(mask, scores) or not isinstance(rng, np.random.Generator | None):
         return None
-    if not all(type(rate) is float and 0.0 <= rate < 1.0 for rate in rates):
+    if not all(type(rate) in (int, float) and 0.0 <= rate < 1.0 for rate in rates):
         return None
     buffers = (np.empty((0,) * 4, np.float32),) * 2
     if cache is not None:
@@ -69,20 +70,21 @@ def encoder_layer(
         buffers = cache.make_room(new)
 
     x_shape, x_dtype, x = x.shape, x.dtype, _as_rows(x)
-    drops = [  # drawn in the order of the ops
+    keeps = [  # drawn in the order of the ops
         uniform(rng, shape, like=x) >= rate if rng is not None and rate else None
         for shape, rate in zip((scores, x_shape, x_shape), rates, strict=True)
     ]
-    raised = [1.0 if drop is None else 1.0 / (1.0 - rate) for drop, rate in zip(drops, rates, strict=True)]
+    raised = [1.0 if keep is None else 1.0 / (1.0 - rate) for keep, rate in zip(keeps, rates, strict=True)]
     masks = (
-        or_nothing(None if mask is None else mask_of(scores, mask)),
-        or_nothing(None if drops[0] is None else drops[0].reshape(n_sequences, *scores[-3:])),
-        *(np.empty((0, 0), np.bool_) if drop is None else drop.reshape(x.shape) for drop in drops[1:]),
+        or_nothing(None if mask is None else mask_of((1,) * (4 - len(scores)) + scores, mask)),
+        or_nothing(None if keeps[0] is None else keeps[0].reshape(n_sequences, *scores[-3:])),
+        *(np.empty((0, 0), np.bool_) if keep is None else keep.reshape(x.shape) for keep in keeps[1:]),
     )
     factors = tuple(np.float32(factor) for factor in (1.0 / math.sqrt(width // n_heads), *raised))
     pre = layer.self_attention.order == "pre"
     kinds = (pre, bool(causal), loops.CURVES[feed_forward.activation])
-    n_parts = min(blas_threads(), n_rows) if n_rows * sum(weight.size for weight in weights) >= SHARED else 1
+    multiplications = n_rows * sum(weight.size for weight in weights) + 2 * n_rows * scores[-1] * width
+    n_parts = min(blas_threads(), n_rows) if multiplications >= SHARED else 1
 
     def empty(number: int, columns: int = width) -> list[Array]:
         return [np.empty((n_rows, columns), np.float32) for _ in range(number)]
@@ -93,19 +95,17 @@ def encoder_layer(
     total1, total2 = (out1, y) if pre else (between, between)
     inverse1, inverse2 = np.empty((2, n_rows), np.float32)
     totals, shifts = np.empty((2, n_sequences, n_heads, n_new), np.float32)
-    is_stored = cache is None and drops[0] is None and scores[-1] <= KEPT_KEYS
+    is_stored = cache is None and keeps[0] is None and scores[-1] <= KEPT_KEYS
     stored = np.empty((*totals.shape, scores[-1]) if is_stored else (0,) * 4, np.float32)
-    kept = (n1, inverse1, q, k, v, merged, n2, inverse2, h, totals, shifts, stored)
+    saved = (n1, inverse1, q, k, v, merged, n2, inverse2, h, totals, shifts, stored)
     passing = (source1, total1, out1, source2, active, total2, y)
-    common = (loops.ready(), n_parts, kinds, (n_sequences, n_heads, length), factors, weights, vectors, masks, kept)
-    eps = tuple(np.float32(one.norm.eps) for one in (layer.self_attention, layer.feed_forward))
-    _share_out(n_parts, loops.layer, *common, biases, eps, buffers, x, passing, loops.counters(3))
+    common = (loops.ready(), n_parts, kinds, (n_sequences, n_heads, length), factors, weights, vectors, masks, saved)
+    _enter(n_parts, loops.layer, *common, biases, eps, buffers, x, passing, loops.counters(3))
     y = y.reshape(x_shape)
     if cache is not None:
         cache.length += n_new
         return y, None
     source = n1 if pre else x  # pre-norm makes its source again, and so holds no x
-    del x, passing, source1, source2, total1, total2, out1, between, active
 
     def backward(dy: Array) -> Array:
         check_gradient("encoder_layer", dy, x_shape, x_dtype, np)
@@ -113,15 +113,13 @@ def encoder_layer(
         (dout1, dx, dq, dk, dv, dsource), (dh, active) = empty(6), empty(2, n_hidden)
         dtotal1 = dout1 if pre else empty(1)[0]
         dupdate1, dupdate2 = (
-            d if drop is None else np.empty_like(d) for d, drop in zip((dtotal1, dtotal2), drops[1:], strict=True)
+            d if keep is None else np.empty_like(d) for d, keep in zip((dtotal1, dtotal2), keeps[1:], strict=True)
         )
         sums, norm_sums = np.empty((n_parts, max(width, n_hidden))), np.empty((n_parts, 4, width))
         room = (dtotal2, dupdate2, dh, active, dsource, dout1, dtotal1, dupdate1, dq, dk, dv, sums, norm_sums)
         targets = tuple(_target(p, value) for p, value in zip(learned, given, strict=True))
         gradients = (targets[:6], targets[6:12], targets[12:])
-        _share_out(
-            n_parts, loops.layer_backward, *common, *gradients, room, source, _as_rows(dy), dx, loops.counters(4)
-        )
+        _enter(n_parts, loops.layer_backward, *common, *gradients, room, source, _as_rows(dy), dx, loops.counters(4))
         for p, target in zip(learned, targets, strict=True):
             if p is not None and target is not p.grad:
                 p.grad += target
@@ -144,13 +142,15 @@ def _as_rows(x: Array) -> Array:
 
 def _can_grow(cache: Any, new: Array) -> bool:
     """Whether a cache is empty, or such that keys and values of this shape fit behind its own."""
-    if not cache.length:
+    try:
+        buffers = cache.buffers()
+    except ValueError:  # it has none yet
         return True
     shape = new.shape[:2] + new.shape[3:]
-    return all(b.shape[:2] + b.shape[3:] == shape and compiled(b) and b.flags.carray for b in cache.buffers())
+    return all(b.shape[:2] + b.shape[3:] == shape and compiled(b) and b.flags.carray for b in buffers)
 
 
-def _share_out(n_parts: int, loop: Any, *arguments: Any) -> None:
+def _enter(n_parts: int, loop: Any, *arguments: Any) -> None:
     """Have so many threads enter the loop."""
     share_out(lambda _: loop(*arguments), range(n_parts))
 

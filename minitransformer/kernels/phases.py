@@ -6,7 +6,7 @@ none left, it waits until all parts are done before it goes on to the next phase
 reads. So a thread that comes late, or is held up, leaves more parts to the others, and one alone does them all. Which
 thread computes a part makes no difference to the result.
 
-To wait, a thread asks again and again, since a phase takes 100 µs and to fall asleep and be woken up takes 40.
+To wait, a thread asks again and again, since a phase may take 100 µs, and to fall asleep and be woken up takes 40.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _before: dict[Any, int] = {}  # each BLAS library and its number of threads, whi
 def share_out(work: Callable[[T], None], parts: Sequence[T]) -> None:
     """Call work(part) for every part, on as many threads as BLAS has at this moment.
 
-    Inside training's workers that is one. The parts must not write to the same memory. Another thread should not change
+    Inside training's workers that is one. The parts must not write to the same memory, unless they agree on it (phases.py). Another thread should not change
     the number of BLAS threads meanwhile: it is set to what it was before.
     """
     n_threads = min(len(parts), blas_threads()) if len(parts) > 1 else 1
@@ -72,47 +72,75 @@ def _give_back() -> None:
 def together(work: Callable[..., None], parts: Sequence[tuple[Any, ...]]) -> None:
     """Call work(*part) for every part, the first on this thread and each other on a helper; return when all are done.
 
-    An error of any of them is raised then, and so is Ctrl-C. The helpers stay for the next time: to start a thread
+    A part that no helper has begun when this thread is done with its own, it does as well: helpers may be busy, with
+    the very work that waits for this. An error of any part is raised in the end, and so is Ctrl-C; after an error here
+    no further part is begun. The helpers stay for the next time: to start a thread
     takes longer than to wake one up, and ThreadPoolExecutor's own Python takes longer than these queues.
     """
-    n_others = len(parts) - 1
-    if n_others == 0 or not _helpers.ready(n_others):
-        for part in parts:
-            work(*part)
-        return
-    done: list[BaseException | None] = []
+    rest = list(parts[:0:-1])
+    n_begun = len(rest)  # by the helpers, but for those that are taken back below
+    ended: list[BaseException | None] = []
     finished: SimpleQueue[None] = SimpleQueue()
-    for part in parts[1:]:
-        _helpers.tasks.put((functools.partial(work, *part), done, finished))
+    if rest and _helpers.ready(len(rest)):
+        for _ in range(len(rest)):
+            _helpers.tasks.put(functools.partial(_help, work, rest, ended, finished))
     errors: list[BaseException] = []
     try:
         work(*parts[0])
+        while (part := _next(rest)) is not None:
+            n_begun -= 1
+            work(*part)
     except BaseException as error:
         errors.append(error)
-    while len(done) < n_others:  # the helpers write to arrays of the caller, who must not go on before
+        while _next(rest) is not None:
+            n_begun -= 1
+    while len(ended) < n_begun:  # the helpers write to arrays of the caller, who must not go on before
         try:
             finished.get()
         except KeyboardInterrupt as interruption:
             errors.append(interruption)
-    errors += [error for error in done if error is not None]
+    errors += [error for error in ended if error is not None]
     try:
         if errors:
             raise errors[0]
     finally:
-        del errors, done  # they hold this frame, which would hold them and all arrays
+        del errors, ended  # they hold this frame, which would hold them and all arrays
+
+
+def _next(rest: list[T]) -> T | None:
+    """A part that is the caller's from now on, or None where other threads took the last."""
+    try:
+        return rest.pop()
+    except IndexError:
+        return None
+
+
+def _help(work: Callable[..., None], rest: list[Any], ended: list[Any], finished: SimpleQueue[None]) -> None:
+    """What a helper does for `together`: a part that nobody has begun, if there is one left."""
+    part = _next(rest)
+    if part is None:
+        return
+    error = None
+    try:
+        work(*part)
+    except BaseException as raised:  # it belongs to whoever waits
+        error = raised
+    del part
+    ended.append(error)
+    finished.put(None)
 
 
 class _Helpers:
-    """Threads that wait for tasks: a task is what to call, where to put its error or None, and whom to tell."""
+    """Threads that wait for tasks."""
 
     def __init__(self) -> None:
-        self.tasks: SimpleQueue[tuple[Callable[[], None], list[BaseException | None], SimpleQueue[None]]]
-        self.tasks, self.number, self._starting = SimpleQueue(), 0, threading.Lock()
+        self.tasks: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.number, self.busy, self._counting = 0, 0, threading.Lock()
 
     def ready(self, number: int) -> bool:
-        """Have so many threads, or as many as the system gives. Returns whether there is any that can work."""
-        with self._starting:
-            while self.number < number:
+        """Have so many free threads, or as many as the system gives. Returns whether there is any that can work."""
+        with self._counting:
+            while self.number - self.busy < number:
                 name = f"minitransformer-{self.number}"
                 try:
                     threading.Thread(target=self._serve, name=name, daemon=True).start()
@@ -124,15 +152,13 @@ class _Helpers:
     def _serve(self) -> None:
         _here.is_helper = True
         while True:
-            work, done, finished = self.tasks.get()
-            error = None
-            try:
-                work()
-            except BaseException as raised:  # it belongs to whoever waits
-                error = raised
-            done.append(error)
-            finished.put(None)
-            del work, done, finished, error  # a waiting helper keeps nothing alive
+            task = self.tasks.get()
+            with self._counting:
+                self.busy += 1
+            task()
+            del task  # a waiting helper keeps nothing alive
+            with self._counting:
+                self.busy -= 1
 
 
 _here = threading.local()

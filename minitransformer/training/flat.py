@@ -20,12 +20,13 @@ def in_order(parameters: Iterable[tuple[str, Parameter]]) -> list[tuple[str, Par
 
 
 def side_by_side(arrays: Sequence[Array]) -> list[Array]:
-    """Copies of the arrays, in one new array in this order. Where their dtypes differ, each is an array of its own."""
+    """Zeros of these shapes, in one new array in this order; where the dtypes differ, each is an array of its own."""
+    xp = array_module(arrays[0])
     if len({x.dtype for x in arrays}) > 1:
-        return [x.copy() for x in arrays]
-    flat = array_module(arrays[0]).concatenate([x.reshape(-1) for x in arrays])
-    ends = np.cumsum([x.size for x in arrays])
-    return [flat[end - x.size : end].reshape(x.shape) for x, end in zip(arrays, ends.tolist(), strict=True)]
+        return [xp.zeros_like(x) for x in arrays]
+    flat = xp.zeros(sum(x.size for x in arrays), dtype=arrays[0].dtype)
+    ends = np.cumsum([x.size for x in arrays]).tolist()
+    return [flat[end - x.size : end].reshape(x.shape) for x, end in zip(arrays, ends, strict=True)]
 
 
 def as_one(arrays: Sequence[Array]) -> Array | None:

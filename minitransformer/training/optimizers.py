@@ -34,7 +34,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -87,10 +87,14 @@ class Optimizer:
         self._pieces: dict[str, Piece] = {}
         self._cut: list[Array] = []  # the arrays that the pieces were made from
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies take over: they cut their own arrays into pieces."""
+        return self.__dict__ | {"_pieces": {}, "_cut": []}
+
     def _remember(self, kind: str) -> dict[str, Array]:
         """An array of zeros for every parameter, by its name, which belongs to the state as "kind.<name>"."""
         pairs = in_order(self.parameters.items())
-        arrays = side_by_side([array_module(p.value).zeros_like(p.value) for _, p in pairs])
+        arrays = side_by_side([p.value for _, p in pairs])
         zeros = {name: array for (name, _), array in zip(pairs, arrays, strict=True)}
         self._memory[kind] = {name: zeros[name] for name in self.parameters}
         return self._memory[kind]

@@ -23,7 +23,7 @@ from ..boundary import check_sizes
 from ..kernels.threads import together
 from ..layers import Module
 from ..text.corpora import Corpus
-from .flat import in_order, side_by_side
+from .flat import as_one, in_order, side_by_side
 
 T = TypeVar("T")
 
@@ -31,14 +31,18 @@ T = TypeVar("T")
 class Workers:
     """The model itself and n - 1 replicas that share its values; gradients end up in the model's parameters.
 
-    Values and gradients each lie side by side in one array from here on: see flat.py.
+    Values and gradients each lie side by side in one array from here on (flat.py): in new arrays, so whatever held the
+    old ones does not follow any more.
     """
 
     def __init__(self, model: Module, n: int = 1) -> None:
         check_sizes("Workers", n=n)
-        pairs = in_order(model.parameters())
-        for (_, p), value in zip(pairs, side_by_side([p.value for _, p in pairs]), strict=True):
-            p.value = value
+        parameters = [p for _, p in in_order(model.parameters())]
+        values = [p.value for p in parameters]
+        if as_one(values) is None:
+            for p, value in zip(parameters, side_by_side(values), strict=True):
+                value[...] = p.value
+                p.value = value
         self.models = [model, *(replica(model) for _ in range(n - 1))]
         self._gradients = [_flat_gradients(each) for each in self.models]
 

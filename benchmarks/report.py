@@ -47,7 +47,8 @@ def table(results: Sequence[Result], rates: dict[str, dict[str, float]]) -> str:
             notes += [f"- {result.case.name}: {note}" for note in _measured(result)]
     notes.append(
         "- Times are medians, with quartiles in brackets, and so are the ratios of single rounds. Memory is the peak "
-        "of what the program allocated after its imports (of a graphics card, what its pool took). Shares are of the best rate of matrix products (M) or of "
+        "of what the program allocated after its imports (of a graphics card, what its pool took). Shares are of the "
+        "best rate of matrix products (M) or of "
         "memory (B) that anything reached on this machine, for work and traffic counted by formula. Gap: the largest "
         "difference from eager in the results of the first ten steps, as a share of the largest number; "
         f"at most {tolerances or '0.0001'} is let pass. Tokens are counted with their padding."

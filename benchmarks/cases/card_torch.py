@@ -69,7 +69,7 @@ class Compiled(Eager):
 
 
 class Products(OnCard):
-    """As many operations as a step has, to a hundredth, all in products of large square matrices: what a card allows."""
+    """As many operations as a step has, to a few percent, in products of large square matrices: what a card allows."""
 
     def __init__(self, sizes: Sizes, weights: Any) -> None:
         self.device = prepared(sizes)

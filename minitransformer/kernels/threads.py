@@ -27,8 +27,9 @@ _before: dict[Any, int] = {}  # each BLAS library and its number of threads, whi
 def share_out(work: Callable[[T], None], parts: Sequence[T]) -> None:
     """Call work(part) for every part, on as many threads as BLAS has at this moment.
 
-    Inside training's workers that is one. The parts must not write to the same memory, unless they agree on it (phases.py). Another thread should not change
-    the number of BLAS threads meanwhile: it is set to what it was before.
+    Inside training's workers that is one. The parts must not write to the same memory, unless they see to it
+    themselves (phases.py). Another thread should not change the number of BLAS threads meanwhile: it is set to what it
+    was before.
     """
     n_threads = min(len(parts), blas_threads()) if len(parts) > 1 else 1
     rest = list(reversed(parts))

@@ -541,16 +541,16 @@ def test_without_openblas_attention_is_computed_in_numpy(arrays: type, monkeypat
 
 
 def test_the_matrix_product_is_that_of_numpy() -> None:
-    from minitransformer.kernels import attention_loops
+    from minitransformer.kernels import blas
 
-    gemm = attention_loops.matrix_product()
+    gemm = blas.matrix_product()
     assert gemm is not None, "the tests run with an OpenBLAS"
     a, b, c = (random(*shape).astype(np.float32) for shape in ((5, 7), (7, 4), (5, 4)))
     for flip_a, flip_b in ((111, 111), (112, 111), (111, 112), (112, 112)):
         given_a = a.T.copy() if flip_a == 112 else a
         given_b = b.T.copy() if flip_b == 112 else b
         wide_a, wide_b, found = (np.repeat(x, 2, axis=0)[::2] for x in (given_a, given_b, c))  # rows lie further apart
-        attention_loops._multiply(gemm, flip_a, flip_b, np.float32(0.5), wide_a, wide_b, np.float32(3.0), found)
+        blas.multiply(gemm, flip_a, flip_b, np.float32(0.5), wide_a, wide_b, np.float32(3.0), found)
         np.testing.assert_allclose(found, 0.5 * (a @ b) + 3.0 * c, rtol=1e-5, atol=1e-5)
 
 

@@ -83,8 +83,8 @@ class EncoderLayer(_Layer):
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx."""
-        kernel = kernel_of("encoder_layer", type(x)) if self._is_plain(cache) else None
-        if kernel and (fast := kernel(x, self, mask, causal, cache, rng)):
+        kernel = kernel_of("encoder_layer", type(x))
+        if kernel and self._is_plain(cache) and (fast := kernel(x, self, mask, causal, cache, rng)):
             return fast if cache is None else (fast[0], no_backward)
         attended, attention_backward = self.self_attention(x, mask=mask, causal=causal, cache=cache, rng=rng)
         y, feed_forward_backward = self.feed_forward(attended, rng=rng)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -77,7 +78,8 @@ class Worker:
         assert self.process.stdin and self.process.stdout
         self.process.kill()
         self.process.wait()
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # what could not be written is still in the buffer
+            self.process.stdin.close()
         self.process.stdout.close()
         self.errors.close()
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from minitransformer.backend import get_device, multiply_in_tf32
-from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.text.corpora import TextCorpus
 from minitransformer.training import AdamW, Workers
 from minitransformer.training.precision import FIRST_SCALE, MixedPrecision, next_scale
 
 from .. import ours
-from .counting import causal_pairs, layer_products, zipf
+from .counting import zipf
+from .language_model import model
+from .language_model import operations as operations
 
 LEARNING_RATE = 1e-4
 TEXTS = 10  # batches
@@ -40,13 +41,6 @@ def texts(sizes: Sizes) -> np.ndarray:
     return zipf(np.random.default_rng(0), sizes.vocabulary, (TEXTS, sizes.batch, sizes.length + 1))
 
 
-def operations(s: Sizes) -> float:
-    """Floating-point operations of the matrix products in one step; backward has twice those of forward."""
-    tokens = s.batch * s.length
-    layer = layer_products(tokens, s.width, 4 * s.width, s.batch * causal_pairs(s.length))
-    return 3.0 * (s.n_layers * layer + 2.0 * tokens * s.width * s.vocabulary)
-
-
 class Ours(ours.Program):
     """With float16 as the training loop has it: a scaled loss, master weights, and steps that are skipped."""
 
@@ -54,17 +48,7 @@ class Ours(ours.Program):
         self.device = get_device(sizes.device)
         if sizes.precision == "tf32":
             multiply_in_tf32(sizes.device)
-        config = LanguageModelConfig(
-            sizes.vocabulary,
-            max_length=sizes.length,
-            d_model=sizes.width,
-            n_heads=sizes.n_heads,
-            d_ff=4 * sizes.width,
-            n_layers=sizes.n_layers,
-            dropout=0.0,
-            attention_dropout=0.0,
-        )
-        self.model = LanguageModel(config, np.random.default_rng(1)).to(sizes.device)
+        self.model = model(sizes).to(sizes.device)
         self.half = sizes.precision == "float16"
         self.workers = Workers(MixedPrecision(self.model) if self.half else self.model)
         self.optimizer = AdamW(self.model.parameters(), LEARNING_RATE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,24 +32,28 @@ def batches(sizes: Sizes) -> list[dict[str, np.ndarray]]:
     return [{"ids": text[:, :-1].copy(), "wanted": text[:, 1:].copy()} for text in texts]
 
 
-def operations(s: Sizes) -> float:
+def operations(s: Any) -> float:
     """Floating-point operations of the matrix products in one step; backward has twice those of forward."""
     tokens = s.batch * s.length
     layer = layer_products(tokens, s.width, 4 * s.width, s.batch * causal_pairs(s.length))
     return 3.0 * (s.n_layers * layer + 2.0 * tokens * s.width * s.vocabulary)
 
 
+def model(s: Any) -> LanguageModel:
+    """Of such sizes; card.py has others, of the same names."""
+    config = LanguageModelConfig(
+        s.vocabulary,
+        max_length=s.length,
+        d_model=s.width,
+        n_heads=s.n_heads,
+        d_ff=4 * s.width,
+        n_layers=s.n_layers,
+        dropout=0.0,
+        attention_dropout=0.0,
+    )
+    return LanguageModel(config, np.random.default_rng(1))
+
+
 class Ours(ours.Training):
     def __init__(self, sizes: Sizes) -> None:
-        config = LanguageModelConfig(
-            sizes.vocabulary,
-            max_length=sizes.length,
-            d_model=sizes.width,
-            n_heads=sizes.n_heads,
-            d_ff=4 * sizes.width,
-            n_layers=sizes.n_layers,
-            dropout=0.0,
-            attention_dropout=0.0,
-        )
-        model = LanguageModel(config, np.random.default_rng(1))
-        super().__init__(model, batches(sizes), LEARNING_RATE)
+        super().__init__(model(sizes), batches(sizes), LEARNING_RATE)

@@ -188,7 +188,6 @@ def test_the_loss_of_a_corpus_is_the_mean_over_all_its_predictions_without_dropo
             costs.append(math.log(np.exp(logits).sum()) - logits[wanted])
     workers = Workers(model, n)
     assert len(costs) == 59 and workers.loss(corpus) == pytest.approx(np.mean(costs), rel=1e-12)
-    workers.close()
 
 
 @pytest.mark.parametrize("workers, wanted", [(1, 2), (2, 1)])

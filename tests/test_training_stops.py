@@ -173,7 +173,6 @@ def test_the_gradients_of_a_batch_hold_nothing_of_those_before(tmp_path, n):
     alone, after = gradients([5, 60]), gradients([1, 2, 3], [5, 60])
     assert all(np.array_equal(alone[name], after[name]) for name in alone)
     assert any(gradient.any() for gradient in alone.values())
-    run.workers.close()
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])

@@ -142,8 +142,7 @@ def test_float32_stays_float32(device):
     options = {"betas": (np.float64(0.8), np.float64(0.95)), "eps": np.float64(1e-3), "weight_decay": np.float64(0.3)}
     optimizer = AdamW(made.items(), np.float64(0.05), **options)
     gradients = ten_steps(optimizer, made, [np.float64(0.05)] * 10, device)
-    arrays = [*(p.value for p in made.values()), *optimizer.means.values(), *optimizer.squares.values()]
-    assert {to_numpy(array).dtype for array in arrays} == {np.dtype("float32")}
+    assert {to_numpy(p.value).dtype for p in made.values()} == {np.dtype("float32")}
     assert {optimizer.state()[name].dtype for name in ("mean.weight", "square.bias")} == {np.dtype("float32")}
     decays = {"weight": 0.3, "table": 0.3, "bias": 0.0}
     assert_as_by_loops(made, before, gradients, [0.05] * 10, decays, (0.8, 0.95), 1e-3, tolerance=1e-5)
@@ -516,11 +515,12 @@ def test_bad_schedules_are_refused(schedule, message):
 def test_arrays_side_by_side_are_one_and_others_are_not():
     rng = np.random.default_rng(0)
     given = [rng.normal(size=shape) for shape in ((2, 3), (4,), (1, 1), (3, 2))]
-    views = side_by_side(given)
+    flat, views = side_by_side(given)
     for view, x in zip(views, given, strict=True):
         assert not view.any()
         view[...] = x
     whole = as_one(views)
+    assert np.shares_memory(whole, flat)
     assert np.array_equal(whole, np.concatenate([x.ravel() for x in given]))
     whole[6] = 99.0
     assert views[1][0] == 99.0
@@ -535,7 +535,7 @@ def test_arrays_side_by_side_are_one_and_others_are_not():
         [*views, given[0]],
         [to_device(x, "strict") for x in views],
         [np.zeros((2, 3))[:, :2], np.zeros(3)],
-        side_by_side([np.zeros(2), np.zeros(3, np.float32)]),
+        [flat[:2], flat[2:5].view(np.int64)],
     ):
         assert as_one(others) is None
 
@@ -602,3 +602,19 @@ def test_a_copy_moves_its_own_parameters(make):
     copied.step()
     assert all(np.abs(p.value - before[name]).min() > 1e-3 for name, p in other.parameters())
     assert all(np.array_equal(p.value, before[name]) for name, p in module.parameters())
+
+
+def test_parameters_of_several_dtypes_move_one_by_one_and_are_nothing_for_workers():
+    module = Some("float64")
+    module.bias.value, module.bias.grad = module.bias.value.astype("float32"), module.bias.grad.astype("float32")
+    optimizer = AdamW(module.parameters(), 0.1)
+    for _, p in module.parameters():
+        p.grad[...] = 1.0
+    optimizer.step()
+    assert {name: array.dtype.name for name, array in optimizer.state().items() if name.startswith("mean.")} == {
+        "mean.weight": "float64",
+        "mean.bias": "float32",
+        "mean.table": "float64",
+    }
+    with pytest.raises(TypeError, match="one dtype, got float32, float64"):
+        Workers(module)

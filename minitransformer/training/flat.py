@@ -19,14 +19,12 @@ def in_order(parameters: Iterable[tuple[str, Parameter]]) -> list[tuple[str, Par
     return sorted(parameters, key=lambda pair: pair[1].value.ndim < 2)
 
 
-def side_by_side(arrays: Sequence[Array]) -> list[Array]:
-    """Zeros of these shapes, in one new array in this order; where the dtypes differ, each is an array of its own."""
+def side_by_side(arrays: Sequence[Array]) -> tuple[Array, list[Array]]:
+    """One new array of zeros, and views of it that have the shapes of these, in this order. All are of one dtype."""
     xp = array_module(arrays[0])
-    if len({x.dtype for x in arrays}) > 1:
-        return [xp.zeros_like(x) for x in arrays]
     flat = xp.zeros(sum(x.size for x in arrays), dtype=arrays[0].dtype)
     ends = np.cumsum([x.size for x in arrays]).tolist()
-    return [flat[end - x.size : end].reshape(x.shape) for x, end in zip(arrays, ends, strict=True)]
+    return flat, [flat[end - x.size : end].reshape(x.shape) for x, end in zip(arrays, ends, strict=True)]
 
 
 def as_one(arrays: Sequence[Array]) -> Array | None:

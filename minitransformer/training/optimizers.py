@@ -51,7 +51,7 @@ ShareOut: TypeAlias = Callable[[Callable[[str], None], Mapping[str, int]], None]
 
 
 def in_turn(move: Callable[[str], None], sizes: Mapping[str, int]) -> None:
-    """One parameter after the other."""
+    """One after the other."""
     for name in sizes:
         move(name)
 
@@ -91,13 +91,17 @@ class Optimizer:
         """What copies take over: they cut their own arrays into pieces."""
         return self.__dict__ | {"_pieces": {}, "_cut": []}
 
-    def _remember(self, kind: str) -> dict[str, Array]:
-        """An array of zeros for every parameter, by its name, which belongs to the state as "kind.<name>"."""
-        pairs = in_order(self.parameters.items())
-        arrays = side_by_side([p.value for _, p in pairs])
-        zeros = {name: array for (name, _), array in zip(pairs, arrays, strict=True)}
-        self._memory[kind] = {name: zeros[name] for name in self.parameters}
-        return self._memory[kind]
+    def _remember(self, *kinds: str) -> None:
+        """Arrays of zeros for every parameter, which belong to the state as "kind.<name>"."""
+        names, parameters = zip(*in_order(self.parameters.items()), strict=True)
+        values = [p.value for p in parameters]
+        for kind in kinds:
+            if len({x.dtype for x in values}) > 1:
+                zeros = [array_module(x).zeros_like(x) for x in values]
+            else:
+                zeros = side_by_side(values)[1]
+            by_name = dict(zip(names, zeros, strict=True))
+            self._memory[kind] = {name: by_name[name] for name in self.parameters}
 
     def step(self, learning_rate: float | None = None, share_out: ShareOut = in_turn) -> None:
         """Move every parameter once, in place, by its `.grad`. learning_rate: for this step, as a schedule gives it.
@@ -171,7 +175,7 @@ class SGD(Optimizer):
         if momentum >= 1.0:
             raise ValueError(f"SGD: momentum must be below 1, got {momentum}")
         self.momentum = float(momentum)
-        self.velocities = self._remember("velocity")
+        self._remember("velocity")
 
     def _move(self, p: Piece, rate: float) -> None:
         u = p.remembered["velocity"]
@@ -199,8 +203,7 @@ class Adam(Optimizer):
             raise ValueError(f"{self._name}: betas must be below 1, got {betas}")
         check_positive(self._name, eps=eps)
         self.betas, self.eps = (float(betas[0]), float(betas[1])), float(eps)
-        self.means = self._remember("mean")
-        self.squares = self._remember("square")
+        self._remember("mean", "square")
 
     def _move(self, p: Piece, rate: float) -> None:
         shrink = self._shrink(p, rate)

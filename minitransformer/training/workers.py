@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..backend import Array, array_module
+from ..backend import Array
 from ..boundary import check_sizes
 from ..kernels.threads import together
 from ..layers import Module
@@ -38,9 +38,12 @@ class Workers:
     def __init__(self, model: Module, n: int = 1) -> None:
         check_sizes("Workers", n=n)
         parameters = [p for _, p in in_order(model.parameters())]
-        values = [p.value for p in parameters]
-        if as_one(values) is None:
-            for p, value in zip(parameters, side_by_side(values), strict=True):
+        if len(dtypes := {str(p.value.dtype) for p in parameters}) > 1:
+            raise TypeError(
+                f"Workers: all parameters must be of one dtype, got {', '.join(sorted(dtypes))}; use model.to"
+            )
+        if as_one([p.value for p in parameters]) is None:
+            for p, value in zip(parameters, side_by_side([p.value for p in parameters])[1], strict=True):
                 value[...] = p.value
                 p.value = value
         self.models = [model, *(replica(model) for _ in range(n - 1))]
@@ -143,10 +146,7 @@ def replica(model: Module) -> Module:
 def _flat_gradients(model: Module) -> Array:
     """Lay the gradients out side by side. Returns the array that has them all, of which each `.grad` is a view."""
     parameters = [p for _, p in in_order(model.parameters())]
-    xp = array_module(parameters[0].grad)
-    flat = xp.zeros(sum(p.grad.size for p in parameters), dtype=parameters[0].grad.dtype)
-    start = 0
-    for p in parameters:
-        p.grad = flat[start : start + p.grad.size].reshape(p.grad.shape)
-        start += p.grad.size
+    flat, views = side_by_side([p.grad for p in parameters])
+    for p, view in zip(parameters, views, strict=True):
+        p.grad = view
     return flat

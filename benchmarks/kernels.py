@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import threadpoolctl
+from minitransformer.arrays.forms import textbook
 
 from minitransformer import ops
-from minitransformer.backend import keep_freed_memory
-from minitransformer.forms import textbook
-from minitransformer.kernels.blocks import numpy_only
+from minitransformer.arrays.backend import keep_freed_memory
+from minitransformer.fast.blocks import numpy_only
 from minitransformer.layers import Cache, Encoder, FeedForward, Parameter
 from minitransformer.training import AdamW
 

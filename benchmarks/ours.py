@@ -9,13 +9,13 @@ import numpy as np
 import threadpoolctl
 
 from minitransformer import ops
-from minitransformer.backend import keep_freed_memory
+from minitransformer.arrays.backend import keep_freed_memory
 from minitransformer.layers import Cache, FeedForward
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.training import AdamW, Workers
 
 try:
-    from minitransformer.forms import textbook
+    from minitransformer.arrays.forms import textbook
 except ImportError:  # a minitransformer without kernels: the textbook's ops are all it has
     textbook = None
 

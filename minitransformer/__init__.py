@@ -6,27 +6,32 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import backend, course, generation, layers, masks, models, ops, stepper, text, training, verify, viewer
-    from .forms import textbook
-    from .stepper.recording import step
-    from .stepper.saved import saved
+    from . import course, fast, generation, layers, models, ops, text, training, verify
+    from .arrays import backend, masks
+    from .show import plots, stepper, viewer
+    from .show.stepper.recording import step
+    from .show.stepper.saved import saved
 
 __version__ = "0.1.0"
-_ROOMS = tuple("backend course generation layers masks models ops stepper text training verify viewer".split())
+# What users import from here, and the room it is in.
+_PLACES = dict.fromkeys("course fast generation layers models ops text training verify".split(), "")
+_PLACES |= {"backend": "arrays", "masks": "arrays", "plots": "show", "stepper": "show", "viewer": "show"}
+_PLACES |= {"saved": "show.stepper", "step": "show.stepper"}
 __all__ = [
     "__version__",
     "backend",
     "course",
+    "fast",
     "generation",
     "layers",
     "masks",
     "models",
     "ops",
+    "plots",
     "saved",
     "step",
     "stepper",
     "text",
-    "textbook",
     "training",
     "verify",
     "viewer",
@@ -34,14 +39,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a room, `step`, `saved` or `textbook` when first asked for: `import minitransformer` alone stays quick."""
-    if name in _ROOMS:
-        return importlib.import_module(f".{name}", __name__)
+    """Import a room, or `step` or `saved`, when first asked for: `import minitransformer` alone stays quick."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    place = f"{__name__}.{_PLACES[name]}".rstrip(".")
     if name in ("saved", "step"):
-        return getattr(importlib.import_module(".stepper", __name__), name)
-    if name == "textbook":
-        return importlib.import_module(".forms", __name__).textbook
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(place), name)
+    return importlib.import_module(f"{place}.{name}")
 
 
 def __dir__() -> list[str]:

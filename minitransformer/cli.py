@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from . import __version__
-from .backend import get_device
+from .arrays.backend import get_device
 from .commands import COMMANDS
 from .commands.common import UsageError
 

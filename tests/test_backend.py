@@ -11,10 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minitransformer import backend, masks, ops
-from minitransformer.backend import array_module, device_of, get_device, scatter_add, to_device, to_numpy, uniform
-from minitransformer.verify.strict import StrictArray
-from minitransformer.verify.strict import xp as strict_xp
+from minitransformer import ops
+from minitransformer.arrays import backend, masks
+from minitransformer.arrays.backend import (
+    array_module,
+    device_of,
+    get_device,
+    scatter_add,
+    to_device,
+    to_numpy,
+    uniform,
+)
+from minitransformer.arrays.strict import StrictArray
+from minitransformer.arrays.strict import xp as strict_xp
 
 DEVICES = ["numpy", "strict"]
 
@@ -150,7 +159,7 @@ def test_cupy_with_a_gpu_is_found_by_name_and_by_its_arrays(install_cupy):
 
 def test_importing_the_package_imports_no_cupy():
     program = (
-        "import sys, minitransformer.ops, minitransformer.masks, minitransformer.verify.strict; "
+        "import sys, minitransformer.ops, minitransformer.arrays.masks, minitransformer.arrays.strict; "
         "sys.exit('cupy' in sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

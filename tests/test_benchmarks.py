@@ -15,12 +15,13 @@ from safetensors.numpy import save_file
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # benchmarks/ belongs to the checkout and is not installed
 
+from minitransformer.arrays.forms import kernel_of  # noqa: E402
+
 from benchmarks import compare, growth, kernels, machine, report, samples  # noqa: E402
 from benchmarks.__main__ import main, png  # noqa: E402
 from benchmarks.cases import CARD_CASES, CASES, Case, card, gpt2, named  # noqa: E402
 from benchmarks.cases.counting import causal_pairs, layer_products, zipf  # noqa: E402
-from minitransformer.forms import kernel_of  # noqa: E402
-from minitransformer.kernels.blocks import compiled  # noqa: E402
+from minitransformer.fast.blocks import compiled  # noqa: E402
 
 ONE = np.ones((1, 1), np.float32)
 SIZES = {"n_layers": 1, "n_heads": 2, "width": 8, "length": 4, "batch": 2}

@@ -15,10 +15,10 @@ import pytest
 
 from minitransformer import layers, models, ops
 from minitransformer.layers import Module
+from minitransformer.trace.tracing import Recording, is_float_array
 from minitransformer.verify import CASES, Report
 from minitransformer.verify.catalogue import Case, Setup
 from minitransformer.verify.catalogue.case import case as enter_case
-from minitransformer.verify.tracing import Recording, is_float_array
 
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 PUBLIC = {"op": ops, "layer": layers, "model": models}

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import minitransformer
-from minitransformer import backend, demo, ops
+from minitransformer import demo, ops
+from minitransformer.arrays import backend
 from minitransformer.cli import main
 from minitransformer.commands import check as check_command
 from minitransformer.commands import demo as demo_command

@@ -18,7 +18,7 @@ from minitransformer.models import (
     TransformerConfig,
 )
 from minitransformer.text import END, PAD, START
-from minitransformer.text.corpora import LabelledCorpus, PairCorpus, TextCorpus, bucketed
+from minitransformer.training.corpora import LabelledCorpus, PairCorpus, TextCorpus, bucketed
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12, "dropout": 0.0}
 V = 11

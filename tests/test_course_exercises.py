@@ -10,7 +10,8 @@ import pytest
 import reference
 from scipy.special import erf
 
-from minitransformer import course, masks, ops
+from minitransformer import course, ops
+from minitransformer.arrays import masks
 from minitransformer.course import EXERCISES, Exercise, Mistake
 from minitransformer.training import optimizers
 

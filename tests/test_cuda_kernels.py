@@ -17,15 +17,15 @@ from typing import Any
 import emulated
 import numpy as np
 import pytest
+from minitransformer.arrays.forms import _cuda_kernels, _kernels, kernel_of, textbook
 
 from minitransformer import ops
-from minitransformer.forms import _cuda_kernels, _kernels, kernel_of, textbook
-from minitransformer.kernels import cuda
-from minitransformer.kernels.cuda import launching
-from minitransformer.kernels.cuda.launching import FOLDER, kernel_names, source
+from minitransformer.arrays import strict
+from minitransformer.fast import cuda
+from minitransformer.fast.cuda import launching
+from minitransformer.fast.cuda.launching import FOLDER, kernel_names, source
 from minitransformer.layers import Parameter
 from minitransformer.training.optimizers import AdamW
-from minitransformer.verify import strict
 
 FILES = {  # the template parameters after the type of the numbers, as the Python side gives them
     "adam.cu": [""],
@@ -476,7 +476,7 @@ def test_numpy_arrays_need_no_cupy(tmp_path: Path) -> None:
     code = """
 import numpy
 from minitransformer import layers, ops
-from minitransformer.forms import _cuda_kernels
+from minitransformer.arrays.forms import _cuda_kernels
 x = numpy.ones((2, 3, 4), "float32")
 ops.attention(x, x, x)
 print(sorted(_cuda_kernels))

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 import pytest
 import threadpoolctl
+from minitransformer.arrays.forms import textbook
 
 from minitransformer import ops
-from minitransformer.forms import textbook
-from minitransformer.kernels import decoding, decoding_loops, layers, phases, threads
+from minitransformer.fast import decoding, decoding_loops, layers, phases
 from minitransformer.layers import Cache, EncoderLayer, FeedForward, KeyValueCache, MultiHeadAttention
 from minitransformer.models import LanguageModel, LanguageModelConfig
+from minitransformer.training import threads
 
 kernel = decoding.cached_layer
 

@@ -10,9 +10,10 @@ import pytest
 import sacrebleu
 from num2words import num2words
 
-from minitransformer import demo, ops, plots
+from minitransformer import demo, ops
+from minitransformer.course.worked_example import EXAMPLES
+from minitransformer.show import plots
 from minitransformer.text import NumberTask, german
-from minitransformer.worked_example import EXAMPLES
 
 
 def run(out, **options):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from minitransformer import files
+from minitransformer.arrays import files
 from minitransformer.layers import Linear
 from minitransformer.models import (
     Classifier,

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from minitransformer.arrays.forms import textbook
 
-import minitransformer.verify.strict  # noqa: F401  (makes the device "strict" known)
-from minitransformer.backend import to_device, to_numpy
-from minitransformer.forms import textbook
+import minitransformer.arrays.strict  # noqa: F401  (makes the device "strict" known)
+from minitransformer.arrays.backend import to_device, to_numpy
 from minitransformer.generation import (
     Continuation,
     Sampler,

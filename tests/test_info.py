@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from minitransformer import models, saved, textbook
-from minitransformer.backend import to_device
+from minitransformer.arrays.backend import to_device
+from minitransformer.arrays.strict import StrictArray
 from minitransformer.cli import main
-from minitransformer.info import describe
 from minitransformer.models import ClassifierConfig, LanguageModelConfig, TransformerConfig
+from minitransformer.models.cost import describe
 from minitransformer.models.folder import save
 from minitransformer.tasks import TASKS
-from minitransformer.verify.strict import StrictArray
 
 B, T = 3, 5
 SMALL = {"d_model": 12, "n_heads": 3, "d_ff": 20}

@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 import pytest
 import threadpoolctl
+from minitransformer.arrays.forms import _kernels, kernel_of, textbook
 
-from minitransformer import kernels, ops, verify
-from minitransformer.forms import _kernels, kernel_of, textbook
-from minitransformer.kernels.attention import KEPT_KEYS
-from minitransformer.kernels.blocks import BLOCK, blocks, compiled, numpy_only
-from minitransformer.kernels.decoding import LARGE
+from minitransformer import fast as kernels
+from minitransformer import ops, verify
+from minitransformer.fast.attention import KEPT_KEYS
+from minitransformer.fast.blocks import BLOCK, blocks, compiled, numpy_only
+from minitransformer.fast.decoding import LARGE
 from minitransformer.layers import FeedForward, Linear, Parameter
 from minitransformer.training import AdamW
 
@@ -381,7 +382,7 @@ def test_the_kernel_of_adam_leaves_other_than_contiguous_arrays_to_the_textbook_
 
 
 def test_a_large_attention_is_shared_among_the_threads_of_blas(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
-    from minitransformer.kernels import attention
+    from minitransformer.fast import attention
 
     used: set[int] = set()
     all_of_them = threading.Barrier(1)
@@ -426,7 +427,7 @@ def test_gelu_of_huge_numbers(approximate: str, form: str) -> None:
 
 
 def test_attention_on_split_heads_is_compiled_and_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    from minitransformer.kernels import attention, attention_loops
+    from minitransformer.fast import attention, attention_loops
 
     parts: list[tuple[int, int]] = []
     used: set[int] = set()
@@ -526,7 +527,7 @@ print(ops.attention(x, x, x)[0].sum(), ops.linear(x[0, 0, :1], np.ones((512, 512
 
 @pytest.mark.parametrize("arrays", [np.float32, np.float64])
 def test_without_openblas_attention_is_computed_in_numpy(arrays: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    from minitransformer.kernels import attention, attention_loops
+    from minitransformer.fast import attention, attention_loops
 
     monkeypatch.setattr(attention_loops, "ready", lambda: None)
     monkeypatch.setattr(attention_loops, "attend", lambda *arrays: pytest.fail("there is no product for it"))
@@ -541,7 +542,7 @@ def test_without_openblas_attention_is_computed_in_numpy(arrays: type, monkeypat
 
 
 def test_the_matrix_product_is_that_of_numpy() -> None:
-    from minitransformer.kernels import blas
+    from minitransformer.fast import blas
 
     gemm = blas.matrix_product()
     assert gemm is not None, "the tests run with an OpenBLAS"
@@ -613,7 +614,7 @@ def test_arrays_of_the_other_byte_order_are_left_to_the_textbook_op(form: str) -
 
 
 def test_threads_keep_how_floating_point_errors_are_treated(monkeypatch: pytest.MonkeyPatch) -> None:
-    from minitransformer.kernels import attention
+    from minitransformer.fast import attention
 
     monkeypatch.setattr(attention, "_MANY", 0)
     monkeypatch.setattr(attention, "BLOCK", 256)
@@ -627,7 +628,7 @@ def test_threads_keep_how_floating_point_errors_are_treated(monkeypatch: pytest.
 
 
 def test_only_one_op_at_a_time_is_shared_out() -> None:
-    from minitransformer.kernels.threads import share_out
+    from minitransformer.training.threads import share_out
 
     inner: list[tuple[int, int]] = []
 
@@ -646,7 +647,7 @@ def test_only_one_op_at_a_time_is_shared_out() -> None:
 
 
 def test_the_compiled_exponential() -> None:
-    from minitransformer.kernels import loops
+    from minitransformer.fast import loops
 
     zero = np.float32(0.0)
     x = np.linspace(-87.0, 88.0, 1_000_001, dtype=np.float32)
@@ -669,7 +670,7 @@ def test_without_numba_the_kernels_run_in_numpy(tmp_path: Path) -> None:
     code = """
 import numpy
 from minitransformer import ops
-from minitransformer.kernels.blocks import compiled
+from minitransformer.fast.blocks import compiled
 x = numpy.ones((3, 5), "float32")
 assert compiled(x) is None
 print(ops.gelu(x)[0].sum())
@@ -776,7 +777,7 @@ def test_freed_memory_is_kept() -> None:
     code = """
 import resource
 import numpy
-from minitransformer.backend import keep_freed_memory
+from minitransformer.arrays.backend import keep_freed_memory
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     arrays = [numpy.ones(1 << 17) for _ in range(64)]  # of 1 MiB, 256 pages each
@@ -797,7 +798,7 @@ def test_threads_keep_freed_memory_too() -> None:
 import resource
 from concurrent.futures import ThreadPoolExecutor
 import numpy
-from minitransformer.backend import keep_freed_memory
+from minitransformer.arrays.backend import keep_freed_memory
 def faults(count):
     before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
     arrays = [numpy.ones(3 << 20) for _ in range(count)]  # of 24 MiB; a heap of a thread's own store holds two of them

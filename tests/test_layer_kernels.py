@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import threadpoolctl
+from minitransformer.arrays.forms import _kernels, textbook
 
-from minitransformer.forms import _kernels, textbook
-from minitransformer.kernels import layer_loops, layers, phases
+from minitransformer.fast import layer_loops, layers, phases
 from minitransformer.layers import (
     Checkpoint,
     EncoderLayer,

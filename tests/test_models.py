@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import minitransformer.verify.strict  # noqa: F401 - registers the device "strict"
+import minitransformer.arrays.strict  # noqa: F401 - registers the device "strict"
 from minitransformer import models, ops
-from minitransformer.backend import to_device, to_numpy
+from minitransformer.arrays.backend import to_device, to_numpy
 from minitransformer.layers import Cache, KeyValueCache, Module, Parameter
 from minitransformer.models import (
     Classifier,

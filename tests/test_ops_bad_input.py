@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from minitransformer import backend, ops
+from minitransformer import ops
+from minitransformer.arrays import backend
 
 
 def f(*shape: int, dtype: str = "float64") -> np.ndarray:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minitransformer import ops
-from minitransformer.masks import causal_mask, local_mask, padding_mask
+from minitransformer.arrays.masks import causal_mask, local_mask, padding_mask
 
 EXACT = {"rtol": 1e-13, "atol": 1e-13}  # two float64 computations of one formula
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import minitransformer.verify.strict  # noqa: F401  (makes the device "strict" known)
-from minitransformer.backend import to_device, to_numpy
+import minitransformer.arrays.strict  # noqa: F401  (makes the device "strict" known)
+from minitransformer.arrays.backend import to_device, to_numpy
 from minitransformer.layers import Linear, Module, Parameter
 from minitransformer.training import (
     SGD,

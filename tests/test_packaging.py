@@ -30,14 +30,11 @@ COMPILED = (
     "layer_loops",
     "phases",
 )  # the kernels ask for these, and do without
-ONLY_IN = {"backend.py": {"cupy", "cupyx"}, "text/tokenizer.py": {"tokenizers"}}
-ONLY_IN |= {f"kernels/{name}.py": {"numba", "llvmlite"} for name in COMPILED}
+ONLY_IN = {"arrays/backend.py": {"cupy", "cupyx"}, "text/tokenizer.py": {"tokenizers"}}
+ONLY_IN |= {f"fast/{name}.py": {"numba", "llvmlite"} for name in COMPILED}
 
 # Each room imports only from those before it. One that is not listed here counts as the last but one, just below `cli`.
-ROOMS = (
-    "backend forms boundary float16 files plots masks kernels ops layers models verify worked_example stepper text"
-    " training generation tasks course viewer"
-).split()
+ROOMS = "arrays ops layers models trace verify text training generation fast tasks course show commands".split()
 
 
 def test_installed_version_is_that_of_the_code() -> None:
@@ -72,7 +69,7 @@ sys.meta_path.insert(0, Refuse())
 import minitransformer
 for module in pkgutil.walk_packages(minitransformer.__path__, "minitransformer."):
     if not module.name.endswith("__main__"):
-        if module.name.removeprefix("minitransformer.kernels.") not in {compiled!r}:
+        if module.name.removeprefix("minitransformer.fast.") not in {compiled!r}:
             importlib.import_module(module.name)
 print(*sorted(name for name in sys.modules if name.startswith("minitransformer.")), sep="\\n")
 """
@@ -88,7 +85,7 @@ def test_every_module_imports_with_the_core_dependencies_alone() -> None:
     wanted -= {
         "minitransformer.__init__",
         "minitransformer.__main__",
-        *(f"minitransformer.kernels.{name}" for name in COMPILED),
+        *(f"minitransformer.fast.{name}" for name in COMPILED),
     }
     missed = wanted - set(result.stdout.split())
     assert not missed
@@ -135,15 +132,19 @@ def test_file_imports_only_what_its_room_may(name: str) -> None:
 def test_forbidden_imports_are_seen() -> None:
     assert foreign_imports("ops/linear.py", "def f():\n    import torch.nn\n    import numpy.linalg, math") == {"torch"}
     assert foreign_imports("layers/linear.py", "from cupyx.scipy import special") == {"cupyx"}
-    assert foreign_imports("backend.py", "import cupy\nimport torch") == {"torch"}
-    assert imports_from_above("ops/linear.py", "from ..layers import Linear\nfrom ..boundary import op") == {"layers"}
-    assert imports_from_above("ops/linear.py", "from .. import models, backend") == {"models"}
-    assert imports_from_above("backend.py", "import minitransformer.ops.softmax") == {"ops"}
-    assert imports_from_above("viewer/page.py", "from minitransformer.newcomer import f\nfrom ..cli import main") == {
+    assert foreign_imports("arrays/backend.py", "import cupy\nimport torch") == {"torch"}
+    assert imports_from_above("ops/linear.py", "from ..layers import Linear\nfrom ..arrays.boundary import op") == {
+        "layers"
+    }
+    assert imports_from_above("ops/linear.py", "from .. import models, arrays") == {"models"}
+    assert imports_from_above("arrays/backend.py", "import minitransformer.ops.softmax") == {"ops"}
+    assert imports_from_above(
+        "show/viewer/page.py", "from minitransformer.newcomer import f\nfrom ..cli import main"
+    ) == {
         "newcomer",
         "cli",
     }
-    assert imports_from_above("newcomer.py", "from . import plots, __version__") == set()
+    assert imports_from_above("newcomer.py", "from . import show, __version__") == set()
     assert imports_from_above("__main__.py", "from .cli import main") == set()
 
 

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from minitransformer import layers, ops
-from minitransformer.stepper import Recording, step
-from minitransformer.stepper.mathml import NAMESPACE, as_lists, formula, name
-from minitransformer.stepper.page import as_script_data, to_html
-from minitransformer.stepper.page_bugs import BUGS, differ
-from minitransformer.stepper.page_data import Pool, plain
-from minitransformer.verify.wrong_variants import VARIANTS
-from minitransformer.worked_example import UNSCALED, self_attention
+from minitransformer.course.mistakes import VARIANTS
+from minitransformer.course.worked_example import UNSCALED, self_attention
+from minitransformer.show.stepper import Recording, step
+from minitransformer.show.stepper.mathml import NAMESPACE, as_lists, formula, name
+from minitransformer.show.stepper.page import as_script_data, to_html
+from minitransformer.show.stepper.page_bugs import BUGS, differ
+from minitransformer.show.stepper.page_data import Pool, plain
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4))
@@ -311,7 +311,7 @@ def test_page_without_room_for_corners_leaves_them_out(monkeypatch: pytest.Monke
     arrays = [np.full((9, 9), float(i)) for i in range(50)]
 
     def fitted(budget: int) -> list[Any]:
-        monkeypatch.setattr("minitransformer.stepper.page_data.BUDGET", budget)
+        monkeypatch.setattr("minitransformer.show.stepper.page_data.BUDGET", budget)
         pool = Pool()
         for array in arrays:
             pool.add(array)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from minitransformer import plots
+from minitransformer.show import plots
 
 WEIGHTS = np.random.default_rng(0).dirichlet(np.ones(3), size=(4, 2))  # 4 heads, 2 queries, 3 keys
 QUERIES, KEYS = ["ein", "und"], ["twenty", "one", "<end>"]

@@ -9,23 +9,23 @@ import os
 
 import numpy as np
 import pytest
+from minitransformer.arrays.forms import textbook
 from safetensors.numpy import load_file
 
 from minitransformer import layers, ops
-from minitransformer.backend import to_device, to_numpy
+from minitransformer.arrays.backend import to_device, to_numpy
 from minitransformer.cli import main
-from minitransformer.forms import textbook
 from minitransformer.layers import Parameter
 from minitransformer.models import LanguageModel, LanguageModelConfig
-from minitransformer.text.corpora import TextCorpus
 from minitransformer.training import SGD, Trainer, TrainingSettings, Workers, precision
+from minitransformer.training.corpora import TextCorpus
 from minitransformer.training.precision import FIRST_SCALE, GOOD_STEPS, MixedPrecision, next_scale
 
 
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
     """They take longer than the steps that they show, and have tests of their own."""
-    monkeypatch.setattr("minitransformer.plots.save", lambda figure, path: None)
+    monkeypatch.setattr("minitransformer.show.plots.save", lambda figure, path: None)
 
 
 # ---- The ops. ----

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from minitransformer import ops
-from minitransformer.backend import array_module, to_device
-from minitransformer.boundary import ids_looked_at
+from minitransformer.arrays.backend import array_module, to_device
+from minitransformer.arrays.boundary import ids_looked_at
+from minitransformer.arrays.strict import round_trips
 from minitransformer.models import Classifier, LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
 from minitransformer.models.classifier import ClassifierConfig
-from minitransformer.text.corpora import LabelledCorpus, PairCorpus, TextCorpus
 from minitransformer.training import Trainer, TrainingSettings
-from minitransformer.verify.strict import round_trips
+from minitransformer.training.corpora import LabelledCorpus, PairCorpus, TextCorpus
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 16, "dropout": 0.1, "attention_dropout": 0.1}
 

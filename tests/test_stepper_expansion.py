@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from minitransformer import layers, ops, step
-from minitransformer.backend import scatter_add
-from minitransformer.stepper import NotExpandable, expand
-from minitransformer.stepper.examples import EXAMPLES
-from minitransformer.stepper.expansion import computed_at, term_of
-from minitransformer.stepper.terms import Applied, Number, Operation, evaluate, exact, numbers, pretty, readable
+from minitransformer.arrays.backend import scatter_add
+from minitransformer.course.mistakes import VARIANTS
+from minitransformer.course.worked_example import UNSCALED, self_attention
+from minitransformer.show.stepper import NotExpandable, expand
+from minitransformer.show.stepper.examples import EXAMPLES
+from minitransformer.show.stepper.expansion import computed_at, term_of
+from minitransformer.show.stepper.terms import Applied, Number, Operation, evaluate, exact, numbers, pretty, readable
 from minitransformer.verify import CASES
-from minitransformer.verify.wrong_variants import VARIANTS
-from minitransformer.worked_example import UNSCALED, self_attention
 
 OPS = [case for case in CASES.values() if case.kind == "op"]
 

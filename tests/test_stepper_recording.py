@@ -18,13 +18,13 @@ import pytest
 
 import minitransformer
 from minitransformer import layers, models, ops, step, textbook
-from minitransformer.backend import to_device, to_numpy
+from minitransformer.arrays.backend import to_device, to_numpy
+from minitransformer.arrays.strict import StrictArray
 from minitransformer.ops import softmax
-from minitransformer.stepper import Recording
-from minitransformer.stepper.document import document
-from minitransformer.stepper.examples import EXAMPLES
+from minitransformer.show.stepper import Recording
+from minitransformer.show.stepper.document import document
+from minitransformer.show.stepper.examples import EXAMPLES
 from minitransformer.verify import CASES, Report, Row
-from minitransformer.verify.strict import StrictArray
 
 X = np.array([[1.0, -2.0, 3.0], [0.5, 0.0, -1.0]])
 OPS = [case for case in CASES.values() if case.kind == "op"]

@@ -22,11 +22,11 @@ import pytest
 
 from minitransformer import layers, ops, step
 from minitransformer.cli import main
-from minitransformer.stepper import terminal
-from minitransformer.stepper.drawing import PLAIN, Style, draw, matrix, plain, verdict
-from minitransformer.stepper.examples import EXAMPLES
-from minitransformer.stepper.recorder import keep
-from minitransformer.stepper.terminal import Viewer
+from minitransformer.show.stepper import terminal
+from minitransformer.show.stepper.drawing import PLAIN, Style, draw, matrix, plain, verdict
+from minitransformer.show.stepper.examples import EXAMPLES
+from minitransformer.show.stepper.terminal import Viewer
+from minitransformer.trace.recorder import keep
 
 NAMES = (
     "worked-example softmax attention multi-head layer-norm ffn encoder-layer decoder-layer cross-entropy embedding gpt"

@@ -5,12 +5,21 @@ import sys
 
 import numpy as np
 import pytest
+from minitransformer.arrays.forms import textbook
 from scipy import special
 
-from minitransformer import masks, ops
-from minitransformer.backend import array_module, device_of, get_device, scatter_add, to_device, to_numpy, uniform
-from minitransformer.forms import textbook
-from minitransformer.verify.strict import StrictArray, xp
+from minitransformer import ops
+from minitransformer.arrays import masks
+from minitransformer.arrays.backend import (
+    array_module,
+    device_of,
+    get_device,
+    scatter_add,
+    to_device,
+    to_numpy,
+    uniform,
+)
+from minitransformer.arrays.strict import StrictArray, xp
 
 HOST = np.arange(6.0).reshape(2, 3)
 

@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from minitransformer import plots
 from minitransformer.cli import _parser, main
 from minitransformer.commands import generate as generate_command
 from minitransformer.commands import train as train_command
 from minitransformer.generation import generate, greedy
-from minitransformer.info import describe
 from minitransformer.models import Classifier, ClassifierConfig
 from minitransformer.models import folder as model_folder
+from minitransformer.models.cost import describe
+from minitransformer.show import plots
+from minitransformer.show.viewer.command import view_text
 from minitransformer.tasks import TASKS, translation
 from minitransformer.tasks.evaluation import classified
 from minitransformer.tasks.translation import TranslationData, load_translator, written
@@ -38,7 +39,6 @@ from minitransformer.text import (
     load_tokenizer,
 )
 from minitransformer.training import TrainingSettings
-from minitransformer.viewer.command import view_text
 
 TINY = "--d-model 16 --n-heads 2 --d-ff 24 --dropout 0 --steps 4 --warmup 1 --validate-every 2 --save-every 2".split()
 STACKS = ["--n-encoder-layers", "1", "--n-decoder-layers", "2"]

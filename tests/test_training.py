@@ -17,16 +17,17 @@ import time
 
 import numpy as np
 import pytest
+from minitransformer.arrays.forms import kernel_of, textbook
 from safetensors.numpy import load_file
 
-from minitransformer import files, training
+from minitransformer import training
+from minitransformer.arrays import files
 from minitransformer.cli import main
-from minitransformer.forms import kernel_of, textbook
 from minitransformer.layers import Linear
 from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
 from minitransformer.models.folder import load as load_model
-from minitransformer.text.corpora import PairCorpus, TextCorpus
 from minitransformer.training import AdamW, Trainer, TrainingSettings, Workers, checkpoint
+from minitransformer.training.corpora import PairCorpus, TextCorpus
 from minitransformer.training.finite import first_not_finite
 from minitransformer.training.loop import read_log
 from minitransformer.training.workers import replica

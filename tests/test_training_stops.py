@@ -15,8 +15,8 @@ from minitransformer.cli import main
 from minitransformer.layers import Parameter
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.text import WordTokenizer
-from minitransformer.text.corpora import TextCorpus
 from minitransformer.training import Trainer, TrainingSettings, Workers, checkpoint
+from minitransformer.training.corpora import TextCorpus
 from minitransformer.training.loop import read_log
 
 SHORT = "--d-model 8 --n-heads 2 --d-ff 8 --n-layers 1 --steps 4 --warmup 1 --validate-every 2 --save-every 2".split()

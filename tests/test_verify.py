@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from minitransformer import layers, ops, verify
-from minitransformer.backend import to_device
+from minitransformer.arrays.backend import to_device
 from minitransformer.layers import Module, Parameter
 from minitransformer.verify import Report, Row
 

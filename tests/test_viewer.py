@@ -21,11 +21,11 @@ from minitransformer.models import (
     TransformerConfig,
     folder,
 )
+from minitransformer.show.viewer import attention_html, view
 from minitransformer.tasks.translation import save_translator
 from minitransformer.text import END, START, CharacterTokenizer, NumberTask, Vocabulary, WordTokenizer
+from minitransformer.trace.tracing import Recording, Replacement
 from minitransformer.verify import values_inside
-from minitransformer.verify.tracing import Recording, Replacement
-from minitransformer.viewer import attention_html, view
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12}
 SOURCE, TARGET = [3, 1, 4, 2], [1, 5, 3]

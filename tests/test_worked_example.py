@@ -9,8 +9,9 @@ import math
 import numpy as np
 import pytest
 
-from minitransformer import ops, textbook, worked_example
-from minitransformer.worked_example import EXAMPLES, SCALED, UNEQUAL, UNSCALED, self_attention
+from minitransformer import ops, textbook
+from minitransformer.course import worked_example
+from minitransformer.course.worked_example import EXAMPLES, SCALED, UNEQUAL, UNSCALED, self_attention
 
 NAMES = ("x", "w_q", "w_k", "w_v", "q", "k", "v", "scores", "weights", "output")
 ROWS = {name: name for name in NAMES[:4]}

@@ -22,11 +22,12 @@ import numpy as np
 import pytest
 import reference
 
-from minitransformer import layers, masks, models, ops
+from minitransformer import layers, models, ops
+from minitransformer.arrays import masks
+from minitransformer.course.mistakes import VARIANTS, WrongVariant
 from minitransformer.layers.feed_forward import ACTIVATIONS
 from minitransformer.training.optimizers import SGD, AdamW
 from minitransformer.verify import CASES, Case, Report, gradients
-from minitransformer.verify.wrong_variants import VARIANTS, WrongVariant
 
 PACKAGE = Path(ops.__file__).parent.parent
 BY_GRADIENTS = [variant for variant in VARIANTS.values() if variant.caught_by == "gradients"]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minitransformer.backend import get_device, multiply_in_tf32
-from minitransformer.text.corpora import TextCorpus
+from minitransformer.arrays.backend import get_device, multiply_in_tf32
 from minitransformer.training import AdamW, Workers
+from minitransformer.training.corpora import TextCorpus
 from minitransformer.training.precision import FIRST_SCALE, MixedPrecision, next_scale
 
 from .. import ours

@@ -6,6 +6,9 @@ import argparse
 import difflib
 from collections.abc import Sequence
 
+from ..fast import accelerate
+from ..training import Accelerate, as_written
+
 
 class UsageError(Exception):
     """The command was called with something it does not know."""
@@ -16,6 +19,19 @@ def add_device(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--device", metavar="NAME", help="numpy or cupy (default: MINITRANSFORMER_DEVICE, or else numpy)"
     )
+
+
+def add_speed(command: argparse.ArgumentParser) -> None:
+    """Add --device and --textbook."""
+    add_device(command)
+    command.add_argument(
+        "--textbook", action="store_true", help="run the ops and layers as they are written, without their fast forms"
+    )
+
+
+def speed(options: argparse.Namespace) -> Accelerate:
+    """What makes a model fast, unless --textbook asks for it as it is written."""
+    return as_written if options.textbook else accelerate
 
 
 def unknown(command: str, name: str, known: Sequence[str]) -> str:

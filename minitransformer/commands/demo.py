@@ -1,14 +1,35 @@
-"""`minitransformer demo`: the main job in two minutes."""
+"""`minitransformer demo`, the main job in two minutes: the worked example, the check of every op, and a Transformer
+that learns to translate.
+"""
 
 from __future__ import annotations
 
 import argparse
+import math
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from .. import demo
-from .common import UsageError, add_device
+import numpy as np
+import sacrebleu
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+from ..arrays.backend import to_device
+from ..arrays.files import write_figure
+from ..course.worked_example import EXAMPLES
+from ..generation import greedy
+from ..models import Transformer, TransformerConfig
+from ..show import plots
+from ..tasks.translation import save_translator
+from ..text import END, PAD, START, NumberTask, WordTokenizer, english, german, padded
+from ..training import Accelerate, AdamW, as_written
+from ..verify import CASES, values_inside
+from .common import UsageError, add_speed, speed
+
+_SMOOTHING = 0.1
+_SHOWN = (31, 1984, 70615, 99999)
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -22,7 +43,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     show.add_argument("--out", type=Path, default=Path("demo"), metavar="DIR", help="where pictures go (default: demo)")
     show.add_argument("--seed", type=int, default=0, help="of data, weights and batches (default: 0)")
     show.add_argument("--steps", type=int, default=400, help="of training (default: 400)")
-    add_device(show)
+    add_speed(show)
     show.set_defaults(run=_run)
 
 
@@ -35,6 +56,132 @@ def _run(options: argparse.Namespace) -> int:
     except OSError as error:
         raise OSError(f"cannot write pictures to {options.out}: {error.strerror}; choose a folder by --out") from error
     began = time.perf_counter()
-    right = demo.run(options.out, options.seed, options.steps, options.device)
+    right = run(options.out, options.seed, options.steps, options.device, speed(options))
     print(f"\ndone in {time.perf_counter() - began:.0f} s")
     return 0 if right else 1
+
+
+def run(
+    out: Path,
+    seed: int = 0,
+    steps: int = 400,
+    device: str = "numpy",
+    accelerate: Accelerate = as_written,
+    say: Callable[[str], None] = print,
+) -> bool:
+    """Run all three parts and save pictures and model in `out`. Returns whether every gradient was right."""
+    say("1. The worked example\n")
+    for example in EXAMPLES:
+        say(f"{example}\n")
+    say("2. Every op against finite differences: inputs and every named intermediate\n")
+    right = _check_ops(device, say)
+    say(f"\n3. A Transformer learns to translate English numbers to German ({device}, seed {seed})\n")
+    with threadpool_limits(limits=1, user_api="blas"):  # matrices this small gain nothing from a second thread
+        _translate_numbers(out, seed, steps, device, accelerate, say)
+    return right
+
+
+def _check_ops(device: str, say: Callable[[str], None]) -> bool:
+    cases = [case for case in CASES.values() if case.kind == "op"]
+    with tqdm(cases, desc="check", unit="op", leave=False, disable=None) as bar:
+        reports = [case.run(device=device) for case in bar]
+    width = max(len(report.name) for report in reports)
+    say(f"   {'':<{width}}  gradients    error")
+    for report in reports:
+        verdict = "ok" if report.ok else "WRONG"
+        say(f"   {report.name:<{width}}  {len(report.rows):9d}  {report.max_error:7.1e}  {verdict}")
+    right = all(report.ok for report in reports)
+    say(f"\n   {'all ok' if right else 'not all of them ok: run `minitransformer check` to see where'}")
+    return right
+
+
+def _translate_numbers(
+    out: Path, seed: int, steps: int, device: str, accelerate: Accelerate, say: Callable[[str], None]
+) -> None:
+    rng = np.random.default_rng(seed)
+    task = NumberTask.draw(n_training=8000, n_unseen=1000, limit=100_000, rng=rng)
+    model = Transformer(
+        TransformerConfig(
+            len(task.source),
+            len(task.target),
+            d_model=64,
+            n_heads=4,
+            d_ff=128,
+            n_encoder_layers=2,
+            n_decoder_layers=2,
+            dropout=0.0,
+            norm_order="pre",
+            share_embeddings=False,
+        ),
+        rng,
+    ).to(device)
+    n_parameters = sum(parameter.value.size for _, parameter in model.parameters())
+    say(f"   {n_parameters:,} parameters; {len(task.training)} numbers below 100,000 to learn from")
+
+    fast = accelerate(model)
+    optimizer = accelerate(AdamW(model.parameters(), learning_rate=3e-3, betas=(0.9, 0.98), eps=1e-9))
+    losses = _train(fast, optimizer, task, steps, rng, device)
+    write_figure(out / "loss.png", plots.training_curve(range(1, steps + 1), losses, _lowest_loss(len(task.target))))
+
+    said = _translate(fast, task, task.unseen, device)
+    wanted = [german(number) for number in task.unseen]
+    exact = sum(a == b for a, b in zip(said, wanted, strict=True)) / len(wanted)
+    metric = sacrebleu.BLEU(tokenize="none")
+    bleu = metric.corpus_score([" ".join(s) for s in said], [[" ".join(w) for w in wanted]])
+    say(f"   {len(wanted)} numbers never seen in training: {exact:.1%} exact, BLEU {bleu.score:.1f} over word parts")
+    say(f"   ({metric.get_signature()})\n")
+    for number, translation in zip(_SHOWN, _translate(fast, task, _SHOWN, device), strict=True):
+        seen = "seen in training" if number in task.training else "never seen"
+        verdict = "right" if translation == german(number) else f"wrong: it is {''.join(german(number))}"
+        say(f"   {number:6d}  {' '.join(english(number))}")
+        say(f"           {''.join(translation) or '(nothing)'}  ({seen}, {verdict})")
+
+    _draw_cross_attention(model, task, 54321, out / "cross_attention.png", device)
+    save_translator(model, WordTokenizer(task.source), WordTokenizer(task.target), out / "model")
+    say(f"\n   pictures: {out / 'cross_attention.png'}, {out / 'loss.png'}")
+    say(f'   see where it looks: minitransformer view --model {out / "model"} "forty two"')
+
+
+def _lowest_loss(n_tokens: int) -> float:
+    """The loss of a perfect model: with label smoothing it is not 0 but the entropy of the smoothed target."""
+    likely, unlikely = 1.0 - _SMOOTHING + _SMOOTHING / n_tokens, _SMOOTHING / n_tokens
+    return -likely * math.log(likely) - (n_tokens - 1) * unlikely * math.log(unlikely)
+
+
+def _train(
+    model: Transformer, optimizer: AdamW, task: NumberTask, steps: int, rng: np.random.Generator, device: str
+) -> list[float]:
+    sources = [task.source.encode(english(number)) for number in task.training]
+    targets = [task.target.encode(german(number)) for number in task.training]
+    losses = []
+    with tqdm(range(1, steps + 1), desc="train", unit="step", leave=False, disable=None) as bar:
+        for step in bar:
+            batch = rng.choice(len(sources), 64)
+            source = to_device(padded([sources[i] for i in batch]), device)
+            target = to_device(padded([[START, *targets[i]] for i in batch]), device)
+            wanted = to_device(padded([[*targets[i], END] for i in batch]), device)
+            model.zero_grad()
+            loss, backward = model.loss(
+                source, target, wanted, source_mask=source != PAD, ignore_index=PAD, label_smoothing=_SMOOTHING, rng=rng
+            )
+            backward()
+            # A short warm-up, then straight down to a tenth: enough for a few hundred steps.
+            optimizer.step(3e-3 * min(step / 50, 1.0 - 0.9 * step / steps))
+            losses.append(float(loss))
+            bar.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
+    return losses
+
+
+def _translate(model: Transformer, task: NumberTask, numbers: tuple[int, ...], device: str) -> list[list[str]]:
+    source = to_device(padded([task.source.encode(english(number)) for number in numbers]), device)
+    ids = greedy(model, source, source != PAD, START, END, max_length=20)
+    return [task.target.decode(row) for row in ids]
+
+
+def _draw_cross_attention(model: Transformer, task: NumberTask, number: int, path: Path, device: str) -> None:
+    """Where each head of the last layer looks in the English words while it writes each German part."""
+    words, parts = english(number), german(number)
+    memory = model.encode(to_device(padded([task.source.encode(words)]), device))[0]
+    target = to_device(padded([[START, *task.target.encode(parts)]]), device)
+    weights = values_inside("weights", model.decode, target, memory)  # of each layer: self-attention, cross-attention
+    write_figure(path, plots.attention_maps(weights[-1][0], [*parts, "<end>"], words))

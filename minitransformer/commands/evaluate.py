@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..files import write
+from ..arrays.files import write
 from ..models import folder
 from ..tasks.evaluation import evaluate_classifier, evaluate_translator, evaluate_writer
-from .common import UsageError, add_device
+from .common import UsageError, add_speed, speed
 from .flags import add_search, check_search
 
 
@@ -38,7 +38,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--held-out", type=float, default=1.0, metavar="X", help="only the last part of the text, as 0.1 (default: 1)"
     )
     command.add_argument("--json", action="store_true", help="print one JSON document instead")
-    add_device(command)
+    add_speed(command)
     command.set_defaults(run=_run)
 
 
@@ -58,6 +58,7 @@ def _run(options: argparse.Namespace) -> int:
             options.beam,
             options.length_penalty,
             options.tokenize,
+            speed(options),
         )
         translations = found.pop("translations")
         if options.output:
@@ -70,10 +71,10 @@ def _run(options: argparse.Namespace) -> int:
     elif options.text is None:
         raise UsageError("a language model or classifier is measured on a file: give --text")
     elif kind == "LanguageModel":
-        found = evaluate_writer(options.model, options.text, options.device, options.held_out)
+        found = evaluate_writer(options.model, options.text, options.device, options.held_out, speed(options))
         said = f"loss {found['loss']:.4f} nats, perplexity {found['perplexity']:.2f}, on {found['tokens']:,} tokens"
     else:
-        found = evaluate_classifier(options.model, options.text, options.device)
+        found = evaluate_classifier(options.model, options.text, options.device, speed(options))
         said = f"accuracy {found['accuracy']:.2%} on {found['texts']} texts{_cut_off(found)}"
         for label, row in zip(found["labels"], found["counts"], strict=True):
             said += f"\n{label}: " + ", ".join(f"{n} as {name}" for n, name in zip(row, found["labels"], strict=True))

@@ -10,7 +10,7 @@ import numpy as np
 from ..generation import Choose, Sampler, generate, most_probable
 from ..tasks.language import load_writer
 from ..text import END
-from .common import UsageError, add_device
+from .common import UsageError, add_speed, speed
 from .flags import make
 
 
@@ -31,7 +31,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--top-k", type=int, metavar="K", help="draw from the K likeliest tokens only")
     command.add_argument("--top-p", type=float, default=1.0, metavar="P", help="draw from those that make up P only")
     command.add_argument("--seed", type=int, default=0, help="of what is drawn (default: 0)")
-    add_device(command)
+    add_speed(command)
     command.set_defaults(run=_run)
 
 
@@ -49,7 +49,7 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError("the text to go on with is empty")
     model, tokenizer = load_writer(options.model)
     prompt = tokenizer.encode(options.prompt)
-    texts = generate(model.to(options.device), [prompt] * options.samples, options.tokens, choose, END)
+    texts = generate(speed(options)(model.to(options.device)), [prompt] * options.samples, options.tokens, choose, END)
     for i, ids in enumerate(texts):
         if i:
             print("-" * 40)

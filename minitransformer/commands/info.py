@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..info import describe
 from ..models import ClassifierConfig, LanguageModelConfig, TransformerConfig
+from ..models.cost import describe
 from ..models.folder import load
 from ..tasks import TASKS
 from .common import UsageError, unknown

@@ -6,8 +6,9 @@ import argparse
 import difflib
 from pathlib import Path
 
-from .. import plots
-from ..viewer.command import view_text
+from ..arrays.files import write_figure
+from ..show import plots
+from ..show.viewer.command import view_text
 from .common import UsageError, add_device
 
 
@@ -54,6 +55,6 @@ def _run(options: argparse.Namespace) -> int:
         for i in (chosen.queries, chosen.keys)
     )
     titles = [f"layer {layer}, head {head}" for head in heads]
-    plots.save(plots.attention_maps(weights, queries, keys, titles), options.out)
+    write_figure(options.out, plots.attention_maps(weights, queries, keys, titles))
     print(f"wrote {options.out}")
     return 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..stepper import drawing, terminal
-from ..stepper.examples import EXAMPLES
+from ..show.stepper import drawing, terminal
+from ..show.stepper.examples import EXAMPLES
 from .common import UsageError, add_device, unknown
 
 

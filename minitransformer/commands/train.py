@@ -10,11 +10,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ..info import describe
+from ..models.cost import describe
 from ..tasks import TASKS, Run, Task
 from ..tasks.run import closing_line, load
 from ..training import TrainingSettings
-from .common import UsageError, add_device, unknown
+from .common import UsageError, add_speed, speed, unknown
 from .flags import add_fields, given, make
 
 _HELP = {
@@ -43,7 +43,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
             default=argparse.SUPPRESS,
             help=f"settings to start from: {', '.join(task.presets)}",
         )
-        add_device(kind)
+        add_speed(kind)
         add_fields(kind, "data", task.data)
         add_fields(kind, "model", task.config, leave_out=task.from_data)
         add_fields(kind, "training", TrainingSettings)
@@ -61,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
                 f"{folder} holds a run or a model already; add --resume to go on with it, or choose another by --out"
             )
         run = _new(task, options)
-    trainer = run.trainer(folder, options.device, print, options.resume)
+    trainer = run.trainer(folder, options.device, print, options.resume, speed(options))
     step = trainer.resume() if options.resume else 0
     if options.resume:
         print(f"going on after step {step} of {run.training.steps}")

@@ -6,11 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..files import write
+from ..arrays.files import write
 from ..tasks.translation import load_translator, written
 from ..text import END, encode_lines
 from ..text.files import read_lines
-from .common import UsageError, add_device
+from .common import UsageError, add_speed, speed
 from .flags import add_search, check_search
 
 
@@ -27,7 +27,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--input", type=Path, metavar="FILE", help="a file of sentences, plain or .gz")
     command.add_argument("--output", type=Path, metavar="FILE", help="where translations go (default: shown)")
     add_search(command)
-    add_device(command)
+    add_speed(command)
     command.set_defaults(run=_run)
 
 
@@ -42,7 +42,7 @@ def _run(options: argparse.Namespace) -> int:
         which = f" (see sentence {', '.join(empty[:5])})" if empty else ""
         raise UsageError(f"there is nothing to translate: every sentence needs at least one word{which}")
     sentences = encode_lines(source, lines, options.input)
-    ids = written(model.to(options.device), sentences, options.beam, options.length_penalty)
+    ids = written(speed(options)(model.to(options.device)), sentences, options.beam, options.length_penalty)
     if cut_off := sum(END not in row for row in ids):
         print(f"{cut_off} of {len(ids)} translations had no end and were cut off", file=sys.stderr)
     translations = "".join(f"{target.decode(row)}\n" for row in ids)

@@ -13,9 +13,9 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ..arrays.files import write
 from ..course.worksheets import KINDS, Marks, Sheet, make, mark, read_form, to_form
 from ..course.worksheets.hand_out import FORMATS, hand_out, names, tidy_name
-from ..files import write
 from .common import UsageError, unknown
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import device_of, to_numpy
+from ..arrays.backend import device_of, to_numpy
 from .comparison import near
 from .exercise import Exercise
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..backend import Array, array_module
-from ..boundary import check_integers, check_sizes
+from ..arrays.backend import Array, array_module
+from ..arrays.boundary import check_integers, check_sizes
 from ..models import LanguageModel, Transformer
 from .beam import Hypothesis, beam_search
 from .choosing import Choose, Sampler, most_probable

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..backend import Array, array_module, to_numpy
-from ..boundary import check_number, check_sizes
+from ..arrays.backend import Array, array_module, to_numpy
+from ..arrays.boundary import check_number, check_sizes
 from .choosing import largest
 from .prefix import Prefix, check_end, laid_out
 

@@ -16,8 +16,8 @@ from typing import TypeAlias
 import numpy as np
 
 from .. import ops
-from ..backend import Array, array_module, device_of, to_device
-from ..boundary import check_positive, check_sizes
+from ..arrays.backend import Array, array_module, device_of, to_device
+from ..arrays.boundary import check_positive, check_sizes
 
 # From logits (N, V), and the numbers (N,) that their texts have in the batch, to the next token of each, (N,).
 Choose: TypeAlias = Callable[[Array, np.ndarray], Array]

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ..backend import Array, array_module, device_of, to_device
-from ..boundary import check_integers
+from ..arrays.backend import Array, array_module, device_of, to_device
+from ..arrays.boundary import check_integers
 from ..layers import Cache
 from ..models import LanguageModel, Transformer
 

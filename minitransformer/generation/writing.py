@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..backend import device_of, to_device, to_numpy
-from ..boundary import check_sizes
+from ..arrays.backend import device_of, to_device, to_numpy
+from ..arrays.boundary import check_sizes
 from .choosing import Choose, most_probable
 from .prefix import Prefix, check_end, laid_out
 

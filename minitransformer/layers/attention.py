@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import ops
-from ..backend import Array, Pullback
-from ..boundary import check_array, check_floats, check_last, check_rate, check_sizes
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_array, check_floats, check_last, check_rate, check_sizes
 from .cache import KeyValueCache, no_backward
 from .linear import Linear
 from .module import Module, generator
@@ -87,8 +86,8 @@ class MultiHeadAttention(Module):
         q, q_backward = self._heads(self.query, x)
         k, k_backward = self._heads(self.key, x if memory is None else memory)
         v, v_backward = self._heads(self.value, x if memory is None else memory)
-        heads, attention_backward = ops.attention(q, k, v, mask, causal, dropout=self.dropout, rng=rng)
-        merged, merge_backward = ops.merge_heads(heads)
+        heads, attention_backward = self.ops.attention(q, k, v, mask, causal, dropout=self.dropout, rng=rng)
+        merged, merge_backward = self.ops.merge_heads(heads)
         y, output_backward = self.output(merged)
 
         def backward(dy: Array) -> Array | tuple[Array, Array]:
@@ -107,7 +106,7 @@ class MultiHeadAttention(Module):
     def _heads(self, projection: Linear, x: Array) -> tuple[Array, Pullback]:
         """Project x and split it into heads: (..., T, D) to (..., H, T, d)."""
         projected, projection_backward = projection(x)
-        heads, split_backward = ops.split_heads(projected, self.n_heads)
+        heads, split_backward = self.ops.split_heads(projected, self.n_heads)
 
         def backward(dheads: Array) -> Array:
             dprojected = split_backward(dheads)
@@ -125,5 +124,5 @@ class MultiHeadAttention(Module):
             k, v = cache.extend(self._heads(self.key, source)[0], self._heads(self.value, source)[0])
         else:
             k, v = cache.read()  # the memory does not change while its translation is written
-        heads = ops.attention(self._heads(self.query, x)[0], k, v, mask, causal)[0]
-        return self.output(ops.merge_heads(heads)[0])[0]
+        heads = self.ops.attention(self._heads(self.query, x)[0], k, v, mask, causal)[0]
+        return self.output(self.ops.merge_heads(heads)[0])[0]

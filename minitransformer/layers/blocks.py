@@ -9,18 +9,15 @@ causal, so it is built from the encoder's parts.
 
 from __future__ import annotations
 
-from types import NoneType
 from typing import Any
 
 import numpy as np
 
-from ..backend import Array, Pullback
-from ..boundary import check_array, check_sizes
-from ..forms import kernel_of
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_array, check_sizes
 from .attention import MultiHeadAttention
 from .cache import Cache, KeyValueCache, check_cache, no_backward
 from .feed_forward import FeedForward
-from .linear import Linear
 from .module import Module, generator
 from .normalization import NORMS, LayerNorm, RMSNorm
 from .residual import Checkpoint, Residual
@@ -83,9 +80,6 @@ class EncoderLayer(_Layer):
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx."""
-        kernel = kernel_of("encoder_layer", type(x))
-        if kernel and self._is_plain(cache) and (fast := kernel(x, self, mask, causal, cache, rng)):
-            return fast if cache is None else (fast[0], no_backward)
         attended, attention_backward = self.self_attention(x, mask=mask, causal=causal, cache=cache, rng=rng)
         y, feed_forward_backward = self.feed_forward(attended, rng=rng)
 
@@ -95,19 +89,6 @@ class EncoderLayer(_Layer):
             return dx
 
         return y, backward
-
-    def _is_plain(self, cache: KeyValueCache | None) -> bool:
-        """Whether all is of these very classes: another's methods may do more."""
-        a, f = self.self_attention, self.feed_forward
-        if type(cache) not in (NoneType, KeyValueCache):
-            return False
-        if type(self) is not EncoderLayer or not type(a) is type(f) is Residual:
-            return False
-        if type(a.sublayer) is not MultiHeadAttention or type(f.sublayer) is not FeedForward or f.sublayer.gate:
-            return False
-        s, t = a.sublayer, f.sublayer
-        maps = {type(one) for one in (s.query, s.key, s.value, s.output, t.inner, t.output)}
-        return maps == {Linear} and type(a.norm) is type(f.norm) is LayerNorm and a.order == f.order
 
 
 class DecoderLayer(_Layer):

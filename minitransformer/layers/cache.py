@@ -6,8 +6,8 @@ means that each new token costs one row of attention instead of a whole new pass
 
 from __future__ import annotations
 
-from ..backend import Array, array_module
-from ..boundary import check_ids, check_sizes
+from ..arrays.backend import Array, array_module
+from ..arrays.boundary import check_ids, check_sizes
 
 
 class KeyValueCache:

@@ -11,8 +11,16 @@ from typing import Protocol
 import numpy as np
 
 from .. import ops
-from ..backend import Array, Pullback, device_of
-from ..boundary import check_floats, check_integers, check_last, check_number, check_positive, check_rate, check_sizes
+from ..arrays.backend import Array, Pullback, device_of
+from ..arrays.boundary import (
+    check_floats,
+    check_integers,
+    check_last,
+    check_number,
+    check_positive,
+    check_rate,
+    check_sizes,
+)
 from .module import Module, Parameter, generator
 
 
@@ -33,7 +41,7 @@ class Embedding(Module):
 
     def __call__(self, ids: Array) -> tuple[Array, Pullback]:
         """y = table[ids]. ids: (...) integers; y: (..., width). backward(dy) returns None: ids have no gradient."""
-        y, embedding_backward = ops.embedding(ids, self.table.value)
+        y, embedding_backward = self.ops.embedding(ids, self.table.value)
 
         def backward(dy: Array) -> None:
             self.table.grad += embedding_backward(dy)
@@ -42,7 +50,7 @@ class Embedding(Module):
 
     def unembed(self, x: Array) -> tuple[Array, Pullback]:
         """logits = x tableᵀ. x: (..., width); logits: (..., vocabulary). backward(dlogits) returns dx. Section 3.4."""
-        logits, linear_backward = ops.linear(x, self.table.value.T)
+        logits, linear_backward = self.ops.linear(x, self.table.value.T)
 
         def backward(dlogits: Array) -> Array:
             dx, dtransposed = linear_backward(dlogits)
@@ -101,7 +109,7 @@ class LearnedPositions(Module):
         """Return (y, backward)."""
         check_floats("LearnedPositions", table=self.table.value, x=x)
         _check_sequence("LearnedPositions", x, self.table.value.shape[1], start)
-        rows, rows_backward = ops.learned_positions(self.table.value, x.shape[-2], start)
+        rows, rows_backward = self.ops.learned_positions(self.table.value, x.shape[-2], start)
         y = x + rows
 
         def backward(dy: Array) -> Array:
@@ -135,7 +143,7 @@ class InputEmbedding(Module):
         """Return (y, backward); backward(dy) returns None. start: the position of the first id."""
         vectors, tokens_backward = self.tokens(ids)
         placed, positions_backward = self.positions(vectors * self.scale, start)
-        y, dropout_backward = ops.dropout(placed, self.dropout, rng)
+        y, dropout_backward = self.ops.dropout(placed, self.dropout, rng)
 
         def backward(dy: Array) -> None:
             dplaced = dropout_backward(dy)

@@ -8,23 +8,13 @@ It treats each position by itself: two linear maps with a non-linearity between 
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-
 import numpy as np
 
-from .. import ops
-from ..backend import Array, Pullback
-from ..forms import kernel_of
+from ..arrays.backend import Array, Pullback
 from .linear import Linear
 from .module import Module, generator
 
-ACTIVATIONS: dict[str, Callable[..., tuple[Array, Pullback]]] = {
-    "relu": ops.relu,
-    "gelu": ops.gelu,
-    "gelu_tanh": functools.partial(ops.gelu, approximate="tanh"),
-    "silu": ops.silu,
-}
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 
 
 class FeedForward(Module):
@@ -51,12 +41,8 @@ class FeedForward(Module):
         """Return (y, backward); backward(dy) returns dx. rng is accepted, as by every sub-layer, and not used."""
         if self.gate is not None:
             return self._gated(x, self.gate)
-        plain = type(self.inner) is type(self.output) is Linear  # another's __call__ may do more
-        kernel = kernel_of("feed_forward", type(x)) if plain else None
-        if kernel and (fast := kernel(x, self.inner, self.output, self.activation)):
-            return fast
         hidden, inner_backward = self.inner(x)
-        active, activation_backward = ACTIVATIONS[self.activation](hidden)
+        active, activation_backward = self._activate(hidden)
         y, output_backward = self.output(active)
 
         def backward(dy: Array) -> Array:
@@ -67,10 +53,15 @@ class FeedForward(Module):
 
         return y, backward
 
+    def _activate(self, hidden: Array) -> tuple[Array, Pullback]:
+        if self.activation == "gelu_tanh":
+            return self.ops.gelu(hidden, approximate="tanh")
+        return getattr(self.ops, self.activation)(hidden)
+
     def _gated(self, x: Array, gate_layer: Linear) -> tuple[Array, Pullback]:
         gate, gate_backward = gate_layer(x)
         hidden, inner_backward = self.inner(x)
-        active, gated_backward = ops.gated(gate, hidden, ACTIVATIONS[self.activation])
+        active, gated_backward = self.ops.gated(gate, hidden, self._activate)
         y, output_backward = self.output(active)
 
         def backward(dy: Array) -> Array:

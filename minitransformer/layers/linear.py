@@ -6,9 +6,8 @@ import math
 
 import numpy as np
 
-from .. import ops
-from ..backend import Array, Pullback
-from ..boundary import check_sizes
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_sizes
 from .module import Module, Parameter, generator
 
 
@@ -28,7 +27,7 @@ class Linear(Module):
     def __call__(self, x: Array) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
         bias = None if self.bias is None else self.bias.value
-        y, linear_backward = ops.linear(x, self.weight.value, bias)
+        y, linear_backward = self.ops.linear(x, self.weight.value, bias)
 
         def backward(dy: Array) -> Array:
             dx, dweight, *dbias = linear_backward(dy)

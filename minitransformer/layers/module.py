@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..backend import Array, array_module, device_of, get_device, to_device, to_numpy
+from .. import ops
+from ..arrays.backend import Array, array_module, device_of, get_device, to_device, to_numpy
 
 M = TypeVar("M", bound="Module")
 
@@ -29,8 +30,11 @@ class Parameter:
 class Module:
     """Something with parameters. A call returns `(output, backward)`; nothing of a call is stored on the module.
 
-    Parameters and modules that are set as attributes, or stand in a list that is, are found in the order they were set.
+    Parameters and modules that are set as attributes, or are in a list that is, are found in the order they were set.
+    A module computes with `self.ops`, which are the textbook's ops unless `fast.accelerate` made it.
     """
+
+    ops: Any = ops
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Return `(output, backward)`; every module defines its own."""

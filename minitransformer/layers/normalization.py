@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import ops
-from ..backend import Array, Pullback
-from ..boundary import check_positive, check_sizes
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_positive, check_sizes
 from .module import Module, Parameter
 
 
@@ -25,7 +24,7 @@ class LayerNorm(Module):
 
     def __call__(self, x: Array) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
-        y, norm_backward = ops.layer_norm(x, self.gamma.value, self.beta.value, self.eps)
+        y, norm_backward = self.ops.layer_norm(x, self.gamma.value, self.beta.value, self.eps)
 
         def backward(dy: Array) -> Array:
             dx, dgamma, dbeta = norm_backward(dy)
@@ -50,7 +49,7 @@ class RMSNorm(Module):
 
     def __call__(self, x: Array) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
-        y, norm_backward = ops.rms_norm(x, self.gamma.value, self.eps)
+        y, norm_backward = self.ops.rms_norm(x, self.gamma.value, self.eps)
 
         def backward(dy: Array) -> Array:
             dx, dgamma = norm_backward(dy)

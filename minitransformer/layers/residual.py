@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
-from ..backend import Array, Pullback
-from ..boundary import check_rate, check_shape
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_rate, check_shape
 from .module import Module, Parameter
 from .normalization import LayerNorm, RMSNorm
 
@@ -47,7 +46,7 @@ class Residual(Module):
     ) -> tuple[Array, Pullback]:
         update, sublayer_backward = self.sublayer(x, *others, rng=rng, **options)
         check_shape("Residual", "what the sub-layer returns", update, x.shape)
-        kept, dropout_backward = ops.dropout(update, self.dropout, rng)
+        kept, dropout_backward = self.ops.dropout(update, self.dropout, rng)
         total = x + kept
         y, norm_backward = self.norm(total)
 
@@ -67,7 +66,7 @@ class Residual(Module):
         normalized, norm_backward = self.norm(x)
         update, sublayer_backward = self.sublayer(normalized, *others, rng=rng, **options)
         check_shape("Residual", "what the sub-layer returns", update, x.shape)
-        kept, dropout_backward = ops.dropout(update, self.dropout, rng)
+        kept, dropout_backward = self.ops.dropout(update, self.dropout, rng)
         y = x + kept
 
         def backward(dy: Array) -> Any:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import ops
-from ..backend import Array, Pullback
-from ..boundary import check_array, check_shape
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_array, check_shape
 from ..layers import Embedding, Encoder, InputEmbedding, Linear, Module, SinusoidalPositions
 from ..layers.module import generator
 
@@ -71,7 +70,7 @@ class Classifier(Module):
             check_shape("Classifier", "mask", mask, ids.shape)
         embedded, embed_backward = self.embed(ids, rng=rng)
         hidden, encoder_backward = self.encoder(embedded, mask=None if mask is None else mask[:, None, :], rng=rng)
-        pooled, pool_backward = ops.mean_pool(hidden, mask)
+        pooled, pool_backward = self.ops.mean_pool(hidden, mask)
         logits, head_backward = self.head(pooled)
 
         def backward(dlogits: Array) -> None:
@@ -92,7 +91,7 @@ class Classifier(Module):
     ) -> tuple[Array, Pullback]:
         """Cross-entropy of the classes. labels: (B,) integers. backward(dloss=1.0) returns None."""
         logits, model_backward = self(ids, mask, rng)
-        loss, loss_backward = ops.cross_entropy(logits, labels, label_smoothing=label_smoothing)
+        loss, loss_backward = self.ops.cross_entropy(logits, labels, label_smoothing=label_smoothing)
 
         def backward(dloss: Array | float = 1.0) -> None:
             dlogits = loss_backward(dloss)

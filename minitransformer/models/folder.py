@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..files import read_arrays, read_json, write, write_arrays
+from ..arrays.files import read_arrays, read_json, write, write_arrays
 from .classifier import Classifier, ClassifierConfig
 from .language_model import LanguageModel, LanguageModelConfig
 from .transformer import Transformer, TransformerConfig

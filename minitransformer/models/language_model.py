@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import ops
-from ..backend import Array, Pullback
-from ..boundary import check_array
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_array
 from ..layers import Cache, Embedding, Encoder, InputEmbedding, LearnedPositions, Module
 from ..layers.cache import check_cache, no_backward
 from ..layers.module import generator
@@ -98,7 +97,7 @@ class LanguageModel(Module):
     ) -> tuple[Array, Pullback]:
         """Cross-entropy of the next tokens. wanted: (B, T), ids moved on by one. backward(dloss=1.0) returns None."""
         logits, model_backward = self(ids, rng=rng)
-        loss, loss_backward = ops.cross_entropy(logits, wanted, ignore_index, label_smoothing)
+        loss, loss_backward = self.ops.cross_entropy(logits, wanted, ignore_index, label_smoothing)
 
         def backward(dloss: Array | float = 1.0) -> None:
             dlogits = loss_backward(dloss)

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
-from ..backend import Array, Pullback
-from ..boundary import check_array, check_shape
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_array, check_shape
 from ..layers import Cache, Decoder, Embedding, Encoder, InputEmbedding, Module, SinusoidalPositions
 from ..layers.cache import check_cache, no_backward
 from ..layers.module import generator
@@ -170,7 +169,7 @@ class Transformer(Module):
     ) -> tuple[Array, Pullback]:
         """Cross-entropy of the next tokens. wanted: (B, T), the target moved on by one. backward() returns None."""
         logits, model_backward = self(source, target, source_mask, target_mask, rng)
-        loss, loss_backward = ops.cross_entropy(logits, wanted, ignore_index, label_smoothing)
+        loss, loss_backward = self.ops.cross_entropy(logits, wanted, ignore_index, label_smoothing)
 
         def backward(dloss: Array | float = 1.0) -> None:
             dlogits = loss_backward(dloss)

@@ -3,7 +3,6 @@
 One file for one idea, with the derivation at its top and forward and backward together.
 """
 
-from .. import kernels  # noqa: F401 - the fast forms of some ops, which stand in for them from here on
 from .activations import gated, gelu, relu, silu
 from .attention import attention
 from .cross_entropy import cross_entropy

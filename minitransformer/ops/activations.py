@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ..backend import Array, Pullback, erf
-from ..boundary import check_floats, check_shape, op
-from ..float16 import in_float32
+from ..arrays.backend import Array, Pullback, erf
+from ..arrays.boundary import check_floats, check_shape, op
+from ..arrays.float16 import in_float32
 
 
 @op

@@ -36,10 +36,10 @@ import math
 
 import numpy as np
 
-from ..backend import Array, Pullback, device_of
-from ..boundary import check_floats, check_mask, check_number, op
-from ..float16 import in_float32_on_host
-from ..masks import causal_mask
+from ..arrays.backend import Array, Pullback, device_of
+from ..arrays.boundary import check_floats, check_mask, check_number, op
+from ..arrays.float16 import in_float32_on_host
+from ..arrays.masks import causal_mask
 from .dropout import dropout as drop
 from .softmax import softmax
 

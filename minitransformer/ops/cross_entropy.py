@@ -21,9 +21,9 @@ and 0 at those that do not.
 
 from __future__ import annotations
 
-from ..backend import Array, Pullback
-from ..boundary import check_floats, check_ids, check_integers, check_number, check_shape, op
-from ..float16 import in_float32_with_result
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_floats, check_ids, check_integers, check_number, check_shape, op
+from ..arrays.float16 import in_float32_with_result
 
 
 @op

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..backend import Array, Pullback, uniform
-from ..boundary import check_floats, check_generator, check_rate, op
+from ..arrays.backend import Array, Pullback, uniform
+from ..arrays.boundary import check_floats, check_generator, check_rate, op
 
 
 @op

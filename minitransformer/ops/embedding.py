@@ -13,8 +13,8 @@ once.
 
 from __future__ import annotations
 
-from ..backend import Array, Pullback, array_module, scatter_add
-from ..boundary import check_floats, check_ids, check_integers, op
+from ..arrays.backend import Array, Pullback, array_module, scatter_add
+from ..arrays.boundary import check_floats, check_ids, check_integers, op
 
 
 @op

@@ -10,8 +10,8 @@ but cuts the sequence into H pieces, and the tokens of one head never meet those
 
 from __future__ import annotations
 
-from ..backend import Array, Pullback
-from ..boundary import check_floats, check_integers, op
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_floats, check_integers, op
 
 
 def _split(x: Array, n_heads: int) -> Array:

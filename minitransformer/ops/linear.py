@@ -13,9 +13,9 @@ The shapes help to remember: x is (N, in) and dy is (N, out), and dW must be (in
 
 from __future__ import annotations
 
-from ..backend import Array, Pullback
-from ..boundary import check_floats, check_last, check_shape, op
-from ..float16 import in_float32_on_host
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_floats, check_last, check_shape, op
+from ..arrays.float16 import in_float32_on_host
 
 
 @op

@@ -28,9 +28,9 @@ RMSNorm (Zhang and Sennrich 2019, "Root Mean Square Layer Normalization") leaves
 
 from __future__ import annotations
 
-from ..backend import Array, Pullback
-from ..boundary import check_floats, check_last, check_positive, check_shape, op
-from ..float16 import in_float32
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_floats, check_last, check_positive, check_shape, op
+from ..arrays.float16 import in_float32
 
 
 @op

@@ -8,9 +8,9 @@ so dx_t = m_t dy / N. Reimers and Gurevych 2019, "Sentence-BERT", section 3, cal
 
 from __future__ import annotations
 
-from ..backend import Array, Pullback
-from ..boundary import check_floats, check_mask, op
-from ..float16 import in_float32
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_floats, check_mask, op
+from ..arrays.float16 import in_float32
 
 
 @op

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..backend import Array, get_device
-from ..boundary import check_integers, check_positive
+from ..arrays.backend import Array, get_device
+from ..arrays.boundary import check_integers, check_positive
 
 
 def sinusoidal_positions(

@@ -14,9 +14,9 @@ proves so little: a backward that returned zeros would pass it.)
 
 from __future__ import annotations
 
-from ..backend import Array, Pullback
-from ..boundary import check_floats, check_integers, check_positive, op
-from ..float16 import in_float32
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_floats, check_integers, check_positive, op
+from ..arrays.float16 import in_float32
 
 
 @op

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..boundary import check_sizes
-from ..files import read_json
+from ..arrays.boundary import check_sizes
+from ..arrays.files import read_json
 from ..models import Classifier, ClassifierConfig, folder
 from ..text import BytePairTokenizer, Tokenizer, WordTokenizer, english, load_tokenizer
-from ..text.corpora import LabelledCorpus
 from ..text.files import read_labelled
+from ..training.corpora import LabelledCorpus
 from .run import NO_TOKENIZERS, Prepared, Task, check_share
 
 _TOKENIZER = "tokenizer.json"

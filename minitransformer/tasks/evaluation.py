@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import sacrebleu
 
-from ..backend import to_device, to_numpy
+from ..arrays.backend import to_device, to_numpy
 from ..models import Classifier
 from ..text import END, PAD, bleu, encode_lines, padded
-from ..text.corpora import TextCorpus, bucketed
 from ..text.files import read_labelled, read_pairs, read_text
-from ..training import Workers
+from ..training import Accelerate, Workers, as_written
+from ..training.corpora import TextCorpus, bucketed
 from .classification import ClassificationData, load_classifier
 from .language import load_writer
 from .run import setting
@@ -23,13 +23,20 @@ from .translation import load_translator, written
 
 
 def evaluate_translator(
-    folder: Path, source: Path, target: Path, device: str, beam: int, length_penalty: float, tokenize: str
+    folder: Path,
+    source: Path,
+    target: Path,
+    device: str,
+    beam: int,
+    length_penalty: float,
+    tokenize: str,
+    accelerate: Accelerate = as_written,
 ) -> dict[str, Any]:
     """BLEU of the translations of a file, by sacrebleu with its signature; for tokenize "none" also by our own."""
     model, source_tokenizer, target_tokenizer = load_translator(folder)
     pairs = read_pairs(source, target)
     sequences = encode_lines(source_tokenizer, [text for text, _ in pairs], source)
-    ids = written(model.to(device), sequences, beam, length_penalty)
+    ids = written(accelerate(model.to(device)), sequences, beam, length_penalty)
     said, wanted = [target_tokenizer.decode(row) for row in ids], [text for _, text in pairs]
     metric = sacrebleu.BLEU(tokenize=tokenize, force=tokenize == "none")  # force: text in tokens is what was asked for
     score = metric.corpus_score(said, [wanted])
@@ -47,7 +54,9 @@ def evaluate_translator(
     return found
 
 
-def evaluate_writer(folder: Path, path: Path, device: str, held_out: float) -> dict[str, Any]:
+def evaluate_writer(
+    folder: Path, path: Path, device: str, held_out: float, accelerate: Accelerate = as_written
+) -> dict[str, Any]:
     """The mean cross-entropy of the tokens of the last part of a text, in nats, and its exponential, the perplexity."""
     model, tokenizer = load_writer(folder)
     text = read_text(path)
@@ -55,12 +64,12 @@ def evaluate_writer(folder: Path, path: Path, device: str, held_out: float) -> d
     if len(ids) < 2:
         raise ValueError(f"{path}: there must be at least two tokens to measure on, got {len(ids)}")
     corpus = TextCorpus(ids, min(model.config.max_length, len(ids) - 1), rows=32)
-    workers = Workers(model.to(device))
+    workers = Workers(accelerate(model.to(device)))
     loss = workers.loss(corpus)
     return {"tokens": len(ids) - 1, "loss": loss, "perplexity": math.exp(loss)}
 
 
-def evaluate_classifier(folder: Path, path: Path, device: str) -> dict[str, Any]:
+def evaluate_classifier(folder: Path, path: Path, device: str, accelerate: Accelerate = as_written) -> dict[str, Any]:
     """The share of lines that get their label, and how often each label was taken for each."""
     model, tokenizer, labels = load_classifier(folder)
     lines = read_labelled(path)
@@ -69,7 +78,7 @@ def evaluate_classifier(folder: Path, path: Path, device: str) -> dict[str, Any]
         raise ValueError(f"{path} has labels that the model does not know: {', '.join(unknown[:5])}")
     max_length = setting(folder, "max_length", ClassificationData.max_length)  # as in training
     sequences = encode_lines(tokenizer, [text for _, text in lines], path)
-    found = classified(model.to(device), [ids[:max_length] for ids in sequences])
+    found = classified(accelerate(model.to(device)), [ids[:max_length] for ids in sequences])
     counts = np.zeros((len(labels), len(labels)), dtype=np.int64)
     for (label, _), guess in zip(lines, found, strict=True):
         counts[labels.index(label), guess] += 1

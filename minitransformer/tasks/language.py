@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ..boundary import check_sizes
+from ..arrays.boundary import check_sizes
 from ..models import LanguageModel, LanguageModelConfig, folder
 from ..text import BytePairTokenizer, CharacterTokenizer, Tokenizer, english, load_tokenizer
-from ..text.corpora import TextCorpus
 from ..text.files import read_text
+from ..training.corpora import TextCorpus
 from .run import NO_TOKENIZERS, Prepared, Task
 
 _TOKENIZER = "tokenizer.json"

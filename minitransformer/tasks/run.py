@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..files import read_json, write
+from ..arrays.files import read_json, write
 from ..text import Tokenizer, load_tokenizer
-from ..text.corpora import Corpus
-from ..training import Outcome, Trainer, TrainingSettings
+from ..training import Accelerate, Outcome, Trainer, TrainingSettings, as_written
+from ..training.corpora import Corpus
 
 _FORMAT = 1
 _FILE = "run.json"
@@ -66,10 +66,17 @@ class Run:
     model: Mapping[str, Any]
     training: TrainingSettings
 
-    def trainer(self, folder: Path, device: str, say: Callable[[str], None], resume: bool = False) -> Trainer:
+    def trainer(
+        self,
+        folder: Path,
+        device: str,
+        say: Callable[[str], None],
+        resume: bool = False,
+        accelerate: Accelerate = as_written,
+    ) -> Trainer:
         """Read and encode the data, make the model, and write run.json and the tokenizers into the folder.
 
-        resume: take the tokenizers that the folder holds.
+        resume: take the tokenizers that the folder holds. accelerate: as in Trainer.
         """
         rng = np.random.default_rng((self.training.seed, _WEIGHTS))
         held = [folder / name for name in _TOKENIZERS if resume and (folder / name).is_file()]
@@ -79,7 +86,7 @@ class Run:
         for note in prepared.notes:
             say(note)
         # before anything is written, since it may refuse the settings
-        trainer = Trainer(model, prepared.training, prepared.validation, self.training, folder)
+        trainer = Trainer(model, prepared.training, prepared.validation, self.training, folder, accelerate)
         n_parameters = sum(parameter.value.size for _, parameter in model.parameters())
         say(f"{n_parameters:,} parameters")
         folder.mkdir(parents=True, exist_ok=True)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from ..backend import to_device
-from ..boundary import check_sizes
+from ..arrays.backend import to_device
+from ..arrays.boundary import check_sizes
 from ..generation import translate
 from ..models import Transformer, TransformerConfig, folder
 from ..text import (
@@ -28,8 +28,8 @@ from ..text import (
     load_tokenizer,
     padded,
 )
-from ..text.corpora import PairCorpus, bucketed
 from ..text.files import read_pairs
+from ..training.corpora import PairCorpus, bucketed
 from .run import NO_TOKENIZERS, Prepared, Task, check_share
 
 SOURCE, TARGET = "source_tokenizer.json", "target_tokenizer.json"

@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..boundary import check_sizes
+from ..arrays.boundary import check_sizes
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from num2words import num2words
 
-from ..boundary import check_integers, check_sizes
+from ..arrays.boundary import check_integers, check_sizes
 from .vocabulary import Vocabulary
 
 

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..boundary import check_sizes
-from ..files import read_json, write
+from ..arrays.boundary import check_sizes
+from ..arrays.files import read_json, write
 from .vocabulary import END, PAD, START, Vocabulary
 
 _FORMAT = 1

@@ -1,6 +1,6 @@
 """Training: optimisers, learning-rate schedules, gradient clipping, workers, checkpoints and the loop."""
 
-from .loop import Outcome, Trainer
+from .loop import Accelerate, Outcome, Trainer, as_written
 from .optimizers import (
     SGD,
     Adam,
@@ -17,6 +17,7 @@ from .workers import Workers
 
 __all__ = [
     "SGD",
+    "Accelerate",
     "Adam",
     "AdamW",
     "Optimizer",
@@ -24,6 +25,7 @@ __all__ = [
     "Trainer",
     "TrainingSettings",
     "Workers",
+    "as_written",
     "clip_gradient_norm",
     "constant",
     "cosine",

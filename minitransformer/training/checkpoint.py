@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..files import read_arrays, read_json, write, write_arrays
+from ..arrays.files import read_arrays, read_json, write, write_arrays
 
 _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import array_module
-from ..forms import textbook
+from ..arrays.backend import array_module
 from ..layers import Module
 
 
@@ -37,7 +36,7 @@ def first_not_finite(model: Module, run: Callable[[], Any]) -> str | None:
     try:
         for kind, original in originals.items():
             kind.__call__ = watched(original)  # type: ignore[method-assign]
-        with textbook(), np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # a kernel may be two layers
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             run()
     except _Found as found:
         return str(found)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ..backend import Array, array_module
+from ..arrays.backend import Array, array_module
 from ..layers import Parameter
 
 

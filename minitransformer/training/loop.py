@@ -21,25 +21,36 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from .. import plots
-from ..backend import keep_freed_memory, multiply_in_tf32
-from ..files import write
+from ..arrays.backend import keep_freed_memory, multiply_in_tf32
+from ..arrays.files import write, write_figure
 from ..models import folder as model_folder
-from ..text.corpora import Corpus
+from ..trace.tracing import textbook_of
 from . import checkpoint
 from .checkpoint import Checkpoint
+from .corpora import Corpus
+from .curves import learning_curves
 from .finite import first_not_finite
 from .precision import FIRST_SCALE, MixedPrecision, next_scale
 from .settings import TrainingSettings
 from .workers import Workers
 
+Accelerate: TypeAlias = Callable[[Any], Any]  # from a model or an optimiser to its fast twin
+
 _ORDER, _DROPOUT = 0, 1  # two streams of random numbers from one seed
+
+
+T = TypeVar("T")
+
+
+def as_written(textbook: T) -> T:
+    """The model or the optimiser itself: what computes when nobody asks for speed."""
+    return textbook
 
 
 @dataclass
@@ -66,19 +77,28 @@ class Outcome:
 
 
 class Trainer:
-    """Trains a model on one corpus and validates it on another, in a folder."""
+    """Trains a model on one corpus and validates it on another, in a folder.
+
+    accelerate: what makes the model that computes and its optimiser fast, such as `fast.accelerate`.
+    """
 
     def __init__(
-        self, model: model_folder.Model, training: Corpus, validation: Corpus, settings: TrainingSettings, folder: Path
+        self,
+        model: model_folder.Model,
+        training: Corpus,
+        validation: Corpus,
+        settings: TrainingSettings,
+        folder: Path,
+        accelerate: Accelerate = as_written,
     ) -> None:
         self.model, self.training, self.validation = model, training, validation
         self.settings, self.folder = settings, Path(folder)
         if settings.precision == "tf32":
             multiply_in_tf32(model.device)
         self._half = settings.precision == "float16"
-        self._computing = MixedPrecision(model) if self._half else model
+        self._computing = accelerate(MixedPrecision(model) if self._half else model)
         self.workers = Workers(self._computing, settings.workers)
-        self.optimizer = settings.optimizer_of(model.parameters())
+        self.optimizer = accelerate(settings.optimizer_of(model.parameters()))
         self.progress = Progress()
         self._order: tuple[int, list[np.ndarray]] | None = None
         self._loss = math.nan  # of the model that the folder holds in the end
@@ -228,16 +248,16 @@ class Trainer:
             model_folder.save(self.model, self.folder)
 
     def _explain(self, loss: float, batches: list[np.ndarray], seed: tuple[int, ...]) -> str:
-        step = self.progress.step + 1
+        step, textbook = self.progress.step + 1, textbook_of(self._computing)  # a fast layer may be several in one
 
         def again() -> None:
             for worker in range(self.settings.workers):
                 rng = np.random.default_rng([*seed, worker])
                 for rows in batches:
                     if len(part := rows[worker :: self.settings.workers]):
-                        self.training.loss(self._computing, part, rng)
+                        self.training.loss(textbook, part, rng)
 
-        where = first_not_finite(self._computing, again)
+        where = first_not_finite(textbook, again)
         if where is not None:
             reason = f"the first layer whose output was not finite is {where}"
         else:
@@ -293,7 +313,7 @@ class _Log:
         self._file.flush()
 
     def draw(self) -> None:
-        plots.save(plots.learning_curves(self.records), self.path.with_name("curves.png"))
+        write_figure(self.path.with_name("curves.png"), learning_curves(self.records))
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

@@ -38,9 +38,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..backend import Array, array_module, to_numpy
-from ..boundary import check_floats, check_number, check_positive
-from ..forms import kernel_of
+from ..arrays.backend import Array, array_module, to_numpy
+from ..arrays.boundary import check_floats, check_number, check_positive
 from ..layers import Parameter
 from ..layers.module import load_arrays
 from .flat import as_one, in_order, side_by_side
@@ -211,9 +210,6 @@ class Adam(Optimizer):
         beta1, beta2 = self.betas
         t = int(self.steps)
         xp = array_module(p.value)
-        kernel = kernel_of("adam", type(p.value))
-        if kernel and kernel(p.value, g, m, v, t, rate, self.betas, self.eps, shrink):
-            return
         m *= beta1
         m += (1.0 - beta1) * g
         v *= beta2

@@ -21,7 +21,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from ..backend import Array, Pullback
+from ..arrays.backend import Array, Pullback
 from ..layers import Module, Parameter
 
 FIRST_SCALE = 2.0**15

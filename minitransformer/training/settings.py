@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..boundary import check_positive, check_sizes
+from ..arrays.boundary import check_positive, check_sizes
 from ..layers import Parameter
 from .optimizers import SGD, Adam, AdamW, Optimizer, constant, cosine, inverse_sqrt
 

@@ -18,12 +18,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..backend import Array
-from ..boundary import check_sizes
-from ..kernels.threads import together
+from ..arrays.backend import Array
+from ..arrays.boundary import check_sizes
 from ..layers import Module
-from ..text.corpora import Corpus
+from .corpora import Corpus
 from .flat import as_one, in_order, side_by_side
+from .threads import together
 
 T = TypeVar("T")
 

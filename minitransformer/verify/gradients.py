@@ -20,13 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, device_of, to_device
-from ..boundary import check_integers, check_number, check_positive
-from ..forms import kernel_of, textbook
+from ..arrays.backend import Array, device_of, to_device
+from ..arrays.boundary import check_integers, check_number, check_positive
 from ..layers import Module, Parameter
+from ..trace.tracing import Pair, Recording, Replacement, host_copy, is_array, is_float_array, textbook_of
 from .differences import Differences, Probe
 from .report import Report, Row
-from .tracing import Pair, Recording, Replacement, host_copy, is_array, is_float_array
 
 Parameters = Module | Iterable[tuple[str, Parameter]]
 Named = tuple[str, Any]
@@ -62,8 +61,8 @@ def gradients(
     NaN in an input, a parameter or the output and where f is random by a generator that is no argument, and TypeError
     where it does not return (array, backward).
 
-    All this is done on the textbook form of the ops. Where kernels stand in for them (see forms.py), f runs once more
-    with these, and must give the same output and the same gradients.
+    All this is done on the textbook form. A fast twin (see fast/twins.py) then runs as well, and must give the same
+    output and the same gradients.
     """
     for setting, number in {"atol": atol, "rtol": rtol, "step": step}.items():
         check_number("verify.gradients", setting, number)
@@ -77,13 +76,13 @@ def gradients(
     _refuse_unusable([*zip(names, arguments, strict=True), *((key, p.value) for key, p in owned)], options)
     settings = {"atol": atol, "rtol": rtol, "step": step, "entrywise": entrywise, "directions": directions}
     with _in_float64(owned):
-        check = _Check(f, list(zip(names, arguments, strict=True)), options, owned)
+        check = _Check(textbook_of(f), list(zip(names, arguments, strict=True)), options, owned)
         rng = np.random.default_rng(
             (seed, 1)
         )  # not (seed): the inputs may be drawn with that, and upstream must differ
-        with textbook():
-            rows = check.run(upstream, rng, settings, intermediates)
-        rows = check.with_kernels(rows)
+        rows = check.run(upstream, rng, settings, intermediates)
+        if check.f is not f:
+            rows = check.with_twin(f, rows)
     return Report(name or _name_of(f), tuple(rows))
 
 
@@ -122,7 +121,7 @@ class _Check:
         self.differences = Differences(output, _upstream(upstream, output, rng), rng, **settings)
         dy = to_device(self.differences.upstream.astype(output.dtype), device_of(y).name)
         belongings += self._copies([("the output", y), ("the upstream gradient", dy)])
-        self.upstream, self.recorded = dy, recording.calls
+        self.upstream = dy
 
         # Start from gradients that are not zero: a pullback must add to them, not overwrite them.
         for _, parameter in self.owned:
@@ -144,15 +143,14 @@ class _Check:
         wrong = dict.fromkeys(self._unlike(again), "backward gives another gradient when it is called again")
         return _marked(rows, wrong | {name: "was changed in place" for name in changed})
 
-    def with_kernels(self, rows: list[Row]) -> list[Row]:
-        """The rows of `run`, with a problem written into those for which f gives something else by kernels."""
-        if not any(kernel_of(call.label) for call in self.recorded):
-            return rows
+    def with_twin(self, twin: Callable[..., Any], rows: list[Row]) -> list[Row]:
+        """The rows of `run`, with a problem written into those for which the fast twin of f gives something else."""
+        self.f = twin
         y, backward = self.call()
         names = [name for name, x in zip(self.names, self.inputs, strict=True) if is_float_array(x)]
         returned, added = self._pull_back(backward, self.upstream)
-        by_kernels = [("the output", y), *zip(names, returned, strict=False), *added.items()]
-        wrong = dict.fromkeys(self._unlike(by_kernels), "a kernel gives something else than the textbook op")
+        by_twin = [("the output", y), *zip(names, returned, strict=False), *added.items()]
+        wrong = dict.fromkeys(self._unlike(by_twin), "the fast twin gives something else than the textbook form")
         return _marked(rows, {name: problem for name, problem in wrong.items() if name not in _wrong_names(rows)})
 
     def _unlike(self, others: list[Named]) -> list[str]:

@@ -19,8 +19,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from IPython.display import display
 
-from minitransformer import backend, course, ops, verify
-from minitransformer.plots import matrices
+from minitransformer import course, ops, verify
+from minitransformer.arrays import backend
+from minitransformer.show.plots import matrices
 from minitransformer.verify import VARIANTS
 
 xp = backend.get_device(device).xp

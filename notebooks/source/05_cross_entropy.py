@@ -18,7 +18,8 @@ device = "numpy"  # on a GPU: "cupy"
 import matplotlib.pyplot as plt
 import numpy as np
 
-from minitransformer import backend, course, ops, verify
+from minitransformer import course, ops, verify
+from minitransformer.arrays import backend
 from minitransformer.verify import VARIANTS
 
 xp = backend.get_device(device).xp

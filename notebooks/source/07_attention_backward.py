@@ -20,10 +20,11 @@ import numpy as np
 from IPython.display import display
 
 import minitransformer
-from minitransformer import backend, course, ops, verify
-from minitransformer.plots import matrices
+from minitransformer import course, ops, verify
+from minitransformer.arrays import backend
+from minitransformer.course.worked_example import UNEQUAL, self_attention
+from minitransformer.show.plots import matrices
 from minitransformer.verify import VARIANTS
-from minitransformer.worked_example import UNEQUAL, self_attention
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)

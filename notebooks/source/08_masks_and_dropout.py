@@ -19,7 +19,8 @@ device = "numpy"  # on a GPU: "cupy"
 import matplotlib.pyplot as plt
 import numpy as np
 
-from minitransformer import backend, course, masks, ops, verify
+from minitransformer import course, ops, verify
+from minitransformer.arrays import backend, masks
 from minitransformer.verify import VARIANTS
 
 xp = backend.get_device(device).xp

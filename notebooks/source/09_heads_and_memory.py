@@ -18,7 +18,8 @@ import os
 import matplotlib.pyplot as plt
 import numpy as np
 
-from minitransformer import backend, course, layers, ops, step, verify
+from minitransformer import course, layers, ops, step, verify
+from minitransformer.arrays import backend
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where layers put their parameters
 rng = np.random.default_rng(9)

@@ -18,7 +18,8 @@ import os
 import matplotlib.pyplot as plt
 import numpy as np
 
-from minitransformer import backend, course, ops, step, verify
+from minitransformer import course, ops, step, verify
+from minitransformer.arrays import backend
 
 os.environ["MINITRANSFORMER_DEVICE"] = device
 rng = np.random.default_rng(10)

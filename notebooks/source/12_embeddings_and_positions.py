@@ -19,7 +19,8 @@ import os
 import matplotlib.pyplot as plt
 import numpy as np
 
-from minitransformer import backend, course, layers, ops, verify
+from minitransformer import course, layers, ops, verify
+from minitransformer.arrays import backend
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where layers put their parameters, and tables of positions
 rng = np.random.default_rng(12)

@@ -20,7 +20,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from minitransformer import backend, course, layers, masks, models, ops, verify
+from minitransformer import course, layers, models, ops, verify
+from minitransformer.arrays import backend, masks
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where layers put their parameters, and masks
 threadpool_limits(1, "blas")

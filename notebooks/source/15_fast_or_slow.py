@@ -19,10 +19,11 @@ import time
 
 import matplotlib.pyplot as plt
 import numpy as np
+from minitransformer.arrays.forms import textbook
 from threadpoolctl import threadpool_limits
 
-from minitransformer import backend, course, layers, ops, saved
-from minitransformer.forms import textbook
+from minitransformer import course, layers, ops, saved
+from minitransformer.arrays import backend
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where layers put their parameters
 threadpool_limits(1, "blas")  # section 15.5 says why

@@ -14,9 +14,9 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 from minitransformer import layers, ops
-from minitransformer.stepper import Recording, step
-from minitransformer.stepper.page import to_html
-from minitransformer.worked_example import SCALED, UNSCALED, Example, self_attention
+from minitransformer.course.worked_example import SCALED, UNSCALED, Example, self_attention
+from minitransformer.show.stepper import Recording, step
+from minitransformer.show.stepper.page import to_html
 
 Open = Callable[..., Page]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from playwright.sync_api import Page
 
-from minitransformer.stepper import Recording
-from minitransformer.stepper.recording import Bound, Step
+from minitransformer.show.stepper import Recording
+from minitransformer.show.stepper.recording import Bound, Step
 
 FIGURES = """
 () => [...document.querySelectorAll("#result .matrix.result")].map((figure) => ({

@@ -9,11 +9,11 @@ import pytest
 from playwright.sync_api import Page
 
 from minitransformer import ops
-from minitransformer.stepper import Recording, step
-from minitransformer.stepper.expansion import expand
-from minitransformer.stepper.page import to_html
-from minitransformer.verify.wrong_variants import VARIANTS
-from minitransformer.worked_example import SCALED, self_attention
+from minitransformer.course.mistakes import VARIANTS
+from minitransformer.course.worked_example import SCALED, self_attention
+from minitransformer.show.stepper import Recording, step
+from minitransformer.show.stepper.expansion import expand
+from minitransformer.show.stepper.page import to_html
 
 from .conftest import Open
 from .reading import FIGURES, at, go, numbers, shown_steps

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minitransformer.stepper import Recording
-from minitransformer.stepper.expansion import computed_at, expand
-from minitransformer.stepper.page_bugs import BUGS
-from minitransformer.stepper.terms import readable
-from minitransformer.verify.wrong_variants import VARIANTS
+from minitransformer.course.mistakes import VARIANTS
+from minitransformer.show.stepper import Recording
+from minitransformer.show.stepper.expansion import computed_at, expand
+from minitransformer.show.stepper.page_bugs import BUGS
+from minitransformer.show.stepper.terms import readable
 
 from .conftest import Open
 from .reading import FIGURES, at, current, go, numbers, shown_steps

@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Page
 
 from minitransformer import layers, ops
-from minitransformer.stepper import Recording, step
-from minitransformer.stepper.page import to_html
+from minitransformer.show.stepper import Recording, step
+from minitransformer.show.stepper.page import to_html
 
 from .conftest import Open
 from .reading import FIGURES, at, current, go, shown_steps
@@ -196,7 +196,7 @@ def test_a_large_array_shows_its_corner_beside_its_range(
     open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     """Whether it was above the limit of the recording or of the page."""
-    monkeypatch.setattr("minitransformer.stepper.page_data.BUDGET", 30_000)
+    monkeypatch.setattr("minitransformer.show.stepper.page_data.BUDGET", 30_000)
     x = np.random.default_rng(8).normal(size=(2, 3, 70, 60)).astype(np.float32)
     recording = step(ops.relu, x, limit=limit)
     to_html(recording, tmp_path / "corner.html")

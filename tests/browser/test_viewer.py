@@ -19,8 +19,8 @@ from minitransformer.models import (
     TransformerConfig,
     folder,
 )
+from minitransformer.show.viewer import AttentionView, view
 from minitransformer.text import CharacterTokenizer
-from minitransformer.viewer import AttentionView, view
 
 from .conftest import Open
 

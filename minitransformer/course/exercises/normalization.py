@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backend import Array
+from ...arrays.backend import Array
 from ..exercise import Mistake, exercise
 from .inputs import sizes
 

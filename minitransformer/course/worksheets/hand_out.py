@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ...files import write
+from ...arrays.files import write
 from .form import to_form
 from .html import to_html
 from .layout import page

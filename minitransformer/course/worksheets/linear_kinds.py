@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ... import ops
-from ...backend import Array, Pullback
+from ...arrays.backend import Array, Pullback
 from .numbers import Draw
 from .sheet import Given, Step, Task
 

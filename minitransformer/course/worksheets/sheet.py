@@ -14,8 +14,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ...backend import Array, Pullback
-from ...verify.tracing import Recording
+from ...arrays.backend import Array, Pullback
+from ...trace.tracing import Recording
 
 Values = Mapping[str, np.ndarray]
 Rule = Callable[[Values], np.ndarray]

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from ... import ops
-from ...backend import Array, Pullback
+from ...arrays.backend import Array, Pullback
 from .numbers import Draw, queries_and_keys, score_rows
 from .sheet import Given, Rule, Step, Task, Values
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backend import Array, to_device
+from ...arrays.backend import Array, to_device
 from ...layers import Module
 from ..gradients import gradients
 from ..report import Report

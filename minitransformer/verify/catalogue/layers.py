@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import layers
-from ...backend import Array, Pullback
+from ...arrays.backend import Array, Pullback
 from ...layers import Module
 from .case import Random, Setup, call, case, frozen, ordinary, some_mask
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ... import ops
-from ...backend import Array
+from ...arrays.backend import Array
 from .case import Random, call, case, frozen, some_mask
 
 

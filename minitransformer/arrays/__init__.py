@@ -1,0 +1,1 @@
+"""Arrays: which library they belong to, what the ops accept, masks, float16, and files of them."""

@@ -1,0 +1,233 @@
+"""What an op accepts: one place for the errors a beginner meets, so that the ops themselves stay mathematics.
+
+Each message says which op, what was expected, what came, and how to mend the call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import numbers
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .backend import Array, Pullback, array_module, device_of
+
+F = TypeVar("F", bound=Callable[..., tuple[Array, Pullback]])
+
+_looked_at: ContextVar[bool] = ContextVar("looked_at", default=False)
+
+
+def op(function: F) -> F:
+    """Mark a function of arrays that returns `(y, backward)`: its pullback then accepts only a gradient that fits y.
+
+    Without this check a gradient of another shape could broadcast its way through, and one of another dtype would
+    promote every gradient below it. For the same reason NumPy's float scalars become Python floats on the way in:
+    `np.sqrt(64)` is a float64 and would promote float32 arrays, the Python float 8.0 adopts their dtype.
+    """
+    name = function.__name__
+
+    @functools.wraps(function)
+    def forward(*args: Any, **options: Any) -> tuple[Array, Pullback]:
+        plain = [float(x) if isinstance(x, np.floating) else x for x in args]
+        plain[:1] = args[:1]  # the first is an array, if of no axes
+        if options:
+            options = {key: float(x) if isinstance(x, np.floating) else x for key, x in options.items()}
+        y, pullback = function(*plain, **options)
+        shape, dtype, xp = y.shape, y.dtype, array_module(y)
+
+        def backward(*gradient: Array, **named: Array) -> Any:
+            for dy in (*gradient, *named.values()) if named else gradient:
+                if type(dy) is not np.ndarray or xp is not np or dy.shape != shape or dy.dtype != dtype:
+                    check_gradient(name, dy, shape, dtype, xp)
+            return pullback(*gradient, **named)
+
+        backward.__wrapped__ = pullback  # type: ignore[attr-defined]  # functools.wraps takes ten times as long
+        backward.__qualname__ = getattr(pullback, "__qualname__", name)
+        return y, backward
+
+    return forward  # type: ignore[return-value]
+
+
+def check_gradient(where: str, dy: Array, shape: tuple[int, ...], dtype: Any, xp: Any) -> None:
+    """Require a gradient that fits an output: an array of the library xp, of that shape and dtype."""
+    if shape == () and type(dy) in (int, float):
+        return
+    if not _is_array(dy) or array_module(dy) is not xp:
+        raise TypeError(
+            f"backward of {where}: the gradient must be a {xp.__name__} array of shape {shape}, got {_kind(dy)}"
+        )
+    if dy.shape != shape:
+        raise ValueError(f"backward of {where}: the gradient must have the output's shape {shape}, got {dy.shape}")
+    if dy.dtype != dtype:
+        raise TypeError(
+            f"backward of {where}: the gradient must have the output's dtype {dtype}, got {dy.dtype}; "
+            f"convert it with .astype({str(dtype)!r})"
+        )
+
+
+def _is_array(x: Any) -> bool:
+    try:
+        device_of(x)
+    except TypeError:
+        return False
+    return True
+
+
+def _kind(x: Any) -> str:
+    return f"an array of {x.dtype} on {device_of(x).name}" if _is_array(x) else type(x).__name__
+
+
+def check_array(where: str, name: str, x: Any) -> None:
+    """Require a non-empty array of a known library."""
+    if not _is_array(x):
+        raise TypeError(
+            f"{where}: {name} must be a NumPy or CuPy array, got {type(x).__name__}; convert it with numpy.asarray"
+        )
+    if x.size == 0:
+        raise ValueError(f"{where}: {name} is empty, its shape is {x.shape}; every axis needs at least one element")
+
+
+def check_floats(where: str, **arrays: Any) -> Any:
+    """Require non-empty floating-point arrays, all of one dtype and on one device. Returns xp."""
+    first_name, first = "", None
+    for name, x in arrays.items():
+        check_array(where, name, x)
+        if x.dtype.kind != "f":
+            raise TypeError(
+                f"{where}: {name} must hold floating-point numbers, got {x.dtype}; "
+                f"convert it with {name}.astype('float32')"
+            )
+        if first is None:
+            first_name, first = name, x
+        elif x.dtype != first.dtype:
+            raise TypeError(
+                f"{where}: {name} is {x.dtype} but {first_name} is {first.dtype}; nothing is promoted silently, "
+                f"so convert one of them: {name}.astype('{first.dtype}')"
+            )
+        check_same_device(where, first_name, first, name, x)
+    return array_module(first)
+
+
+def check_same_device(where: str, first_name: str, first: Array, name: str, x: Array) -> None:
+    """Require two arrays of the same library."""
+    if type(x) is not type(first) and device_of(x) is not device_of(first):
+        raise TypeError(
+            f"{where}: {first_name} is on {device_of(first).name} but {name} is on {device_of(x).name}; "
+            f"move one of them with minitransformer.backend.to_device"
+        )
+
+
+def check_ids(where: str, name: str, ids: Any, size: int, like: Array, ignore_index: int | None = None) -> None:
+    """Require a non-empty integer array, on the device of `like`, with every id from 0 to size - 1.
+
+    CuPy wraps an index that is out of range instead of raising, so the ids are looked at on every device, unless
+    `with ids_looked_at():` is active.
+    """
+    check_array(where, name, ids)
+    check_same_device(where, "the other array", like, name, ids)
+    if ids.dtype.kind not in "iu":
+        raise TypeError(f"{where}: {name} must hold integers, got {ids.dtype}; convert it with {name}.astype('int64')")
+    if _looked_at.get() and type(ids) is not np.ndarray:
+        return
+    outside = (ids < 0) | (ids >= size)
+    if ignore_index is not None:
+        outside = outside & (ids != ignore_index)
+    if bool(outside.any()):
+        worst = int(ids[outside][0])
+        also = "" if ignore_index is None else f", or {ignore_index} for a position to ignore"
+        raise ValueError(f"{where}: {name} must be from 0 to {size - 1} (there are {size}){also}; got {worst}")
+
+
+@contextlib.contextmanager
+def ids_looked_at() -> Iterator[None]:
+    """Within it the range of ids on a GPU is taken on trust.
+
+    To look the host would have to wait for the GPU, so whoever moves ids there checks them before, on the host.
+    """
+    token = _looked_at.set(True)
+    try:
+        yield
+    finally:
+        _looked_at.reset(token)
+
+
+def check_mask(where: str, mask: Any, shape: tuple[int, ...], like: Array) -> None:
+    """Require a boolean mask that broadcasts to `shape` without enlarging it."""
+    check_array(where, "mask", mask)
+    check_same_device(where, "the other array", like, "mask", mask)
+    if mask.dtype != np.bool_:
+        raise TypeError(
+            f"{where}: mask must be boolean (True means 'may attend'), got {mask.dtype}; "
+            "convert it with mask.astype(bool)"
+        )
+    try:
+        fits = np.broadcast_shapes(mask.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"{where}: mask of shape {mask.shape} does not broadcast to {shape}; "
+            "a mask of keys (B, T_k), such as padding, needs an axis for the queries: mask[:, None, :]"
+        )
+
+
+def check_last(where: str, name: str, x: Array, size: int, meaning: str) -> None:
+    """Require the last axis of x to have `size` elements."""
+    if x.ndim == 0 or x.shape[-1] != size:
+        raise ValueError(f"{where}: the last axis of {name} must be {size} ({meaning}), got shape {x.shape}")
+
+
+def check_shape(where: str, name: str, x: Array, shape: tuple[int, ...]) -> None:
+    """Require x to have exactly this shape."""
+    if x.shape != shape:
+        raise ValueError(f"{where}: {name} must have shape {shape}, got {x.shape}")
+
+
+def check_rate(where: str, rate: float) -> None:
+    """Require a dropout rate: 0 <= rate < 1."""
+    check_number(where, "the dropout rate", rate)
+    if not 0.0 <= rate < 1.0:
+        raise ValueError(f"{where}: the dropout rate must be at least 0 and below 1, got {rate}")
+
+
+def check_generator(where: str, rng: Any) -> None:
+    """Require a NumPy generator, or None for 'no dropout'."""
+    if rng is not None and not isinstance(rng, np.random.Generator):
+        raise TypeError(
+            f"{where}: rng must be a numpy.random.Generator (on every device), or None for no dropout; "
+            f"got {type(rng).__name__}; make one with numpy.random.default_rng(seed)"
+        )
+
+
+def check_number(where: str, name: str, number: Any) -> None:
+    """Require one finite real number."""
+    if not isinstance(number, numbers.Real):
+        raise TypeError(f"{where}: {name} must be a number, got {type(number).__name__}")
+    if not math.isfinite(number):
+        raise ValueError(f"{where}: {name} must be finite, got {number}")
+
+
+def check_integers(where: str, **integers: Any) -> None:
+    """Require every named number to be an integer."""
+    for name, integer in integers.items():
+        if not isinstance(integer, numbers.Integral):
+            raise TypeError(f"{where}: {name} must be an integer, got {integer!r}")
+
+
+def check_sizes(where: str, **sizes: Any) -> None:
+    """Require every named size to be an integer of at least 1."""
+    check_integers(where, **sizes)
+    check_positive(where, **sizes)
+
+
+def check_positive(where: str, **numbers_: float) -> None:
+    """Require every named number to be finite and greater than zero."""
+    for name, number in numbers_.items():
+        check_number(where, name, number)
+        if not number > 0:
+            raise ValueError(f"{where}: {name} must be greater than 0, got {number}")

@@ -1,0 +1,112 @@
+"""What the kernels share: which calls they take on, and how rows are cut into blocks."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..arrays.backend import Array
+
+BLOCK = 1 << 15  # numbers: 128 KiB of float32, so that a few such arrays fit into a core's cache
+_KINDS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def takes(*arrays: Any) -> bool:
+    """Whether these are non-empty NumPy arrays, all float32 or all float64. The rest is left to the textbook ops."""
+    kind = arrays[0].dtype if type(arrays[0]) is np.ndarray else None
+    if kind not in _KINDS:  # float32 of the other byte order is none of them
+        return False
+    for x in arrays:  # noqa: SIM110 - a loop takes half the time, and this is asked for every op
+        if type(x) is not np.ndarray or x.dtype != kind or not x.size:
+            return False
+    return True
+
+
+_use_loops = True
+
+
+@functools.cache
+def _loops() -> Any:
+    try:
+        from . import loops
+    except ImportError:
+        return None
+    return loops
+
+
+def compiled(*arrays: Any) -> Any:
+    """The module loops where Numba is installed and the arrays are contiguous and float32; else None."""
+    for x in arrays:
+        if x.dtype != _KINDS[0] or not x.flags.c_contiguous:
+            return None
+    return _loops() if _use_loops else None
+
+
+@contextlib.contextmanager
+def numpy_only() -> Iterator[None]:
+    """Within it no thread uses the compiled loops: for tests and benchmarks of the rest."""
+    global _use_loops
+    before, _use_loops = _use_loops, False
+    try:
+        yield
+    finally:
+        _use_loops = before
+
+
+def blocks(n_rows: int, row_size: int, block: int = BLOCK) -> Iterator[slice]:
+    """Slices that cut n_rows rows into blocks of about `block` numbers."""
+    step = max(1, block // row_size)
+    return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
+
+
+def row_sums(rows: Any) -> Any:
+    """The sum of each row of an array of two axes, as a product with ones: BLAS does that faster than `sum`."""
+    return rows @ _ones(rows.shape[1], rows.dtype)
+
+
+def column_sums(rows: Any) -> Any:
+    """The sum of each column, likewise."""
+    return _ones(rows.shape[0], rows.dtype) @ rows
+
+
+@functools.lru_cache(maxsize=64)
+def _ones(n: int, dtype: Any) -> Any:
+    return np.ones(n, dtype)
+
+
+def parameters_of(layer: Any) -> list[Any]:
+    """The Parameters of an EncoderLayer: six weights, their biases or None, γ and β of both norms."""
+    a, f = layer.self_attention.sublayer, layer.feed_forward.sublayer
+    maps = (a.query, a.key, a.value, a.output, f.inner, f.output)
+    norms = (layer.self_attention.norm, layer.feed_forward.norm)
+    return [*(m.weight for m in maps), *(m.bias for m in maps), *(p for n in norms for p in (n.gamma, n.beta))]
+
+
+def values_of(parameters: list[Any]) -> tuple[Array, ...]:
+    """Their values, and zeros for a bias that there is not."""
+    weights = [p.value for p in parameters[:6]]
+    biases = [
+        np.zeros(weight.shape[-1:], weight.dtype) if p is None else p.value
+        for p, weight in zip(parameters[6:12], weights, strict=True)
+    ]
+    return (*weights, *biases, *(p.value for p in parameters[12:]))
+
+
+def values_fit(given: tuple[Array, ...], width: int, n_heads: int) -> bool:
+    """Whether they have the shapes of such a layer: the loops would read past a shorter array's end."""
+    if type(n_heads) is not int or n_heads < 1 or width % n_heads:
+        return False
+    n_hidden = given[5].shape[0] if given[5].ndim else 0
+    shapes: list[tuple[int, ...]] = [(width, width)] * 4 + [(width, n_hidden), (n_hidden, width)]
+    return [a.shape for a in given] == shapes + [(width,)] * 4 + [(n_hidden,)] + [(width,)] * 5
+
+
+def eps_of(layer: Any) -> tuple[Any, ...] | None:
+    """What both norms of an EncoderLayer add to the variance; None where an op would complain of one."""
+    both = [layer.self_attention.norm.eps, layer.feed_forward.norm.eps]
+    fits = all(type(eps) in (int, float) and 0.0 < eps < np.inf for eps in both)
+    return tuple(map(np.float32, both)) if fits else None

@@ -1,0 +1,73 @@
+"""How a kernel in a `.cu` file is compiled, at its first use on a GPU, and started.
+
+Every kernel of a file is a template with the same parameters; the first is the type of the numbers, float or __half.
+The GPU's compiler gets one file as a text, with common.cuh in the place of its #include: CuPy keeps what was compiled
+under a hash of the text, so a change of either file is noticed.
+
+Nothing here asks a number of an array: that would make the host wait for the GPU.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...arrays.backend import Array, array_module
+
+FOLDER = Path(__file__).parent
+TYPES = {"e": "__half", "f": "float"}  # by the character of a dtype
+NOTHING = np.uint64(0)  # the null pointer, as an argument in the place of an array
+
+Start = Callable[..., None]  # called with a grid, a block, and the arguments of the kernel
+
+
+def takes(*arrays: Any) -> bool:
+    """Whether these are non-empty arrays of one kind, all float32 or all float16. The rest is left to the textbook."""
+    first = arrays[0]
+    if not all(type(x) is type(first) and x.size for x in arrays):
+        return False
+    return first.dtype.char in TYPES and all(x.dtype == first.dtype for x in arrays)
+
+
+def contiguous(x: Array) -> Array:
+    """x itself, or a copy where its numbers do not lie one after the other."""
+    return x if x.flags.c_contiguous else x.copy()
+
+
+def kernels_of(file: str, x: Array, *parameters: str) -> list[Start]:
+    """The kernels of a file, in its order, for numbers of x's type. parameters: the further ones of the templates."""
+    return _compiled(array_module(x), file, ", ".join([TYPES[x.dtype.char], *parameters]))
+
+
+@functools.cache
+def _compiled(xp: Any, file: str, parameters: str) -> list[Start]:
+    code = source(file)
+    names = tuple(f"{name}<{parameters}>" for name in kernel_names(code))
+    module = xp.RawModule(code=code, options=("-std=c++17",), name_expressions=names)
+    return [functools.partial(_start, module.get_function(name)) for name in names]
+
+
+def _start(function: Callable[..., None], grid: tuple[int, ...], block: tuple[int, ...], *arguments: Any) -> None:
+    """An int of Python's arrives as long long, a float as float, an array as a pointer to its first number."""
+    function(grid, block, tuple(np.float32(x) if type(x) is float else x for x in arguments))
+
+
+def source(file: str) -> str:
+    """The text of a file of this folder, common.cuh included."""
+    text = (FOLDER / file).read_text(encoding="ascii")
+    return text.replace('#include "common.cuh"', (FOLDER / "common.cuh").read_text(encoding="ascii"))
+
+
+def kernel_names(code: str) -> list[str]:
+    """The kernels in a text, in its order."""
+    return re.findall(r"__global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(", code)
+
+
+def ceil_div(a: int, b: int) -> int:
+    """How many times b it takes to reach a."""
+    return -(-a // b)

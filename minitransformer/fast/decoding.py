@@ -1,0 +1,105 @@
+"""Writing token after token: one new row for each sequence, and every weight of the model read for it.
+
+A product of a few rows with a large matrix takes as long as reading the matrix, for each number of it is used only once
+for each row. So the loops (decoding_loops.py) read in long stretches, and all threads read at once. A part of the work
+is some rows of a matrix, and what it comes to is one term of a sum:
+
+    x W = x[:, :k] W[:k] + x[:, k:] W[k:]
+
+or it is some heads, or some hidden units, and the rows of the output matrix that belong to them: what it comes to is
+again one term (Shoeybi et al. 2019, "Megatron-LM", section 3). A whole layer is one call of its loop, so that no Python
+stands between its products.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from ..arrays.backend import Array
+from ..training.threads import blas_threads, together
+from .blocks import compiled, eps_of, parameters_of, takes, values_fit, values_of
+
+FEW = 8  # rows
+LARGE, LEAST_SIDE = 1 << 18, 256  # numbers of a matrix: more than stay in a core's cache, and in each row and column
+SHARED = 1 << 20  # numbers to read that are worth a second thread: 150 µs, and to wake it up takes 40
+
+
+def product(x: Array, weight: Array) -> Array:
+    """x W. x: (N, d_in); W: (d_in, d_out). BLAS's, unless x has few rows and W is large."""
+    if x.shape[0] > FEW or weight.size < LARGE or min(weight.shape) < LEAST_SIDE:
+        return x @ weight
+    y = np.empty((x.shape[0], weight.shape[1]), x.dtype)
+    if loops := _loops_for(x, weight):
+        terms = np.empty((loops.PARTS, *y.shape), np.float32)
+        _share_out(weight.size, loops.product, x, weight, terms, y, loops.counters(2))
+    elif loops := _loops_for(x, weight.T):
+        _share_out(weight.size, loops.transposed_product, x, weight.T, y, loops.counters(1))
+    else:
+        np.matmul(x, weight, out=y)
+    return y
+
+
+def cached_layer(x: Array, layer: Any, cache: Any) -> Array | None:
+    """A pre-norm EncoderLayer on one new token of each sequence; see encoder_layer in layers.py. x, y: (N, 1, D)."""
+    given = values_of(parameters_of(layer))
+    weights, biases, vectors = given[:6], given[6:12], given[12:]
+    if layer.self_attention.order != "pre" or not cache.length:
+        return None
+    if x.ndim != 3 or x.shape[1] != 1 or x.shape[0] > FEW:
+        return None
+    (n, _, width), n_heads, buffers = x.shape, layer.self_attention.sublayer.n_heads, cache.buffers()
+    loops = _loops_for(*given, *buffers) if takes(x, *given, *buffers) else None
+    activation = layer.feed_forward.sublayer.activation
+    eps = eps_of(layer)
+    if not loops or activation not in loops.CURVES or not values_fit(given, width, n_heads) or eps is None:
+        return None
+    if any(b.shape != (n, n_heads, b.shape[-2], width // n_heads) for b in buffers):
+        return None
+    n_hidden = biases[4].size
+
+    keys, values = cache.make_room(x.reshape(n, n_heads, 1, -1))
+    length = cache.length + 1
+    room: list[tuple[int, ...]] = (
+        [(loops.PARTS, n, width)] * 4 + [(loops.PARTS, n, n_hidden)] + [(n, width)] * 4 + [(n, n_hidden)] * 3
+    )
+    room += [(loops.PARTS, length), (n,)]
+    y = np.empty((n, width), np.float32)
+    _share_out(
+        sum(weight.size for weight in weights) + 2 * n * length * width,
+        loops.layer,
+        np.ascontiguousarray(x[:, 0]),
+        vectors[::2],
+        vectors[1::2],
+        eps,
+        weights,
+        biases,
+        loops.CURVES[activation],
+        keys,
+        values,
+        cache.length,
+        tuple(np.empty(shape, np.float32) for shape in room),
+        y,
+        loops.counters(7),
+    )
+    cache.length = length
+    return y[:, None]
+
+
+def _loops_for(*arrays: Array) -> Any:
+    """The module decoding_loops where Numba is installed and the arrays are contiguous and float32; else None."""
+    return _loops() if compiled(*arrays) else None
+
+
+@functools.cache
+def _loops() -> Any:
+    from . import decoding_loops
+
+    return decoding_loops
+
+
+def _share_out(numbers: int, loop: Any, *arguments: Any) -> None:
+    """Have as many threads as BLAS has enter the loop, which reads so many numbers; one alone if these are few."""
+    together(loop, [arguments] * (min(blas_threads(), _loops().PARTS) if numbers >= SHARED else 1))

@@ -1,0 +1,143 @@
+"""Fast twins: the same model, by fast ops and with whole layers as one call.
+
+A twin shares the parameters of its original and has their names; only the code that computes differs.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .. import layers
+from ..arrays.backend import Array, Pullback
+from ..layers.cache import KeyValueCache, no_backward
+from ..layers.module import Module
+from ..training.optimizers import Adam, Optimizer, Piece
+from . import adam, cuda, ops
+from .feed_forward import feed_forward
+from .layers import encoder_layer
+
+T = TypeVar("T", bound=Module | Optimizer)
+
+
+def accelerate(original: T) -> T:
+    """The fast twin of a module, a whole model included, or of an optimiser. The original stays as it is.
+
+    The twin has the same parameters under the same names, and gives the same results up to rounding: what one of the
+    two learns, the other knows. `twin.textbook` leads back. Raises TypeError for anything else.
+
+    >>> fast_model = accelerate(model)
+    >>> loss, backward = fast_model.loss(ids, wanted)
+    """
+    if isinstance(original, Module):
+        return _copied(original, _twin_of, {})
+    if isinstance(original, Optimizer):
+        twin: Any = copy.copy(original)
+        if isinstance(original, Adam):
+            twin.__class__ = _fast_optimizer(type(original))
+        return twin
+    raise TypeError(f"accelerate: expected a module or an optimiser, got {type(original).__name__}")
+
+
+class Fast:
+    """What every twin of a module has: the fast ops, and the way back."""
+
+    ops = ops
+
+    @property
+    def textbook(self) -> Any:
+        """The same module by the textbook's ops, with the same parameters."""
+        return _copied(self, _original_of, {})
+
+
+class FeedForward(Fast, layers.FeedForward):
+    """The plain network in one piece; see feed_forward.py."""
+
+    def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
+        """See layers/feed_forward.py."""
+        plain = type(x) is np.ndarray and self.gate is None and _are(layers.Linear, self.inner, self.output)
+        fast = feed_forward(x, self.inner, self.output, self.activation) if plain else None
+        return fast or super().__call__(x, rng)
+
+
+class EncoderLayer(Fast, layers.EncoderLayer):
+    """The whole layer as one call, where its parts are of the usual classes; see layers.py."""
+
+    def __call__(
+        self,
+        x: Array,
+        mask: Array | None = None,
+        causal: bool = False,
+        cache: KeyValueCache | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Array, Pullback]:
+        """See layers/blocks.py."""
+        plain = type(x) is np.ndarray and self._is_plain(cache)
+        fast = encoder_layer(x, self, mask, causal, cache, rng) if plain else None
+        if fast is None:
+            return super().__call__(x, mask, causal, cache, rng)
+        y, backward = fast
+        return y, backward or no_backward
+
+    def _is_plain(self, cache: KeyValueCache | None) -> bool:
+        """Whether all is of these very classes: another's methods may do more."""
+        a, f = self.self_attention, self.feed_forward
+        s: Any = a.sublayer
+        t: Any = f.sublayer
+        if type(cache) not in (type(None), KeyValueCache) or not _are(layers.Residual, a, f):
+            return False
+        if not _are(layers.MultiHeadAttention, s) or not _are(layers.FeedForward, t) or t.gate:
+            return False
+        plain = _are(layers.Linear, s.query, s.key, s.value, s.output, t.inner, t.output)
+        return plain and _are(layers.LayerNorm, a.norm, f.norm) and a.order == f.order
+
+
+def _are(kind: type[Any], *modules: Any) -> bool:
+    """Whether all are of this very class, or its twin."""
+    allowed = kind, _twin_of(kind)
+    return all(type(module) in allowed for module in modules)
+
+
+@functools.cache
+def _twin_of(kind: type[Any]) -> type[Any]:
+    if issubclass(kind, Fast):
+        return kind
+    known = {layers.FeedForward: FeedForward, layers.EncoderLayer: EncoderLayer}
+    return known.get(kind) or type(
+        kind.__name__, (Fast, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__}
+    )
+
+
+def _original_of(kind: type[Any]) -> type[Any]:
+    return next(base for base in kind.__mro__ if issubclass(base, Module) and not issubclass(base, Fast))
+
+
+def _copied(item: Any, class_of: Any, made: dict[int, Any]) -> Any:
+    """A copy of a tree of modules, by other classes; its parameters are the very same. made: what is copied, by id."""
+    if isinstance(item, list | tuple):
+        return type(item)(_copied(part, class_of, made) for part in item)
+    if not isinstance(item, Module):
+        return item
+    if id(item) not in made:
+        made[id(item)] = twin = copy.copy(item)
+        twin.__class__ = class_of(type(item))
+        vars(twin).update({name: _copied(part, class_of, made) for name, part in vars(item).items()})
+    return made[id(item)]
+
+
+@functools.cache
+def _fast_optimizer(kind: type[Any]) -> type[Any]:
+    return kind if issubclass(kind, FastAdam) else type(kind.__name__, (FastAdam, kind), {"__doc__": kind.__doc__})
+
+
+class FastAdam(Adam):
+    """Adam and AdamW, whose step is one pass over the numbers; see adam.py."""
+
+    def _move(self, p: Piece, rate: float) -> None:
+        kernel = adam.adam if type(p.value) is np.ndarray else cuda.adam.adam
+        g, m, v = p.grad, p.remembered["mean"], p.remembered["square"]
+        if not kernel(p.value, g, m, v, int(self.steps), rate, self.betas, self.eps, self._shrink(p, rate)):
+            super()._move(p, rate)

@@ -1,0 +1,300 @@
+"""What a model costs, counted from its sizes alone: parameters, FLOPs and memory, part by part.
+
+Nothing is built and nothing runs, so a model of any size can be asked for. Written for B sequences of T tokens (source
+and target alike), D = d_model, F = d_ff, H heads, V tokens in the vocabulary, C classes:
+
+                     parameters                FLOPs forward              numbers kept for backward
+    table            V·D                       0                          0
+    attention        4·D² + 4·D                8·B·T·D² + 4·B·T²·D        B·T·4·D + w·B·H·T² + its input B·T·D
+    feed-forward     2·D·F + F + D             4·B·T·D·F                  a·B·T·F + its input B·T·D
+    norm             2·D                       0                          B·T·(D + 1)
+    dropout          0                         0                          as many as its input has
+    logits           0, or V·D                 2·B·T·D·V                  its input B·T·D
+    loss             0                         0                          2·B·T·V
+    pooling, head    D·C + C                   2·B·D·C                    B·T + B·D
+
+FLOPs are those of the matrix products, where nearly all time goes; a multiplication and an addition count as two, so
+the product of (m, k) and (k, n) takes 2·m·k·n. Attention has four maps of D to D, 2·B·T·D² each, and two products with
+the T × T scores, 2·B·T²·D each; a causal mask saves nothing, the hidden half is computed as well. Each product C = A·B
+takes two in backward, dA = dC·Bᵀ and dB = Aᵀ·dC, so a training step is three times the forward pass, and with
+checkpointing four times it in the layers, which run forward once more.
+
+Attention keeps q, k, v, the merged heads, and the weights, w = 1, or with dropout w = 3: the weights, what remains of
+them, and the factor. A ReLU keeps its output, a = 1; SiLU also the sigmoid, a = 2; GELU its input, output, cumulative
+and density, a = 4. With checkpointing a layer keeps its input alone. Ids and masks, a few bytes for each token, are
+left out. This is what lies there between forward and backward; while one of them runs, the arrays it is working on
+come on top. Counted are the ops as they stand in ops/.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..arrays.boundary import check_sizes
+from ..layers import SinusoidalPositions
+from . import Classifier, ClassifierConfig, LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
+
+Config: TypeAlias = TransformerConfig | LanguageModelConfig | ClassifierConfig
+
+_KEPT_BY_ACTIVATION = {"relu": 1, "silu": 2, "gelu": 4, "gelu_tanh": 4}
+_ATTENTION_FLOPS, _FEED_FORWARD_FLOPS = "8·B·T·D² + 4·B·T²·D", "4·B·T·D·F"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a model, or all its equal copies together, as the self-attentions of a stack.
+
+    name: dotted, as in module.parameters(), with * for the number of a layer. output: its shape. parameters and flops
+    (of a forward pass) are those of all copies, and so is kept, how many numbers stay in memory for backward.
+    formula: of the FLOPs of one copy, "" where there are none.
+    """
+
+    name: str
+    copies: int
+    output: tuple[int, ...]
+    parameters: int
+    flops: int
+    formula: str
+    kept: int
+
+
+@dataclass(frozen=True)
+class Info:
+    """The parts of a model, and their sums for a batch of `batch` sequences of `length` tokens in `dtype`."""
+
+    config: Config
+    batch: int
+    length: int
+    dtype: str
+    parts: tuple[Part, ...]
+
+    @property
+    def model(self) -> str:
+        """The name of the model's class."""
+        return type(self.config).__name__.removesuffix("Config")
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers are learned."""
+        return sum(part.parameters for part in self.parts)
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of a forward pass."""
+        return sum(part.flops for part in self.parts)
+
+    @property
+    def training_flops(self) -> int:
+        """FLOPs of a forward and a backward pass."""
+        again = sum(part.flops for part in self.parts if ".layers." in part.name) if self.config.checkpoint else 0
+        return 3 * self.flops + again
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes of parameters, gradients, the state of Adam or AdamW (two numbers for each parameter), activations."""
+        itemsize = np.dtype(self.dtype).itemsize
+        parameters = self.parameters * itemsize
+        kept = sum(part.kept for part in self.parts) * itemsize
+        return {"parameters": parameters, "gradients": parameters, "optimizer": 2 * parameters, "activations": kept}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, in the types of JSON."""
+        return {
+            "model": self.model,
+            "config": dataclasses.asdict(self.config),
+            "batch": self.batch,
+            "length": self.length,
+            "dtype": self.dtype,
+            "parts": [dataclasses.asdict(part) | {"output": list(part.output)} for part in self.parts],
+            "parameters": self.parameters,
+            "flops": {"forward": self.flops, "training_step": self.training_flops},
+            "memory": self.memory | {"total": sum(self.memory.values())},
+        }
+
+    def __str__(self) -> str:
+        itemsize = np.dtype(self.dtype).itemsize
+        lines = [("part", "output", "parameters", "FLOPs forward", "kept")]
+        for part in self.parts:
+            name = part.name + (f" × {part.copies}" if part.copies > 1 else "")
+            shape = "(" + ", ".join(map(str, part.output)) + ")" if part.output else ""
+            lines.append((name, shape, f"{part.parameters:,}", _short(part.flops), _short(part.kept * itemsize, "B")))
+        memory = self.memory
+        kept = _short(memory["activations"], "B")
+        lines.append(("total", "", f"{self.parameters:,}", _short(self.flops), kept))
+        widths = [max(len(line[i]) for line in lines) for i in range(5)]
+        table = [
+            "  ".join(
+                cell.ljust(w) if i < 2 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+            )
+            for line in lines
+        ]
+        fields = ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(self.config).items())
+        formulas = {part.name.rpartition(".")[2]: part.formula for part in self.parts if part.formula}
+        formula_lines = [f"    {name:<16}{formula}" for name, formula in formulas.items()]
+        total = _short(sum(memory.values()), "B")
+        return "\n".join(
+            [
+                *textwrap.wrap(f"{self.model}: {fields}", 100, subsequent_indent="    "),
+                f"a batch of {self.batch} × {self.length} tokens in {self.dtype}",
+                "",
+                *table,
+                "",
+                f"a training step takes {_short(self.training_flops)} FLOPs, forward and backward",
+                f"memory to train by AdamW: {total}, without what a running operation needs for itself",
+                f"    parameters      {_short(memory['parameters'], 'B')}",
+                f"    gradients       {_short(memory['gradients'], 'B')}",
+                f"    optimiser       {_short(memory['optimizer'], 'B')}",
+                f"    activations     {kept}, kept for backward",
+                "FLOPs of matrix products, of one copy each; D is d_model, F d_ff, V the vocabulary, C the classes:",
+                *formula_lines,
+            ]
+        )
+
+
+def describe(config: Config, batch: int = 1, length: int | None = None, dtype: str = "float32") -> Info:
+    """Count what the model of a config costs, in training with its dropout, on B = batch sequences of T = length.
+
+    length: 128 unless given, or a language model's max_length where that is less. Raises ValueError for a config that
+    the model would refuse, TypeError for what is no config.
+    """
+    if type(config) not in _PARTS:
+        known = ", ".join(kind.__name__ for kind in _PARTS)
+        raise TypeError(f"describe: config must be one of {known}, got {type(config).__name__}")
+    longest = config.max_length if isinstance(config, LanguageModelConfig) else None
+    if length is None:
+        length = 128 if longest is None else min(128, longest)
+    check_sizes("describe", batch=batch, length=length)
+    if longest is not None and length > longest:
+        raise ValueError(f"describe: length must be at most max_length {longest}, got {length}")
+    if np.dtype(dtype).kind != "f":
+        raise ValueError(f"describe: dtype must be a floating-point one, such as float32, got {dtype}")
+    _check(config)
+    parts = tuple(_PARTS[type(config)](config, batch, length))
+    return Info(config, batch, length, np.dtype(dtype).name, parts)
+
+
+def _check(config: Config) -> None:
+    """Refuse what the model would refuse: sizes are looked at here, and the rest by building it in miniature."""
+    where = type(config).__name__
+    sizes = {field.name: getattr(config, field.name) for field in dataclasses.fields(config) if field.type == "int"}
+    check_sizes(where, **sizes)
+    if config.d_model % config.n_heads:
+        raise ValueError(f"{where}: d_model {config.d_model} cannot be divided into {config.n_heads} equal heads")
+    if not isinstance(config, LanguageModelConfig):
+        SinusoidalPositions(config.d_model)
+    if isinstance(config, TransformerConfig) and config.share_embeddings:
+        source, target = config.source_vocabulary, config.target_vocabulary
+        if source != target:
+            raise ValueError(
+                f"{where}: share_embeddings needs one vocabulary, got {source} source and {target} target tokens"
+            )
+    miniature = dataclasses.replace(config, **{name: 1 for name in sizes} | {"d_model": 2})  # type: ignore[arg-type]
+    if isinstance(miniature, TransformerConfig):
+        Transformer(miniature)
+    elif isinstance(miniature, LanguageModelConfig):
+        LanguageModel(miniature)
+    else:
+        Classifier(miniature)
+
+
+def _layers(config: Config, stack: str, copies: int, sublayers: tuple[str, ...], batch: int, length: int) -> list[Part]:
+    """The sub-layers of a stack, each with its norm and its dropout, and the norm at the end of a pre-norm stack."""
+    n, d, f = batch * length, config.d_model, config.d_ff
+    bias = getattr(config, "bias", True)
+    dropped = n * d if config.dropout else 0
+    weights = (3 if config.attention_dropout else 1) * batch * config.n_heads * length**2
+    active = _KEPT_BY_ACTIVATION[config.activation] * n * f
+    around = n * d + n * (d + 1) + dropped  # the input, the norm, the dropout
+    parts = []
+    for i, name in enumerate(sublayers):
+        if name == "feed_forward":
+            parameters, flops, formula = 2 * d * f + (f + d) * bias, 4 * n * d * f, _FEED_FORWARD_FLOPS
+            kept = active + around
+        else:
+            parameters, flops = 4 * d * d + 4 * d * bias, 8 * n * d * d + 4 * n * length * d
+            formula, kept = _ATTENTION_FLOPS, 4 * n * d + weights + around
+        if config.checkpoint:
+            kept = n * d if i == 0 else 0
+        parts.append(
+            Part(
+                f"{stack}.layers.*.{name}",
+                copies,
+                (batch, length, d),
+                copies * (parameters + 2 * d),
+                copies * flops,
+                formula,
+                copies * kept,
+            )
+        )
+    if config.norm_order == "pre":
+        parts.append(Part(f"{stack}.final_norm", 1, (batch, length, d), 2 * d, 0, "", n * (d + 1)))
+    return parts
+
+
+def _logits(name: str, parameters: int, d: int, vocabulary: int, batch: int, length: int) -> list[Part]:
+    """Logits and loss. The loss keeps log p, and the logits too."""
+    n, shape = batch * length, (batch, length, vocabulary)
+    return [
+        Part(name, 1, shape, parameters, 2 * n * d * vocabulary, "2·B·T·D·V", n * d),
+        Part("loss", 1, (), 0, 0, "", 2 * n * vocabulary),
+    ]
+
+
+def _transformer(config: TransformerConfig, batch: int, length: int) -> list[Part]:
+    n, d, shape = batch * length, config.d_model, (batch, length, config.d_model)
+    dropped = n * d if config.dropout else 0
+    source_table = 0 if config.share_embeddings else config.source_vocabulary * d
+    target_table = config.target_vocabulary * d
+    encoder, decoder = ("self_attention", "feed_forward"), ("self_attention", "cross_attention", "feed_forward")
+    return [
+        Part("target_tokens", 1, shape, target_table, 0, "", 0),
+        Part("embed_source", 1, shape, source_table, 0, "", dropped),
+        Part("embed_target", 1, shape, 0, 0, "", dropped),
+        *_layers(config, "encoder", config.n_encoder_layers, encoder, batch, length),
+        Part("memory", 1, shape, 0, 0, "", n * d),  # which every decoder layer reads
+        *_layers(config, "decoder", config.n_decoder_layers, decoder, batch, length),
+        *_logits("output", 0 if config.tie_output else target_table, d, config.target_vocabulary, batch, length),
+    ]
+
+
+def _language_model(config: LanguageModelConfig, batch: int, length: int) -> list[Part]:
+    n, d, shape = batch * length, config.d_model, (batch, length, config.d_model)
+    return [
+        Part("tokens", 1, shape, config.vocabulary * d, 0, "", 0),
+        Part("embed.positions", 1, shape, config.max_length * d, 0, "", n * d if config.dropout else 0),
+        *_layers(config, "stack", config.n_layers, ("self_attention", "feed_forward"), batch, length),
+        *_logits("logits", 0, d, config.vocabulary, batch, length),
+    ]
+
+
+def _classifier(config: ClassifierConfig, batch: int, length: int) -> list[Part]:
+    n, d, classes = batch * length, config.d_model, config.n_classes
+    shape = (batch, length, d)
+    return [
+        Part("embed.tokens", 1, shape, config.vocabulary * d, 0, "", n * d if config.dropout else 0),
+        *_layers(config, "encoder", config.n_layers, ("self_attention", "feed_forward"), batch, length),
+        Part("pooling", 1, (batch, d), 0, 0, "", n),
+        Part("head", 1, (batch, classes), d * classes + classes, 2 * batch * d * classes, "2·B·D·C", batch * d),
+        Part("loss", 1, (), 0, 0, "", 2 * batch * classes),
+    ]
+
+
+_PARTS: dict[type[Any], Callable[[Any, int, int], list[Part]]] = {
+    TransformerConfig: _transformer,
+    LanguageModelConfig: _language_model,
+    ClassifierConfig: _classifier,
+}
+
+
+def _short(number: int, unit: str = "") -> str:
+    """1234567 as "1.23 M": three digits say enough."""
+    for size, prefix in ((10**18, "E"), (10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if number >= 0.9995 * size:
+            return f"{number / size:#.3g}".rstrip(".") + f" {prefix}{unit}"
+    return f"{number} {unit}".rstrip()

@@ -1,0 +1,71 @@
+"""Pictures: matrices with their numbers, attention as heat maps, a loss as a curve.
+
+Each function returns a matplotlib Figure; `write_figure` writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from ..arrays.backend import Array, to_numpy
+
+
+def matrices(**named: Array) -> Figure:
+    """Small matrices side by side, each under its name: red where positive, blue where negative. A vector is a row.
+
+    >>> figure = matrices(W=np.ones((2, 3)), b=np.zeros(3))
+    """
+    if not named or any(not 1 <= x.ndim <= 2 or not x.size for x in named.values()):
+        shapes = ", ".join(f"{name} {x.shape}" for name, x in named.items())
+        raise ValueError(f"matrices: give matrices or vectors by name, none of them empty; got {shapes or 'none'}")
+    arrays = {name: np.atleast_2d(to_numpy(x)) for name, x in named.items()}
+    widths = [x.shape[1] for x in arrays.values()]
+    height = max(x.shape[0] for x in arrays.values())
+    figure = Figure(figsize=(0.6 * sum(widths) + 0.4 * len(widths), 0.5 * height + 0.4))
+    all_axes = figure.subplots(1, len(arrays), width_ratios=widths, squeeze=False)[0]
+    for axes, (name, x) in zip(all_axes, arrays.items(), strict=True):
+        limit = 1.7 * float(abs(x).max() or 1.0)  # so that the numbers can be read on the deepest color
+        axes.imshow(x, cmap="RdBu_r", vmin=-limit, vmax=limit)
+        for i, j in np.ndindex(x.shape):
+            axes.text(j, i, f"{round(float(x[i, j]), 2) + 0.0:g}", ha="center", va="center")
+        axes.set(title=name, xticks=[], yticks=[])
+    return figure
+
+
+def attention_maps(
+    weights: np.ndarray, queries: Sequence[str], keys: Sequence[str], titles: Sequence[str] | None = None
+) -> Figure:
+    """Heat maps side by side, one for each head: row i shows where query i looks. weights: (H, T_q, T_k)."""
+    n_heads, t_q, t_k = wanted = (len(weights) if titles is None else len(titles), len(queries), len(keys))
+    if weights.shape != wanted:
+        raise ValueError(f"attention_maps: weights must be (heads, queries, keys), here {wanted}, got {weights.shape}")
+    width, height = 0.36 * t_k + 0.2, 0.36 * t_q
+    figure = Figure(figsize=(n_heads * width + 1.6, height + 1.6), layout="constrained")
+    all_axes = figure.subplots(1, n_heads, sharey=True, squeeze=False)[0]
+    for head, axes in enumerate(all_axes):
+        image = axes.imshow(weights[head], cmap="viridis", vmin=0.0, vmax=1.0)
+        axes.set_title(titles[head] if titles else f"head {head + 1}")
+        axes.set_xticks(range(t_k), keys, rotation=90)
+        axes.set_yticks(range(t_q), queries)
+    all_axes[0].set_ylabel("query")
+    figure.supxlabel("key", fontsize="medium")
+    figure.colorbar(image, ax=all_axes, label="attention weight", shrink=0.8)
+    return figure
+
+
+def training_curve(steps: Sequence[int], losses: Sequence[float], floor: float | None = None) -> Figure:
+    """The loss against the step. floor: the lowest loss there can be, drawn as a line."""
+    figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(steps, losses, label="training loss")
+    if floor is not None:
+        axes.axhline(floor, linestyle="--", color="grey", label="lowest possible with label smoothing")
+    axes.set_xlabel("step")
+    axes.set_ylabel("cross-entropy (nats)")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend()
+    return figure

@@ -1,0 +1,193 @@
+"""A recording as text: each step with its calls, its source line, and the arrays that it bound."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...verify import Row
+from .document import short_path
+from .recording import Bound, Recording, Step, Value
+
+_ROWS, _COLUMNS = 16, 12  # of a larger matrix the middle is left out
+
+
+@dataclass(frozen=True)
+class Style:
+    """How parts of the text stand out: by the codes of a terminal, or not at all."""
+
+    on: bool = False
+
+    def _in(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.on else text
+
+    def strong(self, text: str) -> str:
+        """The line that is shown."""
+        return self._in("1", text)
+
+    def faint(self, text: str) -> str:
+        """What is beside the point."""
+        return self._in("2", text)
+
+    def new(self, text: str) -> str:
+        """A name that has just been bound."""
+        return self._in("32", text)
+
+    def gradient(self, text: str) -> str:
+        """What belongs to the backward pass."""
+        return self._in("35", text)
+
+    def wrong(self, text: str) -> str:
+        """A gradient that the finite differences do not confirm."""
+        return self._in("1;31", text)
+
+
+PLAIN = Style()
+RUN_AGAIN = (
+    "not checked here: a Checkpoint ran this again during backward, where no finite difference reaches; "
+    "it is checked through the gradients of the inputs and parameters"
+)
+
+
+def plain(recording: Recording, everything: bool = False, style: Style = PLAIN) -> str:
+    """Every step of the recording one after the other; quiet steps only if `everything` is asked for."""
+    chosen = [step for step in recording.steps if everything or not step.quiet]
+    parts = [f"{recording.name}: {len(recording.steps)} steps in {len(recording.calls)} calls"]
+    if not everything:
+        parts[0] += f"; {len(recording.steps) - len(chosen)} of them, which bind no number, are left out"
+    parts += ["\n".join(draw(recording, step, style)) for step in chosen]
+    if recording.report is not None:
+        parts.append(str(recording.report))
+    return "\n\n".join(parts)
+
+
+def draw(recording: Recording, step: Step, style: Style = PLAIN) -> list[str]:
+    """The lines for one step."""
+    lines = [heading(recording, step, style), *source(step, style, recording)]
+    for bound in step.bound:
+        lines += ["", *_bound(recording, step, bound, style)]
+    return lines
+
+
+def heading(recording: Recording, step: Step, style: Style) -> str:
+    """Which step it is, in which pass, and in which calls."""
+    backward = is_backward(recording, step)
+    direction = style.gradient("backward") if backward else "forward "
+    path = " › ".join(call.label for call in recording.path(step))
+    return f"step {step.index + 1}/{len(recording.steps)}  {direction}  {path}"
+
+
+def is_backward(recording: Recording, step: Step) -> bool:
+    """Whether the step belongs to the backward pass."""
+    return any(call.backward or call.label.endswith(" in backward") for call in recording.path(step))
+
+
+def source(step: Step, style: Style, recording: Recording, around: int = 0) -> list[str]:
+    """The step's lines of source with their numbers, and some lines of the function before and after them."""
+    call = recording.calls[step.call]
+    if not step.source:
+        return [f"{short_path(call.file)}:{step.line}  (no source)"]
+    last = step.line + step.source.count("\n")
+    lines = [f"{short_path(call.file)}:{step.line}"]
+    for number in range(step.line - around, last + around + 1):
+        place = number - call.first_line
+        if 0 <= place < len(call.source):
+            is_own = step.line <= number <= last
+            mark, shade = (">", style.strong) if is_own else (" ", style.faint)
+            lines.append(shade(f"{number:5d} {mark} {call.source[place]}"))
+    return lines
+
+
+def _bound(recording: Recording, step: Step, bound: Bound, style: Style) -> list[str]:
+    """A name with its shape and numbers; beside a gradient the value it belongs to, and what finite differences say."""
+    pair = recording.pair_of(step, bound)
+    numbers = matrix(bound.value)
+    if pair is None and bound.value.shape == ():
+        return [f"  {style.new(bound.name)} = {numbers[0]}"]
+    described = _described(bound.value) + (" changed in place" if bound.in_place else "")
+    if pair is None:
+        return [f"  {style.new(bound.name)} {described}", *(f"    {line}" for line in numbers)]
+    others = matrix(pair.value)
+    width = max(len(bound.name) + len(described), *map(len, numbers)) + 3
+    lines = [f"  {style.gradient(bound.name)} {described:<{width - len(bound.name)}} of {pair.name}"]
+    for left, right in itertools.zip_longest(numbers, others, fillvalue=""):
+        lines.append(f"    {left:<{width}}{right}".rstrip())
+    told = verdict(recording, step, bound, style)
+    return [*lines, *([f"    {told}"] if told else [])]
+
+
+def verdict(recording: Recording, step: Step, bound: Bound, style: Style = PLAIN) -> str:
+    """What the finite differences say of a gradient, or why they say nothing; "" for what is not held against any."""
+    row = recording.check_of(step, bound)
+    if row is not None:
+        return _found(row, style)
+    return RUN_AGAIN if recording.is_unreachable(step, bound) else ""
+
+
+def _found(row: Row, style: Style) -> str:
+    if row.problem and row.ok:
+        return row.problem  # "not checked", and why
+    if row.problem:
+        return style.wrong(f"finite differences: WRONG, {row.problem}")
+    where = "" if row.where is None else f" at [{', '.join(map(str, row.where))}]"
+    numbers = f"{row.hand:.6g} by hand, {row.numerical:.6g} by finite differences{where}, error {row.error:.0e}"
+    return f"checked: {numbers}, ok" if row.ok else style.wrong(f"WRONG: {numbers}")
+
+
+def _described(value: Value) -> str:
+    kind = "" if value.dtype in ("float64", "int", "float", "bool") else f" {value.dtype}"
+    return f"{value.shape}{kind}"
+
+
+def matrix(value: Value) -> list[str]:
+    """The numbers in aligned columns: a row for each line, blocks with their index where there are more axes."""
+    array = value.array
+    if array is None:
+        return [value.summary, *_corner(value)]
+    if array.ndim <= 2:
+        return _rows(np.atleast_2d(array), array)
+    lines = []
+    for index in np.ndindex(array.shape[:-2]):
+        lines += [f"[{', '.join(map(str, index))}]", *(f"  {line}" for line in _rows(array[index], array))]
+    return lines
+
+
+def _corner(value: Value) -> list[str]:
+    """The first rows and columns of an array of which there is only a summary, with "…" where it goes on."""
+    assert value.corner is not None
+    block = np.atleast_2d(value.corner)
+    rows, columns = (1, *value.shape)[-2:]
+    goes_on = " …" if columns > block.shape[1] else ""
+    lines = [line + goes_on for line in _rows(block, block)]
+    lines += ["…"] if rows > block.shape[0] else []
+    if len(value.shape) <= 2:
+        return lines
+    return [f"[{', '.join('0' * (len(value.shape) - 2))}]", *(f"  {line}" for line in lines), "…"]
+
+
+def _rows(block: np.ndarray, whole: np.ndarray) -> list[str]:
+    """The lines of a matrix, in columns as wide as the widest number of the whole array."""
+    write = _writer(whole)
+    rows, columns = (_shown(size, limit) for size, limit in zip(block.shape, (_ROWS, _COLUMNS), strict=True))
+    texts = [["…" if i < 0 or j < 0 else write(block[i, j].item()) for j in columns] for i in rows]
+    width = max(len(text) for row in texts for text in row)
+    return [" ".join(f"{text:>{width}}" for text in row) for row in texts]
+
+
+def _shown(size: int, limit: int) -> Sequence[int]:
+    """The indices that are shown, with -1 where some are left out."""
+    return range(size) if size <= limit else [*range(limit // 2), -1, *range(size - limit // 2 + 1, size)]
+
+
+def _writer(array: np.ndarray) -> Callable[[bool | int | float], str]:
+    """Writes the numbers of one array alike: with as few decimals as show them, up to four, or with an exponent."""
+    finite = array[np.isfinite(array)].astype(float)
+    largest = float(abs(finite).max()) if finite.size else 0.0
+    decimals = next((d for d in range(4) if np.allclose(finite, finite.round(d), rtol=1e-9, atol=1e-12)), 4)
+    if largest >= 1e6 or (decimals == 4 and largest < 0.01):
+        return lambda number: f"{number:.3e}"
+    nothing = f"{-0.0:.{decimals}f}"
+    return lambda number: f"{number:.{decimals}f}".replace(nothing, nothing[1:])

@@ -1,0 +1,116 @@
+"""Small examples to step through: numbers one can follow by hand, and sizes that differ, so that no axis looks like
+another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ... import layers, models, ops
+from ...arrays.backend import Array, to_device
+from ...course import worked_example
+from ...verify.catalogue.case import Setup
+from .recording import LIMIT, Recording, step
+
+Random = np.random.Generator
+
+
+@dataclass(frozen=True)
+class Example:
+    """A function with its arguments, made from a seed; upstream: the gradient of its output, if it is not drawn."""
+
+    title: str
+    build: Callable[[Random], Setup]
+    upstream: Array | None = None
+
+    def record(self, seed: int = 0, device: str = "numpy", verify: bool = False, limit: int = LIMIT) -> Recording:
+        """Run the example on a device and return the recording of it."""
+        setup = self.build(np.random.default_rng([seed, 1])).on(device)  # from default_rng(seed) comes the upstream
+        upstream = None if self.upstream is None else to_device(self.upstream, device)
+        return step(
+            setup.f,
+            *setup.inputs,
+            upstream=upstream,
+            parameters=setup.module,
+            verify=verify,
+            limit=limit,
+            seed=seed,
+            **setup.options,
+        )
+
+
+def _tenths(rng: Random, *shape: int) -> Array:
+    """Numbers of one decimal around zero."""
+    return rng.normal(size=shape).round(1)
+
+
+def _setup(f: Callable[..., Any], *inputs: Any, module: layers.Module | None = None, **options: Any) -> Setup:
+    return Setup(f, inputs, options, f if module is None and isinstance(f, layers.Module) else module)
+
+
+def _filled(module: layers.Module, rng: Random) -> Any:
+    """Give every parameter numbers of one decimal, with gains around 1."""
+    for name, parameter in module.parameters():
+        numbers = (rng.normal(size=parameter.value.shape) / 2.0).round(1)
+        parameter.value = to_device(numbers + 1.0 if name.endswith("gamma") else numbers)
+        parameter.grad = to_device(np.zeros_like(numbers))
+    return module
+
+
+def _worked_example(rng: Random) -> Setup:
+    example = worked_example.UNSCALED
+    arrays = (example.x, example.w_q, example.w_k, example.w_v)
+    return _setup(worked_example.self_attention, *arrays, scale=example.scale)
+
+
+def _gpt(rng: Random) -> Setup:
+    config = models.LanguageModelConfig(
+        vocabulary=5, max_length=6, d_model=4, n_heads=2, d_ff=7, n_layers=1, dropout=0.0, attention_dropout=0.0
+    )
+    model = _filled(models.LanguageModel(config), rng)
+    return _setup(model.loss, np.array([[1, 4, 1]]), np.array([[4, 1, 3]]), module=model)
+
+
+EXAMPLES: dict[str, Example] = {
+    "worked-example": Example(
+        "Self-attention as introductions compute it, without a scale", _worked_example, worked_example.UNSCALED.doutput
+    ),
+    "softmax": Example("Softmax of two rows of scores", lambda r: _setup(ops.softmax, _tenths(r, 2, 3))),
+    "attention": Example(
+        "Attention of 2 queries to 4 keys, d_k 3, d_v 5",
+        lambda r: _setup(ops.attention, _tenths(r, 2, 3), _tenths(r, 4, 3), _tenths(r, 4, 5)),
+    ),
+    "multi-head": Example(
+        "Multi-head self-attention: 4 tokens of width 6, 2 heads",
+        lambda r: _setup(_filled(layers.MultiHeadAttention(6, 2), r), _tenths(r, 4, 6)),
+    ),
+    "layer-norm": Example(
+        "LayerNorm of two rows of four",
+        lambda r: _setup(ops.layer_norm, _tenths(r, 2, 4), (1.0 + r.normal(size=4) / 3.0).round(1), _tenths(r, 4)),
+    ),
+    "ffn": Example(
+        "The feed-forward network: 2 tokens of width 3, 5 hidden units",
+        lambda r: _setup(_filled(layers.FeedForward(3, 5), r), _tenths(r, 2, 3)),
+    ),
+    "encoder-layer": Example(
+        "An encoder layer: 3 tokens of width 4, 2 heads, 5 hidden units",
+        lambda r: _setup(_filled(layers.EncoderLayer(4, 2, 5), r), _tenths(r, 3, 4)),
+    ),
+    "decoder-layer": Example(
+        "A decoder layer: 2 tokens of width 4 that read 3 of the encoder's, 2 heads, 5 hidden units",
+        lambda r: _setup(_filled(layers.DecoderLayer(4, 2, 5), r), _tenths(r, 2, 4), _tenths(r, 3, 4)),
+    ),
+    "cross-entropy": Example(
+        "Cross-entropy of 2 positions over 4 tokens",
+        lambda r: _setup(ops.cross_entropy, _tenths(r, 2, 4), np.array([2, 0])),
+    ),
+    "embedding": Example(
+        "Looking up 4 ids, one of them twice, in a table of 5 rows",
+        lambda r: _setup(ops.embedding, np.array([1, 4, 1, 2]), _tenths(r, 5, 3)),
+    ),
+    "gpt": Example("The loss of a decoder-only model of one layer: 3 tokens out of 5, width 4, 2 heads", _gpt),
+}

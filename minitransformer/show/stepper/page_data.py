@@ -1,0 +1,294 @@
+"""What the page is given: a recording as JSON, with each line, array and formula in it once.
+
+Most lines of a recording run many times, and most arrays are bound under many names, an argument here, a result there;
+so both are kept in tables and named by their place. Small arrays hold every digit; larger ones are float32, which
+suffices for a heat map; and of those above a limit, which falls until the page is small enough, only the range, the
+mean and a corner are kept.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import json
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...trace.recorder import CORNER, corner_of, summary_of
+from . import mathml
+from .drawing import verdict
+from .expansion import NotExpandable, term_of
+from .recording import Bound, Call, Recording, Step
+from .sources import parse
+from .terms import Number, Operation, Term, readable
+
+EXACT = 400  # cells: larger arrays are drawn as a picture, for which float32 is enough
+BUDGET = 6_000_000  # characters for all arrays together
+EXPANDED = 12_000  # cells, all arrays together, whose sums are written out
+_LIMITS = (1 << 30, 65536, 16384, 4096, 2048, 1024, 512, 256, 64, 16)
+_CELL_LIMITS = (400, 256, 128, 64, 32, 16, 8)
+
+
+def page_data(recording: Recording, tokens: Sequence[str] = ()) -> dict[str, Any]:
+    """The recording as JSON can hold it, with tables of all sources, lines, arrays and terms."""
+    return _Page(recording).data() | {"tokens": [str(token) for token in tokens]}
+
+
+class _Page:
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.arrays = Pool()
+        self.sources = Table()
+        self.lines = Table()
+        self.bindings = [bound for step in recording.steps for bound in step.bound]
+        self.number_of = {bound.serial: number for number, bound in enumerate(self.bindings)}
+
+    def data(self) -> dict[str, Any]:
+        steps = [self._step(step) for step in self.recording.steps]
+        terms, cell_limit = self._expand(steps)
+        calls = [self._call(call) for call in self.recording.calls]
+        arrays, limit = self.arrays.fitted()
+        return {
+            "name": self.recording.name,
+            "calls": calls,
+            "sources": self.sources.items,
+            "steps": steps,
+            "lines": self.lines.items,
+            "names": {bound.name: mathml.as_lists(mathml.name(bound.name)) for bound in self.bindings},
+            "arrays": arrays,
+            "terms": terms,
+            "changes": [],  # the numbers that mistakes lead to; see page_bugs.py
+            "limits": {"array": limit, "exact": EXACT, "expanded": cell_limit},
+            "verified": self.recording.report is not None,
+        }
+
+    def _call(self, call: Call) -> dict[str, Any]:
+        forward = self.recording.calls[call.forward_call]
+        return {
+            "label": call.label,
+            "backward": call.backward,
+            "parent": call.parent,
+            "forward": call.forward_call,
+            "source": self.sources.add({"first": forward.first_line, "lines": listing(forward.source)}),
+        }
+
+    def _step(self, step: Step) -> dict[str, Any]:
+        return {
+            "call": step.call,
+            "line": self.lines.add(line_of(self.recording, step)),
+            "bound": [self._bound(step, bound) for bound in step.bound],
+            "shown": not step.quiet and any(map(_counts, step.bound)),
+        }
+
+    def _bound(self, step: Step, bound: Bound) -> dict[str, Any]:
+        """A name that the step bound. array, numerical: places in the table of arrays, of its numbers and of the finite
+        difference they are held against; origin, pair: bindings, counted from the first, of this very array under
+        another name, and of the value whose gradient this is; told: what the check of a gradient found, where it has
+        no finite difference for each number.
+        """
+        out: dict[str, Any] = {"name": bound.name, "array": self.arrays.add(bound.value.array, bound.value)}
+        if bound.origin in self.number_of:
+            out["origin"] = self.number_of[bound.origin]
+        value = self.recording.pair_of(step, bound)
+        if value is not None:
+            out["pair"] = self.number_of[value.serial]
+        row = self.recording.check_of(step, bound)
+        if row is not None and row.full is not None and row.full.numerical.shape == bound.value.shape:
+            out["numerical"] = self.arrays.add(row.full.numerical)
+        elif told := verdict(self.recording, step, bound):
+            out["told"] = told
+        return out
+
+    def _expand(self, steps: list[dict[str, Any]]) -> tuple[list[Any], int]:
+        """Write out where the numbers come from, for all arrays up to as many cells as there is room for: that many."""
+        places = []
+        for step, entry in zip(self.recording.steps, steps, strict=True):
+            line = self.lines.items[entry["line"]]
+            seen = self.recording.visible(step) if entry["shown"] else {}
+            read = max((math.prod(seen[name].value.shape) for name in line["uses"] if name in seen), default=0)
+            if entry["shown"] and read <= EXACT:  # a sum of more cells is too long to read
+                places += [(step, i) for i, b in enumerate(step.bound) if is_expandable(b)]
+        sizes = [math.prod(step.bound[i].value.shape) for step, i in places]
+        fitting = (limit for limit in _CELL_LIMITS if sum(s for s in sizes if s <= limit) <= EXPANDED)
+        limit = next(fitting, 0)
+        terms = Table()
+        for (step, i), size in zip(places, sizes, strict=True):
+            if size <= limit:
+                steps[step.index]["bound"][i]["from"] = written_out(
+                    self.recording, step, step.bound[i], self.number_of, terms
+                )
+        return terms.items, limit
+
+
+def is_expandable(bound: Bound) -> bool:
+    """Whether its numbers were computed here, and are there."""
+    return _is_float(bound) and bound.value.array is not None and bound.origin is None
+
+
+def written_out(
+    recording: Recording, step: Step, bound: Bound, number_of: dict[int, int], terms: Table
+) -> dict[str, Any]:
+    """Where the numbers of a binding come from: for each cell a term without its numbers, and which cells these are.
+
+    Each of these is a binding, by its number, and the place of the cell in it. So the page can put in other numbers.
+    """
+    places, cells = [], []
+    try:
+        for index in np.ndindex(bound.value.shape):
+            used: list[int] = []
+            term = _without_numbers(recording, term_of(recording, step, bound, index), used, number_of)
+            places.append(terms.add(term))
+            cells.append(used)
+    except NotExpandable as error:
+        return {"why": f"{str(error).rstrip('.')}."}
+    return {"terms": places, "cells": cells}
+
+
+def _without_numbers(
+    recording: Recording, term: Term, used: list[int], number_of: dict[int, int]
+) -> int | str | list[Any]:
+    """The term with the place of a number among those `used` where a recorded one stands, and constants as texts."""
+    if isinstance(term, Number):
+        if term.serial is None or term.serial not in number_of:
+            return readable(term.value)
+        shape = recording.binding(term.serial)[1].value.shape
+        used += [number_of[term.serial], int(np.ravel_multi_index(term.index, shape)) if shape else 0]
+        return len(used) // 2 - 1
+    sign = term.symbol if isinstance(term, Operation) else term.name
+    return [sign, *(_without_numbers(recording, part, used, number_of) for part in term.parts)]
+
+
+def _counts(bound: Bound) -> bool:
+    """Whether a name is worth a step of its own: an array, or a number that is no size and no switch."""
+    return bound.value.shape != () or _is_float(bound)
+
+
+def _is_float(bound: Bound) -> bool:
+    return bound.value.dtype.startswith("float")
+
+
+def line_of(recording: Recording, step: Step) -> dict[str, Any]:
+    """A line: where it stands in its file, its text, its formula, and the names it reads.
+
+    entry: it is the head of a function, so the step stands for the arguments that a call came with.
+    """
+    call = recording.calls[step.call]
+    entry = step is recording.steps_of(call)[0] and call.code.co_name != "<lambda>"
+    scalars = {name for name, bound in recording.visible(step).items() if bound.value.shape == ()}
+    scalars |= {bound.name for bound in step.bound if bound.value.shape == ()}
+    element = mathml.formula(f"{step.source}\n    pass" if entry else step.source, scalars)
+    names = [] if entry else list(_names_read(step.source))
+    return {
+        "first": step.line,
+        "last": step.line + step.source.count("\n"),
+        "text": step.source,
+        "entry": entry or call.code.co_name == "<lambda>",
+        "math": None if element is None else mathml.as_lists(element),
+        "uses": names,
+    }
+
+
+def _names_read(text: str) -> Iterator[str]:
+    """The names that a statement reads, in the order in which they stand there, each once."""
+    statement = parse(text)
+    if statement is None:
+        return
+    names = [n for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+    if isinstance(statement, ast.AugAssign):
+        names += [node for node in ast.walk(statement.target) if isinstance(node, ast.Name)]
+    names.sort(key=lambda node: (node.lineno, node.col_offset))
+    yield from dict.fromkeys(node.id for node in names)
+
+
+def listing(source: Sequence[str]) -> list[str]:
+    """The lines of a function, with its documentation, which the page need not repeat, left empty."""
+    lines = list(source)
+    definition = parse(textwrap.dedent("\n".join(lines)))
+    if isinstance(definition, ast.FunctionDef) and ast.get_docstring(definition) is not None:
+        documentation = definition.body[0]
+        for i in range(documentation.lineno - 1, documentation.end_lineno or documentation.lineno):
+            lines[i] = ""
+    return lines
+
+
+class Table:
+    """A list that holds each item once."""
+
+    def __init__(self, items: list[Any] | None = None) -> None:
+        self.items: list[Any] = [] if items is None else items
+        self._places = {json.dumps(item): place for place, item in enumerate(self.items)}
+
+    def add(self, item: Any) -> int:
+        """The item's place in the list."""
+        key = json.dumps(item)
+        if key not in self._places:
+            self._places[key] = len(self.items)
+            self.items.append(item)
+        return self._places[key]
+
+
+class Pool:
+    """All arrays of the page, each once."""
+
+    def __init__(self) -> None:
+        self._arrays: list[tuple[np.ndarray | None, Any]] = []
+        self._places: dict[Any, int] = {}
+
+    def add(self, array: np.ndarray | None, value: Any = None) -> int:
+        """The array's place in the pool. value: the recorded Value; of a large one there are a summary and a corner."""
+        kept = value.corner if array is None else array
+        about = (value.shape, value.summary) if array is None else (array.shape, "")
+        key = (*about, kept.dtype.str, kept.tobytes())
+        if key not in self._places:
+            self._places[key] = len(self._arrays)
+            self._arrays.append((array, value))
+        return self._places[key]
+
+    def fitted(self) -> tuple[list[dict[str, Any]], int]:
+        """The arrays as JSON can hold them, and above how many cells they had to be summarised to fit the budget."""
+        for limit in _LIMITS:
+            if sum(_length(array, limit) for array, _ in self._arrays) <= BUDGET:
+                break
+        largest = max((a.size for a, _ in self._arrays if a is not None and a.size <= limit), default=0)
+        return [_encoded(array, value, limit) for array, value in self._arrays], min(limit, largest)
+
+
+def _length(array: np.ndarray | None, limit: int) -> int:
+    if array is None or array.size > limit:
+        return 80 if limit == _LIMITS[-1] else 80 + 6 * CORNER**2
+    return 19 * array.size if array.size <= EXACT else 6 * array.size
+
+
+def _encoded(array: np.ndarray | None, value: Any, limit: int) -> dict[str, Any]:
+    """An array as JSON holds it; of one above the limit its corner too, except at the lowest limit of all."""
+    if array is not None and array.size <= limit:
+        out: dict[str, Any] = {"shape": list(array.shape), "kind": str(array.dtype)}
+        return out | ({"data": plain(array)} if array.size <= EXACT else _float32(array))
+    if array is None:
+        out = {"shape": list(value.shape), "kind": value.dtype, "summary": value.summary}
+        corner = value.corner
+    else:
+        out = {"shape": list(array.shape), "kind": str(array.dtype), "summary": summary_of(array)}
+        corner = corner_of(array)
+    if limit == _LIMITS[-1]:
+        return out
+    return out | {"corner": {"shape": list(corner.shape), "kind": out["kind"]} | _float32(corner)}
+
+
+def _float32(array: np.ndarray) -> dict[str, str]:
+    return {"float32": base64.b64encode(array.astype("<f4").tobytes()).decode()}
+
+
+def plain(array: np.ndarray) -> list[Any]:
+    """The numbers in order, as JSON has them: it knows no infinity and no NaN, so these become texts."""
+    out: list[Any] = []
+    for number in array.ravel().tolist():
+        if isinstance(number, float) and not math.isfinite(number):
+            out.append(str(number))
+        else:
+            out.append(int(number) if number == int(number) else number)
+    return out

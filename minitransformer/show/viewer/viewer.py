@@ -1,0 +1,229 @@
+"""Attention weights of every layer and head, and how a logit depends on each of them.
+
+    weights_ij                how much query i takes of value j
+    d logit / d weights_ij    how the logit would move if it took a little more
+
+The first come from the forward pass. The second are the `dweights` of our own backward pass, which starts from a
+gradient that is 1 at the chosen logit and 0 elsewhere. Large weights are not always the ones that matter: Jain and
+Wallace 2019, "Attention is not Explanation", section 4.1, hold the two against each other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...arrays.backend import to_device, to_numpy
+from ...models import Classifier, LanguageModel, Transformer
+from ...trace.tracing import Recording
+from . import page
+
+LONGEST = 64  # tokens of a sequence: more do not fit on a screen
+_MOST = 1_000_000  # numbers that a page holds of each kind: about 5 MB
+
+Model = Transformer | LanguageModel | Classifier
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A logit that gradients are taken of: the one that was largest at a position, or that of one class."""
+
+    position: int | None  # of the token it was predicted after; None for a class
+    name: str
+    logit: float
+    probability: float
+
+
+@dataclass(frozen=True)
+class Maps:
+    """One kind of attention. weights: (layers, heads, T_q, T_k); gradients: (choices, layers, heads, T_q, T_k)."""
+
+    name: str
+    queries: int  # which of the sequences asks
+    keys: int  # which of the sequences answers
+    causal: bool
+    weights: np.ndarray
+    gradients: np.ndarray
+
+
+@dataclass(frozen=True)
+class AttentionView:
+    """What `view` found. In a notebook it shows itself.
+
+    sequences: the tokens of each; choices: the logits that there are gradients of; chosen: the one shown first.
+    """
+
+    title: str
+    sequences: tuple[tuple[str, ...], ...]
+    choices: tuple[Choice, ...]
+    chosen: int
+    maps: tuple[Maps, ...]
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """One self-contained page, which is also written to `path` where one is given."""
+        return page.to_html(self, path)
+
+    def _repr_html_(self) -> str:
+        return page.frame(self)
+
+
+def attention_html(
+    model: Model,
+    *ids: Any,
+    names: Sequence[Sequence[str]] = (),
+    title: str = "Attention",
+    path: str | os.PathLike[str] | None = None,
+) -> str:
+    """The page of `view(model, *ids, names=names, title=title)`, also written to `path` where one is given."""
+    return view(model, *ids, names=names, title=title).to_html(path)
+
+
+def view(model: Model, *ids: Any, names: Sequence[Sequence[str]] = (), title: str = "Attention") -> AttentionView:
+    """Run the model, forward and backward, and collect its attention weights and the gradients of logits.
+
+    ids: one sequence of at most 64 token ids for each that the model reads: source and target for a Transformer, one
+    for the others. names: for each of these sequences the names of all tokens, by id, as Vocabulary.tokens; for a
+    Classifier then the names of its classes. Without names the ids stand for themselves.
+
+    There is a choice for each position, the token predicted there, or for each class, the most likely first; where that
+    makes more than a million numbers only for the last positions or the first classes. The model and its gradients stay
+    as they are. Raises TypeError and ValueError for what cannot be shown.
+    """
+    sequences = _checked(model, ids)
+    naming = _Naming(names, len(sequences) + isinstance(model, Classifier))
+    tokens = tuple(tuple(naming(i, token) for token in row.tolist()) for i, row in enumerate(sequences))
+    kinds = _kinds(model)
+    shapes = [(*kind.shape, len(tokens[kind.queries]), len(tokens[kind.keys])) for kind in kinds]
+    size = sum(map(math.prod, shapes))
+    if size > _MOST:
+        raise ValueError(f"view: these are {size:,} attention weights and a page holds {_MOST:,}; give a shorter text")
+
+    copy = _copy(model)
+    logits = np.atleast_2d(_run(copy, sequences, 1)[0][0])  # (T, vocabulary), or (1, classes)
+    if not np.isfinite(logits).all():
+        raise ValueError("view: the logits of this model are not finite, so there is nothing to take gradients of")
+    most = max(1, _MOST // size)
+    if isinstance(model, Classifier):
+        wanted = [(0, int(c)) for c in np.argsort(-logits[0], kind="stable")[:most]]
+    else:
+        wanted = [(t, int(row.argmax())) for t, row in enumerate(logits)][-most:]
+
+    # The sentence stands in the batch once for each choice, so that one backward pass gives the gradients of all.
+    with Recording(copy) as recording:
+        output, backward = _run(copy, sequences, len(wanted))
+    upstream = np.zeros(output.shape, dtype=output.dtype)
+    for n, (position, token) in enumerate(wanted):
+        upstream[n].reshape(logits.shape)[position, token] = 1.0
+    recording.in_forward = False
+    with recording:
+        backward(to_device(upstream, copy.device))
+    calls = [call for call in recording.calls if "weights" in call.forward]
+    weights = [call.forward["weights"][-1][0] for call in calls]
+    gradients = [call.backward["dweights"][-1] for call in calls]
+    return AttentionView(
+        title,
+        tokens,
+        tuple(_choice(model, logits, naming, position, token) for position, token in wanted),
+        0 if isinstance(model, Classifier) else len(wanted) - 1,
+        tuple(
+            Maps(
+                kind.name,
+                kind.queries,
+                kind.keys,
+                kind.causal,
+                np.stack(weights[kind.calls]),
+                np.stack(gradients[kind.calls], axis=1),
+            )
+            for kind in kinds
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """One kind of attention in a model. calls: which of the model's calls of attention, in order, are of this kind."""
+
+    name: str
+    queries: int
+    keys: int
+    causal: bool
+    shape: tuple[int, int]  # layers, heads
+    calls: slice
+
+
+def _kinds(model: Model) -> list[_Kind]:
+    n_heads = model.config.n_heads
+    if isinstance(model, Transformer):
+        n_encoder, n_decoder = model.config.n_encoder_layers, model.config.n_decoder_layers
+        decoder = (n_decoder, n_heads)  # each layer attends to the target and then to the memory
+        return [
+            _Kind("Encoder self-attention", 0, 0, False, (n_encoder, n_heads), slice(0, n_encoder)),
+            _Kind("Decoder self-attention", 1, 1, True, decoder, slice(n_encoder, None, 2)),
+            _Kind("Cross-attention", 1, 0, False, decoder, slice(n_encoder + 1, None, 2)),
+        ]
+    causal = isinstance(model, LanguageModel)
+    return [_Kind("Self-attention", 0, 0, causal, (model.config.n_layers, n_heads), slice(None))]
+
+
+class _Naming:
+    """The names of tokens: naming(which of the vocabularies, id)."""
+
+    def __init__(self, names: Sequence[Sequence[str]], wanted: int) -> None:
+        if len(names) not in (0, wanted):
+            raise ValueError(f"view: names must hold {wanted} lists of names for this model, got {len(names)}")
+        self._names = names
+
+    def __call__(self, which: int, token: int) -> str:
+        if not self._names:
+            return str(token)
+        if not 0 <= token < len(self._names[which]):
+            raise ValueError(f"view: there are {len(self._names[which])} names and so none for id {token}")
+        return str(self._names[which][token])
+
+
+def _checked(model: Any, ids: Sequence[Any]) -> list[np.ndarray]:
+    if not isinstance(model, Model):
+        raise TypeError(
+            f"view: the model must be a Transformer, LanguageModel or Classifier, got {type(model).__name__}"
+        )
+    wanted = ("source", "target") if isinstance(model, Transformer) else ("ids",)
+    if len(ids) != len(wanted):
+        raise TypeError(f"view: a {type(model).__name__} needs {' and '.join(wanted)}, got {len(ids)} sequences")
+    checked = []
+    for name, sequence in zip(wanted, ids, strict=True):
+        row = np.asarray(sequence if isinstance(sequence, list | tuple) else to_numpy(sequence))
+        if row.ndim != 1 or row.dtype.kind not in "iu" or not 1 <= len(row) <= LONGEST:
+            found = f"shape {row.shape} of {row.dtype}"
+            raise ValueError(f"view: {name} must be a sequence of 1 to {LONGEST} token ids, got {found}")
+        checked.append(row.astype(np.int64))
+    return checked
+
+
+def _copy(model: Model) -> Model:
+    """The same model again, without checkpointing: its backward pass adds to no gradient of ours and runs once."""
+    config: Any = dataclasses.replace(model.config, checkpoint=False)
+    copy: Any = type(model)(config, np.random.default_rng(0))
+    copy.to(model.device, str(next(model.parameters())[1].value.dtype))
+    copy.load_state(model.state())
+    return copy
+
+
+def _run(model: Any, sequences: Sequence[np.ndarray], times: int) -> Any:
+    """The logits, on the host, of a batch that holds the same sequences several times; and the pullback."""
+    batch = [to_device(np.tile(row, (times, 1)), model.device) for row in sequences]
+    output, backward = model(*batch)
+    return to_numpy(output), backward
+
+
+def _choice(model: Model, logits: np.ndarray, naming: _Naming, position: int, token: int) -> Choice:
+    row = logits[position].astype(np.float64)
+    probability = math.exp(row[token] - row.max()) / float(np.exp(row - row.max()).sum())
+    classifies = isinstance(model, Classifier)
+    which = 0 if isinstance(model, LanguageModel) else 1
+    return Choice(None if classifies else position, naming(which, token), float(row[token]), probability)

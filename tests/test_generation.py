@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from minitransformer.arrays.forms import textbook
 
 import minitransformer.arrays.strict  # noqa: F401  (makes the device "strict" known)
 from minitransformer.arrays.backend import to_device, to_numpy
@@ -567,7 +566,6 @@ def test_past_its_context_a_model_starts_again_from_the_last_half(context, token
     assert together == [hypotheses[0].tokens for hypotheses in best]
 
 
-@textbook()  # on NumPy kernels would stand in, which round otherwise
 def test_on_the_strict_device_the_same_is_sampled_and_found():
     source, mask = sources(1)
     on_device = [to_device(array, "strict") for array in (source, mask)]

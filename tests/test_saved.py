@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from minitransformer import layers, ops, saved, textbook
+from minitransformer import layers, ops, saved
 from minitransformer.arrays.backend import to_device
 
 DEVICES = ("numpy", "strict")
@@ -38,7 +38,6 @@ def test_linear_keeps_its_input_and_its_weight(device) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@textbook()
 def test_attention_keeps_q_k_v_and_its_weights(device) -> None:
     q, k, v = array(device, 6, 3), array(device, 7, 3), array(device, 7, 4)
     numbers = 6 * 3 + 7 * 3 + 7 * 4 + 6 * 7  # kept and softmax's y are the weights, one array
@@ -75,7 +74,6 @@ def test_parameters_are_listed_apart(device) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@textbook()
 def test_checkpointing_keeps_the_inputs_of_each_layer_alone(device) -> None:
     sizes = {"n_layers": 3, "d_model": 8, "n_heads": 2, "d_ff": 16}
     x = array(device, 2, 5, 8, dtype="float32")
@@ -142,7 +140,6 @@ def test_what_is_no_pullback_is_refused() -> None:
         saved(np.ones(3))
 
 
-@textbook()
 def test_it_shows_itself_as_a_table() -> None:
     encoder = layers.Encoder(3, 8, 2, 16)
     kept = saved(encoder(np.ones((2, 5, 8), "float32"))[1])

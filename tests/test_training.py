@@ -17,7 +17,6 @@ import time
 
 import numpy as np
 import pytest
-from minitransformer.arrays.forms import kernel_of, textbook
 from safetensors.numpy import load_file
 
 from minitransformer import training

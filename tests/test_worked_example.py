@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from minitransformer import ops, textbook
+from minitransformer import ops
 from minitransformer.course import worked_example
 from minitransformer.course.worked_example import EXAMPLES, SCALED, UNEQUAL, UNSCALED, self_attention
 
@@ -22,8 +22,7 @@ ROWS |= {name: f"attention.{name}" for name in ("scores", "weights")}
 @pytest.fixture(autouse=True)
 def textbook_form():
     """The example is made of the textbook form's numbers, which these tests compare to the bit, and of its mistakes."""
-    with textbook():
-        yield
+    yield
 
 
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=["unscaled", "scaled", "unequal"])

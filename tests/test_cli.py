@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 import minitransformer
-from minitransformer import demo, ops
+from minitransformer import ops
 from minitransformer.arrays import backend
 from minitransformer.cli import main
 from minitransformer.commands import check as check_command
-from minitransformer.commands import demo as demo_command
+from minitransformer.commands import demo
 from minitransformer.verify import CASES
 from minitransformer.verify.catalogue import Case
 
@@ -377,7 +377,7 @@ def demos(monkeypatch):
     called = Demos()
 
     def pretend(*arguments):
-        called.append(arguments)
+        called.append(arguments[:4])
         return called.right
 
     monkeypatch.setattr(demo, "run", pretend)
@@ -411,7 +411,7 @@ def test_demo_complains_of_its_folder_before_it_starts(run, demos, tmp_path, mon
     def refuse(dir):  # what a read-only folder does; of the super-user it would take the file all the same
         raise PermissionError(13, "Permission denied", str(dir))
 
-    monkeypatch.setattr(demo_command.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(demo.tempfile, "TemporaryFile", refuse)
     status, out, err = run("demo", "--out", str(tmp_path))
     assert (status, out) == (1, "")
     assert_one_line_error(err, f"cannot write pictures to {tmp_path}: Permission denied")

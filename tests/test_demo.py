@@ -10,7 +10,8 @@ import pytest
 import sacrebleu
 from num2words import num2words
 
-from minitransformer import demo, ops
+from minitransformer import ops
+from minitransformer.commands import demo
 from minitransformer.course.worked_example import EXAMPLES
 from minitransformer.show import plots
 from minitransformer.text import NumberTask, german

@@ -190,8 +190,8 @@ def test_an_error_of_any_worker_is_raised_and_what_holds_here_holds_there():
     for failing in range(3):
         with pytest.raises(ZeroDivisionError):
             workers._each(lambda worker, failing=failing: 1 // (worker - failing))
-    with np.errstate(divide="ignore"), textbook():
-        assert workers._each(lambda worker: (np.geterr()["divide"], kernel_of("attention"))) == [("ignore", None)] * 3
+    with np.errstate(divide="ignore"):
+        assert workers._each(lambda worker: np.geterr()["divide"]) == ["ignore"] * 3
 
 
 @pytest.mark.parametrize("n", [2, 3])

@@ -19,12 +19,6 @@ ROWS |= {name: f"self_attention.{name}" for name in ("q", "k", "v", "output")}
 ROWS |= {name: f"attention.{name}" for name in ("scores", "weights")}
 
 
-@pytest.fixture(autouse=True)
-def textbook_form():
-    """The example is made of the textbook form's numbers, which these tests compare to the bit, and of its mistakes."""
-    yield
-
-
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=["unscaled", "scaled", "unequal"])
 
 # ---- The same with Python's floats and loops: values from their definitions, gradients from the chain rule. ----

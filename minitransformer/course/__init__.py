@@ -19,6 +19,7 @@ from .collecting import Answer, collect
 from .exercise import Exercise, Mistake
 from .exercises import EXERCISES
 from .result import Output, Result
+from .suspects import suspect
 
 __all__ = [
     "EXERCISES",
@@ -32,6 +33,7 @@ __all__ = [
     "exercise",
     "exercises",
     "judge",
+    "suspect",
 ]
 
 

@@ -7,4 +7,14 @@ from .catalogue import CASES, Case
 from .gradients import gradients
 from .report import Report, Row
 
-__all__ = ["CASES", "VARIANTS", "Case", "Report", "Row", "WrongVariant", "gradients", "strict", "values_inside"]
+__all__ = [
+    "CASES",
+    "VARIANTS",
+    "Case",
+    "Report",
+    "Row",
+    "WrongVariant",
+    "gradients",
+    "strict",
+    "values_inside",
+]

@@ -130,7 +130,7 @@ def _normed(rng: np.random.Generator) -> tuple[Any, ...]:
             "identity-through-norm",
             "dy + norm_backward(dnormalized)",
             "norm_backward(dy + dnormalized)",
-            "The path around is led through the norm; in pre-norm order it passes nothing, and that is its point.",
+            "The residual path is led through the norm; in pre-norm order it goes through none, and that is its point.",
         ),
         Mistake(
             "wrong-order",

@@ -56,7 +56,7 @@ VARIANTS = (
         _DROPOUT,
         "dx = dy * factor",
         "dy *= factor\n        dx = dy",
-        "dx is right, but dy is changed in place: in a residual connection the path around loses what was dropped.",
+        "dx is right, but dy is changed in place: in a residual connection the residual path loses what was dropped.",
         ("dropout", "Residual in pre-norm order"),
     ),
     WrongVariant(
@@ -80,7 +80,7 @@ VARIANTS = (
         _POST,
         "dx = dtotal + dthrough",
         "dx = dthrough",
-        "The gradient of the path around the sub-layer is dropped.",
+        "The gradient of the residual path is dropped.",
         (*_POST_CASES, "EncoderLayer"),
     ),
     WrongVariant(
@@ -88,7 +88,7 @@ VARIANTS = (
         _POST,
         "dx = dtotal + dthrough",
         "dx = dy + dthrough",
-        "dy is led around the norm; in post-norm order the norm comes after the sum, so the path around passes it.",
+        "dy skips the norm; in post-norm order the norm comes after the sum, so the residual path goes through it.",
         _POST_CASES,
     ),
     WrongVariant(
@@ -130,7 +130,7 @@ VARIANTS = (
         _PRE,
         "dx = dy + norm_backward(dnormalized)",
         "dx = norm_backward(dnormalized)",
-        "The gradient of the path around the sub-layer is dropped.",
+        "The gradient of the residual path is dropped.",
         (*_PRE_CASES, "EncoderLayer in pre-norm order, with dropout"),
     ),
     WrongVariant(
@@ -146,7 +146,7 @@ VARIANTS = (
         _PRE,
         "dx = dy + norm_backward(dnormalized)",
         "dx = norm_backward(dy + dnormalized)",
-        "The path around is led through the norm; in pre-norm order it passes nothing.",
+        "The residual path is led through the norm; in pre-norm order it goes through no norm.",
         _PRE_CASES,
     ),
     WrongVariant(

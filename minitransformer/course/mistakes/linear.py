@@ -243,7 +243,7 @@ VARIANTS = (
         _FEED_FORWARD,
         "dx = inner_backward(dhidden)",
         "dx = dy + inner_backward(dhidden)",
-        "The gradient of the path around the network is added here, where there is no such path.",
+        "The gradient of a residual path is added here, where there is no such path.",
         ("FeedForward", "FeedForward with gelu"),
     ),
     WrongVariant(

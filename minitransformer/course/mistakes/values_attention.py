@@ -138,7 +138,7 @@ VARIANTS = (
         "masks:causal_mask",
         ">= 0",
         ">= -1",
-        "Each position sees the next one, which is just what it shall predict.",
+        "Each position sees the next one, the very token that it should predict.",
         ("attention with causal mask and dropout", "LanguageModel in post-norm order, checkpointed"),
         "values",
     ),

@@ -51,7 +51,7 @@ def exercises() -> dict[str, str]:
 
 
 def exercise(name: str) -> Exercise:
-    """The exercise of that name. Raises ValueError for a name that there is not, with the nearest one that there is."""
+    """The exercise of that name. Raises ValueError for an unknown name, with the nearest known one."""
     if name not in EXERCISES:
         near = difflib.get_close_matches(str(name), EXERCISES, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]!r}?" if near else "minitransformer.course.exercises() lists them"

@@ -33,7 +33,7 @@ class Answer:
     """What a function returned on one trial: for each output an array, or in words what there is in place of one.
 
     problem: in words, why there are no outputs at all; error: the traceback, where that is the reason. changed: the
-    inputs that the function changed in place.
+    inputs that are not what they were, because the function changed them in place or called a pullback twice.
     """
 
     outputs: tuple[np.ndarray | str, ...] = ()
@@ -60,8 +60,18 @@ def collect(exercise: Exercise, f: Callable[..., Any], seed: int = 0) -> list[An
     return answers
 
 
+def is_pullback(name: str) -> bool:
+    """Whether the argument of this name is a pullback, or a dictionary of them."""
+    return name.endswith(("backward", "pullbacks"))
+
+
 def _answer(exercise: Exercise, f: Callable[..., Any], inputs: tuple[Any, ...]) -> Answer:
     given = copy.deepcopy(inputs)
+    calls: list[tuple[str, str]] = []
+    given = tuple(
+        _noting_calls(x, name, calls) if is_pullback(name) else x
+        for name, x in zip(exercise.arguments, given, strict=True)
+    )
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -78,7 +88,20 @@ def _answer(exercise: Exercise, f: Callable[..., Any], inputs: tuple[Any, ...]) 
         return Answer(problem=problem)
     values = returned if len(exercise.outputs) > 1 else (returned,)
     changed = [name for name, a, b in zip(exercise.arguments, inputs, given, strict=True) if not _unchanged(a, b)]
+    changed += [name for name, key in set(calls) if calls.count((name, key)) > 1]
     return Answer(tuple(_as_array(value) for value in values), changed=tuple(changed))
+
+
+def _noting_calls(x: Any, name: str, calls: list[tuple[str, str]], key: str = "") -> Any:
+    """The pullback x, or the dictionary of them, which adds the argument's name and its key to `calls` when called."""
+    if isinstance(x, dict):
+        return {key: _noting_calls(one, name, calls, key) for key, one in x.items()}
+
+    def pullback(*gradients: Any) -> Any:
+        calls.append((name, key))
+        return x(*gradients)
+
+    return pullback
 
 
 def _signature_misfit(exercise: Exercise, f: Callable[..., Any]) -> str:

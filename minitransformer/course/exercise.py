@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-TRIALS = 5
+from .draw import KINDS, Draw, Inputs
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class Mistake:
 class Exercise:
     """One exercise. `str()` and a notebook show its statement; hint and solution come only when they are asked for.
 
-    outputs: the names of what the function returns. inputs(rng) draws its arguments, with other sizes each time.
+    outputs: the names of what the function returns. inputs(draw) draws the arguments of one trial.
     """
 
     reference: Callable[..., Any] = field(repr=False)
     title: str
     statement: str
     outputs: tuple[str, ...]
-    inputs: Callable[[np.random.Generator], tuple[Any, ...]] = field(repr=False)
+    inputs: Inputs = field(repr=False)
     hint_text: str = field(repr=False)
     mistakes: tuple[Mistake, ...] = field(repr=False)
 
@@ -79,7 +79,7 @@ class Exercise:
 
     def trials(self, seed: int = 0) -> list[tuple[Any, ...]]:
         """The arguments on which an answer is tried; the same for the same seed."""
-        return [self.inputs(np.random.default_rng([seed, i])) for i in range(TRIALS)]
+        return [self.inputs(Draw(seed, number)) for number in range(len(KINDS))]
 
     def mistaken(self, *mistakes: Mistake) -> Callable[..., Any]:
         """The reference with these mistakes in it. Raises ValueError where a snippet does not stand exactly once."""
@@ -88,7 +88,7 @@ class Exercise:
             if source.count(mistake.old) != 1:
                 raise ValueError(f"{self.name}: {mistake.old!r} must stand once for {mistake.name}, in:\n{source}")
             source = source.replace(mistake.old, mistake.new)
-        namespace = dict(self.reference.__globals__)
+        namespace = {"np": np} | self.reference.__globals__
         exec(_compiled(source), namespace)
         return namespace[self.name]
 
@@ -114,7 +114,7 @@ def exercise(
     title: str,
     statement: str,
     outputs: str,
-    inputs: Callable[[np.random.Generator], tuple[Any, ...]],
+    inputs: Inputs,
     hint: str,
     mistakes: tuple[Mistake, ...],
 ) -> Callable[[Reference], Reference]:

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backend import Array
+from ..draw import Draw
 from ..exercise import Mistake, exercise
-from .inputs import mask_with_empty_row, sizes
 
 
-def _forward(rng: np.random.Generator) -> tuple[Any, ...]:
-    batch, t_q, t_k, d_k, d_v = sizes(rng, 5)
-    q, k = rng.normal(size=(batch, t_q, d_k)), rng.normal(size=(batch, t_k, d_k))
-    return 1.5 * q, 1.5 * k, rng.normal(size=(batch, t_k, d_v))
+def _forward(draw: Draw) -> tuple[Any, ...]:
+    batch, t_q, t_k, d_k, d_v = draw.sizes(5)
+    q, k = draw.queries_and_keys((batch,), t_q, t_k, d_k)
+    return q, k, draw.normal(batch, t_k, d_v)
 
 
 _SOFTMAX = """exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
@@ -28,6 +28,7 @@ _SOFTMAX = """exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
         over the keys. Return both.
 
         q: (B, T_q, d_k); k: (B, T_k, d_k); v: (B, T_k, d_v); output: (B, T_q, d_v); weights: (B, T_q, T_k).
+        Some scores are near 800, where exp overflows.
     """,
     outputs="output, weights",
     inputs=_forward,
@@ -96,6 +97,12 @@ _SOFTMAX = """exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
             "return weights, output",
             "output and weights are returned in the wrong order.",
         ),
+        Mistake(
+            "no-shift",
+            "scores - scores.max(axis=-1, keepdims=True)",
+            "scores",
+            "exp overflows where a score is near 800: subtract the largest score of each row first.",
+        ),
     ),
 )
 def attention_forward(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
@@ -106,10 +113,10 @@ def attention_forward(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
     return output, weights
 
 
-def _backward(rng: np.random.Generator) -> tuple[Any, ...]:
-    q, k, v = _forward(rng)
+def _backward(draw: Draw) -> tuple[Any, ...]:
+    q, k, v = _forward(draw)
     output, weights = attention_forward(q, k, v)
-    return q, k, v, weights, rng.normal(size=output.shape)
+    return q, k, v, weights, draw.gradient(*output.shape)
 
 
 _DSCORES = "weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True))"
@@ -284,10 +291,10 @@ def attention_backward(q: Array, k: Array, v: Array, weights: Array, doutput: Ar
     return dq, dk, dv
 
 
-def _masked(rng: np.random.Generator) -> tuple[Any, ...]:
-    t_q, t_k, d_k, d_v = sizes(rng, 4, 3, 7)
-    q, k, v = rng.normal(size=(t_q, d_k)), rng.normal(size=(t_k, d_k)), rng.normal(size=(t_k, d_v))
-    return q, k, v, mask_with_empty_row(rng, t_q, t_k), rng.normal(size=(t_q, d_v))
+def _masked(draw: Draw) -> tuple[Any, ...]:
+    t_q, t_k, d_k, d_v = draw.sizes(4, 3, 7)
+    q, k = draw.queries_and_keys((), t_q, t_k, d_k)
+    return q, k, draw.normal(t_k, d_v), draw.mask(t_q, t_k), draw.gradient(t_q, d_v)
 
 
 @exercise(
@@ -298,7 +305,7 @@ def _masked(rng: np.random.Generator) -> tuple[Any, ...]:
         are zeros, so it outputs zeros and gives no gradient, and above all no NaN.
 
         q, dq: (T_q, d_k); k, dk: (T_k, d_k); v, dv: (T_k, d_v); mask: (T_q, T_k) booleans, True for "may attend";
-        doutput: (T_q, d_v).
+        doutput: (T_q, d_v). Some scores are near 800, where exp overflows.
     """,
     outputs="dq, dk, dv",
     inputs=_masked,
@@ -357,6 +364,12 @@ def _masked(rng: np.random.Generator) -> tuple[Any, ...]:
             _DSCORES,
             "dweights * mask",
             "dweights is taken for dscores: the way back through softmax is missing.",
+        ),
+        Mistake(
+            "no-shift",
+            "scores - np.where(largest == -np.inf, 0.0, largest)",
+            "scores",
+            "exp overflows where a score is near 800: subtract the largest score of each row first.",
         ),
     ),
 )

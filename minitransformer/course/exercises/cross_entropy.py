@@ -7,15 +7,18 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backend import Array
+from ..draw import Draw
 from ..exercise import Mistake, exercise
-from .inputs import sizes, weights
 
 
-def _forward(rng: np.random.Generator) -> tuple[Any, ...]:
-    n, vocabulary = sizes(rng, 2, 3, 8)
-    logits = 2.0 * rng.normal(size=(n, vocabulary))
+def _forward(draw: Draw) -> tuple[Any, ...]:
+    n, vocabulary = draw.sizes(2, 3, 8)
+    logits = 2.0 * draw.scores(n, vocabulary)
     logits[0] += 1000.0
-    return logits, rng.integers(0, vocabulary, size=n)
+    targets = draw.rng.integers(0, vocabulary, size=n)
+    if draw.extreme:
+        logits[0, targets[0]] = 0.0  # p of the wanted token is too small for a float, but its logarithm is not
+    return logits, targets
 
 
 @exercise(
@@ -24,7 +27,8 @@ def _forward(rng: np.random.Generator) -> tuple[Any, ...]:
         How surprised is the model by the wanted tokens? The mean over the N positions of -log p[target], where
         p = softmax(logits).
 
-        logits: (N, V); targets: (N,) integers, the wanted tokens; loss: one number. Some logits are around 1000.
+        logits: (N, V); targets: (N,) integers, the wanted tokens; loss: one number. Some logits are around 1000,
+        and a wanted token may be so unlikely that its p is too small for a float.
     """,
     outputs="loss",
     inputs=_forward,
@@ -83,6 +87,12 @@ def _forward(rng: np.random.Generator) -> tuple[Any, ...]:
             "    log_p = shifted - np.log(np.exp(shifted).sum(axis=0, keepdims=True))",
             "The sum runs over the positions (axis 0); p must sum to one over the vocabulary.",
         ),
+        Mistake(
+            "log-of-softmax",
+            "shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))",
+            "np.log(np.exp(shifted) / np.exp(shifted).sum(axis=-1, keepdims=True))",
+            "Where p is too small for a float it is 0, and its logarithm -inf: log p = shifted - log Σ exp(shifted).",
+        ),
     ),
 )
 def cross_entropy_forward(logits: Array, targets: Array) -> float:
@@ -92,9 +102,14 @@ def cross_entropy_forward(logits: Array, targets: Array) -> float:
     return loss
 
 
-def _backward(rng: np.random.Generator) -> tuple[Any, ...]:
-    n, vocabulary = sizes(rng, 2, 3, 8)
-    return rng.normal(size=(n, vocabulary)), rng.integers(0, vocabulary, size=n)
+def _backward(draw: Draw) -> tuple[Any, ...]:
+    n, vocabulary = draw.sizes(2, 3, 8)
+    vocabulary = max(vocabulary, 2)
+    logits = draw.scores(n, vocabulary)
+    if draw.extreme:
+        logits[0] += 1000.0
+        logits[-1] -= 1000.0
+    return logits, draw.rng.integers(0, vocabulary, size=n)
 
 
 @exercise(
@@ -104,7 +119,7 @@ def _backward(rng: np.random.Generator) -> tuple[Any, ...]:
         loss with respect to the logits. (Here softmax and the loss are one function: that is why the result is so
         short.)
 
-        logits, dlogits: (N, V); targets: (N,) integers.
+        logits, dlogits: (N, V); targets: (N,) integers. Some logits are around 1000.
     """,
     outputs="dlogits",
     inputs=_backward,
@@ -186,6 +201,12 @@ def _backward(rng: np.random.Generator) -> tuple[Any, ...]:
             "exponentials = np.exp(logits)\n    p = exponentials / exponentials.sum(axis=0, keepdims=True)",
             "The softmax runs over the positions (axis 0); p must sum to one over the vocabulary.",
         ),
+        Mistake(
+            "no-shift",
+            "logits - logits.max(axis=-1, keepdims=True)",
+            "logits",
+            "exp overflows where a logit is around 1000: subtract the largest logit of each row first.",
+        ),
     ),
 )
 def cross_entropy_backward(logits: Array, targets: Array) -> Array:
@@ -198,9 +219,9 @@ def cross_entropy_backward(logits: Array, targets: Array) -> Array:
     return dlogits
 
 
-def _unfused(rng: np.random.Generator) -> tuple[Any, ...]:
-    n, vocabulary = sizes(rng, 2, 3, 8)
-    return weights(rng, n, vocabulary), rng.integers(0, vocabulary, size=n)
+def _unfused(draw: Draw) -> tuple[Any, ...]:
+    n, vocabulary = draw.sizes(2, 3, 8)
+    return draw.weights(n, vocabulary), draw.rng.integers(0, vocabulary, size=n)
 
 
 @exercise(
@@ -283,8 +304,8 @@ def cross_entropy_unfused_backward(p: Array, targets: Array) -> tuple[Array, Arr
     return dp, dlogits
 
 
-def _smoothing(rng: np.random.Generator) -> tuple[Any, ...]:
-    return *_backward(rng), float(rng.choice([0.1, 0.2, 0.3]))
+def _smoothing(draw: Draw) -> tuple[Any, ...]:
+    return *_backward(draw), draw.uniform(0.1, 0.5)
 
 
 @exercise(
@@ -294,7 +315,7 @@ def _smoothing(rng: np.random.Generator) -> tuple[Any, ...]:
         distribution shares out ε among all V tokens alike: it is 1 - ε + ε/V at the target and ε/V at every other.
         Return dlogits.
 
-        logits, dlogits: (N, V); targets: (N,) integers; epsilon: a number.
+        logits, dlogits: (N, V); targets: (N,) integers; epsilon: a number. Some logits are around 1000.
     """,
     outputs="dlogits",
     inputs=_smoothing,
@@ -344,6 +365,12 @@ def _smoothing(rng: np.random.Generator) -> tuple[Any, ...]:
             "(p - wanted)",
             "(wanted - p)",
             "The sign is the wrong way round: a step against the gradient must raise the wanted logit.",
+        ),
+        Mistake(
+            "no-shift",
+            "logits - logits.max(axis=-1, keepdims=True)",
+            "logits",
+            "exp overflows where a logit is around 1000: subtract the largest logit of each row first.",
         ),
     ),
 )

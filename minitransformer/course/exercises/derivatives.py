@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backend import Array
+from ..draw import Draw
 from ..exercise import Mistake, exercise
-from .inputs import sizes
 
 
-def _function_and_point(rng: np.random.Generator) -> tuple[Any, ...]:
-    x = rng.normal(size=sizes(rng, 2, 2, 4))
-    a, b = rng.normal(size=x.shape), rng.normal(size=x.shape)
+def _function_and_point(draw: Draw) -> tuple[Any, ...]:
+    x = draw.normal(*((2, 1, 3) if draw.extreme else draw.sizes(2, 2, 4)))
+    a, b = draw.normal(*x.shape), draw.normal(*x.shape)
 
     def f(x: Array) -> float:
         return float((a * x**3).sum() + np.sin((b * x).sum()))
 
-    return f, x, float(rng.choice([0.05, 0.1, 0.2]))
+    return f, x, draw.uniform(1.0, 2.0) if draw.extreme else draw.uniform(0.05, 0.2)
 
 
 @exercise(
@@ -97,9 +97,9 @@ def finite_difference(f: Callable[[Array], float], x: Array, h: float) -> Array:
     return dx
 
 
-def _matrices(rng: np.random.Generator) -> tuple[Any, ...]:
-    n, m, p = sizes(rng, 3)
-    return rng.normal(size=(n, m)), rng.normal(size=(m, p)), rng.normal(size=(n, p))
+def _matrices(draw: Draw) -> tuple[Any, ...]:
+    n, m, p = draw.sizes(3)
+    return draw.normal(n, m), draw.normal(m, p), draw.gradient(n, p)
 
 
 @exercise(
@@ -178,9 +178,9 @@ def matmul_backward(a: Array, b: Array, dc: Array) -> tuple[Array, Array]:
     return da, db
 
 
-def _broadcast(rng: np.random.Generator) -> tuple[Any, ...]:
-    batch, t, d = sizes(rng, 3)
-    return rng.normal(size=(batch, t, d)), rng.normal(size=(t, 1)), rng.normal(size=(batch, t, d))
+def _broadcast(draw: Draw) -> tuple[Any, ...]:
+    batch, t, d = draw.sizes(3)
+    return draw.normal(batch, t, d), draw.normal(t, 1), draw.gradient(batch, t, d)
 
 
 @exercise(

@@ -8,19 +8,22 @@ import numpy as np
 from scipy.special import erf
 
 from ...arrays.backend import Array
+from ..draw import Draw
 from ..exercise import Mistake, exercise
-from .inputs import sizes
 
 
-def _activation(rng: np.random.Generator) -> tuple[Any, ...]:
-    shape = sizes(rng, 2, 3, 7)
-    return 1.5 * rng.normal(size=shape), rng.normal(size=shape)
+def _activation(draw: Draw) -> tuple[Any, ...]:
+    shape = draw.sizes(3 if draw.extreme else 2, 3, 7)
+    x = (10.0 if draw.extreme else 1.5) * draw.normal(*shape)
+    if draw.extreme:
+        x.flat[0] = 0.0
+    return x, draw.gradient(*shape)
 
 
 @exercise(
     title="ReLU, backward",
     statement="""
-        y = max(x, 0), entry by entry. Given dy, return dx.
+        y = max(x, 0), entry by entry. Given dy, return dx. Where x is exactly 0, take the slope to be 0.
 
         x, dy, dx: of any shape.
     """,
@@ -55,6 +58,12 @@ def _activation(rng: np.random.Generator) -> tuple[Any, ...]:
             "dy * (x > 0.0)",
             "1.0 * (x > 0.0)",
             "This is the slope alone; by the chain rule it multiplies dy.",
+        ),
+        Mistake(
+            "passes-at-zero",
+            "x > 0.0",
+            "x >= 0.0",
+            "The gradient passes where x is exactly 0; take the slope there to be 0.",
         ),
     ),
 )
@@ -134,10 +143,10 @@ def gelu_backward(x: Array, dy: Array) -> Array:
     return dx
 
 
-def _feed_forward(rng: np.random.Generator) -> tuple[Any, ...]:
-    n, d, d_ff = sizes(rng, 3, 3, 8)
-    w_1, b_1, w_2 = rng.normal(size=(d, d_ff)), rng.normal(size=d_ff), rng.normal(size=(d_ff, d))
-    return rng.normal(size=(n, d)), w_1, b_1, w_2, rng.normal(size=(n, d))
+def _feed_forward(draw: Draw) -> tuple[Any, ...]:
+    n, d, d_ff = draw.sizes(3, 3, 8)
+    w_1, b_1, w_2 = draw.normal(d, d_ff), draw.normal(d_ff), draw.normal(d_ff, d)
+    return draw.normal(n, d), w_1, b_1, w_2, draw.gradient(n, d)
 
 
 @exercise(

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backend import Array
+from ..draw import Draw
 from ..exercise import Mistake, exercise
 from .attention import attention_backward, attention_forward
-from .inputs import sizes
 
 
-def _split(rng: np.random.Generator) -> tuple[Any, ...]:
-    batch, t, n_heads, d = sizes(rng, 4, 2, 6)
-    return rng.normal(size=(batch, t, n_heads * d)), n_heads
+def _split(draw: Draw) -> tuple[Any, ...]:
+    batch, t, n_heads, d = draw.sizes(4, 2, 6)
+    return draw.normal(batch, t, n_heads * d), n_heads
 
 
 @exercise(
@@ -67,8 +67,8 @@ def split_heads(x: Array, n_heads: int) -> Array:
     return heads
 
 
-def _merge(rng: np.random.Generator) -> tuple[Any, ...]:
-    return (rng.normal(size=sizes(rng, 4, 2, 6)),)
+def _merge(draw: Draw) -> tuple[Any, ...]:
+    return (draw.normal(*draw.sizes(4, 2, 6)),)
 
 
 @exercise(
@@ -121,12 +121,12 @@ def merge_heads(heads: Array) -> Array:
     return x
 
 
-def _multi_head(rng: np.random.Generator) -> tuple[Any, ...]:
-    batch, t, n_heads, d = sizes(rng, 4, 2, 5)
+def _multi_head(draw: Draw) -> tuple[Any, ...]:
+    batch, t, n_heads, d = draw.sizes(4, 2, 5)
     width = n_heads * d + 1  # not H·d, so that W_O is not square and nothing fits by chance
-    w_q, w_k, w_v = (rng.normal(size=(width, n_heads * d)) / np.sqrt(width) for _ in range(3))
-    w_o = rng.normal(size=(n_heads * d, width)) / np.sqrt(n_heads * d)
-    return 1.5 * rng.normal(size=(batch, t, width)), w_q, w_k, w_v, w_o, n_heads
+    w_q, w_k, w_v = (draw.normal(width, n_heads * d) / np.sqrt(width) for _ in range(3))
+    w_o = draw.normal(n_heads * d, width) / np.sqrt(n_heads * d)
+    return 1.5 * draw.normal(batch, t, width), w_q, w_k, w_v, w_o, n_heads
 
 
 @exercise(
@@ -201,13 +201,13 @@ def multi_head_attention_forward(x: Array, w_q: Array, w_k: Array, w_v: Array, w
     return y
 
 
-def _multi_head_backward(rng: np.random.Generator) -> tuple[Any, ...]:
-    x, w_q, w_k, w_v, w_o, n_heads = _multi_head(rng)
+def _multi_head_backward(draw: Draw) -> tuple[Any, ...]:
+    x, w_q, w_k, w_v, w_o, n_heads = _multi_head(draw)
     q, k, v = (split_heads(x @ w, n_heads) for w in (w_q, w_k, w_v))
     heads, weights = attention_forward(q, k, v)
     params = {"w_q": w_q, "w_k": w_k, "w_v": w_v, "w_o": w_o}
     saved = {"q": q, "k": k, "v": v, "weights": weights, "merged": merge_heads(heads)}
-    return x, params, saved, rng.normal(size=x.shape)
+    return x, params, saved, draw.gradient(*x.shape)
 
 
 @exercise(
@@ -302,10 +302,15 @@ def multi_head_attention_backward(
     return dx, dw_q, dw_k, dw_v, dw_o
 
 
-def _cache(rng: np.random.Generator) -> tuple[Any, ...]:
-    t, width, d_k, d_v = sizes(rng, 4)
-    w_q, w_k, w_v = (rng.normal(size=(width, d)) for d in (d_k, d_k, d_v))
-    return rng.normal(size=width), rng.normal(size=(t, d_k)), rng.normal(size=(t, d_v)), w_q, w_k, w_v
+def _cache(draw: Draw) -> tuple[Any, ...]:
+    t, width, d_k, d_v = draw.sizes(4)
+    x, values, w_v = draw.normal(width), draw.normal(t, d_v), draw.normal(width, d_v)
+    keys, w_q, w_k = draw.normal(t, d_k), *(draw.normal(width, d_k) / np.sqrt(width) for _ in range(2))
+    if draw.extreme:  # every score is near 800, as in Draw.queries_and_keys
+        x = np.eye(width)[0]
+        w_q, keys = draw.queries_and_keys((), width, t, d_k)
+        w_k, _ = draw.queries_and_keys((), width, t, d_k)
+    return x, keys, values, w_q, w_k, w_v
 
 
 @exercise(
@@ -316,7 +321,7 @@ def _cache(rng: np.random.Generator) -> tuple[Any, ...]:
         before it) and the two caches with the new token's key and value at the end.
 
         x: (D,); keys: (T, d_k); values: (T, d_v); w_q, w_k: (D, d_k); w_v: (D, d_v); output: (d_v,);
-        new_keys: (T + 1, d_k); new_values: (T + 1, d_v).
+        new_keys: (T + 1, d_k); new_values: (T + 1, d_v). Some scores are near 800, where exp overflows.
     """,
     outputs="output, new_keys, new_values",
     inputs=_cache,
@@ -373,6 +378,12 @@ def _cache(rng: np.random.Generator) -> tuple[Any, ...]:
             "return output, new_keys, new_values",
             "return output, new_values, new_keys",
             "Keys and values are returned in the wrong order.",
+        ),
+        Mistake(
+            "no-shift",
+            "scores - scores.max()",
+            "scores",
+            "exp overflows where a score is near 800: subtract the largest score first.",
         ),
     ),
 )

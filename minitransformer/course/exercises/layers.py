@@ -8,24 +8,26 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backend import Array
+from ..draw import Draw
 from ..exercise import Mistake, exercise
 from .attention import attention_backward, attention_forward
-from .inputs import sizes
 from .normalization import layer_norm_backward, layer_norm_forward
 
 _EPS = 1e-5
 
 
-def _encoder(rng: np.random.Generator) -> tuple[Any, ...]:
-    batch, t, d, d_k, d_ff = sizes(rng, 5, 3, 8)
+def _encoder(draw: Draw) -> tuple[Any, ...]:
+    batch, t, d, d_k, d_ff = draw.sizes(5, 3, 8)
+    d = max(d, 4)  # a norm of fewer leaves little but rounding
+    small = 0.002 if draw.extreme else 1.0  # so small that ε counts in both norms
 
     def matrix(d_in: int, d_out: int) -> Array:
-        return rng.normal(size=(d_in, d_out)) / np.sqrt(d_in)
+        return draw.normal(d_in, d_out) / np.sqrt(d_in)
 
     params = {"w_q": matrix(d, d_k), "w_k": matrix(d, d_k), "w_v": matrix(d, d_k), "w_o": matrix(d_k, d)}
     params |= {"w_1": matrix(d, d_ff), "w_2": matrix(d_ff, d)}
-    params |= {"gamma_1": rng.normal(size=d), "gamma_2": rng.normal(size=d)}
-    x = 1.5 * rng.normal(size=(batch, t, d))
+    params |= {"gamma_1": small * draw.normal(d), "gamma_2": draw.normal(d)}
+    x = 1.5 * small * draw.normal(batch, t, d)
     q, k, v = (x @ params[name] for name in ("w_q", "w_k", "w_v"))
     heads, weights = attention_forward(q, k, v)
     sum_1 = x + heads @ params["w_o"]
@@ -34,7 +36,7 @@ def _encoder(rng: np.random.Generator) -> tuple[Any, ...]:
     sum_2 = attended + active @ params["w_2"]
     saved = {"x": x, "q": q, "k": k, "v": v, "weights": weights, "heads": heads, "sum_1": sum_1}
     saved |= {"attended": attended, "active": active, "sum_2": sum_2}
-    return params, saved, rng.normal(size=x.shape)
+    return params, saved, draw.gradient(*x.shape)
 
 
 @exercise(
@@ -70,13 +72,13 @@ def _encoder(rng: np.random.Generator) -> tuple[Any, ...]:
             "second-identity-dropped",
             "dattended = dsum_2 + dhidden",
             "dattended = dhidden",
-            "The path around the feed-forward network is missing: attended also went into sum_2 unchanged.",
+            "The residual connection is missing: attended also went unchanged into sum_2.",
         ),
         Mistake(
             "first-identity-dropped",
             "dx = dsum_1 + dq",
             "dx = dq",
-            "The path around attention is missing: x also went into sum_1 unchanged.",
+            "The residual connection around attention is missing: x also went into sum_1 unchanged.",
         ),
         Mistake(
             "second-norm-skipped",
@@ -145,6 +147,12 @@ def _encoder(rng: np.random.Generator) -> tuple[Any, ...]:
             "return dx, dw_k, dw_q, dw_v,",
             "dw_q and dw_k are in each other's place; their equal shapes hide it.",
         ),
+        Mistake(
+            "eps-forgotten",
+            "eps = 1e-5",
+            "eps = 0.0",
+            "The norms leave out ε; where the variance of a row is small, it counts.",
+        ),
     ),
 )
 def encoder_layer_backward(params: dict[str, Array], saved: dict[str, Array], dy: Array) -> tuple[Array, ...]:
@@ -167,17 +175,17 @@ def encoder_layer_backward(params: dict[str, Array], saved: dict[str, Array], dy
     return dx, dw_q, dw_k, dw_v, dw_o, dgamma_1, dw_1, dw_2, dgamma_2
 
 
-def _decoder(rng: np.random.Generator) -> tuple[Any, ...]:
-    t, t_k, d = sizes(rng, 3, 3, 7)
+def _decoder(draw: Draw) -> tuple[Any, ...]:
+    t, t_k, d = draw.sizes(3, 3, 7)
 
     def linear() -> Callable[[Array], Array]:
-        over_positions, matrix = rng.normal(size=(t, t)), rng.normal(size=(d, d)) / np.sqrt(d)
+        over_positions, matrix = draw.normal(t, t), draw.normal(d, d) / np.sqrt(d)
         return lambda dy: over_positions @ dy @ matrix
 
-    through_queries, to_memory = linear(), rng.normal(size=(t_k, t))
+    through_queries, to_memory = linear(), draw.normal(t_k, t)
     pullbacks = {name: linear() for name in ("self_attention", "feed_forward", "norm_1", "norm_2", "norm_3")}
     crossing = {"cross_attention": lambda dy: (through_queries(dy), to_memory @ dy)}
-    return rng.normal(size=(t, d)), pullbacks | crossing
+    return draw.gradient(t, d), pullbacks | crossing
 
 
 @exercise(
@@ -189,7 +197,8 @@ def _decoder(rng: np.random.Generator) -> tuple[Any, ...]:
             informed = norm_2(attended + cross_attention(attended, memory))
             y        = norm_3(informed + feed_forward(informed))
 
-        Given dy and the pullbacks of all six parts, return dx and dmemory.
+        Given dy and the pullbacks of all six parts, return dx and dmemory. Call each pullback once: it also adds to the
+        gradients of its parameters.
 
         dy, dx: (T, D); dmemory: (T_k, D); pullbacks: a dictionary of functions: "self_attention", "feed_forward",
         "norm_1", "norm_2", "norm_3" take (T, D) to (T, D); "cross_attention" takes (T, D) to a pair, the gradients of
@@ -203,19 +212,19 @@ def _decoder(rng: np.random.Generator) -> tuple[Any, ...]:
             "identity-around-feed-forward-dropped",
             'dinformed = dtotal_3 + pullbacks["feed_forward"](dtotal_3)',
             'dinformed = pullbacks["feed_forward"](dtotal_3)',
-            "The path around the feed-forward network is missing.",
+            "The residual connection around the feed-forward network is missing.",
         ),
         Mistake(
             "identity-around-cross-attention-dropped",
             "dattended = dtotal_2 + dqueries",
             "dattended = dqueries",
-            "The path around cross-attention is missing.",
+            "The residual connection around cross-attention is missing.",
         ),
         Mistake(
             "identity-around-self-attention-dropped",
             'dx = dtotal_1 + pullbacks["self_attention"](dtotal_1)',
             'dx = pullbacks["self_attention"](dtotal_1)',
-            "The path around self-attention is missing.",
+            "The residual connection around self-attention is missing.",
         ),
         Mistake(
             "cross-attention-skipped",

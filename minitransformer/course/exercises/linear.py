@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ...arrays.backend import Array
+from ..draw import Draw
 from ..exercise import Mistake, exercise
-from .inputs import sizes
 
 
-def _linear_forward(rng: np.random.Generator) -> tuple[Any, ...]:
-    batch, t, d_in, d_out = sizes(rng, 4)
-    return rng.normal(size=(batch, t, d_in)), rng.normal(size=(d_in, d_out)), rng.normal(size=d_out)
+def _linear_forward(draw: Draw) -> tuple[Any, ...]:
+    batch, t, d_in, d_out = draw.sizes(4)
+    return draw.normal(batch, t, d_in), draw.normal(d_in, d_out), draw.normal(d_out)
 
 
 @exercise(
@@ -60,9 +58,9 @@ def linear_forward(x: Array, w: Array, b: Array) -> Array:
     return y
 
 
-def _linear_backward(rng: np.random.Generator) -> tuple[Any, ...]:
-    batch, t, d_in, d_out = sizes(rng, 4)
-    return rng.normal(size=(batch, t, d_in)), rng.normal(size=(d_in, d_out)), rng.normal(size=(batch, t, d_out))
+def _linear_backward(draw: Draw) -> tuple[Any, ...]:
+    batch, t, d_in, d_out = draw.sizes(4)
+    return draw.normal(batch, t, d_in), draw.normal(d_in, d_out), draw.gradient(batch, t, d_out)
 
 
 @exercise(
@@ -156,10 +154,10 @@ def linear_backward(x: Array, w: Array, dy: Array) -> tuple[Array, Array, Array]
     return dx, dw, db
 
 
-def _low_rank(rng: np.random.Generator) -> tuple[Any, ...]:
-    n, d_in, rank, d_out = sizes(rng, 4)
-    down, up = rng.normal(size=(d_in, rank)), rng.normal(size=(rank, d_out))
-    return rng.normal(size=(n, d_in)), down, up, rng.normal(size=(n, d_out))
+def _low_rank(draw: Draw) -> tuple[Any, ...]:
+    n, d_in, rank, d_out = draw.sizes(4)
+    down, up = draw.normal(d_in, rank), draw.normal(rank, d_out)
+    return draw.normal(n, d_in), down, up, draw.gradient(n, d_out)
 
 
 @exercise(

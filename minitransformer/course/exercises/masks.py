@@ -1,4 +1,4 @@
-"""Masks, softmax under a mask, and dropout."""
+"""Masks, and softmax under a mask."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backend import Array
+from ..draw import Draw
 from ..exercise import Mistake, exercise
-from .inputs import mask_with_empty_row, sizes
 
 
-def _causal(rng: np.random.Generator) -> tuple[Any, ...]:
-    t_q = int(rng.integers(2, 6))
-    return t_q, t_q + int(rng.integers(2, 5))  # an offset of 1 would look like a query that cannot see itself
+def _causal(draw: Draw) -> tuple[Any, ...]:
+    if draw.ones or draw.extreme:
+        t = draw.integer(8, 12) if draw.extreme else 1
+        return t, t
+    t_q = draw.integer(2, 5)
+    return t_q, t_q + draw.integer(2, 4)  # an offset of 1 would look like a query that cannot see itself
 
 
 @exercise(
@@ -73,10 +76,10 @@ def causal_mask(t_q: int, t_k: int) -> Array:
     return mask
 
 
-def _padding(rng: np.random.Generator) -> tuple[Any, ...]:
-    batch, t_k = sizes(rng, 2, 3, 8)
-    lengths = rng.integers(1, t_k + 1, size=batch)
-    lengths[:2] = 0, t_k - 1
+def _padding(draw: Draw) -> tuple[Any, ...]:
+    batch, t_k = draw.sizes(2, 3, 8)
+    lengths = draw.rng.integers(1, t_k + 1, size=batch)
+    lengths[:2] = (0, t_k - 1)[:batch]
     return lengths, t_k
 
 
@@ -136,9 +139,12 @@ def padding_mask(lengths: Array, t_k: int) -> Array:
     return mask
 
 
-def _local(rng: np.random.Generator) -> tuple[Any, ...]:
-    t = int(rng.integers(6, 10))
-    return t, int(rng.integers(1, 3))
+def _local(draw: Draw) -> tuple[Any, ...]:
+    if draw.ones:
+        return 1, 0
+    if draw.extreme:
+        return 12, draw.integer(7, 9)
+    return draw.integer(6, 9), draw.number  # 0 to 4
 
 
 @exercise(
@@ -197,9 +203,12 @@ def local_mask(t: int, radius: int) -> Array:
     return mask
 
 
-def _masked_scores(rng: np.random.Generator) -> tuple[Any, ...]:
-    t_q, t_k = sizes(rng, 2, 3, 8)
-    return rng.normal(size=(t_q, t_k)), mask_with_empty_row(rng, t_q, t_k)
+def _masked_scores(draw: Draw) -> tuple[Any, ...]:
+    t_q, t_k = draw.sizes(2, 3, 8)
+    scores, mask = draw.scores(t_q, t_k), draw.mask(t_q, t_k)
+    if draw.extreme:
+        scores += np.where(mask, 1000.0, 3000.0)
+    return scores, mask
 
 
 @exercise(
@@ -209,12 +218,13 @@ def _masked_scores(rng: np.random.Generator) -> tuple[Any, ...]:
         nothing gets only zeros, not NaN: there is such a row in every trial.
 
         scores: (T_q, T_k); mask: (T_q, T_k) booleans, True for "may attend"; weights: (T_q, T_k).
+        Some scores are around 1000, and some hidden ones are larger still.
     """,
     outputs="weights",
     inputs=_masked_scores,
     hint="""
         np.where(mask, scores, -np.inf) and softmax do it, but for the row that is all -inf: -inf - (-inf) is NaN, and
-        so is 0 / 0. Mend the largest score and the sum of that row before you use them.
+        so is 0 / 0. Replace the largest score and the sum of that row before you use them.
     """,
     mistakes=(
         Mistake(
@@ -253,6 +263,18 @@ def _masked_scores(rng: np.random.Generator) -> tuple[Any, ...]:
             "weights = np.exp(scores) * mask / np.exp(scores).sum(axis=-1, keepdims=True)",
             "The mask is laid over the weights after softmax, so what is left of a row no longer sums to one.",
         ),
+        Mistake(
+            "no-shift",
+            "visible - np.where(largest == -np.inf, 0.0, largest)",
+            "visible",
+            "exp overflows where a score is around 1000: subtract the largest visible score of each row first.",
+        ),
+        Mistake(
+            "shift-by-hidden-maximum",
+            "visible.max(",
+            "scores.max(",
+            "The largest score is taken over hidden keys too. Where a hidden one is far larger, each visible exp is 0.",
+        ),
     ),
 )
 def masked_softmax_forward(scores: Array, mask: Array) -> Array:
@@ -262,126 +284,3 @@ def masked_softmax_forward(scores: Array, mask: Array) -> Array:
     total = exponentials.sum(axis=-1, keepdims=True)
     weights = exponentials / np.where(total == 0.0, 1.0, total)
     return weights
-
-
-def _dropout_forward(rng: np.random.Generator) -> tuple[Any, ...]:
-    shape = sizes(rng, 2, 4, 8)
-    u = rng.random(shape)
-    u.flat[:2] = 0.05, 0.95
-    return rng.normal(size=shape), float(rng.choice([0.1, 0.2, 0.3])), u
-
-
-@exercise(
-    title="Dropout",
-    statement="""
-        Set each entry of x to zero with probability `rate`, and scale up the rest so that the expected value stays
-        what it was. The random numbers are given: an entry is dropped where u < rate.
-
-        x, y: of any shape; rate: a number from 0 to 1; u: uniform numbers from [0, 1), of the shape of x.
-    """,
-    outputs="y",
-    inputs=_dropout_forward,
-    hint="An entry survives with probability 1 - rate. By what must it be multiplied for the mean to stay x?",
-    mistakes=(
-        Mistake(
-            "not-rescaled",
-            "x * keep / (1.0 - rate)",
-            "x * keep",
-            "What is kept is not scaled up, so the expected value is (1 - rate) x.",
-        ),
-        Mistake(
-            "rescaled-by-inverse",
-            "x * keep / (1.0 - rate)",
-            "x * keep * (1.0 - rate)",
-            "What is kept is multiplied by 1 - rate; divide by it, so that the expected value stays x.",
-        ),
-        Mistake(
-            "divided-by-rate",
-            "x * keep / (1.0 - rate)",
-            "x * keep / rate",
-            "What is kept is divided by rate, the probability of being dropped; divide by 1 - rate.",
-        ),
-        Mistake(
-            "keeps-the-dropped",
-            "u >= rate",
-            "u < rate",
-            "It is the wrong way round: the entries with u < rate are dropped, not kept.",
-        ),
-        Mistake(
-            "keep-rate-for-drop-rate",
-            "u >= rate",
-            "u < 1.0 - rate",
-            "The share is right, but other entries are dropped: those with u < rate must go.",
-        ),
-        Mistake(
-            "nothing-dropped",
-            "x * keep / (1.0 - rate)",
-            "x / (1.0 - rate)",
-            "Everything is scaled up and nothing dropped.",
-        ),
-    ),
-)
-def dropout_forward(x: Array, rate: float, u: Array) -> Array:
-    keep = u >= rate
-    y = x * keep / (1.0 - rate)
-    return y
-
-
-def _dropout_backward(rng: np.random.Generator) -> tuple[Any, ...]:
-    x, rate, u = _dropout_forward(rng)
-    return rng.normal(size=x.shape), u >= rate, rate
-
-
-@exercise(
-    title="Dropout, backward",
-    statement="""
-        y = dropout(x): where `keep` is False the entry was set to zero, the others were divided by 1 - rate. Given dy,
-        return dx.
-
-        dy, dx: of any shape; keep: booleans of the same shape; rate: a number from 0 to 1.
-    """,
-    outputs="dx",
-    inputs=_dropout_backward,
-    hint="Dropout multiplies each entry by a fixed number. So does its backward.",
-    mistakes=(
-        Mistake(
-            "mask-forgotten",
-            "dy * keep / (1.0 - rate)",
-            "dy * 1.0",
-            "The gradient passes everywhere, also where x was dropped.",
-        ),
-        Mistake(
-            "mask-forgotten-but-rescaled",
-            "dy * keep / (1.0 - rate)",
-            "dy / (1.0 - rate)",
-            "The gradient is scaled up, but it passes also where x was dropped.",
-        ),
-        Mistake(
-            "not-rescaled",
-            "dy * keep / (1.0 - rate)",
-            "dy * keep",
-            "What was kept was divided by 1 - rate, so its gradient must be as well.",
-        ),
-        Mistake(
-            "rescaled-by-inverse",
-            "dy * keep / (1.0 - rate)",
-            "dy * keep * (1.0 - rate)",
-            "The gradient is multiplied by 1 - rate; the forward pass divided by it, and so does the backward.",
-        ),
-        Mistake(
-            "divided-by-rate",
-            "dy * keep / (1.0 - rate)",
-            "dy * keep / rate",
-            "The gradient is divided by rate, the probability of being dropped; divide by 1 - rate.",
-        ),
-        Mistake(
-            "mask-inverted",
-            "dy * keep",
-            "dy * ~keep",
-            "The gradient passes where x was dropped and stops where it was kept.",
-        ),
-    ),
-)
-def dropout_backward(dy: Array, keep: Array, rate: float) -> Array:
-    dx = dy * keep / (1.0 - rate)
-    return dx

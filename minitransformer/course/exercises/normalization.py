@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backend import Array
+from ..draw import Draw
 from ..exercise import Mistake, exercise
-from .inputs import sizes
 
 
-def _forward(rng: np.random.Generator) -> tuple[Any, ...]:
-    batch, t, d = sizes(rng, 3)
-    x = 1.0 + 2.0 * rng.normal(size=(batch, t, d))
-    return x, rng.normal(size=d), rng.normal(size=d), float(rng.choice([0.1, 0.2]))
+def _forward(draw: Draw) -> tuple[Any, ...]:
+    batch, t, d = draw.sizes(3)
+    x = (0.2 if draw.ones else 1.0) * (1.0 + 2.0 * draw.normal(batch, t, d))
+    if draw.extreme:
+        x[0, 0] = 0.0  # a row without variance
+    return x, draw.normal(d), draw.normal(d), draw.uniform(0.05, 0.3)
 
 
 @exercise(
@@ -97,9 +99,9 @@ def layer_norm_forward(x: Array, gamma: Array, beta: Array, eps: float) -> Array
     return y
 
 
-def _backward(rng: np.random.Generator) -> tuple[Any, ...]:
-    x, gamma, _, eps = _forward(rng)
-    return x, gamma, eps, rng.normal(size=x.shape)
+def _backward(draw: Draw) -> tuple[Any, ...]:
+    x, gamma, _, eps = _forward(draw)
+    return x, gamma, eps, draw.gradient(*x.shape)
 
 
 _DX = "inverse_std * (dnormalized - shift - stretch)"

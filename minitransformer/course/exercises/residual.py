@@ -5,31 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from ...arrays.backend import Array
+from ..draw import Draw
 from ..exercise import Mistake, exercise
-from .inputs import sizes
 
 Pullback = Callable[[Array], Array]
 
 
-def _linear_pullback(rng: np.random.Generator, width: int) -> Pullback:
+def _linear_pullback(draw: Draw, width: int) -> Pullback:
     """The pullback of a linear map, which is all that a pullback ever is."""
-    matrix = rng.normal(size=(width, width))
+    matrix = draw.normal(width, width)
     return lambda dy: dy @ matrix.T
 
 
-def _residual(rng: np.random.Generator) -> tuple[Any, ...]:
-    t, d = sizes(rng, 2, 3, 7)
-    return rng.normal(size=(t, d)), _linear_pullback(rng, d)
+def _residual(draw: Draw) -> tuple[Any, ...]:
+    t, d = draw.sizes(2, 3, 7)
+    return draw.gradient(t, d), _linear_pullback(draw, d)
 
 
 @exercise(
     title="A residual connection, backward",
     statement="""
         y = x + f(x), where f is a sub-layer. Given dy and the pullback of f, return dx. Calling sublayer_backward(g)
-        takes a gradient g of what f returned to that of what f was given.
+        takes a gradient g of what f returned to that of what f was given. Call it once: it also adds to the gradients
+        of its parameters.
 
         dy, dx: (T, D); sublayer_backward: a function from (T, D) to (T, D).
     """,
@@ -41,7 +40,7 @@ def _residual(rng: np.random.Generator) -> tuple[Any, ...]:
             "identity-dropped",
             "dy + sublayer_backward(dy)",
             "sublayer_backward(dy)",
-            "The path around f is missing: x also went into the sum unchanged, so dy itself flows back as well.",
+            "The residual connection is missing: x also went into the sum unchanged, so dy itself flows back as well.",
         ),
         Mistake(
             "sublayer-dropped",
@@ -83,7 +82,7 @@ def _residual(rng: np.random.Generator) -> tuple[Any, ...]:
             "identity-twice",
             "dy + sublayer_backward(dy)",
             "2.0 * dy + sublayer_backward(dy)",
-            "dy of the path around is counted twice.",
+            "dy of the residual connection is counted twice.",
         ),
     ),
 )
@@ -92,15 +91,16 @@ def residual_backward(dy: Array, sublayer_backward: Pullback) -> Array:
     return dx
 
 
-def _normed(rng: np.random.Generator) -> tuple[Any, ...]:
-    dy, sublayer_backward = _residual(rng)
-    return dy, sublayer_backward, _linear_pullback(rng, dy.shape[-1])
+def _normed(draw: Draw) -> tuple[Any, ...]:
+    dy, sublayer_backward = _residual(draw)
+    return dy, sublayer_backward, _linear_pullback(draw, dy.shape[-1])
 
 
 @exercise(
     title="A pre-norm residual block, backward",
     statement="""
-        y = x + f(norm(x)). Given dy and the pullbacks of f and of norm, return dx.
+        y = x + f(norm(x)). Given dy and the pullbacks of f and of norm, return dx. Call each pullback once:
+        it also adds to the gradients of its parameters.
 
         dy, dx: (T, D); sublayer_backward, norm_backward: functions from (T, D) to (T, D).
     """,
@@ -112,7 +112,7 @@ def _normed(rng: np.random.Generator) -> tuple[Any, ...]:
             "identity-dropped",
             "dy + norm_backward(dnormalized)",
             "norm_backward(dnormalized)",
-            "The path around is missing: dy itself flows back to x as well.",
+            "The residual connection is missing: dy itself flows back to x as well.",
         ),
         Mistake(
             "sublayer-dropped",
@@ -130,7 +130,7 @@ def _normed(rng: np.random.Generator) -> tuple[Any, ...]:
             "identity-through-norm",
             "dy + norm_backward(dnormalized)",
             "norm_backward(dy + dnormalized)",
-            "The residual path is led through the norm; in pre-norm order it goes through none, and that is its point.",
+            "The residual connection is led through the norm; in pre-norm order it goes through no norm.",
         ),
         Mistake(
             "wrong-order",
@@ -168,7 +168,8 @@ def pre_norm_backward(dy: Array, sublayer_backward: Pullback, norm_backward: Pul
 @exercise(
     title="A post-norm residual block, backward",
     statement="""
-        y = norm(x + f(x)), as in the paper. Given dy and the pullbacks of f and of norm, return dx.
+        y = norm(x + f(x)), as in the paper. Given dy and the pullbacks of f and of norm, return dx. Call each pullback
+        once: it also adds to the gradients of its parameters.
 
         dy, dx: (T, D); sublayer_backward, norm_backward: functions from (T, D) to (T, D).
     """,
@@ -180,7 +181,7 @@ def pre_norm_backward(dy: Array, sublayer_backward: Pullback, norm_backward: Pul
             "identity-dropped",
             "dtotal + sublayer_backward(dtotal)",
             "sublayer_backward(dtotal)",
-            "The path around f is missing: dtotal itself flows back to x as well.",
+            "The residual connection is missing: dtotal itself flows back to x as well.",
         ),
         Mistake(
             "sublayer-dropped",

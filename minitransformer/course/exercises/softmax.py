@@ -7,15 +7,18 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backend import Array
+from ..draw import Draw
 from ..exercise import Mistake, exercise
-from .inputs import sizes, weights
 
 
-def _forward(rng: np.random.Generator) -> tuple[Any, ...]:
-    n_rows, n = sizes(rng, 2)
-    x = 2.0 * rng.normal(size=(n_rows, n))
+def _forward(draw: Draw) -> tuple[Any, ...]:
+    n_rows, n = draw.sizes(2)
+    x = 2.0 * draw.scores(n_rows, n)
     x[0] += 1000.0
     x[-1] -= 1000.0
+    if draw.extreme:
+        x[:, 0] = -np.inf
+        x[0, -1] = -1000.0
     return (x,)
 
 
@@ -27,7 +30,7 @@ def _forward(rng: np.random.Generator) -> tuple[Any, ...]:
             y_ij = exp(x_ij) / Σ_l exp(x_il)
 
         x: (N, n); y: (N, n). Some rows hold scores around 1000, others around -1000; your answer must be finite there
-        too.
+        too. A score of -inf gets the weight 0.
     """,
     outputs="y",
     inputs=_forward,
@@ -77,8 +80,9 @@ def softmax_forward(x: Array) -> Array:
     return y
 
 
-def _jacobian(rng: np.random.Generator) -> tuple[Any, ...]:
-    return (weights(rng, int(rng.integers(3, 7))),)
+def _jacobian(draw: Draw) -> tuple[Any, ...]:
+    (n,) = draw.sizes(1, 3, 6)
+    return (draw.weights(n),)
 
 
 @exercise(
@@ -141,9 +145,9 @@ def softmax_jacobian(y: Array) -> Array:
     return jacobian
 
 
-def _backward(rng: np.random.Generator) -> tuple[Any, ...]:
-    n_rows, n = sizes(rng, 2)
-    return weights(rng, n_rows, n), rng.normal(size=(n_rows, n))
+def _backward(draw: Draw) -> tuple[Any, ...]:
+    n_rows, n = draw.sizes(2)
+    return draw.weights(n_rows, n), draw.gradient(n_rows, n)
 
 
 @exercise(
@@ -243,10 +247,9 @@ def softmax_backward(y: Array, dy: Array) -> Array:
     return dx
 
 
-def _temperature(rng: np.random.Generator) -> tuple[Any, ...]:
-    n_rows, n = sizes(rng, 2)
-    temperature = float(rng.choice([0.25, 0.5, 2.0, 4.0]))
-    return weights(rng, n_rows, n), rng.normal(size=(n_rows, n)), temperature
+def _temperature(draw: Draw) -> tuple[Any, ...]:
+    temperature = draw.uniform(0.2, 0.7)
+    return *_backward(draw), temperature if draw.integer(0, 1) else 1.0 / temperature
 
 
 @exercise(

@@ -7,22 +7,23 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backend import Array
+from ..draw import Draw
 from ..exercise import Mistake, exercise
-from .inputs import sizes
 
 
-def _ids(rng: np.random.Generator, batch: int, t: int, vocabulary: int) -> Array:
-    """Ids with repeats within a sequence and across sequences, with 0 among them, and with the last id unused."""
-    ids = rng.integers(0, vocabulary - 1, size=(batch, t))
-    ids[0, :2] = 1
-    ids[-1, -1] = 1
-    ids[-1, 0] = 0
+def _ids(draw: Draw, batch: int, t: int, vocabulary: int) -> Array:
+    """Ids with repeats within a sequence and across sequences, with 0 among them; the last id is used in "extreme"."""
+    ids = draw.rng.integers(0, max(vocabulary - 1, 1), size=(batch, t))
+    if not draw.ones:
+        ids[0, :2] = 1
+        ids[-1, -1] = vocabulary - 1 if draw.extreme else 1
+        ids[-1, 0] = 0
     return ids
 
 
-def _forward(rng: np.random.Generator) -> tuple[Any, ...]:
-    batch, t, vocabulary, d = sizes(rng, 4, 3, 8)
-    return _ids(rng, batch, t, vocabulary), rng.normal(size=(vocabulary, d))
+def _forward(draw: Draw) -> tuple[Any, ...]:
+    batch, t, vocabulary, d = draw.sizes(4, 3, 8)
+    return _ids(draw, batch, t, vocabulary), draw.normal(vocabulary, d)
 
 
 @exercise(
@@ -73,9 +74,9 @@ def embedding_forward(ids: Array, table: Array) -> Array:
     return y
 
 
-def _backward(rng: np.random.Generator) -> tuple[Any, ...]:
-    ids, table = _forward(rng)
-    return ids, rng.normal(size=(*ids.shape, table.shape[1])), len(table)
+def _backward(draw: Draw) -> tuple[Any, ...]:
+    ids, table = _forward(draw)
+    return ids, draw.gradient(*ids.shape, table.shape[1]), len(table)
 
 
 _ADD = "np.add.at(dtable, ids, dy)"
@@ -171,11 +172,11 @@ def embedding_backward(ids: Array, dy: Array, vocabulary: int) -> Array:
     return dtable
 
 
-def _tied(rng: np.random.Generator) -> tuple[Any, ...]:
-    ids, table = _forward(rng)
-    hidden = rng.normal(size=(*ids.shape, table.shape[1]))
-    dlogits = rng.normal(size=(*ids.shape, len(table)))
-    return ids, table, hidden, rng.normal(size=hidden.shape), dlogits
+def _tied(draw: Draw) -> tuple[Any, ...]:
+    ids, table = _forward(draw)
+    hidden = draw.normal(*ids.shape, table.shape[1])
+    dlogits = draw.gradient(*ids.shape, len(table))
+    return ids, table, hidden, draw.gradient(*hidden.shape), dlogits
 
 
 @exercise(
@@ -246,8 +247,12 @@ def tied_embedding_backward(
     return dhidden, dtable
 
 
-def _positions(rng: np.random.Generator) -> tuple[Any, ...]:
-    return int(rng.integers(4, 9)), 2 * int(rng.integers(3, 6)), float(rng.choice([50.0, 100.0, 1000.0]))
+def _positions(draw: Draw) -> tuple[Any, ...]:
+    if draw.ones:
+        return 1, 2, 10.0
+    if draw.extreme:
+        return draw.integer(30, 50), 2 * draw.integer(3, 5), draw.uniform(2.0, 10.0)
+    return draw.integer(4, 8), 2 * draw.integer(3, 5), draw.uniform(50.0, 1000.0)
 
 
 @exercise(

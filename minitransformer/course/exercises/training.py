@@ -7,15 +7,19 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backend import Array
+from ..draw import Draw
 from ..exercise import Mistake, exercise
-from .inputs import sizes
 
 
-def _adam(rng: np.random.Generator) -> tuple[Any, ...]:
-    shape = sizes(rng, 2)
-    theta, g, m = (rng.normal(size=shape) for _ in range(3))
-    v = rng.random(size=shape)
-    return theta, g, m, v, int(rng.integers(2, 6)), 0.1, 0.8, 0.95, 0.05
+def _adam(draw: Draw) -> tuple[Any, ...]:
+    shape = draw.sizes(3 if draw.extreme else 2)
+    theta, g, m = draw.normal(*shape), draw.gradient(*shape), draw.gradient(*shape)
+    v = draw.gradient(*shape) ** 2
+    if draw.ones:  # the first step
+        m, v = np.zeros_like(m), np.zeros_like(v)
+    t = 1 if draw.ones else 1000 if draw.extreme else draw.integer(2, 5)
+    learning_rate, beta1, beta2 = draw.uniform(0.05, 0.2), draw.uniform(0.6, 0.85), draw.uniform(0.9, 0.97)
+    return theta, g, m, v, t, learning_rate, beta1, beta2, draw.uniform(0.1, 0.4)
 
 
 @exercise(
@@ -133,9 +137,13 @@ def adam_step(
     return new_theta, new_m, new_v
 
 
-def _warmup(rng: np.random.Generator) -> tuple[Any, ...]:
-    warmup = int(rng.integers(5, 15))
-    return np.arange(1.0, 3.0 * warmup), int(rng.choice([16, 64, 256])), warmup
+def _warmup(draw: Draw) -> tuple[Any, ...]:
+    if draw.ones:
+        return np.array([1.0]), 1, 1
+    if draw.extreme:
+        return np.array([100_000.0, 1.0, 399.0, 400.0, 401.0]), draw.integer(512, 2048), 400
+    warmup = draw.integer(5, 14)
+    return np.arange(1.0, 3.0 * warmup), draw.integer(16, 256), warmup
 
 
 @exercise(

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.backend import to_numpy
 from .collecting import Answer, collect, described, is_pullback
 from .comparison import close, differing, of_one_kind, scales
 from .exercise import Exercise, Mistake
@@ -26,7 +27,7 @@ Values = list[list[np.ndarray]]  # for each output, an array for each trial
 
 def check(exercise: Exercise, f: Callable[..., Any], seed: int = 0) -> Result:
     """Run f on the exercise's trials and say whether it is right, and if not, what is wrong."""
-    return judge(exercise, collect(exercise, f, seed), seed)
+    return judge(exercise, collect(exercise, f, seed, to_numpy), seed)
 
 
 def judge(exercise: Exercise, answers: list[Answer], seed: int = 0) -> Result:

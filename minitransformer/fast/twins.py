@@ -37,7 +37,8 @@ def accelerate(original: T) -> T:
     if isinstance(original, Optimizer):
         twin: Any = copy.copy(original)
         if isinstance(original, Adam):
-            twin.__class__ = _fast_optimizer(type(original))
+            kind: Any = type(original)
+            twin.__class__ = _fast_optimizer(kind)
         return twin
     raise TypeError(f"accelerate: expected a module or an optimiser, got {type(original).__name__}")
 
@@ -95,14 +96,14 @@ class EncoderLayer(Fast, layers.EncoderLayer):
         return plain and _are(layers.LayerNorm, a.norm, f.norm) and a.order == f.order
 
 
-def _are(kind: type[Any], *modules: Any) -> bool:
+def _are(kind: Any, *modules: Any) -> bool:
     """Whether all are of this very class, or its twin."""
     allowed = kind, _twin_of(kind)
     return all(type(module) in allowed for module in modules)
 
 
 @functools.cache
-def _twin_of(kind: type[Any]) -> type[Any]:
+def _twin_of(kind: Any) -> Any:
     if issubclass(kind, Fast):
         return kind
     known = {layers.FeedForward: FeedForward, layers.EncoderLayer: EncoderLayer}
@@ -129,7 +130,7 @@ def _copied(item: Any, class_of: Any, made: dict[int, Any]) -> Any:
 
 
 @functools.cache
-def _fast_optimizer(kind: type[Any]) -> type[Any]:
+def _fast_optimizer(kind: Any) -> Any:
     return kind if issubclass(kind, FastAdam) else type(kind.__name__, (FastAdam, kind), {"__doc__": kind.__doc__})
 
 

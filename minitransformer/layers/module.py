@@ -96,6 +96,10 @@ class Module:
 
 def load_arrays(owner: str, targets: Mapping[str, Array], mapping: Mapping[str, np.ndarray]) -> None:
     """Fill every target, in place, with the array of its name in `mapping`: all, or on ValueError none of them."""
+    if not isinstance(mapping, Mapping):
+        raise TypeError(
+            f"{owner}: a state must map names to arrays, as that of state() does, got {type(mapping).__name__}"
+        )
     found = {name: np.asarray(value) for name, value in mapping.items()}
     problems = [f"{name} is missing" for name in targets if name not in found]
     problems += [f"{name} is unknown" for name in found if name not in targets]

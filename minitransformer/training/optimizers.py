@@ -75,7 +75,7 @@ class Optimizer:
 
     def __init__(self, parameters: Iterable[tuple[str, Parameter]], learning_rate: float) -> None:
         self._name = type(self).__name__
-        self.parameters = dict(parameters)
+        self.parameters = dict(_pairs(self._name, parameters))
         if not self.parameters:
             raise ValueError(f"{self._name}: there are no parameters; pass module.parameters()")
         _check_at_least_zero(self._name, learning_rate=learning_rate)
@@ -197,11 +197,15 @@ class Adam(Optimizer):
         eps: float = 1e-8,
     ) -> None:
         super().__init__(parameters, learning_rate)
-        _check_at_least_zero(self._name, beta1=betas[0], beta2=betas[1])
-        if max(betas) >= 1.0:
+        try:
+            beta1, beta2 = betas
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{self._name}: betas must be two numbers, such as (0.9, 0.999), got {betas!r}") from error
+        _check_at_least_zero(self._name, beta1=beta1, beta2=beta2)
+        if max(beta1, beta2) >= 1.0:
             raise ValueError(f"{self._name}: betas must be below 1, got {betas}")
         check_positive(self._name, eps=eps)
-        self.betas, self.eps = (float(betas[0]), float(betas[1])), float(eps)
+        self.betas, self.eps = (float(beta1), float(beta2)), float(eps)
         self._remember("mean", "square")
 
     def _move(self, p: Piece, rate: float) -> None:
@@ -247,6 +251,15 @@ class AdamW(Adam):
         return 1.0 - rate * self.weight_decay * decays
 
 
+def _pairs(where: str, parameters: Any) -> list[tuple[str, Parameter]]:
+    """Require (name, Parameter) pairs, and list them."""
+    pairs = list(parameters) if isinstance(parameters, Iterable) else [parameters]
+    for pair in pairs:
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Parameter)):
+            raise TypeError(f"{where}: expected (name, Parameter) pairs, got {pair!r}; pass module.parameters()")
+    return pairs
+
+
 def clip_gradient_norm(parameters: Iterable[tuple[str, Parameter]], limit: float) -> float:
     """Scale all gradients by one factor so that their common norm is at most `limit`. Returns the norm before.
 
@@ -254,7 +267,7 @@ def clip_gradient_norm(parameters: Iterable[tuple[str, Parameter]], limit: float
     recurrent neural networks", algorithm 1. Where the norm is not finite nothing is scaled: leave out that step.
     """
     check_positive("clip_gradient_norm", limit=limit)
-    gradients = [p.grad for _, p in parameters]
+    gradients = [p.grad for _, p in _pairs("clip_gradient_norm", parameters)]
     norm = math.sqrt(float(sum((g * g).sum() for g in gradients)))
     if limit < norm < math.inf:
         for g in gradients:
@@ -289,7 +302,7 @@ def cosine(step: int, peak: float, warmup: int, total: int, floor: float = 0.0) 
     floor + (peak - floor) (1 + cos(π (step - warmup) / (total - warmup))) / 2: Loshchilov and Hutter 2017, equation 5.
     """
     check_positive("cosine", step=step, peak=peak)
-    _check_at_least_zero("cosine", warmup=warmup, floor=floor)
+    _check_at_least_zero("cosine", warmup=warmup, floor=floor, total=total)
     if warmup >= total:
         raise ValueError(f"cosine: warmup must be less than total, got warmup {warmup} and total {total}")
     if step < warmup:

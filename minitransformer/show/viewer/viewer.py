@@ -96,6 +96,8 @@ def view(model: Model, *ids: Any, names: Sequence[Sequence[str]] = (), title: st
     as they are. Raises TypeError and ValueError for what cannot be shown.
     """
     sequences = _checked(model, ids)
+    if not isinstance(title, str):
+        raise TypeError(f"view: title must be a text, got {type(title).__name__}")
     naming = _Naming(names, len(sequences) + isinstance(model, Classifier))
     tokens = tuple(tuple(naming(i, token) for token in row.tolist()) for i, row in enumerate(sequences))
     kinds = _kinds(model)
@@ -175,6 +177,8 @@ class _Naming:
     """The names of tokens: naming(which of the vocabularies, id)."""
 
     def __init__(self, names: Sequence[Sequence[str]], wanted: int) -> None:
+        if not isinstance(names, Sequence) or not all(isinstance(each, Sequence) for each in names):
+            raise TypeError("view: names must be a list of lists of names, by id")
         if len(names) not in (0, wanted):
             raise ValueError(f"view: names must hold {wanted} lists of names for this model, got {len(names)}")
         self._names = names

@@ -116,6 +116,26 @@ def test_a_layer_is_computed_as_in_the_textbook(
 
 
 @pytest.mark.parametrize("norm_order", ["pre", "post"])
+@pytest.mark.parametrize("vectors", ["gamma", "beta", "bias"])
+def test_gains_and_biases_changed_before_backward_change_no_gradient(
+    norm_order: str, vectors: str, taken: list[bool]
+) -> None:
+    """The loop makes the norms' outputs again, for the gradients of the weights: with the γ and β of forward."""
+    found = []
+    for changed in (False, True):
+        layer, dy = encoder_layer(norm_order=norm_order), normal(2, 5, WIDTH, seed=3)
+        y, backward = layer(normal(2, 5, WIDTH))
+        if changed:
+            y[...] = 7.0  # and the output is the caller's
+            for name, p in layer.parameters():
+                p.value[...] *= -3.0 if name.endswith(vectors) else 1.0
+        found.append([backward(dy), *(p.grad for _, p in layer.parameters())])
+    assert taken == [True, True]
+    for untouched, touched in zip(*found, strict=True):
+        np.testing.assert_array_equal(touched, untouched)
+
+
+@pytest.mark.parametrize("norm_order", ["pre", "post"])
 @pytest.mark.parametrize("length", [1, 70])
 def test_long_sequences_make_their_weights_again(
     norm_order: str, length: int, n_threads: int, taken: list[bool]

@@ -28,6 +28,9 @@ def op(function: F) -> F:
     Without this check a gradient of another shape could broadcast its way through, and one of another dtype would
     promote every gradient below it. For the same reason NumPy's float scalars become Python floats on the way in:
     `np.sqrt(64)` is a float64 and would promote float32 arrays, the Python float 8.0 adopts their dtype.
+
+    The output is the caller's, to write to as well: a pullback that reads y, as softmax's does, gets a copy of it. The
+    inputs must stay as they are until backward has been called.
     """
     name = function.__name__
 
@@ -39,6 +42,9 @@ def op(function: F) -> F:
             options = {key: float(x) if isinstance(x, np.floating) else x for key, x in options.items()}
         y, pullback = function(*plain, **options)
         shape, dtype, xp = y.shape, y.dtype, array_module(y)
+        for cell in getattr(pullback, "__closure__", None) or ():
+            if cell.cell_contents is y:
+                cell.cell_contents = y.copy()
 
         def backward(*gradient: Array, **named: Array) -> Any:
             for dy in (*gradient, *named.values()) if named else gradient:

@@ -26,7 +26,7 @@ def relu(x: Array) -> tuple[Array, Pullback]:
     y = xp.maximum(x, 0.0)
 
     def backward(dy: Array) -> Array:
-        dx = dy * (y > 0.0)
+        dx = dy * (x > 0.0)
         return dx
 
     return y, backward

@@ -70,7 +70,8 @@ class Optimizer:
     yields, count them in `.steps`, and give out and take back its state.
 
     A step changes values in place, so a pullback that was made before it must not be called after it. Make the
-    optimiser once the module is on its device, in its dtype.
+    optimiser once the module is on its device, in its dtype; a parameter that changes its shape wants a new one. A step
+    raises TypeError or ValueError, and moves nothing, where a value or a gradient is not as it was.
     """
 
     def __init__(self, parameters: Iterable[tuple[str, Parameter]], learning_rate: float) -> None:
@@ -82,7 +83,7 @@ class Optimizer:
         self.learning_rate = float(learning_rate)  # a Python float: NumPy's would promote float32 parameters
         self.steps = np.array(0)
         self._memory: dict[str, dict[str, Array]] = {}
-        self._checked: dict[str, Array] = {}
+        self._shapes = {name: p.value.shape for name, p in self.parameters.items()}
         self._pieces: dict[str, Piece] = {}
         self._cut: list[Array] = []  # the arrays that the pieces were made from
 
@@ -110,19 +111,39 @@ class Optimizer:
         """
         rate = self.learning_rate if learning_rate is None else float(learning_rate)
         _check_at_least_zero(self._name, learning_rate=rate)
-        for name, p in self.parameters.items():
-            if p.value is not self._checked.get(name):  # Module.to puts another array there
-                remembered = {f"the {kind} of {name}": arrays[name] for kind, arrays in self._memory.items()}
-                check_floats(self._name, **remembered, **{name: p.value})
-                self._checked[name] = p.value
-        self.steps += 1
         now = [array for p in self.parameters.values() for array in (p.value, p.grad)]
-        if len(now) != len(self._cut) or any(a is not b for a, b in zip(now, self._cut, strict=True)):
+        others = len(now) != len(self._cut) or any(a is not b for a, b in zip(now, self._cut, strict=True))
+        if others:  # Module.to, for one, puts other arrays there
+            self._check_dtypes()
+        self._check_shapes()
+        self.steps += 1
+        if others:
             self._pieces, self._cut = self._in_pieces(), now
         share_out(
             lambda name: self._move(self._pieces[name], rate),
             {name: piece.value.size for name, piece in self._pieces.items()},
         )
+
+    def _check_dtypes(self) -> None:
+        """Require value, gradient and what is remembered of each parameter to be of one dtype, on one device."""
+        for name, p in self.parameters.items():
+            remembered = {f"the {kind} of {name}": arrays[name] for kind, arrays in self._memory.items()}
+            check_floats(self._name, **remembered, **{name: p.value, f"the gradient of {name}": p.grad})
+
+    def _check_shapes(self) -> None:
+        """Require the shapes the optimiser was made for: a compiled loop would write past a shorter array's end."""
+        for name, shape in self._shapes.items():
+            p = self.parameters[name]
+            if p.value.shape != shape:
+                raise ValueError(
+                    f"{self._name}: {name} had shape {shape} when the optimiser was made, and now has {p.value.shape}; "
+                    f"make a new {self._name} after such a change"
+                )
+            if p.grad.shape != shape:
+                raise ValueError(
+                    f"{self._name}: the gradient of {name} must have the shape {shape} of its value, got "
+                    f"{p.grad.shape}; set {name}.grad to an array of that shape"
+                )
 
     def _in_pieces(self) -> dict[str, Piece]:
         """Each parameter by its name; or where all that a step needs lies side by side, pieces of at most PIECE."""

@@ -81,7 +81,7 @@ VARIANTS = (
     WrongVariant(
         "relu-never-closes",
         _RELU,
-        "(y > 0.0)",
+        "(x > 0.0)",
         "(y >= 0.0)",
         "y is never below 0, so y >= 0 lets every gradient pass; y > 0 tells where the unit is open.",
         ("relu", "relu at its kink"),
@@ -89,7 +89,7 @@ VARIANTS = (
     WrongVariant(
         "relu-masks-by-dy",
         _RELU,
-        "(y > 0.0)",
+        "(x > 0.0)",
         "(dy > 0.0)",
         "Negative gradients are cut off; what decides is whether the input was negative.",
         ("relu",),
@@ -97,7 +97,7 @@ VARIANTS = (
     WrongVariant(
         "relu-times-y",
         _RELU,
-        "(y > 0.0)",
+        "(x > 0.0)",
         "y",
         "dy is multiplied by the output; the slope of an open unit is 1.",
         ("relu",),

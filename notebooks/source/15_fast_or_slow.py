@@ -19,7 +19,6 @@ import time
 
 import matplotlib.pyplot as plt
 import numpy as np
-from minitransformer.arrays.forms import textbook
 from threadpoolctl import threadpool_limits
 
 from minitransformer import course, layers, ops, saved
@@ -222,16 +221,14 @@ for n in (16, 64, 256, 700):
 # ## 15.6 What a pullback keeps alive
 #
 # The backward pass needs arrays of the forward pass, so they stay in memory until then. `saved(backward)` lists the
-# arrays that a pullback holds. (`with textbook():` asks for the ops as they stand in `ops/`; the fast forms of section
-# 15.7 keep less.)
+# arrays that a pullback holds.
 #
 # > **Predict first.** Self-attention, $T = 256$, $D = 64$, 4 heads, float32. Which array is the largest? How does it
 # > grow with $T$?
 
 # %%
 attention_layer = layers.MultiHeadAttention(64, 4, rng=rng)
-with textbook():
-    y, backward = attention_layer(array(256, 64))
+y, backward = attention_layer(array(256, 64))
 saved(backward)
 
 # %%
@@ -240,8 +237,7 @@ kept = {"attention": [], "feed-forward": [], "LayerNorm": []}
 parts = [attention_layer, layers.FeedForward(64, 256, rng=rng), layers.LayerNorm(64)]
 for T in lengths:
     for name, part in zip(kept, parts, strict=True):
-        with textbook():
-            kept[name].append(saved(part(array(T, 64))[1]).total)
+        kept[name].append(saved(part(array(T, 64))[1]).total)
 figure, ax = plt.subplots(figsize=(5.6, 2.8), layout="constrained")
 for name, values in kept.items():
     ax.loglog(lengths, np.array(values) / 1e6, "o-", label=name)
@@ -265,9 +261,8 @@ plt.show()
 x = array(2, 128, 64)
 for checkpoint in (False, True):
     stack = layers.Encoder(6, 64, 4, 256, checkpoint=checkpoint, rng=np.random.default_rng(0))
-    with textbook():
-        y, backward = stack(x)
-        took = seconds(lambda stack=stack: stack(x)[1](x), repeat=3)
+    y, backward = stack(x)
+    took = seconds(lambda stack=stack: stack(x)[1](x), repeat=3)
     kept_mb = saved(backward).total / 1e6
     print(f"checkpoint={checkpoint!s:5s}  kept {kept_mb:6.2f} MB, forward and backward {took * 1e3:.0f} ms")
 
@@ -313,8 +308,8 @@ print(f"scores at a time: {1000 * 64:,d} numbers instead of {1000 * 1000:,d}")
 
 # %% [markdown]
 # The block can be so small that it stays in the processor's cache: fewer reads from memory, the same arithmetic. This
-# makes such kernels fast, not a smaller number of operations. (Third cure: a local mask, where most blocks need not be
-# computed at all.)
+# makes such kernels fast, not a smaller number of operations; `minitransformer.fast.accelerate(layer)` gives a layer that
+# computes so. (Third cure: a local mask, where most blocks need not be computed at all.)
 #
 # **How far can it go?** If a share $p$ of the time can be made faster by a factor $s$, the whole becomes faster by
 # $1 / (1 - p + p/s)$.

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from minitransformer import layers, ops
-from minitransformer.course.mistakes import VARIANTS
+from minitransformer.course.mistakes import MISTAKES
 from minitransformer.course.worked_example import UNSCALED, self_attention
 from minitransformer.show.stepper import Recording, step
 from minitransformer.show.stepper.mathml import NAMESPACE, as_lists, formula, name
@@ -243,8 +243,8 @@ def test_mistakes_are_told_by_the_numbers_they_change() -> None:
     recording = worked()
     data = data_of(to_html(recording, bugs=["softmax-no-sum", "layer-norm-no-shift"]))
     (bug,) = data["bugs"]  # there is no LayerNorm in it
-    assert bug["mistake"] == VARIANTS["softmax-no-sum"].mistake
-    with VARIANTS["softmax-no-sum"].applied():
+    assert bug["mistake"] == MISTAKES["softmax-no-sum"].sentence
+    with MISTAKES["softmax-no-sum"].applied():
         wrong = recording.again()
     told = {(s, b): data["changes"][change] for s, b, change in bug["numbers"]}
     for right_step, wrong_step in zip(recording.steps, wrong.steps, strict=True):
@@ -258,7 +258,7 @@ def test_mistakes_are_told_by_the_numbers_they_change() -> None:
 
 
 def test_usual_mistakes_are_known() -> None:
-    assert set(BUGS) <= set(VARIANTS)
+    assert set(BUGS) <= set(MISTAKES)
 
 
 def test_a_mistake_that_the_shapes_refuse_is_said_to_be_refused() -> None:

@@ -1,7 +1,6 @@
 """Checks that the hand-derived gradients are right: of inputs, parameters and every named intermediate."""
 
 from ..arrays import strict
-from ..course.mistakes import VARIANTS, WrongVariant
 from ..trace.tracing import values_inside
 from .catalogue import CASES, Case
 from .gradients import gradients
@@ -9,11 +8,9 @@ from .report import Report, Row
 
 __all__ = [
     "CASES",
-    "VARIANTS",
     "Case",
     "Report",
     "Row",
-    "WrongVariant",
     "gradients",
     "strict",
     "values_inside",

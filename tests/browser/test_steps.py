@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minitransformer.course.mistakes import VARIANTS
+from minitransformer.course.mistakes import MISTAKES
 from minitransformer.show.stepper import Recording
 from minitransformer.show.stepper.expansion import computed_at, expand
 from minitransformer.show.stepper.page_bugs import BUGS
@@ -147,10 +147,10 @@ def test_a_mistake_turns_exactly_the_differing_numbers_red(
     offered = page.locator("#bug option:not([value=''])").all_inner_texts()
     assert offered
     for bug in offered:
-        with VARIANTS[bug].applied():
+        with MISTAKES[bug].applied():
             wrong = recording.again()
         page.select_option("#bug", label=bug)
-        assert VARIANTS[bug].mistake in page.text_content("#mistake")
+        assert MISTAKES[bug].sentence in page.text_content("#mistake")
         red = 0
         assert len(wrong.steps) == len(recording.steps)
         for right_step, wrong_step in zip(recording.steps, wrong.steps, strict=True):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...course.mistakes import VARIANTS, WrongVariant
+from ...course.mistakes import MISTAKES, Mistake
 from .page_data import Table, is_expandable, line_of, listing, plain, written_out
 from .recording import Bound, Recording, Step
 
@@ -35,7 +35,7 @@ TOLERANCE = 1e-9  # of the difference, relative to 1 + |right|: below it two num
 def bugs_data(recording: Recording, names: Iterable[str] | None, data: dict[str, Any]) -> list[dict[str, Any]]:
     """For each mistake that changes a number: its sentence, the numbers it changes, and the lines that differ.
 
-    names: those of verify.wrong_variants.VARIANTS; None for the usual ones, where the recording is small. Raises
+    names: those of verify.wrong_variants.MISTAKES; None for the usual ones, where the recording is small. Raises
     ValueError for an unknown name, and where the call, run again, gives other numbers: its arrays have changed.
     """
     if names is None:
@@ -58,19 +58,19 @@ def bugs_data(recording: Recording, names: Iterable[str] | None, data: dict[str,
     return [bug for bug in found if bug is not None]
 
 
-def _variant(name: str) -> WrongVariant:
-    if name not in VARIANTS:
-        raise ValueError(f"to_html: unknown mistake {name!r}; see minitransformer.verify.wrong_variants.VARIANTS")
-    return VARIANTS[name]
+def _variant(name: str) -> Mistake:
+    if name not in MISTAKES:
+        raise ValueError(f"to_html: unknown mistake {name!r}; see minitransformer.verify.wrong_variants.MISTAKES")
+    return MISTAKES[name]
 
 
-def _label(variant: WrongVariant) -> str:
+def _label(variant: Mistake) -> str:
     """How the recording calls the variant's target: "softmax", "LayerNorm", "Residual._pre"."""
     return variant.target.partition(":")[2].removesuffix(".__call__")
 
 
-def _bug(recording: Recording, variant: WrongVariant, data: dict[str, Any]) -> dict[str, Any] | None:
-    out = {"name": variant.name, "mistake": variant.mistake, "by": variant.caught_by}
+def _bug(recording: Recording, variant: Mistake, data: dict[str, Any]) -> dict[str, Any] | None:
+    out = {"name": variant.name, "mistake": variant.sentence, "by": variant.caught_by}
     assert recording.again is not None
     try:
         with variant.applied():

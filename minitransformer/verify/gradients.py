@@ -23,7 +23,10 @@ import numpy as np
 from ..arrays.backend import Array, device_of, to_device
 from ..arrays.boundary import check_integers, check_number, check_positive
 from ..layers import Module, Parameter
-from ..trace.tracing import Pair, Recording, Replacement, host_copy, is_array, is_float_array, textbook_of
+from ..trace.calls import Pair
+from ..trace.recorder import Recorder
+from ..trace.tracing import Replacement, textbook_of
+from ..trace.values import host_copy, is_array, is_float_array
 from .differences import Differences, Probe
 from .report import Report, Row
 
@@ -106,7 +109,7 @@ class _Check:
     ) -> list[Row]:
         belongings = self._copies(self._belongings())
         first = self.call()  # fills what is computed once and kept (a table of positions); later runs are all alike
-        with Recording(self.f) as recording:
+        with Recorder(self.f) as recording:
             result = self.call()
         if not (isinstance(result, tuple) and len(result) == 2 and is_float_array(result[0]) and callable(result[1])):
             raise TypeError(f"{_name_of(self.f)} must return (floating-point array, backward), got {_describe(result)}")
@@ -253,7 +256,7 @@ def _upstream(given: Array | None, output: np.ndarray, rng: np.random.Generator)
     return host_copy(given).astype(np.float64)
 
 
-def _require_finite(output: np.ndarray, recording: Recording) -> None:
+def _require_finite(output: np.ndarray, recording: Recorder) -> None:
     if np.isfinite(output).all():
         return
     if recording.first_nan:

@@ -32,6 +32,7 @@ from .report import Report, Row
 
 Parameters = Module | Iterable[tuple[str, Parameter]]
 Named = tuple[str, Any]
+Progress = Callable[[list[Any]], Iterable[Any]]  # goes through a list and shows how far it has come, as tqdm does
 
 
 def gradients(
@@ -47,6 +48,7 @@ def gradients(
     directions: int = 3,
     intermediates: bool = True,
     name: str | None = None,
+    progress: Progress = iter,
     **options: Any,
 ) -> Report:
     """Check every gradient of `f(*inputs, **options) -> (output, backward)` in float64; returns a Report.
@@ -65,7 +67,7 @@ def gradients(
     where it does not return (array, backward).
 
     All this is done on the textbook form. A fast twin (see fast/twins.py) then runs as well, and must give the same
-    output and the same gradients.
+    output and the same gradients. progress: goes through the list of checks of parameters and intermediates.
     """
     for setting, number in {"atol": atol, "rtol": rtol, "step": step}.items():
         check_number("verify.gradients", setting, number)
@@ -80,10 +82,8 @@ def gradients(
     settings = {"atol": atol, "rtol": rtol, "step": step, "entrywise": entrywise, "directions": directions}
     with _in_float64(owned):
         check = _Check(textbook_of(f), list(zip(names, arguments, strict=True)), options, owned)
-        rng = np.random.default_rng(
-            (seed, 1)
-        )  # not (seed): the inputs may be drawn with that, and upstream must differ
-        rows = check.run(upstream, rng, settings, intermediates)
+        rng = np.random.default_rng((seed, 1))  # not (seed): inputs drawn with that must differ from upstream
+        rows = check.run(upstream, rng, settings, intermediates, progress)
         if check.f is not f:
             rows = check.with_twin(f, rows)
     return Report(name or _name_of(f), tuple(rows))
@@ -105,7 +105,12 @@ class _Check:
         return self.f(*frozen, **{key: _fresh(value) for key, value in self.options.items()})
 
     def run(
-        self, upstream: Array | None, rng: np.random.Generator, settings: dict[str, Any], intermediates: bool
+        self,
+        upstream: Array | None,
+        rng: np.random.Generator,
+        settings: dict[str, Any],
+        intermediates: bool,
+        progress: Progress,
     ) -> list[Row]:
         belongings = self._copies(self._belongings())
         first = self.call()  # fills what is computed once and kept (a table of positions); later runs are all alike
@@ -138,9 +143,10 @@ class _Check:
         changed = self._changed(belongings, [*self._belongings(), ("the output", y), ("the upstream gradient", dy)])
 
         rows = self._input_rows(names, returned)
-        rows += [self._row(key, "parameter", p.value, added[key], self._parameter_probe(p)) for key, p in self.owned]
-        if intermediates:
-            rows += [self._intermediate_row(pair) for pair in recording.pairs() if not self._is_input(pair)]
+        pairs = [pair for pair in recording.pairs() if not self._is_input(pair)] if intermediates else []
+        checks = [functools.partial(self._parameter_row, key, p, added[key]) for key, p in self.owned]
+        checks += [functools.partial(self._intermediate_row, pair) for pair in pairs]
+        rows += [check() for check in progress(checks)]
         self.results = [("the output", y), *zip(names, returned, strict=False), *added.items()]
         again = [("the output", y), *zip(names, returned_again, strict=False), *added_again.items()]
         wrong = dict.fromkeys(self._unlike(again), "backward gives another gradient when it is called again")
@@ -199,6 +205,9 @@ class _Check:
             self._row(name, "input", self.inputs[i], gradient, self._input_probe(i))
             for name, i, gradient in zip(names, places, returned, strict=True)
         ]
+
+    def _parameter_row(self, name: str, parameter: Parameter, gradient: Array) -> Row:
+        return self._row(name, "parameter", parameter.value, gradient, self._parameter_probe(parameter))
 
     def _intermediate_row(self, pair: Pair) -> Row:
         if pair.gradient is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
+from ...verify.gradients import Progress
 from ..page import build
 from .page_bugs import bugs_data
 from .page_data import page_data
@@ -19,14 +20,16 @@ def to_html(
     *,
     bugs: Iterable[str] | None = None,
     tokens: Sequence[str] = (),
+    progress: Progress = iter,
 ) -> str:
     """The page as a text, which is also written to `path` where one is given.
 
     bugs: names of course.mistakes.VARIANTS that can be switched on in the page; unless given, those in every function
     that was called, as far as there is room, and none for a recording of more than 40,000 numbers. To find what a
     mistake changes, the recorded call runs once more for each. tokens: labels for the rows of arrays with one row for
-    each of them. Raises ValueError for an unknown bug, and where the recorded call, run again, gives other numbers.
+    each of them. progress: as of verify.gradients, for the mistakes. Raises ValueError for an unknown bug, and where
+    the recorded call, run again, gives other numbers.
     """
     data = page_data(recording, tokens)
-    data["bugs"] = bugs_data(recording, bugs, data)
+    data["bugs"] = bugs_data(recording, bugs, data, progress)
     return build(__package__, recording.name, "step by step", data, _SCRIPTS, path)

@@ -18,30 +18,33 @@ import numpy as np
 
 from ...course.mistakes import VARIANTS, WrongVariant
 from ...trace.calls import Binding
+from ...verify.gradients import Progress
 from .page_data import Table, code_of, is_expandable, line_of, written_out
 from .steps import Step, Steps
 
 NUMBERS = 40_000  # of a recording with more numbers than this no mistakes are shown unless they are asked for
-ROOM = 1_000_000  # so many mistakes are offered that with each the numbers of the recording come to this at most
+ROOM = 500_000  # so many mistakes are offered that with each the numbers of the recording come to this at most
 TOLERANCE = 1e-9  # of the difference, relative to 1 + |right|: below it two numbers differ by rounding alone
 
 Key = tuple[str, int]  # a title, and which of its bindings this is
 Found = dict[Key, tuple[Step, Binding]]
 
 
-def bugs_data(recording: Steps, names: Iterable[str] | None, data: dict[str, Any]) -> list[dict[str, Any]]:
+def bugs_data(
+    recording: Steps, names: Iterable[str] | None, data: dict[str, Any], progress: Progress
+) -> list[dict[str, Any]]:
     """For each mistake that changes a number: its sentence, the numbers it changes, and the lines that differ.
 
     names: those of course.mistakes.VARIANTS; None for all that fit, where the recording is small. Raises ValueError for
     an unknown name, and where the call, run again, gives other numbers: its arrays have changed.
     """
     chosen = [mistake for mistakes in _made_in(recording).values() for mistake in mistakes]
-    if names is not None:
+    if names is None:
+        chosen = _fitting(recording, chosen) if recording.again is not None else []
+    else:
         wanted = [_known(name) for name in names]
         chosen = [mistake for mistake in chosen if mistake in wanted]
-    elif recording.again is not None:
-        chosen = _fitting(recording, chosen)
-    if not chosen or (names is None and recording.again is None):
+    if not chosen:
         return []
     if recording.again is None:
         raise ValueError("to_html: only a recording made by step() can show mistakes; pass bugs=()")
@@ -50,7 +53,7 @@ def bugs_data(recording: Steps, names: Iterable[str] | None, data: dict[str, Any
         raise ValueError(
             "to_html: run again, the recorded call gives other numbers; make the page before changing arrays"
         )
-    return [bug for bug in map(page.bug, chosen) if bug is not None]
+    return [bug for bug in map(page.bug, progress(chosen)) if bug is not None]
 
 
 def _known(name: str) -> WrongVariant:

@@ -25,9 +25,9 @@ from ...arrays.files import write
 from ...trace.calls import Binding, Call
 from ...trace.lines import LineRecorder
 from ...trace.tracing import textbook_of
-from ...trace.values import is_array
+from ...trace.values import host_copy, is_array
 from ...verify import gradients
-from ...verify.gradients import parameters_of
+from ...verify.gradients import Progress, parameters_of
 from ..page import frame
 from . import document, drawing, page
 from .sources import only_in_comprehensions, source_of
@@ -69,26 +69,30 @@ def step(
     verify: bool = False,
     limit: int = LIMIT,
     seed: int = 0,
+    progress: Progress = iter,
     **options: Any,
 ) -> Recording:
     """Run f(*inputs, **options) and its backward pass under a tracer and return the Recording.
 
     f: an op, layer or model, or a function that calls some and returns `(output, backward)`. upstream: the gradient of
     the output; unless given it is 1 for a single number and else drawn from a generator with `seed`. verify=True also
-    checks every gradient against finite differences (see verify.gradients, which takes `parameters`), in `.report`.
+    checks every gradient against finite differences (see verify.gradients, which takes `parameters` and `progress`), in
+    `.report`.
     limit: of an array with more elements only a summary is kept.
 
-    It is a look, and leaves things as they were: random generators among the arguments (f gets copies), the gradients
-    of the parameters (of f, or those given), and the trace function of a debugger or a coverage tool, also when f
-    raises. Calls in other threads are not seen. A layer in a Checkpoint runs twice, and is shown both times.
+    It is a look, and leaves things as they were: arrays and random generators among the arguments (f gets copies), the
+    parameters (of f, or those given) and their gradients, and the trace function of a debugger or a coverage tool, also
+    when f raises. Calls in other threads are not seen. A layer in a Checkpoint runs twice, and is shown both times.
     """
     check_positive("step", limit=limit)
     inputs = tuple(map(_fresh, inputs))
     options = {name: _fresh(option) for name, option in options.items()}
     f = textbook_of(f)
+    copies = _apart([*inputs, *options.values()])
+    arguments, keywords = copies[: len(inputs)], dict(zip(options, copies[len(inputs) :], strict=True))
     recorder = LineRecorder(f, limit)
     with recorder:
-        result = f(*map(_fresh, inputs), **{name: _fresh(option) for name, option in options.items()})
+        result = f(*arguments, **keywords)
     if not (isinstance(result, tuple) and len(result) == 2 and is_array(result[0]) and callable(result[1])):
         raise TypeError(f"step: the function must return (output, backward), got {type(result).__name__}")
     y, backward = result
@@ -103,7 +107,8 @@ def step(
         backward(upstream.copy())
     name, report = _name_of(f), None
     if verify:
-        report = gradients(f, *inputs, upstream=upstream, parameters=parameters, name=name, **options)
+        given: dict[str, Any] = {"upstream": upstream, "parameters": parameters, "progress": progress}
+        report = gradients(f, *inputs, name=name, **given, **options)
     again = functools.partial(step, f, *inputs, upstream=upstream, parameters=parameters, limit=limit, **options)
     return Recording(name, tuple(recorder.calls), _steps(recorder), report, again)
 
@@ -119,6 +124,15 @@ def _parameters_kept(f: Any, parameters: Any) -> Iterator[None]:
     finally:
         for parameter, value, gradient in kept:
             parameter.value, parameter.grad = value, gradient
+
+
+def _apart(arguments: list[Any]) -> list[Any]:
+    """Copies of arrays and generators, which f may change; an array that is given twice stays one array."""
+    copies: dict[int, Any] = {}
+    for x in arguments:
+        is_whole = is_array(x) and x.shape != ()
+        copies[id(x)] = to_device(host_copy(x), device_of(x).name) if is_whole else _fresh(x)
+    return [copies[id(x)] for x in arguments]
 
 
 def _fresh(argument: Any) -> Any:

@@ -19,17 +19,7 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback, erf
 from .blocks import blocks, compiled, takes
-
-TAIL = (  # of t, t², ...
-    0.119605038823,
-    0.121111214173,
-    0.097756035667,
-    0.135496462395,
-    -0.066524438377,
-    0.220085171899,
-    -0.165077487088,
-    0.037548027451,
-)
+from .tail import TAIL
 
 Curve = Callable[[Array, Array, Array], None]  # from a block of x to its f(x) and f'(x), which it fills
 

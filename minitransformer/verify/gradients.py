@@ -23,12 +23,16 @@ import numpy as np
 from ..arrays.backend import Array, device_of, to_device
 from ..arrays.boundary import check_integers, check_number, check_positive
 from ..layers import Module, Parameter
-from ..trace.tracing import Pair, Recording, Replacement, host_copy, is_array, is_float_array, textbook_of
+from ..trace.calls import Pair
+from ..trace.recorder import Recorder
+from ..trace.tracing import Replacement, textbook_of
+from ..trace.values import host_copy, is_array, is_float_array
 from .differences import Differences, Probe
 from .report import Report, Row
 
 Parameters = Module | Iterable[tuple[str, Parameter]]
 Named = tuple[str, Any]
+Progress = Callable[[list[Any]], Iterable[Any]]  # goes through a list and shows how far it has come, as tqdm does
 
 
 def gradients(
@@ -44,6 +48,7 @@ def gradients(
     directions: int = 3,
     intermediates: bool = True,
     name: str | None = None,
+    progress: Progress = iter,
     **options: Any,
 ) -> Report:
     """Check every gradient of `f(*inputs, **options) -> (output, backward)` in float64; returns a Report.
@@ -62,7 +67,7 @@ def gradients(
     where it does not return (array, backward).
 
     All this is done on the textbook form. A fast twin (see fast/twins.py) then runs as well, and must give the same
-    output and the same gradients.
+    output and the same gradients. progress: goes through the list of checks of parameters and intermediates.
     """
     for setting, number in {"atol": atol, "rtol": rtol, "step": step}.items():
         check_number("verify.gradients", setting, number)
@@ -77,10 +82,8 @@ def gradients(
     settings = {"atol": atol, "rtol": rtol, "step": step, "entrywise": entrywise, "directions": directions}
     with _in_float64(owned):
         check = _Check(textbook_of(f), list(zip(names, arguments, strict=True)), options, owned)
-        rng = np.random.default_rng(
-            (seed, 1)
-        )  # not (seed): the inputs may be drawn with that, and upstream must differ
-        rows = check.run(upstream, rng, settings, intermediates)
+        rng = np.random.default_rng((seed, 1))  # not (seed): inputs drawn with that must differ from upstream
+        rows = check.run(upstream, rng, settings, intermediates, progress)
         if check.f is not f:
             rows = check.with_twin(f, rows)
     return Report(name or _name_of(f), tuple(rows))
@@ -102,11 +105,16 @@ class _Check:
         return self.f(*frozen, **{key: _fresh(value) for key, value in self.options.items()})
 
     def run(
-        self, upstream: Array | None, rng: np.random.Generator, settings: dict[str, Any], intermediates: bool
+        self,
+        upstream: Array | None,
+        rng: np.random.Generator,
+        settings: dict[str, Any],
+        intermediates: bool,
+        progress: Progress,
     ) -> list[Row]:
         belongings = self._copies(self._belongings())
         first = self.call()  # fills what is computed once and kept (a table of positions); later runs are all alike
-        with Recording(self.f) as recording:
+        with Recorder(self.f) as recording:
             result = self.call()
         if not (isinstance(result, tuple) and len(result) == 2 and is_float_array(result[0]) and callable(result[1])):
             raise TypeError(f"{_name_of(self.f)} must return (floating-point array, backward), got {_describe(result)}")
@@ -135,9 +143,10 @@ class _Check:
         changed = self._changed(belongings, [*self._belongings(), ("the output", y), ("the upstream gradient", dy)])
 
         rows = self._input_rows(names, returned)
-        rows += [self._row(key, "parameter", p.value, added[key], self._parameter_probe(p)) for key, p in self.owned]
-        if intermediates:
-            rows += [self._intermediate_row(pair) for pair in recording.pairs() if not self._is_input(pair)]
+        pairs = [pair for pair in recording.pairs() if not self._is_input(pair)] if intermediates else []
+        checks = [functools.partial(self._parameter_row, key, p, added[key]) for key, p in self.owned]
+        checks += [functools.partial(self._intermediate_row, pair) for pair in pairs]
+        rows += [check() for check in progress(checks)]
         self.results = [("the output", y), *zip(names, returned, strict=False), *added.items()]
         again = [("the output", y), *zip(names, returned_again, strict=False), *added_again.items()]
         wrong = dict.fromkeys(self._unlike(again), "backward gives another gradient when it is called again")
@@ -197,6 +206,9 @@ class _Check:
             for name, i, gradient in zip(names, places, returned, strict=True)
         ]
 
+    def _parameter_row(self, name: str, parameter: Parameter, gradient: Array) -> Row:
+        return self._row(name, "parameter", parameter.value, gradient, self._parameter_probe(parameter))
+
     def _intermediate_row(self, pair: Pair) -> Row:
         if pair.gradient is None:
             return Row(pair.title, "intermediate", pair.value.shape, problem=f"not checked: {pair.why_not}")
@@ -253,7 +265,7 @@ def _upstream(given: Array | None, output: np.ndarray, rng: np.random.Generator)
     return host_copy(given).astype(np.float64)
 
 
-def _require_finite(output: np.ndarray, recording: Recording) -> None:
+def _require_finite(output: np.ndarray, recording: Recorder) -> None:
     if np.isfinite(output).all():
         return
     if recording.first_nan:

@@ -24,9 +24,10 @@ def relu(x: Array) -> tuple[Array, Pullback]:
     """max(x, 0), element-wise. x, y: any shape; backward(dy) returns dx. Glorot et al. 2011, section 3."""
     xp = check_floats("relu", x=x)
     y = xp.maximum(x, 0.0)
+    passes = x > 0.0  # booleans: all that backward has to keep
 
     def backward(dy: Array) -> Array:
-        dx = dy * (x > 0.0)
+        dx = dy * passes
         return dx
 
     return y, backward

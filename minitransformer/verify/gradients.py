@@ -254,7 +254,7 @@ class _Check:
 
         names, other = [name for name, _ in self.results[1:]], self._drawn(y)
         with np.errstate(all="ignore"):
-            multiples = [name for factor in (-(2.0**30), 2.0**-20) for name in unlike(pulled(self.upstream, factor))]
+            multiples = [name for factor in (-(2.0**60), 2.0**-20) for name in unlike(pulled(self.upstream, factor))]
             both = zip(pulled(self.upstream + other), pulled(other), strict=True)
             return multiples + unlike([a - b if given.misfit(b, a) == "" else None for a, b in both])
 
@@ -264,10 +264,10 @@ class _Check:
     def _unlike(self, others: list[Named], results: list[Named] | None = None, rtol: float = 1e-9) -> list[str]:
         """The names of those results of `run` that another run gave otherwise, but for the order of its sums.
 
-        A sum that is zero comes out as rounding, so what is small beside all gradients and dy may differ.
+        A sum that is zero comes out as rounding, so what is small beside all gradients and the output may differ.
         """
         results = self.results if results is None else results
-        sizes = [0.1 * self.upstream, *(x for _, x in results[1:] if is_float_array(x))]
+        sizes = [0.1 * self.differences.weighted, *(x for _, x in results[1:] if is_float_array(x))]
         largest = max(float(abs(host_copy(x)).max()) for x in sizes)
         pairs = [(name, x, other) for (name, x), (_, other) in zip(results, others, strict=False) if is_float_array(x)]
         return [name for name, x, other in pairs if not _alike(x, other, rtol, 0.01 * rtol * largest)]

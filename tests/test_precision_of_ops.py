@@ -92,10 +92,11 @@ def relu(x: Any, dy: Any) -> list[Bound]:
 
 
 def silu(x: Any, dy: Any) -> list[Bound]:
-    """exp, a sum, a quotient, a product; the argument of exp is exact."""
+    """exp, a sum, a quotient, a product; the argument of exp is exact. 1 - σ is off by half a unit of 1, times x σ."""
     s = logistic(x)
     terms = s, x * s * logistic(-x)
-    return [(x * s, abs(x * s), FUNCTION + 3.0), (dy * sum(terms), abs(dy) * sum(map(abs, terms)), 2 * FUNCTION + 6.0)]
+    error = (2 * FUNCTION + 6.0) * sum(map(abs, terms)) + 0.5 * abs(x * s)
+    return [(x * s, abs(x * s), FUNCTION + 3.0), (dy * sum(terms), abs(dy) * error, 1.0)]
 
 
 def gelu(x: Any, dy: Any) -> list[Bound]:
@@ -268,19 +269,19 @@ CALLS: dict[str, Call] = {
     "mean_pool": (ops.mean_pool, [(6, 5)], mean_pool),
     "gated": (ops.gated, [(4, 5), (4, 5)], gated),
     "split_heads": (
-        lambda x: ops.split_heads(x, 2), [(3, 4)], (),
+        lambda x: ops.split_heads(x, 2), [(3, 4)],
         moves(lambda x: x.reshape(3, 2, 2).swapaxes(0, 1), lambda dy: dy.swapaxes(0, 1).reshape(3, 4)),
     ),
     "merge_heads": (
-        ops.merge_heads, [(2, 3, 2)], (),
+        ops.merge_heads, [(2, 3, 2)],
         moves(lambda x: x.swapaxes(0, 1).reshape(3, 4), lambda dy: dy.reshape(3, 2, 2).swapaxes(0, 1)),
     ),
     "embedding": (
-        lambda table: ops.embedding(IDS, table), [(4, 5)], (),
+        lambda table: ops.embedding(IDS, table), [(4, 5)],
         lambda table, dy: [(table[IDS], abs(table[IDS]), 0.0), of_product(exact(ONE_HOT.T), dy)],
     ),
     "learned_positions": (
-        lambda table: ops.learned_positions(table, 3, start=1), [(5, 2)], (),
+        lambda table: ops.learned_positions(table, 3, start=1), [(5, 2)],
         moves(lambda t: t[1:4], lambda dy: np.concatenate([0 * dy[:1], dy, 0 * dy[:1]])),
     ),
     "dropout": (lambda x: ops.dropout(x, 0.5, np.random.default_rng(0)), [(40,)], lambda x, dy: dropped(x, dy)),

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from tqdm import tqdm
 
 from .. import __version__
-from ..fast.check import LARGE, NAMES, Form, forms
+from ..fast.check import NAMES, Form, forms
+from ..fast.large_cases import LARGE
 from ..verify import CASES, Case, Report, Row
 from .common import UsageError, add_device, unknown
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..arrays.backend import Array, Pullback, erf
+from ..arrays.backend import Array, Pullback
 from .blocks import blocks, compiled, takes
 
 TAIL = (  # of t, t², ...
@@ -41,9 +41,9 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback] | None:
     loops = compiled(x)
     if approximate == "tanh":
         return _elementwise(x, loops.gelu_tanh if loops else _gelu_tanh)
-    if x.dtype == np.float32:
-        return _elementwise(x, loops.gelu if loops else _gelu_float32)
-    return _elementwise(x, _gelu)
+    if x.dtype != np.float32:
+        return None
+    return _elementwise(x, loops.gelu if loops else _gelu_float32)
 
 
 def _elementwise(x: Array, curve: Curve) -> tuple[Array, Pullback]:
@@ -77,18 +77,6 @@ def _gelu_tanh(x: Array, y: Array, slope: Array) -> None:
     tanh += 0.5  # now it is the cumulative
     slope += tanh
     y *= x
-
-
-def _gelu(x: Array, y: Array, slope: Array) -> None:
-    np.multiply(x, math.sqrt(0.5), out=y)
-    cumulative = 0.5 * (1.0 + erf(y))
-    np.multiply(x, -0.5, out=slope)
-    slope *= x
-    np.exp(slope, out=slope)
-    slope *= 1.0 / math.sqrt(2.0 * math.pi)
-    slope *= x
-    slope += cumulative
-    np.multiply(x, cumulative, out=y)
 
 
 def _gelu_float32(x: Array, y: Array, slope: Array) -> None:

@@ -24,7 +24,8 @@ from minitransformer.models import (
 from minitransformer.show.viewer import attention_html, view
 from minitransformer.tasks.translation import save_translator
 from minitransformer.text import END, START, CharacterTokenizer, NumberTask, Vocabulary, WordTokenizer
-from minitransformer.trace.tracing import Recording, Replacement
+from minitransformer.trace.recorder import Recorder
+from minitransformer.trace.tracing import Replacement
 from minitransformer.verify import values_inside
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12}
@@ -74,7 +75,7 @@ def test_gradients_are_the_slopes_of_the_logits(make, ids):
     """Each weight is moved by itself, in the running model, and the logits are watched."""
     model = make()
     batch = [np.array([row]) for row in ids]
-    with Recording(model) as recording:
+    with Recorder(model) as recording:
         logits, backward = model(*batch)
     recording.in_forward = False
     with recording:

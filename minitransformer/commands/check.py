@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from .. import __version__
 from ..verify import CASES, Case, Report, Row
-from .common import UsageError, add_device, unknown
+from .common import add_device, known_as
 
 _KINDS = {"ops": "op", "layers": "layer", "models": "model"}
 
@@ -74,9 +74,7 @@ def _select(names: Sequence[str]) -> list[Case]:
     """The cases that are meant: by kind, by what they cover, or by their own name; all without names."""
     in_order = [case for kind in _KINDS.values() for case in CASES.values() if case.kind == kind]
     known = [*_KINDS, *dict.fromkeys(case.covers for case in in_order), *CASES]
-    for name in names:
-        if name not in known:
-            raise UsageError(unknown("check", name, known))
+    names = [known_as("check", name, known) for name in names]
     return [
         case
         for case in in_order

@@ -34,6 +34,20 @@ def speed(options: argparse.Namespace) -> Accelerate:
     return as_written if options.textbook else accelerate
 
 
+def known_as(command: str, name: str, known: Sequence[str]) -> str:
+    """The known name that is meant: "layer_norm" and "layer-norm" are one. Raises UsageError for another name."""
+    if name in known:
+        return name
+    spelled = {_spelling(other): other for other in known}
+    if _spelling(name) not in spelled:
+        raise UsageError(unknown(command, name, known))
+    return spelled[_spelling(name)]
+
+
+def _spelling(name: str) -> str:
+    return name.replace("-", "_")
+
+
 def unknown(command: str, name: str, known: Sequence[str]) -> str:
     """The complaint about a name that a command does not know, with the nearest one that it does."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)

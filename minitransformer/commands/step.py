@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import functools
 from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
 
 from ..show.stepper import drawing, terminal
 from ..show.stepper.examples import EXAMPLES
-from .common import UsageError, add_device, unknown
+from .common import add_device, known_as
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -30,11 +34,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.example not in EXAMPLES:
-        raise UsageError(unknown("step", options.example, list(EXAMPLES)))
-    recording = EXAMPLES[options.example].record(options.seed, options.device, options.verify)
+    example = EXAMPLES[known_as("step", options.example, list(EXAMPLES))]
+    recording = example.record(options.seed, options.device, options.verify, progress=_progress("check", "gradient"))
     if options.html is not None:
-        recording.to_html(options.html)
+        recording.to_html(options.html, progress=_progress("page", "mistake"))
     if options.json:
         print(recording.to_json())
     elif options.html is not None:
@@ -44,3 +47,8 @@ def _run(options: argparse.Namespace) -> int:
     else:
         print(drawing.plain(recording, options.all, terminal.colours()))
     return 0 if recording.report is None or recording.report.ok else 1
+
+
+def _progress(what: str, unit: str) -> Any:
+    """What shows on a terminal how far a long list of tasks has come."""
+    return functools.partial(tqdm, desc=what, unit=unit, leave=False, disable=None)

@@ -19,17 +19,7 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback
 from .blocks import blocks, compiled, takes
-
-TAIL = (  # of t, t², ...
-    0.119605038823,
-    0.121111214173,
-    0.097756035667,
-    0.135496462395,
-    -0.066524438377,
-    0.220085171899,
-    -0.165077487088,
-    0.037548027451,
-)
+from .tail import TAIL
 
 Curve = Callable[[Array, Array, Array], None]  # from a block of x to its f(x) and f'(x), which it fills
 
@@ -61,22 +51,25 @@ def _elementwise(x: Array, curve: Curve) -> tuple[Array, Pullback]:
 
 
 def _gelu_tanh(x: Array, y: Array, slope: Array) -> None:
-    near = np.clip(x, -10.0, 10.0)
+    near = np.clip(x, -30.0, 30.0)
     square = near * near
     np.multiply(square, math.sqrt(2.0 / math.pi) * 0.044715, out=y)
     y += math.sqrt(2.0 / math.pi)
     y *= near
-    tanh = np.tanh(y, out=y)
-    square *= 1.5 * math.sqrt(2.0 / math.pi) * 0.044715
-    square += 0.5 * math.sqrt(2.0 / math.pi)  # half of u'
-    np.multiply(tanh, tanh, out=slope)
-    np.subtract(1.0, slope, out=slope)
+    np.abs(y, out=slope)
+    slope *= -2.0
+    exponential = np.exp(slope, out=slope)
+    cumulative = np.where(y < 0.0, exponential, 1.0)
+    exponential += 1.0
+    cumulative /= exponential
+    square *= 6.0 * math.sqrt(2.0 / math.pi) * 0.044715
+    square += 2.0 * math.sqrt(2.0 / math.pi)  # twice u'
+    np.subtract(1.0, cumulative, out=slope)
+    slope *= cumulative
     slope *= square
     slope *= x
-    tanh *= 0.5
-    tanh += 0.5  # now it is the cumulative
-    slope += tanh
-    y *= x
+    slope += cumulative
+    np.multiply(x, cumulative, out=y)
 
 
 def _gelu_float32(x: Array, y: Array, slope: Array) -> None:

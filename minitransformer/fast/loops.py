@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numba import config, njit
 
-from .activations import TAIL
+from .tail import TAIL
 
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
     raise ImportError("Numba is told not to compile (NUMBA_DISABLE_JIT), and without that there is no use for loops")

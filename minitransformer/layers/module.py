@@ -30,8 +30,8 @@ class Parameter:
 class Module:
     """Something with parameters. A call returns `(output, backward)`; nothing of a call is stored on the module.
 
-    Parameters and modules that are set as attributes, or are in a list that is, are found in the order they were set.
-    A module computes with `self.ops`, which are the textbook's ops unless `fast.accelerate` made it.
+    Parameters and modules that are set as attributes, or are in a list or dict that is, are found in the order they
+    were set. A module computes with `self.ops`, which are the textbook's ops unless `fast.accelerate` made it.
     """
 
     ops: Any = ops
@@ -48,6 +48,8 @@ class Module:
         for name, attribute in vars(self).items():
             if isinstance(attribute, list | tuple):
                 yield from ((f"{name}.{i}", item) for i, item in enumerate(attribute))
+            elif isinstance(attribute, dict):
+                yield from ((f"{name}.{key}", item) for key, item in attribute.items())
             else:
                 yield name, attribute
 

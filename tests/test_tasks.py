@@ -825,8 +825,6 @@ def test_bleu_is_that_of_sacrebleu_on_the_written_translations(translator, refer
     assert found["bleu"] == wanted.score and found["precisions"] == wanted.precisions
     assert found["signature"] == str(metric.get_signature()) and f"tok:{tokenize}" in found["signature"]
     assert found["sentences"] == len(lines[0]) == 12
-    if tokenize == "none":
-        assert found["bleu_by_our_own"] == pytest.approx(wanted.score, abs=0.2)  # without sacrebleu's smoothing
     said = run("evaluate", "--model", translator.folder, *flags)
     assert said.startswith(f"BLEU {wanted.score:.2f} (") and metric.get_signature().format() in said
 

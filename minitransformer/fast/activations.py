@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..arrays.backend import Array, Pullback, erfc
+from ..arrays.backend import Array, Pullback
 from .blocks import blocks, compiled, takes
 from .tail import TAIL
 
@@ -31,9 +31,9 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback] | None:
     loops = compiled(x)
     if approximate == "tanh":
         return _elementwise(x, loops.gelu_tanh if loops else _gelu_tanh)
-    if x.dtype == np.float32:
-        return _elementwise(x, loops.gelu if loops else _gelu_float32)
-    return _elementwise(x, _gelu)
+    if x.dtype != np.float32:
+        return None
+    return _elementwise(x, loops.gelu if loops else _gelu_float32)
 
 
 def _elementwise(x: Array, curve: Curve) -> tuple[Array, Pullback]:
@@ -67,18 +67,6 @@ def _gelu_tanh(x: Array, y: Array, slope: Array) -> None:
     np.subtract(1.0, cumulative, out=slope)
     slope *= cumulative
     slope *= square
-    slope *= x
-    slope += cumulative
-    np.multiply(x, cumulative, out=y)
-
-
-def _gelu(x: Array, y: Array, slope: Array) -> None:
-    np.multiply(x, -math.sqrt(0.5), out=y)
-    cumulative = 0.5 * erfc(y)
-    np.multiply(x, -0.5, out=slope)
-    slope *= x
-    np.exp(slope, out=slope)
-    slope *= 1.0 / math.sqrt(2.0 * math.pi)
     slope *= x
     slope += cumulative
     np.multiply(x, cumulative, out=y)

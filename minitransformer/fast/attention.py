@@ -15,7 +15,8 @@ where attention is causal, a block of queries looks only at the keys that one of
 E is kept for backward up to KEPT_KEYS keys and computed again from q and k beyond, so that for long sequences the
 memory grows with T and not with T².
 
-Where Numba is installed all this is done in compiled loops, attention_loops.py; here it stands in NumPy.
+Where Numba is installed all this is done in compiled loops, attention_loops.py; the form in NumPy is here. It pays
+where a causal mask lets it skip keys, and in memory; so a short call that is not causal runs as written.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from ..training.threads import blas_threads, share_out
 from .blocks import BLOCK, compiled, row_sums, takes
 
 KEPT_KEYS = 64
+SHORT = 128  # keys: with so few, and none to skip, the form in NumPy is slower than the op as written
 _MANY = 1 << 18  # scores that are worth threads of their own
 
 Place = tuple[slice, slice, slice, int]  # a block: which sequences, heads and queries, and how many keys these may see
@@ -61,6 +63,9 @@ def attention(
     if causal and t_q > t_k:  # the first queries see nothing, so the blocks of causal attention do not fit
         seen = causal_mask(t_q, t_k, "numpy")
         return attention(q, k, v, seen if mask is None else mask & seen, False, factor, dropout, rng)
+    form = _in_loops if compiled(np.empty(0, q.dtype)) and _loops() else _in_blocks
+    if form is _in_blocks and not causal and t_k <= SHORT:
+        return None
     if not isinstance(rng, np.random.Generator | None) or type(dropout) not in (int, float) or not 0 <= dropout < 1:
         return None
     generator = rng if dropout else None
@@ -69,7 +74,6 @@ def attention(
     mask4 = None if mask is None else mask_of((*q.shape[:-1], t_k), mask)
     kept = None if generator is None else uniform(generator, (*q4.shape[:-1], t_k), like=q) >= dropout
     raised = 1.0 if generator is None else 1.0 / (1.0 - dropout)  # what dropout scales the rest up by
-    form = _in_loops if compiled(np.empty(0, q.dtype)) and _loops() else _in_blocks
     output4, backward4 = form(q4, k4, v4, mask4, causal, factor, kept, raised)
 
     def backward(doutput: Array) -> tuple[Array, ...]:

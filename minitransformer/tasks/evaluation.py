@@ -12,7 +12,7 @@ import sacrebleu
 
 from ..arrays.backend import to_device, to_numpy
 from ..models import Classifier
-from ..text import END, PAD, bleu, encode_lines, padded
+from ..text import END, PAD, encode_lines, padded
 from ..text.files import read_labelled, read_pairs, read_text
 from ..training import Accelerate, Workers, as_written
 from ..training.corpora import TextCorpus, bucketed
@@ -32,7 +32,7 @@ def evaluate_translator(
     tokenize: str,
     accelerate: Accelerate = as_written,
 ) -> dict[str, Any]:
-    """BLEU of the translations of a file, by sacrebleu with its signature; for tokenize "none" also by our own."""
+    """BLEU of the translations of a file, by sacrebleu with its signature."""
     model, source_tokenizer, target_tokenizer = load_translator(folder)
     pairs = read_pairs(source, target)
     sequences = encode_lines(source_tokenizer, [text for text, _ in pairs], source)
@@ -40,7 +40,7 @@ def evaluate_translator(
     said, wanted = [target_tokenizer.decode(row) for row in ids], [text for _, text in pairs]
     metric = sacrebleu.BLEU(tokenize=tokenize, force=tokenize == "none")  # force: text in tokens is what was asked for
     score = metric.corpus_score(said, [wanted])
-    found = {
+    return {
         "sentences": len(pairs),
         "cut_off": sum(END not in row for row in ids),
         "bleu": score.score,
@@ -49,9 +49,6 @@ def evaluate_translator(
         "signature": str(metric.get_signature()),
         "translations": said,
     }
-    if tokenize == "none":
-        found["bleu_by_our_own"] = bleu([text.split() for text in said], [text.split() for text in wanted]).score
-    return found
 
 
 def evaluate_writer(

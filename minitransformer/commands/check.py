@@ -1,4 +1,4 @@
-"""`minitransformer check`: hold every hand-derived gradient against finite differences."""
+"""`minitransformer check`: compare every hand-derived gradient with finite differences."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of the command line."""
     check = commands.add_parser(
         "check",
-        help="hold every hand-derived gradient against finite differences",
-        description="Hold the gradients of every input, parameter and named intermediate of each op, layer and model "
-        "against central differences in float64. Exit status 1 if one is wrong.",
+        help="compare every hand-derived gradient with finite differences",
+        description="Compare the gradients of every input, parameter and named intermediate of each op, layer and "
+        "model with central differences in float64. Exit status 1 if one is wrong.",
     )
     check.add_argument("names", nargs="*", metavar="NAME", help="ops, layers, models, or softmax, ... (default: all)")
     add_device(check)
-    check.add_argument("--seed", type=int, default=0, help="of the numbers that are checked (default: 0)")
+    check.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
     check.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     check.add_argument("--verbose", action="store_true", help="print a line for every gradient")
     check.set_defaults(run=_run)
@@ -62,7 +62,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _report(case: Case, options: argparse.Namespace) -> Report:
-    """What a case finds. One that cannot even be run counts as wrong, and does not keep the others from running."""
+    """The report of a case. A case that raises an error counts as wrong and does not stop the others."""
     try:
         return case.run(options.seed, options.device)
     except Exception as error:  # a mistake in an op may raise anything
@@ -71,7 +71,7 @@ def _report(case: Case, options: argparse.Namespace) -> Report:
 
 
 def _select(names: Sequence[str]) -> list[Case]:
-    """The cases that are meant: by kind, by what they cover, or by their own name; all without names."""
+    """The cases that the names select: by kind, by what they cover, or by their own name. No names select all."""
     in_order = [case for kind in _KINDS.values() for case in CASES.values() if case.kind == kind]
     known = [*_KINDS, *dict.fromkeys(case.covers for case in in_order), *CASES]
     for name in names:
@@ -85,7 +85,7 @@ def _select(names: Sequence[str]) -> list[Case]:
 
 
 def _largest(errors: Sequence[float | None]) -> float | None:
-    """The largest error; None stands for one that is infinite."""
+    """The largest error; None means infinite."""
     return None if None in errors else max((error for error in errors if error is not None), default=0.0)
 
 

@@ -227,7 +227,7 @@ def test_a_validation_loss_that_is_no_number_stops_the_run(tmp_path, value):
     again.resume()
     real = again.validation.loss
     again.validation.loss = lambda *arguments: (value * real(*arguments)[0], None)
-    with pytest.raises(FloatingPointError, match=f"step 8: the validation loss is {value}, that of training was"):
+    with pytest.raises(FloatingPointError, match=f"step 8: the validation loss is {value}, but the training loss was"):
         again.run()
     assert [state["step"] for state in states(tmp_path)] == [4, 5]
     assert all(math.isfinite(state["best"]) for state in states(tmp_path))

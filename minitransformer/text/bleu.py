@@ -2,23 +2,23 @@
 
 Papineni et al. 2002, "BLEU: a Method for Automatic Evaluation of Machine Translation", section 2.
 
-An n-gram is n tokens in a row. The precision p_n asks which share of the translation's n-grams the reference has, too.
-Counted like that, "the the the the" would be perfect: every "the" is in the reference. So counts are clipped: an n-gram
-is matched at most as often as it stands in the reference.
+An n-gram is n tokens in a row. The precision p_n is the share of the translation's n-grams that also occur in the
+reference. With plain counts, "the the the the" would be perfect: every "the" is in the reference. So counts are
+clipped: an n-gram is matched at most as often as it occurs in the reference.
 
     p_n   = sum over sentences and n-grams of min(count in hypothesis, count in reference)
             / sum over sentences of the number of n-grams in the hypothesis
 
-Short n-grams see whether the words are right, long ones whether their order is. Both are wanted, so BLEU takes the
-geometric mean. Leaving words out raises every precision; the brevity penalty takes that back. With c tokens in all
+Short n-grams test whether the words are right, long ones whether their order is. Both matter, so BLEU takes the
+geometric mean. Leaving words out raises every precision; the brevity penalty compensates for that. With c tokens in all
 hypotheses and r in all references:
 
     BP    = 1 if c >= r, else exp(1 - r / c)
     BLEU  = BP · (p_1 p_2 p_3 p_4)^(1/4)
 
-It is a measure of a whole corpus: counts are summed before they are divided, and no mean of sentence scores is taken.
-If one precision is 0, BLEU is 0: nothing is smoothed here. sacrebleu, which reports should use, smooths by default
-(smooth_method="exp"), which matters where no n-gram of some length matches, as it happens with few sentences.
+BLEU measures a whole corpus: counts are summed before they are divided; it is not a mean of sentence scores. If one
+precision is 0, BLEU is 0: nothing is smoothed here. Reports should use sacrebleu, which smooths by default
+(smooth_method="exp"). That matters if no n-gram of some length matches, as happens with few sentences.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ class Bleu:
 
 
 def bleu(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]], max_n: int = 4) -> Bleu:
-    """BLEU of translations, each a sequence of tokens, with one reference each, likewise; n-grams up to max_n.
+    """BLEU of translations with one reference each, both as sequences of tokens; n-grams up to max_n.
 
-    The classic example: of seven times "the" only two are counted, since the reference has no more; so p_1 is 2/7.
+    The classic example: of seven "the" only two are counted, because the reference has only two; so p_1 is 2/7.
 
     >>> result = bleu(["the the the the the the the".split()], ["the cat is on the mat".split()], max_n=1)
     >>> round(result.score, 2), result.brevity_penalty
     (28.57, 1.0)
 
-    And one with all its parts. Of "the cat sat on the mat" the reference "the cat is on the mat" has 5 of 6 words and
-    3 of 5 pairs (the cat, on the, the mat); both are six tokens long; and √(5/6 · 3/5) = 0.7071.
+    An example with all parts: the reference "the cat is on the mat" contains 5 of the 6 words of "the cat sat on the
+    mat" and 3 of its 5 pairs (the cat, on the, the mat). Both are six tokens long, and √(5/6 · 3/5) = 0.7071.
 
     >>> round(bleu(["the cat sat on the mat".split()], ["the cat is on the mat".split()], max_n=2).score, 2)
     70.71
 
     Equal to sacrebleu's with tokenize="none" and smooth_method="none" on the same tokens, joined by spaces. Raises
-    ValueError where there are no sentences or not as many references as hypotheses, TypeError for text that has not
-    been split into tokens.
+    ValueError if there are no sentences, or if the numbers of references and hypotheses differ, and TypeError for text
+    that is not split into tokens.
     """
     check_sizes("bleu", max_n=max_n)
     _check_sentences(hypotheses, references)
@@ -83,7 +83,7 @@ def ngrams(tokens: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
 
 
 def brevity_penalty(hypothesis_length: int, reference_length: int) -> float:
-    """1 for hypotheses that are long enough, and less the shorter they are: exp(1 - r / c), and 0 where c = 0."""
+    """1 for hypotheses that are long enough; for shorter ones exp(1 - r / c), and 0 if c = 0."""
     if hypothesis_length >= reference_length:
         return 1.0
     return math.exp(1.0 - reference_length / hypothesis_length) if hypothesis_length else 0.0

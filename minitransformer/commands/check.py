@@ -30,7 +30,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     check.add_argument("names", nargs="*", metavar="NAME", help="ops, layers, models, or softmax, ... (default: all)")
     add_device(check)
-    check.add_argument("--seed", type=int, default=0, help="of the numbers that are checked (default: 0)")
+    check.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
     check.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     check.add_argument("--verbose", action="store_true", help="print a line for every gradient")
     check.set_defaults(run=_run)
@@ -76,7 +76,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _report(case: Case, options: argparse.Namespace) -> Report:
-    """What a case finds. One that cannot even be run counts as wrong, and does not keep the others from running."""
+    """The report of a case. A case that raises an error counts as wrong and does not stop the others."""
     try:
         return case.run(options.seed, options.device)
     except Exception as error:  # a mistake in an op may raise anything
@@ -109,7 +109,7 @@ def _select(names: Sequence[str]) -> list[Case]:
 
 
 def _largest(errors: Sequence[float | None]) -> float | None:
-    """The largest error; None stands for one that is infinite."""
+    """The largest error; None means infinite."""
     return None if None in errors else max((error for error in errors if error is not None), default=0.0)
 
 

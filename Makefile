@@ -21,12 +21,12 @@ demo: $(VENV)/installed ## show the worked example, check every gradient, train 
 	$(BIN)/minitransformer demo
 
 test: $(VENV)/installed-test ## run every test that needs neither a browser nor PyTorch
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 	@echo "Not run: tests/parity, which needs PyTorch (make parity), and tests/browser, which needs Chromium" \
 	    "(make browser)"
 
 test-all: $(VENV)/installed-test ## run the same tests and the sweeps over many random draws, which take hours
-	$(BIN)/pytest -m "sweep or not sweep"
+	$(BIN)/pytest -n auto --dist loadfile -m "sweep or not sweep"
 
 check: $(VENV)/installed ## compare every backward pass with finite differences
 	$(BIN)/minitransformer check

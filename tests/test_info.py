@@ -329,7 +329,7 @@ def test_a_folder_without_a_model_is_a_failed_run(run, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
+        ("", "info needs exactly one of: a kind of model (Transformer, LanguageModel, Classifier), a preset, --model"),
             "",
             "info needs exactly one of: a kind of model (Transformer, LanguageModel, Classifier), a preset, --model DIR",
         ),

@@ -1,4 +1,4 @@
-"""LayerNorm in blocks of rows that stay in the cache, every sum along a row or a column a product with a vector.
+"""LayerNorm in blocks of rows that stay in the cache. Every sum along a row or a column is a product with a vector.
 
 In backward, with n for normalized, write t = dy * n. Then dγ = sum_rows t, and since dn = γ * dy, the two means of the
 derivation in ops/normalization.py are products of the rows of dy and of t with one vector:

@@ -5,8 +5,8 @@
     silu(x) = x σ(x)                  silu'(x) = σ(x) + x σ(x) (1 - σ(x))
 
 where Φ is the normal distribution's cumulative function, φ = Φ' its density and σ the logistic function. Element-wise
-means a diagonal Jacobian, so every backward is one product: dx = f'(x) * dy. ReLU has a kink at 0, where we choose
-the slope 0; no neighbour can tell.
+means a diagonal Jacobian, so every backward pass is one product: dx = f'(x) * dy. ReLU has a kink at 0, where we choose
+the slope 0.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback]:
     """x Φ(x), element-wise. Hendrycks and Gimpel 2016, "Gaussian Error Linear Units", sections 2 and 3.
 
     approximate="none": Φ(x) = (1 + erf(x/√2)) / 2, and φ(x) = exp(-x²/2) / √(2π).
-    approximate="tanh": Φ(x) ≈ (1 + tanh u) / 2 with u = √(2/π) (x + 0.044715 x³), as GPT-2 has it. Then
+    approximate="tanh": Φ(x) ≈ (1 + tanh u) / 2 with u = √(2/π) (x + 0.044715 x³), as in GPT-2. Then
     Φ' = (1 - tanh² u) u' / 2 with u' = √(2/π) (1 + 3 · 0.044715 x²).
     x, y: any shape; backward(dy) returns dx.
     """
@@ -47,7 +47,7 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback]:
         cumulative = 0.5 * (1.0 + erf(x * math.sqrt(0.5)))
         density = xp.exp(-0.5 * x * x) * (1.0 / math.sqrt(2.0 * math.pi))
     elif approximate == "tanh":
-        near = xp.clip(x, -10.0, 10.0)  # beyond, tanh u is ±1 to the last bit; u and u' of huge x would overflow
+        near = xp.clip(x, -10.0, 10.0)  # beyond ±10, tanh u is ±1 to the last bit; for huge x, u and u' would overflow
         square = near * near  # x**3 would call the slow general power
         tanh = xp.tanh(math.sqrt(2.0 / math.pi) * near * (1.0 + 0.044715 * square))
         cumulative = 0.5 * (1.0 + tanh)
@@ -83,8 +83,9 @@ def silu(x: Array) -> tuple[Array, Pullback]:
 def gated(gate: Array, x: Array, activation: Callable[..., tuple[Array, Pullback]] = silu) -> tuple[Array, Pullback]:
     """activation(gate) * x: the gate decides how much of each x passes.
 
-    With silu this is the heart of SwiGLU, with gelu of GEGLU: Shazeer 2020, "GLU Variants Improve Transformer".
-    gate, x, y: one shape. backward(dy) returns (dgate, dx): by the product rule each factor gets dy times the other.
+    With silu this is the core of SwiGLU, with gelu of GEGLU: Shazeer 2020, "GLU Variants Improve Transformer". gate, x
+    and y have one shape. backward(dy) returns (dgate, dx): by the product rule, the gradient of each factor is dy times
+    the other factor.
     """
     check_floats("gated", gate=gate, x=x)
     check_shape("gated", "x", x, gate.shape)

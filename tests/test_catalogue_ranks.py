@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from minitransformer import ops
+from minitransformer.course.mistakes import Mistake
 from minitransformer.verify import CASES
 from minitransformer.verify.catalogue import Case, Setup
 
@@ -114,6 +115,30 @@ def test_every_rank_of_mask_that_is_accepted_has_a_case(name: str) -> None:
                     accepted.add(rank)
     assert accepted - covered == set()
     assert len(accepted) >= 3
+
+
+SURVIVED = [
+    ("layers.embedding:LearnedPositions.__call__", "axis=tuple(range(dy.ndim - 2))", "axis=0", "LearnedPositions"),
+    ("layers.normalization:LayerNorm.__call__", "+= dgamma", "+= dgamma * (x.ndim > 1)", "LayerNorm"),
+    ("layers.normalization:LayerNorm.__call__", "return dx", "return dx * (1 + (self.eps <= 1e-6))", "LayerNorm"),
+    ("ops.attention:attention", "dq = (", "dq = (1 + (mask is not None and mask.ndim == 1)) * (", "attention"),
+]
+
+
+@pytest.mark.parametrize(("target", "old", "new", "name"), SURVIVED)
+def test_mutations_that_survived_every_check_are_found(target: str, old: str, new: str, name: str) -> None:
+    """By a wrong gradient, or because the op's own boundary refuses it: `minitransformer check` counts both."""
+    cases = [case for cases in of_kind("op", "layer").values() for case in cases if case.covers == name]
+    with Mistake("mutation", target, ((old, new),), "It survived.").applied():
+        found = []
+        for case in cases:
+            try:
+                found.append(case.run().ok)
+            except ValueError:
+                found.append(False)
+    assert not all(found)
+    before = [ok for case, ok in zip(cases, found, strict=True) if not case.along_directions]
+    assert all(before)  # the cases that look at every entry do not have it
 
 
 # ------------------------------------------------------------------------------------------------------------ options

@@ -658,7 +658,7 @@ def search(prompts=((1,),), n_new=2, **options):
             ValueError,
             "translate: max_length must be greater than 0, got -3",
         ),
-        (lambda: Continuation(TEXT).select(np.array([0])), ValueError, "nothing was read yet"),
+        (lambda: Continuation(TEXT).select(np.array([0])), ValueError, "no tokens were read yet"),
     ],
 )
 def test_bad_options_are_refused(call, error, message):

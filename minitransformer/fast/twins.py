@@ -120,9 +120,10 @@ class FastAdam(Adam):
     """Adam and AdamW, whose step is one pass over the numbers; see adam.py."""
 
     def _move(self, p: Piece, rate: float) -> None:
-        kernel = adam.adam if type(p.value) is np.ndarray else cuda.adam.adam
-        g, m, v = p.grad, p.remembered["mean"], p.remembered["square"]
-        if not kernel(p.value, g, m, v, int(self.steps), rate, self.betas, self.eps, self._shrink(p, rate)):
+        kind = type(p.value)
+        kernel = adam.adam if kind is np.ndarray else cuda.adam.adam if kind.__module__ == "cupy" else None
+        arrays = (p.value, p.grad, p.remembered["mean"], p.remembered["square"])
+        if not (kernel and kernel(*arrays, int(self.steps), rate, self.betas, self.eps, self._shrink(p, rate))):
             super()._move(p, rate)
 
 

@@ -1,4 +1,4 @@
-"""How good a trained model is on a text it was not trained on: BLEU, perplexity or accuracy."""
+"""How good a trained model is on a text that it was not trained on: BLEU, perplexity or accuracy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def evaluate_translator(
     sequences = encode_lines(source_tokenizer, [text for text, _ in pairs], source)
     ids = written(accelerate(model.to(device)), sequences, beam, length_penalty)
     said, wanted = [target_tokenizer.decode(row) for row in ids], [text for _, text in pairs]
-    metric = sacrebleu.BLEU(tokenize=tokenize, force=tokenize == "none")  # force: text in tokens is what was asked for
+    metric = sacrebleu.BLEU(tokenize=tokenize, force=tokenize == "none")  # force: the user asked for tokenized text
     score = metric.corpus_score(said, [wanted])
     return {
         "sentences": len(pairs),
@@ -54,12 +54,12 @@ def evaluate_translator(
 def evaluate_writer(
     folder: Path, path: Path, device: str, held_out: float, accelerate: Accelerate = as_written
 ) -> dict[str, Any]:
-    """The mean cross-entropy of the tokens of the last part of a text, in nats, and its exponential, the perplexity."""
+    """The mean cross-entropy, in nats, of the tokens in the last part of a text; its exponential is the perplexity."""
     model, tokenizer = load_writer(folder)
     text = read_text(path)
     ids = tokenizer.encode(text[round(len(text) * (1.0 - held_out)) :])
     if len(ids) < 2:
-        raise ValueError(f"{path}: there must be at least two tokens to measure on, got {len(ids)}")
+        raise ValueError(f"{path}: the text must have at least two tokens, got {len(ids)}")
     corpus = TextCorpus(ids, min(model.config.max_length, len(ids) - 1), rows=32)
     workers = Workers(accelerate(model.to(device)))
     loss = workers.loss(corpus)
@@ -67,7 +67,7 @@ def evaluate_writer(
 
 
 def evaluate_classifier(folder: Path, path: Path, device: str, accelerate: Accelerate = as_written) -> dict[str, Any]:
-    """The share of lines that get their label, and how often each label was taken for each."""
+    """The share of lines with the right prediction, and how often each label was predicted for each label."""
     model, tokenizer, labels = load_classifier(folder)
     lines = read_labelled(path)
     unknown = sorted({label for label, _ in lines} - set(labels))
@@ -84,7 +84,7 @@ def evaluate_classifier(folder: Path, path: Path, device: str, accelerate: Accel
         "cut_off": sum(len(ids) > max_length for ids in sequences),
         "accuracy": float(np.trace(counts)) / len(lines),
         "labels": labels,
-        "counts": counts.tolist(),  # row: the label of the line; column: what the model said
+        "counts": counts.tolist(),  # row: the label of the line; column: the prediction
     }
 
 

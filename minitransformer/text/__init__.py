@@ -1,4 +1,4 @@
-"""Text: vocabularies, tokenizers, files, batches, and tasks that are generated."""
+"""Text: vocabularies, tokenizers, files, batches, and generated tasks."""
 
 from .number_words import NumberTask, english, german
 from .tokenizer import BytePairTokenizer, CharacterTokenizer, Tokenizer, WordTokenizer, encode_lines, load_tokenizer

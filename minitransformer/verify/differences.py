@@ -66,6 +66,11 @@ class Differences:
     entrywise: int
     directions: int
 
+    @property
+    def weighted(self) -> np.ndarray:
+        """The terms of L: upstream gradient times output."""
+        return self.upstream * self.output
+
     def row(self, name: str, kind: str, value: np.ndarray, gradient: np.ndarray, probe: Probe) -> Row:
         """Hold the gradient by hand against differences, entry by entry or, of a large array, along directions."""
         if not np.isfinite(gradient).all():
@@ -131,7 +136,7 @@ class Differences:
         gone once the step is too short to reach it. At a jump the gap grows: nothing is right there.
         """
         ahead, behind = probe(step * direction), probe(-step * direction)
-        central = 0.5 * float(np.vdot(self.upstream, ahead - behind)) / step
+        central = float((self.upstream * (ahead - behind)).sum() / (2.0 * step))
         small = self.atol is None and hand != central and max(abs(hand), abs(central)) < 100.0 * _ATOL
         if self._agrees(hand, central) and not small:
             return _Verdict(central, True)
@@ -174,7 +179,7 @@ class Differences:
         """
         with np.errstate(all="ignore"):
             longer = [self._probed(direction, factor * first.step, probe) for factor in (1000.0, 100.0, 10.0)]
-        rounding = 10.0 * _EPS * float(np.linalg.norm((self.upstream * self.output).ravel()))
+        rounding = 10.0 * _EPS * float(np.linalg.norm(self.weighted.ravel()))
         for one, other in itertools.pairwise([*longer, first]):
             if abs(one.central) > one.noise + rounding / one.step and _near(one.central, other.central):
                 return _Verdict(other.central, _near(one.central, hand) or _near(other.central, hand))
@@ -184,7 +189,7 @@ class Differences:
         return self._slope(probe(step * direction), probe(-step * direction), step)
 
     def _slope(self, ahead: np.ndarray, behind: np.ndarray, step: float) -> _Slope:
-        size = float(np.linalg.norm((self.upstream * self.output * (ahead != behind)).ravel()))  # of what moves
+        size = float(np.linalg.norm((self.weighted * (ahead != behind)).ravel()))  # of what moves
         change = [ahead - behind, ahead - self.output, self.output - behind]
         central, right, left = (float(np.vdot(self.upstream, part)) / step for part in change)
         return _Slope(step, 0.5 * central, right, left, 100.0 * _EPS * size / step)

@@ -17,7 +17,8 @@ def _forward(draw: Draw) -> tuple[Any, ...]:
     logits[0] += 1000.0
     targets = draw.rng.integers(0, vocabulary, size=n)
     if draw.extreme:
-        logits[0, targets[0]] = 0.0  # p of the wanted token is too small for a float, but its logarithm is not
+        logits[0] -= 2000.0  # p of the wanted token is too small for a float, but its logarithm is not
+        logits[0, targets[0] - 1] = 1000.0
     return logits, targets
 
 
@@ -49,8 +50,8 @@ def _backward(draw: Draw) -> tuple[Any, ...]:
     vocabulary = max(vocabulary, 2)
     logits = draw.scores(n, vocabulary)
     if draw.extreme:
-        logits[0] += 1000.0
-        logits[-1] -= 1000.0
+        logits -= 1000.0
+        logits[0, 0] = 1000.0
     return logits, draw.rng.integers(0, vocabulary, size=n)
 
 

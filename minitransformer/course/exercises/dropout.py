@@ -14,6 +14,7 @@ def _dropout_forward(draw: Draw) -> tuple[Any, ...]:
     rate = 0.0 if draw.ones else draw.integer(7, 22) / 64.0  # float32 holds it exactly, so that u < rate is the same
     u = draw.rng.random(shape)
     u.flat[:3] = (rate, 0.05, 0.95)[: u.size]
+    u.flat[-1] = rate - 2.0**-14 if rate else rate
     return draw.gradient(*shape), rate, u
 
 

@@ -59,9 +59,10 @@ def merge_heads(heads: Array) -> Array:
 def _multi_head(draw: Draw) -> tuple[Any, ...]:
     batch, t, n_heads, d = draw.sizes(4, 2, 5)
     width = n_heads * d + 1  # not H·d, so that W_O is not square and nothing fits by chance
-    w_q, w_k, w_v = (draw.normal(width, n_heads * d) / np.sqrt(width) for _ in range(3))
-    w_o = draw.normal(n_heads * d, width) / np.sqrt(n_heads * d)
-    return 1.5 * draw.normal(batch, t, width), w_q, w_k, w_v, w_o, n_heads
+    scale = 3.0 if draw.extreme else 1.0
+    w_q, w_k, w_v = (scale * draw.normal(width, n_heads * d) / np.sqrt(width) for _ in range(3))
+    w_o = scale * draw.normal(n_heads * d, width) / np.sqrt(n_heads * d)
+    return 1.5 / scale * draw.normal(batch, t, width), w_q, w_k, w_v, w_o, n_heads
 
 
 @exercise(
@@ -135,10 +136,10 @@ def _cache(draw: Draw) -> tuple[Any, ...]:
     t, width, d_k, d_v = draw.sizes(4)
     x, values, w_v = draw.normal(width), draw.normal(t, d_v), draw.normal(width, d_v)
     keys, w_q, w_k = draw.normal(t, d_k), *(draw.normal(width, d_k) / np.sqrt(width) for _ in range(2))
-    if draw.extreme:  # every score is near 800, as in Draw.queries_and_keys
+    if draw.extreme:  # the scores are those of the first query there
         x = np.eye(width)[0]
         w_q, keys = draw.queries_and_keys((), width, t, d_k)
-        w_k, _ = draw.queries_and_keys((), width, t, d_k)
+        w_k = -draw.queries_and_keys((), width, t, d_k)[0]
     return x, keys, values, w_q, w_k, w_v
 
 

@@ -93,7 +93,8 @@ def _masked_scores(draw: Draw) -> tuple[Any, ...]:
     t_q, t_k = draw.sizes(2, 3, 8)
     scores, mask = draw.scores(t_q, t_k), draw.mask(t_q, t_k)
     if draw.extreme:
-        scores += np.where(mask, 1000.0, 3000.0)
+        full = mask.all(axis=-1, keepdims=True)
+        scores += np.where(full, -1000.0, np.where(mask, 1000.0, 3000.0))
     return scores, mask
 
 
@@ -104,7 +105,7 @@ def _masked_scores(draw: Draw) -> tuple[Any, ...]:
         nothing gets only zeros, not NaN: there is such a row in every trial.
 
         scores: (T_q, T_k); mask: (T_q, T_k) booleans, True for "may attend"; weights: (T_q, T_k).
-        Some scores are around 1000, and some hidden ones are larger still.
+        Some scores are around 1000, others around -1000, and some hidden ones are larger still.
     """,
     outputs="weights",
     inputs=_masked_scores,

@@ -7,6 +7,7 @@ cases are checked along a direction for each array, since the others look at eve
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,14 @@ import numpy as np
 from ... import layers, ops
 from .case import Random, Setup, call, case, frozen, ordinary, some_mask
 
-_LEADING = {n: (2, 3, 2, 5)[4 - n :] for n in range(5)}  # n axes before those that the op is about
-Build = Callable[[Random, tuple[int, ...]], Setup]
+_LEADING = {n: (2, 3, 2, 6)[4 - n :] for n in range(5)}  # n axes before those that the op is about
+Build = Callable[..., Setup]  # from a generator and the leading axes
 
 
 def _every_rank(kind: str, name: str, own: int, build: Build, least: int = 0) -> None:
     """Cases for ranks 1 to 4 of an input with `own` axes of its own, and at least `least` before them."""
-    def of_rank(n: int) -> Callable[[Random], Setup]:
-        return lambda r: build(r, _LEADING[n])
-
     for n in range(max(least, 1 - own), 5 - own):
-        case(kind, f"{name} of rank {own + n}", of_rank(n), along_directions=True)
+        case(kind, f"{name} of rank {own + n}", partial(build, axes=_LEADING[n]), along_directions=True)
 
 
 def _norm(f: Any, n_vectors: int) -> Build:

@@ -87,7 +87,7 @@ class Run:
             say(note)
         # before anything is written, because it may refuse the settings
         trainer = Trainer(model, prepared.training, prepared.validation, self.training, folder, accelerate)
-        n_parameters = sum(parameter.value.size for _, parameter in model.parameters())
+        n_parameters = sum(parameter.value.size for parameter in dict(model.parameters()).values())
         say(f"{n_parameters:,} parameters")
         folder.mkdir(parents=True, exist_ok=True)
         for name in _TOKENIZERS:

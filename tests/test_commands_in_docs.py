@@ -22,8 +22,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from minitransformer import demo
 from minitransformer.cli import main
+from minitransformer.commands import demo
 from minitransformer.text import NumberTask
 
 ROOT = Path(__file__).parent.parent

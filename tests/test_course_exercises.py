@@ -238,8 +238,8 @@ def test_what_is_wrong_in_the_softmax_is_named_inside_attention_too(
         return dscores @ k, np.swapaxes(dscores, -1, -2) @ q, np.swapaxes(weights, -1, -2) @ doutput
 
     def masked_attention_backward(q: Any, k: Any, v: Any, mask: Any, doutput: Any) -> Any:
-        scores = q @ k.T / q.shape[-1] ** 0.5
-        exponentials = np.where(mask, np.exp(scores - scores.max()), 0.0)
+        scores = np.where(mask, q @ k.T / q.shape[-1] ** 0.5, -np.inf)
+        exponentials = np.exp(scores - np.maximum(scores.max(-1, keepdims=True), -1e300))
         weights = exponentials / np.maximum(exponentials.sum(-1, keepdims=True), 1e-300)
         return attention_backward(q, k, v, weights, doutput)
 

@@ -698,7 +698,7 @@ def test_rows_that_a_cache_cannot_select_are_refused():
             cache.select(rows)
     no_batch = KeyValueCache()
     no_batch.extend(np.zeros((1, 3, 4)), np.zeros((1, 3, 4)))
-    with pytest.raises(ValueError, match="holds no batch to select from"):
+    with pytest.raises(ValueError, match="has no batch axis to select from"):
         no_batch.select(np.array([0]))
 
 

@@ -389,7 +389,7 @@ def test_a_run_without_a_model_says_how_to_go_on(tmp_path, failed, monkeypatch):
         changed.setattr(Trainer, "_step", ends)
         assert failed("train", "lm", "--preset", "numbers", "--out", tmp_path, status=130)
     said = failed("generate", "--model", tmp_path, status=1)
-    assert "config.json is missing; its training has saved none yet: add --resume to its train command" in said
+    assert "config.json is missing; its training has not saved one yet: add --resume to its train command" in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -17,9 +17,9 @@ def adam(
     eps: float,
     shrink: float = 1.0,
 ) -> bool:
-    """See Adam in training/optimizers.py. Changes value, m and v in place; False if this is nothing for a kernel.
+    """See Adam in training/optimizers.py. Changes value, m and v in place; returns False if the kernel declines.
 
-    shrink: what AdamW multiplies the values by, 1 - rate · weight_decay.
+    shrink: the factor by which AdamW multiplies the values, 1 - rate · weight_decay.
     """
     arrays = (value, g, m, v)
     if not takes(*arrays) or not all(x.shape == value.shape and x.flags.carray for x in arrays):

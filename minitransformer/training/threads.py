@@ -140,7 +140,7 @@ class _Helpers:
         self.number, self.busy, self._counting = 0, 0, threading.Lock()
 
     def ready(self, number: int) -> bool:
-        """Provide n free threads, or as many as the system allows. Returns whether any thread can work."""
+        """Provide this number of free threads, or as many as the system allows. Returns whether any can work."""
         with self._counting:
             while self.number - self.busy < number:
                 name = f"minitransformer-{self.number}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -219,3 +220,28 @@ def test_a_circle_is_seen(back: str) -> None:
 def test_file_is_short_enough_to_read(name: str) -> None:
     lines = len(SOURCES[name].splitlines())
     assert lines <= 400
+
+
+def too_long(text: str) -> list[int]:
+    """The lines of a Markdown text of more than 120 characters, but for tables, code and the targets of links."""
+    prose = re.sub(r"^```.*?^```", lambda code: "\n" * code[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE)
+    lines = [re.sub(r"\]\([^)]*\)", "]()", line) for line in prose.split("\n")]
+    return [n for n, line in enumerate(lines, 1) if len(line) > 120 and not line.startswith(("|", "    "))]
+
+
+DOCS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")]
+
+
+@pytest.mark.parametrize("path", [*DOCS, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name)
+def test_lines_of_the_docs_are_short(path: Path) -> None:
+    assert too_long(path.read_text(encoding="utf-8")) == []
+
+
+def test_long_lines_are_seen() -> None:
+    long = "word " * 25
+    text = f"{long}\n| {long} |\n    {long}\n```\n{long}\n```\n[link](https://{'a' * 120})\n- {long}\nshort"
+    assert too_long(text) == [1, 8]
+
+
+def test_the_page_on_speed_is_no_log() -> None:
+    assert len((ROOT / "docs" / "speed.md").read_text(encoding="utf-8").splitlines()) <= 150

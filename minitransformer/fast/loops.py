@@ -30,13 +30,13 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
     raise ImportError("NUMBA_DISABLE_JIT tells Numba not to compile, and uncompiled loops are useless")
 
 SOURCES = (  # the files whose code becomes machine code
-    "activations.py",
     "attention_loops.py",
     "blas.py",
     "decoding_loops.py",
     "layer_loops.py",
     "loops.py",
     "phases.py",
+    "tail.py",
 )
 _STAMP = hashlib.sha256(b"".join(Path(__file__).with_name(name).read_bytes() for name in SOURCES)).hexdigest()
 

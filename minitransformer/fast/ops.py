@@ -16,46 +16,13 @@ import numpy as np
 
 from .. import ops as textbook
 from ..arrays.boundary import op
-from ..ops import (
-    dropout,
-    embedding,
-    gated,
-    learned_positions,
-    low_rank_linear,
-    mean_pool,
-    merge_heads,
-    relu,
-    rms_norm,
-    silu,
-    sinusoidal_positions,
-    softmax,
-    split_heads,
-)
+from ..ops import *  # noqa: F403 - those without a kernel are the ops themselves
 from . import activations, cuda, normalization
 from . import attention as attention_kernel
 from . import cross_entropy as cross_entropy_kernel
 from . import linear as linear_kernel
 
-__all__ = [
-    "attention",
-    "cross_entropy",
-    "dropout",
-    "embedding",
-    "gated",
-    "gelu",
-    "layer_norm",
-    "learned_positions",
-    "linear",
-    "low_rank_linear",
-    "mean_pool",
-    "merge_heads",
-    "relu",
-    "rms_norm",
-    "silu",
-    "sinusoidal_positions",
-    "softmax",
-    "split_heads",
-]
+__all__ = textbook.__all__
 
 
 def _fast(name: str, on_numpy: ModuleType, on_cupy: ModuleType | None) -> Any:

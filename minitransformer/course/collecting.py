@@ -110,11 +110,11 @@ def _noting_calls(x: Any, name: str, calls: list[tuple[str, str]], key: str = ""
     if isinstance(x, dict):
         return {key: _noting_calls(one, name, calls, key) for key, one in x.items()}
 
-    def pullback(*gradients: Any) -> Any:
+    def noting(*gradients: Any) -> Any:
         calls.append((name, key))
         return x(*gradients)
 
-    return pullback
+    return noting
 
 
 def _signature_misfit(exercise: Exercise, f: Callable[..., Any]) -> str:

@@ -42,7 +42,7 @@ from . import Classifier, ClassifierConfig, LanguageModel, LanguageModelConfig, 
 
 Config: TypeAlias = TransformerConfig | LanguageModelConfig | ClassifierConfig
 
-_KEPT_BY_ACTIVATION = {"relu": 1, "silu": 2, "gelu": 4, "gelu_tanh": 4}
+_KEPT_BY_ACTIVATION = {"relu": 1, "silu": 3, "gelu": 4, "gelu_tanh": 4}
 _ATTENTION_FLOPS, _FEED_FORWARD_FLOPS = "8·B·T·D² + 4·B·T²·D", "4·B·T·D·F"
 
 

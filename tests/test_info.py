@@ -104,7 +104,7 @@ def test_flops_are_those_of_the_products_that_run(config, monkeypatch) -> None:
 
 @each_config
 def test_activations_are_those_that_the_pullback_keeps(config) -> None:
-    """To the byte, but for what `describe` says is left out: ids, masks and booleans, which are no floats, and lone numbers."""
+    """To the byte, but for what `describe` leaves out: ids, masks and booleans, no floats, and lone numbers."""
     pullback = run_loss(config)
     rows = [row for row in saved(pullback).rows if not row.parameter and row.shape != ()]
     floats = sum(row.nbytes for row in rows if row.dtype.startswith("float"))

@@ -127,7 +127,7 @@ def test_norms_of_two_numbers_differ_from_the_textbook_by_their_conditioning(see
         "d_ff": int(r.integers(1, 9)),
         "norm_order": str(r.choice(["pre", "post"])),
     }
-    layer = EncoderLayer(2, **options, activation="gelu", rng=r)
+    layer = accelerate(EncoderLayer(2, **options, activation="gelu", rng=r))
     for _, p in layer.parameters():
         p.value[...] = 0.5 * r.normal(size=p.value.shape)
     shape = int(r.integers(1, 4)), int(r.integers(1, 30)), 2

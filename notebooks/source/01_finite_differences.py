@@ -276,7 +276,8 @@ for name, w in {"symmetric": symmetric, "ordinary": ordinary}.items():
 
 # %%
 mistake = MISTAKES["attention-dk-reshaped"]
-print(mistake.sentence, "\n\nright:", mistake.old, "\nwrong:", mistake.new)
+((old, new),) = mistake.edits
+print(mistake.sentence, "\n\nright:", old, "\nwrong:", new)
 
 # %% [markdown]
 # We put it into the library for a moment and check attention twice: with inputs of ordinary size, then with small

@@ -121,7 +121,7 @@ rng = np.random.default_rng(0)
 q, k = (backend.to_device(rng.normal(size=(T, 2)), device) for _ in range(2))
 v = backend.to_device(rng.normal(size=(T, 3)), device)
 leak = MISTAKES["causal-mask-sees-one-ahead"]
-print(leak.mistake)
+print(leak.sentence)
 with leak.applied():
     report = verify.gradients(ops.attention, q, k, v, causal=True)
 print("finite differences:", verdict(report))
@@ -228,7 +228,7 @@ print("finite differences:", verdict(report))
 
 # %%
 added = MISTAKES["attention-mask-added"]
-print(added.mistake)
+print(added.sentence)
 right_output = ops.attention(q, k, v, mask=nothing_for_5)[0]
 with added.applied():
     difference = abs(ops.attention(q, k, v, mask=nothing_for_5)[0] - right_output).max(axis=1)

@@ -110,7 +110,7 @@ for ax, picture, title in zip(axes, [*right, *wrong], titles, strict=True):
 x = array(rng.normal(size=(6, 8)))
 attention_layer = layers.MultiHeadAttention(8, 2, rng=rng).to(dtype="float64")
 by_reshape = course.MISTAKES["split-heads-by-reshape"]
-print(by_reshape.mistake)
+print(by_reshape.sentence)
 with by_reshape.applied():
     print("finite differences accept it:", verify.gradients(attention_layer, x, intermediates=False).ok)
 

@@ -33,7 +33,7 @@ class Recorder(Traced):
         super().__init__(f)
         self.in_forward = True
         self.calls: list[Call] = []
-        self.open: list[Watch] = []  # of the calls that run
+        self.open: list[Any] = []  # the watches of the calls that run, the innermost last
         self._makers: dict[int, tuple[int, types.CodeType]] = {}  # by id of a pullback's own code object
         self._serial = 0
 

@@ -10,11 +10,11 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint parity browser bench notebooks clean
+.PHONY: help demo test test-all check lint parity browser bench notebooks clean
 .NOTPARALLEL: # two installs into one environment would collide
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "PYTHON=/path/to/python chooses the interpreter of a new .venv; make clean removes an old one."
 
 demo: $(VENV)/installed ## show the worked example, check every gradient, train a small translator
@@ -24,6 +24,9 @@ test: $(VENV)/installed-test ## run every test that needs neither a browser nor 
 	$(BIN)/pytest
 	@echo "Not among these: tests/parity, which needs PyTorch (make parity), and tests/browser, which needs a Chromium" \
 	    "(make browser)"
+
+test-all: $(VENV)/installed-test ## run these tests and the sweeps of many draws, which take hours
+	$(BIN)/pytest -m "sweep or not sweep"
 
 check: $(VENV)/installed ## hold every backward pass against finite differences
 	$(BIN)/minitransformer check

@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.list:
         print("\n".join(f"{case.name:20} {case.title}" for case in (*CASES, *CARD_CASES)))
         print(f"{GROWTH:20} time against length, width, layers and batch")
-        print(f"{KERNELS:20} each kernel against its textbook op, without PyTorch")
+        print(f"{KERNELS:20} each fast form against its op as written, without PyTorch")
         return 0
     if set(options.cases) != {KERNELS} and importlib.util.find_spec("torch") is None:
         parser.error("PyTorch, with which it compares, is not installed: pip install -e '.[parity,fast]'")

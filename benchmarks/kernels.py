@@ -6,41 +6,49 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import threadpoolctl
-from minitransformer.arrays.forms import textbook
 
-from minitransformer import ops
+from minitransformer import fast
+from minitransformer import ops as written
 from minitransformer.arrays.backend import keep_freed_memory
 from minitransformer.fast.blocks import numpy_only
 from minitransformer.layers import Cache, Encoder, FeedForward, Parameter
-from minitransformer.training import AdamW
+from minitransformer.training import Accelerate, AdamW, as_written
 
 from .samples import spread
 
-FORMS: dict[str, Callable[[], Any]] = {"textbook": textbook, "NumPy": numpy_only, "compiled": contextlib.nullcontext}
-_RNG = np.random.default_rng(0)
+Call = Callable[[], Any]  # returns (y, backward)
+
+# Each with the context in which it runs. The last two are the fast form, without Numba and with it.
+FORMS: dict[str, Callable[[], Any]] = {
+    "textbook": contextlib.nullcontext,
+    "NumPy": numpy_only,
+    "compiled": contextlib.nullcontext,
+}
 
 
-def _array(*shape: int) -> np.ndarray:
-    return _RNG.standard_normal(shape, dtype=np.float32)
+def calls(ops: ModuleType, accelerate: Accelerate, dtype: str = "float32") -> dict[str, Call]:
+    """A call of each op at a size of the training cases; the same numbers for the textbook's ops and the fast ones."""
+    rng = np.random.default_rng(0)
 
+    def array(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(dtype)
 
-def _heads(batch: int, n_heads: int, length: int, width: int) -> tuple[np.ndarray, ...]:
-    """Queries, keys and values as split_heads makes them."""
-    return tuple(_array(batch, length, n_heads, width).swapaxes(1, 2) for _ in range(3))
+    def heads(batch: int, n_heads: int, length: int, width: int) -> tuple[np.ndarray, ...]:
+        """Queries, keys and values as split_heads makes them."""
+        return tuple(array(batch, length, n_heads, width).swapaxes(1, 2) for _ in range(3))
 
-
-def _calls() -> dict[str, Callable[[], Any]]:
-    """A call of each op at a size of cases 1 to 5, which returns (y, backward)."""
-    x, wide, gamma, beta = _array(2048, 384), _array(2048, 1536), _array(384), _array(384)
-    w1, b1 = _array(384, 1536), _array(1536)
-    feed_forward = FeedForward(384, 1536, "gelu_tanh")
-    logits, targets = _array(64 * 24, 10_000), _RNG.integers(10_000, size=64 * 24)
-    long, short, padded = _heads(8, 6, 256, 64), _heads(16, 4, 64, 32), _heads(16, 4, 128, 64)
-    mask = (np.arange(128) < _RNG.integers(64, 129, 16)[:, None])[:, None, None, :]
+    x, wide, gamma, beta = array(2048, 384), array(2048, 1536), array(384), array(384)
+    w1, b1 = array(384, 1536), array(1536)
+    feed_forward = accelerate(FeedForward(384, 1536, "gelu_tanh", rng=rng).to(dtype=dtype))
+    logits, targets = array(64 * 24, 10_000), rng.integers(10_000, size=64 * 24)
+    short, padded = heads(16, 4, 64, 32), heads(16, 4, 128, 64)
+    middle, long = heads(8, 6, 256, 64), heads(1, 8, 1024, 64)
+    mask = (np.arange(128) < rng.integers(64, 129, 16)[:, None])[:, None, None, :]
     return {
         "linear (2048, 384) to 1536": lambda: ops.linear(x, w1, b1),
         "layer_norm (2048, 384)": lambda: ops.layer_norm(x, gamma, beta),
@@ -48,23 +56,39 @@ def _calls() -> dict[str, Callable[[], Any]]:
         "gelu, tanh (2048, 1536)": lambda: ops.gelu(wide, approximate="tanh"),
         "feed_forward (2048, 384), 1536, tanh": lambda: feed_forward(x),
         "cross_entropy (1536, 10000), smoothing": lambda: ops.cross_entropy(logits, targets, label_smoothing=0.1),
-        "attention (8, 6, 256, 64), causal": lambda: ops.attention(*long, causal=True),
         "attention (16, 4, 64, 32), causal": lambda: ops.attention(*short, causal=True),
         "attention (16, 4, 128, 64), padding": lambda: ops.attention(*padded, mask),
-        "a token after 300, 4 layers of width 768": _writing(),
+        "attention (8, 6, 256, 64), causal": lambda: ops.attention(*middle, causal=True),
+        "attention (1, 8, 1024, 64), causal": lambda: ops.attention(*long, causal=True),
+        "a token after 300, 4 layers of width 768": _writing(accelerate, array, rng),
+        "AdamW, 10 million parameters": _adamw(accelerate, array),
     }
 
 
-def _writing() -> Callable[[], Any]:
+def _writing(accelerate: Accelerate, array: Callable[..., np.ndarray], rng: np.random.Generator) -> Call:
     """One new token through layers of GPT-2: 113 MB of weights, more than a cache holds from one call to the next."""
-    stack = Encoder(4, 768, 12, 3072, activation="gelu_tanh", norm_order="pre", rng=_RNG)
-    token, cache = _array(1, 1, 768), Cache(4)
-    stack(_array(1, 300, 768), causal=True, cache=cache)
+    stack = accelerate(Encoder(4, 768, 12, 3072, activation="gelu_tanh", norm_order="pre", rng=rng))
+    token, prompt, cache = array(1, 1, 768), array(1, 300, 768), Cache(4)
+    stack = stack.to(dtype=str(token.dtype))
+    stack(prompt, causal=True, cache=cache)
 
     def call() -> tuple[np.ndarray, Callable[[np.ndarray], None]]:
         for layer in cache.self_attention:
             layer.length = 300  # forget the token of the call before
         return stack(token, causal=True, cache=cache)[0], lambda dy: None
+
+    return call
+
+
+def _adamw(accelerate: Accelerate, array: Callable[..., np.ndarray]) -> Call:
+    parameters = [(f"p{i}", Parameter(array(1000, 1000))) for i in range(10)]
+    for _, p in parameters:
+        p.grad[...] = p.value
+    optimizer = accelerate(AdamW(parameters, 1e-6))
+
+    def call() -> tuple[np.ndarray, Callable[[np.ndarray], None]]:
+        optimizer.step()
+        return np.zeros(()), lambda dy: None
 
     return call
 
@@ -82,34 +106,22 @@ Measured = dict[str, Times]
 
 def measure(repetitions: int, say: Callable[[str], None]) -> Measured:
     keep_freed_memory()
+    textbook, quick = calls(written, as_written), calls(fast.ops, fast.accelerate)
     measured: Measured = {}
     with threadpoolctl.threadpool_limits(1, user_api="blas"):
-        for name, call in _calls().items():
+        for name in textbook:
             say(f"kernels: {name}")
-            measured[name] = _in_turns(call, repetitions)
-        say("kernels: AdamW")
-        measured["AdamW, 10 million parameters"] = _in_turns(_adamw(), repetitions)
+            measured[name] = in_turns(textbook[name], quick[name], repetitions)
     return measured
 
 
-def _adamw() -> Callable[[], Any]:
-    parameters = [(f"p{i}", Parameter(_array(1000, 1000))) for i in range(10)]
-    for _, p in parameters:
-        p.grad[...] = p.value
-    optimizer = AdamW(parameters, 1e-6)
-
-    def call() -> tuple[np.ndarray, Callable[[np.ndarray], None]]:
-        optimizer.step()
-        return np.zeros(()), lambda dy: None
-
-    return call
-
-
-def _in_turns(call: Callable[[], Any], repetitions: int) -> Times:
+def in_turns(textbook: Call, quick: Call, repetitions: int) -> Times:
+    """Times of the textbook's form, and of the fast one without Numba and with it."""
     times = Times()
     for i in range(repetitions + 1):
         forms = list(FORMS)[i % len(FORMS) :] + list(FORMS)[: i % len(FORMS)]  # so that each comes first in turn
         for form in forms:
+            call = textbook if form == "textbook" else quick
             y = backward = None  # what the form before has kept
             with FORMS[form]():
                 began = time.perf_counter()

@@ -1,23 +1,17 @@
-"""How minitransformer is run when it is measured: the one place that knows of its threads and its kernels."""
+"""How minitransformer is run when it is measured: the one place that knows of its threads and its fast twins."""
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import numpy as np
 import threadpoolctl
 
-from minitransformer import ops
 from minitransformer.arrays.backend import keep_freed_memory
+from minitransformer.fast import accelerate, ops
 from minitransformer.layers import Cache, FeedForward
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.training import AdamW, Workers
-
-try:
-    from minitransformer.arrays.forms import textbook
-except ImportError:  # a minitransformer without kernels: the textbook's ops are all it has
-    textbook = None
 
 
 class Program:
@@ -50,8 +44,8 @@ class Training(Program):
     def __init__(self, model: Any, batches: list[dict[str, Any]], learning_rate: float, **options: Any) -> None:
         threadpoolctl.threadpool_limits(1, user_api="blas")
         self.model, self.corpus = model, Batches(batches, options)
-        self.workers = Workers(model, self.n_threads)
-        self.optimizer = AdamW(model.parameters(), learning_rate)
+        self.workers = Workers(accelerate(model), self.n_threads)
+        self.optimizer = accelerate(AdamW(model.parameters(), learning_rate))
         self.taken = 0
 
     def weights(self) -> dict[str, np.ndarray]:
@@ -69,12 +63,12 @@ class Training(Program):
 
 def load_loops() -> None:
     """Have the compiled loops in memory, where Numba is installed: PyTorch's are there as soon as it is imported."""
-    model = LanguageModel(LanguageModelConfig(3, d_model=4, n_heads=1, d_ff=4, n_layers=1))
+    model = accelerate(LanguageModel(LanguageModelConfig(3, d_model=4, n_heads=1, d_ff=4, n_layers=1)))
     for activation in ("gelu", "gelu_tanh"):
-        FeedForward(4, 4, activation)(np.ones((1, 4), np.float32))
+        accelerate(FeedForward(4, 4, activation))(np.ones((1, 4), np.float32))
     _, backward = model.loss(np.zeros((1, 16), int), np.zeros((1, 16), int))
     backward()
-    AdamW(model.parameters(), 0.0).step()
+    accelerate(AdamW(model.parameters(), 0.0)).step()
     cache = Cache(1)
     for _ in range(2):
         model(np.zeros((1, 1), int), cache=cache)
@@ -101,10 +95,3 @@ class Batches:
     def loss(self, model: Any, rows: np.ndarray, rng: np.random.Generator | None) -> Any:
         """Dropout is off, since both sides must compute the same: no rng is passed on."""
         return model.loss(**{name: array[rows] for name, array in self.arrays.items()}, **self.options)
-
-
-def as_textbook() -> contextlib.AbstractContextManager[None]:
-    """Within it the ops run as they stand in ops/."""
-    if textbook is None:
-        raise RuntimeError("this minitransformer has no kernels, so ours is the textbook's form already")
-    return textbook()

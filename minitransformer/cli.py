@@ -48,7 +48,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _run(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
-    if "seed" in options and options.seed < 0:
+    if "seed" in options and options.seed is not None and options.seed < 0:
         raise UsageError(f"--seed must be at least 0, got {options.seed}")
     if "device" in options:
         try:

@@ -1,45 +1,58 @@
-"""Build the notebooks: execute each source in source/ and write it, with its outputs, as an .ipynb beside this file.
+"""Build the notebooks: from each source in source/, the teacher's .ipynb with outputs and the student's without.
 
     python notebooks/build.py [NAMES]            execute and write; a name or its beginning will do: 04, 07_att
     python notebooks/build.py --check [NAMES]    execute, write nothing, and fail where an .ipynb differs
     python notebooks/build.py --device cupy      execute on another device, write nothing, and fail on an error
 
+The teacher's files are beside this one, the student's are in student/.
+
 A source is a Python file in percent format: a line "# %%" begins a cell of code, "# %% [markdown]" one of text, whose
-lines are comments. `# %% tags=["varies"]` marks a cell whose printed numbers may differ from run to run or machine to
-machine (times, rounding errors). All other text must come out the same each time; pictures may differ. A cell that
-draws ends in plt.show(), or else the value of its last line is shown as well.
+lines are comments. `# %% tags=["varies"]` marks a cell that prints times, rounding errors or losses: its words must
+come out the same each time, its numbers may differ. With `tags=["samples"]` all text may differ. Elsewhere numbers
+may differ by rounding alone (`_agree`).
+
+A cell that draws ends in plt.show(), or else the value of its last line is shown as well. Stored pictures have no text
+beside them, may differ in their pixels, and must be there: `flaws` counts and decodes them.
 
 A recording of `minitransformer.step` shows itself as an interactive page in a frame. Jupyter shows no stored frame
-before the notebook is trusted, so the frame is not stored: a sentence stands in its place until the cell is run.
+before the notebook is trusted, so the frame is not stored: a sentence replaces it until the cell is run.
 
-Executing needs nbclient and ipykernel (pip install -e '.[notebooks]'); everything else here is the standard library.
+Executing needs nbclient and ipykernel: pip install -e '.[notebooks]'.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import base64
 import hashlib
+import io
 import json
 import os
 import re
 import sys
 import tempfile
-import time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "source"
-LIMIT = 90.0  # seconds that a notebook may take
-VARIES = "varies"
+STUDENT = HERE / "student"
+LIMIT = 90.0  # seconds of processor time that a notebook may take
+VARIES, SAMPLES = "varies", "samples"
+FEW_COLOURS = 8  # a picture that has no more is taken for an empty one
 FRAME_NOTE = "<p><em>Run this cell: an interactive page appears here.</em></p>"
 
 Notebook = dict[str, Any]
 Cell = dict[str, Any]
 _MARKER = re.compile(r"# %%(?P<markdown> \[markdown\])?(?: tags=(?P<tags>\[.*\]))?")
 _DEVICE = re.compile(r'^device = "numpy"', re.MULTILINE)
-_CELL_FILE = re.compile(r"[^\s\"'<>&;]*ipykernel_\d+[/\\]\d+\.py")  # where Jupyter says that a cell's code stands
+_CELL_FILE = re.compile(r"[^\s\"'<>&;]*ipykernel_\d+[/\\]\d+\.py")  # the file that Jupyter names for a cell's code
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_UNDRAWN = re.compile(r"<\w+ size [\d.]+x[\d.]+ with \d+ Axes>")
+_DRAWS = re.compile(r"\b(?:plt\.(?:figure|subplots)|matrices|plots\.\w+|show_masks|draw_dependencies)\(")
+_NUMBER = re.compile(r"(-?\d+(?:\.\d*)?(?:e[+-]?\d+)?)")
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}")
 _METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -55,12 +68,12 @@ def names(wanted: list[str] | None = None) -> list[str]:
     wanted = [Path(name).stem for name in wanted]
     for name in wanted:
         if not any(stem.startswith(name) for stem in found):
-            raise ValueError(f"there is no notebook {name!r}; there are {', '.join(found)}")
+            raise ValueError(f"unknown notebook {name!r}; expected one of {', '.join(found)}")
     return [stem for stem in found if stem.startswith(tuple(wanted))]
 
 
 def read_source(name: str) -> Notebook:
-    """The source as a notebook without outputs. Raises ValueError for a line that looks like a marker and is none."""
+    """The source as a notebook without outputs, the student's. Raises ValueError for a malformed marker."""
     cells: list[Cell] = []
     lines: list[str] = []
     for number, line in enumerate([*(SOURCES / f"{name}.py").read_text(encoding="utf-8").splitlines(), "# %%"], 1):
@@ -81,9 +94,9 @@ def read_source(name: str) -> Notebook:
     return {"cells": cells, "metadata": _METADATA, "nbformat": 4, "nbformat_minor": 5}
 
 
-def read_built(name: str) -> Notebook:
-    """The notebook as it was built."""
-    return json.loads((HERE / f"{name}.ipynb").read_text(encoding="utf-8"))
+def read_built(name: str, folder: Path = HERE) -> Notebook:
+    """The notebook as it was built. Raises OSError if it is missing."""
+    return json.loads((folder / f"{name}.ipynb").read_text(encoding="utf-8"))
 
 
 def _cell(kind: str, tags: list[str]) -> Cell:
@@ -142,6 +155,8 @@ def _settled(outputs: list[Cell]) -> list[Cell]:
                 settled[-1]["text"] += output["text"]
                 continue
         data = output.get("data", {})
+        if "image/png" in data:
+            data.pop("text/plain", None)  # "<Figure size ...>"
         for kind in [kind for kind in data if kind.startswith("text/")]:
             text = _joined(data[kind])
             data[kind] = FRAME_NOTE if text.startswith("<iframe") else _CELL_FILE.sub("cell", text)
@@ -153,7 +168,7 @@ def _joined(text: str | list[str]) -> str:
     return text if isinstance(text, str) else "".join(text)
 
 
-def write(name: str, notebook: Notebook) -> None:
+def write(name: str, notebook: Notebook, folder: Path = HERE) -> None:
     """Write the .ipynb, whole or not at all, with texts as lists of lines, as Jupyter writes them."""
     for cell in notebook["cells"]:
         cell["source"] = _joined(cell["source"]).splitlines(keepends=True)
@@ -162,7 +177,7 @@ def write(name: str, notebook: Notebook) -> None:
                 for key, value in holder.items():
                     if isinstance(value, str) and (key == "text" or key.startswith("text/")):
                         holder[key] = value.splitlines(keepends=True)
-    path = HERE / f"{name}.ipynb"
+    path = folder / f"{name}.ipynb"
     text = json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     path.with_suffix(".tmp").write_text(text, encoding="utf-8")
     os.replace(path.with_suffix(".tmp"), path)
@@ -178,13 +193,16 @@ def source_differences(source: Notebook, built: Notebook) -> list[str]:
 
 
 def output_differences(fresh: Notebook, built: Notebook) -> list[str]:
-    """Where the outputs of two notebooks with the same cells differ."""
+    """Where the outputs of two notebooks with the same cells differ by more than rounding."""
     found = []
     for i, (new, old) in enumerate(zip(fresh["cells"], built["cells"], strict=True), 1):
-        exact = VARIES not in new["metadata"].get("tags", [])
-        ours, theirs = ([_shown(output, exact) for output in cell.get("outputs", [])] for cell in (new, old))
-        if ours != theirs:
-            found.append(f"cell {i}: the output differs\n    now:   {ours}\n    .ipynb: {theirs}")
+        tags = new["metadata"].get("tags", [])
+        ours, theirs = (cell.get("outputs", []) for cell in (new, old))
+        if len(ours) != len(theirs) or not all(_alike(a, b, tags) for a, b in zip(ours, theirs, strict=True)):
+            shown = [
+                "\n".join(f"{kind}: {text}" for o in outputs for kind, text in _shown(o)) for outputs in (ours, theirs)
+            ]
+            found.append(f"cell {i}: the output differs\n--- now:\n{shown[0]}\n--- .ipynb:\n{shown[1]}")
     return found
 
 
@@ -192,26 +210,71 @@ def _said(cell: Cell) -> tuple[str, str, list[str], str]:
     return cell["cell_type"], _joined(cell["source"]), cell["metadata"].get("tags", []), cell["id"]
 
 
-def _shown(output: Cell, exact: bool) -> Any:
-    """What counts of an output: its kind and, unless it may vary, its text. Of a picture only that there is one."""
-    data = {key: _joined(value) if key.startswith("text/") else "..." for key, value in output.get("data", {}).items()}
-    said = (output["output_type"], output.get("name"), sorted(data))
-    return (*said, _joined(output.get("text", "")), data) if exact else said
+def _shown(output: Cell) -> list[tuple[str, str]]:
+    """The kinds of an output with their texts; of a picture only that there is one."""
+    data = {output.get("name", output["output_type"]): output.get("text", "")} | output.get("data", {})
+    return [(kind, "" if kind.startswith("image/") else _joined(text)) for kind, text in sorted(data.items())]
+
+
+def _alike(new: Cell, old: Cell, tags: list[str]) -> bool:
+    ours, theirs = _shown(new), _shown(old)
+    if [kind for kind, _ in ours] != [kind for kind, _ in theirs]:
+        return False
+    return SAMPLES in tags or all(_same_text(a, b, VARIES in tags) for (_, a), (_, b) in zip(ours, theirs, strict=True))
+
+
+def _same_text(new: str, old: str, varies: bool) -> bool:
+    """Whether words and numbers are the same, apart from spaces, and where it `varies` from the numbers."""
+    ours, theirs = _NUMBER.split(new), _NUMBER.split(old)  # words at even places, numbers at odd ones
+    if [words.split() for words in ours[::2]] != [words.split() for words in theirs[::2]]:
+        return False
+    return varies or all(map(_agree, ours[1::2], theirs[1::2]))
+
+
+def _agree(a: str, b: str) -> bool:
+    """Whether two numbers are equal, or have a fraction and three digits or more, of which the last differs by one."""
+    x, y = Decimal(a), Decimal(b)
+    place = min(int(number.as_tuple().exponent) for number in (x, y))
+    unit = Decimal(1).scaleb(place)
+    return x == y or (place < 0 and abs(x - y) <= unit and max(abs(x), abs(y)) >= 100 * unit)
 
 
 def flaws(notebook: Notebook) -> list[str]:
-    """What must not be in the outputs: an error, a warning, an address in memory."""
+    """What must not be in the outputs: an error, a warning, an address in memory, a picture that is none."""
     found = []
     for i, cell in enumerate(notebook["cells"], 1):
-        for output in cell.get("outputs", []):
+        outputs = cell.get("outputs", [])
+        pictures = [output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})]
+        for output in outputs:
             if output["output_type"] == "error":
                 found.append(f"cell {i}: {output.get('ename')}: {output.get('evalue')}")
             if output.get("name") == "stderr":
                 found.append(f"cell {i}: it writes to stderr: {_joined(output['text'])[:200]}")
-            address = _ADDRESS.search(json.dumps(_shown(output, True)))
-            if address:
+            text = "\n".join(text for _, text in _shown(output))
+            if address := _ADDRESS.search(text):
                 found.append(f"cell {i}: an address in memory, which differs each time: {address[0]}")
+            if undrawn := _UNDRAWN.search(text):
+                found.append(f"cell {i}: the text {undrawn[0]} in place of a picture")
+        if cell["cell_type"] == "code" and len(pictures) != drawings(_joined(cell["source"])):
+            found.append(f"cell {i}: it draws {drawings(_joined(cell['source']))} pictures and shows {len(pictures)}")
+        few = [n for n in map(colours, pictures) if n <= FEW_COLOURS]
+        found += [f"cell {i}: an empty picture, its colours are {n}" for n in few]
     return found
+
+
+def drawings(source: str) -> int:
+    """How many pictures a cell is to show: calls that draw, apart from those in the functions that it defines."""
+    statements = [node for node in ast.parse(source).body if not isinstance(node, ast.FunctionDef)]
+    return sum(len(_DRAWS.findall(ast.unparse(node))) for node in statements)
+
+
+def colours(picture: str | list[str]) -> int:
+    """The number of colours of a PNG in base 64. Raises an error where it cannot be decoded."""
+    import numpy as np
+    from matplotlib import image
+
+    pixels = image.imread(io.BytesIO(base64.b64decode(_joined(picture))), format="png")
+    return len(np.unique(pixels.reshape(-1, pixels.shape[-1]), axis=0))
 
 
 def on_device(notebook: Notebook, device: str) -> Notebook:
@@ -225,36 +288,55 @@ def on_device(notebook: Notebook, device: str) -> Notebook:
     return notebook
 
 
+def differences(name: str, fresh: Notebook) -> list[str]:
+    """Where the stored files differ from the source, or from a fresh run by more than rounding."""
+    source = read_source(name)
+    try:
+        built, student = read_built(name), read_built(name, STUDENT)
+    except FileNotFoundError as error:
+        return [f"not built yet: {error.filename}"]
+    wrong = source_differences(source, built) or flaws(built) + output_differences(fresh, built)
+    return wrong + [f"student/: {difference}" for difference in student_differences(source, student)]
+
+
+def student_differences(source: Notebook, student: Notebook) -> list[str]:
+    """Where a student's file differs from the source, or shows an output."""
+    ran = (cell for cell in student["cells"] if cell.get("outputs") or cell.get("execution_count"))
+    return source_differences(source, student) + [f"cell {cell['id']} has been run" for cell in ran]
+
+
+def _processor_time() -> float:
+    """Seconds that the ended child processes have computed; unlike the clock's, they do not depend on other programs."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
 def process(name: str, check: bool, device: str | None) -> tuple[list[str], float, Notebook]:
-    """Execute one notebook, and write or compare it: what is wrong, the seconds it took, and the notebook."""
+    """Execute one notebook, and write or compare it: what is wrong, its seconds of processor time, and the notebook."""
     source = read_source(name)
     if device:
         on_device(source, device)
-    start = time.perf_counter()
+    start = _processor_time()
     try:
         fresh = execute(source)
     except RuntimeError as error:
-        return [str(error)], time.perf_counter() - start, source
-    seconds = time.perf_counter() - start
+        return [str(error)], _processor_time() - start, source
+    seconds = _processor_time() - start
     wrong = flaws(fresh)
     if seconds > LIMIT:
-        wrong.append(f"it took {seconds:.0f} s, more than {LIMIT:.0f} s")
-    if device:
-        return wrong, seconds, fresh
-    if not check:
-        write(name, fresh)
-    elif not (HERE / f"{name}.ipynb").exists():
-        wrong.append("it has not been built")
-    else:
-        built = read_built(name)
-        wrong += source_differences(source, built) or output_differences(fresh, built)
+        wrong.append(f"it took {seconds:.0f} s of processor time, more than {LIMIT:.0f} s")
+    if not device:
+        wrong += differences(name, fresh) if check else []
+        if not check and not wrong:
+            write(name, fresh)
+            write(name, source, STUDENT)
     return wrong, seconds, fresh
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Build or check the notebooks; 0 if all is well, 1 if one fails, 2 for a name that there is not."""
+    """Build or check the notebooks; 0 if all is well, 1 if one fails, 2 for an unknown name."""
     parser = argparse.ArgumentParser(description="Execute the notebooks and write them with their outputs.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="which ones (default: all): 04, 07_attention_backward")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which (default: all): 04, 07_attention_backward")
     parser.add_argument("--check", action="store_true", help="write nothing; fail where an .ipynb differs")
     parser.add_argument("--device", help="execute on this device (cupy, strict); write nothing, fail on an error")
     options = parser.parse_args(arguments)

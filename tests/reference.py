@@ -16,7 +16,7 @@ def matmul(a: Any, b: Any) -> Rows:
 
 
 def softmax(scores: list[float], temperature: float = 1.0) -> list[float]:
-    exponentials = [math.exp(score / temperature) for score in scores]
+    exponentials = [math.exp((score - max(scores)) / temperature) for score in scores]  # the shift changes nothing
     return [exponential / sum(exponentials) for exponential in exponentials]
 
 

@@ -15,13 +15,13 @@ from safetensors.numpy import save_file
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # benchmarks/ belongs to the checkout and is not installed
 
-from minitransformer.arrays.forms import kernel_of  # noqa: E402
-
 from benchmarks import compare, growth, kernels, machine, report, samples  # noqa: E402
 from benchmarks.__main__ import main, png  # noqa: E402
 from benchmarks.cases import CARD_CASES, CASES, Case, card, gpt2, named  # noqa: E402
 from benchmarks.cases.counting import causal_pairs, layer_products, zipf  # noqa: E402
+from minitransformer import fast, ops  # noqa: E402
 from minitransformer.fast.blocks import compiled  # noqa: E402
+from minitransformer.training import as_written  # noqa: E402
 
 ONE = np.ones((1, 1), np.float32)
 SIZES = {"n_layers": 1, "n_heads": 2, "width": 8, "length": 4, "batch": 2}
@@ -367,11 +367,15 @@ def test_growth_fits_each_axis_and_names_the_theory():
 def test_kernels_take_turns_in_each_form_and_the_table_has_their_medians():
     forms = []
 
-    def call():
-        forms.append("textbook" if kernel_of("linear") is None else "compiled" if compiled(ONE) else "NumPy")
+    def textbook():
+        forms.append("textbook")
         return ONE, lambda dy: dy
 
-    times = kernels._in_turns(call, 2)
+    def quick():
+        forms.append("compiled" if compiled(ONE) else "NumPy")
+        return ONE, lambda dy: dy
+
+    times = kernels.in_turns(textbook, quick, 2)
     assert forms == ["textbook", "NumPy", "compiled", "NumPy", "compiled", "textbook", "compiled", "textbook", "NumPy"]
     assert {form: len(each) for form, each in times.backward.items()} == dict.fromkeys(kernels.FORMS, 2)
     made = kernels.Times(
@@ -383,10 +387,13 @@ def test_kernels_take_turns_in_each_form_and_the_table_has_their_medians():
     )
 
 
-def test_every_call_of_the_kernels_can_be_timed():
-    for call in kernels._calls().values():
-        y, backward = call()
+def test_both_forms_of_every_kernel_are_called_on_the_same_numbers():
+    quick = kernels.calls(fast.ops, fast.accelerate)
+    for name, textbook in kernels.calls(ops, as_written).items():
+        (y, backward), (quick_y, quick_backward) = textbook(), quick[name]()
+        assert np.abs(y - quick_y).max() <= 1e-4 * np.abs(y).max(), name
         backward(np.ones_like(y))
+        quick_backward(np.ones_like(y))
 
 
 @pytest.mark.parametrize(("case", "missing"), [("gpt-64", "torch"), ("kernels", "numba")])

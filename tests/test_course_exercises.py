@@ -65,7 +65,7 @@ def test_every_exercise_is_complete(exercise: Exercise) -> None:
     assert len(exercise.mistakes) >= needed
     assert len(set(exercise.known_mistakes)) == len(exercise.mistakes)
     for mistake in exercise.mistakes:
-        assert mistake.explanation.endswith((".", ")")) and len(mistake.explanation) < 260, mistake.name
+        assert mistake.sentence.endswith((".", ")")) and len(mistake.sentence) < 260, mistake.name
 
 
 @each_exercise
@@ -74,7 +74,7 @@ def test_the_solution_is_not_shown_by_accident(exercise: Exercise) -> None:
     body = [line.strip() for line in exercise.solution().splitlines()[1:] if "=" in line]
     assert body and not any(line in shown for line in body)
     assert exercise.hint() not in shown
-    assert not any(mistake.explanation in shown for mistake in exercise.mistakes)
+    assert not any(mistake.sentence in shown for mistake in exercise.mistakes)
     assert not any(name in shown for name in exercise.known_mistakes if "-" in name)
 
 
@@ -113,7 +113,7 @@ def test_every_known_mistake_is_named(exercise: Exercise, mistake: Mistake) -> N
         result = course.check(exercise.name, exercise.mistaken(mistake), seed)
         assert not result.right and result.score < 1.0
         assert {output.mistake for output in result.outputs if not output.right} == {mistake.name}, str(result)
-        assert " ".join(mistake.explanation.split()) in " ".join(str(result).split())
+        assert " ".join(mistake.sentence.split()) in " ".join(str(result).split())
 
 
 def unknown_changes(x: np.ndarray) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
@@ -150,8 +150,13 @@ def test_an_unknown_mistake_is_said_to_be_unknown(exercise: Exercise) -> None:
             assert not result.right, f"{label}\n{result}"
             assert [output.name for output in result.outputs if not output.right] == [name], f"{label}\n{result}"
             assert result.score == (len(example) - 1) / len(example)
-            assert result.mistake is None and result[name].unknown, f"{label}\n{result}"
-            assert f"An unknown mistake: none of the known ones gives this {name}." in str(result)
+            assert result.mistake is None, f"{label}\n{result}"
+            told = f"An unknown mistake: none of the known ones gives this {name}." in str(result)
+            assert told == result[name].unknown == (not result[name].remark and not result[name].problem), (
+                f"{label}\n{result}"
+            )
+            if label in ("times 1.01", "zeros", "shifted") and result[name].size > 1:
+                assert result[name].remark, f"{label}\n{result}"
 
 
 SYMMETRIC = ("softmax_jacobian", "local_mask")
@@ -233,7 +238,8 @@ def test_what_is_wrong_in_the_softmax_is_named_inside_attention_too(
         return dscores @ k, np.swapaxes(dscores, -1, -2) @ q, np.swapaxes(weights, -1, -2) @ doutput
 
     def masked_attention_backward(q: Any, k: Any, v: Any, mask: Any, doutput: Any) -> Any:
-        exponentials = np.where(mask, np.exp(q @ k.T / q.shape[-1] ** 0.5), 0.0)
+        scores = q @ k.T / q.shape[-1] ** 0.5
+        exponentials = np.where(mask, np.exp(scores - scores.max()), 0.0)
         weights = exponentials / np.maximum(exponentials.sum(-1, keepdims=True), 1e-300)
         return attention_backward(q, k, v, weights, doutput)
 
@@ -294,7 +300,7 @@ def softmax_by_loops(y: Any, dy: Any) -> Any:
 
 
 def cross_entropy_in_place(logits: Any, targets: Any) -> Any:
-    p = np.exp(logits) / np.exp(logits).sum(-1)[:, None]
+    p = np.exp(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
     p[range(len(p)), targets] -= 1
     p /= len(p)
     return p
@@ -358,7 +364,7 @@ def masked_softmax_by_rows(scores: Any, mask: Any) -> Any:
     weights = np.zeros(scores.shape)
     for row, allowed, out in zip(scores, mask, weights, strict=True):
         if allowed.any():
-            out[allowed] = np.exp(row[allowed]) / np.exp(row[allowed]).sum()
+            out[allowed] = reference.softmax(row[allowed].tolist())
     return weights
 
 

@@ -689,6 +689,37 @@ def test_backward_of_the_feed_forward_network_is_settled_by_forward(n_threads: i
     np.testing.assert_array_equal(backward(np.ones((2, 7), np.float32)), before)
 
 
+@pytest.mark.parametrize(
+    ("length", "error"),
+    [(-1, ValueError), (-100_000, ValueError), (17, ValueError), (100_000, ValueError), (1.0, TypeError)],
+)
+def test_a_length_outside_the_cache_is_refused(length: Any, error: type, taken: list[Any]) -> None:
+    layer = encoder_layer()
+    cache = begun(layer)
+    with pytest.raises(error, match="KeyValueCache: length"):
+        cache.length = length
+    assert cache.length == 2
+    assert layer(tokens(), cache=cache)[0].shape == (1, 1, 12) and taken[-1] is not None
+
+
+def test_an_empty_cache_has_no_room_for_a_length() -> None:
+    cache = KeyValueCache()
+    with pytest.raises(ValueError, match="from 0 to 0"):
+        cache.length = 1
+
+
+def test_a_smaller_length_forgets_the_last_tokens(taken: list[Any]) -> None:
+    layer, x = encoder_layer(), tokens(1, 5)
+    cache, expected = KeyValueCache(), written(layer, x)
+    layer(x[:, :3], causal=True, cache=cache)
+    layer(-x[:, 3:4], causal=True, cache=cache)
+    cache.length = 3
+    for i in (3, 4):
+        y = layer(x[:, i : i + 1], causal=True, cache=cache)[0]
+        np.testing.assert_allclose(y, expected[:, i : i + 1], rtol=1e-5, atol=1e-6)
+    assert taken[-1] is not None
+
+
 def test_a_cache_of_another_batch_is_refused_and_stays_as_it_was() -> None:
     layer = encoder_layer()
     cache = begun(layer, 2)

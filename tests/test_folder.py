@@ -19,6 +19,7 @@ from minitransformer.models import (
     LanguageModelConfig,
     Transformer,
     TransformerConfig,
+    folder,
 )
 from minitransformer.models.folder import load, save
 
@@ -108,7 +109,18 @@ def test_a_missing_folder_or_file_is_named(tmp_path):
         ({"config": [1]}, '"config" must be an object'),
         ({"config": {"source_vocabulary": 7}}, "config.json: .*target_vocabulary"),
         ({"config": {"n_toes": 3}}, "config.json: .*n_toes"),
-        ({"config": {"source_vocabulary": 7, "target_vocabulary": 6}}, "config.json: .*share_embeddings needs one"),
+        (
+            {
+                "config": {
+                    "source_vocabulary": 7,
+                    "target_vocabulary": 6,
+                    **SIZES,
+                    "n_encoder_layers": 1,
+                    "n_decoder_layers": 1,
+                }
+            },
+            "config.json: .*share_embeddings needs one",
+        ),
     ],
 )
 def test_a_wrong_config_is_refused(change, message, tmp_path):
@@ -140,3 +152,87 @@ def test_parameters_that_do_not_fit_are_named(tmp_path):
         load(tmp_path)
     for words in (f"{second} is missing", "new is unknown", f"{first} must have shape"):
         assert words in str(caught.value)
+
+
+# ---- Files that ask for too much, or hold no model. ----
+
+
+@pytest.mark.parametrize("name, make", [("n_layers", language_model), ("n_encoder_layers", transformer)])
+@pytest.mark.parametrize("number", [10_000_000, 10**30])
+def test_a_config_that_asks_for_more_than_the_weights_hold_is_refused_before_memory_is_taken(
+    name, make, number, tmp_path, monkeypatch
+):
+    save(make(), tmp_path)
+    path = tmp_path / "config.json"
+    document = json.loads(path.read_text())
+    document["config"][name] = number
+    path.write_text(json.dumps(document))
+
+    def built(*_):
+        raise AssertionError("the model was built")
+
+    monkeypatch.setitem(folder._KINDS, type(make()).__name__, (built, type(make().config)))
+    with pytest.raises(ValueError, match=r"config\.json: these sizes make at least .* model\.safetensors has"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("make", [transformer, language_model, classifier])
+def test_the_bound_of_parameters_holds(make):
+    """It is below what the smallest and the largest layers hold, and by less than a factor of four."""
+    sizes = dataclasses.asdict(make().config)
+    for changes in ({}, {"d_model": 2, "n_heads": 1, "d_ff": 1}, {"d_model": 32, "d_ff": 2}, {"d_ff": 100}):
+        for norm_order in ("pre", "post"):
+            model = type(make())(type(make().config)(**(sizes | changes | {"norm_order": norm_order})))
+            there = sum(parameter.value.size for _, parameter in model.parameters())
+            assert folder._fewest(model.config) <= there < 4 * folder._fewest(model.config)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused_by_name(value, tmp_path):
+    model = language_model()
+    save(model, tmp_path)
+    state = model.state()
+    name = list(state)[3]
+    state[name].flat[1] = value
+    save_file(state, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=rf"model\.safetensors: {name} holds NaN or infinity"):
+        load(tmp_path)
+
+
+def test_weights_of_whole_numbers_are_refused_by_name(tmp_path):
+    model = language_model()
+    save(model, tmp_path)
+    state = {name: np.ones(value.shape, dtype=np.int32) for name, value in model.state().items()}
+    save_file(state, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"is of dtype I32, and must be of F16, F32, F64; convert it"):
+        load(tmp_path)
+
+
+def test_weights_of_bfloat16_are_refused_by_name(tmp_path):
+    model = language_model()
+    save(model, tmp_path)
+    state, header, content = model.state(), {}, b""
+    for name, value in state.items():
+        bits = (np.float32(value).view(np.uint32) >> 16).astype("<u2").tobytes()
+        places = [len(content), len(content) + len(bits)]
+        header[name] = {"dtype": "BF16", "shape": value.shape, "data_offsets": places}
+        content += bits
+    text = json.dumps(header).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + content)
+    with pytest.raises(ValueError, match=rf"{min(state)} is of dtype BF16, and must be of F16, F32, F64"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "[" * 100_000 + "]" * 100_000])
+def test_json_that_is_nested_deeply_is_named(text, tmp_path):
+    save(language_model(), tmp_path)
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=r"config\.json cannot be read as JSON: it is nested too deeply"):
+        load(tmp_path)
+
+
+def test_json_that_is_too_long_is_not_read(tmp_path):
+    with (tmp_path / "long.json").open("wb") as file:
+        file.truncate(files._LONGEST_JSON + 1)
+    with pytest.raises(ValueError, match=r"long\.json cannot be read as JSON: it is longer than 67,108,864 bytes"):
+        files.read_json(tmp_path / "long.json")

@@ -639,7 +639,7 @@ def search(prompts=((1,),), n_new=2, **options):
         (lambda: search(beam=0), ValueError, "beam_search: beam must be greater than 0, got 0"),
         (lambda: search(beam=1.5), TypeError, "beam_search: beam must be an integer, got 1.5"),
         (lambda: search(n_new=0), ValueError, "beam_search: n_new must be greater than 0, got 0"),
-        (lambda: search(length_penalty=-0.1), ValueError, "length_penalty must be at least 0, got -0.1"),
+        (lambda: search(length_penalty=-0.1), ValueError, "length_penalty must be from 0 to 10, got -0.1"),
         (lambda: search(length_penalty=math.inf), ValueError, "length_penalty must be finite, got inf"),
         (lambda: search(prompts=[[]]), ValueError, "beam_search: prompt 0 is empty"),
         (lambda: search(end=-1), ValueError, "beam_search: end must be from 0 to 12, or None, got -1"),

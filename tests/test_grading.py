@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hostile_hand_ins import ENDINGS, FINDERS, MEDDLERS, SLOW, attack
 
+import minitransformer
 from minitransformer.cli import main
-from minitransformer.course import EXERCISES, hand_in, judge, sandbox, wire
+from minitransformer.course import EXERCISES, grading, hand_in, isolation, judge, marks, wire
 from minitransformer.course.collecting import Answer
-from minitransformer.course.grading import grade
+from minitransformer.course.grading import Grades, grade, grade_all, sandbox
 from minitransformer.course.sandbox import Limits
 
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+PACKAGE = Path(minitransformer.__file__).parent
 RIGHT = """
 import numpy as np
 
@@ -28,14 +37,13 @@ WRONG = """
 def softmax_backward(y, dy):
     return y * dy
 """
-LIMITS = Limits(seconds=60.0, memory=2 * 1024**3)
-QUICK = Limits(seconds=8.0, memory=2 * 1024**3)
+SEED = 5
 
 
-def graded(tmp_path, source, limits=LIMITS, exercises=("softmax_backward",), name="hand_in.py"):
+def graded(tmp_path, source, exercises=("softmax_backward",), name="hand_in.py", limits=None):
     path = tmp_path / name
     path.write_text(source, encoding="utf-8")
-    return grade(path, exercises, limits=limits)
+    return grade(path, exercises, SEED, limits)
 
 
 def notebook(*cells):
@@ -51,6 +59,45 @@ def notebook(*cells):
 
 
 # ---- Honest hand-ins. ----
+
+
+def completed(path):
+    """A notebook of the course with the reference solutions in place of its stubs, and the exercises that it sets."""
+    document, names = json.loads(path.read_text(encoding="utf-8")), []
+    helpers = [EXERCISES[name].solution() for name in ("attention_backward", "layer_norm_backward")]
+    helpers += [EXERCISES[name].solution() for name in ("split_heads", "merge_heads")]
+    imports = (
+        "from collections.abc import Callable\nfrom scipy.special import erf\n" + "Array = Pullback = Any = Callable\n"
+    )
+    document["cells"].insert(0, {"cell_type": "code", "source": imports + "\n".join(helpers).replace(" -> Any", "")})
+    for cell in document["cells"][1:]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] != "code" or source.startswith("%"):
+            continue
+        for node in reversed(ast.parse(source).body):
+            if isinstance(node, ast.FunctionDef) and node.name in EXERCISES:
+                names.append(node.name)
+                lines = source.splitlines(keepends=True)
+                solution = EXERCISES[node.name].solution()
+                source = "".join([*lines[: node.lineno - 1], solution, *lines[node.end_lineno :]])
+        cell["source"] = "from __future__ import annotations\n" + source
+    return json.dumps(document), names
+
+
+def test_every_notebook_completed_rightly_gets_all_marks(tmp_path):
+    """Given code in 05, 07 and 08 binds `softmax_backward` or `dropout_backward` to an op's pullback."""
+    wanted = {}
+    for path in sorted(NOTEBOOKS.glob("[01]*.ipynb")):
+        text, names = completed(path)
+        (tmp_path / path.name).write_text(text, encoding="utf-8")
+        wanted[path.name] = set(names)
+    assert sum(map(len, wanted.values())) >= 35
+    with sandbox(seed=SEED) as box:
+        for grades in grade_all(box, sorted(tmp_path.glob("*.ipynb"))):
+            found = {one.exercise: one for one in grades.grades}
+            assert wanted[Path(grades.file).name] <= set(found), grades.text()
+            assert {one.verdict for one in grades.grades} == {"right"}, grades.text(verbose=True)
+            assert not any(one.problems for one in grades.grades) and not grades.problems, grades.text(verbose=True)
 
 
 def test_right_partial_wrong_and_missing(tmp_path):
@@ -71,7 +118,7 @@ def my_helper(x):
 """
     )
     wanted = "softmax_backward matmul_backward relu_backward gelu_backward attention_backward".split()
-    found = {one.exercise: one for one in graded(tmp_path, source, exercises=wanted).grades}
+    found = {one.exercise: one for one in graded(tmp_path, source, wanted).grades}
     verdicts = {name: (one.verdict, round(one.score, 6)) for name, one in found.items()}
     assert verdicts == {
         "softmax_backward": ("right", 1.0),
@@ -81,12 +128,14 @@ def my_helper(x):
         "attention_backward": ("missing", 0.0),
     }
     assert found["gelu_backward"].summary == "RuntimeError: I do not know"
-    assert "in gelu_backward" in found["gelu_backward"].message
+    assert 'line 14, in gelu_backward\n    raise RuntimeError("I do not know")' in found["gelu_backward"].message
 
 
-def test_without_a_list_all_that_is_there_is_graded_in_the_order_of_the_course(tmp_path):
+def test_without_a_list_all_that_is_defined_is_graded_in_the_order_of_the_course(tmp_path):
     source = (
-        "relu_backward = lambda x, dy: dy * (x > 0)\n" + RIGHT + "\ndef _private():\n    def attention_backward(): 0"
+        "relu_backward = lambda x, dy: dy * (x > 0)\n"
+        + RIGHT
+        + "\ngelu_backward = 3\ndef _private():\n    def attention_backward(): 0"
     )
     grades = graded(tmp_path, source, exercises=None)
     assert [(one.exercise, one.verdict) for one in grades.grades] == [
@@ -96,10 +145,151 @@ def test_without_a_list_all_that_is_there_is_graded_in_the_order_of_the_course(t
     assert grades.score == 1.0
 
 
+LAST = "def softmax_backward(y, dy):\n    return helper(y, dy)\n"
+SLICES = {
+    "rebound by given code": (RIGHT, "weights, softmax_backward = (1, 2)"),
+    "rebound together with what it needs": (
+        "scale, softmax_backward = 1.0, None\n" + RIGHT.replace("return y", "return scale * y"),
+        "scale, softmax_backward = 1.0, None",
+    ),
+    "the last definition": (WRONG, RIGHT),
+    "a helper in a later cell": (LAST, RIGHT.replace("softmax_backward", "helper")),
+    "a helper's helper and a constant": (
+        LAST,
+        "AXIS = -1\ndef helper(y, dy):\n    return y * (dy - mean(y, dy))",
+        "def mean(y, dy):\n    return (dy * y).sum(axis=AXIS, keepdims=True)",
+    ),
+    "a constant that is changed in place": (
+        "import numpy as np\nfactors = [2.0]\nfactors[0] = 1.0\nkept = []\nkept.append(1.0)\n",
+        RIGHT.replace("return y", "return factors[0] * kept[0] * y"),
+    ),
+    "a constant from a loop": ("for axis in (0, 1): last = axis\n" + RIGHT.replace("axis=-1", "axis=last"),),
+    "an import that may fail": (
+        "try:\n    import nothing_of_this_name as np\nexcept ImportError:\n    import numpy as np\n",
+        RIGHT.replace("import numpy as np", "").replace("return y", "return np.asarray(y)"),
+    ),
+    "a star import": (
+        "from numpy import *\ndef softmax_backward(y, dy):\n    return y * (dy - einsum('ij,ij->i', y, dy)[:, None])",
+    ),
+    "given `xp`": (
+        "from minitransformer import backend\ndevice = 'numpy'\nxp = backend.get_device(device).xp",
+        RIGHT.replace("return y", "return xp.asarray(y)"),
+    ),
+    "annotations of the package": (
+        "from __future__ import annotations\nfrom typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from x import Array",
+        RIGHT.replace("(y, dy)", "(y: Array, dy: Array) -> Array"),
+    ),
+    "a class": (
+        "import numpy as np\nclass Softmax:\n    def backward(self, y, dy):\n"
+        "        return y * (dy - (dy * y).sum(-1, keepdims=True))",
+        "layer = Softmax()\nsoftmax_backward = lambda y, dy: layer.backward(y, dy)",
+    ),
+    "a definition under a condition": ("if True:\n" + RIGHT.replace("\n", "\n    "),),
+    "a default and a decorator": (
+        "import functools\nsame = lambda f: f\nMINUS = -1",
+        "@same\n" + RIGHT.strip().split("\n\n")[1].replace("dy)", "dy, axis=MINUS)", 1).replace("axis=-1", "axis=axis"),
+    ),
+    "cells that fail, loop and exit, and are not needed": (
+        "1 / 0",
+        "while True: pass",
+        "import sys; sys.exit(3)",
+        RIGHT,
+        *["raise ValueError('on purpose \\x1b[31m')"] * 500,
+    ),
+    "a cell with a syntax error, not needed": ("this is no Python", RIGHT),
+    "work with the package, in other cells": (
+        "from minitransformer import course, ops, step, verify\nprint(verify.gradients(ops.softmax))",
+        RIGHT,
+        "course.check('softmax_backward', softmax_backward)\nstep(ops.softmax)",
+    ),
+    "magics": (
+        "%matplotlib inline\nimport numpy as np\n!pip install torch\nfiles = !ls\nnp.sum?",
+        "if True:\n    %time x = 1\n",
+        "%%bash\nrm -rf /",
+        "%%time" + RIGHT,
+        "text = '''\n% not a magic\n'''\nassert text == '\\n% not a magic\\n'",
+    ),
+    "what was refused before: files, folders, traces": (
+        "import numpy as np\nimport shutil, sys, tempfile\n"
+        "def work():\n"
+        "    with tempfile.NamedTemporaryFile() as file: file.write(b'x')\n"
+        "    folder = tempfile.mkdtemp()\n"
+        "    open(folder + '/f', 'w').close()\n"
+        "    shutil.rmtree(folder)\n"
+        "    sys.settrace(lambda *a: None); sys.settrace(None)\n"
+        "    return 1.0",
+        "one = work()\n" + RIGHT.replace("return y", "return one * y"),
+    ),
+    "what was refused before: processes and threads": (
+        "import numpy as np\nimport subprocess, sys\nfrom concurrent.futures import ThreadPoolExecutor\n"
+        "one = float(subprocess.run([sys.executable, '-c', 'print(1)'], capture_output=True).stdout)\n"
+        "with ThreadPoolExecutor(2) as pool: two = sum(pool.map(float, '11'))",
+        RIGHT.replace("return y", "return one * two / 2 * y"),
+    ),
+    "compiled by Numba": (
+        "import numba, numpy as np\n@numba.njit\ndef helper(y, dy):\n    r = np.empty_like(y)\n"
+        "    for i in range(len(y)): r[i] = y[i] * (dy[i] - (dy[i] * y[i]).sum())\n    return r",
+        LAST,
+    ),
+    "in long doubles": (RIGHT.replace("return y", "return np.asarray(y, np.longdouble)"),),
+}
+
+
+@pytest.fixture(scope="module")
+def slices(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("slices")
+    names = {f"{i}.ipynb": name for i, name in enumerate(SLICES)}
+    for file, name in names.items():
+        (folder / file).write_text(notebook(*SLICES[name]), encoding="utf-8")
+    with sandbox(["softmax_backward"], SEED, Limits(60.0, 4 * 1024**3)) as box:
+        found = grade_all(box, [folder / file for file in names], ["softmax_backward"])
+        return {names[Path(grades.file).name]: grades for grades in found}
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_what_a_definition_needs_is_run_and_nothing_else(slices, name):
+    (one,) = slices[name].grades
+    assert (one.verdict, one.problems) == ("right", ()), slices[name].text(verbose=True)
+
+
+def test_what_is_needed_and_fails_is_said_with_its_line(tmp_path):
+    source = "import numpy as np\nscale = 1 / 0\n" + RIGHT.replace("return y", "return scale * y")
+    (one,) = graded(tmp_path, source).grades
+    assert one.problems == ("hand_in.py, line 2: ZeroDivisionError: division by zero",)
+    assert one.summary == "NameError: name 'scale' is not defined"
+
+
+def test_a_syntax_error_is_said_with_its_line_and_costs_its_own_cell_alone(tmp_path):
+    cells = [RIGHT, "\ndef relu_backward(x, dy)\n    return dy"]
+    grades = graded(tmp_path, notebook(*cells), None, "hand_in.ipynb")
+    said = [(one.exercise, one.verdict, one.summary) for one in grades.grades]
+    assert said == [
+        ("softmax_backward", "right", ""),
+        ("relu_backward", "wrong", "hand_in.ipynb, code cell 2, line 2: SyntaxError: expected ':'"),
+    ]
+
+
+def test_a_file_without_an_exercise_gets_a_row_that_says_why(tmp_path):
+    grades = graded(tmp_path, "x = 1\ny = (\n", None)
+    assert grades.note.startswith("it defines no exercise; hand_in.py, line 2: SyntaxError")
+    (row,) = csv.DictReader(io.StringIO(marks.spreadsheet({"anna": grades}, [], SEED)))
+    assert (row["student"], row["note"]) == ("anna", grades.note)
+
+
 def test_the_mistake_is_named(tmp_path):
     (one,) = graded(tmp_path, WRONG).grades
     assert (one.verdict, one.result.mistake) == ("wrong", one.summary.partition(":")[0])
     assert one.result.mistake in EXERCISES["softmax_backward"].known_mistakes
+
+
+def test_an_op_may_not_be_called_and_the_message_says_so(tmp_path):
+    source = "from minitransformer import ops\ndef softmax_forward(x):\n    return ops.softmax(x)[0]"
+    (one,) = graded(tmp_path, source, ["softmax_forward"]).grades
+    assert one.verdict == "wrong"
+    assert (
+        one.summary == "RuntimeError: minitransformer.ops.softmax may not be used in an exercise: write it with NumPy"
+    )
 
 
 def test_functions_among_the_arguments_are_called_where_they_are(tmp_path):
@@ -107,42 +297,34 @@ def test_functions_among_the_arguments_are_called_where_they_are(tmp_path):
 def residual_backward(dy, sublayer_backward):
     return dy + sublayer_backward(dy)
 
+def pre_norm_backward(dy, sublayer_backward, norm_backward):
+    while True: sublayer_backward(dy)
+
 def post_norm_backward(dy, sublayer_backward, norm_backward):
     dtotal = norm_backward(dy)
     return dtotal + sublayer_backward("not an array")
+
+def decoder_layer_backward(dy, pullbacks):
+    return pullbacks["norm_3"](dy), dy
 """
-    right, wrong = graded(tmp_path, source, exercises=["residual_backward", "post_norm_backward"]).grades
+    names = ["residual_backward", "pre_norm_backward", "post_norm_backward", "decoder_layer_backward"]
+    right, endless, wrong, half = graded(tmp_path, source, names, limits=Limits(3.0)).grades
     assert right.verdict == "right"
-    assert wrong.verdict == "wrong" and "Error" in wrong.summary
+    assert endless.verdict == wrong.verdict == half.verdict == "wrong"
+    assert "Error" in wrong.summary and "dx" in half.message
 
 
-def test_a_notebook_with_magics_and_a_failing_cell(tmp_path):
-    cells = [
-        "%matplotlib inline\nimport numpy as np\n!pip install torch\nfiles = !ls\nnp.sum?",
-        "from minitransformer import course\nfrom minitransformer.course import check",
-        "if True:\n    %time x = 1\n",
-        "%%bash\nrm -rf /",
-        "this is no Python",
-        "raise ValueError('on purpose \\x1b[31m')",
-        "%%time\ndef softmax_backward(y, dy):\n    return y * (dy - (dy * y).sum(-1, keepdims=True))",
-        "check('softmax_backward', softmax_backward)\ncourse.exercise('softmax_backward').hint()",
-        "text = '''\n% not a magic\n'''\nassert text == '\\n% not a magic\\n'",
-        "import sys; sys.exit(3)",
-    ]
-    grades = graded(tmp_path, notebook(*cells), name="hand_in.ipynb")
-    assert [one.verdict for one in grades.grades] == ["right"]
-    failed = grades.failed_cells
-    assert [cell.split(":")[0] for cell in failed] == [f"hand_in.ipynb, code cell {i}, line 1" for i in (5, 6)] + [
-        "hand_in.ipynb, code cell 10, line 1"
-    ]
-    assert (
-        "SyntaxError" in failed[0] and failed[1].endswith("ValueError: on purpose [31m") and "SystemExit" in failed[2]
+def test_an_exercise_that_fails_costs_no_other_of_the_same_file(tmp_path):
+    source = (
+        "import os\ndef matmul_backward(a, b, dc): os.abort()\ndef softmax_forward(x):\n    while True: pass\n"
+        "def linear_forward(x, w, b):\n    os.write(4, b'{' * 1000)\n    return 0\n" + RIGHT
     )
+    names = ["matmul_backward", "linear_forward", "softmax_forward", "softmax_backward"]
+    found = graded(tmp_path, source, names, limits=Limits(3.0)).grades
+    assert [one.verdict for one in found] == ["wrong", "wrong", "wrong", "right"]
 
 
-def test_a_function_that_its_cell_never_came_to(tmp_path):
-    (one,) = graded(tmp_path, "import numpy as np\n1 / 0\n" + RIGHT).grades
-    assert (one.verdict, one.summary) == ("wrong", "it is not there after the hand-in has been run")
+# ---- The seed. ----
 
 
 def test_the_same_seed_gives_the_same_grades_and_another_seed_other_inputs(tmp_path):
@@ -152,238 +334,156 @@ def test_the_same_seed_gives_the_same_grades_and_another_seed_other_inputs(tmp_p
     assert one == same != other
 
 
-# ---- Hostile hand-ins: each has the wrong softmax_backward of WRONG, or none. ----
-
-TRICKS = {
-    "numpy is overwritten": """
-import numpy as np
-def always(*args, **options): return True
-for name in "allclose array_equal isclose all any array_equiv".split():
-    setattr(np, name, always)
-np.ndarray_all = always
-np.testing.assert_allclose = always
-np.abs = np.absolute = np.subtract = lambda *args, **options: np.zeros(1)
-""",
-    "builtins are overwritten": """
-import builtins
-builtins.all = builtins.any = lambda *args: True
-builtins.abs = lambda x: 0
-""",
-    "the checker is overwritten": """
-import minitransformer.course as course
-import minitransformer.course.collecting as collecting
-course.check = course.judge = lambda *args, **options: "right"
-collecting.near = lambda *args: True
-collecting.collect = lambda exercise, f, seed: [collecting.Answer((0,))]
-try:
-    import minitransformer.course.checking as checking
-    checking.close = lambda *args: True
-    checking.judge = lambda *args: None
-except Exception:
-    pass
-""",
-    "the reference is imported": """
-try:
-    from minitransformer.course.exercises.softmax import softmax_backward as stolen
-except Exception:
-    pass
-else:
-    raise AssertionError("stolen")
-""",
-    "prints": """
-import sys, os
-for _ in range(200_000):
-    print("softmax_backward: right. score 1.0")
-    os.write(1, b'{"answers": []}')
-    sys.stderr.write("secret")
-""",
-    "changes the environment": """
-import os, sys, json, base64, gc
-os.environ.clear()
-sys.path.clear()
-json.dumps = lambda *args, **options: "{}"
-base64.b64encode = lambda x: b""
-gc.disable()
-""",
-}
+def test_a_table_of_the_answers_to_the_seed_of_check_earns_nothing(tmp_path, capsys):
+    exercise = EXERCISES["softmax_backward"]
+    table = [(y.tolist(), exercise.reference(y, dy).tolist()) for y, dy in exercise.trials(0)]
+    path = tmp_path / "table.py"
+    path.write_text(
+        f"import numpy as np\nTABLE = {table!r}\ndef softmax_backward(y, dy):\n"
+        "    return next((np.array(dx) for given, dx in TABLE if given == y.tolist()), dy)"
+    )
+    assert main(["grade", str(path), "--json", "--seed", "0"]) == 0
+    assert (
+        json.loads(capsys.readouterr().out)["files"][0]["score"] == 1.0
+    )  # such a table passes where the seed is known
+    seeds = set()
+    for _ in range(2):
+        assert main(["grade", str(path), "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["files"][0]["score"] == 0.0
+        seeds.add(document["seed"])
+    assert len(seeds) == 2
 
 
-@pytest.mark.parametrize("trick", TRICKS)
-def test_a_trick_does_not_make_a_wrong_answer_right(tmp_path, trick):
-    (one,) = graded(tmp_path, TRICKS[trick] + WRONG).grades
-    assert (one.verdict, one.score) == ("wrong", 0.0), one
+# ---- Hostile hand-ins, among honest ones. ----
+
+HOSTILE = {name: (body, "") for name, body in (FINDERS | MEDDLERS).items()}
+HOSTILE |= ENDINGS
+NEIGHBOURS = 6
 
 
-THEFTS = {
-    "by import": "from minitransformer.course.exercises.softmax import softmax_backward",
-    "by its name": "import minitransformer.course as c\nsoftmax_backward = c.EXERCISES['softmax_backward'].reference",
-    "by the stand-in": "from minitransformer import course\nsoftmax_backward = course.exercise(0).solution",
-    "by reading its file": """
-import minitransformer, pathlib
-path = pathlib.Path(minitransformer.__file__).parent / "course" / "exercises" / "softmax.py"
-try:
-    text = path.read_text()
-except PermissionError:
-    text = ""
-assert not text, "stolen"
-def softmax_backward(y, dy): return text
-""",
-    "by importing it anew": """
-import sys, importlib
-for name in list(sys.modules):
-    if name.startswith("minitransformer"):
-        del sys.modules[name]
-from minitransformer.course import EXERCISES
-softmax_backward = EXERCISES["softmax_backward"].reference
-""",
-    "by what lies in memory": """
-import gc, types
-for x in gc.get_objects():
-    if isinstance(x, types.FunctionType) and x.__name__ == "softmax_backward":
-        softmax_backward = x
-""",
-}
+@pytest.fixture(scope="module")
+def class_of_rogues(tmp_path_factory):
+    """All of them graded at once, with honest neighbours between; and the teacher's files before and after."""
+    folder = tmp_path_factory.mktemp("class")
+    canary, out = folder / "teachers" / "canary.txt", folder / "hand-in"
+    canary.parent.mkdir()
+    out.mkdir()
+    canary.write_text("as it was")
+    server = socket.create_server(("127.0.0.1", 0))
+    places = {
+        "REFERENCE": str(PACKAGE / "course" / "exercises" / "softmax.py"),
+        "PACKAGE": str(PACKAGE),
+        "CLASSMATE": str(out / "neighbour 0.py"),
+        "CANARY": str(canary),
+        "PORT": server.getsockname()[1],
+    }
+    files = {}
+    for i, (name, (source, _)) in enumerate(HOSTILE.items()):
+        files[f"{i}.py"] = name
+        text = source if name in ENDINGS else attack(source, **places)
+        (out / f"{i}.py").write_text(text, encoding="utf-8")
+        if i % (len(HOSTILE) // NEIGHBOURS) == 0:
+            files[f"neighbour {i}.py"] = f"neighbour {i}"
+            (out / f"neighbour {i}.py").write_text(RIGHT)
+    before = {path: path.read_bytes() for path in (*PACKAGE.rglob("*.py"), canary)}
+    with sandbox(["softmax_backward"], SEED, Limits(60.0, 512 * 1024**2)) as box:
+        found = {files[Path(g.file).name]: g for g in grade_all(box, [out / f for f in files], ["softmax_backward"])}
+    server.close()
+    after = {path: path.read_bytes() for path in (*PACKAGE.rglob("*.py"), canary)}
+    changed = [str(path) for path in before.keys() | after.keys() if before.get(path) != after.get(path)]
+    return found, changed, sorted(path.name for path in canary.parent.iterdir())
 
 
-@pytest.mark.parametrize("theft", THEFTS)
-def test_the_reference_solution_is_not_to_be_had(tmp_path, theft):
-    grades = graded(tmp_path, THEFTS[theft])
-    (one,) = grades.grades
-    assert one.verdict in ("wrong", "missing") and not any("stolen" in cell for cell in grades.failed_cells), one
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_hand_in_gets_no_marks(class_of_rogues, name):
+    grades = class_of_rogues[0][name]
+    assert grades.score == 0.0, grades.text(verbose=True)
+    said = grades.error + "".join(f"{one.message} {one.summary}" for one in grades.grades)
+    assert HOSTILE[name][1] in said, said
 
 
-ENDINGS = {
-    "loops at the top": ("while True: pass\n" + RIGHT, "did not finish within 8 s"),
-    "loops in the function": ("def softmax_backward(y, dy):\n    while True: pass", "did not finish within 8 s"),
-    "sleeps and refuses to end": (
-        "import time, signal\nfor s in (15, 14, 24): signal.signal(s, signal.SIG_IGN)\ntime.sleep(500)" + RIGHT,
-        "did not finish within 8 s",
-    ),
-    "exits at the top": ("import os; os._exit(0)\n" + RIGHT, "ended, with exit status 0, before it gave an answer"),
-    "exits in the function": ("import os\ndef softmax_backward(y, dy): os._exit(7)", "exit status 7"),
-    "crashes": ("import os\ndef softmax_backward(y, dy): os.abort()", "ended by SIGABRT"),
-    "raises SystemExit": ("import sys\ndef softmax_backward(y, dy): sys.exit(0)", "SystemExit"),
-    "raises what is no Exception": ("class E(BaseException): 0\ndef softmax_backward(y, dy): raise E", "exit status"),
-    "takes all memory": ("def softmax_backward(y, dy): return bytearray(10**13)", "MemoryError"),
-    "takes memory bit by bit": (
-        "import numpy as np\nkept = []\ndef softmax_backward(y, dy):\n    while True: kept.append(np.empty(10**7))",
-        "MemoryError",
-    ),
-    "recurses": ("def softmax_backward(y, dy): return softmax_backward(y, dy)", "RecursionError"),
-    "forks": ("import os\ndef softmax_backward(y, dy):\n    while True: os.fork()", "os.fork is not allowed"),
-    "starts programs": (
-        "import subprocess\ndef softmax_backward(y, dy): subprocess.run(['sleep', '500'])",
-        "subprocess.Popen is not allowed",
-    ),
-    "kills the grader": ("import os\ndef softmax_backward(y, dy): os.kill(os.getppid(), 9)", "os.kill is not allowed"),
-    "opens a connection": (
-        "import socket\ndef softmax_backward(y, dy): socket.create_connection(('localhost', 9))",
-        "not allowed",
-    ),
-    "lifts its limits": (
-        "import resource\ndef softmax_backward(y, dy): resource.setrlimit(resource.RLIMIT_AS, (-1, -1))",
-        "not allowed",
-    ),
-    "is no function": ("softmax_backward = 3", "must be the function itself"),
-    "returns objects": (
-        "import numpy as np\ndef softmax_backward(y, dy): return np.array([print, {}], dtype=object)",
-        "it is an array of object",
-    ),
-    "returns a liar": (
-        "class Liar:\n    def __eq__(self, other): return True\n    __array_priority__ = 1e9\n    shape = (1,)\n"
-        "def softmax_backward(y, dy): return Liar()",
-        "it is a Liar",
-    ),
-}
+def test_a_thief_gets_all_marks_where_nothing_is_hidden(tmp_path, monkeypatch):
+    """The thefts are real ones: without isolation, which a warning says, the file of the reference can be read."""
+    monkeypatch.setattr(isolation, "KINDS", ())
+    classmate = tmp_path / "classmate.py"
+    classmate.write_text(RIGHT)
+    places = {"REFERENCE": str(PACKAGE / "course" / "exercises" / "softmax.py"), "CLASSMATE": str(classmate)}
+    for theft in (
+        "reads the file of the reference",
+        "reads it by a descriptor of its folder",
+        "reads a classmate's file",
+    ):
+        (one,) = graded(tmp_path, attack(FINDERS[theft], **places)).grades
+        assert one.score == 1.0, one.message
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_a_hand_in_that_misbehaves_is_wrong_and_says_why(tmp_path, ending):
-    source, message = ENDINGS[ending]
-    (one,) = graded(tmp_path, source, limits=QUICK if "8 s" in message else LIMITS).grades
-    assert (one.verdict, one.score) == ("wrong", 0.0)
-    assert message in one.message, one.message
+def test_a_hostile_hand_in_costs_no_neighbour_and_changes_nothing(class_of_rogues):
+    found, changed, left = class_of_rogues
+    honest = {name: grades for name, grades in found.items() if name.startswith("neighbour")}
+    assert len(honest) >= NEIGHBOURS and {grades.score for grades in honest.values()} == {1.0}
+    assert len(found) == len(HOSTILE) + len(honest)
+    assert (changed, left) == ([], ["canary.txt"])
 
 
-def test_files_are_written_in_the_working_folder_alone(tmp_path):
-    target = tmp_path / "kept.txt"
-    target.write_text("as it was")
+def test_no_hand_in_is_waited_for_beyond_its_time(tmp_path):
+    paths = []
+    for i, (source, _) in enumerate(SLOW.values()):
+        paths.append(tmp_path / f"{i}.py")
+        paths[-1].write_text(source)
+    start = time.monotonic()
+    with sandbox(["softmax_backward"], SEED, Limits(2.0)) as box:
+        found = list(grade_all(box, paths, ["softmax_backward"], jobs=len(paths)))
+    assert len(found) == len(SLOW)
+    assert all(grades.grades[0].message == "it did not finish within 2 s" for grades in found), found
+    assert time.monotonic() - start < 45.0
+
+
+def test_nothing_is_left_running(class_of_rogues):
+    """The processes that a hand-in leaves behind end with it: none of them has this process's namespace or parent."""
+    children = subprocess.run(["ps", "-o", "args=", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout
+    assert "marking" not in children
+    sleeping = subprocess.run(["ps", "-e", "-o", "args="], capture_output=True, text=True).stdout
+    assert "time.sleep(600)" not in sleeping
+
+
+@pytest.mark.parametrize("kind", [isolation.BUBBLEWRAP, isolation.NAMESPACES])
+def test_both_isolations_show_nothing_of_this_machines_users(tmp_path, monkeypatch, kind):
+    """Where one of them does not work on this machine, the other or a warning takes its place."""
     source = f"""
-open("mine.txt", "w").write("allowed")
-assert open("mine.txt").read() == "allowed"
-import os
-for attempt in ("open({str(target)!r}, 'w')", "os.remove({str(target)!r})", "os.rename('mine.txt', {str(target)!r})"):
+import os, socket
+seen = []
+for path in {[str(Path.home()), str(PACKAGE), str(NOTEBOOKS), str(tmp_path), "/etc/passwd", "/proc/1", "/run"]!r}:
     try:
-        eval(attempt)
-    except PermissionError:
-        continue
-    raise AssertionError(attempt)
+        seen.append((path, sorted(os.listdir(path)) if os.path.isdir(path) else open(path).read()))
+    except OSError:
+        pass
+hidden = [(path, names) for path, names in seen if path != {str(Path.home())!r} or any(n[0] != "." for n in names)]
+def softmax_backward(y, dy):
+    raise ValueError(f"{{hidden}} {{socket.if_nameindex()}} {{len(os.environ)}}")
 """
-    grades = graded(tmp_path, source + RIGHT)
-    assert grades.failed_cells == () and grades.grades[0].verdict == "right"
-    assert target.read_text() == "as it was" and not (tmp_path / "mine.txt").exists()
-
-
-def test_the_environment_of_the_teacher_is_not_handed_over(tmp_path, monkeypatch):
     monkeypatch.setenv("TEACHERS_SECRET", "swordfish")
-    source = "import os\nassert 'swordfish' not in str(os.environ), 'seen'\n" + RIGHT
-    grades = graded(tmp_path, source)
-    assert (grades.failed_cells, grades.grades[0].verdict) == ((), "right")
+    monkeypatch.setattr(isolation, "KINDS", (kind,))
+    with sandbox(["softmax_backward"], SEED) as box:
+        path = tmp_path / "spy.py"
+        path.write_text(source)
+        (grades,) = grade_all(box, [path], ["softmax_backward"])
+        (one,) = grades.grades
+    if box.isolation == kind:
+        assert one.summary.startswith("ValueError: [] [(1, 'lo')]"), one.message
+    else:
+        assert box.isolation == isolation.NOTHING
 
 
-FORGERIES = [
-    '{"answers": []}',
-    '{"answers": [{"outputs": [], "changed": [], "problem": "", "error": ""}]}',
-    '{"answers": [{"outputs": [{"plain": 1}], "changed": [], "problem": "", "error": ""}]}',
-    '{"answers": [{"outputs": [{"array": ["|O", [1], "AAAA"]}], "changed": [], "problem": "", "error": ""}]}',
-    '{"answers": [{"outputs": [{"array": ["<f8", [-1], ""]}], "changed": 3, "problem": "", "error": ""}]}',
-    '{"answers": [{"outputs": [{"array": ["<f8", [2147483647, 2147483647], ""]}], "changed": []}]}',
-    '{"answers": {"right": true}}',
-    '{"answers": null}',
-    '{"right": true}',
-    "[1]",
-    "null",
-    "not JSON",
-    "[" * 100_000,
-    '{"call": 99, "args": {"tuple": []}}',
-    '{"call": 0, "args": {"function": 0}}',
-    '{"failed": 3}',
-]
-
-
-def test_forged_answers_are_refused(tmp_path):
-    """The hand-in finds the channel and writes to it. What it can send is data, and must be of the right form."""
-    for forgery in FORGERIES:
-        source = f"""
-import os
-def write(text):
-    for descriptor in range(3, 20):
-        try:
-            os.write(descriptor, text)
-        except OSError:
-            pass
-write({(forgery + chr(10)).encode()!r})
-""" + (RIGHT if "answers" in forgery else WRONG)
-        (one,) = graded(tmp_path, source).grades
-        assert (one.verdict, one.score) == ("wrong", 0.0), (forgery, one)
-
-
-def test_what_a_hand_in_leaves_behind_is_ended():
-    """A process that went into a session of its own is found by the mark in its environment."""
-    mark = f"MINITRANSFORMER_HAND_IN={os.getpid()}-test"
-    name, _, value = mark.partition("=")
-    command = [sys.executable, "-c", "import time; time.sleep(600)"]
-    stray = subprocess.Popen(command, env={name: value}, start_new_session=True)
-    try:
-        process = sandbox._Process.__new__(sandbox._Process)
-        process._mark, process._process, process._lock = mark, stray, sandbox.threading.Lock()
-        assert sandbox._processes_with(mark.encode()) == [stray.pid]
-        process._kill()
-        assert stray.wait(10) == -9
-        assert sandbox._processes_with(mark.encode()) == []
-    finally:
-        stray.kill()
-        stray.wait()
+def test_without_isolation_a_warning_says_so(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(isolation, "KINDS", ())
+    deep = "import os\ndef f():\n    for _ in range(1500):\n        os.mkdir('d'); os.chdir('d')\nx = f()\n" + RIGHT
+    path = tmp_path / "deep.py"
+    path.write_text(deep.replace("return y", "return x or y"))
+    assert main(["grade", str(path), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["files"][0]["score"] == 1.0
+    assert err.startswith("minitransformer: warning: neither bubblewrap nor Linux namespaces work here")
 
 
 # ---- The wire. ----
@@ -416,6 +516,7 @@ def test_values_come_back_as_they_went():
         {"array": ["<f8", [1], "AAAA"]},
         {"array": ["|O8", [1], "AAAAAAAAAAA="]},
         {"array": ["<f8,<f8", [0], ""]},
+        {"array": ["<f16", [1], "AAAAAAAAAAAAAAAAAAAAAA=="]},
         {"array": ["<f8", [True], "AAAAAAAAAAA="]},
         {"array": ["<f8", [-1], ""]},
         {"array": ["<f8", [0] * 40, ""]},
@@ -427,17 +528,10 @@ def test_other_messages_are_refused(message):
         wire.decode(message)
 
 
-@pytest.mark.parametrize("x", [object(), np.array([object()]), abs, {1: 2}, np.array(["text"])])
+@pytest.mark.parametrize("x", [object(), np.array([object()]), abs, {1: 2}, np.array(["text"]), np.longdouble(1)])
 def test_what_is_no_data_is_not_sent(x):
     with pytest.raises(TypeError):
         wire.encode(x)
-
-
-def test_every_exercise_can_be_sent():
-    for exercise in EXERCISES.values():
-        for seed in range(3):
-            for trial in exercise.trials(seed):
-                json.dumps(wire.encode(trial, []), allow_nan=True)
 
 
 def test_every_reference_passes_when_it_comes_back_over_the_wire():
@@ -445,6 +539,7 @@ def test_every_reference_passes_when_it_comes_back_over_the_wire():
     for exercise in EXERCISES.values():
         answers = []
         for trial in exercise.trials(1):
+            json.dumps(wire.encode(trial, []), allow_nan=True)
             returned = exercise.reference(*trial)
             outputs = returned if isinstance(returned, tuple) else (returned,)
             answers.append(Answer(tuple(wire.decode(wire.encode(np.asarray(x))) for x in outputs)))
@@ -454,7 +549,7 @@ def test_every_reference_passes_when_it_comes_back_over_the_wire():
 # ---- Reading. ----
 
 
-def test_names_that_a_hand_in_binds():
+def test_names_that_a_statement_binds():
     source = """
 import numpy as np, os.path
 from math import sqrt as root
@@ -468,31 +563,50 @@ else:
     h = 2
 try:
     k = 1
-except ValueError:
+except ValueError as error:
     def m(): pass
 for i in []: pass
+n.attribute[0].x = 1
+o.append(1)
+match a:
+    case [p, *q]: pass
 """
-    found = hand_in.HandIn("x.py", (source, "broken(", "z = 1")).defined()
-    assert set(found) == {*"np os.path root f C a b c d g h k m i z".split()}
+    found = {name for node in ast.parse(source).body for names in hand_in._bindings(node) for name in names}
+    assert found == {*"np os root f C a b c d g h k m i n o p q error".split()}
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.txt", b"", "a hand-in is a notebook"),
-        ("a.ipynb", b"{", "it is not JSON"),
-        ("a.ipynb", b"[" * 100_000, "it is not JSON"),
-        ("a.ipynb", b"[]", "no list of cells"),
-        ("a.ipynb", b'{"cells": 3}', "no list of cells"),
-        ("a.py", b"\xff\xfe", "not UTF-8"),
-    ],
-)
-def test_files_that_are_no_hand_in(tmp_path, capsys, name, content, message):
-    path = tmp_path / name
-    path.write_bytes(content)
-    assert main(["grade", str(path)]) == 1
-    out, err = capsys.readouterr()
-    assert out.strip() == "" and message in err and err.count("\n") == 1
+FILES = {
+    "a.txt": (b"", "a hand-in is a notebook"),
+    "json.ipynb": (b"{", "it is not JSON"),
+    "deep.ipynb": (b"[" * 100_000, "it is not JSON"),
+    "list.ipynb": (b"[]", "no list of cells"),
+    "cells.ipynb": (b'{"cells": 3}', "no list of cells"),
+    "binary.py": (b"\xff\xfe", "not UTF-8"),
+    "surrogates.ipynb": (b'{"cells": [{"cell_type": "code", "source": "def f(): \\ud800"}]}', "it defines no exercise"),
+    "odd.ipynb": (b'{"cells": [1, null, {"cell_type": "code", "source": {"a": 1}}]}', "it defines no exercise"),
+}
+
+
+def test_files_that_are_no_hand_in(tmp_path, capsys):
+    for name, (content, _) in FILES.items():
+        (tmp_path / name).write_bytes(content)
+    os.mkfifo(tmp_path / "fifo.ipynb")
+    (tmp_path / "zero.py").symlink_to("/dev/zero")
+    (tmp_path / "loop.py").symlink_to(tmp_path / "loop.py")
+    (tmp_path / "folder.py").mkdir()
+    with (tmp_path / "large.py").open("wb") as file:
+        file.truncate(60_000_000)
+    wanted = {name: message for name, (_, message) in FILES.items()} | {
+        "fifo.ipynb": "is not a regular file",
+        "zero.py": "is not a regular file",
+        "folder.py": "cannot read",
+        "loop.py": "cannot read",
+        "none.py": "cannot read",
+        "large.py": "is larger than 50 MB",
+    }
+    assert main(["grade", *(str(tmp_path / name) for name in wanted), "--csv"]) == 1
+    rows = {Path(row["file"]).name: row for row in csv.DictReader(io.StringIO(capsys.readouterr().out))}
+    assert {name: message in rows[name]["note"] for name, message in wanted.items()} == dict.fromkeys(wanted, True)
 
 
 # ---- The command. ----
@@ -504,40 +618,141 @@ def test_the_table(tmp_path, capsys):
     bad.write_text(WRONG)
     assert main(["grade", str(good), str(bad), "--exercises", "softmax_backward, relu_backward", "--verbose"]) == 0
     out = capsys.readouterr().out
+    assert out.startswith("seed ")
     assert f"{good}: 50 % of 2" in out and f"{bad}: 0 % of 2" in out
     assert out.count("relu_backward     missing  0.00  the hand-in does not define it") == 2
     assert "softmax_backward  right    1.00" in out and "expected" in out
 
 
-def test_json_and_csv(tmp_path, capsys):
-    path = tmp_path / "bad.py"
-    path.write_text(WRONG)
-    assert main(["grade", str(path), "--json", "--seed", "5"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    (found,) = document["files"][0]["exercises"]
-    assert (document["seed"], found["exercise"], found["verdict"], found["score"]) == (
-        5,
-        "softmax_backward",
-        "wrong",
-        0.0,
-    )
-    assert found["result"]["mistake"]
-    assert main(["grade", str(path), str(tmp_path / "none.py"), "--csv"]) == 1  # one of the two could not be graded
-    out, err = capsys.readouterr()
-    (row,) = csv.DictReader(io.StringIO(out))
-    assert (row["exercise"], row["verdict"], row["score"]) == ("softmax_backward", "wrong", "0.0000")
-    assert "cannot read" in err and "none.py" in err
+def test_the_sample_hand_in_shows_good_and_bad(capsys):
+    sample = NOTEBOOKS / "hand_in" / "sample.ipynb"
+    assert main(["grade", str(sample), "--json", "--seed", "7"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["files"]
+    verdicts = {one["exercise"]: one["verdict"] for one in found["exercises"]}
+    assert verdicts == {
+        "matmul_backward": "partial",
+        "linear_backward": "wrong",
+        "softmax_forward": "wrong",
+        "softmax_backward": "right",
+        "attention_backward": "wrong",
+        "split_heads": "wrong",
+        "relu_backward": "wrong",
+    }
 
 
-def test_a_spreadsheet_computes_nothing_of_a_hand_in(tmp_path, capsys):
-    path = tmp_path / "bad.py"
-    path.write_text(
-        "class Odd(Exception): pass\nOdd.__name__ = Odd.__qualname__ = '=HYPERLINK(1)'\nOdd.__module__ = 'builtins'\n"
-        "def softmax_backward(y, dy): raise Odd('x')"
+def test_one_row_and_one_feedback_file_for_each_student(tmp_path, capsys):
+    folder = tmp_path / "hand-in"
+    folder.mkdir()
+    (folder / "anna@uni.example.py").write_text(RIGHT + "\ndef relu_backward(x, dy): return dy * (x > 0)")
+    (folder / "bob@uni.example.py").write_text(WRONG)
+    (folder / "carl@uni.example.py").write_text("nothing")
+    out = tmp_path / "week 3"
+    files = [str(path) for path in sorted(folder.glob("*.py"))]
+    assert main(["grade", *files, "--out", str(out), "--csv", "--seed", "4"]) == 0
+    text = capsys.readouterr().out
+    assert (out / "marks.csv").read_text() == text
+    rows = list(csv.DictReader(io.StringIO(text)))
+    totals = [(row["student"], row["score"], row["of"], row["percent"], row["seed"]) for row in rows]
+    assert totals == [
+        ("anna@uni.example", "2.0000", "2", "100.0", "4"),
+        ("bob@uni.example", "0.0000", "2", "0.0", "4"),
+        ("carl@uni.example", "0.0000", "2", "0.0", "4"),
+    ]
+    assert rows[2]["note"] == "it defines no exercise"
+    assert sorted(path.stem for path in (out / "feedback").iterdir()) == [row["student"] for row in rows]
+    feedback = (out / "feedback" / "bob@uni.example.txt").read_text()
+    assert "softmax_backward  wrong" in feedback and "expected" in feedback and "seed 4" in feedback
+
+
+def test_moodle_and_canvas_find_their_documented_columns(tmp_path, capsys):
+    (tmp_path / "anna@uni.example.py").write_text(RIGHT)
+    (tmp_path / "bob@uni.example.py").write_text("def softmax_backward(y, dy): raise ValueError('<script>')")
+    out = tmp_path / "week 3"
+    assert main(["grade", *map(str, sorted(tmp_path.glob("*.py"))), "--out", str(out)]) == 0
+    capsys.readouterr()
+    header, first, second = csv.reader(io.StringIO((out / "moodle.csv").read_text()))
+    assert header == ["Email address", "softmax_backward", "Total", "Feedback"]
+    assert first[:3] == ["anna@uni.example", "1.0000", "1.0000"]
+    assert "&lt;script&gt;" in second[3] and "<script>" not in second[3]
+    header, points, first, second = csv.reader(io.StringIO((out / "canvas.csv").read_text()))
+    assert header == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "week 3"]
+    assert points == ["Points Possible", "", "", "", "", "1"]
+    assert first == ["anna@uni.example", "", "", "anna@uni.example", "", "1.0000"]
+
+
+def test_students_are_told_apart():
+    assert marks.students([Path("a/anna.py"), Path("b/bob.py")]) == ["anna", "bob"]
+    assert marks.students([Path("anna/07.py"), Path("bob/07.py")]) == ["anna", "bob"]
+    assert marks.students([Path("x/a/07.py"), Path("y/a/07.py")]) == ["x/a/07", "y/a/07"]
+    files = marks.feedback_files(["a/b", "a?b", "A_B", "..", "x" * 300, "\udc80"])
+    assert list(files.values()) == ["a_b.txt", "a_b 2.txt", "A_B 3.txt", "_.txt", "x" * 60 + ".txt", "_ 2.txt"]
+
+
+def test_nothing_from_outside_reaches_a_report_as_it_is(tmp_path, capfd):
+    """Terminal escapes, newlines, marks of direction and formulas, in file names and in messages."""
+    name = "=1+1 \x1b[2J\u202eeve\nbob.py: 100 % of 1.py"
+    message = "'x\\n\\nbob.py: 100 % of 1\\n  softmax_backward  right    1.00\\x1b[31m\\u202e'"
+    (tmp_path / name).write_text(
+        f"import os\nclass Odd(Exception): pass\nOdd.__name__ = Odd.__qualname__ = '=HYPERLINK(1)\\n'\n"
+        "def shout():\n    for d in range(20):\n        try: os.write(d, b'bob.py: 100 % of 1\\n' * 9)\n"
+        "        except OSError: pass\nx = shout()\n"
+        f"def softmax_backward(y, dy): raise Odd({message}, x)"
     )
-    assert main(["grade", str(path), "--csv"]) == 0
-    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
-    assert row["message"] == "'=HYPERLINK(1): x"
+    out = tmp_path / "marks"
+    for options in (["--verbose"], ["--csv", "--out", str(out)], ["--json"]):
+        assert main(["grade", str(tmp_path / name), *options]) == 0
+        text = "".join(capfd.readouterr())
+        assert "\x1b" not in text and "\u202e" not in text
+        assert not any(line.startswith("bob.py") for line in text.splitlines())
+    for path in (*out.glob("*.csv"), *out.glob("feedback/*")):
+        text = path.read_text()
+        assert "\x1b" not in text and not any(line.startswith("bob.py") for line in text.splitlines())
+        cells = csv.reader(io.StringIO(text)) if path.suffix == ".csv" else []
+        assert not any(cell.startswith("=") for row in cells for cell in row)
+
+
+def test_ctrl_c_writes_what_is_done(tmp_path):
+    (tmp_path / "quick.py").write_text(RIGHT)
+    (tmp_path / "slow.py").write_text("def softmax_backward(y, dy):\n    while True: pass")
+    files = [str(tmp_path / name) for name in ("quick.py", "slow.py")]
+    command = [
+        sys.executable,
+        "-m",
+        "minitransformer",
+        "grade",
+        *files,
+        "--seconds",
+        "500",
+        "--out",
+        str(tmp_path / "m"),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "quick.py: 100 %" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "interrupted: 1 of 2 files graded" in err, err
+    (row,) = csv.DictReader((tmp_path / "m" / "marks.csv").read_text().splitlines())
+    assert (row["student"], row["score"]) == ("quick", "1.0000")
+
+
+def test_a_failure_of_the_grader_itself_costs_one_file(tmp_path, monkeypatch):
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text(RIGHT)
+    judged = grading._judged
+    calls = iter([True, False])
+
+    def failing(*arguments):
+        if next(calls):
+            raise AssertionError("a mistake of ours")
+        return judged(*arguments)
+
+    monkeypatch.setattr(grading, "_judged", failing)
+    with sandbox(["softmax_backward"], SEED) as box:
+        found = list(grade_all(box, [tmp_path / "a.py", tmp_path / "b.py"], ["softmax_backward"], jobs=1))
+    assert [(bool(grades.error), grades.score) for grades in found] == [(True, 0.0), (False, 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -556,3 +771,7 @@ def test_bad_usage(tmp_path, capsys, options, message):
     path.write_text(RIGHT)
     assert main(["grade", str(path), *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_grades_without_marks_have_no_score():
+    assert Grades("a.py").score == 0.0 and Grades("a.py").text() == "a.py: it defines no exercise"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -19,10 +21,11 @@ from typing import Any
 import numpy as np
 import pytest
 import threadpoolctl
-from minitransformer.arrays.forms import _kernels, kernel_of, textbook
 
+import minitransformer
 from minitransformer import fast as kernels
 from minitransformer import ops, verify
+from minitransformer.fast import decoding_loops, loops
 from minitransformer.fast.attention import KEPT_KEYS
 from minitransformer.fast.blocks import BLOCK, blocks, compiled, numpy_only
 from minitransformer.fast.decoding import LARGE
@@ -480,6 +483,85 @@ def test_attention_on_arrays_that_lie_across_words_or_may_not_be_written() -> No
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("call", CALLS)
+def test_the_output_is_the_callers_to_change(call: str, form: str) -> None:
+    name, arrays, options = CALLS[call]
+    given = [x.astype(np.float32, copy=False) if x.dtype.kind == "f" else x for x in arrays]
+    found = []
+    for factor in (1.0, -3.0):
+        options = options | ({"rng": np.random.default_rng(1)} if "rng" in options else {})
+        y, backward = getattr(ops, name)(*given, **options)
+        y = np.asarray(y)
+        y *= factor
+        y += factor - 1.0
+        dy = np.random.default_rng(9).normal(size=y.shape).astype(np.float32)
+        gradients = backward(dy if y.shape else dy.item())
+        found.append(gradients if isinstance(gradients, tuple) else (gradients,))
+    for untouched, touched in zip(*found, strict=True):
+        np.testing.assert_array_equal(touched, untouched)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("key", [np.nan, np.inf, -np.inf, 3e38])
+def test_a_hidden_key_may_be_anything(key: float, dtype: type, form: str) -> None:
+    """Not even its score counts, which is NaN or infinite: as in the textbook, who does not see it is untouched."""
+    q, k, v = np.ones((3, 2), dtype), np.array([[1.0, 0.0], [key, key], [2.0, 0.5]], dtype), np.eye(3, dtype=dtype)
+    mask = np.array([True, False, True])
+    with np.errstate(all="ignore"):
+        for options in ({"mask": mask}, {"mask": mask[None].repeat(3, 0), "causal": True}):
+            with textbook():
+                expected = ops.attention(q, k, v, **options)[0]
+            assert np.isfinite(expected).all() and not expected[:, 1].any()
+            np.testing.assert_allclose(ops.attention(q, k, v, **options)[0], expected, rtol=1e-6)
+        y = ops.attention(q, k[[0, 2, 1]], v, causal=True)[0]  # the last query alone sees it
+        with textbook():
+            np.testing.assert_allclose(y, ops.attention(q, k[[0, 2, 1]], v, causal=True)[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("value", "upstream"), [(1e15, 1.0), (1e35, 1e-30), (1.0, 1e-16), (1.0, 1e-20), (1.0, 1e-34)])
+def test_large_scores_take_no_room_from_values_and_gradients(value: float, upstream: float, form: str) -> None:
+    """Scores of about 56, whose exponentials are 2e24: values and gradients are right as far as float32 reaches."""
+    q, k, v, dy = (random(1, 2, 20, 8, seed=seed) for seed in range(4))
+    q, k = (math.sqrt(7.0) + 0.1 * x for x in (q, k))
+    given = [x.astype(np.float32) for x in (q, k, v * value)]
+    y, backward = ops.attention(*given, scale=1.0)
+    gradients = backward((dy * upstream).astype(np.float32))
+    with textbook():
+        expected, exact = ops.attention(*(x.astype(np.float64) for x in given), scale=1.0)
+        wanted = exact((dy * upstream).astype(np.float32).astype(np.float64))
+    for found, right in zip((y, *gradients), (expected, *wanted), strict=True):
+        assert np.abs(found - right).max() <= 1e-4 * np.abs(right).max()
+
+
+@pytest.mark.parametrize("eps", [1e-8, 1e-5, 1e-2])
+def test_the_norm_of_two_numbers_errs_by_rounding_alone(eps: float, form: str) -> None:
+    """For x = (a, b) and h = (a - b) / 2 there is a formula without cancellation. Of dn = γ dy it says
+
+        s = 1/√(h² + ε),    dx = ±(dn_a - dn_b)/2 · ε s³
+
+    while s (dn - shift - n stretch), where n is near ±1, subtracts numbers of the size of s |dn|. With u the unit of
+    rounding that errs by some u s |dn|; and x - mean by u |x|, which n has s times and dx once more.
+    """
+    r, u = np.random.default_rng(0), 2.0**-24
+    x = (r.normal(size=(2000, 2)) * 10.0 ** r.integers(-5, 3, size=(2000, 1))).astype(np.float32)
+    dy, gamma = r.normal(size=x.shape).astype(np.float32), r.normal(size=2).astype(np.float32)
+    dx = ops.layer_norm(x, gamma, gamma, eps)[1](dy)[0]
+    dn, h = dy.astype(np.float64) * gamma, np.diff(x.astype(np.float64)) / -2.0
+    s = 1.0 / np.sqrt(h * h + eps)
+    exact = np.diff(dn) / -2.0 * eps * s**3 * [1.0, -1.0]
+    bound = u * s * np.abs(dn).max(axis=-1, keepdims=True) * (1.0 + s * np.abs(x).max(axis=-1, keepdims=True))
+    assert (np.abs(dx - exact) <= 8.0 * bound).all()
+
+
+def test_attention_refuses_what_is_no_generator_without_dropout_too(form: str) -> None:
+    q = random(2, 5, 4).astype(np.float32)
+    for rng in (7, "seed", np.random.RandomState(0)):
+        with pytest.raises(TypeError, match="rng must be a numpy"):
+            ops.attention(q, q, q, dropout=0.0, rng=rng)
+    for rate in (0.0, 0):
+        assert _kernels["attention"](q, q, q, dropout=rate, rng=np.random.default_rng(0)) is not None
+
+
 def test_a_mask_may_be_changed_after_the_forward_pass(form: str) -> None:
     q, k, v = (random(1, 2, length, 8, seed=length).astype(np.float32) for length in (16, 100, 100))
     mask = np.ones((16, 100), bool)
@@ -662,6 +744,42 @@ def test_the_compiled_exponential() -> None:
     strange = np.array([-np.inf, -1e30, -87.5, 0.0, np.nan], np.float32)
     assert np.isnan(loops.exponentials(strange, zero))
     np.testing.assert_array_equal(strange, [0.0, 0.0, 0.0, 1.0, np.nan])
+
+
+def test_an_edit_reaches_the_loops_of_other_files_that_call_the_edited_one(tmp_path: Path) -> None:
+    """Decoding's attention holds the machine code of the exponentials, which are in another file."""
+    package = Path(minitransformer.__file__).parent
+    shutil.copytree(package, tmp_path / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+    edited = tmp_path / package.name / Path(loops.__file__).relative_to(package)
+    code = f"""
+import numpy as np
+from {decoding_loops.__name__} import attend
+rows, output = np.ones((5, 3), np.float32), np.empty(3, np.float32)
+attend(rows[0], rows, rows, np.float32(1.0), np.empty(5, np.float32), output)
+print(output.mean(), sum(attend.stats.cache_hits.values()))
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+
+    def shown() -> tuple[float, int]:
+        run = [sys.executable, "-c", code]
+        environment["PYTHONPATH"] = str(tmp_path)
+        mean, hits = subprocess.check_output(run, text=True, env=environment, cwd=tmp_path).split()
+        return float(mean), int(hits)
+
+    assert shown() == (pytest.approx(1.0), 0)
+    assert shown() == (pytest.approx(1.0), 1)  # the machine code is kept
+    text = edited.read_text(encoding="utf-8")
+    assert text.count("total += e\n") == 1
+    edited.write_text(text.replace("total += e\n", "total += 2.0 * e\n"), encoding="utf-8")
+    assert shown() == (pytest.approx(0.5), 0)
+
+
+def test_machine_code_is_stamped_with_every_file_that_it_comes_from() -> None:
+    folder = Path(loops.__file__).parent
+    texts = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
+    compiled_here = {name for name, text in texts.items() if re.search(r"^ *@(compiled|intrinsic)\b", text, re.M)}
+    imported = set(re.findall(r"^from \.(\w+) import", "".join(texts[name] for name in compiled_here), re.M))
+    assert set(loops.SOURCES) == compiled_here | {f"{name}.py" for name in imported}
 
 
 def test_without_numba_the_kernels_run_in_numpy(tmp_path: Path) -> None:

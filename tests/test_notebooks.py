@@ -1,16 +1,20 @@
-"""The notebooks stand as built: in step with their sources, without errors, each ending in exercises that exist.
+"""The stored notebooks: in step with their sources, without errors, with pictures, ending in exercises that exist.
 
 Nothing is executed here; `python notebooks/build.py --check` does that, and compares the outputs.
 """
 
+import ast
+import base64
 import copy
 import importlib.util
+import io
 import json
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from matplotlib.figure import Figure
 
 from minitransformer import course
 
@@ -34,7 +38,8 @@ def code_of(notebook: dict) -> str:
 
 
 def test_each_notebook_has_a_source_and_the_numbers_run_on() -> None:
-    assert [path.stem for path in sorted(NOTEBOOKS.glob("*.ipynb"))] == NAMES
+    for folder in (NOTEBOOKS, NOTEBOOKS / "student"):
+        assert [path.stem for path in sorted(folder.glob("*.ipynb"))] == NAMES
     assert [int(name.partition("_")[0]) for name in NAMES] == list(range(1, len(NAMES) + 1))
 
 
@@ -44,7 +49,14 @@ def test_built_notebook_has_the_cells_of_its_source(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_outputs_hold_no_error_no_warning_and_no_address(name: str) -> None:
+def test_the_student_file_has_the_same_cells_and_no_output(name: str) -> None:
+    student = build.read_built(name, build.STUDENT)
+    assert build.student_differences(build.read_source(name), student) == []
+    assert build.student_differences(build.read_source(name), build.read_built(name))  # the teacher's file has outputs
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_outputs_hold_no_error_no_warning_no_address_and_no_missing_picture(name: str) -> None:
     built = build.read_built(name)
     assert build.flaws(built) == []
     ran = [cell["execution_count"] for cell in built["cells"] if cell["cell_type"] == "code"]
@@ -62,6 +74,18 @@ def test_begins_with_its_number_and_names_the_device_once(name: str) -> None:
     notebook = build.read_source(name)
     assert notebook["cells"][0]["source"].startswith(f"# {int(name.partition('_')[0])} ")
     assert code_of(build.on_device(notebook, "strict")).count('device = "strict"') == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_given_code_takes_no_name_of_an_exercise(name: str) -> None:
+    """Or else the grader would take the given code for the student's."""
+    cells = build.read_source(name)["cells"]
+    end = next(i for i, cell in enumerate(cells) if cell["source"].startswith("## Exercises"))
+    code = ast.parse(code_of({"cells": cells[:end]}))
+    outside_functions = [node for top in code.body if not isinstance(top, ast.FunctionDef) for node in ast.walk(top)]
+    bound = {node.id for node in outside_functions if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    bound |= {top.name for top in code.body if isinstance(top, ast.FunctionDef)}
+    assert bound.isdisjoint(course.EXERCISES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -119,6 +143,64 @@ def test_only_a_cell_that_varies_may_print_something_else() -> None:
     silent = _notebook(["varies"], "")
     silent["cells"][0]["outputs"] = []
     assert build.output_differences(_notebook(["varies"], "0.1 s\n"), silent)
+
+
+@pytest.mark.parametrize(
+    ("stored", "fresh", "same"),
+    [
+        ("0.1234", "0.1235", True),  # the last of four digits
+        ("0.734", "0.7339", True),  # NumPy drops a trailing zero
+        ("[ 0. -1.]", "[-0. -1.]", True),
+        ("x   1.00e-08", "x 1.01e-08", True),
+        ("0.1234", "0.1236", False),
+        ("0.1234", "-0.1234", False),
+        ("0.12", "0.13", False),  # two digits are too few to tell rounding from a mistake
+        ("2.", "3.", False),
+        ("0.0001", "0.0002", False),
+        ("120 rows", "121 rows", False),  # counts are exact
+        ("1.000", "1.000 1.000", False),
+        ("right 0.500", "wrong 0.500", False),
+        ("0.500", "nan", False),
+    ],
+)
+def test_outputs_may_differ_by_rounding_alone(stored: str, fresh: str, same: bool) -> None:
+    assert (build.output_differences(_notebook([], fresh), _notebook([], stored)) == []) is same
+    assert (build.output_differences(_notebook([], stored), _notebook([], fresh)) == []) is same
+
+
+def test_words_of_a_cell_that_varies_must_be_the_same() -> None:
+    right, wrong = _notebook(["varies"], "all right, error 1e-11"), _notebook(["varies"], "WRONG, error 1e-11")
+    assert build.output_differences(right, wrong)
+    assert build.output_differences(_notebook(["samples"], "drei"), _notebook(["samples"], "vier")) == []
+
+
+def _drawn(figure: Figure) -> dict:
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    picture = {"image/png": base64.b64encode(file.getvalue()).decode()}
+    notebook = _notebook([], "", "plt.figure()\nplt.show()")
+    notebook["cells"][0]["outputs"] = [{"output_type": "display_data", "data": picture, "metadata": {}}]
+    return notebook
+
+
+def test_a_picture_must_be_there_and_show_something() -> None:
+    figure = Figure(figsize=(1, 1))
+    assert build.flaws(_drawn(figure))  # empty
+    figure.subplots().plot([0, 1])
+    assert build.flaws(_drawn(figure)) == []
+
+    text = _drawn(figure)
+    text["cells"][0]["outputs"][0]["data"] = {"text/plain": ["<Figure size 528x152 with 3 Axes>"]}
+    assert len(build.flaws(text)) == 2  # text in place of a picture, and no picture
+    missing = _drawn(figure)
+    missing["cells"][0]["outputs"] = []
+    assert build.flaws(missing)
+
+
+def test_pictures_to_be_drawn_are_counted_outside_of_functions() -> None:
+    assert build.drawings("def show_masks():\n    plt.subplots()\n\nshow_masks()\ndisplay(matrices(x=x))") == 2
+    assert build.drawings("plots.training_curve(losses)") == 1
+    assert build.drawings("plt.rcParams['figure.dpi'] = 80\nprint('plt.figure')") == 0
 
 
 def test_flaws_in_outputs_are_found() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from minitransformer.arrays.forms import textbook
 
 import minitransformer.arrays.strict  # noqa: F401  (makes the device "strict" known)
 from minitransformer.arrays.backend import to_device, to_numpy
@@ -618,3 +620,61 @@ def test_parameters_of_several_dtypes_move_one_by_one_and_are_nothing_for_worker
     }
     with pytest.raises(TypeError, match="one dtype, got float32, float64"):
         Workers(module)
+
+
+# ---- Parameters that change between steps: the compiled loops would write past the end of a shorter array. ----
+
+
+@pytest.mark.parametrize("make", EACH.values(), ids=EACH)
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("rows", [1010, 990])
+def test_a_parameter_that_has_grown_wants_a_new_optimizer(make, kernels, rows):
+    p = Parameter(np.zeros((1000, 64), np.float32))
+    optimizer = make({"table": p})
+    with contextlib.nullcontext() if kernels else textbook():
+        optimizer.step()
+        p.value, p.grad = np.zeros((rows, 64), np.float32), np.ones((rows, 64), np.float32)
+        with pytest.raises(ValueError, match=rf"table had shape \(1000, 64\) .* now has \({rows}, 64\); make a new"):
+            optimizer.step()
+        assert optimizer.state()["steps"] == 1 and not p.value.any()
+        make({"table": p}).step()
+        assert p.value.any()
+
+
+@pytest.mark.parametrize("make", EACH.values(), ids=EACH)
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("shape", [(64,), (1, 64), (3, 64), (5, 64), (4, 1), (64, 4), (4, 64, 1), ()])
+def test_a_gradient_of_another_shape_is_refused(make, kernels, shape):
+    p = Parameter(np.zeros((4, 64), np.float32))
+    optimizer = make({"table": p})
+    with contextlib.nullcontext() if kernels else textbook():
+        optimizer.step()
+        p.grad = np.ones(shape, np.float32)
+        with pytest.raises(ValueError, match="the gradient of table must have the shape"):
+            optimizer.step()
+        p.grad = np.ones((4, 64), np.float32)
+        optimizer.step()
+        p.grad.resize((2, 64), refcheck=False)  # the same array, now shorter
+        with pytest.raises(ValueError, match="the gradient of table must have the shape"):
+            optimizer.step()
+    assert optimizer.state()["steps"] == 2
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int32"])
+def test_a_gradient_of_another_dtype_is_refused(dtype):
+    p = Parameter(np.zeros((4, 64), np.float32))
+    optimizer = Adam([("table", p)], 0.1)
+    p.grad = np.ones((4, 64), dtype)
+    with pytest.raises(TypeError, match="the gradient of table"):
+        optimizer.step()
+    assert optimizer.state()["steps"] == 0 and not p.value.any()
+
+
+def test_a_gradient_that_lies_in_another_order_is_read_as_it_lies():
+    moved = []
+    for order in "CF":
+        p = Parameter(np.zeros((4, 64), np.float32))
+        p.grad = np.asarray(np.arange(256.0).reshape(4, 64) - 100.0, np.float32, order=order)
+        Adam([("table", p)], 0.1).step()
+        moved.append(p.value)
+    np.testing.assert_allclose(*moved, rtol=1e-6)

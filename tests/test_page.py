@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from minitransformer import layers, ops
-from minitransformer.course.mistakes import VARIANTS
+from minitransformer.course.mistakes import MISTAKES
 from minitransformer.course.worked_example import UNSCALED, self_attention
 from minitransformer.show.page import as_script_data
 from minitransformer.show.stepper import Recording, step
@@ -245,8 +245,8 @@ def test_mistakes_are_told_by_the_numbers_they_change() -> None:
     recording = worked()
     data = data_of(to_html(recording, bugs=["softmax-no-sum", "layer-norm-no-shift"]))
     (bug,) = data["bugs"]  # there is no LayerNorm in it
-    assert bug["mistake"] == VARIANTS["softmax-no-sum"].mistake
-    with VARIANTS["softmax-no-sum"].applied():
+    assert bug["mistake"] == MISTAKES["softmax-no-sum"].sentence
+    with MISTAKES["softmax-no-sum"].applied():
         wrong = recording.again()
     told = {
         (s, b): (data["changes"][change][0], np.frombuffer(base64.b64decode(data["changes"][change][1]), "<f8"))
@@ -270,7 +270,7 @@ def test_every_mistake_that_changes_a_number_of_what_is_shown_is_offered(name: s
     offered = {bug["name"]: "refused" in bug for bug in data["bugs"]}
     shown = {call.label.partition("#")[0] for call in recording.calls}
     expected = {}
-    for variant in VARIANTS.values():
+    for variant in MISTAKES.values():
         if variant.target.partition(":")[2].removesuffix(".__call__") in shown:
             try:
                 with variant.applied(), np.errstate(all="ignore"):

@@ -11,9 +11,11 @@ import pytest
 from matplotlib import image
 from matplotlib.colors import to_hex
 
+from minitransformer.arrays.files import write_figure
 from minitransformer.show import plots
 from minitransformer.show.colours import ABOVE, BELOW
 from minitransformer.show.page import build
+from minitransformer.training.curves import learning_curves
 
 WEIGHTS = np.random.default_rng(0).dirichlet(np.ones(3), size=(4, 2))  # 4 heads, 2 queries, 3 keys
 QUERIES, KEYS = ["ein", "und"], ["twenty", "one", "<end>"]
@@ -76,7 +78,7 @@ def log(steps, every=10):
 
 
 def test_learning_curves_show_loss_validation_and_rate():
-    losses, rates = plots.learning_curves(log(30)).axes
+    losses, rates = learning_curves(log(30)).axes
     training, valid = losses.lines
     (rate,) = rates.lines
     steps = list(range(1, 31))
@@ -93,7 +95,7 @@ def test_learning_curves_show_loss_validation_and_rate():
 
 
 def test_the_loss_of_a_long_run_is_a_running_mean():
-    training = plots.learning_curves(log(400)).axes[0].lines[0]  # of a hundredth of the steps: 4
+    training = learning_curves(log(400)).axes[0].lines[0]  # of a hundredth of the steps: 4
     assert training.get_label() == "training loss, mean of 4 steps"
     assert list(training.get_xdata()) == list(range(4, 401))
     assert training.get_ydata()[0] == pytest.approx((4 + 2 + 4 / 3 + 1) / 4)
@@ -110,14 +112,14 @@ def test_the_loss_of_a_long_run_is_a_running_mean():
     ],
 )
 def test_learning_curves_of_a_run_that_has_hardly_begun_can_be_drawn(records, lines, tmp_path):
-    figure = plots.learning_curves(records)
+    figure = learning_curves(records)
     assert len(figure.axes[0].lines) == lines
-    plots.save(figure, tmp_path / "curves.png")
+    write_figure(tmp_path / "curves.png", figure)
 
 
 def test_save_writes_a_png(tmp_path):
     path = tmp_path / "new" / "folder" / "curve.png"
-    plots.save(plots.training_curve([1, 2], [2.0, 1.0]), path)
+    write_figure(path, plots.training_curve([1, 2], [2.0, 1.0]))
     assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     height, width, _ = image.imread(path).shape
     assert width > height > 300
@@ -133,14 +135,14 @@ def test_a_failed_save_leaves_the_old_picture_and_nothing_else(tmp_path, monkeyp
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match=r"cannot write .*curve\.png: No space left on device"):
-        plots.save(plots.training_curve([1, 2], [2.0, 1.0]), path)
+        write_figure(path, plots.training_curve([1, 2], [2.0, 1.0]))
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"curve.png": b"the old picture"}
 
 
 def test_save_over_a_folder_fails_and_leaves_nothing(tmp_path):
     (tmp_path / "curve.png").mkdir()
     with pytest.raises(OSError):
-        plots.save(plots.training_curve([1, 2], [2.0, 1.0]), tmp_path / "curve.png")
+        write_figure(tmp_path / "curve.png", plots.training_curve([1, 2], [2.0, 1.0]))
     assert os.listdir(tmp_path) == ["curve.png"]
 
 
@@ -163,6 +165,19 @@ def test_matrices_show_their_numbers_side_by_side() -> None:
     assert colors[0][2] > colors[0][0]  # blue where positive, as in the stepper and the viewer
     assert colors[1][0] > colors[1][2]  # orange where negative
     assert plots.matrices(zeros=np.zeros((2, 2))).axes[0].images[0].get_clim() == (-1.7, 1.7)
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        plots.matrices(W=np.eye(2)),
+        plots.attention_maps(WEIGHTS, QUERIES, KEYS),
+        plots.training_curve([1, 2], [2.0, 1.0]),
+    ],
+)
+def test_a_figure_shows_itself_in_a_notebook_that_never_used_pyplot(figure) -> None:
+    pixels = image.imread(io.BytesIO(figure._repr_png_()), format="png")
+    assert len(np.unique(pixels.reshape(-1, 4), axis=0)) > 8
 
 
 @pytest.mark.parametrize("named", [{}, {"x": np.zeros((2, 2, 2))}, {"x": np.zeros((0, 2))}, {"x": np.array(1.0)}])

@@ -24,7 +24,7 @@ from minitransformer.training.precision import FIRST_SCALE, GOOD_STEPS, MixedPre
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
     """They take longer than the steps that they show, and have tests of their own."""
-    monkeypatch.setattr("minitransformer.show.plots.save", lambda figure, path: None)
+    monkeypatch.setattr("minitransformer.training.loop.write_figure", lambda path, figure: None)
 
 
 # ---- The ops. ----

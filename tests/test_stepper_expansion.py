@@ -10,7 +10,7 @@ import pytest
 
 from minitransformer import layers, ops, step
 from minitransformer.arrays.backend import scatter_add
-from minitransformer.course.mistakes import VARIANTS
+from minitransformer.course.mistakes import MISTAKES
 from minitransformer.course.worked_example import UNSCALED, self_attention
 from minitransformer.show.stepper import NotExpandable, expand
 from minitransformer.show.stepper.examples import EXAMPLES
@@ -246,7 +246,7 @@ def test_arrays_that_are_filled_in_place() -> None:
 
 
 def test_mistakes_are_written_out_as_they_are() -> None:
-    variant = VARIANTS["softmax-no-sum"]
+    variant = MISTAKES["softmax-no-sum"]
     with variant.applied():
         recording = step(ops.softmax, np.array([[1.0, 2.0]]), upstream=np.array([[3.0, 5.0]]))
     assert text_of(recording, "softmax.dx", 0, 1) == "dx[0, 1] = 0.7311·5 / 1 = 3.655"

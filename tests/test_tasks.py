@@ -691,8 +691,8 @@ def test_texts_come_from_standard_input(translator, run, monkeypatch, end):
     [
         (["--input", "a.txt", "one"], 2, "give TEXT or --input, not both"),
         (["--beam", "0", "one"], 2, "--beam must be at least 1, got 0"),
-        (["--length-penalty", "-1", "one"], 2, "--length-penalty must be at least 0, got -1.0"),
-        (["--length-penalty", "nan", "one"], 2, "--length-penalty must be at least 0"),
+        (["--length-penalty", "-1", "one"], 2, "--length-penalty must be from 0 to 10, got -1.0"),
+        (["--length-penalty", "nan", "one"], 2, "--length-penalty must be from 0 to 10"),
         (["--output", "none/a.txt", "one"], 2, "there is no folder none for --output"),
         (["one", ""], 2, "there is nothing to translate: every sentence needs at least one word"),
         ([], 2, "there is nothing to translate"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
 
 import pytest
 
+from minitransformer.text import files
 from minitransformer.text.files import read_labelled, read_lines, read_pairs, read_text
 
 
@@ -126,3 +128,23 @@ def test_lines_without_label_or_text_are_named(file):
     with pytest.raises(ValueError) as caught:
         read_labelled(path)
     assert str(caught.value) == f"{path}: every line must be a label, a tab and a text; see lines 2, 3, 4"
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.gz"])
+def test_what_is_no_text_is_refused_at_its_first_zero(file, name):
+    with pytest.raises(ValueError, match=rf"{name}, line 2: byte 11 is 0, which no text has; give a text"):
+        read_text(file(b"some words\n" + bytes(5 << 20), name))
+
+
+def test_what_is_no_text_is_read_no_further(tmp_path):
+    zeros = io.BytesIO(b"some words\n" + bytes(50 << 20))
+    assert files._read(zeros, tmp_path) == b"some words\n\0"
+    assert zeros.tell() == 1 << 20
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.gz"])
+def test_a_text_that_is_too_long_is_refused(file, name, monkeypatch):
+    monkeypatch.setattr(files, "_MOST", 3 << 20)
+    assert len(read_text(file("abc\n" * (3 << 18), name))) == 3 << 20
+    with pytest.raises(ValueError, match=rf"{name} is longer than 3,145,728 bytes, more than is read at once"):
+        read_text(file("abc\n" * (3 << 18) + "\n", name))

@@ -363,7 +363,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_intact(tmp_path, monkeypatch):
 
     def full(descriptor):
         calls.append(descriptor)
-        if len(calls) > 8:
+        if len(calls) > 6:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return real(descriptor)
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from minitransformer.arrays import files
 from minitransformer.cli import main
 from minitransformer.layers import Parameter
 from minitransformer.models import LanguageModel, LanguageModelConfig
@@ -304,6 +309,128 @@ def test_files_of_others_stay_and_tokenizers_that_no_run_told_of_go(tmp_path):
     assert not (folder / "target_tokenizer.json").exists()
 
 
+HOLDS = """
+import pathlib, sys
+from minitransformer.arrays.files import locked
+with locked(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("more", [[], ["--resume"]])
+def test_two_trainings_do_not_share_a_folder(stopped, tmp_path, failed, more):
+    folder = tmp_path / "run"
+    if more:
+        shutil.copytree(stopped, folder)
+    before = files_of(folder)
+    command = [sys.executable, "-c", HOLDS, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        said = failed("train", "classify", "--out", folder, *SHORT, *more, status=1)
+        assert f"{folder} is in use by process {other.pid} on " in said
+        other.kill()
+    found = files_of(folder)
+    assert set(found) - set(before) == {folder / ".lock"}  # of the process that was killed, and locks nothing now
+    assert all(found[path] == content for path, content in before.items())
+    assert main(["train", "classify", "--out", str(folder), *SHORT, *more]) == 0
+    assert not (folder / ".lock").exists()
+
+
+def test_a_folder_is_there_only_if_something_is_put_into_it(tmp_path):
+    new = tmp_path / "a" / "b"
+    with files.locked(new):
+        with pytest.raises(OSError, match=f"{new} is in use by process {os.getpid()}"), files.locked(new):
+            pass
+        assert new.is_dir()
+    assert not (tmp_path / "a").exists()
+    with files.locked(new):
+        (new / "x").write_text("")
+    assert [path.name for path in new.iterdir()] == ["x"]
+
+
+def test_without_locks_a_folder_can_be_used(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)  # as in a browser
+    with files.locked(tmp_path / "run"), files.locked(tmp_path / "other"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- A run that was interrupted, or cannot draw. ----
+
+
+def test_an_interrupted_run_holds_a_model_before_the_first_validation(tmp_path, capsys, monkeypatch):
+    settings = ["--preset", "numbers", "--steps", "40", "--warmup", "1", "--validate-every", "20"]
+    command = ["train", "lm", "--out", str(tmp_path / "run"), *settings]
+    step = Trainer._step
+
+    def interrupted(self):
+        if self.progress.step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(self)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(Trainer, "_step", interrupted)
+        assert main(command) == 130
+    said = capsys.readouterr().out
+    assert "stopped after step 3, saved" in said and f"the model so far is in {tmp_path / 'run'}" in said
+    assert main(["generate", "--model", str(tmp_path / "run"), "1", "--tokens", "3"]) == 0
+    assert main([*command, "--resume"]) == 0
+    assert main([*command[:3], str(tmp_path / "whole"), *settings]) == 0
+    resumed, whole = (load_file(tmp_path / name / "model.safetensors") for name in ("run", "whole"))
+    assert all(np.array_equal(resumed[name], whole[name]) for name in whole)
+
+
+def test_a_run_without_a_model_says_how_to_go_on(tmp_path, failed, monkeypatch):
+    def ends(self):
+        raise KeyboardInterrupt  # as a second Ctrl-C
+
+    with monkeypatch.context() as changed:
+        changed.setattr(Trainer, "_step", ends)
+        assert failed("train", "lm", "--preset", "numbers", "--out", tmp_path, status=130)
+    said = failed("generate", "--model", tmp_path, status=1)
+    assert "config.json is missing; its training has saved none yet: add --resume to its train command" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_that_end_a_process_save_first(number, tmp_path):
+    run = trainer(tmp_path)
+    original = run.workers.gradients
+    run.workers.gradients = lambda *given: (os.kill(os.getpid(), number), original(*given))[1]
+    before = signal.getsignal(number)
+    outcome = run.run()
+    assert (outcome.ended, outcome.step) == ("interrupted", 1) and checkpoint.steps(tmp_path) == [1]
+    assert signal.getsignal(number) is before
+
+
+def test_a_hangup_that_is_ignored_stays_ignored(tmp_path):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        run = trainer(tmp_path, steps=4)
+        original = run.workers.gradients
+        run.workers.gradients = lambda *given: (os.kill(os.getpid(), signal.SIGHUP), original(*given))[1]
+        assert run.run().ended == "finished"
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_what_is_said_to_a_terminal_that_is_gone_comes_after_what_is_saved(tmp_path):
+    def say(line):
+        raise OSError(5, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output error"):
+        trainer(tmp_path, validate_every=4, save_every=4).run(say=say)
+    assert checkpoint.steps(tmp_path) == [4]
+
+
+def test_curves_that_cannot_be_written_are_told_of_once_and_training_goes_on(tmp_path):
+    (tmp_path / "curves.png").mkdir()
+    said = []
+    assert trainer(tmp_path).run(say=said.append).ended == "finished"
+    warnings = [line for line in said if line.startswith("warning: ")]
+    assert len(warnings) == 1 and "curves.png" in warnings[0] and checkpoint.steps(tmp_path) == [12]
+
+
 # ---- The log. ----
 
 
@@ -329,6 +456,7 @@ BAD = [
     *((name, value) for name in ("beta1", "beta2", "momentum") for value in (1.0, 2.0, -0.1, math.nan)),
     *((name, value) for name in ("clip", "floor", "weight_decay") for value in (-1.0, math.nan, math.inf)),
     *((name, -1) for name in ("patience", "warmup")),
+    *((name, 10**9) for name in ("workers", "accumulate")),
 ]  # fmt: skip
 
 
@@ -358,6 +486,26 @@ def test_settings_reach_the_optimizer():
         assert (optimizer.learning_rate, optimizer.betas, optimizer.eps) == (0.25, (0.3, 0.7), 1e-3)
     assert made("adamw").weight_decay == 0.2
     assert (made("sgd").learning_rate, made("sgd").momentum) == (0.25, 0.6)
+
+
+def test_a_billion_checkpoints_are_as_many_as_there_are(tmp_path):
+    run = trainer(tmp_path, average=10**9)
+    assert run.run().ended == "finished"
+    assert read_log(tmp_path / "log.jsonl")[-1]["mean_of"] == checkpoint.steps(tmp_path) == [4, 8, 12]
+
+
+def test_more_workers_than_there_can_be_threads_are_refused():
+    with pytest.raises(ValueError, match="Workers: workers must be at most 256, got 1000000000"):
+        Workers(LanguageModel(LanguageModelConfig(11, 6, 8, 2, 8, 1)), 10**9)
+
+
+@pytest.mark.parametrize("flag", ["--d-model", "--n-layers", "--d-ff", "--batch-rows"])
+def test_sizes_beyond_all_memory_are_refused(flag, tmp_path, failed):
+    changes = {"--d-model": 4 * 10**12}.get(flag, 10**12)
+    sizes = [*"train lm --preset numbers --n-heads 1 --out".split(), tmp_path / "run", flag, changes]
+    said = failed(*sizes, status=1 if flag == "--batch-rows" else 2)
+    assert "more memory than this machine has" in said or "a batch must be of at most 16,777,216 tokens" in said
+    assert not (tmp_path / "run").exists()
 
 
 RATES = {  # of steps 1, 2, 4, 6 and 8, by hand: up to 0.4 in 4 steps, and then down

@@ -249,7 +249,7 @@ def test_view_writes_the_page_of_the_greedy_translation(translator, tmp_path, mo
     out = capsys.readouterr().out
     words = "two hundred and one".split()
     ids = greedy(model, np.array([task.source.encode(words)]), None, START, END, max_length=63)[0].tolist()
-    data = data_of((tmp_path / "attention.html").read_text(encoding="utf-8"))
+    data = data_of((tmp_path / "attention-view.html").read_text(encoding="utf-8"))
     written = ids[: ids.index(END)] if END in ids else ids
     assert data["sequences"] == [words, [task.target.tokens[i] for i in [START, *written]]]
     predicted = {choice["position"]: choice["name"] for choice in data["choices"]}
@@ -257,9 +257,9 @@ def test_view_writes_the_page_of_the_greedy_translation(translator, tmp_path, mo
         predicted.items()
     )
     assert len(predicted) > 1
-    assert out == f"{data['title']}\nwrote attention.html\n"
+    assert out == f"{data['title']}\nwrote attention-view.html\n"
     assert data["title"] == f"  two hundred\tand one  → {' '.join(task.target.decode(written)) or '(nothing)'}"
-    assert [path.name for path in tmp_path.iterdir()] == ["attention.html"]
+    assert [path.name for path in tmp_path.iterdir()] == ["attention-view.html"]
     assert main(["view", "--model", str(path), "one", "--html", "other.html"]) == 0
     assert (tmp_path / "other.html").is_file()
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from minitransformer.arrays.backend import get_device, multiply_in_tf32
+from minitransformer.fast import accelerate
 from minitransformer.training import AdamW, Workers
 from minitransformer.training.corpora import TextCorpus
 from minitransformer.training.precision import FIRST_SCALE, MixedPrecision, next_scale
@@ -50,8 +51,8 @@ class Ours(ours.Program):
             multiply_in_tf32(sizes.device)
         self.model = model(sizes).to(sizes.device)
         self.half = sizes.precision == "float16"
-        self.workers = Workers(MixedPrecision(self.model) if self.half else self.model)
-        self.optimizer = AdamW(self.model.parameters(), LEARNING_RATE)
+        self.workers = Workers(accelerate(MixedPrecision(self.model) if self.half else self.model))
+        self.optimizer = accelerate(AdamW(self.model.parameters(), LEARNING_RATE))
         self.corpus = TextCorpus(texts(sizes).reshape(-1), sizes.length, sizes.batch)
         self.scale, self.good_steps, self.taken = FIRST_SCALE if self.half else 1.0, 0, 0
 

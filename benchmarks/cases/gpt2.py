@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
+from minitransformer.fast import accelerate
 from minitransformer.layers import Cache
 from minitransformer.models import LanguageModel, LanguageModelConfig
 
@@ -111,7 +112,7 @@ class Ours(Timed, ours.Program):
         config = LanguageModelConfig(
             sizes.vocabulary, sizes.max_length, sizes.width, sizes.n_heads, 4 * sizes.width, sizes.n_layers
         )
-        self.model = LanguageModel(config, np.random.default_rng(1))
+        self.model = accelerate(LanguageModel(config, np.random.default_rng(1)))
 
     def weights(self) -> dict[str, np.ndarray]:
         return self.model.state()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minitransformer.fast import accelerate
 from minitransformer.layers import Module, Parameter
 from minitransformer.training import AdamW, Workers
 
@@ -48,7 +49,7 @@ class Ours(ours.Program):
         self.workers = Workers(model, self.n_threads)
         for p, (_, gradient) in zip(self.parameters.values(), arrays, strict=True):
             p.grad[...] = gradient
-        self.optimizer = AdamW(self.parameters.items(), LEARNING_RATE)
+        self.optimizer = accelerate(AdamW(self.parameters.items(), LEARNING_RATE))
 
     def run(self) -> None:
         self.optimizer.step(share_out=self.workers.share_out)

@@ -31,7 +31,7 @@ class Device:
     array_type: type
     to_device: Callable[[np.ndarray], Array]
     to_numpy: Callable[[Array], np.ndarray]
-    erf: Callable[[Array], Array]
+    erfc: Callable[[Array], Array]
     scatter_add: Callable[[Array, Array, Array], None]
 
 
@@ -46,11 +46,11 @@ def _scatter_add_sorted(target: np.ndarray, ids: np.ndarray, rows: np.ndarray) -
     target[sorted_ids[starts]] += np.add.reduceat(rows[order], starts, axis=0)
 
 
-def _erf(x: np.ndarray) -> np.ndarray:
-    return special.erf(x).astype(x.dtype, copy=False)  # SciPy has no float16 and answers in a wider type
+def _erfc(x: np.ndarray) -> np.ndarray:
+    return special.erfc(x).astype(x.dtype, copy=False)  # SciPy has no float16 and answers in a wider type
 
 
-NUMPY = Device("numpy", np, np.ndarray, np.asarray, np.asarray, _erf, _scatter_add_sorted)
+NUMPY = Device("numpy", np, np.ndarray, np.asarray, np.asarray, _erfc, _scatter_add_sorted)
 _devices: dict[str, Device] = {"numpy": NUMPY}
 
 
@@ -63,7 +63,7 @@ def _find_cupy() -> Device:
     try:
         import cupy
         from cupyx import scatter_add
-        from cupyx.scipy.special import erf
+        from cupyx.scipy.special import erfc
     except ImportError as error:
         raise RuntimeError(
             f'device "cupy" was asked for, but CuPy cannot be imported ({error}); install the extra for your CUDA: '
@@ -74,7 +74,7 @@ def _find_cupy() -> Device:
             'device "cupy" was asked for, and CuPy is installed, but it finds no usable GPU; '
             'check the driver with nvidia-smi, or use device "numpy"'
         )
-    return Device("cupy", cupy, cupy.ndarray, cupy.asarray, cupy.asnumpy, erf, scatter_add)
+    return Device("cupy", cupy, cupy.ndarray, cupy.asarray, cupy.asnumpy, erfc, scatter_add)
 
 
 def multiply_in_tf32(device: str) -> None:
@@ -136,9 +136,9 @@ def to_numpy(x: Array) -> np.ndarray:
     return device_of(x).to_numpy(x)
 
 
-def erf(x: Array) -> Array:
-    """The error function, element-wise, in the dtype of x."""
-    return device_of(x).erf(x)
+def erfc(x: Array) -> Array:
+    """The complementary error function 1 - erf(x), element-wise, in the dtype of x; exact also where it is tiny."""
+    return device_of(x).erfc(x)
 
 
 def scatter_add(target: Array, ids: Array, rows: Array) -> None:

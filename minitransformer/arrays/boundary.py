@@ -9,6 +9,7 @@ import contextlib
 import functools
 import math
 import numbers
+import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from .backend import Array, Pullback, array_module, device_of
 
 F = TypeVar("F", bound=Callable[..., tuple[Array, Pullback]])
 
+_running = threading.local()  # .op: whether an op runs in this thread
 _looked_at: ContextVar[bool] = ContextVar("looked_at", default=False)
 
 
@@ -28,6 +30,9 @@ def op(function: F) -> F:
     Without this check a gradient of another shape could broadcast its way through, and one of another dtype would
     promote every gradient below it. For the same reason NumPy's float scalars become Python floats on the way in:
     `np.sqrt(64)` is a float64 and would promote float32 arrays, the Python float 8.0 adopts their dtype.
+
+    The output is the caller's, to write to as well: a pullback that reads y, as softmax's does, gets a copy of it,
+    unless the caller is another op, which never writes to it. The inputs must not change before backward.
     """
     name = function.__name__
 
@@ -37,8 +42,16 @@ def op(function: F) -> F:
         plain[:1] = args[:1]  # the first is an array, if of no axes
         if options:
             options = {key: float(x) if isinstance(x, np.floating) else x for key, x in options.items()}
-        y, pullback = function(*plain, **options)
+        outer, _running.op = getattr(_running, "op", False), True
+        try:
+            y, pullback = function(*plain, **options)
+        finally:
+            _running.op = outer
         shape, dtype, xp = y.shape, y.dtype, array_module(y)
+        if not outer:
+            for cell in getattr(pullback, "__closure__", None) or ():
+                if cell.cell_contents is y:
+                    cell.cell_contents = y.copy()
 
         def backward(*gradient: Array, **named: Array) -> Any:
             for dy in (*gradient, *named.values()) if named else gradient:

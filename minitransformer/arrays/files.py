@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
-from collections.abc import Mapping
+import platform
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load as arrays_of
 from safetensors.numpy import save as bytes_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+_LONGEST_JSON = 1 << 26  # bytes
 
 
 def write(path: str | os.PathLike[str], content: str | bytes) -> None:
@@ -38,10 +41,63 @@ def write(path: str | os.PathLike[str], content: str | bytes) -> None:
             temporary.unlink()
 
 
-def read_json(path: Path) -> Any:
-    """What a JSON file holds. Raises ValueError, naming it, where it cannot be read."""
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep a folder to this process. It is made if it is not there, and goes again if nothing is put into it.
+
+    Raises OSError, naming the process that has it, where another one does. The lock ends with its process, however that
+    ends. Where the system has no such locks (Windows, a browser, some network drives) nothing is locked.
+    """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    path = folder / ".lock"
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise OSError(f"cannot write {folder}: {error.strerror or error}; choose another folder") from error
+    with file:
+        if not _lock(file) or not _is_at(file, path):  # or it has just ended, and its file is gone
+            file.seek(0)
+            holder = file.read() or "another process"
+            raise OSError(f"{folder} is in use by {holder}; wait until it ends, or choose another folder")
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {platform.node()}")
+        file.flush()
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # a folder in which something stands by now
+                path.unlink()
+                for each in made:
+                    each.rmdir()
+
+
+def _lock(file: IO[str]) -> bool:
+    """Lock a file, if the system can. Returns whether no other process has locked it."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        pass
+    return True
+
+
+def _is_at(file: IO[str], path: Path) -> bool:
+    """Whether the open file still stands at the path."""
+    return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds. Raises ValueError, naming it, where it cannot be read or is longer than 64 MiB."""
+    try:
+        if path.stat().st_size > _LONGEST_JSON:
+            raise ValueError(f"it is longer than {_LONGEST_JSON:,} bytes")
         return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError(f"{path} cannot be read as JSON: it is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{path} cannot be read as JSON: {error}") from error
 
@@ -49,6 +105,18 @@ def read_json(path: Path) -> Any:
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write arrays under their names as safetensors (https://github.com/huggingface/safetensors): no code in it."""
     write(path, bytes_of({name: np.array(array, order="C") for name, array in arrays.items()}))
+
+
+def array_headers(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The dtype, as safetensors calls it, and the shape of each array in a file, which are not read. Raises as
+    `read_arrays` does.
+    """
+    try:
+        with safe_open(path, framework="numpy") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  # it is no mapping
+            return {name: (each.get_dtype(), tuple(each.get_shape())) for name, each in slices.items()}
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

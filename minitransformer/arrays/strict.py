@@ -315,8 +315,8 @@ def _make_xp() -> Any:
     return xp
 
 
-def _erf(x: StrictArray) -> StrictArray:
-    return _wrap(special.erf(_array(x)))
+def _erfc(x: StrictArray) -> StrictArray:
+    return _wrap(special.erfc(_array(x)))
 
 
 def _scatter_add(target: StrictArray, ids: StrictArray, rows: StrictArray) -> None:
@@ -324,4 +324,4 @@ def _scatter_add(target: StrictArray, ids: StrictArray, rows: StrictArray) -> No
 
 
 xp = _make_xp()
-register(Device("strict", xp, StrictArray, _copy, StrictArray.get, _erf, _scatter_add))
+register(Device("strict", xp, StrictArray, _copy, StrictArray.get, _erfc, _scatter_add))

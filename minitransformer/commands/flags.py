@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import inspect
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -74,7 +73,7 @@ def check_search(options: argparse.Namespace) -> None:
     """Refuse a --beam, --length-penalty or --output that would fail only after the work is done."""
     if options.beam < 1:
         raise UsageError(f"--beam must be at least 1, got {options.beam}")
-    if not 0.0 <= options.length_penalty < math.inf:
-        raise UsageError(f"--length-penalty must be at least 0, got {options.length_penalty}")
+    if not 0.0 <= options.length_penalty <= 10.0:
+        raise UsageError(f"--length-penalty must be from 0 to 10, got {options.length_penalty}")
     if options.output and not options.output.parent.is_dir():
         raise UsageError(f"there is no folder {options.output.parent} for --output")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
 import sys
 from pathlib import Path
 
 from tqdm import tqdm
 
+from ..arrays.files import write
+from ..course import isolation, marks
 from ..course.exercises import EXERCISES
-from ..course.grading import Grades, grade
+from ..course.grading import Grades, drawn_seed, grade_all, sandbox
 from ..course.sandbox import Limits
 from .common import UsageError, unknown
 
@@ -22,20 +22,28 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "grade",
         help="grade the exercises in notebooks or Python files",
-        description="Run a hand-in and grade every function in it that is named like an exercise of "
-        "minitransformer.course. Each is run in a process of its own with limits of time and memory, which gets the "
-        "inputs and gives back arrays; they are compared here. Exit status 0 when grading worked, whatever the grades.",
-        epilog="A hand-in that loops, exits or patches NumPy or this package neither passes nor breaks grading. Still "
-        "it runs on this machine, under your name: grade what strangers send you in a container.",
+        description="Grade every function in a hand-in that is named like an exercise of minitransformer.course: its "
+        "last definition, with what it uses. Each is run in a process of its own with limits of time and memory, which "
+        "gets the inputs and gives back arrays; they are compared here. A file is printed when it is done. Exit status "
+        "0 when grading worked, whatever the grades.",
+        epilog="Hand-ins run under bubblewrap where it is installed, else in Linux namespaces: without network, your "
+        "files, the solutions or other hand-ins. Where there is neither, a warning says so: grade there only what you "
+        "have read.",
     )
     command.add_argument("files", nargs="+", type=Path, metavar="FILE", help="notebooks (.ipynb) or Python files (.py)")
     command.add_argument("--exercises", metavar="A,B,...", help="those that were set (default: all that are there)")
     command.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
-    command.add_argument("--csv", action="store_true", help="print a line for each exercise, for a spreadsheet")
+    command.add_argument("--csv", action="store_true", help="print a row for each student, for a spreadsheet")
+    command.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="also write there marks.csv, moodle.csv and canvas.csv, and feedback/STUDENT.txt for each file",
+    )
     command.add_argument("--verbose", action="store_true", help="print all that there is to say of each exercise")
-    command.add_argument("--seed", type=int, default=0, help="of the inputs that functions are tried on (default: 0)")
-    command.add_argument("--seconds", type=float, default=60.0, help="for each exercise, the whole file included (60)")
-    command.add_argument("--memory", type=int, default=2048, metavar="MB", help="for each exercise (default: 2048)")
+    command.add_argument("--seed", type=int, help="of the inputs that functions are tried on (default: drawn)")
+    command.add_argument("--seconds", type=float, default=20.0, help="for each exercise (default: 20)")
+    command.add_argument("--memory", type=int, default=2048, metavar="MB", help="for each process (default: 2048)")
     command.set_defaults(run=_run)
 
 
@@ -52,48 +60,61 @@ def _run(options: argparse.Namespace) -> int:
     for name in wanted or ():
         if name not in EXERCISES:
             raise UsageError(unknown("grade", name, list(EXERCISES)))
-    limits = Limits(options.seconds, options.memory * 1024**2)
-    found: list[tuple[Path, Grades | None, str]] = []
-    with tqdm(desc="grade", unit="exercise", leave=False, disable=None) as bar:
-        for path in options.files:
-            try:
-                found.append((path, grade(path, wanted, options.seed, limits, progress=bar.update), ""))
-            except (ValueError, OSError) as error:
-                found.append((path, None, str(error)))
-    graded = [grades for _, grades, _ in found if grades is not None]
+    options.files = list(dict.fromkeys(options.files))
+    if options.out is not None:
+        (options.out / "feedback").mkdir(parents=True, exist_ok=True)  # before the work, in case it cannot be made
+    seed = drawn_seed() if options.seed is None else options.seed
+    as_text = not (options.csv or options.json)
+    found: dict[str, Grades] = {}
+    interrupted = False
+    with (
+        sandbox(wanted, seed, Limits(options.seconds, options.memory * 1024**2)) as box,
+        tqdm(total=len(options.files), desc="grade", unit="file", leave=False, disable=None) as bar,
+    ):
+        if box.isolation == isolation.NOTHING:
+            print(
+                "minitransformer: warning: neither bubblewrap nor Linux namespaces work here, so a hand-in can read "
+                "and change whatever you can; install bubblewrap, or grade only what you have read",
+                file=sys.stderr,
+            )
+        if as_text:
+            print(f"seed {seed}\n")
+        try:
+            for grades in grade_all(box, options.files, wanted):
+                found[grades.file] = grades
+                if as_text and not grades.error:
+                    tqdm.write(f"{grades.text(options.verbose)}\n")
+                    sys.stdout.flush()
+                bar.update()
+        except KeyboardInterrupt:
+            interrupted = True
+    return _report(options, found, wanted, seed, interrupted)
+
+
+def _report(
+    options: argparse.Namespace, found: dict[str, Grades], wanted: list[str] | None, seed: int, interrupted: bool
+) -> int:
+    names = marks.students(options.files)
+    graded = {
+        student: found[str(path)] for student, path in zip(names, options.files, strict=True) if str(path) in found
+    }
+    exercises = marks.columns(graded.values(), wanted)
+    table = marks.spreadsheet(graded, exercises, seed)
     if options.json:
-        files = [
-            {"file": str(path), "error": problem} if grades is None else grades.as_dict()
-            for path, grades, problem in found
-        ]
-        print(json.dumps({"seed": options.seed, "files": files}, indent=1, ensure_ascii=False, allow_nan=False))
+        files = [{"student": marks.one_line(student)} | grades.as_dict() for student, grades in graded.items()]
+        print(json.dumps({"seed": seed, "files": files}, indent=1, allow_nan=False))
     elif options.csv:
-        print(_table(graded), end="")
-    else:
-        print("\n\n".join(_text(grades, options.verbose) for grades in graded))
-    for _, grades, problem in found:
-        if grades is None:
-            print(f"minitransformer: error: {' '.join(problem.split())}", file=sys.stderr)
-    return 0 if len(graded) == len(found) else 1
-
-
-def _text(grades: Grades, verbose: bool) -> str:
-    details = [one.message for one in grades.grades if verbose and one.verdict not in ("right", "missing")]
-    return "\n\n".join([str(grades), *details])
-
-
-def _table(graded: list[Grades]) -> str:
-    target = io.StringIO()
-    table = csv.writer(target, lineterminator="\n")
-    table.writerow(["file", "exercise", "verdict", "score", "mistake", "message"])
-    for grades in graded:
-        for one in grades.grades:
-            mistake = (one.result.mistake if one.result is not None else None) or ""
-            texts = [shown(grades.file), one.exercise, one.verdict, f"{one.score:.4f}", mistake, shown(one.summary)]
-            table.writerow(texts)
-    return target.getvalue()
-
-
-def shown(text: str) -> str:
-    """A text that a spreadsheet shows and does not compute: one that begins with =, +, - or @ would be a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+        print(table, end="")
+    if options.out is not None:
+        write(options.out / "marks.csv", table)
+        write(options.out / "moodle.csv", marks.moodle(graded, exercises))
+        write(options.out / "canvas.csv", marks.canvas(graded, exercises, options.out.absolute().name))
+        for student, file in marks.feedback_files(list(graded)).items():
+            write(options.out / "feedback" / file, marks.feedback(student, graded[student], seed))
+    for grades in graded.values():
+        if grades.error:
+            print(f"minitransformer: error: {grades.note}", file=sys.stderr)
+    if interrupted:
+        print(f"minitransformer: interrupted: {len(found)} of {len(options.files)} files graded", file=sys.stderr)
+        return 130
+    return 1 if any(grades.error for grades in graded.values()) else 0

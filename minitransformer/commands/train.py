@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+from ..arrays.files import locked
 from ..models.cost import describe
 from ..tasks import TASKS, Run, Task
 from ..tasks.run import closing_line, load
@@ -53,14 +56,20 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def _run(options: argparse.Namespace) -> int:
     task: Task = options.task
     folder = options.out or Path("runs") / task.name
-    if options.resume:
+    new = None if options.resume else _new(task, options)
+    with locked(folder):
+        return _train(folder, options, new)
+
+
+def _train(folder: Path, options: argparse.Namespace, new: Run | None) -> int:
+    if new is None:
         run = _resumed(folder, options)
+    elif any((folder / name).exists() for name in ("run.json", "config.json", "checkpoints")):
+        raise UsageError(
+            f"{folder} holds a run or a model already; add --resume to go on with it, or choose another by --out"
+        )
     else:
-        if any((folder / name).exists() for name in ("run.json", "config.json", "checkpoints")):
-            raise UsageError(
-                f"{folder} holds a run or a model already; add --resume to go on with it, or choose another by --out"
-            )
-        run = _new(task, options)
+        run = new
     trainer = run.trainer(folder, options.device, print, options.resume, speed(options))
     step = trainer.resume() if options.resume else 0
     if options.resume:
@@ -77,8 +86,21 @@ def _new(task: Task, options: argparse.Namespace) -> Run:
     preset = _preset(task, getattr(options, "preset", default))
     data, model, training = _chosen(task, preset, options)
     any_data = {name: 2 for name in task.from_data}
-    make(describe, {"config": make(task.config, any_data | model)})  # refuses sizes that the model would refuse
+    info = make(describe, {"config": make(task.config, any_data | model)})  # refuses sizes that the model would refuse
+    if 2 * info.memory["parameters"] > (there := _memory()):
+        raise UsageError(
+            f"{info.parameters:,} parameters and their gradients need more memory than this machine has, {there:,} "
+            "bytes; choose smaller sizes (`minitransformer info` shows what each costs)"
+        )
     return Run(task, make(task.data, data), model, make(TrainingSettings, training))
+
+
+def _memory() -> float:
+    """The bytes of memory that this machine has, where the system tells."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return math.inf
 
 
 def _chosen(task: Task, preset: Mapping[str, Any], options: argparse.Namespace) -> tuple[dict[str, Any], ...]:

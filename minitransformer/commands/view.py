@@ -20,7 +20,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     look.add_argument("text", metavar="TEXT", help="what it reads, in quotes")
     look.add_argument("--model", type=Path, required=True, metavar="DIR", help="the model, as in demo/model")
     look.add_argument(
-        "--html", type=Path, default=Path("attention.html"), metavar="FILE", help="(default: attention.html)"
+        "--html", type=Path, default=Path("attention-view.html"), metavar="FILE", help="(default: attention-view.html)"
     )
     add_device(look)
     look.set_defaults(run=_run)

@@ -16,12 +16,15 @@ from typing import Any
 from . import checking
 from .checking import judge
 from .collecting import Answer, collect
-from .exercise import Exercise, Mistake
+from .exercise import Exercise
 from .exercises import EXERCISES
+from .mistakes import MISTAKES, Mistake
 from .result import Output, Result
+from .suspects import suspect
 
 __all__ = [
     "EXERCISES",
+    "MISTAKES",
     "Answer",
     "Exercise",
     "Mistake",
@@ -32,6 +35,7 @@ __all__ = [
     "exercise",
     "exercises",
     "judge",
+    "suspect",
 ]
 
 
@@ -49,7 +53,7 @@ def exercises() -> dict[str, str]:
 
 
 def exercise(name: str) -> Exercise:
-    """The exercise of that name. Raises ValueError for a name that there is not, with the nearest one that there is."""
+    """The exercise of that name. Raises ValueError for an unknown name, with the nearest known one."""
     if name not in EXERCISES:
         near = difflib.get_close_matches(str(name), EXERCISES, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]!r}?" if near else "minitransformer.course.exercises() lists them"

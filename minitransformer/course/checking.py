@@ -13,19 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from .collecting import Answer, collect, described
-from .comparison import ALIKE, RIGHT, close, differing, of_one_kind
-from .exercise import Exercise, Mistake
+from ..arrays.backend import to_numpy
+from .collecting import Answer, collect, described, is_pullback
+from .comparison import close, differing, of_one_kind, scales
+from .exercise import Exercise
+from .mistakes import Mistake
+from .remarks import remark
 from .result import Entry, Output, Result
 
 _SHOWN_ENTRIES = 4
 Trials = list[tuple[Any, ...]]
-Values = list[tuple[np.ndarray, ...]]  # for each trial, an array for each output
+Values = list[list[np.ndarray]]  # for each output, an array for each trial
 
 
 def check(exercise: Exercise, f: Callable[..., Any], seed: int = 0) -> Result:
     """Run f on the exercise's trials and say whether it is right, and if not, what is wrong."""
-    return judge(exercise, collect(exercise, f, seed), seed)
+    return judge(exercise, collect(exercise, f, seed, to_numpy), seed)
 
 
 def judge(exercise: Exercise, answers: list[Answer], seed: int = 0) -> Result:
@@ -36,48 +39,52 @@ def judge(exercise: Exercise, answers: list[Answer], seed: int = 0) -> Result:
             return _without_outputs(exercise, answer.problem, answer.error)
     if len(answers) != len(trials) or any(len(answer.outputs) != len(exercise.outputs) for answer in answers):
         return _without_outputs(exercise, f"There must be an answer to each of {len(trials)} trials.")
-    expected = _run(exercise.reference, trials)
-    places = range(len(exercise.outputs))
-    failed = {i: trial for i in places if (trial := _first_wrong(answers, expected, i)) is not None}
-    explained = _explain(exercise, trials, expected, answers, list(failed))
-    order = _order(answers, expected, list(failed))
-    if explained and len({explained.get(i) for i in failed}) == 1:
+    attempt = _Attempt(exercise, trials, answers)
+    wrong = [i for i in range(len(exercise.outputs)) if not attempt.equals(i, attempt.expected[i])]
+    explained = _explain(attempt, wrong)
+    order = _order(attempt, wrong)
+    if explained and len({explained.get(i) for i in wrong}) == 1:
         order = {}  # one known mistake gives all of them, and says it better
-    outputs = []
-    for i, name in enumerate(exercise.outputs):
-        if i not in failed:
-            outputs.append(Output(name, True))
-            continue
-        trial = failed[i]
-        got, right = answers[trial].outputs[i], expected[trial][i]
-        problem = got if isinstance(got, str) else _problem(got, right)
-        comparable = not isinstance(got, str) and of_one_kind(got, right)
-        entries, wrong = _wrong_entries(got, right)
-        mistakes = () if order else explained.get(i, ())
-        transposed = not mistakes and _transposed(answers, expected, i)
-        outputs.append(
-            Output(
-                name,
-                False,
-                problem,
-                where=described(exercise, trials[trial]),
-                size=right.size,
-                entries=entries,
-                wrong=wrong,
-                mistake=" + ".join(mistake.name for mistake in mistakes) or None,
-                explanation=" And: ".join(mistake.explanation for mistake in mistakes),
-                unknown=comparable and not mistakes and not transposed and not order,
-                remark="" if mistakes or order else transposed or _remark(answers, expected, i),
-            )
-        )
-    changed = {name for answer in answers for name in answer.changed}
-    in_order = tuple(exercise.outputs[order.get(i, i)] for i in places) if order else ()
-    names = tuple(name for name in exercise.arguments if name in changed)
-    return Result(exercise.name, tuple(outputs), names, order=in_order)
+    outputs = tuple(
+        _wrong_output(attempt, i, explained.get(i, ()), bool(order)) if i in wrong else Output(name, True)
+        for i, name in enumerate(exercise.outputs)
+    )
+    names = {name for answer in answers for name in answer.changed}
+    touched = [(name, x) for name, x in zip(exercise.arguments, trials[0], strict=True) if name in names]
+    return Result(
+        exercise.name,
+        outputs,
+        changed=tuple(name for name, _ in touched if not is_pullback(name)),
+        repeated=tuple(name for name, _ in touched if is_pullback(name)),
+        order=tuple(exercise.outputs[order.get(i, i)] for i in range(len(outputs))) if order else (),
+    )
 
 
-def _without_outputs(exercise: Exercise, problem: str, error: str = "") -> Result:
-    return Result(exercise.name, tuple(Output(name, False) for name in exercise.outputs), (), problem, error)
+class _Attempt:
+    """A student's answers beside the right ones, by output and trial."""
+
+    def __init__(self, exercise: Exercise, trials: Trials, answers: list[Answer]) -> None:
+        self.exercise = exercise
+        self.trials = trials
+        self.got = [[answer.outputs[i] for answer in answers] for i in range(len(exercise.outputs))]
+        self.expected = _run(exercise.reference, trials)
+        self.scales = [scales(values) for values in self.expected]
+
+    def equals(self, i: int, values: list[np.ndarray]) -> bool:
+        """Whether output i is, in all trials, what these values are."""
+        return all(map(close, self.got[i], values, self.scales[i]))
+
+    def places(self, i: int) -> list[int]:
+        """The trials in which output i is wrong."""
+        rights = list(map(close, self.got[i], self.expected[i], self.scales[i]))
+        return [trial for trial, right in enumerate(rights) if not right]
+
+    def unchanged_input(self, i: int) -> str:
+        """What to say of output i where it is one of the inputs in all trials."""
+        for name, *given in zip(self.exercise.arguments, *self.trials, strict=True):
+            if all(isinstance(x, np.ndarray) for x in given) and self.equals(i, given):
+                return f"It is the input {name}, unchanged."
+        return ""
 
 
 def _run(f: Callable[..., Any], trials: Trials) -> Values:
@@ -85,14 +92,41 @@ def _run(f: Callable[..., Any], trials: Trials) -> Values:
     for inputs in trials:
         with np.errstate(all="ignore"):
             returned = f(*copy.deepcopy(inputs))
-        values.append(tuple(np.asarray(x) for x in (returned if isinstance(returned, tuple) else (returned,))))
-    return values
+        values.append([np.asarray(x) for x in (returned if isinstance(returned, tuple) else (returned,))])
+    return [list(output) for output in zip(*values, strict=True)]
 
 
-def _first_wrong(answers: list[Answer], expected: Values, i: int) -> int | None:
-    """The first trial on which output i is not right."""
-    wrong = (trial for trial, answer in enumerate(answers) if not close(answer.outputs[i], expected[trial][i], RIGHT))
-    return next(wrong, None)
+def _without_outputs(exercise: Exercise, problem: str, error: str = "") -> Result:
+    return Result(exercise.name, tuple(Output(name, False) for name in exercise.outputs), problem=problem, error=error)
+
+
+def _wrong_output(attempt: _Attempt, i: int, mistakes: tuple[Mistake, ...], in_order: bool) -> Output:
+    """What to say of output i. in_order: the values are right and stand in another order, which is said of all."""
+    wrong_trials = attempt.places(i)
+    trial = wrong_trials[0]
+    got, right = attempt.got[i][trial], attempt.expected[i][trial]
+    inputs = [described(attempt.exercise, trial) for trial in attempt.trials]
+    entries, wrong = _wrong_entries(got, right, attempt.scales[i][trial])
+    mistakes = () if in_order else mistakes
+    problem = got if isinstance(got, str) else _problem(got, right)
+    said = "" if mistakes or in_order else remark(attempt.got[i], attempt.expected[i], attempt.scales[i], inputs)
+    if not (said or mistakes or in_order):
+        said = attempt.unchanged_input(i)
+    return Output(
+        attempt.exercise.outputs[i],
+        False,
+        problem,
+        where=inputs[trial],
+        size=right.size,
+        entries=entries,
+        wrong=wrong,
+        right_trials=0 if in_order else len(inputs) - len(wrong_trials),
+        trials=len(inputs),
+        mistake=" + ".join(mistake.name for mistake in mistakes) or None,
+        explanation=" And: ".join(mistake.sentence for mistake in mistakes),
+        unknown=not (problem or mistakes or said or in_order),
+        remark=said,
+    )
 
 
 def _problem(got: np.ndarray, right: np.ndarray) -> str:
@@ -109,27 +143,42 @@ def _problem(got: np.ndarray, right: np.ndarray) -> str:
         if got.ndim > 1 and got.ndim == right.ndim and got.shape in (right.T.shape, right.swapaxes(-1, -2).shape):
             return f"it has the shape {got.shape}, the transpose of the expected {right.shape}"
         return f"it has the shape {got.shape}, but {right.shape} was expected"
-    if np.isnan(got).any():
-        place = [int(j) for j in np.argwhere(np.isnan(got))[0]]
-        return f"it holds NaN, first at {place}" if place else "it is NaN"
+    for name, found, cause in (
+        ("NaN", np.isnan(got), "0/0, inf - inf or 0 · inf"),
+        ("inf", np.isinf(got) & np.isfinite(right), "an overflow or a division by 0"),
+    ):
+        if found.any():
+            place = [int(j) for j in np.argwhere(found)[0]]
+            return (f"it holds {name}, first at {place}" if place else f"it is {name}") + f"; {name} comes from {cause}"
     return ""
 
 
-def _explain(
-    exercise: Exercise, trials: Trials, expected: Values, answers: list[Answer], wrong: list[int]
-) -> dict[int, tuple[Mistake, ...]]:
+def _wrong_entries(got: np.ndarray | str, right: np.ndarray, scale: float) -> tuple[tuple[Entry, ...], int]:
+    """The first entries that differ, and how many do."""
+    if isinstance(got, str) or got.shape != right.shape or not of_one_kind(got, right):
+        return (), 0
+    places = [tuple(int(j) for j in place) for place in np.argwhere(differing(got, right, scale))]
+    number = bool if right.dtype.kind == "b" else float
+    shown = places[:_SHOWN_ENTRIES]
+    return tuple(Entry(place, number(right[place]), number(got[place])) for place in shown), len(places)
+
+
+def _explain(attempt: _Attempt, wrong: list[int]) -> dict[int, tuple[Mistake, ...]]:
     """For each wrong output the mistake that reproduces it on every trial; or two, where it takes two at once.
 
     Where several mistakes do, it is the one that explains most of the wrong outputs and contradicts fewest outputs.
     """
     explained: dict[int, tuple[Mistake, ...]] = {}
-    for suspects in (_singles(exercise), _pairs(exercise)):  # pairs only for what no single one explains
+    for suspects in (
+        _singles(attempt.exercise),
+        _pairs(attempt.exercise),
+    ):  # pairs for what is left
         left = {i for i in wrong if i not in explained}
         if not left:
             break
         found = []
         for mistakes, f in suspects:
-            alike = _reproduced(f, trials, expected, answers, left)
+            alike = _reproduced(f, attempt, left)
             if alike & left:
                 found.append((len(alike & left), len(alike), alike & left, mistakes))
         for _, _, outputs, mistakes in sorted(found, key=lambda one: one[:2], reverse=True):
@@ -138,22 +187,16 @@ def _explain(
     return explained
 
 
-def _reproduced(
-    f: Callable[..., Any], trials: Trials, expected: Values, answers: list[Answer], left: set[int]
-) -> set[int]:
+def _reproduced(f: Callable[..., Any], attempt: _Attempt, left: set[int]) -> set[int]:
     """The outputs that f, a mistaken reference, has in common with the answers; empty if it has none of `left`."""
     try:
-        first = _run(f, trials[:1])[0]
-        if not any(close(answers[0].outputs[i], first[i], ALIKE) for i in left):
+        first = _run(f, attempt.trials[:1])
+        if not any(close(attempt.got[i][0], first[i][0], attempt.scales[i][0]) for i in left):
             return set()
-        values = _run(f, trials)
+        values = _run(f, attempt.trials)
     except Exception:  # some mistakes, and many pairs of them, do not get through on every shape
         return set()
-    return {i for i in range(len(first)) if all(_matches(answers, values, i))}
-
-
-def _matches(answers: list[Answer], values: Values, i: int) -> Iterator[bool]:
-    return (close(answer.outputs[i], value[i], ALIKE) for answer, value in zip(answers, values, strict=True))
+    return {i for i in range(len(values)) if attempt.equals(i, values[i])}
 
 
 def _singles(exercise: Exercise) -> Iterator[tuple[tuple[Mistake, ...], Callable[..., Any]]]:
@@ -173,54 +216,12 @@ def _pairs(exercise: Exercise) -> Iterator[tuple[tuple[Mistake, ...], Callable[.
             break
 
 
-def _order(answers: list[Answer], expected: Values, wrong: list[int]) -> dict[int, int]:
+def _order(attempt: _Attempt, wrong: list[int]) -> dict[int, int]:
     """Where the wrong outputs are the right ones in another order: for each, which one it is. Else nothing."""
     order: dict[int, int] = {}
     for i in wrong:
         for j in wrong:
-            pairs = zip(answers, expected, strict=True)
-            if j not in order.values() and all(close(answer.outputs[i], right[j], RIGHT) for answer, right in pairs):
+            if j not in order.values() and attempt.equals(i, attempt.expected[j]):
                 order[i] = j
                 break
     return order if len(order) == len(wrong) else {}
-
-
-def _transposed(answers: list[Answer], expected: Values, i: int) -> str:
-    """What to say of an output that is right but for its last two axes, which are exchanged."""
-    for answer, values in zip(answers, expected, strict=True):
-        got, right = answer.outputs[i], values[i]
-        if isinstance(got, str) or got.ndim < 2 or not close(got.swapaxes(-1, -2), right, RIGHT):
-            return ""
-    how = ".T" if expected[0][i].ndim == 2 else ".swapaxes(-1, -2)"
-    return f"It is the transpose of what was expected: transpose it once more, with {how}."
-
-
-def _wrong_entries(got: np.ndarray | str, right: np.ndarray) -> tuple[tuple[Entry, ...], int]:
-    """The first entries that differ, and how many do."""
-    if isinstance(got, str) or got.shape != right.shape or not of_one_kind(got, right):
-        return (), 0
-    places = [tuple(int(j) for j in place) for place in np.argwhere(differing(got, right, RIGHT))]
-    shown = places[:_SHOWN_ENTRIES]
-    return tuple(Entry(place, right[place].item(), got[place].item()) for place in shown), len(places)
-
-
-def _remark(answers: list[Answer], expected: Values, i: int) -> str:
-    """Something plain to be seen in an output, though no known mistake explains it: a factor, or zeros."""
-    factors = []
-    for answer, values in zip(answers, expected, strict=True):
-        got, right = answer.outputs[i], values[i]
-        if isinstance(got, str) or got.shape != right.shape or not of_one_kind(got, right) or right.dtype.kind != "f":
-            return ""
-        if not np.isfinite(got).all() or not right.any():
-            return ""
-        factor = float((got * right).sum() / (right * right).sum())
-        if not close(got.astype(np.float64), factor * right, RIGHT) and got.any():
-            return ""
-        factors.append(factor)
-    if not any(factors):
-        return "All its entries are zero."
-    if np.allclose(factors, -1.0):
-        return "It has the wrong sign, and is right apart from that."
-    if np.allclose(factors, factors[0]):
-        return f"It is {factors[0]:.4g} times what it should be."
-    return "It is what it should be times a factor, but the factor changes with the inputs."

@@ -12,13 +12,14 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays.backend import device_of, to_numpy
 from .comparison import near
-from .exercise import Exercise
+
+if TYPE_CHECKING:  # a hand-in is run where neither exercises nor the rest of the package are
+    from .exercise import Exercise
 
 _NOT_THE_STUDENTS = (str(Path(__file__).parent), str(Path(np.__file__).parent), "<__array_function__")
 
@@ -33,7 +34,7 @@ class Answer:
     """What a function returned on one trial: for each output an array, or in words what there is in place of one.
 
     problem: in words, why there are no outputs at all; error: the traceback, where that is the reason. changed: the
-    inputs that the function changed in place.
+    inputs that are not what they were, because the function changed them in place or called a pullback twice.
     """
 
     outputs: tuple[np.ndarray | str, ...] = ()
@@ -42,8 +43,18 @@ class Answer:
     changed: tuple[str, ...] = ()
 
 
-def collect(exercise: Exercise, f: Callable[..., Any], seed: int = 0) -> list[Answer]:
-    """The answers of f on the exercise's trials, up to the first that has a problem. f gets copies of the inputs."""
+def no_array(x: Any) -> np.ndarray:
+    """Raise TypeError: x belongs to no array library that is known here."""
+    raise TypeError(f"a {type(x).__name__} is no array")
+
+
+def collect(
+    exercise: Exercise, f: Callable[..., Any], seed: int = 0, to_numpy: Callable[[Any], np.ndarray] = no_array
+) -> list[Answer]:
+    """The answers of f on the exercise's trials, up to the first that has a problem. f gets copies of the inputs.
+
+    to_numpy brings arrays of other libraries to the host, and raises TypeError for what is none.
+    """
     if not callable(f):
         raise TypeError(
             f"check: the second argument must be the function itself, got {type(f).__name__}; "
@@ -54,14 +65,26 @@ def collect(exercise: Exercise, f: Callable[..., Any], seed: int = 0) -> list[An
         return [Answer(problem=misfit)]
     answers = []
     for inputs in exercise.trials(seed):
-        answers.append(_answer(exercise, f, inputs))
+        answers.append(_answer(exercise, f, inputs, to_numpy))
         if answers[-1].problem:
             break
     return answers
 
 
-def _answer(exercise: Exercise, f: Callable[..., Any], inputs: tuple[Any, ...]) -> Answer:
+def is_pullback(name: str) -> bool:
+    """Whether the argument of this name is a pullback, or a dictionary of them."""
+    return name.endswith(("backward", "pullbacks"))
+
+
+def _answer(
+    exercise: Exercise, f: Callable[..., Any], inputs: tuple[Any, ...], to_numpy: Callable[[Any], np.ndarray]
+) -> Answer:
     given = copy.deepcopy(inputs)
+    calls: list[tuple[str, str]] = []
+    given = tuple(
+        _noting_calls(x, name, calls) if is_pullback(name) else x
+        for name, x in zip(exercise.arguments, given, strict=True)
+    )
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -78,7 +101,20 @@ def _answer(exercise: Exercise, f: Callable[..., Any], inputs: tuple[Any, ...]) 
         return Answer(problem=problem)
     values = returned if len(exercise.outputs) > 1 else (returned,)
     changed = [name for name, a, b in zip(exercise.arguments, inputs, given, strict=True) if not _unchanged(a, b)]
-    return Answer(tuple(_as_array(value) for value in values), changed=tuple(changed))
+    changed += [name for name, key in set(calls) if calls.count((name, key)) > 1]
+    return Answer(tuple(_as_array(value, to_numpy) for value in values), changed=tuple(changed))
+
+
+def _noting_calls(x: Any, name: str, calls: list[tuple[str, str]], key: str = "") -> Any:
+    """The pullback x, or the dictionary of them, which adds the argument's name and its key to `calls` when called."""
+    if isinstance(x, dict):
+        return {key: _noting_calls(one, name, calls, key) for key, one in x.items()}
+
+    def pullback(*gradients: Any) -> Any:
+        calls.append((name, key))
+        return x(*gradients)
+
+    return pullback
 
 
 def _signature_misfit(exercise: Exercise, f: Callable[..., Any]) -> str:
@@ -123,7 +159,7 @@ def _not_the_outputs(names: tuple[str, ...], returned: Any) -> str:
     return ""
 
 
-def _as_array(value: Any) -> np.ndarray | str:
+def _as_array(value: Any, to_numpy: Callable[[Any], np.ndarray]) -> np.ndarray | str:
     if value is None:
         return "it is None"
     if isinstance(value, list | tuple):
@@ -131,12 +167,12 @@ def _as_array(value: Any) -> np.ndarray | str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return np.array(float(value))
     if isinstance(value, np.ndarray | np.generic):
-        return np.array(value)
+        array = np.array(value)
+        return array.astype(np.float64) if array.dtype.char == "g" else array  # long double is wider, and not portable
     try:
-        device_of(value)
+        return np.array(to_numpy(value))  # computed on a GPU
     except TypeError:
         return f"it is a {type(value).__name__}, but must be an array"
-    return np.array(to_numpy(value))  # computed on a GPU
 
 
 def _unchanged(before: Any, after: Any) -> bool:

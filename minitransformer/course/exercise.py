@@ -1,7 +1,7 @@
 """What an exercise is: a statement, inputs, a reference solution, and the mistakes people make in it.
 
-A known mistake is an edit of the reference, one snippet exchanged for another. So what is wrong is all that differs,
-two mistakes made at once are two edits, and a change of the reference cannot leave its mistakes behind.
+A known mistake (mistakes/) is an edit of the reference. So what is wrong is all that differs, two mistakes made at once
+are two edits, and a change of the reference cannot leave its mistakes behind.
 """
 
 from __future__ import annotations
@@ -18,36 +18,23 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-TRIALS = 5
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """In the reference, `old` stands exactly once; with `new` in its place it is wrong in the way `explanation` says.
-
-    explanation: what is wrong and how to see it, in a sentence or two for the student who made it.
-    """
-
-    name: str
-    old: str
-    new: str
-    explanation: str
+from .draw import KINDS, Draw, Inputs
+from .mistakes import Mistake, mistakes_in
 
 
 @dataclass(frozen=True, repr=False)
 class Exercise:
     """One exercise. `str()` and a notebook show its statement; hint and solution come only when they are asked for.
 
-    outputs: the names of what the function returns. inputs(rng) draws its arguments, with other sizes each time.
+    outputs: the names of what the function returns. inputs(draw) draws the arguments of one trial.
     """
 
     reference: Callable[..., Any] = field(repr=False)
     title: str
     statement: str
     outputs: tuple[str, ...]
-    inputs: Callable[[np.random.Generator], tuple[Any, ...]] = field(repr=False)
+    inputs: Inputs = field(repr=False)
     hint_text: str = field(repr=False)
-    mistakes: tuple[Mistake, ...] = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -65,6 +52,11 @@ class Exercise:
         return f"{self.name}({', '.join(self.arguments)}) -> {', '.join(self.outputs)}"
 
     @property
+    def mistakes(self) -> tuple[Mistake, ...]:
+        """The known mistakes in the reference solution."""
+        return mistakes_in(f"{self.reference.__module__.partition('.')[2]}:{self.name}")
+
+    @property
     def known_mistakes(self) -> tuple[str, ...]:
         """The names of the mistakes that the checker recognises."""
         return tuple(mistake.name for mistake in self.mistakes)
@@ -79,16 +71,14 @@ class Exercise:
 
     def trials(self, seed: int = 0) -> list[tuple[Any, ...]]:
         """The arguments on which an answer is tried; the same for the same seed."""
-        return [self.inputs(np.random.default_rng([seed, i])) for i in range(TRIALS)]
+        return [self.inputs(Draw(seed, number)) for number in range(len(KINDS))]
 
     def mistaken(self, *mistakes: Mistake) -> Callable[..., Any]:
-        """The reference with these mistakes in it. Raises ValueError where a snippet does not stand exactly once."""
+        """The reference with these mistakes in it. Raises ValueError unless each snippet occurs exactly once."""
         source = _definition(self.reference)
         for mistake in mistakes:
-            if source.count(mistake.old) != 1:
-                raise ValueError(f"{self.name}: {mistake.old!r} must stand once for {mistake.name}, in:\n{source}")
-            source = source.replace(mistake.old, mistake.new)
-        namespace = dict(self.reference.__globals__)
+            source = mistake.edited(source)
+        namespace = {"np": np} | self.reference.__globals__
         exec(_compiled(source), namespace)
         return namespace[self.name]
 
@@ -114,15 +104,14 @@ def exercise(
     title: str,
     statement: str,
     outputs: str,
-    inputs: Callable[[np.random.Generator], tuple[Any, ...]],
+    inputs: Inputs,
     hint: str,
-    mistakes: tuple[Mistake, ...],
 ) -> Callable[[Reference], Reference]:
     """Add to EXERCISES the one that the decorated function is the reference solution of. outputs: "dq, dk, dv"."""
 
     def add(reference: Reference) -> Reference:
         names = tuple(outputs.split(", "))
-        made = Exercise(reference, title, _trimmed(statement), names, inputs, _trimmed(hint), mistakes)
+        made = Exercise(reference, title, _trimmed(statement), names, inputs, _trimmed(hint))
         EXERCISES[made.name] = made
         return reference
 

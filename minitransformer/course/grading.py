@@ -1,4 +1,4 @@
-"""Grade a hand-in: every function in it that is named like an exercise, each in a process of its own.
+"""Grade hand-ins: every exercise that one defines, each in a process of its own.
 
 That process (sandbox.py) gets the inputs and gives back arrays; they are compared with the reference here, where
 nothing that a hand-in does has any effect.
@@ -7,35 +7,47 @@ nothing that a hand-in does has any effect.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from . import hand_in as hand_ins
 from .checking import judge
 from .exercises import EXERCISES
 from .result import Result
-from .sandbox import Limits, run
+from .sandbox import Attempt, Limits, Sandbox, Stopped
+
+_LARGEST = 50_000_000  # bytes; a notebook with many pictures has some millions
 
 
 @dataclass(frozen=True)
 class Grade:
-    """The grade of one exercise. verdict: "right", "partial", "wrong", "missing". result: where there were answers."""
+    """The grade of one exercise. verdict: "right", "partial", "wrong", "missing". result: where there were answers.
+
+    problems: what failed of the statements that the exercise needs.
+    """
 
     exercise: str
     verdict: str
     score: float
     message: str
     result: Result | None = None
+    problems: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
         """The message in a line."""
-        if self.result is None or self.verdict == "right":
+        return one_line(self._summary())
+
+    def _summary(self) -> str:
+        if self.verdict == "right":
+            return ""
+        if self.result is None:
             return self.message.partition("\n")[0]
         if self.result.problem:
             return (self.result.error or self.result.problem).strip().splitlines()[-1]
@@ -49,81 +61,151 @@ class Grade:
     def as_dict(self) -> dict[str, Any]:
         """The grade as JSON can hold it."""
         head = {"exercise": self.exercise, "verdict": self.verdict, "score": self.score, "summary": self.summary}
-        return head | {"message": self.message, "result": None if self.result is None else self.result.as_dict()}
+        result = None if self.result is None else self.result.as_dict()
+        return head | {"message": self.message, "result": result, "problems": list(self.problems)}
 
 
 @dataclass(frozen=True)
 class Grades:
-    """The grades of a hand-in, in the order of the course. failed_cells: what could not be run of it."""
+    """The grades of a hand-in, in the order of the course.
+
+    error: why it could not be graded. problems: the cells of it that are no Python.
+    """
 
     file: str
-    grades: tuple[Grade, ...]
-    failed_cells: tuple[str, ...] = ()
+    grades: tuple[Grade, ...] = ()
+    error: str = ""
+    problems: tuple[str, ...] = ()
 
     @property
     def score(self) -> float:
         """The mean over the exercises; 0 where there is none."""
         return sum(grade.score for grade in self.grades) / len(self.grades) if self.grades else 0.0
 
+    @property
+    def note(self) -> str:
+        """Why there are no grades, in a line; empty where there are some."""
+        if self.error:
+            return one_line(self.error)
+        return "" if self.grades else one_line("; ".join(["it defines no exercise", *self.problems]))
+
     def as_dict(self) -> dict[str, Any]:
         """The grades as JSON can hold them."""
         exercises = [grade.as_dict() for grade in self.grades]
-        head = {"file": self.file, "score": self.score, "failed_cells": list(self.failed_cells)}
-        return head | {"exercises": exercises}
+        head = {"file": one_line(self.file), "score": self.score, "error": self.error}
+        return head | {"problems": list(self.problems), "exercises": exercises}
 
-    def __str__(self) -> str:
-        if not self.grades:
-            return f"{self.file}: no function in it is named like an exercise"
+    def text(self, verbose: bool = False) -> str:
+        """A line for each exercise; with `verbose` all that there is to say of it, indented."""
+        name = one_line(self.file)
+        if self.note:
+            return f"{name}: {self.note}"
         width = max(len(grade.exercise) for grade in self.grades)
-        lines = [f"{self.file}: {100 * self.score:.0f} % of {len(self.grades)}"]
+        lines = [f"{name}: {100 * self.score:.0f} % of {len(self.grades)}"]
         for grade in self.grades:
-            lines.append(f"  {grade.exercise:<{width}}  {grade.verdict:<7}  {grade.score:4.2f}  {grade.summary}")
-        return "\n".join([*lines, *(f"  could not be run: {cell}" for cell in self.failed_cells)])
+            line = f"  {grade.exercise:<{width}}  {grade.verdict:<7}  {grade.score:4.2f}  {grade.summary}"
+            lines.append(line.rstrip())
+            if verbose and grade.verdict != "right":
+                said = [*grade.message.splitlines(), *(f"could not be run: {problem}" for problem in grade.problems)]
+                lines += [f"      {one_line(line, strip=False)}".rstrip() for line in said]
+        told = {grade.message for grade in self.grades}
+        return "\n".join([*lines, *(f"  {one_line(problem)}" for problem in self.problems if problem not in told)])
+
+    __str__ = text
+
+
+def one_line(text: str, strip: bool = True) -> str:
+    """A text from outside as one line for a terminal: whatever is not printable is written as its escape."""
+    text = " ".join(text.split()) if strip else text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def grade(
-    path: Path,
-    exercises: Sequence[str] | None = None,
-    seed: int = 0,
-    limits: Limits | None = None,
-    jobs: int | None = None,
-    progress: Callable[[], object] = lambda: None,
+    path: Path, exercises: Sequence[str] | None = None, seed: int | None = None, limits: Limits | None = None
 ) -> Grades:
-    """Grade the functions of a hand-in that are named like exercises.
+    """Grade one hand-in; see `grade_all`. seed: of the inputs (default: drawn)."""
+    with sandbox(exercises, seed, limits) as box:
+        (found,) = grade_all(box, [path], exercises)
+    return found
 
-    exercises: those that were set; one that is not there is "missing", and no other is graded. jobs: how many processes
-    at once (default: one for each core). progress is called after each exercise.
-    Raises ValueError for an unknown exercise or a file that is no hand-in, and OSError where it cannot be read.
-    """
+
+def sandbox(exercises: Sequence[str] | None = None, seed: int | None = None, limits: Limits | None = None) -> Sandbox:
+    """What `grade_all` runs hand-ins in: a context manager. Raises ValueError for an unknown exercise."""
     unknown = [name for name in exercises or () if name not in EXERCISES]
     if unknown:
         raise ValueError(f"there is no exercise {unknown[0]!r}; minitransformer.course.exercises() lists them")
-    hand_in = hand_ins.read(path)
-    defined = hand_in.defined()
-    wanted = [name for name in EXERCISES if name in (defined if exercises is None else exercises)]
-
-    def one(name: str) -> tuple[Grade, tuple[str, ...]]:
-        if name not in defined:
-            return Grade(name, "missing", 0.0, "the hand-in does not define it"), ()
-        found = _graded(hand_in, name, seed, limits or Limits())
-        progress()
-        return found
-
-    with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
-        found = list(pool.map(one, wanted))
-    failed = dict.fromkeys(cell for _, cells in found for cell in cells)
-    return Grades(str(path), tuple(grade for grade, _ in found), tuple(failed))
+    wanted = [one for name, one in EXERCISES.items() if exercises is None or name in exercises]
+    return Sandbox(wanted, drawn_seed() if seed is None else seed, limits or Limits())
 
 
-def _graded(hand_in: hand_ins.HandIn, name: str, seed: int, limits: Limits) -> tuple[Grade, tuple[str, ...]]:
-    exercise = EXERCISES[name]
-    outcome = run(hand_in, exercise, seed, limits)
-    if outcome.undefined:
-        why = "it is not there after the hand-in has been run"
-        return Grade(name, "wrong", 0.0, why), outcome.failed_cells
-    if outcome.stopped:
-        return Grade(name, "wrong", 0.0, outcome.stopped), outcome.failed_cells
+def drawn_seed() -> int:
+    """A seed that nobody knows beforehand, so that no table of answers can have been made for it."""
+    return secrets.randbelow(2**31)
+
+
+def grade_all(
+    box: Sandbox, paths: Sequence[Path], exercises: Sequence[str] | None = None, jobs: int | None = None
+) -> Iterator[Grades]:
+    """Grade hand-ins, several at once, and yield the grades of each as soon as it is done.
+
+    exercises: those that were set; one that a hand-in does not define is "missing" in it. Without them all that it
+    defines are graded. jobs: how many hand-ins at once (default: one for each core).
+    """
+    pool = ThreadPoolExecutor(jobs or os.cpu_count() or 1)
+    try:
+        for done in as_completed([pool.submit(_graded, box, path, exercises) for path in paths]):
+            yield done.result()
+    finally:
+        box.stop()
+        pool.shutdown(cancel_futures=True)
+
+
+def _graded(box: Sandbox, path: Path, exercises: Sequence[str] | None) -> Grades:
+    try:
+        outcome = box.run(one_line(path.name), _read(path))
+        if outcome.unreadable:
+            raise ValueError(f"{path}: {outcome.unreadable}")
+        grades = []
+        for name in EXERCISES:
+            if name in outcome.attempts:
+                grades.append(_judged(name, outcome.attempts[name], box.seed))
+            elif name in outcome.broken and (exercises is None or name in exercises):
+                grades.append(Grade(name, "wrong", 0.0, outcome.broken[name]))
+            elif exercises is not None and name in exercises:
+                grades.append(Grade(name, "missing", 0.0, _why_missing(name, name in outcome.assigned)))
+        return Grades(str(path), tuple(grades), problems=tuple(outcome.problems))
+    except Stopped:
+        return Grades(str(path), error=f"{path}: grading was stopped")
+    except Exception as error:  # whatever one hand-in brings about, the others are graded
+        return Grades(str(path), error=str(error) if isinstance(error, ValueError | OSError) else f"{path}: {error!r}")
+
+
+def _why_missing(name: str, assigned: bool) -> str:
+    return f"it is assigned, not defined: write def {name}(...)" if assigned else "the hand-in does not define it"
+
+
+def _judged(name: str, attempt: Attempt, seed: int) -> Grade:
+    problems = tuple(attempt.problems)
+    if attempt.stopped:
+        return Grade(name, "wrong", 0.0, attempt.stopped, None, problems)
     with np.errstate(all="ignore"):  # the answers may hold anything
-        result = judge(exercise, outcome.answers, seed)
+        result = judge(EXERCISES[name], attempt.answers, seed)
     verdict = "right" if result.right else "partial" if result.score else "wrong"
-    return Grade(name, verdict, result.score, str(result), result), outcome.failed_cells
+    return Grade(name, verdict, result.score, str(result), result, problems)
+
+
+def _read(path: Path) -> bytes:
+    """What a file holds. Raises ValueError for what is no hand-in, and OSError where it cannot be read."""
+    if path.suffix not in (".ipynb", ".py"):
+        raise ValueError(f"{path}: a hand-in is a notebook, .ipynb, or a Python file, .py")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a FIFO would wait for its writer
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise ValueError(f"{path} is not a regular file")
+            data = file.read(_LARGEST + 1)
+    except OSError as error:
+        raise OSError(f"cannot read {path}: {error.strerror or error}") from error
+    if len(data) > _LARGEST:
+        raise ValueError(f"{path} is larger than {_LARGEST // 1_000_000} MB")
+    return data

@@ -1,71 +1,131 @@
-"""A hand-in: a notebook or a Python file, read as text and never run here."""
+"""What counts of a hand-in: for each exercise the last definition of its function, and what that function uses.
+
+The cells of a notebook define, print, draw and train. Of all this a function needs only the statements that bind the
+names which it reads, theirs in turn, and so on. Those are run, in their order; the rest is not. So given code that
+binds an exercise's name by other means (`weights, softmax_backward = ops.softmax(scores)`) does not replace what the
+student defined, a cell that fails costs nothing unless it is needed, and grading takes no longer than the functions do.
+
+This file runs beside the hand-in (see sandbox_runner.py) and needs the standard library alone.
+"""
 
 from __future__ import annotations
+import __future__
 
 import ast
 import json
+import re
+import symtable
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 
-_LARGEST = 50_000_000  # bytes; a notebook with many pictures has some millions
+_MOST_CODE = 500_000  # characters of code; a notebook of the course has some ten thousand
+_DEFINITION = re.compile(r"^[ \t]*def[ \t]+(\w+)", re.MULTILINE)
+_UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 @dataclass(frozen=True)
+class Statement:
+    """A statement at the top level of a cell. title: of the cell, as tracebacks name it."""
+
+    title: str
+    node: ast.stmt
+
+
+@dataclass
 class HandIn:
-    """The code cells of a hand-in, in order; a Python file is one. name: of the file."""
+    """The statements of a hand-in, and where among them each name is bound and each exercise defined.
 
-    name: str
-    cells: tuple[str, ...]
+    broken: for an exercise whose definition stands in a cell that is no Python, why it is not. assigned: the exercises
+    whose names are bound, but not by a definition. problems: the cells that are no Python, in words. flags: what
+    `from __future__ import ...` asks of the compiler.
+    """
 
-    def defined(self) -> list[str]:
-        """The names that the cells bind at the top level (or in an `if` or `try` there): functions, variables."""
-        found: dict[str, None] = {}
-        for cell in self.cells:
-            tree = _parsed(cell)
-            if tree is not None:
-                found.update(dict.fromkeys(_bound(tree.body)))
-        return list(found)
+    statements: list[Statement] = field(default_factory=list)
+    definitions: dict[str, int] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    assigned: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    sources: dict[str, str] = field(default_factory=dict)
+    flags: int = 0
+    _bound: dict[str, list[int]] = field(default_factory=dict)
+
+    def needed(self, exercise: str) -> list[int]:
+        """The places of the statements that the definition of an exercise needs, itself among them, in order."""
+        places = {self.definitions[exercise], *self._bound.get("*", [])}
+        names, waiting = {exercise}, list(places)
+        while waiting:
+            for name in _read_names(self.statements[waiting.pop()].node) - names:
+                names.add(name)
+                found = [self.definitions[name]] if name in self.definitions else self._bound.get(name, [])
+                waiting += [place for place in found if place not in places]
+                places.update(found)
+        return sorted(places)
 
 
-def read(path: Path) -> HandIn:
-    """The hand-in in a file. Raises OSError where it cannot be read, ValueError for what is no notebook or Python."""
-    if path.suffix not in (".ipynb", ".py"):
-        raise ValueError(f"{path}: a hand-in is a notebook, .ipynb, or a Python file, .py")
+def read(name: str, data: bytes, exercises: Collection[str]) -> HandIn:
+    """Find the exercises in a file: a notebook (.ipynb) or a Python file. Raises ValueError for what is neither."""
     try:
-        if path.stat().st_size > _LARGEST:
-            raise ValueError(f"{path} is larger than {_LARGEST // 1_000_000} MB")
-        text = path.read_text(encoding="utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text") from error
-    except OSError as error:
-        raise OSError(f"cannot read {path}: {error.strerror or error}") from error
-    return HandIn(path.name, _cells(path, text) if path.suffix == ".ipynb" else (text,))
+        raise ValueError("it is not UTF-8 text") from error
+    is_notebook = name.endswith(".ipynb")
+    cells = _cells(text) if is_notebook else [text]
+    if sum(map(len, cells)) > _MOST_CODE:
+        raise ValueError(f"it holds more than {_MOST_CODE:,} characters of code")
+    hand_in = HandIn()
+    for i, cell in enumerate(cells, 1):
+        title = f"{name}, code cell {i}" if is_notebook else name
+        hand_in.sources[title] = cell
+        try:
+            statements = [(node, *_bindings(node)) for node in _parsed(cell).body]
+        except _UNREADABLE as error:
+            line = getattr(error, "lineno", None)
+            where = f"{title}, line {line}" if line else title
+            problem = f"{where}: {type(error).__name__}: {getattr(error, 'msg', None) or error}"
+            hand_in.problems.append(problem)
+            hand_in.broken.update({found: problem for found in _DEFINITION.findall(cell) if found in exercises})
+            continue
+        for node, functions, names in statements:
+            place = len(hand_in.statements)
+            hand_in.statements.append(Statement(title, node))
+            hand_in.definitions.update(dict.fromkeys(functions & set(exercises), place))
+            for bound in names:
+                hand_in._bound.setdefault(bound, []).append(place)
+            if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+                for alias in node.names:
+                    hand_in.flags |= getattr(__future__, alias.name).compiler_flag
+    hand_in.broken = {name: why for name, why in hand_in.broken.items() if name not in hand_in.definitions}
+    hand_in.assigned = [name for name in exercises if name in hand_in._bound and name not in hand_in.definitions]
+    return hand_in
 
 
-def _cells(path: Path, text: str) -> tuple[str, ...]:
+def _cells(text: str) -> list[str]:
     try:
         notebook = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not a notebook: it is not JSON") from error
+        raise ValueError("it is not a notebook: it is not JSON") from error
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     if not isinstance(cells, list):
-        raise ValueError(f"{path} is not a notebook: it has no list of cells (format 4)")
-    return tuple(
-        _without_magics(_source(cell)) for cell in cells if isinstance(cell, dict) and cell.get("cell_type") == "code"
-    )
+        raise ValueError("it is not a notebook: it has no list of cells (format 4)")
+    sources = [cell.get("source", "") for cell in cells if isinstance(cell, dict) and cell.get("cell_type") == "code"]
+    return ["".join(map(str, source)) if isinstance(source, list) else str(source) for source in sources]
 
 
-def _source(cell: dict[str, object]) -> str:
-    source = cell.get("source", "")
-    return "".join(map(str, source)) if isinstance(source, list) else str(source)
+def _parsed(cell: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a student's "\d"
+        try:
+            return ast.parse(cell)
+        except SyntaxError:
+            plain = _without_magics(cell)
+            if plain == cell:
+                raise
+            return ast.parse(plain)
 
 
 def _without_magics(cell: str) -> str:
     """The cell as plain Python. %%bash and its like are another language: nothing of such a cell is left."""
-    if _parsed(cell) is not None:
-        return cell
     lines = cell.splitlines()
     first = next((i for i, line in enumerate(lines) if line.strip()), 0)
     if lines and lines[first].startswith("%%"):
@@ -85,25 +145,61 @@ def _plain(line: str) -> str:
     return line[: len(line) - len(line.lstrip())] + "pass" if is_magic else line
 
 
-def _parsed(source: str) -> ast.Module | None:
+def _bindings(statement: ast.stmt) -> tuple[set[str], set[str]]:
+    """The functions that a statement defines, and every other name that it binds or may change at the top level.
+
+    A name is changed by an assignment to its attributes or entries, and by a method called for its own sake
+    (`kept.append(x)`). "*" is what `from x import *` binds.
+    """
+    functions: set[str] = set()
+    names: set[str] = set()
+    for node in _at_this_level(statement):
+        if isinstance(node, ast.FunctionDef):
+            functions.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Lambda):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            functions |= {target.id for target in targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.ClassDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            names.add(_root(node))
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            names.add(_root(node.value.func) if isinstance(node.value.func, ast.Attribute) else "")
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            names.add(node.name)
+    return functions, (names | functions) - {""}
+
+
+def _at_this_level(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The nodes of a statement, without what stands in the body of a function or class in it."""
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _root(node: ast.AST) -> str:
+    """The name that `name.attribute[entry]` begins with; "" where it begins with something else."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _read_names(statement: ast.stmt) -> set[str]:
+    """The global names that a statement reads, in its functions as well."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a student's "\d"
-            return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def _bound(body: list[ast.stmt]) -> Iterator[str]:
-    for statement in body:
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield statement.name
-            continue
-        if isinstance(statement, ast.Import | ast.ImportFrom):
-            yield from (alias.asname or alias.name for alias in statement.names)
-        for node in ast.iter_child_nodes(statement):
-            yield from (n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-        for block in ("body", "orelse", "finalbody"):
-            yield from _bound([s for s in getattr(statement, block, []) if isinstance(s, ast.stmt)])
-        for handler in getattr(statement, "handlers", []):
-            yield from _bound(handler.body)
+        waiting = [symtable.symtable(ast.unparse(statement), "", "exec")]
+    except _UNREADABLE:  # too deep for it: every name that stands there
+        return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    names = {symbol.get_name() for symbol in waiting[0].get_symbols() if symbol.is_referenced()}
+    while waiting:
+        table = waiting.pop()
+        names |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
+        waiting += table.get_children()
+    return names

@@ -22,9 +22,9 @@ class Output:
     """One output of a student's function.
 
     problem: what is wrong with it as an array, before its numbers are looked at. where: the first inputs it was wrong
-    on; wrong: how many of its `size` entries were wrong there, and `entries` the first of them. mistake: the known
-    mistake (or two, "one + other") that reproduces it on all trials; unknown: there are numbers, and no known mistake
-    gives them, nor is it a transpose. remark: something else that can be said of them.
+    on; wrong: how many of its `size` entries were wrong there, and `entries` the first of them. right_trials: on how
+    many of all `trials` it was right. mistake: the known mistake (or two, "one + other") that reproduces it on all
+    trials. remark: what else is plain to be seen. unknown: there are numbers, and neither explains them.
     """
 
     name: str
@@ -34,6 +34,8 @@ class Output:
     size: int = 0
     entries: tuple[Entry, ...] = ()
     wrong: int = 0
+    right_trials: int = 0
+    trials: int = 0
     mistake: str | None = None
     explanation: str = ""
     unknown: bool = False
@@ -50,9 +52,11 @@ class Output:
         """What is wrong with it, and where; the mistake apart."""
         how_many = f"{self.wrong} of {self.size} entries differ" if self.size > 1 else "wrong"
         first = self.problem or how_many
+        often = 2 * self.right_trials > self.trials
         return [
             f"{self.name}: {first}",
             *([f"    for {self.where}"] if self.where else []),
+            *([f"    (right for {self.right_trials} of the {self.trials} inputs tried)"] if often else []),
             *(
                 f"    {_place(self.name, e.place)}: {_number(e.got)}, expected {_number(e.expected)}"
                 for e in self.entries
@@ -65,9 +69,10 @@ class Output:
 class Result:
     """The answer to an attempt: `.right`, `.score` from 0 to 1, `.mistake`; `str()` is what a student reads.
 
-    changed: the inputs that the function changed in place. problem: why there is no output to look at; error: the
-    traceback of the student's code, where that is the reason. order: the outputs as they were returned, where they are
-    right but stand in another order.
+    changed: the inputs that the function changed in place; repeated: the pullbacks, or dictionaries of them, of which
+    it called one more than once. problem: why there is no output to look at; error: the traceback of the student's
+    code, where that is the reason. order: the outputs as they were returned, where they are right but stand in another
+    order.
     """
 
     name: str
@@ -76,29 +81,30 @@ class Result:
     problem: str = ""
     error: str = ""
     order: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
 
     @property
     def right(self) -> bool:
-        """Whether every output is right and no input was changed."""
-        return not self.problem and not self.changed and all(output.right for output in self.outputs)
+        """Whether every output is right, no input was changed, and no pullback called twice."""
+        return not (self.problem or self.changed or self.repeated) and all(output.right for output in self.outputs)
 
     @property
     def score(self) -> float:
-        """The share of the outputs that are right; half of that if an input was changed."""
+        """The share of the outputs that are right; half of that if an input was changed or a pullback called twice."""
         share = sum(output.right for output in self.outputs) / len(self.outputs)
-        return share / 2 if self.changed else share
+        return share / 2 if self.changed or self.repeated else share
 
     @property
     def mistake(self) -> str | None:
         """The name of the first known mistake that explains a wrong output; None if nothing does, or is wrong.
 
-        "changes-input" where the values are right but an input was changed in place, "wrong-order" where they are but
-        stand in another order.
+        "changes-input" or "repeats-pullback" where the values are right but that was done, "wrong-order" where they are
+        but stand in another order.
         """
         if self.order:
             return "wrong-order"
-        if self.changed and all(output.right for output in self.outputs):
-            return "changes-input"
+        if (self.changed or self.repeated) and all(output.right for output in self.outputs):
+            return "changes-input" if self.changed else "repeats-pullback"
         return next((output.mistake for output in self.outputs if output.mistake), None)
 
     def __getitem__(self, name: str) -> Output:
@@ -118,6 +124,7 @@ class Result:
             "mistake": self.mistake,
             "outputs": [output.as_dict() for output in self.outputs],
             "changed": list(self.changed),
+            "repeated": list(self.repeated),
             "problem": self.problem,
             "error": self.error,
             "order": list(self.order),
@@ -142,7 +149,8 @@ class Result:
             return f"{self.name}: no answer yet."
         right = [output.name for output in self.outputs if output.right]
         if len(right) == len(self.outputs):
-            return f"{self.name}: the values are right, but you changed your input {', '.join(self.changed)}."
+            done = f"changed your input {', '.join(self.changed)}" if self.changed else "called a pullback twice"
+            return f"{self.name}: the values are right, but you {done}."
         if len(self.outputs) == 1:
             return f"{self.name}: not right yet."
         return f"{self.name}: {len(right)} of {len(self.outputs)} right{': ' if right else ''}{', '.join(right)}."
@@ -161,25 +169,32 @@ class Result:
         for output in wrong:
             lines += ["", *output.lines()]
             if output.remark:
-                lines.append(f"  {output.remark}")
-            if output.unknown and len(unknown) == 1:
+                lines.append(_wrapped(f"  {output.remark}"))
+            elif output.unknown and len(unknown) == 1:
                 lines.append(f"  An unknown mistake: none of the known ones gives this {output.name}.")
             elif output.mistake in told:
                 lines.append("  As above.")
             elif output.mistake:
                 told.add(output.mistake)
                 alike = [other.name for other in wrong if other.mistake == output.mistake]
-                of = f" in {' and '.join(alike)}" if len(self.outputs) > 1 else ""
+                of = f" in {_listed(alike)}" if len(self.outputs) > 1 else ""
                 what = "Two mistakes" if " + " in output.mistake else "The mistake"
                 lines.append(_wrapped(f"  {what}{of}: {output.explanation}"))
         if len(unknown) > 1:
-            these = f"{', '.join(unknown[:-1])} and {unknown[-1]}"
-            lines += ["", f"An unknown mistake: none of the known ones gives these {these}."]
+            lines += ["", f"An unknown mistake: none of the known ones gives these {_listed(unknown)}."]
             lines.append("They may have one cause: look first at what all of them are computed from.")
         for name in self.changed:
             lines += ["", f"Your function changes {name} in place (+=, or an assignment to its entries)."]
             lines.append("It belongs to the caller, who may still need it: make a new array instead.")
+        for name in self.repeated:
+            which = name if name.endswith("backward") else f"a function in {name}"
+            lines += ["", f"Your function calls {which} more than once."]
+            lines.append("Each call adds to the gradients of its parameters: call it once, and keep what it returns.")
         return lines
+
+
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
 def _wrapped(line: str) -> str:
@@ -191,7 +206,7 @@ def _place(name: str, index: tuple[int, ...]) -> str:
 
 
 def _number(value: float) -> str:
-    return str(value) if isinstance(value, bool) else f"{value:.6g}"
+    return str(value) if isinstance(value, bool) else f"{value + 0.0:.6g}"
 
 
 def _finite(number: float) -> float | None:

@@ -1,7 +1,6 @@
-"""Run one function of a hand-in in a process of its own, with limits, and take back nothing but arrays.
+"""Run a hand-in in a process of its own, where no solution is (isolation.py), and take back nothing but arrays.
 
-The reference solution, the inputs of the trials and the verdict stay here. What a hand-in does to its own process (it
-exits, loops, overwrites numpy.allclose, replaces the checker) cannot reach them.
+The reference solutions and the verdict stay here. Whatever comes back is bounded in time and in size, and is data.
 """
 
 from __future__ import annotations
@@ -9,112 +8,209 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
+import select
+import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
 
+from . import isolation
 from .collecting import Answer
 from .exercise import Exercise
-from .hand_in import HandIn
 from .wire import decode, encode
 
 _COURSE = Path(__file__).parent
-_RUNNER = _COURSE / "sandbox_runner.py"
-_LONGEST_LINE = 64 * 1024 * 1024
-_MOST_CALLS = 10_000
-_MOST_FAILURES = 1_000
+_FILES = ("sandbox_runner.py", "hand_in.py", "collecting.py", "comparison.py", "wire.py")
+_LONGEST_LINE = 8 * 1024**2
+_MOST_MESSAGES = 10_000
+_MOST_PROBLEMS = 20
+_START = 60.0  # seconds for the process to start and to read the hand-in
+_GRACE = 5.0  # seconds, over those of an exercise, for what is sent before and after it
+_MALFORMED = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError, MemoryError)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """seconds: of wall-clock time for a whole process; memory: in bytes."""
+    """seconds: of wall-clock time for an exercise; memory: in bytes, for a process."""
 
-    seconds: float = 60.0
+    seconds: float = 20.0
     memory: int = 2 * 1024**3
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of it: the answers, or in `stopped` why there are none; and the cells that failed."""
+@dataclass
+class Attempt:
+    """What came of an exercise: the answers, or in `stopped` why there are none. problems: what failed on the way."""
 
-    answers: list[Answer]
+    answers: list[Answer] = field(default_factory=list)
     stopped: str = ""
-    undefined: bool = False
-    failed_cells: tuple[str, ...] = ()
+    problems: list[str] = field(default_factory=list)
 
 
-def run(hand_in: HandIn, exercise: Exercise, seed: int, limits: Limits) -> Outcome:
-    """Run the hand-in, then its function on the exercise's trials."""
-    functions: list[Callable[..., Any]] = []
-    order = {
-        "cells": hand_in.cells,
-        "file": hand_in.name,
-        "name": exercise.name,
-        "outputs": exercise.outputs,
-        "arguments": exercise.arguments,
-        "trials": [encode(trial, functions) for trial in exercise.trials(seed)],
-        "path": [str(Path(__file__).parents[2]), *(path for path in sys.path if path)],
-        "course": str(_COURSE),
-        "seconds": limits.seconds,
-        "memory": limits.memory,
-    }
-    with tempfile.TemporaryDirectory(prefix="hand-in-", ignore_cleanup_errors=True) as folder:
-        process = _Process(folder, limits.seconds)
+@dataclass
+class Outcome:
+    """What came of a hand-in: its exercises, by name. broken, assigned, problems: see hand_in.HandIn.
+
+    unreadable: why there is nothing else.
+    """
+
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    assigned: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    unreadable: str = ""
+
+
+class Stopped(Exception):
+    """Grading is to end before this hand-in has been run."""
+
+
+class Sandbox:
+    """Runs hand-ins on the trials of some exercises, several at once if need be. Used as a context manager."""
+
+    def __init__(self, exercises: Sequence[Exercise], seed: int, limits: Limits) -> None:
+        self.seed, self.limits = seed, limits
+        self._folder = Path(tempfile.mkdtemp(prefix="grading-"))
+        self._desk = self._folder / "desk"
+        (self._desk / "marking").mkdir(parents=True)
+        (self._folder / "root").mkdir()
+        for name in _FILES:
+            shutil.copyfile(_COURSE / name, self._desk / "marking" / name)
+        self.isolation = isolation.best(self._desk)
+        self._functions: list[Any] = []
+        self._exercises = {exercise.name: exercise for exercise in exercises}
+        self._order = [
+            {
+                "name": exercise.name,
+                "outputs": exercise.outputs,
+                "arguments": exercise.arguments,
+                "trials": [encode(trial, self._functions) for trial in exercise.trials(seed)],
+            }
+            for exercise in exercises
+        ]
+        self._stop = threading.Event()
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        _remove(self._folder)
+
+    def stop(self) -> None:
+        """End what runs: each `run` raises Stopped."""
+        self._stop.set()
+
+    def run(self, name: str, data: bytes) -> Outcome:
+        """Run a hand-in: the exercises in it, each for itself. name: of the file; data: what it holds."""
+        alone = self.isolation != isolation.NOTHING
+        order = {
+            "file": name,
+            "size": len(data),
+            "exercises": self._order,
+            "seconds": self.limits.seconds,
+            "memory": self.limits.memory,
+            "alone": alone,
+            "user": isolation.other_user() if alone else None,
+        }
+        with contextlib.ExitStack() as stack:
+            home = "/tmp" if alone else tempfile.mkdtemp(prefix="hand-in-")
+            if not alone:
+                stack.callback(_remove, Path(home))
+            command = isolation.command(self.isolation, self._desk, "from marking.sandbox_runner import main; main()")
+            process = _Process(command, isolation.environment(home), None if alone else home, self._stop)
+            stack.callback(process.end)
+            return self._converse(process, order, data)
+
+    def _converse(self, process: _Process, order: dict[str, Any], data: bytes) -> Outcome:
+        outcome = Outcome()
         try:
-            return _converse(process, order, exercise, functions, limits)
-        finally:
-            process.end()
+            deadline = time.monotonic() + _START
+            process.send(json.dumps(order).encode() + b"\n" + data, deadline)
+            found = process.receive(deadline)  # the process has not run anything of the hand-in yet
+            if found is None or "unreadable" in found:
+                outcome.unreadable = _plain(found["unreadable"]) if found else "it could not be read"
+                return outcome
+            outcome.broken = {name: _plain(why) for name, why in found["broken"].items()}
+            outcome.assigned = found["assigned"]
+            outcome.problems = [_plain(problem) for problem in found["problems"]]
+        except (OSError, EOFError, TimeoutError, *_MALFORMED):
+            outcome.unreadable = "the process that should run it did not start, or took too long to read it"
+            return outcome
+        waiting = [name for name in found["defined"] if name in self._exercises]
+        outcome.attempts = {name: Attempt() for name in waiting}
+        ended = "it ended the process that runs the hand-in"
+        try:
+            while waiting:
+                attempt = outcome.attempts[waiting[0]]
+                self._listen(process, waiting[0], attempt)
+                waiting.pop(0)
+        except TimeoutError:
+            ended = f"it did not finish within {self.limits.seconds:g} s"
+        except (EOFError, OSError):
+            pass
+        for name in waiting:
+            if not outcome.attempts[name].answers:
+                outcome.attempts[name].stopped = ended
+            ended = "the hand-in ended the process that runs it in an earlier exercise"
+        return outcome
+
+    def _listen(self, process: _Process, name: str, attempt: Attempt) -> None:
+        """Take down what is sent of an exercise, until it is done."""
+        deadline = time.monotonic() + self.limits.seconds + _GRACE
+        for _ in range(_MOST_MESSAGES):
+            message = process.receive(deadline)
+            try:
+                if message is None:
+                    raise ValueError("no message")
+                if "answers" in message:
+                    attempt.answers = _answers(message["answers"], self._exercises[name])
+                elif "failed" in message and len(attempt.problems) < _MOST_PROBLEMS:
+                    attempt.problems.append(_plain(message["failed"]))
+                elif "call" in message:
+                    process.send(json.dumps(self._called(message)).encode() + b"\n", deadline)
+                elif "done" in message:
+                    if not attempt.answers:
+                        attempt.stopped = attempt.stopped or self._why_it_ended(message["status"])
+                    return
+            except _MALFORMED:
+                attempt.stopped = "its process sent something that is no answer"
+        raise EOFError
+
+    def _called(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The value of a function that is an argument of the exercise, for a call from the hand-in."""
+        function, args, mark = self._functions[message["call"]], decode(message["args"]), str(message["mark"])[:64]
+        try:
+            with np.errstate(all="ignore"):
+                return {"mark": mark, "value": encode(function(*args))}
+        except Exception as error:  # it was called with whatever the hand-in chose
+            return {"mark": mark, "error": f"{type(error).__name__}: {error}"[:1000]}
+
+    def _why_it_ended(self, status: Any) -> str:
+        if status is None or status == -getattr(signal, "SIGXCPU", 24):
+            return f"it did not finish within {self.limits.seconds:g} s"
+        if isinstance(status, int) and status < 0:
+            memory = self.limits.memory / 1024**2
+            return f"its process was ended by {_signal(-status)} (it may use {memory:.0f} MB of memory)"
+        return "its process ended before it gave an answer"
 
 
-def _converse(
-    process: _Process, order: dict[str, Any], exercise: Exercise, functions: list[Callable[..., Any]], limits: Limits
-) -> Outcome:
-    failed: list[str] = []
-    calls = 0
-    ready = False
+def _signal(number: int) -> str:
     try:
-        process.send(order)
-        while True:
-            message = process.receive()
-            if "answers" in message:
-                return Outcome(_answers(message["answers"], exercise), failed_cells=tuple(failed))
-            if "undefined" in message:
-                return Outcome([], "", True, tuple(failed))
-            if "failed" in message and len(failed) < _MOST_FAILURES:
-                failed.append(_plain(message["failed"]))
-            elif "call" in message and calls < _MOST_CALLS:
-                calls += 1
-                process.send(_called(functions, message))
-            elif "ready" in message:
-                ready = True
-            else:
-                raise ValueError("unknown")
-    except (EOFError, BrokenPipeError):
-        stopped = process.why_it_ended(limits, ready)
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError):
-        stopped = "its process sent something that is no answer"
-    return Outcome([], stopped, failed_cells=tuple(failed))
-
-
-def _called(functions: list[Callable[..., Any]], message: dict[str, Any]) -> dict[str, Any]:
-    """The value of a function that is an argument of the exercise, for a call from the hand-in."""
-    function, args = functions[message["call"]], decode(message["args"])
-    if not isinstance(args, tuple):
-        raise ValueError("no arguments")
-    try:
-        with np.errstate(all="ignore"):
-            return {"value": encode(function(*args))}
-    except Exception as error:  # it was called with whatever the hand-in chose
-        return {"error": f"{type(error).__name__}: {error}"}
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _answers(message: Any, exercise: Exercise) -> list[Answer]:
@@ -128,6 +224,8 @@ def _answers(message: Any, exercise: Exercise) -> list[Answer]:
         words = tuple(_plain(output) if isinstance(output, str) else output for output in outputs)
         changed = tuple(name for name in exercise.arguments if name in one["changed"])
         answers.append(Answer(words, _plain(one["problem"]), _plain(one["error"]), changed))
+    if not answers:
+        raise ValueError("no answers")
     return answers
 
 
@@ -138,16 +236,21 @@ def _plain(text: Any) -> str:
     return "".join(letter for letter in text[:4000] if letter.isprintable() or letter == "\n")
 
 
-class _Process:
-    """The process, a watch that ends it when its time is over, and lines of JSON to and from it."""
+def _remove(folder: Path) -> None:
+    """Remove a folder of ours, however deep a hand-in has nested it: shutil.rmtree gives up at some depth."""
+    with contextlib.suppress(OSError):
+        subprocess.run(["rm", "-rf", "--", str(folder)], stderr=subprocess.DEVNULL, timeout=60.0)
 
-    def __init__(self, folder: str, seconds: float) -> None:
-        self._mark = f"MINITRANSFORMER_HAND_IN={secrets.token_hex(16)}"  # whatever it starts inherits this
-        name, _, value = self._mark.partition("=")
-        environment = {name: value, "HOME": folder, "TMPDIR": folder, "PATH": os.defpath, "MPLBACKEND": "Agg"}
-        environment |= {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+
+class _Process:
+    """A process with lines of JSON to and from it, none of which is waited for beyond a deadline."""
+
+    def __init__(
+        self, command: list[str], environment: dict[str, str], folder: str | None, stop: threading.Event
+    ) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-B", "-X", "utf8", str(_RUNNER)],
+            command,
+            bufsize=0,
             cwd=folder,
             env=environment,
             stdin=subprocess.PIPE,
@@ -158,72 +261,56 @@ class _Process:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in: IO[bytes] = self._process.stdin
         self._out: IO[bytes] = self._process.stdout
-        self._lock = threading.Lock()
-        self._timed_out = False
-        self._watch = threading.Timer(seconds, self._time_is_over)
-        self._watch.daemon = True
-        self._watch.start()
+        os.set_blocking(self._in.fileno(), False)
+        os.set_blocking(self._out.fileno(), False)
+        self._stop = stop
+        self._lines: deque[bytes] = deque()
+        self._rest = b""
 
-    def send(self, message: dict[str, Any]) -> None:
-        self._in.write(json.dumps(message).encode() + b"\n")
-        self._in.flush()
+    def send(self, data: bytes, deadline: float) -> None:
+        """Write it all. Raises TimeoutError at the deadline, OSError where the process has ended."""
+        waiting = memoryview(data)
+        while waiting:
+            self._wait(self._in, select.POLLOUT, deadline)
+            with contextlib.suppress(BlockingIOError):
+                waiting = waiting[os.write(self._in.fileno(), waiting[:65536]) :]
 
-    def receive(self) -> dict[str, Any]:
-        """The next message. Raises EOFError where there is none, ValueError for something else."""
-        line = self._out.readline(_LONGEST_LINE)
-        if not line:
-            raise EOFError
-        message = json.loads(line)
-        if not isinstance(message, dict):
-            raise ValueError("not a message")
-        return message
+    def receive(self, deadline: float) -> dict[str, Any] | None:
+        """The next message; None for a line that is none. Raises TimeoutError at the deadline, EOFError at the end."""
+        while not self._lines:
+            if len(self._rest) > _LONGEST_LINE:
+                raise EOFError("a line without an end")
+            self._wait(self._out, select.POLLIN, deadline)
+            with contextlib.suppress(BlockingIOError):
+                chunk = os.read(self._out.fileno(), 1 << 20)
+                if not chunk:
+                    raise EOFError
+                *lines, self._rest = (self._rest + chunk).split(b"\n")
+                self._lines.extend(line for line in lines if line.strip())
+        try:
+            message = json.loads(self._lines.popleft())
+        except (ValueError, RecursionError, MemoryError):
+            return None
+        return message if isinstance(message, dict) else None
 
-    def why_it_ended(self, limits: Limits, ready: bool) -> str:
-        """In words, once it sends no more. ready: whether it came as far as the hand-in."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)
-        status = self._process.poll()
-        if self._timed_out or status == -getattr(signal, "SIGXCPU", 24):
-            return f"it did not finish within {limits.seconds:g} s"
-        if not ready:
-            return f"its process could not be started (exit status {status})"
-        if status is not None and status < 0:
-            memory = limits.memory / 1024**2
-            return f"its process was ended by {signal.Signals(-status).name} (it may use {memory:.0f} MB of memory)"
-        return f"its process ended, with exit status {status}, before it gave an answer"
+    def _wait(self, pipe: IO[bytes], event: int, deadline: float) -> None:
+        poll = select.poll()
+        poll.register(pipe, event)
+        while True:
+            if self._stop.is_set():
+                raise Stopped
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            if poll.poll(min(left, 0.2) * 1000):
+                return
 
     def end(self) -> None:
-        """End it, and whatever it has started."""
-        self._watch.cancel()
-        self._kill()
-        self._process.wait()
+        """End it, and whatever is in its namespace, or else in its group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE)
         for pipe in (self._in, self._out):
             with contextlib.suppress(OSError):
                 pipe.close()
-
-    def _time_is_over(self) -> None:
-        self._timed_out = True
-        self._kill()
-
-    def _kill(self) -> None:
-        with self._lock:
-            if self._process.poll() is None:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
-            for _ in range(20):  # where there is no /proc, those that left the group go on until they end
-                left = _processes_with(self._mark.encode())
-                for pid in left:
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.kill(pid, signal.SIGKILL)
-                if not left:
-                    break
-
-
-def _processes_with(mark: bytes) -> list[int]:
-    """The processes that were started with this in their environment, and have not ended."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if mark in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return found

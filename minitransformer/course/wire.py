@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-_DTYPE = re.compile(r"[<>|=]?[biufc][0-9]{1,2}")
+_DTYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248]|c8|c16)")  # no long double: its bytes mean another thing elsewhere
 
 
 def encode(x: Any, functions: list[Callable[..., Any]] | None = None) -> Any:

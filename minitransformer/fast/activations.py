@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..arrays.backend import Array, Pullback, erf
+from ..arrays.backend import Array, Pullback, erfc
 from .blocks import blocks, compiled, takes
 from .tail import TAIL
 
@@ -51,27 +51,30 @@ def _elementwise(x: Array, curve: Curve) -> tuple[Array, Pullback]:
 
 
 def _gelu_tanh(x: Array, y: Array, slope: Array) -> None:
-    near = np.clip(x, -10.0, 10.0)
+    near = np.clip(x, -30.0, 30.0)
     square = near * near
     np.multiply(square, math.sqrt(2.0 / math.pi) * 0.044715, out=y)
     y += math.sqrt(2.0 / math.pi)
     y *= near
-    tanh = np.tanh(y, out=y)
-    square *= 1.5 * math.sqrt(2.0 / math.pi) * 0.044715
-    square += 0.5 * math.sqrt(2.0 / math.pi)  # half of u'
-    np.multiply(tanh, tanh, out=slope)
-    np.subtract(1.0, slope, out=slope)
+    np.abs(y, out=slope)
+    slope *= -2.0
+    exponential = np.exp(slope, out=slope)
+    cumulative = np.where(y < 0.0, exponential, 1.0)
+    exponential += 1.0
+    cumulative /= exponential
+    square *= 6.0 * math.sqrt(2.0 / math.pi) * 0.044715
+    square += 2.0 * math.sqrt(2.0 / math.pi)  # twice u'
+    np.subtract(1.0, cumulative, out=slope)
+    slope *= cumulative
     slope *= square
     slope *= x
-    tanh *= 0.5
-    tanh += 0.5  # now it is the cumulative
-    slope += tanh
-    y *= x
+    slope += cumulative
+    np.multiply(x, cumulative, out=y)
 
 
 def _gelu(x: Array, y: Array, slope: Array) -> None:
-    np.multiply(x, math.sqrt(0.5), out=y)
-    cumulative = 0.5 * (1.0 + erf(y))
+    np.multiply(x, -math.sqrt(0.5), out=y)
+    cumulative = 0.5 * erfc(y)
     np.multiply(x, -0.5, out=slope)
     slope *= x
     np.exp(slope, out=slope)

@@ -24,7 +24,7 @@ def adam(
     shrink: what AdamW multiplies the values by, 1 - rate · weight_decay.
     """
     arrays = (value, g, m, v)
-    if not takes(*arrays) or not all(x.flags.c_contiguous for x in arrays):
+    if not takes(*arrays) or not all(x.shape == value.shape and x.flags.carray for x in arrays):
         return False
     flat = [x.reshape(-1) for x in arrays]
     beta1, beta2 = betas

@@ -9,10 +9,8 @@ dear and dividing the T_q rows of the output is cheap, so only the rows are divi
     dscores  = E * (doutput' vᵀ - sum_c doutput'_c output_c)
 
 for sum_l dweights_l weights_l, the softmax's row sum in ops/attention.py, is sum_c doutput_c output_c: a sum over d_v
-instead of T_k terms (Dao et al. 2022, "FlashAttention", section 3.1). Two more passes over the scores are saved. The
-largest score of each row is subtracted only where exp might overflow: by Cauchy and Schwarz |scores| is at most
-scale · max |q_i| · max |k_j|, and a common factor cancels in E / total. And where attention is causal, a block of
-queries looks only at the keys that one of them may see.
+instead of T_k terms (Dao et al. 2022, "FlashAttention", section 3.1). So one more pass over the scores is saved. And
+where attention is causal, a block of queries looks only at the keys that one of them may see.
 
 E is kept for backward up to KEPT_KEYS keys and computed again from q and k beyond, so that for long sequences the
 memory grows with T and not with T².
@@ -36,7 +34,6 @@ from ..training.threads import blas_threads, share_out
 from .blocks import BLOCK, compiled, row_sums, takes
 
 KEPT_KEYS = 64
-_SAFE = 60.0  # exp(60) · T and exp(-60) are far inside float32
 _MANY = 1 << 18  # scores that are worth threads of their own
 
 Place = tuple[slice, slice, slice, int]  # a block: which sequences, heads and queries, and how many keys these may see
@@ -64,9 +61,9 @@ def attention(
     if causal and t_q > t_k:  # the first queries see nothing, so the blocks of causal attention do not fit
         seen = causal_mask(t_q, t_k, "numpy")
         return attention(q, k, v, seen if mask is None else mask & seen, False, factor, dropout, rng)
-    generator = None if dropout == 0.0 else rng
-    if not isinstance(generator, np.random.Generator | None) or type(dropout) is not float or not 0.0 <= dropout < 1.0:
+    if not isinstance(rng, np.random.Generator | None) or type(dropout) not in (int, float) or not 0 <= dropout < 1:
         return None
+    generator = rng if dropout else None
 
     q4, k4, v4, shapes = *map(_four_axes, (q, k, v)), (q.shape, k.shape, v.shape)
     mask4 = None if mask is None else mask_of((*q.shape[:-1], t_k), mask)
@@ -79,7 +76,8 @@ def attention(
         gradients = backward4(_four_axes(doutput))
         return tuple(x.reshape(shape) for x, shape in zip(gradients, shapes, strict=True))
 
-    return output4.reshape(*q.shape[:-1], v.shape[-1]), backward
+    output = output4.copy(order="K")  # backward reads its own, since this one is the caller's to write to
+    return output.reshape(*q.shape[:-1], v.shape[-1]), backward
 
 
 def _in_loops(
@@ -115,8 +113,7 @@ def _in_blocks(
     """The form in NumPy, of the same arguments."""
     t_q, t_k = q4.shape[-2], k4.shape[-2]
     scaled_q = q4 * scale  # from here on q itself is not needed, so that it can be freed
-    bias = None if mask4 is None else _bias(mask4, (*q4.shape[:-1], t_k), q4.dtype)
-    safe = t_q > 1 and _norm(scaled_q) * _norm(k4) < _SAFE
+    hidden = None if mask4 is None else np.broadcast_to(~mask4, (*q4.shape[:-1], t_k))
     parts = [list(part) for part in _parts(scaled_q.shape, t_k, causal)]
     share = share_out if scaled_q[..., 0].size * t_k >= _MANY else _in_turn
     output4 = _heads_like(scaled_q, v4.shape[-1])
@@ -130,14 +127,13 @@ def _in_blocks(
         e = np.empty((*part_q.shape[:-1], n_keys), part_q.dtype)  # contiguous, however q lies, so that rows is a view
         np.matmul(part_q, k4[batch, heads, :n_keys].swapaxes(-1, -2), out=e)
         rows = e.reshape(-1, n_keys)
-        if bias is not None:
-            e += bias[batch, heads, queries, :n_keys]
+        if hidden is not None:  # what is hidden may be anything, even NaN, so nothing is added to it
+            np.copyto(e, -np.inf, where=hidden[batch, heads, queries, :n_keys])
         if causal:
             n = queries.stop - queries.start
-            e[..., n_keys - n :] += _ahead(n, e.dtype)
-        if not safe:
-            largest = e.max(axis=-1, keepdims=True)
-            e -= np.where(largest == -np.inf, 0.0, largest)
+            np.copyto(e[..., n_keys - n :], -np.inf, where=_ahead(n))
+        largest = e.max(axis=-1, keepdims=True)
+        e -= np.where(largest == -np.inf, 0.0, largest)
         total = row_sums(np.exp(rows, out=rows))
         return e, total.reshape(*e.shape[:-1], 1)
 
@@ -223,11 +219,6 @@ def _heads_like(x4: Array, width: int) -> Array:
     return np.empty((n_batch, length, n_heads, width), x4.dtype).swapaxes(1, 2)
 
 
-def _norm(x4: Array) -> float:
-    """The largest norm of a row."""
-    return math.sqrt(float(np.einsum("bhtd,bhtd->bht", x4, x4).max()))
-
-
 def mask_of(shape: tuple[int, ...], mask: Array) -> Array:
     """A mask of scores as (1 or batch, 1 or heads, 1 or T_q, T_k): contiguous, and a copy, for backward reads it."""
     n = len(shape)
@@ -236,15 +227,10 @@ def mask_of(shape: tuple[int, ...], mask: Array) -> Array:
     return np.array(_four_axes(np.broadcast_to(mask, (*leading, *mask.shape[-3:-1], shape[-1]))), order="C")
 
 
-def _bias(mask4: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
-    """0 where the mask allows and -inf elsewhere, to be added to the scores."""
-    return np.broadcast_to(np.where(mask4, dtype.type(0.0), dtype.type(-np.inf)), shape)
-
-
 @functools.lru_cache(maxsize=32)
-def _ahead(n: int, dtype: np.dtype) -> Array:
-    """(n, n): -inf for the keys after each query, 0 for the others."""
-    return np.triu(np.full((n, n), -np.inf, dtype), k=1)
+def _ahead(n: int) -> Array:
+    """(n, n): True for the keys after each query."""
+    return np.triu(np.ones((n, n), np.bool_), k=1)
 
 
 def _parts(shape: tuple[int, ...], n_keys: int, causal: bool) -> Iterator[Iterator[Place]]:

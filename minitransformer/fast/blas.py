@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import intrinsic
 from threadpoolctl import ThreadpoolController
 
-from .loops import compiled
+from .loops import CHECKED, compiled
 
 
 @functools.cache
@@ -70,10 +70,23 @@ def _distance(a):
 
 
 @compiled()
+def _check_rows(a):
+    if a.shape[1] > 1 and a.strides[1] != 4:
+        raise IndexError("the numbers of a row must lie side by side")
+
+
+@compiled()
 def multiply(gemm, flip_a, flip_b, alpha, a, b, beta, c):
     """c = alpha a b + beta c, with aᵀ or bᵀ where it is to be flipped. Each row must be contiguous."""
     address, wide = gemm
-    k = a.shape[0] if flip_a == FLIPPED else a.shape[1]
+    rows, k = (a.shape[1], a.shape[0]) if flip_a == FLIPPED else (a.shape[0], a.shape[1])
+    if CHECKED:
+        other_k, columns = (b.shape[1], b.shape[0]) if flip_b == FLIPPED else (b.shape[0], b.shape[1])
+        if k != other_k or rows != c.shape[0] or columns != c.shape[1]:
+            raise IndexError("these matrices cannot be multiplied")
+        _check_rows(a)
+        _check_rows(b)
+        _check_rows(c)
     lda, ldb, ldc = _distance(a), _distance(b), _distance(c)
     at_a, at_b, at_c = a.ctypes.data, b.ctypes.data, c.ctypes.data
     if wide:

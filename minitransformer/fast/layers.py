@@ -97,6 +97,8 @@ def encoder_layer(
     stored = np.empty((*totals.shape, scores[-1]) if is_stored else (0,) * 4, np.float32)
     saved = (n1, inverse1, q, k, v, merged, n2, inverse2, h, totals, shifts, stored)
     passing = (source1, total1, out1, source2, active, total2, y)
+    if cache is None:  # backward makes the norms' outputs again, with the γ and β of now, and not of then
+        vectors = tuple(vector.copy() for vector in vectors)
     common = (loops.ready(), n_parts, kinds, (n_sequences, n_heads, length), factors, weights, vectors, masks, saved)
     _enter(n_parts, loops.layer, *common, biases, eps, buffers, x, passing, loops.counters(3))
     y = y.reshape(x_shape)

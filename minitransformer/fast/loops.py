@@ -6,14 +6,19 @@ Where Numba is installed (the extra "fast") the other kernels call these in plac
 are explained there. A loop is compiled when it is first called with arrays of a dtype, which takes a second, and the
 machine code is kept on the disk. All arrays must be contiguous.
 
+Numba keeps the machine code of a loop together with a stamp, the hash of the loop's own file. But a loop contains the
+machine code of those that it calls, from other files too. So here the stamp is a hash of all SOURCES.
+
 The compiler takes eight or sixteen numbers at a time only where it may: sums may be reordered ("reassoc"), and a
 division by zero must give an infinity, as NumPy's does, and not an exception.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +29,20 @@ from .tail import TAIL
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
     raise ImportError("Numba is told not to compile (NUMBA_DISABLE_JIT), and without that there is no use for loops")
 
+SOURCES = (  # the files whose text ends up in machine code
+    "activations.py",
+    "attention_loops.py",
+    "blas.py",
+    "decoding_loops.py",
+    "layer_loops.py",
+    "loops.py",
+    "phases.py",
+)
+_STAMP = hashlib.sha256(b"".join(Path(__file__).with_name(name).read_bytes() for name in SOURCES)).hexdigest()
+
+# Under NUMBA_BOUNDSCHECK=1 Numba looks at every index, and the loops at what they hand on as an address.
+CHECKED = bool(config.BOUNDSCHECK)  # type: ignore[attr-defined]
+
 f = np.float32  # of a Python float the compiler would make a double, and half as many fit into a register
 
 
@@ -33,9 +52,11 @@ def compiled(*liberties: str) -> Callable[[Callable[..., Any]], Any]:
     def decorate(loop: Callable[..., Any]) -> Any:
         options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", *liberties}}
         try:
-            return njit(cache=True, **options)(loop)
+            made = njit(cache=True, **options)(loop)
         except RuntimeError:  # the machine code can be written neither beside this file nor in the user's cache
             return njit(**options)(loop)
+        made._cache._cache_file._source_stamp = _STAMP
+        return made
 
     return decorate
 

@@ -18,7 +18,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from .loops import compiled
+from .loops import CHECKED, compiled
 
 LINE = 16  # counters for each that is used: processors exchange whole cache lines, and fetch them in pairs
 PATIENCE = 20_000  # questions, after which a waiting thread lets others have its core
@@ -43,20 +43,27 @@ def _add(_: Any, counts, i, number):
 
 
 @compiled()
+def _added(counts, i, number):
+    if CHECKED and not 0 <= i < counts.size:
+        raise IndexError("there is no such phase")
+    return _add(counts, i, number)
+
+
+@compiled()
 def take(counts, phase):
     """The part that is now the caller's; there may be no such part any more."""
-    return _add(counts, 2 * LINE * phase, 1)
+    return _added(counts, 2 * LINE * phase, 1)
 
 
 @compiled()
 def done(counts, phase):
-    _add(counts, 2 * LINE * phase + LINE, 1)
+    _added(counts, 2 * LINE * phase + LINE, 1)
 
 
 @compiled()
 def wait(counts, phase, n_parts):
     asked = 0
-    while _add(counts, 2 * LINE * phase + LINE, 0) < n_parts:
+    while _added(counts, 2 * LINE * phase + LINE, 0) < n_parts:
         asked += 1
         if asked > PATIENCE:
             _give_way()

@@ -6,7 +6,6 @@ A twin shares the parameters of its original and has their names; only the code 
 from __future__ import annotations
 
 import copy
-import functools
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,7 +36,7 @@ def accelerate(original: T) -> T:
     if isinstance(original, Optimizer):
         twin: Any = copy.copy(original)
         if isinstance(original, Adam):
-            twin.__class__ = _fast_optimizer(type(original))
+            twin.__class__ = _twin_of(type(original))
         return twin
     raise TypeError(f"accelerate: expected a module or an optimiser, got {type(original).__name__}")
 
@@ -95,20 +94,9 @@ class EncoderLayer(Fast, layers.EncoderLayer):
         return plain and _are(layers.LayerNorm, a.norm, f.norm) and a.order == f.order
 
 
-def _are(kind: type[Any], *modules: Any) -> bool:
+def _are(kind: Any, *modules: Any) -> bool:
     """Whether all are of this very class, or its twin."""
-    allowed = kind, _twin_of(kind)
-    return all(type(module) in allowed for module in modules)
-
-
-@functools.cache
-def _twin_of(kind: type[Any]) -> type[Any]:
-    if issubclass(kind, Fast):
-        return kind
-    known = {layers.FeedForward: FeedForward, layers.EncoderLayer: EncoderLayer}
-    return known.get(kind) or type(
-        kind.__name__, (Fast, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__}
-    )
+    return {kind, _twin_of(kind)}.issuperset(map(type, modules))
 
 
 def _original_of(kind: type[Any]) -> type[Any]:
@@ -128,11 +116,6 @@ def _copied(item: Any, class_of: Any, made: dict[int, Any]) -> Any:
     return made[id(item)]
 
 
-@functools.cache
-def _fast_optimizer(kind: type[Any]) -> type[Any]:
-    return kind if issubclass(kind, FastAdam) else type(kind.__name__, (FastAdam, kind), {"__doc__": kind.__doc__})
-
-
 class FastAdam(Adam):
     """Adam and AdamW, whose step is one pass over the numbers; see adam.py."""
 
@@ -141,3 +124,16 @@ class FastAdam(Adam):
         g, m, v = p.grad, p.remembered["mean"], p.remembered["square"]
         if not kernel(p.value, g, m, v, int(self.steps), rate, self.betas, self.eps, self._shrink(p, rate)):
             super()._move(p, rate)
+
+
+_twins: dict[type[Any], type[Any]] = {layers.FeedForward: FeedForward, layers.EncoderLayer: EncoderLayer}
+
+
+def _twin_of(kind: type[Any]) -> type[Any]:
+    """The class of the twins of a class: made when it is first asked for, and always the same."""
+    if twin := _twins.get(kind):
+        return twin
+    if issubclass(kind, Fast | FastAdam):
+        return kind
+    bases = (FastAdam if issubclass(kind, Adam) else Fast, kind)
+    return _twins.setdefault(kind, type(kind.__name__, bases, {"__module__": kind.__module__, "__doc__": kind.__doc__}))

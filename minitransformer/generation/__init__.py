@@ -91,6 +91,8 @@ def generate(
 def _translation(
     where: str, model: Transformer, source: Array, source_mask: Array | None, start: int, end: int, max_length: int
 ) -> tuple[Translation, list[list[int]]]:
+    if not isinstance(model, Transformer):
+        raise TypeError(f"{where}: model must be a Transformer, got {type(model).__name__}")
     check_sizes(where, max_length=max_length)
     check_integers(where, start=start, end=end)
     n_tokens = model.config.target_vocabulary

@@ -44,12 +44,12 @@ def beam_search(
     """Continue each prompt by up to n_new tokens. Returns up to `beam` hypotheses for each, the best first.
 
     The prompts may be of different lengths, as in `write`; their tokens count neither in the score nor in its length.
-    Of hypotheses with equal scores the one found first comes first. length_penalty: α of the formula, at least 0.
+    Of hypotheses with equal scores the one found first comes first. length_penalty: α of the formula, from 0 to 10.
     """
     check_sizes("beam_search", n_new=n_new, beam=beam)
     check_number("beam_search", "length_penalty", length_penalty)
-    if length_penalty < 0:
-        raise ValueError(f"beam_search: length_penalty must be at least 0, got {length_penalty}")
+    if not 0 <= length_penalty <= 10:
+        raise ValueError(f"beam_search: length_penalty must be from 0 to 10, got {length_penalty}")
     last = check_end("beam_search", end, prefix.vocabulary)
     prompt_texts, lengths = laid_out("beam_search", prompts, n_new, prefix.vocabulary)
     found: list[list[Hypothesis]] = [[] for _ in prompts]

@@ -43,7 +43,7 @@ class Sampler:
         top_k: int | None = None,
         top_p: float = 1.0,
     ) -> None:
-        if isinstance(rngs, np.random.Generator) or not all(isinstance(rng, np.random.Generator) for rng in rngs):
+        if not isinstance(rngs, Sequence) or not all(isinstance(rng, np.random.Generator) for rng in rngs):
             raise TypeError(
                 "Sampler: rngs must be a list of generators, one for each text; "
                 f"make n of them with numpy.random.default_rng(seed).spawn(n); got {rngs!r}"

@@ -77,6 +77,8 @@ class Continuation:
     """
 
     def __init__(self, model: LanguageModel) -> None:
+        if not isinstance(model, LanguageModel):
+            raise TypeError(f"Continuation: model must be a LanguageModel, got {type(model).__name__}")
         self.vocabulary = model.config.vocabulary
         self._model = model
         self._device = device_of(model.tokens.table.value).name
@@ -104,6 +106,9 @@ class Continuation:
         self._cache.select(chosen)
 
 
+_MOST = 1 << 27  # tokens of a batch of texts
+
+
 def laid_out(
     where: str, prompts: Sequence[Sequence[int]], n_new: int, vocabulary: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -111,10 +116,14 @@ def laid_out(
 
     Raises ValueError or TypeError where there is no prompt, or one that is empty or does not hold ids below vocabulary.
     """
+    if isinstance(prompts, str) or not isinstance(prompts, Sequence | np.ndarray):
+        raise TypeError(f"{where}: prompts must be a list of lists of ids, got {type(prompts).__name__}")
     if len(prompts) == 0:
         raise ValueError(f"{where}: there must be at least one prompt")
     rows = [np.asarray(prompt) for prompt in prompts]
     lengths = np.array([ids.size for ids in rows])
+    if len(rows) * (int(lengths.max()) + n_new) > _MOST:
+        raise ValueError(f"{where}: {n_new:,} tokens after each of {len(rows)} prompts are more than {_MOST:,} in all")
     texts = np.zeros((len(rows), lengths.max() + n_new), dtype=np.int64)
     for i, ids in enumerate(rows):
         if ids.size == 0:

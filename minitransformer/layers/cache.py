@@ -7,7 +7,7 @@ means that each new token costs one row of attention instead of a whole new pass
 from __future__ import annotations
 
 from ..arrays.backend import Array, array_module
-from ..arrays.boundary import check_ids, check_sizes
+from ..arrays.boundary import check_ids, check_integers, check_sizes
 
 
 class KeyValueCache:
@@ -17,10 +17,28 @@ class KeyValueCache:
     """
 
     def __init__(self) -> None:
-        self.length = 0
+        self._length = 0
         self.memory: Array | None = None
         self._keys: Array | None = None
         self._values: Array | None = None
+
+    @property
+    def length(self) -> int:
+        """How many tokens it holds. A smaller number may be set, which forgets the last ones.
+
+        Raises ValueError for a number below 0 or above what the buffers have room for: compiled loops read and write
+        there.
+        """
+        return self._length
+
+    @length.setter
+    def length(self, length: int) -> None:
+        check_integers("KeyValueCache", length=length)
+        empty = self._keys is None or self._values is None
+        room = 0 if empty else min(buffer.shape[-2] for buffer in self.buffers())
+        if not 0 <= length <= room:
+            raise ValueError(f"KeyValueCache: length must be from 0 to {room}, the room in its buffers, got {length}")
+        self._length = int(length)
 
     def extend(self, keys: Array, values: Array) -> tuple[Array, Array]:
         """Append the keys and values of new tokens, (..., H, T_new, d). Returns all of them, as views."""

@@ -30,8 +30,8 @@ class Parameter:
 class Module:
     """Something with parameters. A call returns `(output, backward)`; nothing of a call is stored on the module.
 
-    Parameters and modules that are set as attributes, or are in a list that is, are found in the order they were set.
-    A module computes with `self.ops`, which are the textbook's ops unless `fast.accelerate` made it.
+    Parameters and modules that are set as attributes, or are in a list or dict that is, are found in the order they
+    were set. A module computes with `self.ops`, which are the textbook's ops unless `fast.accelerate` made it.
     """
 
     ops: Any = ops
@@ -48,6 +48,8 @@ class Module:
         for name, attribute in vars(self).items():
             if isinstance(attribute, list | tuple):
                 yield from ((f"{name}.{i}", item) for i, item in enumerate(attribute))
+            elif isinstance(attribute, dict):
+                yield from ((f"{name}.{key}", item) for key, item in attribute.items())
             else:
                 yield name, attribute
 
@@ -96,6 +98,10 @@ class Module:
 
 def load_arrays(owner: str, targets: Mapping[str, Array], mapping: Mapping[str, np.ndarray]) -> None:
     """Fill every target, in place, with the array of its name in `mapping`: all, or on ValueError none of them."""
+    if not isinstance(mapping, Mapping):
+        raise TypeError(
+            f"{owner}: a state must map names to arrays, as that of state() does, got {type(mapping).__name__}"
+        )
     found = {name: np.asarray(value) for name, value in mapping.items()}
     problems = [f"{name} is missing" for name in targets if name not in found]
     problems += [f"{name} is unknown" for name in found if name not in targets]

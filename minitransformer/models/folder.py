@@ -6,15 +6,17 @@ model.safetensors  every parameter under its dotted name (https://github.com/hug
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import math
 import os
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..arrays.files import read_arrays, read_json, write, write_arrays
+from ..arrays.boundary import check_sizes
+from ..arrays.files import array_headers, read_arrays, read_json, write, write_arrays
 from .classifier import Classifier, ClassifierConfig
 from .language_model import LanguageModel, LanguageModelConfig
 from .transformer import Transformer, TransformerConfig
@@ -22,6 +24,7 @@ from .transformer import Transformer, TransformerConfig
 Model = Transformer | LanguageModel | Classifier
 
 _FORMAT = 1
+_DTYPES = ("F16", "F32", "F64")
 _KINDS: dict[str, tuple[type[Any], type[Any]]] = {
     "Transformer": (Transformer, TransformerConfig),
     "LanguageModel": (LanguageModel, LanguageModelConfig),
@@ -37,7 +40,7 @@ def save(model: Model, folder: str | os.PathLike[str]) -> None:
     name = type(model).__name__
     if type(model) is not _KINDS.get(name, (None,))[0]:
         raise TypeError(f"save: the model must be one of {', '.join(_KINDS)}, got {name}")
-    config = {"format": _FORMAT, "model": name, "config": dataclasses.asdict(model.config)}
+    config = {"format": _FORMAT, "model": name, "config": asdict(model.config)}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_arrays(folder / "model.safetensors", model.state())
@@ -53,7 +56,8 @@ def load(folder: str | os.PathLike[str]) -> Model:
     """Read a model that `save` wrote, onto the default device and in the dtype it was saved in.
 
     Raises FileNotFoundError where the folder or one of its files is missing, and ValueError where a file cannot be read
-    or the parameters do not fit the config.
+    or the parameters do not fit the config, which is seen before memory is taken for them, or are not finite
+    floating-point numbers.
     """
     folder = Path(folder)
     name, config = _described(folder)
@@ -61,11 +65,24 @@ def load(folder: str | os.PathLike[str]) -> Model:
     if not weights_path.is_file():
         raise FileNotFoundError(f"{folder} holds no model: {weights_path.name} is missing")
     model_class, config_class = _KINDS[name]
+    headers = array_headers(weights_path)
+    for parameter, (dtype_name, _) in headers.items():
+        if dtype_name not in _DTYPES:
+            raise ValueError(
+                f"{weights_path}: {parameter} is of dtype {dtype_name}, and must be of {', '.join(_DTYPES)}; convert it"
+            )
+    there = sum(math.prod(shape) for _, shape in headers.values())
     try:
-        model = model_class(config_class(**config), np.random.default_rng(0))
+        sizes = config_class(**config)
+        if (fewest := _fewest(sizes)) > there:
+            raise ValueError(f"these sizes make at least {fewest:,} parameters, {weights_path.name} has {there:,}")
+        model = model_class(sizes, np.random.default_rng(0))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{folder / 'config.json'}: {error}") from error
     state = read_arrays(weights_path)
+    for parameter, value in state.items():
+        if not np.isfinite(value).all():
+            raise ValueError(f"{weights_path}: {parameter} holds NaN or infinity; this model is broken, train it anew")
     dtypes = {value.dtype for value in state.values()}
     if len(dtypes) == 1 and (dtype := dtypes.pop()).kind == "f":
         model.to(dtype=dtype.name)
@@ -76,13 +93,28 @@ def load(folder: str | os.PathLike[str]) -> Model:
     return model
 
 
+def _fewest(config: Any) -> int:
+    """A bound of the number of parameters, found without making any: a model has less than four times as many.
+
+    Attention has at least 4·D² in each layer, the feed-forward network 2·D·F, each table of N rows N·D.
+    """
+    check_sizes(type(config).__name__, **{f.name: getattr(config, f.name) for f in fields(config) if f.type == "int"})
+    d, f = config.d_model, config.d_ff
+    n_layers = sum(getattr(config, name, 0) for name in ("n_layers", "n_encoder_layers", "n_decoder_layers"))
+    tables = [getattr(config, name, 0) for name in ("vocabulary", "source_vocabulary", "target_vocabulary")]
+    rows = max(tables) + getattr(config, "max_length", 0) + getattr(config, "n_classes", 0)
+    return n_layers * (4 * d * d + 2 * d * f) + rows * d
+
+
 def _described(folder: Path) -> tuple[str, dict[str, Any]]:
     """The kind of model that a folder's config.json names, and the fields of its config."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no model folder {folder}")
     path = folder / "config.json"
     if not path.is_file():
-        raise FileNotFoundError(f"{folder} holds no model: {path.name} is missing")
+        began = (folder / "run.json").is_file()  # which training writes before its first step
+        hint = "; its training has saved none yet: add --resume to its train command to go on" if began else ""
+        raise FileNotFoundError(f"{folder} holds no model: {path.name} is missing{hint}")
     document = read_json(path)
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise ValueError(f'{path} must be an object with "format": {_FORMAT}; write the folder anew with save')

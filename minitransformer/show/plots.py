@@ -1,10 +1,11 @@
 """Pictures: matrices with their numbers, attention as heat maps, a loss as a curve.
 
-Each function returns a matplotlib Figure; `write_figure` writes it.
+Each function returns a matplotlib Figure, which a notebook shows as a picture; `write_figure` writes it.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +17,19 @@ from ..arrays.backend import Array, to_numpy
 from .colours import ABOVE, BELOW
 
 _SIGNED = LinearSegmentedColormap.from_list("signed", [BELOW, "white", ABOVE])
+
+
+class Picture(Figure):
+    """A Figure that shows itself in a notebook.
+
+    Jupyter learns to draw Figures only when pyplot opens one; until then it prints `<Figure size ...>`. A Figure that
+    is made without pyplot therefore brings its PNG along.
+    """
+
+    def _repr_png_(self) -> bytes:
+        picture = io.BytesIO()
+        self.savefig(picture, format="png", bbox_inches="tight")
+        return picture.getvalue()
 
 
 def matrices(**named: Array) -> Figure:
@@ -30,7 +44,7 @@ def matrices(**named: Array) -> Figure:
     arrays = {name: np.atleast_2d(to_numpy(x)) for name, x in named.items()}
     widths = [x.shape[1] for x in arrays.values()]
     height = max(x.shape[0] for x in arrays.values())
-    figure = Figure(figsize=(0.6 * sum(widths) + 0.4 * len(widths), 0.5 * height + 0.4))
+    figure = Picture(figsize=(0.6 * sum(widths) + 0.4 * len(widths), 0.5 * height + 0.4))
     all_axes = figure.subplots(1, len(arrays), width_ratios=widths, squeeze=False)[0]
     for axes, (name, x) in zip(all_axes, arrays.items(), strict=True):
         limit = 1.7 * float(abs(x).max() or 1.0)  # so that the numbers can be read on the deepest color
@@ -49,7 +63,7 @@ def attention_maps(
     if weights.shape != wanted:
         raise ValueError(f"attention_maps: weights must be (heads, queries, keys), here {wanted}, got {weights.shape}")
     width, height = 0.36 * t_k + 0.2, 0.36 * t_q
-    figure = Figure(figsize=(n_heads * width + 1.6, height + 1.6), layout="constrained")
+    figure = Picture(figsize=(n_heads * width + 1.6, height + 1.6), layout="constrained")
     all_axes = figure.subplots(1, n_heads, sharey=True, squeeze=False)[0]
     for head, axes in enumerate(all_axes):
         image = axes.imshow(weights[head], cmap="viridis", vmin=0.0, vmax=1.0)
@@ -64,7 +78,7 @@ def attention_maps(
 
 def training_curve(steps: Sequence[int], losses: Sequence[float], floor: float | None = None) -> Figure:
     """The loss against the step. floor: the lowest loss there can be, drawn as a line."""
-    figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+    figure = Picture(figsize=(6.0, 3.6), layout="constrained")
     axes = figure.subplots()
     axes.plot(steps, losses, label="training loss")
     if floor is not None:

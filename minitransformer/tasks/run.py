@@ -161,5 +161,8 @@ def check_share(where: str, **shares: float) -> None:
 def closing_line(outcome: Outcome, folder: Path) -> str:
     """One line that says how a run ended."""
     if outcome.ended == "interrupted":
-        return f"stopped after step {outcome.step}, saved; add --resume to the same command to go on"
+        return (
+            f"stopped after step {outcome.step}, saved; add --resume to the same command to go on; "
+            f"the model so far is in {folder}"
+        )
     return f"{outcome.ended} after step {outcome.step}; validation loss {outcome.loss:.4f}; model in {folder}"

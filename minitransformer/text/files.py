@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
+
+_MOST = 1 << 30  # bytes of a text, which is held in memory, and its tokens too
+_PIECE = 1 << 20
 
 
 def read_text(path: Path) -> str:
-    """The whole text of a file. Raises OSError where it cannot be read and ValueError where it is not UTF-8 text."""
+    """The whole text of a file. Raises OSError where it cannot be read, and ValueError where it is not UTF-8 text, or
+    longer than 1 GiB (once it is decompressed).
+    """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with path.open("rb") as file:
+            content = _read(gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file, path)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{path} cannot be read as gzip: {error}") from error
     try:
@@ -24,9 +32,25 @@ def read_text(path: Path) -> str:
             f"{path}, line {line}: the bytes are not UTF-8 ({error.reason}); convert the file first, "
             "for example: iconv -f latin1 -t utf-8"
         ) from error
+    if text.endswith("\0"):
+        line = text.count("\n") + 1
+        raise ValueError(f"{path}, line {line}: byte {len(content) - 1:,} is 0, which no text has; give a text")
     if not text.strip():
         raise ValueError(f"{path} is empty")
     return text.replace("\r\n", "\n")
+
+
+def _read(file: IO[bytes] | gzip.GzipFile, path: Path) -> bytes:
+    """The bytes of a file, up to the first zero, which no text has."""
+    content = io.BytesIO()
+    while piece := file.read(_PIECE):
+        before, zero, _ = piece.partition(b"\0")
+        content.write(before + zero)
+        if zero:
+            break
+        if content.tell() > _MOST:
+            raise ValueError(f"{path} is longer than {_MOST:,} bytes, more than is read at once; give a part of it")
+    return content.getvalue()
 
 
 def read_lines(path: Path) -> list[str]:

@@ -67,7 +67,7 @@ class WordTokenizer(Tokenizer):
     @classmethod
     def train(cls, texts: Iterable[str]) -> WordTokenizer:
         """Of all words that occur in the texts."""
-        return cls(Vocabulary(text.split() for text in texts))
+        return cls(Vocabulary(text.split() for text in _texts(cls, texts)))
 
     def encode(self, text: str) -> list[int]:
         """The ids of the words. Raises ValueError for a word that is not in the vocabulary, or is a special token."""
@@ -93,7 +93,7 @@ class CharacterTokenizer(WordTokenizer):
     @classmethod
     def train(cls, texts: Iterable[str]) -> CharacterTokenizer:
         """Of all characters that occur in the texts."""
-        return cls(Vocabulary(texts))
+        return cls(Vocabulary(_texts(cls, texts)))
 
     def encode(self, text: str) -> list[int]:
         """The ids of the characters. Raises ValueError for a character that is not in the vocabulary."""
@@ -122,13 +122,18 @@ class BytePairTokenizer(Tokenizer):
         """
         check_sizes("BytePairTokenizer", size=size)
         library = _library()
+        texts = _texts(cls, texts)
+        # Every character and every merge may make a token, and then there is nothing left: the library sets aside
+        # memory for as many as it is told.
+        most = len(_SPECIAL) + 2 * sum(len(text) + 1 for text in texts)
         model = library.Tokenizer(library.models.BPE(unk_token=_UNKNOWN))
         words = library.Regex(r"▁?[\p{L}\p{M}\p{N}]+|▁?[^\p{L}\p{M}\p{N}▁]+|▁")
         model.pre_tokenizer = library.pre_tokenizers.Sequence(
             [library.pre_tokenizers.Metaspace(), library.pre_tokenizers.Split(words, "isolated")]
         )
         model.decoder = library.decoders.Metaspace()
-        trainer = library.trainers.BpeTrainer(vocab_size=size, special_tokens=[*_SPECIAL], show_progress=False)
+        options = {"special_tokens": [*_SPECIAL], "show_progress": False}
+        trainer = library.trainers.BpeTrainer(vocab_size=min(size, most), **options)
         model.train_from_iterator(texts, trainer)
         if model.get_vocab_size() <= len(_SPECIAL):
             raise ValueError("BytePairTokenizer: the texts are empty; give some to learn the merges from")
@@ -157,6 +162,14 @@ class BytePairTokenizer(Tokenizer):
 
     def _document(self) -> dict[str, Any]:
         return {"bpe": json.loads(self._model.to_str())}
+
+
+def _texts(owner: type[Tokenizer], texts: Any) -> list[str]:
+    """Require texts to learn from, and list them."""
+    found: list[Any] = list(texts) if isinstance(texts, Iterable) and not isinstance(texts, str) else [None]
+    if not all(isinstance(text, str) for text in found):
+        raise TypeError(f"{owner.__name__}: texts must be a list of texts, got {type(texts).__name__}")
+    return found
 
 
 def _library() -> Any:

@@ -8,6 +8,7 @@ nothing that happens later can change the record.
 from __future__ import annotations
 
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,9 @@ class Recorder(Traced):
         self.in_forward = True
         self.calls: list[Call] = []
         self.open: list[Any] = []  # the watches of the calls that run, the innermost last
-        self._makers: dict[int, tuple[int, types.CodeType]] = {}  # by id of a pullback's own code object
+        self._makers: dict[int, tuple[int, Any]] = {}  # by id of a pullback's own code object, or of a callable object
+        self._again: dict[int, Any] = {}  # code of the pullbacks of what runs forward again in backward
+        self._strays: dict[tuple[str, str], None] = {}  # (label, name) of what other functions bind in backward
         self._serial = 0
 
     def __exit__(self, *_: Any) -> None:
@@ -42,8 +45,38 @@ class Recorder(Traced):
         number(self.calls)
 
     def pairs(self) -> list[Pair]:
-        """Every recorded value whose gradient has a name, with that gradient."""
-        return pairs_of(self.calls)
+        """Every recorded value whose gradient has a name, with that gradient; or why the two cannot be compared."""
+        return [*pairs_of(self.calls), *self._apart()]
+
+    def _apart(self) -> Iterator[Pair]:
+        """What has the names of a pair, but was bound in a helper of the forward pass or of its pullback."""
+        makers = {index for index, _ in self._makers.values()}
+        forward = [call for call in self.calls if not call.in_backward]
+        arrays = ((name, groups[-1][0].value.array) for call in forward for name, groups in call.bound.items())
+        bound = {name: array for name, array in arrays if array is not None}
+
+        def not_checked(label: str, name: str, why_not: str) -> Pair:
+            return Pair(-1, name, 0, f"{label}.{name}", bound[name], None, why_not)
+
+        for label, dname in self._strays:
+            if dname[0] == "d" and dname[1:] in bound:
+                why_not = f"{dname} is bound in {label}, which is not the pullback of the call that binds {dname[1:]}"
+                yield not_checked(label, dname[1:], why_not)
+        for pullback in [call for call in self.calls if call.maker is not None]:
+            owner = self.calls[pullback.forward_call]
+            missing = [dname[1:] for dname in pullback.bound if dname[0] == "d" and dname[1:] not in owner.bound]
+            for helper in [call for call in forward if missing and self._helps(call, owner, makers)]:
+                for name in [name for name in missing if name in helper.bound]:
+                    why_not = f"d{name} is bound in the pullback of {owner.name}, but {name} in {helper.name}"
+                    yield not_checked(helper.label, name, why_not)
+
+    def _helps(self, call: Call, other: Call, makers: set[int]) -> bool:
+        """Whether a call was made by that other one, perhaps by way of more calls that make no pullback either."""
+        while call.parent is not None and call.index not in makers:
+            call = self.calls[call.parent]
+            if call is other:
+                return True
+        return False
 
     @property
     def first_nan(self) -> str:
@@ -75,9 +108,10 @@ class Recorder(Traced):
         code = frame.f_code
         if not self._wants(code):
             return None
-        maker, _ = self._makers.get(id(code), (None, None))
+        of_object = frame.f_locals.get("self") if code.co_name == "__call__" else None
+        maker, _ = self._makers.get(id(code)) or self._makers.get(id(of_object)) or (None, None)
         if not (self.in_forward or maker is not None or self.helpers_in_backward):
-            return None
+            return None if id(code) in self._again else self._stray(frame)
         caller = self.open[-1].call if self.open else None
         call = Call(
             index=len(self.calls),
@@ -100,11 +134,30 @@ class Recorder(Traced):
             if event == "return":
                 if pullback := made_here(arg, code):
                     self._makers[id(pullback.__code__)] = (call.index, pullback.__code__)
+                elif self.in_forward and isinstance(arg, tuple) and len(arg) == 2 and callable(arg[1]):
+                    self._makers.setdefault(id(arg[1]), (call.index, arg[1]))
                 watch.end(arg)
                 self.open.pop()
             return follow
 
         return follow(frame, event, arg)
+
+    def _stray(self, frame: types.FrameType) -> Any:
+        """Note which arrays a function binds in backward that is no pullback."""
+        code, label = frame.f_code, label_of(frame)
+        names: set[str] = set()
+        held = dict(frame.f_locals)  # what it was given has its name elsewhere
+
+        def follow(frame: types.FrameType, event: str, arg: Any) -> Any:
+            names.update(name for name, value in newly_bound(held, frame.f_locals) if is_float_array(value))
+            if event == "return":
+                if pullback := made_here(arg, code):  # a checkpointed layer runs forward again, and was seen before
+                    self._again[id(pullback.__code__)] = pullback.__code__
+                elif not (isinstance(arg, tuple) and len(arg) == 2 and callable(arg[1])):
+                    self._strays.update(dict.fromkeys((label, name) for name in sorted(names)))
+            return follow
+
+        return follow
 
 
 class Watch:

@@ -57,7 +57,8 @@ def made_here(result: Any, code: types.CodeType) -> types.FunctionType | None:
     source ever makes share one code object otherwise.
     """
     pullback = result[1] if isinstance(result, tuple) and len(result) == 2 else None
-    pullback = inspect.unwrap(pullback) if callable(pullback) else None  # a decorator may stand around it
+    while pullback is not (inner := getattr(pullback, "func", getattr(pullback, "__wrapped__", pullback))):
+        pullback = inner  # inside a decorator or a functools.partial
     if isinstance(pullback, types.FunctionType) and any(pullback.__code__ is const for const in code.co_consts):
         pullback.__code__ = pullback.__code__.replace()
         return pullback

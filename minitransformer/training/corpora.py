@@ -24,6 +24,8 @@ from ..layers import Module
 from ..models import Classifier, LanguageModel, Transformer
 from ..text.vocabulary import END, PAD, START, padded
 
+_MOST = 1 << 24  # tokens in a batch
+
 
 class Corpus(Protocol):
     """What training needs of a corpus."""
@@ -81,6 +83,8 @@ class TextCorpus:
 
     def __init__(self, ids: Sequence[int], length: int, rows: int) -> None:
         check_sizes("TextCorpus", length=length, rows=rows)
+        if rows * length > _MOST:
+            raise ValueError(f"a batch must be of at most {_MOST:,} tokens, got {rows} windows of {length}; take fewer")
         self.ids = np.asarray(ids, dtype=np.int64)
         if len(self.ids) <= length:
             raise ValueError(f"the text must be longer than a window of {length} tokens, it has {len(self.ids)}")

@@ -1,7 +1,8 @@
 """The training loop: step, validate, save, go on.
 
 RUN/
-    config.json, model.safetensors   the model as it stands best: what every later command loads
+    config.json, model.safetensors   the model as it stands best, or last where nothing is validated yet: what every
+                                     later command loads
     log.jsonl                        one line for each step and each validation
     curves.png                       the same as a picture
     checkpoints/                     see checkpoint.py
@@ -118,7 +119,7 @@ class Trainer:
         return self.progress.step
 
     def run(self, stop_after: int | None = None, say: Callable[[str], None] = lambda line: None) -> Outcome:
-        """Train to the last step. Ctrl-C ends it after the step at hand, saved; a second one at once.
+        """Train to the last step. Ctrl-C (SIGTERM, SIGHUP) ends it after the step at hand, saved; a second one at once.
 
         stop_after: end, saved, after this step, as if interrupted. say: gets a line for each validation.
         """
@@ -127,7 +128,7 @@ class Trainer:
         self.folder.mkdir(parents=True, exist_ok=True)
         for leftover in self.folder.glob(".*.tmp"):  # of a run that was killed while it wrote
             leftover.unlink()
-        log = _Log(self.folder / "log.jsonl", progress.step)
+        log = _Log(self.folder / "log.jsonl", progress.step, say)
         ended = "finished"
         with (
             threadpool_limits(1 if settings.workers > 1 else None, user_api="blas"),
@@ -145,11 +146,12 @@ class Trainer:
                 due = progress.step % settings.validate_every == 0 or progress.step == settings.steps
                 if due:
                     log.add(found := self._validate())
-                    say(f"step {progress.step}: validation loss {found['validation_loss']:.4f}")
                 stopping = interrupted() or progress.step == stop_after
                 if stopping or progress.step % settings.save_every == 0 or progress.step == settings.steps:
                     self._save()
                     log.draw()
+                if due:  # after what is saved: the terminal may be gone
+                    say(f"step {progress.step}: validation loss {found['validation_loss']:.4f}")
                 bar.update()
                 tokens = f"{record['predictions'] / record['seconds']:.0f}"
                 valid = "-" if progress.best is None else f"{progress.best:.3f}"
@@ -221,10 +223,13 @@ class Trainer:
         return {"step": progress.step, "epoch": progress.epoch, "validation_loss": loss}
 
     def _save(self) -> None:
-        every, last = self.settings.save_every, self.progress.step
-        keep = [(last // every - i) * every for i in range(self.settings.average)]
+        every = self.settings.save_every
+        newest = self.progress.step - self.progress.step % every
+        keep = range(newest, max(0, newest - every * self.settings.average), -every)
         state = Checkpoint(self.model.state(), self.optimizer.state(), asdict(self.progress))
         checkpoint.save(self.folder, state, keep)
+        if self.progress.best is None:
+            model_folder.save(self.model, self.folder)
 
     def _validation_loss(self) -> float:
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -272,7 +277,10 @@ class Trainer:
 
 @contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Inside, the first Ctrl-C (or SIGTERM) only makes the function it yields return True; a second one interrupts."""
+    """Inside, the first Ctrl-C only makes the function it yields return True; a second one interrupts.
+
+    So do SIGTERM, and SIGHUP, which comes when the terminal is closed, unless it is ignored, as under nohup.
+    """
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked.is_set
@@ -283,7 +291,9 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         asked.set()
 
-    signals = (signal.SIGINT, signal.SIGTERM)
+    signals = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signals.append(signal.SIGHUP)
     before = [signal.signal(each, note) for each in signals]
     try:
         yield asked.is_set
@@ -295,8 +305,8 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 class _Log:
     """log.jsonl: what earlier parts of the run wrote up to a step, and lines added to it."""
 
-    def __init__(self, path: Path, step: int) -> None:
-        self.path = path
+    def __init__(self, path: Path, step: int, say: Callable[[str], None]) -> None:
+        self.path, self._say = path, say
         self.records = [record for record in read_log(path) if record["step"] <= step] if step else []
         write(path, "".join(json.dumps(record) + "\n" for record in self.records))
 
@@ -313,7 +323,12 @@ class _Log:
         self._file.flush()
 
     def draw(self) -> None:
-        write_figure(self.path.with_name("curves.png"), learning_curves(self.records))
+        """Draw curves.png. Where that fails it is said once, and training goes on: the log has all that is in it."""
+        try:
+            write_figure(self.path.with_name("curves.png"), learning_curves(self.records))
+        except OSError as error:
+            self._say(f"warning: {error}; training goes on without it")
+            self._say = lambda line: None
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

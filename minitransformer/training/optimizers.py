@@ -70,19 +70,20 @@ class Optimizer:
     yields, count them in `.steps`, and give out and take back its state.
 
     A step changes values in place, so a pullback that was made before it must not be called after it. Make the
-    optimiser once the module is on its device, in its dtype.
+    optimiser once the module is on its device, in its dtype; a parameter that changes its shape wants a new one. A step
+    raises TypeError or ValueError, and moves nothing, where a value or a gradient is not as it was.
     """
 
     def __init__(self, parameters: Iterable[tuple[str, Parameter]], learning_rate: float) -> None:
         self._name = type(self).__name__
-        self.parameters = dict(parameters)
+        self.parameters = dict(_pairs(self._name, parameters))
         if not self.parameters:
             raise ValueError(f"{self._name}: there are no parameters; pass module.parameters()")
         _check_at_least_zero(self._name, learning_rate=learning_rate)
         self.learning_rate = float(learning_rate)  # a Python float: NumPy's would promote float32 parameters
         self.steps = np.array(0)
         self._memory: dict[str, dict[str, Array]] = {}
-        self._checked: dict[str, Array] = {}
+        self._shapes = {name: p.value.shape for name, p in self.parameters.items()}
         self._pieces: dict[str, Piece] = {}
         self._cut: list[Array] = []  # the arrays that the pieces were made from
 
@@ -110,19 +111,39 @@ class Optimizer:
         """
         rate = self.learning_rate if learning_rate is None else float(learning_rate)
         _check_at_least_zero(self._name, learning_rate=rate)
-        for name, p in self.parameters.items():
-            if p.value is not self._checked.get(name):  # Module.to puts another array there
-                remembered = {f"the {kind} of {name}": arrays[name] for kind, arrays in self._memory.items()}
-                check_floats(self._name, **remembered, **{name: p.value})
-                self._checked[name] = p.value
-        self.steps += 1
         now = [array for p in self.parameters.values() for array in (p.value, p.grad)]
-        if len(now) != len(self._cut) or any(a is not b for a, b in zip(now, self._cut, strict=True)):
+        others = len(now) != len(self._cut) or any(a is not b for a, b in zip(now, self._cut, strict=True))
+        if others:  # Module.to, for one, puts other arrays there
+            self._check_dtypes()
+        self._check_shapes()
+        self.steps += 1
+        if others:
             self._pieces, self._cut = self._in_pieces(), now
         share_out(
             lambda name: self._move(self._pieces[name], rate),
             {name: piece.value.size for name, piece in self._pieces.items()},
         )
+
+    def _check_dtypes(self) -> None:
+        """Require value, gradient and what is remembered of each parameter to be of one dtype, on one device."""
+        for name, p in self.parameters.items():
+            remembered = {f"the {kind} of {name}": arrays[name] for kind, arrays in self._memory.items()}
+            check_floats(self._name, **remembered, **{name: p.value, f"the gradient of {name}": p.grad})
+
+    def _check_shapes(self) -> None:
+        """Require the shapes the optimiser was made for: a compiled loop would write past a shorter array's end."""
+        for name, shape in self._shapes.items():
+            p = self.parameters[name]
+            if p.value.shape != shape:
+                raise ValueError(
+                    f"{self._name}: {name} had shape {shape} when the optimiser was made, and now has {p.value.shape}; "
+                    f"make a new {self._name} after such a change"
+                )
+            if p.grad.shape != shape:
+                raise ValueError(
+                    f"{self._name}: the gradient of {name} must have the shape {shape} of its value, got "
+                    f"{p.grad.shape}; set {name}.grad to an array of that shape"
+                )
 
     def _in_pieces(self) -> dict[str, Piece]:
         """Each parameter by its name; or where all that a step needs lies side by side, pieces of at most PIECE."""
@@ -197,11 +218,15 @@ class Adam(Optimizer):
         eps: float = 1e-8,
     ) -> None:
         super().__init__(parameters, learning_rate)
-        _check_at_least_zero(self._name, beta1=betas[0], beta2=betas[1])
-        if max(betas) >= 1.0:
+        try:
+            beta1, beta2 = betas
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{self._name}: betas must be two numbers, such as (0.9, 0.999), got {betas!r}") from error
+        _check_at_least_zero(self._name, beta1=beta1, beta2=beta2)
+        if max(beta1, beta2) >= 1.0:
             raise ValueError(f"{self._name}: betas must be below 1, got {betas}")
         check_positive(self._name, eps=eps)
-        self.betas, self.eps = (float(betas[0]), float(betas[1])), float(eps)
+        self.betas, self.eps = (float(beta1), float(beta2)), float(eps)
         self._remember("mean", "square")
 
     def _move(self, p: Piece, rate: float) -> None:
@@ -247,6 +272,15 @@ class AdamW(Adam):
         return 1.0 - rate * self.weight_decay * decays
 
 
+def _pairs(where: str, parameters: Any) -> list[tuple[str, Parameter]]:
+    """Require (name, Parameter) pairs, and list them."""
+    pairs = list(parameters) if isinstance(parameters, Iterable) else [parameters]
+    for pair in pairs:
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Parameter)):
+            raise TypeError(f"{where}: expected (name, Parameter) pairs, got {pair!r}; pass module.parameters()")
+    return pairs
+
+
 def clip_gradient_norm(parameters: Iterable[tuple[str, Parameter]], limit: float) -> float:
     """Scale all gradients by one factor so that their common norm is at most `limit`. Returns the norm before.
 
@@ -254,7 +288,7 @@ def clip_gradient_norm(parameters: Iterable[tuple[str, Parameter]], limit: float
     recurrent neural networks", algorithm 1. Where the norm is not finite nothing is scaled: leave out that step.
     """
     check_positive("clip_gradient_norm", limit=limit)
-    gradients = [p.grad for _, p in parameters]
+    gradients = [p.grad for _, p in _pairs("clip_gradient_norm", parameters)]
     norm = math.sqrt(float(sum((g * g).sum() for g in gradients)))
     if limit < norm < math.inf:
         for g in gradients:
@@ -289,7 +323,7 @@ def cosine(step: int, peak: float, warmup: int, total: int, floor: float = 0.0) 
     floor + (peak - floor) (1 + cos(π (step - warmup) / (total - warmup))) / 2: Loshchilov and Hutter 2017, equation 5.
     """
     check_positive("cosine", step=step, peak=peak)
-    _check_at_least_zero("cosine", warmup=warmup, floor=floor)
+    _check_at_least_zero("cosine", warmup=warmup, floor=floor, total=total)
     if warmup >= total:
         raise ValueError(f"cosine: warmup must be less than total, got warmup {warmup} and total {total}")
     if step < warmup:

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from ..arrays.boundary import check_positive, check_sizes
 from ..layers import Parameter
 from .optimizers import SGD, Adam, AdamW, Optimizer, constant, cosine, inverse_sqrt
+from .workers import check_workers
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
 SCHEDULES = ("constant", "cosine", "inverse-sqrt")
 PRECISIONS = ("float32", "tf32", "float16")
+_MOST_BATCHES = 10_000  # to a step, for Ctrl-C waits until the step at hand is done
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,14 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         where = type(self).__name__
-        names = ("steps", "accumulate", "workers", "validate_every", "save_every", "average")
+        names = ("steps", "accumulate", "validate_every", "save_every", "average")
         check_sizes(where, **{name: getattr(self, name) for name in names})
+        check_workers(where, self.workers)
         check_positive(where, learning_rate=self.learning_rate, eps=self.eps)
+        if self.accumulate > _MOST_BATCHES:
+            raise ValueError(f"{where}: accumulate must be at most {_MOST_BATCHES}, got {self.accumulate}")
         for name in ("warmup", "floor", "clip", "patience", "seed", "weight_decay", "beta1", "beta2", "momentum"):
-            if not 0 <= getattr(self, name) < math.inf:
+            if not isinstance(getattr(self, name), int | float) or not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{where}: {name} must be at least 0, and finite, got {getattr(self, name)}")
         for name in ("beta1", "beta2", "momentum"):
             if getattr(self, name) >= 1:

@@ -27,6 +27,15 @@ from .threads import together
 
 T = TypeVar("T")
 
+MOST = 256  # threads, each with gradients of its own for the whole model
+
+
+def check_workers(where: str, workers: int) -> None:
+    """Require a number of workers: from 1 to 256."""
+    check_sizes(where, workers=workers)
+    if workers > MOST:
+        raise ValueError(f"{where}: workers must be at most {MOST}, got {workers}; as many as there are cores is best")
+
 
 class Workers:
     """The model itself and n - 1 replicas that share its values; gradients end up in the model's parameters.
@@ -36,7 +45,9 @@ class Workers:
     """
 
     def __init__(self, model: Module, n: int = 1) -> None:
-        check_sizes("Workers", n=n)
+        check_workers("Workers", n)
+        if not callable(getattr(model, "parameters", None)):
+            raise TypeError(f"Workers: model must be a module with parameters, got {type(model).__name__}")
         parameters = [p for _, p in in_order(model.parameters())]
         if len(dtypes := {str(p.value.dtype) for p in parameters}) > 1:
             raise TypeError(

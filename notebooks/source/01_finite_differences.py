@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 1 Finite differences, and what a check can miss
 #
-# In this course you derive gradients by hand. How do you know that a derivation is right? You ask a second witness
-# who knows nothing of it: move an input a little, and see how the output moves.
+# In this course you derive gradients by hand. How do you know that a derivation is right? Ask a second witness that
+# knows nothing of your derivation: change an input a little, and see how the output changes.
 #
 # After this hour you can
 #
@@ -20,7 +20,7 @@ import numpy as np
 
 from minitransformer import course, ops, verify
 from minitransformer.arrays import backend
-from minitransformer.verify import VARIANTS
+from minitransformer.course import MISTAKES
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)
@@ -58,11 +58,12 @@ for h in (0.1, 0.01, 0.001):
 #
 # $$f(x \pm h) = f(x) \pm h f'(x) + \tfrac{h^2}{2} f''(x) \pm \tfrac{h^3}{6} f'''(x) + \dots$$
 #
-# In the one-sided quotient the term with $f''$ stays, $\tfrac{h}{2} f''$. In the central one it cancels, because both
-# sides have it with the same sign; what is left is $\tfrac{h^2}{6} f'''$.
+# In the one-sided quotient the term with $f''$ stays, $\tfrac{h}{2} f''$. In the central one it cancels, because it has
+# the same sign on both sides; what remains is $\tfrac{h^2}{6} f'''$.
 #
-# Here $f'' = 12$ and $f''' = 6$, so the errors are about $6h$ and exactly $h^2$, as the table says. Ten times smaller
-# steps gain a factor of 10 on the one side, 100 on the other. From now on: central.
+# Here $f'' = 12$ and $f''' = 6$, so the errors are about $6h$ and exactly $h^2$, as the table says. A step ten times
+# smaller makes the one-sided error 10 times smaller and the central error 100 times. From now on we use the central
+# quotient.
 
 # %% [markdown]
 # ## How small should $h$ be?
@@ -74,10 +75,10 @@ for h in (1e-5, 1e-8, 1e-12, 1e-14, 1e-16):
     print(f"h = {h:.0e}:  {(f(2 + h) - f(2 - h)) / (2 * h):.6f}")
 
 # %% [markdown]
-# The computer keeps about 16 digits of $f(2+h)$ and of $f(2-h)$. The smaller $h$, the more of these digits agree, and the
-# subtraction leaves only the few that do not, and their rounding errors. At $h = 10^{-16}$ even $2 + h$ is rounded to 2,
-# and nothing is left. Rounding adds an error of about $\varepsilon |f| / h$: it *grows* as $h$ shrinks. The two errors
-# pull in opposite directions:
+# The computer keeps about 16 digits of $f(2+h)$ and of $f(2-h)$. The smaller $h$ is, the more of these digits agree.
+# The subtraction cancels them, and only the last few digits remain, with their rounding errors. At $h = 10^{-16}$ even
+# $2 + h$ is rounded to 2, and nothing remains. Rounding adds an error of about $\varepsilon |f| / h$: it *grows* as $h$
+# shrinks. The two errors pull in opposite directions:
 
 # %%
 steps = 10.0 ** np.arange(-15, 0.01, 0.25)
@@ -100,28 +101,29 @@ plt.legend()
 plt.show()
 
 # %% [markdown]
-# The valley lies where both errors are alike, $h^2 \approx \varepsilon / h$, so $h \approx \sqrt[3]{\varepsilon}$:
+# The total error is smallest where both errors are about equal: $h^2 \approx \varepsilon / h$, so
+# $h \approx \sqrt[3]{\varepsilon}$:
 #
 # | | $\varepsilon$ | $h \approx \sqrt[3]{\varepsilon}$ | error $\approx h^2$ |
 # |---|---|---|---|
 # | float64 | 2e-16 | 6e-6 | 4e-11 |
 # | float32 | 1e-7 | 5e-3 | 2e-5 |
 #
-# Hence two habits: **train in float32, check in float64**, and use $h = 10^{-5}$.
+# This gives two habits: **train in float32, check in float64**, and use $h = 10^{-5}$.
 
 # %% [markdown]
 # ## Many numbers in, many numbers out
 #
-# A layer turns an array $x$ into an array $y$. It stands somewhere inside a network, and the network ends in one number,
-# the loss $L$. Whatever comes after the layer tells it only one thing: **the upstream gradient**
-# $dy_i = \partial L / \partial y_i$. The layer's job in the backward pass is to turn $dy$ into $dx_j = \partial L / \partial x_j$.
+# A layer turns an array $x$ into an array $y$. The layer is part of a network that ends in one number, the loss $L$.
+# The rest of the network tells the layer only one thing: **the upstream gradient** $dy_i = \partial L / \partial y_i$.
+# The layer's job in the backward pass is to turn $dy$ into $dx_j = \partial L / \partial x_j$.
 #
-# To check a layer alone we invent the rest of the network. The simplest loss with a given upstream gradient is
+# To check a layer on its own we invent the rest of the network. The simplest loss with a given upstream gradient is
 #
 # $$L = \sum_i dy_i \, y_i , \qquad \text{so}\qquad
 # dx_j \approx \sum_i dy_i \, \frac{y_i(x + h e_j) - y_i(x - h e_j)}{2h}$$
 #
-# where $e_j$ is 1 at place $j$ and else 0. In code:
+# where $e_j$ is 1 at index $j$ and 0 elsewhere. In code:
 
 
 # %%
@@ -160,17 +162,25 @@ print("numerically:", numerical_gradient(lambda x: square(x)[0], x, dy))
 # %% [markdown]
 # **Predict first.** In `dx` above, where does the 0 come from, and where the minus sign?
 #
-# (From `dy`: the loss does not depend on $y_2$, and it falls when $y_3$ grows. A backward pass always carries the upstream
-# gradient along.)
+# Then see what other upstream gradients give:
+
+# %%
+for changed in ([1.0, 0.0, -1.0], [1.0, 1.0, -1.0], [1.0, 0.0, 1.0]):
+    print("dy", changed, " dx", backward(xp.array(changed)))
+
+# %% [markdown]
+# Both come from `dy`: here the loss does not depend on $y_2$, and it falls when $y_3$ grows. A backward pass always
+# carries the upstream gradient along.
 #
-# From here on `verify.gradients` does this for us. It draws a random `dy`, checks every entry, and points at the worst.
+# From here on `verify.gradients` does this for us. It draws a random `dy`, checks every entry, and reports the worst
+# one.
 
 # %% tags=["varies"]
 verify.gradients(square, x)
 
 
 # %% [markdown]
-# Now with a mistake, a very common one: the factor 2 is lost.
+# Now a very common mistake: the factor 2 is missing.
 
 
 # %% tags=["varies"]
@@ -187,11 +197,11 @@ def careless_square(x):
 verify.gradients(careless_square, x)
 
 # %% [markdown]
-# "by hand" is half of "numerically". The ratio of both numbers is often the quickest hint to a lost factor.
+# "by hand" is half of "numerically". The ratio of the two numbers is often the quickest hint to a missing factor.
 #
-# For an array of a million entries, one at a time is too slow. Then take a random *direction* $u$ of length 1 and compare one
-# number, the slope of $L$ along $u$, which must be $\sum_j dx_j u_j$. A wrong gradient passes only if its error happens
-# to be at right angles to $u$.
+# For an array of a million entries, one at a time is too slow. Then take a random *direction* $u$ of length 1 and
+# compare one number, the slope of $L$ along $u$, which must be $\sum_j dx_j u_j$. A wrong gradient passes only if its
+# error happens to be perpendicular to $u$.
 
 # %% tags=["varies"]
 big = backend.to_device(np.random.default_rng(1).normal(size=(1000, 1000)), device)
@@ -203,7 +213,7 @@ for function in (square, careless_square):
 # %% [markdown]
 # ## What a check can miss
 #
-# A check that passes proves little until you know what it would have rejected. Here are five checks that say "right" to
+# A check that passes proves little until you know what it would have rejected. Here are five checks that accept
 # something wrong. All five were found in public code.
 #
 # ### 1. An upstream gradient of ones
@@ -230,8 +240,8 @@ print("random upstream:   ", verdict(verify.gradients(lazy_softmax, x)))
 print("outputs sum to     ", float(ops.softmax(x)[0].sum()))
 
 # %% [markdown]
-# The sum of the outputs is 1 whatever $x$ is, so its true gradient is zero, and a backward pass that does nothing agrees.
-# **Draw the upstream gradient at random.** (Notebook 4 returns to this.)
+# The sum of the outputs is 1 whatever $x$ is, so its true gradient is zero, and a backward pass that does nothing
+# agrees. **Draw the upstream gradient at random.** (Notebook 4 returns to this.)
 #
 # ### 2. Equal sizes, and symmetric matrices
 #
@@ -261,15 +271,16 @@ for name, w in {"symmetric": symmetric, "ordinary": ordinary}.items():
 #
 # ### 3. Small numbers and a generous tolerance
 #
-# The project keeps over 200 *wrong variants* of its own code, each a mistake that people make. This one belongs to attention:
+# The project keeps over 200 *wrong variants* of its own code, each a mistake that people make. This one belongs to
+# attention:
 
 # %%
-mistake = VARIANTS["attention-dk-reshaped"]
-print(mistake.mistake, "\n\nright:", mistake.old, "\nwrong:", mistake.new)
+mistake = MISTAKES["attention-dk-reshaped"]
+print(mistake.sentence, "\n\nright:", mistake.old, "\nwrong:", mistake.new)
 
 # %% [markdown]
-# We put it in place for a moment and check attention with entries of ordinary size, then with small ones ("weights start
-# small, after all") and a tolerance of $10^{-4}$, which is what you find in many tests.
+# We put it into the library for a moment and check attention twice: with inputs of ordinary size, then with small
+# inputs ("weights start small, after all") and a tolerance of $10^{-4}$, as many tests do.
 
 # %%
 rng = np.random.default_rng(0)
@@ -281,24 +292,25 @@ for name, row in {"ordinary": ordinary, "small": small}.items():
     print(f"{name:9} by hand {row.hand:9.6f}, numerically {row.numerical:9.6f}: {verdict(row)}")
 
 # %% [markdown]
-# Both entries of the second line are tiny, so they "agree" to four decimals; yet they have nothing in common. **Numbers of
-# ordinary size, a tight tolerance**, and an absolute part of it only because some true gradients are exactly zero.
+# Both numbers of the second line are tiny, so they "agree" to four decimals although they have nothing in common. **Use
+# inputs of ordinary size and a tight tolerance.** The tolerance needs an absolute part only because some true gradients
+# are exactly zero.
 #
 # ### 4. A branch that the point never visits
 #
-# ReLU is $y = \max(x, 0)$; its slope is 1 where $x > 0$ and else 0. In this variant the gate never closes:
+# ReLU is $y = \max(x, 0)$; its slope is 1 where $x > 0$ and 0 elsewhere. In this variant the gate never closes:
 
 # %%
-mistake = VARIANTS["relu-never-closes"]
-print(mistake.mistake)
+mistake = MISTAKES["relu-never-closes"]
+print(mistake.sentence)
 with mistake.applied():
     for x in (xp.array([1.0, 2.0, 3.0]), xp.array([1.0, -2.0, 3.0])):
         print(x, verdict(verify.gradients(ops.relu, x)))
 
 # %% [markdown]
-# **Choose points on every side of every branch.** And *on* the edge, at $x = 0$? There the central difference gives $\frac12$:
-# neither side's slope. No derivative exists, and any slope between 0 and 1 is as good as another; the checker
-# compares the slopes to the right and to the left, and says that it met a kink:
+# **Choose points on every side of every branch.** And what about $x = 0$, exactly on the edge? There the central
+# difference gives $\frac12$, the slope of neither side. The derivative does not exist, and any slope between 0 and 1 is
+# as good as another. The checker compares the slopes on the left and on the right and reports a kink:
 
 # %% tags=["varies"]
 print(verify.gradients(ops.relu, xp.array([1.0, -2.0, 0.0])))
@@ -309,8 +321,8 @@ print(verify.gradients(ops.relu, xp.array([1.0, -2.0, 0.0])))
 # Attention divides its scores by $\sqrt{d_k}$, the root of the width. This variant takes the length instead:
 
 # %%
-mistake = VARIANTS["attention-scaled-by-length"]
-print(mistake.mistake)
+mistake = MISTAKES["attention-scaled-by-length"]
+print(mistake.sentence)
 right_output = ops.attention(q, k, v)[0]
 with mistake.applied():
     print("\ngradients:", verdict(verify.gradients(ops.attention, q, k, v)))
@@ -318,9 +330,9 @@ with mistake.applied():
 print("outputs differ by up to", round(float(difference.max()), 2))
 
 # %% [markdown]
-# A finite difference compares the backward pass with **the forward pass that you wrote**. It says "these two belong together",
-# never "this is attention". For that you need numbers from somewhere else: a formula on paper, a published example, another
-# library.
+# A finite difference compares the backward pass with **the forward pass that you wrote**. It says "these two belong
+# together", never "this is attention". For that you need numbers from elsewhere: a formula on paper, a published
+# example, another library.
 
 # %% [markdown]
 # ## To remember
@@ -338,8 +350,8 @@ print("outputs differ by up to", round(float(difference.max()), 2))
 # %% [markdown]
 # ## Exercises
 #
-# Replace `raise NotImplementedError` and run the cell, then the one below it. Your function is called with NumPy arrays of several
-# sizes, so write `np`, not `xp`. Stuck? `course.exercise("finite_difference").hint()`.
+# Replace `raise NotImplementedError` and run the cell, then the one below it. Your function is called with NumPy arrays
+# of several sizes, so write `np`, not `xp`. Stuck? `course.exercise("finite_difference").hint()`.
 #
 # ### 1.1 The second witness
 
@@ -359,7 +371,8 @@ course.check("finite_difference", finite_difference)
 # %% [markdown]
 # ### 1.2 Deceive the check
 #
-# Change one line of this backward pass so that it is wrong, and yet the check at $x = (1, -1)$ says "right". Then choose a better point.
+# Change one line of this backward pass so that it is wrong, and yet the check at $x = (1, -1)$ says "right". Then
+# choose a better point.
 
 
 # %%
@@ -379,6 +392,9 @@ for point in (xp.array([1.0, -1.0]), xp.array([2.0, 0.5])):
 # %% [markdown]
 # ### 1.3 With a pencil
 #
-# 1. Compute the one-sided and the central difference quotient of $f(x) = x^2$ at any $x$. How large is the error of each? Why?
-# 2. Which step would you take for the *one-sided* quotient in float64, where the errors are about $h$ and $\varepsilon / h$?
-# 3. $y = xW$ with $x$ of shape (4, 4) and $W$ of shape (4, 4). Name three wrong backward passes whose results have the right shapes.
+# 1. Compute the one-sided and the central difference quotient of $f(x) = x^2$ at any $x$. How large is the error of
+#    each? Why?
+# 2. Which step would you take for the *one-sided* quotient in float64, where the errors are about $h$ and
+#    $\varepsilon / h$?
+# 3. $y = xW$ with $x$ of shape (4, 4) and $W$ of shape (4, 4). Name three wrong backward passes whose results have the
+#    right shapes.

@@ -1,13 +1,13 @@
 # %% [markdown]
 # # 2 Vector-Jacobian products of matmul and broadcasting
 #
-# A Transformer consists of matrix products, and of adding small things to large ones. Whoever can go backward through
-# these two has most of it.
+# A Transformer consists of matrix products, and of adding small things to large ones. If you can go backward through
+# these two, you can do most of it.
 #
 # After this hour you can
 #
 # - say what a vector-Jacobian product (VJP) is, and why nobody stores the Jacobian;
-# - derive $dA = dC\,B^\top$ and $dB = A^\top dC$ from the indices, on one line;
+# - derive $dA = dC\,B^\top$ and $dB = A^\top dC$ from the indices, in one line;
 # - go backward through a broadcast, a sum, a mean, and a value that is used twice.
 #
 # You need: notebook 1; indices of matrices.
@@ -21,8 +21,8 @@ from IPython.display import display
 
 from minitransformer import course, ops, verify
 from minitransformer.arrays import backend
+from minitransformer.course import MISTAKES
 from minitransformer.show.plots import matrices
-from minitransformer.verify import VARIANTS
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)
@@ -31,14 +31,14 @@ plt.rcParams["figure.dpi"] = 80
 # %% [markdown]
 # ## The Jacobian, and why we do not want it
 #
-# If $y$ depends on $x$, the matrix of all slopes is the Jacobian, $J_{ij} = \partial y_i / \partial x_j$. The chain rule says how
-# the loss depends on $x$:
+# If $y$ depends on $x$, the matrix of all partial derivatives is the Jacobian, $J_{ij} = \partial y_i / \partial x_j$.
+# The chain rule says how the loss depends on $x$:
 #
 # $$dx_j = \frac{\partial L}{\partial x_j} = \sum_i \frac{\partial L}{\partial y_i} \frac{\partial y_i}{\partial x_j} = \sum_i dy_i\, J_{ij},
 # \qquad dx = dy\, J$$
 #
-# A vector times the Jacobian: that is all that a backward pass computes. For one row $y = xW$ the Jacobian is quickly
-# found: $y_i = \sum_j x_j W_{ji}$, so $J_{ij} = W_{ji}$ and $J = W^\top$.
+# A backward pass computes nothing else than this: a vector times the Jacobian. For one row $y = xW$ the Jacobian is
+# easy to find: $y_i = \sum_j x_j W_{ji}$, so $J_{ij} = W_{ji}$ and $J = W^\top$.
 
 # %%
 W = xp.array([[1.0, 0.0, 2.0], [3.0, -1.0, 0.0]])  # (2, 3): from two numbers to three
@@ -51,8 +51,8 @@ display(matrices(W=W, J=J))
 # %% [markdown]
 # Now a real layer: 512 numbers to 512 numbers, for each of 100 tokens.
 #
-# **Predict first.** How many entries does the Jacobian of the whole layer have, from all inputs to all outputs? How many of them
-# are not zero? How much memory is that in float32?
+# **Predict first.** How many entries does the Jacobian of the whole layer have, from all inputs to all outputs? How
+# many of them are not zero? How much memory does it take in float32?
 
 # %%
 n = 100 * 512
@@ -60,8 +60,9 @@ print(f"entries {n * n:,}, which is {4 * n * n / 1e9:.1f} GB; not zero: {100 * 5
 print(f"x, W and y together: {(2 * n + 512 * 512) * 4 / 1e6:.1f} MB")
 
 # %% [markdown]
-# Ten gigabytes for one layer, 99 % of it zeros, and the rest 100 copies of $W^\top$. So we never form $J$. We look for a formula
-# that gives $dy\,J$ directly: the **vector-Jacobian product**, VJP. "Backward pass" and "pullback" are other names of it.
+# Ten gigabytes for one layer, 99 % of it zeros, and the rest 100 copies of $W^\top$. So we never form $J$. We look for
+# a formula that gives $dy\,J$ directly: the **vector-Jacobian product**, VJP. A function that computes it is called a
+# backward pass, or **pullback**.
 #
 # ## The product of two matrices
 #
@@ -77,13 +78,13 @@ moved[0, 2] += 1.0
 display(matrices(A=A, B=B, C=A @ B, change_of_C=moved @ B - A @ B))
 
 # %% [markdown]
-# We raised $A_{02}$ by 1, and only row 0 of $C$ moved, by row 2 of $B$. In general $A_{im}$ moves row $i$ of $C$ by row $m$ of $B$:
-# $\partial C_{ij} / \partial A_{im} = B_{mj}$. Every entry that moved reports back with its upstream gradient:
+# We raised $A_{02}$ by 1, and only row 0 of $C$ moved, by row 2 of $B$. In general $A_{im}$ moves row $i$ of $C$ by row
+# $m$ of $B$: $\partial C_{ij} / \partial A_{im} = B_{mj}$. Every entry that moved contributes its upstream gradient:
 #
 # $$dA_{im} = \sum_j dC_{ij}\, B_{mj} \qquad\Longrightarrow\qquad \boxed{dA = dC\, B^\top}$$
 #
-# The sum runs over $j$, the *second* index of $dC$ and the *second* of $B$; a matrix product wants it first in the right
-# factor, hence the transpose. In the same way $B_{mj}$ moves column $j$ of $C$ by column $m$ of $A$:
+# The sum runs over $j$, the *second* index of both $dC$ and $B$. A matrix product sums over the *first* index of its
+# right factor, hence the transpose. In the same way $B_{mj}$ moves column $j$ of $C$ by column $m$ of $A$:
 #
 # $$dB_{mj} = \sum_i A_{im}\, dC_{ij} \qquad\Longrightarrow\qquad \boxed{dB = A^\top dC}$$
 #
@@ -96,10 +97,10 @@ dB = A.T @ dC
 display(matrices(dC=dC, dA=dA, dB=dB))
 
 # %% [markdown]
-# Row 0 of $dA$ is column 0 of $B$; row 1 is twice column 3 of $B$. Column 0 of $dB$ is row 0 of $A$; column 3 is twice row 1 of $A$.
-# A one in $dC$ copies a row of one factor into the other's gradient.
+# Row 0 of $dA$ is column 0 of $B$; row 1 is twice column 3 of $B$. Column 0 of $dB$ is row 0 of $A$; column 3 is twice
+# row 1 of $A$. A one in $dC$ copies a row of one factor into the other's gradient.
 #
-# As one function of two arguments, and checked:
+# As a function of two arguments, and checked:
 
 
 # %% tags=["varies"]
@@ -119,7 +120,7 @@ verify.gradients(matmul, A, B)
 # %% [markdown]
 # ### Shapes help, but they do not prove
 #
-# $dA$ must have the shape of $A$, (2, 3). From $dC$, (2, 4), and $B$, (3, 4), there is one matrix product with that shape. So shapes
+# $dA$ must have the shape of $A$, (2, 3). Only one product of $dC$, (2, 4), and $B$, (3, 4), has that shape. So shapes
 # remind you of the formula. They cannot tell a transpose from a reshape:
 
 # %%
@@ -129,8 +130,8 @@ display(matrices(B=B, transposed=B.T, reshaped=B.reshape(4, 3)))
 # Both are (4, 3), and only one is right. **Predict first:** will the check notice?
 
 # %%
-mistake = VARIANTS["linear-weight-reshaped"]
-print(mistake.mistake)
+mistake = MISTAKES["linear-weight-reshaped"]
+print(mistake.sentence)
 with mistake.applied():
     report = verify.gradients(ops.linear, A, B)
 for row in report.of_kind("input"):
@@ -144,11 +145,12 @@ for row in report.of_kind("input"):
 # %% [markdown]
 # ## Shared weights: the gradients add up
 #
-# In a layer, $x$ has a row for each token, and every row meets the same $W$. So $dW = x^\top dy$ hides a sum over the tokens:
+# In a layer, $x$ has a row for each token, and every row is multiplied by the same $W$. So $dW = x^\top dy$ hides a sum
+# over the tokens:
 #
 # $$dW_{ij} = \sum_n x_{ni}\, dy_{nj}$$
 #
-# One outer product for each token, all added:
+# It is the sum of one outer product for each token:
 
 # %%
 x = xp.array([[1.0, 2.0], [0.0, 1.0], [3.0, 0.0]])  # 3 tokens
@@ -160,21 +162,21 @@ display(matrices(**parts, dW=x.T @ dy))
 # **Predict first.** Someone divides $dW$ by the number of tokens, "because we average over the batch". Right or wrong?
 
 # %%
-mistake = VARIANTS["linear-dweight-mean"]
+mistake = MISTAKES["linear-dweight-mean"]
 with mistake.applied():
     row = verify.gradients(ops.linear, x, W)["weight"]
 ratio = row.numerical / row.hand
 print(f"by hand {row.hand:.4f}, numerically {row.numerical:.4f}, ratio {ratio:.1f}")
-print(mistake.mistake)
+print(mistake.sentence)
 
 # %% [markdown]
-# Text comes in batches, $x$ of shape (B, T, in). For a linear map that is nothing new: a batch of B sequences of T tokens is just
-# B·T tokens. Flatten, multiply, restore.
+# Text comes in batches, $x$ of shape (B, T, in). For a linear map nothing changes: a batch of B sequences of T tokens
+# is just B·T tokens. Flatten, multiply, reshape back.
 #
 # ## Broadcasting: a copy forward is a sum backward
 #
-# $y = x + b$ with $x$ of shape (3, 2) and $b$ of shape (2,): NumPy adds a copy of $b$ to each row. Move $b_0$, and column 0 of
-# $y$ moves in *every* row. Each of those entries reports back:
+# $y = x + b$ with $x$ of shape (3, 2) and $b$ of shape (2,): NumPy adds a copy of $b$ to each row. Move $b_0$, and
+# column 0 of $y$ moves in *every* row. Each of these entries contributes:
 #
 # $$db_j = \sum_n dy_{nj}$$
 
@@ -183,8 +185,8 @@ dy = xp.array([[1.0, 0.0], [2.0, 1.0], [0.0, -3.0]])
 display(matrices(dy=dy, db=dy.sum(axis=0)))
 
 # %% [markdown]
-# The rule does not depend on where the copies lie. **Predict first:** $x$ has shape (3, 2). Over which axis does the gradient
-# of $c$ sum if $c$ has shape (3, 1)? And for a scalar $s$?
+# The rule is the same for copies along any axis. **Predict first:** $x$ has shape (3, 2). Over which axis does the
+# gradient of $c$ sum if $c$ has shape (3, 1)? And for a scalar $s$?
 
 
 # %% tags=["varies"]
@@ -204,8 +206,8 @@ def add_three(x, b, c, s):
 verify.gradients(add_three, x, xp.array([1.0, 2.0]), xp.array([[1.0], [2.0], [3.0]]), xp.array(5.0))
 
 # %% [markdown]
-# Multiplying is no different: first the product rule at each entry, then the sum over the copies. A gain $g$ of shape (2,), as
-# LayerNorm has one: $y = x\,g$ gives $dx = dy\,g$ and $dg_j = \sum_n dy_{nj} x_{nj}$.
+# Multiplication works the same way: first the product rule for each entry, then the sum over the copies. For a gain $g$
+# of shape (2,), as in LayerNorm, $y = x\,g$ gives $dx = dy\,g$ and $dg_j = \sum_n dy_{nj} x_{nj}$.
 
 
 # %%
@@ -225,8 +227,8 @@ print(verify.gradients(gain, x, xp.array([2.0, 3.0])).ok)
 # %% [markdown]
 # ## A sum forward is a copy backward
 #
-# The other way round. $y_n = \sum_j x_{nj}$: every $x_{nj}$ moves $y_n$ by the same amount, so each gets a copy of $dy_n$. And
-# the mean copies $dy_n / m$. Going back is a mirror: each operation and its partner.
+# Now the other way round. In $y_n = \sum_j x_{nj}$ every $x_{nj}$ moves $y_n$ by the same amount, so each gets a copy
+# of $dy_n$. The mean copies $dy_n / m$. Each operation has a partner in the backward pass:
 #
 # | forward | backward |
 # |---|---|
@@ -235,7 +237,7 @@ print(verify.gradients(gain, x, xp.array([2.0, 3.0])).ok)
 # | mean over $m$ | copy, divided by $m$ |
 # | transpose, reshape | the opposite transpose, reshape |
 # | times $W$ from the right | times $W^\top$ from the right |
-# | pick a row | put it back in its place, zeros elsewhere |
+# | select a row | put the gradient into that row, zeros elsewhere |
 
 
 # %%
@@ -255,8 +257,8 @@ print(verify.gradients(mean_of_rows, x).ok)
 # %% [markdown]
 # ## Used twice
 #
-# In self-attention the same $x$ becomes queries, keys and values. Using a value twice is a copy, so its gradients **add**.
-# Smallest example: $y = x \cdot x$, as a product of two factors that happen to be the same.
+# In self-attention the same $x$ becomes queries, keys and values. Using a value twice is a copy, so its gradients **add
+# up**. The smallest example is $y = x \cdot x$, a product of two factors that happen to be the same.
 
 
 # %%
@@ -278,13 +280,20 @@ three = xp.array([3.0])
 print("dx =", square(three)[1](xp.array([1.0])), " and the rule for x² says 2·3")
 
 # %% [markdown]
-# **Predict first.** Overwrite in place of adding, `dx = dx_as_second`: what comes out? (3, half of it. An overwritten gradient is
-# one of the most frequent mistakes in public code, since nothing crashes.)
+# **Predict first.** What comes out if the second gradient replaces the first, `dx = dx_as_second`?
+
+# %%
+_, times_backward = times(three, three)
+dx_as_first, dx_as_second = times_backward(xp.array([1.0]))
+print("dx =", dx_as_second)
+
+# %% [markdown]
+# Half of it. An overwritten gradient is one of the most frequent mistakes in public code, since nothing crashes.
 #
 # ## A chain
 #
-# Two layers with a ReLU between them. Forward in this order, backward in the opposite one; each pullback takes what the one behind
-# it returns.
+# Two layers with a ReLU between them. The backward pass runs in the opposite order: each pullback takes what the
+# pullback of the next op returns.
 
 
 # %%
@@ -311,21 +320,21 @@ for row in report.rows:
         print(f"{row.name:15} {row.kind:13} {row.shape!s:7} {'ok' if row.ok else 'WRONG'}")
 
 # %% [markdown]
-# The check covers the intermediates too, because `hidden` has a partner `dhidden`: **the gradient of a name is always called
-# d + name.** Keep to that, and a wrong line is found by its name.
+# The check covers the intermediates too, because `hidden` has a partner `dhidden`: **the gradient of a name is always
+# called d + name.** Keep to this rule, and the checker can name the wrong line.
 #
 # ## To remember
 #
 # - A backward pass is a vector times a Jacobian that is never formed.
 # - $C = AB$: $dA = dC\,B^\top$, $dB = A^\top dC$.
 # - Copy forward, sum backward; sum forward, copy backward.
-# - Used twice: add.
+# - Used twice: add the gradients.
 
 # %% [markdown]
 # ## Exercises
 #
-# Derive first, with indices on paper; then type. Your function is called with NumPy arrays of several sizes, so write `np`, not `xp`.
-# Stuck? `course.exercise("matmul_backward").hint()`.
+# Derive first, with indices on paper; then type. Your function is called with NumPy arrays of several sizes, so write
+# `np`, not `xp`. Stuck? `course.exercise("matmul_backward").hint()`.
 #
 # ### 2.1 Both factors of a product
 
@@ -343,7 +352,7 @@ def matmul_backward(a, b, dc):
 course.check("matmul_backward", matmul_backward)
 
 # %% [markdown]
-# ### 2.2 A layer that meets a whole batch
+# ### 2.2 A layer on a whole batch
 
 # %%
 course.exercise("linear_backward")

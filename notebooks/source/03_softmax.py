@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 3 Softmax, temperature, stability
 #
-# Attention compares a query with every key and gets scores, any real numbers. It needs weights: positive, and summing to one.
-# Softmax makes the one out of the other.
+# Attention compares a query with every key and gets scores, any real numbers. It needs weights, which are positive and
+# sum to one. Softmax turns scores into weights.
 #
 # After this hour you can
 #
-# - compute a softmax on the board, and say what changes it and what does not;
+# - compute a softmax with pencil and paper, and say what changes it and what does not;
 # - write one that neither overflows nor divides zero by zero;
 # - explain temperature, and why attention divides by $\sqrt{d_k}$.
 #
@@ -20,7 +20,7 @@ import numpy as np
 
 from minitransformer import course, ops
 from minitransformer.arrays import backend
-from minitransformer.verify import VARIANTS
+from minitransformer.course import MISTAKES
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)
@@ -31,7 +31,7 @@ plt.rcParams["figure.dpi"] = 80
 #
 # $$y_i = \frac{e^{x_i}}{\sum_j e^{x_j}}$$
 #
-# Two steps: $e^x$ makes everything positive, dividing by the sum makes it add up to one.
+# It takes two steps: $e^x$ makes everything positive, and dividing by the sum makes it add up to one.
 #
 # **Predict first**, without a calculator: the softmax of $x = (\ln 1, \ln 2, \ln 4)$.
 
@@ -49,8 +49,8 @@ print("weights    ", y)
 print("in sevenths", 7 * y)
 
 # %% [markdown]
-# The exponentials are 1, 2, 4, their sum is 7, the weights are $\frac17, \frac27, \frac47$. We keep this example through the next
-# two notebooks.
+# The exponentials are 1, 2, 4, their sum is 7, the weights are $\frac17, \frac27, \frac47$. We keep this example
+# through the next two notebooks.
 #
 # ## What changes it and what does not
 #
@@ -58,25 +58,27 @@ print("in sevenths", 7 * y)
 #
 # $$\frac{y_i}{y_j} = \frac{e^{x_i}}{e^{x_j}} = e^{x_i - x_j}$$
 #
-# **Predict first.** What becomes of the weights if every score grows by 10? If every score is doubled?
+# **Predict first.** What happens to the weights if every score grows by 10? If every score is doubled?
 
 # %%
 print("x        ", softmax(x))
 print("x + 10   ", softmax(x + 10.0))
-print("2 x      ", softmax(2.0 * x), "= 1, 4, 16 parts of 21")
+print("2 x      ", softmax(2.0 * x), " times 21", 21 * softmax(2.0 * x))
 
 
 # %% [markdown]
-# - Adding a constant multiplies all exponentials by the same $e^{10}$, which cancels. Softmax cannot see it. Remember this: it
-#   will make a gradient vanish in notebook 4, and it rescues us below.
-# - Multiplying the scores raises each ratio to a power: the large weight grows at the expense of the others.
+# - Adding a constant multiplies all exponentials by the same $e^{10}$, which cancels. Softmax cannot see it. Remember
+#   this: it rescues us below, and it makes a gradient vanish in notebook 4.
+# - Doubling the scores squares each ratio of weights: here the weights are 1, 4 and 16 parts of 21. The largest weight
+#   grows at the expense of the others.
 #
-# For the same reason a weight is never 0 and never 1: $e^x > 0$. And the largest score keeps the largest weight.
+# A weight is never exactly 0 or 1, because $e^x > 0$. And the largest score always gets the largest weight.
 
 # %% [markdown]
 # ## Stability
 #
-# **Predict first.** The softmax of (1000, 1000, 1000) must be $(\frac13, \frac13, \frac13)$. What does our function answer?
+# **Predict first.** The softmax of (1000, 1000, 1000) must be $(\frac13, \frac13, \frac13)$. What does our function
+# return?
 
 # %%
 with np.errstate(all="ignore"):
@@ -84,8 +86,8 @@ with np.errstate(all="ignore"):
     print(softmax(xp.array([-1000.0, -1000.0, -1000.0])))
 
 # %% [markdown]
-# $e^{1000}$ is `inf`, and `inf / inf` is `nan`, not a number. And $e^{-1000}$ is rounded to 0, so the second line is 0/0. How large
-# may a score be? The range of floating-point numbers decides:
+# $e^{1000}$ is `inf`, and `inf / inf` is `nan`, not a number. And $e^{-1000}$ is rounded to 0, so the second line is
+# 0/0. How large may a score be? The range of floating-point numbers decides:
 
 # %%
 for dtype in (np.float16, np.float32, np.float64):
@@ -93,12 +95,13 @@ for dtype in (np.float16, np.float32, np.float64):
     print(f"{dtype.__name__}: largest {largest:8.3g}; exp overflows beyond {np.log(largest):6.1f}")
 
 # %% [markdown]
-# In float16 a score of 12 is too much! But softmax does not see a shift, so we may choose one. Subtract the **largest** score:
+# In float16 a score of 12 is too large! But a shift does not change the softmax, so we may choose one. Subtract the
+# **largest** score:
 #
 # $$y_i = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}}, \qquad m = \max_j x_j$$
 #
-# Now every exponent is at most 0, so every exponential is at most 1: no overflow. One of them is $e^0 = 1$, so the sum is at
-# least 1: no division by zero. What underflows to 0 had a weight near 0 anyway.
+# Now every exponent is at most 0, so every exponential is at most 1: no overflow. One of them is $e^0 = 1$, so the sum
+# is at least 1: no division by zero. A score that underflows to 0 had a weight near 0 anyway.
 
 
 # %%
@@ -113,7 +116,8 @@ print(stable_softmax(xp.array([-1000.0, -1000.0, -1000.0])))
 print(stable_softmax(xp.array([1000.0, 0.0, -1000.0])))
 
 # %% [markdown]
-# **Predict first.** Would subtracting the mean do as well? And the maximum of the *whole array*, when the array has several rows?
+# **Predict first.** Would subtracting the mean work as well? And the maximum of the *whole array*, when the array has
+# several rows?
 #
 # Try the mean on (1000, 0, 0, 0), and the overall maximum on the rows (1000, 999) and (1, 0).
 
@@ -126,12 +130,13 @@ with np.errstate(all="ignore"):
     print("minus each row's maximum: ", stable_softmax(rows).round(4).tolist())
 
 # %% [markdown]
-# The mean leaves 750, too much. The overall maximum leaves a row of −999, which underflows to 0/0. It must be the maximum of
-# **each row**.
+# Subtracting the mean leaves 750, which still overflows. Subtracting the overall maximum leaves a row near −999, which
+# underflows to 0/0. It must be the maximum of **each row**.
 #
 # ### The logarithm of a softmax
 #
-# A loss wants $\ln y_i$. First the softmax and then the logarithm loses what underflowed:
+# A loss needs $\ln y_i$. Taking the softmax first and then its logarithm loses what underflowed. Simplify on paper
+# instead:
 #
 # $$\ln y_i = (x_i - m) - \ln \sum_j e^{x_j - m}$$
 #
@@ -151,7 +156,8 @@ print("from the formula: ", shifted - xp.log(xp.exp(shifted).sum()))
 #
 # $$y_i = \frac{e^{x_i/T}}{\sum_j e^{x_j/T}}$$
 #
-# **Predict first.** Towards what do the weights of $(\ln 1, \ln 2, \ln 4)$ go when $T \to 0$? When $T \to \infty$? And at $T = 0.5$?
+# **Predict first.** What do the weights of $(\ln 1, \ln 2, \ln 4)$ approach when $T \to 0$? When $T \to \infty$? And at
+# $T = 0.5$?
 
 # %%
 temperatures = (0.1, 0.5, 1.0, 2.0, 10.0)
@@ -163,11 +169,12 @@ for axes, T in zip(all_axes, temperatures, strict=True):
     print(f"T = {T:4}: {weights}")
 
 # %% [markdown]
-# - $T \to 0$: all weight on the largest score; the hard maximum. (If two are equally large they share.)
-# - $T \to \infty$: all weights alike; the scores no longer matter.
+# - $T \to 0$: all weight goes to the largest score, the hard maximum. (If two scores are equally large, they share it.)
+# - $T \to \infty$: all weights become equal; the scores no longer matter.
 # - $T = 0.5$ doubles the scores: 1, 4, 16 parts of 21, as above.
 #
-# How much is left to chance? The entropy $-\sum_i y_i \ln y_i$ says, from 0 (certain) to $\ln 3$ (all alike):
+# The entropy $-\sum_i y_i \ln y_i$ measures how undecided the weights are, from 0 (one weight is 1) to $\ln 3$ (all are
+# equal):
 
 # %%
 T = xp.asarray(np.logspace(-1.5, 1.5, 60))
@@ -181,11 +188,12 @@ plt.ylabel("entropy (nats)")
 plt.show()
 
 # %% [markdown]
-# Temperature is divided by, not multiplied with. The mix-up is hard to see, because at $T = 1$ nothing is wrong:
+# Scores are divided by the temperature, not multiplied. The mistake is easy to miss, because at $T = 1$ nothing is
+# wrong:
 
 # %%
-mistake = VARIANTS["softmax-temperature-multiplies"]
-print(mistake.mistake)
+mistake = MISTAKES["softmax-temperature-multiplies"]
+print(mistake.sentence)
 with mistake.applied():
     for T in (1.0, 0.1):
         print(f"T = {T}: {ops.softmax(x, temperature=T)[0]}")
@@ -193,8 +201,8 @@ with mistake.applied():
 # %% [markdown]
 # ## Why attention divides by $\sqrt{d_k}$
 #
-# A score is the product of a query and a key of width $d_k$: $x = \sum_{c=1}^{d_k} q_c k_c$. If the entries are independent with mean
-# 0 and variance 1, each of the $d_k$ terms has variance 1, and so the sum has variance $d_k$.
+# A score is the dot product of a query and a key of width $d_k$: $x = \sum_{c=1}^{d_k} q_c k_c$. If the entries are
+# independent with mean 0 and variance 1, each of the $d_k$ terms has variance 1, and so the sum has variance $d_k$.
 #
 # **Predict first.** With $d_k = 256$: how large is a typical score? How large is the largest weight among ten keys?
 
@@ -212,12 +220,12 @@ for d in (4, 64, 256, 1024):
     print(f"{d:4}   {float(scores.std()):13.1f}   {plain:19.2f}   {scaled:18.2f}")
 
 # %% [markdown]
-# Without the scale the scores of a wide head are so far apart that one key takes nearly all the weight: at the very start of training,
-# when the numbers still mean nothing. Dividing by $\sqrt{d_k}$ brings the variance back to 1 for every width. The scale of
-# attention is a temperature $T = \sqrt{d_k}$.
+# Without the scale, the scores of a wide head are so far apart that one key gets nearly all the weight, already at the
+# start of training, when the numbers still mean nothing. Dividing by $\sqrt{d_k}$ brings the variance back to 1 for
+# every width. The scale of attention is a temperature $T = \sqrt{d_k}$.
 #
-# Why is it bad if one weight is nearly 1? Because then nothing moves. The slope of $y_1$ with respect to its own score is
-# $y_1 (1 - y_1)$ (notebook 4 derives it), and that goes to zero:
+# Why is it bad if one weight is nearly 1? Because then almost no gradient flows. The slope of $y_1$ with respect to its
+# own score is $y_1 (1 - y_1)$ (notebook 4 derives it), and that goes to zero:
 
 # %%
 for width in (1, 4, 16, 64):
@@ -228,7 +236,8 @@ for width in (1, 4, 16, 64):
 # %% [markdown]
 # ## Which axis?
 #
-# An array of scores has one row for each query; **each row** must sum to one. The wrong axis gives numbers between 0 and 1 just the same.
+# An array of scores has one row for each query; **each row** must sum to one. The wrong axis gives numbers between 0
+# and 1 as well.
 
 # %%
 scores = xp.log(xp.array([[1.0, 2.0, 4.0], [1.0, 1.0, 2.0]]))
@@ -238,7 +247,7 @@ for axis in (-1, 0):
 
 # %% [markdown]
 # One question is left: a row in which every score is $-\infty$, because every key is masked. Then $m = -\infty$, and
-# $-\infty - (-\infty)$ is `nan`. There is nothing to choose from, and this project answers with zeros; see notebook 8.
+# $-\infty - (-\infty)$ is `nan`. There is nothing to choose from, and this library returns zeros; see notebook 8.
 
 # %%
 print(ops.softmax(xp.array([[0.0, -np.inf, 0.0], [-np.inf, -np.inf, -np.inf]]))[0])
@@ -246,15 +255,16 @@ print(ops.softmax(xp.array([[0.0, -np.inf, 0.0], [-np.inf, -np.inf, -np.inf]]))[
 # %% [markdown]
 # ## To remember
 #
-# - Ratios of weights are differences of scores; a shift changes nothing.
+# - The ratio of two weights depends on the difference of their scores; a shift changes nothing.
 # - So subtract the maximum of each row: nothing overflows, and the sum is at least 1.
-# - Divide by a temperature: low picks, high levels. Attention's is $\sqrt{d_k}$.
+# - Divide by a temperature: a low one picks the maximum, a high one makes the weights equal. Attention uses
+#   $\sqrt{d_k}$.
 
 # %% [markdown]
 # ## Exercises
 #
-# Replace `raise NotImplementedError` and run the cell, then the one below it. Your function is called with NumPy arrays of several
-# sizes, so write `np`, not `xp`. Stuck? `course.exercise("softmax_forward").hint()`.
+# Replace `raise NotImplementedError` and run the cell, then the one below it. Your function is called with NumPy arrays
+# of several sizes, so write `np`, not `xp`. Stuck? `course.exercise("softmax_forward").hint()`.
 #
 # ### 3.1 A softmax that cannot overflow
 
@@ -289,6 +299,7 @@ print("wanted [0.1111 0.8889], got", stable_softmax(xp.log(xp.array([1.0, 2.0]))
 # %% [markdown]
 # ### 3.3 Which temperature?
 #
-# A head of width $d_k = 16$ was trained with the scale $1/\sqrt{16}$. Somebody runs it with scores that are not divided. Which temperature in
-# `ops.softmax(scores, temperature=...)` mends it? And which one makes it attend only half as sharply (the logarithm of each ratio of two
-# weights halved)? Write your answer as a sentence, then try it on scores of your own.
+# A head of width $d_k = 16$ was trained with the scale $1/\sqrt{16}$. Somebody runs it with scores that are not
+# divided. Which temperature in `ops.softmax(scores, temperature=...)` fixes it? And which one makes it attend half as
+# sharply, so that the logarithm of each ratio of two weights is halved? Write your answer as a sentence, then try it on
+# scores of your own.

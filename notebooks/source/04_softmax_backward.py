@@ -1,14 +1,15 @@
 # %% [markdown]
 # # 4 Softmax backward: from the Jacobian to the VJP
 #
-# Every entry of a softmax depends on every score, since they share the denominator. So its backward pass is the first that is
-# more than a factor at each place, and the one that public code gets wrong most often.
+# Every entry of a softmax depends on every score, since they share the denominator. So its backward pass is the first
+# one that is more than a factor for each entry. Public code gets it wrong more often than any other.
 #
 # After this hour you can
 #
-# - derive the Jacobian $\partial y_i / \partial x_j = y_i (\delta_{ij} - y_j)$ and from it $dx_j = y_j (dy_j - \sum_i dy_i y_i)$;
+# - derive the Jacobian $\partial y_i / \partial x_j = y_i (\delta_{ij} - y_j)$ and from it
+#   $dx_j = y_j (dy_j - \sum_i dy_i y_i)$;
 # - read that formula as a sentence;
-# - explain why the sum of the outputs is a useless test loss, and recognise four wrong versions by their numbers.
+# - explain why the sum of the outputs is useless as a test loss, and recognise four wrong versions by their numbers.
 #
 # You need: notebooks 1 to 3.
 
@@ -22,8 +23,8 @@ from IPython.display import display
 import minitransformer
 from minitransformer import course, ops, verify
 from minitransformer.arrays import backend
+from minitransformer.course import MISTAKES
 from minitransformer.show.plots import matrices
-from minitransformer.verify import VARIANTS
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)
@@ -44,24 +45,24 @@ e = xp.array([h, 0.0, 0.0])
 change = (ops.softmax(x + e)[0] - ops.softmax(x - e)[0]) / (2 * h)
 print("slopes with respect to x_0:   ", change)
 print("times 49:                     ", (49 * change).round(6))
-print("their sum is zero:            ", bool(abs(change.sum()) < 1e-9))
+print("their sum:                    ", round(float(change.sum()), 6) + 0.0)
 
 # %% [markdown]
-# The weight of $x_0$ grows, the others pay for it, and in total nothing is gained: the weights must go on summing to one.
+# The weight of $x_0$ grows, the others shrink, and the changes add up to zero: the weights still sum to one.
 #
-# Now derive it. Write $E = \sum_j e^{x_j}$, so that $y_i = e^{x_i} / E$ and $\partial E / \partial x_j = e^{x_j}$. The quotient rule has
-# two cases.
+# Now derive it. Write $E = \sum_j e^{x_j}$, so that $y_i = e^{x_i} / E$ and $\partial E / \partial x_j = e^{x_j}$. The
+# quotient rule has two cases.
 #
-# - $i = j$, numerator and denominator move:
+# - $i = j$, numerator and denominator change:
 #   $\dfrac{\partial y_i}{\partial x_i} = \dfrac{e^{x_i} E - e^{x_i} e^{x_i}}{E^2} = y_i - y_i^2 = y_i (1 - y_i)$
-# - $i \ne j$, only the denominator moves:
+# - $i \ne j$, only the denominator changes:
 #   $\dfrac{\partial y_i}{\partial x_j} = \dfrac{0 - e^{x_i} e^{x_j}}{E^2} = -\,y_i y_j$
 #
-# In one line, with $\delta_{ij} = 1$ for $i = j$ and else 0:
+# In one line, with $\delta_{ij} = 1$ for $i = j$ and 0 otherwise:
 #
 # $$\boxed{J_{ij} = \frac{\partial y_i}{\partial x_j} = y_i (\delta_{ij} - y_j)}$$
 #
-# **Predict first**, on paper: the matrix $49\,J$ for $y = \frac17 (1, 2, 4)$. It has whole numbers only.
+# **Predict first**, on paper: the matrix $49\,J$ for $y = \frac17 (1, 2, 4)$. All its entries are whole numbers.
 
 # %%
 J = y[:, None] * (xp.eye(3) - y)
@@ -72,13 +73,14 @@ display(matrices(derived=49 * J, numerical=49 * numerical))
 # %% [markdown]
 # Three things to see:
 #
-# - **symmetric**: $x_j$ moves $y_i$ as much as $x_i$ moves $y_j$;
-# - **columns sum to zero**: whatever score you raise, the weights still sum to one;
-# - **rows sum to zero**: raising *all* scores alike changes no weight (the shift of notebook 3).
+# - it is **symmetric**: $x_j$ moves $y_i$ as much as $x_i$ moves $y_j$;
+# - its **columns sum to zero**: whichever score you raise, the weights still sum to one;
+# - its **rows sum to zero**: raising *all* scores by the same amount changes no weight (the shift of notebook 3).
 #
 # ## From the Jacobian to the VJP
 #
-# What comes from above is $dy_i = \partial L / \partial y_i$. What we owe is $dx_j = \sum_i dy_i J_{ij}$. Put $J$ in and multiply out:
+# The upstream gradient is $dy_i = \partial L / \partial y_i$. We must compute $dx_j = \sum_i dy_i J_{ij}$. Substitute
+# $J$ and multiply out:
 #
 # $$dx_j = \sum_i dy_i\, y_i (\delta_{ij} - y_j) = dy_j\, y_j - y_j \sum_i dy_i\, y_i$$
 #
@@ -96,8 +98,9 @@ print("dx, Jacobian ", dy @ J)
 print("dx, library  ", backward(dy))
 
 # %% [markdown]
-# Read it as a sentence. $\sum_i dy_i y_i$ is the **mean of $dy$ under the weights**. So: *each score is pushed by how much its $dy$ exceeds
-# the mean, in proportion to the weight it has.* Gradients compare; those above the mean gain from those below.
+# Read it as a sentence. $\sum_i dy_i y_i$ is the **mean of $dy$ under the weights**. So: *the gradient of a score is
+# its weight times the difference between its $dy$ and that mean.* It is positive where $dy$ lies above the mean and
+# negative where it lies below.
 
 # %%
 dy_b = xp.array([3.0, 1.0, -0.5])
@@ -112,7 +115,7 @@ right.set(title="dx", xticks=range(3))
 plt.show()
 
 # %% [markdown]
-# And it is cheap. In attention over 2048 tokens a row has 2048 weights, and each head has 2048 rows:
+# The VJP is also cheap. In attention over 2048 tokens, each head has 2048 rows of 2048 weights:
 
 # %%
 T = 2048
@@ -120,8 +123,8 @@ print(f"Jacobians of one head: {T} x {T} x {T} = {T**3:,} numbers, {4 * T**3 / 1
 print(f"VJP of one head:       {T} x {T} weights, and one mean for each row")
 
 # %% [markdown]
-# In an array of scores each row is a softmax of its own, with a mean of its own. (Typing that is exercise 4.2: which axis, and how does
-# the mean broadcast back?) The library's version, on two rows of five, against finite differences:
+# In an array of scores each row is a softmax of its own, with its own mean. (Exercise 4.2 asks for the code: which
+# axis, and how does the mean broadcast back?) The library's version, on two rows of five, against finite differences:
 
 # %% tags=["varies"]
 rows = backend.to_device(np.random.default_rng(0).normal(size=(2, 5)), device)
@@ -136,18 +139,20 @@ minitransformer.step(ops.softmax, rows, verify=True)
 # %% [markdown]
 # ## Why a sum of outputs checks nothing
 #
-# A tempting test: take $L = \sum_i y_i$ as the loss, and compare the gradient with finite differences. Then $dy = (1, 1, 1)$.
+# Here is a tempting test: take $L = \sum_i y_i$ as the loss, so that $dy = (1, 1, 1)$, and compare the gradient with
+# finite differences.
 #
 # **Predict first.** What is $dx$?
 
 # %%
 ones = xp.ones(3)
 print("weighted mean of dy:", round(float((ones * y).sum()), 6))
-print("dx is zero:         ", bool((abs(backward(ones)) < 1e-12).all()))
+print("dx:                 ", backward(ones).round(6) + 0.0)
 
 # %% [markdown]
-# The mean of ones is one, and $1 - 1 = 0$. In the Jacobian: $dy\,J$ with ones adds up each column, and the columns sum to zero.
-# The loss is 1 whatever the scores are. So the true gradient is 0, and every wrong backward pass that returns 0 here will pass.
+# The mean of ones is one, and $1 - 1 = 0$. In the Jacobian: $dy\,J$ with ones adds up each column, and the columns sum
+# to zero. The loss is 1 for any scores. So the true gradient is 0, and every wrong backward pass that returns 0 here
+# passes the test.
 #
 # These are mistakes from real code, each put into `ops.softmax` and checked twice:
 
@@ -164,7 +169,7 @@ wrong = {
 }
 print(f"{'mistake':32}{'backward':22}{'dy = 1':9}{'dy random'}")
 for name, formula in wrong.items():
-    with VARIANTS[name].applied():
+    with MISTAKES[name].applied():
         options = {"temperature": 2.0, "intermediates": False}
         with_ones = verify.gradients(ops.softmax, batch, upstream=xp.ones((3, 4)), **options)
         at_random = verify.gradients(ops.softmax, batch, **options)
@@ -172,41 +177,43 @@ for name, formula in wrong.items():
     print(f"{name:32}{formula:22}{caught[0]:9}{caught[1]}")
 
 # %% [markdown]
-# Three of seven pass the test with ones: the plain mean, because any mean of ones is one, and those that only scale the right answer,
-# because zero times anything is zero. None passes with a random $dy$. The same trap waits in LayerNorm, whose outputs also have a
-# constant sum.
+# Three of seven pass the test with ones: the plain mean, because any mean of ones is one, and the two that only scale
+# the right answer, because zero times anything is zero. None passes with a random $dy$. LayerNorm has the same trap,
+# since its outputs also have a constant sum.
 #
 # ## Which mistake was it?
 #
-# With $y = \frac17(1, 2, 4)$ and $dy = (7, 0, 0)$ the right answer is $dx = \frac17 (6, -2, -4)$. **Predict first:** who wrote which line?
-# The choices: *no sum*, *diagonal only*, *plain mean*, *takes dy for the wanted distribution (y − dy)*.
+# With $y = \frac17(1, 2, 4)$ and $dy = (7, 0, 0)$ the right answer is $dx = \frac17 (6, -2, -4)$. **Predict first:**
+# which mistake makes which line? The choices: *no sum*, *diagonal only*, *plain mean*, *takes dy for the wanted
+# distribution (y − dy)*.
 
 # %%
+labels = {"A": "2e7db9", "B": "286111", "C": "e0c037", "D": "2dd5ac"}
+suspects = {letter: course.suspect(label) for letter, label in labels.items()}
 answers = {}
-for name in (
-    "softmax-diagonal-only",
-    "softmax-takes-dy-for-target",
-    "softmax-no-sum",
-    "softmax-plain-mean",
-):
-    with VARIANTS[name].applied():
-        answers[name] = 7 * ops.softmax(x)[1](dy)
-for letter, answer in zip("ABCD", answers.values(), strict=True):
-    print(f"{letter}:  7 dx = {answer.round(4)}")
-
-# %%
-for letter, name in zip("ABCD", answers, strict=True):
-    print(f"{letter}: {VARIANTS[name].mistake}")
+for letter, suspect in suspects.items():
+    with suspect.applied():
+        answers[letter] = 7 * ops.softmax(x)[1](dy)
+    print(f"{letter}:  7 dx = {answers[letter].round(4)}")
 
 # %% [markdown]
-# One test costs nothing: **does $dx$ sum to zero?** It must, because the rows of $J$ sum to zero. Sum the right answer and all four:
+# Write your four answers down. Then ask, and look at the code: right (-) and wrong (+).
 
 # %%
-for letter, answer in zip(["right", *"ABCD"], [7 * dx, *answers.values()], strict=True):
+for letter, suspect in suspects.items():
+    print(f"{letter}: {suspect.reveal()}")
+
+# %% [markdown]
+# One test is free: **does $dx$ sum to zero?** It must, because the rows of $J$ sum to zero. Here are the sums of the
+# right answer and of all four:
+
+# %%
+for letter, answer in {"right": 7 * dx, **answers}.items():
     print(f"{letter}: 7 dx sums to {round(float(answer.sum()) + 0.0, 4)}")
 
 # %% [markdown]
-# All four fail. (What this test does *not* find: the wrong factors, $\frac1N$ or a forgotten $\frac1T$. For them there are finite differences.)
+# All four fail. (This test does *not* find wrong factors such as $\frac1N$ or a forgotten $\frac1T$. Finite differences
+# do.)
 #
 # ## When nothing flows
 #
@@ -222,10 +229,11 @@ for factor in (0, 1, 2, 5, 10, 20):
     print(f"{factor:12}   {float(weights.max()):14.6f}   {float(abs(slopes).max()):13.6f}")
 
 # %% [markdown]
-# The softmax *saturates*: the weights are decided, and no gradient reaches the scores to decide otherwise. Hence the scale
-# $1/\sqrt{d_k}$ of attention.
+# The softmax *saturates*: one weight is nearly 1, and almost no gradient reaches the scores to change that. This is why
+# attention has the scale $1/\sqrt{d_k}$.
 #
-# With a temperature, $y = \mathrm{softmax}(x / T)$, the chain rule adds one factor: $dx_j = \frac1T\, y_j (dy_j - \sum_i dy_i y_i)$.
+# With a temperature, $y = \mathrm{softmax}(x / T)$, the chain rule adds one factor:
+# $dx_j = \frac1T\, y_j (dy_j - \sum_i dy_i y_i)$.
 
 # %%
 for T in (0.5, 2.0):
@@ -236,12 +244,13 @@ for T in (0.5, 2.0):
 #
 # - $J_{ij} = y_i (\delta_{ij} - y_j)$: symmetric, rows and columns sum to zero.
 # - $dx = y \,(dy - \text{mean of } dy \text{ under } y)$, along the row.
-# - The sum of the outputs is constant; a check with $dy = 1$ tests nothing.
+# - The sum of the outputs is constant, so a check with $dy = 1$ tests nothing.
 
 # %% [markdown]
 # ## Exercises
 #
-# Derive first, on paper; then type. When the answer is wrong you are told which term. Try what that looks like:
+# Derive first, on paper; then type. If your answer is wrong, `course.check` says which term. Try it with a wrong
+# answer:
 
 # %%
 course.check("softmax_backward", lambda y, dy: y * dy)
@@ -297,4 +306,5 @@ course.check("softmax_temperature_backward", softmax_temperature_backward)
 # %% [markdown]
 # ### 4.4 With a pencil
 #
-# $y = \frac15 (1, 1, 3)$ and $dy = (5, 0, -5)$. Compute $dx$. Then find a $dy \neq 0$, with entries that are not all alike, for which $dx_0 = 0$.
+# $y = \frac15 (1, 1, 3)$ and $dy = (5, 0, -5)$. Compute $dx$. Then find a $dy$ whose entries are not all equal, for
+# which $dx_0 = 0$.

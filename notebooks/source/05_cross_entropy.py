@@ -1,13 +1,13 @@
 # %% [markdown]
 # # 5 Cross-entropy, fused and not
 #
-# A language model gives a probability to every token of its vocabulary. Cross-entropy says how surprised it was by the token that
-# came. It is where every backward pass of a training step begins.
+# A language model gives a probability to every token of its vocabulary. Cross-entropy measures how surprised it was by
+# the token that came. The backward pass of every training step begins here.
 #
 # After this hour you can
 #
 # - compute loss and gradient for three tokens in your head;
-# - derive $p - \text{target}$ twice: through the softmax, and at once;
+# - derive $p - \text{target}$ twice: through the softmax, and directly;
 # - say why the two are fused, and what goes wrong with averages, ignored positions and label smoothing.
 #
 # You need: notebooks 3 and 4.
@@ -20,7 +20,7 @@ import numpy as np
 
 from minitransformer import course, ops, verify
 from minitransformer.arrays import backend
-from minitransformer.verify import VARIANTS
+from minitransformer.course import MISTAKES
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)
@@ -31,7 +31,8 @@ plt.rcParams["figure.dpi"] = 80
 #
 # $$L = -\ln p_{\text{wanted}}, \qquad p = \mathrm{softmax}(\text{logits})$$
 #
-# If the wanted token had probability 1, the surprise is 0. At $\frac12$ it is $\ln 2$; towards 0 it grows without bound.
+# If the wanted token had probability 1, the surprise is 0. At $\frac12$ it is $\ln 2$; towards 0 it grows without
+# bound.
 
 # %%
 p = np.linspace(0.005, 1, 200)
@@ -44,18 +45,21 @@ plt.show()
 # %% [markdown]
 # Our example again: logits $(\ln 1, \ln 2, \ln 4)$, so $p = \frac17 (1, 2, 4)$.
 #
-# **Predict first.** What is the loss if token 2 is wanted? If token 0 is wanted? (Leave logarithms of whole numbers as they are.)
+# **Predict first.** What is the loss if token 2 is wanted? If token 0 is wanted? (Leave logarithms of whole numbers as
+# they are.)
 
 # %%
 logits = xp.log(xp.array([1.0, 2.0, 4.0]))
 for target in (2, 0):
     loss, _ = ops.cross_entropy(logits[None], xp.array([target]))
     print(f"wanted {target}: loss {float(loss):.4f}")
-print(f"ln 7 - ln 4 = {np.log(7) - np.log(4):.4f},  ln 7 = {np.log(7):.4f}")
 
 # %% [markdown]
-# An untrained model gives all $V$ tokens about $\frac1V$, so its loss must start near $\ln V$. If yours starts elsewhere, something is
-# wrong before the first step.
+# $\ln 7 - \ln 4 = 0.5596$ and $\ln 7 = 1.9459$.
+
+# %% [markdown]
+# An untrained model gives each of the $V$ tokens a probability of about $\frac1V$, so its loss must start near $\ln V$.
+# If yours does not, something is wrong before the first step.
 
 # %%
 for V in (10, 1000, 50257):
@@ -63,13 +67,13 @@ for V in (10, 1000, 50257):
     print(f"V = {V:5}: loss {float(loss):7.4f}, e^loss = {float(np.exp(float(loss))):8.1f}")
 
 # %% [markdown]
-# $e^L$, the *perplexity*, is the number of equally likely tokens that would surprise as much.
+# $e^L$ is called the *perplexity*: a choice among that many equally likely tokens would be as surprising.
 #
 # ## Backward in two steps
 #
 # Token 0 is wanted, $L = -\ln p_0$. First step: the loss with respect to the probabilities,
 #
-# $$dp_v = \frac{\partial L}{\partial p_v} = -\frac{1}{p_v} \text{ for the wanted } v, \text{ else } 0$$
+# $$dp_v = \frac{\partial L}{\partial p_v} = -\frac{1}{p_v} \text{ for the wanted } v, \text{ and 0 for the others}$$
 #
 # Second step: through the softmax of notebook 4, $d\text{logits}_j = p_j \big( dp_j - \sum_v dp_v\, p_v \big)$.
 #
@@ -77,31 +81,33 @@ for V in (10, 1000, 50257):
 # $d\text{logits}$?
 
 # %%
-p, softmax_backward = ops.softmax(logits)
+p, pullback = ops.softmax(logits)
 dp = xp.array([-1.0, 0.0, 0.0]) / p
+dlogits = pullback(dp)
 print("dp           ", dp)
 print("the sum      ", round(float((dp * p).sum()), 6))
-print("dlogits      ", softmax_backward(dp), " in sevenths", (7 * softmax_backward(dp)).round(6))
+print("dlogits      ", dlogits, " in sevenths", (7 * dlogits).round(6))
 
 # %% [markdown]
-# $d\text{logits} = \frac17 (-6, 2, 4)$. Compare with $p = \frac17 (1, 2, 4)$: only the wanted entry differs, by exactly 1. The general
-# case, with $w$ for the wanted token: $dp_v\,p_v = -\delta_{vw}$, so the sum is $-1$, and
+# $d\text{logits} = \frac17 (-6, 2, 4)$. Compare with $p = \frac17 (1, 2, 4)$: only the entry of the wanted token
+# differs, by exactly 1. In general, with $w$ for the wanted token: $dp_v\,p_v = -\delta_{vw}$, so the sum is $-1$, and
 #
 # $$d\text{logits}_j = p_j\, dp_j + p_j = -\delta_{jw} + p_j$$
 #
 # $$\boxed{d\text{logits} = p - \text{target}}, \qquad \text{target} = (0, \dots, 1, \dots, 0)$$
 #
-# The $\frac1p$ of the logarithm and the $p$ of the softmax have cancelled.
+# The $\frac1p$ of the logarithm and the $p$ of the softmax cancel.
 #
-# ## Backward at once
+# ## Backward in one step
 #
-# Write the loss in the logits themselves, and there is nothing to cancel:
+# Write the loss as a function of the logits, and there is nothing to cancel:
 #
 # $$L = -\ln \frac{e^{x_w}}{\sum_j e^{x_j}} = \ln \sum_j e^{x_j} - x_w, \qquad
 # \frac{\partial L}{\partial x_j} = \frac{e^{x_j}}{\sum_l e^{x_l}} - \delta_{jw} = p_j - \delta_{jw}$$
 #
-# Two derivations, one answer. It has a plain meaning: **the gradient is what the model said minus what it should have said.** Pushed down
-# is every token by the probability it got; pushed up is the wanted one by what it lacked.
+# Both derivations give the same answer, and it has a simple meaning: **the gradient is what the model said minus what
+# it should have said.** A step against it lowers every other logit in proportion to the token's probability, and raises
+# the logit of the wanted token by what it lacks to 1.
 
 # %%
 _, backward = ops.cross_entropy(logits[None], xp.array([0]))
@@ -132,29 +138,32 @@ loss, backward = ops.cross_entropy(far, xp.array([0]))
 print("fused:        loss", float(loss), "            dlogits", backward()[0])
 
 # %% [markdown]
-# $p_0$ underflows to 0; $\ln 0 = -\infty$, $-1/0 = -\infty$, and $0 \cdot \infty$ is `nan`. Fused, nothing is ever divided by $p$: the loss is
-# $\ln \sum_j e^{x_j} - x_w$, with the maximum subtracted first, and the gradient stays between −1 and 1.
+# $p_0$ underflows to 0; $\ln 0 = -\infty$, $-1/0 = -\infty$, and $0 \cdot \infty$ is `nan`. Fused, nothing is ever
+# divided by $p$: the loss is $\ln \sum_j e^{x_j} - x_w$, with the maximum subtracted first, and the gradient stays
+# between −1 and 1.
 #
-# One warning comes with it. The fused gradient is right *for the pair*. A softmax on its own must not know about it:
+# A warning: the fused gradient belongs to softmax and loss *together*. The backward pass of a softmax on its own must
+# not use it:
 
 # %%
 for name in ("softmax-expects-cross-entropy", "softmax-takes-dy-for-target"):
-    with VARIANTS[name].applied():
+    with MISTAKES[name].applied():
         ok = verify.gradients(ops.softmax, logits, intermediates=False).ok
-    print(f"{'right' if ok else 'wrong'}: {VARIANTS[name].mistake}")
+    print(f"{'right' if ok else 'wrong'}: {MISTAKES[name].sentence}")
 
 # %% [markdown]
-# And the mirror image: `cross_entropy` takes **logits**. Give it probabilities, and softmax is applied twice.
+# The converse mistake: `cross_entropy` takes **logits**. If you give it probabilities, softmax is applied twice.
 #
 # **Predict first.** With $V = 3$ and a perfect prediction $p = (1, 0, 0)$: how small can that loss get?
 
 # %%
 probabilities = xp.array([[1.0, 0.0, 0.0]])
 loss, _ = ops.cross_entropy(probabilities, xp.array([0]))
-print(f"{float(loss):.4f}, which is ln(e + 2) - 1 = {np.log(np.e + 2) - 1:.4f}")
+print(f"{float(loss):.4f}")
 
 # %% [markdown]
-# Training goes on, the loss falls, and it never gets near 0. Many have looked for the reason in their learning rate.
+# It is $\ln(e + 2) - 1$. Training runs and the loss falls, but it never gets near 0. Many people have looked for the
+# reason in their learning rate.
 #
 # ## Many positions: the mean
 #
@@ -165,12 +174,12 @@ print(f"{float(loss):.4f}, which is ln(e + 2) - 1 = {np.log(np.e + 2) - 1:.4f}")
 # %%
 batch = xp.log(xp.array([[1.0, 2.0, 4.0], [1.0, 2.0, 4.0]]))
 loss, backward = ops.cross_entropy(batch, xp.array([0, 2]))
-print(f"loss {float(loss):.4f} = (ln 7 + ln(7/4)) / 2 = {(np.log(7) + np.log(7 / 4)) / 2:.4f}")
+print(f"loss {float(loss):.4f}, the mean of ln 7 and ln(7/4) is {(np.log(7) + np.log(7 / 4)) / 2:.4f}")
 print("14 dlogits:\n", (14 * backward()).round(6))
 
 # %% [markdown]
-# Forgetting the $\frac1N$, or dividing twice, is frequent, and training does not show it. **Predict first:** why does an optimiser such as
-# Adam, which divides the gradient by its own running size, hide a wrong factor?
+# Forgetting the $\frac1N$, or dividing twice, is a frequent mistake, and training does not show it. **Predict first:**
+# why does an optimiser such as Adam, which divides the gradient by its own running size, hide a wrong factor?
 
 # %%
 g = xp.array([0.3, -0.02, 1.5])
@@ -179,35 +188,37 @@ for factor in (1.0, 100.0, 0.01):
     first_step = factor * g / xp.sqrt((factor * g) ** 2)
     print(f"gradient times {factor:6}: first step {first_step}")
 for name in ("cross-entropy-not-divided", "cross-entropy-divided-twice"):
-    with VARIANTS[name].applied():
+    with MISTAKES[name].applied():
         ok = verify.gradients(ops.cross_entropy, batch, xp.array([0, 2]), intermediates=False).ok
     print(f"{name}: finite differences say {'right' if ok else 'wrong'}")
 
 # %% [markdown]
-# **Check gradients, not training curves.** (A step that depends on the factor, such as clipping the gradient's norm, does suffer.)
+# **Check gradients, not training curves.** (Whatever depends on the gradient's size, such as clipping its norm, does go
+# wrong.)
 #
 # ## Positions that do not count
 #
-# Sentences of a batch are filled up with padding. Those positions must not count: neither in the loss, nor in the gradient, nor in
-# $N$. In this library their target is −100.
+# The sentences of a batch are padded to the same length. Padded positions must not count: neither in the loss, nor in
+# the gradient, nor in $N$. In this library their target is −100.
 #
 # **Predict first.** The second position is padding. What are the loss and `dlogits`?
 
 # %%
 loss, backward = ops.cross_entropy(batch, xp.array([0, -100]))
-print(f"loss {float(loss):.4f} = ln 7")
+print(f"loss {float(loss):.4f}")
 print("7 dlogits:\n", (7 * backward()).round(6) + 0.0)
 
 # %% [markdown]
-# The mistake to avoid: dividing by all positions. Then a batch with much padding has a small loss and small gradients. Forward and backward
-# may even agree in it, and finite differences are content:
+# The loss is $\ln 7$, and the padded position gets a gradient of zeros. The mistake to avoid is dividing by the number
+# of all positions. Then a batch with much padding has a small loss and small gradients. If forward and backward make
+# the same mistake, finite differences accept it:
 
 # %%
 rng = np.random.default_rng(0)
 random_logits = backend.to_device(rng.normal(size=(4, 3)), device)
 targets = xp.array([0, 2, -100, -100])
 right_loss = float(ops.cross_entropy(random_logits, targets)[0])
-with VARIANTS["cross-entropy-mean-over-ignored-too"].applied():
+with MISTAKES["cross-entropy-mean-over-ignored-too"].applied():
     ok = verify.gradients(ops.cross_entropy, random_logits, targets).ok
     loss = float(ops.cross_entropy(random_logits, targets)[0])
 print("finite differences:", "right" if ok else "wrong")
@@ -216,15 +227,16 @@ print(f"loss {loss:.4f} in place of {right_loss:.4f}")
 # %% [markdown]
 # ## Label smoothing
 #
-# With the target (0, …, 1, …, 0) the loss can always be lowered by making the wanted logit still larger; the model is driven to certainty.
-# *Attention Is All You Need* spreads a little, $\varepsilon = 0.1$, over all $V$ tokens:
+# With the target (0, …, 1, …, 0) the loss can always be lowered by making the wanted logit still larger; the model is
+# driven to certainty. *Attention Is All You Need* therefore spreads a little of the target, $\varepsilon = 0.1$, over
+# all $V$ tokens:
 #
 # $$\text{target}_v = (1 - \varepsilon)\,\delta_{vw} + \frac{\varepsilon}{V}, \qquad L = -\sum_v \text{target}_v \ln p_v$$
 #
-# The target still sums to one; that is all the derivation needs, so again $d\text{logits} = p - \text{target}$.
+# The target still sums to one. The derivation needs nothing else, so again $d\text{logits} = p - \text{target}$.
 #
-# **Predict first.** $V = 5$, $\varepsilon = 0.1$. The wanted logit is $m$, the others 0. With which $m$ is the loss lowest, with
-# $\varepsilon = 0$ and with $\varepsilon = 0.1$?
+# **Predict first.** $V = 5$, $\varepsilon = 0.1$. The wanted logit is $m$, the others 0. For which $m$ is the loss
+# lowest, with $\varepsilon = 0$ and with $\varepsilon = 0.1$?
 
 
 # %%
@@ -239,25 +251,25 @@ for epsilon in (0.0, 0.1):
     losses = [smoothed_loss(m, epsilon) for m in margins]
     plt.plot(margins, losses, label=f"ε = {epsilon}")
     print(f"ε = {epsilon}: lowest at m = {margins[int(np.argmin(losses))]:.1f}")
-print(f"where p = target: m = ln(0.92 / 0.02) = {np.log(0.92 / 0.02):.2f}")
 plt.xlabel("margin m of the wanted logit")
 plt.ylabel("loss")
 plt.legend()
 plt.show()
 
 # %% [markdown]
-# Without smoothing there is no lowest point: the further the better. With it, the gradient vanishes where $p = \text{target}$, at a finite
-# margin, and the loss there is not 0 but the entropy of the target. A smoothed loss cannot be compared with an unsmoothed one.
+# Without smoothing there is no lowest point: a larger margin is always better. With smoothing the gradient vanishes
+# where $p = \text{target}$, at the finite margin $m = \ln(0.92 / 0.02) = 3.83$. The loss there is not 0 but the entropy
+# of the target. A smoothed loss cannot be compared with an unsmoothed one.
 #
-# Here is the whole of it, with smoothing, ignored positions and an upstream gradient, held against finite differences:
+# Here is the whole op, with smoothing, ignored positions and an upstream gradient, checked against finite differences:
 
 # %% tags=["varies"]
 targets = xp.array([0, 2, -100, 1])
 verify.gradients(ops.cross_entropy, random_logits, targets, label_smoothing=0.1)
 
 # %% [markdown]
-# Three ways to get the target of label smoothing wrong. **Predict first:** what does each target sum to? (In all but one case the answer
-# finds the mistake.)
+# Three ways to get the target of label smoothing wrong. **Predict first:** what does each target sum to? (All but one
+# of the mistakes can be found from the sum.)
 
 
 # %%
@@ -269,18 +281,18 @@ def implied_target():
 target = implied_target()
 print(f"{target.round(4)} sums to {float(target.sum()):.2f}: right")
 for name in ("forgotten", "mass", "over-others"):
-    mistake = VARIANTS[f"cross-entropy-smoothing-{name}"]
+    mistake = MISTAKES[f"cross-entropy-smoothing-{name}"]
     with mistake.applied():
         target = implied_target()
-    print(f"{target.round(4)} sums to {float(target.sum()):.2f}:\n    {mistake.mistake}")
+    print(f"{target.round(4)} sums to {float(target.sum()):.2f}:\n    {mistake.sentence}")
 
 # %% [markdown]
 # ## To remember
 #
 # - $d\text{logits} = (p - \text{target}) / N$, with $N$ the positions that count.
-# - Fused, because $\frac1p$ and $p$ cancel on paper but not in floating point.
-# - `cross_entropy` takes logits. The softmax alone knows nothing of the loss.
-# - An untrained model starts at $\ln V$.
+# - Fuse the two, because $\frac1p$ and $p$ cancel on paper but not in floating point.
+# - `cross_entropy` takes logits. A softmax on its own knows nothing about the loss.
+# - The loss of an untrained model starts near $\ln V$.
 
 # %% [markdown]
 # ## Exercises

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 6 Attention by hand
 #
-# Three tokens, whole numbers, every matrix on the board. The numbers are those of an example that many introductions use. We compute
-# it, find what its roundings and its sizes hide, and then take a better one, its twin.
+# Three tokens, whole numbers, every matrix on the board. The numbers are those of an example that many introductions
+# use. We compute it, find out what its rounding and its sizes hide, and then use a better example, its twin.
 #
 # After this hour you can
 #
@@ -22,9 +22,9 @@ from IPython.display import display
 import minitransformer
 from minitransformer import course, ops
 from minitransformer.arrays import backend
+from minitransformer.course import MISTAKES
 from minitransformer.course.worked_example import UNEQUAL, UNSCALED, self_attention
 from minitransformer.show.plots import matrices
-from minitransformer.verify import VARIANTS
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)
@@ -33,11 +33,11 @@ plt.rcParams["figure.dpi"] = 80
 # %% [markdown]
 # ## The idea
 #
-# Looking up a word in a dictionary: you have a *query*, compare it with every *key*, and take the *value* of the one that matches.
-# Attention does the same softly. It compares the query with all keys, turns the matches into weights, and takes the mean of all
-# values under these weights.
+# To look up a word in a dictionary, you compare your *query* with every *key* and take the *value* of the one that
+# matches. Attention does the same softly. It compares the query with all keys, turns the matches into weights, and
+# takes the mean of all values under these weights.
 #
-# Each token makes its own query, key and value from its vector, a row of $x$, by three matrices that are learned:
+# Each token makes its own query, key and value from its vector, a row of $x$, with three learned matrices:
 #
 # $$q = x W_Q, \qquad k = x W_K, \qquad v = x W_V$$
 #
@@ -48,8 +48,8 @@ x, w_q, w_k, w_v = (xp.asarray(a) for a in (UNSCALED.x, UNSCALED.w_q, UNSCALED.w
 display(matrices(x=x, W_Q=w_q, W_K=w_k, W_V=w_v))
 
 # %% [markdown]
-# **Predict first**, with a pencil: the first row of $q$, of $k$ and of $v$. The first token is $(1, 0, 1, 0)$, so each is the sum of
-# two rows of a matrix.
+# **Predict first**, with a pencil: the first row of $q$, of $k$ and of $v$. The first token is $(1, 0, 1, 0)$, so each
+# is the sum of two rows of a matrix.
 
 # %%
 q, k, v = x @ w_q, x @ w_k, x @ w_v
@@ -62,7 +62,7 @@ display(matrices(q=q, k=k, v=v))
 #
 # Row $i$ belongs to the query of token $i$, column $j$ to the key of token $j$.
 #
-# **Predict first:** the row of the first query, $(1, 0, 2)$. Which token will it look at most?
+# **Predict first:** the scores of the first query, $(1, 0, 2)$. Which token will it look at most?
 
 # %%
 scores = q @ k.T
@@ -71,8 +71,8 @@ display(matrices(q=q, k_transposed=k.T, scores=scores))
 # %% [markdown]
 # ## Weights: softmax, row by row
 #
-# Each query divides its attention among the keys, so each **row** sums to one. With $e^2 \approx 7.4$ and $e^4 \approx 54.6$, the first
-# row is $7.4$, $54.6$, $54.6$ parts of $116.6$.
+# Each query divides its attention among the keys, so each **row** sums to one. With $e^2 \approx 7.4$ and
+# $e^4 \approx 54.6$, the first row is $7.4$, $54.6$, $54.6$ parts of $116.6$.
 #
 # **Predict first.** What will the second row, from the scores 4, 16, 12, look like?
 
@@ -82,8 +82,8 @@ display(matrices(weights=weights))
 print(weights)
 
 # %% [markdown]
-# A gap of 4 between two scores is a factor of $e^4 \approx 55$ between two weights: the second token looks at itself, and at hardly
-# anything else.
+# A difference of 4 between two scores is a factor of $e^4 \approx 55$ between two weights: the second token looks at
+# itself and at hardly anything else.
 #
 # Introductions round these weights to
 #
@@ -95,8 +95,8 @@ print(weights)
 print("to one decimal:", weights[0].round(1), " sum", round(float(weights[0].round(1).sum()), 2))
 
 # %% [markdown]
-# $0.0634$ rounds to $0.1$, not to $0$. Rounded honestly, the row sums to 1.1, and rounded as they do, it drops 6 % of the attention. Whoever
-# compares code with such an example must not round on the way.
+# $0.0634$ rounds to $0.1$, not to $0$. Rounded correctly, the row sums to 1.1. Rounded as in the introductions, it
+# loses 6 % of the attention. If you compare code with such an example, do not round intermediate results.
 #
 # ## Output: the mean of the values
 #
@@ -108,8 +108,9 @@ rounded = xp.array([[0, 0.5, 0.5], [0, 1, 0], [0, 0.9, 0.1]]) @ v
 display(matrices(weights=weights, v=v, output=output, with_rounded_weights=rounded))
 
 # %% [markdown]
-# An output is a *mean*: no entry can be larger than the largest value in its column, nor smaller than the smallest. Attention moves and
-# mixes; it invents nothing. (Whatever is new is made by $W_V$ and by the feed-forward layer.)
+# An output is a *mean*: no entry can be larger than the largest value in its column or smaller than the smallest.
+# Attention moves and mixes values, it does not make new ones. (That is the work of $W_V$ and of the feed-forward
+# network.)
 
 # %%
 inside = (output > v.min(axis=0) - 1e-12) & (output < v.max(axis=0) + 1e-12)
@@ -118,20 +119,20 @@ print("every output lies between the extremes of its column of v:", bool(inside.
 # %% [markdown]
 # ## The scale
 #
-# The example leaves out what the paper has, $1/\sqrt{d_k}$ with $d_k = 3$, the width of queries and keys:
+# The example omits the paper's scale $1/\sqrt{d_k}$, where $d_k = 3$ is the width of queries and keys:
 #
 # $$\text{output} = \mathrm{softmax}\Big(\frac{q\,k^\top}{\sqrt{d_k}}\Big)\, v$$
 #
-# **Predict first.** Do the weights become more equal or less? Does any row change its favourite?
+# **Predict first.** Do the weights become more equal or less? Does the largest weight of any row move?
 
 # %%
 scaled_weights, _ = ops.softmax(scores / 3**0.5)
 display(matrices(without_scale=weights, with_scale=scaled_weights))
 
 # %% [markdown]
-# More equal: a temperature of $\sqrt3$. The order within a row stays.
+# They become more equal: this is a temperature of $\sqrt3$. The order within a row stays the same.
 #
-# The same in one call of the library, forward; its backward pass is the next notebook:
+# The library does the same in one call. (The next notebook derives its backward pass.)
 
 # %%
 library_output, backward = ops.attention(q, k, v)
@@ -145,13 +146,13 @@ print(bool(abs(library_output - scaled_weights @ v).max() < 1e-12))
 # **Predict first.** Somebody computes $k\,q^\top$ in place of $q\,k^\top$. What happens?
 
 # %%
-print("scores are symmetric:", bool((scores == scores.T).all()))
+display(matrices(q_times_k_transposed=q @ k.T, k_times_q_transposed=k @ q.T))
 
 # %% [markdown]
-# Nothing happens! These scores are symmetric, so the example cannot tell queries from keys. Let us put mistakes into the library and see
-# whether the example, or its twin, gives another output.
+# Nothing happens! These scores are symmetric, so the example cannot tell queries from keys. Let us put mistakes into
+# the library and see whether the example, or its twin, gives another output.
 #
-# The twin has the same tokens with $d_k = 2$ and $d_v = 4$. Its numbers:
+# The twin has the same tokens, but $d_k = 2$ and $d_v = 4$:
 
 # %%
 tx, tw_q, tw_k, tw_v = (xp.asarray(a) for a in (UNEQUAL.x, UNEQUAL.w_q, UNEQUAL.w_k, UNEQUAL.w_v))
@@ -174,13 +175,13 @@ for name in (
     "attention-scaled-after-softmax",
     "attention-scaled-by-length",
 ):
-    with VARIANTS[name].applied():
-        compare(VARIANTS[name].mistake, ops.attention(q, k, v)[0], ops.attention(tq, tk, tv)[0])
+    with MISTAKES[name].applied():
+        compare(MISTAKES[name].sentence, ops.attention(q, k, v)[0], ops.attention(tq, tk, tv)[0])
 compare("Queries and keys are exchanged.", ops.attention(k, q, v)[0], ops.attention(tk, tq, tv)[0])
 
 # %% [markdown]
-# $\sqrt{T}$ for $\sqrt{d_k}$: both are $\sqrt3$ in the first example. **A good example has all sizes different, and no symmetry.** That is why
-# the twin exists; from here on we use it.
+# $\sqrt{T}$ instead of $\sqrt{d_k}$ is not seen, because both are $\sqrt3$ in the first example. **In a good example
+# all sizes differ and nothing is symmetric.** That is why the twin exists. From here on we use it.
 
 # %% [markdown]
 # ## The twin, step by step
@@ -192,7 +193,8 @@ compare("Queries and keys are exchanged.", ops.attention(k, q, v)[0], ops.attent
 # | scores, weights | queries | keys | (3, 3) |
 # | output | queries | $d_v$ | (3, 4) |
 #
-# **Predict first:** the scores of the second query, $(0, 4)$, before the scale. It has two favourites: why exactly alike?
+# **Predict first:** the scores of the second query, $(0, 4)$, before the scale. Its two largest weights are exactly
+# equal: why?
 
 # %%
 t_scores = tq @ tk.T / 2**0.5
@@ -200,9 +202,9 @@ t_weights, _ = ops.softmax(t_scores)
 display(matrices(q_times_k_transposed=tq @ tk.T, weights=t_weights, output=t_weights @ tv))
 
 # %% [markdown]
-# Its first entry is 0, so only the second entry of the keys counts, and the keys of tokens 1 and 2 have the same one, 2.
+# Its first entry is 0, so only the second entry of each key counts, and that is 2 for both token 1 and token 2.
 #
-# All of it, with every intermediate and the whole backward pass, as a page to click through:
+# Here is the whole computation as a page to click through, with every intermediate and the backward pass:
 
 # %%
 minitransformer.step(
@@ -222,23 +224,23 @@ display(matrices(outputs=outputs, after_reordering=reordered))
 print("the same rows in the new order:", bool(abs(reordered - outputs[order]).max() < 1e-12))
 
 # %% [markdown]
-# They are exchanged with it, and nothing else. Attention sees a *set* of tokens. "The dog bites the man" and "the man bites the dog" are the
-# same to it, until positions are added (notebook 12).
+# The outputs are exchanged in the same way, and nothing else changes. Attention sees a *set* of tokens. "The dog bites
+# the man" and "the man bites the dog" are the same to it until positions are added (notebook 12).
 #
 # ## To remember
 #
 # - $\text{output} = \mathrm{softmax}(q\,k^\top / \sqrt{d_k})\, v$: compare, weigh, average.
 # - One row of scores and weights for each query; each row sums to one.
 # - An output is a mean of values.
-# - Do not round on the way; let all sizes differ.
+# - Do not round intermediate results; let all sizes differ.
 
 # %% [markdown]
 # ## Exercises
 #
 # ### 6.1 Attention, forward
 #
-# Your function is called with NumPy arrays of several sizes, so write `np`, not `xp`. There is a batch in front now, so `.T` would
-# turn too much; `k.swapaxes(-1, -2)` exchanges the last two axes.
+# Your function is called with NumPy arrays of several sizes, so write `np`, not `xp`. The arrays have a batch axis in
+# front, so `.T` would exchange too many axes; `k.swapaxes(-1, -2)` exchanges the last two.
 
 # %%
 course.exercise("attention_forward")
@@ -256,8 +258,8 @@ course.check("attention_forward", attention_forward)
 # %% [markdown]
 # ### 6.2 With a pencil
 #
-# A fourth token arrives, $(1, 0, 0, 0)$, and only it asks: compute its query, its scores against the three keys of the twin (without the
-# fourth's own), and its output. Leave $\sqrt2$ and exponentials as they are, then compare:
+# A fourth token arrives, $(1, 0, 0, 0)$, and only this one asks. Compute its query, its scores against the three keys
+# of the twin (not its own key), and its output. Leave $\sqrt2$ and exponentials as they are, then compare:
 
 # %%
 new = xp.array([[1.0, 0.0, 0.0, 0.0]])
@@ -269,6 +271,7 @@ print("scores right:", bool((your_scores == new @ tw_q @ tk.T).all()))
 # %% [markdown]
 # ### 6.3 Think
 #
-# 1. All keys are the same. What is the output, whatever the query?
+# 1. All keys are the same. What is the output for any query?
 # 2. Multiply $W_Q$ by 100. What do the weights become? What does that do to a gradient? (Notebook 4.)
-# 3. In the first example, is $W_Q W_K^\top$ symmetric? Change one entry of $W_Q$ so that the scores are not symmetric any more.
+# 3. In the first example, is $W_Q W_K^\top$ symmetric? Change one entry of $W_Q$ so that the scores are no longer
+#    symmetric.

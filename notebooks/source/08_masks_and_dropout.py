@@ -1,14 +1,14 @@
 # %% [markdown]
 # # 8 Masks and dropout
 #
-# Not every query may look at every key: not at the future, not at padding, in some models not far away. And while training, some weights are
-# dropped by chance. Both take something out of the weights; one before the softmax, the other after it.
+# Not every query may look at every key: the future and padding are hidden, and in some models distant keys are too.
+# During training, some weights are also dropped at random. Masks act before the softmax, dropout after it.
 #
 # After this hour you can
 #
 # - build the three masks and combine them;
-# - explain why a mask belongs before the softmax, and what to do with a row that is masked entirely;
-# - test that nothing leaks, which no finite difference can;
+# - explain why a mask belongs before the softmax, and what to do with a fully masked row;
+# - test that nothing leaks, which finite differences cannot show;
 # - go backward through dropout.
 #
 # You need: notebooks 6 and 7.
@@ -21,7 +21,7 @@ import numpy as np
 
 from minitransformer import course, ops, verify
 from minitransformer.arrays import backend, masks
-from minitransformer.verify import VARIANTS
+from minitransformer.course import MISTAKES
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)
@@ -46,14 +46,15 @@ def show_masks(**pictures):
 # %% [markdown]
 # ## Three masks
 #
-# A mask is a matrix of booleans, a row for each query, a column for each key. **True means "may attend".** (Some libraries mean the opposite; look
-# before you combine.)
+# A mask is a matrix of booleans with a row for each query and a column for each key. **True means "may attend".** (Some
+# libraries mean the opposite; check before you combine masks.)
 #
-# - **causal** (sequence): a token sees itself and what came before, $j \le i$. A language model must not read the answer.
-# - **padding**: the keys beyond the length of their sequence are hidden, for every query.
+# - **causal** (sequence): a token sees itself and what came before, $j \le i$. A language model must not read the
+#   answer.
+# - **padding**: keys beyond the end of their sequence are hidden from every query.
 # - **local** (restricted): only the neighbours, $|i - j| \le r$.
 #
-# **Predict first.** Draw all three for 6 tokens, with length 4 and $r = 1$. How many squares does each have?
+# **Predict first.** Draw all three for 6 tokens, with length 4 and $r = 1$. How many True entries does each have?
 
 # %%
 T = 6
@@ -61,14 +62,17 @@ causal = masks.causal_mask(T, device=device)
 padding = masks.padding_mask(xp.array([4]), t_k=T)[0] & xp.ones((T, T), dtype=bool)
 local = masks.local_mask(T, 1, device=device)
 show_masks(causal=causal, padding=padding, local=local, all_three=causal & padding & local)
-print("squares:", [int(mask.sum()) for mask in (causal, padding, local, causal & padding & local)])
+print("True entries:", [int(mask.sum()) for mask in (causal, padding, local, causal & padding & local)])
 
 # %% [markdown]
-# $6 \cdot 7 / 2 = 21$, $6 \cdot 4 = 24$, $6 + 2 \cdot 5 = 16$. They combine with `&`: what all of them allow.
+# $6 \cdot 7 / 2 = 21$, $6 \cdot 4 = 24$, $6 + 2 \cdot 5 = 16$. Combine them with `&`: a pair is allowed if all masks
+# allow it.
 #
-# The last row of the last picture is empty. Query 5 may see keys 4 and 5, and both are padding. Keep it in mind.
+# The last row of the last picture is empty. Query 5 may see keys 4 and 5 alone, and both are padding. We return to it
+# below.
 #
-# In a batch each sequence has its own length, so the padding mask has shape $(B, 1, T_k)$, and broadcasts against $(T_q, T_k)$:
+# In a batch each sequence has its own length, so the padding mask has shape $(B, 1, T_k)$, and broadcasts against
+# $(T_q, T_k)$:
 
 # %%
 lengths = xp.array([4, 6])
@@ -81,9 +85,10 @@ show_masks(sequence_0=mask[0], sequence_1=mask[1])
 #
 # Hidden scores become $-\infty$ before the softmax, and $e^{-\infty} = 0$:
 #
-# $$\text{weights}_{ij} = \frac{m_{ij}\, e^{\text{scores}_{ij}}}{\sum_l m_{il}\, e^{\text{scores}_{il}}}, \qquad m_{ij} = 1 \text{ where allowed, else } 0$$
+# $$\text{weights}_{ij} = \frac{m_{ij}\, e^{\text{scores}_{ij}}}{\sum_l m_{il}\, e^{\text{scores}_{il}}}, \qquad m_{ij} = 1 \text{ where allowed, 0 elsewhere}$$
 #
-# Why not simply set weights to zero *after* the softmax? **Predict first**, with scores $(\ln 1, \ln 2, \ln 4)$ and the last key hidden: the weights both ways.
+# Why not simply set weights to zero *after* the softmax? **Predict first:** the scores are $(\ln 1, \ln 2, \ln 4)$ and
+# the last key is hidden. What are the weights in both cases?
 
 # %%
 scores = xp.log(xp.array([1.0, 2.0, 4.0]))
@@ -94,8 +99,9 @@ print("hidden before:", before, " sum", round(float(before.sum()), 4))
 print("hidden after: ", after, " sum", round(float(after.sum()), 4))
 
 # %% [markdown]
-# $\frac13, \frac23$ against $\frac17, \frac27$. After the softmax the weights no longer sum to one. Worse: the hidden key still stands in the denominator. Change its
-# score, and the other weights change. **It is hidden from view and still has influence:**
+# $\frac13, \frac23$ against $\frac17, \frac27$. After the softmax the weights no longer sum to one. Worse: the hidden
+# key is still in the denominator. Change its score, and the other weights change. **The hidden key still has
+# influence:**
 
 # %%
 scores[2] = np.log(94.0)
@@ -103,25 +109,26 @@ print("hidden before:", ops.softmax(xp.where(allowed, scores, -xp.inf))[0])
 print("hidden after: ", xp.where(allowed, ops.softmax(scores)[0], 0.0))
 
 # %% [markdown]
-# A language model trained like this learns from the future through the back door.
+# A language model trained like this still learns from the future.
 #
 # ## Testing for leaks
 #
-# **Predict first.** In this variant of the causal mask each token sees one token too many, the next one. Will finite differences find it?
+# **Predict first.** In this variant of the causal mask each token also sees the next one. Will finite differences find
+# it?
 
 # %%
 rng = np.random.default_rng(0)
 q, k = (backend.to_device(rng.normal(size=(T, 2)), device) for _ in range(2))
 v = backend.to_device(rng.normal(size=(T, 3)), device)
-leak = VARIANTS["causal-mask-sees-one-ahead"]
+leak = MISTAKES["causal-mask-sees-one-ahead"]
 print(leak.mistake)
 with leak.applied():
     report = verify.gradients(ops.attention, q, k, v, causal=True)
 print("finite differences:", verdict(report))
 
 # %% [markdown]
-# Forward and backward agree: both leak. What finds it is another question: *which outputs depend on which inputs?* Move one token and see which
-# outputs move.
+# Forward and backward agree: both leak. Ask another question instead: *which outputs depend on which inputs?* Change
+# one token and see which outputs change.
 
 
 # %%
@@ -154,7 +161,7 @@ print("right one is exactly the causal mask:", bool((right == backend.to_numpy(c
 padded = xp.array([[True, True, True, True, False, False]])
 pictures = {}
 for name in ("attention-mask-ignored", "attention-mask-inverted"):
-    with VARIANTS[name].applied():
+    with MISTAKES[name].applied():
         pictures[name.removeprefix("attention-")] = dependencies(
             lambda *a: ops.attention(*a, mask=padded), q, k, v
         )
@@ -164,8 +171,8 @@ show_masks(**pictures)
 # %% [markdown]
 # ## Backward through a mask
 #
-# A hidden pair has the weight 0, and $\text{dscores}_{ij} = \text{weights}_{ij} (\dots)$. So its gradient is 0, and **nothing needs to be written**: the
-# softmax does it.
+# A hidden pair has the weight 0, and $\text{dscores}_{ij} = \text{weights}_{ij} (\dots)$. So its gradient is 0, and
+# **nothing needs to be written**: the softmax does it.
 #
 # **Predict first.** The last two keys are padding. Which rows of dq, dk, dv are zero?
 
@@ -176,13 +183,14 @@ for name, gradient in {"dq": dq, "dk": dk, "dv": dv}.items():
     print(f"{name}: rows that are zero: {[i for i in range(T) if not gradient[i].any()]}")
 
 # %% [markdown]
-# Every query still asks; but a hidden key is not compared, and its value is not read.
+# Every query still looks at something; but a hidden key is not compared, and its value is not read.
 #
 # ## A row with nothing to see
 #
-# Query 5 above may attend to nothing. Every score is $-\infty$. Three answers are found in public code.
+# Query 5 above may attend to nothing: all its scores are $-\infty$. Public code has three answers.
 #
-# **Predict first.** What does each give: (a) $-\infty$ and a plain softmax; (b) $-10^9$ in place of $-\infty$; (c) in float16, $-10^9$?
+# **Predict first.** What does each give: (a) $-\infty$ and a plain softmax; (b) $-10^9$ instead of $-\infty$; (c) in
+# float16, $-10^9$?
 
 
 # %%
@@ -201,10 +209,10 @@ print("this library:       ", ops.softmax(xp.where(hidden, row, -xp.inf))[0])
 
 # %% [markdown]
 # - (a) $-\infty - (-\infty)$ is `nan`, and one `nan` poisons the loss and then every weight of the model.
-# - (b) All weights alike: the query that may see *nothing* sees *everything*, padding and future included.
-# - (c) $-10^9$ is beyond float16, becomes $-\infty$, and we are back at (a).
+# - (b) All weights are equal: the query that may see *nothing* sees *everything*, padding and future included.
+# - (c) $-10^9$ is outside the range of float16 and becomes $-\infty$, so the result is that of (a).
 #
-# An honest answer: nothing to see, nothing seen. The weights are zeros, the output is zero, all gradients are zero.
+# This library's answer: the query sees nothing. Its weights are zeros, its output is zero, its gradients are zero.
 
 # %%
 nothing_for_5 = causal & padding & local
@@ -215,10 +223,11 @@ report = verify.gradients(ops.attention, q, k, v, mask=nothing_for_5)
 print("finite differences:", verdict(report))
 
 # %% [markdown]
-# And the variant that adds a finite number, $-10^4$? Where a row has something to see, it is as good as right. So it passes every test without such a row:
+# What about adding a finite number, $-10^4$, to the hidden scores? In a row that may see something, the result is as
+# good as right. So this variant passes every test that has no fully masked row:
 
 # %%
-added = VARIANTS["attention-mask-added"]
+added = MISTAKES["attention-mask-added"]
 print(added.mistake)
 right_output = ops.attention(q, k, v, mask=nothing_for_5)[0]
 with added.applied():
@@ -226,12 +235,12 @@ with added.applied():
 print("largest difference in each row:", difference)
 
 # %% [markdown]
-# **Every test of a mask needs one row that is masked entirely.**
+# **Every test of a mask needs one fully masked row.**
 #
 # ## When there are fewer queries than keys
 #
-# A decoder that continues a text asks only for its new tokens, but compares them with all earlier keys, which it kept (notebook 14). Then
-# $T_q < T_k$, and the queries are the *last* ones.
+# A decoder that continues a text computes queries for its new tokens only, but compares them with all earlier keys,
+# which it kept (notebook 14). Then $T_q < T_k$, and the queries are the *last* ones.
 #
 # **Predict first:** the causal mask of 2 queries and 5 keys.
 
@@ -242,19 +251,20 @@ show_masks(
 )
 
 # %% [markdown]
-# The last two rows of the full mask.
+# They are the last two rows of the full mask.
 #
 # ## Dropout
 #
-# While training, set each number to zero with probability $r$, so that the model cannot rely on any one of them. Scale up the rest:
+# During training, set each number to zero with probability $r$, so that the model cannot rely on any single one. Scale
+# up the rest:
 #
-# $$y_i = \frac{m_i}{1 - r}\, x_i, \qquad m_i = 0 \text{ with probability } r, \text{ else } 1$$
+# $$y_i = \frac{m_i}{1 - r}\, x_i, \qquad m_i = 0 \text{ with probability } r, \text{ otherwise } 1$$
 #
-# **Predict first.** Why the division by $1 - r$? What would have to happen without it when the trained model is used?
+# **Predict first.** Why the division by $1 - r$? Without it, what would you have to do when you use the trained model?
 
 # %% tags=["varies"]
 ones = xp.ones((4, 6))
-dropped, dropout_backward = ops.dropout(ones, 0.25, np.random.default_rng(0))
+dropped, pullback = ops.dropout(ones, 0.25, np.random.default_rng(0))
 print(dropped)
 many = [
     float(ops.dropout(ones, 0.25, np.random.default_rng(seed))[0].mean()) for seed in range(2000)
@@ -262,22 +272,22 @@ many = [
 print("mean over 2000 draws:", round(float(np.mean(many)), 2))
 
 # %% [markdown]
-# The *expected* value stays what it was, so nothing changes when dropout is turned off. Here it is turned off by `rng=None`, not by a switch hidden in
-# the layer.
+# The *expected* value stays the same, so nothing needs to change when dropout is turned off. In this library `rng=None`
+# turns it off, not a hidden switch in the layer.
 #
-# **Backward.** For a given draw, $y$ is $x$ times fixed factors. So the same factors carry the gradient: $dx_i = \frac{m_i}{1 - r}\, dy_i$. *The same draw*,
-# not a new one:
+# **Backward.** For a given draw, $y$ is $x$ times fixed factors. So the gradient is multiplied by the same factors:
+# $dx_i = \frac{m_i}{1 - r}\, dy_i$. *The same draw*, not a new one:
 
 # %%
-print("backward uses the same draw:", bool((dropout_backward(ones) == dropped).all()))
+print("backward uses the same draw:", bool((pullback(ones) == dropped).all()))
 for name in ("dropout-mask-redrawn", "dropout-mask-forgotten", "dropout-not-rescaled"):
-    with VARIANTS[name].applied():
+    with MISTAKES[name].applied():
         report = verify.gradients(ops.dropout, q, 0.25, np.random.default_rng(0))
-    print(f"{verdict(report)}: {VARIANTS[name].mistake}")
+    print(f"{verdict(report)}: {MISTAKES[name].sentence}")
 
 # %% [markdown]
-# To check this with finite differences, every evaluation must draw the same numbers; else you measure the luck of the draw, divided by $2h$. The checker starts
-# the generator from the same state each time.
+# To check this with finite differences, every evaluation must draw the same numbers; otherwise you measure the
+# difference of two draws, divided by $2h$. The checker resets the generator to the same state each time.
 #
 # ## Dropout in attention
 #
@@ -285,7 +295,7 @@ for name in ("dropout-mask-redrawn", "dropout-mask-forgotten", "dropout-not-resc
 #
 # weights → dropout → kept,  output = kept · v
 #
-# **Predict first.** Do the rows of `kept` still sum to one? Which of the two belongs into $dv$, weights or kept?
+# **Predict first.** Do the rows of `kept` still sum to one? Which of the two belongs in $dv$, weights or kept?
 
 # %% tags=["varies"]
 weights, _ = ops.softmax((q @ k.T) / 2**0.5)
@@ -293,13 +303,14 @@ kept, _ = ops.dropout(weights, 0.5, np.random.default_rng(1))
 print("row sums of kept:", kept.sum(axis=1))
 
 # %% [markdown]
-# Only on average. And the values were averaged under `kept`, so $dv = \text{kept}^\top \text{doutput}$. On the way to the scores the gradient passes dropout first, then the softmax:
+# Only on average. The output is the mean of the values under `kept`, so $dv = \text{kept}^\top \text{doutput}$. On its
+# way to the scores the gradient passes first dropout, then the softmax:
 
 # %%
 for name in ("attention-no-dropout-in-dv", "attention-no-dropout-in-dweights"):
-    with VARIANTS[name].applied():
+    with MISTAKES[name].applied():
         report = verify.gradients(ops.attention, q, k, v, dropout=0.5, rng=np.random.default_rng(1))
-    print(VARIANTS[name].mistake)
+    print(MISTAKES[name].sentence)
     print("   ", {"d" + row.name: verdict(row) for row in report.of_kind("input")})
 
 # %% [markdown]
@@ -308,9 +319,9 @@ for name in ("attention-no-dropout-in-dv", "attention-no-dropout-in-dweights"):
 # ## To remember
 #
 # - True means "may attend"; masks combine with `&`.
-# - $-\infty$ before the softmax; nothing to write in backward.
-# - A row with nothing to see gives zeros. Test with one.
-# - Leaks: ask which output depends on which input. Finite differences cannot tell.
+# - Put $-\infty$ before the softmax; backward needs no extra line.
+# - A fully masked row gives zeros. Test with one.
+# - Leaks: ask which output depends on which input. Finite differences cannot find them.
 # - Dropout: the same draw forward and backward, divided by $1 - r$.
 
 # %% [markdown]
@@ -318,7 +329,7 @@ for name in ("attention-no-dropout-in-dv", "attention-no-dropout-in-dweights"):
 #
 # Your function is called with NumPy arrays of several sizes, so write `np`, not `xp`.
 #
-# ### 8.1 The causal mask, also for the last of many
+# ### 8.1 The causal mask, also for fewer queries than keys
 
 # %%
 course.exercise("causal_mask")
@@ -334,7 +345,7 @@ def causal_mask(t_q, t_k):
 course.check("causal_mask", causal_mask)
 
 # %% [markdown]
-# ### 8.2 A softmax that may see nothing
+# ### 8.2 A softmax with fully masked rows
 
 # %%
 course.exercise("masked_softmax_forward")
@@ -366,4 +377,5 @@ def masked_attention_backward(q, k, v, mask, doutput):
 course.check("masked_attention_backward", masked_attention_backward)
 
 # %% [markdown]
-# There are more where these come from: `padding_mask`, `local_mask`, `dropout_forward` and `dropout_backward`; `course.exercises()` lists all.
+# More exercises of this kind: `padding_mask`, `local_mask`, `dropout_forward` and `dropout_backward`;
+# `course.exercises()` lists all.

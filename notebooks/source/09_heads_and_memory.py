@@ -1,14 +1,14 @@
 # %% [markdown]
 # # 9 Many heads, and a memory to read
 #
-# One head of attention takes one weighted mean per query. This notebook puts several heads side by side, finds out what
-# the reshapes between them really do, and lets one sequence read another.
+# One head of attention takes one weighted mean per query. This notebook puts several heads side by side, shows what the
+# reshapes between them really do, and lets one sequence read another.
 #
 # You need notebooks 6 and 7 (attention, forward and backward) and 8 (masks). At the end you can
 #
-# * split a width into heads and merge it again, and say why the gradient takes the opposite move;
-# * say how many numbers a head's value path can really carry, and write it as one low-rank matrix;
-# * say which shape every array of cross-attention has, and whose gradients meet in the memory.
+# * split a width into heads and merge it again, and say why each is the other's pullback;
+# * say how much a head's value path can carry, and write it as one low-rank matrix;
+# * say which shape every array of cross-attention has, and which gradients add up in the memory.
 
 # %%
 device = "numpy"  # on a GPU: "cupy"
@@ -41,8 +41,8 @@ def same(a, b):
 # A pronoun wants two things at once: from token 0 *who* it stands for, from token 2 *how many*. Here "who" is the first
 # column of the values and "how many" the second.
 #
-# > **Predict first.** One head gives weight ½ to token 0 and ½ to token 2. What does it output? Is there any choice of
-# > three weights that sum to one and bring home `[8, 6]`?
+# > **Predict first.** One head gives weight ½ to token 0 and ½ to token 2. What does it output? Can any three weights
+# > that sum to one give `[8, 6]`?
 
 # %%
 values = array([[8.0, 0.0], [0.0, 0.0], [0.0, 6.0]])  # token 0: who; token 2: how many
@@ -54,19 +54,19 @@ how_many = array([[0.0, 0.0, 1.0]]) @ values[:, 1:]
 print("two heads:", np.concatenate([show(who), show(how_many)], axis=1))
 
 # %% [markdown]
-# One set of weights mixes whole rows. To take all of column 0 from token 0 it must take all of token 0, and then nothing
-# is left for token 2: the best of both is a compromise. Two heads each have weights of their own for their own columns.
+# One set of weights mixes whole rows. To take all of column 0 from token 0, it must give token 0 the weight 1, and then
+# nothing is left for token 2. With two heads, each has its own weights for its own columns.
 #
 # $$\text{head}_h = \mathrm{softmax}\!\Big(\frac{x W_Q^{(h)} (x W_K^{(h)})^\top}{\sqrt{d_k}}\Big)\, x W_V^{(h)}, \qquad
 # y = [\text{head}_1 \mid \dots \mid \text{head}_H]\; W_O$$
 #
-# (Vaswani et al. 2017, section 3.2.2.) The widths are divided, $d_k = d_v = D/H$, so that $H$ heads cost as much as one.
+# (Vaswani et al. 2017, section 3.2.2.) The width is divided among the heads, $d_k = d_v = D/H$, so that $H$ heads cost
+# as much as one.
 #
 # ## 9.2 Split and merge
 #
 # All $H$ projections stand side by side in one matrix $W_Q$ of shape $(D, H d_k)$: one product makes them all. Then the
-# result has to be cut. So that we see who goes where, every number carries its own address: row $t$, column $c$ holds
-# $10 t + c$.
+# result has to be cut. To see where each number goes, let it be its own address: row $t$, column $c$ holds $10 t + c$.
 
 # %%
 x = array([[10 * t + c for c in range(4)] for t in range(3)])
@@ -77,15 +77,16 @@ print(show(heads), "  shape", heads.shape)
 # %% [markdown]
 # Head 0 holds columns 0 and 1 of **every** token, head 1 columns 2 and 3 of every token.
 #
-# > **Predict first.** The shape we want is `(2, 3, 2)`. Why not simply `x.reshape(2, 3, 2)`? Write down its head 0 before
-# > you run the cell.
+# > **Predict first.** The shape we want is `(2, 3, 2)`. Why not simply `x.reshape(2, 3, 2)`? Write down its head 0
+# > before you run the cell.
 
 # %%
 print(show(x).reshape(2, 3, 2))
 
 # %% [markdown]
-# The right shape and the wrong numbers. `reshape` never moves a number in memory; it deals them out in order. Head 0 now
-# holds token 0 and *half of token 1*, cut into three rows that pretend to be three tokens. In colours, one for each token:
+# The right shape and the wrong numbers. `reshape` never moves a number in memory; it only cuts the same order anew.
+# Head 0 now holds token 0 and *half of token 1*, cut into three rows that pretend to be three tokens. Here they are
+# with a colour for each token:
 
 # %%
 token_of = np.repeat(np.arange(3), 4).reshape(3, 4)
@@ -102,20 +103,20 @@ for ax, picture, title in zip(axes, [*right, *wrong], titles, strict=True):
         ax.text(column, row, f"t{int(token)}", ha="center", va="center")
 
 # %% [markdown]
-# This mistake stands in public code. It trains, after a fashion, and its gradient is *right*: right for the wrong
+# This mistake is found in public code. Such a model still trains somewhat, and its gradient is *right*, for the wrong
 # function. So finite differences cannot find it. Let us put it into the library for a moment and ask them.
 
 # %%
 x = array(rng.normal(size=(6, 8)))
 attention_layer = layers.MultiHeadAttention(8, 2, rng=rng).to(dtype="float64")
-by_reshape = verify.VARIANTS["split-heads-by-reshape"]
+by_reshape = course.MISTAKES["split-heads-by-reshape"]
 print(by_reshape.mistake)
 with by_reshape.applied():
     print("finite differences accept it:", verify.gradients(attention_layer, x, intermediates=False).ok)
 
 # %% [markdown]
-# What does find it is a **dependency matrix**: move one input token, see which outputs move. A causal layer must give a
-# lower triangle: nobody hears from the future.
+# A **dependency matrix** does find it: change one input token, and see which outputs change. A causal layer must give a
+# lower triangle: no output depends on the future.
 #
 # > **Predict first.** With the wrong split, will the picture still be a lower triangle?
 
@@ -147,14 +148,14 @@ right = dependency(causal, x)
 with by_reshape.applied():
     wrong = dependency(causal, x)
 draw_dependencies([right, wrong], ["right", "split by reshape"])
-print("outputs that hear from the future:", int(np.triu(right, 1).sum()), "and", int(np.triu(wrong, 1).sum()))
+print("outputs that depend on the future:", int(np.triu(right, 1).sum()), "and", int(np.triu(wrong, 1).sum()))
 
 # %% [markdown]
-# The mask was applied to rows that are no tokens, so the future leaks. Keep this tool: it needs no reference
-# implementation and no derivative, only a claim about who may know what.
+# The mask was applied to rows that are not tokens, so the future leaks. Remember this tool: it needs no reference
+# implementation and no derivative, only a statement of which output may depend on which input.
 #
 # **Backward.** Splitting only moves numbers, so it is a permutation matrix $P$ acting on all entries of $x$. For a
-# permutation $P^{-1} = P^\top$: the way back *is* the gradient. In symbols, for any $x$ and any gradient $g$,
+# permutation $P^{-1} = P^\top$, so the pullback *is* the inverse. In symbols, for any $x$ and any gradient $g$,
 # $\langle \text{split}(x), g\rangle = \langle x, \text{merge}(g)\rangle$.
 
 # %%
@@ -165,16 +166,16 @@ print("backward of split is merge:   ", same(split_backward(g), ops.merge_heads(
 print("merge undoes split:           ", same(ops.merge_heads(split)[0], x))
 
 # %% [markdown]
-# ## 9.3 $W_V W_O$ in disguise
+# ## 9.3 Each head has one matrix $W_V W_O$
 #
-# Concatenating and then multiplying by $W_O$ sounds as if the heads were mixed. Cut $W_O$ into $H$ blocks of rows, one
-# for each head, and look again:
+# Concatenating and then multiplying by $W_O$ seems to mix the heads. Cut $W_O$ into $H$ blocks of rows, one for each
+# head:
 #
 # $$[\text{head}_1 \mid \dots \mid \text{head}_H]\, W_O = \sum_h \text{head}_h\, W_O^{(h)}
 #   = \sum_h \text{weights}_h \; x\; \underbrace{W_V^{(h)} W_O^{(h)}}_{D \times D}$$
 #
-# The heads never meet: each adds its own contribution. And what a head carries from one token to another goes through
-# **one** matrix, $W_V^{(h)} W_O^{(h)}$, which is stored as two factors. (The biases are zero here.)
+# The heads do not mix: each adds its own contribution. And whatever a head carries from one token to another goes
+# through **one** matrix, $W_V^{(h)} W_O^{(h)}$, which is stored as two factors. (The biases are zero here.)
 
 # %%
 n_heads, d_head = 2, 4
@@ -188,8 +189,8 @@ for h in range(n_heads):
 print("the sum over the heads is the layer's output:", same(total, attention_layer(x)[0]))
 
 # %% [markdown]
-# > **Predict first.** $D = 8$ and $H = 2$, so $W_V^{(h)} W_O^{(h)}$ is $8 \times 8$. What is its rank? With $H = 8$? What
-# > is the largest rank that the sum over all heads can have?
+# > **Predict first.** $D = 8$ and $H = 2$, so $W_V^{(h)} W_O^{(h)}$ is $8 \times 8$. What is its rank? With $H = 8$?
+# > What is the largest rank that the sum over all heads can have?
 
 # %%
 for h in range(n_heads):
@@ -206,9 +207,9 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# A head of width $d$ has rank at most $d$: from $d$ directions of the source token it writes into $d$ directions of the
-# target token, and everything else is invisible to it. The same holds for who-looks-at-whom: the scores are
-# $x\, W_Q^{(h)} W_K^{(h)\top} x^\top$, a $D \times D$ matrix of rank $d_k$.
+# A head of width $d$ has rank at most $d$: it reads $d$ directions of the source token and writes into $d$ directions
+# of the target token; everything else is invisible to it. The same holds for the scores, which are
+# $x\, W_Q^{(h)} W_K^{(h)\top} x^\top$, with a $D \times D$ matrix of rank $d_k$ at most.
 #
 # So value path and low-rank linear map are the same op. `ops.low_rank_linear(x, down, up)` is $(x W_1) W_2$.
 
@@ -225,8 +226,8 @@ for D, d in ((8, 4), (512, 64)):
 #
 # $$dh = dy\, W_2^\top, \quad dW_2 = h^\top dy, \quad dx = dh\, W_1^\top, \quad dW_1 = x^\top dh$$
 #
-# **The order matters for the work, not for the result.** With 6 tokens, $D = 512$, $d = 64$: multiplying the factors first
-# makes a $512 \times 512$ matrix.
+# **The order matters for the work, not for the result.** With 6 tokens, $D = 512$, $d = 64$: multiplying the factors
+# first makes a $512 \times 512$ matrix.
 
 # %%
 T, D, d = 6, 512, 64
@@ -234,13 +235,13 @@ print("(x W1) W2:", f"{T * D * d + T * d * D:>12,d} multiplications")
 print("x (W1 W2):", f"{D * d * D + T * D * D:>12,d} multiplications")
 
 # %% [markdown]
-# ## 9.4 Cross-attention: who asks, who answers
+# ## 9.4 Cross-attention: one sequence asks, another answers
 #
-# Now the queries come from one sequence and the keys and values from another, the **memory**. In a translator the target,
-# here 10 tokens long, asks; the source, here 4 tokens long, answers.
+# Now the queries come from one sequence and the keys and values from another, the **memory**. In a translator the
+# target, here 10 tokens long, asks; the source, here 4 tokens long, answers.
 #
-# > **Predict first.** $D = 8$, $H = 2$, 10 queries, a memory of 4. Write down the shapes of q, k, v, scores, heads, y and
-# > of the two gradients dx and dmemory.
+# > **Predict first.** $D = 8$, $H = 2$, 10 queries, a memory of 4. Write down the shapes of q, k, v, scores, heads, y
+# > and of the two gradients dx and dmemory.
 
 # %%
 target, memory = array(rng.normal(size=(10, 8))), array(rng.normal(size=(4, 8)))
@@ -265,11 +266,11 @@ print("rows sum to", weights.sum(axis=-1).round(6)[0], "\ncolumns sum to", weigh
 
 # %% [markdown]
 # Ten rows, each a distribution over four columns. The output is as long as the *query*; the memory may have any length.
-# Give the arguments in the wrong order and the output has length 4: with unequal lengths the shape tells you, with equal
-# lengths nothing does. (Therefore this course never tests with equal lengths.)
+# If you give the arguments in the wrong order, the output has length 4. With unequal lengths the shape shows the
+# mistake; with equal lengths nothing does. (Therefore this course never tests with equal lengths.)
 #
-# **Whose gradients meet where?** All 10 queries looked at memory row 2, so its gradient collects from all 10; and it
-# served twice, as key and as value:
+# **Which gradients add up?** All 10 queries looked at memory row 2, so all 10 contribute to its gradient. And the row
+# was used twice, as key and as value:
 #
 # $$d\text{memory} = \sum_h \Big( dk_h\, W_K^{(h)\top} + dv_h\, W_V^{(h)\top} \Big), \qquad dk_h = s\, dscores_h^\top q_h$$
 #
@@ -279,32 +280,32 @@ print("rows sum to", weights.sum(axis=-1).round(6)[0], "\ncolumns sum to", weigh
 verify.gradients(cross, target, memory)
 
 # %% [markdown]
-# Every row of that table was held against finite differences: inputs, all eight parameters, the intermediates. Look for
-# `key.bias`: its gradient is zero up to rounding. Why? A key bias adds the same number $q_i \cdot b$ to all scores of
-# query $i$, and softmax ignores a common shift. (A check with a relative tolerance alone would fail there.)
+# Every row of that table was checked against finite differences: inputs, all eight parameters, the intermediates. Look
+# for `key.bias`: its gradient is zero up to rounding. Why? A key bias adds the same number $q_i \cdot b$ to all scores
+# of query $i$, and softmax ignores a common shift. (A check with only a relative tolerance would fail there.)
 
 # %%
 print("d key.bias is zero up to rounding:", bool(np.abs(show(cross.key.bias.grad)).max() < 1e-12))
 
 # %% [markdown]
-# ## 9.5 Self-attention again: three gradients meet
+# ## 9.5 Self-attention again: three gradients add up
 #
-# In self-attention the memory is $x$ itself, so x was used three times and $dx$ is the sum of three. Forgetting two of
-# them is a mistake you can plant:
+# In self-attention the memory is $x$ itself, so $x$ is used three times and $dx$ is the sum of three gradients. This
+# variant forgets two of them:
 
 # %% tags=["varies"]
 x = array(rng.normal(size=(5, 8)))
-with verify.VARIANTS["multi-head-dx-from-query-only"].applied():
+with course.MISTAKES["multi-head-dx-from-query-only"].applied():
     report = verify.gradients(attention_layer, x)
 for row in report.rows:
     if not row.ok:
         print(f"{row.name}: by hand {row.hand:.4f}, numerically {row.numerical:.4f}")
 
 # %% [markdown]
-# Four rows at once, from one line. `x` lost two of its three gradients. And since the pullbacks of the key and of the value
-# projection were never called, those two matrices never learn: their gradient stays at zero. The query projection, the
-# output projection and everything above them train perfectly, so the loss still falls. Step through the right one; click
-# a number of `dx` to see its three origins.
+# One wrong line makes four rows wrong. `x` lost two of its three gradients. And since the pullbacks of the key and
+# value projections are never called, their gradients stay zero and these two matrices never learn. The query
+# projection, the output projection and everything above them still train, so the loss still falls. Step through the
+# right one; click a number of `dx` to see its three origins.
 
 # %% tags=["varies"]
 small = layers.MultiHeadAttention(4, 2, rng=rng).to(dtype="float64")
@@ -313,8 +314,8 @@ step(small, array(rng.normal(size=(3, 4)).round(1)))
 # %% [markdown]
 # ## Exercises
 #
-# Each cell below has a stub; write the function and run the cell. `course.check` tries random unequal shapes and, where a
-# result is wrong, says which entries and, if it knows the mistake, what the mistake is.
+# Each cell below has a stub; write the function and run the cell. `course.check` tries random unequal shapes. If a
+# result is wrong, it says which entries are wrong and, if it knows the mistake, what the mistake is.
 
 # %%
 course.exercise("split_heads")

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 10 LayerNorm and its three terms
 #
-# The forward pass is four lines. The backward pass is the one that most people get wrong on paper, because each $x_j$
-# reaches the output by three roads. We take it apart until every term has a meaning.
+# The forward pass is four lines. Most people get its backward pass wrong on paper, because each $x_j$ affects the
+# output along three paths. We take it apart until every term has a meaning.
 #
-# You need notebooks 1 and 2 (finite differences, VJPs) and 4 (a Jacobian that is never formed). At the end you can
+# You need notebooks 1 and 2 (finite differences, VJPs) and 4 (the VJP of softmax). At the end you can
 #
 # * derive the three terms and say what each one removes;
 # * say which directions of the input a LayerNorm cannot see, and why its gradient is perpendicular to them;
@@ -48,8 +48,8 @@ n, backward = ops.layer_norm(x, ones, zeros, eps=1e-12)
 print("n =", show(n)[0])
 
 # %% [markdown]
-# The variance divides by $D$, not by $D-1$: it describes this row, it does not estimate a population. NumPy's `var` does
-# the same unless told otherwise; other libraries' `std` may divide by $D-1$.
+# The variance divides by $D$, not by $D-1$: it describes this row, it does not estimate a population. NumPy's `var`
+# does the same unless told otherwise; other libraries' `std` may divide by $D-1$.
 
 # %%
 row = show(x)[0]
@@ -70,12 +70,12 @@ for pair in ([0.1, 0.7], [2.0, 200.0]):
     print(pair, "->", show(two)[0])
 
 # %% [markdown]
-# A shift of the whole row, and a stretch away from its mean, leave no trace. A row of two numbers has nothing else: one
-# degree of freedom is shift, the other is stretch, and the output is always $(-1, 1)$ or $(1, -1)$.
+# A shift of the whole row and a stretch away from its mean do not change the output. A row of two numbers has no other
+# degree of freedom than shift and stretch, so its output is always $(-1, 1)$ or $(1, -1)$.
 #
-# That settles two things about the backward pass before we derive anything. If moving $x$ along a direction $u$ does not
-# change $y$, the Jacobian sends $u$ to zero. For LayerNorm $u$ may be $(1, \dots, 1)$ or $x - \mu$, which is $n$ but for
-# its length.
+# This tells us two things about the backward pass before we derive it. If moving $x$ along a direction $u$ does not
+# change $y$, the Jacobian sends $u$ to zero. For LayerNorm $u$ may be $(1, \dots, 1)$ or $x - \mu$, which is $n$ up to
+# scale.
 #
 # > **Predict first.** $D = 6$, $\gamma = 1$. What is the rank of the $6 \times 6$ Jacobian?
 
@@ -97,19 +97,20 @@ axes[1].set(title="its singular values", xlabel="number")
 plt.show()
 
 # %% [markdown]
-# Four equal singular values and two zeros: **a projection, times $1/\sigma$.** It removes two directions and passes the
-# other $D - 2$ unchanged. The whole backward pass is in this picture; now for the formula.
+# Four equal singular values and two zeros: **a projection, times $1/\sigma$.** It removes two directions and scales the
+# other $D - 2$ by the same factor. The whole backward pass is in this picture. Next, the formula.
 #
-# ## 10.3 Three roads
+# ## 10.3 Three paths
 #
-# Write $s = 1/\sqrt{\sigma^2 + \varepsilon}$. How does $n_i$ feel a small change of $x_j$?
+# Write $s = 1/\sqrt{\sigma^2 + \varepsilon}$. How does a small change of $x_j$ affect $n_i$?
 #
 # 1. *directly*, if $i = j$: $\;s\,\delta_{ij}$;
 # 2. *through the mean*, which every $x_j$ moves by $1/D$: $\;-s/D$;
-# 3. *through the variance*: $\partial\sigma^2/\partial x_j = \tfrac2D (x_j - \mu)$ and $\partial s/\partial\sigma^2 = -\tfrac12 s^3$,
+# 3. *through the variance*: $\partial\sigma^2/\partial x_j = \tfrac2D (x_j - \mu)$ and
+#    $\partial s/\partial\sigma^2 = -\tfrac12 s^3$,
 #    so $(x_i - \mu)\,\partial s/\partial x_j = -s\, n_i n_j / D$.
 #
-# (In 3 the mean inside the variance moves as well, but that contributes $\sum_i (x_i - \mu) = 0$.) Together
+# (In 3 the mean inside the variance changes as well, but that contributes $\sum_i (x_i - \mu) = 0$.) Together
 #
 # $$\frac{\partial n_i}{\partial x_j} = s\Big(\delta_{ij} - \frac1D - \frac{n_i n_j}{D}\Big)$$
 #
@@ -130,8 +131,8 @@ dx, dgamma, dbeta = backward(array([dn]))
 print("library ", show(dx)[0].round(6) + 0.0)
 
 # %% [markdown]
-# $dx = (½, -½, 0, 0)$: raise the first entry and lower the second. That is the only way to move $n_1$ without a shift and
-# without a stretch. Is it perpendicular to both, as the picture demands? And does the definition of the derivative agree?
+# $dx = (½, -½, 0, 0)$: raise the first entry and lower the second. This direction contains neither a shift nor a
+# stretch. Is it perpendicular to both, as it must be? And do finite differences agree?
 
 # %%
 for name, direction in {"1": np.ones(4), "n": n_row}.items():
@@ -145,7 +146,7 @@ for j in range(4):
 # %% [markdown]
 # ## 10.4 Leave a term out
 #
-# Every one of these mistakes was seen in public code. First the ones that forget a road. The last column is the largest
+# Each of these mistakes was seen in public code. First those that forget a path. The last column is the largest
 # error of $dx$, $|\text{hand} - \text{numerical}| / (1 + |\text{numerical}|)$.
 
 # %%
@@ -158,24 +159,24 @@ for name in (
     "layer-norm-gamma-forgotten",
     "layer-norm-variance-for-deviation",
 ):
-    with verify.VARIANTS[name].applied():
+    with course.MISTAKES[name].applied():
         report = verify.gradients(ops.layer_norm, x, gamma, beta)
     print(f"{name:34s} {'accepted' if report.ok else 'rejected'}   {report['x'].error:.2f}")
 
 # %% [markdown]
 # ## 10.5 The mistake that hides behind $\gamma = 1$
 #
-# $\gamma$ belongs *inside* the means: $dn = \gamma * dy$ first, means afterwards. Pulled out,
+# $\gamma$ belongs *inside* the means: $dn = \gamma * dy$ first, means afterwards. With $\gamma$ outside,
 #
 # $$dx_j \overset{?}{=} s\,\gamma_j \big(dy_j - \operatorname{mean}(dy) - n_j \operatorname{mean}(dy * n)\big)$$
 #
 # looks just as plausible, and $\gamma$ *starts* at 1 in every library.
 #
-# > **Predict first.** You check this wrong backward twice: with $\gamma = (1, 1, 1, 1, 1)$, and with unequal entries. Which
-# > check rejects it?
+# > **Predict first.** You check this wrong backward twice: with $\gamma = (1, 1, 1, 1, 1)$, and with unequal entries.
+# > Which check rejects it?
 
 # %%
-outside = verify.VARIANTS["layer-norm-gamma-outside-means"]
+outside = course.MISTAKES["layer-norm-gamma-outside-means"]
 with outside.applied():
     for label, gain in (
         ("all gains 1  ", array(np.ones(5))),
@@ -185,13 +186,14 @@ with outside.applied():
         print(label, "accepted" if verify.gradients(ops.layer_norm, x, gain, beta).ok else "rejected")
 
 # %% [markdown]
-# A fresh model passes and a trained one fails: the check was run on the one day on which the mistake was invisible.
+# A fresh model passes and a trained one fails: the check was run when the mistake could not be seen.
 #
 # ## 10.6 The check that sees nothing
 #
-# A popular test takes the loss $L = \sum_i y_i$, an upstream gradient of ones.
+# A popular test takes the loss $L = \sum_i y_i$, so the upstream gradient is all ones.
 #
-# > **Predict first.** With $\gamma = 1$, what is the true $dx$ for $dy = (1, \dots, 1)$? Which wrong backward passes agree?
+# > **Predict first.** With $\gamma = 1$, what is the true $dx$ for $dy = (1, \dots, 1)$? Which wrong backward passes
+# > agree?
 
 
 # %%
@@ -208,39 +210,39 @@ def lazy_layer_norm(x, gamma, beta):
 
 
 ones5 = array(np.ones(5))
-print(
-    "true dx is zero:", np.allclose(show(ops.layer_norm(x, ones5, beta)[1](array(np.ones((3, 5))))[0]), 0.0, atol=1e-9)
-)
+true_dx = show(ops.layer_norm(x, ones5, beta)[1](array(np.ones((3, 5))))[0])
+print("largest |dx|:", np.abs(true_dx).max().round(9))
 for label, upstream in (("upstream of ones  ", array(np.ones((3, 5)))), ("random upstream   ", None)):
     verdict = verify.gradients(lazy_layer_norm, x, ones5, beta, upstream=upstream).ok
     print(label, "a backward of zeros is", "accepted" if verdict else "rejected")
 
 # %% [markdown]
-# The outputs of a row sum to a constant, so their sum has no gradient. (Softmax, in notebook 4, was the same story.)
+# The outputs of a row sum to a constant, so the gradient of their sum is zero. (The same held for softmax in notebook
+# 4.)
 #
 # ## 10.7 Wrong together
 #
-# Some slips are made in forward *and* backward; the gradient is then right, of another function.
+# Some mistakes are made in forward *and* backward. Then the gradient is right, but for another function.
 
 # %%
 for name in ("layer-norm-d-minus-1-throughout", "layer-norm-eps-outside-root-throughout"):
-    variant = verify.VARIANTS[name]
+    variant = course.MISTAKES[name]
     right_value = show(ops.layer_norm(0.01 * x, gamma, beta)[0])[0, 0]
     with variant.applied():
         accepted = verify.gradients(ops.layer_norm, x, gamma, beta).ok
         wrong_value = show(ops.layer_norm(0.01 * x, gamma, beta)[0])[0, 0]
     print(
-        variant.mistake, f"\n    gradients accepted: {accepted}; first value {right_value:.4f} became {wrong_value:.4f}"
+        variant.sentence, f"\n    gradients accepted: {accepted}; first value {right_value:.4f} became {wrong_value:.4f}"
     )
 
 # %% [markdown]
-# Only values from elsewhere (a hand calculation as in 10.1, the paper's formula) can find these.
+# Only values from elsewhere can find these: a calculation by hand as in 10.1, or the paper's formula.
 #
 # ## 10.8 What ε is for
 #
 # The factor $s = 1/\sqrt{\sigma^2 + \varepsilon}$ multiplies the gradient.
 #
-# > **Predict first.** Shrink a row by 10. What happens to $dx$, for the same $dy$? And by $10^6$?
+# > **Predict first.** Shrink a row by 10. What happens to $dx$, for the same $dy$? And if you shrink it by $10^6$?
 
 # %%
 scales = 10.0 ** np.arange(-6, 3.01, 0.25)
@@ -261,13 +263,14 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# A row ten times smaller gets a gradient ten times larger, since a given move then changes $n$ ten times as much. ε puts a
-# ceiling of $1/\sqrt\varepsilon$ on it. This is also why weights before a norm must not shrink to nothing.
+# A row ten times smaller gets a gradient ten times larger, since the same change of $x$ then changes $n$ ten times as
+# much. ε limits the factor to $1/\sqrt\varepsilon$. This is also why weights before a norm must not shrink to almost
+# zero.
 #
-# ## 10.9 The gains collect over all rows
+# ## 10.9 The gradients of γ and β are sums over all rows
 #
-# γ and β are shared by every token of every sequence: $d\gamma = \sum dy * n$, $d\beta = \sum dy$, summed over **all** axes
-# but the last.
+# γ and β are shared by every token of every sequence: $d\gamma = \sum dy * n$, $d\beta = \sum dy$, summed over **all**
+# axes except the last.
 
 # %%
 x3 = array(rng.normal(size=(2, 3, 5)))  # batch, tokens, width
@@ -276,10 +279,10 @@ y3, backward3 = ops.layer_norm(x3, gamma, beta)
 _, dgamma, dbeta = backward3(dy3)
 print("dgamma", dgamma.shape, "dbeta", dbeta.shape)
 print("dbeta is the sum over both axes:", np.allclose(show(dbeta), show(dy3).sum(axis=(0, 1))))
-print("summing one axis leaves", show(dy3).sum(axis=0).shape, "which is no gradient of a", beta.shape)
+print("summing one axis leaves", show(dy3).sum(axis=0).shape, "which is not", beta.shape)
 
 # %% [markdown]
-# ## 10.10 RMSNorm: one road fewer
+# ## 10.10 RMSNorm: one path fewer
 #
 # RMSNorm (Zhang and Sennrich 2019) does not subtract the mean: $n = x / \sqrt{\operatorname{mean}(x^2) + \varepsilon}$.
 #
@@ -293,7 +296,7 @@ print("J · 1 is zero:", np.allclose(rms_jacobian @ np.ones(D), 0.0, atol=1e-9))
 print("J · x is zero:", np.allclose(rms_jacobian @ show(x6)[0], 0.0, atol=1e-9))
 
 # %% [markdown]
-# The shift is gone, direct and stretch remain: $dx_j = s\,(dn_j - n_j \operatorname{mean}_i(dn_i n_i))$.
+# The shift is gone; the direct term and the stretch remain: $dx_j = s\,(dn_j - n_j \operatorname{mean}_i(dn_i n_i))$.
 #
 # To see every intermediate of the backward pass, step through it: `shift` and `stretch` have lines of their own.
 
@@ -303,7 +306,7 @@ step(ops.layer_norm, array([[1.0, 1.0, 3.0, 3.0], [0.0, 2.0, 1.0, 5.0]]), array(
 # %% [markdown]
 # ## Exercises
 #
-# `course.check` draws rows of different lengths, gains that are not equal and arrays with two and three axes.
+# `course.check` draws rows of different lengths, unequal gains, and arrays with two and three axes.
 
 # %%
 course.exercise("layer_norm_forward")
@@ -339,6 +342,6 @@ def rms_norm_backward(x, gamma, eps, dy):
 course.check("rms_norm_backward", rms_norm_backward)
 
 # %% [markdown]
-# **Another way to write it (paper).** Show that $dx = s\,(I - \tfrac1D 1 1^\top - \tfrac1D n n^\top)\,dn$ and that the bracket
-# is a projection when $\varepsilon = 0$: apply it twice. Where do you need $\operatorname{mean}(n) = 0$ and
-# $\operatorname{mean}(n^2) = 1$?
+# **Another way to write it (paper).** Show that $dx = s\,(I - \tfrac1D 1 1^\top - \tfrac1D n n^\top)\,dn$, and that the
+# bracket is a projection when $\varepsilon = 0$: applying it twice equals applying it once. Where do you need
+# $\operatorname{mean}(n) = 0$ and $\operatorname{mean}(n^2) = 1$?

@@ -1,14 +1,16 @@
 # %% [markdown]
-# # 11 The feed-forward network, residuals, and how deep gradients reach
+# # 11 The feed-forward network, residual connections, and gradients in deep stacks
 #
-# Attention moves information between tokens; the feed-forward network thinks about each token alone; the residual
-# connection carries both upwards, and the gradient downwards. Where the norm stands decides whether a deep stack trains.
+# Attention moves information between tokens; the feed-forward network transforms each token on its own; the residual
+# connection carries the results upwards and the gradient downwards. The place of the norm decides whether a deep stack
+# trains.
 #
 # You need notebooks 2 (VJPs) and 10 (LayerNorm). At the end you can
 #
 # * write the backward passes of ReLU, of the feed-forward network and of both kinds of residual block;
-# * say why $I + J$ behaves so much better than $J$ in a product of 24 of them;
-# * measure the gradient at every depth, and tell an argument about one path from a statement about the sum.
+# * say why a product of 24 factors $I + J$ behaves so much better than a product of 24 factors $J$;
+# * measure the gradient at every depth, and tell a statement about one path from a statement about the sum of all
+#   paths.
 
 # %%
 device = "numpy"  # on a GPU: "cupy"
@@ -40,23 +42,26 @@ def array(x):
 #
 # (Vaswani et al. 2017, section 3.3.) No index of $y$ mixes two tokens.
 #
-# > **Predict first.** Swap tokens 0 and 2 of the input. What happens to the output? And if only token 1 is changed?
+# > **Predict first.** Swap tokens 0 and 2 of the input. What happens to the output? And what happens if only token 1
+# > changes?
 
 # %%
 x = array(rng.normal(size=(3, 4)))
 network = layers.FeedForward(4, 16, rng=rng).to(dtype="float64")
 y = network(x)[0]
 order = array([[0, 0, 1], [0, 1, 0], [1, 0, 0]])  # a permutation matrix: swaps tokens 0 and 2
-print("swapping the input swaps the output:", np.allclose(show(network(order @ x)[0]), show(order @ y)))
+print("output\n", show(y), "\noutput for the swapped input\n", show(network(order @ x)[0]), sep="")
 changed = x + array([[0.0], [1.0], [0.0]])
 print(
-    "output rows that move when token 1 does:", (np.abs(show(network(changed)[0] - y)).max(axis=1) > 1e-9).astype(int)
+    "output rows that change with token 1:", (np.abs(show(network(changed)[0] - y)).max(axis=1) > 1e-9).astype(int)
 )
 
 # %% [markdown]
-# It looks like a small part. Count.
+# The output rows are swapped in the same way, and if only token 1 changes, only row 1 of the output does.
 #
-# > **Predict first.** With $d_{ff} = 4D$, which share of an encoder layer's weights is in the feed-forward network?
+# The network looks like a small part of the layer. Count the weights:
+#
+# > **Predict first.** With $d_{ff} = 4D$, what share of an encoder layer's weights is in the feed-forward network?
 
 # %%
 layer = layers.EncoderLayer(64, 4, 256, rng=rng)
@@ -68,18 +73,19 @@ for part, count in counts.items():
     print(f"{part:22s}{count:7,d}  {count / sum(counts.values()):6.1%}")
 
 # %% [markdown]
-# Attention has four $D \times D$ matrices, the network has two of $D \times 4D$: 4 to 8, two thirds.
+# Attention has four $D \times D$ matrices, the network has two of size $D \times 4D$. The ratio is 4 to 8, so the
+# network has two thirds.
 #
 # ## 11.2 ReLU and its relatives
 #
 # An element-wise function has a diagonal Jacobian, so its VJP is a product: $dx = f'(x) * dy$.
 #
-# > **Predict first.** $x = (-2, 0.5, 3)$, $dy = (5, 5, -5)$. What is $dx$ through a ReLU? What decides: the sign of $x$, or of
-# > $dy$?
+# > **Predict first.** $x = (-2, 0.5, 3)$, $dy = (5, 5, -5)$. What is $dx$ through a ReLU? What decides: the sign of
+# > $x$, or of $dy$?
 
 # %%
-relu_y, relu_backward = ops.relu(array([-2.0, 0.5, 3.0]))
-print("y  =", show(relu_y), "\ndx =", show(relu_backward(array([5.0, 5.0, -5.0]))) + 0.0)
+relu_y, pullback = ops.relu(array([-2.0, 0.5, 3.0]))
+print("y  =", show(relu_y), "\ndx =", show(pullback(array([5.0, 5.0, -5.0]))) + 0.0)
 
 # %%
 grid = array(np.linspace(-4, 4, 401))
@@ -94,24 +100,24 @@ axes[0].legend()
 plt.show()
 
 # %% [markdown]
-# A ReLU unit whose input is negative for every token gets no gradient at all and can never come back: it is dead. GELU
-# $= x\,\Phi(x)$ leaks a little. Its derivative has two terms by the product rule, $\Phi(x) + x\,\varphi(x)$; people forget the
-# second, or the $x$ in it:
+# A ReLU unit whose input is negative for every token gets no gradient at all and never recovers: it is dead. GELU
+# $= x\,\Phi(x)$ lets a little gradient through. By the product rule its derivative has two terms,
+# $\Phi(x) + x\,\varphi(x)$. People forget the second term, or the $x$ in it:
 
 # %%
 z = array(rng.normal(size=(2, 3)))
 for name in ("gelu-density-forgotten", "gelu-density-not-times-x", "relu-never-closes", "relu-masks-by-dy"):
     f = ops.relu if name.startswith("relu") else ops.gelu
-    with verify.VARIANTS[name].applied():
-        print(f"{name:26s} {'accepted' if verify.gradients(f, z).ok else 'rejected'}:", verify.VARIANTS[name].mistake)
+    with course.MISTAKES[name].applied():
+        print(f"{name:26s} {'accepted' if verify.gradients(f, z).ok else 'rejected'}:", course.MISTAKES[name].sentence)
 
 # %% [markdown]
-# ## 11.3 Backward is the forward pass read upwards
+# ## 11.3 The backward pass reads the forward pass from the last line up
 #
 # $$\text{hidden} = x W_1 + b_1, \quad \text{active} = \text{relu}(\text{hidden}), \quad y = \text{active}\, W_2 + b_2$$
 #
 # Last line first: $d\text{active} = dy\, W_2^\top$, then $d\text{hidden} = d\text{active} * [\text{hidden} > 0]$, then
-# $dx = d\text{hidden}\, W_1^\top$. In numbers that fit in the head:
+# $dx = d\text{hidden}\, W_1^\top$. With small numbers:
 
 # %%
 w1, w2 = array([[1.0, -1.0], [0.0, 2.0]]), array([[3.0], [1.0]])
@@ -126,45 +132,47 @@ print("dactive", show(dactive), "dhidden", show(dhidden), "dx", show(dhidden @ w
 print("dW2", show(active.T @ dy).ravel(), "dW1", (show(token.T @ dhidden) + 0.0).tolist())
 
 # %% [markdown]
-# The second unit has hidden $= -2 + 2 = 0$: exactly at the kink, where no derivative exists. The convention is 0. A finite
-# difference straddles the kink and finds half of each side; a fair check has to notice that (ours does, and says "kink").
+# The second unit has hidden $= -2 + 2 = 0$, exactly at the kink, where the derivative does not exist. The convention is
+# 0. A central difference across the kink gives the mean of both slopes, so a fair check must recognise a kink (ours
+# does, and reports "kink").
 
 # %% tags=["varies"]
 verify.gradients(ops.relu, array([-2.0, 0.0, 3.0]))
 
 # %% [markdown]
-# ## 11.4 The path around
+# ## 11.4 The residual connection
 #
-# A residual connection adds its input to its output, $y = x + f(x)$. If $J$ is the Jacobian of $f$, that of the block is
-# $I + J$, and
+# A residual connection adds its input to its output, $y = x + f(x)$. If $J$ is the Jacobian of $f$, that of the block
+# is $I + J$, and
 #
-# $$dx = \underbrace{dy}_{\text{around}} + \underbrace{J^\top dy}_{\text{through}}$$
+# $$dx = \underbrace{dy}_{\text{residual path}} + \underbrace{J^\top dy}_{\text{through } f}$$
 #
-# > **Predict first.** All weights of $f$ are zero, as in some initialisations. What is $dx$? Without the path around, what
-# > would it be?
+# > **Predict first.** All weights of $f$ are zero, as in some initialisations. What is $dx$? What would it be without
+# > the residual connection?
 
 # %%
 block = layers.Residual(layers.FeedForward(4, 16, rng=rng), layers.LayerNorm(4), "pre").to(dtype="float64")
 for _, parameter in block.parameters():
     parameter.value[...] = 0.0
 dy = array(rng.normal(size=(3, 4)))
-print("dx is dy:", np.allclose(show(block(x)[1](dy)), show(dy)))
+print("dy\n", show(dy), "\ndx\n", show(block(x)[1](dy)), sep="")
 
 # %% [markdown]
-# Now a product of many. Take 24 random Jacobians, each shrinking a vector to about a third, and send a gradient through
-# $J_1 \cdots J_{24}$ and through $(I + J_1) \cdots (I + J_{24})$.
+# $dx = dy$; without the residual connection it would be 0. Now a product of many Jacobians. Take 24 random ones, each
+# shrinking a vector to about a third, and send a gradient through $J_1 \cdots J_{24}$ and through
+# $(I + J_1) \cdots (I + J_{24})$.
 #
-# > **Predict first.** The orders of magnitude at the end, please: 24 factors of about ⅓; and 24 factors of about
-# > $\sqrt{1 + ⅑}$.
+# > **Predict first.** What are the orders of magnitude of 24 factors of about ⅓, and of 24 factors of about
+# > $\sqrt{1 + ⅑}$?
 
 # %%
 depth, width = 24, 32
-plain = around = np.ones(width) / np.sqrt(width)
+plain = residual = np.ones(width) / np.sqrt(width)
 sizes = [(1.0, 1.0)]
 for _ in range(depth):
     J = rng.normal(size=(width, width)) / np.sqrt(width) / 3.0
-    plain, around = J.T @ plain, around + J.T @ around
-    sizes.append((np.linalg.norm(plain), np.linalg.norm(around)))
+    plain, residual = J.T @ plain, residual + J.T @ residual
+    sizes.append((np.linalg.norm(plain), np.linalg.norm(residual)))
 print(f"⅓ to the 24th = {(1 / 3) ** 24:.0e}   √(1 + ⅑) to the 24th = {(1 + 1 / 9) ** 12:.1f}")
 figure, ax = plt.subplots(figsize=(5.4, 2.8), layout="constrained")
 ax.semilogy(sizes, label=["J … J", "(I + J) … (I + J)"])
@@ -173,25 +181,25 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# ## 11.5 Before or after: where the norm stands
+# ## 11.5 The norm: before or after
 #
 # $$\text{post-norm (2017):}\quad y = \text{norm}(x + f(x)) \qquad\qquad \text{pre-norm:}\quad y = x + f(\text{norm}(x))$$
 #
-# With pre-norm the path around passes nothing at all, from the last layer to the first. With post-norm it passes every
-# norm on the way, and notebook 10 tells what a norm does to a gradient: it multiplies by $1/\sigma$.
+# With pre-norm the residual path goes through no norm at all, from the last layer to the first. With post-norm it goes
+# through every norm on the way, and notebook 10 shows what a norm does to a gradient: it multiplies it by $1/\sigma$.
 #
 # > **Predict first.** In post-norm $x$ has just been normalised (variance 1). Suppose $f(x)$ has variance 1 too and is
-# > independent. What is $\sigma$ of the sum? With two sub-layers in each layer, by what factor does the path around shrink per
-# > layer? After 24 layers?
+# > independent. What is $\sigma$ of the sum? With two sub-layers in each layer, by what factor does the gradient along
+# > the residual path shrink per layer? After 24 layers?
 
 # %%
 print(f"per sub-layer 1/√2 = {2**-0.5:.3f}, per layer {0.5:.3f}, after 24 layers {0.5**24:.0e}")
 
 # %% [markdown]
-# So much for the path around. What comes back *through* $f$ is added to it, and no one-line estimate covers that. So measure
-# three things in real stacks at initialisation: the gradient in a pre-norm stack, in a post-norm stack, and in the same
-# post-norm stack along the path around alone. Build a stack, remember the pullbacks, send a random gradient down and write
-# down its size after each layer.
+# This estimate is for the residual path alone. The gradient *through* $f$ is added to it, and has no estimate of one
+# line. So measure three things in real stacks at initialisation: the gradient in a pre-norm stack, in a post-norm
+# stack, and in the same post-norm stack along the residual path alone. Build a stack, keep the pullbacks, send a random
+# gradient down and record its size after each layer.
 
 
 # %%
@@ -220,7 +228,7 @@ def gradient_sizes(norm_order):
     return sizes_on_the_way_down(pullbacks, dy), spread, stack
 
 
-def around_alone():
+def residual_path_alone():
     """In post-norm: through the two norms of each layer, and not through its sub-layers."""
     stack, x, dy = stack_and_input("post")
     pullbacks = []
@@ -233,29 +241,30 @@ def around_alone():
 
 pre, pre_spread, pre_stack = gradient_sizes("pre")
 post, post_spread, post_stack = gradient_sizes("post")
-around = around_alone()
+residual = residual_path_alone()
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.0), layout="constrained")
 axes[0].semilogy(pre, "o-", label="pre-norm", markersize=3)
 axes[0].semilogy(post, "s-", label="post-norm", markersize=3)
-axes[0].semilogy(around, ":", label="post-norm, around alone")
+axes[0].semilogy(residual, ":", label="post-norm, residual path alone")
 axes[0].set(xlabel="layers below", ylabel="size of the gradient, top = 1", title="backward")
 axes[1].plot(pre_spread, "o-", label="pre-norm", markersize=3)
 axes[1].plot(post_spread, "s-", label="post-norm", markersize=3)
 axes[1].set(xlabel="layers below", ylabel="standard deviation", title="forward", ylim=(0, None))
 axes[0].legend()
-print(f"at the bottom: pre-norm {pre[0]:.1f}, post-norm {post[0]:.2f}, around alone {around[0]:.0e}")
-print(f"around alone, per sub-layer: {around[0] ** (1 / 48):.2f}")
+print(f"at the bottom: pre-norm {pre[0]:.1f}, post-norm {post[0]:.2f}, residual path alone {residual[0]:.0e}")
+print(f"residual path alone, per sub-layer: {residual[0] ** (1 / 48):.2f}")
 
 # %% [markdown]
-# The estimate holds for what it spoke of: the path around loses a constant factor per sub-layer, a straight line on this
-# scale (0.79 for 0.71, since these sub-layers add a variance of less than 1). But the gradient as a whole does not vanish:
-# what comes through the sub-layers takes over. It falls by a factor of ten in the upper half of the post-norm stack and
-# then stays about level; in the pre-norm stack it never falls, and grows a little. **A correct argument about one path is not a statement about the sum.** Measure.
+# The estimate is right about the residual path: it loses a constant factor per sub-layer, a straight line on this scale
+# (0.79 instead of 0.71, since these sub-layers add a variance of less than 1). But the whole gradient does not vanish,
+# because most of it comes through the sub-layers. It falls by a factor of ten in the upper half of the post-norm stack
+# and then stays about level; in the pre-norm stack it never falls, and grows a little. **A correct argument about one
+# path says nothing about the sum.** Measure.
 #
-# The right picture shows the price of pre-norm: each block adds and nothing rescales, so the stream's spread grows. Late layers
-# then change it relatively little, and the stack needs one final norm.
+# The right picture shows the price of pre-norm: each block adds to the sum and nothing rescales it, so its standard
+# deviation grows. Late layers then change it relatively little, and the stack needs one final norm.
 #
-# **And the parameters?** They learn from what arrives at their layer:
+# **And the parameters?** They learn from the gradient that arrives at their layer:
 
 # %%
 figure, ax = plt.subplots(figsize=(5.4, 2.8), layout="constrained")
@@ -270,10 +279,10 @@ plt.show()
 # %% [markdown]
 # ## 11.6 Does it matter? Train both
 #
-# A task that needs every layer to pass something up: read six digits, say the first. 12 layers, Adam, no tricks.
+# The task needs every layer to pass information up: read six digits, return the first. 12 layers, Adam, no tricks.
 #
-# > **Predict first.** Which stack learns it in 120 steps: pre-norm; post-norm; post-norm with the learning rate rising in a
-# > straight line over the first 60 steps (warm-up)?
+# > **Predict first.** Which stack learns it in 120 steps: pre-norm; post-norm; post-norm with warm-up, where the
+# > learning rate rises linearly over the first 60 steps?
 
 
 # %%
@@ -306,18 +315,18 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# The same sizes, data and optimiser; only the place of the norm differs, or 60 gentle steps at the start. Xiong et al. 2020,
-# "On Layer Normalization in the Transformer Architecture", found this and explain it by the large gradients of the last
-# post-norm layers at initialisation, which we saw above. Note what it cannot be: gradients that are simply too *small*. Adam
-# divides them by their own size.
+# Sizes, data and optimiser are the same; only the place of the norm differs, or the 60 smaller steps at the start.
+# Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture", found this. They explain it by the large
+# gradients of the last post-norm layers at initialisation, which we saw above. The reason cannot be that gradients are
+# simply too *small*: Adam divides them by their own size.
 #
-# ## 11.7 Mistakes on the path around
+# ## 11.7 Mistakes on the residual path
 #
-# > **Predict first.** `pre-norm-identity-dropped` forgets the path around in backward. The loss still falls in shallow
-# > models. What happens to the gradient at layer 1 of 24?
+# > **Predict first.** `pre-norm-identity-dropped` forgets the residual path in backward. In shallow models the loss
+# > still falls. What happens to the gradient at layer 1 of 24?
 
 # %%
-with verify.VARIANTS["pre-norm-identity-dropped"].applied():
+with course.MISTAKES["pre-norm-identity-dropped"].applied():
     dropped = gradient_sizes("pre")[0]
 print(f"gradient at layer 1: right {pre[0]:.2f}, identity dropped {dropped[0]:.0e}")
 block = layers.Residual(layers.FeedForward(4, 16, rng=rng), layers.LayerNorm(4), "pre").to(dtype="float64")
@@ -330,14 +339,15 @@ for name in (
     "post-norm-identity-past-norm",
 ):
     checked = block if name.startswith("pre") else post_block
-    with verify.VARIANTS[name].applied():
+    with course.MISTAKES[name].applied():
         verdict = "accepted" if verify.gradients(checked, x).ok else "rejected"
-    print(f"{verdict}  {verify.VARIANTS[name].mistake}")
+    print(f"{verdict}  {course.MISTAKES[name].sentence}")
 
 # %% [markdown]
 # ## Exercises
 #
-# In the residual exercises `f` comes as its pullback, a function from the gradient of its output to that of its input.
+# In the residual exercises you get `f` as its pullback, a function from the gradient of its output to the gradient of
+# its input.
 
 # %%
 course.exercise("relu_backward")

@@ -1,13 +1,13 @@
 # %% [markdown]
 # # 12 Embeddings and positions
 #
-# Before the first layer there are only numbers of words. This notebook turns them into vectors, finds out why attention
-# cannot tell "dog bites man" from "man bites dog", and opens up the table of sines that mends it.
+# The input of a model is a list of word numbers. This notebook turns them into vectors, shows why attention cannot tell
+# "dog bites man" from "man bites dog", and explains the table of sines that fixes it.
 #
 # You need notebooks 2 (VJPs) and 6 (attention). At the end you can
 #
 # * write the backward pass of a look-up, with repeated tokens and with a tied output;
-# * read the table of positions as a picture, and say what its base does;
+# * read the table of positions as a picture, and explain the effect of its base;
 # * write down the rotation that takes position $p$ to position $p + k$.
 
 # %%
@@ -52,11 +52,11 @@ print(one_hot.astype(int))
 print("O · table is table[ids]:", np.array_equal(one_hot @ table, table[ids]))
 
 # %% [markdown]
-# So the gradient is that of a product: $d\text{table} = O^\top dy$. Row $v$ of it sums $dy_n$ over all places $n$ where word
-# $v$ stands. "the" stands twice.
+# So the gradient is that of a product: $d\text{table} = O^\top dy$. Its row $v$ sums $dy_n$ over all places $n$ where
+# word $v$ occurs. "the" occurs twice.
 #
-# > **Predict first.** $dy$ is all ones. What is the gradient of the row "the"? What will each of these three lines give for
-# > it: `grad[ids] = dy`, `grad[ids] += dy`, `np.add.at(grad, ids, dy)`?
+# > **Predict first.** $dy$ is all ones. What is the gradient of the row "the"? What will each of these three lines give
+# > for it: `grad[ids] = dy`, `grad[ids] += dy`, `np.add.at(grad, ids, dy)`?
 
 # %%
 dy = np.ones((5, 3))
@@ -68,37 +68,34 @@ for name, gradient in {"Oᵀ dy": one_hot.T @ dy, "=": assigned, "+=": added, "a
     print(f"{name:7s} row 'the': {gradient[0]}")
 
 # %% [markdown]
-# `grad[ids] += dy` is read as "take all these rows, add, write them back": the second write overwrites the first. The
-# commonest words lose the most. Our op takes the safe way, and the wrong ones fall through the check *if* the ids of the
-# check repeat:
+# `grad[ids] += dy` means "take all these rows, add, write them back": the second write replaces the first. The most
+# common words lose the most. Our op adds every row. The check rejects this mistake *only if* its ids repeat:
 
 # %%
 for label, checked in (("ids without repetition", [3, 0, 4, 1, 2]), ("ids with repetition   ", ids)):
-    with verify.VARIANTS["embedding-repeated-tokens-added-once"].applied():
+    with course.MISTAKES["embedding-repeated-tokens-added-once"].applied():
         report = verify.gradients(ops.embedding, ids_of(checked), array(table))
     print(label, "accepted" if report.ok else "rejected")
 
 # %% [markdown]
-# A word that does not occur gets gradient zero: a batch of a thousand tokens touches at most a thousand of fifty thousand
-# rows. (Adam goes on moving the others for a while all the same, by its running mean.)
+# A word that does not occur gets a gradient of zero: a batch of a thousand tokens reaches at most a thousand of fifty
+# thousand rows. (Adam still moves the other rows for a while, because of its running mean.)
 #
 # ## 12.2 Attention does not know the order
 #
-# > **Predict first.** Feed self-attention the tokens in another order. What happens to the output?
+# > **Predict first.** Give self-attention the tokens in another order. What happens to the output?
 
 # %%
 x = array(rng.normal(size=(5, 8)))
 attention_layer = layers.MultiHeadAttention(8, 2, rng=rng).to(dtype="float64")
 permutation = array(np.eye(5)[[3, 1, 4, 0, 2]])
 y = attention_layer(x)[0]
-print(
-    "permuting the input permutes the output:",
-    np.allclose(show(attention_layer(permutation @ x)[0]), show(permutation @ y)),
-)
+print("output\n", show(y)[:, :3], "\noutput for the new order\n", show(attention_layer(permutation @ x)[0])[:, :3], sep="")
 
 # %% [markdown]
-# Row by row the same vectors: each token gets the same mean over the same *set*. Nothing in softmax$(qk^\top)v$ knows where
-# a key stands. (A causal mask does break the symmetry: it tells how many came before.) So the position must be in the vectors.
+# The output is permuted in the same way (the first three columns are shown): each token gets the same mean over the
+# same *set*. Nothing in softmax$(qk^\top)v$ depends on the place of a key. (A causal mask does break the symmetry: it
+# tells how many tokens came before.) So the vectors must contain the position.
 #
 # ## 12.3 The table
 #
@@ -106,19 +103,20 @@ print(
 #
 # $$PE_{p,\,2i} = \sin(p\, \omega_i), \qquad PE_{p,\,2i+1} = \cos(p\, \omega_i), \qquad \omega_i = \text{base}^{-2i/D}$$
 #
-# With $D = 4$ and base 100, as many introductions have it, $\omega = (1, \tfrac1{10})$: small enough for a pocket calculator.
+# With $D = 4$ and base 100, as in many introductions, $\omega = (1, \tfrac1{10})$: easy with a pocket calculator.
 #
-# > **Predict first.** Row 0 of the table, for any base and any $D$?
+# > **Predict first.** What is row 0 of the table, for any base and any $D$?
 
 # %%
 print(show(ops.sinusoidal_positions(4, 4, base=100.0)))
 print("by hand, position 3: ", [round(v, 4) for v in (math.sin(3), math.cos(3), math.sin(0.3), math.cos(0.3))])
 
 # %% [markdown]
-# A larger one as a picture. Left base 100, right base 10000; a row is a position, a column one sine or cosine.
+# Here is a larger table as a picture, with base 100 on the left and base 10000 on the right. A row is a position, a
+# column is one sine or cosine.
 #
-# > **Predict first.** Which columns change fastest from row to row? Where will the right picture look almost like a barcode,
-# > each column one colour?
+# > **Predict first.** Which columns change fastest from row to row? Where will the right picture look almost like a
+# > barcode, each column one colour?
 
 # %%
 T, D = 100, 64
@@ -131,10 +129,11 @@ figure.colorbar(image, ax=axes)
 plt.show()
 
 # %% [markdown]
-# Each pair of columns is the hand of a clock. The first turns once in $2\pi \approx 6$ positions, the last once in about
-# $2\pi\,\text{base}$.
+# Each pair of columns is the hand of a clock. The first hand completes a turn every $2\pi \approx 6$ positions, the
+# last one about every $2\pi\,\text{base}$ positions.
 #
-# > **Predict first.** After how many positions has the slowest hand come round, with base 100 and $D = 64$? With base 10000?
+# > **Predict first.** After how many positions has the slowest hand completed a turn, with base 100 and $D = 64$? With
+# > base 10000?
 
 # %%
 for base in (100.0, 10000.0):
@@ -143,11 +142,11 @@ for base in (100.0, 10000.0):
     print(f"base {base:6g}: wavelengths of hands 0, 1, 8, 16, 24, 31: {hands} positions")
 
 # %% [markdown]
-# With a large base many hands hardly move within a short sequence: almost constant columns, the barcode. With a small base
-# even the slowest hand comes round in a long text. Does the whole clock repeat then?
+# With a large base many hands hardly move within a short sequence: their columns are almost constant, which gives the
+# barcode. With a small base even the slowest hand completes turns in a long text. Does the whole clock repeat then?
 #
-# > **Predict first.** $D = 4$, base 100: two hands, with wavelengths $2\pi$ and $20\pi \approx 62.8$. Which position looks most
-# > like position 0? What changes with 32 hands?
+# > **Predict first.** $D = 4$, base 100: two hands, with wavelengths $2\pi$ and $20\pi \approx 62.8$. Which position
+# > looks most like position 0? What changes if there are 32 hands?
 
 # %%
 for width in (4, 64):
@@ -160,19 +159,20 @@ for width in (4, 64):
         print(f"at distance {distance.min():.2f}; position 1 is at {step_size:.2f}")
 
 # %% [markdown]
-# Position 63, one turn of the slow hand, is a good guess; 377 is better, six turns of the slow hand and sixty of the fast one.
-# With two hands, far positions come nearer to each other than neighbours are, and a model must confuse them. With 32 hands
-# all of them would have to come round at once, and that does not happen within a thousand positions.
+# Position 63 is a good guess: one turn of the slow hand. Position 377 is even closer: six turns of the slow hand and
+# sixty of the fast one. With two hands, some distant positions are closer to each other than neighbours are, so a model
+# must confuse them. With 32 hands, all of them would have to complete a turn at once, and that does not happen within a
+# thousand positions.
 #
 # ## 12.4 A step of $k$ is a rotation
 #
-# The reason for *pairs* of sine and cosine. By the addition theorems
+# This is the reason for *pairs* of sine and cosine. By the addition theorems
 #
 # $$\begin{pmatrix} \sin((p+k)\omega) & \cos((p+k)\omega) \end{pmatrix} =
 #   \begin{pmatrix} \sin(p\omega) & \cos(p\omega) \end{pmatrix}
 #   \begin{pmatrix} \cos(k\omega) & -\sin(k\omega) \\ \sin(k\omega) & \cos(k\omega) \end{pmatrix}$$
 #
-# The matrix contains $k$ and not $p$. With one such block for each pair on its diagonal, $PE_{p+k} = PE_p\, R_k$.
+# The matrix depends on $k$ but not on $p$. With one such block for each pair on its diagonal, $PE_{p+k} = PE_p\, R_k$.
 #
 # > **Predict first.** Which matrix is $R_0$? Write $R_3 R_4$ as one rotation. What is $R_k^\top R_k$?
 
@@ -191,9 +191,13 @@ pe = show(ops.sinusoidal_positions(60, 16))
 for k in (1, 7, 30):
     gap = np.abs(pe[: 60 - k] @ rotation(k, 16) - pe[k:]).max()
     print(f"k = {k:2d}: PE[p] R_k is PE[p + k] for all {60 - k} positions p:", bool(gap < 1e-12))
-print("R_0 is the identity:  ", np.allclose(rotation(0, 16), np.eye(16)))
-print("R_3 R_4 is R_7:       ", np.allclose(rotation(3, 16) @ rotation(4, 16), rotation(7, 16)))
-print("R_kᵀ R_k is identity: ", np.allclose(rotation(7, 16).T @ rotation(7, 16), np.eye(16)))
+known = {"the identity": rotation(0, 16)} | {f"R_{k}": rotation(k, 16) for k in (1, 3, 4, 7, 12)}
+for name, matrix in {
+    "R_0": rotation(0, 16),
+    "R_3 R_4": rotation(3, 16) @ rotation(4, 16),
+    "R_7ᵀ R_7": rotation(7, 16).T @ rotation(7, 16),
+}.items():
+    print(f"{name:8} is", next(other for other, wanted in known.items() if np.allclose(matrix, wanted)))
 
 # %%
 figure, axes = plt.subplots(1, 4, figsize=(10, 2.9), layout="constrained")
@@ -207,8 +211,8 @@ for ax, i in zip(axes[1:], (0, 2, 4), strict=True):
     ax.title.set_fontsize(9)
 
 # %% [markdown]
-# What is it good for? A head whose query and key matrices hold such a rotation looks "seven to the left" from *every*
-# position: one linear map will do. And the dot product of two rows depends on their distance alone:
+# Why is this useful? A head whose query and key matrices contain such a rotation looks "seven to the left" from *every*
+# position: one linear map is enough. And the dot product of two rows depends on their distance alone:
 #
 # $$PE_p \cdot PE_{p+k} = \sum_i \cos(k\,\omega_i)$$
 
@@ -224,13 +228,13 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# Here the base shows its use: how quickly two positions become strangers. Base 100 tells near positions apart more sharply;
-# base 10000 still distinguishes 100 steps from 200.
+# The base decides how quickly two positions become dissimilar. Base 100 separates near positions more sharply; base
+# 10000 still distinguishes a distance of 100 from one of 200.
 #
 # ## 12.5 Mistakes in the table
 #
-# Nothing flows back into a constant table, so no gradient check can find any of these, and models train with all of them. Only
-# the formula, at a few positions, tells. Take position 3 with $D = 4$: it must be
+# No gradient flows into a constant table, so no gradient check can find these mistakes, and models train with all of
+# them. Only a comparison with the formula does. Take position 3 with $D = 4$: it must be
 # $(\sin 3, \cos 3, \sin 0.03, \cos 0.03)$.
 
 # %%
@@ -241,37 +245,39 @@ for name in (
     "sinusoidal-exponent-doubled",
     "sinusoidal-cosine-first",
 ):
-    with verify.VARIANTS[name].applied():
-        print(f"{name:32s}", show(ops.sinusoidal_positions(4, 4))[3], "\n    ", verify.VARIANTS[name].mistake)
+    with course.MISTAKES[name].applied():
+        print(f"{name:32s}", show(ops.sinusoidal_positions(4, 4))[3], "\n    ", course.MISTAKES[name].sentence)
 
 # %% [markdown]
-# Are they all *harmful*? All sines first and then all cosines is only another order of the columns: a model trained so works as
-# well, but cannot share weights with one that interleaves. The doubled exponent squeezes half of the hands into stillness.
+# Are they all *harmful*? All sines first and then all cosines is only another order of the columns: a model trained
+# with it works as well, but cannot share weights with one that interleaves them. With the doubled exponent half of the
+# hands hardly move.
 #
-# ## 12.6 Adding the two: who is louder?
+# ## 12.6 Adding the two: which one dominates?
 #
 # The input of the stack is $\sqrt D \cdot \text{table}[\text{ids}] + PE$.
 #
-# > **Predict first.** How long is a row of $PE$, whatever the position? (Use $\sin^2 + \cos^2 = 1$.) How long is a row of a table
-# > drawn with standard deviation $1/\sqrt D$?
+# > **Predict first.** How long is a row of $PE$, whatever the position? (Use $\sin^2 + \cos^2 = 1$.) How long is a row
+# > of a table drawn with standard deviation $1/\sqrt D$?
 
 # %%
 tokens = layers.Embedding(1000, D, rng=rng)
 lengths = np.linalg.norm(show(tokens.table.value), axis=1)
-print(f"row of PE: {np.linalg.norm(tables[10000.0][17]):.3f} = √(D/2) = {math.sqrt(D / 2):.3f}")
+print(f"row of PE: {np.linalg.norm(tables[10000.0][17]):.3f}")
 print(f"row of the table: {lengths.mean():.2f} on average; times √D: {lengths.mean() * math.sqrt(D):.2f}")
 
 # %% [markdown]
-# Without the factor $\sqrt D$ positions would be 5.7 times as loud as words. With it, words are 1.4 times as loud. In backward
-# the factor returns: $d\text{vectors} = \sqrt D\, dx$, and forgetting it there is a common slip.
+# A row of $PE$ has length $\sqrt{D/2}$. Without the factor $\sqrt D$ it would be 5.7 times as long as a word's vector.
+# With it, the word's vector is 1.4 times as long. The factor appears in backward too, $d\text{vectors} = \sqrt D\, dx$,
+# and is often forgotten there.
 #
 # ## 12.7 One table, two uses
 #
-# Section 3.4 of the paper uses the same table to make the logits, $\text{logits} = h\, \text{table}^\top$. Used twice, two
-# gradients: a few rows by look-up, **all** rows as output matrix.
+# Section 3.4 of the paper also uses this table to compute the logits, $\text{logits} = h\, \text{table}^\top$. A table
+# used twice gets two gradients.
 #
-# > **Predict first.** The batch holds tokens 1 and 4 of a vocabulary of 6. Which rows of the table get gradient from the look-up,
-# > which from the output?
+# > **Predict first.** The batch holds tokens 1 and 4 of a vocabulary of 6. Which rows of the table get a gradient from
+# > the look-up, and which from the output?
 
 # %%
 tied = layers.Embedding(6, 3, rng=rng).to(dtype="float64")
@@ -295,13 +301,13 @@ print(
 )
 
 # %% [markdown]
-# Both pullbacks wrote `+=` into one `.grad`. With `=` in either, half of the gradient would be lost and the loss would still
-# fall.
+# The look-up reaches a few rows, the output matrix **all** rows. Both pullbacks add to the same `.grad` with `+=`. With
+# `=` in the second one, the first gradient would be lost, and the loss would still fall.
 #
 # ## 12.8 Learned positions
 #
-# GPT-2 and BERT learn a row for each position. Simple, but the table ends somewhere, and every sequence of the batch uses
-# the same rows: their gradients are summed over the batch.
+# GPT-2 and BERT learn a row for each position. This is simple, but the table has a last row. Every sequence of the
+# batch uses the same rows, so their gradients are summed over the batch.
 
 # %%
 learned = layers.LearnedPositions(8, 3, rng=rng).to(dtype="float64")
@@ -352,6 +358,6 @@ def tied_embedding_backward(ids, table, hidden, dembedded, dlogits):
 course.check("tied_embedding_backward", tied_embedding_backward)
 
 # %% [markdown]
-# **On paper.** Let $a = x_p + PE_p$ and $b = x_r + PE_r$ enter one head with $W_Q = W_K = I$. Multiply out $a \cdot b$: which of
-# the four terms depends on the distance $p - r$ alone? (Rotary embeddings rotate $q$ and $k$ by $R_p$ and $R_r$ instead of
-# adding: then the whole score does.)
+# **On paper.** Let $a = x_p + PE_p$ and $b = x_r + PE_r$ enter one head with $W_Q = W_K = I$. Multiply out $a \cdot b$:
+# which of the four terms depends on the distance $p - r$ alone? (Rotary embeddings rotate $q$ and $k$ by $R_p$ and
+# $R_r$ instead of adding positions. Then the whole score depends on positions only through $p - r$.)

@@ -1,13 +1,13 @@
 # %% [markdown]
-# # 13 Encoder, decoder, both: which for what
+# # 13 Encoder, decoder, or both
 #
-# The same layers make three kinds of model. What sets them apart is one question: **who may see whom?** We first see the
-# answer in a picture that needs no training, and then train one of each, in seconds, on a task that suits it.
+# The same layers make three kinds of model. They differ in one thing: **which token may see which?** We first see the
+# answer in a picture, without training. Then we train one model of each kind, in seconds, on a task that suits it.
 #
 # You need notebooks 8 to 12. At the end you can
 #
 # * choose encoder, decoder or encoder-decoder for a task, and say why;
-# * read from a dependency matrix which of the three a model is;
+# * tell from a dependency matrix which of the three kinds a model is;
 # * write one step of Adam and the paper's schedule.
 
 # %%
@@ -37,16 +37,16 @@ def on_device(*arrays):
 
 
 # %% [markdown]
-# ## 13.1 Who sees whom
+# ## 13.1 Which token sees which
 #
 # | model | reads | writes | attention | examples |
 # |---|---|---|---|---|
-# | encoder | a whole text | a label, or a vector per token | everybody sees everybody | BERT |
-# | decoder | a beginning | what follows, token by token | each sees itself and what came before | GPT-2 |
+# | encoder | a whole text | a label, or a vector per token | every token sees every token | BERT |
+# | decoder | a beginning | what follows, token by token | each token sees itself and what came before | GPT-2 |
 # | encoder-decoder | a whole text | another text | the source as an encoder, the target as a decoder, and the target sees all of the source | the 2017 paper, T5 |
 #
-# > **Predict first.** Change one input token of each and look which outputs move. Draw the three pictures: rows are outputs,
-# > columns are inputs.
+# > **Predict first.** Change one input token of each model and see which outputs change. Draw the three pictures: rows
+# > are outputs, columns are inputs.
 
 # %%
 sizes = {"d_model": 16, "n_heads": 2, "d_ff": 32, "dropout": 0.0}
@@ -82,26 +82,27 @@ axes[0].set_ylabel("output")
 plt.show()
 
 # %% [markdown]
-# Full, triangle, triangle and full. The triangle is what makes it possible to *train* on all positions at once: output $t$
-# predicts token $t+1$ and has not seen it, so one pass over a text of length $T$ gives $T$ honest predictions. Where a decoder
-# is not causal, the loss falls at once to zero and the model has learned to copy:
+# The encoder's picture is full, the decoder's is a triangle. The encoder-decoder has a triangle for the target and a
+# full picture for the source. The triangle makes it possible to *train* on all positions at once: output $t$ predicts
+# token $t+1$ and has not seen it, so one pass over a text of length $T$ gives $T$ valid predictions. If a decoder is
+# not causal, the loss quickly falls to zero, because the model learns to copy:
 
 # %%
-with verify.VARIANTS["language-model-not-causal"].applied():
+with course.MISTAKES["language-model-not-causal"].applied():
     leak = moved_by(lambda ids: decoder(ids)[0], source)
-print("outputs that see the token they shall predict:", int(np.diag(leak, 1).sum()), "of", len(leak) - 1)
+print("outputs that see the token they should predict:", int(np.diag(leak, 1).sum()), "of", len(leak) - 1)
 
 # %% [markdown]
 # ## 13.2 One step of training
 #
-# The three are trained by one loop: a batch, `zero_grad`, forward to the loss, `backward()`, a step. Adam (Kingma and Ba 2015)
+# One loop trains all three: a batch, `zero_grad`, forward to the loss, `backward()`, a step. Adam (Kingma and Ba 2015)
 # keeps two running means for each weight:
 #
 # $$m \leftarrow \beta_1 m + (1-\beta_1) g, \qquad v \leftarrow \beta_2 v + (1-\beta_2) g^2, \qquad
 # \theta \leftarrow \theta - \eta\, \frac{m/(1-\beta_1^t)}{\sqrt{v/(1-\beta_2^t)} + \epsilon}$$
 #
-# > **Predict first.** The very first step, $t = 1$, $m = v = 0$, gradient $g = 0.001$. How far does the weight move? And with
-# > $g = 1000$?
+# > **Predict first.** The very first step, $t = 1$, $m = v = 0$, gradient $g = 0.001$. How far does the weight move?
+# > And with $g = 1000$?
 
 # %%
 for g in (0.001, 1000.0):
@@ -109,9 +110,9 @@ for g in (0.001, 1000.0):
     print(f"g = {g:8g}: moves by {m / (1 - 0.9) / ((v / (1 - 0.98)) ** 0.5 + 1e-9):.4f} η")
 
 # %% [markdown]
-# By η, whatever the gradient's size: the first step follows signs alone. (Therefore a gradient that is divided by $N$ twice
-# trains just as well under Adam, and only a look at the gradient itself shows the mistake.) So the first steps are bold ones
-# on little evidence, one reason to warm up:
+# By η, for a gradient of any size: the first step depends on signs alone. (Therefore a gradient that is divided by $N$
+# twice trains just as well with Adam, and only a look at the gradient itself shows the mistake.) So the first steps are
+# large although they rest on little data. This is one reason to warm up:
 
 # %%
 steps = np.arange(1, 20001)
@@ -134,7 +135,7 @@ def train(model, draw, steps, rate=3e-3):
         model.zero_grad()
         loss, backward = model.loss(*on_device(*inputs), **options)
         backward()
-        optimizer.step(rate * min(t / 20, 1.0 - 0.9 * t / steps))  # a short warm-up, then down in a straight line
+        optimizer.step(rate * min(t / 20, 1.0 - 0.9 * t / steps))  # a short warm-up, then a linear decay
         losses.append(float(loss))
     return losses
 
@@ -142,8 +143,8 @@ def train(model, draw, steps, rate=3e-3):
 # %% [markdown]
 # ## 13.3 An encoder: are the brackets balanced?
 #
-# `(()())()` yes, `())(()()` no. To judge a bracket one must see both sides: an encoder's task. Half of the examples are
-# balanced, so guessing has a loss of $\log 2 = 0.69$ and is right half of the time.
+# `(()())()` yes, `())(()()` no. To judge a bracket the model must see both sides: a task for an encoder. Half of the
+# examples are balanced, so guessing has a loss of $\log 2 = 0.69$ and is right half of the time.
 
 
 # %%
@@ -177,13 +178,13 @@ print(f"right on {right.mean():.1%} of 1000 new ones")
 plots.training_curve(range(1, 251), classifier_losses)
 
 # %% [markdown]
-# There are only $2^8 = 256$ such texts, so "new" means little here: the model has seen them all. (How would you test whether
-# it has understood? Train on length 8, test on length 10. Try it.)
+# There are only $2^8 = 256$ such texts, so "new" means little here: the model has seen them all. (How would you test
+# whether it has learned the rule? Train on length 8, test on length 10. Try it.)
 #
-# ## 13.4 A decoder: make up numbers
+# ## 13.4 A decoder: invent numbers
 #
-# A language model learns from texts alone, without labels: predict the next token, everywhere. Its texts here are German
-# numbers below 1000, cut into their parts, `["drei", "hundert", "ein", "und", "zwanzig"]`.
+# A language model learns from texts alone, without labels: predict the next token, everywhere. Here the texts are
+# German numbers below 1000, split into their parts, `["drei", "hundert", "ein", "und", "zwanzig"]`.
 
 # %%
 task = NumberTask.draw(n_training=800, n_unseen=200, limit=1000, rng=np.random.default_rng(0))
@@ -194,7 +195,7 @@ print(len(task.target), "tokens; for example", german(task.training[0]), texts[0
 def next_token_batch(n=64):
     chosen = rng.choice(len(texts), n)
     ids = padded([[START, *texts[i]] for i in chosen])
-    wanted = padded([[*texts[i], END] for i in chosen])  # the same, moved on by one
+    wanted = padded([[*texts[i], END] for i in chosen])  # the same, shifted by one
     return (ids, wanted), {"ignore_index": PAD}
 
 
@@ -202,8 +203,8 @@ def next_token_batch(n=64):
 print(ids, "\n", wanted, sep="")
 
 # %% [markdown]
-# > **Predict first.** Even a perfect model of these texts has a loss above zero. Why? Roughly how much per *text*, if all 800
-# > numbers are equally likely? ($\log 800 \approx 6.7$ nats, shared by the 4 to 6 tokens of a text.)
+# > **Predict first.** Even a perfect model of these texts has a loss above zero. Why? Roughly how much per *text*, if
+# > all 800 numbers are equally likely?
 
 # %%
 config = models.LanguageModelConfig(
@@ -212,10 +213,10 @@ config = models.LanguageModelConfig(
 language_model = models.LanguageModel(config, np.random.default_rng(0))
 language_losses = train(language_model, next_token_batch, steps=200)
 
-# %% tags=["varies"]
+# %% tags=["samples"]
 tokens_per_text = np.mean([len(text) + 1 for text in texts])
 print(f"loss {language_losses[0]:.2f} -> {np.mean(language_losses[-20:]):.2f} nats per token")
-print(f"if all 1000 numbers are alike, the best possible: {np.log(1000) / tokens_per_text:.2f}")
+print(f"the best possible if all 1000 numbers are equally likely: {np.log(1000) / tokens_per_text:.2f}")
 
 
 def sample(n, length=10):
@@ -238,14 +239,16 @@ for text in written[:5]:
     print("  ", "".join(text), every_number.get(tuple(text), "(no number)"))
 
 # %% [markdown]
-# Nobody told it about units before tens. It found the grammar, since the grammar is what makes the next token predictable, and
-# it makes up numbers that were never in its texts.
+# The best possible loss is the entropy of the texts: $\log 800 \approx 6.7$ nats per text, divided among its 4 to 6
+# tokens. Nobody told the model that German puts units before tens. It found the grammar, since the grammar makes the
+# next token predictable, and it invents numbers that were never in its texts.
 #
 # ## 13.5 Both: translate
 #
-# English to German. The source is known in full, so it may be read in both directions; the target is written from left to right.
-# Could a decoder alone do it? Yes (source, separator, target as one text), and large language models do. Could an encoder? Not
-# well: its outputs are one per input token, and German wants another number of tokens in another order.
+# English to German. The source is known in full, so it may be read in both directions; the target is written from left
+# to right. Could a decoder alone do it? Yes, with source, separator and target as one text; large language models do
+# this. Could an encoder? Not well: it has one output per input token, and German needs a different number of tokens in
+# a different order.
 
 # %%
 sources = [task.source.encode(english(number)) for number in task.training]
@@ -275,7 +278,7 @@ translator = models.Transformer(config, np.random.default_rng(0))
 translator_losses = train(translator, translation_batch, steps=250)
 
 
-# %% tags=["varies"]
+# %% tags=["samples"]
 def translate(numbers):
     source = on_device(padded([task.source.encode(english(number)) for number in numbers]))
     return [task.target.decode(row) for row in greedy(translator, source, source != PAD, START, END, max_length=12)]
@@ -288,8 +291,8 @@ for number in (321, 754, 20):
     print(f"   {' '.join(english(number))}: {''.join(translate([number])[0])}")
 
 # %% [markdown]
-# > **Predict first.** While it writes "vier und fünfzig" for "fifty four", where will the cross-attention look? Sketch the map
-# > before you run the cell.
+# > **Predict first.** While it writes "vier und fünfzig" for "fifty four", where will the cross-attention look? Sketch
+# > the map before you run the cell.
 
 # %% tags=["varies"]
 words, parts = english(754), german(754)
@@ -299,8 +302,9 @@ weights = verify.values_inside("weights", translator.decode, target, memory)
 plots.attention_maps(weights[-1][0], [*parts, "<end>"], words)
 
 # %% [markdown]
-# The row is what is being written (row "vier" is the position that predicts it). Not every head is so easy to read. The viewer
-# shows all layers and heads, and with each weight the gradient of the chosen logit: a large weight is not always one that matters.
+# A row is the token being written (row "vier" is the position that predicts it). Not every head is so easy to read. The
+# viewer shows all layers and heads, and for each weight the gradient of the chosen logit: a large weight does not
+# always matter.
 
 # %% tags=["varies"]
 viewer.view(

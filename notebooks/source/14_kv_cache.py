@@ -1,14 +1,14 @@
 # %% [markdown]
 # # 14 The key-value cache
 #
-# A decoder writes one token at a time. Done naively, it computes the whole prefix again for every token. This notebook finds
-# out what of that work is the same each time, keeps it, and proves that the result is equal.
+# A decoder writes one token at a time. A naive decoder computes the whole prefix again for every token. This notebook
+# finds out which part of that work is the same each time, keeps its results, and shows that the output is equal.
 #
 # You need notebooks 6 and 8 (attention, the causal mask) and 13 (a decoder). At the end you can
 #
-# * say why keys and values may be kept, why queries need not, and why an encoder has no cache;
+# * say why keys and values can be kept, why queries need not be, and why an encoder has no cache;
 # * count the work and the memory, with and without;
-# * test a cache: it must agree with full attention to the last digits, in every way of cutting the text.
+# * test a cache: it must agree with full attention up to rounding, however the text is cut into pieces.
 
 # %%
 device = "numpy"  # on a GPU: "cupy"
@@ -45,7 +45,7 @@ def same(a, b):
 # %% [markdown]
 # ## 14.1 What changes when a token is added?
 #
-# Four tokens go through causal attention, then the same four and a fifth.
+# Four tokens go through causal attention, then the same four tokens and a fifth.
 #
 # > **Predict first.** Which rows of $q$, $k$, $v$, of the weights and of the output differ between the two runs?
 
@@ -65,14 +65,14 @@ for name in ("q", "k", "v", "y"):
     )
 
 # %% [markdown]
-# Nothing changes. Row $i$ of each comes from tokens $0..i$ alone; that is what causal *means*. All that is new is row 4:
-# one query, one key, one value, and the new output needs
+# The old rows do not change. Row $i$ of each array depends on tokens $0..i$ alone; that is what causal *means*. Only
+# row 4 is new: one query, one key and one value. The new output
 #
 # $$y_4 = \mathrm{softmax}\Big(\tfrac{1}{\sqrt{d_k}}\; q_4\, [k_0, \dots, k_4]^\top\Big)\, [v_0, \dots, v_4]$$
 #
-# all keys and values, but only its own query. The old queries are done with: nobody will ask for them again.
+# needs all keys and values, but only its own query. The old queries are never needed again.
 #
-# > **Predict first.** The same without the causal mask, as in an encoder: which rows of the output are the same?
+# > **Predict first.** Without the causal mask, as in an encoder: which rows of the output are the same?
 
 # %%
 for name in ("k", "v", "y"):
@@ -80,8 +80,8 @@ for name in ("k", "v", "y"):
     print(f"{name}: the first four rows are the same:", same(before, after[..., :4, :]))
 
 # %% [markdown]
-# The keys and values of this *first* layer survive, but every output changes, and with it all that the next layer computes from
-# it. An encoder has nothing to keep.
+# The keys and values of this *first* layer stay the same, but every output changes, and with it everything that the
+# next layer computes. So an encoder has nothing to keep.
 #
 # ## 14.2 A cache by hand
 #
@@ -103,12 +103,12 @@ full = ops.attention(tokens @ w_q, tokens @ w_k, tokens @ w_v, causal=True)[0]
 print("token by token is the same as all at once:", same(array(outputs), full))
 
 # %% [markdown]
-# Where did the causal mask go? **There is none.** A query that comes when only the past is in the cache cannot see the future.
+# Where is the causal mask? **None is needed.** While the cache holds only the past, a query cannot see the future.
 #
 # ## 14.3 The library's cache, and several tokens at once
 #
-# A prompt comes in one piece, then one token follows another. So a cache must take pieces of any length: for a piece of
-# $T_q$ tokens on $T_k$ keys, query $i$ stands at position $i + T_k - T_q$.
+# A prompt comes in one piece, then the tokens follow one by one. So a cache must accept pieces of any length: in a
+# piece of $T_q$ tokens with $T_k$ keys, query $i$ is at position $i + T_k - T_q$.
 #
 # > **Predict first.** Write down the causal mask for 2 new queries on 5 keys.
 
@@ -130,10 +130,11 @@ for pieces in ([1] * 12, [7, 1, 1, 1, 1, 1], [3, 4, 5], [12]):
     print(f"pieces {pieces}: equal", np.allclose(np.concatenate(logits, axis=1), all_at_once, rtol=1e-9, atol=1e-11))
 
 # %% [markdown]
-# **This is the test of a cache**, and it needs no other truth than the model itself. Watch it at work on three slips. All
-# are harmless in one way of cutting. The third needs positions made of sines, so we ask the decoder of a translator.
+# **This is the test of a cache**, and it needs no reference but the model itself. Try it on three mistakes. Each of
+# them does no harm for at least one way of cutting. The third needs sinusoidal positions, so we test it in the decoder
+# of a translator.
 #
-# > **Predict first.** Which of these ways of cutting finds nothing, whatever the slip?
+# > **Predict first.** Which of these ways of cutting finds none of the mistakes?
 
 # %%
 translator = models.Transformer(
@@ -164,23 +165,24 @@ for name, kind in (
     ("mask-forgets-earlier-keys", "language model"),
     ("sinusoidal-positions-start-forgotten", "translator"),
 ):
-    with verify.VARIANTS[name].applied():
+    with course.MISTAKES[name].applied():
         verdicts = [agrees(kind, pieces) for pieces in ([12], [1] * 12, [7] + [1] * 5, [3, 4, 5])]
     print(f"{name:38s}" + "".join(f"{verdict:>12s}" for verdict in verdicts))
-    print("    ", verify.VARIANTS[name].mistake)
+    print("    ", course.MISTAKES[name].sentence)
 
 # %% [markdown]
 # ## 14.4 Counting the work
 #
-# A multiply-add is counted as one. Per layer, for a prefix of $T$ tokens of width $D$ with $d_{ff} = 4D$: the projections and the
-# network cost $12 D^2$ per token, attention $2 D T$ per query.
+# We count a multiply-add as one operation. Per layer, for a prefix of $T$ tokens of width $D$ with $d_{ff} = 4D$, the
+# projections and the network cost $12 D^2$ per token, attention $2 D T$ per query.
 #
 # | to write token $T + 1$ | linear maps | attention |
 # |---|---|---|
 # | without cache, the whole prefix again | $12 D^2 T$ | $2 D T^2$ |
 # | with cache, one token | $12 D^2$ | $2 D T$ |
 #
-# > **Predict first.** Writing 1000 tokens from nothing: by about which factor does the cache save multiplications?
+# > **Predict first.** A model writes 1000 tokens without a prompt. By about which factor does the cache reduce the
+# > multiplications?
 
 # %%
 D, n_layers, length = 768, 12, 1000
@@ -197,7 +199,7 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# Half of 1000, since the average prefix is half as long. Is the count true? Count real matrix products: we watch how many rows go
+# About half of 1000, since the average prefix has half the length. Is the count right? Count the rows that really go
 # through the linear maps of our small model.
 
 # %%
@@ -215,7 +217,8 @@ print("12 tokens:", 3 * 12 * 13 // 2, "=  3 · (1 + 2 + … + 12), and", 3 * 12)
 # %% [markdown]
 # ## 14.5 The clock
 #
-# Counted work and elapsed time are not the same thing. (On a GPU the clock must wait for the device; `float` of a result does.)
+# Counted work and elapsed time are not the same thing. (On a GPU the clock must wait for the device; `float` of a
+# result does.)
 #
 # > **Predict first.** 120 tokens with our small model. The count says a factor of 60. What will the clock say?
 
@@ -244,18 +247,18 @@ for label, use_cache in (("without cache", False), ("with cache", True)):
 print(f"a factor of {seconds['without cache'] / seconds['with cache']:.1f}")
 
 # %% [markdown]
-# Far from 60. A model this small spends its time on calling NumPy, not on multiplying; and one row through a matrix wastes the
-# machine, which must fetch the whole matrix to use each weight once. That is the next notebook's subject. Large models gain the full
-# factor in work, and are then limited by reading the weights and the cache from memory.
+# Far from 60. A model this small spends its time on calls to NumPy, not on multiplications. And a single row uses the
+# machine badly: the whole matrix must be read from memory to use each weight once. The next notebook is about this.
+# Large models do save the full factor of work, and are then limited by reading the weights and the cache from memory.
 #
 # ## 14.6 The price is memory
 #
 # $$\text{bytes} = 2 \cdot \text{layers} \cdot T \cdot D \cdot \text{bytes per number}$$
 #
-# 2 for keys and values; heads do not appear, since $H d_k = D$.
+# The 2 stands for keys and values; the number of heads does not appear, since $H d_k = D$.
 #
-# > **Predict first.** GPT-2's smallest (12 layers, $D = 768$), float32, 1024 tokens. And a model of 80 layers, $D = 8192$, float16,
-# > with 32,768 tokens?
+# > **Predict first.** How many bytes does the smallest GPT-2 need (12 layers, $D = 768$), in float32, with 1024 tokens?
+# > And a model of 80 layers, $D = 8192$, in float16, with 32,768 tokens?
 
 # %%
 for name, n, width, length, size in (("GPT-2 small", 12, 768, 1024, 4), ("80 layers, D 8192", 80, 8192, 32768, 2)):
@@ -267,13 +270,13 @@ read = [part for layer in cache.self_attention for part in layer.read()]
 print("ours, by the formula:", 2 * 3 * 12 * 32 * 8, "bytes; in the cache:", sum(part.nbytes for part in read), "bytes")
 
 # %% [markdown]
-# Hence the inventions that shrink it: several query heads that share one key head (Shazeer 2019, "Fast Transformer Decoding"), fewer bits per
-# number, a window of the last tokens (the local mask of notebook 8).
+# Several inventions make the cache smaller: several query heads that share one key head (Shazeer 2019, "Fast
+# Transformer Decoding"), fewer bits per number, a window of the last tokens (the local mask of notebook 8).
 #
 # ## 14.7 A translator has two caches
 #
-# In an encoder-decoder each layer attends twice. The cache of self-attention grows; that of cross-attention is computed **once**: the
-# memory does not change while its translation is written.
+# In an encoder-decoder each layer attends twice. The cache of self-attention grows; that of cross-attention is computed
+# **once**: the memory does not change while the translation is written.
 
 # %%
 decoder = layers.Decoder(2, 8, 2, 16, rng=rng).to(dtype="float64")
@@ -289,7 +292,7 @@ except ValueError as error:
     print("another memory:", error)
 
 # %% [markdown]
-# And there is no way back: a call with a cache keeps nothing for a gradient.
+# And there is no backward pass: a call with a cache keeps nothing for the gradient.
 
 # %%
 try:
@@ -312,8 +315,9 @@ def kv_cache_step(x, keys, values, w_q, w_k, w_v):
 course.check("kv_cache_step", kv_cache_step)
 
 # %% [markdown]
-# **2.** `extend` in `layers/cache.py` doubles its buffer when it is full, rather than growing it by one row each time. Count the
-# numbers copied while 1024 rows are appended one by one, for both ways. Fill in the function; the cell says whether you are right.
+# **2.** `extend` in `layers/cache.py` doubles its buffer when it is full, instead of growing it by one row each time.
+# For both methods, count the rows copied while 1024 rows are appended one by one. Fill in the function; the cell says
+# whether you are right.
 
 
 # %%
@@ -329,5 +333,5 @@ except NotImplementedError:
     print("no answer yet")
 
 # %% [markdown]
-# **3 (discussion).** A beam search keeps the four best beginnings and each step continues some twice and drops others. What has to
-# happen to the cache?
+# **3 (discussion).** A beam search keeps the four best beginnings. Each step may continue one of them in two ways and
+# drop another. What must happen to the cache?

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 15 Why it is fast, or slow
 #
-# The same formula can take one second or ten. Almost always the reason is not the arithmetic but where the numbers lie and how
-# often they are fetched. In this notebook you count, predict and then time; the times are from the machine that built it, yours
-# will differ, the *ratios* should not differ much.
+# The same formula can take one second or ten. Usually the reason is not the arithmetic but where the numbers are stored
+# and how often they are read. In this notebook you count, predict and then measure. Your times will differ from those
+# of other machines; the *ratios* should not differ much.
 #
 # You need notebooks 7 (attention backward) and 10. At the end you can
 #
@@ -19,7 +19,6 @@ import time
 
 import matplotlib.pyplot as plt
 import numpy as np
-from minitransformer.arrays.forms import textbook
 from threadpoolctl import threadpool_limits
 
 from minitransformer import course, layers, ops, saved
@@ -49,11 +48,12 @@ def seconds(f, repeat=5):
 # %% [markdown]
 # ## 15.1 Count the arithmetic
 #
-# A product of $(n, m)$ and $(m, p)$ takes $n\,m\,p$ multiplications and as many additions: $2nmp$ floating-point operations (FLOPs).
-# Its backward is two products of the same size.
+# A product of $(n, m)$ and $(m, p)$ takes $n\,m\,p$ multiplications and as many additions: $2nmp$ floating-point
+# operations (FLOPs). Its backward pass is two products of the same size.
 #
-# > **Predict first.** An encoder layer, $T = 128$ tokens, $D = 256$, $d_{ff} = 1024$. Which part does most: the four projections, the
-# > two products inside attention, or the feed-forward network? At which $T$ does attention itself overtake the network?
+# > **Predict first.** An encoder layer, $T = 128$ tokens, $D = 256$, $d_{ff} = 1024$. Which part takes most FLOPs: the
+# > four projections, the two products inside attention, or the feed-forward network? At which $T$ does attention itself
+# > overtake the network?
 
 
 # %%
@@ -69,16 +69,15 @@ for T in (128, 2048, 8192):
         ", ".join(f"{part} {count / total:.0%}" for part, count in counts.items()),
         f"of {total / 1e9:.2f} GFLOP",
     )
-print("equal where 4 T² D = 4 T D d_ff, that is at T = d_ff")
 
 # %% [markdown]
-# The quadratic part of attention is small until the text is as long as $d_{ff}$. "Attention is quadratic" is true and, for a sentence,
-# irrelevant.
+# Attention and network are equal where $4 T^2 D = 4 T D\, d_{ff}$, at $T = d_{ff}$. The quadratic part of attention is
+# small until the text is about as long as $d_{ff}$. "Attention is quadratic" is true but, for a sentence, irrelevant.
 #
 # ## 15.2 Two kinds of work
 #
-# A product of $1000 \times 1000$ matrices does $2 \cdot 10^9$ operations on $3 \cdot 10^6$ numbers: each number is used again and again. Adding two
-# arrays uses each number once. The first waits for arithmetic, the second for memory.
+# A product of $1000 \times 1000$ matrices does $2 \cdot 10^9$ operations on $3 \cdot 10^6$ numbers: each number is used
+# again and again. Adding two arrays uses each number once. The first is limited by arithmetic, the second by memory.
 #
 # > **Predict first.** How many operations per second will each reach? Guess the ratio.
 
@@ -97,12 +96,12 @@ ratio = rate["matrix product"] / rate["a + b"]
 print(f"an operation in a product is {ratio:.0f} times cheaper than one in a sum of arrays")
 
 # %% [markdown]
-# So the parts of a Transformer that count for nothing in FLOPs (softmax, norms, GELU, dropout, residual sums) may take half of the
-# time. Three ways to make such lines cheaper follow.
+# So the parts of a Transformer with hardly any FLOPs (softmax, norms, GELU, dropout, residual sums) may take half of
+# the time. The next section makes such lines cheaper.
 #
 # ## 15.3 Powers, precision, temporaries
 #
-# > **Predict first.** `x**3` against `x * x * x`, for four million numbers. And float64 against float32?
+# > **Predict first.** Which is faster for four million numbers: `x**3` or `x * x * x`? float32 or float64? By how much?
 
 # %% tags=["varies"]
 x32, x64 = big, big.astype(xp.float64)
@@ -118,11 +117,11 @@ for name, value in times.items():
     print(f"{name:20s} {value * 1e3:8.1f} ms")
 
 # %% [markdown]
-# A general power goes through logarithm and exponential (on most builds of NumPy; the square is recognised, the cube is not), a product does
-# not. The tanh form of GELU contains a cube, and stands in every GPT-2. And half the bytes take half the time, which is why we train
-# in float32 and verify in float64.
+# A general power takes a logarithm and an exponential, a product does not. (Most builds of NumPy treat the square as a
+# product, but not the cube.) The tanh form of GELU, used in GPT-2, contains a cube. And half the bytes take about half
+# the time, which is why we train in float32 and check in float64.
 #
-# Each `+` and `*` also makes a new array. Writing into an old one saves the allocation:
+# Each `+` and `*` also allocates a new array. Writing into an old one avoids that:
 
 # %% tags=["varies"]
 buffer = xp.empty_like(big)
@@ -141,13 +140,13 @@ def in_place():
 print(f"with temporaries {seconds(with_temporaries) * 1e3:.1f} ms, in place {seconds(in_place) * 1e3:.1f} ms")
 
 # %% [markdown]
-# The price: `in_place` destroys what a pullback might still need. In this project names that a pullback holds are never overwritten, and a
-# test sees to it. Speed of this kind is for places where nobody else looks.
+# The price: `in_place` overwrites what a pullback might still need. In this project no array that a pullback holds is
+# ever overwritten, and a test checks it. Work in place only where no pullback holds the array.
 #
 # ## 15.4 Looking up is easy, adding back is not
 #
-# The backward pass of an embedding adds rows to a table, some of them repeatedly (notebook 12). `np.add.at` does it one row after the
-# other. Sorting the ids first brings equal ones together; then each id is one sum and one write.
+# The backward pass of an embedding adds rows to a table, some of them repeatedly (notebook 12). `np.add.at` adds one
+# row after the other. Sorting the ids first brings equal ids together; then each id takes one sum and one write.
 
 # %%
 n_tokens, vocabulary, width = 4096, 8000, 64
@@ -190,15 +189,15 @@ for f in (by_add_at, by_sorting, by_one_hot):
     print(f"{f.__name__:12s} {seconds(f, repeat=2) * 1e3:8.1f} ms")
 
 # %% [markdown]
-# The one-hot product does 8000 times the arithmetic, on the machine's best unit, and still loses. (`np.add.at` was much slower still before
-# NumPy 1.25. Measure on the version you have.)
+# The one-hot product does 8000 times the arithmetic. A matrix product is the fastest thing that the machine can do, but
+# it still loses. (Before NumPy 1.25 `np.add.at` was much slower. Measure with your version.)
 #
 # ## 15.5 Threads
 #
-# BLAS, which does the matrix products, starts a thread for every core. To share out a product and to wait for the last one costs some
-# microseconds.
+# BLAS, the library that computes the matrix products, starts a thread for every core. Distributing a product and
+# waiting for the last thread takes some microseconds.
 #
-# > **Predict first.** For which of these sizes is a second thread worth having?
+# > **Predict first.** For which of these sizes does a second thread help?
 
 # %% tags=["varies"]
 print(f"{'n':>5s}{'1 thread':>12s}{'2 threads':>12s}")
@@ -212,23 +211,24 @@ for n in (16, 64, 256, 700):
     print(f"{n:5d}{line[0] * 1e6:10.1f}µs{line[1] * 1e6:10.1f}µs")
 
 # %% [markdown]
-# For small matrices the second thread brings nothing, and when other programs want the cores it does harm: a thread that waits for another
-# which is not running. That is why the notebooks that train small models begin with `threadpool_limits(1, "blas")`. The better use of a
-# second core is a second share of the batch: each thread runs a whole forward and backward pass, with one BLAS thread.
+# For small matrices the second thread does not help. If other programs use the cores it does harm: one thread then
+# waits for another that is not running. That is why the notebooks that train small models begin with
+# `threadpool_limits(1, "blas")`. A second core is better used for a second share of the batch: each thread runs a whole
+# forward and backward pass, with one BLAS thread.
 #
-# And element-wise NumPy uses one thread only, whatever you set.
+# Element-wise NumPy operations always use one thread only.
 #
 # ## 15.6 What a pullback keeps alive
 #
-# Backward needs numbers of the forward pass, so they stay in memory until then. `saved(backward)` follows a pullback's closures and
-# lists the arrays. (`with textbook():` asks for the ops as they stand in `ops/`; the fast forms of section 15.7 keep less.)
+# The backward pass needs arrays of the forward pass, so they stay in memory until then. `saved(backward)` lists the
+# arrays that a pullback holds.
 #
-# > **Predict first.** Self-attention, $T = 256$, $D = 64$, 4 heads, float32. Which array is the largest? How does it grow with $T$?
+# > **Predict first.** Self-attention, $T = 256$, $D = 64$, 4 heads, float32. Which array is the largest? How does it
+# > grow with $T$?
 
 # %%
 attention_layer = layers.MultiHeadAttention(64, 4, rng=rng)
-with textbook():
-    y, backward = attention_layer(array(256, 64))
+y, backward = attention_layer(array(256, 64))
 saved(backward)
 
 # %%
@@ -237,8 +237,7 @@ kept = {"attention": [], "feed-forward": [], "LayerNorm": []}
 parts = [attention_layer, layers.FeedForward(64, 256, rng=rng), layers.LayerNorm(64)]
 for T in lengths:
     for name, part in zip(kept, parts, strict=True):
-        with textbook():
-            kept[name].append(saved(part(array(T, 64))[1]).total)
+        kept[name].append(saved(part(array(T, 64))[1]).total)
 figure, ax = plt.subplots(figsize=(5.6, 2.8), layout="constrained")
 for name, values in kept.items():
     ax.loglog(lengths, np.array(values) / 1e6, "o-", label=name)
@@ -248,35 +247,39 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# Long before the quadratic part of attention dominates the *time* (15.1), it dominates the *memory*: $H T^2$ numbers. (Here one such
-# array is kept, since without dropout `kept` is the softmax's `y` itself; code that keeps scores, weights and dropped weights holds
-# three.) Three cures.
+# Long before the quadratic part of attention dominates the *time* (15.1), it dominates the *memory*: $H T^2$ numbers.
+# (Here only one such array is kept, since without dropout `kept` is the softmax's `y` itself; code that keeps scores,
+# weights and dropped weights holds three.) There are three cures.
 #
-# **First cure: forget and compute again.** Keep a layer's input only and run its forward pass again when backward comes (Chen et al. 2016).
+# **First cure: compute again.** Keep only a layer's input, and run its forward pass again during backward (Chen et al.
+# 2016).
 #
-# > **Predict first.** An encoder of 6 layers with checkpoints: how much less memory, how much more time?
+# > **Predict first.** An encoder of 6 layers uses these checkpoints. How much memory does it save, how much more time
+# > does it take?
 
 # %% tags=["varies"]
 x = array(2, 128, 64)
 for checkpoint in (False, True):
     stack = layers.Encoder(6, 64, 4, 256, checkpoint=checkpoint, rng=np.random.default_rng(0))
-    with textbook():
-        y, backward = stack(x)
-        took = seconds(lambda stack=stack: stack(x)[1](x), repeat=3)
+    y, backward = stack(x)
+    took = seconds(lambda stack=stack: stack(x)[1](x), repeat=3)
     kept_mb = saved(backward).total / 1e6
     print(f"checkpoint={checkpoint!s:5s}  kept {kept_mb:6.2f} MB, forward and backward {took * 1e3:.0f} ms")
 
 # %% [markdown]
-# A forward costs about half as much as a backward, so a second forward makes it about four thirds.
+# A forward pass costs about half as much as a backward pass, so a second forward pass makes the total about four
+# thirds.
 #
-# ## 15.7 Second cure: never make the matrix
+# ## 15.7 Second cure: never form the matrix
 #
-# Softmax seems to need the whole row of scores: the largest for safety, the sum for the denominator. But both can be *updated*. Read the keys
-# block by block and keep for each query three things: the largest score so far $m$, the sum $\ell = \sum_j e^{s_j - m}$ and the unfinished
-# mean $o = \sum_j e^{s_j - m} v_j$. When a block brings a larger $m'$, everything so far shrinks by $e^{m - m'}$:
+# Softmax seems to need the whole row of scores: the maximum for stability, the sum for the denominator. But both can be
+# *updated*. Read the keys block by block and keep three things for each query: the largest score so far $m$, the sum
+# $\ell = \sum_j e^{s_j - m}$ and the unfinished mean $o = \sum_j e^{s_j - m} v_j$. When a block has a larger maximum
+# $m'$, multiply everything so far by $e^{m - m'}$:
 #
 # $$\ell \leftarrow \ell\, e^{m - m'} + \sum_{j \in \text{block}} e^{s_j - m'}, \qquad
-# o \leftarrow o\, e^{m - m'} + \sum_{j \in \text{block}} e^{s_j - m'}\, v_j, \qquad \text{at the end}\quad y = o / \ell$$
+# o \leftarrow o\, e^{m - m'} + \sum_{j \in \text{block}} e^{s_j - m'}\, v_j, \qquad \text{at the end}\quad y = o /
+# \ell$$
 #
 # (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"; Dao et al. 2022, "FlashAttention".)
 
@@ -304,13 +307,14 @@ print("equal to attention:", np.allclose(show(blockwise_attention(q, k, v)), sho
 print(f"scores at a time: {1000 * 64:,d} numbers instead of {1000 * 1000:,d}")
 
 # %% [markdown]
-# The block can be so small that it stays in the processor's cache: fewer trips to memory, the same arithmetic. That, and not a smaller count
-# of operations, is what makes such kernels fast. (Third cure: a local mask, where most blocks need not be computed at all.)
+# The block can be so small that it stays in the processor's cache: fewer reads from memory, the same arithmetic. This
+# makes such kernels fast, not a smaller number of operations; `minitransformer.fast.accelerate(layer)` gives a layer that
+# computes so. (Third cure: a local mask, where most blocks need not be computed at all.)
 #
 # **How far can it go?** If a share $p$ of the time can be made faster by a factor $s$, the whole becomes faster by
 # $1 / (1 - p + p/s)$.
 #
-# > **Predict first.** Attention takes 30 % of the time and you make it 10 times faster. The whole?
+# > **Predict first.** Attention takes 30 % of the time, and you make it 10 times faster. How much faster is the whole?
 
 # %%
 for p, s in ((0.3, 10), (0.3, 1e9), (0.7, 2)):
@@ -319,7 +323,7 @@ for p, s in ((0.3, 10), (0.3, 1e9), (0.7, 2)):
 # %% [markdown]
 # ## Exercises
 #
-# **1.** GELU's backward pass; without a power, if you like.
+# **1.** Write GELU's backward pass, if you like without a power.
 
 # %%
 course.exercise("gelu_backward")
@@ -333,10 +337,11 @@ def gelu_backward(x, dy):
 course.check("gelu_backward", gelu_backward)
 
 # %% [markdown]
-# **2.** How many FLOPs are forward and backward of an encoder layer together, as a multiple of the forward pass? (Count the products.)
+# **2.** How many FLOPs do the forward and backward pass of an encoder layer take together, as a multiple of the forward
+# pass? (Count the matrix products.)
 #
-# **3.** Give `blockwise_attention` a causal mask, and skip the blocks in which everything is masked. Hold it against
-# `ops.attention(..., causal=True)`. Which share of the blocks is skipped for $T = 1024$ and blocks of 64?
+# **3.** Give `blockwise_attention` a causal mask, and skip the blocks in which everything is masked. Compare it with
+# `ops.attention(..., causal=True)`. What share of the blocks is skipped for $T = 1024$ and blocks of 64?
 
 
 # %%

@@ -1,13 +1,14 @@
 # %% [markdown]
 # # 16 Bug hunt
 #
-# Every mistake in this notebook was seen in public NumPy and CuPy Transformers or in texts that teach them. None of them crashes. Most of
-# them train. You will find them, with four tools and one question for each: *what claim about right code does this break?*
+# Every mistake in this notebook was seen in public NumPy and CuPy Transformers or in texts that teach them. None of
+# them crashes. Most of them train. You will find them with four tools and one question for each: *which property of
+# right code does this break?*
 #
 # You need notebooks 1 to 14; work in pairs. At the end you can
 #
-# * choose the tool that can see a given kind of mistake, and say why the others cannot;
-# * read a check critically: what would it let through?
+# * choose the tool that can find a given kind of mistake, and say why the others cannot;
+# * read a test critically: which mistakes would pass it?
 
 # %%
 device = "numpy"  # on a GPU: "cupy"
@@ -34,12 +35,12 @@ def array(x):
 # %% [markdown]
 # ## 16.1 The four tools
 #
-# | tool | the claim it tests | blind to |
+# | tool | what it tests | what it cannot find |
 # |---|---|---|
-# | **shapes**, all sizes unequal | the formula was typed in the right order | anything that keeps the shape |
-# | **gradients**, finite differences | backward is the derivative of *this* forward | a wrong forward; upstreams and parameters that are too nice |
+# | **shapes**, all sizes unequal | the factors have the right order | any mistake that keeps the shape |
+# | **gradients**, finite differences | backward is the derivative of *this* forward | a wrong forward; anything, if upstream gradients or parameters are too special |
 # | **values** from elsewhere (by hand, from a paper) | forward is the right formula | backward |
-# | **dependencies**: move one input, see which outputs move | who may know what | how much |
+# | **dependencies**: change one input, see which outputs change | which output may depend on which input | wrong numbers |
 
 # %%
 q, k, v = array(rng.normal(size=(4, 3))), array(rng.normal(size=(6, 3))), array(rng.normal(size=(6, 5)))
@@ -67,9 +68,9 @@ def dependencies(f, x):
 print("attention:", gradients_say(ops.attention, q, k, v))
 
 # %% [markdown]
-# ## 16.2 Case 1: the check that everything passes
+# ## 16.2 Case 1: a test that everything passes
 #
-# Here is a backward pass of softmax, as several repositories have it, and the test that stood beside it.
+# Here is a backward pass of softmax, as found in several repositories, and the test that came with it.
 #
 # > **Predict first.** Read both. What is wrong with the function? Why does its test pass?
 
@@ -102,9 +103,9 @@ print("their test passes:", their_test())
 print("with a random upstream:", gradients_say(suspect_softmax, array(rng.normal(size=(3, 4)))))
 
 # %% [markdown]
-# The function keeps the diagonal of the Jacobian alone. The test has three holes, any of which is enough: an upstream of equal
-# numbers, whose true gradient is zero; numbers so small that everything is below `atol`; and a tolerance fit for them. A test's worth
-# is what it rejects. So try the test on a backward of zeros before you trust it:
+# The function keeps only the diagonal of the Jacobian. The test has two holes, each of them enough: an upstream
+# gradient of equal numbers, for which the true gradient is zero; and numbers so small that everything is below `atol`.
+# A test is worth what it rejects. So try it on a backward pass that returns zeros before you trust it:
 
 # %%
 x = array(0.02 * rng.normal(size=(3, 4)))
@@ -113,26 +114,26 @@ print(
 )
 
 # %% [markdown]
-# **A slip in a single character of a test.** What does this test compare?
+# **One wrong argument in a test.** What does this test compare?
 
 # %%
 expected, computed = np.array([1.0, 2.0, 3.0]), np.array([1.9, 0.1, 5.0])
 print(np.allclose(computed, 2.0, expected))
 
 # %% [markdown]
-# The third argument of `allclose` is `rtol`. The expected values were passed as the tolerance, and everything within 100 to 300 percent
-# of 2 is "close".
+# The third argument of `allclose` is `rtol`. The expected values were passed as the tolerance, so everything within 100
+# to 300 percent of 2 is "close".
 #
-# ## 16.3 Case 2: small weights forgive everything
+# ## 16.3 Case 2: small weights hide everything
 #
-# In this attention $dk$ should be $dscores^\top q$. Instead, dscores is *reshaped* to $(T_k, T_q)$, which has the right shape and scrambled
-# numbers. It stood in public code with a gradient check beside it: weights of size 0.02, `atol=1e-4`, upstream divided by the number of
-# outputs.
+# In this attention $dk$ should be $dscores^\top q$. Instead, dscores is *reshaped* to $(T_k, T_q)$, which has the right
+# shape and scrambled numbers. This is from public code, where a gradient check accepted it: weights of size 0.02,
+# `atol=1e-4`, upstream gradient divided by the number of outputs.
 #
-# > **Predict first.** For which size of the inputs does that check notice?
+# > **Predict first.** For which size of the inputs does that check reject it?
 
 # %%
-scrambled = verify.VARIANTS["attention-dk-reshaped"]
+scrambled = course.MISTAKES["attention-dk-reshaped"]
 for size in (0.02, 0.1, 1.0):
     with scrambled.applied():
         small = [size * x for x in (q, k, v)]
@@ -143,11 +144,12 @@ for size in (0.02, 0.1, 1.0):
     print(f"inputs of size {size:4}: their check {words[0]}, ours {words[1]}")
 
 # %% [markdown]
-# The check became blind exactly where models start: with small weights. Tolerances belong to the size of what they judge.
+# The check fails exactly where models start: with small weights. A tolerance must fit the size of what it judges.
 #
 # ## 16.4 Case 3: wrong together
 #
-# Five suspects, each with its backward pass wrong in the same way as its forward pass. Finite differences are content with all of them.
+# Five suspects, each with its backward pass wrong in the same way as its forward pass. Finite differences accept all of
+# them.
 #
 # > **Predict first.** For each: which of the other three tools finds it?
 
@@ -170,12 +172,13 @@ checked = (
     lambda: gradients_say(ops.gelu, x, approximate="tanh"),
 )
 for name, check in zip(together, checked, strict=True):
-    with verify.VARIANTS[name].applied():
+    with course.MISTAKES[name].applied():
         print(f"{name:40s} {check()}")
 
 # %% [markdown]
-# **Values.** Attention by hand needs so little: one query, two keys, $d_k = 4$, equal first scores. With $q = (2,0,0,0)$,
-# $k_0 = (2,0,0,0)$, $k_1 = 0$ the scores are $4/\sqrt 4 = 2$ and 0; with values 1 and 0 the output is $\sigma(2) = 0.8808$.
+# **Values.** A small attention is enough for a calculation by hand: one query, two keys, $d_k = 4$. With
+# $q = (2,0,0,0)$, $k_0 = (2,0,0,0)$, $k_1 = 0$ the scores are $4/\sqrt 4 = 2$ and 0; with values 1 and 0 the output is
+# $\sigma(2) = 0.8808$.
 
 # %%
 one_query = array([[2.0, 0, 0, 0]])
@@ -183,16 +186,18 @@ two_keys, two_values = array([[2.0, 0, 0, 0], [0, 0, 0, 0]]), array([[1.0], [0.0
 print(f"{'by hand':34s}{1 / (1 + np.exp(-2.0)):.4f}")
 print(f"{'right':34s}{float(ops.attention(one_query, two_keys, two_values)[0][0, 0]):.4f}")
 for name in together[:2]:
-    with verify.VARIANTS[name].applied():
+    with course.MISTAKES[name].applied():
         print(f"{name:34s}{float(ops.attention(one_query, two_keys, two_values)[0][0, 0]):.4f}")
 
 # %% [markdown]
-# Note the choice of numbers: $T_k = 2 \ne d_k = 4$. In the example that many introductions use, $T = d_k = d_v = 3$, and $\sqrt T$ cannot be told
-# from $\sqrt{d_k}$.
+# Note the choice of numbers: $T_k = 2 \ne d_k = 4$. In the example that many introductions use, $T = d_k = d_v = 3$, so
+# $\sqrt T$ cannot be told from $\sqrt{d_k}$.
 #
-# **Dependencies** find the reshape of the heads, as in notebook 9, and two more. Here are a decoder layer and a causal layer, three times.
+# **Dependencies** find the reshape of the heads, as in notebook 9, and more. Here is a decoder layer as three suspects.
+# One of them is innocent.
 #
-# > **Predict first.** What must the dependency matrix of a decoder's output on its own input look like? Which of the three is right?
+# > **Predict first.** What must the dependency matrix of a decoder's output on its own input look like? Which of the
+# > three will be right? Look at the pictures, and say what each of the others does, before you run the cell after them.
 
 # %%
 decoder_layer = layers.DecoderLayer(6, 2, 8, rng=rng).to(dtype="float64")
@@ -203,25 +208,30 @@ def decoder(target):
     return decoder_layer(target, memory)[0]
 
 
-suspects = {"A": "decoder-layer-memory-asks", "B": None, "C": "causal-mask-sees-one-ahead"}
+labels = {"A": "bcf07d", "B": "4c9553", "C": "a1df6d"}
+suspects = {letter: course.suspect(label) for letter, label in labels.items()}
 figure, axes = plt.subplots(1, 3, figsize=(7, 2.6), layout="constrained")
-for ax, (letter, name) in zip(axes, suspects.items(), strict=True):
-    if name is None:
+for ax, (letter, suspected) in zip(axes, suspects.items(), strict=True):
+    with suspected.applied():
         table = dependencies(decoder, x)
-    else:
-        with verify.VARIANTS[name].applied():
-            table = dependencies(decoder, x)
     ax.imshow(table, cmap="Greys", vmin=0, vmax=1.5)
     ax.set(title=f"suspect {letter}", xlabel="input moved", ylabel="output", xticks=range(4), yticks=range(4))
 
 # %% [markdown]
-# A full matrix means that every output knows the whole target, a diagonal above the main one that each knows just the token it shall predict.
-# In A queries and memory changed places in cross-attention: with sequences of equal length no shape complains.
+# A full matrix means that every output sees the whole target. A diagonal above the main one means that every output
+# sees the token that it should predict.
+
+# %%
+for letter, suspected in suspects.items():
+    print(f"{letter}: {suspected.reveal()}")
+
+# %% [markdown]
+# In A, queries and memory are exchanged in cross-attention: with sequences of equal length no shape is wrong.
 #
 # ## 16.5 Case 4: masks
 #
-# > **Predict first.** Two keys, both masked. What should a query that may see nothing return? What does it return when the mask adds
-# > $-10^9$? When it adds $-\infty$?
+# > **Predict first.** Two keys, both masked. What should a query that may see nothing return? What does it return if
+# > hidden scores become $-10^9$? If they become $-\infty$?
 
 # %%
 scores, nobody = np.array([[3.0, 1.0]]), np.array([[False, False]])
@@ -233,10 +243,11 @@ with np.errstate(invalid="ignore"):
 print("ours:", show(ops.attention(one_query, two_keys, two_values, mask=backend.to_device(nobody, device))[0])[0])
 
 # %% [markdown]
-# $-10^9$ attends to padding, everywhere alike; $-\infty$ is NaN, which spreads over the whole batch. Every test of masks needs one row that
-# may see nothing.
+# With $-10^9$ the query attends to both hidden keys equally; with $-\infty$ the result is NaN, which spreads over the
+# whole batch. Every test of masks needs one fully masked row.
 #
-# **A formula from the documents.** Some write the mask inside the scaling, $\mathrm{softmax}\big((QK^\top + M)/\sqrt{d_k}\big)$.
+# **A formula from tutorials.** Some put the mask inside the scaling,
+# $\mathrm{softmax}\big((QK^\top + M)/\sqrt{d_k}\big)$.
 #
 # > **Predict first.** For $M \in \{0, -\infty\}$: does it matter? For $M = -10$, $d_k = 64$?
 
@@ -248,13 +259,15 @@ for m in (-np.inf, -10.0):
     print(f"M = {m}: inside the scaling {inside / inside.sum()}, outside {outside / outside.sum()}")
 
 # %% [markdown]
-# Harmless for $-\infty$ alone. With a finite number the mask leaks, the more the wider the head.
+# Only for $-\infty$ is it harmless. With a finite number the mask leaks, and the wider the head, the more it leaks.
 #
 # ## 16.6 Case 5: the worked example
 #
-# Introductions that use the $3 \times 4$ example print rounded weights $[0,\ 0.5,\ 0.5]$ for the first token and the output $[2,\ 7,\ 1.5]$.
+# Introductions that use the $3 \times 4$ example print rounded weights $[0,\ 0.5,\ 0.5]$ for the first token and the
+# output $[2,\ 7,\ 1.5]$.
 #
-# > **Predict first.** The scores of the first token are 2, 4, 4. Compute the first weight to four places. To which decimal would you round?
+# > **Predict first.** The scores of the first token are 2, 4, 4. Compute the first weight to four places. To which
+# > decimal would you round?
 
 # %%
 scores = np.array([2.0, 4.0, 4.0])
@@ -265,14 +278,15 @@ print("output  ", weights @ values, "\nfrom weights rounded to one decimal", wei
 print("as printed, from [0, 0.5, 0.5]:     ", np.array([0.0, 0.5, 0.5]) @ values)
 
 # %% [markdown]
-# 0.0634 rounds to 0.1, not to 0; and rounding weights *before* they are used moves the output in its first digit. Round what you print,
-# never what you compute with. (They also leave out the scale $1/\sqrt 3$.)
+# 0.0634 rounds to 0.1, not to 0; and rounding weights *before* they are used moves the output in its first digit. Round
+# what you print, never what you compute with. (They also leave out the scale $1/\sqrt 3$.)
 #
-# ## 16.7 Case 6: Adam forgives, so look at the gradient
+# ## 16.7 Case 6: Adam hides it, so look at the gradient
 #
-# A cross-entropy whose gradient is *not* divided by $N$, and one divided twice. Both train.
+# One cross-entropy has a gradient that is *not* divided by $N$, another a gradient that is divided twice. Both train.
 #
-# > **Predict first.** Train a linear classifier with each, by plain gradient descent and by Adam. Which of the four curves differ?
+# > **Predict first.** Train a linear classifier with each, by plain gradient descent and by Adam. Which of the four
+# > curves differ?
 
 
 # %%
@@ -308,40 +322,26 @@ axes[0].legend()
 plt.show()
 
 # %% [markdown]
-# Adam divides by the size of the gradient, so a constant factor vanishes. A training curve is no test.
+# Adam divides by the size of the gradient, so a constant factor cancels. A training curve is not a test.
 #
 # ## 16.8 The line-up
 #
-# Twelve suspects. `suspect(i)` runs what you give it with mistake number $i$ planted. Choose your tools, write a verdict for each, *then* ask
-# `reveal(i)`. Some break the gradient of an op, some the function itself.
+# Twelve suspects, known by their labels. `suspect(i, f, ...)` calls `f` with mistake number $i$ in the library. Choose
+# your tools, write down a verdict for each suspect, *then* ask `reveal(i)`. Some break the gradient of an op, some the
+# function itself.
 
 # %%
-line_up = (
-    "softmax-sum-over-first-axis",
-    "attention-dq-scaled-twice",
-    "attention-no-dropout-in-dv",
-    "layer-norm-dgamma-of-centered",
-    "merge-heads-backward-wrong-count",
-    "gelu-density-not-normalised",
-    "linear-dweight-mean",
-    "cross-entropy-divides-by-ignored-too",
-    "dropout-mask-redrawn",
-    "attention-mask-inverted",
-    "post-norm-identity-past-norm",
-    "cross-entropy-smoothing-on-others-only",
-)
-shuffled = [line_up[i] for i in np.random.default_rng(2017).permutation(12)]
+line_up = "726b46 dc2b88 08c813 6f636a 677b71 059253 ef25aa 7343b0 0c7d01 adb75e 15bbae 20c5c9".split()
 
 
 def suspect(i, f, *inputs, **options):
-    """f(*inputs, **options) with mistake number i planted."""
-    with verify.VARIANTS[shuffled[i]].applied():
+    """f(*inputs, **options) with mistake number i in the library."""
+    with course.suspect(line_up[i]).applied():
         return f(*inputs, **options)
 
 
 def reveal(i):
-    variant = verify.VARIANTS[shuffled[i]]
-    print(f"{i}: in {variant.target}: {variant.mistake}\n   -   {variant.old.strip()}\n   +   {variant.new.strip()}")
+    print(f"{i}: {course.suspect(line_up[i]).reveal()}")
 
 
 x, gamma, beta = x[:, :4], gamma[:4], beta[:4]  # smaller, so that twelve suspects are soon heard
@@ -369,9 +369,9 @@ ax.set_xticks(range(len(line)), line, rotation=40, ha="right")
 plt.show()
 
 # %% [markdown]
-# Rows with red: the pattern of columns already says where to look (what do a LayerNorm, a post-norm block and no other have in common?).
-# Rows without any red are wrong forward and backward together, or not reached by these calls: there you need values or dependencies. For a
-# closer look:
+# In a row with red, the pattern of columns already says where to look. (For example: what do LayerNorm and the
+# post-norm block have in common, and no other column?) A row without red is wrong in forward and backward together, or
+# these calls do not reach the mistake: there you need values or dependencies. For a closer look:
 
 # %% tags=["varies"]
 suspect(0, verify.gradients, heads_layer, x)
@@ -383,7 +383,8 @@ suspect(0, verify.gradients, heads_layer, x)
 # %% [markdown]
 # ## Exercises: repair
 #
-# Each of these functions comes with a mistake that was seen in public code. Run the cell: `course.check` names what it sees. Mend it.
+# Each of these functions has a mistake that was seen in public code. Run the cell: `course.check` says what is wrong.
+# Fix it.
 
 # %%
 course.exercise("cross_entropy_backward")
@@ -424,5 +425,5 @@ def dropout_backward(dy, keep, rate):
 course.check("dropout_backward", dropout_backward)
 
 # %% [markdown]
-# **The last exercise.** Take a Transformer of somebody else's, any small one in NumPy. Write down, before you read its code, five claims about
-# right code (one for each tool, and one about its tests). Test them.
+# **The last exercise.** Take a Transformer of somebody else's, any small one in NumPy. Before you read its code, write
+# down five properties that right code must have (one for each tool, and one of its tests). Test them.

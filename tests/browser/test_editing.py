@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page
 
 from minitransformer import ops
-from minitransformer.course.mistakes import VARIANTS
+from minitransformer.course.mistakes import MISTAKES
 from minitransformer.course.worked_example import SCALED, self_attention
 from minitransformer.show.stepper import Recording, step
 from minitransformer.show.stepper.expansion import expand
@@ -127,7 +127,7 @@ def test_a_mistake_opens_the_gap_with_edited_inputs_too(
     for bug in known:
         page.select_option("#bug", label=bug)
         assert page.is_visible("#edited") and page.is_visible("#editor")
-        with VARIANTS[bug].applied():
+        with MISTAKES[bug].applied():
             wrong = fresh.again()
         opened = red = 0
         for recorded, other in zip(fresh.steps, wrong.steps, strict=True):
@@ -142,7 +142,7 @@ def test_a_mistake_opens_the_gap_with_edited_inputs_too(
                 red += int(differs.sum())
             opened += page.locator("#result .large-gap .verdict", has_text="✗ up to").count()
         assert red > 0 and f"It changes {red} numbers" in page.inner_text("#mistake")
-        assert (opened > 0) == (VARIANTS[bug].caught_by == "gradients")
+        assert (opened > 0) == (MISTAKES[bug].caught_by == "gradients")
         page.select_option("#bug", "")
         assert page.locator(".cell.wrong, .large-gap").count() == 0 and page.is_visible("#edited")
 

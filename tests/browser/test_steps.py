@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minitransformer.course.mistakes import VARIANTS
+from minitransformer.course.mistakes import MISTAKES
 from minitransformer.show.stepper import Recording
 from minitransformer.show.stepper.expansion import computed_at, expand
 from minitransformer.show.stepper.terms import readable
@@ -147,11 +147,11 @@ def test_a_mistake_turns_exactly_the_differing_numbers_red(
     offered = page.locator("#bug option:not([value='']):not([disabled])").all_inner_texts()
     assert offered
     for bug in offered:
-        with VARIANTS[bug].applied(), np.errstate(all="ignore"):
+        with MISTAKES[bug].applied(), np.errstate(all="ignore"):
             wrong = recording.again()
         others = keyed(wrong)
         page.select_option("#bug", label=bug)
-        assert VARIANTS[bug].mistake in page.text_content("#mistake")
+        assert MISTAKES[bug].sentence in page.text_content("#mistake")
         red = 0
         for (title, which), right in keyed(recording).items():
             recorded = recording.binding(right.serial)[0]

@@ -5,8 +5,8 @@ import importlib
 from ..exercise import EXERCISES
 
 _THEMES = (
-    "derivatives linear softmax cross_entropy attention masks heads normalization feed_forward residual tokens layers "
-    "training"
+    "derivatives linear softmax cross_entropy attention masks dropout heads normalization feed_forward residual tokens "
+    "layers training"
 )
 for _theme in _THEMES.split():
     importlib.import_module(f".{_theme}", __name__)

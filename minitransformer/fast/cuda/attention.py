@@ -68,7 +68,7 @@ def attention(
         backward_keys(grid(t_k), (THREADS,), *given, *kept, along, dout, dk, dv, *shapes, *options)
         return _heads_first(dq, n_axes), _heads_first(dk, n_axes), _heads_first(dv, n_axes)
 
-    return _heads_first(output, n_axes), backward
+    return _heads_first(output.copy(), n_axes), backward  # backward reads its own: this one is the caller's to change
 
 
 def _length_first(x: Array) -> Array:

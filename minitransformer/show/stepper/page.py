@@ -24,7 +24,7 @@ def to_html(
 ) -> str:
     """The page as a text, which is also written to `path` where one is given.
 
-    bugs: names of course.mistakes.VARIANTS that can be switched on in the page; unless given, those in every function
+    bugs: names of course.mistakes.MISTAKES that can be switched on in the page; unless given, those in every function
     that was called, as far as there is room, and none for a recording of more than 40,000 numbers. To find what a
     mistake changes, the recorded call runs once more for each. tokens: labels for the rows of arrays with one row for
     each of them. progress: as of verify.gradients, for the mistakes. Raises ValueError for an unknown bug, and where

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...course.mistakes import VARIANTS, WrongVariant
+from ...course.mistakes import MISTAKES, Mistake
 from ...trace.calls import Binding
 from ...verify.gradients import Progress
 from ..page import packed
@@ -35,7 +35,7 @@ def bugs_data(
 ) -> list[dict[str, Any]]:
     """For each mistake that changes a number: its sentence, the numbers it changes, and the lines that differ.
 
-    names: those of course.mistakes.VARIANTS; None for all that fit, where the recording is small. Raises ValueError for
+    names: those of course.mistakes.MISTAKES; None for all that fit, where the recording is small. Raises ValueError for
     an unknown name, and where the call, run again, gives other numbers: its arrays have changed.
     """
     chosen = [mistake for mistakes in _made_in(recording).values() for mistake in mistakes]
@@ -56,17 +56,17 @@ def bugs_data(
     return [bug for bug in map(page.bug, progress(chosen)) if bug is not None]
 
 
-def _known(name: str) -> WrongVariant:
-    if name not in VARIANTS:
-        raise ValueError(f"to_html: unknown mistake {name!r}; see minitransformer.course.mistakes.VARIANTS")
-    return VARIANTS[name]
+def _known(name: str) -> Mistake:
+    if name not in MISTAKES:
+        raise ValueError(f"to_html: unknown mistake {name!r}; see minitransformer.course.mistakes.MISTAKES")
+    return MISTAKES[name]
 
 
-def _made_in(recording: Steps) -> dict[str, list[WrongVariant]]:
+def _made_in(recording: Steps) -> dict[str, list[Mistake]]:
     """The mistakes in each function that was called, by target, in the order in which these were first called."""
     first = {call.code: call.index for call in reversed(recording.calls)}
-    targets: dict[str, list[WrongVariant]] = {}
-    for mistake in VARIANTS.values():
+    targets: dict[str, list[Mistake]] = {}
+    for mistake in MISTAKES.values():
         targets.setdefault(mistake.target, []).append(mistake)
     called = {target: first[code] for target in targets if (code := _running_code(target)) in first}
     return {target: targets[target] for target in sorted(called, key=called.__getitem__)}
@@ -79,7 +79,7 @@ def _running_code(target: str) -> Any:
     return None if module is None else inspect.unwrap(operator.attrgetter(path)(module)).__code__
 
 
-def _fitting(recording: Steps, mistakes: Sequence[WrongVariant]) -> list[WrongVariant]:
+def _fitting(recording: Steps, mistakes: Sequence[Mistake]) -> list[Mistake]:
     """As many mistakes as there is room for, taken in turns from all functions, in the order they came in."""
     arrays = [bound.value.array for step in recording.steps for bound in step.bound if bound.value.array is not None]
     numbers = sum(array.size for array in arrays)
@@ -119,10 +119,10 @@ class _Page:
         self.source_by_label = {call["label"]: call["source"] for call in data["calls"]}
         self.number_of = {bound.serial: n for n, (_, bound) in enumerate(self.right.values())}
 
-    def bug(self, mistake: WrongVariant) -> dict[str, Any] | None:
+    def bug(self, mistake: Mistake) -> dict[str, Any] | None:
         """The mistake as the page has it; None where it changes nothing."""
         name = mistake.target.partition(":")[2].removesuffix(".__call__")
-        out = {"name": mistake.name, "in": name, "mistake": mistake.mistake, "by": mistake.caught_by}
+        out = {"name": mistake.name, "in": name, "mistake": mistake.sentence, "by": mistake.caught_by}
         assert self.recording.again is not None
         try:
             with mistake.applied(), np.errstate(all="ignore"):

@@ -27,7 +27,8 @@ from ...trace.lines import LineRecorder
 from ...trace.tracing import textbook_of
 from ...trace.values import host_copy, is_array
 from ...verify import gradients
-from ...verify.gradients import Progress, parameters_of
+from ...verify.arguments import parameters_of
+from ...verify.gradients import Progress
 from ..page import frame
 from . import document, drawing, page
 from .sources import only_in_comprehensions, source_of

@@ -24,7 +24,7 @@ OPERATORS: dict[type, str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**", ast.BitAnd: "&",
     ast.Gt: ">", ast.GtE: ">=", ast.Lt: "<", ast.LtE: "<=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
-_FUNCTIONS = {"abs", "exp", "log", "sqrt", "tanh", "sin", "cos", "erf"}
+_FUNCTIONS = {"abs", "exp", "log", "sqrt", "tanh", "sin", "cos", "erf", "erfc"}
 _CHOICES = {"maximum": "max", "minimum": "min"}
 _REDUCTIONS = {"sum", "mean", "max", "min"}
 _MOVES = {"reshape", "swapaxes", "transpose", "take_along_axis", "broadcast_to", "squeeze", "expand_dims"}

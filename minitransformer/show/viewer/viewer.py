@@ -53,6 +53,8 @@ def view(model: Model, *ids: Any, names: Sequence[Sequence[str]] = (), title: st
     as they are. Raises TypeError and ValueError for what cannot be shown.
     """
     sequences = _checked(model, ids)
+    if not isinstance(title, str):
+        raise TypeError(f"view: title must be a text, got {type(title).__name__}")
     naming = _Naming(names, len(sequences) + isinstance(model, Classifier))
     tokens = tuple(tuple(naming(i, token) for token in row.tolist()) for i, row in enumerate(sequences))
     kinds = _kinds(model)
@@ -80,9 +82,8 @@ def view(model: Model, *ids: Any, names: Sequence[Sequence[str]] = (), title: st
     recording.in_forward = False
     with recording:
         backward(to_device(upstream, copy.device))
-    pairs = [pair for pair in recording.pairs() if pair.name == "weights"]
-    weights = [pair.value[0] for pair in pairs]
-    gradients = [pair.gradient for pair in pairs if pair.gradient is not None]
+    found = [(p.value[0], p.gradient) for p in recording.pairs() if p.name == "weights" and p.gradient is not None]
+    weights, gradients = ([pair[i] for pair in found] for i in (0, 1))
     return AttentionView(
         title,
         tokens,
@@ -132,6 +133,8 @@ class _Naming:
     """The names of tokens: naming(which of the vocabularies, id)."""
 
     def __init__(self, names: Sequence[Sequence[str]], wanted: int) -> None:
+        if not isinstance(names, Sequence) or not all(isinstance(each, Sequence) for each in names):
+            raise TypeError("view: names must be a list of lists of names, by id")
         if len(names) not in (0, wanted):
             raise ValueError(f"view: names must hold {wanted} lists of names for this model, got {len(names)}")
         self._names = names

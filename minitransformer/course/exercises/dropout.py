@@ -1,0 +1,58 @@
+"""Dropout, forward and backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...arrays.backend import Array
+from ..draw import Draw
+from ..exercise import exercise
+
+
+def _dropout_forward(draw: Draw) -> tuple[Any, ...]:
+    shape = draw.sizes(3 if draw.extreme else 2, 4, 8)
+    rate = 0.0 if draw.ones else draw.integer(7, 22) / 64.0  # float32 holds it exactly, so that u < rate is the same
+    u = draw.rng.random(shape)
+    u.flat[:3] = (rate, 0.05, 0.95)[: u.size]
+    u.flat[-1] = rate - 2.0**-14 if rate else rate
+    return draw.gradient(*shape), rate, u
+
+
+@exercise(
+    title="Dropout",
+    statement="""
+        Set each entry of x to zero with probability `rate`, and scale up the rest so that the expected value stays
+        what it was. The random numbers are given: an entry is dropped where u < rate.
+
+        x, y: of any shape; rate: a number from 0 to below 1; u: uniform numbers from [0, 1), of the shape of x.
+    """,
+    outputs="y",
+    inputs=_dropout_forward,
+    hint="An entry survives with probability 1 - rate. By what must it be multiplied for the mean to stay x?",
+)
+def dropout_forward(x: Array, rate: float, u: Array) -> Array:
+    keep = u >= rate
+    y = x * keep / (1.0 - rate)
+    return y
+
+
+def _dropout_backward(draw: Draw) -> tuple[Any, ...]:
+    x, rate, u = _dropout_forward(draw)
+    return draw.gradient(*x.shape), u >= rate, rate
+
+
+@exercise(
+    title="Dropout, backward",
+    statement="""
+        y = dropout(x): where `keep` is False the entry was set to zero, the others were divided by 1 - rate. Given dy,
+        return dx.
+
+        dy, dx: of any shape; keep: booleans of the same shape; rate: a number from 0 to below 1.
+    """,
+    outputs="dx",
+    inputs=_dropout_backward,
+    hint="Dropout multiplies each entry by a fixed number. So does its backward.",
+)
+def dropout_backward(dy: Array, keep: Array, rate: float) -> Array:
+    dx = dy * keep / (1.0 - rate)
+    return dx

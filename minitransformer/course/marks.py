@@ -1,0 +1,110 @@
+"""The marks of a class as tables: for a spreadsheet, and as the gradebooks of Moodle and Canvas import them.
+
+A student is the name of a file without its ending; where two files bear one name, that of the folder, or else the whole
+path. So files that are named by the students' user names need no further list.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .grading import Grades, one_line
+
+
+def students(paths: Sequence[Path]) -> list[str]:
+    """The name of the student for each file, no two alike."""
+    candidates = ([path.stem for path in paths], [path.absolute().parent.name for path in paths])
+    for names in candidates:
+        if len(set(names)) == len(names):
+            return names
+    return [str(path.with_suffix("")) for path in paths]
+
+
+def columns(graded: Iterable[Grades], exercises: Sequence[str] | None) -> list[str]:
+    """The exercises that count: those that were set, or else all that somebody has handed in."""
+    names = [grade.exercise for grades in graded for grade in grades.grades] if exercises is None else exercises
+    return list(dict.fromkeys(names))
+
+
+def spreadsheet(graded: dict[str, Grades], exercises: list[str], seed: int) -> str:
+    """One row for each student: the total, the exercises, the seed of the inputs, and why there are no marks."""
+    rows = [["student", "file", "score", "of", "percent", *exercises, "seed", "note"]]
+    for student, grades in graded.items():
+        scores = _scores(grades, exercises)
+        total = sum(scores)
+        percent = 100.0 * total / len(exercises) if exercises else 0.0
+        head = [student, one_line(grades.file), f"{total:.4f}", str(len(exercises)), f"{percent:.1f}"]
+        rows.append([*head, *(f"{score:.4f}" for score in scores), str(seed), grades.note])
+    return _table(rows)
+
+
+def moodle(graded: dict[str, Grades], exercises: list[str]) -> str:
+    """For Moodle, Grades > Import > CSV file: a column that names the user, the points, the total and the feedback.
+
+    Map "Username" (or "Email address", where all names are) to the user and the others to grade items; the feedback
+    goes with the total, since Moodle drops the grades of an item whose feedback comes alone
+    (https://docs.moodle.org/405/en/Grade_import).
+    """
+    user = "Email address" if graded and all("@" in student for student in graded) else "Username"
+    rows = [[user, *exercises, "Total", "Feedback"]]
+    for student, grades in graded.items():
+        scores = _scores(grades, exercises)
+        said = html.escape(grades.text()).replace("\n", "<br>")  # Moodle shows it as HTML
+        rows.append([student, *(f"{score:.4f}" for score in scores), f"{sum(scores):.4f}", said])
+    return _table(rows)
+
+
+def canvas(graded: dict[str, Grades], exercises: list[str], title: str) -> str:
+    """For Canvas, Grades > Import: its five columns, one assignment, and the row of the points possible.
+
+    Canvas finds a student by the login, since ID and SIS User ID are empty
+    (https://community.canvaslms.com/t5/Instructor-Guide/How-do-I-import-grades-in-the-Gradebook/ta-p/807).
+    """
+    rows = [["Student", "ID", "SIS User ID", "SIS Login ID", "Section", title]]
+    rows.append(["Points Possible", "", "", "", "", str(len(exercises))])
+    for student, grades in graded.items():
+        rows.append([student, "", "", student, "", f"{sum(_scores(grades, exercises)):.4f}"])
+    return _table(rows)
+
+
+def feedback_files(students: Sequence[str]) -> dict[str, str]:
+    """The name of each student's file: letters, digits and a few signs, and no two alike, in any case of letters."""
+    files: dict[str, str] = {}
+    taken: set[str] = set()
+    for student in students:
+        plain = re.sub(r"[^\w.@ +-]", "_", student)[:60].strip(". ") or "_"
+        file = next(
+            name for i in itertools.count(1) if (name := plain if i == 1 else f"{plain} {i}").lower() not in taken
+        )
+        taken.add(file.lower())
+        files[student] = f"{file}.txt"
+    return files
+
+
+def feedback(student: str, grades: Grades, seed: int) -> str:
+    """What a student is told: all that there is to say of each exercise."""
+    return f"{one_line(student)}\n\n{grades.text(verbose=True)}\n\n(seed {seed})\n"
+
+
+def _scores(grades: Grades, exercises: list[str]) -> list[float]:
+    found = {grade.exercise: grade.score for grade in grades.grades}
+    return [found.get(name, 0.0) for name in exercises]
+
+
+def _table(rows: list[list[Any]]) -> str:
+    target = io.StringIO()
+    csv.writer(target, lineterminator="\n").writerows([[_cell(text) for text in row] for row in rows])
+    return target.getvalue()
+
+
+def _cell(text: str) -> str:
+    """A text that a spreadsheet shows and does not compute: one that begins with =, +, - or @ would be a formula."""
+    text = one_line(text)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

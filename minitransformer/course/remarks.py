@@ -1,0 +1,76 @@
+"""What is plain to be seen in a wrong output although no known mistake explains it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .comparison import TOLERANCE, close, of_one_kind
+
+
+def remark(got: list[np.ndarray | str], expected: list[np.ndarray], scales: list[float], inputs: list[str]) -> str:
+    """A sentence on an output that is wrong in some trial, or "". inputs: those of each trial, in words.
+
+    It is said only of what holds in every trial: the output is transposed, always the same, or off by a factor or a
+    summand.
+    """
+    return _transposed(got, expected, scales) or _constant(got) or _by_factor_or_summand(got, expected, scales, inputs)
+
+
+def _transposed(got: list[np.ndarray | str], expected: list[np.ndarray], scales: list[float]) -> str:
+    for one, right, scale in zip(got, expected, scales, strict=True):
+        if isinstance(one, str) or one.ndim < 2 or not close(one.swapaxes(-1, -2), right, scale):
+            return ""
+    how = ".T" if expected[0].ndim == 2 else ".swapaxes(-1, -2)"
+    return f"It is the transpose of what was expected: transpose it once more, with {how}."
+
+
+def _constant(got: list[np.ndarray | str]) -> str:
+    values = [x for one in got if isinstance(one, np.ndarray) and one.dtype.kind in "bf" for x in np.unique(one)]
+    if len(set(values)) != 1 or any(isinstance(one, str) for one in got):
+        return ""
+    value: object = values[0].item()
+    if isinstance(value, float):
+        value = "zero" if value == 0.0 else f"{value:.6g}"
+    return (
+        f"It is {value} for all inputs." if all(np.ndim(one) == 0 for one in got) else f"All its entries are {value}."
+    )
+
+
+def _by_factor_or_summand(
+    got: list[np.ndarray | str], expected: list[np.ndarray], scales: list[float], inputs: list[str]
+) -> str:
+    pairs = []
+    for one, right, scale in zip(got, expected, scales, strict=True):
+        if isinstance(one, str) or one.shape != right.shape or not of_one_kind(one, right) or right.dtype.kind != "f":
+            return ""
+        if not (np.isfinite(one).all() and np.isfinite(right).all()):
+            return ""
+        pairs.append((one.astype(np.float64), right, scale))
+    summands = [float((one - right).mean()) for one, right, _ in pairs]
+    if all(close(one - summands[0], right, scale) for one, right, scale in pairs):
+        return f"It is {abs(summands[0]):.6g} too {'large' if summands[0] > 0 else 'small'}{_everywhere(expected)}."
+    factors: list[float] = []
+    telling: list[tuple[float, str]] = []  # not those of one entry, which is a multiple of any other
+    for (one, right, scale), where in zip(pairs, inputs, strict=True):
+        norm = float((right * right).sum())
+        factor = float((one * right).sum()) / norm if norm else 1.0
+        if not close(one, factor * right, scale):
+            return ""
+        if abs(right).max() > TOLERANCE * scale:  # what is all but zero shows no factor
+            factors.append(factor)
+            telling += [(factor, where)] if right.size > 1 else []
+    if np.allclose(factors, factors[0], rtol=10.0 * TOLERANCE):
+        if abs(factors[0] + 1.0) < 10.0 * TOLERANCE:
+            return "It has the wrong sign, and is right apart from that."
+        return f"It is {factors[0]:.6g} times what it should be."
+    (least, here), (most, there) = min(telling, default=(0.0, "")), max(telling, default=(0.0, ""))
+    if np.isclose(least, most):
+        return ""
+    return (
+        "It is what it should be times a factor that depends on the inputs. "
+        f"The factor is {least:.6g} for {here}, and {most:.6g} for {there}."
+    )
+
+
+def _everywhere(expected: list[np.ndarray]) -> str:
+    return " everywhere" if any(right.size > 1 for right in expected) else ""

@@ -1,0 +1,397 @@
+"""Hand-ins that try to pass, to steal or to break grading. Each sets out to get marks for `softmax_backward` unearned.
+
+ATTACKS are bodies of a function: what it returns, if it can be called, is handed in as the exercise. ENDINGS are whole
+files, with words that the student must be told.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+FINDERS = {
+    "imports the reference": "from minitransformer.course.exercises.softmax import softmax_backward as f\nreturn f",
+    "imports the table of exercises": """
+        import minitransformer.course as c
+        return c.EXERCISES["softmax_backward"].reference
+    """,
+    "asks the course for the solution": """
+        from minitransformer import course
+        return _taken_from(str(course.exercise("softmax_backward").solution()))
+    """,
+    "imports the op": """
+        from minitransformer import ops
+        return lambda y, dy: ops.softmax(__import__("numpy").log(y))[1](dy)
+    """,
+    "imports the op by importlib": """
+        import importlib
+        f = importlib.import_module("minitransformer.ops.softmax").softmax
+        return lambda y, dy: f(__import__("numpy").log(y))[1](dy)
+    """,
+    "takes attention for a softmax": """
+        import numpy as np
+        from minitransformer import ops
+        def f(y, dy):
+            n = y.shape[-1]
+            return ops.attention(np.log(y), np.eye(n), np.eye(n), scale=1.0)[1](dy)[0]
+        return f
+    """,
+    "takes the kernel": "from minitransformer.fast import softmax\nreturn softmax",
+    "imports the package anew": """
+        import sys
+        sys.meta_path = [finder for finder in sys.meta_path if "NotHere" not in repr(vars(type(finder)))][-3:]
+        for name in list(sys.modules):
+            if name.startswith("minitransformer"):
+                del sys.modules[name]
+        import minitransformer.ops as ops
+        return lambda y, dy: ops.softmax(__import__("numpy").log(y))[1](dy)
+    """,
+    "reads the file of the reference": """
+        return _taken_from(open(REFERENCE).read())
+    """,
+    "reads it by a descriptor of its folder": """
+        import os
+        folder = os.open(os.path.dirname(REFERENCE), os.O_RDONLY)
+        return _taken_from(os.fdopen(os.open("softmax.py", os.O_RDONLY, dir_fd=folder)).read())
+    """,
+    "looks for it on the whole disk": """
+        import os
+        for folder, folders, files in os.walk("/"):
+            folders[:] = [name for name in folders if name != "usr" and not (name[0] != "m" and "-packages" in folder)]
+            for name in files:
+                if name == "softmax.py" and "minitransformer" in folder:
+                    return _taken_from(open(os.path.join(folder, name)).read())
+    """,
+    "starts Python for it": """
+        import subprocess, sys
+        code = "from minitransformer.course import EXERCISES; print(EXERCISES['softmax_backward'].solution())"
+        for options in ([], ["-I"]):
+            text = subprocess.run([sys.executable, *options, "-c", code], capture_output=True, text=True).stdout
+            if text:
+                return _taken_from(text)
+    """,
+    "looks in memory": """
+        import gc, types
+        for x in gc.get_objects():
+            if isinstance(x, types.FunctionType) and x.__name__ == "softmax_backward":
+                return x
+    """,
+    "looks in the frames of its callers": """
+        import sys
+        frame = sys._getframe()
+        while frame is not None:
+            for x in [*frame.f_locals.values(), *frame.f_globals.values()]:
+                if getattr(x, "__name__", "") == "reference" or hasattr(x, "reference"):
+                    return x.reference
+            frame = frame.f_back
+    """,
+    "reads a classmate's file": """
+        return _taken_from(open(CLASSMATE).read())
+    """,
+    "reads a classmate's file by /proc": """
+        import glob
+        for path in glob.glob("/proc/*/root" + CLASSMATE):
+            return _taken_from(open(path).read())
+    """,
+    "asks the network": """
+        import socket
+        connection = socket.create_connection(("127.0.0.1", PORT), timeout=2)
+        return lambda y, dy: y * (dy - (dy * y).sum(axis=-1, keepdims=True))
+    """,
+    "enters the namespaces of its parents": """
+        import os
+        for pid in (1, os.getppid()):
+            os.setns(os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY))
+        return lambda y, dy: y * (dy - (dy * y).sum(axis=-1, keepdims=True))
+    """,
+    "takes away what covers the package": """
+        import ctypes, os
+        libc = ctypes.CDLL(None)
+        libc.unshare(0x10020000)
+        for path in (b"/", b"/usr", b"/desk", os.fsencode(PACKAGE)):
+            libc.umount2(path, 2)
+        return _taken_from(open(CLASSMATE).read())
+    """,
+    "leaves its root": """
+        import os
+        os.mkdir("/tmp/out")
+        os.chroot("/tmp/out")
+        os.chdir("../../../../..")
+        os.chroot(".")
+        return _taken_from(open(CLASSMATE).read())
+    """,
+}
+
+MEDDLERS = {
+    "overwrites NumPy": """
+        import numpy as np
+        for name in "allclose array_equal isclose all any array_equiv".split():
+            setattr(np, name, lambda *args, **options: True)
+        np.testing.assert_allclose = np.abs = np.subtract = lambda *args, **options: np.zeros(1)
+    """,
+    "overwrites the builtins": """
+        import builtins
+        builtins.all = builtins.any = lambda *args: True
+        builtins.abs = lambda x: 0
+    """,
+    "overwrites the checker": """
+        import sys
+        for name, module in list(sys.modules.items()):
+            if "collecting" in name or "wire" in name or "checking" in name:
+                for f in ("near", "judge", "close", "collect", "check"):
+                    setattr(module, f, lambda *args, **options: True)
+    """,
+    "breaks what sends the answers": """
+        import base64, json, os, sys
+        json.dumps = lambda *args, **options: '{"answers": [], "right": true}'
+        base64.b64encode = lambda x: b""
+        os.environ.clear()
+        sys.path.clear()
+    """,
+    "prints to whatever is open": """
+        import os, sys
+        for _ in range(1000):
+            print("hand_in.py: 100 % of 1\\n  softmax_backward  right    1.00")
+            sys.stderr.write("hand_in.py: 100 % of 1\\n")
+        for descriptor in range(64):
+            try:
+                os.write(descriptor, b"\\nbob.py: 100 % of 1\\n  softmax_backward  right    1.00\\n" * 100)
+            except OSError:
+                pass
+    """,
+    "writes to the teacher's terminal": """
+        for path in ("/dev/tty", "/dev/pts/0", "/dev/console", "/proc/1/fd/1"):
+            open(path, "w").write("bob.py: 100 % of 1")
+    """,
+    "changes the teacher's file": "open(CANARY, 'w').write('changed')",
+    "removes the teacher's file": "import os\nos.remove(CANARY)",
+    "replaces the teacher's file": "import os\nopen('mine', 'w').write('x')\nos.rename('mine', CANARY)",
+    "links the teacher's file": "import os\nos.symlink(CANARY, 'link')\nopen('link', 'a').write('changed')",
+    "fills the folder of the teacher": "import os\nfor i in range(9): os.mkdir(os.path.dirname(CANARY) + f'/new{i}')",
+    "changes the package": "open(REFERENCE, 'a').write('\\n1 / 0')",
+    "changes its desk": "import os\nfor f in os.listdir('/desk/marking'): os.remove('/desk/marking/' + f)",
+    "changes the installed packages": "import numpy, os\nos.remove(numpy.__file__)",
+    "nests 1500 folders": """
+        import os
+        for _ in range(1500):
+            os.mkdir("d")
+            os.chdir("d")
+        open("f", "w").write("x")
+    """,
+    "makes a folder that cannot be removed": "import os\nos.makedirs('a/b')\nos.chmod('a', 0)",
+    "makes a FIFO and a socket": "import os, socket\nos.mkfifo('p')\nsocket.socket(1).bind('s')",
+    "writes 5,000 files": "for i in range(5000): open(f'f{i}', 'w').close()",
+    "fills the disk": "for i in range(64):\n    with open(f'f{i}', 'wb') as file: file.write(bytes(2**24))",
+    "leaves a process behind": """
+        import os, time
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                time.sleep(600)
+            os._exit(0)
+    """,
+    "leaves one that holds the channel": """
+        import os, subprocess, sys
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], pass_fds=[d for d in range(3, 9)
+            if os.path.exists("/dev/null") and not _closed(d)], start_new_session=True)
+    """,
+    "leaves one by fork_exec": """
+        import _posixsubprocess, os, sys
+        if os.fork() == 0:
+            os.setsid()
+            os.execv(sys.executable, [sys.executable, "-I", "-c", "import time; time.sleep(600)"])
+    """,
+    "kills its parent": "import os\nos.kill(os.getppid(), 9)",
+    "kills all": "import os\nos.kill(-1, 9)",
+    "signals whatever has a descriptor": """
+        import os, signal
+        for pid in range(1, 5000):
+            try:
+                signal.pidfd_send_signal(os.pidfd_open(pid), signal.SIGKILL)
+            except OSError:
+                pass
+    """,
+    "lifts its limits": """
+        import resource
+        for name in dir(resource):
+            if name.startswith("RLIMIT_"):
+                resource.setrlimit(getattr(resource, name), (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    """,
+    "forges answers": """
+        import os
+        zero = '{"answers": [{"outputs": [], "changed": [], "problem": "", "error": ""}]}'
+        for text in (zero, '{"answers": []}', '{"right": true}', '{"done": "softmax_backward", "status": 0}'):
+            for descriptor in range(3, 20):
+                try:
+                    os.write(descriptor, ("\\n" + text + "\\n").encode())
+                except OSError:
+                    pass
+    """,
+}
+
+FORGERIES = [
+    '{"answers": []}',
+    '{"answers": [{"outputs": [], "changed": [], "problem": "", "error": ""}]}',
+    '{"answers": [{"outputs": [{"plain": 1}], "changed": [], "problem": "", "error": ""}]}',
+    '{"answers": [{"outputs": [{"array": ["|O", [1], "AAAA"]}], "changed": [], "problem": "", "error": ""}]}',
+    '{"answers": [{"outputs": [{"array": ["<f8", [-1], ""]}], "changed": 3, "problem": "", "error": ""}]}',
+    '{"answers": [{"outputs": [{"array": ["<f8", [2147483647, 2147483647], ""]}], "changed": []}]}',
+    '{"answers": [{"outputs": [{"array": ["<f16", [1], "AAAAAAAAAAAAAAAAAAAAAA=="]}], "changed": []}]}',
+    '{"answers": [{"outputs": [{"plain": "' + "x" * 1_000_000 + '"}], "changed": [], "problem": "", "error": ""}]}',
+    '{"answers": {"right": true}}',
+    '{"answers": null}',
+    '{"right": true}',
+    "[1]",
+    "null",
+    "not JSON",
+    "1" * 5000,
+    "[" * 100_000,
+    "\\n" * 500_000,
+    "\\xff\\xfe",
+    '{"call": 99, "args": {"tuple": []}, "mark": ""}',
+    '{"call": -1, "args": {"tuple": []}, "mark": ""}',
+    '{"call": 0, "args": {"function": 0}, "mark": ""}',
+    '{"call": 0, "args": {"tuple": [' + ", ".join(['{"plain": 1}'] * 1000) + ']}, "mark": ""}',
+    '{"failed": 3}',
+    '{"failed": "\\\\u001b[2Jbob.py: 100 % of 1"}',
+]
+MEDDLERS |= {
+    f"forges {i}: {forgery[:40]}": f"""
+        import os
+        for descriptor in range(3, 20):
+            try:
+                os.write(descriptor, b'''\\n{forgery}\\n''')
+            except OSError:
+                pass
+    """
+    for i, forgery in enumerate(FORGERIES)
+}
+
+_RIGHT = "\ndef softmax_backward(y, dy):\n    return y * (dy - (dy * y).sum(axis=-1, keepdims=True))\n"
+_F = "def softmax_backward(y, dy):\n    "
+ENDINGS = {
+    "exits in the function": (f"import os\n{_F}os._exit(7)", "ended before it gave an answer"),
+    "exits politely": (f"import sys\n{_F}sys.exit(0)", "SystemExit"),
+    "exits at the top": (f"import os\nx = os._exit(0)\n{_F}return x", "ended before it gave an answer"),
+    "crashes": (f"import os\n{_F}os.abort()", "ended by SIGABRT"),
+    "reads address 0": (f"import ctypes\n{_F}ctypes.string_at(0)", "ended by SIGSEGV"),
+    "raises what is no Exception": (f"class E(BaseException): 0\n{_F}raise E", "E: "),
+    "raises KeyboardInterrupt": (f"{_F}raise KeyboardInterrupt", "KeyboardInterrupt"),
+    "raises what cannot be shown": (
+        f"class E(Exception):\n    def __str__(self): raise self\n    __repr__ = __str__\n{_F}raise E",
+        "E: <exception str() failed>",
+    ),
+    "raises with a name that is no text": (
+        f"class M(type):\n    __name__ = property(lambda c: 1 / 0)\nclass E(Exception, metaclass=M): 0\n{_F}raise E",
+        "stops with an error",
+    ),
+    "raises a forged block": (
+        f"{_F}raise ValueError('x\\n\\nbob.py: 100 % of 1\\n  softmax_backward  right    1.00')",
+        "stops with an error",
+    ),
+    "takes all memory": (f"{_F}return bytearray(10**13)", "MemoryError"),
+    "takes memory bit by bit": (
+        f"import numpy as np\nkept = []\n{_F}while True: kept.append(np.ones(10**7))",
+        "MemoryError",
+    ),
+    "recurses": (f"{_F}return softmax_backward(y, dy)", "RecursionError"),
+    "recurses where Python cannot see it": (
+        "import sys\nlimit = sys.setrecursionlimit(10**8)\nclass C:\n"
+        f"    def __getattr__(self, n): return getattr(self, n)\n{_F}return limit or C().x",
+        "",
+    ),
+    "forks without end": (f"import os\n{_F}while True: os.fork()", ""),
+    "starts threads without end": (
+        f"import threading, time\n{_F}while True: threading.Thread(target=time.sleep, args=(600,)).start()",
+        "",
+    ),
+    "is no function": ("softmax_backward = 3", "assigned, not defined"),
+    "is a coroutine": ("async def softmax_backward(y, dy): return y", "assigned, not defined"),
+    "is a generator": (f"{_F}yield y", "it is a generator"),
+    "returns objects": (f"import numpy as np\n{_F}return np.array([print, {{}}], dtype=object)", "an array of object"),
+    "returns a liar": (
+        "class Liar:\n    def __eq__(self, other): return True\n    __array_priority__ = 1e9\n    shape = (1,)\n"
+        f"{_F}return Liar()",
+        "it is a Liar",
+    ),
+    "returns an array that lies": (
+        "import numpy as np\nclass Liar(np.ndarray):\n    def __eq__(self, other): return np.True_\n"
+        f"    def __sub__(self, other): return self * 0\n{_F}return (y * dy).view(Liar)",
+        "",
+    ),
+    "returns NaN": (f"{_F}return y * float('nan')", "NaN"),
+    "returns long doubles": (f"import numpy as np\n{_F}return (y * dy).astype(np.longdouble)", "dx"),
+    "returns complex numbers": (f"{_F}return y * dy * 1j", "complex128"),
+    "returns texts": (f"{_F}return dy.astype(str)", "numbers were expected"),
+    "returns structures": (f"import numpy as np\n{_F}return np.zeros(y.shape, 'f8,f8')", "numbers were expected"),
+    "returns far too much": (
+        f"import numpy as np\n{_F}return np.zeros((400, 400))",
+        "far more numbers than expected",
+    ),
+    "returns what is as large as a page of memory": (
+        f"import numpy as np\n{_F}return np.broadcast_to(1.0, (2**40,))",
+        "",
+    ),
+    "returns a container in itself": (f"{_F}x = []; x.append(x); return x", "it is a list"),
+    "changes its inputs": (f"{_F}r = y * dy; y *= 0; dy[:] = 0; return r", "in place"),
+    "is nested deeply": ("x = " + "(" * 5000 + ")" * 5000 + _RIGHT, "Error"),
+    "has 1600 elifs": (
+        f"{_F}if y is 0: pass\n" + "".join(f"    elif y is {i}: pass\n" for i in range(1600)),
+        "",
+    ),
+    "has a number of 10,000 digits": (f"x = {'9' * 10_000}\n{_F}return x", "SyntaxError"),
+    "has a NUL": (f"x = '\0'\n{_F}return y", "Error"),
+    "is 5 MB of x=1": ("x=1\n" * 1_250_000 + f"{_F}return x", "characters of code"),
+    "is 60 kB of x=1": ("x=1\n" * 15_000 + f"{_F}return x", ""),
+    "names an unknown encoding": (f"# coding: utf-99\n{_F}return y", ""),
+    "misses a colon": ("\n\ndef softmax_backward(y, dy)\n    return y", "line 3: SyntaxError: expected ':'"),
+}
+SLOW = {  # they end by the clock
+    "stops its parent": (
+        f"import os, signal\n{_F}os.kill(os.getppid(), signal.SIGSTOP)\n    os._exit(0)",
+        "did not finish within",
+    ),
+    "loops at the top": (f"def f():\n    while True: pass\nx = f()\n{_F}return x", "did not finish within"),
+    "loops in the function": (f"{_F}while True: pass", "did not finish within"),
+    "sleeps and refuses to end": (
+        f"import time, signal\ndef f():\n    for s in (15, 14, 24): signal.signal(s, 1)\n    time.sleep(500)\nx = f()\n"
+        f"{_F}return x",
+        "did not finish within",
+    ),
+    "leaves its group and loops": (
+        f"import os\n{_F}if os.fork() == 0: os.setsid()\n    while True: pass",
+        "did not finish within",
+    ),
+    "calculates a tower": (f"{_F}return 9**9**9", "did not finish within"),
+}
+
+
+def attack(body: str, **places: object) -> str:
+    """A hand-in that calls the attack, and hands in what it returns; or else a wrong answer."""
+    given = "".join(f"{name} = {value!r}\n" for name, value in places.items())
+    code = textwrap.indent(textwrap.dedent(body).strip(), "        ")
+    return f"""{given}
+import os
+
+def _closed(descriptor):
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return True
+    return False
+
+def _taken_from(text):
+    scope = {{"Array": object}}
+    exec(text[text.index("def softmax_backward") :].split("\\n\\n")[0], scope)
+    return scope["softmax_backward"]
+
+def attack():
+    try:
+{code}
+    except BaseException:
+        pass
+
+stolen = attack()
+
+def softmax_backward(y, dy):
+    return stolen(y, dy) if callable(stolen) else y * dy
+"""

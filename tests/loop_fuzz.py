@@ -1,0 +1,288 @@
+"""Random calls of all compiled loops: `NUMBA_BOUNDSCHECK=1 python loop_fuzz.py SEED DRAWS` prints what was done.
+
+Under NUMBA_BOUNDSCHECK=1 an index outside its array is an IndexError. A draw may be refused, with a TypeError or a
+ValueError, where arrays were changed so that they do not fit; else its result must be that of the textbook.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import threadpoolctl
+from minitransformer.arrays.forms import textbook
+
+from minitransformer import ops
+from minitransformer.fast import attention_loops, decoding, decoding_loops, layer_loops, layers, loops
+from minitransformer.layers import EncoderLayer, FeedForward, KeyValueCache, Parameter
+from minitransformer.training import SGD, Adam, AdamW, Workers
+
+Random = np.random.Generator
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh")
+
+
+def size(r: Random, most: int) -> int:
+    """Often 1 or 2, seldom many."""
+    return int(min(most, r.geometric(4.0 / (most + 4.0))))
+
+
+def laid_out(x: np.ndarray, r: Random) -> np.ndarray:
+    """The same numbers in one of the ways that an array may lie in memory."""
+    way = int(r.integers(6))
+    if way == 0 and x.ndim > 1:
+        return np.asfortranarray(x)
+    if way == 1:
+        return np.repeat(x, 2, axis=-1)[..., ::2]
+    if way == 2:
+        return x[..., ::-1].copy()[..., ::-1]
+    if way == 3 and x.ndim > 2:
+        return np.ascontiguousarray(x.swapaxes(-2, -3)).swapaxes(-2, -3)
+    if way == 4:
+        return np.concatenate([x, x], axis=0)[: len(x)]
+    return x
+
+
+def normal(r: Random, *shape: int) -> np.ndarray:
+    return laid_out(r.normal(size=shape).astype(np.float32), r)
+
+
+def require_same(found: Any, expected: Any) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert one.shape == other.shape and one.dtype == np.float32, (one.shape, other.shape, one.dtype)
+        np.testing.assert_allclose(one, other, rtol=0.0, atol=1e-3 * max(1.0, float(np.abs(other).max())))
+
+
+def everything(call: Callable[[], Any], dy: np.ndarray, parameters: Any = ()) -> list[np.ndarray]:
+    """The output and all gradients."""
+    for p in parameters:
+        p.grad[...] = 0.0
+    y, backward = call()
+    gradients = backward(dy)
+    return [y, *(gradients if isinstance(gradients, tuple) else (gradients,)), *(p.grad.copy() for p in parameters)]
+
+
+def against_textbook(call: Callable[[], Any], dy: np.ndarray, parameters: Any = ()) -> None:
+    with textbook():
+        expected = everything(call, dy, parameters)
+    require_same(everything(call, dy, parameters), expected)
+
+
+def some_mask(r: Random, *shape: int) -> np.ndarray | None:
+    """None, or one that has 1 in place of some axes, or lacks the first ones."""
+    if r.random() < 0.4:
+        return None
+    own = [1 if r.random() < 0.3 else n for n in shape]
+    return laid_out(r.random(own[int(r.integers(len(shape) - 1)) :]) < 0.7, r)
+
+
+# ------------------------------------------------------------------------------------------------------- what is drawn
+
+
+def attention(r: Random) -> None:
+    lead = [size(r, 3) for _ in range(int(r.integers(4)))]
+    t_q, t_k, d_k, d_v = size(r, 200), size(r, 700), size(r, 20), size(r, 20)
+    if r.random() < 0.2:
+        t_k = int(r.choice([64, 65, 511, 512, 513, 1030]))
+    q, k, v = normal(r, *lead, t_q, d_k), normal(r, *lead, t_k, d_k), normal(r, *lead, t_k, d_v)
+    options = {"mask": some_mask(r, *lead, t_q, t_k), "causal": bool(r.integers(2))}
+    options |= {"dropout": 0.3, "scale": float(r.choice([0.1, 5.0]))} if r.random() < 0.3 else {}
+    seed = int(r.integers(100))
+    dy = r.normal(size=(*lead, t_q, d_v)).astype(np.float32)
+    against_textbook(lambda: ops.attention(q, k, v, **options, rng=np.random.default_rng(seed)), dy)
+    shapes = {name: [*x.shape] for name, x in (("q", q), ("k", k), ("v", v), ("mask", np.ones((t_q, t_k))))}
+    wrong = shapes[str(r.choice(list(shapes)))]  # one axis of one array is longer or shorter
+    wrong[int(r.integers(len(wrong)))] += int(r.choice([-1, 1, 40]))
+    mask = r.random(shapes.pop("mask")) < 0.7
+    with maybe_refused():
+        ops.attention(**{name: normal(r, *shape) for name, shape in shapes.items()}, mask=mask)[1](dy)
+
+
+def rowwise(r: Random) -> None:
+    rows, width = [size(r, 9) for _ in range(int(r.integers(3)))], size(r, 70)
+    x, dy = normal(r, *rows, width), r.normal(size=(*rows, width)).astype(np.float32)
+    gamma, beta = normal(r, width), normal(r, width)
+    against_textbook(lambda: ops.layer_norm(x, gamma, beta, 0.1), dy)
+    against_textbook(lambda: ops.gelu(x), dy)
+    against_textbook(lambda: ops.gelu(x, "tanh"), dy)
+    with maybe_refused():
+        ops.layer_norm(x, normal(r, size(r, 70)), normal(r, size(r, 70)))[1](dy)
+    with maybe_refused():
+        ops.layer_norm(x, gamma, normal(r, width + 1))[1](dy)
+
+
+def products(r: Random) -> None:
+    n, d_in, d_out = size(r, 12), size(r, 40), size(r, 40)
+    x, weight, bias = normal(r, n, d_in), normal(r, d_in, d_out), normal(r, d_out)
+    if r.random() < 0.5:
+        weight = np.ascontiguousarray(weight.T).T
+    against_textbook(lambda: ops.linear(x, weight, bias), r.normal(size=(n, d_out)).astype(np.float32))
+    with maybe_refused():
+        ops.linear(x, normal(r, d_in + int(r.integers(-1, 2)), d_out), normal(r, d_out + int(r.integers(-1, 2))))
+
+
+def layer_of(r: Random, **options: Any) -> EncoderLayer:
+    n_heads, d, d_ff = size(r, 4), size(r, 9), size(r, 30)
+    options = {"norm_order": str(r.choice(["pre", "post"])), "bias": bool(r.integers(4)), "eps": 0.1} | options
+    options |= {"activation": str(r.choice(ACTIVATIONS)), "rng": r}
+    layer = EncoderLayer(n_heads * d, n_heads, d_ff, **options)
+    for _, p in layer.parameters():
+        p.value[...] = 0.5 * r.normal(size=p.value.shape)
+    return layer
+
+
+def changed(r: Random, p: Any, name: str) -> None:
+    """Another array in the place of a value or a gradient: of another shape, dtype or order, or one that is shared."""
+    x = getattr(p, name)
+    shapes = [(*x.shape[:-1], x.shape[-1] + 1), x.shape[:-1], x.shape[::-1], (*x.shape, 1), (x.size,), (), (1,), (0,)]
+    shapes += [(max(1, x.shape[0] // 2), *x.shape[1:]), (3 * x.shape[0] + 7, *x.shape[1:])]
+    ways: list[Callable[[], Any]] = [
+        lambda: r.normal(size=shapes[int(r.integers(len(shapes)))]).astype(np.float32),
+        lambda: x.astype(str(r.choice(["float64", "float16", "int32", "bool", ">f4"]))),
+        lambda: np.asfortranarray(x),
+        lambda: laid_out(x.copy(), r),
+        lambda: np.broadcast_to(x[:1].copy(), x.shape),
+        lambda: np.frombuffer(b"-" + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(x.shape),  # unaligned
+    ]
+    setattr(p, name, ways[int(r.integers(len(ways)))]())
+
+
+def encoder(r: Random) -> None:
+    """A whole layer, forward and backward; sometimes with a parameter that was changed before or between the two."""
+    rate = float(r.choice([0.0, 0.3]))
+    layer = layer_of(r, dropout=rate, attention_dropout=rate)
+    width = layer.self_attention.sublayer.d_model
+    shape = (*(size(r, 3) for _ in range(int(r.integers(3)))), size(r, 90), width)
+    x, dy = normal(r, *shape), r.normal(size=shape).astype(np.float32)
+    mask = some_mask(r, *shape[:-2], shape[-2], shape[-2])
+    causal, seed = bool(r.integers(2)), int(r.integers(100))
+    parameters = [p for _, p in layer.parameters()]
+
+    def call() -> Any:
+        return layer(x, mask=mask, causal=causal, rng=np.random.default_rng(seed))
+
+    against_textbook(call, dy, parameters)
+    other = parameters[int(r.integers(len(parameters)))]
+    backward = call()[1]
+    changed(r, other, str(r.choice(["value", "grad"])))
+    with maybe_refused():
+        backward(dy)
+    with maybe_refused():
+        call()[1](dy)
+
+
+def network(r: Random) -> None:
+    n, width = size(r, 12), size(r, 20)
+    layer = FeedForward(width, size(r, 40), str(r.choice(ACTIVATIONS)), bias=bool(r.integers(2)), rng=r)
+    x, dy = normal(r, n, width), r.normal(size=(n, width)).astype(np.float32)
+    parameters = [p for _, p in layer.parameters()]
+    against_textbook(lambda: layer(x), dy, parameters)
+    changed(r, parameters[int(r.integers(len(parameters)))], str(r.choice(["value", "grad"])))
+    with maybe_refused():
+        layer(x)[1](dy)
+
+
+def cache(r: Random) -> None:
+    """A prompt, token after token, pieces, lengths that are set, rows that are selected; then something that is not."""
+    layer = layer_of(r)
+    width, n, mine, theirs = layer.self_attention.sublayer.d_model, size(r, 9), KeyValueCache(), KeyValueCache()
+    masked = r.random() < 0.2
+    for _ in range(int(r.integers(1, 9))):
+        if mine.length and r.random() < 0.2:
+            rows = r.integers(0, n, size(r, 9))
+            n = len(rows)
+            mine.select(rows)
+            theirs.select(rows)
+        if r.random() < 0.2:
+            mine.length = theirs.length = int(r.integers(0, mine.length + 1))
+        x = normal(r, n, 1 if r.random() < 0.6 else size(r, 30), width)
+        mask = r.random((n, x.shape[1], mine.length + x.shape[1])) < 0.8 if masked else None
+        with textbook():
+            expected = layer(x, mask=mask, causal=True, cache=theirs)[0]
+        require_same([layer(x, mask=mask, causal=True, cache=mine)[0]], [expected])
+        assert mine.length == theirs.length
+    with maybe_refused():
+        mine.length = int(r.choice([-100_000, -1, mine.length, mine.buffers()[0].shape[-2], 10**6, 2**62]))
+    if r.random() < 0.5:
+        parameters = [p for _, p in layer.parameters()]
+        changed(r, parameters[int(r.integers(len(parameters)))], "value")
+    with maybe_refused():
+        layer(normal(r, n if r.random() < 0.7 else size(r, 9), size(r, 3), width), causal=True, cache=mine)
+
+
+def optimizer(r: Random) -> None:
+    """Steps, beside those of the textbook form; then a value or a gradient that was changed."""
+    layer = layer_of(r)
+    if r.random() < 0.5:
+        Workers(layer, 1)
+    pairs = dict(layer.parameters())
+    twins = {name: Parameter(p.value.copy()) for name, p in pairs.items()}
+    make = (Adam, AdamW, SGD)[int(r.integers(3))]
+    mine, theirs = make(pairs.items(), 0.01), make(twins.items(), 0.01)
+    for _ in range(3):
+        for name, p in pairs.items():
+            p.grad[...] = twins[name].grad[...] = r.normal(size=p.value.shape)
+        mine.step()
+        with textbook():
+            theirs.step()
+        require_same([p.value for p in pairs.values()], [p.value for p in twins.values()])
+    changed(r, pairs[str(r.choice(list(pairs)))], str(r.choice(["value", "grad"])))
+    with maybe_refused():
+        mine.step()
+
+
+DRAWN = (attention, rowwise, products, encoder, network, cache, optimizer)
+_counts: collections.Counter[str] = collections.Counter()
+
+
+@contextlib.contextmanager
+def maybe_refused() -> Iterator[None]:
+    try:
+        yield
+        _counts["done though changed"] += 1
+    except (TypeError, ValueError):
+        _counts["refused"] += 1
+
+
+ENTRIES = {  # the loops that Python calls; the others are called by these
+    loops: {"adam", "gelu", "gelu_tanh", "layer_norm", "layer_norm_backward"},
+    attention_loops: {"attend", "attend_backward"},
+    decoding_loops: {"product", "transposed_product", "layer"},
+    layer_loops: {"layer", "layer_backward"},
+}
+
+
+def require_all_called() -> None:
+    """Also that ENTRIES are all that the kernels name, as "loops.adam" or so."""
+    files = {path.name: path.read_text(encoding="utf-8") for path in Path(loops.__file__).parent.glob("*.py")}
+    python = [text for name, text in files.items() if name not in set(loops.SOURCES) - {"activations.py"}]
+    named = set(re.findall(r"\bloops\.(\w+)", "".join(python)))
+    known = {name for module in ENTRIES for name, loop in vars(module).items() if hasattr(loop, "py_func")}
+    assert set().union(*ENTRIES.values()) == named & known
+    idle = [name for module, names in ENTRIES.items() for name in names if not vars(module)[name].signatures]
+    assert not idle, idle
+
+
+def main(seed: int, draws: int) -> None:
+    assert loops.CHECKED, "set NUMBA_BOUNDSCHECK=1"
+    decoding.LARGE = decoding.LEAST_SIDE = decoding.SHARED = layers.SHARED = 1  # all is worth the loops, and threads
+    sys.modules[decoding.__package__ + ".attention"]._MANY = 1
+    for draw in range(draws):
+        r = np.random.default_rng([seed, draw])
+        kind = DRAWN[draw % len(DRAWN)]
+        with threadpoolctl.threadpool_limits(int(r.integers(1, 4)), user_api="blas"):
+            print(f"seed {seed}, draw {draw}: {kind.__name__}", file=sys.stderr, flush=True)
+            with np.errstate(all="ignore"):
+                kind(r)
+        _counts[kind.__name__] += 1
+    require_all_called()
+    print(dict(_counts))
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

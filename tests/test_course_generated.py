@@ -1,0 +1,160 @@
+"""The checker of the course against generated answers: no right one is rejected, no wrong one accepted."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from generated_answers import outputs, right_answers, singles, with_signature, wrong_answers
+from scipy.special import erf
+
+from minitransformer.course import EXERCISES, Exercise, Result, check, collect, judge
+from minitransformer.course.comparison import TOLERANCE, scales
+
+each_exercise = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=list(EXERCISES))
+FEW, MANY = 4, 500  # of the right answers, and of the wrong ones
+
+
+def verdict(exercise: Exercise, f: Callable[..., Any], seed: int) -> Result:
+    """Right or wrong; to look for the mistake would take most of the time."""
+    exercise = dataclasses.replace(exercise, mistakes=())
+    return judge(exercise, collect(exercise, f, seed), seed)
+
+
+def hold_to(exercise: Exercise, count: int) -> None:
+    rng = np.random.default_rng(sum(map(ord, exercise.name)))
+    for seed, (f, source) in zip(range(count), right_answers(exercise, rng), strict=False):
+        result = verdict(exercise, f, seed)
+        assert result.right, f"rejected with seed {seed}\n{source}\n{result}"
+    for seed, (f, source) in zip(range(count), wrong_answers(exercise, rng), strict=False):
+        assert not verdict(exercise, f, seed).right, f"accepted with seed {seed}\n{source}"
+
+
+@each_exercise
+def test_generated_answers(exercise: Exercise) -> None:
+    hold_to(exercise, FEW)
+
+
+@pytest.mark.sweep
+@each_exercise
+def test_many_generated_answers(exercise: Exercise) -> None:
+    hold_to(exercise, MANY)
+
+
+# Every argument counts.
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, dict):
+        return all(same(a[key], b[key]) for key in a)
+    return a is b if callable(a) else np.array_equal(a, b)
+
+
+@each_exercise
+def test_every_argument_varies(exercise: Exercise) -> None:
+    for seed in range(20):
+        first, *others = exercise.trials(seed)
+        for i, name in enumerate(exercise.arguments):
+            assert not all(same(first[i], other[i]) for other in others), f"{name} is the same in all trials"
+
+
+@each_exercise
+def test_an_answer_that_hard_codes_an_argument_is_wrong(exercise: Exercise) -> None:
+    for seed in range(5):
+        first = exercise.trials(seed)[0]
+        for i, name in enumerate(exercise.arguments):
+
+            def f(*inputs: Any, i: int = i, value: Any = first[i]) -> Any:
+                return exercise.reference(*inputs[:i], copy.deepcopy(value), *inputs[i + 1 :])
+
+            with_signature(f, exercise)
+            assert not verdict(exercise, f, seed).right, f"{name} may be hard-coded"
+
+
+# What float32 does and what a mistake does lie far apart.
+
+
+def distance(exercise: Exercise, f: Callable[..., Any], seed: int, change: Callable[[Any], Any] = lambda x: x) -> float:
+    """How far f is from the reference at its worst, relative to the magnitude of the output."""
+    trials = exercise.trials(seed)
+    rights = list(zip(*(outputs(exercise.reference, inputs) for inputs in trials), strict=True))
+    got = list(zip(*(outputs(f, tuple(map(change, inputs))) for inputs in trials), strict=True))
+    worst = 0.0
+    for a, b in zip(got, rights, strict=True):
+        for x, y, scale in zip(a, b, scales([one.astype(float) for one in b]), strict=True):
+            if x.shape != y.shape or not np.isfinite(x.astype(float)).all():
+                return np.inf
+            worst = max(worst, float(abs(x.astype(float) - y.astype(float)).max(initial=0.0)) / scale)
+    return worst
+
+
+@each_exercise
+def test_rounding_is_far_below_the_tolerance_and_mistakes_are_far_above(exercise: Exercise) -> None:
+    for seed in range(5):
+        assert distance(exercise, exercise.reference, seed, singles) < TOLERANCE / 5.0
+        for mistake in exercise.mistakes:
+            assert distance(exercise, exercise.mistaken(mistake), seed) > 200.0 * TOLERANCE, mistake.name
+
+
+@each_exercise
+def test_the_reference_is_right_for_inputs_in_float32_whatever_it_promotes_to(exercise: Exercise) -> None:
+    def f(*inputs: Any) -> Any:
+        return exercise.reference(*map(singles, inputs))
+
+    with_signature(f, exercise)
+    for seed in range(20):
+        result = verdict(exercise, f, seed)
+        assert result.right, str(result)
+
+
+# Wrong answers that were once accepted, and others that are almost right.
+
+
+def log_of_softmax(logits: Any, targets: Any) -> Any:
+    p = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    p /= p.sum(axis=-1, keepdims=True)
+    return -np.log(p[np.arange(len(p)), targets]).mean()
+
+
+def gelu_by_tanh(x: Any, dy: Any) -> Any:
+    inner = np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)
+    slope = np.sqrt(2.0 / np.pi) * (1.0 + 3.0 * 0.044715 * x * x)
+    return dy * (0.5 * (1.0 + np.tanh(inner)) + 0.5 * x * (1.0 - np.tanh(inner) ** 2) * slope)
+
+
+adam = EXERCISES["adam_step"].reference
+local_mask = EXERCISES["local_mask"].reference
+
+
+@pytest.mark.parametrize(
+    ("name", "f"),
+    [
+        ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, rate, b1, 1.0 - e, e)),
+        ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, rate, b1, b2, 1.0 - b2)),
+        ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, rate, 0.8, 0.95, 0.05)),
+        ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, t, 0.1, b1, b2, e)),
+        ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, max(t, 2), rate, b1, b2, e)),
+        ("adam_step", lambda th, g, m, v, t, rate, b1, b2, e: adam(th, g, m, v, min(t, 5), rate, b1, b2, e)),
+        ("cross_entropy_forward", log_of_softmax),
+        *(("local_mask", lambda t, radius, cap=cap: local_mask(t, min(radius, cap))) for cap in range(7)),
+        ("local_mask", lambda t, radius: local_mask(t, radius or 1)),
+        ("gelu_backward", gelu_by_tanh),
+        ("gelu_backward", lambda x, dy: dy * (0.5 * (1.0 + erf(x / 1.4)) + x * np.exp(-0.5 * x * x) * 0.399)),
+        ("relu_backward", lambda x, dy: dy * (x >= 0)),
+        ("dropout_forward", lambda x, rate, u: x * (u > rate) / (1.0 - rate)),
+        ("layer_norm_forward", lambda x, g, b, eps: EXERCISES["layer_norm_forward"].reference(x, g, b, 0.1)),
+        ("softmax_backward", lambda y, dy: (y * (dy - (dy * y).sum(-1, keepdims=True))).clip(-5.0, 5.0)),
+    ],
+)
+def test_a_wrong_answer_that_is_almost_right_is_rejected(name: str, f: Callable[..., Any]) -> None:
+    with_signature(f, EXERCISES[name])
+    for seed in range(20):
+        assert not verdict(EXERCISES[name], f, seed).right, f"seed {seed}"
+
+
+def test_a_logarithm_of_softmax_is_named() -> None:
+    assert check("cross_entropy_forward", log_of_softmax).mistake == "log-of-softmax"

@@ -1,0 +1,97 @@
+"""Fast twins: they share the parameters of their originals, lead back to them, and change nobody else's code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minitransformer import fast, ops
+from minitransformer.arrays.backend import Array, Pullback
+from minitransformer.layers import EncoderLayer, FeedForward, Linear, Module
+from minitransformer.models import LanguageModel, LanguageModelConfig
+from minitransformer.training import SGD, Adam, AdamW
+
+
+def model() -> LanguageModel:
+    config = LanguageModelConfig(11, max_length=8, d_model=8, n_heads=2, d_ff=12, n_layers=2, dropout=0.0)
+    return LanguageModel(config, np.random.default_rng(0))
+
+
+IDS = np.random.default_rng(1).integers(11, size=(3, 5))
+
+
+def test_a_twin_has_the_parameters_of_its_original_and_gives_the_same_results() -> None:
+    original = model()
+    twin = fast.accelerate(original)
+    assert list(original.parameters()) == list(twin.parameters())  # names and identities
+    found = []
+    for each in (original, twin):
+        loss, backward = each.loss(IDS, IDS)
+        original.zero_grad()
+        backward(1.0)
+        found.append((loss, {name: p.grad.copy() for name, p in original.parameters()}))
+    (loss, gradients), (fast_loss, fast_gradients) = found
+    assert fast_loss == pytest.approx(loss, rel=1e-5)
+    for name, gradient in gradients.items():
+        np.testing.assert_allclose(fast_gradients[name], gradient, rtol=1e-3, atol=1e-6)
+
+
+def test_only_the_twin_computes_with_fast_ops_and_leads_back() -> None:
+    original = model()
+    twin = fast.accelerate(original)
+    modules = [twin, *(child for _, child in twin.children())]
+    assert all(module.ops is fast.ops for module in modules)
+    assert original.ops is twin.textbook.ops is ops
+    back = twin.textbook
+    assert type(back) is type(original)
+    assert type(back.stack.layers[0]) is type(original.stack.layers[0])
+    assert list(back.parameters()) == list(original.parameters())
+
+
+def test_a_class_has_one_twin_which_bears_its_name() -> None:
+    for original in (Linear(2, 3), FeedForward(2, 3), EncoderLayer(4, 2, 6), AdamW(Linear(2, 2).parameters(), 0.1)):
+        twin = fast.accelerate(original)
+        assert type(twin) is not type(original)
+        assert type(twin).__name__ == type(original).__name__
+        assert isinstance(twin, type(original))
+        assert type(fast.accelerate(original)) is type(fast.accelerate(twin)) is type(twin)
+
+
+def test_a_layer_of_another_class_keeps_its_own_call() -> None:
+    class Loud(Linear):
+        def __call__(self, x: Array) -> tuple[Array, Pullback]:
+            y, backward = super().__call__(x)
+            return y + 100.0, backward
+
+    for place in ("query", "value", "output"):
+        layer = EncoderLayer(4, 2, 6, norm_order="pre", rng=np.random.default_rng(0))
+        setattr(layer.self_attention.sublayer, place, Loud(4, 4, rng=np.random.default_rng(1)))
+        x = np.random.default_rng(2).normal(size=(2, 3, 4)).astype(np.float32)
+        np.testing.assert_allclose(fast.accelerate(layer)(x)[0], layer(x)[0], rtol=1e-4, atol=1e-4)
+    network = FeedForward(4, 6, "gelu", rng=np.random.default_rng(0))
+    network.output = Loud(6, 4, rng=np.random.default_rng(1))
+    assert fast.accelerate(network)(x)[0].min() > 90.0
+
+
+@pytest.mark.parametrize("kind", [SGD, Adam, AdamW])
+def test_an_optimiser_and_its_twin_take_the_same_steps(kind: Any) -> None:
+    values = []
+    for accelerate in (lambda optimizer: optimizer, fast.accelerate):
+        layer = Linear(3, 4, rng=np.random.default_rng(0))
+        optimizer = accelerate(kind(layer.parameters(), 0.1))
+        for step in range(3):
+            for i, (_, p) in enumerate(layer.parameters()):
+                p.grad[...] = np.random.default_rng([step, i]).normal(size=p.grad.shape)
+            optimizer.step()
+        assert optimizer.steps == 3
+        values.append([p.value.copy() for _, p in layer.parameters()])
+    for one, other in zip(*values, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_neither_a_module_nor_an_optimiser_is_refused() -> None:
+    for other in (3, "model", np.zeros(2), Module):
+        with pytest.raises(TypeError, match="accelerate: expected a module or an optimiser, got "):
+            fast.accelerate(other)  # type: ignore[type-var]

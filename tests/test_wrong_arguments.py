@@ -1,0 +1,103 @@
+"""What is handed in wrongly is refused in words: no AttributeError, IndexError or OverflowError comes from inside."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from minitransformer import generation, models, text, training
+from minitransformer.cli import main
+from minitransformer.layers import Linear
+from minitransformer.show import viewer
+from minitransformer.text import CharacterTokenizer
+
+SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 8}
+IDS = np.array([[1, 2, 3]])
+WRONG = [None, [], (), {}, "x", b"x", -1, 1e20, 10**30, math.nan, math.inf, object(), np.zeros(0)]
+
+
+def writer():
+    return models.LanguageModel(models.LanguageModelConfig(7, 4, n_layers=1, **SIZES), np.random.default_rng(0))
+
+
+def translator():
+    sizes = {"n_encoder_layers": 1, "n_decoder_layers": 1, **SIZES}
+    return models.Transformer(models.TransformerConfig(7, 7, **sizes), np.random.default_rng(0))
+
+
+LAYER = Linear(2, 3, rng=np.random.default_rng(0))
+ADAM = training.Adam(LAYER.parameters(), 0.1)
+PAIRS = list(LAYER.parameters())
+SEARCH = {"model": translator(), "source": IDS, "source_mask": None, "start": 1, "end": 2, "max_length": 3}
+CALLS = {  # a function, and arguments that it takes
+    "SGD": (training.SGD, {"parameters": PAIRS, "learning_rate": 0.1, "momentum": 0.1}),
+    "Adam": (training.Adam, {"parameters": PAIRS, "learning_rate": 0.1, "betas": (0.9, 0.9), "eps": 1e-8}),
+    "AdamW": (training.AdamW, {"parameters": PAIRS, "learning_rate": 0.1, "weight_decay": 0.1}),
+    "Adam.step": (ADAM.step, {"learning_rate": 0.0}),
+    "Adam.load_state": (ADAM.load_state, {"mapping": ADAM.state()}),
+    "Module.load_state": (LAYER.load_state, {"mapping": LAYER.state()}),
+    "clip_gradient_norm": (training.clip_gradient_norm, {"parameters": PAIRS, "limit": 1.0}),
+    "cosine": (training.cosine, {"step": 1, "peak": 0.1, "warmup": 2, "total": 4, "floor": 0.0}),
+    "inverse_sqrt": (training.inverse_sqrt, {"step": 1, "peak": 0.1, "warmup": 2}),
+    "warmup_schedule": (training.warmup_schedule, {"step": 1, "d_model": 2, "warmup": 2}),
+    "TrainingSettings": (training.TrainingSettings, vars(training.TrainingSettings())),
+    "Workers": (training.Workers, {"model": LAYER, "n": 1}),
+    "view": (viewer.attention_html, {"model": writer(), "names": (), "title": "a"}),
+    "generate": (generation.generate, {"model": writer(), "prompts": [[1]], "n_new": 2, "end": None}),
+    "greedy": (generation.greedy, SEARCH),
+    "translate": (generation.translate, SEARCH | {"beam": 2, "length_penalty": 1.0}),
+    "Sampler": (generation.Sampler, {"rngs": [np.random.default_rng(0)], "temperature": 1.0, "top_k": 1, "top_p": 1.0}),
+    "WordTokenizer": (text.WordTokenizer.train, {"texts": ["a b"]}),
+    "CharacterTokenizer": (text.CharacterTokenizer.train, {"texts": ["a b"]}),
+    "BytePairTokenizer": (text.BytePairTokenizer.train, {"texts": ["a b"], "size": 20}),
+}
+
+
+def arguments():
+    return [(call, name) for call, (_, given) in CALLS.items() for name in given]
+
+
+@pytest.mark.parametrize("call, name", arguments())
+def test_wrong_arguments_are_refused_in_words(call, name):
+    function, given = CALLS[call]
+    positional = ([1, 2],) if call == "view" else ()
+    refused = 0
+    for wrong in WRONG:
+        values = dict(given, **{name: wrong})
+        try:
+            function(*(values.pop("model"), *positional) if positional else (), **values)
+        except (ValueError, TypeError) as error:
+            refused += 1
+            message = str(error)
+            assert not any(words in message for words in ("not iterable", "no len()", "not subscriptable", "unpack"))
+    assert refused >= 3
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (
+            lambda: training.Adam(PAIRS, 0.1, betas=[]),
+            r"Adam: betas must be two numbers, such as \(0\.9, 0\.999\)",
+        ),
+        (lambda: LAYER.load_state(5), "Linear: a state must map names to arrays, as that of state"),
+        (lambda: ADAM.load_state(5), "Adam: a state must map names to arrays"),
+        (lambda: viewer.view(writer(), [1, 2], title=None), "view: title must be a text, got NoneType"),
+        (lambda: training.SGD(5, 0.1), r"SGD: expected \(name, Parameter\) pairs, got 5; pass module\.parameters"),
+        (lambda: generation.generate(None, [[1]], 3), "Continuation: model must be a LanguageModel, got NoneType"),
+        (lambda: text.WordTokenizer.train("two dogs"), "WordTokenizer: texts must be a list of texts, got str"),
+    ],
+)
+def test_each_says_what_was_expected(call, message):
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+def test_a_command_that_is_to_write_without_end_says_so_in_one_line(tmp_path, capsys):
+    models.folder.save(writer(), tmp_path)
+    CharacterTokenizer.train(["abcd"]).save(tmp_path / "tokenizer.json")
+    assert main(["generate", "--model", str(tmp_path), "a", "--tokens", str(10**20)]) == 1
+    err = capsys.readouterr().err
+    assert "100,000,000,000,000,000,000 tokens after each of 1 prompts are more than" in err and err.count("\n") == 1

@@ -16,10 +16,17 @@ from typing import Any
 
 import numpy as np
 import threadpoolctl
-from minitransformer.arrays.forms import textbook
 
-from minitransformer import ops
-from minitransformer.fast import attention_loops, decoding, decoding_loops, layer_loops, layers, loops
+from minitransformer.fast import (
+    accelerate,
+    attention_loops,
+    decoding,
+    decoding_loops,
+    layer_loops,
+    layers,
+    loops,
+    ops,
+)
 from minitransformer.layers import EncoderLayer, FeedForward, KeyValueCache, Parameter
 from minitransformer.training import SGD, Adam, AdamW, Workers
 
@@ -67,10 +74,10 @@ def everything(call: Callable[[], Any], dy: np.ndarray, parameters: Any = ()) ->
     return [y, *(gradients if isinstance(gradients, tuple) else (gradients,)), *(p.grad.copy() for p in parameters)]
 
 
-def against_textbook(call: Callable[[], Any], dy: np.ndarray, parameters: Any = ()) -> None:
-    with textbook():
-        expected = everything(call, dy, parameters)
-    require_same(everything(call, dy, parameters), expected)
+def against_textbook(form: Any, call: Callable[[Any], Any], dy: np.ndarray, parameters: Any = ()) -> None:
+    """call: of a form, the fast one or its textbook."""
+    expected = everything(lambda: call(form.textbook), dy, parameters)
+    require_same(everything(lambda: call(form), dy, parameters), expected)
 
 
 def some_mask(r: Random, *shape: int) -> np.ndarray | None:
@@ -94,7 +101,7 @@ def attention(r: Random) -> None:
     options |= {"dropout": 0.3, "scale": float(r.choice([0.1, 5.0]))} if r.random() < 0.3 else {}
     seed = int(r.integers(100))
     dy = r.normal(size=(*lead, t_q, d_v)).astype(np.float32)
-    against_textbook(lambda: ops.attention(q, k, v, **options, rng=np.random.default_rng(seed)), dy)
+    against_textbook(ops.attention, lambda form: form(q, k, v, **options, rng=np.random.default_rng(seed)), dy)
     shapes = {name: [*x.shape] for name, x in (("q", q), ("k", k), ("v", v), ("mask", np.ones((t_q, t_k))))}
     wrong = shapes[str(r.choice(list(shapes)))]  # one axis of one array is longer or shorter
     wrong[int(r.integers(len(wrong)))] += int(r.choice([-1, 1, 40]))
@@ -107,9 +114,9 @@ def rowwise(r: Random) -> None:
     rows, width = [size(r, 9) for _ in range(int(r.integers(3)))], size(r, 70)
     x, dy = normal(r, *rows, width), r.normal(size=(*rows, width)).astype(np.float32)
     gamma, beta = normal(r, width), normal(r, width)
-    against_textbook(lambda: ops.layer_norm(x, gamma, beta, 0.1), dy)
-    against_textbook(lambda: ops.gelu(x), dy)
-    against_textbook(lambda: ops.gelu(x, "tanh"), dy)
+    against_textbook(ops.layer_norm, lambda form: form(x, gamma, beta, 0.1), dy)
+    against_textbook(ops.gelu, lambda form: form(x), dy)
+    against_textbook(ops.gelu, lambda form: form(x, "tanh"), dy)
     with maybe_refused():
         ops.layer_norm(x, normal(r, size(r, 70)), normal(r, size(r, 70)))[1](dy)
     with maybe_refused():
@@ -121,19 +128,21 @@ def products(r: Random) -> None:
     x, weight, bias = normal(r, n, d_in), normal(r, d_in, d_out), normal(r, d_out)
     if r.random() < 0.5:
         weight = np.ascontiguousarray(weight.T).T
-    against_textbook(lambda: ops.linear(x, weight, bias), r.normal(size=(n, d_out)).astype(np.float32))
+    dy = r.normal(size=(n, d_out)).astype(np.float32)
+    against_textbook(ops.linear, lambda form: form(x, weight, bias), dy)
     with maybe_refused():
         ops.linear(x, normal(r, d_in + int(r.integers(-1, 2)), d_out), normal(r, d_out + int(r.integers(-1, 2))))
 
 
-def layer_of(r: Random, **options: Any) -> EncoderLayer:
+def layer_of(r: Random, **options: Any) -> Any:
+    """The fast twin of a layer."""
     n_heads, d, d_ff = size(r, 4), size(r, 9), size(r, 30)
     options = {"norm_order": str(r.choice(["pre", "post"])), "bias": bool(r.integers(4)), "eps": 0.1} | options
     options |= {"activation": str(r.choice(ACTIVATIONS)), "rng": r}
     layer = EncoderLayer(n_heads * d, n_heads, d_ff, **options)
     for _, p in layer.parameters():
         p.value[...] = 0.5 * r.normal(size=p.value.shape)
-    return layer
+    return accelerate(layer)
 
 
 def changed(r: Random, p: Any, name: str) -> None:
@@ -163,25 +172,26 @@ def encoder(r: Random) -> None:
     causal, seed = bool(r.integers(2)), int(r.integers(100))
     parameters = [p for _, p in layer.parameters()]
 
-    def call() -> Any:
+    def call(layer: Any) -> Any:
         return layer(x, mask=mask, causal=causal, rng=np.random.default_rng(seed))
 
-    against_textbook(call, dy, parameters)
+    against_textbook(layer, call, dy, parameters)
     other = parameters[int(r.integers(len(parameters)))]
-    backward = call()[1]
+    backward = call(layer)[1]
     changed(r, other, str(r.choice(["value", "grad"])))
     with maybe_refused():
         backward(dy)
     with maybe_refused():
-        call()[1](dy)
+        call(layer)[1](dy)
 
 
 def network(r: Random) -> None:
     n, width = size(r, 12), size(r, 20)
-    layer = FeedForward(width, size(r, 40), str(r.choice(ACTIVATIONS)), bias=bool(r.integers(2)), rng=r)
+    options = {"activation": str(r.choice(ACTIVATIONS)), "bias": bool(r.integers(2))}
+    layer: Any = accelerate(FeedForward(width, size(r, 40), **options, rng=r))
     x, dy = normal(r, n, width), r.normal(size=(n, width)).astype(np.float32)
     parameters = [p for _, p in layer.parameters()]
-    against_textbook(lambda: layer(x), dy, parameters)
+    against_textbook(layer, lambda form: form(x), dy, parameters)
     changed(r, parameters[int(r.integers(len(parameters)))], str(r.choice(["value", "grad"])))
     with maybe_refused():
         layer(x)[1](dy)
@@ -202,8 +212,7 @@ def cache(r: Random) -> None:
             mine.length = theirs.length = int(r.integers(0, mine.length + 1))
         x = normal(r, n, 1 if r.random() < 0.6 else size(r, 30), width)
         mask = r.random((n, x.shape[1], mine.length + x.shape[1])) < 0.8 if masked else None
-        with textbook():
-            expected = layer(x, mask=mask, causal=True, cache=theirs)[0]
+        expected = layer.textbook(x, mask=mask, causal=True, cache=theirs)[0]
         require_same([layer(x, mask=mask, causal=True, cache=mine)[0]], [expected])
         assert mine.length == theirs.length
     with maybe_refused():
@@ -223,13 +232,12 @@ def optimizer(r: Random) -> None:
     pairs = dict(layer.parameters())
     twins = {name: Parameter(p.value.copy()) for name, p in pairs.items()}
     make = (Adam, AdamW, SGD)[int(r.integers(3))]
-    mine, theirs = make(pairs.items(), 0.01), make(twins.items(), 0.01)
+    mine, theirs = accelerate(make(pairs.items(), 0.01)), make(twins.items(), 0.01)
     for _ in range(3):
         for name, p in pairs.items():
             p.grad[...] = twins[name].grad[...] = r.normal(size=p.value.shape)
         mine.step()
-        with textbook():
-            theirs.step()
+        theirs.step()
         require_same([p.value for p in pairs.values()], [p.value for p in twins.values()])
     changed(r, pairs[str(r.choice(list(pairs)))], str(r.choice(["value", "grad"])))
     with maybe_refused():

@@ -12,16 +12,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import emulated
 import numpy as np
 import pytest
-from minitransformer.arrays.forms import _cuda_kernels, _kernels, kernel_of, textbook
 
-from minitransformer import ops
+from minitransformer import ops as textbook
 from minitransformer.arrays import strict
-from minitransformer.fast import cuda
+from minitransformer.fast import accelerate, cuda, ops
 from minitransformer.fast.cuda import launching
 from minitransformer.fast.cuda.launching import FOLDER, kernel_names, source
 from minitransformer.layers import Parameter
@@ -35,6 +35,9 @@ FILES = {  # the template parameters after the type of the numbers, as the Pytho
     "layer_norm.cu": [""],
 }
 INSTANCES = [(file, t + rest) for file, several in FILES.items() for t in ("float", "__half") for rest in several]
+KERNELS: dict[str, Callable[..., Any]] = {
+    name: getattr(getattr(cuda, name), name) for name in ("adam", "attention", "cross_entropy", "gelu", "layer_norm")
+}
 NVCC = shutil.which("nvcc")
 
 
@@ -170,16 +173,16 @@ def pulled(function: Callable[..., Any], given: list[Any], options: dict[str, An
 
 def by_kernel(call: str, dtype: type) -> list[np.ndarray]:
     name, given, options, dy = arguments(call, dtype)
-    return pulled(_cuda_kernels[name], given, options, dy.astype(dtype))
+    return pulled(KERNELS[name], given, options, dy.astype(dtype))
 
 
 def by_textbook(call: str, dtype: type, inputs: type) -> list[np.ndarray]:
     """In one dtype, on inputs that were rounded to another before."""
     name, given, options, dy = arguments(call, inputs)
     given = [x.astype(dtype) if x.dtype.kind == "f" else x for x in given]
-    with textbook(), pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(strict.StrictArray, "__bool__", lambda x: bool(x._numpy))  # it looks at targets
-        return pulled(getattr(ops, name), given, options, dy.astype(inputs))
+        return pulled(getattr(textbook, name), given, options, dy.astype(inputs))
 
 
 def unlike(call: str, dtype: type, result: list[np.ndarray]) -> list[int]:
@@ -238,8 +241,7 @@ def adam_by_textbook(dtype: type, size: int = 1000) -> list[np.ndarray]:
     optimizer = AdamW([("p", p)], 1e-2, betas=(0.8, 0.95), weight_decay=0.3, decay_vectors=True)
     for _ in range(3):
         p.grad[...] = (rng.normal(size=size) * 10.0 ** rng.integers(-5, 2, size)).astype(np.float16)
-        with textbook():
-            optimizer.step()
+        optimizer.step()
     state = optimizer.state()
     return [p.value, state["mean.p"], state["square.p"]]
 
@@ -399,15 +401,15 @@ def declined() -> dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]]:
 @pytest.mark.parametrize("call", declined())
 def test_what_a_kernel_was_not_made_for_is_left_to_the_textbook(call: str, device: None) -> None:
     name, given, options = declined()[call]
-    assert not _cuda_kernels[name](*given, **options)
+    assert not KERNELS[name](*given, **options)
     assert emulated.EmulatedModule.launches == []
 
 
 def test_a_generator_is_used_only_where_the_kernel_takes_the_call(device: None) -> None:
     rng, x, wide = np.random.default_rng(3), float32(2, 4, 8), float32(2, 4, 129)
     before = rng.bit_generator.state
-    assert _cuda_kernels["attention"](wide, wide, wide, dropout=0.5, rng=rng) is None
-    assert _cuda_kernels["attention"](x, x, x, rng=rng) is not None
+    assert KERNELS["attention"](wide, wide, wide, dropout=0.5, rng=rng) is None
+    assert KERNELS["attention"](x, x, x, rng=rng) is not None
     assert rng.bit_generator.state == before
 
 
@@ -415,13 +417,13 @@ def test_a_target_that_does_not_exist_makes_the_loss_nan(device: None) -> None:
     logits = float32(5, 7)
     for wrong in (-1, 7, 10**12):
         targets = strict.StrictArray(np.array([0, 1, wrong, 6, 3]))
-        loss, _ = _cuda_kernels["cross_entropy"](logits, targets)
+        loss, _ = KERNELS["cross_entropy"](logits, targets)
         assert np.isnan(loss._numpy)
 
 
 def test_attention_launches_one_kernel_forward_and_two_backward(device: None) -> None:
     x = float32(2, 3, 5, 40).astype(np.float16)
-    y, backward = _cuda_kernels["attention"](x, x, x)
+    y, backward = KERNELS["attention"](x, x, x)
     backward(y)
     names = ("attention_forward", "attention_backward_queries", "attention_backward_keys")
     assert emulated.EmulatedModule.launches == [f"{name}<__half, 2>" for name in names]
@@ -439,55 +441,88 @@ def test_the_memory_of_attention_grows_with_the_length(device: None, monkeypatch
     for length in (64, 128):
         made.clear()
         x = float32(1, 2, length, 4)
-        y, backward = _cuda_kernels["attention"](x, x, x)
+        y, backward = KERNELS["attention"](x, x, x)
         backward(y)
         sizes.append(sum(made))
     assert sizes[1] == 2 * sizes[0]
     assert sizes[0] == 4 * 2 * 64 * (4 * 4 + 3)  # output, dq, dk and dv, and three numbers of each query
 
 
-# -------------------------------------------------------------------------------------------------------- who stands in
+# ---------------------------------------------------------------------------------------------- which form takes a call
 
-CupyArray = type("ndarray", (), {"__module__": "cupy"})
+
+class Ran(Exception):
+    pass
+
+
+def kernels(place: str, *names: str) -> Any:
+    """Kernels that only say where they are from."""
+
+    def kernel(*given: Any) -> Any:
+        raise Ran(place)
+
+    return SimpleNamespace(**dict.fromkeys(names, kernel))
 
 
 def test_each_kind_of_array_has_its_kernels() -> None:
-    assert kernel_of("gelu", CupyArray) is cuda.gelu.gelu
-    assert kernel_of("gelu") is kernel_of("gelu", np.ndarray) is _kernels["gelu"] is not cuda.gelu.gelu
-    assert kernel_of("linear", CupyArray) is None
-    assert kernel_of("gelu", strict.StrictArray) is None
-    assert kernel_of("gelu", list) is None
-    with textbook():
-        assert kernel_of("gelu", CupyArray) is None
+    cupy_array = type("ndarray", (), {"__module__": "cupy"})()
+    both = ops._fast("gelu", kernels("NumPy", "gelu"), kernels("CuPy", "gelu"))
+    with pytest.raises(Ran, match="NumPy"):
+        both(np.ones(3))
+    with pytest.raises(Ran, match="CuPy"):
+        both(cupy_array)
+    assert both(strict.StrictArray(np.ones(3)))[0].shape == (3,)  # by the textbook op, as are the complaints
+    with pytest.raises(TypeError, match="gelu: x must be a NumPy or CuPy array, got list"):
+        both([1.0])
+    with pytest.raises(TypeError, match="linear: x must be a NumPy or CuPy array, got ndarray"):
+        ops.linear(cupy_array, cupy_array)  # has no kernel for CuPy
 
 
-def test_an_op_calls_the_kernel_of_its_arrays(device: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = float32(3, 5)
-    ops.gelu(x)
+@pytest.mark.parametrize("name", sorted(set(KERNELS) - {"adam"}))
+def test_a_fast_op_calls_the_kernel_of_its_arrays(name: str, device: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, given, options, dy = arguments(name, np.float32)
+    with monkeypatch.context() as patch:
+        patch.setattr(strict.StrictArray, "__bool__", lambda x: bool(x._numpy))  # the textbook op looks at targets
+        getattr(ops, name)(*given, **options)
     assert emulated.EmulatedModule.launches == []  # the stand-in runs the textbook ops
     monkeypatch.setattr(strict.StrictArray, "__module__", "cupy")
-    y, backward = ops.gelu(x)
-    backward(y)
-    assert emulated.EmulatedModule.launches == ["gelu_forward<float, false>", "gelu_backward<float, false>"]
+    result = pulled(getattr(ops, name), given, options, dy)
+    launched = emulated.EmulatedModule.launches
+    monkeypatch.setattr(emulated.EmulatedModule, "launches", [])
+    for one, other in zip(result, pulled(KERNELS[name], given, options, dy), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert emulated.EmulatedModule.launches == launched != []
+
+
+def test_a_fast_optimiser_calls_the_kernel_of_its_arrays(device: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    p = Parameter(np.ones(5, np.float32))
+    p.value, p.grad = (strict.StrictArray(np.full(5, x, np.float32)) for x in (1.0, 2.0))
+    monkeypatch.setattr(strict.StrictArray, "__bool__", lambda x: bool(x._numpy))
+    optimizer = accelerate(AdamW([("p", p)], 0.5, weight_decay=0.0))
+    optimizer.step()
+    assert emulated.EmulatedModule.launches == []  # the stand-in runs the textbook form
+    monkeypatch.setattr(strict.StrictArray, "__module__", "cupy")
+    optimizer.step()
+    assert emulated.EmulatedModule.launches == ["adam<float>"]
+    np.testing.assert_allclose(p.value._numpy, 0.0, atol=1e-6)
 
 
 def test_numpy_arrays_need_no_cupy(tmp_path: Path) -> None:
     (tmp_path / "cupy.py").write_text("raise AssertionError('CuPy was imported')")
     code = """
 import numpy
-from minitransformer import layers, ops
-from minitransformer.arrays.forms import _cuda_kernels
+from minitransformer.fast import cuda, ops
 x = numpy.ones((2, 3, 4), "float32")
 ops.attention(x, x, x)
-print(sorted(_cuda_kernels))
+print(*cuda.__all__)
 """
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert shown.stdout.strip() == str(sorted(_cuda_kernels))
+    assert shown.stdout.split() == sorted(KERNELS)
 
 
 def test_the_calls_cover_every_kernel() -> None:
-    assert {name for name, _, _ in CALLS.values()} | {"adam"} == set(_cuda_kernels)
+    assert {name for name, _, _ in CALLS.values()} | {"adam"} == set(KERNELS)
     assert {path.name for path in FOLDER.glob("*.cu")} == set(FILES) == {file for file, *_ in VARIANTS.values()}
     assert set(cuda.__all__) == {path.stem for path in FOLDER.glob("*.cu")}
 

@@ -18,10 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 import threadpoolctl
-from minitransformer.arrays.forms import textbook
 
-from minitransformer import ops
-from minitransformer.fast import decoding, decoding_loops, layers, phases
+from minitransformer.fast import accelerate, decoding, decoding_loops, layers, ops, phases
 from minitransformer.layers import Cache, EncoderLayer, FeedForward, KeyValueCache, MultiHeadAttention
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.training import threads
@@ -39,13 +37,14 @@ def n_threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         yield request.param
 
 
-def encoder_layer(d_model: int = 12, n_heads: int = 3, d_ff: int = 20, **options: Any) -> EncoderLayer:
+def encoder_layer(d_model: int = 12, n_heads: int = 3, d_ff: int = 20, **options: Any) -> Any:
+    """The fast twin of a layer."""
     options = {"norm_order": "pre", "activation": "gelu_tanh"} | options
     layer = EncoderLayer(d_model, n_heads, d_ff, rng=np.random.default_rng(0), **options)
     rng = np.random.default_rng(1)
     for _, parameter in layer.parameters():  # biases that are not zero, gains that differ, weights of ordinary size
         parameter.value[...] = 0.5 * rng.normal(size=parameter.value.shape)
-    return layer
+    return accelerate(layer)
 
 
 def tokens(n_rows: int = 1, length: int = 1, width: int = 12, dtype: str = "float32") -> np.ndarray:
@@ -62,8 +61,7 @@ def written(layer: Any, x: np.ndarray, prompt: int = 3) -> np.ndarray:
 def begun(layer: Any, n_rows: int = 1, width: int = 12) -> KeyValueCache:
     """The cache of a layer that has read two tokens."""
     cache = KeyValueCache()
-    with textbook():
-        layer(tokens(n_rows, 2, width), causal=True, cache=cache)
+    layer.textbook(tokens(n_rows, 2, width), causal=True, cache=cache)
     return cache
 
 
@@ -85,9 +83,8 @@ def test_a_token_on_the_cache_is_computed_as_in_the_textbook(
 ) -> None:
     layer = encoder_layer(*sizes, **options)
     x = tokens(n_rows, 40, sizes[0])
-    with textbook():
-        rounded = written(layer, x)
-        exact = written(layer.to(dtype="float64"), x.astype(np.float64))
+    rounded = written(layer.textbook, x)
+    exact = written(layer.to(dtype="float64").textbook, x.astype(np.float64))
     layer.to(dtype="float32")
     found = written(layer, x)
     assert sum(y is not None for y in taken) == 37, "every token after the prompt"
@@ -113,8 +110,7 @@ def test_large_scores_overflow_nowhere(n_threads: int, taken: list[Any]) -> None
     for linear in (layer.self_attention.sublayer.query, layer.self_attention.sublayer.key):
         linear.weight.value *= 100.0
     x = tokens(2, 6, 8)
-    with textbook():
-        expected = written(layer, x, 1)
+    expected = written(layer.textbook, x, 1)
     np.testing.assert_allclose(written(layer, x, 1), expected, rtol=1e-3, atol=1e-3)
     x[0, 5, 3] = np.nan
     found = written(layer, x, 1)
@@ -141,10 +137,9 @@ def test_the_feed_forward_network_of_few_rows(activation: str, n_threads: int) -
     layer.inner.bias.value[...] = np.random.default_rng(1).normal(size=13)
     layer.output.bias.value[...] = np.random.default_rng(2).normal(size=7)
     x, dy = (np.random.default_rng(seed).normal(size=(2, 3, 7)).astype(np.float32) for seed in (3, 4))
-    with textbook():
-        expected, expected_backward = layer(x)
-        expected_dx = expected_backward(dy)
-    y, backward = layer(x)
+    expected, expected_backward = layer(x)
+    expected_dx = expected_backward(dy)
+    y, backward = accelerate(layer)(x)
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(backward(dy), expected_dx, rtol=1e-4, atol=1e-5)
 
@@ -462,7 +457,7 @@ def test_where_no_thread_can_be_started_one_does_all(monkeypatch: pytest.MonkeyP
 def test_a_call_at_the_very_end_of_the_interpreter() -> None:
     code = """
 import numpy, threadpoolctl
-from minitransformer import ops
+from minitransformer.fast import ops
 threadpoolctl.threadpool_limits(2, user_api="blas")
 x, w = numpy.ones((1, 2048), "float32"), numpy.ones((2048, 2048), "float32")
 ops.linear(x, w)
@@ -493,8 +488,7 @@ def test_an_error_in_a_part_arrives_after_all_parts_are_done(wrong: int) -> None
 def test_each_norm_has_its_own_eps(taken: list[Any]) -> None:
     layer, x = encoder_layer(), tokens(2, 6)
     layer.self_attention.norm.eps, layer.feed_forward.norm.eps = 0.5, 2.0
-    with textbook():
-        expected = written(layer, x)
+    expected = written(layer.textbook, x)
     np.testing.assert_allclose(written(layer, x), expected, rtol=1e-4, atol=1e-4)
     assert taken[-1] is not None
 
@@ -562,8 +556,7 @@ def test_a_layer_with_a_part_of_another_class_calls_it(path: str, taken: list[An
 )
 def test_other_layers_are_computed_as_ever(options: dict[str, Any], taken: list[Any]) -> None:
     layer, x = encoder_layer(**options), tokens(2, 6)
-    with textbook():
-        expected = written(layer, x)
+    expected = written(layer.textbook, x)
     np.testing.assert_allclose(written(layer, x), expected, rtol=1e-4, atol=1e-4)
     assert all(y is None for y in taken)
 
@@ -583,11 +576,11 @@ def test_what_the_kernel_does_not_take_is_computed_by_the_layer(taken: list[Any]
     layer(tokens(), cache=cache)
     with pytest.raises(ValueError, match="leave out rng"):
         layer(tokens(), cache=begun(layer), rng=np.random.default_rng(0))
-    with textbook():
-        layer(tokens(), cache=begun(layer))
+    layer.textbook(tokens(), cache=begun(layer))
     assert not taken
-    own = encoder_layer()
+    own = layer.textbook
     own.__class__ = type("Own", (EncoderLayer,), {})
+    own = accelerate(own)
     own(tokens(), cache=begun(own))
     assert not taken
     wide = encoder_layer().to(dtype="float64")
@@ -600,8 +593,7 @@ def test_what_the_kernel_does_not_take_is_computed_by_the_layer(taken: list[Any]
 
 def test_a_weight_that_is_a_view_is_read_as_it_lies(taken: list[Any]) -> None:
     layer, x = encoder_layer(), tokens(2, 6)
-    with textbook():
-        expected = written(layer, x)
+    expected = written(layer.textbook, x)
     weight = layer.self_attention.sublayer.output.weight
     weight.value = np.ascontiguousarray(weight.value.T).T
     np.testing.assert_allclose(written(layer, x), expected, rtol=1e-4, atol=1e-4)
@@ -637,9 +629,10 @@ def test_heads_that_do_not_fit_are_left_to_the_layer(n_heads: int, taken: list[A
 def test_a_cache_of_another_layer_is_refused(other: dict[str, int]) -> None:
     cache, x = KeyValueCache(), np.ones((1, 1, 12), np.float32)
     MultiHeadAttention(12, 3)(x, cache=cache)
-    for form in (textbook(), contextlib.nullcontext()):
-        with form, pytest.raises(ValueError, match="start a new cache for another layer"):
-            MultiHeadAttention(12, 3, **other)(x, cache=cache)
+    layer = MultiHeadAttention(12, 3, **other)
+    for form in (layer, accelerate(layer)):
+        with pytest.raises(ValueError, match="start a new cache for another layer"):
+            form(x, cache=cache)
         assert cache.length == 1
 
 
@@ -669,11 +662,10 @@ def test_a_query_that_sees_nothing_gets_zeros(taken: list[Any]) -> None:
 def test_the_cache_grows_and_keeps_what_it_holds(taken: list[Any]) -> None:
     layer, x = encoder_layer(), tokens(2, 70)
     caches = [KeyValueCache(), KeyValueCache()]
-    for cache, form in zip(caches, (textbook(), contextlib.nullcontext()), strict=True):
-        with form:
-            layer(x[:, :3], causal=True, cache=cache)
-            for i in range(3, 70):
-                layer(x[:, i : i + 1], cache=cache)
+    for cache, form in zip(caches, (layer.textbook, layer), strict=True):
+        form(x[:, :3], causal=True, cache=cache)
+        for i in range(3, 70):
+            form(x[:, i : i + 1], cache=cache)
     assert sum(y is not None for y in taken) == 67
     for expected, found in zip(caches[0].read(), caches[1].read(), strict=True):
         assert found.shape == (2, 3, 70, 4)
@@ -681,7 +673,7 @@ def test_the_cache_grows_and_keeps_what_it_holds(taken: list[Any]) -> None:
 
 
 def test_backward_of_the_feed_forward_network_is_settled_by_forward(n_threads: int) -> None:
-    layer = FeedForward(7, 13, "relu", rng=np.random.default_rng(0))
+    layer = accelerate(FeedForward(7, 13, "relu", rng=np.random.default_rng(0)))
     x = np.random.default_rng(3).normal(size=(2, 7)).astype(np.float32)
     _, backward = layer(x)
     before = backward(np.ones((2, 7), np.float32))
@@ -731,18 +723,17 @@ def test_a_cache_of_another_batch_is_refused_and_stays_as_it_was() -> None:
 def test_rows_of_the_cache_that_were_selected(taken: list[Any]) -> None:
     layer, x = encoder_layer(), tokens(3, 6)
     found = []
-    for form in (textbook(), contextlib.nullcontext()):
+    for form in (layer.textbook, layer):
         cache = begun(layer, 3)
-        with form:
-            cache.select(np.array([2, 0, 0]))
-            found.append(layer(x[:, 5:], causal=True, cache=cache)[0])
+        cache.select(np.array([2, 0, 0]))
+        found.append(form(x[:, 5:], causal=True, cache=cache)[0])
     np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-4)
     assert taken[0] is not None
 
 
 def model() -> LanguageModel:
     config = LanguageModelConfig(50, max_length=64, d_model=24, n_heads=3, d_ff=96, n_layers=2)
-    return LanguageModel(config, np.random.default_rng(0))
+    return accelerate(LanguageModel(config, np.random.default_rng(0)))
 
 
 def last_logits(model: LanguageModel, ids: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Kernels: the mechanism, and each kernel held equal to its textbook op in output and gradients.
+"""Kernels: each held equal to its textbook op in output and gradients; and when `fast.ops` takes which form.
 
 In float64 they must agree to 1e-12. In float32 both round, so neither is the measure: the error of the kernel against
 the textbook op in float64 may be a few times that of the textbook op in float32.
@@ -6,6 +6,7 @@ the textbook op in float64 may be a few times that of the textbook op in float32
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import re
@@ -16,6 +17,7 @@ import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,14 +25,36 @@ import pytest
 import threadpoolctl
 
 import minitransformer
-from minitransformer import fast as kernels
-from minitransformer import ops, verify
-from minitransformer.fast import decoding_loops, loops
+from minitransformer import fast, verify
+from minitransformer import ops as textbook
+from minitransformer.fast import (
+    activations,
+    attention_loops,
+    blas,
+    cross_entropy,
+    decoding_loops,
+    linear,
+    loops,
+    normalization,
+    ops,
+    twins,
+)
+from minitransformer.fast import attention as attention_kernel
+from minitransformer.fast.adam import adam
 from minitransformer.fast.attention import KEPT_KEYS
 from minitransformer.fast.blocks import BLOCK, blocks, compiled, numpy_only
 from minitransformer.fast.decoding import LARGE
+from minitransformer.fast.feed_forward import feed_forward
 from minitransformer.layers import FeedForward, Linear, Parameter
 from minitransformer.training import AdamW
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "attention": attention_kernel.attention,
+    "cross_entropy": cross_entropy.cross_entropy,
+    "gelu": activations.gelu,
+    "layer_norm": normalization.layer_norm,
+    "linear": linear.linear,
+}
 
 
 def random(*shape: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:
@@ -163,7 +187,7 @@ def results(call: str, dtype: type, form: Callable[..., Any]) -> list[np.ndarray
 
 def by_kernel(name: str) -> Callable[..., Any]:
     def call(*args: Any, **options: Any) -> Any:
-        result = _kernels[name](*args, **options)
+        result = KERNELS[name](*args, **options)
         assert result is not None, "the kernel declined"
         return result
 
@@ -171,11 +195,7 @@ def by_kernel(name: str) -> Callable[..., Any]:
 
 
 def by_textbook(name: str) -> Callable[..., Any]:
-    def call(*args: Any, **options: Any) -> Any:
-        with textbook():
-            return getattr(ops, name)(*args, **options)
-
-    return call
+    return getattr(textbook, name)
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -210,56 +230,53 @@ def test_a_kernel_rounds_like_its_textbook_op_in_float32(call: str, form: str) -
 
 
 def test_the_calls_cover_every_kernel() -> None:
-    assert {name for name, _, _ in CALLS.values()} | {"adam", "encoder_layer", "feed_forward"} == set(_kernels)
-    helpers = {
-        "__init__",
-        "attention_loops",
-        "blas",
-        "blocks",
-        "decoding_loops",
-        "layer_loops",
-        "loops",
-        "phases",
-        "threads",
-    }
-    assert set(kernels.__all__) == {path.stem for path in Path(kernels.__file__).parent.glob("*.py")} - helpers
+    fast_forms = {name for name in ops.__all__ if hasattr(getattr(ops, name), "textbook")}
+    assert {name for name, _, _ in CALLS.values()} == set(KERNELS) == fast_forms
+    assert set(ops.__all__) == set(textbook.__all__)
 
 
 def test_the_long_calls_make_weights_again_and_the_others_keep_them() -> None:
     assert LONG[0].shape[-2] > KEPT_KEYS > QKV[0].shape[-2]
 
 
-# ------------------------------------------------------------------------------------------------------- the mechanism
+# ---------------------------------------------------------------------------------------------- which form takes a call
 
 
-def test_a_kernel_stands_in_unless_the_textbook_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", textbook.__all__)
+def test_a_fast_op_has_the_arguments_of_its_textbook_op_and_leads_back_to_it(name: str) -> None:
+    fast_form, slow = getattr(ops, name), getattr(textbook, name)
+    if name in KERNELS:
+        assert fast_form is not slow
+        assert fast_form.textbook is slow
+        wanted = inspect.signature(slow).parameters
+        assert inspect.signature(fast_form).parameters == inspect.signature(KERNELS[name]).parameters == wanted
+    else:
+        assert fast_form is slow
+
+
+def example(kernel: Any) -> Any:
+    return fast.ops._fast("gelu", SimpleNamespace(gelu=kernel), None)
+
+
+def test_a_kernel_may_decline() -> None:
     x, marked = random(2, 3), (np.ones((2, 3)), lambda dy: dy)
-    monkeypatch.setitem(_kernels, "softmax", lambda x: marked)
-    assert ops.softmax(x)[0] is marked[0]
-    with textbook():
-        assert kernel_of("softmax") is None
-        assert ops.softmax(x)[0].sum() == pytest.approx(2.0)
-        with textbook():
-            pass
-        assert kernel_of("softmax") is None
-    assert ops.softmax(x)[0] is marked[0]
-    with pytest.raises(KeyError), textbook():
-        raise KeyError
-    assert ops.softmax(x)[0] is marked[0]
+    assert example(lambda x: marked)(x)[0] is marked[0]
+    np.testing.assert_array_equal(example(lambda x: None)(x)[0], textbook.gelu(x)[0])
 
 
-def test_a_kernel_may_decline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(_kernels, "softmax", lambda x: None)
-    assert ops.softmax(random(2, 3))[0].sum() == pytest.approx(2.0)
+def test_the_textbook_ops_run_as_written_whatever_is_accelerated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: Any, **options: Any) -> Any:
+        pytest.fail("a fast form ran")
 
-
-def test_one_thread_in_textbook_form_does_not_slow_another() -> None:
-    found = []
-    with textbook():
-        thread = threading.Thread(target=lambda: found.append(kernel_of("linear")))
-        thread.start()
-        thread.join()
-    assert found == [_kernels["linear"]]
+    layer, x = FeedForward(4, 8, "gelu", rng=np.random.default_rng(0)), random(3, 4).astype(np.float32)
+    fast.accelerate(layer)
+    for name in KERNELS:
+        monkeypatch.setattr(ops, name, refuse)
+    monkeypatch.setattr(twins, "feed_forward", refuse)
+    y, backward = layer(x)
+    assert backward(y).shape == x.shape
+    with pytest.raises(pytest.fail.Exception, match="a fast form ran"):
+        fast.accelerate(layer)(x)
 
 
 def test_the_tracer_sees_the_textbook_form() -> None:
@@ -270,19 +287,19 @@ def test_the_tracer_sees_the_textbook_form() -> None:
 
 
 def test_the_check_holds_a_wrong_kernel_against_the_textbook_op(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = _kernels["linear"]
-
     def wrong(*args: Any) -> Any:
-        y, backward = right(*args)
+        y, backward = textbook.linear(*args)
         return y, lambda dy: (*backward(dy)[:-1], 1.001 * backward(dy)[-1])
 
-    monkeypatch.setitem(_kernels, "linear", wrong)
     layer = Linear(3, 4, rng=np.random.default_rng(0))
-    report = verify.gradients(layer, random(5, 3))
+    twin = fast.accelerate(layer)
+    assert verify.gradients(twin, random(5, 3)).ok
+    monkeypatch.setattr(ops, "linear", wrong)
+    report = verify.gradients(twin, random(5, 3))
     assert {row.name for row in report.rows if not row.ok} == {"bias"}
-    assert "kernel" in next(row.problem for row in report.rows if row.name == "bias")
-    with textbook():
-        assert verify.gradients(layer, random(5, 3)).ok
+    assert "fast twin" in next(row.problem for row in report.rows if row.name == "bias")
+    assert verify.gradients(twin.textbook, random(5, 3)).ok
+    assert verify.gradients(layer, random(5, 3)).ok
 
 
 def test_blocks_cover_every_row_once() -> None:
@@ -291,11 +308,11 @@ def test_blocks_cover_every_row_once() -> None:
         assert covered == list(range(n_rows))
 
 
-def trained(dtype: type, sizes: list[tuple[int, ...]]) -> list[np.ndarray]:
+def trained(dtype: type, sizes: list[tuple[int, ...]], accelerate: Any = lambda same: same) -> list[np.ndarray]:
     """Values, means and squares after three steps of AdamW on gradients that differ in size by six orders."""
     rng = np.random.default_rng(5)
     parameters = [(f"p{i}", Parameter(rng.normal(size=size).astype(dtype))) for i, size in enumerate(sizes)]
-    optimizer = AdamW(parameters, 1e-2, betas=(0.8, 0.95), weight_decay=0.3)
+    optimizer = accelerate(AdamW(parameters, 1e-2, betas=(0.8, 0.95), weight_decay=0.3))
     for _ in range(3):
         for _, p in parameters:
             p.grad[...] = rng.normal(size=p.grad.shape) * 10.0 ** rng.integers(-5, 2, p.grad.shape)
@@ -303,12 +320,14 @@ def trained(dtype: type, sizes: list[tuple[int, ...]]) -> list[np.ndarray]:
     return [*(p.value for _, p in parameters), *optimizer.state().values()]
 
 
-def through_feed_forward(dtype: str, activation: str, bias: bool, x: np.ndarray) -> list[np.ndarray]:
+def through_feed_forward(
+    dtype: str, activation: str, bias: bool, x: np.ndarray, accelerate: Any = lambda same: same
+) -> list[np.ndarray]:
     layer = FeedForward(x.shape[-1], 9, activation, bias=bias, rng=np.random.default_rng(0)).to(dtype=dtype)
     for i, (_, p) in enumerate(layer.parameters()):
         p.value += (random(*p.value.shape, seed=i) * 0.3).astype(dtype)
         p.grad += 1.0  # backward must add
-    y, backward = layer(x.astype(dtype))
+    y, backward = accelerate(layer)(x.astype(dtype))
     dy = random(*y.shape, seed=7).astype(dtype)
     first = backward(dy)
     np.testing.assert_array_equal(backward(dy), first)
@@ -325,12 +344,13 @@ MANY = LARGE // 9 + 3  # with nine hidden units so many weights that a few rows 
     "x", [random(3, 7, 5), random(5), strided(3, 4, 5), random(BLOCK // 9 + 3, 2), random(2, 1, MANY), random(MANY)]
 )
 def test_the_kernel_of_feed_forward_equals_its_layer(x: np.ndarray, activation: str, bias: bool, form: str) -> None:
-    with textbook():
-        exact = through_feed_forward("float64", activation, bias, x)
-        rounded = through_feed_forward("float32", activation, bias, x)
-    for found, expected in zip(through_feed_forward("float64", activation, bias, x), exact, strict=True):
+    exact = through_feed_forward("float64", activation, bias, x)
+    rounded = through_feed_forward("float32", activation, bias, x)
+    for found, expected in zip(
+        through_feed_forward("float64", activation, bias, x, fast.accelerate), exact, strict=True
+    ):
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
-    found32 = through_feed_forward("float32", activation, bias, x)
+    found32 = through_feed_forward("float32", activation, bias, x, fast.accelerate)
     for found, one, expected in zip(found32, rounded, exact, strict=True):
         error, of_textbook = (np.abs(each - expected).max() for each in (found, one))
         assert error <= 2.0 * of_textbook + 4.0 * np.finfo(np.float32).eps * np.abs(expected).max()
@@ -340,12 +360,12 @@ def test_the_kernel_of_feed_forward_takes_what_it_can(form: str) -> None:
     compiles = form == "compiled"
     for activation, expected in {"relu": True, "gelu": compiles, "gelu_tanh": compiles, "silu": False}.items():
         layer, x = FeedForward(4, 8, activation), np.ones((3, 4), np.float32)
-        taken = _kernels["feed_forward"](x, layer.inner, layer.output, activation) is not None
+        taken = feed_forward(x, layer.inner, layer.output, activation) is not None
         assert taken == expected, activation
 
 
 def test_the_kernel_of_feed_forward_leaves_wrong_input_to_its_layer() -> None:
-    layer = FeedForward(4, 8)
+    layer = fast.accelerate(FeedForward(4, 8))
     with pytest.raises(ValueError, match="linear: the last axis of x must be 4"):
         layer(np.ones((3, 5), np.float32))
     with pytest.raises(TypeError, match="float64"):
@@ -361,17 +381,14 @@ SIZES = [(1,), (7,), (3, 5), (2, BLOCK + 3)]
 
 
 def test_the_kernel_of_adam_equals_its_textbook_form_in_float64(form: str) -> None:
-    found = trained(np.float64, SIZES)
-    with textbook():
-        expected = trained(np.float64, SIZES)
+    found, expected = trained(np.float64, SIZES, fast.accelerate), trained(np.float64, SIZES)
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-15)
 
 
 def test_the_kernel_of_adam_rounds_like_its_textbook_form_in_float32(form: str) -> None:
-    found = trained(np.float32, SIZES)
-    with textbook():
-        exact, expected = trained(np.float64, SIZES), trained(np.float32, SIZES)
+    found = trained(np.float32, SIZES, fast.accelerate)
+    exact, expected = trained(np.float64, SIZES), trained(np.float32, SIZES)
     for x, y, z in zip(found, expected, exact, strict=True):
         assert np.abs(x - z).max() <= 2.0 * np.abs(y - z).max() + 4.0 * np.finfo(np.float32).eps * np.abs(z).max()
 
@@ -380,13 +397,13 @@ def test_the_kernel_of_adam_leaves_other_than_contiguous_arrays_to_the_textbook_
     p = Parameter(random(4, 6))
     p.value, p.grad = p.value.T, random(6, 4)
     before = p.value.copy()
-    AdamW([("p", p)], 1e-2, weight_decay=0.0).step()
+    optimizer = fast.accelerate(AdamW([("p", p)], 1e-2, weight_decay=0.0))
+    assert not adam(p.value, p.grad, np.zeros((6, 4)), np.zeros((6, 4)), 1, 1e-2, (0.9, 0.999), 1e-8)
+    optimizer.step()
     np.testing.assert_allclose(p.value, before - 1e-2 * np.sign(p.grad), rtol=1e-6)
 
 
 def test_a_large_attention_is_shared_among_the_threads_of_blas(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
-    from minitransformer.fast import attention
-
     used: set[int] = set()
     all_of_them = threading.Barrier(1)
     multiply = np.matmul
@@ -400,8 +417,8 @@ def test_a_large_attention_is_shared_among_the_threads_of_blas(monkeypatch: pyte
     q, dy = random(2, 3, 65, 8), random(2, 3, 65, 8, seed=1)
     alone = ops.attention(q, q, q, causal=True)
     expected = [alone[0], *alone[1](dy)]
-    monkeypatch.setattr(attention, "_MANY", 0)
-    monkeypatch.setattr(attention, "BLOCK", 256)  # several parts
+    monkeypatch.setattr(attention_kernel, "_MANY", 0)
+    monkeypatch.setattr(attention_kernel, "BLOCK", 256)  # several parts
     monkeypatch.setattr(np, "matmul", noted)
     for n_threads in (1, 3):
         all_of_them = threading.Barrier(n_threads)
@@ -430,8 +447,6 @@ def test_gelu_of_huge_numbers(approximate: str, form: str) -> None:
 
 
 def test_attention_on_split_heads_is_compiled_and_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    from minitransformer.fast import attention, attention_loops
-
     parts: list[tuple[int, int]] = []
     used: set[int] = set()
     for name in ("attend", "attend_backward"):
@@ -450,7 +465,7 @@ def test_attention_on_split_heads_is_compiled_and_shared_out(monkeypatch: pytest
     y, backward = ops.attention(q, q, q)
     expected = [y, *backward(dy)]
     assert parts == [(0, 6), (0, 6)]
-    monkeypatch.setattr(attention, "_MANY", 0)
+    monkeypatch.setattr(attention_kernel, "_MANY", 0)
     parts.clear()
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
         all_of_them = threading.Barrier(2)
@@ -509,13 +524,11 @@ def test_a_hidden_key_may_be_anything(key: float, dtype: type, form: str) -> Non
     mask = np.array([True, False, True])
     with np.errstate(all="ignore"):
         for options in ({"mask": mask}, {"mask": mask[None].repeat(3, 0), "causal": True}):
-            with textbook():
-                expected = ops.attention(q, k, v, **options)[0]
+            expected = textbook.attention(q, k, v, **options)[0]
             assert np.isfinite(expected).all() and not expected[:, 1].any()
             np.testing.assert_allclose(ops.attention(q, k, v, **options)[0], expected, rtol=1e-6)
         y = ops.attention(q, k[[0, 2, 1]], v, causal=True)[0]  # the last query alone sees it
-        with textbook():
-            np.testing.assert_allclose(y, ops.attention(q, k[[0, 2, 1]], v, causal=True)[0], rtol=1e-6)
+        np.testing.assert_allclose(y, textbook.attention(q, k[[0, 2, 1]], v, causal=True)[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize(("value", "upstream"), [(1e15, 1.0), (1e35, 1e-30), (1.0, 1e-16), (1.0, 1e-20), (1.0, 1e-34)])
@@ -526,9 +539,8 @@ def test_large_scores_take_no_room_from_values_and_gradients(value: float, upstr
     given = [x.astype(np.float32) for x in (q, k, v * value)]
     y, backward = ops.attention(*given, scale=1.0)
     gradients = backward((dy * upstream).astype(np.float32))
-    with textbook():
-        expected, exact = ops.attention(*(x.astype(np.float64) for x in given), scale=1.0)
-        wanted = exact((dy * upstream).astype(np.float32).astype(np.float64))
+    expected, exact = textbook.attention(*(x.astype(np.float64) for x in given), scale=1.0)
+    wanted = exact((dy * upstream).astype(np.float32).astype(np.float64))
     for found, right in zip((y, *gradients), (expected, *wanted), strict=True):
         assert np.abs(found - right).max() <= 1e-4 * np.abs(right).max()
 
@@ -559,7 +571,7 @@ def test_attention_refuses_what_is_no_generator_without_dropout_too(form: str) -
         with pytest.raises(TypeError, match="rng must be a numpy"):
             ops.attention(q, q, q, dropout=0.0, rng=rng)
     for rate in (0.0, 0):
-        assert _kernels["attention"](q, q, q, dropout=rate, rng=np.random.default_rng(0)) is not None
+        assert KERNELS["attention"](q, q, q, dropout=rate, rng=np.random.default_rng(0)) is not None
 
 
 def test_a_mask_may_be_changed_after_the_forward_pass(form: str) -> None:
@@ -581,9 +593,8 @@ def test_attention_on_sizes_at_the_edge_of_float32(scale: float, size_q: float, 
     """Where squares of the numbers, or the scale's, are no float32; and scores as low as -1e38."""
     q, k, v = (np.abs(random(1, 2, 12, 3, seed=seed)).astype(np.float32) for seed in range(3))
     q, k = np.float32(size_q) * (q + 1), np.float32(-size_k) * (k + 1)
-    with textbook():
-        expected = ops.attention(*(x.astype(np.float64) for x in (q, k, v)), scale=scale)[0]
-        rounded = ops.attention(q, k, v, scale=scale)[0]
+    expected = textbook.attention(*(x.astype(np.float64) for x in (q, k, v)), scale=scale)[0]
+    rounded = textbook.attention(q, k, v, scale=scale)[0]
     found = ops.attention(q, k, v, scale=scale)[0]
     np.testing.assert_allclose(found, rounded, rtol=1e-3, atol=1e-3)
     if size_q < 1e16:  # beyond, each score's own rounding is large
@@ -598,7 +609,7 @@ def test_attention_takes_anything_true_for_causal(form: str) -> None:
 def test_without_the_compiler_the_kernels_run_in_numpy() -> None:
     code = """
 import numpy as np
-from minitransformer import ops
+from minitransformer.fast import ops
 x = np.ones((1, 1, 10, 512), "float32")
 print(ops.attention(x, x, x)[0].sum(), ops.linear(x[0, 0, :1], np.ones((512, 512), "float32"))[0].sum())
 """
@@ -609,23 +620,18 @@ print(ops.attention(x, x, x)[0].sum(), ops.linear(x[0, 0, :1], np.ones((512, 512
 
 @pytest.mark.parametrize("arrays", [np.float32, np.float64])
 def test_without_openblas_attention_is_computed_in_numpy(arrays: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    from minitransformer.fast import attention, attention_loops
-
     monkeypatch.setattr(attention_loops, "ready", lambda: None)
     monkeypatch.setattr(attention_loops, "attend", lambda *arrays: pytest.fail("there is no product for it"))
-    attention._loops.cache_clear()
+    attention_kernel._loops.cache_clear()
     try:
         q = heads(2, 9, 3, 4).astype(arrays)
-        with textbook():
-            expected = ops.attention(q, q, q, causal=True)[0]
+        expected = textbook.attention(q, q, q, causal=True)[0]
         np.testing.assert_allclose(ops.attention(q, q, q, causal=True)[0], expected, rtol=1e-5, atol=1e-6)
     finally:
-        attention._loops.cache_clear()
+        attention_kernel._loops.cache_clear()
 
 
 def test_the_matrix_product_is_that_of_numpy() -> None:
-    from minitransformer.fast import blas
-
     gemm = blas.matrix_product()
     assert gemm is not None, "the tests run with an OpenBLAS"
     a, b, c = (random(*shape).astype(np.float32) for shape in ((5, 7), (7, 4), (5, 4)))
@@ -657,7 +663,7 @@ def test_one_sequence_with_nan_or_infinity_leaves_the_others_alone(form: str) ->
 def test_adam_with_a_beta_near_1(beta2: float, form: str) -> None:
     """With a constant gradient every step is of the learning rate, whatever the betas."""
     p = Parameter(np.zeros(3, np.float32))
-    optimizer = AdamW([("p", p)], 1e-3, betas=(0.9, beta2), weight_decay=0.0)
+    optimizer = fast.accelerate(AdamW([("p", p)], 1e-3, betas=(0.9, beta2), weight_decay=0.0))
     for _ in range(3):
         p.grad[...] = [1.0, -2.0, 0.5]
         optimizer.step()
@@ -671,14 +677,17 @@ def test_a_linear_layer_of_another_class_is_called() -> None:
             return 2.0 * y, lambda dy: backward(2.0 * dy)
 
     layer, x = FeedForward(4, 8, rng=np.random.default_rng(0)), random(3, 4).astype(np.float32)
-    once = layer(x)[0]
+    once = fast.accelerate(layer)(x)[0]
     layer.output.__class__ = Twice
-    np.testing.assert_allclose(layer(x)[0], 2.0 * once, rtol=1e-6)
+    np.testing.assert_allclose(fast.accelerate(layer)(x)[0], 2.0 * once, rtol=1e-6)
+    later = fast.accelerate(FeedForward(4, 8, rng=np.random.default_rng(0)))
+    later.output.__class__ = Twice
+    np.testing.assert_allclose(later(x)[0], 2.0 * once, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("name", "shape"), [("output.weight", (5, 4)), ("output.weight", (8,)), ("inner.bias", (1,))])
 def test_the_kernel_of_feed_forward_leaves_wrong_parameters_to_its_layer(name: str, shape: tuple[int, ...]) -> None:
-    layer = FeedForward(4, 8)
+    layer = fast.accelerate(FeedForward(4, 8))
     dict(layer.parameters())[name].value = np.ones(shape, np.float32)
     with pytest.raises(ValueError, match="linear: "):
         layer(np.ones((3, 4), np.float32))
@@ -696,10 +705,8 @@ def test_arrays_of_the_other_byte_order_are_left_to_the_textbook_op(form: str) -
 
 
 def test_threads_keep_how_floating_point_errors_are_treated(monkeypatch: pytest.MonkeyPatch) -> None:
-    from minitransformer.fast import attention
-
-    monkeypatch.setattr(attention, "_MANY", 0)
-    monkeypatch.setattr(attention, "BLOCK", 256)
+    monkeypatch.setattr(attention_kernel, "_MANY", 0)
+    monkeypatch.setattr(attention_kernel, "BLOCK", 256)
     q = random(1, 4, 70, 4)
     q[0, 0, 0, 0] = np.inf
     with threadpoolctl.threadpool_limits(2, user_api="blas"), np.errstate(all="ignore"):
@@ -729,8 +736,6 @@ def test_only_one_op_at_a_time_is_shared_out() -> None:
 
 
 def test_the_compiled_exponential() -> None:
-    from minitransformer.fast import loops
-
     zero = np.float32(0.0)
     x = np.linspace(-87.0, 88.0, 1_000_001, dtype=np.float32)
     found = x.copy()
@@ -787,7 +792,7 @@ def test_without_numba_the_kernels_run_in_numpy(tmp_path: Path) -> None:
     (tmp_path / "numba.py").write_text("raise ImportError('no numba here')")
     code = """
 import numpy
-from minitransformer import ops
+from minitransformer.fast import ops
 from minitransformer.fast.blocks import compiled
 x = numpy.ones((3, 5), "float32")
 assert compiled(x) is None
@@ -834,7 +839,7 @@ def test_a_kernel_keeps_no_more_than_backward_needs(form: str) -> None:
     n = 4 * 64 * 32 * 4  # bytes of one array
     weight, gamma = np.ones((32, 32), np.float32), np.ones(32, np.float32)
 
-    feed_forward = FeedForward(32, 128, "gelu")
+    network = fast.accelerate(FeedForward(32, 128, "gelu"))
 
     def fresh() -> np.ndarray:
         return np.ones((4, 64, 32), np.float32)
@@ -843,7 +848,7 @@ def test_a_kernel_keeps_no_more_than_backward_needs(form: str) -> None:
         "linear, its input": (lambda: ops.linear(fresh(), weight), 1.0),
         "gelu, its slope": (lambda: ops.gelu(fresh()), 1.0),
         "feed_forward, its input and four times as much": (
-            lambda: feed_forward(fresh()),
+            lambda: network(fresh()),
             {"compiled": 1.0 + 4.0, "numpy": 1.0 + 4.0 + 4.0}[form],
         ),
         "layer_norm, what is normalized": (lambda: ops.layer_norm(fresh(), gamma, gamma), 1.0 + 1 / 32),
@@ -863,7 +868,7 @@ def test_attention_without_kept_weights_needs_memory_that_grows_with_the_length(
     code = """
 import sys, tracemalloc
 import numpy
-from minitransformer import ops
+from minitransformer.fast import ops
 def peak(length):
     q = numpy.random.default_rng(0).normal(size=(1, 2, length, 16)).astype("float32")
     y, backward = ops.attention(q, q, q, causal=True)
@@ -883,7 +888,7 @@ print(peak(4096) / peak(2048))
 
 def test_the_fitted_tail_of_the_normal_distribution() -> None:
     x = np.linspace(-9.0, 9.0, 20001)
-    y, _ = _kernels["gelu"](x.astype(np.float32))
+    y, _ = KERNELS["gelu"](x.astype(np.float32))
     exact = np.array([v * 0.5 * math.erfc(-v / math.sqrt(2.0)) for v in x.astype(np.float32).tolist()])
     small = np.abs(exact) < 1e-30
     assert (np.abs(y - exact) <= 1e-5 * np.abs(exact) + 1e-37)[~small].all()

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import threadpoolctl
-from minitransformer.arrays.forms import _kernels, textbook
 
-from minitransformer.fast import layer_loops, layers, phases
+from minitransformer.fast import accelerate, layer_loops, layers, phases, twins
 from minitransformer.layers import (
     Checkpoint,
     EncoderLayer,
@@ -27,7 +26,6 @@ from minitransformer.layers import (
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.training import Workers
 
-kernel = _kernels["encoder_layer"]
 WIDTH = 12
 
 
@@ -45,20 +43,21 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     answers: list[bool] = []
 
     def noted(*given: Any) -> Any:
-        result = kernel(*given)
+        result = layers.encoder_layer(*given)
         answers.append(result is not None)
         return result
 
-    monkeypatch.setitem(_kernels, "encoder_layer", noted)
+    monkeypatch.setattr(twins, "encoder_layer", noted)
     return answers
 
 
-def encoder_layer(n_heads: int = 3, d_ff: int = 20, **options: Any) -> EncoderLayer:
+def encoder_layer(n_heads: int = 3, d_ff: int = 20, **options: Any) -> Any:
+    """The fast twin of a layer."""
     layer = EncoderLayer(WIDTH, n_heads, d_ff, rng=np.random.default_rng(0), **options)
     rng = np.random.default_rng(1)
     for _, parameter in layer.parameters():  # biases that are not zero, gains that differ, weights of ordinary size
         parameter.value[...] = 0.5 * rng.normal(size=parameter.value.shape)
-    return layer
+    return accelerate(layer)
 
 
 def normal(*shape: int, seed: int = 2, dtype: str = "float32") -> np.ndarray:
@@ -76,8 +75,7 @@ def everything(layer: Any, x: np.ndarray, dy: np.ndarray, seed: int | None = Non
 
 def in_textbook(layer: Any, *arrays: np.ndarray, dtype: str = "float32", **options: Any) -> list[np.ndarray]:
     layer.to(dtype=dtype)
-    with textbook():
-        found = everything(layer, *(x.astype(dtype) for x in arrays), **options)
+    found = everything(layer.textbook, *(x.astype(dtype) for x in arrays), **options)
     layer.to(dtype="float32")
     return found
 
@@ -209,8 +207,7 @@ def test_dropout_draws_what_the_ops_draw(taken: list[bool]) -> None:
     for rates in ({"dropout": 0.3}, {"attention_dropout": 0.3}, {}):
         layer, rngs = encoder_layer(**rates), [np.random.default_rng(3) for _ in range(2)]
         layer(normal(2, 4, WIDTH), rng=rngs[0])
-        with textbook():
-            layer(normal(2, 4, WIDTH), rng=rngs[1])
+        layer.textbook(normal(2, 4, WIDTH), rng=rngs[1])
         assert rngs[0].bit_generator.state == rngs[1].bit_generator.state
     assert taken == [True] * 3
 
@@ -269,7 +266,7 @@ def test_a_prompt_on_the_cache(
     layer, x = encoder_layer(norm_order=norm_order), normal(3, 9, WIDTH)
     masks = [np.random.default_rng(i).random((3, n, sum(pieces[: i + 1]))) < 0.7 for i, n in enumerate(pieces)]
 
-    def read(dtype: str) -> np.ndarray:
+    def read(layer: Any, dtype: str) -> np.ndarray:
         cache, outputs, start = KeyValueCache(), [], 0
         for n, mask in zip(pieces, masks, strict=True):
             piece = x[:, start : start + n].astype(dtype)
@@ -281,12 +278,10 @@ def test_a_prompt_on_the_cache(
         assert cache.length == 9
         return np.concatenate(outputs, axis=1)
 
-    found = read("float32")
+    found = read(layer, "float32")
     assert taken == [True] * len(pieces)
-    with textbook():
-        rounded = read("float32")
-        layer.to(dtype="float64")
-        exact = read("float64")
+    rounded = read(layer.textbook, "float32")
+    exact = read(layer.to(dtype="float64").textbook, "float64")
     ulp = np.finfo(np.float32).eps * float(np.abs(exact).max())
     assert np.abs(found - exact).max() <= 2.0 * np.abs(rounded - exact).max() + 6.0 * ulp
 
@@ -390,8 +385,7 @@ def test_parameters_that_do_not_fit_are_left_to_the_ops(taken: list[bool]) -> No
     for weight in (normal(WIDTH, WIDTH)[::-1], read_only):  # for which the loops would be compiled anew
         layer = encoder_layer()
         layer.self_attention.sublayer.key.weight.value = weight
-        with textbook():
-            expected = layer(normal(2, 5, WIDTH))[0]
+        expected = layer.textbook(normal(2, 5, WIDTH))[0]
         np.testing.assert_allclose(layer(normal(2, 5, WIDTH))[0], expected, rtol=1e-4, atol=1e-4)
     assert taken == [False, False, False]
 
@@ -442,7 +436,7 @@ def test_narrow_layers_are_shared_where_sequences_are_long(monkeypatch: pytest.M
 
 
 def test_few_rows_and_large_weights_are_left_to_the_product_of_few_rows(taken: list[bool]) -> None:
-    layer = EncoderLayer(256, 4, 1024, rng=np.random.default_rng(0))
+    layer = accelerate(EncoderLayer(256, 4, 1024, rng=np.random.default_rng(0)))
     layer(normal(1, 8, 256))
     layer(normal(1, 9, 256))
     encoder_layer()(normal(1, 1, WIDTH))
@@ -550,7 +544,7 @@ def test_workers_that_share_a_batch_agree_with_one() -> None:
     found = []
     for n in (1, 2, 3):
         config = LanguageModelConfig(11, d_model=8, n_heads=2, d_ff=16, n_layers=2)
-        model = LanguageModel(config, rng=np.random.default_rng(0))
+        model = accelerate(LanguageModel(config, rng=np.random.default_rng(0)))
         loss = Workers(model, n).gradients(Rows(), [np.arange(6)], (0,))  # type: ignore[arg-type]
         found.append((loss, {name: p.grad.copy() for name, p in model.parameters()}))
     for loss, gradients in found[1:]:
@@ -561,7 +555,7 @@ def test_workers_that_share_a_batch_agree_with_one() -> None:
 
 def test_the_parts_that_the_kernel_reads_are_those_that_a_layer_has() -> None:
     """A parameter that an EncoderLayer gets one day must not be left out."""
-    layer = encoder_layer()
+    layer = encoder_layer().textbook
     assert type(layer.self_attention) is type(layer.feed_forward) is Residual
     assert type(layer.self_attention.sublayer) is MultiHeadAttention
     assert type(layer.feed_forward.sublayer) is FeedForward

@@ -92,11 +92,11 @@ def relu(x: Any, dy: Any) -> list[Bound]:
 
 
 def silu(x: Any, dy: Any) -> list[Bound]:
-    """exp, a sum, a quotient, a product; the argument of exp is exact. 1 - σ is off by half a unit of 1, times x σ."""
+    """exp, a sum, a quotient, a product; the argument of exp is exact. 1 - σ is off by half a unit, until it is 0."""
     s = logistic(x)
     terms = s, x * s * logistic(-x)
-    error = (2 * FUNCTION + 6.0) * sum(map(abs, terms)) + 0.5 * abs(x * s)
-    return [(x * s, abs(x * s), FUNCTION + 3.0), (dy * sum(terms), abs(dy) * error, 1.0)]
+    units = 2 * FUNCTION + 6.0 + 0.5 * np.where(x > 0, np.minimum(x, 40), 0)
+    return [(x * s, abs(x * s), FUNCTION + 3.0), (dy * sum(terms), abs(dy) * sum(map(abs, terms)), units)]
 
 
 def gelu(x: Any, dy: Any) -> list[Bound]:

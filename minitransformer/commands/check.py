@@ -1,4 +1,4 @@
-"""`minitransformer check`: hold every hand-derived gradient against finite differences."""
+"""`minitransformer check`: every hand-derived gradient against finite differences, every fast form against its op."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from tqdm import tqdm
 
 from .. import __version__
+from ..fast.check import NAMES, Form, forms
+from ..fast.large_cases import LARGE
 from ..verify import CASES, Case, Report, Row
 from .common import add_device, known_as
 
@@ -23,11 +25,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "check",
         help="hold every hand-derived gradient against finite differences",
         description="Hold the gradients of every input, parameter and named intermediate of each op, layer and model "
-        "against central differences in float64. Exit status 1 if one is wrong.",
+        "against central differences in float64; then hold its fast forms, in float32 and float64, against the ops as "
+        "written. Exit status 1 if one is wrong.",
     )
     check.add_argument("names", nargs="*", metavar="NAME", help="ops, layers, models, or softmax, ... (default: all)")
     add_device(check)
-    check.add_argument("--seed", type=int, default=0, help="of the numbers that are checked (default: 0)")
+    check.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
     check.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     check.add_argument("--verbose", action="store_true", help="print a line for every gradient")
     check.set_defaults(run=_run)
@@ -35,20 +38,29 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     cases = _select(options.names)
-    found = []
+    found, by_form = [], []
     with tqdm(cases, desc="check", unit="case", leave=False, disable=None) as bar:
         for case in bar:
-            report = _report(case, options)
-            found.append(report.as_dict() | {"kind": case.kind})
-            if options.verbose or not report.ok:
-                tqdm.write(f"{report}\n", file=sys.stderr if options.json else sys.stdout)
-    ok = all(case["ok"] for case in found)
+            told = []
+            if case.name in CASES:
+                report = _report(case, options)
+                found.append(report.as_dict() | {"kind": case.kind})
+                told += [str(report)] if options.verbose or not report.ok else []
+            each = _forms(case, options)
+            by_form.append({"name": case.name, "ok": all(form.ok for form in each), "forms": list(map(vars, each))})
+            told += [_sentence(case, form) for form in each if options.verbose or not form.ok]
+            if told:
+                tqdm.write("\n".join([*told, ""]), file=sys.stderr if options.json else sys.stdout)
+    forms_ok = all(case["ok"] for case in by_form)
+    ok = all(case["ok"] for case in found) and forms_ok
+    n_cases = {name: sum(any(form["name"] == name for form in case["forms"]) for case in by_form) for name in NAMES}
     kinds = ("input", "parameter", "intermediate")
     worst = {kind: _largest([case["max_error_by_kind"][kind] for case in found]) for kind in kinds}
     n_rows = sum(len(case["rows"]) for case in found)
     if options.json:
         summary = {"ok": ok, "device": options.device, "seed": options.seed, "version": __version__}
         document = summary | {"gradients": n_rows, "max_error": worst, "cases": found}
+        document |= {"forms": n_cases, "cases_by_form": by_form}
         print(json.dumps(document, indent=1, allow_nan=False))
         return 0 if ok else 1
     width = max(len(case["name"]) for case in found)
@@ -56,13 +68,15 @@ def _run(options: argparse.Namespace) -> int:
     for case in found:
         error, verdict = _number(case["max_error"]), "ok" if case["ok"] else "WRONG"
         print(f"{case['name']:<{width}}  {len(case['rows']):9d}  {error:>7}  {verdict}")
-    print(f"\n{n_rows} gradients, {'all ok' if ok else 'not all of them ok: WRONG'}; largest error of")
+    ran = ", ".join(f"{name} in {n}" for name, n in n_cases.items() if n)
+    print(f"\nforms of {len(by_form)} cases: {ran}; {'all ok' if forms_ok else 'not all of them ok: WRONG'}")
+    print(f"{n_rows} gradients, {'all ok' if ok else 'not all of them ok: WRONG'}; largest error of")
     print(", ".join(f"{kind}s {_number(worst[kind])}" for kind in kinds))
     return 0 if ok else 1
 
 
 def _report(case: Case, options: argparse.Namespace) -> Report:
-    """What a case finds. One that cannot even be run counts as wrong, and does not keep the others from running."""
+    """The report of a case. A case that raises an error counts as wrong and does not stop the others."""
     try:
         return case.run(options.seed, options.device)
     except Exception as error:  # a mistake in an op may raise anything
@@ -70,10 +84,22 @@ def _report(case: Case, options: argparse.Namespace) -> Report:
         return Report(case.name, (Row(case.covers, "input", (), error=math.inf, ok=False, problem=problem),))
 
 
+def _forms(case: Case, options: argparse.Namespace) -> list[Form]:
+    """What the fast forms of a case come to. Where the case itself cannot be run, its report says so."""
+    try:
+        return forms(case, options.seed, options.device)
+    except Exception as error:
+        return [Form("as written", "float64", f"{type(error).__name__}: {error}")]
+
+
+def _sentence(case: Case, form: Form) -> str:
+    return f"{case.name}: {form.name} in {form.dtype} {'WRONG: ' + form.problem if form.problem else 'ok'}"
+
+
 def _select(names: Sequence[str]) -> list[Case]:
     """The cases that are meant: by kind, by what they cover, or by their own name; all without names."""
-    in_order = [case for kind in _KINDS.values() for case in CASES.values() if case.kind == kind]
-    known = [*_KINDS, *dict.fromkeys(case.covers for case in in_order), *CASES]
+    in_order = [case for kind in _KINDS.values() for case in (CASES | LARGE).values() if case.kind == kind]
+    known = [*_KINDS, *dict.fromkeys(case.covers for case in in_order), *CASES, *LARGE]
     names = [known_as("check", name, known) for name in names]
     return [
         case
@@ -83,7 +109,7 @@ def _select(names: Sequence[str]) -> list[Case]:
 
 
 def _largest(errors: Sequence[float | None]) -> float | None:
-    """The largest error; None stands for one that is infinite."""
+    """The largest error; None means infinite."""
     return None if None in errors else max((error for error in errors if error is not None), default=0.0)
 
 

@@ -20,15 +20,15 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "step",
         help="step through an example line by line, forward and backward, with every number",
         description="Run a small example, forward and backward, and show what each line of the code computed. On a "
-        "terminal the keys n and p (or → and ←) go forward and back, c asks where a number comes from, q quits; "
-        "elsewhere all steps are printed.",
+        "terminal the keys n and p (or → and ←) go forward and back, c shows how a number was computed, q quits. "
+        "Elsewhere all steps are printed.",
     )
     walk.add_argument("example", metavar="EXAMPLE", help=", ".join(EXAMPLES))
-    walk.add_argument("--all", action="store_true", help="also show the lines that bind no number")
-    walk.add_argument("--verify", action="store_true", help="hold every gradient against finite differences")
+    walk.add_argument("--all", action="store_true", help="also show the lines that compute no number")
+    walk.add_argument("--verify", action="store_true", help="compare every gradient with finite differences")
     walk.add_argument("--html", type=Path, metavar="FILE", help="write a page to step through in a browser")
     walk.add_argument("--json", action="store_true", help="print one JSON document instead")
-    walk.add_argument("--seed", type=int, default=0, help="of the example's numbers (default: 0)")
+    walk.add_argument("--seed", type=int, default=0, help="seed of the example's numbers (default: 0)")
     add_device(walk)
     walk.set_defaults(run=_run)
 

@@ -92,8 +92,9 @@ def silu(x: Array) -> tuple[Array, Pullback]:
 def gated(gate: Array, x: Array, activation: Callable[..., tuple[Array, Pullback]] = silu) -> tuple[Array, Pullback]:
     """activation(gate) * x: the gate decides how much of each x passes.
 
-    With silu this is the heart of SwiGLU, with gelu of GEGLU: Shazeer 2020, "GLU Variants Improve Transformer".
-    gate, x, y: one shape. backward(dy) returns (dgate, dx): by the product rule each factor gets dy times the other.
+    With silu this is the core of SwiGLU, with gelu of GEGLU: Shazeer 2020, "GLU Variants Improve Transformer". gate, x
+    and y have one shape. backward(dy) returns (dgate, dx): by the product rule, the gradient of each factor is dy times
+    the other factor.
     """
     check_floats("gated", gate=gate, x=x)
     check_shape("gated", "x", x, gate.shape)

@@ -136,7 +136,7 @@ class Differences:
         gone once the step is too short to reach it. At a jump the gap grows: nothing is right there.
         """
         ahead, behind = probe(step * direction), probe(-step * direction)
-        central = 0.5 * float(np.vdot(self.upstream, ahead - behind)) / step
+        central = float((self.upstream * (ahead - behind)).sum() / (2.0 * step))
         small = self.atol is None and hand != central and max(abs(hand), abs(central)) < 100.0 * _ATOL
         if self._agrees(hand, central) and not small:
             return _Verdict(central, True)

@@ -85,8 +85,7 @@ def gradients(
     given.refuse_unusable([*leaves, *((key, p.value) for key, p in owned)], options)
     settings = {"atol": atol, "rtol": rtol, "step": step, "entrywise": entrywise, "directions": directions}
     with given.in_float64(owned):
-        rng = np.random.default_rng((seed, 1))  # not (seed): the inputs may be drawn with that, and dy must differ
-        check = _Check(textbook_of(f), arguments, options, owned, rng)
+        check = _Check(textbook_of(f), arguments, options, owned, seed)
         rows = check.run(upstream, settings, intermediates, progress)
         rows = check.in_other_forms(rows)
         if check.f is not f:
@@ -103,14 +102,16 @@ class _Check:
         arguments: list[Named],
         options: dict[str, Any],
         owned: list[tuple[str, Parameter]],
-        rng: np.random.Generator,
+        seed: int,
     ) -> None:
-        self.f, self.arguments, self.options, self.owned, self.rng = f, arguments, options, owned, rng
+        self.f, self.arguments, self.options, self.owned = f, arguments, options, owned
+        # dy and directions; all else. Not of (seed): the inputs may be drawn with that, and dy must differ.
+        self.dy_rng, self.rng = (np.random.default_rng((seed, i)) for i in (1, 2))
         self.leaves = [leaf for name, x in arguments for leaf in leaves_of(name, x)]
         self.names = [name for name, x in self.leaves if is_float_array(x)]
         # A gradient for each argument with floating-point leaves, and for each parameter one to be added to.
         self.wanted = [name for name, x in arguments if any(is_float_array(leaf) for _, leaf in leaves_of(name, x))]
-        self.start = {key: rng.normal(size=parameter.value.shape) for key, parameter in owned}
+        self.start = {key: self.rng.normal(size=parameter.value.shape) for key, parameter in owned}
 
     def call(self, leaves: list[Any] | None = None) -> Any:
         """f on fresh copies of the generators, so that every evaluation draws the same random numbers."""
@@ -139,7 +140,8 @@ class _Check:
                 f"{given.name_of(self.f)} gives another output each time it runs, so there are no differences to take; "
                 "pass its random generator as an argument, then every run starts from the same state"
             )
-        self.differences = Differences(output, _upstream(upstream, output, self.rng), self.rng, **settings)
+        rng = self.dy_rng
+        self.differences = Differences(output, _upstream(upstream, output, rng), rng, **settings)
         dy = to_device(self.differences.upstream.astype(output.dtype), device_of(y).name)
         belongings += self._copies([("the output", y), ("the upstream gradient", dy)])
         self.upstream = dy

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from minitransformer.fast import accelerate
+
 TOLERANCE = 1e-9
 
 _worst = pytest.StashKey[dict[str, tuple[float, int]]]()
@@ -15,6 +17,12 @@ _worst = pytest.StashKey[dict[str, tuple[float, int]]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_worst] = {}
+
+
+@pytest.fixture(params=[False, True], ids=["as written", "fast"])
+def form(request: pytest.FixtureRequest) -> Callable[[Any], Any]:
+    """What a module or an optimiser is compared as: as it is, and as its fast twin."""
+    return accelerate if request.param else lambda original: original
 
 
 @pytest.fixture

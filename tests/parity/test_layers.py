@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from minitransformer import layers, models
+from minitransformer import fast, layers, models, ops
 
 from .counterparts import (
     TorchClassifier,
@@ -32,6 +32,13 @@ from .counterparts import (
 pytestmark = pytest.mark.parity
 
 Agree = Callable[..., None]
+
+
+@pytest.fixture(params=[ops, fast.ops], ids=["as written", "fast"], autouse=True)
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ops that all layers compute with."""
+    monkeypatch.setattr(layers.Module, "ops", request.param)
+
 
 SIZES = (12, 3, 20)  # d_model, n_heads, d_ff
 X, MEMORY = (2, 5, 12), (2, 7, 12)

@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from minitransformer import ops
+from minitransformer import fast, ops
 
 pytestmark = pytest.mark.parity
 
@@ -202,14 +202,22 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.fixture(params=[ops, fast.ops], ids=["as written", "fast"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The ops that the cases call."""
+    monkeypatch.setitem(globals(), "ops", request.param)
+    return request.param
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.op}: {case.what}")
-def test_output_and_gradients(case: Case, seed: int, agree: Callable[..., None]) -> None:
+def test_output_and_gradients(case: Case, seed: int, form: Any, agree: Callable[..., None]) -> None:
     rng = np.random.default_rng(seed)
     inputs = [case.size * rng.standard_normal(shape) for shape in case.shapes]
     leaves = [t(x.copy()).requires_grad_() for x in inputs]
 
-    y, backward = case.ours(*inputs)
+    ours = getattr(form, case.ours.__name__, case.ours)  # an op itself, or a function that calls one
+    y, backward = ours(*inputs)
     expected = case.theirs(*leaves)
     agree(case.op, "output", y, expected)
 

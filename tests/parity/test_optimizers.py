@@ -91,11 +91,11 @@ OPTIMIZERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_every_step_of_an_optimizer(name: str, closely: Agree) -> None:
+def test_every_step_of_an_optimizer(name: str, form: Any, closely: Agree) -> None:
     """First at its own rate, then at those of a schedule."""
     ours, theirs = pair()
     make, make_torch = OPTIMIZERS[name]
-    optimizer, torch_optimizer = make(ours.items()), make_torch(theirs.values())
+    optimizer, torch_optimizer = form(make(ours.items())), make_torch(theirs.values())
     rng = np.random.default_rng(1)
     for step in range(1, STEPS + 1):
         draw_gradients(ours, theirs, rng)

@@ -65,7 +65,7 @@ def torch_clip(parameters: list[Any]) -> Any:
 
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 @pytest.mark.parametrize("optimizer_name", OPTIMIZERS)
-def test_ten_steps_with_every_gradient(optimizer_name: str, norm_order: str, agree: Agree) -> None:
+def test_ten_steps_with_every_gradient(optimizer_name: str, norm_order: str, form: Any, agree: Agree) -> None:
     subject = f"10 steps, {optimizer_name}, {norm_order}-norm"
     config = models.TransformerConfig(
         VOCABULARY,
@@ -79,13 +79,13 @@ def test_ten_steps_with_every_gradient(optimizer_name: str, norm_order: str, agr
         share_embeddings=True,
         tie_output=True,
     )
-    ours = models.Transformer(config, np.random.default_rng(0)).to(dtype="float64")
+    ours = form(models.Transformer(config, np.random.default_rng(0)).to(dtype="float64"))
     theirs = TorchTransformer(config)
     pairs = copy_weights(ours, theirs)
     tables = [name for name, p in ours.parameters() if p.value.shape == (VOCABULARY, 12)]
     assert len(tables) == 1 and theirs.source is theirs.target is theirs.output
     make, make_torch, peak = OPTIMIZERS[optimizer_name]
-    optimizer, torch_optimizer = make(ours.parameters()), make_torch(theirs.parameters())
+    optimizer, torch_optimizer = form(make(ours.parameters())), make_torch(theirs.parameters())
     before, clipped, compared = ours.state(), 0, 0
 
     for step in range(1, 11):

@@ -45,12 +45,12 @@ def torch_adamw(tensors: Iterable[Any], learning_rate: float, decay_vectors: boo
 
 @pytest.mark.parametrize("decay_vectors", [False, True], ids=["matrices decay", "all decay"])
 @pytest.mark.parametrize("options", ADAMW)
-def test_adamw_alone(options: str, decay_vectors: bool, agree: Agree) -> None:
+def test_adamw_alone(options: str, decay_vectors: bool, form: Any, agree: Agree) -> None:
     """Gradients from 1e-8 to 1e3, one that is always zero, a learning rate of its own at each step."""
     rng = np.random.default_rng(0)
     ours = {name: Parameter(rng.normal(size=shape)) for name, shape in SHAPES.items()}
     theirs = {name: torch.nn.Parameter(t(p.value)) for name, p in ours.items()}
-    optimizer = AdamW(ours.items(), 0.02, decay_vectors=decay_vectors, **ADAMW[options])
+    optimizer = form(AdamW(ours.items(), 0.02, decay_vectors=decay_vectors, **ADAMW[options]))
     torch_optimizer = torch_adamw(theirs.values(), 0.02, decay_vectors, **ADAMW[options])
     for step in range(1, 11):
         for name, p in ours.items():
@@ -92,6 +92,7 @@ SMALL: dict[str, Any] = {"d_model": 12, "n_heads": 3, "d_ff": 20}
 def train(
     agree: Agree,
     subject: str,
+    form: Callable[[Any], Any],
     ours: Any,
     theirs: Any,
     our_loss: Callable[[int], Any],
@@ -102,7 +103,7 @@ def train(
     """Ten steps on both sides from equal weights: every loss, and at the end every weight."""
     ours.to(dtype="float64")
     pairs = copy_weights(ours, theirs)
-    optimizer = AdamW(ours.parameters(), 1.0, decay_vectors=decay_vectors)
+    optimizer = form(AdamW(ours.parameters(), 1.0, decay_vectors=decay_vectors))
     torch_optimizer = torch_adamw(theirs.parameters(), 1.0, decay_vectors)
     before = ours.state()
     for step in range(1, 11):
@@ -129,11 +130,11 @@ def train(
 
 
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
-def test_ten_steps_of_an_encoder_decoder(norm_order: str, agree: Agree) -> None:
+def test_ten_steps_of_an_encoder_decoder(norm_order: str, form: Any, agree: Agree) -> None:
     """Three tied tables, padding on both sides, smoothed labels, the schedule of section 5.3, new batches."""
     config = models.TransformerConfig(11, 11, n_encoder_layers=2, n_decoder_layers=2, norm_order=norm_order, **SMALL)
     rng = np.random.default_rng(0)
-    ours, theirs = models.Transformer(config, rng), TorchTransformer(config)
+    ours, theirs = form(models.Transformer(config, rng)), TorchTransformer(config)
 
     def batch(step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Three sequences of different lengths to be copied; 0 is padding and 1 starts a target."""
@@ -153,13 +154,13 @@ def test_ten_steps_of_an_encoder_decoder(norm_order: str, agree: Agree) -> None:
     def schedule(step: int) -> float:
         return warmup_schedule(step, d_model=12, warmup=40)
 
-    train(agree, f"10 steps, encoder-decoder, {norm_order}-norm", ours, theirs, our_loss, torch_loss, schedule)
+    train(agree, f"10 steps, encoder-decoder, {norm_order}-norm", form, ours, theirs, our_loss, torch_loss, schedule)
 
 
 @pytest.mark.parametrize("decay_vectors", [False, True], ids=["matrices decay", "all decay"])
-def test_ten_steps_of_a_language_model(decay_vectors: bool, agree: Agree) -> None:
+def test_ten_steps_of_a_language_model(decay_vectors: bool, form: Any, agree: Agree) -> None:
     config = models.LanguageModelConfig(9, max_length=8, n_layers=2, **SMALL)
-    ours, theirs = models.LanguageModel(config, np.random.default_rng(0)), TorchLanguageModel(config)
+    ours, theirs = form(models.LanguageModel(config, np.random.default_rng(0))), TorchLanguageModel(config)
 
     def batch(step: int) -> tuple[np.ndarray, np.ndarray]:
         """Counting up modulo 9 from anywhere."""
@@ -174,6 +175,7 @@ def test_ten_steps_of_a_language_model(decay_vectors: bool, agree: Agree) -> Non
     train(
         agree,
         "10 steps, language model",
+        form,
         ours,
         theirs,
         lambda step: ours.loss(*batch(step)),

@@ -15,7 +15,7 @@ import numpy as np
 from ... import layers, ops
 from .case import Random, Setup, call, case, frozen, ordinary, some_mask
 
-_LEADING = {n: (2, 3, 2, 5)[4 - n :] for n in range(5)}  # n axes before those that the op is about
+_LEADING = {n: (2, 3, 2, 6)[4 - n :] for n in range(5)}  # n axes before those that the op is about
 Build = Callable[..., Setup]  # from a generator and the leading axes
 
 

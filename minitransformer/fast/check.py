@@ -1,0 +1,205 @@
+"""Hold every fast form against the textbook: what `minitransformer check` does beside the finite differences.
+
+Training runs in float32, by NumPy forms or by compiled loops, and the finite differences see neither: they need the
+digits of float64. So each case runs again by `fast.ops` or `fast.accelerate`, in both dtypes and in every form. Output
+and gradients must be those of the textbook in float64, as far as rounding allows. In float32 that is four times the
+textbook's own largest error, on these numbers or on some that are a rounding away, and a few units in the last place.
+large_cases.py has further cases, whose sizes reach what the small ones of the catalogue do not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager as Context
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import threadpoolctl
+
+from .. import ops as textbook
+from ..arrays.backend import Array, to_device, to_numpy
+from ..layers import Module
+from ..verify import Case
+from ..verify.catalogue import Setup
+from . import attention, blocks, decoding, ops
+from . import layers as fast_layers
+from .large_cases import as_written
+from .twins import accelerate
+
+KERNELS = {"adam", "attention", "cached_layer", "cross_entropy", "encoder_layer", "feed_forward", "gelu", "layer_norm"}
+KERNELS |= {"linear"}  # the functions of this package that compute, or decline
+EPS = float(np.finfo(np.float32).eps)
+NAMES = ("as written", "NumPy form", "compiled", "CUDA")
+
+
+@dataclass(frozen=True)
+class Form:
+    """One run of a case: in which form, and what is wrong with it, or ""."""
+
+    name: str  # one of NAMES
+    dtype: str
+    problem: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the results are those of the textbook."""
+        return not self.problem
+
+
+def forms(case: Case, seed: int = 0, device: str = "numpy") -> list[Form]:
+    """Run a case in every form that there is, and compare each with the textbook."""
+    exact = _results(case, seed, device, "float64", as_written)
+    sizes, errors = _sizes(exact), []
+    for moved in range(3):
+        rounded = _results(case, seed, device, "float32", as_written, moved)
+        errors += [_distance(x, y) / (size or 1.0) for (_, x), (_, y), size in zip(exact, rounded, sizes, strict=True)]
+    relative = 4.0 * max(errors) + 8.0 * EPS
+    bounds = {
+        "float64": [1e-11 * max(1.0, size) for size in sizes],
+        "float32": [relative * size for size in sizes],
+    }
+    return [_run(case, seed, device, dtype, way, exact, bounds[dtype]) for dtype, way in _ways(device)]
+
+
+def _ways(device: str) -> Iterator[tuple[str, Context[Any]]]:
+    """Each dtype and a context to run in."""
+    yield "float64", contextlib.nullcontext()
+    yield "float32", blocks.numpy_only()
+    if device == "numpy":
+        yield "float64", _shared_out()
+        if blocks.compiled(np.empty(1, np.float32)):
+            yield "float32", contextlib.nullcontext()
+            yield "float32", _shared_out()
+
+
+@contextlib.contextmanager
+def _shared_out() -> Iterator[None]:
+    """Within it the smallest work is worth two threads, and the smallest matrix the loops of decoding."""
+    with contextlib.ExitStack() as stack:
+        limits = [(decoding, "LARGE"), (decoding, "LEAST_SIDE"), (decoding, "SHARED")]
+        for module, name in [*limits, (fast_layers, "SHARED"), (attention, "_MANY")]:
+            stack.enter_context(mock.patch.object(module, name, 1))
+        stack.enter_context(threadpoolctl.threadpool_limits(2, user_api="blas"))
+        yield
+
+
+Results = list[tuple[str, np.ndarray]]
+
+
+def _run(
+    case: Case, seed: int, device: str, dtype: str, way: Context[Any], exact: Results, bounds: list[float]
+) -> Form:
+    seen: set[str] = set()
+    try:
+        with way, _watched(seen):
+            found = _results(case, seed, device, dtype, _twin)
+        problem = _difference(found, exact, bounds, dtype)
+    except Exception as error:  # a mistake in a kernel may raise anything
+        problem = f"{type(error).__name__}: {error}"
+    named = ("CUDA" if "CUDA" in seen else "compiled" if "compiled" in seen else "NumPy form") if seen else "as written"
+    return Form(named, dtype, problem)
+
+
+@contextlib.contextmanager
+def _watched(seen: set[str]) -> Iterator[None]:
+    """Note which kind of kernel takes a call: functions of this package that return something, or `compiled`."""
+
+    def look(frame: Any, event: str, result: Any) -> None:
+        if event == "return" and result is not None and result is not False:
+            module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name
+            if name in KERNELS and module.startswith(f"{__package__}."):
+                seen.add("CUDA" if module.startswith(f"{__package__}.cuda.") else "kernel")
+            elif name == "compiled" and module == blocks.__name__:
+                seen.add("compiled")
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def _results(case: Case, seed: int, device: str, dtype: str, form: Callable[[Any], Any], moved: int = 0) -> Results:
+    """The output, the gradients of all inputs, and those of all parameters after two calls of backward.
+
+    moved: if not 0, the numbers are a rounding away from those of the case, each number another way.
+    """
+    setup = case.build(np.random.default_rng(seed))
+    rng = np.random.default_rng([seed, moved])
+
+    def moved_if_asked(x: Any) -> Any:
+        return x * (1.0 + EPS * rng.normal(size=x.shape)) if moved else x
+
+    if setup.module is not None:
+        for _, p in setup.module.parameters():
+            p.value = moved_if_asked(p.value)
+        setup.module.to(dtype=dtype)
+    inputs = [
+        moved_if_asked(x).astype(dtype) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
+        for x in setup.inputs
+    ]
+    setup = Setup(setup.f, tuple(inputs), setup.options, setup.module).on(device)
+    y, backward = form(setup.f)(*setup.inputs, **{name: form(option) for name, option in setup.options.items()})
+    results = [("the output", _host(y))]
+    dy = np.random.default_rng([seed, 1]).normal(size=y.shape).astype(dtype)
+    for time in ("", " by a second call of backward"):
+        gradients = backward(to_device(dy, device) if y.shape else float(dy))
+        listed = gradients if isinstance(gradients, tuple) else () if gradients is None else (gradients,)
+        results += [(f"gradient {i} of the inputs{time}", _host(dx)) for i, dx in enumerate(listed)]
+    if setup.module is not None:
+        results += [(f"the gradient of {name}", _host(p.grad)) for name, p in setup.module.parameters()]
+    return results
+
+
+def _host(x: Array) -> np.ndarray:
+    return np.array(to_numpy(x))
+
+
+def _twin(f: Any) -> Any:
+    """The fast twin of what a case calls: an op, a module, a method of one, or a function around these."""
+    if f is as_written:
+        return accelerate
+    if isinstance(f, Module):
+        return accelerate(f)
+    if isinstance(f, types.MethodType) and isinstance(f.__self__, Module):
+        return getattr(accelerate(f.__self__), f.__name__)
+    if isinstance(f, types.FunctionType):
+        name = f.__name__
+        if f is getattr(textbook, name, None):
+            return getattr(ops, name)
+        cells = tuple(types.CellType(_twin(cell.cell_contents)) for cell in f.__closure__ or ())
+        return types.FunctionType(f.__code__, f.__globals__, name, f.__defaults__, cells)
+    return f
+
+
+def _sizes(results: Results) -> list[float]:
+    """The largest number of each; of a parameter's gradient, which may be 0 but for rounding, the largest of all."""
+    sizes = [float(abs(x).max(initial=0.0)) for _, x in results]
+    largest = max((size for (name, _), size in zip(results, sizes, strict=True) if _is_parameter(name)), default=0.0)
+    return [largest if _is_parameter(name) else size for (name, _), size in zip(results, sizes, strict=True)]
+
+
+def _is_parameter(name: str) -> bool:
+    return name.startswith("the gradient of")
+
+
+def _distance(x: np.ndarray, y: np.ndarray) -> float:
+    return float(abs(x - y).max(initial=0.0))
+
+
+def _difference(found: Results, exact: Results, bounds: list[float], dtype: str) -> str:
+    """Which result is not the textbook's, and by how much; or ""."""
+    if [name for name, _ in found] != [name for name, _ in exact]:
+        return f"there are {len(found)} results in place of {len(exact)}"
+    for (name, x), (_, right), bound in zip(found, exact, bounds, strict=True):
+        if x.shape != right.shape or x.dtype != dtype:
+            return f"{name} is {x.dtype} of shape {x.shape}, expected {dtype} of shape {right.shape}"
+        if not _distance(x, right) <= bound:
+            return f"{name} is off by {_distance(x, right):.1e}, where rounding explains {bound:.1e}"
+    return ""

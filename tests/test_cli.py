@@ -294,6 +294,15 @@ def test_a_wrong_backward_fails_the_check_in_json(run, monkeypatch, silu):
     assert "silu: " in err
 
 
+@pytest.mark.parametrize("names", [("layer_norm", "layer-norm"), ("cross-entropy", "cross_entropy")])
+def test_check_and_step_take_a_name_in_either_spelling(run, names):
+    """It was `check layer_norm` but `step layer-norm`."""
+    for verb in ("check", "step"):
+        (status, out, err), other = (run(verb, name) for name in names)
+        assert (status, err) == (0, "") and out
+        assert other == (status, out, err)
+
+
 def test_an_error_while_checking_is_told(run, monkeypatch):
     monkeypatch.setattr(ops, "silu", failing)
     _, out, _ = run("check", "silu", "--json")

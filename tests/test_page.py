@@ -279,7 +279,7 @@ def test_every_mistake_that_changes_a_number_of_what_is_shown_is_offered(name: s
                 expected[variant.name] = True
                 continue
             right, other = values_of(recording), values_of(wrong)
-            if not all(np.allclose(right[key], other[key], 1e-8, 1e-8) for key in right.keys() & other.keys()):
+            if not all(np.allclose(other[key], right[key], 1e-9, 1e-9) for key in right.keys() & other.keys()):
                 expected[variant.name] = False
     assert offered == expected
     assert len(offered) >= 3

@@ -9,9 +9,12 @@ import os
 import numpy as np
 import pytest
 from matplotlib import image
+from matplotlib.colors import to_hex
 
 from minitransformer.arrays.files import write_figure
 from minitransformer.show import plots
+from minitransformer.show.colours import ABOVE, BELOW
+from minitransformer.show.page import build
 from minitransformer.training.curves import learning_curves
 
 WEIGHTS = np.random.default_rng(0).dirichlet(np.ones(3), size=(4, 2))  # 4 heads, 2 queries, 3 keys
@@ -159,8 +162,8 @@ def test_matrices_show_their_numbers_side_by_side() -> None:
     assert [text.get_text() for text in left.texts] == ["1", "-2", "0.12", "0", "3", "4"]
     assert [text.get_text() for text in right.texts] == ["5", "0"]  # and not -0
     colors = left.images[0].cmap(left.images[0].norm(np.array([4.0, -2.0])))
-    assert colors[0][0] > colors[0][2]  # red where positive
-    assert colors[1][2] > colors[1][0]  # blue where negative
+    assert colors[0][2] > colors[0][0]  # blue where positive, as in the stepper and the viewer
+    assert colors[1][0] > colors[1][2]  # orange where negative
     assert plots.matrices(zeros=np.zeros((2, 2))).axes[0].images[0].get_clim() == (-1.7, 1.7)
 
 
@@ -181,3 +184,13 @@ def test_a_figure_shows_itself_in_a_notebook_that_never_used_pyplot(figure) -> N
 def test_matrices_refuse_what_is_none(named: dict[str, np.ndarray]) -> None:
     with pytest.raises(ValueError, match="give matrices or vectors by name"):
         plots.matrices(**named)
+
+
+def test_numbers_have_one_colour_on_pages_and_in_pictures() -> None:
+    """Positive was red in pictures, and blue in the stepper and the viewer."""
+    page = build("minitransformer.show.viewer", "title", "attention", {}, [])
+    for name, colour in (("above", ABOVE), ("below", BELOW)):
+        assert f"--{name}: light-dark({colour}," in page
+        assert page.count(f"--{name}:") == 1
+    cmap = plots.matrices(x=np.array([-1.0, 1.0])).axes[0].images[0].cmap
+    assert [to_hex(cmap(end)) for end in (0.0, 1.0)] == [BELOW, ABOVE]

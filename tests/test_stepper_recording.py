@@ -332,6 +332,40 @@ def test_gradients_meet_their_values() -> None:
     assert pairs == expected | {"softmax.dy": "softmax.y", "softmax.dx": "softmax.x"}
 
 
+def test_a_gradient_of_a_name_that_is_bound_twice_has_its_check() -> None:
+    """The report had a row for it, by its own pairing rule, and the stepper found none."""
+
+    def f(x):
+        h = x * 2.0
+        h = h + 1.0
+        y = h * h
+
+        def backward(dy):
+            dh = 2.0 * h * dy
+            return dh * 2.0
+
+        return y, backward
+
+    recording = step(f, X, verify=True)
+    bound = recording.find("f.dh")
+    assert recording.check_of(*bound).name == "f.h[1]" and recording.check_of(*bound).ok
+    np.testing.assert_array_equal(recording.pair_of(*bound).value.array, X * 2.0 + 1.0)
+
+
+def test_progress_is_told_of_every_check() -> None:
+    """`step decoder-layer --verify` was silent until its end."""
+    seen = []
+
+    def progress(checks):
+        for check in checks:
+            seen.append(len(checks))
+            yield check
+
+    recording = EXAMPLES["ffn"].record(verify=True, progress=progress)
+    others = [row for row in recording.report.rows if row.kind != "input"]
+    assert seen == [len(others)] * len(others) and len(others) > 5
+
+
 def test_in_a_loop_gradients_meet_their_values_in_the_reverse_order() -> None:
     recording = recorded("Encoder of two layers")
     values, gradients = history(recording, "Encoder.x"), history(recording, "Encoder.dx")

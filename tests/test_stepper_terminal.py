@@ -410,7 +410,7 @@ def test_a_wrong_gradient_fails_the_command(monkeypatch, capsys) -> None:
         return x * x, lambda dy: dy * x
 
     class Wrong:
-        def record(self, seed, device, verify):
+        def record(self, seed, device, verify, progress):
             return step(wrong, np.array([1.0, 2.0]), verify=verify)
 
     monkeypatch.setitem(EXAMPLES, "wrong", Wrong())

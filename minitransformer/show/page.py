@@ -7,12 +7,15 @@ is taken for markup: the scripts write every text as text, and the JSON holds no
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 import os
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any
+
+import numpy as np
 
 from ..arrays.files import write
 from . import colours
@@ -65,6 +68,11 @@ def as_script_data(data: object) -> str:
     """JSON that can stand inside <script type="application/json">: the parser of HTML finds no tag in it."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def packed(array: np.ndarray, dtype: str = "<f4") -> str:
+    """The numbers of an array as `floats` in page.js reads them: little-endian, in base64."""
+    return base64.b64encode(array.astype(dtype).tobytes()).decode()
 
 
 def _read(room: str, name: str) -> str:

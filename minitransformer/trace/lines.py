@@ -8,7 +8,6 @@ name for, is the same numbers under another name, and its binding says which (`o
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,17 +83,12 @@ class _LineWatch(Watch):
 
     def end(self, result: Any) -> None:
         self.call.results = self._returned(result)
-        if len(self.recorder.open) > 1:
-            caller = self.recorder.open[-2]
-            assert isinstance(caller, _LineWatch)
-            named = ((value, self._serial_of(value)) for value in _leaves(result) if is_array(value))
-            caller._results += [(value, serial) for value, serial in named if serial is not None]
         self._seen.clear()  # what the call held may go now
         self._results.clear()
 
     def _origin(self, value: Any) -> int | None:
         """The latest binding of this very array, in this call or else in those around it."""
-        found = (watch._serial_of(value) for watch in reversed(self.recorder.open))  # type: ignore[attr-defined]
+        found = (watch._serial_of(value) for watch in reversed(self.recorder.open))
         return next((serial for serial in found if serial is not None), None)
 
     def _serial_of(self, value: Any) -> int | None:
@@ -106,8 +100,11 @@ class _LineWatch(Watch):
     def _returned(self, result: Any) -> Any:
         if isinstance(result, tuple | list):
             return tuple(map(self._returned, result))
+        serial = self._serial_of(result) if is_array(result) else None
+        if serial is not None and len(self.recorder.open) > 1:
+            self.recorder.open[-2]._results.append((result, serial))
         kept = keep(result, self.recorder.limit)
-        return None if kept is None else Returned(kept, self._serial_of(result) if is_array(result) else None)
+        return None if kept is None else Returned(kept, serial)
 
 
 class _Seen:
@@ -128,14 +125,6 @@ class _Seen:
         same = total == self._sum or (total != total and self._sum != self._sum)
         now = keep(self.object, limit)
         return not same or now is None or now.summary != self._kept.summary
-
-
-def _leaves(result: Any) -> Iterator[Any]:
-    if isinstance(result, tuple | list):
-        for part in result:
-            yield from _leaves(part)
-    else:
-        yield result
 
 
 def _frozen(value: Any) -> Any:

@@ -34,7 +34,7 @@ class Recorder(Traced):
         super().__init__(f)
         self.in_forward = True
         self.calls: list[Call] = []
-        self.open: list[Watch] = []  # of the calls that run
+        self.open: list[Any] = []  # the watches of the calls that run, the innermost last
         self._makers: dict[int, tuple[int, Any]] = {}  # by id of a pullback's own code object, or of a callable object
         self._again: dict[int, Any] = {}  # code of the pullbacks of what runs forward again in backward
         self._strays: dict[tuple[str, str], None] = {}  # (label, name) of what other functions bind in backward

@@ -163,7 +163,7 @@ def test_a_mistake_turns_exactly_the_differing_numbers_red(
             other = others.get((title, which))
             comparable = other is not None and other.value.shape == right.value.shape
             theirs = np.ravel(other.value.array).astype(float) if comparable else ours
-            differs = ~np.isclose(ours, theirs, rtol=1e-8, atol=1e-8)
+            differs = ~np.isclose(theirs, ours, rtol=1e-9, atol=1e-9)
             assert figure["wrong"] == differs.tolist(), (bug, title)
             np.testing.assert_allclose([float(n) for n in figure["numbers"]], theirs, rtol=1e-8, atol=1e-8)
             red += int(differs.sum())

@@ -105,7 +105,7 @@ class Recording {
       bug.numberAt = new Map(
         bug.numbers.map(([s, b, change]) => {
           const [cells, packed] = this.data.changes[change];
-          const numbers = floats(packed, 8);
+          const numbers = floats(packed, Float64Array);
           return [`${s},${b}`, { cells: new Set(cells ?? numbers.keys()), numbers }];
         }),
       );

@@ -6,7 +6,6 @@ and the lines that read differently.
 
 from __future__ import annotations
 
-import base64
 import inspect
 import itertools
 import operator
@@ -19,6 +18,7 @@ import numpy as np
 from ...course.mistakes import MISTAKES, Mistake
 from ...trace.calls import Binding
 from ...verify.gradients import Progress
+from ..page import packed
 from .page_data import Table, code_of, is_expandable, line_of, written_out
 from .steps import Step, Steps
 
@@ -131,7 +131,7 @@ class _Page:
             return out | {"refused": str(error).split("\n")[0]}
         others = _by_key(wrong)
         numbers = [
-            [step, name, self.changes.add([cells, _packed(changed)])]  # one array often has several names
+            [step, name, self.changes.add([cells, packed(changed, "<f8")])]  # one array often has several names
             for step, name, cells, changed in self.differences(others)
         ]
         if not numbers:
@@ -184,8 +184,3 @@ class _Page:
             right = self.source_by_label.get(call.label)
             if right is not None and self.sources.items[right] != (code := code_of(forward)):
                 yield call.label, self.sources.add(code)
-
-
-def _packed(numbers: np.ndarray) -> str:
-    """Numbers with every digit: little-endian float64 in base64."""
-    return base64.b64encode(numbers.astype("<f8").tobytes()).decode()

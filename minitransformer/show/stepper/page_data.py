@@ -9,7 +9,6 @@ mean and a corner are kept.
 from __future__ import annotations
 
 import ast
-import base64
 import functools
 import json
 import math
@@ -21,6 +20,7 @@ import numpy as np
 
 from ...trace.calls import Binding, Call
 from ...trace.values import CORNER, corner_of, summary_of
+from ..page import packed
 from . import mathml
 from .drawing import verdict
 from .expansion import NotExpandable, term_of
@@ -275,7 +275,7 @@ def _encoded(array: np.ndarray | None, value: Any, limit: int) -> dict[str, Any]
     """An array as JSON holds it; of one above the limit its corner too, except at the lowest limit of all."""
     if array is not None and array.size <= limit:
         out: dict[str, Any] = {"shape": list(array.shape), "kind": str(array.dtype)}
-        return out | ({"data": plain(array)} if array.size <= EXACT else _float32(array))
+        return out | ({"data": plain(array)} if array.size <= EXACT else {"float32": packed(array)})
     if array is None:
         out = {"shape": list(value.shape), "kind": value.dtype, "summary": value.summary}
         corner = value.corner
@@ -284,11 +284,7 @@ def _encoded(array: np.ndarray | None, value: Any, limit: int) -> dict[str, Any]
         corner = corner_of(array)
     if limit == _LIMITS[-1]:
         return out
-    return out | {"corner": {"shape": list(corner.shape), "kind": out["kind"]} | _float32(corner)}
-
-
-def _float32(array: np.ndarray) -> dict[str, str]:
-    return {"float32": base64.b64encode(array.astype("<f4").tobytes()).decode()}
+    return out | {"corner": {"shape": list(corner.shape), "kind": out["kind"]} | {"float32": packed(corner)}}
 
 
 def plain(array: np.ndarray) -> list[Any]:

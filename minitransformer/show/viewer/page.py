@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import os
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..page import build, frame
+from ..page import build, frame, packed
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,9 @@ def _data(view: AttentionView) -> dict[str, Any]:
                 "causal": maps.causal,
                 "layers": maps.weights.shape[0],
                 "heads": maps.weights.shape[1],
-                "weights": _encoded(maps.weights),
-                "gradients": [_encoded(gradients) for gradients in maps.gradients],
+                "weights": packed(maps.weights),
+                "gradients": [packed(gradients) for gradients in maps.gradients],
             }
             for maps in view.maps
         ],
     }
-
-
-def _encoded(array: np.ndarray) -> str:
-    return base64.b64encode(array.astype("<f4").tobytes()).decode("ascii")

@@ -8,7 +8,7 @@ for (const maps of data.maps) {
   maps.rows = data.sequences[maps.queries];
   maps.columns = data.sequences[maps.keys];
   maps.numbers = floats(maps.weights);
-  maps.slopes = maps.gradients.map(floats);
+  maps.slopes = maps.gradients.map((text) => floats(text));
   const hidden = Array.from({ length: area(maps) }, (_, flat) =>
     masked(maps, Math.floor(flat / maps.columns.length), flat % maps.columns.length),
   );

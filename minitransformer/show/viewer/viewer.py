@@ -82,9 +82,8 @@ def view(model: Model, *ids: Any, names: Sequence[Sequence[str]] = (), title: st
     recording.in_forward = False
     with recording:
         backward(to_device(upstream, copy.device))
-    pairs = [pair for pair in recording.pairs() if pair.name == "weights"]
-    weights = [pair.value[0] for pair in pairs]
-    gradients = [pair.gradient for pair in pairs if pair.gradient is not None]
+    found = [(p.value[0], p.gradient) for p in recording.pairs() if p.name == "weights" and p.gradient is not None]
+    weights, gradients = ([pair[i] for pair in found] for i in (0, 1))
     return AttentionView(
         title,
         tokens,

@@ -19,9 +19,13 @@ each_exercise = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=list
 FEW, MANY = 4, 500  # of the right answers, and of the wrong ones
 
 
+class Unexplained(Exercise):
+    mistakes = ()
+
+
 def verdict(exercise: Exercise, f: Callable[..., Any], seed: int) -> Result:
     """Right or wrong; to look for the mistake would take most of the time."""
-    exercise = dataclasses.replace(exercise, mistakes=())
+    exercise = Unexplained(**{field.name: getattr(exercise, field.name) for field in dataclasses.fields(exercise)})
     return judge(exercise, collect(exercise, f, seed), seed)
 
 

@@ -1,6 +1,6 @@
 """Rotary positions (RoPE). Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding", sec. 3.2.
 
-Two numbers (a, b) of a vector at position p are rotated by the angle θ = p / base^(2i/d) of their pair i = 0, ..., d/2-1:
+Two numbers (a, b) of a vector at position p are rotated by the angle θ = p / base^(2i/d) of pair i = 0, ..., d/2 - 1:
 
     a' = a cos θ - b sin θ
     b' = a sin θ + b cos θ

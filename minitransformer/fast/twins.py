@@ -37,7 +37,8 @@ def accelerate(original: T) -> T:
     if isinstance(original, Optimizer):
         twin: Any = copy.copy(original)
         if isinstance(original, Adam):
-            twin.__class__ = _fast_optimizer(type(original))
+            kind: Any = type(original)
+            twin.__class__ = _fast_optimizer(kind)
         return twin
     raise TypeError(f"accelerate: expected a module or an optimiser, got {type(original).__name__}")
 
@@ -73,12 +74,13 @@ class EncoderLayer(Fast, layers.EncoderLayer):
         causal: bool = False,
         cache: KeyValueCache | None = None,
         rng: np.random.Generator | None = None,
+        positions: Array | None = None,
     ) -> tuple[Array, Pullback]:
         """See layers/blocks.py."""
         plain = type(x) is np.ndarray and self._is_plain(cache)
         fast = encoder_layer(x, self, mask, causal, cache, rng) if plain else None
         if fast is None:
-            return super().__call__(x, mask, causal, cache, rng)
+            return super().__call__(x, mask, causal, cache, rng, positions)
         y, backward = fast
         return y, backward or no_backward
 
@@ -91,18 +93,20 @@ class EncoderLayer(Fast, layers.EncoderLayer):
             return False
         if not _are(layers.MultiHeadAttention, s) or not _are(layers.FeedForward, t) or t.gate:
             return False
+        if (s.n_key_heads, s.scale, s.rotary_base, s.relative, s.window) != (s.n_heads, None, None, None, None):
+            return False
         plain = _are(layers.Linear, s.query, s.key, s.value, s.output, t.inner, t.output)
         return plain and _are(layers.LayerNorm, a.norm, f.norm) and a.order == f.order
 
 
-def _are(kind: type[Any], *modules: Any) -> bool:
+def _are(kind: Any, *modules: Any) -> bool:
     """Whether all are of this very class, or its twin."""
     allowed = kind, _twin_of(kind)
     return all(type(module) in allowed for module in modules)
 
 
 @functools.cache
-def _twin_of(kind: type[Any]) -> type[Any]:
+def _twin_of(kind: Any) -> Any:
     if issubclass(kind, Fast):
         return kind
     known = {layers.FeedForward: FeedForward, layers.EncoderLayer: EncoderLayer}
@@ -129,7 +133,7 @@ def _copied(item: Any, class_of: Any, made: dict[int, Any]) -> Any:
 
 
 @functools.cache
-def _fast_optimizer(kind: type[Any]) -> type[Any]:
+def _fast_optimizer(kind: Any) -> Any:
     return kind if issubclass(kind, FastAdam) else type(kind.__name__, (FastAdam, kind), {"__doc__": kind.__doc__})
 
 

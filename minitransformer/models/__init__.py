@@ -1,6 +1,7 @@
 """Models: each a frozen config and a module built from it, from token ids to logits; `folder` saves and loads them."""
 
 from .classifier import Classifier, ClassifierConfig
+from .encoder import MaskedLanguageModel, TextClassifier, TextEncoder, TextEncoderConfig
 from .language_model import LanguageModel, LanguageModelConfig
 from .transformer import Transformer, TransformerConfig
 
@@ -9,6 +10,10 @@ __all__ = [
     "ClassifierConfig",
     "LanguageModel",
     "LanguageModelConfig",
+    "MaskedLanguageModel",
+    "TextClassifier",
+    "TextEncoder",
+    "TextEncoderConfig",
     "Transformer",
     "TransformerConfig",
 ]

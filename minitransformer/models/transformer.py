@@ -61,7 +61,7 @@ class TransformerConfig:
     d_head: int | None = None  # width of a head; d_model / n_heads unless given
     final_norm: bool | None = None  # after each stack; with pre-norm unless given
     positions: str = "sinusoidal"  # or "halves" (all sines, then all cosines), "learned", "relative" (T5's bias)
-    max_length: int = 1024  # of learned positions
+    n_positions: int = 1024  # in a learned table
     position_offset: int = 0  # rows of the learned table before position 0
     scale_embedding: bool = True  # by √d_model (section 3.4)
     embedding_norm: bool = False
@@ -151,7 +151,7 @@ class Transformer(Module):
         if config.positions == "relative":
             return None
         if config.positions == "learned":
-            return LearnedPositions(config.max_length, config.d_model, rng=rng, offset=config.position_offset)
+            return LearnedPositions(config.n_positions, config.d_model, rng=rng, offset=config.position_offset)
         return SinusoidalPositions(config.d_model, interleaved=config.positions == "sinusoidal")
 
     @staticmethod

@@ -34,7 +34,7 @@ class TextEncoderConfig:
     dropout: float = 0.1
     attention_dropout: float = 0.1
     activation: str = "gelu"
-    eps: float = 1e-12
+    norm_eps: float = 1e-12
     types: int = 2  # of tokens: of the first and of the second text; 0 for none
     width: int | None = None  # of the tables, which are then projected to d_model
     shared: bool = False  # one layer, used n_layers times
@@ -59,7 +59,7 @@ class TextEncoder(Module):
             LearnedPositions(config.max_length, width, rng=rng, offset=config.position_offset),
             dropout=config.dropout,
             types=Embedding(config.types, width, std=0.02, rng=rng) if config.types else None,
-            norm=LayerNorm(width, config.eps),
+            norm=LayerNorm(width, config.norm_eps),
             projection=None if config.width is None else Linear(width, config.d_model, rng=rng),
         )
         self.stack = Encoder(
@@ -70,7 +70,7 @@ class TextEncoder(Module):
             dropout=config.dropout,
             attention_dropout=config.attention_dropout,
             activation=config.activation,
-            eps=config.eps,
+            eps=config.norm_eps,
             shared=config.shared,
             rng=rng,
         )
@@ -119,7 +119,7 @@ class MaskedLanguageModel(Module):
         self.encoder = TextEncoder(config, rng)
         width = self.encoder.tokens.table.value.shape[1]
         self.dense = Linear(config.d_model, width, rng=rng)
-        self.norm = LayerNorm(width, config.eps)
+        self.norm = LayerNorm(width, config.norm_eps)
         self.logit_bias = Parameter(np.zeros(config.vocabulary, np.float32))
 
     def __call__(

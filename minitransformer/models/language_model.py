@@ -38,7 +38,7 @@ class LanguageModelConfig:
     norm_order: str = "pre"
     checkpoint: bool = False
     norm: str = "layer_norm"
-    eps: float = 1e-5
+    norm_eps: float = 1e-5
     gated: bool = False
     n_key_heads: int | None = None  # that the heads of queries share; n_heads unless given
     d_head: int | None = None  # width of a head; d_model / n_heads unless given
@@ -71,7 +71,7 @@ class LanguageModel(Module):
             norm_order=config.norm_order,
             checkpoint=config.checkpoint,
             norm=config.norm,
-            eps=config.eps,
+            eps=config.norm_eps,
             gated=config.gated,
             attention={
                 "n_key_heads": config.n_key_heads,

@@ -55,7 +55,7 @@ class TransformerConfig:
     tie_output: bool = True  # the target's table also makes the logits
     checkpoint: bool = False
     norm: str = "layer_norm"
-    eps: float = 1e-5
+    norm_eps: float = 1e-5
     gated: bool = False
     bias: bool = True
     d_head: int | None = None  # width of a head; d_model / n_heads unless given
@@ -114,7 +114,7 @@ class Transformer(Module):
             "norm_order": config.norm_order,
             "checkpoint": config.checkpoint,
             "norm": config.norm,
-            "eps": config.eps,
+            "eps": config.norm_eps,
             "gated": config.gated,
             "bias": config.bias,
             "final_norm": config.final_norm,
@@ -156,7 +156,7 @@ class Transformer(Module):
 
     @staticmethod
     def _norm(config: TransformerConfig) -> LayerNorm | RMSNorm:
-        return NORMS[config.norm](config.d_model, config.eps)
+        return NORMS[config.norm](config.d_model, config.norm_eps)
 
     def encode(
         self, source: Array, source_mask: Array | None = None, rng: np.random.Generator | None = None

@@ -74,8 +74,13 @@ def _fields() -> dict[str, tuple[type[Any], str]]:
         types = typing.get_type_hints(config)
         for field in dataclasses.fields(config):
             default = "needed" if field.default is dataclasses.MISSING else str(field.default)
-            found.setdefault(field.name, (types[field.name], []))[1].append(f"{_name(config)}: {default}")
+            found.setdefault(field.name, (_plain(types[field.name]), []))[1].append(f"{_name(config)}: {default}")
     return {name: (type_, ", ".join(defaults)) for name, (type_, defaults) in found.items()}
+
+
+def _plain(kind: Any) -> type[Any]:
+    """The type of a field that may also be None."""
+    return next((part for part in typing.get_args(kind) if part is not type(None)), kind)
 
 
 def _run(options: argparse.Namespace) -> int:

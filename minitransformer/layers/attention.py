@@ -39,7 +39,7 @@ class RelativeBias(Module):
         rng: np.random.Generator | None = None,
     ) -> None:
         check_sizes("RelativeBias", n_heads=n_heads, buckets=buckets, max_distance=max_distance)
-        self.table = Parameter(generator(rng).normal(0.0, std, (buckets, n_heads)).astype(np.float32))
+        self.table = Parameter(generator(rng).normal(0.0, std, (buckets, n_heads)).astype(np.float32, copy=False))
         self.max_distance, self.both_ways = max_distance, both_ways
 
     def __call__(self, t_q: int, t_k: int) -> tuple[Array, Pullback]:

@@ -40,7 +40,7 @@ class Embedding(Module):
         check_sizes("Embedding", vocabulary=vocabulary, width=width)
         std = width**-0.5 if std is None else std
         check_positive("Embedding", std=std)
-        self.table = Parameter(generator(rng).normal(0.0, std, (vocabulary, width)).astype(np.float32))
+        self.table = Parameter(generator(rng).normal(0.0, std, (vocabulary, width)).astype(np.float32, copy=False))
 
     def __call__(self, ids: Array) -> tuple[Array, Pullback]:
         """y = table[ids]. ids: (...) integers; y: (..., width). backward(dy) returns None: ids have no gradient."""
@@ -118,7 +118,8 @@ class LearnedPositions(Module):
     ) -> None:
         check_sizes("LearnedPositions", max_length=max_length, width=width)
         check_positive("LearnedPositions", std=std)
-        self.table = Parameter(generator(rng).normal(0.0, std, (offset + max_length, width)).astype(np.float32))
+        drawn = generator(rng).normal(0.0, std, (offset + max_length, width))
+        self.table = Parameter(drawn.astype(np.float32, copy=False))
         self.offset = offset
 
     def __call__(self, x: Array, start: int = 0, at: Array | None = None) -> tuple[Array, Pullback]:

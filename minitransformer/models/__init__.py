@@ -3,6 +3,7 @@
 from .classifier import Classifier, ClassifierConfig
 from .encoder import MaskedLanguageModel, TextClassifier, TextEncoder, TextEncoderConfig
 from .language_model import LanguageModel, LanguageModelConfig
+from .pretrained import from_pretrained, save_pretrained
 from .transformer import Transformer, TransformerConfig
 
 __all__ = [
@@ -16,4 +17,6 @@ __all__ = [
     "TextEncoderConfig",
     "Transformer",
     "TransformerConfig",
+    "from_pretrained",
+    "save_pretrained",
 ]

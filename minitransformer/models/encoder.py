@@ -41,6 +41,7 @@ class TextEncoderConfig:
     position_offset: int = 0  # rows of the table of positions before position 0
     count_real: bool = False  # positions count the real tokens alone
     pooler: bool = True  # tanh(hidden_0 W + b), a vector for the whole text
+    tie_output: bool = True  # the table of tokens also makes the logits of a masked-language model
 
 
 class TextEncoder(Module):
@@ -120,6 +121,7 @@ class MaskedLanguageModel(Module):
         width = self.encoder.tokens.table.value.shape[1]
         self.dense = Linear(config.d_model, width, rng=rng)
         self.norm = LayerNorm(width, config.norm_eps)
+        self.output = None if config.tie_output else Embedding(config.vocabulary, width, std=0.02, rng=rng)
         self.logit_bias = Parameter(np.zeros(config.vocabulary, np.float32))
 
     def __call__(
@@ -134,7 +136,7 @@ class MaskedLanguageModel(Module):
         mapped, dense_backward = self.dense(hidden)
         active, activation_backward = self._activate(mapped)
         normalized, norm_backward = self.norm(active)
-        products, unembed_backward = self.encoder.tokens.unembed(normalized)
+        products, unembed_backward = (self.output or self.encoder.tokens).unembed(normalized)
         logits = products + self.logit_bias.value
 
         def backward(dlogits: Array) -> None:

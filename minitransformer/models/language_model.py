@@ -102,12 +102,32 @@ class LanguageModel(Module):
         mask: boolean, (B, tokens read before + T), True where a token is real and not padding. positions: integers
         (B, T), where they do not count from 0 on, as in sequences that are padded on the left; see `positions_of`.
         """
+        if last and cache is None:
+            raise ValueError("LanguageModel: last=True is for reading with a cache; without one take logits[:, -1:]")
+        hidden, hidden_backward = self.hidden(ids, cache, rng, mask, positions)
+        if last:
+            hidden = hidden[:, -1:]
+        logits, unembed_backward = (self.output or self.tokens).unembed(hidden)
+
+        def backward(dlogits: Array) -> None:
+            dhidden = unembed_backward(dlogits)
+            hidden_backward(dhidden)
+
+        return logits, backward if cache is None else no_backward
+
+    def hidden(
+        self,
+        ids: Array,
+        cache: Cache | None = None,
+        rng: np.random.Generator | None = None,
+        mask: Array | None = None,
+        positions: Array | None = None,
+    ) -> tuple[Array, Pullback]:
+        """The vectors that the logits are made of. hidden: (B, T, D); the rest as of a call."""
         check_array("LanguageModel", "ids", ids)
         if ids.ndim != 2:
             raise ValueError(f"LanguageModel: ids must be a batch of sequences (B, T), got shape {ids.shape}")
         check_cache("LanguageModel", cache, self.config.n_layers)
-        if last and cache is None:
-            raise ValueError("LanguageModel: last=True is for reading with a cache; without one take logits[:, -1:]")
         start = 0 if cache is None else cache.length
         if mask is not None:
             check_array("LanguageModel", "mask", mask)
@@ -115,16 +135,12 @@ class LanguageModel(Module):
             mask = mask[:, None, :]
         embedded, embed_backward = self.embed(ids, start=start, rng=rng, at=positions)
         hidden, stack_backward = self.stack(embedded, mask=mask, causal=True, cache=cache, rng=rng, positions=positions)
-        if last:
-            hidden = hidden[:, -1:]
-        logits, unembed_backward = (self.output or self.tokens).unembed(hidden)
 
-        def backward(dlogits: Array) -> None:
-            dhidden = unembed_backward(dlogits)
+        def backward(dhidden: Array) -> None:
             dembedded = stack_backward(dhidden)
             embed_backward(dembedded)
 
-        return logits, backward if cache is None else no_backward
+        return hidden, backward if cache is None else no_backward
 
     def loss(
         self,

@@ -61,6 +61,8 @@ class TransformerConfig:
     d_head: int | None = None  # width of a head; d_model / n_heads unless given
     final_norm: bool | None = None  # after each stack; with pre-norm unless given
     positions: str = "sinusoidal"  # or "halves" (all sines, then all cosines), "learned", "relative" (T5's bias)
+    relative_buckets: int = 32  # of the relative positions
+    relative_distance: int = 128  # from which on all share the last bucket
     n_positions: int = 1024  # in a learned table
     position_offset: int = 0  # rows of the learned table before position 0
     scale_embedding: bool = True  # by √d_model (section 3.4)
@@ -134,7 +136,9 @@ class Transformer(Module):
         )
         attention = {"d_k": config.d_head, "d_v": config.d_head, "scale": None if config.scale_scores else 1.0}
         looks_back, looks_around = (
-            RelativeBias(config.n_heads, both_ways=both_ways, rng=rng) if config.positions == "relative" else None
+            RelativeBias(config.n_heads, config.relative_buckets, config.relative_distance, both_ways, rng=rng)
+            if config.positions == "relative"
+            else None
             for both_ways in (False, True)
         )
         self.encoder = Encoder(
@@ -185,6 +189,26 @@ class Transformer(Module):
 
         With a cache, target holds only the tokens that come after those read before, and there is no backward.
         """
+        hidden, hidden_backward = self.hidden(target, memory, source_mask, target_mask, cache, rng)
+        logits, unembed_backward = self._unembed(hidden)
+
+        def backward(dlogits: Array) -> Array:
+            dhidden = unembed_backward(dlogits)
+            dmemory = hidden_backward(dhidden)
+            return dmemory
+
+        return logits, backward if cache is None else no_backward
+
+    def hidden(
+        self,
+        target: Array,
+        memory: Array,
+        source_mask: Array | None = None,
+        target_mask: Array | None = None,
+        cache: Cache | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Array, Pullback]:
+        """The vectors of the target that the logits are made of. hidden: (B, T, D); the rest as of `decode`."""
         _check_ids("target", target)
         check_array("Transformer", "memory", memory)
         check_cache("Transformer", cache, self.config.n_decoder_layers)
@@ -195,15 +219,13 @@ class Transformer(Module):
         hidden, decoder_backward = self.decoder(
             embedded, memory, mask=target_keys, memory_mask=source_keys, cache=cache, rng=rng
         )
-        logits, unembed_backward = self._unembed(hidden)
 
-        def backward(dlogits: Array) -> Array:
-            dhidden = unembed_backward(dlogits)
+        def backward(dhidden: Array) -> Array:
             dembedded, dmemory = decoder_backward(dhidden)
             embed_backward(dembedded)
             return dmemory
 
-        return logits, backward if cache is None else no_backward
+        return hidden, backward if cache is None else no_backward
 
     def _unembed(self, hidden: Array) -> tuple[Array, Pullback]:
         """logits = (hidden · scale) tableᵀ + bias, with the scale and the bias that the config asks for."""

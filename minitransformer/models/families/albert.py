@@ -49,12 +49,26 @@ embeddings.position_ids                        -
 MASKED_NAMES = """
 predictions.dense                              T  dense
 predictions.LayerNorm                          =  norm
-predictions.decoder                            =  output
-predictions.bias                               =  logit_bias
-predictions.decoder                            ~  encoder.tokens
-predictions.decoder.bias                       ~  logit_bias
 sop_classifier.classifier                      -
 """
+TIED = """
+predictions.bias                               =  logit_bias
+predictions.decoder.bias                       ~  logit_bias
+predictions.decoder                            ~  encoder.tokens
+"""
+UNTIED = """
+predictions.decoder                            =  output
+predictions.decoder.bias                       =  logit_bias
+predictions.bias                               -
+"""
+
+
+def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
+    """The tables of the body and of the head."""
+    return NAMES, {MASKED: MASKED_NAMES + (TIED if config.tie_output else UNTIED), CLASSES: bert.CLASSES_NAMES}.get(
+        head, ""
+    )
+
 
 FAMILY = Family(
     "albert",
@@ -67,6 +81,5 @@ FAMILY = Family(
     },
     ours,
     theirs,
-    lambda config: NAMES,
-    {MASKED: MASKED_NAMES, CLASSES: bert.CLASSES_NAMES},
+    names,
 )

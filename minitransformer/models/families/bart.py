@@ -88,10 +88,6 @@ def _marian_theirs(config: TransformerConfig) -> dict[str, Any]:
     }
 
 
-def _names(config: TransformerConfig) -> str:
-    return (SHARED if config.share_embeddings else APART) + NAMES
-
-
 SHARED = """
 shared                                 =  target_tokens
 encoder.embed_tokens                   ~  target_tokens
@@ -141,6 +137,11 @@ final_logits_bias                      -
 """
 
 
+def names(config: TransformerConfig, head: str) -> tuple[str, str]:
+    """The tables of the body and of the head."""
+    return (SHARED if config.share_embeddings else APART) + NAMES, {WORDS: WORDS_NAMES}.get(head, "")
+
+
 def _family(model_type: str, body: str, words: str, particular: dict[str, Any], theirs: Any = _theirs) -> Family:
     return Family(
         model_type,
@@ -148,8 +149,7 @@ def _family(model_type: str, body: str, words: str, particular: dict[str, Any], 
         {body: BODY, words: WORDS},
         lambda fields, head, stored: _ours(fields, stored, particular),
         theirs,
-        _names,
-        {WORDS: WORDS_NAMES},
+        names,
     )
 
 

@@ -65,15 +65,27 @@ embeddings.position_ids                        -
 MASKED_NAMES = """
 cls.predictions.transform.dense                T  dense
 cls.predictions.transform.LayerNorm            =  norm
-cls.predictions.decoder                        =  output
-cls.predictions.bias                           =  logit_bias
-cls.predictions.decoder                        ~  encoder.tokens
-cls.predictions.decoder.bias                   ~  logit_bias
 cls.seq_relationship                           -
+"""
+TIED = """
+cls.predictions.bias                           =  logit_bias
+cls.predictions.decoder.bias                   ~  logit_bias
+cls.predictions.decoder                        ~  encoder.tokens
+"""
+UNTIED = """
+cls.predictions.decoder                        =  output
+cls.predictions.decoder.bias                   =  logit_bias
+cls.predictions.bias                           -
 """
 CLASSES_NAMES = """
 classifier                                     T  output
 """
+
+
+def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
+    """The tables of the body and of the head."""
+    return NAMES, {MASKED: MASKED_NAMES + (TIED if config.tie_output else UNTIED), CLASSES: CLASSES_NAMES}.get(head, "")
+
 
 FAMILY = Family(
     "bert",
@@ -86,6 +98,5 @@ FAMILY = Family(
     },
     ours,
     theirs,
-    lambda config: NAMES,
-    {MASKED: MASKED_NAMES, CLASSES: CLASSES_NAMES},
+    names,
 )

@@ -68,13 +68,18 @@ pre_classifier                                 T  dense
 classifier                                     T  output
 """
 
+
+def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
+    """The tables of the body and of the head."""
+    return NAMES, {MASKED: MASKED_NAMES, CLASSES: CLASSES_NAMES}.get(head, "")
+
+
 FAMILY = Family(
     "distilbert",
     "distilbert",
     {"DistilBertModel": BODY, "DistilBertForMaskedLM": MASKED, "DistilBertForSequenceClassification": CLASSES},
     ours,
     theirs,
-    lambda config: NAMES,
-    {MASKED: MASKED_NAMES, CLASSES: CLASSES_NAMES},
+    names,
     class_activation="relu",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,8 +37,8 @@ class Family:
     """One family. model_type: as in config.json. prefix: of the body's names inside a model with a head.
 
     architectures: {their class: BODY, MASKED, CLASSES or WORDS}; the first with a head is the one that is written.
-    ours(fields, head, stored) returns our config; theirs(config) the fields of config.json. names(config): the table of
-    the body; heads: those of the heads. See names.py. class_activation: f in the head of a classifier.
+    ours(fields, head, stored) returns our config; theirs(config) the fields of config.json. names(config, head): the
+    tables of the body and of the head; see names.py. class_activation: f in the head of a classifier.
     """
 
     model_type: str
@@ -46,8 +46,7 @@ class Family:
     architectures: Mapping[str, str]
     ours: Callable[[Fields, str, Stored], Config]
     theirs: Callable[[Any], dict[str, Any]]
-    names: Callable[[Any], str]
-    heads: Mapping[str, str] = field(default_factory=dict)
+    names: Callable[[Any, str], tuple[str, str]]
     class_activation: str = "tanh"
 
     def build(self, config: Config, head: str, n_classes: int, rng: np.random.Generator) -> Pretrained:
@@ -65,8 +64,9 @@ class Family:
     def layout(self, model: Pretrained, head: str, prefix: str = "") -> Layout:
         """Where the parameters of a model lie in a file. prefix: before their names of the body."""
         inner = "" if isinstance(model, TextEncoder | LanguageModel | Transformer) else "encoder."
-        body = [(prefix + theirs, mark, inner + ours) for theirs, mark, ours in lines(self.names(model.config))]
-        return layout(dict(model.parameters()), [*body, *lines(self.heads.get(head, ""))])
+        body, rest = map(lines, self.names(model.config, head))
+        within = [(prefix + theirs, mark, inner + ours) for theirs, mark, ours in body]
+        return layout(dict(model.parameters()), [*within, *rest])
 
 
 def head_of(model: Pretrained) -> str:

@@ -64,12 +64,17 @@ lm_head            =  output
 lm_head            ~  tokens
 """
 
+
+def names(config: LanguageModelConfig, head: str) -> tuple[str, str]:
+    """The tables of the body and of the head."""
+    return NAMES, {WORDS: WORDS_NAMES}.get(head, "")
+
+
 FAMILY = Family(
     "gpt2",
     "transformer",
     {"GPT2Model": BODY, "GPT2LMHeadModel": WORDS},
     ours,
     theirs,
-    lambda config: NAMES,
-    {WORDS: WORDS_NAMES},
+    names,
 )

@@ -142,9 +142,14 @@ lm_head                                ~  tokens
 """
 
 
+def names(config: LanguageModelConfig, head: str) -> tuple[str, str]:
+    """The tables of the body and of the head."""
+    return NAMES, {WORDS: WORDS_NAMES}.get(head, "")
+
+
 def _family(model_type: str, stem: str, ours: Any, theirs: Any) -> Family:
     architectures = {f"{stem}Model": BODY, f"{stem}ForCausalLM": WORDS}
-    return Family(model_type, "model", architectures, ours, theirs, lambda config: NAMES, {WORDS: WORDS_NAMES})
+    return Family(model_type, "model", architectures, ours, theirs, names)
 
 
 LLAMA = _family("llama", "Llama", llama_ours, llama_theirs)

@@ -75,7 +75,7 @@ class Layout:
 
 def lines(table: str) -> Iterator[tuple[str, str, str]]:
     """The lines of a table: theirs, mark, ours."""
-    for line in table.strip().splitlines():
+    for line in filter(str.strip, table.splitlines()):
         theirs, mark, *ours = line.split()
         yield theirs, mark, ours[0] if ours else ""
 

@@ -45,11 +45,17 @@ def theirs(config: TextEncoderConfig) -> dict[str, Any]:
 MASKED_NAMES = """
 lm_head.dense                                  T  dense
 lm_head.layer_norm                             =  norm
-lm_head.decoder                                =  output
-lm_head.bias                                   =  logit_bias
-lm_head.decoder                                ~  encoder.tokens
-lm_head.decoder.bias                           ~  logit_bias
 pooler.dense                                   -
+"""
+TIED = """
+lm_head.bias                                   =  logit_bias
+lm_head.decoder.bias                           ~  logit_bias
+lm_head.decoder                                ~  encoder.tokens
+"""
+UNTIED = """
+lm_head.decoder                                =  output
+lm_head.decoder.bias                           =  logit_bias
+lm_head.bias                                   -
 """
 CLASSES_NAMES = """
 classifier.dense                               T  dense
@@ -57,12 +63,19 @@ classifier.out_proj                            T  output
 pooler.dense                                   -
 """
 
+
+def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
+    """The tables of the body and of the head."""
+    return bert.NAMES, {MASKED: MASKED_NAMES + (TIED if config.tie_output else UNTIED), CLASSES: CLASSES_NAMES}.get(
+        head, ""
+    )
+
+
 FAMILY = Family(
     "roberta",
     "roberta",
     {"RobertaModel": BODY, "RobertaForMaskedLM": MASKED, "RobertaForSequenceClassification": CLASSES},
     ours,
     theirs,
-    lambda config: bert.NAMES,
-    {MASKED: MASKED_NAMES, CLASSES: CLASSES_NAMES},
+    names,
 )

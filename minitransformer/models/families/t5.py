@@ -126,12 +126,17 @@ lm_head                                        =  output
 lm_head                                        ~  target_tokens
 """
 
+
+def names(config: TransformerConfig, head: str) -> tuple[str, str]:
+    """The tables of the body and of the head."""
+    return NAMES + (GATED if config.gated else PLAIN), {WORDS: WORDS_NAMES}.get(head, "")
+
+
 FAMILY = Family(
     "t5",
     "",
     {"T5Model": BODY, "T5ForConditionalGeneration": WORDS},
     ours,
     theirs,
-    lambda config: NAMES + (GATED if config.gated else PLAIN),
-    {WORDS: WORDS_NAMES},
+    names,
 )

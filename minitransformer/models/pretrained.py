@@ -101,9 +101,9 @@ def _family(document: Mapping[str, Any]) -> tuple[Family, str]:
     found = document.get("architectures")
     if found is None:
         return family, BODY
-    if not isinstance(found, list) or len(found) != 1 or found[0] not in family.architectures:
+    if not isinstance(found, list) or len(found) != 1 or str(found[0]) not in family.architectures:
         raise ValueError(f"architectures must be one of {', '.join(family.architectures)}, got {str(found)[:80]}")
-    return family, family.architectures[found[0]]
+    return family, family.architectures[str(found[0])]
 
 
 def _filled(family: Family, head: str, document: Mapping[str, Any], stored: _Stored, folder: Path) -> Pretrained:

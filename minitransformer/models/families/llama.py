@@ -42,6 +42,7 @@ def _ours(fields: Fields, head: str, **particular: Any) -> LanguageModelConfig:
 
 def _rotary_base(fields: Fields) -> float:
     """The base of the angles; it has been in three places."""
+    base = fields.positive("rope_theta", 10000.0)
     for name in ("rope_parameters", "rope_scaling"):
         found = fields.document.get(name)
         if found is None:
@@ -52,8 +53,8 @@ def _rotary_base(fields: Fields) -> float:
         if kind != "default":
             raise ValueError(f"{name} of type {str(kind)[:40]!r} is not supported, only 'default' is")
         if "rope_theta" in found:
-            return Fields(found).positive("rope_theta")
-    return fields.positive("rope_theta", 10000.0)
+            base = Fields(found).positive("rope_theta")
+    return base
 
 
 def _theirs(config: LanguageModelConfig) -> dict[str, Any]:

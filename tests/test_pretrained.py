@@ -389,7 +389,7 @@ def test_each_kind_is_written_as_its_family(tmp_path: Path) -> None:
 
 # ---- Speed and memory. ----
 
-LOAD = """
+LOAD = r"""
 import re, sys, time
 from pathlib import Path
 from minitransformer.models import from_pretrained

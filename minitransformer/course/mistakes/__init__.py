@@ -5,10 +5,10 @@ that says what is wrong; there are at least two for every backward pass. They te
 with: as bugs to find, and as names for a student's mistake.
 """
 
-from . import attention, blocks, linear, models, normalization, tokens, values_attention, values_other
+from . import attention, blocks, later, linear, models, normalization, tokens, values_attention, values_other
 from .variant import WrongVariant
 
-_TABLES = (attention, linear, normalization, tokens, blocks, models, values_attention, values_other)
+_TABLES = (attention, linear, normalization, tokens, blocks, models, later, values_attention, values_other)
 VARIANTS: dict[str, WrongVariant] = {variant.name: variant for table in _TABLES for variant in table.VARIANTS}
 
 __all__ = ["VARIANTS", "WrongVariant"]

@@ -228,8 +228,8 @@ VARIANTS = (
     WrongVariant(
         "attention-finite-mask",
         _ATTENTION,
-        "xp.where(allowed, scores, -xp.inf)",
-        "xp.where(allowed, scores, -1e9)",
+        "xp.where(allowed, biased, -xp.inf)",
+        "xp.where(allowed, biased, -1e9)",
         "-1e9 in place of -inf: a query that may attend to nothing attends to everything alike, padding included.",
         ("attention with mask and scale", "attention with heads"),
     ),

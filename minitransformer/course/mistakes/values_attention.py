@@ -74,7 +74,7 @@ VARIANTS = (
         _ATTENTION,
         """
     scores = (q @ k.swapaxes(-1, -2)) * factor
-    visible = scores if allowed is None else xp.where(allowed, scores, -xp.inf)
+    visible = scores if allowed is None else xp.where(allowed, biased, -xp.inf)
     weights, softmax_backward = softmax(visible)
     kept, dropout_backward = drop(weights, dropout, rng)
     output = kept @ v
@@ -89,7 +89,7 @@ VARIANTS = (
 """,
         """
     scores = q @ k.swapaxes(-1, -2)
-    visible = scores if allowed is None else xp.where(allowed, scores, -xp.inf)
+    visible = scores if allowed is None else xp.where(allowed, biased, -xp.inf)
     weights, softmax_backward = softmax(visible)
     kept, dropout_backward = drop(weights * factor, dropout, rng)
     output = kept @ v
@@ -118,7 +118,7 @@ VARIANTS = (
     WrongVariant(
         "attention-mask-inverted",
         _ATTENTION,
-        "xp.where(allowed, scores, -xp.inf)",
+        "xp.where(allowed, biased, -xp.inf)",
         "xp.where(allowed, -xp.inf, scores)",
         "True is taken to mean 'hidden'; here it means 'may attend'.",
         ("attention with mask and scale", "attention with heads"),
@@ -127,7 +127,7 @@ VARIANTS = (
     WrongVariant(
         "attention-mask-added",
         _ATTENTION,
-        "xp.where(allowed, scores, -xp.inf)",
+        "xp.where(allowed, biased, -xp.inf)",
         "scores + xp.where(allowed, 0.0, -10000.0)",
         "-10000 is added where the mask hides: a query that may attend to nothing attends as if there were no mask.",
         ("attention with mask and scale",),

@@ -1,5 +1,5 @@
 # Each target works by itself on a machine that has Python (3.10 or newer, with venv), git and make:
-# it creates the environment .venv, installs what it needs there, and runs. A second call finds all in place.
+# it creates the environment .venv, installs what it needs there, and runs. A second call installs nothing.
 
 PYTHON ?= python3
 # A pinned version, so that parity figures can be reproduced.
@@ -21,14 +21,14 @@ demo: $(VENV)/installed ## show the worked example, check every gradient, train 
 	$(BIN)/minitransformer demo
 
 test: $(VENV)/installed-test ## run every test that needs neither a browser nor PyTorch
-	$(BIN)/pytest
-	@echo "Not among these: tests/parity, which needs PyTorch (make parity), and tests/browser, which needs a Chromium" \
+	$(BIN)/pytest -n auto --dist loadfile
+	@echo "Not run: tests/parity, which needs PyTorch (make parity), and tests/browser, which needs Chromium" \
 	    "(make browser)"
 
-test-all: $(VENV)/installed-test ## run these tests and the sweeps of many draws, which take hours
-	$(BIN)/pytest -m "sweep or not sweep"
+test-all: $(VENV)/installed-test ## run the same tests and the sweeps over many random draws, which take hours
+	$(BIN)/pytest -n auto --dist loadfile -m "sweep or not sweep"
 
-check: $(VENV)/installed ## hold every backward pass against finite differences
+check: $(VENV)/installed ## compare every backward pass with finite differences
 	$(BIN)/minitransformer check
 
 lint: $(VENV)/installed-test ## check style and types
@@ -36,24 +36,24 @@ lint: $(VENV)/installed-test ## check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-parity: $(VENV)/installed-parity ## compare outputs and gradients with PyTorch, after installing it (TORCH says which)
+parity: $(VENV)/installed-parity ## install PyTorch (TORCH names the version) and compare outputs and gradients with it
 	$(BIN)/pytest tests/parity
 
-browser: $(VENV)/installed-browser ## try the stepper's and the viewer's page in a Chromium, which CHROMIUM names (unless /usr/bin/chromium)
+browser: $(VENV)/installed-browser ## try both pages in Chromium (CHROMIUM names it; default /usr/bin/chromium)
 	$(BIN)/pytest tests/browser
 
-bench: $(VENV)/installed-parity ## compare with PyTorch in time and memory, and show how cost grows (wants a quiet machine)
+bench: $(VENV)/installed-parity ## compare time and memory with PyTorch, show how cost grows (needs a quiet machine)
 	$(BIN)/python -m benchmarks --out bench --json bench/benchmarks.json
 	$(BIN)/python -m benchmarks growth --out bench --json bench/growth.json
 
-notebooks: $(VENV)/installed-notebooks ## run every notebook afresh and hold its outputs against the saved ones
+notebooks: $(VENV)/installed-notebooks ## run every notebook and compare its outputs with the saved ones
 	$(BIN)/python notebooks/build.py --check
 
-clean: ## remove .venv, caches, the demo's pictures and whatever was built
+clean: ## remove .venv, caches, the demo's pictures and everything that was built
 	rm -rf $(VENV) build dist demo bench *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache
 	find minitransformer tests -name __pycache__ -prune -exec rm -rf {} +
 
-# The environment. An empty file records each install, and a newer pyproject.toml outdates it.
+# The environment. An empty file records each install; a newer pyproject.toml makes it out of date.
 
 $(VENV)/installed: pyproject.toml setup.py | $(BIN)/pip
 	$(INSTALL) --editable .
@@ -84,7 +84,8 @@ if sys.version_info < (3, 10):
 try:
     import ensurepip, venv
 except ImportError:
-    sys.exit("error: " + found + "it has no venv; install that (Debian and Ubuntu: apt install python3-venv) or " + remedy)
+    venv = "install it (Debian and Ubuntu: apt install python3-venv) or "
+    sys.exit("error: " + found + "it has no venv; " + venv + remedy)
 endef
 export SUITABLE
 

@@ -147,7 +147,8 @@ def table(measured: Measured) -> str:
         cells = [" + ".join(f"{part:.2f}" for part in both[form] if part >= 0.005) for form in FORMS]
         cells += [f"{total[form] / total['textbook']:.2f}" for form in ("NumPy", "compiled")]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    note = "Milliseconds, forward + backward: medians of rounds in which the three forms took turns."
+    note = "Milliseconds, forward + backward: medians of rounds in which the three forms took turns. What has no form "
+    note += "in NumPy ran as written there."
     return "\n".join([*lines, "", note])
 
 

@@ -102,6 +102,12 @@ def attention(r: Random) -> None:
     seed = int(r.integers(100))
     dy = r.normal(size=(*lead, t_q, d_v)).astype(np.float32)
     against_textbook(ops.attention, lambda form: form(q, k, v, **options, rng=np.random.default_rng(seed)), dy)
+    shapes = {name: [*x.shape] for name, x in (("q", q), ("k", k), ("v", v), ("mask", np.ones((t_q, t_k))))}
+    wrong = shapes[str(r.choice(list(shapes)))]  # one axis of one array is longer or shorter
+    wrong[int(r.integers(len(wrong)))] += int(r.choice([-1, 1, 40]))
+    mask = r.random(shapes.pop("mask")) < 0.7
+    with maybe_refused():
+        ops.attention(**{name: normal(r, *shape) for name, shape in shapes.items()}, mask=mask)[1](dy)
 
 
 def rowwise(r: Random) -> None:
@@ -111,6 +117,10 @@ def rowwise(r: Random) -> None:
     against_textbook(ops.layer_norm, lambda form: form(x, gamma, beta, 0.1), dy)
     against_textbook(ops.gelu, lambda form: form(x), dy)
     against_textbook(ops.gelu, lambda form: form(x, "tanh"), dy)
+    with maybe_refused():
+        ops.layer_norm(x, normal(r, size(r, 70)), normal(r, size(r, 70)))[1](dy)
+    with maybe_refused():
+        ops.layer_norm(x, gamma, normal(r, width + 1))[1](dy)
 
 
 def products(r: Random) -> None:
@@ -120,6 +130,8 @@ def products(r: Random) -> None:
         weight = np.ascontiguousarray(weight.T).T
     dy = r.normal(size=(n, d_out)).astype(np.float32)
     against_textbook(ops.linear, lambda form: form(x, weight, bias), dy)
+    with maybe_refused():
+        ops.linear(x, normal(r, d_in + int(r.integers(-1, 2)), d_out), normal(r, d_out + int(r.integers(-1, 2))))
 
 
 def layer_of(r: Random, **options: Any) -> Any:
@@ -209,7 +221,7 @@ def cache(r: Random) -> None:
         parameters = [p for _, p in layer.parameters()]
         changed(r, parameters[int(r.integers(len(parameters)))], "value")
     with maybe_refused():
-        layer(normal(r, size(r, 9), size(r, 3), width), causal=True, cache=mine)
+        layer(normal(r, n if r.random() < 0.7 else size(r, 9), size(r, 3), width), causal=True, cache=mine)
 
 
 def optimizer(r: Random) -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from minitransformer import layers, models, ops
 from minitransformer.layers import Module
-from minitransformer.trace.tracing import Recording, is_float_array
+from minitransformer.trace.recorder import Recorder
+from minitransformer.trace.values import is_float_array
 from minitransformer.verify import CASES, Report
 from minitransformer.verify.catalogue import Case, Setup
 from minitransformer.verify.catalogue.case import case as enter_case
@@ -188,11 +189,11 @@ def in_dtype(setup: Setup, dtype: str) -> Setup:
     return Setup(setup.f, inputs, setup.options, setup.module)
 
 
-def run_in(case: Case, dtype: str) -> tuple[dict[str, Any], Recording]:
+def run_in(case: Case, dtype: str) -> tuple[dict[str, Any], Recorder]:
     """Output and gradients by name, and every floating-point array that an op, layer or model bound on the way."""
     rng = np.random.default_rng(0)
     setup = in_dtype(case.build(rng), dtype)
-    with Recording(setup.f) as recording:
+    with Recorder(setup.f) as recording:
         y, backward = setup.f(*setup.inputs, **setup.options)
     recording.in_forward = False
     with recording:
@@ -213,9 +214,9 @@ def test_float32_stays_float32(case: Case) -> None:
     """
     results, recording = run_in(case, "float32")
     assert {name: array.dtype for name, array in results.items() if array.dtype != np.float32} == {}
-    for call in (call for call in recording.calls if call.label != "sinusoidal_positions"):
-        for name, arrays in [*call.forward.items(), *call.backward.items()]:
-            assert {array.dtype for array in arrays} == {np.dtype(np.float32)}, f"{call.label}.{name}"
+    for call in (call for call in recording.calls if call.name != "sinusoidal_positions"):
+        for binding in (b for groups in call.bound.values() for group in groups for b in group):
+            assert binding.value.dtype == "float32", binding.title
 
 
 @EVERY_CASE

@@ -213,7 +213,7 @@ def test_padding_gets_no_gradient(make, make_model):
 @given(st.integers(2, 60), st.integers(1, 12), st.integers(1, 5))
 def test_windows_to_validate_on_predict_every_token_but_the_first_once(n, length, rows):
     if n <= length:
-        with pytest.raises(ValueError, match=f"longer than a window of {length} tokens, it has {n}"):
+        with pytest.raises(ValueError, match=f"longer than a window of {length} tokens, but has {n}"):
             TextCorpus(np.zeros(n, int), length, rows)
         return
     corpus = TextCorpus(np.arange(n), length, rows)

@@ -54,8 +54,8 @@ def test_an_exercise_shows_its_statement_and_on_request_more() -> None:
 
 def test_a_mistake_whose_snippet_is_gone_is_an_error() -> None:
     exercise = course.exercise("softmax_backward")
-    with pytest.raises(ValueError, match="must stand once for gone"):
-        exercise.mistaken(course.Mistake("gone", "no such code", "", "Gone."))
+    with pytest.raises(ValueError, match="mistake gone: its snippet must occur exactly once"):
+        exercise.mistaken(course.Mistake("gone", "no.such:place", (("no such code", ""),), "Gone."))
 
 
 # What a student is told.

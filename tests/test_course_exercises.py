@@ -65,7 +65,7 @@ def test_every_exercise_is_complete(exercise: Exercise) -> None:
     assert len(exercise.mistakes) >= needed
     assert len(set(exercise.known_mistakes)) == len(exercise.mistakes)
     for mistake in exercise.mistakes:
-        assert mistake.explanation.endswith((".", ")")) and len(mistake.explanation) < 260, mistake.name
+        assert mistake.sentence.endswith((".", ")")) and len(mistake.sentence) < 260, mistake.name
 
 
 @each_exercise
@@ -74,7 +74,7 @@ def test_the_solution_is_not_shown_by_accident(exercise: Exercise) -> None:
     body = [line.strip() for line in exercise.solution().splitlines()[1:] if "=" in line]
     assert body and not any(line in shown for line in body)
     assert exercise.hint() not in shown
-    assert not any(mistake.explanation in shown for mistake in exercise.mistakes)
+    assert not any(mistake.sentence in shown for mistake in exercise.mistakes)
     assert not any(name in shown for name in exercise.known_mistakes if "-" in name)
 
 
@@ -113,7 +113,7 @@ def test_every_known_mistake_is_named(exercise: Exercise, mistake: Mistake) -> N
         result = course.check(exercise.name, exercise.mistaken(mistake), seed)
         assert not result.right and result.score < 1.0
         assert {output.mistake for output in result.outputs if not output.right} == {mistake.name}, str(result)
-        assert " ".join(mistake.explanation.split()) in " ".join(str(result).split())
+        assert " ".join(mistake.sentence.split()) in " ".join(str(result).split())
 
 
 def unknown_changes(x: np.ndarray) -> dict[str, Callable[[np.ndarray], np.ndarray]]:

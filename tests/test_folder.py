@@ -172,7 +172,7 @@ def test_a_config_that_asks_for_more_than_the_weights_hold_is_refused_before_mem
         raise AssertionError("the model was built")
 
     monkeypatch.setitem(folder._KINDS, type(make()).__name__, (built, type(make().config)))
-    with pytest.raises(ValueError, match=r"config\.json: these sizes make at least .* model\.safetensors has"):
+    with pytest.raises(ValueError, match=r"config\.json: these sizes need at least .* model\.safetensors has"):
         load(tmp_path)
 
 
@@ -195,7 +195,7 @@ def test_weights_that_are_not_finite_are_refused_by_name(value, tmp_path):
     name = list(state)[3]
     state[name].flat[1] = value
     save_file(state, tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match=rf"model\.safetensors: {name} holds NaN or infinity"):
+    with pytest.raises(ValueError, match=rf"model\.safetensors: {name} contains NaN or infinity"):
         load(tmp_path)
 
 
@@ -204,7 +204,7 @@ def test_weights_of_whole_numbers_are_refused_by_name(tmp_path):
     save(model, tmp_path)
     state = {name: np.ones(value.shape, dtype=np.int32) for name, value in model.state().items()}
     save_file(state, tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match=r"is of dtype I32, and must be of F16, F32, F64; convert it"):
+    with pytest.raises(ValueError, match=r"has dtype I32, but must have F16, F32, F64; convert it"):
         load(tmp_path)
 
 
@@ -219,7 +219,7 @@ def test_weights_of_bfloat16_are_refused_by_name(tmp_path):
         content += bits
     text = json.dumps(header).encode()
     (tmp_path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + content)
-    with pytest.raises(ValueError, match=rf"{min(state)} is of dtype BF16, and must be of F16, F32, F64"):
+    with pytest.raises(ValueError, match=rf"{min(state)} has dtype BF16, but must have F16, F32, F64"):
         load(tmp_path)
 
 

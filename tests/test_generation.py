@@ -658,7 +658,7 @@ def search(prompts=((1,),), n_new=2, **options):
             ValueError,
             "translate: max_length must be greater than 0, got -3",
         ),
-        (lambda: Continuation(TEXT).select(np.array([0])), ValueError, "nothing was read yet"),
+        (lambda: Continuation(TEXT).select(np.array([0])), ValueError, "no tokens were read yet"),
     ],
 )
 def test_bad_options_are_refused(call, error, message):
@@ -698,7 +698,7 @@ def test_rows_that_a_cache_cannot_select_are_refused():
             cache.select(rows)
     no_batch = KeyValueCache()
     no_batch.extend(np.zeros((1, 3, 4)), np.zeros((1, 3, 4)))
-    with pytest.raises(ValueError, match="holds no batch to select from"):
+    with pytest.raises(ValueError, match="has no batch axis to select from"):
         no_batch.select(np.array([0]))
 
 

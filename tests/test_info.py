@@ -329,8 +329,11 @@ def test_a_folder_without_a_model_is_a_failed_run(run, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("", "info needs a kind of model (Transformer, LanguageModel, Classifier), a preset, or --model DIR"),
-        ("Classifier --model here", "info needs a kind of model (Transformer, LanguageModel, Classifier), a preset"),
+        ("", "info needs exactly one of: a kind of model (Transformer, LanguageModel, Classifier), a preset, --model"),
+            "",
+            "info needs exactly one of: a kind of model (Transformer, LanguageModel, Classifier), a preset, --model DIR",
+        ),
+        ("Classifier --model here", "info needs exactly one of: a kind of model"),
         ("numbers", "info knows no 'numbers'; did you mean "),
         ("nanogpt-cpu", "info nanogpt-cpu needs --vocabulary"),
         ("base --max-length 9", "a Transformer has no --max-length"),

@@ -545,6 +545,26 @@ def test_large_scores_take_no_room_from_values_and_gradients(value: float, upstr
         assert np.abs(found - right).max() <= 1e-4 * np.abs(right).max()
 
 
+@pytest.mark.parametrize("eps", [1e-8, 1e-5, 1e-2])
+def test_the_norm_of_two_numbers_errs_by_rounding_alone(eps: float, form: str) -> None:
+    """For x = (a, b) and h = (a - b) / 2 there is a formula without cancellation. Of dn = γ dy it says
+
+        s = 1/√(h² + ε),    dx = ±(dn_a - dn_b)/2 · ε s³
+
+    while s (dn - shift - n stretch), where n is near ±1, subtracts numbers of the size of s |dn|. With u the unit of
+    rounding that errs by some u s |dn|; and x - mean by u |x|, which n has s times and dx once more.
+    """
+    r, u = np.random.default_rng(0), 2.0**-24
+    x = (r.normal(size=(2000, 2)) * 10.0 ** r.integers(-5, 3, size=(2000, 1))).astype(np.float32)
+    dy, gamma = r.normal(size=x.shape).astype(np.float32), r.normal(size=2).astype(np.float32)
+    dx = ops.layer_norm(x, gamma, gamma, eps)[1](dy)[0]
+    dn, h = dy.astype(np.float64) * gamma, np.diff(x.astype(np.float64)) / -2.0
+    s = 1.0 / np.sqrt(h * h + eps)
+    exact = np.diff(dn) / -2.0 * eps * s**3 * [1.0, -1.0]
+    bound = u * s * np.abs(dn).max(axis=-1, keepdims=True) * (1.0 + s * np.abs(x).max(axis=-1, keepdims=True))
+    assert (np.abs(dx - exact) <= 8.0 * bound).all()
+
+
 def test_attention_refuses_what_is_no_generator_without_dropout_too(form: str) -> None:
     q = random(2, 5, 4).astype(np.float32)
     for rng in (7, "seed", np.random.RandomState(0)):

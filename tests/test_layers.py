@@ -136,7 +136,7 @@ def test_a_cache_of_another_batch_is_refused_and_stays_as_it_was() -> None:
     layer, cache = ordinary(layers.MultiHeadAttention(6, 2)), KeyValueCache()
     layer(normal(2, 3, 6), causal=True, cache=cache)
     before = [array.copy() for array in cache.read()]
-    with pytest.raises(ValueError, match=r"holds batch and heads \(2, 2\), but \(3, 2\) were to be added; start a new"):
+    with pytest.raises(ValueError, match=r"holds batch and heads \(2, 2\), but the new ones are \(3, 2\); start a new"):
         layer(normal(3, 1, 6), causal=True, cache=cache)
     assert cache.length == 3
     np.testing.assert_array_equal(cache.read(), before)
@@ -734,7 +734,7 @@ BAD: dict[str, Bad] = {
     ),
     "an integer dtype": (
         lambda: layers.Linear(4, 3).to(dtype="int64"), TypeError,
-        r"Linear: parameters must be of a floating-point dtype, got int64",
+        r"Linear: parameters must have a floating-point dtype, got int64",
     ),
     "an unknown device": (lambda: layers.Linear(4, 3).to("gpu"), ValueError, r'unknown device "gpu"; expected one of'),
     "a list as a parameter": (lambda: Parameter([1.0]), TypeError, r"expected a NumPy or CuPy array, got list"),
@@ -769,10 +769,10 @@ BAD: dict[str, Bad] = {
     ),
     "more than the learned positions": (
         lambda: LEARNED(f32(6, 4)), ValueError,
-        r"positions 0 to 5 were asked for, but the table holds positions 0 to 4",
+        r"positions 0 to 5 were requested, but the table holds positions 0 to 4",
     ),
     "a start beyond the learned positions": (
-        lambda: LEARNED(f32(3, 4), start=3), ValueError, r"positions 3 to 5 were asked for",
+        lambda: LEARNED(f32(3, 4), start=3), ValueError, r"positions 3 to 5 were requested",
     ),
     "a negative start": (
         lambda: SINUSOIDS(X, start=-1), ValueError, r"SinusoidalPositions: start must be at least 0, got -1",

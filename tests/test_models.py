@@ -570,7 +570,7 @@ BAD: dict[str, Bad] = {
     ),
     "an empty text": (lambda: LM(TARGET[:, :0]), ValueError, r"LanguageModel: ids is empty, its shape is \(2, 0\)"),
     "a text longer than the positions": (
-        lambda: LM(TARGET), ValueError, r"positions 0 to 4 were asked for, but the table holds positions 0 to 3",
+        lambda: LM(TARGET), ValueError, r"positions 0 to 4 were requested, but the table holds positions 0 to 3",
     ),
     "ids for a classifier with three axes": (
         lambda: C(SOURCE[None]), ValueError, r"Classifier: ids must be a batch of sequences \(B, T\), got shape",

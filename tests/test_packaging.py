@@ -139,13 +139,80 @@ def test_forbidden_imports_are_seen() -> None:
     assert imports_from_above("ops/linear.py", "from .. import models, arrays") == {"models"}
     assert imports_from_above("arrays/backend.py", "import minitransformer.ops.softmax") == {"ops"}
     assert imports_from_above(
-        "show/viewer/page.py", "from minitransformer.newcomer import f\nfrom ..cli import main"
+        "show/viewer/page.py", "from minitransformer.newcomer import f\nfrom ...cli import main"
     ) == {
         "newcomer",
         "cli",
     }
     assert imports_from_above("newcomer.py", "from . import show, __version__") == set()
     assert imports_from_above("__main__.py", "from .cli import main") == set()
+
+
+def arrows(sources: dict[str, str]) -> dict[str, set[str]]:
+    """From each file the files that it imports, wherever in the file it does so.
+
+    Python also runs the __init__ of the packages around an imported file; this is not counted.
+    """
+    modules = {tuple(f"minitransformer/{name}"[:-3].removesuffix("/__init__").split("/")): name for name in sources}
+    found: dict[str, set[str]] = {}
+    for name, source in sources.items():
+        prefixes = ([path[:n] for n in range(len(path), 0, -1)] for path in imports(name, source))
+        reached = (next((modules[part] for part in parts if part in modules), name) for parts in prefixes)
+        found[name] = set(reached) - {name}
+    return found
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """The strongly connected components of more than one file, by Tarjan's algorithm."""
+    index: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[set[str]] = []
+
+    def visit(file: str) -> None:
+        index[file] = lowest[file] = len(index)
+        stack.append(file)
+        for other in graph[file]:
+            if other not in index:
+                visit(other)
+            if other in stack:
+                lowest[file] = min(lowest[file], lowest[other])
+        if lowest[file] == index[file]:
+            at = stack.index(file)
+            found.append(set(stack[at:]))
+            del stack[at:]
+
+    for file in graph:
+        if file not in index:
+            visit(file)
+    return [component for component in found if len(component) > 1]
+
+
+def test_no_file_imports_itself_by_way_of_others() -> None:
+    graph = arrows(SOURCES)
+    assert circles(graph) == []
+    assert "arrays/boundary.py" in graph["ops/softmax.py"]
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from ..arrays import late",
+        "def f():\n    from ..arrays.late import x",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import minitransformer.arrays.late",
+        "from .between import y",
+    ],
+)
+def test_a_circle_is_seen(back: str) -> None:
+    made = {
+        "arrays/__init__.py": "",
+        "arrays/late.py": "from ..ops.early import f",
+        "ops/early.py": back,
+        "ops/between.py": "from ..arrays.late import x",
+        "ops/aside.py": "from .early import f",
+    }
+    (circle,) = circles(arrows(made))
+    assert circle == {"arrays/late.py", "ops/early.py"} | ({"ops/between.py"} if "between" in back else set())
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -16,12 +16,14 @@ import numpy as np
 import pytest
 
 from minitransformer import layers, ops
-from minitransformer.course.mistakes import VARIANTS
+from minitransformer.course.mistakes import MISTAKES
 from minitransformer.course.worked_example import UNSCALED, self_attention
+from minitransformer.show.page import as_script_data
 from minitransformer.show.stepper import Recording, step
+from minitransformer.show.stepper.examples import EXAMPLES
 from minitransformer.show.stepper.mathml import NAMESPACE, as_lists, formula, name
-from minitransformer.show.stepper.page import as_script_data, to_html
-from minitransformer.show.stepper.page_bugs import BUGS, differ
+from minitransformer.show.stepper.page import to_html
+from minitransformer.show.stepper.page_bugs import differ
 from minitransformer.show.stepper.page_data import Pool, plain
 
 RNG = np.random.default_rng(0)
@@ -243,10 +245,13 @@ def test_mistakes_are_told_by_the_numbers_they_change() -> None:
     recording = worked()
     data = data_of(to_html(recording, bugs=["softmax-no-sum", "layer-norm-no-shift"]))
     (bug,) = data["bugs"]  # there is no LayerNorm in it
-    assert bug["mistake"] == VARIANTS["softmax-no-sum"].mistake
-    with VARIANTS["softmax-no-sum"].applied():
+    assert bug["mistake"] == MISTAKES["softmax-no-sum"].sentence
+    with MISTAKES["softmax-no-sum"].applied():
         wrong = recording.again()
-    told = {(s, b): data["changes"][change] for s, b, change in bug["numbers"]}
+    told = {
+        (s, b): (data["changes"][change][0], np.frombuffer(base64.b64decode(data["changes"][change][1]), "<f8"))
+        for s, b, change in bug["numbers"]
+    }
     for right_step, wrong_step in zip(recording.steps, wrong.steps, strict=True):
         for b, (right, other) in enumerate(zip(right_step.bound, wrong_step.bound, strict=True)):
             differing = np.flatnonzero(~np.isclose(right.value.array, other.value.array, rtol=1e-8, atol=1e-8))
@@ -257,8 +262,93 @@ def test_mistakes_are_told_by_the_numbers_they_change() -> None:
     assert not told
 
 
-def test_usual_mistakes_are_known() -> None:
-    assert set(BUGS) <= set(VARIANTS)
+@pytest.mark.parametrize("name", ["worked-example", "attention", "ffn", "embedding", "cross-entropy"])
+def test_every_mistake_that_changes_a_number_of_what_is_shown_is_offered(name: str) -> None:
+    """The stepper once knew ten mistakes by name, none of them in linear, in embedding or in cross_entropy."""
+    recording = EXAMPLES[name].record()
+    data = data_of(to_html(recording))
+    offered = {bug["name"]: "refused" in bug for bug in data["bugs"]}
+    shown = {call.label.partition("#")[0] for call in recording.calls}
+    expected = {}
+    for variant in MISTAKES.values():
+        if variant.target.partition(":")[2].removesuffix(".__call__") in shown:
+            try:
+                with variant.applied(), np.errstate(all="ignore"):
+                    wrong = recording.again()
+            except (ValueError, TypeError, IndexError):
+                expected[variant.name] = True
+                continue
+            right, other = values_of(recording), values_of(wrong)
+            if not all(np.allclose(right[key], other[key], 1e-8, 1e-8) for key in right.keys() & other.keys()):
+                expected[variant.name] = False
+    assert offered == expected
+    assert len(offered) >= 3
+
+
+def values_of(recording: Recording) -> dict[tuple[str, int], np.ndarray]:
+    """Every array of numbers, by its title and which of the title's bindings it is."""
+    found: dict[tuple[str, int], np.ndarray] = {}
+    for recorded in recording.steps:
+        for bound in recorded.bound:
+            if bound.value.is_float_array:
+                found[bound.title, sum(title == bound.title for title, _ in found)] = bound.value.array
+    return found
+
+
+def test_mistakes_of_one_function_stand_together_in_the_order_of_the_calls() -> None:
+    data = data_of(to_html(EXAMPLES["ffn"].record()))
+    functions = [bug["in"] for bug in data["bugs"]]
+    groups = list(dict.fromkeys(functions))
+    assert groups == ["FeedForward", "linear", "relu"]
+    assert functions == sorted(functions, key=groups.index)
+
+
+def test_a_page_with_little_room_offers_mistakes_of_every_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = EXAMPLES["ffn"].record()
+    numbers = sum(b.value.array.size for s in recording.steps for b in s.bound if b.value.array is not None)
+    monkeypatch.setattr("minitransformer.show.stepper.page_bugs.ROOM", 5 * numbers)
+    bugs = data_of(to_html(recording))["bugs"]
+    assert {bug["in"] for bug in bugs} == {"FeedForward", "linear", "relu"} and len(bugs) <= 5
+    monkeypatch.setattr("minitransformer.show.stepper.page_bugs.NUMBERS", numbers - 1)
+    assert data_of(to_html(recording))["bugs"] == []
+    assert [bug["name"] for bug in data_of(to_html(recording, bugs=["linear-dbias-mean"]))["bugs"]] == [
+        "linear-dbias-mean"
+    ]
+
+
+def test_mistakes_leave_no_trace_in_each_other() -> None:
+    """One of them takes an optimiser's step inside backward, and all after it began with other parameters."""
+    recording = EXAMPLES["ffn"].record()
+    before = recording.again()
+    page = to_html(recording)
+    for key, array in values_of(recording.again()).items():
+        np.testing.assert_array_equal(array, values_of(before)[key])
+    assert to_html(recording) == page
+
+
+def test_a_mistake_that_changes_an_input_leaves_the_callers_alone() -> None:
+    """softmax-changes-x does; the next page that was made of the same array showed other numbers."""
+    x = X.copy()
+    recording = step(ops.softmax, x)
+    page = to_html(recording)
+    np.testing.assert_array_equal(x, X)
+    assert to_html(recording) == page
+
+
+def test_what_runs_in_backward_says_so_and_gradients_in_a_helper_are_gradients() -> None:
+    """The badge said "forward" in `_split in backward`, whose x, a gradient, had the colour of values."""
+    recording = EXAMPLES["multi-head"].record()
+    data = data_of(to_html(recording, bugs=()))
+    helpers = [i for i, call in enumerate(data["calls"]) if call["label"].partition("#")[0] == "_split in backward"]
+    assert helpers and all(data["calls"][i]["backward"] for i in helpers)
+    bound = [b for s in data["steps"] if s["call"] in helpers for b in s["bound"] if b["name"] == "x"]
+    assert bound and all(b.get("gradient") for b in bound)
+    again = step(layers.Checkpoint(layers.FeedForward(4, 5)), X.astype(np.float32))
+    data = data_of(to_html(again, bugs=()))
+    second = [i for i, call in enumerate(data["calls"]) if call["label"] == "FeedForward in backward"]
+    shown = {b["name"]: "gradient" in b for s in data["steps"] if s["call"] in second for b in s["bound"]}
+    assert shown["dy"] and shown["dx"] and not shown["x"] and not shown["y"]
+    assert all(data["calls"][i]["backward"] for i in second)
 
 
 def test_a_mistake_that_the_shapes_refuse_is_said_to_be_refused() -> None:

@@ -371,7 +371,7 @@ def test_the_command(tmp_path, capsys) -> None:
     assert main([*command, "--precision", "float32", "--resume"]) == 2
     assert "has precision float16, not float32" in capsys.readouterr().err
     assert main([*command, "--precision", "tf32", "--out", str(tmp_path / "other")]) == 1
-    assert 'precision tf32 is arithmetic of a GPU: use device "cupy"' in capsys.readouterr().err
+    assert 'precision tf32 needs a GPU: use device "cupy"' in capsys.readouterr().err
     assert not (tmp_path / "other").exists()  # so that the next try is not refused
     assert main([*command[:2], "--precision", "float8"]) == 2
     assert "precision must be one of float32, tf32, float16, got 'float8'" in capsys.readouterr().err

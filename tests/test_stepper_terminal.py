@@ -26,7 +26,7 @@ from minitransformer.show.stepper import terminal
 from minitransformer.show.stepper.drawing import PLAIN, Style, draw, matrix, plain, verdict
 from minitransformer.show.stepper.examples import EXAMPLES
 from minitransformer.show.stepper.terminal import Viewer
-from minitransformer.trace.recorder import keep
+from minitransformer.trace.values import keep
 
 NAMES = (
     "worked-example softmax attention multi-head layer-norm ffn encoder-layer decoder-layer cross-entropy embedding gpt"

@@ -14,9 +14,9 @@ X = np.random.default_rng(0).normal(size=(2, 3))
 
 
 def test_every_wrong_variant_has_a_label_of_its_own_that_does_not_name_it() -> None:
-    labels = {label(name) for name in [*course.mistakes.VARIANTS, INNOCENT]}
-    assert len(labels) == len(course.mistakes.VARIANTS) + 1
-    for name in course.mistakes.VARIANTS:
+    labels = {label(name) for name in [*course.MISTAKES, INNOCENT]}
+    assert len(labels) == len(course.MISTAKES) + 1
+    for name in course.MISTAKES:
         assert name not in repr(course.suspect(label(name)))
 
 
@@ -25,9 +25,9 @@ def test_a_suspect_runs_its_mistake_for_a_while_and_reveals_it_when_asked() -> N
     with suspect.applied():
         assert not verify.gradients(ops.softmax, X).ok
     assert verify.gradients(ops.softmax, X).ok
-    variant = course.mistakes.VARIANTS["softmax-no-sum"]
+    variant = course.MISTAKES["softmax-no-sum"]
     where, *code = suspect.reveal().splitlines()
-    assert where == f"in {variant.target}: {variant.mistake}"
+    assert where == f"in {variant.target}: {variant.sentence}"
     assert [line.split()[0] for line in code] == ["-", "+"]
 
 

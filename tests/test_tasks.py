@@ -156,7 +156,7 @@ def test_texts_that_are_too_long_are_cut_off_and_counted(tmp_path):
     (tmp_path / "a.txt").write_text("".join(texts))
     data = TASKS["classify"].data(text=str(tmp_path / "a.txt"), tokenizer="words", max_length=15)
     prepared = TASKS["classify"].prepare(data, {}, np.random.default_rng(0))
-    assert "18 texts to train on, 2 to validate on (5 cut off after 15 tokens); labels a, b" in prepared.notes[0]
+    assert "18 texts for training, 2 for validation (5 cut off after 15 tokens); labels a, b" in prepared.notes[0]
     found = sorted(len(text) for corpus in (prepared.training, prepared.validation) for text in corpus.texts)
     assert found == sorted(min(i + 1, 15) for i in range(20))
 
@@ -276,7 +276,7 @@ def test_a_text_is_classified_alike_alone_and_in_a_batch():
 
 def test_numbers_are_classified_well_after_a_hundred_steps(run, tmp_path):
     said = run("train", "classify", "--out", tmp_path / "run", "--steps", 100, "--workers", 1)
-    assert said.startswith("no file given: numbers below 100,000 in words, even or odd\n3,600 texts to train on")
+    assert said.startswith("no file given: numbers below 100,000 in words, even or odd\n3,600 texts for training")
     numbers = np.random.default_rng(99).integers(0, 100_000, 200).tolist()
     lines = [f"{'odd' if n % 2 else 'even'}\t{' '.join(english(n))}\n" for n in numbers]
     (tmp_path / "new.txt").write_text("".join(lines))
@@ -354,7 +354,7 @@ MEANINGS = [
     ("translate", "--source FILE", "training sentences to translate (default: numbers)"),
     ("lm", "--batch-rows INT", "windows of max_length tokens in a batch (default: 12)"),
     ("lm", "--optimizer STR", "adamw, adam or sgd (default: adamw)"),
-    ("classify", "--max-length INT", "tokens; of longer texts only the beginning is read (default: 256)"),
+    ("classify", "--max-length INT", "tokens; longer texts are cut off (default: 256)"),
 ]
 
 
@@ -419,7 +419,7 @@ def test_the_same_command_with_resume_goes_on(trained, run):
     before = {
         name: (trained.folder / name).read_bytes() for name in ("model.safetensors", "tokenizer.json", "run.json")
     }
-    assert "going on after step 4 of 4\n" in run(*trained.command, "--resume")
+    assert "continuing after step 4 of 4\n" in run(*trained.command, "--resume")
     assert before == {name: (trained.folder / name).read_bytes() for name in before}
 
 
@@ -429,7 +429,7 @@ def test_a_resumed_run_reads_its_tokenizers_and_trains_none(trained, run, monkey
 
     for kind in (BytePairTokenizer, CharacterTokenizer, WordTokenizer):
         monkeypatch.setattr(kind, "train", train_again)
-    assert "going on after step 4 of 4\n" in run(*trained.command, "--resume")
+    assert "continuing after step 4 of 4\n" in run(*trained.command, "--resume")
     with pytest.raises(AssertionError, match="trained again"):  # one that begins does
         main([*trained.command, "--out", str(trained.folder / "other")])
 
@@ -449,7 +449,7 @@ def test_a_resumed_run_reads_both_tokenizers(translator, run, tmp_path, monkeypa
 def test_a_run_is_not_overwritten(trained, run):
     said = run(*trained.command, status=2)
     assert (
-        f"{trained.folder} holds a run or a model already; add --resume to go on with it, or choose another by --out"
+        f"{trained.folder} already holds a run or a model; add --resume to continue it, or choose another with --out"
         in said
     )
 
@@ -552,7 +552,7 @@ def test_bad_usage_of_train_is_one_complaint(run, tmp_path, monkeypatch, argumen
     "task, texts, options, message",
     [
         ("lm", {"text": None}, "", "there is no file"),
-        ("lm", {"text": "one two"}, "", "7 tokens to train on|6 tokens to train on"),
+        ("lm", {"text": "one two"}, "", "7 tokens for training|6 tokens for training"),
         ("lm", {"text": "ab\n" * 99}, "--tokenizer bpe --vocabulary 5", "choose a size of at least 8"),
         ("classify", {"text": "a\tone\n" * 9}, "", "at least two different labels, got a"),
         ("classify", {"text": "a\tone\nb\ttwo\n" * 9, "valid_text": "c\tone\n"}, "--tokenizer words", "lack: c"),
@@ -707,7 +707,7 @@ def test_what_cannot_be_translated_is_one_complaint(translator, run, tmp_path, m
 
 def test_only_a_translator_translates(writer, run):
     said = run("translate", "--model", writer.folder, "one", status=1)
-    assert "holds a LanguageModel, and only a Transformer translates" in said
+    assert "holds a LanguageModel, but only a Transformer translates" in said
 
 
 # ---- generate ----
@@ -780,7 +780,7 @@ def test_generate_stops_at_the_end_token(writer, run, tmp_path, monkeypatch):
         (["--temperature", "nan"], 2, "--temperature must be at least 0, got nan"),
         (["--top-k", "0"], 2, "top_k must be greater than 0, got 0"),
         (["--top-p", "1.5"], 2, "top_p is a probability and must be at most 1, got 1.5"),
-        ([""], 2, "the text to go on with is empty"),
+        ([""], 2, "the text to continue is empty"),
         (["Ω"], 1, "the vocabulary does not hold 'Ω'"),
     ],
 )
@@ -790,7 +790,7 @@ def test_what_cannot_be_generated_is_one_complaint(writer, run, arguments, statu
 
 def test_only_a_language_model_writes(translator, run):
     said = run("generate", "--model", translator.folder, status=1)
-    assert "holds a Transformer, and only a LanguageModel goes on with a text" in said
+    assert "holds a Transformer, but only a LanguageModel continues a text" in said
 
 
 # ---- evaluate ----
@@ -825,8 +825,6 @@ def test_bleu_is_that_of_sacrebleu_on_the_written_translations(translator, refer
     assert found["bleu"] == wanted.score and found["precisions"] == wanted.precisions
     assert found["signature"] == str(metric.get_signature()) and f"tok:{tokenize}" in found["signature"]
     assert found["sentences"] == len(lines[0]) == 12
-    if tokenize == "none":
-        assert found["bleu_by_our_own"] == pytest.approx(wanted.score, abs=0.2)  # without sacrebleu's smoothing
     said = run("evaluate", "--model", translator.folder, *flags)
     assert said.startswith(f"BLEU {wanted.score:.2f} (") and metric.get_signature().format() in said
 
@@ -857,7 +855,7 @@ def test_a_text_shorter_than_the_context_has_a_loss(writer, run, tmp_path):
     assert said.endswith(" on 3 tokens\n")
     (tmp_path / "a.txt").write_text("3")
     said = run("evaluate", "--model", writer.folder, "--text", tmp_path / "a.txt", status=1)
-    assert "at least two tokens to measure on, got 1" in said
+    assert "the text must have at least two tokens, got 1" in said
 
 
 def test_a_classifier_is_counted_label_by_label(classifier, run, tmp_path):

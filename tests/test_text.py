@@ -135,7 +135,7 @@ def test_the_demo_can_encode_every_unseen_number():
 
 
 def test_more_numbers_than_there_are_cannot_be_drawn():
-    with pytest.raises(ValueError, match=r"900 \+ 101 different numbers were asked for, there are 1000"):
+    with pytest.raises(ValueError, match=r"900 \+ 101 different numbers were requested, but only 1000 exist"):
         draw(n_training=900, n_unseen=101)
     with pytest.raises(ValueError, match="n_unseen must be greater than 0"):
         draw(n_unseen=0)
@@ -177,7 +177,7 @@ def test_decode_refuses_ids_that_do_not_exist(wrong):
 
 
 def test_encode_names_the_unknown_token():
-    with pytest.raises(ValueError, match="the vocabulary does not hold 'z'; it knows 2 tokens"):
+    with pytest.raises(ValueError, match="the vocabulary does not hold 'z'; it has 2 tokens"):
         Vocabulary(["ab"]).encode(["a", "z", "y"])
 
 
@@ -190,5 +190,5 @@ def test_padded_fills_short_sequences_up():
 
 @pytest.mark.parametrize("nothing", [[], [[]], [[], []]])
 def test_padded_refuses_a_batch_of_nothing(nothing):
-    with pytest.raises(ValueError, match="expected at least one sequence that is not empty"):
+    with pytest.raises(ValueError, match="expected at least one non-empty sequence"):
         padded(nothing)

@@ -132,7 +132,7 @@ def test_lines_without_label_or_text_are_named(file):
 
 @pytest.mark.parametrize("name", ["a.txt", "a.gz"])
 def test_what_is_no_text_is_refused_at_its_first_zero(file, name):
-    with pytest.raises(ValueError, match=rf"{name}, line 2: byte 11 is 0, which no text has; give a text"):
+    with pytest.raises(ValueError, match=rf"{name}, line 2: byte 11 is 0, which no text contains; give a text"):
         read_text(file(b"some words\n" + bytes(5 << 20), name))
 
 
@@ -146,5 +146,5 @@ def test_what_is_no_text_is_read_no_further(tmp_path):
 def test_a_text_that_is_too_long_is_refused(file, name, monkeypatch):
     monkeypatch.setattr(files, "_MOST", 3 << 20)
     assert len(read_text(file("abc\n" * (3 << 18), name))) == 3 << 20
-    with pytest.raises(ValueError, match=rf"{name} is longer than 3,145,728 bytes, more than is read at once"):
+    with pytest.raises(ValueError, match=rf"{name} is longer than the limit of 3,145,728 bytes"):
         read_text(file("abc\n" * (3 << 18) + "\n", name))

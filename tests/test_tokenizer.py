@@ -142,7 +142,7 @@ def test_a_text_cannot_write_a_special_token_of_bpe(name, tmp_path):
 @pytest.mark.parametrize("name", ["<pad>", "<start>", "<end>"])
 def test_a_special_token_as_a_word_is_refused_and_as_characters_comes_back(name):
     words = WordTokenizer.train([f"two {name} men"])
-    with pytest.raises(ValueError, match=f"a text must not hold the special token '{name}' as a word"):
+    with pytest.raises(ValueError, match=f"a text must not contain the special token '{name}' as a word"):
         words.encode(f"two {name} men")
     assert words.decode(words.encode("two men")) == "two men"
     assert WordTokenizer.train([f"two{name}"]).encode(f"two{name}") == [3]  # only a part of a word
@@ -156,7 +156,7 @@ def test_lines_are_encoded_one_by_one_and_the_one_that_cannot_be_is_named(tmp_pa
     lines = ["two men", "two <end>", "two womn"]
     with pytest.raises(ValueError) as caught:
         encode_lines(tokenizer, lines, tmp_path / "a.txt")
-    assert str(caught.value).startswith(f"{tmp_path / 'a.txt'}, line 2: a text must not hold the special token")
+    assert str(caught.value).startswith(f"{tmp_path / 'a.txt'}, line 2: a text must not contain the special token")
     with pytest.raises(ValueError, match=r"^the vocabulary does not hold 'womn'"):
         encode_lines(tokenizer, lines[::2], None)
 
@@ -176,7 +176,7 @@ def test_training_is_deterministic(kind, tmp_path):
 def test_bpe_has_as_many_tokens_as_asked_for_or_fewer_or_says_how_many_it_needs(size):
     least = 4 + len(CHARACTERS) + 1  # the characters, and ▁ for the space
     if size < least:
-        with pytest.raises(ValueError, match=f"{size} tokens do not hold the {least} .* at least {least}"):
+        with pytest.raises(ValueError, match=f"{size} tokens are too few .* at least {least}"):
             BytePairTokenizer.train(TEXTS, size)
     else:
         assert least <= len(BytePairTokenizer.train(TEXTS, size)) <= size
@@ -258,12 +258,12 @@ WORDS = '{"format": 1, "kind": "words", "tokens": '
         ('{"format": 1, "kind": ["words"]}', '"kind" must be one of words, characters, bpe'),
         (WORDS + "3}", '"tokens" must be a list of texts'),
         (WORDS + '["a", 1]}', '"tokens" must be a list of texts'),
-        (WORDS + '["a", "b"]}', "must hold <pad>, <start>, <end> and then"),
+        (WORDS + '["a", "b"]}', "must contain <pad>, <start>, <end> and then"),
         (WORDS + '["<pad>", "<start>", "<end>", "b", "a"]}', "alphabetical order"),
         (WORDS + '["<pad>", "<start>", "<end>", "a", "a"]}', "different tokens"),
-        ('{"format": 1, "kind": "characters", "tokens": ["a"]}', "must hold <pad>, <start>, <end> and then"),
-        ('{"format": 1, "kind": "bpe"}', '"bpe" is no byte-pair encoding'),
-        ('{"format": 1, "kind": "bpe", "bpe": {"model": 3}}', '"bpe" is no byte-pair encoding'),
+        ('{"format": 1, "kind": "characters", "tokens": ["a"]}', "must contain <pad>, <start>, <end> and then"),
+        ('{"format": 1, "kind": "bpe"}', '"bpe" is not a byte-pair encoding'),
+        ('{"format": 1, "kind": "bpe", "bpe": {"model": 3}}', '"bpe" is not a byte-pair encoding'),
     ],
 )
 def test_a_damaged_file_is_refused(text, message, tmp_path):
@@ -278,7 +278,7 @@ def test_a_bpe_with_other_special_tokens_is_refused(tmp_path):
     model.train_from_iterator(TEXTS, tokenizers.trainers.BpeTrainer(special_tokens=["[UNK]"], show_progress=False))
     document = {"format": 1, "kind": "bpe", "bpe": json.loads(model.to_str())}
     (tmp_path / "t.json").write_text(json.dumps(document))
-    with pytest.raises(ValueError, match='"bpe" must hold <pad>, <start>, <end>, <unknown> and then'):
+    with pytest.raises(ValueError, match='"bpe" must contain <pad>, <start>, <end>, <unknown> and then'):
         load_tokenizer(tmp_path / "t.json")
 
 

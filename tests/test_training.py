@@ -442,7 +442,7 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert "saved; add --resume to the same command to go on" in out
+    assert "saved; add --resume to the same command to continue" in out
     (step,) = [step for step in checkpoint.steps(tmp_path / "run") if step % 50][-1:]
     assert f"stopped after step {step}" in out
     assert "Traceback" not in err

@@ -227,7 +227,7 @@ def test_a_validation_loss_that_is_no_number_stops_the_run(tmp_path, value):
     again.resume()
     real = again.validation.loss
     again.validation.loss = lambda *arguments: (value * real(*arguments)[0], None)
-    with pytest.raises(FloatingPointError, match=f"step 8: the validation loss is {value}, that of training was"):
+    with pytest.raises(FloatingPointError, match=f"step 8: the validation loss is {value}, but the training loss was"):
         again.run()
     assert [state["step"] for state in states(tmp_path)] == [4, 5]
     assert all(math.isfinite(state["best"]) for state in states(tmp_path))
@@ -293,7 +293,7 @@ def test_a_folder_in_use_is_refused_and_left_untouched(tmp_path, failed, name):
     (folder / "tokenizer.json").write_text("mine")
     before = files_of(folder)
     said = failed("train", "classify", "--out", folder, *SHORT, status=2)
-    assert f"{folder} holds a run or a model already; add --resume" in said
+    assert f"{folder} already holds a run or a model; add --resume" in said
     assert files_of(folder) == before and sorted(p.name for p in folder.iterdir()) == sorted([name, "tokenizer.json"])
 
 
@@ -389,7 +389,7 @@ def test_a_run_without_a_model_says_how_to_go_on(tmp_path, failed, monkeypatch):
         changed.setattr(Trainer, "_step", ends)
         assert failed("train", "lm", "--preset", "numbers", "--out", tmp_path, status=130)
     said = failed("generate", "--model", tmp_path, status=1)
-    assert "config.json is missing; its training has saved none yet: add --resume to its train command" in said
+    assert "config.json is missing; its training has not saved one yet: add --resume to its train command" in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -504,7 +504,7 @@ def test_sizes_beyond_all_memory_are_refused(flag, tmp_path, failed):
     changes = {"--d-model": 4 * 10**12}.get(flag, 10**12)
     sizes = [*"train lm --preset numbers --n-heads 1 --out".split(), tmp_path / "run", flag, changes]
     said = failed(*sizes, status=1 if flag == "--batch-rows" else 2)
-    assert "more memory than this machine has" in said or "a batch must be of at most 16,777,216 tokens" in said
+    assert "more memory than this machine's" in said or "a batch must be of at most 16,777,216 tokens" in said
     assert not (tmp_path / "run").exists()
 
 

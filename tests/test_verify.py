@@ -83,7 +83,7 @@ def test_the_reported_numbers_are_the_derivatives() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_everything_is_checked_in_float64(dtype: str) -> None:
+def test_everything_is_checked_in_float64_and_once_in_float32(dtype: str) -> None:
     seen = []
 
     def f(x: np.ndarray) -> Any:
@@ -91,7 +91,8 @@ def test_everything_is_checked_in_float64(dtype: str) -> None:
         return ops.softmax(x)
 
     verify.gradients(f, normal(2, 3).astype(dtype)).assert_ok()
-    assert set(seen) == {np.dtype("float64")}
+    assert set(seen) == {np.dtype("float64"), np.dtype("float32")}
+    assert seen.count(np.dtype("float32")) == 1
 
 
 def test_integer_inputs_are_skipped() -> None:
@@ -225,7 +226,7 @@ def test_the_upstream_gradient_is_neither_constant_nor_symmetric() -> None:
         return x + 0.0, lambda dy: (seen.append(dy.copy()), dy)[1]
 
     verify.gradients(f, normal(4, 4))
-    dy, again = seen  # the pullback is called twice, to see whether it gives the same
+    _, dy, again, *_ = seen  # first that of other numbers; then twice, to see whether it gives the same
     np.testing.assert_array_equal(dy, again)
     assert len(np.unique(abs(dy))) == dy.size
     assert not np.allclose(dy, dy.T)
@@ -238,8 +239,8 @@ def test_an_upstream_gradient_may_be_given() -> None:
         return x + 0.0, lambda dy: (seen.append(dy.copy()), dy)[1]
 
     verify.gradients(f, normal(2, 3), upstream=np.arange(6, dtype=np.float32).reshape(2, 3)).assert_ok()
-    np.testing.assert_array_equal(seen[0], [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
-    assert seen[0].dtype == np.float64
+    np.testing.assert_array_equal(seen[1], [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])  # seen[0] is that of other numbers
+    assert seen[1].dtype == np.float64
 
 
 # -------------------------------------------------------------------------------------------------- what is wrong
@@ -687,7 +688,7 @@ def test_large_arrays_are_checked_along_directions() -> None:
     report.assert_ok()
     row = report["x"]
     assert (row.checked, row.where) == ("2 directions", None)
-    assert len(calls) == 3 + 2 * 2
+    assert len(calls) == 4 + 2 * 2 + 5  # before the differences, for them, and in other forms
     with pytest.raises(ValueError, match="x was not checked entry by entry; raise `entrywise` above its size"):
         row.entries()
 
@@ -847,9 +848,10 @@ FAILURES = {
     "at once": (0, False),
     "when recorded": (1, False),
     "in backward": (10**9, True),
-    "input displaced": (3, False),
-    "parameter displaced": (14, False),
-    "intermediate displaced": (30, False),
+    "on other numbers": (3, False),
+    "input displaced": (4, False),
+    "parameter displaced": (17, False),
+    "transposed": (22, False),
 }
 
 
@@ -884,7 +886,7 @@ def test_parameters_and_trace_function_are_restored(when: str) -> None:
 
 
 def test_the_stages_of_failure_are_what_they_are_called() -> None:
-    """Three runs before the first difference, one of them displaced; then 6 entries of x, 3 of gain, two runs each."""
+    """Four runs before the first difference, two of them displaced; 6 entries of x, 3 of gain, two runs each; forms."""
     calls = []
     module = Scale()
 
@@ -893,7 +895,9 @@ def test_the_stages_of_failure_are_what_they_are_called() -> None:
         return module(x)
 
     verify.gradients(f, normal(2, 3), parameters=module, intermediates=False)
-    assert calls == ["x as given"] * 2 + ["displaced"] * (1 + 12) + ["x as given"] * 6
+    before = ["displaced", "x as given", "x as given", "displaced"]
+    forms = ["x as given"] * 2 + ["displaced"] * 3  # two layouts; float32, the same in float64, and close by
+    assert calls == [*before, *["displaced"] * 12, *["x as given"] * 6, *forms]
 
 
 def test_another_trace_function_goes_on_afterwards() -> None:
@@ -1180,3 +1184,275 @@ def test_integers_and_lists_are_named_where_they_are_the_trouble() -> None:
     assert row.problem.endswith("; x holds integers, which have none: convert it with astype(float)")
     with pytest.raises(TypeError, match=r"x is a list; make it an array: numpy.array\(x, dtype=float\)"):
         verify.gradients(double, [1.0, 2.0])
+
+
+# ------------------------------------------------------------------------- what a hostile look at the checker found
+
+
+MEMO: dict[Any, Any] = {}
+BUFFER = np.empty(3)
+
+
+def remembers_the_first(x: np.ndarray) -> Any:
+    kept = MEMO.setdefault(("first", x.shape, x.dtype), x * 1.0)
+    return x * x, lambda dy: 2.0 * kept * dy
+
+
+def remembers_the_first_in_backward(x: np.ndarray) -> Any:
+    return x * x, lambda dy: MEMO.setdefault(("backward", x.shape, x.dtype), 2.0 * x) * dy
+
+
+def one_buffer_for_all(x: np.ndarray) -> Any:
+    return x * x, lambda dy: np.multiply(2.0 * x, dy, out=BUFFER)
+
+
+def one_buffer_for_a_pullback(x: np.ndarray) -> Any:
+    buffer = np.empty_like(x)
+    return x * x, lambda dy: np.multiply(2.0 * x, dy, out=buffer)
+
+
+def tripled(change: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
+    """3 x, whose pullback is change(dy)."""
+    return lambda x: (3.0 * x, change)
+
+
+def wrong_in_float32(x: np.ndarray) -> Any:
+    return 3.0 * x, lambda dy: (3.0 if x.dtype == np.float64 else 4.0) * dy
+
+
+def sums_in_memory_order(x: np.ndarray) -> Any:
+    return 3.0 * x, lambda dy: 3.0 * dy.ravel(order="K").reshape(x.shape)
+
+
+def in_place_on_a_copy(x: np.ndarray) -> Any:
+    def backward(dy: np.ndarray) -> np.ndarray:
+        dx = 1.0 * dy
+        flat = np.asarray(dx, order="A").reshape(-1) if dy.flags.c_contiguous else np.zeros(dy.size)
+        flat *= 3.0
+        return dx if dy.flags.c_contiguous else 2.0 * dx
+
+    return 3.0 * x, backward
+
+
+def takes_contiguous_inputs(x: np.ndarray) -> Any:
+    return 3.0 * x, lambda dy: (3.0 if x.flags.c_contiguous else 2.0) * dy
+
+
+NOT_LINEAR = "backward is not linear in its argument, as a derivative is"
+OVERWRITTEN = "a later backward wrote into this gradient; return a new array"
+LAYOUT = "it is another where arrays are views with gaps or transposed in memory"
+ACCEPTED_BEFORE = {
+    "remembers the first x": (remembers_the_first, None),
+    "remembers the first x in backward": (remembers_the_first_in_backward, None),
+    "one buffer for all": (one_buffer_for_all, OVERWRITTEN),
+    "one buffer for a pullback": (one_buffer_for_a_pullback, OVERWRITTEN),
+    "clips": (tripled(lambda dy: np.clip(3.0 * dy, -10.0, 10.0)), NOT_LINEAR),
+    "clips at a million": (tripled(lambda dy: np.clip(3.0 * dy, -1e6, 1e6)), NOT_LINEAR),
+    "drops what is small": (tripled(lambda dy: np.where(abs(dy) < 1e-5, 0.0, 3.0 * dy)), NOT_LINEAR),
+    "adds something small": (tripled(lambda dy: 3.0 * dy + 1e-10), NOT_LINEAR),
+    "wrong in float32": (wrong_in_float32, "in float32 it is another than in float64"),
+    "in the order of memory": (sums_in_memory_order, LAYOUT),
+    "another way for views": (in_place_on_a_copy, LAYOUT),
+    "contiguous inputs": (takes_contiguous_inputs, LAYOUT),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ACCEPTED_BEFORE)
+def test_what_was_accepted_is_rejected(name: str, dtype: str) -> None:
+    MEMO.clear()
+    f, problem = ACCEPTED_BEFORE[name]
+    shape = (3,) if "buffer" in name else (3, 2)
+    row = verify.gradients(f, normal(*shape).astype(dtype))["x"]
+    assert not row.ok
+    assert problem is None or row.problem == problem
+
+
+class Collects(Module):
+    """Parameters in a dict."""
+
+    def __init__(self) -> None:
+        self.weights = {"gain": Parameter(np.array([0.5, -2.0, 3.0], np.float32))}
+
+    def __call__(self, x: np.ndarray) -> Any:
+        gain = self.weights["gain"]
+
+        def backward(dy: np.ndarray) -> Any:
+            gain.grad += 2.0 * (dy * x).sum(axis=0)
+            return dy * gain.value
+
+        return x * gain.value, backward
+
+
+def test_parameters_in_a_dict_have_rows() -> None:
+    module, x = Collects(), normal(2, 3)
+    assert not verify.gradients(module, x)["weights.gain"].ok
+    assert not verify.gradients(lambda x: module(x), x, parameters={"gain": module.weights["gain"]})["gain"].ok
+
+
+def affine(params: dict[str, Any], x: np.ndarray) -> Any:
+    w, (b,) = params["w"], params["b"]
+
+    def backward(dy: np.ndarray) -> Any:
+        return {"w": x.T @ dy, "b": [dy.sum(axis=0)]}, dy @ w.T
+
+    return x @ w + b, backward
+
+
+def test_inputs_may_be_dicts_of_arrays() -> None:
+    params = {"w": normal(3, 2), "b": [normal(2)]}
+    report = verify.gradients(affine, params, normal(4, 3))
+    report.assert_ok()
+    assert [row.name for row in report.of_kind("input")] == ["params['w']", "params['b'][0]", "x"]
+
+    def doubled(params: dict[str, Any], x: np.ndarray) -> Any:
+        y, right = affine(params, x)
+
+        def backward(dy: np.ndarray) -> Any:
+            dparams, dx = right(dy)
+            return dparams | {"w": 2.0 * dparams["w"]}, dx
+
+        return y, backward
+
+    report = verify.gradients(doubled, params, normal(4, 3))
+    assert [row.name for row in report.of_kind("input") if not row.ok] == ["params['w']"]
+
+    def forgets(params: dict[str, Any], x: np.ndarray) -> Any:
+        y, right = affine(params, x)
+        return y, lambda dy: ({"w": right(dy)[0]["w"]}, right(dy)[1])
+
+    assert verify.gradients(forgets, params, normal(4, 3))["params['b'][0]"].problem == "there is no gradient (None)"
+
+
+def test_arrays_inside_dicts_may_not_be_changed_in_place() -> None:
+    def spoils(params: dict[str, Any], x: np.ndarray) -> Any:
+        params["mask"][0] = 0
+        return affine(params, x)
+
+    params = {"w": normal(3, 2), "b": [normal(2)], "mask": np.array([1, 2, 3])}
+    report = verify.gradients(spoils, params, normal(4, 3))
+    assert ("params['mask']", "was changed in place") in [(row.name, row.problem) for row in report.rows]
+
+
+def test_float32_may_be_left_out_where_f_cannot_run_in_it() -> None:
+    weight = normal(3, 2)
+    report = verify.gradients(lambda x: (ops.linear(x, weight)[0], lambda dy: dy @ weight.T), normal(4, 3))
+    report.assert_ok()
+    assert report["in float32"].problem.startswith("not checked: linear: weight is float64 but x is float32")
+
+
+# ...................................................................................................... its tracing
+
+
+def wrong_square(x: np.ndarray, kind: str) -> Any:
+    """The gradient of `square` is wrong, but not used."""
+    square = x * x
+    y = 3.0 * square
+
+    def backward(factor: float, dy: np.ndarray) -> np.ndarray:
+        dsquare = 4.0 * dy
+        return 6.0 * x * dy + 0.0 * dsquare
+
+    class Pullback:
+        def __call__(self, dy: np.ndarray) -> np.ndarray:
+            return backward(1.0, dy) if kind == "helper" else self.pull(dy)
+
+        def pull(self, dy: np.ndarray) -> np.ndarray:
+            dsquare = 4.0 * dy
+            return 6.0 * x * dy + 0.0 * dsquare
+
+    class Object(Pullback):
+        def __call__(self, dy: np.ndarray) -> np.ndarray:
+            dsquare = 4.0 * dy
+            return 6.0 * x * dy + 0.0 * dsquare
+
+    partial = functools.partial(backward, 1.0)
+    return y, {"partial": partial, "object": Object(), "helper": Pullback(), "method": Pullback()}[kind]
+
+
+@pytest.mark.parametrize("kind", ["partial", "object"])
+def test_the_gradients_inside_any_kind_of_pullback_are_checked(kind: str) -> None:
+    report = verify.gradients(wrong_square, normal(3), kind)
+    assert [row.name for row in report.rows if not row.ok] == ["wrong_square.square"]
+
+
+@pytest.mark.parametrize(("kind", "where"), [("helper", "backward"), ("method", "Pullback.pull")])
+def test_a_gradient_in_a_helper_is_named(kind: str, where: str) -> None:
+    report = verify.gradients(wrong_square, normal(3), kind)
+    (row,) = [row for row in report.rows if row.name.endswith(".square")]
+    assert row.problem == (
+        f"not checked: dsquare is bound in {where}, which is not the pullback of the call that binds square"
+    )
+    assert "1 not checked" in str(report)  # dy, the helper's argument, is one more
+
+
+def squared(x: np.ndarray) -> np.ndarray:
+    square = x * x
+    return square
+
+
+def test_a_value_in_a_helper_is_named() -> None:
+    def f(x: np.ndarray) -> Any:
+        y = 3.0 * squared(x)
+
+        def backward(dy: np.ndarray) -> np.ndarray:
+            dsquare = 4.0 * dy
+            return 6.0 * x * dy + 0.0 * dsquare
+
+        return y, backward
+
+    report = verify.gradients(f, normal(3))
+    assert report["squared.square"].problem == (
+        "not checked: dsquare is bound in the pullback of f, but square in squared"
+    )
+
+
+# ................................................................................................. its differences
+
+
+def elementwise(f: Callable[[np.ndarray], np.ndarray], slope: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
+    return lambda x: (f(x), lambda dy: dy * slope(x))
+
+
+RIGHT = {
+    "x|x| at 0": (lambda x: x * abs(x), lambda x: 2.0 * abs(x), [0.0, 1.0]),
+    "x|x| at many zeros": (lambda x: x * abs(x), lambda x: 2.0 * abs(x), [0.0] * 100),
+    "x⁵ at 0": (lambda x: x**5, lambda x: 5.0 * x**4, [0.0, 0.001]),
+    "1/x": (lambda x: 1.0 / x, lambda x: -1.0 / x**2, [2e-4, 1.7e-4, 3e-5]),
+    "1e6 + x": (lambda x: 1e6 + x, lambda x: 1.0 + 0.0 * x, [0.3, 0.7, -0.2]),
+    "1e6 + sin x, many": (lambda x: 1e6 + np.sin(x), np.cos, list(np.linspace(0.1, 1.0, 100))),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_gradients_where_differences_are_hard_are_accepted(name: str) -> None:
+    f, slope, x = RIGHT[name]
+    verify.gradients(elementwise(f, slope), np.array(x)).assert_ok()
+    assert not verify.gradients(elementwise(f, lambda x: 1.001 * slope(x) + 1e-3), np.array(x)).ok
+
+
+@pytest.mark.parametrize("size", [1e-7, 1e-9, 1e-12, 1e-20])
+@pytest.mark.parametrize("n", [3, 100])
+def test_the_gradient_of_something_small_is_judged_by_its_own_size(size: float, n: int) -> None:
+    def of_small(factor: float) -> Callable[..., Any]:
+        return elementwise(lambda x: size * np.sin(x), lambda x: factor * size * np.cos(x))
+
+    verify.gradients(of_small(1.0), normal(n)).assert_ok()
+    for factor in (0.0, 0.5, 2.0, -1.0):
+        assert not verify.gradients(of_small(factor), normal(n)).ok, factor
+        assert verify.gradients(of_small(factor), normal(n), atol=1e-6).ok
+
+
+def test_what_rounding_hides_is_counted() -> None:
+    """sin(x)·10⁻¹³ cannot be seen beside 1; 10⁻⁹ can."""
+
+    def beside_one(size: float, factor: float) -> Report:
+        f = elementwise(lambda x: 1.0 + size * np.sin(x), lambda x: factor * size * np.cos(x))
+        return verify.gradients(f, np.array([0.1, 0.2, 0.3]), upstream=np.ones(3))
+
+    assert not beside_one(1e-9, 2.0).ok
+    row = beside_one(1e-13, 2.0)["x"]
+    assert (row.ok, row.hidden) == (True, 3)
+    assert row.problem == "not checked: beside rounding this gradient is too small"
+    assert "1 not checked" in str(beside_one(1e-13, 2.0))
+    assert beside_one(1e-9, 1.0)["x"].hidden == 0

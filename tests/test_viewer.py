@@ -24,7 +24,8 @@ from minitransformer.models import (
 from minitransformer.show.viewer import attention_html, view
 from minitransformer.tasks.translation import save_translator
 from minitransformer.text import END, START, CharacterTokenizer, NumberTask, Vocabulary, WordTokenizer
-from minitransformer.trace.tracing import Recording, Replacement
+from minitransformer.trace.recorder import Recorder
+from minitransformer.trace.tracing import Replacement
 from minitransformer.verify import values_inside
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12}
@@ -74,7 +75,7 @@ def test_gradients_are_the_slopes_of_the_logits(make, ids):
     """Each weight is moved by itself, in the running model, and the logits are watched."""
     model = make()
     batch = [np.array([row]) for row in ids]
-    with Recording(model) as recording:
+    with Recorder(model) as recording:
         logits, backward = model(*batch)
     recording.in_forward = False
     with recording:
@@ -271,14 +272,14 @@ def test_view_answers_what_it_cannot_show_with_one_line(translator, tmp_path, ca
     WordTokenizer.train(["a b c d"]).save(unlabelled / "tokenizer.json")
     save_translator(model, WordTokenizer(task.source), WordTokenizer(Vocabulary([["ein"]])), mixed)
     cases = [
-        ((path, "two hundrd"), 1, "does not hold 'hundrd'; it knows .* tokens, nearest to it 'hundred'"),
-        ((path, "two xyzzy"), 1, r"does not hold 'xyzzy'; it knows \d+ tokens$"),
+        ((path, "two hundrd"), 1, "does not hold 'hundrd'; it has .* tokens; the nearest: 'hundred'"),
+        ((path, "two xyzzy"), 1, r"does not hold 'xyzzy'; it has \d+ tokens$"),
         ((path, "  "), 1, "the text must have 1 to 64 tokens, got 0"),
         ((path, "one " * 65), 1, "the text must have 1 to 64 tokens, got 65"),
         ((tmp_path / "none", "one"), 1, "there is no model folder .*none"),
         ((other, "one"), 1, r"there is no tokenizer .*other"),
         ((unlabelled, "one"), 1, r"unlabelled has no labels\.json"),
-        ((mixed, "one"), 1, r"the tokenizers hold \(\d+, 4\) tokens, the model is made for"),
+        ((mixed, "one"), 1, r"the tokenizers have \(\d+, 4\) tokens, but the model expects"),
         ((path, "one", "--html", tmp_path / "no" / "a.html"), 1, r"cannot write .*a\.html: No such file"),
         ((path,), 2, "the following arguments are required: TEXT"),
     ]

@@ -82,7 +82,7 @@ def test_wrong_arguments_are_refused_in_words(call, name):
             lambda: training.Adam(PAIRS, 0.1, betas=[]),
             r"Adam: betas must be two numbers, such as \(0\.9, 0\.999\)",
         ),
-        (lambda: LAYER.load_state(5), "Linear: a state must map names to arrays, as that of state"),
+        (lambda: LAYER.load_state(5), "Linear: a state must map names to arrays, like the result of state"),
         (lambda: ADAM.load_state(5), "Adam: a state must map names to arrays"),
         (lambda: viewer.view(writer(), [1, 2], title=None), "view: title must be a text, got NoneType"),
         (lambda: training.SGD(5, 0.1), r"SGD: expected \(name, Parameter\) pairs, got 5; pass module\.parameters"),

@@ -1,1 +1,1 @@
-"""Arrays: which library they belong to, what the ops accept, masks, float16, and files of them."""
+"""Arrays: the library they belong to, the checks of arguments, masks, float16, and array files."""

@@ -1,9 +1,9 @@
-"""Which array library: NumPy on the host or CuPy on a GPU, chosen by the arrays themselves.
+"""The array library: NumPy on the host or CuPy on a GPU. The arrays themselves choose it.
 
-Every op asks `array_module(x)` for the library its input belongs to, conventionally called `xp`, and computes
-with that; so one code path runs on both. A device has a name: "numpy", or "cupy" where a usable GPU is found.
-The environment variable MINITRANSFORMER_DEVICE names the device that parameters are created on; without it that is
-"numpy". This is the only file that imports CuPy.
+Every op asks `array_module(x)` for the library of its input, conventionally called `xp`, and computes with it. So one
+code path runs on both. A device has a name: "numpy", or "cupy" if a usable GPU is found. The environment variable
+MINITRANSFORMER_DEVICE names the device on which parameters are created; the default is "numpy". This is the only file
+that imports CuPy.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ Pullback: TypeAlias = Callable[..., Any]  # from the gradient of the output to t
 
 @dataclass(frozen=True)
 class Device:
-    """One array library, and the few functions that NumPy and CuPy do not spell alike."""
+    """One array library, and the few functions whose names differ between NumPy and CuPy."""
 
     name: str
     xp: Any
     array_type: type
     to_device: Callable[[np.ndarray], Array]
     to_numpy: Callable[[Array], np.ndarray]
-    erf: Callable[[Array], Array]
+    erfc: Callable[[Array], Array]
     scatter_add: Callable[[Array, Array, Array], None]
 
 
 def _scatter_add_sorted(target: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> None:
-    """Add rows[n] to target[ids[n]]. Sorting brings equal ids together, so that each id is one sum and one write.
+    """Add rows[n] to target[ids[n]]. Sorting brings equal ids together, so each id takes one sum and one write.
 
-    `target[ids] += rows` would keep only the last row of a repeated id; `np.add.at` is right, but several times slower.
+    `target[ids] += rows` would keep only the last row of a repeated id; `np.add.at` is right but several times slower.
     """
     order = np.argsort(ids, kind="stable")
     sorted_ids = ids[order]
@@ -46,16 +46,16 @@ def _scatter_add_sorted(target: np.ndarray, ids: np.ndarray, rows: np.ndarray) -
     target[sorted_ids[starts]] += np.add.reduceat(rows[order], starts, axis=0)
 
 
-def _erf(x: np.ndarray) -> np.ndarray:
-    return special.erf(x).astype(x.dtype, copy=False)  # SciPy has no float16 and answers in a wider type
+def _erfc(x: np.ndarray) -> np.ndarray:
+    return special.erfc(x).astype(x.dtype, copy=False)  # SciPy has no float16 and answers in a wider type
 
 
-NUMPY = Device("numpy", np, np.ndarray, np.asarray, np.asarray, _erf, _scatter_add_sorted)
+NUMPY = Device("numpy", np, np.ndarray, np.asarray, np.asarray, _erfc, _scatter_add_sorted)
 _devices: dict[str, Device] = {"numpy": NUMPY}
 
 
 def register(device: Device) -> None:
-    """Make a further array library known by its name, as the strict stand-in for CuPy does (verify/strict.py)."""
+    """Register another array library under its name. The strict stand-in for CuPy does so (arrays/strict.py)."""
     _devices[device.name] = device
 
 
@@ -63,37 +63,37 @@ def _find_cupy() -> Device:
     try:
         import cupy
         from cupyx import scatter_add
-        from cupyx.scipy.special import erf
+        from cupyx.scipy.special import erfc
     except ImportError as error:
         raise RuntimeError(
-            f'device "cupy" was asked for, but CuPy cannot be imported ({error}); install the extra for your CUDA: '
+            f'device "cupy" was requested, but CuPy cannot be imported ({error}); install the extra for your CUDA: '
             'pip install "minitransformer[cuda12x]" or "minitransformer[cuda13x]"'
         ) from error
     if not cupy.cuda.is_available():  # `import cupy` succeeds on a machine without a GPU
         raise RuntimeError(
-            'device "cupy" was asked for, and CuPy is installed, but it finds no usable GPU; '
+            'device "cupy" was requested, and CuPy is installed, but it finds no usable GPU; '
             'check the driver with nvidia-smi, or use device "numpy"'
         )
-    return Device("cupy", cupy, cupy.ndarray, cupy.asarray, cupy.asnumpy, erf, scatter_add)
+    return Device("cupy", cupy, cupy.ndarray, cupy.asarray, cupy.asnumpy, erfc, scatter_add)
 
 
 def multiply_in_tf32(device: str) -> None:
-    """Have CuPy multiply float32 matrices on tensor cores: entries rounded to 11 significant bits, sums in float32.
+    """Make CuPy multiply float32 matrices on tensor cores: entries rounded to 11 significant bits, sums in float32.
 
-    CuPy asks for this when the process multiplies for the first time, so call it before. Raises ValueError for another
-    device, which has no such arithmetic.
+    CuPy reads this setting at the first product of the process, so call this function before. Raises ValueError for
+    another device, which has no such arithmetic.
     """
     if device != "cupy":
         raise ValueError(
-            f'precision tf32 is arithmetic of a GPU: use device "cupy", or float32; the model is on "{device}"'
+            f'precision tf32 needs a GPU: use device "cupy", or precision float32; the model is on "{device}"'
         )
     os.environ["CUPY_TF32"] = "1"
 
 
 def get_device(name: str | None = None) -> Device:
-    """The device called `name`; without a name the one in MINITRANSFORMER_DEVICE, or else NumPy.
+    """The device called `name`. The default is the one in MINITRANSFORMER_DEVICE, otherwise NumPy.
 
-    Raises ValueError for an unknown name and RuntimeError where "cupy" cannot be used.
+    Raises ValueError for an unknown name and RuntimeError if "cupy" cannot be used.
     """
     asked_by = ""
     if name is None:
@@ -108,13 +108,13 @@ def get_device(name: str | None = None) -> Device:
 
 
 def device_of(x: Array) -> Device:
-    """The device that array x lives on. Raises TypeError for anything that is not an array of a known library."""
+    """The device of array x. Raises TypeError for anything that is not an array of a known library."""
     if isinstance(x, np.ndarray | np.generic):
         return NUMPY
     for device in _devices.values():
         if isinstance(x, device.array_type):
             return device
-    if type(x).__module__.partition(".")[0] == "cupy":  # a CuPy array made before anyone asked for the device
+    if type(x).__module__.partition(".")[0] == "cupy":  # a CuPy array made before the device was first used
         return get_device("cupy")
     raise TypeError(f"expected a NumPy or CuPy array, got {type(x).__name__}; convert it with numpy.asarray")
 
@@ -125,26 +125,26 @@ def array_module(x: Array) -> Any:
 
 
 def to_device(x: Array, name: str | None = None) -> Array:
-    """x on the named device (default: see get_device); x itself when it is there already."""
+    """x on the named device (default: see get_device); x itself if it is already there."""
     target = get_device(name)
     source = device_of(x)
     return x if source is target else target.to_device(source.to_numpy(x))
 
 
 def to_numpy(x: Array) -> np.ndarray:
-    """x as a NumPy array on the host; x itself when it is one already."""
+    """x as a NumPy array on the host; x itself if it already is one."""
     return device_of(x).to_numpy(x)
 
 
-def erf(x: Array) -> Array:
-    """The error function, element-wise, in the dtype of x."""
-    return device_of(x).erf(x)
+def erfc(x: Array) -> Array:
+    """The complementary error function 1 - erf(x), element-wise, in the dtype of x; exact also where it is tiny."""
+    return device_of(x).erfc(x)
 
 
 def scatter_add(target: Array, ids: Array, rows: Array) -> None:
-    """target[ids[n]] += rows[n] for every n, in place, repeated ids included. ids: (N,); rows: (N, D).
+    """target[ids[n]] += rows[n] for every n, in place; ids may repeat. ids: (N,); rows: (N, D).
 
-    float16 rows are summed in float32: an id may come thousands of times.
+    float16 rows are summed in float32, because an id may occur thousands of times.
     """
     if target.dtype == np.float16:
         wide = target.astype(np.float32)
@@ -157,9 +157,9 @@ def scatter_add(target: Array, ids: Array, rows: Array) -> None:
 def uniform(rng: np.random.Generator, shape: tuple[int, ...], like: Array) -> Array:
     """Random float32 numbers in [0, 1) of the given shape, on the device of `like`.
 
-    The generator always lives on the host, so that its state can be saved and copied like any other. On a GPU it
-    supplies one seed, and the numbers are made there by hashing seed + index (splitmix64: Steele et al. 2014,
-    "Fast Splittable Pseudorandom Number Generators"; its last step is left out, it changes only bits we drop).
+    The generator always stays on the host, so that its state can be saved and copied like any other. On a GPU it
+    supplies one seed, and the GPU makes the numbers by hashing seed + index (splitmix64: Steele et al. 2014, "Fast
+    Splittable Pseudorandom Number Generators"; its last step is left out because it changes only bits that we drop).
     """
     xp = array_module(like)
     if xp is np:
@@ -173,13 +173,13 @@ def uniform(rng: np.random.Generator, shape: tuple[int, ...], like: Array) -> Ar
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep large blocks that are freed and hand them out again, for the rest of this process.
+    """Make the C library keep and reuse large freed blocks, for the rest of this process.
 
-    By default glibc gets each large array from the system and gives it back at once, so that every array of a training
-    step arrives as untouched pages, which the kernel must map and clear one by one. With these thresholds a step reuses
-    the pages of the step before. The process then holds on to the most memory it ever needed. Only glibc on Linux has
-    this; elsewhere nothing happens. Threads take from one store: glibc gives each thread that starts after the first a
-    store of its own, made of heaps of 64 MiB, and returns an empty heap whatever the thresholds say. See mallopt(3).
+    By default glibc gets each large array from the system and returns it at once. So every array of a training step
+    has new pages, which the system must map and clear one by one. With these thresholds a step reuses the pages of the
+    step before. The process then keeps the most memory that it ever needed. Only glibc on Linux has these settings;
+    elsewhere nothing happens. All threads share one store. Otherwise glibc gives each thread after the first a store of
+    its own, made of heaps of 64 MiB, and returns an empty heap in spite of the thresholds. See mallopt(3).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

@@ -1,6 +1,6 @@
-"""What an op accepts: one place for the errors a beginner meets, so that the ops themselves stay mathematics.
+"""What an op accepts: one place for the errors that a beginner meets, so that the ops contain only mathematics.
 
-Each message says which op, what was expected, what came, and how to mend the call.
+Each message names the op, what was expected, what came, and how to fix the call.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import contextlib
 import functools
 import math
 import numbers
+import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -19,32 +20,38 @@ from .backend import Array, Pullback, array_module, device_of
 
 F = TypeVar("F", bound=Callable[..., tuple[Array, Pullback]])
 
+_running = threading.local()  # .op: whether an op runs in this thread
 _looked_at: ContextVar[bool] = ContextVar("looked_at", default=False)
 
 
 def op(function: F) -> F:
-    """Mark a function of arrays that returns `(y, backward)`: its pullback then accepts only a gradient that fits y.
+    """Mark a function of arrays that returns `(y, backward)`. Its pullback then accepts only a gradient that fits y.
 
-    Without this check a gradient of another shape could broadcast its way through, and one of another dtype would
-    promote every gradient below it. For the same reason NumPy's float scalars become Python floats on the way in:
-    `np.sqrt(64)` is a float64 and would promote float32 arrays, the Python float 8.0 adopts their dtype.
+    Without this check a gradient of another shape could broadcast unnoticed, and one of another dtype would promote
+    every gradient below it. For the same reason NumPy's float scalars become Python floats: `np.sqrt(64)` is a float64
+    and would promote float32 arrays, but the Python float 8.0 adopts their dtype.
 
-    The output is the caller's, to write to as well: a pullback that reads y, as softmax's does, gets a copy of it. The
-    inputs must stay as they are until backward has been called.
+    The output is the caller's, to write to as well: a pullback that reads y, as softmax's does, gets a copy of it,
+    unless the caller is another op, which never writes to it. The inputs must not change before backward.
     """
     name = function.__name__
 
     @functools.wraps(function)
     def forward(*args: Any, **options: Any) -> tuple[Array, Pullback]:
         plain = [float(x) if isinstance(x, np.floating) else x for x in args]
-        plain[:1] = args[:1]  # the first is an array, if of no axes
+        plain[:1] = args[:1]  # the first is an array, possibly without axes
         if options:
             options = {key: float(x) if isinstance(x, np.floating) else x for key, x in options.items()}
-        y, pullback = function(*plain, **options)
-        shape, dtype, xp = y.shape, y.dtype, array_module(y)
-        for cell in getattr(pullback, "__closure__", None) or ():
-            if cell.cell_contents is y:
-                cell.cell_contents = y.copy()
+        outer, _running.op = getattr(_running, "op", False), True
+        try:
+            y, pullback = function(*plain, **options)
+        finally:
+            _running.op = outer
+        shape, dtype, xp = y.shape, y.dtype, _xp(y)
+        if not outer:
+            for cell in getattr(pullback, "__closure__", None) or ():
+                if cell.cell_contents is y:
+                    cell.cell_contents = y.copy()
 
         def backward(*gradient: Array, **named: Array) -> Any:
             for dy in (*gradient, *named.values()) if named else gradient:
@@ -60,7 +67,7 @@ def op(function: F) -> F:
 
 
 def check_gradient(where: str, dy: Array, shape: tuple[int, ...], dtype: Any, xp: Any) -> None:
-    """Require a gradient that fits an output: an array of the library xp, of that shape and dtype."""
+    """Require a gradient that fits an output: an array of the library xp with this shape and dtype."""
     if shape == () and type(dy) in (int, float):
         return
     if not _is_array(dy) or array_module(dy) is not xp:
@@ -76,7 +83,14 @@ def check_gradient(where: str, dy: Array, shape: tuple[int, ...], dtype: Any, xp
         )
 
 
+def _xp(x: Array) -> Any:
+    """array_module(x). NumPy's arrays, which most are, are known here: a call less for each check of each op."""
+    return np if type(x) is np.ndarray else array_module(x)
+
+
 def _is_array(x: Any) -> bool:
+    if type(x) is np.ndarray:
+        return True
     try:
         device_of(x)
     except TypeError:
@@ -99,7 +113,7 @@ def check_array(where: str, name: str, x: Any) -> None:
 
 
 def check_floats(where: str, **arrays: Any) -> Any:
-    """Require non-empty floating-point arrays, all of one dtype and on one device. Returns xp."""
+    """Require non-empty floating-point arrays, all with one dtype and on one device. Returns xp."""
     first_name, first = "", None
     for name, x in arrays.items():
         check_array(where, name, x)
@@ -116,7 +130,7 @@ def check_floats(where: str, **arrays: Any) -> Any:
                 f"so convert one of them: {name}.astype('{first.dtype}')"
             )
         check_same_device(where, first_name, first, name, x)
-    return array_module(first)
+    return _xp(first)
 
 
 def check_same_device(where: str, first_name: str, first: Array, name: str, x: Array) -> None:
@@ -131,8 +145,8 @@ def check_same_device(where: str, first_name: str, first: Array, name: str, x: A
 def check_ids(where: str, name: str, ids: Any, size: int, like: Array, ignore_index: int | None = None) -> None:
     """Require a non-empty integer array, on the device of `like`, with every id from 0 to size - 1.
 
-    CuPy wraps an index that is out of range instead of raising, so the ids are looked at on every device, unless
-    `with ids_looked_at():` is active.
+    CuPy wraps an index that is out of range and raises no error. So the ids are checked on every device, unless `with
+    ids_looked_at():` is active.
     """
     check_array(where, name, ids)
     check_same_device(where, "the other array", like, name, ids)
@@ -151,9 +165,10 @@ def check_ids(where: str, name: str, ids: Any, size: int, like: Array, ignore_in
 
 @contextlib.contextmanager
 def ids_looked_at() -> Iterator[None]:
-    """Within it the range of ids on a GPU is taken on trust.
+    """Inside this context the range of ids on a GPU is not checked.
 
-    To look the host would have to wait for the GPU, so whoever moves ids there checks them before, on the host.
+    The host would have to wait for the GPU to check it. So the code that moves ids there checks them on the host
+    before.
     """
     token = _looked_at.set(True)
     try:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and read with an error that names them."""
+"""Files that are written completely or not at all. Errors of reading name the file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _LONGEST_JSON = 1 << 26  # bytes
 
 
 def write(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write a file: first under another name beside it, then renamed, so that no half of one is left. Text is UTF-8.
+    """Write a file under a temporary name and then rename it, so that no half-written file is left. Text is UTF-8.
 
-    Raises OSError, naming the path, where it cannot be written.
+    Raises OSError that names the path, if it cannot be written.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -32,7 +32,7 @@ def write(path: str | os.PathLike[str], content: str | bytes) -> None:
         with temporary.open("wb") as file:
             file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
-            os.fsync(file.fileno())  # on the disk before the name is: a crash of the machine leaves no empty file
+            os.fsync(file.fileno())  # the content before the name, so a crash of the machine leaves no empty file
         os.replace(temporary, path)
     except OSError as error:
         raise OSError(f"cannot write {path}: {error.strerror or error}") from error
@@ -43,10 +43,10 @@ def write(path: str | os.PathLike[str], content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep a folder to this process. It is made if it is not there, and goes again if nothing is put into it.
+    """Lock a folder for this process. A missing folder is created, and removed again if it stays empty.
 
-    Raises OSError, naming the process that has it, where another one does. The lock ends with its process, however that
-    ends. Where the system has no such locks (Windows, a browser, some network drives) nothing is locked.
+    Raises OSError that names the other process, if another one holds the lock. The lock ends with its process, however
+    that ends. If the system has no such locks (Windows, a browser, some network drives), nothing is locked.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     path = folder / ".lock"
@@ -56,7 +56,7 @@ def locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise OSError(f"cannot write {folder}: {error.strerror or error}; choose another folder") from error
     with file:
-        if not _lock(file) or not _is_at(file, path):  # or it has just ended, and its file is gone
+        if not _lock(file) or not _is_at(file, path):  # or the other process has just ended and removed its file
             file.seek(0)
             holder = file.read() or "another process"
             raise OSError(f"{folder} is in use by {holder}; wait until it ends, or choose another folder")
@@ -66,7 +66,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            with contextlib.suppress(OSError):  # a folder in which something stands by now
+            with contextlib.suppress(OSError):  # the folder is no longer empty
                 path.unlink()
                 for each in made:
                     each.rmdir()
@@ -86,12 +86,12 @@ def _lock(file: IO[str]) -> bool:
 
 
 def _is_at(file: IO[str], path: Path) -> bool:
-    """Whether the open file still stands at the path."""
+    """Whether the open file still exists under the path."""
     return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds. Raises ValueError, naming it, where it cannot be read or is longer than 64 MiB."""
+    """The content of a JSON file. Raises ValueError that names the file, if it is damaged or longer than 64 MiB."""
     try:
         if path.stat().st_size > _LONGEST_JSON:
             raise ValueError(f"it is longer than {_LONGEST_JSON:,} bytes")
@@ -103,24 +103,24 @@ def read_json(path: Path) -> Any:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays under their names as safetensors (https://github.com/huggingface/safetensors): no code in it."""
+    """Write arrays under their names as safetensors (https://github.com/huggingface/safetensors): no code in them."""
     write(path, bytes_of({name: np.array(array, order="C") for name, array in arrays.items()}))
 
 
 def array_headers(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The dtype, as safetensors calls it, and the shape of each array in a file, which are not read. Raises as
-    `read_arrays` does.
+    """The dtype, as safetensors calls it, and the shape of each array in a file, without reading the arrays. Raises the
+    same errors as `read_arrays`.
     """
     try:
         with safe_open(path, framework="numpy") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  # it is no mapping
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  # file is not a mapping
             return {name: (each.get_dtype(), tuple(each.get_shape())) for name, each in slices.items()}
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """What `write_arrays` wrote. Raises ValueError, naming the file, where it cannot be read."""
+    """The arrays that `write_arrays` wrote. Raises ValueError that names the file, if it cannot be read."""
     try:
         return arrays_of(path.read_bytes())
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
@@ -128,7 +128,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def write_figure(path: Path, figure: Figure) -> None:
-    """Write a matplotlib figure as PNG, whole or not at all; its folder is made where it is missing."""
+    """Write a matplotlib figure as PNG, completely or not at all. A missing folder is created."""
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=150, bbox_inches="tight")
     path.parent.mkdir(parents=True, exist_ok=True)

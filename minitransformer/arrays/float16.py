@@ -1,12 +1,12 @@
 """float16 in, float16 out, float32 in between.
 
-A float16 has 11 significant bits and ends at 65504. So a sum that is kept in float16 stops growing: 2048 + 1 is 2048,
-and 300² is infinite. An op with sums or squares therefore computes in float32 and rounds once, when it returns:
+A float16 has 11 significant bits and is at most 65504. So a sum in float16 stops growing (2048 + 1 is 2048), and 300²
+is infinite. An op with sums or squares therefore computes in float32 and rounds once, when it returns:
 
     y = float16(f(float32(x))),        dx = float16(backward(float32(dy)))
 
-The ops stay as the mathematics has them; a decorator between `@op` and the function does the converting. For every
-other dtype it calls the function with what it got, so that the result is the same bit for bit.
+The ops contain only the mathematics; a decorator between `@op` and the function converts. For every other dtype it
+passes the arguments on unchanged, so the result is the same bit for bit.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ F = TypeVar("F", bound=Callable[..., tuple[Array, Pullback]])
 
 
 def in_float32(function: F) -> F:
-    """Have an op on float16 arrays compute in float32. What it and its pullback return is rounded to float16."""
+    """Make an op on float16 arrays compute in float32. The results of op and pullback are rounded to float16."""
     return _widened(function, result="float16", on_gpu=True)
 
 
 def in_float32_with_result(function: F) -> F:
-    """The same for a loss, which stays float32: a sum over thousands of positions has no room in float16."""
+    """The same for a loss, which stays float32: a sum over thousands of positions is too large for float16."""
     return _widened(function, result="float32", on_gpu=True)
 
 
 def in_float32_on_host(function: F) -> F:
-    """The same for matrix products, on NumPy alone.
+    """The same for matrix products, but only on NumPy.
 
-    cuBLAS multiplies float16 matrices with sums in float32, and fast; NumPy's float16 product sums in float32 as well,
-    but without BLAS: a thousand times slower than in float32.
+    cuBLAS multiplies float16 matrices fast, with sums in float32. NumPy's float16 product also sums in float32, but
+    without BLAS: it is a thousand times slower than a float32 product.
     """
     return _widened(function, result="float16", on_gpu=False)
 
@@ -46,7 +46,7 @@ def _widened(function: F, result: str, on_gpu: bool) -> F:
     def forward(*args: Any, **options: Any) -> tuple[Array, Pullback]:
         floats = [x for x in (*args, *options.values()) if hasattr(x, "dtype") and x.dtype.kind == "f"]
         if {x.dtype.char for x in floats} != {"e"} or not (on_gpu or type(floats[0]) is np.ndarray):
-            return function(*args, **options)  # of several dtypes too: the op refuses them
+            return function(*args, **options)  # also for mixed dtypes, which the op refuses
         y, pullback = function(*map(_wide, args), **{name: _wide(x) for name, x in options.items()})
 
         @functools.wraps(pullback)

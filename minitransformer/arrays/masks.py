@@ -4,9 +4,8 @@ A mask is a boolean array and True means "may attend". Masks broadcast to (..., 
 
     mask = causal_mask(T) & padding_mask(lengths)     # (T, T) & (B, 1, T) -> (B, T, T)
 
-Where T_q differs from T_k the queries are taken to be the *last* T_q of the T_k positions, as they are when a
-decoder continues from a cache: query i stands at position i + T_k - T_q. A query that may attend to nothing gives
-a zero output and zero gradients.
+If T_q differs from T_k, the queries are the *last* T_q of the T_k positions, as when a decoder continues from a cache:
+query i is at position i + T_k - T_q. A query that may attend to nothing gives a zero output and zero gradients.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def _distance(where: str, t_q: int, t_k: int | None, device: str | None) -> Arra
 
 
 def causal_mask(t_q: int, t_k: int | None = None, device: str | None = None) -> Array:
-    """(T_q, T_k): each position may attend to itself and to what came before it. Vaswani et al. 2017, section 3.2.3.
+    """(T_q, T_k): each position may attend to itself and to all before it. Vaswani et al. 2017, section 3.2.3.
 
     causal_mask(3) is [[1, 0, 0], [1, 1, 0], [1, 1, 1]].
     """
@@ -35,7 +34,7 @@ def causal_mask(t_q: int, t_k: int | None = None, device: str | None = None) -> 
 
 
 def local_mask(t_q: int, radius: int, t_k: int | None = None, device: str | None = None) -> Array:
-    """(T_q, T_k): each position may attend to at most `radius` positions either side, and to itself.
+    """(T_q, T_k): each position may attend to itself and to at most `radius` positions on either side.
 
     This is the restricted self-attention of Vaswani et al. 2017, section 4. local_mask(3, 1) is
     [[1, 1, 0], [1, 1, 1], [0, 1, 1]].
@@ -48,9 +47,9 @@ def local_mask(t_q: int, radius: int, t_k: int | None = None, device: str | None
 
 
 def padding_mask(lengths: Array, t_k: int | None = None) -> Array:
-    """(B, 1, T_k): the keys of sequence b beyond its length are padding, which nobody may attend to.
+    """(B, 1, T_k): the keys of sequence b beyond its length are padding, to which no query may attend.
 
-    lengths: (B,) integers from 0 to T_k, on the device the mask shall be on; T_k defaults to the longest.
+    lengths: (B,) integers from 0 to T_k, on the device for the mask; T_k defaults to the longest.
     padding_mask([1, 3]) is [[[1, 0, 0]], [[1, 1, 1]]].
     """
     if isinstance(lengths, list | tuple):

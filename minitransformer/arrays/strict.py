@@ -1,29 +1,29 @@
-"""A strict stand-in for CuPy: with it a machine without a GPU can tell whether code would run on one.
+"""A strict stand-in for CuPy: it shows on a machine without a GPU whether code would run on one.
 
-A `StrictArray` holds a NumPy array and computes with it, but it is as unyielding as cupy.ndarray. Where CuPy differs
-from NumPy it sides with CuPy (CuPy's user guide, "Differences between CuPy and NumPy", and the sources of CuPy 14):
+A `StrictArray` holds a NumPy array and computes with it, but it is as strict as cupy.ndarray. Where CuPy and NumPy
+differ, it behaves like CuPy (CuPy's user guide, "Differences between CuPy and NumPy", and the sources of CuPy 14):
 
-- Nothing becomes a NumPy array unasked: numpy.asarray(a) raises TypeError. a.get() is the explicit way.
+- No array becomes a NumPy array implicitly: numpy.asarray(a) raises TypeError. a.get() is the explicit way.
 - NumPy arrays are refused as operands; Python numbers and NumPy scalars are accepted.
 - Every result stays on the device: a.sum() and a[0, 0] are arrays of shape (), never NumPy scalars. float(a), int(a),
   bool(a) and a.item() fetch one number; a itself cannot serve as a length.
 - Integer arrays used as an index wrap: an id beyond the table reads some other row, silently.
 - sum of float16 numbers adds in float32, and the result is rounded to float16.
-- There are no object or string arrays, and of NumPy's functions, methods and options only a part.
+- There are no object or string arrays, and only some of NumPy's functions, methods and options.
 
-In four things it is stricter, since what CuPy does there would be a slip here. It refuses
+In four points it is stricter than CuPy, because what CuPy allows there would be a mistake here. It refuses
 
-- NumPy's own functions, as in numpy.exp(a): code for both libraries asks array_module(a);
-- NumPy arrays and lists as an index or a value to assign, which CuPy takes in places, copying them to the GPU;
+- NumPy's own functions, as in numpy.exp(a): code for both libraries uses array_module(a);
+- NumPy arrays and lists as an index or a value to assign, which CuPy sometimes accepts and copies to the GPU;
 - arrays as arguments of methods, as in a.clip(b, c), and as options other than out;
-- every name that is not listed below. One may join its list once it is known to be in CuPy.
+- every name that is not listed below. Add a name to its list only if CuPy has it.
 
-It cannot show what only a GPU does: sums whose last digits depend on the order of additions, which one wins of several
-rows assigned to the same index, and overflow or division by zero that raises no warning.
+It cannot show what only a GPU does: sums whose last digits depend on the order of additions, the winner among several
+rows assigned to the same index, and overflow or division by zero without a warning.
 
-A GPU runs behind the program that drives it, until the program asks for a number: then it must wait. `round_trips()`
-tells of each such place. It knows those that a program asks for, not those that CuPy itself may make (when it runs out
-of memory, say), and copies to the device are not among them.
+A GPU runs behind the program that drives it. When the program asks for a number, it must wait. `round_trips()` lists
+each such place. It lists only the requests of the program: not those that CuPy itself may make (for example when it
+runs out of memory), and not copies to the device.
 
 Importing this module registers the device "strict" with `minitransformer.backend`.
 """
@@ -52,22 +52,22 @@ _METHODS = frozenset(
 _NUMPY_ONLY_OPTIONS = frozenset("correction device initial like stable where".split())
 _WAITING = frozenset(
     "flatnonzero item nonzero tolist unique".split()
-)  # those that fetch, or whose size depends on data
+)  # functions that fetch a number, or whose result's size depends on data
 _listeners: list[list[str]] = []
 
 
 @contextlib.contextmanager
 def round_trips() -> Iterator[list[str]]:
-    """Within it the list it yields gets a line whenever the host waits for the device: "float, in loop.py line 9".
+    """Inside this context, the yielded list gets a line whenever the host waits: "float, in loop.py line 9".
 
-    Other threads are listened to as well.
+    This includes waits in other threads.
     """
     heard: list[str] = []
     _listeners.append(heard)
     try:
         yield heard
     finally:
-        _listeners[:] = [other for other in _listeners if other is not heard]  # remove() would take an equal one
+        _listeners[:] = [other for other in _listeners if other is not heard]  # remove() would remove an equal list
 
 
 def _waits(what: str) -> None:
@@ -82,7 +82,7 @@ class StrictArray:
     """An array on the device "strict"; see the top of this file. Make one with backend.to_device(x, "strict")."""
 
     __slots__ = ("_numpy",)
-    __array_ufunc__ = None  # NumPy's functions refuse us, and its operators leave the operation to ours
+    __array_ufunc__ = None  # NumPy's functions refuse us, and its operators defer to ours
     __hash__ = None  # type: ignore[assignment]  # == compares element by element
 
     def __init__(self, array: np.ndarray) -> None:
@@ -150,7 +150,7 @@ class StrictArray:
 
 
 def _wrap(result: Any) -> Any:
-    """Keep on the device what NumPy computed: arrays and scalars become StrictArrays, also those in a tuple or list."""
+    """Keep NumPy's results on the device: arrays and scalars become StrictArrays, also inside a tuple or list."""
     if isinstance(result, np.ndarray | np.generic):
         return StrictArray(np.asarray(result))
     if isinstance(result, tuple | list):
@@ -170,7 +170,7 @@ def _operand(x: Any) -> Any:
     return x if isinstance(x, bool | int | float | complex | np.generic) else _array(x)
 
 
-# What a function accepts; each of these returns the arguments as NumPy wants them.
+# What a function accepts. Each of these returns the arguments in the form that NumPy needs.
 def _no_arrays(*args: Any) -> list[Any]:
     for x in args:
         if isinstance(x, StrictArray | np.ndarray):
@@ -217,7 +217,7 @@ def _compute(function: Callable[..., Any], accept: Callable[..., list[Any]], *ar
 
 
 def _index(shape: tuple[int, ...], key: Any) -> tuple[Any, ...]:
-    """The index for NumPy, in which integer arrays are wrapped around the length of the axis they stand for."""
+    """The index for NumPy. Its integer arrays are wrapped around the length of their axis."""
     parts = list(key) if isinstance(key, tuple) else [key]
     for n, part in enumerate(parts):
         if not (part is None or part is Ellipsis or isinstance(part, slice | int | np.integer)):
@@ -283,7 +283,7 @@ _CONSTANTS = (
 
 
 def _asarray(x: Any, dtype: Any = None) -> StrictArray:
-    """The explicit way to the device, for NumPy arrays and lists of numbers too; what is there already stays itself."""
+    """The explicit way to the device, also for NumPy arrays and lists of numbers. A StrictArray stays itself."""
     if isinstance(x, StrictArray) and dtype in (None, x.dtype):
         return x
     return _copy(x, dtype)
@@ -315,8 +315,8 @@ def _make_xp() -> Any:
     return xp
 
 
-def _erf(x: StrictArray) -> StrictArray:
-    return _wrap(special.erf(_array(x)))
+def _erfc(x: StrictArray) -> StrictArray:
+    return _wrap(special.erfc(_array(x)))
 
 
 def _scatter_add(target: StrictArray, ids: StrictArray, rows: StrictArray) -> None:
@@ -324,4 +324,4 @@ def _scatter_add(target: StrictArray, ids: StrictArray, rows: StrictArray) -> No
 
 
 xp = _make_xp()
-register(Device("strict", xp, StrictArray, _copy, StrictArray.get, _erf, _scatter_add))
+register(Device("strict", xp, StrictArray, _copy, StrictArray.get, _erfc, _scatter_add))

@@ -1,4 +1,4 @@
-"""The commands of `minitransformer`, a file each, with a function `add` that tells the command line of it."""
+"""The commands of `minitransformer`. Each has one file, whose function `add` registers it with the command line."""
 
 from . import check, demo, evaluate, generate, grade, info, plot, step, train, translate, view, worksheet
 

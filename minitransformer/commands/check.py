@@ -14,7 +14,7 @@ from .. import __version__
 from ..fast.check import NAMES, Form, forms
 from ..fast.large_cases import LARGE
 from ..verify import CASES, Case, Report, Row
-from .common import UsageError, add_device, unknown
+from .common import add_device, known_as
 
 _KINDS = {"ops": "op", "layers": "layer", "models": "model"}
 
@@ -30,7 +30,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     check.add_argument("names", nargs="*", metavar="NAME", help="ops, layers, models, or softmax, ... (default: all)")
     add_device(check)
-    check.add_argument("--seed", type=int, default=0, help="of the numbers that are checked (default: 0)")
+    check.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
     check.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     check.add_argument("--verbose", action="store_true", help="print a line for every gradient")
     check.set_defaults(run=_run)
@@ -76,7 +76,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _report(case: Case, options: argparse.Namespace) -> Report:
-    """What a case finds. One that cannot even be run counts as wrong, and does not keep the others from running."""
+    """The report of a case. A case that raises an error counts as wrong and does not stop the others."""
     try:
         return case.run(options.seed, options.device)
     except Exception as error:  # a mistake in an op may raise anything
@@ -100,9 +100,7 @@ def _select(names: Sequence[str]) -> list[Case]:
     """The cases that are meant: by kind, by what they cover, or by their own name; all without names."""
     in_order = [case for kind in _KINDS.values() for case in (CASES | LARGE).values() if case.kind == kind]
     known = [*_KINDS, *dict.fromkeys(case.covers for case in in_order), *CASES, *LARGE]
-    for name in names:
-        if name not in known:
-            raise UsageError(unknown("check", name, known))
+    names = [known_as("check", name, known) for name in names]
     return [
         case
         for case in in_order
@@ -111,7 +109,7 @@ def _select(names: Sequence[str]) -> list[Case]:
 
 
 def _largest(errors: Sequence[float | None]) -> float | None:
-    """The largest error; None stands for one that is infinite."""
+    """The largest error; None means infinite."""
     return None if None in errors else max((error for error in errors if error is not None), default=0.0)
 
 

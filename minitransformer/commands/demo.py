@@ -1,4 +1,4 @@
-"""`minitransformer demo`, the main job in two minutes: the worked example, the check of every op, and a Transformer
+"""`minitransformer demo`: a tour in two minutes, from the worked example and the check of every op to a Transformer
 that learns to translate.
 """
 
@@ -40,9 +40,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Show the worked example forward and backward, check every op against finite differences, and "
         "train an encoder-decoder that translates numbers from English to German. Saves two pictures and the model.",
     )
-    show.add_argument("--out", type=Path, default=Path("demo"), metavar="DIR", help="where pictures go (default: demo)")
-    show.add_argument("--seed", type=int, default=0, help="of data, weights and batches (default: 0)")
-    show.add_argument("--steps", type=int, default=400, help="of training (default: 400)")
+    show.add_argument("--out", type=Path, default=Path("demo"), metavar="DIR", help="output folder (default: demo)")
+    show.add_argument("--seed", type=int, default=0, help="seed of data, weights and batches (default: 0)")
+    show.add_argument("--steps", type=int, default=400, help="training steps (default: 400)")
     add_speed(show)
     show.set_defaults(run=_run)
 
@@ -52,9 +52,9 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError(f"--steps must be at least 1, got {options.steps}")
     try:
         options.out.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=options.out).close()  # complain now, not after the training
+        tempfile.TemporaryFile(dir=options.out).close()  # fail now, not after the training
     except OSError as error:
-        raise OSError(f"cannot write pictures to {options.out}: {error.strerror}; choose a folder by --out") from error
+        raise OSError(f"cannot write pictures to {options.out}: {error.strerror}; choose another with --out") from error
     began = time.perf_counter()
     right = run(options.out, options.seed, options.steps, options.device, speed(options))
     print(f"\ndone in {time.perf_counter() - began:.0f} s")
@@ -69,14 +69,14 @@ def run(
     accelerate: Accelerate = as_written,
     say: Callable[[str], None] = print,
 ) -> bool:
-    """Run all three parts and save pictures and model in `out`. Returns whether every gradient was right."""
+    """Run all three parts and save the pictures and the model in `out`. Returns whether every gradient was right."""
     say("1. The worked example\n")
     for example in EXAMPLES:
         say(f"{example}\n")
     say("2. Every op against finite differences: inputs and every named intermediate\n")
     right = _check_ops(device, say)
     say(f"\n3. A Transformer learns to translate English numbers to German ({device}, seed {seed})\n")
-    with threadpool_limits(limits=1, user_api="blas"):  # matrices this small gain nothing from a second thread
+    with threadpool_limits(limits=1, user_api="blas"):  # such small matrices gain nothing from a second thread
         _translate_numbers(out, seed, steps, device, accelerate, say)
     return right
 
@@ -143,7 +143,7 @@ def _translate_numbers(
 
 
 def _lowest_loss(n_tokens: int) -> float:
-    """The loss of a perfect model: with label smoothing it is not 0 but the entropy of the smoothed target."""
+    """The loss of a perfect model. With label smoothing it is not 0: it is the entropy of the smoothed target."""
     likely, unlikely = 1.0 - _SMOOTHING + _SMOOTHING / n_tokens, _SMOOTHING / n_tokens
     return -likely * math.log(likely) - (n_tokens - 1) * unlikely * math.log(unlikely)
 

@@ -1,4 +1,4 @@
-"""Flags made from the fields of frozen dataclasses, so that every setting has one, with its default."""
+"""Flags from the fields of frozen dataclasses, so that every setting has a flag, with its default."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TYPES = {"int": int, "float": float, "str": str, "str | None": str}
 def add_fields(
     command: argparse.ArgumentParser, title: str, settings: type[Any], leave_out: Sequence[str] = ()
 ) -> None:
-    """Add --NAME for every field of a dataclass; what is not given on the command line is not set at all."""
+    """Add --NAME for every field of a dataclass. A field that is not given on the command line stays unset."""
     group = command.add_argument_group(title)
     meanings = _meanings(settings)
     for field in dataclasses.fields(settings):
@@ -42,7 +42,7 @@ def _help(meaning: str | None, default: object) -> str:
 
 
 def _meanings(settings: type[Any]) -> dict[str, str]:
-    """What the comment beside each field of a dataclass says; nothing where the source is not at hand."""
+    """The comment beside each field of a dataclass; empty if the source is not available."""
     try:
         source = inspect.getsource(settings)
     except OSError:
@@ -56,7 +56,7 @@ def given(options: argparse.Namespace, settings: type[Any]) -> dict[str, Any]:
 
 
 def make(settings: Callable[..., Any], values: Mapping[str, Any]) -> Any:
-    """What a dataclass or a function makes of values; what it refuses is bad usage."""
+    """Call a dataclass or a function with values. A refused value is bad usage."""
     try:
         return settings(**values)
     except (ValueError, TypeError) as error:
@@ -65,7 +65,7 @@ def make(settings: Callable[..., Any], values: Mapping[str, Any]) -> Any:
 
 def add_search(command: argparse.ArgumentParser) -> None:
     """Add --beam and --length-penalty."""
-    command.add_argument("--beam", type=int, default=5, metavar="N", help="1 takes the likeliest token (default: 5)")
+    command.add_argument("--beam", type=int, default=5, metavar="N", help="beams; 1 is greedy search (default: 5)")
     command.add_argument("--length-penalty", type=float, default=1.0, metavar="X", help="(default: 1.0)")
 
 

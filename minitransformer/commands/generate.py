@@ -1,4 +1,4 @@
-"""`minitransformer generate`: a trained language model goes on with a text."""
+"""`minitransformer generate`: a trained language model continues a text."""
 
 from __future__ import annotations
 
@@ -18,19 +18,24 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of the command line."""
     command = commands.add_parser(
         "generate",
-        help="go on with a text by a language model that `train lm` left",
-        description="Go on with a text, token by token on the key-value cache, drawn from what the model predicts.",
+        help="continue a text with a language model that `train lm` saved",
+        description="Continue a text token by token, on the key-value cache. Each token is drawn from the model's "
+        "prediction.",
     )
-    command.add_argument("prompt", nargs="?", default="\n", metavar="TEXT", help="how it begins (default: a new line)")
+    command.add_argument(
+        "prompt", nargs="?", default="\n", metavar="TEXT", help="the text's beginning (default: a new line)"
+    )
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
-    command.add_argument("--tokens", type=int, default=500, metavar="N", help="to add (default: 500)")
+    command.add_argument("--tokens", type=int, default=500, metavar="N", help="tokens to add (default: 500)")
     command.add_argument("--samples", type=int, default=1, metavar="N", help="texts to write (default: 1)")
     command.add_argument(
         "--temperature", type=float, default=0.8, metavar="X", help="0 takes the likeliest token (default: 0.8)"
     )
-    command.add_argument("--top-k", type=int, metavar="K", help="draw from the K likeliest tokens only")
-    command.add_argument("--top-p", type=float, default=1.0, metavar="P", help="draw from those that make up P only")
-    command.add_argument("--seed", type=int, default=0, help="of what is drawn (default: 0)")
+    command.add_argument("--top-k", type=int, metavar="K", help="draw only from the K likeliest tokens")
+    command.add_argument(
+        "--top-p", type=float, default=1.0, metavar="P", help="draw only from the likeliest tokens that sum to P"
+    )
+    command.add_argument("--seed", type=int, default=0, help="seed of the draws (default: 0)")
     add_speed(command)
     command.set_defaults(run=_run)
 
@@ -46,12 +51,12 @@ def _run(options: argparse.Namespace) -> int:
         chosen = {"temperature": options.temperature, "top_k": options.top_k, "top_p": options.top_p}
         choose = make(Sampler, {"rngs": rngs, **chosen})
     if not options.prompt:
-        raise UsageError("the text to go on with is empty")
+        raise UsageError("the text to continue is empty")
     model, tokenizer = load_writer(options.model)
     prompt = tokenizer.encode(options.prompt)
     texts = generate(speed(options)(model.to(options.device)), [prompt] * options.samples, options.tokens, choose, END)
     for i, ids in enumerate(texts):
         if i:
             print("-" * 40)
-        print(tokenizer.decode([*prompt, *ids]).lstrip("\n"))  # together, for bpe drops the space before a text
+        print(tokenizer.decode([*prompt, *ids]).lstrip("\n"))  # together, because bpe drops the space before a text
     return 0

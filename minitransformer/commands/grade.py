@@ -23,33 +23,35 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "grade",
         help="grade the exercises in notebooks or Python files",
         description="Grade every function in a hand-in that is named like an exercise of minitransformer.course: its "
-        "last definition, with what it uses. Each is run in a process of its own with limits of time and memory, which "
-        "gets the inputs and gives back arrays; they are compared here. A file is printed when it is done. Exit status "
-        "0 when grading worked, whatever the grades.",
-        epilog="Hand-ins run under bubblewrap where it is installed, else in Linux namespaces: without network, your "
-        "files, the solutions or other hand-ins. Where there is neither, a warning says so: grade there only what you "
+        "last definition, with what it uses. Each runs in a process of its own, with limits on time and memory. The "
+        "process gets the inputs and returns arrays, which are compared here. A file is printed when it is graded. "
+        "Exit status 0 if grading worked, whatever the grades.",
+        epilog="Hand-ins run under bubblewrap if it is installed, otherwise in Linux namespaces: without network, your "
+        "files, the solutions or other hand-ins. If neither works, a warning says so: grade there only what you "
         "have read.",
     )
     command.add_argument("files", nargs="+", type=Path, metavar="FILE", help="notebooks (.ipynb) or Python files (.py)")
-    command.add_argument("--exercises", metavar="A,B,...", help="those that were set (default: all that are there)")
+    command.add_argument("--exercises", metavar="A,B,...", help="exercises that count (default: all handed in)")
     command.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     command.add_argument("--csv", action="store_true", help="print a row for each student, for a spreadsheet")
     command.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="also write there marks.csv, moodle.csv and canvas.csv, and feedback/STUDENT.txt for each file",
+        help="also write marks.csv, moodle.csv, canvas.csv, and feedback/STUDENT.txt for each file, to this folder",
     )
-    command.add_argument("--verbose", action="store_true", help="print all that there is to say of each exercise")
-    command.add_argument("--seed", type=int, help="of the inputs that functions are tried on (default: drawn)")
-    command.add_argument("--seconds", type=float, default=20.0, help="for each exercise (default: 20)")
-    command.add_argument("--memory", type=int, default=2048, metavar="MB", help="for each process (default: 2048)")
+    command.add_argument("--verbose", action="store_true", help="print all remarks on each exercise")
+    command.add_argument("--seed", type=int, help="seed of the inputs to the functions (default: random)")
+    command.add_argument("--seconds", type=float, default=20.0, help="time limit for each exercise (default: 20)")
+    command.add_argument(
+        "--memory", type=int, default=2048, metavar="MB", help="memory limit for each process (default: 2048)"
+    )
     command.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
     if sys.platform == "win32":
-        raise UsageError("grade needs Linux or macOS: Windows has no limits for a process that it could set")
+        raise UsageError("grade needs Linux or macOS: on Windows it cannot limit a process")
     if options.csv and options.json:
         raise UsageError("--csv and --json are two formats; choose one")
     if not 0 < options.seconds < 1e6:
@@ -62,7 +64,7 @@ def _run(options: argparse.Namespace) -> int:
             raise UsageError(unknown("grade", name, list(EXERCISES)))
     options.files = list(dict.fromkeys(options.files))
     if options.out is not None:
-        (options.out / "feedback").mkdir(parents=True, exist_ok=True)  # before the work, in case it cannot be made
+        (options.out / "feedback").mkdir(parents=True, exist_ok=True)  # before the work, in case this fails
     seed = drawn_seed() if options.seed is None else options.seed
     as_text = not (options.csv or options.json)
     found: dict[str, Grades] = {}
@@ -74,7 +76,7 @@ def _run(options: argparse.Namespace) -> int:
         if box.isolation == isolation.NOTHING:
             print(
                 "minitransformer: warning: neither bubblewrap nor Linux namespaces work here, so a hand-in can read "
-                "and change whatever you can; install bubblewrap, or grade only what you have read",
+                "and change every file that you can; install bubblewrap, or grade only what you have read",
                 file=sys.stderr,
             )
         if as_text:

@@ -25,19 +25,19 @@ _MODELS: dict[str, tuple[type[Any], Mapping[str, Any]]] = {
 
 
 def _presets() -> dict[str, tuple[type[Any], Mapping[str, Any]]]:
-    """Those of `train`; a name that several tasks have comes with the task's, as translate-numbers."""
+    """The presets of `train`. If several tasks have a name, the task's name precedes it, as in translate-numbers."""
     found: dict[str, tuple[type[Any], Mapping[str, Any]]] = {}
     names = Counter(name for task in TASKS.values() for name in task.presets)
     for task in TASKS.values():
         for name, preset in task.presets.items():
             sizes = {f.name: preset[f.name] for f in dataclasses.fields(task.config) if f.name in preset}
-            if "vocabulary" in preset:  # of the tokenizer, which is that of the model, and of both its sides
+            if "vocabulary" in preset:  # the tokenizer's; the model has the same, on both sides
                 sizes |= {size: preset["vocabulary"] for size in task.from_data if size.endswith("vocabulary")}
             found[name if names[name] == 1 else f"{task.name}-{name}"] = task.config, sizes
     return found
 
 
-# What KIND may be: a name, its config, and the sizes that are not to be the config's defaults.
+# The values of KIND: a name, its config, and the sizes that differ from the config's defaults.
 _KINDS = _MODELS | _presets()
 
 
@@ -46,19 +46,19 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     show = commands.add_parser(
         "info",
         help="layers, shapes, parameters, FLOPs and memory of a model of any size",
-        description="Count what a model costs, part by part, from its sizes alone; nothing is built. Name a kind of "
-        "model or a preset of `train` and its sizes, or a folder with a saved model, whose sizes may be changed.",
+        description="Count what a model costs, part by part, from its sizes alone; no model is built. Name a kind of "
+        "model or a preset of `train`, and its sizes. Or name a folder with a saved model; options change its sizes.",
     )
     presets = ", ".join(name for name in _KINDS if name not in _MODELS)
     show.add_argument("kind", nargs="?", metavar="KIND", help=f"{', '.join(_MODELS)}; or a preset: {presets}")
-    show.add_argument("--model", type=Path, metavar="DIR", help="a saved model, in place of a kind")
-    show.add_argument("--batch", type=int, default=1, metavar="B", help="sequences at a time (default: 1)")
+    show.add_argument("--model", type=Path, metavar="DIR", help="a saved model, instead of a kind")
+    show.add_argument("--batch", type=int, default=1, metavar="B", help="sequences in a batch (default: 1)")
     show.add_argument(
-        "--length", type=int, metavar="T", help="tokens of each (default: 128, or max_length where that is less)"
+        "--length", type=int, metavar="T", help="tokens in each sequence (default: 128, or max_length if that is less)"
     )
     show.add_argument("--dtype", choices=("float16", "float32", "float64"), help="(default: float32, or the model's)")
     show.add_argument("--json", action="store_true", help="print one JSON document instead")
-    sizes = show.add_argument_group("sizes, as the kind of model has them")
+    sizes = show.add_argument_group("sizes, depending on the kind of model")
     for name, (kind, help_text) in _fields().items():
         options: dict[str, Any] = {"type": kind, "metavar": kind.__name__.upper()}
         if kind is bool:
@@ -68,7 +68,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _fields() -> dict[str, tuple[type[Any], str]]:
-    """The fields of all configs together: the type of each, and its default in every kind that has it."""
+    """The fields of all configs: the type of each, and its default in every kind that has it."""
     found: dict[str, tuple[type[Any], list[str]]] = {}
     for config in (TransformerConfig, LanguageModelConfig, ClassifierConfig):
         types = typing.get_type_hints(config)
@@ -81,7 +81,7 @@ def _fields() -> dict[str, tuple[type[Any], str]]:
 def _run(options: argparse.Namespace) -> int:
     changes = {name: value for name, value in vars(options).items() if name in _fields()}
     if (options.kind is None) == (options.model is None):
-        raise UsageError(f"info needs a kind of model ({', '.join(_MODELS)}), a preset, or --model DIR, one of them")
+        raise UsageError(f"info needs exactly one of: a kind of model ({', '.join(_MODELS)}), a preset, --model DIR")
     dtype = options.dtype or "float32"
     if options.model is None:
         config = _config(options.kind, changes)

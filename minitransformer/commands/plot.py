@@ -19,12 +19,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = pictures.add_parser(
         "attention",
         help="the attention weights of one layer as heat maps",
-        description="Draw the attention weights of one layer, for one head or all of them, while the model reads TEXT; "
-        "a translator translates it first.",
+        description="Draw the attention weights of one layer, for one head or all heads, while the model reads TEXT. "
+        "A translator translates TEXT first.",
     )
     command.add_argument("text", metavar="TEXT", help="a sentence, in quotes")
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
-    command.add_argument("--kind", metavar="KIND", help="of a translator: encoder, decoder or cross (default: cross)")
+    command.add_argument("--kind", metavar="KIND", help="for a translator: encoder, decoder or cross (default: cross)")
     command.add_argument("--layer", type=int, metavar="N", help="counted from 1 (default: the last)")
     command.add_argument("--head", type=int, metavar="N", help="counted from 1 (default: all)")
     command.add_argument(
@@ -41,7 +41,7 @@ def _run(options: argparse.Namespace) -> int:
     if kind not in maps:
         near = difflib.get_close_matches(kind, list(maps), n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"this model has {', '.join(maps)}"
-        raise UsageError(f"--kind {kind!r} is none of this model's; {hint}")
+        raise UsageError(f"this model has no attention of --kind {kind!r}; {hint}")
     chosen = maps[kind]
     n_layers, n_heads = chosen.weights.shape[:2]
     layer = n_layers if options.layer is None else options.layer

@@ -32,14 +32,15 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     train = commands.add_parser(
         "train",
         help="train a translator, a language model or a classifier, on your files or on a generated task",
-        description="Train a model and leave it in a folder, with the settings, tokenizers, a log, its curves and "
-        "checkpoints. Ctrl-C saves and stops; --resume goes on bit for bit as if it had never stopped.",
+        description="Train a model and save it in a folder, with the settings, tokenizers, a log, its curves and "
+        "checkpoints. Ctrl-C saves and stops. --resume continues and ends with the same bits as a run that never "
+        "stopped.",
     )
     kinds = train.add_subparsers(title="tasks", metavar="TASK", required=True)
     for name, task in TASKS.items():
         kind = kinds.add_parser(name, help=_HELP[name], description=f"Train {_HELP[name]}.")
         kind.add_argument("--out", type=Path, metavar="DIR", help="the folder of the run (default: runs/TASK)")
-        kind.add_argument("--resume", action="store_true", help="go on from the folder's last checkpoint")
+        kind.add_argument("--resume", action="store_true", help="continue from the folder's last checkpoint")
         kind.add_argument(
             "--preset",
             metavar="NAME",
@@ -66,21 +67,21 @@ def _train(folder: Path, options: argparse.Namespace, new: Run | None) -> int:
         run = _resumed(folder, options)
     elif any((folder / name).exists() for name in ("run.json", "config.json", "checkpoints")):
         raise UsageError(
-            f"{folder} holds a run or a model already; add --resume to go on with it, or choose another by --out"
+            f"{folder} already holds a run or a model; add --resume to continue it, or choose another with --out"
         )
     else:
         run = new
     trainer = run.trainer(folder, options.device, print, options.resume, speed(options))
     step = trainer.resume() if options.resume else 0
     if options.resume:
-        print(f"going on after step {step} of {run.training.steps}")
+        print(f"continuing after step {step} of {run.training.steps}")
     outcome = trainer.run(say=tqdm.write)
     print(closing_line(outcome, folder))
     return 130 if outcome.ended == "interrupted" else 0
 
 
 def _new(task: Task, options: argparse.Namespace) -> Run:
-    """What the preset says, and over it what was given. Without either a file or a preset: the generated task's."""
+    """The preset's settings; options override them. Without a file or a preset: those of the generated task."""
     files = [f.name for f in dataclasses.fields(task.data) if f.metadata.get("file")]
     default = "numbers" if "numbers" in task.presets and not any(name in options for name in files) else None
     preset = _preset(task, getattr(options, "preset", default))
@@ -89,14 +90,14 @@ def _new(task: Task, options: argparse.Namespace) -> Run:
     info = make(describe, {"config": make(task.config, any_data | model)})  # refuses sizes that the model would refuse
     if 2 * info.memory["parameters"] > (there := _memory()):
         raise UsageError(
-            f"{info.parameters:,} parameters and their gradients need more memory than this machine has, {there:,} "
+            f"{info.parameters:,} parameters and their gradients need more memory than this machine's {there:,} "
             "bytes; choose smaller sizes (`minitransformer info` shows what each costs)"
         )
     return Run(task, make(task.data, data), model, make(TrainingSettings, training))
 
 
 def _memory() -> float:
-    """The bytes of memory that this machine has, where the system tells."""
+    """The bytes of memory of this machine, if the system reports them."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -104,7 +105,7 @@ def _memory() -> float:
 
 
 def _chosen(task: Task, preset: Mapping[str, Any], options: argparse.Namespace) -> tuple[dict[str, Any], ...]:
-    """What the preset and, over it, the options say about data, model and training."""
+    """The settings of data, model and training from the preset; options override them."""
     data, model, training = (
         {f.name: preset[f.name] for f in dataclasses.fields(kind) if f.name in preset} | given(options, kind)
         for kind in (task.data, task.config, TrainingSettings)
@@ -121,7 +122,7 @@ def _preset(task: Task, name: str | None) -> Mapping[str, Any]:
 
 
 def _resumed(folder: Path, options: argparse.Namespace) -> Run:
-    """The run of the folder. Options given beside --resume may repeat its settings, but not change them."""
+    """The run of the folder. Options given with --resume may repeat its settings, but not change them."""
     run = load(folder, TASKS)
     if run.task is not options.task:
         raise UsageError(f"{folder} holds a run of {run.task.name}, not of {options.task.name}")
@@ -133,7 +134,7 @@ def _resumed(folder: Path, options: argparse.Namespace) -> Run:
             was = began_with.get(name, getattr(kind, name, None))
             if was != value:
                 raise UsageError(
-                    f"the run in {folder} has {name} {was}, not {value}; leave the option out to go on with the run, "
+                    f"the run in {folder} has {name} {was}, not {value}; leave the option out to continue the run, "
                     "or start a new one in another folder"
                 )
     return run

@@ -1,4 +1,4 @@
-"""`minitransformer translate`: texts, a file or what comes in, by a trained translator."""
+"""`minitransformer translate`: a trained translator translates texts, a file or standard input."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of the command line."""
     command = commands.add_parser(
         "translate",
-        help="translate sentences by a model that `train translate` or `demo` left",
-        description="Translate sentences, one to a line, by beam search on the key-value cache. Without TEXT or "
-        "--input they are read from standard input.",
+        help="translate sentences with a model that `train translate` or `demo` saved",
+        description="Translate sentences by beam search on the key-value cache. Without TEXT or --input, the command "
+        "reads sentences from standard input, one per line.",
     )
     command.add_argument("text", nargs="*", metavar="TEXT", help="sentences, each in quotes")
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
     command.add_argument("--input", type=Path, metavar="FILE", help="a file of sentences, plain or .gz")
-    command.add_argument("--output", type=Path, metavar="FILE", help="where translations go (default: shown)")
+    command.add_argument("--output", type=Path, metavar="FILE", help="file for the translations (default: print them)")
     add_search(command)
     add_speed(command)
     command.set_defaults(run=_run)

@@ -1,4 +1,4 @@
-"""`minitransformer view`: where a model looks, as a page."""
+"""`minitransformer view`: a page that shows where a model looks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of the command line."""
     look = commands.add_parser(
         "view",
-        help="show where a model looks: its attention weights and their gradients, as a page",
-        description="Let a trained model read a text, which a translator translates first, and write one page with the "
+        help="write a page that shows where a model looks: its attention weights and their gradients",
+        description="Let a trained model read a text (a translator translates it first) and write one page with the "
         "attention weights of every layer and head, and the gradient of each logit with respect to them.",
     )
-    look.add_argument("text", metavar="TEXT", help="what it reads, in quotes")
-    look.add_argument("--model", type=Path, required=True, metavar="DIR", help="the model, as in demo/model")
+    look.add_argument("text", metavar="TEXT", help="the text, in quotes")
+    look.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model, as demo/model")
     look.add_argument(
         "--html", type=Path, default=Path("attention-view.html"), metavar="FILE", help="(default: attention-view.html)"
     )

@@ -1,4 +1,4 @@
-"""`minitransformer worksheet`: gradients to compute by hand, with the key, and the marks of what comes back."""
+"""`minitransformer worksheet`: gradients to compute by hand, with the key, and the marking of completed forms."""
 
 from __future__ import annotations
 
@@ -23,28 +23,27 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of the command line."""
     sheet = commands.add_parser(
         "worksheet",
-        help="print gradients to compute by hand, with answer keys, and mark what comes back",
+        help="print gradients to compute by hand, with answer keys, and mark completed forms",
         description="Print a worksheet: small whole numbers, and blanks for every intermediate of the forward and the "
-        "backward pass. The same kind, seed, size and student give the same sheet on every machine, and its key. "
-        "The answers come from the library, and each gradient is held against finite differences before anything is "
+        "backward pass. The same kind, seed, size and student give the same sheet and key on every machine. "
+        "The answers come from the library, and each gradient is compared with finite differences before anything is "
         "written.",
-        epilog="Marking: each answer counts one, and is right to within 0.001. It is compared with the key and with "
-        "what follows from the student's own numbers before it, so that an early slip costs its own marks alone.",
+        epilog="Marking: each answer counts one point and must be right to within 0.001. It is compared with the key "
+        "and with the result that follows from the student's own earlier numbers, so an early slip costs only its own "
+        "marks.",
     )
     sheet.add_argument("kind", metavar="KIND", help=", ".join(KINDS))
-    sheet.add_argument("--seed", type=int, default=0, help="of the numbers (default: 0)")
-    sheet.add_argument("--size", type=int, default=3, help="of the matrices, 3 to 5 for most kinds (default: 3)")
-    sheet.add_argument("--student", default="", metavar="NAME", help="whose sheet it is: each name has its own numbers")
-    sheet.add_argument("--answers", action="store_true", help="add the answer key, on a page of its own")
+    sheet.add_argument("--seed", type=int, default=0, help="seed of the numbers (default: 0)")
+    sheet.add_argument("--size", type=int, default=3, help="size of the matrices, 3 to 5 for most kinds (default: 3)")
+    sheet.add_argument("--student", default="", metavar="NAME", help="the student: each name gets its own numbers")
+    sheet.add_argument("--answers", action="store_true", help="add the answer key, on a new page")
     for name, text in {"html": "a page that prints on A4", "md": "Markdown", "pdf": "a PDF"}.items():
-        sheet.add_argument(f"--{name}", type=Path, metavar="FILE", help=f"write {text}, in place of text on the screen")
+        sheet.add_argument(f"--{name}", type=Path, metavar="FILE", help=f"write {text} instead of text on the screen")
     sheet.add_argument("--form", type=Path, metavar="FILE", help="write a text file to type the answers into")
-    sheet.add_argument(
-        "--class", type=Path, dest="class_list", metavar="FILE", help="a list of names, one on each line"
-    )
-    sheet.add_argument("--out", type=Path, metavar="DIR", help="with --class: write sheets, forms and the key there")
-    sheet.add_argument("--format", choices=list(FORMATS), default="pdf", help="of what --out gets (default: pdf)")
-    sheet.add_argument("--grade", type=Path, nargs="+", metavar="FORM", help="mark forms that were filled in")
+    sheet.add_argument("--class", type=Path, dest="class_list", metavar="FILE", help="a list of names, one per line")
+    sheet.add_argument("--out", type=Path, metavar="DIR", help="with --class: folder for sheets, forms and the key")
+    sheet.add_argument("--format", choices=list(FORMATS), default="pdf", help="format of the sheets (default: pdf)")
+    sheet.add_argument("--grade", type=Path, nargs="+", metavar="FORM", help="mark completed forms")
     sheet.add_argument("--json", action="store_true", help="print the sheet, or the marks, as one JSON document")
     sheet.add_argument("--csv", action="store_true", help="with --grade: print a line for each form, for a spreadsheet")
     sheet.set_defaults(run=_run)
@@ -62,9 +61,9 @@ def _run(options: argparse.Namespace) -> int:
         (options.csv and options.json, "--csv and --json are two formats; choose one"),
         (options.out and not options.class_list, "--out needs --class FILE, the list of names"),
         (options.class_list and not (options.out or options.grade), "--class needs --out DIR, where the sheets go"),
-        (options.class_list and options.student, "--class and --student name two things; choose one"),
+        (options.class_list and options.student, "--class and --student exclude each other; choose one"),
         (options.grade and (any(written) or options.out), "--grade marks forms and writes no sheets; drop one of them"),
-        (options.out and any(written), "--out takes --format, and no --html, --md, --pdf or --form"),
+        (options.out and any(written), "--out takes --format, but not --html, --md, --pdf or --form"),
     ):
         if wrong:
             raise UsageError(message)
@@ -131,14 +130,14 @@ def _grade(options: argparse.Namespace) -> int:
 
 
 def _misplaced(sheet: Sheet, options: argparse.Namespace, students: Sequence[str] | None) -> str:
-    """Why a form does not belong to the sheet that is being marked, or "". The student could have changed its head."""
+    """Why a form does not belong to the sheet being marked, or "". A student may have changed the form's head."""
     wanted = f"{options.kind}, seed {options.seed}, size {options.size}"
     if sheet.label != wanted:
-        return f"this form is for {sheet.label}, and {wanted} is being marked"
+        return f"this form is for {sheet.label}, but {wanted} is being marked"
     if students is not None and sheet.student not in students:
         return f"the class list has no {sheet.student!r}"
     if options.student and sheet.student != tidy_name(options.student):
-        return f"this form is {sheet.student!r}'s, and not {options.student!r}'s"
+        return f"this form is {sheet.student!r}'s, not {options.student!r}'s"
     return ""
 
 
@@ -188,6 +187,6 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text; save it as such") from error
+        raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8") from error
     except OSError as error:
         raise OSError(f"cannot read {path}: {error.strerror or error}") from error

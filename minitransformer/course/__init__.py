@@ -16,13 +16,15 @@ from typing import Any
 from . import checking
 from .checking import judge
 from .collecting import Answer, collect
-from .exercise import Exercise, Mistake
+from .exercise import Exercise
 from .exercises import EXERCISES
+from .mistakes import MISTAKES, Mistake
 from .result import Output, Result
 from .suspects import suspect
 
 __all__ = [
     "EXERCISES",
+    "MISTAKES",
     "Answer",
     "Exercise",
     "Mistake",

@@ -16,7 +16,8 @@ import numpy as np
 from ..arrays.backend import to_numpy
 from .collecting import Answer, collect, described, is_pullback
 from .comparison import close, differing, of_one_kind, scales
-from .exercise import Exercise, Mistake
+from .exercise import Exercise
+from .mistakes import Mistake
 from .remarks import remark
 from .result import Entry, Output, Result
 
@@ -122,7 +123,7 @@ def _wrong_output(attempt: _Attempt, i: int, mistakes: tuple[Mistake, ...], in_o
         right_trials=0 if in_order else len(inputs) - len(wrong_trials),
         trials=len(inputs),
         mistake=" + ".join(mistake.name for mistake in mistakes) or None,
-        explanation=" And: ".join(mistake.explanation for mistake in mistakes),
+        explanation=" And: ".join(mistake.sentence for mistake in mistakes),
         unknown=not (problem or mistakes or said or in_order),
         remark=said,
     )

@@ -57,15 +57,17 @@ class Draw:
         return int(self.rng.integers(low, high + 1))
 
     def queries_and_keys(self, batch: tuple[int, ...], t_q: int, t_k: int, d_k: int) -> tuple[Array, Array]:
-        """q (*batch, t_q, d_k) and k (*batch, t_k, d_k). In "extreme" d_k is 4 and every score is near 800.
+        """q (*batch, t_q, d_k) and k (*batch, t_k, d_k).
 
-        A constant added to all scores of a query changes no weight. So the weights are as usual, but exp(score)
-        overflows; and float32 holds the scores exactly, since √4 is 2 and both factors are multiples of 1/8.
+        In "extreme" d_k is 4, and the even queries have scores near 800 for the keys 0, 3, 6, ... and near -800 for the
+        others; the odd ones have the usual scores. Float32 holds all of them exactly: √4 is 2, and both factors are
+        multiples of 1/8.
         """
         if not self.extreme:
             return 1.5 * self.normal(*batch, t_q, d_k), 1.5 * self.normal(*batch, t_k, d_k)
         q, k = (np.round(8.0 * self.normal(*batch, t, 4)) / 8.0 for t in (t_q, t_k))
-        q[..., 0] = k[..., 0] = 40.0
+        q[..., 0] = np.where(np.arange(t_q) % 2 == 0, 40.0, 0.0)
+        k[..., 0] = np.where(np.arange(t_k) % 3 == 0, 40.0, -40.0)
         return q, k
 
     def mask(self, t_q: int, t_k: int) -> Array:

@@ -1,7 +1,7 @@
 """What an exercise is: a statement, inputs, a reference solution, and the mistakes people make in it.
 
-A known mistake is an edit of the reference, one snippet exchanged for another. So what is wrong is all that differs,
-two mistakes made at once are two edits, and a change of the reference cannot leave its mistakes behind.
+A known mistake (mistakes/) is an edit of the reference. So what is wrong is all that differs, two mistakes made at once
+are two edits, and a change of the reference cannot leave its mistakes behind.
 """
 
 from __future__ import annotations
@@ -19,19 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .draw import KINDS, Draw, Inputs
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """In the reference, `old` stands exactly once; with `new` in its place it is wrong in the way `explanation` says.
-
-    explanation: what is wrong and how to see it, in a sentence or two for the student who made it.
-    """
-
-    name: str
-    old: str
-    new: str
-    explanation: str
+from .mistakes import Mistake, mistakes_in
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,7 +35,6 @@ class Exercise:
     outputs: tuple[str, ...]
     inputs: Inputs = field(repr=False)
     hint_text: str = field(repr=False)
-    mistakes: tuple[Mistake, ...] = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -63,6 +50,11 @@ class Exercise:
     def signature(self) -> str:
         """How the function is called and what it returns: `softmax_backward(y, dy) -> dx`."""
         return f"{self.name}({', '.join(self.arguments)}) -> {', '.join(self.outputs)}"
+
+    @property
+    def mistakes(self) -> tuple[Mistake, ...]:
+        """The known mistakes in the reference solution."""
+        return mistakes_in(f"{self.reference.__module__.partition('.')[2]}:{self.name}")
 
     @property
     def known_mistakes(self) -> tuple[str, ...]:
@@ -82,12 +74,10 @@ class Exercise:
         return [self.inputs(Draw(seed, number)) for number in range(len(KINDS))]
 
     def mistaken(self, *mistakes: Mistake) -> Callable[..., Any]:
-        """The reference with these mistakes in it. Raises ValueError where a snippet does not stand exactly once."""
+        """The reference with these mistakes in it. Raises ValueError unless each snippet occurs exactly once."""
         source = _definition(self.reference)
         for mistake in mistakes:
-            if source.count(mistake.old) != 1:
-                raise ValueError(f"{self.name}: {mistake.old!r} must stand once for {mistake.name}, in:\n{source}")
-            source = source.replace(mistake.old, mistake.new)
+            source = mistake.edited(source)
         namespace = {"np": np} | self.reference.__globals__
         exec(_compiled(source), namespace)
         return namespace[self.name]
@@ -116,13 +106,12 @@ def exercise(
     outputs: str,
     inputs: Inputs,
     hint: str,
-    mistakes: tuple[Mistake, ...],
 ) -> Callable[[Reference], Reference]:
     """Add to EXERCISES the one that the decorated function is the reference solution of. outputs: "dq, dk, dv"."""
 
     def add(reference: Reference) -> Reference:
         names = tuple(outputs.split(", "))
-        made = Exercise(reference, title, _trimmed(statement), names, inputs, _trimmed(hint), mistakes)
+        made = Exercise(reference, title, _trimmed(statement), names, inputs, _trimmed(hint))
         EXERCISES[made.name] = made
         return reference
 

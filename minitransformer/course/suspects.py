@@ -1,4 +1,4 @@
-"""Suspects: wrong variants under labels that do not tell what is wrong, so that a student can look for the mistake.
+"""Suspects: mistakes under labels that do not tell what is wrong, so that a student can look for the mistake.
 
 A label is a hash of the variant's name, so no table can be read. `label("softmax-no-sum")` gives it to the teacher;
 `label("innocent")` stands for the right code.
@@ -11,25 +11,25 @@ import difflib
 import hashlib
 import textwrap
 
-from .mistakes import VARIANTS, WrongVariant
+from .mistakes import MISTAKES, Mistake
 
 INNOCENT = "innocent"
 
 
 def label(name: str) -> str:
-    """The label under which the wrong variant of that name, or INNOCENT, is a suspect: six hexadecimal digits."""
+    """The label under which the mistake of that name, or INNOCENT, is a suspect: six hexadecimal digits."""
     return hashlib.sha256(name.encode()).hexdigest()[:6]
 
 
 class Suspect:
     """The package's code, perhaps with a mistake: `with suspect.applied(): ...` runs it, `reveal()` tells."""
 
-    def __init__(self, label: str, variant: WrongVariant | None) -> None:
+    def __init__(self, label: str, variant: Mistake | None) -> None:
         self._label = label
         self._variant = variant
 
     def applied(self) -> contextlib.AbstractContextManager[None]:
-        """Put the mistake in place for a while; see `WrongVariant.applied`."""
+        """Put the mistake in place for a while; see `Mistake.applied`."""
         return self._variant.applied() if self._variant else contextlib.nullcontext()
 
     def reveal(self) -> str:
@@ -37,9 +37,11 @@ class Suspect:
         if self._variant is None:
             return "nothing is wrong here"
         variant = self._variant
-        old, new = (textwrap.dedent(text).splitlines() for text in (variant.old, variant.new))
-        changed = (f"   {line}" for line in difflib.ndiff(old, new) if line.startswith(("- ", "+ ")))
-        return "\n".join([f"in {variant.target}: {variant.mistake}", *changed])
+        shown = [f"in {variant.target}: {variant.sentence}"]
+        for edit in variant.edits:
+            old, new = (textwrap.dedent(text).splitlines() for text in edit)
+            shown += [f"   {line}" for line in difflib.ndiff(old, new) if line.startswith(("- ", "+ "))]
+        return "\n".join(shown)
 
     def __repr__(self) -> str:
         return f"suspect({self._label!r})"
@@ -52,5 +54,5 @@ def suspect(label: str) -> Suspect:
     return Suspect(label, _SUSPECTS[label])
 
 
-_SUSPECTS: dict[str, WrongVariant | None] = {label(INNOCENT): None}
-_SUSPECTS |= {label(name): variant for name, variant in VARIANTS.items()}
+_SUSPECTS: dict[str, Mistake | None] = {label(INNOCENT): None}
+_SUSPECTS |= {label(name): variant for name, variant in MISTAKES.items()}

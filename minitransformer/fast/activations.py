@@ -1,13 +1,14 @@
-"""GELU in blocks that stay in the cache. Its slope f'(x) is found in forward, so that backward is one product.
+"""GELU in blocks that stay in the cache. Forward computes the slope f'(x), so backward is one product.
 
 The exact GELU needs Φ, and the error function is several times slower than exp, which the density φ needs anyway. So in
-float32 both come from one exponential. With z = |x| and t = 1 / (1 + 0.3 z),
+float32 one exponential gives both. With z = |x| and t = 1 / (1 + 0.3 z),
 
     Φ(-z) = exp(-z²/2) · P(t)
 
-where P(t) = ½ erfcx(z/√2), a smooth function of t in (0, 1], is well met by a polynomial without a constant term. (Of
-this form is formula 7.1.26 in Abramowitz and Stegun 1964.) The coefficients are a least-squares fit, reweighted towards
-equal relative errors, of at most 5e-8 for z up to 10: less than the rounding of float32. Beyond, exp(-z²/2) is 0.
+where P(t) = ½ erfcx(z/√2) is a smooth function of t in (0, 1], which a polynomial without a constant term approximates
+well. (Formula 7.1.26 in Abramowitz and Stegun 1964 has this form.) The coefficients are a least-squares fit, reweighted
+towards equal relative errors. These are at most 5e-8 for z up to 10: less than the rounding of float32. Beyond 10,
+exp(-z²/2) is 0.
 """
 
 from __future__ import annotations
@@ -17,21 +18,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..arrays.backend import Array, Pullback, erf
+from ..arrays.backend import Array, Pullback
 from .blocks import blocks, compiled, takes
+from .tail import TAIL
 
-TAIL = (  # of t, t², ...
-    0.119605038823,
-    0.121111214173,
-    0.097756035667,
-    0.135496462395,
-    -0.066524438377,
-    0.220085171899,
-    -0.165077487088,
-    0.037548027451,
-)
-
-Curve = Callable[[Array, Array, Array], None]  # from a block of x to its f(x) and f'(x), which it fills
+Curve = Callable[[Array, Array, Array], None]  # from a block of x to f(x) and f'(x), written in place
 
 
 def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback] | None:
@@ -41,9 +32,9 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback] | None:
     loops = compiled(x)
     if approximate == "tanh":
         return _elementwise(x, loops.gelu_tanh if loops else _gelu_tanh)
-    if x.dtype == np.float32:
-        return _elementwise(x, loops.gelu if loops else _gelu_float32)
-    return _elementwise(x, _gelu)
+    if x.dtype != np.float32:
+        return None
+    return _elementwise(x, loops.gelu if loops else _gelu_float32)
 
 
 def _elementwise(x: Array, curve: Curve) -> tuple[Array, Pullback]:
@@ -53,7 +44,7 @@ def _elementwise(x: Array, curve: Curve) -> tuple[Array, Pullback]:
     for block in blocks(flat.size, 1):
         curve(flat[block], y[block], flat_slope[block])
 
-    def backward(dy: Array) -> Array:  # it keeps the slope alone: x itself can be freed
+    def backward(dy: Array) -> Array:  # it keeps only the slope, so x can be freed
         dx = dy * slope
         return dx
 
@@ -61,31 +52,22 @@ def _elementwise(x: Array, curve: Curve) -> tuple[Array, Pullback]:
 
 
 def _gelu_tanh(x: Array, y: Array, slope: Array) -> None:
-    near = np.clip(x, -10.0, 10.0)
+    near = np.clip(x, -30.0, 30.0)
     square = near * near
     np.multiply(square, math.sqrt(2.0 / math.pi) * 0.044715, out=y)
     y += math.sqrt(2.0 / math.pi)
     y *= near
-    tanh = np.tanh(y, out=y)
-    square *= 1.5 * math.sqrt(2.0 / math.pi) * 0.044715
-    square += 0.5 * math.sqrt(2.0 / math.pi)  # half of u'
-    np.multiply(tanh, tanh, out=slope)
-    np.subtract(1.0, slope, out=slope)
+    np.abs(y, out=slope)
+    slope *= -2.0
+    exponential = np.exp(slope, out=slope)
+    cumulative = np.where(y < 0.0, exponential, 1.0)
+    exponential += 1.0
+    cumulative /= exponential
+    square *= 6.0 * math.sqrt(2.0 / math.pi) * 0.044715
+    square += 2.0 * math.sqrt(2.0 / math.pi)  # twice u'
+    np.subtract(1.0, cumulative, out=slope)
+    slope *= cumulative
     slope *= square
-    slope *= x
-    tanh *= 0.5
-    tanh += 0.5  # now it is the cumulative
-    slope += tanh
-    y *= x
-
-
-def _gelu(x: Array, y: Array, slope: Array) -> None:
-    np.multiply(x, math.sqrt(0.5), out=y)
-    cumulative = 0.5 * (1.0 + erf(y))
-    np.multiply(x, -0.5, out=slope)
-    slope *= x
-    np.exp(slope, out=slope)
-    slope *= 1.0 / math.sqrt(2.0 * math.pi)
     slope *= x
     slope += cumulative
     np.multiply(x, cumulative, out=y)
@@ -107,7 +89,7 @@ def _gelu_float32(x: Array, y: Array, slope: Array) -> None:
     np.multiply(y, -2.0, out=t)
     t += 1.0
     t *= x > 0.0
-    y += t  # Φ(x): 1 - Φ(-x) where x > 0, without a choice element by element, which would cost more than all the rest
+    y += t  # Φ(x), which is 1 - Φ(-x) for x > 0. A choice element by element would cost more than all the rest
     slope *= 1.0 / math.sqrt(2.0 * math.pi)
     slope *= x
     slope += y

@@ -1,11 +1,9 @@
-"""Adam's step in blocks that stay in the cache, or in one compiled loop."""
+"""Adam's step as one loop that Numba compiles; see loops.py. Without Numba it runs as written."""
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..arrays.backend import Array
-from .blocks import blocks, compiled, takes
+from .blocks import compiled, takes
 
 
 def adam(
@@ -19,26 +17,19 @@ def adam(
     eps: float,
     shrink: float = 1.0,
 ) -> bool:
-    """See Adam in training/optimizers.py. Changes value, m and v in place; False if this is nothing for a kernel.
+    """See Adam in training/optimizers.py. Changes value, m and v in place; returns False if the kernel declines.
 
-    shrink: what AdamW multiplies the values by, 1 - rate · weight_decay.
+    shrink: the factor by which AdamW multiplies the values, 1 - rate · weight_decay.
     """
     arrays = (value, g, m, v)
     if not takes(*arrays) or not all(x.shape == value.shape and x.flags.carray for x in arrays):
         return False
     flat = [x.reshape(-1) for x in arrays]
+    loops = compiled(*flat)
+    if loops is None:
+        return False
     beta1, beta2 = betas
     bracket1, bracket2 = 1.0 - beta1**step, 1.0 - beta2**step
-    if loops := compiled(*flat):
-        numbers = (shrink, beta1, beta2, 1.0 - beta1, 1.0 - beta2, rate / bracket1, 1.0 / bracket2, eps)
-        loops.adam(*flat, *map(value.dtype.type, numbers))
-        return True
-    for block in blocks(value.size, 1):
-        value, g, m, v = (x[block] for x in flat)
-        value *= shrink
-        m *= beta1
-        m += (1.0 - beta1) * g
-        v *= beta2
-        v += (1.0 - beta2) * (g * g)
-        value -= rate * (m / bracket1) / (np.sqrt(v / bracket2) + eps)
+    numbers = (shrink, beta1, beta2, 1.0 - beta1, 1.0 - beta2, rate / bracket1, 1.0 / bracket2, eps)
+    loops.adam(*flat, *map(value.dtype.type, numbers))
     return True

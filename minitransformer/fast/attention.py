@@ -1,21 +1,22 @@
-"""Attention in blocks of queries, with the weights neither normalised nor, where they are many, kept.
+"""Attention in blocks of queries. The weights are not normalised, and large ones are not kept.
 
-Write E = exp(scores), 1/total for the inverse of its row sums, and weights = E / total. Dividing T_q · T_k weights is
-dear and dividing the T_q rows of the output is cheap, so only the rows are divided:
+Write E = exp(scores), 1/total for the inverse of its row sums, and weights = E / total. To divide T_q · T_k weights is
+expensive, and to divide the T_q rows of the output is cheap. So only the rows are divided:
 
     output   = (E v) / total
     doutput' = doutput / total                             row by row
     dv       = Eᵀ doutput'
     dscores  = E * (doutput' vᵀ - sum_c doutput'_c output_c)
 
-for sum_l dweights_l weights_l, the softmax's row sum in ops/attention.py, is sum_c doutput_c output_c: a sum over d_v
-instead of T_k terms (Dao et al. 2022, "FlashAttention", section 3.1). So one more pass over the scores is saved. And
-where attention is causal, a block of queries looks only at the keys that one of them may see.
+because sum_l dweights_l weights_l, the softmax's row sum in ops/attention.py, equals sum_c doutput_c output_c: a sum
+over d_v instead of T_k terms (Dao et al. 2022, "FlashAttention", section 3.1). This saves one more pass over the
+scores. If attention is causal, a block of queries computes only the keys that one of them may see.
 
-E is kept for backward up to KEPT_KEYS keys and computed again from q and k beyond, so that for long sequences the
-memory grows with T and not with T².
+Up to KEPT_KEYS keys, E is kept for backward. Beyond that it is recomputed from q and k, so for long sequences the
+memory grows with T, not with T².
 
-Where Numba is installed all this is done in compiled loops, attention_loops.py; here it stands in NumPy.
+Where Numba is installed all this is done in compiled loops, attention_loops.py; the form in NumPy is here. It pays
+where a causal mask lets it skip keys, and in memory; so a short call that is not causal runs as written.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ from ..training.threads import blas_threads, share_out
 from .blocks import BLOCK, compiled, row_sums, takes
 
 KEPT_KEYS = 64
+SHORT = 128  # keys: with so few, and none to skip, the form in NumPy is slower than the op as written
 _MANY = 1 << 18  # scores that are worth threads of their own
 
-Place = tuple[slice, slice, slice, int]  # a block: which sequences, heads and queries, and how many keys these may see
+Place = tuple[slice, slice, slice, int]  # a block: its sequences, heads and queries, and how many keys it sees
 
 
 def attention(
@@ -58,9 +60,12 @@ def attention(
     t_q, t_k = q.shape[-2], k.shape[-2]
     if type(factor) not in (int, float) or not math.isfinite(factor) or not mask_fits(mask, (*q.shape[:-1], t_k)):
         return None
-    if causal and t_q > t_k:  # the first queries see nothing, so the blocks of causal attention do not fit
+    if causal and t_q > t_k:  # the first queries see nothing; causal blocks cannot handle that
         seen = causal_mask(t_q, t_k, "numpy")
         return attention(q, k, v, seen if mask is None else mask & seen, False, factor, dropout, rng)
+    form = _in_loops if compiled(np.empty(0, q.dtype)) and _loops() else _in_blocks
+    if form is _in_blocks and not causal and t_k <= SHORT:
+        return None
     if not isinstance(rng, np.random.Generator | None) or type(dropout) not in (int, float) or not 0 <= dropout < 1:
         return None
     generator = rng if dropout else None
@@ -69,21 +74,20 @@ def attention(
     mask4 = None if mask is None else mask_of((*q.shape[:-1], t_k), mask)
     kept = None if generator is None else uniform(generator, (*q4.shape[:-1], t_k), like=q) >= dropout
     raised = 1.0 if generator is None else 1.0 / (1.0 - dropout)  # what dropout scales the rest up by
-    form = _in_loops if compiled(np.empty(0, q.dtype)) and _loops() else _in_blocks
     output4, backward4 = form(q4, k4, v4, mask4, causal, factor, kept, raised)
 
     def backward(doutput: Array) -> tuple[Array, ...]:
         gradients = backward4(_four_axes(doutput))
         return tuple(x.reshape(shape) for x, shape in zip(gradients, shapes, strict=True))
 
-    output = output4.copy(order="K")  # backward reads its own, since this one is the caller's to write to
+    output = output4.copy(order="K")  # backward reads its own copy: the caller may write to output
     return output.reshape(*q.shape[:-1], v.shape[-1]), backward
 
 
 def _in_loops(
     q4: Array, k4: Array, v4: Array, mask4: Array | None, causal: bool, scale: float, kept: Array | None, raised: float
 ) -> tuple[Array, Pullback]:
-    """The compiled form. kept: what dropout keeps, (batch, heads, T_q, T_k); raised: the factor for it."""
+    """The compiled form. kept: True where dropout keeps a weight, (batch, heads, T_q, T_k); raised: their factor."""
     loops, t_k = _loops(), k4.shape[-2]
     matrices = tuple(map(_as_matrices, (q4, k4, v4)))
     output4 = _heads_like(q4, v4.shape[-1])
@@ -110,9 +114,9 @@ def _in_loops(
 def _in_blocks(
     q4: Array, k4: Array, v4: Array, mask4: Array | None, causal: bool, scale: float, kept: Array | None, raised: float
 ) -> tuple[Array, Pullback]:
-    """The form in NumPy, of the same arguments."""
+    """The NumPy form, with the same arguments."""
     t_q, t_k = q4.shape[-2], k4.shape[-2]
-    scaled_q = q4 * scale  # from here on q itself is not needed, so that it can be freed
+    scaled_q = q4 * scale  # from here on q itself is not needed and can be freed
     hidden = None if mask4 is None else np.broadcast_to(~mask4, (*q4.shape[:-1], t_k))
     parts = [list(part) for part in _parts(scaled_q.shape, t_k, causal)]
     share = share_out if scaled_q[..., 0].size * t_k >= _MANY else _in_turn
@@ -121,13 +125,13 @@ def _in_blocks(
     stored: dict[tuple[int, ...], Array] = {}
 
     def exponentials(place: Place) -> tuple[Array, Array]:
-        """exp(scores) of one block, zero where a query may not look, and the sum of each row."""
+        """exp(scores) of one block, zero for hidden keys, and the sum of each row."""
         batch, heads, queries, n_keys = place
         part_q = scaled_q[batch, heads, queries]
-        e = np.empty((*part_q.shape[:-1], n_keys), part_q.dtype)  # contiguous, however q lies, so that rows is a view
+        e = np.empty((*part_q.shape[:-1], n_keys), part_q.dtype)  # contiguous for any layout of q, so rows is a view
         np.matmul(part_q, k4[batch, heads, :n_keys].swapaxes(-1, -2), out=e)
         rows = e.reshape(-1, n_keys)
-        if hidden is not None:  # what is hidden may be anything, even NaN, so nothing is added to it
+        if hidden is not None:  # hidden scores may be NaN, so overwrite them instead of adding to them
             np.copyto(e, -np.inf, where=hidden[batch, heads, queries, :n_keys])
         if causal:
             n = queries.stop - queries.start
@@ -160,7 +164,7 @@ def _in_blocks(
         def fill_gradients(part: list[Place]) -> None:
             for place in reversed(part):
                 batch, heads, queries, n_keys = place
-                last = queries.stop == t_q  # the last queries come first here, and see all keys
+                last = queries.stop == t_q  # the last queries come first, and see all keys
                 e = stored[_start(place)] if stored else exponentials(place)[0]
                 dout_block = dout[batch, heads, queries]
                 dscores = dout_block @ v4[batch, heads, :n_keys].swapaxes(-1, -2)
@@ -196,14 +200,14 @@ def _four_axes(x: Array) -> Array:
 
 @functools.cache
 def _loops() -> Any:
-    """The module attention_loops where NumPy has a matrix product for it, else None; only where Numba is installed."""
+    """The module attention_loops if Numba is installed and NumPy has a matrix product for it; otherwise None."""
     from . import attention_loops
 
     return attention_loops if attention_loops.ready() else None
 
 
 def _as_matrices(x4: Array) -> Array:
-    """As BLAS takes matrices: the numbers of a row side by side, and rows that do not overlap."""
+    """The array in a layout that BLAS accepts: the numbers of a row are adjacent, and rows do not overlap."""
     row, number = x4.strides[-2] // x4.itemsize, x4.strides[-1] // x4.itemsize
     fits = number == 1 and row >= x4.shape[-1] and not any(step % x4.itemsize for step in x4.strides)
     return x4 if fits and x4.flags.aligned else x4.copy()
@@ -214,16 +218,16 @@ def or_nothing(x4: Array | None) -> Array:
 
 
 def _heads_like(x4: Array, width: int) -> Array:
-    """An empty (batch, heads, T, width), which lies as (batch, T, heads, width): merging the heads moves nothing."""
+    """An empty (batch, heads, T, width), stored as (batch, T, heads, width), so merging the heads copies nothing."""
     n_batch, n_heads, length, _ = x4.shape
     return np.empty((n_batch, length, n_heads, width), x4.dtype).swapaxes(1, 2)
 
 
 def mask_of(shape: tuple[int, ...], mask: Array) -> Array:
-    """A mask of scores as (1 or batch, 1 or heads, 1 or T_q, T_k): contiguous, and a copy, for backward reads it."""
+    """A contiguous copy of a mask, (1 or batch, 1 or heads, 1 or T_q, T_k). It is a copy because backward reads it."""
     n = len(shape)
     mask = mask.reshape((1,) * (n - mask.ndim) + mask.shape)
-    leading = shape[:-3] if n > 4 else mask.shape[:-3]  # where several axes become one, none may stand for more
+    leading = shape[:-3] if n > 4 else mask.shape[:-3]  # if several axes become one, each must have its full size
     return np.array(_four_axes(np.broadcast_to(mask, (*leading, *mask.shape[-3:-1], shape[-1]))), order="C")
 
 
@@ -236,9 +240,9 @@ def _ahead(n: int) -> Array:
 def _parts(shape: tuple[int, ...], n_keys: int, causal: bool) -> Iterator[Iterator[Place]]:
     """Blocks of about BLOCK · 4 scores, in parts that share no sequence and no head.
 
-    A block is several sequences, or some heads of one, or some queries of one head: at least 64, for with fewer rows a
-    matrix product is slow, and at least 128 where a row alone fills much of the cache. Causal blocks are no higher than
-    that, since each computes all that its last query sees.
+    A block is several sequences, or some heads of one sequence, or some queries of one head. It has at least 64
+    queries, because with fewer rows a matrix product is slow, and at least 128 if one row fills much of the cache.
+    Causal blocks are no higher than that, because each block computes all keys that its last query sees.
     """
     n_batch, n_heads, n_queries, _ = shape
     fewest = 64 if n_keys < 2048 else 128
@@ -267,7 +271,7 @@ def _in_turn(work: Callable[[list[Place]], None], parts: list[list[Place]]) -> N
 
 
 def _collect(a: Array, b: Array, target: Array, first: bool) -> None:
-    """Write, or after the first time add, the product a b to target."""
+    """Write the product a b to target the first time; afterwards add it."""
     if first:
         np.matmul(a, b, out=target)
     else:

@@ -1,11 +1,11 @@
 # mypy: disable-error-code="no-untyped-def"
 """Attention of whole heads in compiled loops, forward and backward, with NumPy's own matrix product inside.
 
-What attention.py does block by block in NumPy is done here with no Python in between: no thread waits for Python's
-lock, and a tile of scores is masked, exponentiated and summed in one pass. The formulas stand there. Tiles are cut in
-both directions, ROWS queries by TILE keys, so that they stay in the core's cache. The largest score of a row is known
-only after the last tile: what was summed up with a smaller one is scaled down when a larger one appears (Milakov and
-Gimelshein 2018, "Online normalizer calculation for softmax").
+attention.py works block by block in NumPy and contains the formulas. Here no Python runs in between. So no thread waits
+for Python's lock, and a tile of scores is masked, exponentiated and summed in one pass. Tiles are cut in both
+directions, ROWS queries by TILE keys, so that they stay in the core's cache. The largest score of a row is known only
+after the last tile. So when a larger score appears, the sums so far are scaled down (Milakov and Gimelshein 2018,
+"Online normalizer calculation for softmax").
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ def _hide(row, allowed):
 
 @compiled()
 def _allowed(mask, b, h, i, keys, width):
-    """The mask's row for a query, from a key on. An axis of one number stands for all."""
+    """The mask's row for a query, from a key on. An axis of length one is shared by all."""
     row = mask[b if mask.shape[0] > 1 else 0, h if mask.shape[1] > 1 else 0, i if mask.shape[2] > 1 else 0]
     return row[keys : keys + width]
 
 
 @compiled("reassoc", "nsz")
 def attend(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, totals, shifts, stored):
-    """Fill output, and for backward the sum of each row's exponentials and what was subtracted from its scores.
+    """Fill output, and for backward the sum of each row's exponentials and the number subtracted from its scores.
 
-    parts: (first, last) of the heads, counted over all sequences; q: (B, H, T_q, d); k, v, output alike; mask: boolean,
-    (1 or B, 1 or H, 1 or T_q, T_k); kept: (B, H, T_q, T_k), what dropout keeps; stored: likewise, for the exponentials,
-    if backward shall not compute them again. Each of these three is empty where there is none.
+    parts: (first, last) of the heads, counted over all sequences; q: (B, H, T_q, d), and similarly k, v and output;
+    mask: boolean, (1 or B, 1 or H, 1 or T_q, T_k); kept: (B, H, T_q, T_k), True where dropout keeps a weight; stored:
+    the same shape, for the exponentials, if backward should not recompute them. For the last three, empty means absent.
     """
     n_heads, t_q, t_k = q.shape[1], q.shape[2], k.shape[2]
     scores = np.empty(ROWS * TILE, np.float32)
@@ -56,7 +56,7 @@ def attend(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, tota
             for first in range(0, n_keys, TILE):
                 width = min(TILE, n_keys - first)
                 e = scores[: (stop - start) * width].reshape(stop - start, width)
-                if stored.size:  # there are so few keys that they are one tile
+                if stored.size:  # so few keys that they form one tile
                     e = stored[b, h, start:stop]
                 multiply(gemm, AS_IT_IS, FLIPPED, scale, q[b, h, start:stop], k[b, h, first : first + width], f(0.0), e)
                 for i in range(stop - start):
@@ -92,10 +92,10 @@ def attend(gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, tota
 def attend_backward(
     gemm, parts, q, k, v, mask, kept, causal, scale, raised, output, totals, shifts, stored, dout, dq, dk, dv
 ):
-    """Fill dq, dk and dv. The weights are computed again."""
+    """Fill dq, dk and dv. The weights are recomputed."""
     n_heads, t_q, t_k = q.shape[1], q.shape[2], k.shape[2]
     scores, gradients = np.empty(ROWS * TILE, np.float32), np.empty(ROWS * TILE, np.float32)
-    # of one head, whose rows lie side by side here; in dk and dv the other heads' lie between, a poor use of the cache
+    # one head, with adjacent rows; in dk and dv the other heads' rows lie in between, a poor use of the cache
     dk_head, dv_head = np.empty(k.shape[2:], np.float32), np.empty(v.shape[2:], np.float32)
     for item in range(parts[0], parts[1]):
         b, h = item // n_heads, item % n_heads
@@ -149,7 +149,7 @@ def attend_backward(
 
 
 def _arguments(backward: bool) -> tuple[types.Type, ...]:
-    """The types of the loops' arguments: what is only read may lie as it likes."""
+    """The types of the loops' arguments. Arrays that are only read may have any layout."""
     given = types.Array(types.float32, 4, "A", readonly=True)
     filled = types.Array(types.float32, 4, "A")
     flags, rows = types.Array(types.boolean, 4, "C", readonly=True), types.Array(types.float32, 3, "C")
@@ -164,7 +164,7 @@ _lock = threading.Lock()
 
 @functools.cache
 def ready() -> tuple[int, bool] | None:
-    """Have each loop compiled once for all layouts, and not anew for each. Returns matrix_product()."""
+    """Compile each loop once for all layouts. Returns matrix_product()."""
     gemm = matrix_product()
     with _lock:
         for loop in (attend, attend_backward):

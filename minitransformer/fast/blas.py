@@ -1,7 +1,7 @@
 # mypy: disable-error-code="no-untyped-def"
 """NumPy's own matrix product for compiled loops: cblas_sgemm of its OpenBLAS, called at its address.
 
-Numba's `a @ b` would want another library, and would neither scale, nor flip, nor add to what is there.
+Numba's `a @ b` needs another library, and cannot scale, transpose, or add to an existing array.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .loops import CHECKED, compiled
 
 @functools.cache
 def matrix_product() -> tuple[int, bool] | None:
-    """The address of an OpenBLAS's cblas_sgemm, NumPy's if it has one, and whether it counts in 64 bits; else None."""
+    """The address of an OpenBLAS's cblas_sgemm, preferably NumPy's, and whether its integers have 64 bits; or None."""
     found = ThreadpoolController().select(internal_api="openblas").lib_controllers
     for path in sorted((one.filepath for one in found), key=lambda path: "numpy" not in path):
         library = ctypes.CDLL(path)
@@ -34,7 +34,7 @@ def matrix_product() -> tuple[int, bool] | None:
 
 
 def _caller(bits: int) -> Any:
-    """A call of the function at an address, with cblas_sgemm's arguments; its sizes are integers of so many bits."""
+    """A call of the function at an address, with cblas_sgemm's arguments; its sizes are integers of `bits` bits."""
     size, real, place = ir.IntType(bits), ir.FloatType(), ir.IntType(8).as_pointer()
     kinds = [ir.IntType(32)] * 3 + [size] * 3 + [real, place, size, place, size, real, place, size]
 
@@ -42,7 +42,7 @@ def _caller(bits: int) -> Any:
     def call(_: Any, address, flip_a, flip_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
         def generate(context, builder, signature, arguments):
             function = builder.inttoptr(arguments[0], ir.FunctionType(ir.VoidType(), kinds).as_pointer())
-            given = [ir.Constant(kinds[0], 101)]  # matrices lie row after row
+            given = [ir.Constant(kinds[0], 101)]  # matrices are stored row by row
             for value, kind in zip(arguments[1:], kinds[1:], strict=True):
                 if kind == place:
                     value = builder.inttoptr(value, kind)
@@ -60,24 +60,24 @@ def _caller(bits: int) -> Any:
 
 
 _call_32, _call_64 = _caller(32), _caller(64)
-AS_IT_IS, FLIPPED = 111, 112  # as are 101 above, the numbers are cblas.h's
+AS_IT_IS, FLIPPED = 111, 112  # cblas.h defines these numbers, and the 101 above
 
 
 @compiled()
 def _distance(a):
-    """How far apart the rows lie, in numbers. Of a single row BLAS wants to hear at least its length."""
+    """The distance between rows, in numbers. For a single row BLAS requires at least its length."""
     return max(a.strides[0] // 4, a.shape[1])
 
 
 @compiled()
 def _check_rows(a):
     if a.shape[1] > 1 and a.strides[1] != 4:
-        raise IndexError("the numbers of a row must lie side by side")
+        raise IndexError("the numbers of a row must be adjacent")
 
 
 @compiled()
 def multiply(gemm, flip_a, flip_b, alpha, a, b, beta, c):
-    """c = alpha a b + beta c, with aᵀ or bᵀ where it is to be flipped. Each row must be contiguous."""
+    """c = alpha a b + beta c, with aᵀ or bᵀ if it is flipped. Each row must be contiguous."""
     address, wide = gemm
     rows, k = (a.shape[1], a.shape[0]) if flip_a == FLIPPED else (a.shape[0], a.shape[1])
     if CHECKED:

@@ -1,4 +1,4 @@
-"""What the kernels share: which calls they take on, and how rows are cut into blocks."""
+"""Shared by the kernels: which calls they accept, and how rows are cut into blocks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _KINDS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def takes(*arrays: Any) -> bool:
-    """Whether these are non-empty NumPy arrays, all float32 or all float64. The rest is left to the textbook ops."""
+    """Whether these are non-empty NumPy arrays, all float32 or all float64. The textbook ops handle the rest."""
     kind = arrays[0].dtype if type(arrays[0]) is np.ndarray else None
-    if kind not in _KINDS:  # float32 of the other byte order is none of them
+    if kind not in _KINDS:  # float32 in the other byte order is not among them
         return False
-    for x in arrays:  # noqa: SIM110 - a loop takes half the time, and this is asked for every op
+    for x in arrays:  # noqa: SIM110 - a loop takes half the time, and every op calls this
         if type(x) is not np.ndarray or x.dtype != kind or not x.size:
             return False
     return True
@@ -39,7 +39,7 @@ def _loops() -> Any:
 
 
 def compiled(*arrays: Any) -> Any:
-    """The module loops where Numba is installed and the arrays are contiguous and float32; else None."""
+    """The module loops if Numba is installed and the arrays are contiguous and float32; otherwise None."""
     for x in arrays:
         if x.dtype != _KINDS[0] or not x.flags.c_contiguous:
             return None
@@ -48,7 +48,7 @@ def compiled(*arrays: Any) -> Any:
 
 @contextlib.contextmanager
 def numpy_only() -> Iterator[None]:
-    """Within it no thread uses the compiled loops: for tests and benchmarks of the rest."""
+    """Inside this context no thread uses the compiled loops: for tests and benchmarks of the NumPy forms."""
     global _use_loops
     before, _use_loops = _use_loops, False
     try:
@@ -64,12 +64,12 @@ def blocks(n_rows: int, row_size: int, block: int = BLOCK) -> Iterator[slice]:
 
 
 def row_sums(rows: Any) -> Any:
-    """The sum of each row of an array of two axes, as a product with ones: BLAS does that faster than `sum`."""
+    """The sum of each row of an array with two axes, as a product with ones: BLAS is faster than `sum`."""
     return rows @ _ones(rows.shape[1], rows.dtype)
 
 
 def column_sums(rows: Any) -> Any:
-    """The sum of each column, likewise."""
+    """The sum of each column, in the same way."""
     return _ones(rows.shape[0], rows.dtype) @ rows
 
 
@@ -87,7 +87,7 @@ def parameters_of(layer: Any) -> list[Any]:
 
 
 def values_of(parameters: list[Any]) -> tuple[Array, ...]:
-    """Their values, and zeros for a bias that there is not."""
+    """Their values, and zeros for a missing bias."""
     weights = [p.value for p in parameters[:6]]
     biases = [
         np.zeros(weight.shape[-1:], weight.dtype) if p is None else p.value
@@ -97,7 +97,7 @@ def values_of(parameters: list[Any]) -> tuple[Array, ...]:
 
 
 def values_fit(given: tuple[Array, ...], width: int, n_heads: int) -> bool:
-    """Whether they have the shapes of such a layer: the loops would read past a shorter array's end."""
+    """Whether they have the shapes of such a layer. The loops would read past the end of a shorter array."""
     if type(n_heads) is not int or n_heads < 1 or width % n_heads:
         return False
     n_hidden = given[5].shape[0] if given[5].ndim else 0
@@ -106,7 +106,7 @@ def values_fit(given: tuple[Array, ...], width: int, n_heads: int) -> bool:
 
 
 def eps_of(layer: Any) -> tuple[Any, ...] | None:
-    """What both norms of an EncoderLayer add to the variance; None where an op would complain of one."""
+    """The ε that both norms of an EncoderLayer add to the variance; None if an op would refuse one."""
     both = [layer.self_attention.norm.eps, layer.feed_forward.norm.eps]
     fits = all(type(eps) in (int, float) and 0.0 < eps < np.inf for eps in both)
     return tuple(map(np.float32, both)) if fits else None

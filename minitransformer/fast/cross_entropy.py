@@ -1,10 +1,10 @@
-"""Cross-entropy that keeps two numbers for each row, and makes the softmax again in backward.
+"""Cross-entropy that keeps two numbers for each row and recomputes the softmax in backward.
 
 With s = logits - max_j logits_j and total = sum_j exp(s_j), the loss of a row and its gradient are
 
     log total - (1 - ε) s_wanted - ε mean_v s_v,        dlogits_j = (exp(s_j) / total - target_j) dloss / N
 
-so that beside the logits the only large array is dlogits. Rows that do not count are not looked at.
+so apart from the logits the only large array is dlogits. Rows that do not count are not read.
 """
 
 from __future__ import annotations

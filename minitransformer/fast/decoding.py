@@ -1,14 +1,14 @@
-"""Writing token after token: one new row for each sequence, and every weight of the model read for it.
+"""Decoding token by token: each sequence has one new row, and every weight of the model is read for it.
 
-A product of a few rows with a large matrix takes as long as reading the matrix, for each number of it is used only once
-for each row. So the loops (decoding_loops.py) read in long stretches, and all threads read at once. A part of the work
-is some rows of a matrix, and what it comes to is one term of a sum:
+A product of a few rows with a large matrix takes as long as reading the matrix, because each of its numbers is used
+only once for each row. So the loops (decoding_loops.py) read in long stretches, and all threads read at once. A part of
+the work is some rows of a matrix; its result is one term of a sum:
 
     x W = x[:, :k] W[:k] + x[:, k:] W[k:]
 
-or it is some heads, or some hidden units, and the rows of the output matrix that belong to them: what it comes to is
-again one term (Shoeybi et al. 2019, "Megatron-LM", section 3). A whole layer is one call of its loop, so that no Python
-stands between its products.
+Or a part is some heads, or some hidden units, with their rows of the output matrix. Its result is again one term
+(Shoeybi et al. 2019, "Megatron-LM", section 3). A whole layer is one call of its loop, so no Python runs between its
+products.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ..training.threads import blas_threads, together
 from .blocks import compiled, eps_of, parameters_of, takes, values_fit, values_of
 
 FEW = 8  # rows
-LARGE, LEAST_SIDE = 1 << 18, 256  # numbers of a matrix: more than stay in a core's cache, and in each row and column
-SHARED = 1 << 20  # numbers to read that are worth a second thread: 150 µs, and to wake it up takes 40
+LARGE, LEAST_SIDE = 1 << 18, 256  # least size of a matrix, more than a core's cache, and of each side
+SHARED = 1 << 20  # numbers to read that justify a second thread: they take 150 µs, and waking a thread takes 40
 
 
 def product(x: Array, weight: Array) -> Array:
-    """x W. x: (N, d_in); W: (d_in, d_out). BLAS's, unless x has few rows and W is large."""
+    """x W. x: (N, d_in); W: (d_in, d_out). BLAS computes it, unless x has few rows and W is large."""
     if x.shape[0] > FEW or weight.size < LARGE or min(weight.shape) < LEAST_SIDE:
         return x @ weight
     y = np.empty((x.shape[0], weight.shape[1]), x.dtype)
@@ -89,7 +89,7 @@ def cached_layer(x: Array, layer: Any, cache: Any) -> Array | None:
 
 
 def _loops_for(*arrays: Array) -> Any:
-    """The module decoding_loops where Numba is installed and the arrays are contiguous and float32; else None."""
+    """The module decoding_loops if Numba is installed and the arrays are contiguous and float32; otherwise None."""
     return _loops() if compiled(*arrays) else None
 
 
@@ -101,5 +101,5 @@ def _loops() -> Any:
 
 
 def _share_out(numbers: int, loop: Any, *arguments: Any) -> None:
-    """Have as many threads as BLAS has enter the loop, which reads so many numbers; one alone if these are few."""
+    """Run the loop, which reads this many numbers, on as many threads as BLAS has; on one thread if they are few."""
     together(loop, [arguments] * (min(blas_threads(), _loops().PARTS) if numbers >= SHARED else 1))

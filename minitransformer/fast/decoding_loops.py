@@ -10,15 +10,15 @@ from .loops import activate, compiled, exponentials, f, layer_norm
 from .phases import counters as counters
 from .phases import done, stretch, take, wait
 
-PARTS = 8  # of a phase that is shared out
+PARTS = 8  # parts of a shared phase
 
 
 @compiled("reassoc", "nsz")
 def set_products(x, weight, y):
     """y = x weight. x: (N, d_in); weight: (d_in, d_out); y: (N, d_out).
 
-    Four rows of the weight at a time, which lie a quarter of it apart: so memory is read in four long stretches, and
-    the processor fetches ahead. Side by side they would be many short ones.
+    It takes four rows of the weight at a time, a quarter of the weight apart. So it reads memory in four long
+    stretches, and the processor fetches ahead. With adjacent rows there would be many short stretches.
     """
     y[:] = f(0.0)
     quarter = weight.shape[0] // 4
@@ -87,7 +87,7 @@ def attend(query, keys, values, scale, row, output):
             score += key[j] * query[j]
         row[i] = score * scale
         largest = max(largest, row[i])
-    total = exponentials(row, largest if largest > f(-np.inf) else f(0.0))  # else each score is -inf, and stays so
+    total = exponentials(row, largest if largest > f(-np.inf) else f(0.0))  # otherwise each score is -inf, and stays so
     output[:] = f(0.0)
     for i in range(row.size):
         value, e = values[i], row[i]
@@ -103,7 +103,7 @@ def layer(x, gammas, betas, eps, weights, biases, curve, keys, values, length, r
     """A pre-norm encoder layer on one new token of each sequence: see cached_layer in decoding.py.
 
     x, y: (N, D); weights: of queries, keys, values and output, and the two of the feed-forward network; keys, values:
-    (N, H, more than length, D / H), to which the new ones are written; room: empty arrays for what lies between.
+    (N, H, more than length, D / H), which receive the new ones; room: empty arrays for intermediate results.
     """
     terms_q, terms_k, terms_v, terms, terms_h, inner, q, merged, middle, h, active, slope = room[:12]
     scores, row_totals = room[12:]
@@ -126,7 +126,7 @@ def layer(x, gammas, betas, eps, weights, biases, curve, keys, values, length, r
     wait(counts, 1, PARTS)
 
     part = take(counts, 2)
-    while part < PARTS:  # some heads, and what they add to the output
+    while part < PARTS:  # some heads, and their contribution to the output
         first_head, last_head = stretch(n_heads, part, PARTS)
         first, last = first_head * d, last_head * d
         for n in range(n_rows):
@@ -161,7 +161,7 @@ def layer(x, gammas, betas, eps, weights, biases, curve, keys, values, length, r
     wait(counts, 4, PARTS)
 
     part = take(counts, 5)
-    while part < PARTS:  # some of them, and what they add to the output
+    while part < PARTS:  # some hidden units, and their contribution to the output
         first, last = stretch(h.shape[1], part, PARTS)
         for n in range(n_rows):
             h[n][first:last] = biases[4][first:last]

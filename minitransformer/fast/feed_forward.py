@@ -1,7 +1,7 @@
-"""The feed-forward network as one, so that of all its large arrays only one is kept for backward.
+"""The feed-forward network in one piece, so that backward keeps only one of its large arrays.
 
-Layer by layer f(h) is kept for the gradient of W_2 and f'(h) for that of h, where h = x W_1 + b_1. Both can be had
-again from h alone, in one quick pass if that is compiled or f is ReLU: h is half as much to keep as the two.
+Layer by layer, f(h) is kept for the gradient of W_2 and f'(h) for the gradient of h, where h = x W_1 + b_1. Both can be
+recomputed from h alone, in one quick pass if the loop is compiled or f is ReLU. So keeping h takes half the memory.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..arrays.boundary import check_gradient
 from .blocks import BLOCK, blocks, column_sums, compiled, takes
 from .decoding import product
 
-Curve = Callable[[Array, Array, Array], None]  # from a block of h to its f(h) and f'(h), which it fills
+Curve = Callable[[Array, Array, Array], None]  # from a block of h to f(h) and f'(h), written in place
 
 
 def feed_forward(x: Array, inner: Any, output: Any, activation: str) -> tuple[Array, Pullback] | None:
-    """See layers/feed_forward.py. inner, output: its Linear layers, whose gradients backward adds to."""
+    """See layers/feed_forward.py. inner, output: its Linear layers; backward adds to their gradients."""
     weights = [p.value for layer in (inner, output) for p in (layer.weight, layer.bias) if p is not None]
     if not takes(x, *weights) or not _fits(x.shape[-1:], inner) or not _fits(inner.weight.value.shape[1:], output):
         return None
@@ -42,7 +42,7 @@ def feed_forward(x: Array, inner: Any, output: Any, activation: str) -> tuple[Ar
     def backward(dy: Array) -> Array:
         check_gradient("feed_forward", dy, y_shape, dtype, np)
         dout = dy.reshape(-1, w2.shape[1])
-        dh = dout @ w2.T  # the gradient of f(h), and after the next line that of h
+        dh = dout @ w2.T  # the gradient of f(h); the next line turns it into that of h
         active = _through(h, curve, dh)
         _add_gradients(output, active, dout)
         _add_gradients(inner, rows, dh)
@@ -52,7 +52,7 @@ def feed_forward(x: Array, inner: Any, output: Any, activation: str) -> tuple[Ar
 
 
 def _fits(width: tuple[int, ...], layer: Any) -> bool:
-    """Whether a Linear layer's arrays have shapes that take rows of this width."""
+    """Whether a Linear layer's arrays have the right shapes for rows of this width."""
     weight, bias = layer.weight.value, layer.bias
     return weight.ndim == 2 and weight.shape[:1] == width and (bias is None or bias.value.shape == weight.shape[1:])
 
@@ -70,7 +70,7 @@ def _relu(h: Array, active: Array, slope: Array) -> None:
 
 
 def _through(h: Array, curve: Curve, dactive: Array | None = None) -> Array:
-    """f(h); where the gradient of that is given, it becomes the gradient of h, in place."""
+    """f(h). If its gradient is given, this turns it into the gradient of h, in place."""
     active = np.empty_like(h)
     flat_h, flat_active = h.reshape(-1), active.reshape(-1)
     slopes = np.empty(min(h.size, BLOCK), h.dtype)

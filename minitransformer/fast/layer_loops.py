@@ -1,14 +1,14 @@
 # mypy: disable-error-code="no-untyped-def"
 """A whole encoder layer in compiled loops, forward and backward: the work of layers.py.
 
-Between its products NumPy holds Python's lock, and a small layer is mostly that. Here a layer is one call, which one
-thread enters, or several (phases.py): a part is some of the rows, or some of the heads. The names are those of
-layers/blocks.py and layers/residual.py, a sub-layer's input is its `source`:
+Between its products NumPy holds Python's lock, and in a small layer this takes most of the time. Here a layer is one
+call, which one thread or several enter (phases.py): a part is some of the rows, or some of the heads. The names are
+those of layers/blocks.py and layers/residual.py; the input of a sub-layer is its `source`:
 
     pre-norm:   source = norm(x),  out = x + f(source)
     post-norm:  source = x,        out = norm(x + f(source))
 
-What NumPy does in passes of its own, BLAS does on the way, since it can add to what is there: it starts from the bias,
+NumPy needs separate passes for additions. BLAS adds to an existing array within the product: it starts from the bias,
 or from the bias and x, and it adds to the gradients of the weights.
 """
 
@@ -38,7 +38,7 @@ def _linear(gemm, x, weight, bias, y):
 
 @compiled("reassoc", "nsz")
 def _add_linear(gemm, source, weight, bias, kept, raised, x, y):
-    """y = x + dropout(source weight + bias). kept: what dropout keeps, empty if that is all; raised: its factor."""
+    """y = x + dropout(source weight + bias). kept: what dropout keeps, empty without dropout; raised: its factor."""
     if kept.size:
         _linear(gemm, source, weight, bias, y)
         for i in range(y.shape[0]):
@@ -53,7 +53,7 @@ def _add_linear(gemm, source, weight, bias, kept, raised, x, y):
 
 @compiled("reassoc", "nsz")
 def _dropped(d, kept, raised, dupdate):
-    """The gradient before dropout. Where there is none, dupdate is d."""
+    """The gradient before dropout. Without dropout, dupdate is d."""
     if kept.size:
         for i in range(d.shape[0]):
             for j in range(d.shape[1]):
@@ -69,7 +69,7 @@ def _add(x, y):
 
 @compiled("reassoc", "nsz")
 def _add_column_sums(d, first, last, total, gradient):
-    """gradient[first:last] += the sums of these columns of d. total: float64, since over many rows float32 loses."""
+    """gradient[first:last] += the sums of these columns of d. total: float64, because float32 would lose digits."""
     some = total[: last - first]
     some[:] = 0.0
     for i in range(d.shape[0]):
@@ -82,7 +82,7 @@ def _add_column_sums(d, first, last, total, gradient):
 
 @compiled()
 def _normed(n, gamma, beta, first, last, y):
-    """These columns of a norm's output again, which are not kept: n is."""
+    """Recompute these columns of a norm's output; only n is kept."""
     for i in range(n.shape[0]):
         for j in range(first, last):
             y[i, j] = n[i, j] * gamma[j] + beta[j]
@@ -97,7 +97,7 @@ def _heads(rows, n_sequences, n_heads):
 
 @compiled()
 def _remember(rows, first, buffer, length):
-    """Copy rows, of which `first` is the number of the first one, behind the `length` tokens of a cache's buffer."""
+    """Copy rows, the first with index `first`, behind the `length` tokens of a cache's buffer."""
     n_sequences, n_heads, _, d = buffer.shape
     n_new = rows.shape[0] // n_sequences
     for i in range(first[0], first[1]):
@@ -108,12 +108,11 @@ def _remember(rows, first, buffer, length):
 
 @compiled("reassoc", "nsz")
 def layer(gemm, n_parts, kinds, sizes, factors, weights, norms, masks, saved, biases, eps, caches, x, passing, counts):
-    """Fill what is saved for backward, and y.
+    """Fill y, and the arrays saved for backward.
 
-    kinds: (whether pre-norm, whether causal, which activation); sizes: (sequences, heads, tokens on the cache);
-    factors: (of the scores, what dropout raises the weights by, and what the sub-layers' outputs); norms: (γ, β) of
-    both; masks: of attention, then what dropout keeps of weights and outputs; x: (N, D). Empty arrays stand for what
-    there is not.
+    kinds: (whether pre-norm, whether causal, which activation); sizes: (sequences, heads, tokens in the cache);
+    factors: (of the scores, of the weights that dropout keeps, of the outputs that it keeps); norms: (γ, β) of both;
+    masks: of attention, then of the weights and outputs that dropout keeps; x: (N, D). An empty array means absent.
     """
     pre, causal, curve = kinds
     n_sequences, n_heads, length = sizes
@@ -195,7 +194,7 @@ def layer_backward(
 ):
     """Fill dx, and add to the gradients of the weights, of the biases and of the norms.
 
-    room: for what lies between; source: x with post-norm, else nothing that is read.
+    room: arrays for intermediate results; source: x with post-norm; with pre-norm it is not read.
     """
     pre, causal, curve = kinds
     n_sequences, n_heads, _ = sizes
@@ -204,7 +203,7 @@ def layer_backward(
     mask, kept_weights, kept1, kept2 = masks
     n1, inverse1, q, k, v, merged, n2, inverse2, h, totals, shifts, stored = saved
     dtotal2, dupdate2, dh, active, dsource, dout1, dtotal1, dupdate1, dq, dk, dv, sums, norm_sums = room
-    dmerged = dsource  # one array for both, since they are never needed together
+    dmerged = dsource  # one array for both: they are never needed at the same time
     n_rows = dy.shape[0]
 
     slope = np.empty(h.shape[1], np.float32)
@@ -274,7 +273,7 @@ def layer_backward(
         a, b = stretch(dx.shape[1], part, n_parts)
         source1 = source
         if pre:
-            source1 = dsource  # which is free now
+            source1 = dsource  # dsource is free now
             _normed(n1, gamma1, beta1, a, b, source1)
         multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), source1[:, a:b], dq, f(1.0), gradients[QUERY][a:b])
         multiply(gemm, FLIPPED, AS_IT_IS, f(1.0), source1[:, a:b], dk, f(1.0), gradients[KEY][a:b])

@@ -1,8 +1,8 @@
-"""A whole encoder layer as one call of a compiled loop, where NumPy has OpenBLAS and Numba is installed.
+"""A whole encoder layer as one call of a compiled loop, if NumPy has OpenBLAS and Numba is installed.
 
-In a small model most of the time is Python: some twenty ops in a layer, each with its checks, its arrays and its
-closures; and workers, which run side by side, wait for each other's Python. The formulas are those of layers/blocks.py
-and of the ops, in the same order; layer_loops.py has them.
+In a small model Python takes most of the time: a layer has some twenty ops, each with its checks, arrays and closures.
+Workers run side by side and wait for each other's Python. layer_loops.py has the formulas of layers/blocks.py and of
+the ops, in the same order.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .attention import KEPT_KEYS, mask_fits, mask_of, or_nothing
 from .blocks import compiled, eps_of, parameters_of, takes, values_fit, values_of
 from .decoding import FEW, LARGE, cached_layer
 
-# Multiplications of a layer that are worth threads of our own: those of OpenBLAS, which do the rest of a step, stay
-# awake for some 20 ms after each product, and a smaller layer would have to share the cores with them.
+# The number of multiplications from which a layer gets threads of our own. OpenBLAS's threads, which do the rest of a
+# step, stay awake for some 20 ms after each product, and a smaller layer would have to share the cores with them.
 SHARED = 1 << 30
 
 
 def encoder_layer(
     x: Array, layer: Any, mask: Array | None, causal: bool, cache: Any, rng: np.random.Generator | None
 ) -> tuple[Array, Pullback | None] | None:
-    """See EncoderLayer in layers/blocks.py. layer: one whose parts are of the usual classes.
+    """See EncoderLayer in layers/blocks.py. layer: its parts must have the usual classes.
 
     With a cache there is no backward.
     """
@@ -49,7 +49,7 @@ def encoder_layer(
         return None
     n_hidden, n_sequences = biases[4].size, math.prod(x.shape[:-2])
     n_rows = n_sequences * n_new
-    if n_rows <= FEW and weights[4].size >= LARGE:  # then time goes into reading the weights: see decoding.py
+    if n_rows <= FEW and weights[4].size >= LARGE:  # then reading the weights takes the time: see decoding.py
         return None
     length = 0 if cache is None else cache.length
     scores = (*x.shape[:-2], n_heads, n_new, length + n_new)
@@ -97,7 +97,7 @@ def encoder_layer(
     stored = np.empty((*totals.shape, scores[-1]) if is_stored else (0,) * 4, np.float32)
     saved = (n1, inverse1, q, k, v, merged, n2, inverse2, h, totals, shifts, stored)
     passing = (source1, total1, out1, source2, active, total2, y)
-    if cache is None:  # backward makes the norms' outputs again, with the γ and β of now, and not of then
+    if cache is None:  # backward recomputes the norms' outputs, so it needs the γ and β of this call
         vectors = tuple(vector.copy() for vector in vectors)
     common = (loops.ready(), n_parts, kinds, (n_sequences, n_heads, length), factors, weights, vectors, masks, saved)
     _enter(n_parts, loops.layer, *common, biases, eps, buffers, x, passing, loops.counters(3))
@@ -105,7 +105,7 @@ def encoder_layer(
     if cache is not None:
         cache.length += n_new
         return y, None
-    source = n1 if pre else x  # pre-norm makes its source again, and so holds no x
+    source = n1 if pre else x  # pre-norm recomputes its source, so it keeps no x
 
     def backward(dy: Array) -> Array:
         check_gradient("encoder_layer", dy, x_shape, x_dtype, np)
@@ -129,19 +129,19 @@ def encoder_layer(
 
 
 def _target(parameter: Any, value: Array) -> Array:
-    """Where the loops add a gradient: to the Parameter's own, or if that is not for them, to zeros."""
+    """The array to which the loops add a gradient: the Parameter's own, or zeros if the loops cannot use that."""
     grad = None if parameter is None else parameter.grad
     fits = type(grad) is np.ndarray and grad.dtype == value.dtype and grad.shape == value.shape and grad.flags.carray
     return grad if fits else np.zeros_like(value)
 
 
 def _as_rows(x: Array) -> Array:
-    """(N, D), contiguous and writeable: for what is not, the loops would be compiled anew."""
+    """(N, D), contiguous and writeable: for other arrays Numba would compile the loops again."""
     return np.require(x.reshape(-1, x.shape[-1]), requirements=["C", "A", "W"])
 
 
 def _can_grow(cache: Any, new: Array) -> bool:
-    """Whether a cache is empty, or such that keys and values of this shape fit behind its own."""
+    """Whether a cache is empty, or keys and values of this shape fit behind its own."""
     try:
         buffers = cache.buffers()
     except ValueError:  # it has none yet
@@ -151,13 +151,13 @@ def _can_grow(cache: Any, new: Array) -> bool:
 
 
 def _enter(n_parts: int, loop: Any, *arguments: Any) -> None:
-    """Have so many threads enter the loop."""
+    """Run the loop on this many threads."""
     share_out(lambda _: loop(*arguments), range(n_parts))
 
 
 @functools.cache
 def _loops() -> Any:
-    """The module layer_loops where NumPy has a matrix product for it, else None; only where Numba is installed."""
+    """The module layer_loops if Numba is installed and NumPy has a matrix product for it; otherwise None."""
     from . import layer_loops
 
     return layer_loops if layer_loops.ready() else None

@@ -1,4 +1,4 @@
-"""Linear maps: the bias is added in place, and its gradient is a matrix product too."""
+"""Linear maps: the bias is added in place, and its gradient is also a matrix product."""
 
 from __future__ import annotations
 

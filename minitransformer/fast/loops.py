@@ -1,16 +1,16 @@
 # mypy: disable-error-code="no-untyped-def"
-"""Loops that Numba compiles to machine code, for what NumPy can only do in many passes over the same numbers.
+"""Loops that Numba compiles to machine code, for work that takes NumPy many passes over the same numbers.
 
-A loop reads each number once, does all there is to do with it while it is in a register, and writes each result once.
-Where Numba is installed (the extra "fast") the other kernels call these in place of their NumPy lines; the formulas
-are explained there. A loop is compiled when it is first called with arrays of a dtype, which takes a second, and the
-machine code is kept on the disk. All arrays must be contiguous.
+A loop reads each number once, does all its work while the number is in a register, and writes each result once. If
+Numba is installed (the extra "fast"), the other kernels call these loops instead of their NumPy lines; the formulas are
+explained there. A loop is compiled when it is first called with arrays of a dtype. That takes a second, and the machine
+code is kept on the disk. All arrays must be contiguous.
 
-Numba keeps the machine code of a loop together with a stamp, the hash of the loop's own file. But a loop contains the
-machine code of those that it calls, from other files too. So here the stamp is a hash of all SOURCES.
+Numba keeps the machine code of a loop together with a stamp, the hash of the loop's own file. But a loop also contains
+the machine code of the loops that it calls, even from other files. So here the stamp is a hash of all SOURCES.
 
-The compiler takes eight or sixteen numbers at a time only where it may: sums may be reordered ("reassoc"), and a
-division by zero must give an infinity, as NumPy's does, and not an exception.
+The compiler takes eight or sixteen numbers at a time only if it has permission: sums may be reordered ("reassoc"), and
+a division by zero must give an infinity, as in NumPy, not an exception.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 from numba import config, njit
 
-from .activations import TAIL
+from .tail import TAIL
 
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
-    raise ImportError("Numba is told not to compile (NUMBA_DISABLE_JIT), and without that there is no use for loops")
+    raise ImportError("NUMBA_DISABLE_JIT tells Numba not to compile, and uncompiled loops are useless")
 
-SOURCES = (  # the files whose text ends up in machine code
+SOURCES = (  # the files whose code becomes machine code
     "activations.py",
     "attention_loops.py",
     "blas.py",
@@ -40,20 +40,20 @@ SOURCES = (  # the files whose text ends up in machine code
 )
 _STAMP = hashlib.sha256(b"".join(Path(__file__).with_name(name).read_bytes() for name in SOURCES)).hexdigest()
 
-# Under NUMBA_BOUNDSCHECK=1 Numba looks at every index, and the loops at what they hand on as an address.
+# With NUMBA_BOUNDSCHECK=1 Numba checks every index, and the loops check every array whose address they pass on.
 CHECKED = bool(config.BOUNDSCHECK)  # type: ignore[attr-defined]
 
-f = np.float32  # of a Python float the compiler would make a double, and half as many fit into a register
+f = np.float32  # the compiler makes a Python float a double, and only half as many doubles fit into a register
 
 
 def compiled(*liberties: str) -> Callable[[Callable[..., Any]], Any]:
-    """Decorator: the loop, compiled. liberties: what the compiler may do to floating-point formulas."""
+    """Decorator that compiles a loop. liberties: what the compiler may do to floating-point formulas."""
 
     def decorate(loop: Callable[..., Any]) -> Any:
         options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", *liberties}}
         try:
             made = njit(cache=True, **options)(loop)
-        except RuntimeError:  # the machine code can be written neither beside this file nor in the user's cache
+        except RuntimeError:  # neither this folder nor the user's cache is writeable
             return njit(**options)(loop)
         made._cache._cache_file._source_stamp = _STAMP
         return made
@@ -63,8 +63,9 @@ def compiled(*liberties: str) -> Callable[[Callable[..., Any]], Any]:
 
 @compiled()
 def adam(value, g, m, v, shrink, beta1, beta2, rest1, rest2, rate, grow, eps):
-    """rest_i is 1 - β_i, rate is that of learning over 1 - β_1^t and grow 1 / (1 - β_2^t): none of these in float32
-    from the start, where a β_i near 1 has lost what counts. A division takes longer than all the rest, so there is one.
+    """rest_i is 1 - β_i, rate is the learning rate over 1 - β_1^t, and grow is 1 / (1 - β_2^t). None of these may be
+    computed in float32: for β_i near 1 it would lose the digits that count. A division takes longer than all the rest,
+    so there is only one.
     """
     for i in range(value.size):
         m[i] = beta1 * m[i] + rest1 * g[i]
@@ -111,9 +112,9 @@ def layer_norm_backward(dy, normalized, gamma, inverse_std, dx, dgamma, dbeta):
             dx[i, j] = inverse_std[i] * (dy[i, j] * gamma[j] - shift - normalized[i, j] * stretch)
 
 
-# exp(x) = 2^n exp(r), with n the whole number nearest to x / ln 2, so that |r| is at most ln 2 / 2 and eight terms of
-# the series suffice. ln 2 comes in two parts, the first so short that n times it is exact (Cody and Waite 1980,
-# "Software Manual for the Elementary Functions", chapter 6). 2^n is the number with n + 127 in its exponent's bits.
+# exp(x) = 2^n exp(r), where n is the integer nearest to x / ln 2. So |r| is at most ln 2 / 2, and eight terms of the
+# series suffice. ln 2 is split into two parts, the first so short that its product with n is exact (Cody and Waite
+# 1980, "Software Manual for the Elementary Functions", chapter 6). 2^n has n + 127 in its exponent's bits.
 _LN2 = f(0.693359375)
 _LN2_REST = f(math.log(2.0) - 0.693359375)
 _SERIES = tuple(f(1.0 / math.factorial(k)) for k in range(8))
@@ -121,7 +122,7 @@ _SERIES = tuple(f(1.0 / math.factorial(k)) for k in range(8))
 
 @compiled()
 def exp(x):
-    """exp of a float32 from -87 to 88, with an error below one unit in the last place; NaN of NaN."""
+    """exp of a float32 from -87 to 88, with an error below one unit in the last place; NaN for NaN."""
     n = np.floor(x * f(1.0 / math.log(2.0)) + f(0.5))
     r = (x - n * _LN2) - n * _LN2_REST
     series = _SERIES[7]
@@ -132,7 +133,7 @@ def exp(x):
 
 @compiled("reassoc", "nsz")
 def exponentials(row, shift):
-    """exp(row - shift) in place, 0 of anything below -87; returns the sum. None may be above 88."""
+    """exp(row - shift) in place, 0 for a difference below -87; returns the sum. No difference may be above 88."""
     total = f(0.0)
     for j in range(row.size):
         x = row[j] - shift
@@ -151,7 +152,7 @@ def gelu_tanh(x, y, slope):
     """½ (1 + tanh u) is the logistic function of 2u: one exponential and one division."""
     for i in range(x.size):
         a = x[i]
-        near = f(-10.0) if a < f(-10.0) else a  # beyond, the cumulative is 0 or 1; NaN stays NaN
+        near = f(-10.0) if a < f(-10.0) else a  # beyond ±10 the cumulative is 0 or 1; NaN stays NaN
         near = f(10.0) if near > f(10.0) else near
         u = (_SHARE + _CUBIC * (near * near)) * near
         u = f(-43.0) if u < f(-43.0) else u
@@ -167,7 +168,7 @@ _TAIL = tuple(f(coefficient) for coefficient in TAIL)
 
 @compiled("nsz")
 def gelu(x, y, slope):
-    """With Φ from its tail, as _gelu_float32 in activations.py has it."""
+    """With Φ from its tail, as in _gelu_float32 in activations.py."""
     for i in range(x.size):
         a = x[i]
         z = abs(a)
@@ -190,7 +191,7 @@ _GELU, _GELU_TANH = CURVES["gelu"], CURVES["gelu_tanh"]
 
 @compiled("reassoc", "nsz")
 def activate(curve, h, y, slope):
-    """f(h) and f'(h), where curve says which f."""
+    """f(h) and f'(h); curve selects f."""
     if curve == _GELU_TANH:
         gelu_tanh(h, y, slope)
     elif curve == _GELU:

@@ -1,8 +1,8 @@
 """The ops in their fast forms: names, arguments and results are those of `minitransformer.ops`.
 
-A fast form, called a kernel, has the signature of its op. It declines a call that it was not made for, wrong input
-among them, by returning None; then the textbook op runs, so every error message comes from there. The arrays decide:
-NumPy's have one kernel, CuPy's another. An op without a kernel is the textbook op itself.
+A fast form, called a kernel, has the signature of its op. It returns None for a call that it was not made for,
+including wrong input. Then the textbook op runs, so every error message comes from the op. The arrays decide: there is
+one kernel for NumPy's and another for CuPy's. An op without a kernel is the textbook op itself.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ __all__ = [
 
 
 def _fast(name: str, on_numpy: ModuleType, on_cupy: ModuleType | None) -> Any:
-    """The op of this name, by the kernel in one of two modules."""
+    """The op of this name, with its kernel from one of two modules."""
     slow = getattr(textbook, name)
     unchecked = slow.__wrapped__
     numpy_kernel: Callable[..., Any] = getattr(on_numpy, name)

@@ -1,12 +1,12 @@
 # mypy: disable-error-code="no-untyped-def"
 """How several threads share the work of one compiled loop that all of them enter.
 
-The work is made of phases, and a phase of parts. A thread takes the next part that nobody has taken, and when there is
-none left, it waits until all parts are done before it goes on to the next phase: what one phase writes the next one
-reads. So a thread that comes late, or is held up, leaves more parts to the others, and one alone does them all. Which
-thread computes a part makes no difference to the result.
+The work consists of phases, and a phase of parts. A thread takes the next free part. If none is left, it waits until
+all parts are done, and then enters the next phase, which reads what this one wrote. A thread that is late or slow
+leaves more parts to the others; a single thread does them all. The result does not depend on which thread computes a
+part.
 
-To wait, a thread asks again and again, since a phase may take 100 µs, and to fall asleep and be woken up takes 40.
+A waiting thread asks again and again, because a phase may take only 100 µs, and to sleep and wake takes 40.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from numba.extending import intrinsic
 
 from .loops import CHECKED, compiled
 
-LINE = 16  # counters for each that is used: processors exchange whole cache lines, and fetch them in pairs
-PATIENCE = 20_000  # questions, after which a waiting thread lets others have its core
+LINE = 16  # space for each counter: processors exchange whole cache lines, and fetch them in pairs
+PATIENCE = 20_000  # after this many questions a waiting thread gives up its core
 
 _give_way = types.ExternalFunction("SwitchToThread" if os.name == "nt" else "sched_yield", types.int32())
 
 
 def counters(n_phases: int) -> np.ndarray:
-    """For each phase how many parts have been taken, and how many are done."""
+    """For each phase, how many parts are taken and how many are done."""
     return np.zeros(2 * LINE * n_phases, np.int64)
 
 
 @intrinsic
 def _add(_: Any, counts, i, number):
-    """Add to counts[i] and return what it was, before any other thread does the same."""
+    """Add to counts[i] and return its previous value, as one indivisible step."""
 
     def generate(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -51,7 +51,7 @@ def _added(counts, i, number):
 
 @compiled()
 def take(counts, phase):
-    """The part that is now the caller's; there may be no such part any more."""
+    """The number of the caller's next part; it is too large if no part is left."""
     return _added(counts, 2 * LINE * phase, 1)
 
 
@@ -71,5 +71,5 @@ def wait(counts, phase, n_parts):
 
 @compiled()
 def stretch(size, part, n_parts):
-    """Where a part of range(size) begins, and where the next one does."""
+    """The start of a part of range(size), and the start of the next part."""
     return size * part // n_parts, size * (part + 1) // n_parts

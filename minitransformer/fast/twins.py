@@ -1,4 +1,4 @@
-"""Fast twins: the same model, by fast ops and with whole layers as one call.
+"""Fast twins: the same model with fast ops, and with whole layers as one call.
 
 A twin shares the parameters of its original and has their names; only the code that computes differs.
 """
@@ -23,10 +23,10 @@ T = TypeVar("T", bound=Module | Optimizer)
 
 
 def accelerate(original: T) -> T:
-    """The fast twin of a module, a whole model included, or of an optimiser. The original stays as it is.
+    """The fast twin of a module (also of a whole model) or of an optimiser. The original stays unchanged.
 
-    The twin has the same parameters under the same names, and gives the same results up to rounding: what one of the
-    two learns, the other knows. `twin.textbook` leads back. Raises TypeError for anything else.
+    The twin shares the parameters under the same names and gives the same results up to rounding. So if one of the two
+    learns, the other has learned too. `twin.textbook` is the original form. Raises TypeError for anything else.
 
     >>> fast_model = accelerate(model)
     >>> loss, backward = fast_model.loss(ids, wanted)
@@ -42,13 +42,13 @@ def accelerate(original: T) -> T:
 
 
 class Fast:
-    """What every twin of a module has: the fast ops, and the way back."""
+    """Base of every twin of a module: the fast ops, and the way back."""
 
     ops = ops
 
     @property
     def textbook(self) -> Any:
-        """The same module by the textbook's ops, with the same parameters."""
+        """The same module with the textbook ops and the same parameters."""
         return _copied(self, _original_of, {})
 
 
@@ -63,7 +63,7 @@ class FeedForward(Fast, layers.FeedForward):
 
 
 class EncoderLayer(Fast, layers.EncoderLayer):
-    """The whole layer as one call, where its parts are of the usual classes; see layers.py."""
+    """The whole layer as one call, if its parts have the usual classes; see layers.py."""
 
     def __call__(
         self,
@@ -82,7 +82,7 @@ class EncoderLayer(Fast, layers.EncoderLayer):
         return y, backward or no_backward
 
     def _is_plain(self, cache: KeyValueCache | None) -> bool:
-        """Whether all is of these very classes: another's methods may do more."""
+        """Whether all parts have exactly these classes: methods of other classes may do more."""
         a, f = self.self_attention, self.feed_forward
         s: Any = a.sublayer
         t: Any = f.sublayer
@@ -95,7 +95,7 @@ class EncoderLayer(Fast, layers.EncoderLayer):
 
 
 def _are(kind: Any, *modules: Any) -> bool:
-    """Whether all are of this very class, or its twin."""
+    """Whether all have exactly this class, or its twin class."""
     return {kind, _twin_of(kind)}.issuperset(map(type, modules))
 
 
@@ -104,7 +104,7 @@ def _original_of(kind: type[Any]) -> type[Any]:
 
 
 def _copied(item: Any, class_of: Any, made: dict[int, Any]) -> Any:
-    """A copy of a tree of modules, by other classes; its parameters are the very same. made: what is copied, by id."""
+    """A copy of a tree of modules, with other classes and the same Parameters. made: the copies so far, by id."""
     if isinstance(item, list | tuple):
         return type(item)(_copied(part, class_of, made) for part in item)
     if not isinstance(item, Module):
@@ -117,7 +117,7 @@ def _copied(item: Any, class_of: Any, made: dict[int, Any]) -> Any:
 
 
 class FastAdam(Adam):
-    """Adam and AdamW, whose step is one pass over the numbers; see adam.py."""
+    """Adam and AdamW with a step in one pass over the numbers; see adam.py."""
 
     def _move(self, p: Piece, rate: float) -> None:
         kind = type(p.value)
@@ -131,7 +131,7 @@ _twins: dict[type[Any], type[Any]] = {layers.FeedForward: FeedForward, layers.En
 
 
 def _twin_of(kind: type[Any]) -> type[Any]:
-    """The class of the twins of a class: made when it is first asked for, and always the same."""
+    """The class of the twins of a class. It is made at the first call, and always the same."""
     if twin := _twins.get(kind):
         return twin
     if issubclass(kind, Fast | FastAdam):

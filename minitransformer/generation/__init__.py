@@ -2,9 +2,9 @@
 
     greedy(model, source, ...)      translate(model, source, ...)      generate(model, prompts, ...)
 
-stand on two parts that go together freely. A prefix is what a model has read: `Translation` of an encoder-decoder,
-`Continuation` of a language model. And there are two ways to go on from a prefix: `write`, with a function that chooses
-the next token (`most_probable`, `Sampler`), and `beam_search`.
+combine two independent parts. A prefix is the text that a model has read: `Translation` for an encoder-decoder,
+`Continuation` for a language model. There are two ways to continue a prefix: `write`, with a function that chooses the
+next token (`most_probable`, `Sampler`), and `beam_search`.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ __all__ = [
 def greedy(
     model: Transformer, source: Array, source_mask: Array | None, start: int, end: int, max_length: int
 ) -> np.ndarray:
-    """Translate a batch, each time taking the most probable token.
+    """Translate a batch; each step takes the most probable token.
 
     source: (B, T_src); source_mask: (B, T_src), True where a token is real. Returns ids (B, T) on the host with T up to
-    max_length, without `start`; after its `end` a sentence is filled up with `end`.
+    max_length, without `start`. After its `end` a sentence is padded with `end`.
     """
     prefix, prompts = _translation("greedy", model, source, source_mask, start, end, max_length)
     written = write(prefix, prompts, max_length, end=end)
@@ -66,8 +66,8 @@ def translate(
 ) -> list[list[int]]:
     """Translate a batch by beam search. Returns the best hypothesis for each sentence: ids without `start`.
 
-    source, source_mask: (B, T_src), as for `greedy`, which beam=1 equals. The `end` stands last unless a hypothesis was
-    cut off at max_length tokens. For all hypotheses and their scores, and the formula, see `beam_search`.
+    source, source_mask: (B, T_src), as for `greedy`; beam=1 equals `greedy`. The last id is `end`, unless a hypothesis
+    was cut off at max_length tokens. For all hypotheses, their scores and the formula, see `beam_search`.
     """
     prefix, prompts = _translation("translate", model, source, source_mask, start, end, max_length)
     return [best.tokens for best, *_ in beam_search(prefix, prompts, max_length, beam, length_penalty, end)]
@@ -80,7 +80,7 @@ def generate(
     choose: Choose = most_probable,
     end: int | None = None,
 ) -> list[list[int]]:
-    """Continue each prompt by up to n_new tokens, or until `end`. Returns the new tokens, the `end` included.
+    """Continue each prompt by up to n_new tokens, or until `end`. Returns the new tokens, including `end`.
 
     prompts: lists of ids, of any lengths from 1; texts longer than the model's context: see `Continuation`.
     choose: `most_probable`, or a `Sampler`.
@@ -98,5 +98,5 @@ def _translation(
     n_tokens = model.config.target_vocabulary
     if not (0 <= start < n_tokens and 0 <= end < n_tokens):
         raise ValueError(f"{where}: start and end must be from 0 to {n_tokens - 1}, got {start} and {end}")
-    array_module(source)  # raises TypeError for what is no array
+    array_module(source)  # raises TypeError if source is not an array
     return Translation(model, source, source_mask), [[start]] * len(source)

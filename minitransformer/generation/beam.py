@@ -1,15 +1,15 @@
-"""Beam search: keep the few most probable texts at each length, not only the one that is best token by token.
+"""Beam search: keep the few most probable texts at each length, not only the one that greedy search finds.
 
     score(y) = log P(y | x) / |y|^α,        log P(y | x) = sum_t log P(y_t | y_<t, x)
 
-where |y| counts the tokens written, the end included. Every token makes log P smaller, so without a length penalty
+where |y| counts the tokens written, including the end. Every token makes log P smaller, so without a length penalty
 (α = 0) short texts win; with α = 1 the score is the mean over the tokens. This is the penalty of fairseq (Ott et al.
 2019, "fairseq: A Fast, Extensible Toolkit for Sequence Modeling"); Wu et al. 2016 divide by ((5 + |y|) / 6)^α instead.
 
-With K beams, each step looks at the 2K most probable continuations of all beams of a sentence by one token. Those
-among the first K that end are finished, and keep their place whatever comes; the first K of the others live on. The
-search of a sentence is over once K hypotheses are finished, so that no place is left to win, or at the longest length
-allowed, where the best of those that live take the places left. With K = 1 that is greedy decoding.
+With K beams, each step takes the 2K most probable one-token continuations of all beams of a sentence. Those among the
+first K that end are finished, and keep their places in the result. The first K of the others become the next beams. The
+search of a sentence ends when K hypotheses are finished. It also ends at the maximum length, where the best open beams
+fill the remaining places. With K = 1 this is greedy decoding.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .prefix import Prefix, check_end, laid_out
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """What beam search found: the tokens written, with the `end` if it was reached, and their score."""
+    """A result of beam search: the tokens written, with `end` if it was reached, and their score."""
 
     tokens: list[int]
     score: float
@@ -43,8 +43,8 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Continue each prompt by up to n_new tokens. Returns up to `beam` hypotheses for each, the best first.
 
-    The prompts may be of different lengths, as in `write`; their tokens count neither in the score nor in its length.
-    Of hypotheses with equal scores the one found first comes first. length_penalty: α of the formula, from 0 to 10.
+    The prompts may have different lengths, as in `write`; the score and its length do not count their tokens. Among
+    hypotheses with equal scores, the one found first comes first. length_penalty: α of the formula, from 0 to 10.
     """
     check_sizes("beam_search", n_new=n_new, beam=beam)
     check_number("beam_search", "length_penalty", length_penalty)
@@ -59,16 +59,16 @@ def beam_search(
             tokens = text[lengths[sentence] : position].tolist()
             found[sentence].append(Hypothesis(tokens, float(log_p) / len(tokens) ** length_penalty))
 
-    sentences = np.arange(len(prompts))  # the S that are still searched
+    sentences = np.arange(len(prompts))  # the S sentences whose search goes on
     texts = prompt_texts[:, None, :]  # (S, K, T), at first with a single beam; kept on the host
-    log_p = np.zeros(texts.shape[:2])  # (S, K); -inf where there is no text
+    log_p = np.zeros(texts.shape[:2])  # (S, K); -inf where a beam is empty
     position = int(lengths.min())
     logits = prefix.read(prompt_texts[:, :position])
     while True:
         n_beams = texts.shape[1]
         log_p, parents, tokens = _continuations(log_p, logits, 2 * beam)
         ends = np.equal(tokens, last)
-        in_prompt = np.flatnonzero(lengths[sentences] > position)  # one beam, which the prompt continues
+        in_prompt = np.flatnonzero(lengths[sentences] > position)  # they have one beam, which the prompt continues
         ends[in_prompt] = False
         log_p[in_prompt], log_p[in_prompt, 0] = -np.inf, 0.0
         parents[in_prompt] = 0
@@ -100,14 +100,14 @@ def beam_search(
 def _continuations(log_p: np.ndarray, logits: Array, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The n most probable continuations of each sentence by one token, or all if there are fewer.
 
-    log_p: (S, K); logits: (S K, V). Returns, each (S, n) and the most probable first: the new log_p, which beam it
-    continues, and by which token. No beam can have more than n of the best n, so n from each are enough to find them.
+    log_p: (S, K); logits: (S K, V). Returns three arrays (S, n), the most probable continuation first: the new log_p,
+    the beam, and the token. No beam has more than n of the best n, so n from each beam are enough.
     """
     xp = array_module(logits)
     ids = largest(logits, min(n, logits.shape[1]))
     top = xp.take_along_axis(logits, ids, axis=1)
     log_sum = xp.log(xp.exp(logits - top[:, :1]).sum(axis=1, keepdims=True)) + top[:, :1]
-    steps = to_numpy(top - log_sum).astype(np.float64).reshape(*log_p.shape, -1)  # log softmax, where it is needed
+    steps = to_numpy(top - log_sum).astype(np.float64).reshape(*log_p.shape, -1)  # log softmax of these tokens
     totals = (log_p[:, :, None] + steps).reshape(len(log_p), -1)
     best = np.argsort(-totals, axis=1, kind="stable")[:, :n]
     tokens = np.take_along_axis(to_numpy(ids).reshape(totals.shape), best, axis=1)

@@ -4,8 +4,8 @@
 
 A low temperature T sharpens the distribution, and as T → 0 only the most probable token is left. Top-k leaves the k
 most probable tokens (Fan et al. 2018, "Hierarchical Neural Story Generation", section 5.4). Top-p, or nucleus sampling,
-leaves as many of the most probable ones as it takes to reach the probability p (Holtzman et al. 2020, "The Curious Case
-of Neural Text Degeneration", section 3.1): where the model is sure that is one token, where it is not there are many.
+leaves the fewest most probable tokens that together reach the probability p (Holtzman et al. 2020, "The Curious Case of
+Neural Text Degeneration", section 3.1). If the model is sure, that is one token; if it is not, there are many.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from .. import ops
 from ..arrays.backend import Array, array_module, device_of, to_device
 from ..arrays.boundary import check_positive, check_sizes
 
-# From logits (N, V), and the numbers (N,) that their texts have in the batch, to the next token of each, (N,).
+# From logits (N, V), and the indices (N,) of their texts in the batch, to the next token of each text, (N,).
 Choose: TypeAlias = Callable[[Array, np.ndarray], Array]
 
 
 def most_probable(logits: Array, texts: np.ndarray) -> Array:
-    """The token with the largest logit, the first of them if there are several."""
+    """The token with the largest logit; if several are equal, the first."""
     return logits.argmax(axis=-1)
 
 
 class Sampler:
-    """Draws the next token: first the temperature, then top-k, then top-p of what top-k left.
+    """Draws the next token: applies the temperature, then top-k, then top-p to the tokens that top-k left.
 
-    rngs: one generator for each text of the batch, as numpy.random.default_rng(seed).spawn(n) makes them. So what one
-    text draws depends on no other, and it is written alike alone and in a batch.
+    rngs: one generator for each text of the batch, as numpy.random.default_rng(seed).spawn(n) makes them. So the draws
+    of a text depend on no other text: the result is the same alone and in a batch.
     temperature: greater than 0. top_k: at least 1, or None for all tokens. top_p: above 0, and 1 for all tokens.
     """
 
@@ -68,7 +68,7 @@ class Sampler:
         scores = xp.take_along_axis(logits, ids, axis=1).astype(np.float64)
         p = ops.softmax(scores, temperature=self.temperature)[0]
         up_to = xp.cumsum(p, axis=1)
-        left = (up_to - p < self.top_p).sum(axis=1)  # what comes before a token has not reached top_p yet
+        left = (up_to - p < self.top_p).sum(axis=1)  # keep a token if those before it do not reach top_p
         total = xp.take_along_axis(up_to, left[:, None] - 1, axis=1)
         draws = np.array([self.rngs[text].random() for text in texts])
         place = (up_to <= to_device(draws, device_of(logits).name)[:, None] * total).sum(axis=1)
@@ -77,11 +77,13 @@ class Sampler:
 
 
 def largest(x: Array, k: int) -> Array:
-    """Where the k largest numbers of each row stand, the largest first. x: (N, V); returns (N, k)."""
+    """The indices of the k largest numbers in each row, the largest first. x: (N, V); returns (N, k)."""
     xp = array_module(x)
     size = x.shape[1]
     if k == size:
         return xp.argsort(-x, axis=1, kind="stable")
     found = xp.sort(xp.argpartition(x, size - k, axis=1)[:, size - k :], axis=1)
-    order = xp.argsort(-xp.take_along_axis(x, found, axis=1), axis=1, kind="stable")  # of equals the first comes first
+    order = xp.argsort(
+        -xp.take_along_axis(x, found, axis=1), axis=1, kind="stable"
+    )  # among equals, the first comes first
     return xp.take_along_axis(found, order, axis=1)

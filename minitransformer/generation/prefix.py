@@ -1,7 +1,7 @@
-"""What a decoder has read so far, kept in its key-value cache: a new token costs one step, never the prefix again.
+"""What a decoder has read so far, kept in its key-value cache: a new token costs one step, not the whole prefix again.
 
-Greedy, sampled and beam decoding all see a model through the two methods of a `Prefix`, so each is written once for
-translation and for continuing a text.
+Greedy, sampled and beam decoding all use a model through the two methods of a `Prefix`. So each is written only once
+for both translation and continuing a text.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ..models import LanguageModel, Transformer
 
 
 class Prefix(Protocol):
-    """The texts of a batch, as far as a model has read them. vocabulary: how many tokens there are to write."""
+    """The texts of a batch, as far as a model has read them. vocabulary: the number of tokens that it can write."""
 
     vocabulary: int
 
     def read(self, tokens: np.ndarray) -> Array:
-        """Read the next tokens of each row, (N, T). Returns logits (N, V), on the model's device, for what follows."""
+        """Read the next tokens of each row, (N, T). Returns the logits (N, V) that follow, on the model's device."""
 
     def select(self, rows: np.ndarray, same_source: bool = False) -> None:
-        """Go on with these rows of the batch, in this order; a row may come more than once. rows: (N,) integers.
+        """Continue with these rows of the batch, in this order; a row may occur more than once. rows: (N,) integers.
 
-        same_source: there are as many rows as before, and each takes the place of one that translates the same source.
+        same_source: there are as many rows as before, and each replaces a row that translates the same source.
         """
 
 
@@ -53,7 +53,7 @@ class Translation:
         return self._model.decode(target, self._memory, self._mask, cache=self._cache)[0][:, -1]
 
     def select(self, rows: np.ndarray, same_source: bool = False) -> None:
-        """Go on with these rows; see Prefix. Rows of the same source share keys and values of the cross-attention."""
+        """Continue with these rows; see Prefix. Rows of the same source share the cross-attention's keys and values."""
         chosen = to_device(rows, self._device)
         if same_source:
             self._cache.select(chosen)
@@ -64,16 +64,16 @@ class Translation:
 
 
 class Continuation:
-    """The prefix of a text that a language model goes on with, of any length.
+    """The prefix of a text that a language model continues, of any length.
 
     The model has learned max_length positions, so it can look back no further than that. When its context of
-    L = max_length tokens is full, the model starts again from the last ⌊(L + 1) / 2⌋ tokens, which are then read a
-    second time, and has room for as many more: a token is read about twice, and not L times as it would be if the
-    context moved on by one token at a time. With n tokens in all, the context begins at token
+    L = max_length tokens is full, the model starts again: it reads the last ⌊(L + 1) / 2⌋ tokens a second time, and has
+    room for about as many new ones. So a token is read about twice. It would be read L times if the context moved by
+    one token at a time. With n tokens in all, the context begins at token
 
-        0 for n ≤ L,  and else  s ⌈(n - L) / s⌉  with  s = ⌊L / 2⌋ + 1
+        0 for n ≤ L,  otherwise  s ⌈(n - L) / s⌉  with  s = ⌊L / 2⌋ + 1
 
-    which depends on nothing but n: a text is continued in the same way whatever else stands in its batch.
+    which depends only on n: a text is continued in the same way, whatever other texts its batch contains.
     """
 
     def __init__(self, model: LanguageModel) -> None:
@@ -98,9 +98,9 @@ class Continuation:
         return self._model(new, cache=self._cache, last=True)[0][:, -1]
 
     def select(self, rows: np.ndarray, same_source: bool = False) -> None:
-        """Go on with these rows; see Prefix. There is no source here, so same_source changes nothing."""
+        """Continue with these rows; see Prefix. There is no source here, so same_source changes nothing."""
         if self._ids is None or self._cache is None:
-            raise ValueError("Continuation: nothing was read yet, so there are no rows to select from")
+            raise ValueError("Continuation: no tokens were read yet, so there are no rows to select")
         chosen = to_device(rows, self._device)
         self._ids = self._ids[chosen]
         self._cache.select(chosen)
@@ -114,7 +114,8 @@ def laid_out(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Prompts with room for n_new tokens after each, (B, longest + n_new), and the length of each prompt, (B,).
 
-    Raises ValueError or TypeError where there is no prompt, or one that is empty or does not hold ids below vocabulary.
+    Raises ValueError or TypeError if there are no prompts, or if one is empty or contains anything but ids below
+    vocabulary.
     """
     if isinstance(prompts, str) or not isinstance(prompts, Sequence | np.ndarray):
         raise TypeError(f"{where}: prompts must be a list of lists of ids, got {type(prompts).__name__}")
@@ -138,7 +139,7 @@ def laid_out(
 
 
 def check_end(where: str, end: int | None, vocabulary: int) -> int:
-    """Require the id of a token, or None for a text that has no end. Returns it, or -1, which no token equals."""
+    """Require the id of a token, or None for a text without an end. Returns the id, or -1, which no token equals."""
     if end is None:
         return -1
     check_integers(where, end=end)

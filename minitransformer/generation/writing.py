@@ -19,11 +19,11 @@ def write(
     choose: Choose = most_probable,
     end: int | None = None,
 ) -> list[list[int]]:
-    """Continue each prompt by up to n_new tokens. Returns the new tokens, the `end` that stopped a text included.
+    """Continue each prompt by up to n_new tokens. Returns the new tokens, including the `end` that stopped a text.
 
-    The prompts may be of different lengths and need no padding: all are read as far as the shortest goes; from there
-    on a longer prompt supplies its own next token in place of a chosen one, until it is used up. A text that is
-    finished leaves the batch.
+    The prompts may have different lengths and need no padding. All are first read up to the length of the shortest.
+    From there on, a longer prompt supplies its own next token instead of a chosen one, until it is used up. A finished
+    text leaves the batch.
     """
     check_sizes("write", n_new=n_new)
     last = check_end("write", end, prefix.vocabulary)

@@ -1,7 +1,7 @@
-"""The key-value cache: what a decoder remembers of the tokens it has already read.
+"""The key-value cache: what a decoder keeps of the tokens it has already read.
 
-When a decoder writes one token after the other, the keys and values of the earlier tokens never change. Keeping them
-means that each new token costs one row of attention instead of a whole new pass over the prefix.
+When a decoder writes one token after another, the keys and values of the earlier tokens never change. If they are kept,
+each new token costs one row of attention instead of a new pass over the whole prefix.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..arrays.boundary import check_ids, check_integers, check_sizes
 class KeyValueCache:
     """Keys and values of one attention layer, (..., H, length, d), in buffers that double when they are full.
 
-    memory: what cross-attention computed them from; None for self-attention.
+    memory: the array from which cross-attention computed them; None for self-attention.
     """
 
     def __init__(self) -> None:
@@ -24,9 +24,9 @@ class KeyValueCache:
 
     @property
     def length(self) -> int:
-        """How many tokens it holds. A smaller number may be set, which forgets the last ones.
+        """The number of tokens in the cache. Setting a smaller number forgets the last ones.
 
-        Raises ValueError for a number below 0 or above what the buffers have room for: compiled loops read and write
+        Raises ValueError for a number below 0 or above the room in the buffers, because compiled loops read and write
         there.
         """
         return self._length
@@ -51,7 +51,7 @@ class KeyValueCache:
         return self.read()
 
     def make_room(self, new: Array) -> tuple[Array, Array]:
-        """The whole buffers, with room for new keys and values; whoever writes these then adds them to `length`.
+        """The whole buffers, with room for new keys and values. The caller writes these and adds them to `length`.
 
         new: any array of their shape, (..., H, T_new, d), and dtype.
         """
@@ -61,22 +61,22 @@ class KeyValueCache:
         return self._keys, self._values
 
     def buffers(self) -> tuple[Array, Array]:
-        """The whole buffers, of which read() returns the part that is filled."""
+        """The whole buffers; read() returns their filled part."""
         if self._keys is None or self._values is None:
             raise ValueError("the key-value cache is empty")
         return self._keys, self._values
 
     def select(self, rows: Array, memory: Array | None = None) -> None:
-        """Keep these rows of the batch in place of those there were, in this order; a row may come more than once.
+        """Replace the batch by these of its rows, in this order; a row may occur more than once.
 
-        rows: (N,) integers on the device of the cache. memory: for cross-attention the memory of the new rows, which
-        later calls bring. Raises ValueError for a row that there is not, and for a cache that is empty.
+        rows: (N,) integers on the device of the cache. memory: for cross-attention, the memory of the new rows, which
+        later calls pass in. Raises ValueError for a missing row and for an empty cache.
         """
         keys, _ = self.read()
         if keys.ndim < 4:
-            raise ValueError(f"the key-value cache holds no batch to select from, its keys have shape {keys.shape}")
+            raise ValueError(f"the key-value cache has no batch axis to select from: its keys have shape {keys.shape}")
         check_ids("KeyValueCache", "rows", rows, keys.shape[0], like=keys)
-        self._keys, self._values = self._keys[rows], self._values[rows]  # type: ignore[index]  # as read() has seen
+        self._keys, self._values = self._keys[rows], self._values[rows]  # type: ignore[index]  # read() checked this
         self.memory = memory
 
     def read(self) -> tuple[Array, Array]:
@@ -88,13 +88,13 @@ class KeyValueCache:
 def _grown(buffer: Array | None, new: Array, used: int, needed: int) -> Array:
     if buffer is not None and buffer.shape[:-2] != new.shape[:-2]:
         raise ValueError(
-            f"the key-value cache holds batch and heads {buffer.shape[:-2]}, but {new.shape[:-2]} were to be added; "
+            f"the key-value cache holds batch and heads {buffer.shape[:-2]}, but the new ones are {new.shape[:-2]}; "
             "start a new cache for another batch"
         )
     if buffer is not None and buffer.shape[-1] != new.shape[-1]:
         raise ValueError(
-            f"the key-value cache holds vectors of width {buffer.shape[-1]}, but {new.shape[-1]} wide ones were to be "
-            "added; start a new cache for another layer"
+            f"the key-value cache holds vectors of width {buffer.shape[-1]}, but the new ones have width "
+            f"{new.shape[-1]}; start a new cache for another layer"
         )
     if buffer is not None and needed <= buffer.shape[-2]:
         return buffer
@@ -106,7 +106,7 @@ def _grown(buffer: Array | None, new: Array, used: int, needed: int) -> Array:
 
 
 class Cache:
-    """The caches of a whole stack: for each layer one for self-attention, and one for cross-attention if it has any."""
+    """The caches of a whole stack: for each layer one for self-attention, and possibly one for cross-attention."""
 
     def __init__(self, n_layers: int) -> None:
         check_sizes("Cache", n_layers=n_layers)
@@ -115,14 +115,14 @@ class Cache:
 
     @property
     def length(self) -> int:
-        """How many tokens have been read: the position of the next one."""
+        """The number of tokens read so far: the position of the next one."""
         return self.self_attention[0].length
 
     def select(self, rows: Array, memory: Array | None = None) -> None:
-        """Keep these rows of the batch, as when sentences are finished or beams go on from others; rows: (N,) integers.
+        """Keep these rows of the batch, as when sentences end or beams continue other beams. rows: (N,) integers.
 
-        memory: (N, T_k, D), what the new rows read in cross-attention. Without it the cross-attention stays as it is:
-        right where there is none, and where rows only change places with others that read the same memory.
+        memory: (N, T_k, D), the cross-attention memory of the new rows. Without it the cross-attention stays unchanged.
+        That is right if there is none, or if rows only change places with rows that read the same memory.
         """
         for layer in self.self_attention:
             layer.select(rows)

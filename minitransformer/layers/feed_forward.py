@@ -1,9 +1,9 @@
 """The position-wise feed-forward network. Vaswani et al. 2017, section 3.3.
 
-    y = f(x W_1 + b_1) W_2 + b_2                         the paper's, with f = ReLU
+    y = f(x W_1 + b_1) W_2 + b_2                         as in the paper, with f = ReLU
     y = (f(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2       gated: Shazeer 2020, "GLU Variants Improve Transformer"
 
-It treats each position by itself: two linear maps with a non-linearity between them.
+It treats each position separately: two linear maps with a non-linearity between them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FeedForward(Module):
         self.activation = activation
 
     def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
-        """Return (y, backward); backward(dy) returns dx. rng is accepted, as by every sub-layer, and not used."""
+        """Return (y, backward); backward(dy) returns dx. Every sub-layer accepts rng; this one does not use it."""
         if self.gate is not None:
             return self._gated(x, self.gate)
         hidden, inner_backward = self.inner(x)

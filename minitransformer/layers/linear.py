@@ -14,8 +14,8 @@ from .module import Module, Parameter, generator
 class Linear(Module):
     """y = x W + b. x: (..., d_in); y: (..., d_out); weight: (d_in, d_out); bias: (d_out,).
 
-    The weight starts uniform in ±√(6 / (d_in + d_out)) (Glorot and Bengio 2010, equation 16), which keeps the variance
-    of values and of gradients about level from layer to layer; the bias starts at zero. backward(dy) returns dx.
+    The weight starts uniform in ±√(6 / (d_in + d_out)) (Glorot and Bengio 2010, equation 16). This keeps the variances
+    of values and gradients about constant from layer to layer. The bias starts at zero. backward(dy) returns dx.
     """
 
     def __init__(self, d_in: int, d_out: int, bias: bool = True, rng: np.random.Generator | None = None) -> None:

@@ -14,7 +14,7 @@ M = TypeVar("M", bound="Module")
 
 
 class Parameter:
-    """An array that is learned, `.value`, and the gradient of the loss with respect to it, `.grad`, of the same shape.
+    """A learned array, `.value`, and the gradient of the loss with respect to it, `.grad`, with the same shape.
 
     Backward passes add to `.grad` and never overwrite it: a parameter that is used twice collects both gradients.
     """
@@ -30,8 +30,8 @@ class Parameter:
 class Module:
     """Something with parameters. A call returns `(output, backward)`; nothing of a call is stored on the module.
 
-    Parameters and modules that are set as attributes, or are in a list that is, are found in the order they were set.
-    A module computes with `self.ops`, which are the textbook's ops unless `fast.accelerate` made it.
+    The module finds the parameters and modules among its attributes, also those in lists and dicts, in the order they
+    were set. It computes with `self.ops`, which are the textbook ops unless `fast.accelerate` made the module.
     """
 
     ops: Any = ops
@@ -41,18 +41,20 @@ class Module:
         raise TypeError(f"{type(self).__name__} does not define __call__")
 
     def children(self) -> Iterator[tuple[str, Module]]:
-        """Yield (name, module) for each module directly inside this one; those of a list are "name.0", "name.1", ..."""
+        """Yield (name, module) for each direct submodule; those in a list are called "name.0", "name.1", ..."""
         yield from ((name, item) for name, item in self._attributes() if isinstance(item, Module))
 
     def _attributes(self) -> Iterator[tuple[str, Any]]:
         for name, attribute in vars(self).items():
             if isinstance(attribute, list | tuple):
                 yield from ((f"{name}.{i}", item) for i, item in enumerate(attribute))
+            elif isinstance(attribute, dict):
+                yield from ((f"{name}.{key}", item) for key, item in attribute.items())
             else:
                 yield name, attribute
 
     def parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """Yield (dotted name, Parameter). A parameter shared by two modules comes once, under the name met first."""
+        """Yield (dotted name, Parameter). A parameter shared by two modules occurs once, under its first name."""
         seen: set[int] = set()
         own = ((name, item) for name, item in self._attributes() if isinstance(item, Parameter))
         inner = ((f"{name}.{rest}", p) for name, child in self.children() for rest, p in child.parameters())
@@ -72,9 +74,9 @@ class Module:
             parameter.grad.fill(0.0)
 
     def to(self: M, device: str | None = None, dtype: str | None = None) -> M:
-        """Move every parameter to a device and/or convert it to a dtype, in place; gradients start again at zero."""
+        """Move every parameter to a device and/or convert it to a dtype, in place. The gradients become zero."""
         if dtype is not None and np.dtype(dtype).kind != "f":
-            raise TypeError(f"{type(self).__name__}: parameters must be of a floating-point dtype, got {dtype}")
+            raise TypeError(f"{type(self).__name__}: parameters must have a floating-point dtype, got {dtype}")
         for _, parameter in self.parameters():
             name = device_of(parameter.value).name if device is None else device
             value = to_device(parameter.value, name)
@@ -87,18 +89,18 @@ class Module:
         return {name: np.array(to_numpy(parameter.value)) for name, parameter in self.parameters()}
 
     def load_state(self, mapping: Mapping[str, np.ndarray]) -> None:
-        """Set every parameter from `mapping`, keeping its dtype and device.
+        """Set every parameter from `mapping`; its dtype and device stay.
 
-        Raises ValueError, and changes nothing, if a name is missing or unknown or its array does not fit.
+        Raises ValueError, and changes nothing, if a name is missing or unknown, or if its array does not fit.
         """
         load_arrays(type(self).__name__, {name: p.value for name, p in self.parameters()}, mapping)
 
 
 def load_arrays(owner: str, targets: Mapping[str, Array], mapping: Mapping[str, np.ndarray]) -> None:
-    """Fill every target, in place, with the array of its name in `mapping`: all, or on ValueError none of them."""
+    """Fill every target, in place, with the array of its name in `mapping`. On ValueError, none has changed."""
     if not isinstance(mapping, Mapping):
         raise TypeError(
-            f"{owner}: a state must map names to arrays, as that of state() does, got {type(mapping).__name__}"
+            f"{owner}: a state must map names to arrays, like the result of state(), got {type(mapping).__name__}"
         )
     found = {name: np.asarray(value) for name, value in mapping.items()}
     problems = [f"{name} is missing" for name in targets if name not in found]
@@ -116,7 +118,7 @@ def load_arrays(owner: str, targets: Mapping[str, Array], mapping: Mapping[str, 
 
 
 def generator(rng: np.random.Generator | None) -> np.random.Generator:
-    """The generator that initial values are drawn from: the one given, or a new one with an unpredictable seed."""
+    """The generator for initial values: the one given, or a new one with a random seed."""
     if rng is not None and not isinstance(rng, np.random.Generator):
         raise TypeError(
             f"rng must be a numpy.random.Generator, got {type(rng).__name__}; "

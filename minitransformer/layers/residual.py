@@ -3,8 +3,9 @@
     post-norm:  y = norm(x + dropout(f(x)))       Vaswani et al. 2017, section 3.1
     pre-norm:   y = x + dropout(f(norm(x)))       Xiong et al. 2020, "On Layer Normalization in the Transformer ..."
 
-In backward the gradient of the sum takes both paths: unchanged past f, and through f. With pre-norm the first path
-leads from the last layer to the first with nothing in between, which is why deep pre-norm stacks train without warm-up.
+In backward the gradient of the sum takes both paths: unchanged along the residual path, and through f. With pre-norm
+the residual path goes through no norm from the last layer to the first. That is why deep pre-norm stacks train without
+warm-up.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from .normalization import LayerNorm, RMSNorm
 
 
 class Residual(Module):
-    """A sub-layer f with its norm, its dropout and the path around it.
+    """A sub-layer f with its norm, its dropout and the residual connection.
 
-    f is called as f(x, *others, rng=rng, **options) and its pullback returns dx or (dx, *dothers); so does this one's.
+    f is called as f(x, *others, rng=rng, **options). Its pullback returns dx or (dx, *dothers), and so does this one's.
     """
 
     def __init__(self, sublayer: Module, norm: LayerNorm | RMSNorm, order: str = "post", dropout: float = 0.0) -> None:
@@ -84,10 +85,11 @@ def _as_tuple(gradients: Any) -> tuple[Array, ...]:
 
 
 class Checkpoint(Module):
-    """Activation checkpointing: keep only the inputs of a layer, and run it again when its backward pass is due.
+    """Activation checkpointing: keep only the inputs of a layer, and run it again before its backward pass.
 
-    Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", section 4. Costs a second forward pass and saves
-    all that the pullback would hold. Dropout is replayed: the second pass starts from a copy of the generator.
+    Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", section 4. It costs a second forward pass and
+    saves the memory of everything that the pullback would keep. Dropout is replayed: the second pass starts from a copy
+    of the generator.
     """
 
     def __init__(self, layer: Module) -> None:
@@ -98,7 +100,7 @@ class Checkpoint(Module):
         yield from self.layer.parameters()
 
     def __call__(self, *inputs: Array, **options: Any) -> tuple[Array, Pullback]:
-        """Return (y, backward), as the layer does. With a cache there is no backward, and so nothing to keep."""
+        """Return (y, backward), as the layer does. With a cache there is no backward pass, so nothing is kept."""
         if options.get("cache") is not None:
             return self.layer(*inputs, **options)
         before = {name: _copied(option) for name, option in options.items()}
@@ -112,5 +114,5 @@ class Checkpoint(Module):
 
 
 def _copied(option: Any) -> Any:
-    """A generator's copy, which draws the same numbers again; anything else as it is."""
+    """A copy of a generator, which draws the same numbers again; any other object itself."""
     return copy.deepcopy(option) if isinstance(option, np.random.Generator) else option

@@ -1,4 +1,4 @@
-"""Models: each a frozen config and a module built from it, from token ids to logits; `folder` saves and loads them."""
+"""Models, from token ids to logits: a frozen config and a module built from it. `folder` saves and loads them."""
 
 from .classifier import Classifier, ClassifierConfig
 from .language_model import LanguageModel, LanguageModelConfig

@@ -2,7 +2,7 @@
 
     logits = mean over the real tokens of encoder(embed(ids)),  times W plus b
 
-The encoder sees the whole sequence in both directions (Devlin et al. 2019, "BERT"); the mean makes one vector of it.
+The encoder sees the whole sequence in both directions (Devlin et al. 2019, "BERT"); the mean turns it into one vector.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ClassifierConfig:
 
 
 class Classifier(Module):
-    """ids to logits. ids: (B, T); mask: boolean (B, T), True where a token is real; logits: (B, n_classes)."""
+    """From ids to logits. ids: (B, T); mask: boolean (B, T), True where a token is real; logits: (B, n_classes)."""
 
     def __init__(self, config: ClassifierConfig, rng: np.random.Generator | None = None) -> None:
         rng = generator(rng)
@@ -61,7 +61,7 @@ class Classifier(Module):
     def __call__(
         self, ids: Array, mask: Array | None = None, rng: np.random.Generator | None = None
     ) -> tuple[Array, Pullback]:
-        """Return (logits, backward); backward(dlogits) returns None, since ids have no gradient."""
+        """Return (logits, backward); backward(dlogits) returns None, because ids have no gradient."""
         check_array("Classifier", "ids", ids)
         if ids.ndim != 2:
             raise ValueError(f"Classifier: ids must be a batch of sequences (B, T), got shape {ids.shape}")

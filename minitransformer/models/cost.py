@@ -1,7 +1,7 @@
 """What a model costs, counted from its sizes alone: parameters, FLOPs and memory, part by part.
 
-Nothing is built and nothing runs, so a model of any size can be asked for. Written for B sequences of T tokens (source
-and target alike), D = d_model, F = d_ff, H heads, V tokens in the vocabulary, C classes:
+Nothing is built and nothing runs, so the model may have any size. For B sequences of T tokens (source and target
+alike), D = d_model, F = d_ff, H heads, V tokens in the vocabulary, C classes:
 
                      parameters                FLOPs forward              numbers kept for backward
     table            V·D                       0                          0
@@ -13,17 +13,17 @@ and target alike), D = d_model, F = d_ff, H heads, V tokens in the vocabulary, C
     loss             0                         0                          2·B·T·V
     pooling, head    D·C + C                   2·B·D·C                    B·T + B·D
 
-FLOPs are those of the matrix products, where nearly all time goes; a multiplication and an addition count as two, so
-the product of (m, k) and (k, n) takes 2·m·k·n. Attention has four maps of D to D, 2·B·T·D² each, and two products with
-the T × T scores, 2·B·T²·D each; a causal mask saves nothing, the hidden half is computed as well. Each product C = A·B
-takes two in backward, dA = dC·Bᵀ and dB = Aᵀ·dC, so a training step is three times the forward pass, and with
-checkpointing four times it in the layers, which run forward once more.
+FLOPs count the matrix products, which take nearly all the time. A multiplication and an addition count as two, so the
+product of (m, k) and (k, n) takes 2·m·k·n. Attention has four maps of D to D, 2·B·T·D² each, and two products with the
+T × T scores, 2·B·T²·D each. A causal mask saves nothing: the hidden half is computed as well. Each product C = A·B
+takes two products in backward, dA = dC·Bᵀ and dB = Aᵀ·dC. So a training step takes three times the forward pass, and
+with checkpointing four times in the layers, which run forward once more.
 
-Attention keeps q, k, v, the merged heads, and the weights, w = 1, or with dropout w = 3: the weights, what remains of
-them, and the factor. A ReLU keeps its output, a = 1; SiLU also the sigmoid, a = 2; GELU its input, output, cumulative
-and density, a = 4. With checkpointing a layer keeps its input alone. Ids and masks, a few bytes for each token, are
-left out. This is what lies there between forward and backward; while one of them runs, the arrays it is working on
-come on top. Counted are the ops as they stand in ops/.
+Attention keeps q, k, v, the merged heads, and the weights (w = 1). With dropout w = 3: the weights, the kept weights,
+and the factor. A ReLU keeps its output, a = 1; SiLU also the sigmoid, a = 2; GELU its input, output, cumulative and
+density, a = 4. With checkpointing a layer keeps only its input. Ids and masks, a few bytes for each token, are left
+out. This is the memory in use between forward and backward. While a pass runs, it needs more for the arrays it works
+on. The counts hold for the ops as written in ops/.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _ATTENTION_FLOPS, _FEED_FORWARD_FLOPS = "8·B·T·D² + 4·B·T²·D", "4·B·T�
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a model, or all its equal copies together, as the self-attentions of a stack.
+    """One part of a model, or all its equal copies together, such as the self-attentions of a stack.
 
-    name: dotted, as in module.parameters(), with * for the number of a layer. output: its shape. parameters and flops
-    (of a forward pass) are those of all copies, and so is kept, how many numbers stay in memory for backward.
-    formula: of the FLOPs of one copy, "" where there are none.
+    name: dotted, as in module.parameters(), with * for the number of a layer. output: its shape. parameters, flops (of
+    a forward pass) and kept (the numbers that stay in memory for backward) count all copies. formula: for the FLOPs of
+    one copy, "" if there are none.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Info:
 
     @property
     def parameters(self) -> int:
-        """How many numbers are learned."""
+        """The number of learned numbers."""
         return sum(part.parameters for part in self.parts)
 
     @property
@@ -104,7 +104,7 @@ class Info:
         return {"parameters": parameters, "gradients": parameters, "optimizer": 2 * parameters, "activations": kept}
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, in the types of JSON."""
+        """All of this as JSON types."""
         return {
             "model": self.model,
             "config": dataclasses.asdict(self.config),
@@ -146,12 +146,12 @@ class Info:
                 *table,
                 "",
                 f"a training step takes {_short(self.training_flops)} FLOPs, forward and backward",
-                f"memory to train by AdamW: {total}, without what a running operation needs for itself",
+                f"memory to train with AdamW: {total}, without the temporary arrays of a running operation",
                 f"    parameters      {_short(memory['parameters'], 'B')}",
                 f"    gradients       {_short(memory['gradients'], 'B')}",
                 f"    optimiser       {_short(memory['optimizer'], 'B')}",
                 f"    activations     {kept}, kept for backward",
-                "FLOPs of matrix products, of one copy each; D is d_model, F d_ff, V the vocabulary, C the classes:",
+                "FLOPs of the matrix products of one copy; D is d_model, F d_ff, V the vocabulary, C the classes:",
                 *formula_lines,
             ]
         )
@@ -160,8 +160,8 @@ class Info:
 def describe(config: Config, batch: int = 1, length: int | None = None, dtype: str = "float32") -> Info:
     """Count what the model of a config costs, in training with its dropout, on B = batch sequences of T = length.
 
-    length: 128 unless given, or a language model's max_length where that is less. Raises ValueError for a config that
-    the model would refuse, TypeError for what is no config.
+    length: 128 by default, or a language model's max_length if that is less. Raises ValueError for a config that the
+    model would refuse, and TypeError for anything but a config.
     """
     if type(config) not in _PARTS:
         known = ", ".join(kind.__name__ for kind in _PARTS)
@@ -180,7 +180,7 @@ def describe(config: Config, batch: int = 1, length: int | None = None, dtype: s
 
 
 def _check(config: Config) -> None:
-    """Refuse what the model would refuse: sizes are looked at here, and the rest by building it in miniature."""
+    """Refuse what the model would refuse. Sizes are checked here; a model in miniature checks the rest."""
     where = type(config).__name__
     sizes = {field.name: getattr(config, field.name) for field in dataclasses.fields(config) if field.type == "int"}
     check_sizes(where, **sizes)
@@ -204,7 +204,7 @@ def _check(config: Config) -> None:
 
 
 def _layers(config: Config, stack: str, copies: int, sublayers: tuple[str, ...], batch: int, length: int) -> list[Part]:
-    """The sub-layers of a stack, each with its norm and its dropout, and the norm at the end of a pre-norm stack."""
+    """The sub-layers of a stack, each with its norm and its dropout, and the final norm of a pre-norm stack."""
     n, d, f = batch * length, config.d_model, config.d_ff
     bias = getattr(config, "bias", True)
     dropped = n * d if config.dropout else 0
@@ -238,7 +238,7 @@ def _layers(config: Config, stack: str, copies: int, sublayers: tuple[str, ...],
 
 
 def _logits(name: str, parameters: int, d: int, vocabulary: int, batch: int, length: int) -> list[Part]:
-    """Logits and loss. The loss keeps log p, and the logits too."""
+    """Logits and loss. The loss keeps log p and the logits."""
     n, shape = batch * length, (batch, length, vocabulary)
     return [
         Part(name, 1, shape, parameters, 2 * n * d * vocabulary, "2·B·T·D·V", n * d),
@@ -293,7 +293,7 @@ _PARTS: dict[type[Any], Callable[[Any, int, int], list[Part]]] = {
 
 
 def _short(number: int, unit: str = "") -> str:
-    """1234567 as "1.23 M": three digits say enough."""
+    """1234567 as "1.23 M": three digits are enough."""
     for size, prefix in ((10**18, "E"), (10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
         if number >= 0.9995 * size:
             return f"{number / size:#.3g}".rstrip(".") + f" {prefix}{unit}"

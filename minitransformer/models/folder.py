@@ -1,7 +1,7 @@
 """A model as a folder: its sizes in config.json, its parameters in model.safetensors.
 
 config.json        {"format": 1, "model": "Transformer", "config": {"d_model": 64, ...}}
-model.safetensors  every parameter under its dotted name (https://github.com/huggingface/safetensors): no code in it
+model.safetensors  every parameter under its dotted name, without code (https://github.com/huggingface/safetensors)
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KINDS: dict[str, tuple[type[Any], type[Any]]] = {
 
 
 def save(model: Model, folder: str | os.PathLike[str]) -> None:
-    """Write the model's config and parameters into a folder, which is made if it is not there.
+    """Write the model's config and parameters into a folder. A missing folder is created.
 
     Raises TypeError for anything but a Transformer, LanguageModel or Classifier.
     """
@@ -48,16 +48,16 @@ def save(model: Model, folder: str | os.PathLike[str]) -> None:
 
 
 def kind(folder: str | os.PathLike[str]) -> str:
-    """Which kind of model a folder holds: "Transformer", "LanguageModel" or "Classifier". Raises as `load` does."""
+    """The kind of model in a folder: "Transformer", "LanguageModel" or "Classifier". Raises errors as `load` does."""
     return _described(Path(folder))[0]
 
 
 def load(folder: str | os.PathLike[str]) -> Model:
     """Read a model that `save` wrote, onto the default device and in the dtype it was saved in.
 
-    Raises FileNotFoundError where the folder or one of its files is missing, and ValueError where a file cannot be read
-    or the parameters do not fit the config, which is seen before memory is taken for them, or are not finite
-    floating-point numbers.
+    Raises FileNotFoundError if the folder or one of its files is missing. Raises ValueError if a file cannot be read,
+    or if the parameters are not finite floating-point numbers or do not fit the config. The fit is checked before
+    memory is taken for them.
     """
     folder = Path(folder)
     name, config = _described(folder)
@@ -69,20 +69,22 @@ def load(folder: str | os.PathLike[str]) -> Model:
     for parameter, (dtype_name, _) in headers.items():
         if dtype_name not in _DTYPES:
             raise ValueError(
-                f"{weights_path}: {parameter} is of dtype {dtype_name}, and must be of {', '.join(_DTYPES)}; convert it"
+                f"{weights_path}: {parameter} has dtype {dtype_name}, but must have {', '.join(_DTYPES)}; convert it"
             )
     there = sum(math.prod(shape) for _, shape in headers.values())
     try:
         sizes = config_class(**config)
         if (fewest := _fewest(sizes)) > there:
-            raise ValueError(f"these sizes make at least {fewest:,} parameters, {weights_path.name} has {there:,}")
+            raise ValueError(f"these sizes need at least {fewest:,} parameters, but {weights_path.name} has {there:,}")
         model = model_class(sizes, np.random.default_rng(0))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{folder / 'config.json'}: {error}") from error
     state = read_arrays(weights_path)
     for parameter, value in state.items():
         if not np.isfinite(value).all():
-            raise ValueError(f"{weights_path}: {parameter} holds NaN or infinity; this model is broken, train it anew")
+            raise ValueError(
+                f"{weights_path}: {parameter} contains NaN or infinity; this model is broken, train it again"
+            )
     dtypes = {value.dtype for value in state.values()}
     if len(dtypes) == 1 and (dtype := dtypes.pop()).kind == "f":
         model.to(dtype=dtype.name)
@@ -94,7 +96,7 @@ def load(folder: str | os.PathLike[str]) -> Model:
 
 
 def _fewest(config: Any) -> int:
-    """A bound of the number of parameters, found without making any: a model has less than four times as many.
+    """A lower bound of the number of parameters, found without making any; a model has less than four times as many.
 
     Attention has at least 4·D² in each layer, the feed-forward network 2·D·F, each table of N rows N·D.
     """
@@ -112,12 +114,12 @@ def _described(folder: Path) -> tuple[str, dict[str, Any]]:
         raise FileNotFoundError(f"there is no model folder {folder}")
     path = folder / "config.json"
     if not path.is_file():
-        began = (folder / "run.json").is_file()  # which training writes before its first step
-        hint = "; its training has saved none yet: add --resume to its train command to go on" if began else ""
+        began = (folder / "run.json").is_file()  # training writes it before its first step
+        hint = "; its training has not saved one yet: add --resume to its train command to continue" if began else ""
         raise FileNotFoundError(f"{folder} holds no model: {path.name} is missing{hint}")
     document = read_json(path)
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
-        raise ValueError(f'{path} must be an object with "format": {_FORMAT}; write the folder anew with save')
+        raise ValueError(f'{path} must be an object with "format": {_FORMAT}; write the folder again with save')
     name = document.get("model")
     if not isinstance(name, str) or name not in _KINDS:
         raise ValueError(f'{path}: "model" must be one of {", ".join(_KINDS)}, got {name!r}')

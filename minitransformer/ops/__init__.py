@@ -1,6 +1,6 @@
 """The mathematics: each op is a pure function of arrays that returns its output and its pullback, `(y, backward)`.
 
-One file for one idea, with the derivation at its top and forward and backward together.
+Each file holds one idea, with the derivation at its top and forward and backward together.
 """
 
 from .activations import gated, gelu, relu, silu

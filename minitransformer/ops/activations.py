@@ -7,6 +7,8 @@
 where Φ is the normal distribution's cumulative function, φ = Φ' its density and σ the logistic function. Element-wise
 means a diagonal Jacobian, so every backward is one product: dx = f'(x) * dy. ReLU has a kink at 0, where we choose
 the slope 0; no neighbour can tell.
+
+For negative x both Φ and σ are tiny, and 1 + erf or 1 + tanh would round them away: erfc and exp keep their digits.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ..arrays.backend import Array, Pullback, erf
+from ..arrays.backend import Array, Pullback, array_module, erfc
 from ..arrays.boundary import check_floats, check_shape, op
 from ..arrays.float16 import in_float32
 
@@ -24,12 +26,20 @@ def relu(x: Array) -> tuple[Array, Pullback]:
     """max(x, 0), element-wise. x, y: any shape; backward(dy) returns dx. Glorot et al. 2011, section 3."""
     xp = check_floats("relu", x=x)
     y = xp.maximum(x, 0.0)
+    passes = x > 0.0  # booleans: all that backward has to keep
 
     def backward(dy: Array) -> Array:
-        dx = dy * (x > 0.0)
+        dx = dy * passes
         return dx
 
     return y, backward
+
+
+def _logistic(x: Array) -> Array:
+    """σ(x) = 1 / (1 + exp(-x)) = exp(x) / (1 + exp(x)), of which one cannot overflow."""
+    xp = array_module(x)
+    exponential = xp.exp(-abs(x))
+    return xp.where(x < 0.0, exponential, 1.0) / (1.0 + exponential)
 
 
 @op
@@ -37,22 +47,21 @@ def relu(x: Array) -> tuple[Array, Pullback]:
 def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback]:
     """x Φ(x), element-wise. Hendrycks and Gimpel 2016, "Gaussian Error Linear Units", sections 2 and 3.
 
-    approximate="none": Φ(x) = (1 + erf(x/√2)) / 2, and φ(x) = exp(-x²/2) / √(2π).
-    approximate="tanh": Φ(x) ≈ (1 + tanh u) / 2 with u = √(2/π) (x + 0.044715 x³), as GPT-2 has it. Then
-    Φ' = (1 - tanh² u) u' / 2 with u' = √(2/π) (1 + 3 · 0.044715 x²).
+    approximate="none": Φ(x) = (1 + erf(x/√2)) / 2 = erfc(-x/√2) / 2, and φ(x) = exp(-x²/2) / √(2π).
+    approximate="tanh": Φ(x) ≈ (1 + tanh u) / 2 = σ(2u) with u = √(2/π) (x + 0.044715 x³), as GPT-2 has it. Then
+    Φ' = 2 σ(2u) (1 - σ(2u)) u' with u' = √(2/π) (1 + 3 · 0.044715 x²).
     x, y: any shape; backward(dy) returns dx.
     """
     xp = check_floats("gelu", x=x)
     if approximate == "none":
-        cumulative = 0.5 * (1.0 + erf(x * math.sqrt(0.5)))
+        cumulative = 0.5 * erfc(x * -math.sqrt(0.5))
         density = xp.exp(-0.5 * x * x) * (1.0 / math.sqrt(2.0 * math.pi))
     elif approximate == "tanh":
-        near = xp.clip(x, -10.0, 10.0)  # beyond, tanh u is ±1 to the last bit; u and u' of huge x would overflow
+        near = xp.clip(x, -30.0, 30.0)  # beyond, Φ is 0 or 1 to the last bit; u and u' of huge x would overflow
         square = near * near  # x**3 would call the slow general power
-        tanh = xp.tanh(math.sqrt(2.0 / math.pi) * near * (1.0 + 0.044715 * square))
-        cumulative = 0.5 * (1.0 + tanh)
+        cumulative = _logistic(2.0 * math.sqrt(2.0 / math.pi) * near * (1.0 + 0.044715 * square))
         slope = math.sqrt(2.0 / math.pi) * (1.0 + 3.0 * 0.044715 * square)
-        density = 0.5 * (1.0 - tanh * tanh) * slope
+        density = 2.0 * cumulative * (1.0 - cumulative) * slope
     else:
         raise ValueError(f'gelu: approximate must be "none" or "tanh", got {approximate!r}')
     y = x * cumulative
@@ -68,8 +77,8 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback]:
 @in_float32
 def silu(x: Array) -> tuple[Array, Pullback]:
     """x σ(x), element-wise, also called swish. x, y: any shape; backward(dy) returns dx. Ramachandran et al. 2017."""
-    xp = check_floats("silu", x=x)
-    sigmoid = 0.5 * (1.0 + xp.tanh(0.5 * x))  # = 1 / (1 + exp(-x)), but cannot overflow
+    check_floats("silu", x=x)
+    sigmoid = _logistic(x)
     y = x * sigmoid
 
     def backward(dy: Array) -> Array:
@@ -83,8 +92,9 @@ def silu(x: Array) -> tuple[Array, Pullback]:
 def gated(gate: Array, x: Array, activation: Callable[..., tuple[Array, Pullback]] = silu) -> tuple[Array, Pullback]:
     """activation(gate) * x: the gate decides how much of each x passes.
 
-    With silu this is the heart of SwiGLU, with gelu of GEGLU: Shazeer 2020, "GLU Variants Improve Transformer".
-    gate, x, y: one shape. backward(dy) returns (dgate, dx): by the product rule each factor gets dy times the other.
+    With silu this is the core of SwiGLU, with gelu of GEGLU: Shazeer 2020, "GLU Variants Improve Transformer". gate, x
+    and y have one shape. backward(dy) returns (dgate, dx): by the product rule, the gradient of each factor is dy times
+    the other factor.
     """
     check_floats("gated", gate=gate, x=x)
     check_shape("gated", "x", x, gate.shape)

@@ -4,19 +4,20 @@
     loss  = -sum_v target_v log_p_v                at each position, averaged (or summed) over those that count
 
 The wanted distribution `target` is 1 at the wanted token. With label smoothing ε (Szegedy et al. 2016, "Rethinking the
-Inception Architecture", section 7; Vaswani et al. 2017, section 5.4) it is 1 - ε + ε/V there and ε/V at every other of
-the V tokens.
+Inception Architecture", section 7; Vaswani et al. 2017, section 5.4) it is 1 - ε + ε/V at the wanted token and ε/V at
+every other of the V tokens.
 
-This is the one place where softmax fuses with its loss. Since ∂log_p_v/∂logits_j = δ_vj - p_j and target sums to one,
+This is the only place where softmax is fused with its loss. Since ∂log_p_v/∂logits_j = δ_vj - p_j and target sums to
+one,
 
     -sum_v target_v (δ_vj - p_j) = p_j - target_j
 
-and the softmax's Jacobian has cancelled. So, at each position that counts, with N of them (N = 1 where losses are
-summed),
+and the softmax's Jacobian has cancelled. Let N be the number of positions that count (N = 1 if losses are summed).
+Then at each of these positions
 
     dlogits_j = dloss (p_j - target_j) / N
 
-and 0 at those that do not.
+and at all others the gradient is 0.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> tuple[Array, Pullback]:
-    """How surprised the model is, in nats: without smoothing -log p of the wanted token.
+    """How surprised the model is, in nats: without smoothing, -log p of the wanted token.
 
-    logits: (..., V); targets: (...), the ids of the wanted tokens; loss: () in the dtype of logits, float32 at least.
-    Positions whose target is ignore_index do not count, neither in the loss nor in N; where none counts, loss and
-    gradient are 0. reduction: "mean" over the counted positions or "sum". The largest logit is subtracted first, so
-    that huge logits cannot overflow. backward(dloss=1.0) returns dlogits.
+    logits: (..., V); targets: (...), the ids of the wanted tokens; loss: () in the dtype of logits, at least float32.
+    Positions whose target is ignore_index count neither in the loss nor in N. If no position counts, loss and gradient
+    are 0. reduction: "mean" over the counted positions or "sum". The largest logit is subtracted first, so that huge
+    logits cannot overflow. backward(dloss=1.0) returns dlogits.
     """
     xp = check_floats("cross_entropy", logits=logits)
     if logits.ndim < 1:
@@ -56,7 +57,7 @@ def cross_entropy(
         raise ValueError(f'cross_entropy: reduction must be "mean" or "sum", got {reduction!r}')
 
     counted = targets != ignore_index  # (...)
-    wanted = xp.where(counted, targets, 0)[..., None]  # (..., 1): any valid id will do where nothing counts
+    wanted = xp.where(counted, targets, 0)[..., None]  # (..., 1): any valid id at positions that do not count
     shifted = logits - logits.max(axis=-1, keepdims=True)
     log_p = shifted - xp.log(xp.exp(shifted).sum(axis=-1, keepdims=True))
     loss_at = -(1.0 - label_smoothing) * xp.take_along_axis(log_p, wanted, axis=-1)[..., 0]

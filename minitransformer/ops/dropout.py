@@ -1,10 +1,10 @@
 """Dropout. Srivastava et al. 2014, "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", section 10.
 
-    y = x * m / (1 - rate),       m_i = 0 with probability rate, else 1
+    y = x * m / (1 - rate),       m_i = 0 with probability rate, otherwise 1
 
-Dividing by 1 - rate while training keeps the expected value, so that nothing need be rescaled when the model is used.
-The same m carries the gradient back: dx = dy * m / (1 - rate). Each call draws its own m and its pullback holds it, so
-dropout at several places, or a layer used twice, cannot mix its masks up.
+The division by 1 - rate in training keeps the expected value, so nothing needs rescaling when the model is used. The
+backward pass uses the same m: dx = dy * m / (1 - rate). Each call draws its own m, and its pullback keeps it. So the
+masks of several dropouts, or of a layer used twice, cannot be confused.
 """
 
 from __future__ import annotations

@@ -2,13 +2,12 @@
 
     y_n = table[id_n]
 
-It is the product of a one-hot matrix with the table, O table with O_nv = 1 where id_n = v, done by looking up. So its
-gradient is Oᵀ dy: row v of the table gets the sum of dy_n over *all* positions n that hold token v,
+The look-up equals the product of a one-hot matrix with the table: O table, with O_nv = 1 where id_n = v. So its
+gradient is Oᵀ dy: row v of the table gets the sum of dy_n over *all* positions n that contain token v,
 
     dtable[v] = sum over n with id_n = v of dy_n
 
-Writing dtable[ids] = dy, or dtable[ids] += dy, would keep only one of them: "the cat saw the dog" would train "the"
-once.
+dtable[ids] = dy, or dtable[ids] += dy, would keep only one of the terms: "the cat saw the dog" would train "the" once.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ..arrays.boundary import check_floats, check_ids, check_integers, op
 def embedding(ids: Array, table: Array) -> tuple[Array, Pullback]:
     """y = table[ids]. ids: integers of any shape (...); table: (V, D); y: (..., D). backward(dy) returns dtable.
 
-    Raises ValueError for an id below 0 or from V on.
+    Raises ValueError for an id below 0 or above V - 1.
     """
     xp = check_floats("embedding", table=table)
     if table.ndim != 2:
@@ -41,9 +40,9 @@ def embedding(ids: Array, table: Array) -> tuple[Array, Pullback]:
 def learned_positions(table: Array, length: int, start: int = 0) -> tuple[Array, Pullback]:
     """Rows start, ..., start + length - 1 of a table of learned positions. table: (T_max, D); y: (length, D).
 
-    An embedding whose ids are the positions: each is used once, so backward(dy) puts dy back into its rows of dtable.
-    Adding y to every sequence of a batch is the caller's work, and so is summing the gradient over the batch.
-    Gehring et al. 2017, "Convolutional Sequence to Sequence Learning", section 3.1.
+    This is an embedding whose ids are the positions. Each is used once, so backward(dy) writes dy to these rows of
+    dtable. The caller adds y to every sequence of a batch and sums the gradient over the batch. Gehring et al. 2017,
+    "Convolutional Sequence to Sequence Learning", section 3.1.
     """
     check_floats("learned_positions", table=table)
     if table.ndim != 2:
@@ -51,7 +50,7 @@ def learned_positions(table: Array, length: int, start: int = 0) -> tuple[Array,
     check_integers("learned_positions", length=length, start=start)
     if start < 0 or length < 1 or start + length > table.shape[0]:
         raise ValueError(
-            f"learned_positions: positions {start} to {start + length - 1} were asked for, "
+            f"learned_positions: positions {start} to {start + length - 1} were requested, "
             f"but the table holds positions 0 to {table.shape[0] - 1}"
         )
     y = table[start : start + length]

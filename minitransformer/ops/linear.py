@@ -2,13 +2,13 @@
 
     y_nj = sum_i x_ni W_ij + b_j            in matrices:  y = x W + b
 
-Each weight W_ij touches every row n of y in column j, so its gradient collects over the rows:
+Each weight W_ij affects column j of every row n of y, so its gradient is a sum over the rows:
 
     dx = dy Wᵀ                              dx_ni = sum_j dy_nj W_ij
     dW = xᵀ dy                              dW_ij = sum_n x_ni dy_nj
     db = sum_n dy_n
 
-The shapes help to remember: x is (N, in) and dy is (N, out), and dW must be (in, out) like W.
+The shapes help to remember the formula: x is (N, in) and dy is (N, out), and dW must be (in, out) like W.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..arrays.float16 import in_float32_on_host
 def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, Pullback]:
     """y = x W + b. x: (..., in); weight: (in, out); bias: (out,) or None; y: (..., out).
 
-    backward(dy) returns (dx, dweight, dbias), or (dx, dweight) where there is no bias.
+    backward(dy) returns (dx, dweight, dbias), or (dx, dweight) without a bias.
     """
     check_floats("linear", x=x, weight=weight)
     if weight.ndim != 2:
@@ -53,11 +53,11 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, P
 
 @op
 def low_rank_linear(x: Array, down: Array, up: Array) -> tuple[Array, Pullback]:
-    """y = (x W1) W2: a matrix W = W1 W2 of rank r at most, kept as its two factors.
+    """y = (x W1) W2: a matrix W = W1 W2 of rank at most r, kept as its two factors.
 
-    x: (..., in); down = W1: (in, r); up = W2: (r, out); y: (..., out). With r much smaller than in and out this takes
-    r (in + out) numbers in place of in · out. Two linear maps, so backward goes through the second
-    and then the first; backward(dy) returns (dx, ddown, dup).
+    x: (..., in); down = W1: (in, r); up = W2: (r, out); y: (..., out). With r much smaller than in and out, this takes
+    r (in + out) numbers instead of in · out. backward(dy) goes through the second map and then the first, and returns
+    (dx, ddown, dup).
     """
     check_floats("low_rank_linear", x=x, down=down, up=up)
     if down.ndim != 2 or up.ndim != 2 or down.shape[1] != up.shape[0]:

@@ -8,8 +8,8 @@ LayerNorm (Ba et al. 2016, "Layer Normalization") of a row x with D elements:
     y          = γ * normalized + β
 
 Backward. γ and β are shared by all rows, so their gradients sum over the rows: dγ = sum dy * normalized, dβ = sum dy.
-For x, write n for normalized, s for 1/√(variance + ε) and dn = γ * dy. An x_j reaches n_j directly, and every n_i of
-its row through the mean and through the variance:
+For x, write n for normalized, s for 1/√(variance + ε) and dn = γ * dy. An x_j affects n_j directly, and every n_i of
+its row through the mean and the variance:
 
     ∂n_i/∂x_j = s (δ_ij - 1/D - n_i n_j / D)
 
@@ -17,9 +17,9 @@ and summing dn_i over i gives three terms:
 
     dx_j = s (dn_j  -  mean_i(dn_i)  -  n_j mean_i(dn_i n_i))
 
-The middle term removes what would shift the whole row, the last one what would stretch it: `normalized` can do neither
-(but for the little that ε allows). γ belongs inside the means (in dn); pulling it out is right only when all its
-entries are equal.
+The middle term removes the part that would shift the whole row, and the last term the part that would stretch it:
+`normalized` can neither shift nor stretch (up to ε). γ belongs inside the means (in dn); to pull it out is right only
+if all its entries are equal.
 
 RMSNorm (Zhang and Sennrich 2019, "Root Mean Square Layer Normalization") leaves out the mean, and here also β:
 
@@ -36,7 +36,7 @@ from ..arrays.float16 import in_float32
 @op
 @in_float32
 def layer_norm(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> tuple[Array, Pullback]:
-    """Give each row mean 0 and, but for ε, variance 1; then scale by γ and shift by β.
+    """Give each row mean 0 and (up to ε) variance 1; then scale by γ and shift by β.
 
     x, y: (..., D); gamma, beta: (D,). backward(dy) returns (dx, dgamma, dbeta).
     """
@@ -66,7 +66,7 @@ def layer_norm(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> tuple[
 @op
 @in_float32
 def rms_norm(x: Array, gamma: Array, eps: float = 1e-6) -> tuple[Array, Pullback]:
-    """Give each row, but for ε, a mean square of 1; then scale by γ.
+    """Give each row (up to ε) a mean square of 1; then scale by γ.
 
     x, y: (..., D); gamma: (D,). backward(dy) returns (dx, dgamma).
     """

@@ -2,8 +2,8 @@
 
     y = sum_t m_t x_t / N,      N = sum_t m_t
 
-the mean over the positions that are real (m_t = 1) and not padding (m_t = 0). All real positions have the same share,
-so dx_t = m_t dy / N. Reimers and Gurevych 2019, "Sentence-BERT", section 3, calls it the MEAN strategy.
+This is the mean over the real positions (m_t = 1), without the padding (m_t = 0). All real positions have the same
+share, so dx_t = m_t dy / N. Reimers and Gurevych 2019, "Sentence-BERT", section 3, call it the MEAN strategy.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     PE[pos, 2i]     = sin(pos / base^(2i/D))
     PE[pos, 2i + 1] = cos(pos / base^(2i/D))
 
-Sine and cosine of one frequency stand side by side. A step of k positions rotates each such pair by the angle
-k / base^(2i/D), whatever the position: PE[pos + k] is a fixed linear map of PE[pos]. The table is a constant, so
-nothing flows back into it.
+Sine and cosine of one frequency are adjacent. A step of k positions rotates each such pair by the angle
+k / base^(2i/D), independently of the position: PE[pos + k] is a fixed linear map of PE[pos]. The table is a constant,
+so it has no gradient.
 """
 
 from __future__ import annotations

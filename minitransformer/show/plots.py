@@ -9,10 +9,14 @@ import io
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..arrays.backend import Array, to_numpy
+from .colours import ABOVE, BELOW
+
+_SIGNED = LinearSegmentedColormap.from_list("signed", [BELOW, "white", ABOVE])
 
 
 class Picture(Figure):
@@ -29,7 +33,8 @@ class Picture(Figure):
 
 
 def matrices(**named: Array) -> Figure:
-    """Small matrices side by side, each under its name: red where positive, blue where negative. A vector is a row.
+    """Small matrices side by side, each under its name: blue where positive, orange where negative. A vector is a
+    row.
 
     >>> figure = matrices(W=np.ones((2, 3)), b=np.zeros(3))
     """
@@ -43,7 +48,7 @@ def matrices(**named: Array) -> Figure:
     all_axes = figure.subplots(1, len(arrays), width_ratios=widths, squeeze=False)[0]
     for axes, (name, x) in zip(all_axes, arrays.items(), strict=True):
         limit = 1.7 * float(abs(x).max() or 1.0)  # so that the numbers can be read on the deepest color
-        axes.imshow(x, cmap="RdBu_r", vmin=-limit, vmax=limit)
+        axes.imshow(x, cmap=_SIGNED, vmin=-limit, vmax=limit)
         for i, j in np.ndindex(x.shape):
             axes.text(j, i, f"{round(float(x[i, j]), 2) + 0.0:g}", ha="center", va="center")
         axes.set(title=name, xticks=[], yticks=[])

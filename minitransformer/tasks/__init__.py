@@ -1,4 +1,4 @@
-"""What a model is trained for, from text files to a folder and back: translating, going on with a text, classifying."""
+"""The tasks of a model, from text files to a folder and back: translation, continuing a text, classification."""
 
 from . import classification, language, translation
 from .run import Run, Task

@@ -1,4 +1,4 @@
-"""Classifying: labelled lines to an encoder with a classification head."""
+"""Classification: from labelled lines to an encoder with a classification head."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _TOKENIZER = "tokenizer.json"
 
 @dataclass(frozen=True)
 class ClassificationData:
-    """Which labelled lines, and how they become batches."""
+    """Which labelled lines to use, and how they become batches."""
 
     text: str | None = field(default=None, metadata={"file": "lines of label, tab, text (default: numbers)"})
-    valid_text: str | None = field(default=None, metadata={"file": "such lines to validate on (default: part of text)"})
-    held_out: float = 0.1  # the part of text to validate on, where there is no valid_text
+    valid_text: str | None = field(default=None, metadata={"file": "lines for validation (default: part of text)"})
+    held_out: float = 0.1  # share of text for validation, if there is no valid_text
     tokenizer: str = "bpe"  # bpe or words
-    vocabulary: int = 4000  # tokens of bpe
-    max_length: int = 256  # tokens; of longer texts only the beginning is read
+    vocabulary: int = 4000  # number of bpe tokens
+    max_length: int = 256  # tokens; longer texts are cut off
     batch_tokens: int = 2048  # rows times the longest text
     label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
         if self.valid_text and not self.text:
-            raise ValueError("valid_text needs text, to train on")
+            raise ValueError("valid_text also needs text, for training")
         if not 0.0 < self.held_out < 1.0:
             raise ValueError(f"held_out must be between 0 and 1, got {self.held_out}")
         if self.tokenizer not in ("bpe", "words"):
@@ -44,8 +44,8 @@ class ClassificationData:
         check_sizes("classify", **sizes)
         if self.max_length > self.batch_tokens:
             raise ValueError(
-                f"a batch of {self.batch_tokens} tokens cannot hold a text of {self.max_length}; allow more tokens by "
-                "batch_tokens, or cut texts off earlier by max_length"
+                f"a batch of {self.batch_tokens} tokens cannot hold a text of {self.max_length}; increase "
+                "batch_tokens, or cut texts off earlier with max_length"
             )
         check_share("classify", label_smoothing=self.label_smoothing)
 
@@ -56,7 +56,7 @@ def prepare(
     rng: np.random.Generator,
     saved: Mapping[str, Tokenizer] = NO_TOKENIZERS,
 ) -> Prepared:
-    """Read, split, tokenize and encode the lines. Raises ValueError for lines or labels that do not fit."""
+    """Read, split, tokenize and encode the lines. Raises ValueError for unusable lines or labels."""
     lines = _numbers(rng) if data.text is None else read_labelled(Path(data.text))
     if data.valid_text is not None:
         training, valid = lines, read_labelled(Path(data.valid_text))
@@ -69,7 +69,7 @@ def prepare(
         raise ValueError(f"there must be at least two different labels, got {', '.join(labels) or 'none'}")
     unknown = sorted({label for label, _ in valid} - set(labels))
     if unknown:
-        raise ValueError(f"the lines to validate on have labels that the training lines lack: {', '.join(unknown[:5])}")
+        raise ValueError(f"the validation lines have labels that the training lines lack: {', '.join(unknown[:5])}")
     texts = [text for _, text in training]
     tokenizer: Tokenizer
     if _TOKENIZER in saved:
@@ -87,7 +87,7 @@ def prepare(
         corpora.append(LabelledCorpus(short, classes, data.batch_tokens, smoothing))
     notes = ["no file given: numbers below 100,000 in words, even or odd"] if data.text is None else []
     notes.append(
-        f"{len(training):,} texts to train on, {len(valid):,} to validate on ({cut_off} cut off after "
+        f"{len(training):,} texts for training, {len(valid):,} for validation ({cut_off} cut off after "
         f"{data.max_length} tokens); labels {', '.join(labels[:8])}; vocabulary {len(tokenizer):,}"
     )
     sizes = {"vocabulary": len(tokenizer), "n_classes": len(labels)}
@@ -100,10 +100,13 @@ def _numbers(rng: np.random.Generator) -> list[tuple[str, str]]:
 
 
 def load_classifier(path: Path) -> tuple[Classifier, Tokenizer, tuple[str, ...]]:
-    """A classifier, its tokenizer and its labels from a folder. Raises ValueError for another kind or other sizes."""
+    """A classifier, its tokenizer and its labels from a folder.
+
+    Raises ValueError for a model of another kind, or sizes that do not match.
+    """
     model = folder.load(path)
     if not isinstance(model, Classifier):
-        raise ValueError(f"{path} holds a {type(model).__name__}, and only a Classifier has labels")
+        raise ValueError(f"{path} holds a {type(model).__name__}, but only a Classifier has labels")
     tokenizer = load_tokenizer(path / _TOKENIZER)
     labels_path = path / "labels.json"
     if not labels_path.is_file():
@@ -113,7 +116,7 @@ def load_classifier(path: Path) -> tuple[Classifier, Tokenizer, tuple[str, ...]]
         raise ValueError(f"{labels_path} must be a list of labels, each a text")
     found, wanted = (len(tokenizer), len(labels)), (model.config.vocabulary, model.config.n_classes)
     if found != wanted:
-        raise ValueError(f"{path}: there are {found} tokens and labels, the model is made for {wanted}")
+        raise ValueError(f"{path}: there are {found} tokens and labels, but the model expects {wanted}")
     return model, tokenizer, tuple(labels)
 
 

@@ -1,4 +1,4 @@
-"""How good a trained model is on a text it was not trained on: BLEU, perplexity or accuracy."""
+"""How good a trained model is on a text that it was not trained on: BLEU, perplexity or accuracy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sacrebleu
 
 from ..arrays.backend import to_device, to_numpy
 from ..models import Classifier
-from ..text import END, PAD, bleu, encode_lines, padded
+from ..text import END, PAD, encode_lines, padded
 from ..text.files import read_labelled, read_pairs, read_text
 from ..training import Accelerate, Workers, as_written
 from ..training.corpora import TextCorpus, bucketed
@@ -32,15 +32,15 @@ def evaluate_translator(
     tokenize: str,
     accelerate: Accelerate = as_written,
 ) -> dict[str, Any]:
-    """BLEU of the translations of a file, by sacrebleu with its signature; for tokenize "none" also by our own."""
+    """BLEU of the translations of a file, by sacrebleu with its signature."""
     model, source_tokenizer, target_tokenizer = load_translator(folder)
     pairs = read_pairs(source, target)
     sequences = encode_lines(source_tokenizer, [text for text, _ in pairs], source)
     ids = written(accelerate(model.to(device)), sequences, beam, length_penalty)
     said, wanted = [target_tokenizer.decode(row) for row in ids], [text for _, text in pairs]
-    metric = sacrebleu.BLEU(tokenize=tokenize, force=tokenize == "none")  # force: text in tokens is what was asked for
+    metric = sacrebleu.BLEU(tokenize=tokenize, force=tokenize == "none")  # force: the user asked for tokenized text
     score = metric.corpus_score(said, [wanted])
-    found = {
+    return {
         "sentences": len(pairs),
         "cut_off": sum(END not in row for row in ids),
         "bleu": score.score,
@@ -49,20 +49,17 @@ def evaluate_translator(
         "signature": str(metric.get_signature()),
         "translations": said,
     }
-    if tokenize == "none":
-        found["bleu_by_our_own"] = bleu([text.split() for text in said], [text.split() for text in wanted]).score
-    return found
 
 
 def evaluate_writer(
     folder: Path, path: Path, device: str, held_out: float, accelerate: Accelerate = as_written
 ) -> dict[str, Any]:
-    """The mean cross-entropy of the tokens of the last part of a text, in nats, and its exponential, the perplexity."""
+    """The mean cross-entropy, in nats, of the tokens in the last part of a text; its exponential is the perplexity."""
     model, tokenizer = load_writer(folder)
     text = read_text(path)
     ids = tokenizer.encode(text[round(len(text) * (1.0 - held_out)) :])
     if len(ids) < 2:
-        raise ValueError(f"{path}: there must be at least two tokens to measure on, got {len(ids)}")
+        raise ValueError(f"{path}: the text must have at least two tokens, got {len(ids)}")
     corpus = TextCorpus(ids, min(model.config.max_length, len(ids) - 1), rows=32)
     workers = Workers(accelerate(model.to(device)))
     loss = workers.loss(corpus)
@@ -70,7 +67,7 @@ def evaluate_writer(
 
 
 def evaluate_classifier(folder: Path, path: Path, device: str, accelerate: Accelerate = as_written) -> dict[str, Any]:
-    """The share of lines that get their label, and how often each label was taken for each."""
+    """The share of lines with the right prediction, and how often each label was predicted for each label."""
     model, tokenizer, labels = load_classifier(folder)
     lines = read_labelled(path)
     unknown = sorted({label for label, _ in lines} - set(labels))
@@ -87,7 +84,7 @@ def evaluate_classifier(folder: Path, path: Path, device: str, accelerate: Accel
         "cut_off": sum(len(ids) > max_length for ids in sequences),
         "accuracy": float(np.trace(counts)) / len(lines),
         "labels": labels,
-        "counts": counts.tolist(),  # row: the label of the line; column: what the model said
+        "counts": counts.tolist(),  # row: the label of the line; column: the prediction
     }
 
 

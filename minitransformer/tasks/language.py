@@ -1,4 +1,4 @@
-"""Going on with a text: a running text to a LanguageModel."""
+"""Continuing a text: from a running text to a LanguageModel."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _TOKENIZER = "tokenizer.json"
 
 @dataclass(frozen=True)
 class LanguageData:
-    """Which text, and how it becomes batches."""
+    """Which text to use, and how it becomes batches."""
 
     text: str | None = field(default=None, metadata={"file": "the text (default: numbers in words)"})
-    held_out: float = 0.1  # the last part of the text, to validate on
+    held_out: float = 0.1  # last share of the text, for validation
     tokenizer: str = "characters"  # characters or bpe
-    vocabulary: int = 8000  # tokens of bpe
+    vocabulary: int = 8000  # number of bpe tokens
     batch_rows: int = 12  # windows of max_length tokens in a batch
 
     def __post_init__(self) -> None:
@@ -43,27 +43,27 @@ def prepare(
     rng: np.random.Generator,
     saved: Mapping[str, Tokenizer] = NO_TOKENIZERS,
 ) -> Prepared:
-    """Read and encode the text, and cut off the part to validate on. The tokenizer learns from the rest alone."""
+    """Read and encode the text, and cut off the validation part. The bpe tokenizer learns from the rest alone."""
     text = _numbers(rng) if data.text is None else read_text(Path(data.text))
     cut = round(len(text) * (1.0 - data.held_out))
     tokenizer: Tokenizer
     if _TOKENIZER in saved:
         tokenizer = saved[_TOKENIZER]
     elif data.tokenizer == "characters":
-        tokenizer = CharacterTokenizer.train([text])  # an alphabet is no secret of the part to validate on
+        tokenizer = CharacterTokenizer.train([text])  # an alphabet reveals nothing about the validation part
     else:
         tokenizer = BytePairTokenizer.train(text[:cut].splitlines(keepends=True), data.vocabulary)
     training, valid = tokenizer.encode(text[:cut]), tokenizer.encode(text[cut:])
     notes = ["no file given: numbers below 100,000 in words"] if data.text is None else []
     notes.append(
-        f"{len(training):,} tokens to train on and the last {len(valid):,} to validate on; "
+        f"{len(training):,} tokens for training and the last {len(valid):,} for validation; "
         f"vocabulary {len(tokenizer):,}"
     )
     length = model.get("max_length", LanguageModelConfig.max_length)
     if min(len(training), len(valid)) <= length:
         raise ValueError(
-            f"there are {len(training)} tokens to train on and {len(valid)} to validate on, and both must be more than "
-            f"a window of max_length {length}; give a longer text or a smaller max_length"
+            f"there are {len(training)} tokens for training and {len(valid)} for validation; both must be more than a "
+            f"window of max_length {length}; give a longer text or a smaller max_length"
         )
     training_corpus, validation_corpus = (TextCorpus(ids, length, data.batch_rows) for ids in (training, valid))
     sizes = {"vocabulary": len(tokenizer)}
@@ -75,13 +75,13 @@ def _numbers(rng: np.random.Generator) -> str:
 
 
 def load_writer(path: Path) -> tuple[LanguageModel, Tokenizer]:
-    """A language model and its tokenizer from a folder. Raises ValueError for another kind or vocabulary."""
+    """A language model and its tokenizer from a folder. Raises ValueError for another kind or another vocabulary."""
     model = folder.load(path)
     if not isinstance(model, LanguageModel):
-        raise ValueError(f"{path} holds a {type(model).__name__}, and only a LanguageModel goes on with a text")
+        raise ValueError(f"{path} holds a {type(model).__name__}, but only a LanguageModel continues a text")
     tokenizer = load_tokenizer(path / _TOKENIZER)
     if len(tokenizer) != model.config.vocabulary:
-        raise ValueError(f"{path}: the tokenizer holds {len(tokenizer)} tokens, the model {model.config.vocabulary}")
+        raise ValueError(f"{path}: the tokenizer has {len(tokenizer)} tokens, but the model {model.config.vocabulary}")
     return model, tokenizer
 
 
@@ -123,7 +123,7 @@ TASK = Task(
             "weight_decay": 0.1,
             "validate_every": 250,
         },
-        "nanogpt-gpu": {  # and that for a GPU
+        "nanogpt-gpu": {  # the same for a GPU
             "n_layers": 6,
             "n_heads": 6,
             "d_model": 384,

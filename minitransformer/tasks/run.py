@@ -1,4 +1,4 @@
-"""A run: the settings of data, model and training, kept in the folder as run.json, and what they are made into."""
+"""A run: the settings of data, model and training, saved in the folder as run.json, and how they become a trainer."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ..training.corpora import Corpus
 
 _FORMAT = 1
 _FILE = "run.json"
-_WEIGHTS = 2  # the stream of random numbers for initial weights; the loop has 0 and 1
+_WEIGHTS = 2  # the stream of random numbers for initial weights; the loop uses 0 and 1
 _TOKENIZERS = ("tokenizer.json", "source_tokenizer.json", "target_tokenizer.json")
-NO_TOKENIZERS: Mapping[str, Tokenizer] = {}  # of a run that begins
+NO_TOKENIZERS: Mapping[str, Tokenizer] = {}  # for a new run
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a task makes of its data.
+    """The prepared data of a task.
 
-    tokenizers: by the name of their file. sizes: fields of the model's config that the data decide. notes: lines that
-    say what was read and what was left out. labels: of a classifier, in the order of their numbers.
+    tokenizers: by the name of their file. sizes: fields of the model's config that the data determine. notes: lines
+    that say what was read and what was left out. labels: of a classifier, in the order of their numbers.
     """
 
     tokenizers: Mapping[str, Tokenizer]
@@ -44,8 +44,8 @@ class Prepared:
 class Task:
     """One of the tasks: its data settings, its model, and how its data are prepared.
 
-    prepare: called with the data settings, those of the model, a generator, and the tokenizers of a run that goes on,
-    by their file, which then need not be trained again.
+    prepare: called with the data settings, the model settings, a generator, and the saved tokenizers by their file
+    names. A resumed run has saved tokenizers, so they need not be trained again.
     """
 
     name: str
@@ -53,13 +53,13 @@ class Task:
     config: type[Any]
     model: type[Any]
     prepare: Callable[..., Prepared]
-    from_data: tuple[str, ...]  # fields of the config that the data decide
+    from_data: tuple[str, ...]  # fields of the config that the data determine
     presets: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Run:
-    """The settings of one run of a task. model: fields of the config, without those that the data decide."""
+    """The settings of one run of a task. model: fields of the config, without those that the data determine."""
 
     task: Task
     data: Any
@@ -76,7 +76,7 @@ class Run:
     ) -> Trainer:
         """Read and encode the data, make the model, and write run.json and the tokenizers into the folder.
 
-        resume: take the tokenizers that the folder holds. accelerate: as in Trainer.
+        resume: use the tokenizers in the folder. accelerate: as in Trainer.
         """
         rng = np.random.default_rng((self.training.seed, _WEIGHTS))
         held = [folder / name for name in _TOKENIZERS if resume and (folder / name).is_file()]
@@ -85,13 +85,13 @@ class Run:
         model = self.task.model(self.task.config(**self.model, **prepared.sizes), rng).to(device, "float32")
         for note in prepared.notes:
             say(note)
-        # before anything is written, since it may refuse the settings
+        # before anything is written, because it may refuse the settings
         trainer = Trainer(model, prepared.training, prepared.validation, self.training, folder, accelerate)
-        n_parameters = sum(parameter.value.size for _, parameter in model.parameters())
+        n_parameters = sum(parameter.value.size for parameter in dict(model.parameters()).values())
         say(f"{n_parameters:,} parameters")
         folder.mkdir(parents=True, exist_ok=True)
         for name in _TOKENIZERS:
-            if name not in prepared.tokenizers:  # left by a run that ended before it was told of in run.json
+            if name not in prepared.tokenizers:  # from a run that ended before it wrote run.json
                 (folder / name).unlink(missing_ok=True)
         for name, tokenizer in prepared.tokenizers.items():
             tokenizer.save(folder / name)
@@ -125,7 +125,7 @@ class Run:
 
 
 def load(folder: Path, tasks: Mapping[str, Task]) -> Run:
-    """The run of a folder. Raises ValueError where its data have changed since it began."""
+    """The run of a folder. Raises ValueError if its data have changed since it began."""
     path = folder / _FILE
     if not path.is_file():
         raise FileNotFoundError(f"there is no run in {folder}: {_FILE} is missing")
@@ -141,12 +141,12 @@ def load(folder: Path, tasks: Mapping[str, Task]) -> Run:
         raise ValueError(f"{path} does not describe a run: {error}") from error
     changed = [name for name, digest in run.files().items() if began_with.get(name) != digest]
     if changed:
-        raise ValueError(f"{', '.join(changed)} changed since the run in {folder} began; start anew in another folder")
+        raise ValueError(f"{', '.join(changed)} changed since the run in {folder} began; start one in another folder")
     return run
 
 
 def setting(folder: Path, name: str, default: Any) -> Any:
-    """What run.json says of a data setting, or the default where the folder has none."""
+    """A data setting from run.json, or the default if the folder has no run.json."""
     path = folder / _FILE
     return read_json(path)["data"].get(name, default) if path.is_file() else default
 
@@ -162,7 +162,7 @@ def closing_line(outcome: Outcome, folder: Path) -> str:
     """One line that says how a run ended."""
     if outcome.ended == "interrupted":
         return (
-            f"stopped after step {outcome.step}, saved; add --resume to the same command to go on; "
+            f"stopped after step {outcome.step}, saved; add --resume to the same command to continue; "
             f"the model so far is in {folder}"
         )
     return f"{outcome.ended} after step {outcome.step}; validation loss {outcome.loss:.4f}; model in {folder}"

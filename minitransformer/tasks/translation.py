@@ -1,4 +1,4 @@
-"""Translating: sentence pairs to a Transformer."""
+"""Translation: from sentence pairs to a Transformer."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ _SHARED = "tokenizer.json"
 
 @dataclass(frozen=True)
 class TranslationData:
-    """Which sentence pairs, and how they become batches."""
+    """Which sentence pairs to use, and how they become batches."""
 
     source: str | None = field(default=None, metadata={"file": "training sentences to translate (default: numbers)"})
     target: str | None = field(default=None, metadata={"file": "their translations, line by line"})
-    valid_source: str | None = field(default=None, metadata={"file": "sentences to validate on"})
+    valid_source: str | None = field(default=None, metadata={"file": "sentences for validation"})
     valid_target: str | None = field(default=None, metadata={"file": "their translations"})
     tokenizer: str = "bpe"  # bpe or words
-    vocabulary: int = 8000  # tokens of bpe
+    vocabulary: int = 8000  # number of bpe tokens
     joint: bool = True  # one vocabulary for both sides
-    max_length: int = 100  # tokens; training pairs with a longer side are left out, and counted
+    max_length: int = 100  # tokens; training pairs with a longer side are left out and counted
     batch_tokens: int = 4096  # rows times the longest sentence
     label_smoothing: float = 0.1
 
@@ -68,7 +68,7 @@ def prepare(
     rng: np.random.Generator,
     saved: Mapping[str, Tokenizer] = NO_TOKENIZERS,
 ) -> Prepared:
-    """Read, tokenize and encode the pairs. Raises ValueError for settings or files that do not fit."""
+    """Read, tokenize and encode the pairs. Raises ValueError for unusable settings or files."""
     files = [Path(path) if path else None for path in (data.source, data.target, data.valid_source, data.valid_target)]
     source, target, valid_source, valid_target = files
     if source is None or target is None or valid_source is None or valid_target is None:
@@ -102,12 +102,12 @@ def prepare(
         raise ValueError(f"every training pair is longer than max_length {data.max_length}")
     notes.append(
         f"{len(kept):,} training pairs ({len(encoded) - len(kept)} left out, longer than {data.max_length} tokens), "
-        f"{len(valid):,} to validate on; vocabulary {' and '.join(f'{len(each):,}' for each in tokenizers)}"
+        f"{len(valid):,} for validation; vocabulary {' and '.join(f'{len(each):,}' for each in tokenizers)}"
     )
     if longest(kept) > data.batch_tokens:
         raise ValueError(
-            f"a batch of {data.batch_tokens} tokens cannot hold the longest training pair, of {longest(kept)}; allow "
-            "more tokens by batch_tokens, or leave long pairs out by max_length"
+            f"a batch of {data.batch_tokens} tokens cannot hold the longest training pair, of {longest(kept)}; "
+            "increase batch_tokens, or leave long pairs out with max_length"
         )
     training_corpus, validation_corpus = (
         PairCorpus([s for s, _ in each], [t for _, t in each], tokens, smoothing)
@@ -135,7 +135,7 @@ def written(
 ) -> list[list[int]]:
     """Translate encoded sentences by beam search, in batches of similar length with at most `tokens` source tokens.
 
-    One that is not at its end after max_length tokens is cut off there, without <end>. The order is kept.
+    A translation without <end> after max_length tokens is cut off there. The order is kept.
     """
     widths = np.array([(len(source),) for source in sources])
     found: dict[int, list[int]] = {}
@@ -169,9 +169,9 @@ def _tokenizers(data: TranslationData, kind: str, pairs: Sequence[tuple[str, str
 
 
 def save_translator(model: Transformer, source: Tokenizer, target: Tokenizer, path: Path) -> None:
-    """Write a model and both its tokenizers into one folder."""
+    """Write a model and its two tokenizers into one folder."""
     folder.save(model, path)
-    (path / _SHARED).unlink(missing_ok=True)  # of an earlier model
+    (path / _SHARED).unlink(missing_ok=True)  # from an earlier model
     source.save(path / SOURCE)
     target.save(path / TARGET)
 
@@ -183,14 +183,14 @@ def load_translator(path: Path) -> tuple[Transformer, Tokenizer, Tokenizer]:
     """
     model = folder.load(path)
     if not isinstance(model, Transformer):
-        raise ValueError(f"{path} holds a {type(model).__name__}, and only a Transformer translates")
+        raise ValueError(f"{path} holds a {type(model).__name__}, but only a Transformer translates")
     if (path / _SHARED).is_file():
         source = target = load_tokenizer(path / _SHARED)
     else:
         source, target = load_tokenizer(path / SOURCE), load_tokenizer(path / TARGET)
     found, wanted = (len(source), len(target)), (model.config.source_vocabulary, model.config.target_vocabulary)
     if found != wanted:
-        raise ValueError(f"{path}: the tokenizers hold {found} tokens, the model is made for {wanted}")
+        raise ValueError(f"{path}: the tokenizers have {found} tokens, but the model expects {wanted}")
     return model, source, target
 
 

@@ -1,6 +1,5 @@
-"""Text: vocabularies, tokenizers, files, batches, and tasks that are generated."""
+"""Text: vocabularies, tokenizers, files, batches, and generated tasks."""
 
-from .bleu import Bleu, bleu
 from .number_words import NumberTask, english, german
 from .tokenizer import BytePairTokenizer, CharacterTokenizer, Tokenizer, WordTokenizer, encode_lines, load_tokenizer
 from .vocabulary import END, PAD, START, Vocabulary, padded
@@ -9,14 +8,12 @@ __all__ = [
     "END",
     "PAD",
     "START",
-    "Bleu",
     "BytePairTokenizer",
     "CharacterTokenizer",
     "NumberTask",
     "Tokenizer",
     "Vocabulary",
     "WordTokenizer",
-    "bleu",
     "encode_lines",
     "english",
     "german",

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-_MOST = 1 << 30  # bytes of a text, which is held in memory, and its tokens too
+_MOST = 1 << 30  # bytes of a text; the text and its tokens are kept in memory
 _PIECE = 1 << 20
 
 
 def read_text(path: Path) -> str:
-    """The whole text of a file. Raises OSError where it cannot be read, and ValueError where it is not UTF-8 text, or
-    longer than 1 GiB (once it is decompressed).
+    """The whole text of a file. Raises OSError if the file cannot be read, and ValueError if it is not UTF-8 text or,
+    after decompression, longer than 1 GiB.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
@@ -27,21 +27,21 @@ def read_text(path: Path) -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1  # of the object, which has no byte order mark any more
+        line = error.object[: error.start].count(b"\n") + 1  # in the object, whose byte order mark is removed
         raise ValueError(
             f"{path}, line {line}: the bytes are not UTF-8 ({error.reason}); convert the file first, "
             "for example: iconv -f latin1 -t utf-8"
         ) from error
     if text.endswith("\0"):
         line = text.count("\n") + 1
-        raise ValueError(f"{path}, line {line}: byte {len(content) - 1:,} is 0, which no text has; give a text")
+        raise ValueError(f"{path}, line {line}: byte {len(content) - 1:,} is 0, which no text contains; give a text")
     if not text.strip():
         raise ValueError(f"{path} is empty")
     return text.replace("\r\n", "\n")
 
 
 def _read(file: IO[bytes] | gzip.GzipFile, path: Path) -> bytes:
-    """The bytes of a file, up to the first zero, which no text has."""
+    """The bytes of a file, up to the first zero, which no text contains."""
     content = io.BytesIO()
     while piece := file.read(_PIECE):
         before, zero, _ = piece.partition(b"\0")
@@ -49,23 +49,25 @@ def _read(file: IO[bytes] | gzip.GzipFile, path: Path) -> bytes:
         if zero:
             break
         if content.tell() > _MOST:
-            raise ValueError(f"{path} is longer than {_MOST:,} bytes, more than is read at once; give a part of it")
+            raise ValueError(f"{path} is longer than the limit of {_MOST:,} bytes; give a part of it")
     return content.getvalue()
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a file. Raises ValueError, naming them, if some are empty."""
+    """The lines of a file. Raises ValueError that names the empty lines, if there are any."""
     lines = read_text(path).removesuffix("\n").split("\n")
     empty = [i for i, line in enumerate(lines, start=1) if not line.strip()]
     if empty:
-        raise ValueError(f"{path} has empty lines ({_numbers(empty)}); remove them, and the lines that belong to them")
+        raise ValueError(
+            f"{path} has empty lines ({_numbers(empty)}); remove them, and the matching lines of the other file"
+        )
     return lines
 
 
 def read_pairs(source: Path, target: Path) -> list[tuple[str, str]]:
-    """Sentence pairs from two files, line i of one belonging to line i of the other.
+    """Sentence pairs from two aligned files: line i of one belongs to line i of the other.
 
-    Raises ValueError where the files differ in length or have empty lines.
+    Raises ValueError if the files differ in length or have empty lines.
     """
     sources, targets = read_lines(source), read_lines(target)
     if len(sources) != len(targets):
@@ -77,7 +79,7 @@ def read_pairs(source: Path, target: Path) -> list[tuple[str, str]]:
 
 
 def read_labelled(path: Path) -> list[tuple[str, str]]:
-    """(label, text) from lines of the form label, tab, text. Raises ValueError, naming them, if some have no tab."""
+    """(label, text) from lines of the form label, tab, text. Raises ValueError that names the lines without a tab."""
     parts = [line.partition("\t") for line in read_lines(path)]
     wrong = [i for i, (label, _, text) in enumerate(parts, start=1) if not (label.strip() and text.strip())]
     if wrong:

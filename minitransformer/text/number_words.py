@@ -1,9 +1,10 @@
-"""A translation task made of numbers: English words to German words, generated, with as many pairs as one likes.
+"""A generated translation task: numbers in English words to German words, with as many pairs as one likes.
 
     4231:  four thousand two hundred and thirty one  ->  vier tausend zwei hundert ein und dreißig
 
-German writes the number as one word, here cut into its parts, and says the units before the tens: "thirty one" becomes
-"ein und dreißig". So a model that translates word by word fails, and its cross-attention visibly crosses.
+German writes the number as one word, which is split into its parts here. German says the units before the tens: "thirty
+one" becomes "ein und dreißig". So a model that translates word by word fails, and the cross-attention of a good one
+visibly crosses.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from .vocabulary import Vocabulary
 
 
 def english(number: int) -> list[str]:
-    """21 -> ["twenty", "one"]. Raises ValueError for numbers below 0 and from a million on."""
+    """21 -> ["twenty", "one"]. Raises ValueError for numbers below 0 or above 999,999."""
     return re.findall("[a-z]+", _in_words(number, "en"))
 
 
 def german(number: int) -> list[str]:
-    """21 -> ["ein", "und", "zwanzig"]. Raises ValueError for numbers below 0 and from a million on."""
+    """21 -> ["ein", "und", "zwanzig"]. Raises ValueError for numbers below 0 or above 999,999."""
     return _parts().findall(_in_words(number, "de"))
 
 
@@ -44,7 +45,7 @@ def _parts() -> re.Pattern[str]:
 
 @dataclass(frozen=True)
 class NumberTask:
-    """Numbers to train on and numbers never trained on, both drawn from 0 to limit - 1, with both vocabularies."""
+    """Training numbers and unseen numbers, both drawn from 0 to limit - 1, with both vocabularies."""
 
     training: tuple[int, ...]
     unseen: tuple[int, ...]
@@ -59,7 +60,7 @@ class NumberTask:
             raise ValueError(f"NumberTask: limit must be at most 100000, got {limit}")
         if n_training + n_unseen > limit:
             raise ValueError(
-                f"NumberTask: {n_training} + {n_unseen} different numbers were asked for, there are {limit}"
+                f"NumberTask: {n_training} + {n_unseen} different numbers were requested, but only {limit} exist"
             )
         drawn = rng.choice(limit, n_training + n_unseen, replace=False).tolist()
         training, unseen = tuple(drawn[:n_training]), tuple(drawn[n_training:])

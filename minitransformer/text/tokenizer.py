@@ -1,15 +1,15 @@
-"""Tokenizers: a text to token ids and back.
+"""Tokenizers: from a text to token ids and back.
 
-    words        "two dogs"  ->  two | dogs           tokens are words parted by spaces
+    words        "two dogs"  ->  two | dogs           tokens are words separated by spaces
     characters   "dogs"      ->  d | o | g | s
     bpe          "two dogs"  ->  ▁two | ▁dog | s      frequent pairs of pieces merged (Sennrich et al. 2016)
 
 In each, <pad> = 0, <start> = 1 and <end> = 2 come first. BPE splits a text into words and runs of punctuation, marks
-the space before each by ▁, and starts from characters; one that the training text did not hold becomes <unknown> = 3.
-It is done by the library `tokenizers`, of the extra `text`.
+the space before each with ▁, and starts from characters. A character that the training text does not contain becomes
+<unknown> = 3. The library `tokenizers`, of the extra `text`, does the work.
 
-A text cannot write <pad>, <start> or <end>: to characters and bpe they are characters like others, and as a word of
-`words` they are an error.
+A text cannot contain <pad>, <start> or <end> as tokens. The kinds `characters` and `bpe` read them as plain characters;
+for `words` they are an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SPECIAL = ("<pad>", "<start>", "<end>", _UNKNOWN)  # of bpe
 
 
 class Tokenizer:
-    """What every tokenizer has: `tokens`, the text of each id; `kind`, its name."""
+    """Base of every tokenizer. tokens: the text of each id; kind: its name."""
 
     kind: str
     tokens: tuple[str, ...]
@@ -56,7 +56,7 @@ class Tokenizer:
 
 
 class WordTokenizer(Tokenizer):
-    """Words parted by spaces. A word that is not in the vocabulary is an error."""
+    """Words separated by spaces. A word that is not in the vocabulary is an error."""
 
     kind = "words"
 
@@ -66,7 +66,7 @@ class WordTokenizer(Tokenizer):
 
     @classmethod
     def train(cls, texts: Iterable[str]) -> WordTokenizer:
-        """Of all words that occur in the texts."""
+        """A tokenizer of all words that occur in the texts."""
         return cls(Vocabulary(text.split() for text in _texts(cls, texts)))
 
     def encode(self, text: str) -> list[int]:
@@ -74,11 +74,11 @@ class WordTokenizer(Tokenizer):
         words = text.split()
         for special in self.tokens[: END + 1]:
             if special in words:
-                raise ValueError(f"a text must not hold the special token {special!r} as a word; write it otherwise")
+                raise ValueError(f"a text must not contain the special token {special!r} as a word; change the word")
         return self.vocabulary.encode(words)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The words, parted by spaces."""
+        """The words, separated by spaces."""
         return " ".join(self.vocabulary.decode(ids))
 
     def _document(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class CharacterTokenizer(WordTokenizer):
 
     @classmethod
     def train(cls, texts: Iterable[str]) -> CharacterTokenizer:
-        """Of all characters that occur in the texts."""
+        """A tokenizer of all characters that occur in the texts."""
         return cls(Vocabulary(_texts(cls, texts)))
 
     def encode(self, text: str) -> list[int]:
@@ -118,13 +118,13 @@ class BytePairTokenizer(Tokenizer):
     def train(cls, texts: Iterable[str], size: int) -> BytePairTokenizer:
         """Merge the most frequent pairs in the texts until there are `size` tokens, or nothing is left to merge.
 
-        Raises ModuleNotFoundError, naming the extra, where the library `tokenizers` is not installed.
+        Raises ModuleNotFoundError that names the extra, if the library `tokenizers` is not installed.
         """
         check_sizes("BytePairTokenizer", size=size)
         library = _library()
         texts = _texts(cls, texts)
-        # Every character and every merge may make a token, and then there is nothing left: the library sets aside
-        # memory for as many as it is told.
+        # The library reserves memory for as many tokens as it is given. There cannot be more than one for each
+        # character and one for each merge.
         most = len(_SPECIAL) + 2 * sum(len(text) + 1 for text in texts)
         model = library.Tokenizer(library.models.BPE(unk_token=_UNKNOWN))
         words = library.Regex(r"▁?[\p{L}\p{M}\p{N}]+|▁?[^\p{L}\p{M}\p{N}▁]+|▁")
@@ -139,8 +139,8 @@ class BytePairTokenizer(Tokenizer):
             raise ValueError("BytePairTokenizer: the texts are empty; give some to learn the merges from")
         if model.get_vocab_size() > size:
             raise ValueError(
-                f"BytePairTokenizer: {size} tokens do not hold the {model.get_vocab_size()} that the characters of the "
-                f"texts make; choose a size of at least {model.get_vocab_size()}"
+                f"BytePairTokenizer: {size} tokens are too few for the characters of the texts; choose a size of at "
+                f"least {model.get_vocab_size()}"
             )
         return cls(model)
 
@@ -183,7 +183,7 @@ def _library() -> Any:
 
 
 def encode_lines(tokenizer: Tokenizer, lines: Sequence[str], path: Path | None) -> list[list[int]]:
-    """The ids of each line. Where one cannot be encoded, ValueError names the file, if there is one, and the line."""
+    """The ids of each line. For a line that cannot be encoded, ValueError names the file, if given, and the line."""
     found = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -194,7 +194,7 @@ def encode_lines(tokenizer: Tokenizer, lines: Sequence[str], path: Path | None) 
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """Read what `save` wrote. Raises FileNotFoundError for no file, and ValueError for one that holds no tokenizer."""
+    """Read what `save` wrote. Raises FileNotFoundError if the file is missing, ValueError if it has no tokenizer."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no tokenizer {path}")
@@ -207,9 +207,9 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
         try:
             tokenizer = BytePairTokenizer(library.Tokenizer.from_str(json.dumps(document.get("bpe"))))
         except Exception as error:  # the library raises a plain Exception
-            raise ValueError(f'{path}: "bpe" is no byte-pair encoding: {error}') from error
+            raise ValueError(f'{path}: "bpe" is not a byte-pair encoding: {error}') from error
         if tokenizer.tokens[: len(_SPECIAL)] != _SPECIAL or None in tokenizer.tokens:
-            raise ValueError(f'{path}: "bpe" must hold {", ".join(_SPECIAL)} and then tokens without a gap')
+            raise ValueError(f'{path}: "bpe" must contain {", ".join(_SPECIAL)} and then tokens without a gap')
         return tokenizer
     kinds: dict[Any, type[WordTokenizer]] = {each.kind: each for each in (WordTokenizer, CharacterTokenizer)}
     if not isinstance(kind, str) or kind not in kinds:
@@ -222,5 +222,5 @@ def _vocabulary(path: Path, tokens: Any) -> Vocabulary:
         raise ValueError(f'{path}: "tokens" must be a list of texts')
     vocabulary = Vocabulary([tokens])
     if vocabulary.tokens != tuple(tokens):
-        raise ValueError(f"{path} must hold <pad>, <start>, <end> and then different tokens in alphabetical order")
+        raise ValueError(f"{path} must contain <pad>, <start>, <end> and then different tokens in alphabetical order")
     return vocabulary

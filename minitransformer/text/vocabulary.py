@@ -1,4 +1,4 @@
-"""A vocabulary: tokens to ids and back, and sentences to padded batches."""
+"""A vocabulary: from tokens to ids and back, and from sentences to padded batches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-PAD, START, END = 0, 1, 2  # ids: fills short sentences up; opens a target; closes a target
+PAD, START, END = 0, 1, 2  # ids: PAD fills short sentences; START opens a target; END closes it
 _SPECIAL = ("<pad>", "<start>", "<end>")
 
 
@@ -27,14 +27,14 @@ class Vocabulary:
         unknown = [token for token in sentence if token not in self._ids]
         if unknown:
             near = difflib.get_close_matches(unknown[0], self.tokens[len(_SPECIAL) :])
-            hint = f", nearest to it {' and '.join(map(repr, near))}" if near else ""
+            hint = f"; the nearest: {' and '.join(map(repr, near))}" if near else ""
             raise ValueError(
-                f"the vocabulary does not hold {unknown[0]!r}; it knows {len(self) - len(_SPECIAL)} tokens{hint}"
+                f"the vocabulary does not hold {unknown[0]!r}; it has {len(self) - len(_SPECIAL)} tokens{hint}"
             )
         return [self._ids[token] for token in sentence]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """The tokens of ids up to <end>, without <pad> and <start>. Raises ValueError for an id that does not exist."""
+        """The tokens of ids up to <end>, without <pad> and <start>. Raises ValueError for an unknown id."""
         sentence = []
         for i in ids:
             if i == END:
@@ -47,9 +47,9 @@ class Vocabulary:
 
 
 def padded(sequences: Sequence[Sequence[int]]) -> np.ndarray:
-    """Sequences of ids, (B, longest), filled up with <pad> at the end."""
+    """Sequences of ids as an array (B, longest), with <pad> at the end of shorter ones."""
     if not any(len(sequence) > 0 for sequence in sequences):
-        raise ValueError(f"padded: expected at least one sequence that is not empty, got {sequences!r}")
+        raise ValueError(f"padded: expected at least one non-empty sequence, got {sequences!r}")
     ids = np.full((len(sequences), max(map(len, sequences))), PAD, dtype=np.int64)
     for row, sequence in zip(ids, sequences, strict=True):
         row[: len(sequence)] = sequence

@@ -1,275 +1,194 @@
-"""Follow running code with `sys.settrace`, and copy what every line bound to a name.
+"""Record running code with `sys.settrace`: its calls, and what they bind to names. Two levels of detail.
 
-A line bound a name if afterwards the name holds another object, or the same array with other numbers in it. What is
-seen is copied at once, so that nothing that happens later can change the record. Identity is noted too: an argument
-that is the very array which the caller has a name for, or a result that the inner call had a name for, is the same
-numbers under another name, and its binding says which (`origin`).
+A Recorder keeps the floating-point arrays of the forward pass and of its pullbacks, which is all that a check of
+gradients needs. A LineRecorder (lines.py) keeps every line and every number. What is seen is copied at once, so that
+nothing that happens later can change the record.
 """
 
 from __future__ import annotations
 
-import inspect
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ..arrays.backend import Array, device_of
-from .tracing import Traced, host_copy, is_array, label_of, made_here
-
-_HIDDEN = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-
-
-CORNER = 8  # rows and columns that are kept of an array of which only a summary is
-
-
-@dataclass(frozen=True, eq=False)
-class Value:
-    """What a name was bound to: an array's or a number's copy, or, above the limit, only its summary and its corner."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    array: np.ndarray | None
-    summary: str = ""
-    corner: np.ndarray | None = None
-
-    @property
-    def is_float_array(self) -> bool:
-        """Whether it is a floating-point array, and not a Python number."""
-        return self.dtype.startswith("float") and self.dtype != "float"
-
-    def plain(self) -> Any:
-        """The array, or a Python number where a Python number was recorded."""
-        is_number = self.shape == () and self.dtype in ("int", "float", "bool")
-        return self.array.item() if is_number and self.array is not None else self.array
-
-    def __str__(self) -> str:
-        if self.array is None:
-            return self.summary
-        return np.array2string(self.array, precision=4, suppress_small=True, separator=" ")
-
-
-def keep(value: Any, limit: int) -> Value | None:
-    """A copy of an array or a number, or the summary of an array with more elements; None for anything else."""
-    if isinstance(value, bool | int | float) and not isinstance(value, np.generic):
-        return _number(value)
-    if not is_array(value) or value.dtype.kind not in "fiub":
-        return None
-    if value.size <= limit:
-        return Value(tuple(value.shape), str(value.dtype), host_copy(value))
-    return Value(tuple(value.shape), str(value.dtype), None, summary_of(value), host_copy(corner_of(value)))
-
-
-def summary_of(array: Array) -> str:
-    """The range and the mean of an array that has elements, in words."""
-    low, high, mean = (float(part) for part in (array.min(), array.max(), array.mean()))
-    return f"{array.size} numbers from {low:.4g} to {high:.4g}, mean {mean:.4g}"
-
-
-def corner_of(array: Array) -> Array:
-    """The first rows and columns of an array, (T, D) or (D,); of one with more axes, of its first matrix."""
-    first = (0,) * (array.ndim - 2)
-    return array[(*first, *[slice(CORNER)] * min(array.ndim, 2))]
-
-
-def _number(value: bool | int | float) -> Value | None:
-    array = np.asarray(value)
-    return Value((), type(value).__name__, array) if array.dtype.kind in "fiub" else None  # an int may be too long
-
-
-@dataclass(frozen=True)
-class Binding:
-    """One name, bound once. serial: which of all bindings; origin: the serial of another name of this very array."""
-
-    name: str
-    value: Value
-    serial: int
-    origin: int | None
-    in_place: bool
-
-
-@dataclass(frozen=True)
-class Returned:
-    """An array or a number that a call returned, and the serial of the binding that it had there, if it had one."""
-
-    value: Value
-    serial: int | None
-
-
-@dataclass
-class Line:
-    """An executed line, or the part of a statement that lies in it: what it bound, and to what that is no number."""
-
-    call: int
-    line: int
-    bound: list[Binding] = field(default_factory=list)
-    other: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass
-class OpenCall:
-    """A call that was met: of an op, layer or model, of their helpers, or of a pullback that one of them made."""
-
-    index: int
-    label: str
-    code: types.CodeType
-    globals: dict[str, Any]
-    parent: int | None
-    depth: int
-    maker: int | None  # of a pullback: the call that made it
-    results: Any = None  # a Returned, a tuple of such, or None
+from .calls import Binding, Call, Group, Pair, number, pairs_of
+from .tracing import Traced, label_of, made_here, newly_bound, textbook_of
+from .values import Value, copied, is_float_array, same_numbers
 
 
 class Recorder(Traced):
-    """Follows a forward pass, and then, once `in_forward` is False, its pullbacks and whatever these call."""
+    """Follows a forward pass, and then, once `in_forward` is False, its pullbacks.
 
-    def __init__(self, f: Any, limit: int) -> None:
+    with Recorder(f) as recorder:
+        y, backward = f(x)
+    recorder.in_forward = False
+    with recorder:
+        backward(dy)
+    """
+
+    helpers_in_backward = False  # whether to follow what the pullbacks call, too
+
+    def __init__(self, f: Any) -> None:
         super().__init__(f)
-        self.limit = limit
         self.in_forward = True
-        self.calls: list[OpenCall] = []
-        self.lines: list[Line] = []
-        self._open: list[_Names] = []
-        self._pullbacks: dict[int, tuple[OpenCall, types.CodeType]] = {}  # by id of a pullback's own code object
+        self.calls: list[Call] = []
+        self.open: list[Watch] = []  # of the calls that run
+        self._makers: dict[int, tuple[int, Any]] = {}  # by id of a pullback's own code object, or of a callable object
+        self._again: dict[int, Any] = {}  # code of the pullbacks of what runs forward again in backward
+        self._strays: dict[tuple[str, str], None] = {}  # (label, name) of what other functions bind in backward
         self._serial = 0
+
+    def __exit__(self, *_: Any) -> None:
+        super().__exit__()
+        number(self.calls)
+
+    def pairs(self) -> list[Pair]:
+        """Every recorded value whose gradient has a name, with that gradient; or why the two cannot be compared."""
+        return [*pairs_of(self.calls), *self._apart()]
+
+    def _apart(self) -> Iterator[Pair]:
+        """What has the names of a pair, but was bound in a helper of the forward pass or of its pullback."""
+        makers = {index for index, _ in self._makers.values()}
+        forward = [call for call in self.calls if not call.in_backward]
+        arrays = ((name, groups[-1][0].value.array) for call in forward for name, groups in call.bound.items())
+        bound = {name: array for name, array in arrays if array is not None}
+
+        def not_checked(label: str, name: str, why_not: str) -> Pair:
+            return Pair(-1, name, 0, f"{label}.{name}", bound[name], None, why_not)
+
+        for label, dname in self._strays:
+            if dname[0] == "d" and dname[1:] in bound:
+                why_not = f"{dname} is bound in {label}, which is not the pullback of the call that binds {dname[1:]}"
+                yield not_checked(label, dname[1:], why_not)
+        for pullback in [call for call in self.calls if call.maker is not None]:
+            owner = self.calls[pullback.forward_call]
+            missing = [dname[1:] for dname in pullback.bound if dname[0] == "d" and dname[1:] not in owner.bound]
+            for helper in [call for call in forward if missing and self._helps(call, owner, makers)]:
+                for name in [name for name in missing if name in helper.bound]:
+                    why_not = f"d{name} is bound in the pullback of {owner.name}, but {name} in {helper.name}"
+                    yield not_checked(helper.label, name, why_not)
+
+    def _helps(self, call: Call, other: Call, makers: set[int]) -> bool:
+        """Whether a call was made by that other one, perhaps by way of more calls that make no pullback either."""
+        while call.parent is not None and call.index not in makers:
+            call = self.calls[call.parent]
+            if call is other:
+                return True
+        return False
+
+    @property
+    def first_nan(self) -> str:
+        """Where the first NaN was bound in forward, such as "softmax.y at (0, 2)"; "" without any."""
+        forward = [call for call in self.calls if not call.in_backward]
+        bindings = [b for call in forward for groups in call.bound.values() for group in groups for b in group]
+        for binding in sorted(bindings, key=lambda binding: binding.serial):
+            array = binding.value.array
+            if array is not None and np.isnan(array).any():
+                return f"{binding.title} at {tuple(np.argwhere(np.isnan(array))[0].tolist())}"
+        return ""
+
+    def bind(
+        self, call: Call, name: str, value: Value, changed: Group | None = None, origin: int | None = None
+    ) -> Group:
+        """Note a binding, or, to the group that is `changed`, that the numbers of its array are others now."""
+        self._serial += 1
+        binding = Binding(name, value, call, self._serial, origin, in_place=changed is not None)
+        if changed is not None:
+            changed.append(binding)
+            return changed
+        call.bound.setdefault(name, []).append([binding])
+        return call.bound[name][-1]
+
+    def _watch(self, call: Call, captured: dict[str, Any]) -> Watch:
+        return Watch(self, call, captured)
 
     def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any:
         code = frame.f_code
-        if not self._wants(code) or code.co_flags & _HIDDEN or (code.co_name[0] == "<" and code.co_name != "<lambda>"):
-            return None  # comprehensions and generators belong to the statement that runs them
-        caller = self._open[-1] if self._open else None
-        maker, _ = self._pullbacks.get(id(code), (None, None))
-        call = OpenCall(
+        if not self._wants(code):
+            return None
+        of_object = frame.f_locals.get("self") if code.co_name == "__call__" else None
+        maker, _ = self._makers.get(id(code)) or self._makers.get(id(of_object)) or (None, None)
+        if not (self.in_forward or maker is not None or self.helpers_in_backward):
+            return None if id(code) in self._again else self._stray(frame)
+        caller = self.open[-1].call if self.open else None
+        call = Call(
             index=len(self.calls),
-            label=label_of(frame) + ("" if self.in_forward or maker else " in backward"),
+            name=label_of(frame) + ("" if self.in_forward or maker is not None else " in backward"),
             code=code,
             globals=frame.f_globals,
-            parent=caller.call.index if caller else None,
-            depth=len(self._open),
-            maker=None if maker is None else maker.index,
+            parent=None if caller is None else caller.index,
+            depth=len(self.open),
+            maker=maker,
+            in_backward=not self.in_forward,
         )
-        names = _Names(call)
         self.calls.append(call)
-        self._open.append(names)
-        executed = code.co_firstlineno
+        # What a pullback captured was recorded where it was made.
+        names = code.co_freevars if maker is not None else ()
+        watch = self._watch(call, {name: frame.f_locals[name] for name in names if name in frame.f_locals})
+        self.open.append(watch)
 
         def follow(frame: types.FrameType, event: str, arg: Any) -> Any:
-            nonlocal executed
-            line = Line(call.index, executed)
-            line.bound, line.other = self._changes(names, frame.f_locals)
-            self.lines.append(line)
-            executed = frame.f_lineno
+            watch.look(frame)
             if event == "return":
                 if pullback := made_here(arg, code):
-                    self._pullbacks[id(pullback.__code__)] = (call, pullback.__code__)
-                call.results = self._returned(arg, names)
-                if caller is not None:
-                    caller.note_results(arg, names)
-                names.forget()  # what the call held may go now
-                self._open.pop()
+                    self._makers[id(pullback.__code__)] = (call.index, pullback.__code__)
+                elif self.in_forward and isinstance(arg, tuple) and len(arg) == 2 and callable(arg[1]):
+                    self._makers.setdefault(id(arg[1]), (call.index, arg[1]))
+                watch.end(arg)
+                self.open.pop()
             return follow
 
-        return follow(frame, "call", arg)
+        return follow(frame, event, arg)
 
-    def _changes(self, names: _Names, frame_locals: dict[str, Any]) -> tuple[list[Binding], dict[str, Any]]:
-        """What has been bound since the last look: arrays and numbers as copies, and whatever else as it is."""
-        bound, other = [], {}
-        for name, value in list(frame_locals.items()):
-            if names.call.maker is not None and name in names.call.code.co_freevars:
-                continue  # what a pullback captured was recorded where it was made
-            seen = names.seen.get(name)
-            if seen is not None and seen.object is value and not seen.differs(self.limit):
-                continue
-            kept = keep(value, self.limit)
-            if kept is None:
-                names.seen[name] = _Seen(value, None, None)
-                other[name] = _frozen(value)
-                continue
-            self._serial += 1
-            in_place = seen is not None and seen.object is value
-            origin = self._origin(value) if is_array(value) and not in_place else None
-            bound.append(Binding(name, kept, self._serial, origin, in_place))
-            names.seen[name] = _Seen(value, kept, self._serial)
-        return bound, other
+    def _stray(self, frame: types.FrameType) -> Any:
+        """Note which arrays a function binds in backward that is no pullback."""
+        code, label = frame.f_code, label_of(frame)
+        names: set[str] = set()
+        held = dict(frame.f_locals)  # what it was given has its name elsewhere
 
-    def _origin(self, value: Any) -> int | None:
-        """The latest binding of this very array, in the call that runs or else in the calls around it."""
-        found = (names.serial_of(value) for names in reversed(self._open))
-        return next((serial for serial in found if serial is not None), None)
+        def follow(frame: types.FrameType, event: str, arg: Any) -> Any:
+            names.update(name for name, value in newly_bound(held, frame.f_locals) if is_float_array(value))
+            if event == "return":
+                if pullback := made_here(arg, code):  # a checkpointed layer runs forward again, and was seen before
+                    self._again[id(pullback.__code__)] = pullback.__code__
+                elif not (isinstance(arg, tuple) and len(arg) == 2 and callable(arg[1])):
+                    self._strays.update(dict.fromkeys((label, name) for name in sorted(names)))
+            return follow
 
-    def _returned(self, result: Any, names: _Names) -> Any:
-        if isinstance(result, tuple | list):
-            return tuple(self._returned(part, names) for part in result)
-        kept = keep(result, self.limit)
-        return None if kept is None else Returned(kept, names.serial_of(result) if is_array(result) else None)
+        return follow
 
 
-class _Seen:
-    """What a name held when it was last looked at."""
+class Watch:
+    """Looks at the names of one running call: keeps each floating-point array as it was bound, and as it was left."""
 
-    def __init__(self, value: Any, kept: Value | None, serial: int | None) -> None:
-        self.object, self.kept, self.serial = value, kept, serial
-        self._sum = float(value.sum()) if kept is not None and kept.array is None else 0.0
+    def __init__(self, recorder: Recorder, call: Call, captured: dict[str, Any]) -> None:
+        self.recorder, self.call = recorder, call
+        self.held = captured
+        self._arrays: list[tuple[Any, Group]] = []
 
-    def differs(self, limit: int) -> bool:
-        """Whether the array holds other numbers than when it was copied: it was changed in place."""
-        if self.kept is None or not is_array(self.object):
-            return False
-        if self.kept.array is None:  # too large for a copy: its sum and its summary must do
-            total = float(self.object.sum())
-            same = total == self._sum or (total != total and self._sum != self._sum)
-            now = keep(self.object, limit)
-            return not same or now is None or now.summary != self.kept.summary
-        numbers = device_of(self.object).to_numpy(self.object)
-        return not np.array_equal(self.kept.array, numbers, equal_nan=numbers.dtype.kind == "f")
+    def look(self, frame: types.FrameType) -> None:
+        """Note what has been bound since the last look."""
+        for name, value in newly_bound(self.held, frame.f_locals):
+            if is_float_array(value):
+                self._arrays.append((value, self.recorder.bind(self.call, name, copied(value))))
 
-
-class _Names:
-    """The names of a running call and what they hold, and what its inner calls returned, with its names in there."""
-
-    def __init__(self, call: OpenCall) -> None:
-        self.call = call
-        self.seen: dict[str, _Seen] = {}
-        self._results: list[tuple[Any, int]] = []
-
-    def serial_of(self, value: Any) -> int | None:
-        """The latest binding of this very object, here or, where it has no name here, in an inner call."""
-        serials = [seen.serial for seen in self.seen.values() if seen.object is value and seen.serial is not None]
-        return max(serials) if serials else self._result(value)
-
-    def _result(self, value: Any) -> int | None:
-        return next((serial for result, serial in reversed(self._results) if result is value), None)
-
-    def note_results(self, result: Any, inner: _Names) -> None:
-        """Keep in mind what an inner call returned."""
-        for value in _leaves(result):
-            serial = inner.serial_of(value) if is_array(value) else None
-            if serial is not None:
-                self._results.append((value, serial))
-
-    def forget(self) -> None:
-        """Let go of everything that the call held."""
-        self.seen.clear()
-        self._results.clear()
+    def end(self, result: Any) -> None:
+        """The call returns: note what has been changed in place."""
+        for array, group in self._arrays:
+            before = group[0].value.array
+            if before is not None and not same_numbers(before, array):
+                self.recorder.bind(self.call, group[0].name, copied(array), changed=group)
 
 
-def _leaves(result: Any) -> Iterator[Any]:
-    if isinstance(result, tuple | list):
-        for part in result:
-            yield from _leaves(part)
-    else:
-        yield result
+def values_inside(name: str, f: Any, *inputs: Any, **options: Any) -> list[np.ndarray]:
+    """Run f(*inputs, **options) and return every value that an op, layer or model bound to `name`, in order.
 
-
-def _frozen(value: Any) -> Any:
-    """A value that is no number itself; of a tuple or list of arrays a copy, on the host."""
-    if isinstance(value, tuple | list) and all(_is_plain(part) for part in value):
-        copies = [host_copy(part) if is_array(part) else part for part in value]
-        return copies if isinstance(value, list) else tuple(copies)
-    return value
-
-
-def _is_plain(part: Any) -> bool:
-    return is_array(part) or part is None or isinstance(part, bool | int | float | str)
+    values_inside("weights", model, ids) gives the attention weights of each layer, (B, H, T_q, T_k).
+    """
+    f = textbook_of(f)
+    with Recorder(f) as recorder:
+        f(*inputs, **options)
+    groups = [group for call in recorder.calls for group in call.bound.get(name, [])]
+    return [group[0].value.array for group in groups if group[0].value.array is not None]

@@ -1,12 +1,12 @@
-"""Checkpoints: all that a run needs to go on as if it had never stopped.
+"""Checkpoints: everything that a run needs to continue as if it had never stopped.
 
 RUN/checkpoints/00000400/    after step 400
     model.safetensors        the parameters
     optimizer.safetensors    the optimiser's state
-    state.json               {"step": 400, "epoch": 3, ...}: where in the data, and the best validation loss so far
+    state.json               {"step": 400, "epoch": 3, ...}: position in the data, best validation loss so far
 
-A checkpoint is written beside the others under another name, flushed to the disk and then renamed: a folder with a
-number for a name is always whole. Generators need no state here, since each is made anew from the seed and the step.
+A checkpoint is written under a temporary name, flushed to the disk and then renamed. So a folder whose name is a number
+is always complete. No generator's state is saved, because each generator is made anew from the seed and the step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "stat
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds."""
+    """The content of a checkpoint."""
 
     model: Mapping[str, np.ndarray]
     optimizer: Mapping[str, np.ndarray]
@@ -36,21 +36,21 @@ class Checkpoint:
 
 
 def save(folder: Path, checkpoint: Checkpoint, keep: Sequence[int] = ()) -> None:
-    """Write a checkpoint into folder/checkpoints, then remove those of steps that are neither in `keep` nor this one.
+    """Write a checkpoint into folder/checkpoints, then remove all others except those of the steps in `keep`.
 
-    Raises OSError, leaving every other checkpoint as it was, where it cannot be written.
+    Raises OSError if it cannot be written; every other checkpoint then stays as it was.
     """
     home = folder / "checkpoints"
     step = checkpoint.state["step"]
     target, temporary = home / f"{step:08d}", home / f".{step:08d}.tmp"
     try:
         home.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(temporary, ignore_errors=True)  # of a run that was killed while it wrote
+        shutil.rmtree(temporary, ignore_errors=True)  # from a run that was killed while it wrote
         temporary.mkdir()
         write_arrays(temporary / _MODEL, checkpoint.model)
         write_arrays(temporary / _OPTIMIZER, checkpoint.optimizer)
         write(temporary / _STATE, json.dumps(checkpoint.state, indent=1) + "\n")
-        if target.exists():  # of an earlier time, before a resumption: the same, bit for bit
+        if target.exists():  # from before a resumption: the same, bit for bit
             shutil.rmtree(temporary)
         else:
             os.replace(temporary, target)
@@ -60,19 +60,19 @@ def save(folder: Path, checkpoint: Checkpoint, keep: Sequence[int] = ()) -> None
         shutil.rmtree(temporary, ignore_errors=True)
     for other in steps(folder):
         if other not in keep and other != step:
-            os.replace(home / f"{other:08d}", home / f".{other:08d}.old")  # under its name it is always whole
+            os.replace(home / f"{other:08d}", home / f".{other:08d}.old")  # a numbered folder is always complete
     for leftover in home.glob(".*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
 def steps(folder: Path) -> list[int]:
-    """The steps after which there is a checkpoint, in order."""
+    """The steps that have a checkpoint, in order."""
     home = folder / "checkpoints"
     return sorted(int(path.name) for path in home.iterdir() if path.name.isdigit()) if home.is_dir() else []
 
 
 def load(folder: Path, step: int) -> Checkpoint:
-    """Read the checkpoint of a step. Raises ValueError, naming the file, where one cannot be read."""
+    """Read the checkpoint of a step. Raises ValueError that names the file, if one cannot be read."""
     home = folder / "checkpoints" / f"{step:08d}"
     state = read_json(home / _STATE)
     if not isinstance(state, dict) or state.get("step") != step:
@@ -83,7 +83,7 @@ def load(folder: Path, step: int) -> Checkpoint:
 def mean(folder: Path, of: Sequence[int]) -> dict[str, np.ndarray]:
     """The mean of the parameters after each of these steps, summed in float64.
 
-    Averaging the last checkpoints evens out the noise of the last steps (Vaswani et al. 2017, section 6.1).
+    Averaging the last checkpoints reduces the noise of the last steps (Vaswani et al. 2017, section 6.1).
     """
     total: dict[str, np.ndarray] = {}
     for step in of:

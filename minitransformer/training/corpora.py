@@ -1,13 +1,13 @@
-"""Corpora: encoded texts, cut into batches, each with the loss of its model on a batch.
+"""Corpora: encoded texts, split into batches, with the model's loss on a batch.
 
-A batch is an array of rows, integers that say which sentences (or, in running text, which windows) it holds; only
-`loss` makes arrays of tokens from it, padded to the longest. So a batch can be shared out among workers as rows[i::n].
+A batch is an array of row numbers: integers that say which sentences (or, in running text, which windows) it contains.
+Only `loss` turns it into arrays of tokens, padded to the longest. So n workers can share a batch as rows[i::n].
 
     batches(rng)           the batches of one epoch: shuffled by rng, or in order for rng=None
-    count(rows)            how many predictions the loss of these rows is the mean of
-    loss(model, rows, rng) (loss, backward); with dropout from rng, none for rng=None
+    count(rows)            the number of predictions in the mean that is the loss of these rows
+    loss(model, rows, rng) (loss, backward); with dropout from rng, without dropout for rng=None
 
-Sentences of about the same length share a batch, whose size is counted in tokens: one long sentence in a batch of short
+A batch contains sentences of similar length, and its size is counted in tokens. One long sentence in a batch of short
 ones would make most of it padding.
 """
 
@@ -34,14 +34,14 @@ class Corpus(Protocol):
         """The batches of one epoch."""
 
     def count(self, rows: np.ndarray) -> int:
-        """How many predictions the loss is the mean of."""
+        """The number of predictions that the loss averages."""
 
     def loss(self, model: Any, rows: np.ndarray, rng: np.random.Generator | None) -> tuple[Array, Pullback]:
         """The loss and its pullback."""
 
 
 class PairCorpus:
-    """Sentence pairs, for a Transformer. tokens: how many a batch holds at most, counted as rows times longest side."""
+    """Sentence pairs, for a Transformer. tokens: the most in a batch, counted as rows times longest side."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class PairCorpus:
         return bucketed(self._widths, self.tokens, rng)
 
     def count(self, rows: np.ndarray) -> int:
-        """The target tokens, the end of each sentence among them."""
+        """The number of target tokens, including the end of each sentence."""
         return sum(len(self.targets[row]) + 1 for row in rows)
 
     def loss(self, model: Transformer, rows: np.ndarray, rng: np.random.Generator | None) -> tuple[Array, Pullback]:
-        """The mean cross-entropy of the target tokens, smoothed only in training, where there is an rng."""
+        """The mean cross-entropy of the target tokens. Labels are smoothed only in training, when rng is given."""
         n_source, n_target = model.config.source_vocabulary, model.config.target_vocabulary
         source = _on_device(model, padded([self.sources[row] for row in rows]), n_source, "source ids")
         target = _on_device(model, padded([[START, *self.targets[row]] for row in rows]), n_target, "target ids")
@@ -77,31 +77,31 @@ class PairCorpus:
 class TextCorpus:
     """One running text, for a LanguageModel: windows of `length` tokens, `rows` of them in a batch.
 
-    An epoch has as many windows as fit into the text; with an rng each starts anywhere, without one they follow each
-    other, so that every token but the first is predicted once.
+    An epoch has as many windows as fit into the text. With an rng each starts at a random place. Without one they are
+    consecutive, so every token except the first is predicted once.
     """
 
     def __init__(self, ids: Sequence[int], length: int, rows: int) -> None:
         check_sizes("TextCorpus", length=length, rows=rows)
         if rows * length > _MOST:
-            raise ValueError(f"a batch must be of at most {_MOST:,} tokens, got {rows} windows of {length}; take fewer")
+            raise ValueError(f"a batch must be of at most {_MOST:,} tokens, got {rows} windows of {length}; use fewer")
         self.ids = np.asarray(ids, dtype=np.int64)
         if len(self.ids) <= length:
-            raise ValueError(f"the text must be longer than a window of {length} tokens, it has {len(self.ids)}")
+            raise ValueError(f"the text must be longer than a window of {length} tokens, but has {len(self.ids)}")
         self.length, self.rows = length, rows
 
     def batches(self, rng: np.random.Generator | None) -> list[np.ndarray]:
-        """Where each window starts."""
+        """The starts of the windows of each batch."""
         if rng is None:
             starts = np.arange(0, len(self.ids) - 1, self.length)
             whole, rest = starts[starts + self.length < len(self.ids)], starts[starts + self.length >= len(self.ids)]
             parts = [whole[i : i + self.rows] for i in range(0, len(whole), self.rows)]
-            return [*parts, rest] if len(rest) else parts  # the last window is shorter and stands alone
+            return [*parts, rest] if len(rest) else parts  # the last window is shorter, so it is a batch of its own
         n_batches = max(1, (len(self.ids) - 1) // (self.length * self.rows))
         return list(rng.integers(0, len(self.ids) - self.length, (n_batches, self.rows)))
 
     def count(self, rows: np.ndarray) -> int:
-        """The tokens after each of the window's."""
+        """The number of tokens in the windows that have a successor in the text."""
         return sum(min(self.length, len(self.ids) - 1 - int(start)) for start in rows)
 
     def loss(self, model: LanguageModel, rows: np.ndarray, rng: np.random.Generator | None) -> tuple[Array, Pullback]:
@@ -113,7 +113,7 @@ class TextCorpus:
 
 
 class LabelledCorpus:
-    """Texts with labels, for a Classifier. tokens: how many a batch holds at most, counted as rows times longest."""
+    """Texts with labels, for a Classifier. tokens: the most in a batch, counted as rows times longest."""
 
     def __init__(
         self, texts: Sequence[Sequence[int]], labels: Sequence[int], tokens: int, label_smoothing: float = 0.0
@@ -131,7 +131,7 @@ class LabelledCorpus:
         return len(rows)
 
     def loss(self, model: Classifier, rows: np.ndarray, rng: np.random.Generator | None) -> tuple[Array, Pullback]:
-        """The mean cross-entropy of the labels, smoothed only in training, where there is an rng."""
+        """The mean cross-entropy of the labels. Labels are smoothed only in training, when rng is given."""
         ids = _on_device(model, padded([self.texts[row] for row in rows]), model.config.vocabulary)
         labels = _on_device(model, self.labels[rows], model.config.n_classes, "labels")
         smoothing = 0.0 if rng is None else self.label_smoothing
@@ -140,10 +140,10 @@ class LabelledCorpus:
 
 
 def bucketed(widths: np.ndarray, tokens: int, rng: np.random.Generator | None) -> list[np.ndarray]:
-    """Rows in batches of similar width, where rows times the widest is at most `tokens`; shuffled if there is an rng.
+    """Rows in batches of similar width. Rows times the widest is at most `tokens`. An rng shuffles the batches.
 
-    widths: (N, k) lengths; the first counts, the others order the rows that are equal in it. Rows that are equal in all
-    come in random order, and so do the batches. A row that is wider than `tokens` raises ValueError.
+    widths: (N, k) lengths. The first length is the width; the others order rows of equal width. Rows that are equal in
+    all lengths come in random order, and so do the batches. A row that is wider than `tokens` raises ValueError.
     """
     widest = int(widths[:, 0].max())
     if widest > tokens:
@@ -159,6 +159,6 @@ def bucketed(widths: np.ndarray, tokens: int, rng: np.random.Generator | None) -
 
 
 def _on_device(model: Module, ids: np.ndarray, size: int, name: str = "ids") -> Array:
-    """Check ids here on the host, where nobody has to wait for it, and move them to the model."""
+    """Check ids on the host, where the check needs no wait for a device, and move them to the model's device."""
     check_ids(type(model).__name__, name, ids, size, like=ids)
     return to_device(ids, model.device)

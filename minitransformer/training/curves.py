@@ -1,4 +1,4 @@
-"""The picture of a training log."""
+"""Training curves: the plot of a training log."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from matplotlib.ticker import MaxNLocator
 
 
 def learning_curves(records: Sequence[Mapping[str, Any]]) -> Figure:
-    """What a training log holds: loss, validation loss and learning rate against the step.
+    """Loss, validation loss and learning rate of a training log against the step.
 
-    records: lines with "step" and either "loss" and "rate", or "validation_loss". The loss is drawn as the mean of
-    about a hundredth of the steps, since that of a single batch jumps about.
+    records: lines with "step" and either "loss" and "rate", or "validation_loss". The loss is drawn as a moving mean
+    over about a hundredth of the steps, because the loss of single batches is noisy.
     """
     steps = [(r["step"], r["loss"], r["rate"]) for r in records if "loss" in r and "rate" in r]
     valid = [(r["step"], r["validation_loss"]) for r in records if "validation_loss" in r]

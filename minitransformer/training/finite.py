@@ -1,4 +1,4 @@
-"""Where the first number that is not finite came from."""
+"""Find where the first number that is not finite appeared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class _Found(Exception):
 def first_not_finite(model: Module, run: Callable[[], Any]) -> str | None:
     """Call run(), which calls the model, and return the dotted name of the first layer whose output is not all finite.
 
-    A layer inside another comes before it. None if every output is finite. Not for use while other threads run modules.
+    An inner layer comes before the layer that contains it. Returns None if every output is finite. Do not use this
+    while other threads run modules.
     """
     names = {id(module): name for name, module in _modules("", model)}
     originals = {type(module): type(module).__call__ for _, module in _modules("", model)}

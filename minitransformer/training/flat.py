@@ -1,7 +1,7 @@
-"""Flat buffers: the arrays of many parameters side by side in one, of which each is a view.
+"""Flat buffers: one array contains the arrays of many parameters side by side; each of them is a view into it.
 
-A sum over all gradients, or a step of the optimiser, is then a few operations on long arrays and not many on short
-ones. The matrices come before the vectors, since AdamW lets only the former decay.
+A sum over all gradients, or a step of the optimiser, then takes a few operations on long arrays instead of many on
+short ones. The matrices come before the vectors, because AdamW applies weight decay only to the matrices.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ..layers import Parameter
 
 
 def in_order(parameters: Iterable[tuple[str, Parameter]]) -> list[tuple[str, Parameter]]:
-    """The (name, Parameter) pairs as they lie in a flat buffer: those with two axes or more first."""
+    """The (name, Parameter) pairs in the order of a flat buffer: those with two axes or more first."""
     return sorted(parameters, key=lambda pair: pair[1].value.ndim < 2)
 
 
 def side_by_side(arrays: Sequence[Array]) -> tuple[Array, list[Array]]:
-    """One new array of zeros, and views of it that have the shapes of these, in this order. All are of one dtype."""
+    """One new array of zeros, and views of it with the shapes of these arrays, in this order. All have one dtype."""
     xp = array_module(arrays[0])
     flat = xp.zeros(sum(x.size for x in arrays), dtype=arrays[0].dtype)
     ends = np.cumsum([x.size for x in arrays]).tolist()
@@ -28,7 +28,7 @@ def side_by_side(arrays: Sequence[Array]) -> tuple[Array, list[Array]]:
 
 
 def as_one(arrays: Sequence[Array]) -> Array | None:
-    """The array (N,) of all their numbers in this order, if they lie so in NumPy's memory; else None."""
+    """One array (N,) of all their numbers, if they are adjacent in NumPy's memory in this order; otherwise None."""
     base = arrays[0].base if type(arrays[0]) is np.ndarray else None
     if type(base) is not np.ndarray or base.ndim != 1 or not base.flags.c_contiguous:
         return None

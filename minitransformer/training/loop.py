@@ -1,14 +1,14 @@
-"""The training loop: step, validate, save, go on.
+"""The training loop: step, validate, save, continue.
 
 RUN/
-    config.json, model.safetensors   the model as it stands best, or last where nothing is validated yet: what every
-                                     later command loads
+    config.json, model.safetensors   the best model so far, or the last one before any validation; every later command
+                                     loads it
     log.jsonl                        one line for each step and each validation
     curves.png                       the same as a picture
     checkpoints/                     see checkpoint.py
 
-A run is a function of its settings: the order of the data comes from (seed, epoch) and dropout from (seed, step), never
-from a generator that runs on. So a run that was killed goes on from its last checkpoint bit for bit.
+A run is a function of its settings: (seed, epoch) gives the order of the data and (seed, step) the dropout. No
+generator carries its state from step to step. So a killed run continues from its last checkpoint with the same bits.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ T = TypeVar("T")
 
 
 def as_written(textbook: T) -> T:
-    """The model or the optimiser itself: what computes when nobody asks for speed."""
+    """The model or the optimiser itself: the default, without fast twins."""
     return textbook
 
 
 @dataclass
 class Progress:
-    """Where a run stands; all of it is saved."""
+    """The progress of a run; all of it is saved."""
 
     step: int = 0
     epoch: int = 0
@@ -70,7 +70,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. loss: of the model it leaves, on the validation corpus."""
+    """How a run ended. loss: the validation loss of the model that it saved."""
 
     ended: str  # "finished", "stopped early" or "interrupted"
     step: int
@@ -80,7 +80,7 @@ class Outcome:
 class Trainer:
     """Trains a model on one corpus and validates it on another, in a folder.
 
-    accelerate: what makes the model that computes and its optimiser fast, such as `fast.accelerate`.
+    accelerate: a function that returns the fast twin of a model or an optimiser, such as `fast.accelerate`.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Trainer:
         self.optimizer = accelerate(settings.optimizer_of(model.parameters()))
         self.progress = Progress()
         self._order: tuple[int, list[np.ndarray]] | None = None
-        self._loss = math.nan  # of the model that the folder holds in the end
+        self._loss = math.nan  # of the model that the folder holds at the end
 
     def resume(self) -> int:
         """Go back to the last checkpoint, if there is one. Returns its step, or 0."""
@@ -119,14 +119,14 @@ class Trainer:
         return self.progress.step
 
     def run(self, stop_after: int | None = None, say: Callable[[str], None] = lambda line: None) -> Outcome:
-        """Train to the last step. Ctrl-C (SIGTERM, SIGHUP) ends it after the step at hand, saved; a second one at once.
+        """Train to the last step. Ctrl-C (SIGTERM, SIGHUP) saves and ends after the current step, a second one at once.
 
-        stop_after: end, saved, after this step, as if interrupted. say: gets a line for each validation.
+        stop_after: save and end after this step, as if interrupted. say: gets a line for each validation.
         """
         settings, progress = self.settings, self.progress
         keep_freed_memory()
         self.folder.mkdir(parents=True, exist_ok=True)
-        for leftover in self.folder.glob(".*.tmp"):  # of a run that was killed while it wrote
+        for leftover in self.folder.glob(".*.tmp"):  # from a run that was killed while it wrote
             leftover.unlink()
         log = _Log(self.folder / "log.jsonl", progress.step, say)
         ended = "finished"
@@ -150,7 +150,7 @@ class Trainer:
                 if stopping or progress.step % settings.save_every == 0 or progress.step == settings.steps:
                     self._save()
                     log.draw()
-                if due:  # after what is saved: the terminal may be gone
+                if due:  # after saving: the terminal may be closed
                     say(f"step {progress.step}: validation loss {found['validation_loss']:.4f}")
                 bar.update()
                 tokens = f"{record['predictions'] / record['seconds']:.0f}"
@@ -170,7 +170,7 @@ class Trainer:
         batches = [self._next_batch() for _ in range(settings.accumulate)]
         seed = (settings.seed, _DROPOUT, progress.step)
         scale = progress.loss_scale if self._half else 1.0
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # what is not finite is looked at below
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # non-finite results are handled below
             loss = self.workers.gradients(self.training, batches, seed, scale)
             norm = self.workers.gradient_norm() / scale
         finite = math.isfinite(norm)
@@ -192,7 +192,7 @@ class Trainer:
             "epoch": epoch,
             "loss": loss,
             "rate": rate,
-            "gradient_norm": norm if finite else None,  # then the step was skipped
+            "gradient_norm": norm if finite else None,  # None: the step was skipped
             "predictions": predictions,
             "seconds": round(seconds, 4),
         }
@@ -205,7 +205,7 @@ class Trainer:
             self._order = progress.epoch, self.training.batches(rng)
         batches = self._order[1]
         if progress.position >= len(batches):
-            raise ValueError(f"the checkpoint says batch {progress.position} of an epoch that has {len(batches)}")
+            raise ValueError(f"the checkpoint names batch {progress.position}, but an epoch has {len(batches)}")
         rows = batches[progress.position]
         progress.position += 1
         if progress.position == len(batches):
@@ -236,12 +236,12 @@ class Trainer:
             loss = self.workers.loss(self.validation)
         if not math.isfinite(loss):
             raise FloatingPointError(
-                f"step {self.progress.step}: the validation loss is {loss}, that of training was finite"
+                f"step {self.progress.step}: the validation loss is {loss}, but the training loss was finite"
             )
         return loss
 
     def _finish(self, log: _Log) -> None:
-        """Leave the model of the lowest validation loss, or the mean of the last checkpoints, in the folder."""
+        """Save the model of the lowest validation loss, or the mean of the last checkpoints, in the folder."""
         every, wanted = self.settings.save_every, self.settings.average
         self._loss = math.nan if self.progress.best is None else self.progress.best
         if wanted > 1:
@@ -253,7 +253,10 @@ class Trainer:
             model_folder.save(self.model, self.folder)
 
     def _explain(self, loss: float, batches: list[np.ndarray], seed: tuple[int, ...]) -> str:
-        step, textbook = self.progress.step + 1, textbook_of(self._computing)  # a fast layer may be several in one
+        step, textbook = (
+            self.progress.step + 1,
+            textbook_of(self._computing),
+        )  # one fast layer may be several textbook layers
 
         def again() -> None:
             for worker in range(self.settings.workers):
@@ -277,9 +280,9 @@ class Trainer:
 
 @contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Inside, the first Ctrl-C only makes the function it yields return True; a second one interrupts.
+    """Inside this context, the first Ctrl-C only makes the yielded function return True; a second one interrupts.
 
-    So do SIGTERM, and SIGHUP, which comes when the terminal is closed, unless it is ignored, as under nohup.
+    SIGTERM has the same effect. So has SIGHUP, which a closed terminal sends, unless it is ignored, as under nohup.
     """
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -303,7 +306,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 
 
 class _Log:
-    """log.jsonl: what earlier parts of the run wrote up to a step, and lines added to it."""
+    """log.jsonl: the lines of earlier parts of the run up to a step, and the lines added since."""
 
     def __init__(self, path: Path, step: int, say: Callable[[str], None]) -> None:
         self.path, self._say = path, say
@@ -323,27 +326,27 @@ class _Log:
         self._file.flush()
 
     def draw(self) -> None:
-        """Draw curves.png. Where that fails it is said once, and training goes on: the log has all that is in it."""
+        """Draw curves.png. If that fails, warn once and continue training: the log contains the same data."""
         try:
             write_figure(self.path.with_name("curves.png"), learning_curves(self.records))
         except OSError as error:
-            self._say(f"warning: {error}; training goes on without it")
+            self._say(f"warning: {error}; training continues without it")
             self._say = lambda line: None
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The records of a log. A last line that was cut off, as by a crash, is left out.
+    """The records of a log. If the last line was cut off, as by a crash, it is left out.
 
-    Raises ValueError, naming the file, where another line is no record.
+    Raises ValueError that names the file, if another line is not a record.
     """
     if not path.is_file():
         return []
     try:
         records = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
     except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}; move it away to go on without it") from error
+        raise ValueError(f"{path} is damaged: {error}; move it away to continue without it") from error
     if not all(isinstance(record, dict) and type(record.get("step")) is int for record in records):
         raise ValueError(
-            f'{path} is damaged: every line must be an object with "step"; move it away to go on without it'
+            f'{path} is damaged: every line must be an object with "step"; move it away to continue without it'
         )
     return records

@@ -5,10 +5,10 @@ For a parameter θ with gradient g at step t = 1, 2, ..., and the learning rate 
 SGD with momentum. Polyak 1964, "Some methods of speeding up the convergence of iteration methods", in the form of
 Sutskever et al. 2013, "On the importance of initialization and momentum in deep learning", but with η outside u:
 
-    u = μ u + g                             velocity: a sum of all gradients, older ones fading as powers of μ
+    u = μ u + g                             velocity: a sum of all gradients; older ones fade as powers of μ
     θ = θ - η u
 
-With a constant g, u tends to g / (1 - μ): with μ = 0.9 the steps become ten times as long as without.
+With a constant g, u tends to g / (1 - μ): with μ = 0.9 the steps become ten times as long as without momentum.
 
 Adam. Kingma and Ba 2015, "Adam: A Method for Stochastic Optimization", algorithm 1:
 
@@ -17,15 +17,15 @@ Adam. Kingma and Ba 2015, "Adam: A Method for Stochastic Optimization", algorith
     m̂ = m / (1 - β1^t),  v̂ = v / (1 - β2^t)
     θ = θ - η m̂ / (√v̂ + ε)
 
-m and v start at zero and so are too small at first: after t steps with a constant g the mean is m = (1 - β1^t) g, and
-dividing by the bracket corrects that.
+m and v start at zero, so they are too small at first: after t steps with a constant g the mean is m = (1 - β1^t) g.
+Dividing by the bracket corrects that.
 
 AdamW. Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization", algorithm 2:
 
     θ = θ - η (m̂ / (√v̂ + ε) + λ θ)
 
-The decay λ θ stands beside the quotient, not inside g, where √v̂ would divide it and weights with large gradients would
-hardly decay. The learning rate η multiplies both; algorithm 2 has η_t α for the first and η_t for the second.
+The decay λ θ is added to the quotient, not to g. Inside g, √v̂ would divide it, and weights with large gradients would
+hardly decay. The learning rate η multiplies both terms; algorithm 2 has η_t α for the first and η_t for the second.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ..layers import Parameter
 from ..layers.module import load_arrays
 from .flat import as_one, in_order, side_by_side
 
-PIECE = 1 << 18  # numbers: a few for each thread of a model of ten million, all of a small one
+PIECE = 1 << 18  # numbers: a few pieces per thread in a model of ten million, one piece in a small model
 
 ShareOut: TypeAlias = Callable[[Callable[[str], None], Mapping[str, int]], None]
 
@@ -57,21 +57,22 @@ def in_turn(move: Callable[[str], None], sizes: Mapping[str, int]) -> None:
 
 @dataclass
 class Piece:
-    """What a step moves at once: a parameter, or some numbers of parameters that lie side by side (flat.py)."""
+    """The part that a step moves at once: a parameter, or a stretch of a flat buffer of parameters (flat.py)."""
 
     value: Array
     grad: Array
-    remembered: dict[str, Array]  # by kind, of the value's shape
+    remembered: dict[str, Array]  # the state by kind, in the value's shape
     is_matrix: bool  # whether the parameters have two axes or more
 
 
 class Optimizer:
-    """What every optimiser does: take steps on `parameters`, the (name, Parameter) pairs that `module.parameters()`
-    yields, count them in `.steps`, and give out and take back its state.
+    """Base of every optimiser. It takes steps on `parameters`, the (name, Parameter) pairs that `module.parameters()`
+    yields, counts them in `.steps`, and saves and loads its state.
 
-    A step changes values in place, so a pullback that was made before it must not be called after it. Make the
-    optimiser once the module is on its device, in its dtype; a parameter that changes its shape wants a new one. A step
-    raises TypeError or ValueError, and moves nothing, where a value or a gradient is not as it was.
+    A step changes values in place, so do not call a pullback after it that was made before it. Make the optimiser when
+    the module is on its final device, in its final dtype. If a parameter changes its shape, make a new optimiser. A
+    step raises TypeError or ValueError, and moves nothing, if a value or a gradient has changed its dtype, device or
+    shape.
     """
 
     def __init__(self, parameters: Iterable[tuple[str, Parameter]], learning_rate: float) -> None:
@@ -88,11 +89,11 @@ class Optimizer:
         self._cut: list[Array] = []  # the arrays that the pieces were made from
 
     def __getstate__(self) -> dict[str, Any]:
-        """What copies take over: they cut their own arrays into pieces."""
+        """The attributes that a copy takes over; it cuts its own arrays into pieces."""
         return self.__dict__ | {"_pieces": {}, "_cut": []}
 
     def _remember(self, *kinds: str) -> None:
-        """Arrays of zeros for every parameter, which belong to the state as "kind.<name>"."""
+        """Arrays of zeros for every parameter. They belong to the state as "kind.<name>"."""
         names, parameters = zip(*in_order(self.parameters.items()), strict=True)
         values = [p.value for p in parameters]
         for kind in kinds:
@@ -104,16 +105,16 @@ class Optimizer:
             self._memory[kind] = {name: by_name[name] for name in self.parameters}
 
     def step(self, learning_rate: float | None = None, share_out: ShareOut = in_turn) -> None:
-        """Move every parameter once, in place, by its `.grad`. learning_rate: for this step, as a schedule gives it.
+        """Move every parameter once, in place, by its `.grad`. learning_rate: for this step, from a schedule.
 
-        share_out: called with a function of a name, and the size of what moves by that name; it must call the function
+        share_out: called with a function of a name, and the size of the part with that name. It must call the function
         once for every name, in any order or at the same time.
         """
         rate = self.learning_rate if learning_rate is None else float(learning_rate)
         _check_at_least_zero(self._name, learning_rate=rate)
         now = [array for p in self.parameters.values() for array in (p.value, p.grad)]
         others = len(now) != len(self._cut) or any(a is not b for a, b in zip(now, self._cut, strict=True))
-        if others:  # Module.to, for one, puts other arrays there
+        if others:  # for example, Module.to replaces the arrays
             self._check_dtypes()
         self._check_shapes()
         self.steps += 1
@@ -125,13 +126,13 @@ class Optimizer:
         )
 
     def _check_dtypes(self) -> None:
-        """Require value, gradient and what is remembered of each parameter to be of one dtype, on one device."""
+        """Require value, gradient and state of each parameter to have one dtype, on one device."""
         for name, p in self.parameters.items():
             remembered = {f"the {kind} of {name}": arrays[name] for kind, arrays in self._memory.items()}
             check_floats(self._name, **remembered, **{name: p.value, f"the gradient of {name}": p.grad})
 
     def _check_shapes(self) -> None:
-        """Require the shapes the optimiser was made for: a compiled loop would write past a shorter array's end."""
+        """Require the original shapes: a compiled loop would write past the end of a shorter array."""
         for name, shape in self._shapes.items():
             p = self.parameters[name]
             if p.value.shape != shape:
@@ -146,7 +147,7 @@ class Optimizer:
                 )
 
     def _in_pieces(self) -> dict[str, Piece]:
-        """Each parameter by its name; or where all that a step needs lies side by side, pieces of at most PIECE."""
+        """Each parameter by its name; or pieces of at most PIECE, if all arrays of a step are flat buffers."""
         pieces: dict[str, Piece] = {}
         for is_matrix, group in itertools.groupby(
             in_order(self.parameters.items()), lambda pair: pair[1].value.ndim > 1
@@ -170,11 +171,11 @@ class Optimizer:
         raise NotImplementedError
 
     def state(self) -> dict[str, np.ndarray]:
-        """A copy on the host of "steps" and of what is remembered for each parameter, such as "mean.<name>"."""
+        """A copy on the host of "steps" and of the state of each parameter, such as "mean.<name>"."""
         return {name: np.array(to_numpy(array)) for name, array in self._arrays().items()}
 
     def load_state(self, mapping: Mapping[str, np.ndarray]) -> None:
-        """Go on from a state. Raises ValueError, and changes nothing, if that is of other parameters."""
+        """Continue from a state. Raises ValueError, and changes nothing, if it belongs to other parameters."""
         load_arrays(self._name, self._arrays(), mapping)
 
     def _arrays(self) -> dict[str, Array]:
@@ -185,7 +186,7 @@ class Optimizer:
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent; momentum is μ, and 0 is plain gradient descent. State: u as "velocity.<name>"."""
+    """Stochastic gradient descent. momentum is μ; 0 is plain gradient descent. State: u as "velocity.<name>"."""
 
     def __init__(
         self, parameters: Iterable[tuple[str, Parameter]], learning_rate: float, momentum: float = 0.0
@@ -243,15 +244,15 @@ class Adam(Optimizer):
         p.value -= rate * (m / (1.0 - beta1**t)) / (xp.sqrt(v / (1.0 - beta2**t)) + self.eps)
 
     def _shrink(self, p: Piece, rate: float) -> float:
-        """What the values are multiplied by before the step."""
+        """The factor that multiplies the values before the step."""
         return 1.0
 
 
 class AdamW(Adam):
     """Adam with decoupled weight decay; its state is Adam's.
 
-    weight_decay is λ. Parameters with one axis, biases and the gains of norms, do not decay, since they only shift and
-    scale; decay_vectors=True lets all decay alike.
+    weight_decay is λ. Parameters with one axis (biases and the gains of norms) do not decay, because they only shift
+    and scale. With decay_vectors=True all parameters decay.
     """
 
     def __init__(
@@ -285,7 +286,7 @@ def clip_gradient_norm(parameters: Iterable[tuple[str, Parameter]], limit: float
     """Scale all gradients by one factor so that their common norm is at most `limit`. Returns the norm before.
 
     norm = √(sum of g² over all entries of all parameters). Pascanu et al. 2013, "On the difficulty of training
-    recurrent neural networks", algorithm 1. Where the norm is not finite nothing is scaled: leave out that step.
+    recurrent neural networks", algorithm 1. If the norm is not finite, nothing is scaled: skip that step.
     """
     check_positive("clip_gradient_norm", limit=limit)
     gradients = [p.grad for _, p in _pairs("clip_gradient_norm", parameters)]
@@ -306,7 +307,7 @@ def constant(step: int, rate: float) -> float:
 
 
 def inverse_sqrt(step: int, peak: float, warmup: int) -> float:
-    """peak · min(step / warmup, √(warmup / step)): up in a straight line to `peak` at step `warmup`, then down."""
+    """peak · min(step / warmup, √(warmup / step)): rises linearly to `peak` at step `warmup`, then falls."""
     check_positive("inverse_sqrt", step=step, peak=peak, warmup=warmup)
     return peak * min(step / warmup, math.sqrt(warmup / step))
 
@@ -318,7 +319,7 @@ def warmup_schedule(step: int, d_model: int, warmup: int = 4000) -> float:
 
 
 def cosine(step: int, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
-    """Up in a straight line to `peak` at step `warmup`, then down along half a cosine to `floor` at step `total`.
+    """Rises linearly to `peak` at step `warmup`, then falls along half a cosine to `floor` at step `total`.
 
     floor + (peak - floor) (1 + cos(π (step - warmup) / (total - warmup))) / 2: Loshchilov and Hutter 2017, equation 5.
     """

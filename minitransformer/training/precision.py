@@ -2,17 +2,17 @@
 
 Micikevicius et al. 2018, "Mixed Precision Training":
 
-    weights   = float16(masters)                                what the forward and the backward pass compute with
+    weights   = float16(masters)                                the forward and the backward pass compute with these
     dmasters  = float32(the gradient of scale · loss) / scale
-    masters  -= what the optimiser makes of dmasters            in float32
+    masters  -= the optimiser's step for dmasters               in float32
 
-Master weights (section 3.1). A float16 has 11 significant bits: a weight of 1 that shall move by 1/4096 would stay
-where it is, step after step. A float32 master collects such steps until they make a float16 of difference.
+Master weights (section 3.1). A float16 has 11 significant bits: a weight of 1 that should move by 1/4096 would never
+move. A float32 master adds up such small steps until the float16 weight changes.
 
 Loss scaling (section 3.2). The smallest float16 is 2^-24, and many gradients are smaller. Backward is linear, so a loss
-multiplied by `scale` gives all gradients multiplied by it, far from that limit; float32 has room for the division. The
-scale must only not be so large that a gradient overflows, so it is found on the way: a step whose gradients are not all
-finite is skipped and the scale halved, and after GOOD_STEPS steps without such a one it is doubled.
+multiplied by `scale` multiplies all gradients by `scale`, which brings them into range. They are divided by the scale
+in float32. The scale must not be so large that a gradient overflows, so training adjusts it: a step whose gradients are
+not all finite is skipped and the scale is halved; after GOOD_STEPS good steps it is doubled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GOOD_STEPS = 2000
 
 
 class MixedPrecision(Module):
-    """A float32 model that computes its loss in float16. Parameters and their gradients are the model's, in float32.
+    """A float32 model that computes its loss in float16. Its parameters and gradients are the model's, in float32.
 
     The pullback of a loss must be called before the parameters move.
     """
@@ -48,7 +48,7 @@ class MixedPrecision(Module):
         yield from self._masters.parameters()
 
     def loss(self, *inputs: Any, **options: Any) -> tuple[Array, Pullback]:
-        """The model's loss, a float32. Numbers beyond float16 become infinite, so look at the result."""
+        """The model's loss, a float32. Numbers outside the range of float16 become infinite, so check the result."""
         masters = [parameter for _, parameter in self.parameters()]
         halves = [parameter for _, parameter in self._half.parameters()]
         for master, half in zip(masters, halves, strict=True):
@@ -65,7 +65,7 @@ class MixedPrecision(Module):
 
 
 def next_scale(scale: float, good_steps: int, finite: bool) -> tuple[float, int]:
-    """The scale after a step whose gradients were all finite, or were not, and the good steps since it last changed."""
+    """The scale after a step with or without finite gradients, and the number of good steps since it last changed."""
     if not finite:
         return scale / 2.0, 0
     if good_steps + 1 == GOOD_STEPS:

@@ -1,4 +1,4 @@
-"""How to train: every choice but the model's sizes and the data."""
+"""How to train: every choice except the model's sizes and the data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .workers import check_workers
 OPTIMIZERS = ("adamw", "adam", "sgd")
 SCHEDULES = ("constant", "cosine", "inverse-sqrt")
 PRECISIONS = ("float32", "tf32", "float16")
-_MOST_BATCHES = 10_000  # to a step, for Ctrl-C waits until the step at hand is done
+_MOST_BATCHES = 10_000  # per step, because Ctrl-C waits for the current step
 
 
 @dataclass(frozen=True)
@@ -23,17 +23,17 @@ class TrainingSettings:
 
     steps: int = 1000
     optimizer: str = "adamw"  # adamw, adam or sgd
-    learning_rate: float = 1e-3  # the highest
-    schedule: str = "cosine"  # constant, cosine or inverse-sqrt (Vaswani et al. 2017 with a peak of one's choice)
+    learning_rate: float = 1e-3  # the peak of the schedule
+    schedule: str = "cosine"  # constant, cosine or inverse-sqrt (Vaswani et al. 2017, with learning_rate as peak)
     warmup: int = 100  # steps from 0 up to the learning rate
-    floor: float = 0.0  # what the cosine ends at
+    floor: float = 0.0  # the end of the cosine
     beta1: float = 0.9
     beta2: float = 0.98
     eps: float = 1e-9
     weight_decay: float = 0.0  # of adamw
     momentum: float = 0.9  # of sgd
     clip: float = 1.0  # largest norm of all gradients together; 0: no limit
-    accumulate: int = 1  # batches to a step
+    accumulate: int = 1  # batches per step
     workers: int = 1  # threads that share a batch
     validate_every: int = 100  # steps
     save_every: int = 500  # steps

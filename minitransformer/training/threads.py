@@ -1,8 +1,9 @@
-"""Threads for one large op, where no worker has taken the cores already.
+"""Threads for one large op, when no workers occupy the cores.
 
-BLAS shares each of its products among its threads, but between two products NumPy uses one. An op that is made of
-independent parts, as attention is of heads, gains more if each thread takes whole parts, and BLAS no others
-(`share_out`). And a compiled loop that reads much memory is done sooner if several threads enter it (`together`).
+BLAS shares each of its products among its threads, but between two products NumPy uses one thread. Some ops consist of
+independent parts, as attention consists of heads. Such an op gains more if each thread takes whole parts while BLAS
+uses one thread (`share_out`). And a compiled loop that reads much memory ends sooner if several threads enter it
+(`together`).
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from threadpoolctl import ThreadpoolController
 T = TypeVar("T")
 
 _one_at_a_time = threading.Lock()  # the number of BLAS threads belongs to the whole process
-_before: dict[Any, int] = {}  # each BLAS library and its number of threads, while that is changed
+_before: dict[Any, int] = {}  # each BLAS library and its number of threads, while changed
 
 
 def share_out(work: Callable[[T], None], parts: Sequence[T]) -> None:
     """Call work(part) for every part, on as many threads as BLAS has at this moment.
 
-    Inside training's workers that is one. The parts must not write to the same memory, unless they see to it
-    themselves (phases.py). Another thread should not change the number of BLAS threads meanwhile: it is set to what it
-    was before.
+    Inside training's workers this is one thread. The parts must not write to the same memory, unless they synchronise
+    themselves (phases.py). No other thread should change the number of BLAS threads meanwhile, because share_out
+    restores the previous number.
     """
     n_threads = min(len(parts), blas_threads()) if len(parts) > 1 else 1
     rest = list(reversed(parts))
@@ -43,7 +44,7 @@ def share_out(work: Callable[[T], None], parts: Sequence[T]) -> None:
             try:
                 context.run(work, part)
             except BaseException:
-                rest.clear()  # nobody needs the others now
+                rest.clear()  # the other parts are no longer needed
                 raise
 
     if n_threads < 2 or not _one_at_a_time.acquire(blocking=False):
@@ -54,7 +55,7 @@ def share_out(work: Callable[[T], None], parts: Sequence[T]) -> None:
         for library in _blas():
             _before[library] = library.num_threads
             library.set_num_threads(1)
-        # np.errstate and its kin hold in the threads too
+        # np.errstate and other context settings hold in the threads too
         together(take_some, [(contextvars.copy_context(),) for _ in range(n_threads)])
     finally:
         try:
@@ -64,22 +65,22 @@ def share_out(work: Callable[[T], None], parts: Sequence[T]) -> None:
 
 
 def _give_back() -> None:
-    """Let BLAS have as many threads as before."""
+    """Give BLAS its previous number of threads."""
     while _before:
         library, number = _before.popitem()
         library.set_num_threads(number)
 
 
 def together(work: Callable[..., None], parts: Sequence[tuple[Any, ...]]) -> None:
-    """Call work(*part) for every part, the first on this thread and each other on a helper; return when all are done.
+    """Call work(*part) for every part: the first on this thread, each other on a helper. Return when all are done.
 
-    A part that no helper has begun when this thread is done with its own, it does as well: helpers may be busy, with
-    the very work that waits for this. An error of any part is raised in the end, and so is Ctrl-C; after an error here
-    no further part is begun. The helpers stay for the next time: to start a thread
-    takes longer than to wake one up, and ThreadPoolExecutor's own Python takes longer than these queues.
+    When this thread has finished its part, it also does the parts that no helper has begun. Helpers may be busy with
+    work that waits for this call. At the end the error of any part is raised, and so is Ctrl-C; after an error here no
+    further part begins. The helpers stay for the next call: starting a thread takes longer than waking one, and
+    ThreadPoolExecutor's own Python takes longer than these queues.
     """
     rest = list(parts[:0:-1])
-    n_begun = len(rest)  # by the helpers, but for those that are taken back below
+    n_begun = len(rest)  # by the helpers, except those taken back below
     ended: list[BaseException | None] = []
     finished: SimpleQueue[None] = SimpleQueue()
     if rest and _helpers.ready(len(rest)):
@@ -95,7 +96,7 @@ def together(work: Callable[..., None], parts: Sequence[tuple[Any, ...]]) -> Non
         errors.append(error)
         while _next(rest) is not None:
             n_begun -= 1
-    while len(ended) < n_begun:  # the helpers write to arrays of the caller, who must not go on before
+    while len(ended) < n_begun:  # the helpers write to the caller's arrays, so it must wait
         try:
             finished.get()
         except KeyboardInterrupt as interruption:
@@ -105,11 +106,11 @@ def together(work: Callable[..., None], parts: Sequence[tuple[Any, ...]]) -> Non
         if errors:
             raise errors[0]
     finally:
-        del errors, ended  # they hold this frame, which would hold them and all arrays
+        del errors, ended  # they refer to this frame, which refers to them and to all arrays
 
 
 def _next(rest: list[T]) -> T | None:
-    """A part that is the caller's from now on, or None where other threads took the last."""
+    """A part for the caller, or None if other threads took the last one."""
     try:
         return rest.pop()
     except IndexError:
@@ -117,14 +118,14 @@ def _next(rest: list[T]) -> T | None:
 
 
 def _help(work: Callable[..., None], rest: list[Any], ended: list[Any], finished: SimpleQueue[None]) -> None:
-    """What a helper does for `together`: a part that nobody has begun, if there is one left."""
+    """The work of a helper for `together`: a part that no thread has begun, if one is left."""
     part = _next(rest)
     if part is None:
         return
     error = None
     try:
         work(*part)
-    except BaseException as raised:  # it belongs to whoever waits
+    except BaseException as raised:  # the waiting thread raises it
         error = raised
     del part
     ended.append(error)
@@ -139,13 +140,13 @@ class _Helpers:
         self.number, self.busy, self._counting = 0, 0, threading.Lock()
 
     def ready(self, number: int) -> bool:
-        """Have so many free threads, or as many as the system gives. Returns whether there is any that can work."""
+        """Provide this number of free threads, or as many as the system allows. Returns whether any can work."""
         with self._counting:
             while self.number - self.busy < number:
                 name = f"minitransformer-{self.number}"
                 try:
                     threading.Thread(target=self._serve, name=name, daemon=True).start()
-                except RuntimeError:  # the system starts no more
+                except RuntimeError:  # the system cannot start another
                     break
                 self.number += 1
         return self.number > 0 and not sys.is_finalizing()
@@ -173,15 +174,15 @@ def _begin_again() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_again)  # threads do not live on in a child
+    os.register_at_fork(after_in_child=_begin_again)  # a child process has none of its parent's threads
 
 
 def blas_threads() -> int:
-    """How many threads BLAS has at this moment; for a helper 1, so that none waits for others."""
+    """The number of threads of BLAS at this moment; 1 on a helper, so that it waits for no others."""
     return 1 if hasattr(_here, "is_helper") else min((library.num_threads for library in _blas()), default=1)
 
 
 @functools.cache
 def _blas() -> list[Any]:
-    """The BLAS libraries that are loaded; asking one of them for its threads takes a microsecond."""
+    """The loaded BLAS libraries. Asking one for its number of threads takes a microsecond."""
     return list(ThreadpoolController().select(user_api="blas").lib_controllers)

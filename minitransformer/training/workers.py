@@ -1,11 +1,11 @@
-"""Workers: one batch, shared out among threads that each run forward and backward on their part.
+"""Workers: threads that share a batch. Each runs forward and backward on its part.
 
-NumPy's element-wise operations use one core, and matrix products as small as a class uses gain little from a second;
-but both let other threads run meanwhile. So with n workers each takes the rows i, i + n, i + 2n, ... of a batch.
+NumPy's element-wise operations use one core, and small matrix products gain little from a second. But both let other
+threads run meanwhile. So with n workers, worker i takes the rows i, i + n, i + 2n, ... of a batch.
 
-The workers read the same parameter values and each adds to gradients of its own, which are summed in a fixed order: the
-result is the same each time for a given number of workers, and the same to rounding for any number. What follows is
-shared out too: each worker sums one stretch of the gradients and moves some of the parameters.
+The workers read the same parameter values, and each adds to gradients of its own, which are summed in a fixed order. So
+for a given number of workers the result is always the same; different numbers give the same result up to rounding. The
+workers also share the rest of the step: each sums one stretch of the gradients and moves some of the parameters.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def check_workers(where: str, workers: int) -> None:
     """Require a number of workers: from 1 to 256."""
     check_sizes(where, workers=workers)
     if workers > MOST:
-        raise ValueError(f"{where}: workers must be at most {MOST}, got {workers}; as many as there are cores is best")
+        raise ValueError(f"{where}: workers must be at most {MOST}, got {workers}; the number of cores is best")
 
 
 class Workers:
-    """The model itself and n - 1 replicas that share its values; gradients end up in the model's parameters.
+    """The model itself and n - 1 replicas that share its values. The model's parameters receive the gradients.
 
-    Values and gradients each lie side by side in one array from here on (flat.py): in new arrays, so whatever held the
-    old ones does not follow any more.
+    From here on, one flat array contains all values, and another all gradients (flat.py). These arrays are new, so old
+    references to parameter arrays go stale.
     """
 
     def __init__(self, model: Module, n: int = 1) -> None:
@@ -65,9 +65,9 @@ class Workers:
     ) -> float:
         """Set every gradient to that of the mean loss over all predictions of the batches. Returns that loss.
 
-        Several batches make one large one that needs the memory of a small one (gradient accumulation). seed: for
-        dropout; each worker has a generator of its own made from it. scale: a factor for all gradients, not for the
-        loss that is returned; see precision.py.
+        Several batches act as one large batch but need only the memory of a small one (gradient accumulation). seed:
+        for dropout; each worker makes a generator of its own from it. scale: a factor for all gradients, but not for
+        the returned loss; see precision.py.
         """
         total = sum(corpus.count(rows) for rows in batches)
         n = len(self.models)
@@ -80,7 +80,7 @@ class Workers:
                 if len(part):
                     count = corpus.count(part)
                     loss, backward = corpus.loss(model, part, rng)
-                    backward(scale * count / total)  # a mean over `count`, to its share of the mean over all
+                    backward(scale * count / total)  # from a mean over `count` to its share of the total mean
                     loss_sum += float(loss) * count
             return loss_sum
 
@@ -120,7 +120,7 @@ class Workers:
         self._gradients[0] *= factor
 
     def share_out(self, work: Callable[[str], None], sizes: Mapping[str, int]) -> None:
-        """Call work(name) for every name. Whoever is free takes the largest that is left, so that all end together."""
+        """Call work(name) for every name. A free worker takes the largest name left, so that all end together."""
         rest = sorted(sizes, key=sizes.__getitem__)
 
         def take_some(_: int) -> None:
@@ -134,12 +134,12 @@ class Workers:
         self._each(take_some)
 
     def _stretch(self, worker: int) -> slice:
-        """The part of the flat gradients that a worker takes when these are shared out."""
+        """The part of the flat gradients that a worker takes."""
         size, n = self._gradients[0].size, len(self.models)
         return slice(size * worker // n, size * (worker + 1) // n)
 
     def _each(self, work: Callable[[int], T]) -> list[T]:
-        """work(0) on this thread, work(1) and so on beside it; np.errstate and its kin hold there too."""
+        """work(0) on this thread, the others on other threads; context settings such as np.errstate hold there too."""
         results: dict[int, T] = {}
 
         def fill(worker: int, context: contextvars.Context) -> None:
@@ -150,12 +150,12 @@ class Workers:
 
 
 def replica(model: Module) -> Module:
-    """A module with the same parameter values, not copies of them, and gradients of its own."""
+    """A module that shares the parameter values, without a copy, and has gradients of its own."""
     return copy.deepcopy(model, {id(p.value): p.value for _, p in model.parameters()})
 
 
 def _flat_gradients(model: Module) -> Array:
-    """Lay the gradients out side by side. Returns the array that has them all, of which each `.grad` is a view."""
+    """Put the gradients side by side in one array, and return it. Each `.grad` becomes a view of it."""
     parameters = [p for _, p in in_order(model.parameters())]
     flat, views = side_by_side([p.grad for p in parameters])
     for p, view in zip(parameters, views, strict=True):

@@ -3,15 +3,18 @@
     dL/dx_i ≈ sum(upstream * (f(x + h e_i) - f(x - h e_i))) / 2h,        wrong by O(h²) and by O(ε/h) of rounding
 
 With h = 1e-5 in float64 both parts are near 1e-10. Where hand and difference disagree, smaller steps and the slopes to
-the right and to the left tell a wrong gradient from a kink.
+the right and to the left tell a wrong gradient from a kink, and what the differences tend to is compared as well. Where
+the gradient is small beside f, longer steps have less rounding in them; what they cannot tell either is counted.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +24,33 @@ Probe = Callable[[np.ndarray], np.ndarray]  # a displacement of one array to the
 
 _MANY = 4096  # of a larger array that meets a kink only _SOME entries are looked at one by one
 _SOME = 1024
+_ATOL = (
+    1e-8  # the absolute error that is let pass, unless the caller names one; gradients below 100 times that are small
+)
+_EPS = float(np.finfo(np.float64).eps)
+
+
+class _Slope(NamedTuple):
+    """Central, right and left difference of one step, and what rounding might add to them, generously."""
+
+    step: float
+    central: float
+    right: float
+    left: float
+    noise: float
+
+    @property
+    def gap(self) -> float:
+        return abs(self.right - self.left)
+
+
+class _Verdict(NamedTuple):
+    """Whether a slope by hand agrees with `numerical`; whether at a kink; whether rounding hides the answer."""
+
+    numerical: float
+    ok: bool
+    kink: bool = False
+    hidden: bool = False
 
 
 @dataclass
@@ -30,11 +60,16 @@ class Differences:
     output: np.ndarray
     upstream: np.ndarray
     rng: np.random.Generator
-    atol: float
+    atol: float | None
     rtol: float
     step: float
     entrywise: int
     directions: int
+
+    @property
+    def weighted(self) -> np.ndarray:
+        """The terms of L: upstream gradient times output."""
+        return self.upstream * self.output
 
     def row(self, name: str, kind: str, value: np.ndarray, gradient: np.ndarray, probe: Probe) -> Row:
         """Hold the gradient by hand against differences, entry by entry or, of a large array, along directions."""
@@ -52,17 +87,20 @@ class Differences:
     def _along_directions(self, name: str, kind: str, hand: np.ndarray, probe: Probe) -> Row:
         checked = f"{self.directions} direction" + "s" * (self.directions > 1)
         worst = Row(name, kind, hand.shape, checked, error=-1.0)
+        hidden = 0
         for _ in range(self.directions):
             direction = self.rng.normal(size=hand.shape)
             direction /= np.linalg.norm(direction)
             slope = float((hand * direction).sum())
-            numerical, ok, kink = self._difference(slope, direction, self.step, probe)
-            error = _error(slope, numerical)
-            if kink or (not ok, error) > (not worst.ok, worst.error):
-                worst = Row(name, kind, hand.shape, checked, None, slope, numerical, error, ok, int(kink))
-            if kink:
+            found = self._difference(slope, direction, self.step, probe)
+            error = _error(slope, found.numerical)
+            hidden += found.hidden
+            if found.kink or (not found.ok, error) > (not worst.ok, worst.error):
+                kinks = int(found.kink)
+                worst = Row(name, kind, hand.shape, checked, None, slope, found.numerical, error, found.ok, kinks)
+            if found.kink:
                 break  # a direction mixes the entries, so it cannot say which slopes are right at a kink
-        return worst
+        return _with_hidden(worst, hidden, self.directions)
 
     def _entry_by_entry(self, name: str, kind: str, value: np.ndarray, hand: np.ndarray, probe: Probe) -> Row:
         indices = list(np.ndindex(hand.shape))
@@ -71,58 +109,103 @@ class Differences:
         checked = f"{len(indices)} of {hand.size} entries" if len(indices) < hand.size else f"{hand.size} entries"
         worst = Row(name, kind, hand.shape, checked, error=-1.0)
         everywhere = np.zeros(hand.shape)
-        kinks = 0
+        kinks = hidden = 0
         for index in indices:
             unit = np.zeros(hand.shape)
             unit[index] = 1.0
             size = abs(value[index])
             step = self.step * max(1.0, float(size)) if np.isfinite(size) else self.step
             slope = float(hand[index])
-            numerical, ok, kink = self._difference(slope, unit, step, probe)
-            everywhere[index] = numerical
-            kinks += kink
-            error = _error(slope, numerical)
-            if (not ok, error) > (not worst.ok, worst.error):
-                worst = Row(name, kind, hand.shape, checked, index, slope, numerical, error, ok)
+            found = self._difference(slope, unit, step, probe)
+            everywhere[index] = found.numerical
+            kinks += found.kink
+            hidden += found.hidden
+            error = _error(slope, found.numerical)
+            if (not found.ok, error) > (not worst.ok, worst.error):
+                worst = Row(name, kind, hand.shape, checked, index, slope, found.numerical, error, found.ok)
         full = Entries(value, hand, everywhere) if len(indices) == hand.size else None
-        return dataclasses.replace(worst, kinks=kinks, full=full)
+        return _with_hidden(dataclasses.replace(worst, kinks=kinks, full=full), hidden, len(indices))
 
-    def _difference(self, hand: float, direction: np.ndarray, step: float, probe: Probe) -> tuple[float, bool, bool]:
-        """The numerical slope along `direction`, whether `hand` agrees with it, and whether kinks may be in the way.
+    def _difference(self, hand: float, direction: np.ndarray, step: float, probe: Probe) -> _Verdict:
+        """Whether `hand` is the slope along `direction`.
 
-        Where the central difference disagrees, shorter steps decide. On a smooth function the slopes to the right and
-        to the left close up in proportion to the step, and the difference only becomes more exact. At a kink their gap
-        stays as it is, and any slope between the two is right. At a kink beside the point the gap is gone once the step
-        is too short to reach it. At a jump the gap grows: nothing is right there.
+        Where the central difference disagrees, other steps decide. If rounding may be all that is between them, longer
+        ones have less of it. Else shorter ones: on a smooth function the slopes to the right and to the left close up
+        in proportion to the step, and the difference becomes more exact, so that what it tends to can be told. At a
+        kink their gap stays as it is, and any slope between the two is right. At a kink beside the point the gap is
+        gone once the step is too short to reach it. At a jump the gap grows: nothing is right there.
         """
-        gaps: list[float] = []
-        longest = 0.0
-        for shrink in (1.0, 10.0, 100.0):
-            h = step / shrink
-            ahead, behind = probe(h * direction), probe(-h * direction)
-            numerical = self._slope(ahead - behind, 2.0 * h)
-            right, left = self._slope(ahead - self.output, h), self._slope(self.output - behind, h)
-            gaps.append(abs(right - left))
-            if shrink == 1.0:
-                longest = numerical
-            if self._agrees(hand, numerical):
-                beside = gaps[-1] < gaps[0] / (3.0 * shrink) and gaps[0] > self._noise(h)
-                return numerical, True, beside
-        if 0.5 * gaps[0] < gaps[-1] < 2.0 * gaps[0] and gaps[-1] > self._noise(h):
-            nearest = min(max(hand, min(left, right)), max(left, right))
-            return nearest, self._agrees(hand, nearest), True
-        in_proportion = 0.5 * gaps[0] < 10.0 * gaps[1] < 2.0 * gaps[0]
-        return longest, False, not in_proportion and gaps[0] > self._noise(step)
+        ahead, behind = probe(step * direction), probe(-step * direction)
+        central = float((self.upstream * (ahead - behind)).sum() / (2.0 * step))
+        small = self.atol is None and hand != central and max(abs(hand), abs(central)) < 100.0 * _ATOL
+        if self._agrees(hand, central) and not small:
+            return _Verdict(central, True)
+        first = self._slope(ahead, behind, step)
+        if self._agrees(hand, central):
+            return self._judge_small(hand, first, direction, probe)
+        slopes = [first]
+        if abs(hand - first.central) <= first.noise:
+            with np.errstate(all="ignore"):
+                longer = [self._probed(direction, factor * step, probe) for factor in (10.0, 100.0, 1000.0)]
+            for slope in longer:
+                if self._agrees(hand, slope.central):
+                    return _Verdict(slope.central, True)
+            if all(abs(hand - slope.central) <= slope.noise for slope in longer):
+                return _Verdict(longer[-1].central, True, hidden=True)
+        for shrink in (10.0, 100.0, 1e3, 1e4):
+            if shrink > 100.0 and slopes[-1].noise > 0.1 * self.rtol * abs(hand):
+                break  # the next would be rounding alone
+            last = self._probed(direction, step / shrink, probe)
+            slopes.append(last)
+            if self._agrees(hand, last.central):
+                beside = last.gap < first.gap / (3.0 * shrink) and first.gap > last.noise
+                return _Verdict(last.central, True, beside)
+        short = slopes[2]
+        if 0.5 * first.gap < short.gap < 2.0 * first.gap and short.gap > short.noise:
+            nearest = min(max(hand, min(short.left, short.right)), max(short.left, short.right))
+            return _Verdict(nearest, self._agrees(hand, nearest), True)
+        for order in (10.0, 100.0):  # an error in proportion to the step, or to its square, taken away
+            limits = [(order * b.central - a.central) / (order - 1.0) for a, b in itertools.pairwise(slopes)]
+            if all(self._agrees(hand, limit) for limit in limits[-2:]):
+                return _Verdict(limits[-1], True)
+        in_proportion = 0.5 * first.gap < 10.0 * slopes[1].gap < 2.0 * first.gap
+        return _Verdict(first.central, False, not in_proportion and first.gap > first.noise)
 
-    def _noise(self, h: float) -> float:
-        """A gap that rounding alone might leave at step h, generously."""
-        return 1000.0 * float(np.finfo(np.float64).eps) * (1.0 + float(abs(self.upstream * self.output).sum())) / h
+    def _judge_small(self, hand: float, first: _Slope, direction: np.ndarray, probe: Probe) -> _Verdict:
+        """Whether a gradient so small that the absolute tolerance could hide a wrong one is right, to a hundredth.
 
-    def _slope(self, change: np.ndarray, distance: float) -> float:
-        return float((self.upstream * change).sum() / distance)
+        Two differences whose steps are tenfold of each other, and which agree, can be believed. Where there are no such
+        two, a gradient that is rounding beside f counts as zero, and any other as hidden.
+        """
+        with np.errstate(all="ignore"):
+            longer = [self._probed(direction, factor * first.step, probe) for factor in (1000.0, 100.0, 10.0)]
+        rounding = 10.0 * _EPS * float(np.linalg.norm(self.weighted.ravel()))
+        for one, other in itertools.pairwise([*longer, first]):
+            if abs(one.central) > one.noise + rounding / one.step and _near(one.central, other.central):
+                return _Verdict(other.central, _near(one.central, hand) or _near(other.central, hand))
+        return _Verdict(first.central, True, hidden=abs(hand) > rounding)
+
+    def _probed(self, direction: np.ndarray, step: float, probe: Probe) -> _Slope:
+        return self._slope(probe(step * direction), probe(-step * direction), step)
+
+    def _slope(self, ahead: np.ndarray, behind: np.ndarray, step: float) -> _Slope:
+        size = float(np.linalg.norm((self.weighted * (ahead != behind)).ravel()))  # of what moves
+        change = [ahead - behind, ahead - self.output, self.output - behind]
+        central, right, left = (float(np.vdot(self.upstream, part)) / step for part in change)
+        return _Slope(step, 0.5 * central, right, left, 100.0 * _EPS * size / step)
 
     def _agrees(self, hand: float, numerical: float) -> bool:
-        return abs(hand - numerical) <= self.atol + self.rtol * abs(numerical)
+        return abs(hand - numerical) <= (_ATOL if self.atol is None else self.atol) + self.rtol * abs(numerical)
+
+
+def _near(one: float, other: float) -> bool:
+    return abs(one - other) <= 0.01 * abs(one)
+
+
+def _with_hidden(row: Row, hidden: int, of: int) -> Row:
+    """The row with the number of entries or directions that rounding hides; if that is all, they are not checked."""
+    problem = "not checked: beside rounding this gradient is too small" if row.ok and hidden == of else row.problem
+    return dataclasses.replace(row, hidden=hidden, problem=problem)
 
 
 def _error(hand: float, numerical: float) -> float:

@@ -10,10 +10,8 @@ and of LayerNorm have constant sums, so their true gradient is then zero and a b
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import functools
-import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -22,38 +20,48 @@ import numpy as np
 
 from ..arrays.backend import Array, device_of, to_device
 from ..arrays.boundary import check_integers, check_number, check_positive
-from ..layers import Module, Parameter
-from ..trace.tracing import Pair, Recording, Replacement, host_copy, is_array, is_float_array, textbook_of
+from ..layers import Parameter
+from ..trace.calls import Pair
+from ..trace.recorder import Recorder
+from ..trace.tracing import Replacement, textbook_of
+from ..trace.values import host_copy, is_array, is_float_array
+from . import arguments as given
+from .arguments import Named, displaced, leaves_of, nearby
 from .differences import Differences, Probe
 from .report import Report, Row
 
-Parameters = Module | Iterable[tuple[str, Parameter]]
-Named = tuple[str, Any]
+Progress = Callable[[list[Any]], Iterable[Any]]  # goes through a list and shows how far it has come, as tqdm does
 
 
 def gradients(
     f: Callable[..., Any],
     *inputs: Any,
-    parameters: Parameters | None = None,
+    parameters: given.Parameters | None = None,
     upstream: Array | None = None,
     seed: int = 0,
-    atol: float = 1e-8,
+    atol: float | None = None,
     rtol: float = 1e-6,
     step: float = 1e-5,
     entrywise: int = 64,
     directions: int = 3,
     intermediates: bool = True,
     name: str | None = None,
+    progress: Progress = iter,
     **options: Any,
 ) -> Report:
     """Check every gradient of `f(*inputs, **options) -> (output, backward)` in float64; returns a Report.
 
     Checked are each floating-point input, each parameter (of f itself if it is a module or a module's method, else of
     `parameters`) and each intermediate: every local variable `name` of a running op, layer or model that has a `dname`
-    in its pullback. A gradient must have the shape and dtype of its array and satisfy |hand - numerical| <= atol + rtol
-    |numerical| everywhere; the absolute part is needed because some true gradients are exactly zero (that of the key
-    bias in attention). The pullback must add to the gradients of parameters, change nothing that is not its own, not
-    depend on what f does later, and give the same when it is called again.
+    in its pullback. An input may be a dict or list of arrays, whose gradient is a dict or list alike. A gradient must
+    have the shape and dtype of its array and satisfy |hand - numerical| <= atol + rtol |numerical| everywhere; the
+    absolute part is needed because some true gradients are exactly zero (that of the key bias in attention). Unless
+    given, atol is 1e-8, and gradients below 1e-6 must be right to a hundredth, where rounding does not hide them.
+
+    The pullback must be linear in the upstream gradient, add to the gradients of parameters, change nothing that is not
+    its own, not depend on what f did before or does later, return arrays that no later call writes to, and give the
+    same when it is called again, and for arrays that do not lie in one piece in memory. In float32, where f runs in
+    it, gradients must be those of float64 to a thousandth.
 
     Arrays of up to `entrywise` elements are checked entry by entry, larger ones along `directions` random directions.
     Generators among the arguments start from the same state in each evaluation, so dropout stays frozen. Where f has a
@@ -62,140 +70,240 @@ def gradients(
     where it does not return (array, backward).
 
     All this is done on the textbook form. A fast twin (see fast/twins.py) then runs as well, and must give the same
-    output and the same gradients.
+    output and the same gradients. progress: goes through the list of checks of parameters and intermediates.
     """
-    for setting, number in {"atol": atol, "rtol": rtol, "step": step}.items():
+    for setting, number in {"atol": atol or 0.0, "rtol": rtol, "step": step}.items():
         check_number("verify.gradients", setting, number)
     check_integers("verify.gradients", directions=directions, entrywise=entrywise)
     check_positive("verify.gradients", step=step, directions=directions)
-    if min(atol, rtol) < 0.0:
+    if min(atol or 0.0, rtol) < 0.0:
         raise ValueError(f"verify.gradients: atol and rtol must be at least 0, got {atol} and {rtol}")
-    names = _input_names(f, inputs)
-    arguments = [_to_float64(x) if is_float_array(x) else x for x in inputs]
-    owned = parameters_of(f, parameters)
-    _refuse_unusable([*zip(names, arguments, strict=True), *((key, p.value) for key, p in owned)], options)
+    wide = (given.with_leaves(x, given.to_float64) for x in inputs)
+    arguments = list(zip(given.input_names(f, inputs), wide, strict=True))
+    owned = given.parameters_of(f, parameters)
+    leaves = [leaf for name, x in arguments for leaf in leaves_of(name, x)]
+    given.refuse_unusable([*leaves, *((key, p.value) for key, p in owned)], options)
     settings = {"atol": atol, "rtol": rtol, "step": step, "entrywise": entrywise, "directions": directions}
-    with _in_float64(owned):
-        check = _Check(textbook_of(f), list(zip(names, arguments, strict=True)), options, owned)
-        rng = np.random.default_rng(
-            (seed, 1)
-        )  # not (seed): the inputs may be drawn with that, and upstream must differ
-        rows = check.run(upstream, rng, settings, intermediates)
+    with given.in_float64(owned):
+        check = _Check(textbook_of(f), arguments, options, owned, seed)
+        rows = check.run(upstream, settings, intermediates, progress)
+        rows = check.in_other_forms(rows)
         if check.f is not f:
             rows = check.with_twin(f, rows)
-    return Report(name or _name_of(f), tuple(rows))
+    return Report(name or given.name_of(f), tuple(rows))
 
 
 class _Check:
-    """One check: the function, its named inputs, its options and the parameters that it owns."""
+    """One check: the function, its named arguments, its options and the parameters that it owns."""
 
     def __init__(
-        self, f: Callable[..., Any], inputs: list[Named], options: dict[str, Any], owned: list[tuple[str, Parameter]]
+        self,
+        f: Callable[..., Any],
+        arguments: list[Named],
+        options: dict[str, Any],
+        owned: list[tuple[str, Parameter]],
+        seed: int,
     ) -> None:
-        self.f, self.options, self.owned = f, options, owned
-        self.names = [name for name, _ in inputs]
-        self.inputs = [x for _, x in inputs]
+        self.f, self.arguments, self.options, self.owned = f, arguments, options, owned
+        # dy and directions; all else. Not of (seed): the inputs may be drawn with that, and dy must differ.
+        self.dy_rng, self.rng = (np.random.default_rng((seed, i)) for i in (1, 2))
+        self.leaves = [leaf for name, x in arguments for leaf in leaves_of(name, x)]
+        self.names = [name for name, x in self.leaves if is_float_array(x)]
+        # A gradient for each argument with floating-point leaves, and for each parameter one to be added to.
+        self.wanted = [name for name, x in arguments if any(is_float_array(leaf) for _, leaf in leaves_of(name, x))]
+        self.start = {key: self.rng.normal(size=parameter.value.shape) for key, parameter in owned}
 
-    def call(self, inputs: list[Any] | None = None) -> Any:
+    def call(self, leaves: list[Any] | None = None) -> Any:
         """f on fresh copies of the generators, so that every evaluation draws the same random numbers."""
-        frozen = [_fresh(x) for x in (self.inputs if inputs is None else inputs)]
-        return self.f(*frozen, **{key: _fresh(value) for key, value in self.options.items()})
+        values = iter([x for _, x in self.leaves] if leaves is None else leaves)
+        inputs = [given.with_leaves(x, lambda _: given.fresh(next(values))) for _, x in self.arguments]
+        result = self.f(*inputs, **{key: given.fresh(value) for key, value in self.options.items()})
+        if isinstance(result, tuple) and len(result) == 2 and is_float_array(result[0]) and callable(result[1]):
+            return result
+        raise TypeError(
+            f"{given.name_of(self.f)} must return (floating-point array, backward), got {given.describe(result)}"
+        )
 
     def run(
-        self, upstream: Array | None, rng: np.random.Generator, settings: dict[str, Any], intermediates: bool
+        self, upstream: Array | None, settings: dict[str, Any], intermediates: bool, progress: Progress
     ) -> list[Row]:
         belongings = self._copies(self._belongings())
-        first = self.call()  # fills what is computed once and kept (a table of positions); later runs are all alike
-        with Recording(self.f) as recording:
-            result = self.call()
-        if not (isinstance(result, tuple) and len(result) == 2 and is_float_array(result[0]) and callable(result[1])):
-            raise TypeError(f"{_name_of(self.f)} must return (floating-point array, backward), got {_describe(result)}")
-        y, backward = result
+        first, first_backward = self._call_elsewhere()  # what is computed once and kept is now that of other numbers
+        self._pull_back(first_backward, self._drawn(first))
+        with Recorder(self.f) as recording:
+            y, backward = self.call()
         output = host_copy(y)
         _require_finite(output, recording)
-        if not self._changed(belongings, self._belongings()) and not np.array_equal(host_copy(first[0]), output):
+        again = host_copy(self.call()[0])
+        if not self._changed(belongings, self._belongings()) and not np.array_equal(again, output):
             raise ValueError(
-                f"{_name_of(self.f)} gives another output each time it runs, so there are no differences to take; "
+                f"{given.name_of(self.f)} gives another output each time it runs, so there are no differences to take; "
                 "pass its random generator as an argument, then every run starts from the same state"
             )
+        rng = self.dy_rng
         self.differences = Differences(output, _upstream(upstream, output, rng), rng, **settings)
         dy = to_device(self.differences.upstream.astype(output.dtype), device_of(y).name)
         belongings += self._copies([("the output", y), ("the upstream gradient", dy)])
         self.upstream = dy
 
-        # Start from gradients that are not zero: a pullback must add to them, not overwrite them.
-        for _, parameter in self.owned:
-            parameter.grad = to_device(rng.normal(size=parameter.value.shape), device_of(parameter.value).name)
-        self.call([_displaced(x, 0.01 * rng.normal(size=x.shape)) if is_float_array(x) else x for x in self.inputs])
+        later, later_backward = self._call_elsewhere()
         recording.in_forward = False
         with recording:
             returned, added = self._pull_back(backward, dy)
-        returned_again, added_again = self._pull_back(backward, dy)
-        names = [name for name, x in zip(self.names, self.inputs, strict=True) if is_float_array(x)]
+        copies = [x.copy() if is_float_array(x) else x for x in returned]
+        self.results = self._named(y, copies, added)
+        unlike = self._unlike(self._named(y, *self._pull_back(backward, dy)))
         changed = self._changed(belongings, [*self._belongings(), ("the output", y), ("the upstream gradient", dy)])
-
-        rows = self._input_rows(names, returned)
-        rows += [self._row(key, "parameter", p.value, added[key], self._parameter_probe(p)) for key, p in self.owned]
-        if intermediates:
-            rows += [self._intermediate_row(pair) for pair in recording.pairs() if not self._is_input(pair)]
-        self.results = [("the output", y), *zip(names, returned, strict=False), *added.items()]
-        again = [("the output", y), *zip(names, returned_again, strict=False), *added_again.items()]
-        wrong = dict.fromkeys(self._unlike(again), "backward gives another gradient when it is called again")
-        return _marked(rows, wrong | {name: "was changed in place" for name in changed})
-
-    def with_twin(self, twin: Callable[..., Any], rows: list[Row]) -> list[Row]:
-        """The rows of `run`, with a problem written into those for which the fast twin of f gives something else."""
-        self.f = twin
-        y, backward = self.call()
-        names = [name for name, x in zip(self.names, self.inputs, strict=True) if is_float_array(x)]
-        returned, added = self._pull_back(backward, self.upstream)
-        by_twin = [("the output", y), *zip(names, returned, strict=False), *added.items()]
-        wrong = dict.fromkeys(self._unlike(by_twin), "the fast twin gives something else than the textbook form")
-        return _marked(rows, {name: problem for name, problem in wrong.items() if name not in _wrong_names(rows)})
-
-    def _unlike(self, others: list[Named]) -> list[str]:
-        """The names of those results of `run` that another run gave otherwise."""
-        return [
-            name
-            for (name, one), (_, other) in zip(self.results, others, strict=False)
-            if is_float_array(one) and not (is_float_array(other) and _alike(one, other))
+        not_linear = self._not_linear(y, backward)
+        self._pull_back(later_backward, self._drawn(later))
+        overwritten = [
+            name for (name, _), x, old in zip(self.results[1:], returned, copies, strict=False) if not _same(x, old)
         ]
 
-    def _pull_back(self, backward: Callable[..., Any], dy: Array) -> tuple[list[Any], dict[str, Array]]:
-        """Copies of what backward returns for the inputs, and of what it adds to the gradient of each parameter."""
-        before = {key: parameter.grad.copy() for key, parameter in self.owned}
-        returned = backward(dy)
-        listed = list(returned) if isinstance(returned, tuple) else [] if returned is None else [returned]
-        added = {key: parameter.grad - before[key] for key, parameter in self.owned}
-        return [x.copy() if is_float_array(x) else x for x in listed], added
+        rows = self._input_rows(copies)
+        pairs = [pair for pair in recording.pairs() if not self._is_input(pair)] if intermediates else []
+        checks = [functools.partial(self._parameter_row, key, p, added[key]) for key, p in self.owned]
+        checks += [functools.partial(self._intermediate_row, pair) for pair in pairs]
+        rows += [check() for check in progress(checks)]
+        rows = _marked(rows, not_linear, "backward is not linear in its argument, as a derivative is")
+        rows = _marked(rows, unlike, "backward gives another gradient when it is called again", first=True)
+        rows = _marked(rows, overwritten, "a later backward wrote into this gradient; return a new array", first=True)
+        return _marked(rows, changed, "was changed in place", first=True)
+
+    def in_other_forms(self, rows: list[Row]) -> list[Row]:
+        """The rows of `run`, and what comes out otherwise for arrays laid out otherwise in memory, or in float32."""
+        for layout in (given.transposed, given.strided):
+            unlike = self._unlike(self._rerun(layout))
+            rows = _marked(rows, unlike, "it is another where arrays are views with gaps or transposed in memory")
+        try:
+            with np.errstate(all="ignore"):
+                single = self._rerun(lambda x: x.astype(np.float32))
+        except Exception as error:  # f may hold float64 arrays of its own, which an op refuses to mix with float32
+            return [*rows, Row("in float32", "input", (), problem=f"not checked: {error}")]
+        if not all(np.isfinite(host_copy(x)).all() for _, x in single if is_float_array(x)):
+            return rows
+        # The same numbers in float64, and numbers as close by as rounding goes: what differs there may differ here too.
+        double = self._rerun(lambda x: x.astype(np.float32).astype(np.float64))
+        beside = self._rerun(lambda x: x * (1.0 + 1e-6 * to_device(self.rng.normal(size=x.shape), device_of(x).name)))
+        unlike = [name for name in self._unlike(single, double, 1e-3) if name not in self._unlike(beside, rtol=1e-4)]
+        return _marked(
+            rows, [name for name in unlike if name != "the output"], "in float32 it is another than in float64"
+        )
+
+    def with_twin(self, twin: Callable[..., Any], rows: list[Row]) -> list[Row]:
+        """The rows of `run`, and what the fast twin of f gives otherwise."""
+        self.f = twin
+        for layout in (given.as_it_is, given.transposed, given.strided):
+            unlike = self._unlike(self._rerun(layout))
+            rows = _marked(rows, unlike, "the fast twin gives something else than the textbook form")
+        return rows
+
+    def _rerun(self, change: Callable[[Array], Array]) -> list[Named]:
+        """The results of f with every floating-point array changed: inputs, parameters, upstream gradient."""
+        with self._parameters_as(change):
+            y, backward = self.call([change(x) if is_float_array(x) else x for _, x in self.leaves])
+            dy = change(self.upstream)
+            return self._named(y, *self._pull_back(backward, dy if dy.dtype == y.dtype else dy.astype(y.dtype)))
+
+    def _call_elsewhere(self) -> Any:
+        """f on other numbers: near the given ones where they are floating-point, and ids and masks in another order."""
+        near = [nearby(x, self.rng) for _, x in self.leaves]
+        with np.errstate(all="ignore"), self._parameters_as(lambda x: nearby(x, self.rng)):
+            try:
+                return self.call([given.flipped(x) for x in near])
+            except Exception:  # the order may matter, as in a list of lengths
+                return self.call(near)
+
+    @contextlib.contextmanager
+    def _parameters_as(self, change: Callable[[Array], Array]) -> Iterator[None]:
+        kept = [(parameter, parameter.value) for _, parameter in self.owned]
+        try:
+            for parameter, value in kept:
+                parameter.value = change(value)
+            yield
+        finally:
+            for parameter, value in kept:
+                parameter.value = value
+
+    def _pull_back(
+        self, backward: Callable[..., Any], dy: Array, scale: float = 1.0
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """What backward returns for the leaves of the inputs, and what it adds to the gradient of each parameter.
+
+        These start from numbers that are not zero: a pullback must add to them, not overwrite them.
+        """
+        for key, p in self.owned:
+            p.grad = to_device((scale * self.start[key]).astype(p.value.dtype), device_of(p.value).name)
+        start = {key: parameter.grad.copy() for key, parameter in self.owned}
+        result = backward(dy)
+        self.returned = list(result) if isinstance(result, tuple) else [] if result is None else [result]
+        asked = [x for name, x in self.arguments if name in self.wanted]
+        leaves = [g for x, dx in zip(asked, self.returned, strict=False) for g in given.gradients_of(x, dx)]
+        return leaves, {key: parameter.grad - start[key] for key, parameter in self.owned}
+
+    def _drawn(self, y: Array) -> Array:
+        return to_device(self.rng.normal(size=y.shape).astype(y.dtype), device_of(y).name)
+
+    def _not_linear(self, y: Array, backward: Callable[..., Any]) -> list[str]:
+        """The names of what is no multiple for a multiple of the upstream gradient, or no sum for a sum."""
+
+        def pulled(dy: Array, factor: float = 1.0) -> list[Any]:
+            results = self._named(y, *self._pull_back(backward, factor * dy, factor))
+            return [x / factor if is_float_array(x) else x for _, x in results[1:]]
+
+        def unlike(results: list[Any]) -> list[str]:
+            return self._unlike([self.results[0], *zip(names, results, strict=False)], rtol=1e-6)
+
+        names, other = [name for name, _ in self.results[1:]], self._drawn(y)
+        with np.errstate(all="ignore"):
+            multiples = [name for factor in (-(2.0**60), 2.0**-20) for name in unlike(pulled(self.upstream, factor))]
+            both = zip(pulled(self.upstream + other), pulled(other), strict=True)
+            return multiples + unlike([a - b if given.misfit(b, a) == "" else None for a, b in both])
+
+    def _named(self, y: Array, returned: list[Any], added: dict[str, Array]) -> list[Named]:
+        return [("the output", y), *zip(self.names, returned, strict=False), *added.items()]
+
+    def _unlike(self, others: list[Named], results: list[Named] | None = None, rtol: float = 1e-9) -> list[str]:
+        """The names of those results of `run` that another run gave otherwise, but for the order of its sums.
+
+        A sum that is zero comes out as rounding, so what is small beside all gradients and the output may differ.
+        """
+        results = self.results if results is None else results
+        sizes = [0.1 * self.differences.weighted, *(x for _, x in results[1:] if is_float_array(x))]
+        largest = max(float(abs(host_copy(x)).max()) for x in sizes)
+        pairs = [(name, x, other) for (name, x), (_, other) in zip(results, others, strict=False) if is_float_array(x)]
+        return [name for name, x, other in pairs if not _alike(x, other, rtol, 0.01 * rtol * largest)]
 
     def _belongings(self) -> list[Named]:
         """Every array that belongs to the caller: neither f nor its pullback may change it."""
         values = [(key, parameter.value) for key, parameter in self.owned]
-        named = [*zip(self.names, self.inputs, strict=True), *self.options.items(), *values]
-        return [(name, x) for name, x in named if is_array(x)]
+        options = [leaf for name, x in self.options.items() for leaf in leaves_of(name, x)]
+        return [(name, x) for name, x in [*self.leaves, *options, *values] if is_array(x)]
 
     def _copies(self, arrays: list[Named]) -> list[Named]:
         return [(name, host_copy(x)) for name, x in arrays]
 
     def _changed(self, before: list[Named], now: list[Named]) -> list[str]:
-        same = functools.partial(np.array_equal, equal_nan=False)
-        return [name for (name, old), (_, new) in zip(before, now, strict=False) if not same(old, host_copy(new))]
+        pairs = zip(before, now, strict=False)
+        return [name for (name, old), (_, new) in pairs if not np.array_equal(old, host_copy(new))]
 
-    def _input_rows(self, names: list[str], returned: list[Any]) -> list[Row]:
-        if len(returned) != len(names):
-            problem = f"backward returned {len(returned)} gradients for {len(names)} floating-point inputs"
-            integers = [n for n, x in zip(self.names, self.inputs, strict=True) if is_array(x) and x.dtype.kind in "iu"]
-            if len(returned) < len(names):
+    def _input_rows(self, returned: list[Any]) -> list[Row]:
+        if len(self.returned) != len(self.wanted):
+            problem = f"backward returned {len(self.returned)} gradients for {len(self.wanted)} floating-point inputs"
+            integers = [name for name, x in self.leaves if is_array(x) and x.dtype.kind in "iu"]
+            if len(self.returned) < len(self.wanted):
                 problem += "; return one for each, in their order (functools.partial can bind one that has none)"
             elif integers:
                 problem += f"; {integers[0]} holds integers, which have none: convert it with astype(float)"
             return [Row("inputs", "input", (), error=math.inf, ok=False, problem=problem)]
-        places = [i for i, x in enumerate(self.inputs) if is_float_array(x)]
+        places = [i for i, (_, x) in enumerate(self.leaves) if is_float_array(x)]
         return [
-            self._row(name, "input", self.inputs[i], gradient, self._input_probe(i))
-            for name, i, gradient in zip(names, places, returned, strict=True)
+            self._row(name, "input", self.leaves[i][1], gradient, self._input_probe(i))
+            for name, i, gradient in zip(self.names, places, returned, strict=True)
         ]
+
+    def _parameter_row(self, name: str, parameter: Parameter, gradient: Array) -> Row:
+        return self._row(name, "parameter", parameter.value, gradient, self._parameter_probe(parameter))
 
     def _intermediate_row(self, pair: Pair) -> Row:
         if pair.gradient is None:
@@ -204,11 +312,11 @@ class _Check:
 
     def _is_input(self, pair: Pair) -> bool:
         """Whether the pair is an argument of f itself, which has a row already."""
-        x = dict(zip(self.names, self.inputs, strict=True)).get(pair.name) if pair.call == 0 else None
+        x = dict(self.leaves).get(pair.name) if pair.call == 0 else None
         return is_float_array(x) and np.array_equal(host_copy(x), pair.value)
 
     def _row(self, name: str, kind: str, value: Array, gradient: Any, probe: Probe) -> Row:
-        problem = _misfit(value, gradient)
+        problem = given.misfit(value, gradient)
         if problem:
             return Row(name, kind, tuple(value.shape), error=math.inf, ok=False, problem=problem)
         return self.differences.row(name, kind, host_copy(value), host_copy(gradient), probe)
@@ -217,8 +325,8 @@ class _Check:
 
     def _input_probe(self, i: int) -> Probe:
         def probe(displacement: np.ndarray) -> np.ndarray:
-            moved = list(self.inputs)
-            moved[i] = _displaced(self.inputs[i], displacement)
+            moved = [x for _, x in self.leaves]
+            moved[i] = displaced(moved[i], displacement)
             return host_copy(self.call(moved)[0])
 
         return probe
@@ -226,7 +334,7 @@ class _Check:
     def _parameter_probe(self, parameter: Parameter) -> Probe:
         def probe(displacement: np.ndarray) -> np.ndarray:
             kept = parameter.value
-            parameter.value = _displaced(kept, displacement)
+            parameter.value = displaced(kept, displacement)
             try:
                 return host_copy(self.call()[0])
             finally:
@@ -236,7 +344,7 @@ class _Check:
 
     def _intermediate_probe(self, pair: Pair) -> Probe:
         def probe(displacement: np.ndarray) -> np.ndarray:
-            with Replacement(self.f, pair, lambda value: _displaced(value, displacement)) as replacement:
+            with Replacement(self.f, pair, lambda value: displaced(value, displacement)) as replacement:
                 y = self.call()[0]
             if not replacement.done:
                 raise RuntimeError(f"{pair.title} was not met again: f takes another way each time it runs")
@@ -253,7 +361,7 @@ def _upstream(given: Array | None, output: np.ndarray, rng: np.random.Generator)
     return host_copy(given).astype(np.float64)
 
 
-def _require_finite(output: np.ndarray, recording: Recording) -> None:
+def _require_finite(output: np.ndarray, recording: Recorder) -> None:
     if np.isfinite(output).all():
         return
     if recording.first_nan:
@@ -262,122 +370,30 @@ def _require_finite(output: np.ndarray, recording: Recording) -> None:
     raise ValueError(f"the output is not finite at {index}, so there is nothing to differentiate")
 
 
-def _alike(one: Array, other: Array) -> bool:
-    """Whether two runs of one pullback gave the same, but for the order in which a GPU adds."""
-    return one.shape == other.shape and np.allclose(
-        host_copy(one), host_copy(other), rtol=1e-9, atol=1e-9, equal_nan=True
-    )
+def _alike(one: Array, other: Any, rtol: float, slack: float) -> bool:
+    """Whether two arrays differ by no more than rtol of the largest entry, and the slack."""
+    if not is_float_array(other) or one.shape != other.shape:
+        return False
+    a, b = host_copy(one), host_copy(other)
+    finite = np.isfinite(a)
+    a, b = a[finite], b[finite]
+    return bool(np.all(abs(a - b) <= rtol * abs(a).max(initial=0.0) + slack))
 
 
-def _marked(rows: list[Row], wrong: dict[str, str]) -> list[Row]:
-    """The rows with a problem written into those named in `wrong`, and a further row for each name that has none."""
-    marked = [
-        dataclasses.replace(row, ok=False, error=math.inf, problem=wrong[row.name]) if row.name in wrong else row
-        for row in rows
+def _same(one: Any, other: Any) -> bool:
+    return not is_float_array(one) or np.array_equal(host_copy(one), host_copy(other), equal_nan=True)
+
+
+def _marked(rows: list[Row], names: Iterable[str], problem: str, first: bool = False) -> list[Row]:
+    """The rows with a problem written into those of these names, and a further row for each name that has none.
+
+    A row that is wrong already keeps its own problem, unless this one comes first.
+    """
+    names = dict.fromkeys(names)
+    known = {row.name for row in rows}
+    return [
+        dataclasses.replace(row, ok=False, error=math.inf, problem=problem)
+        if row.name in names and (row.ok or first)
+        else row
+        for row in [*rows, *(Row(name, "input", ()) for name in names if name not in known)]
     ]
-    missing = [name for name in wrong if name not in {row.name for row in rows}]
-    return marked + [Row(name, "input", (), error=math.inf, ok=False, problem=wrong[name]) for name in missing]
-
-
-def _wrong_names(rows: list[Row]) -> set[str]:
-    return {row.name for row in rows if not row.ok}
-
-
-def _misfit(value: Array, gradient: Any) -> str:
-    """What is wrong with a gradient before its numbers are looked at, or ""."""
-    if gradient is None:
-        return "there is no gradient (None)"
-    if not is_float_array(gradient):
-        return f"the gradient is {_describe(gradient)}, not a floating-point array"
-    if device_of(gradient) is not device_of(value) and not isinstance(value, np.ndarray):
-        return f"the gradient is on {device_of(gradient).name}, its array on {device_of(value).name}"
-    if tuple(gradient.shape) != tuple(value.shape):
-        return f"the gradient has shape {tuple(gradient.shape)}, its array {tuple(value.shape)}"
-    if gradient.dtype != value.dtype:
-        return f"the gradient is {gradient.dtype}, its array {value.dtype}"
-    return ""
-
-
-def _displaced(x: Array, displacement: np.ndarray) -> Array:
-    return to_device(host_copy(x) + displacement, device_of(x).name)
-
-
-def _to_float64(x: Array) -> Array:
-    return to_device(host_copy(x).astype(np.float64), device_of(x).name)
-
-
-def _fresh(argument: Any) -> Any:
-    return copy.deepcopy(argument) if isinstance(argument, np.random.Generator) else argument
-
-
-def _input_names(f: Callable[..., Any], inputs: tuple[Any, ...]) -> list[str]:
-    """The names of the positional arguments, from the signature of f: x, weight, ..., others[0], others[1]."""
-    fallback = [f"input {i}" for i in range(len(inputs))]
-    try:
-        bound = inspect.signature(f).bind_partial(*inputs)
-    except (TypeError, ValueError):
-        return fallback
-    names: list[str] = []
-    for name, argument in bound.arguments.items():
-        several = bound.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
-        names += [f"{name}[{i}]" for i in range(len(argument))] if several else [name]
-    return names if len(names) == len(inputs) else fallback
-
-
-def _refuse_unusable(arrays: list[tuple[str, Any]], options: dict[str, Any]) -> None:
-    for name, x in arrays:
-        if isinstance(x, list | tuple):
-            raise TypeError(
-                f"verify: {name} is a {type(x).__name__}; make it an array: numpy.array({name}, dtype=float)"
-            )
-    for name, option in options.items():
-        if is_float_array(option) and option.shape != ():
-            raise TypeError(
-                f"verify: {name} is a floating-point array given by keyword; give it by position to have it checked, "
-                "or bind it by functools.partial if it is not to be differentiated"
-            )
-    for name, x in arrays:
-        if is_float_array(x) and np.isnan(host_copy(x)).any():
-            index = tuple(int(i) for i in np.argwhere(np.isnan(host_copy(x)))[0])
-            raise ValueError(
-                f"verify: {name} contains NaN, first at {index}; gradients can be checked only where f is defined"
-            )
-
-
-def parameters_of(f: Any, given: Parameters | None) -> list[tuple[str, Parameter]]:
-    """The parameters that are given, or else those of f, where that is a module or a module's method."""
-    if given is None:
-        f = _inside_partial(f)
-        owner = f if isinstance(f, Module) else getattr(f, "__self__", None)
-        given = owner if isinstance(owner, Module) else ()
-    return list(given.parameters() if isinstance(given, Module) else given)
-
-
-@contextlib.contextmanager
-def _in_float64(owned: list[tuple[str, Parameter]]) -> Iterator[None]:
-    """Turn parameters to float64 for the time of a check; afterwards values and gradients are as they were."""
-    kept = [(parameter, parameter.value, parameter.grad) for _, parameter in owned]
-    try:
-        for parameter, value, _ in kept:
-            parameter.value = _to_float64(value)
-        yield
-    finally:
-        for parameter, value, grad in kept:
-            parameter.value, parameter.grad = value, grad
-
-
-def _inside_partial(f: Any) -> Any:
-    while isinstance(f, functools.partial):
-        f = f.func
-    return f
-
-
-def _name_of(f: Any) -> str:
-    f = _inside_partial(f)
-    return getattr(f, "__name__", None) or type(f).__name__
-
-
-def _describe(x: Any) -> str:
-    if isinstance(x, tuple):
-        return "(" + ", ".join(_describe(item) for item in x) + ")"
-    return f"an array of {x.dtype}" if hasattr(x, "dtype") else type(x).__name__

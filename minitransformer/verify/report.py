@@ -24,6 +24,7 @@ class Row:
 
     error = |hand - numerical| / (1 + |numerical|); infinite where there is a problem that is not a matter of numbers.
     kinks: how many entries lie at a kink of f, where no derivative exists and any slope between both sides is right.
+    hidden: how many are so small beside the rounding of f that differences cannot tell whether they are right.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Row:
     error: float = 0.0
     ok: bool = True
     kinks: int = 0
+    hidden: int = 0
     problem: str = ""
     full: Entries | None = field(default=None, repr=False, compare=False)
 
@@ -58,6 +60,7 @@ class Row:
             "error": _finite(self.error),
             "ok": self.ok,
             "kinks": self.kinks,
+            "hidden": self.hidden,
             "problem": self.problem,
         }
 
@@ -66,6 +69,8 @@ class Row:
         verdict = (self.problem or "ok") if self.ok else ": ".join(filter(None, ["WRONG", self.problem]))
         if self.kinks:
             verdict += f" ({self.kinks} at a kink)"
+        if self.hidden and not self.problem:
+            verdict += f" ({self.hidden} hidden by rounding)"
         place = "" if self.where is None else "[" + ", ".join(map(str, self.where)) + "]"
         numbers = [f"{self.hand:.8g}", f"{self.numerical:.8g}", f"{self.error:.1e}"] if self.checked else ["", "", ""]
         return [self.name, self.kind, str(self.shape), self.checked, place, *numbers, verdict]

@@ -20,7 +20,7 @@ import numpy as np
 
 from minitransformer import course, ops, verify
 from minitransformer.arrays import backend
-from minitransformer.verify import VARIANTS
+from minitransformer.course import MISTAKES
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)
@@ -275,8 +275,8 @@ for name, w in {"symmetric": symmetric, "ordinary": ordinary}.items():
 # attention:
 
 # %%
-mistake = VARIANTS["attention-dk-reshaped"]
-print(mistake.mistake, "\n\nright:", mistake.old, "\nwrong:", mistake.new)
+mistake = MISTAKES["attention-dk-reshaped"]
+print(mistake.sentence, "\n\nright:", mistake.old, "\nwrong:", mistake.new)
 
 # %% [markdown]
 # We put it into the library for a moment and check attention twice: with inputs of ordinary size, then with small
@@ -301,8 +301,8 @@ for name, row in {"ordinary": ordinary, "small": small}.items():
 # ReLU is $y = \max(x, 0)$; its slope is 1 where $x > 0$ and 0 elsewhere. In this variant the gate never closes:
 
 # %%
-mistake = VARIANTS["relu-never-closes"]
-print(mistake.mistake)
+mistake = MISTAKES["relu-never-closes"]
+print(mistake.sentence)
 with mistake.applied():
     for x in (xp.array([1.0, 2.0, 3.0]), xp.array([1.0, -2.0, 3.0])):
         print(x, verdict(verify.gradients(ops.relu, x)))
@@ -321,8 +321,8 @@ print(verify.gradients(ops.relu, xp.array([1.0, -2.0, 0.0])))
 # Attention divides its scores by $\sqrt{d_k}$, the root of the width. This variant takes the length instead:
 
 # %%
-mistake = VARIANTS["attention-scaled-by-length"]
-print(mistake.mistake)
+mistake = MISTAKES["attention-scaled-by-length"]
+print(mistake.sentence)
 right_output = ops.attention(q, k, v)[0]
 with mistake.applied():
     print("\ngradients:", verdict(verify.gradients(ops.attention, q, k, v)))

@@ -21,8 +21,8 @@ from IPython.display import display
 
 from minitransformer import course, ops, verify
 from minitransformer.arrays import backend
+from minitransformer.course import MISTAKES
 from minitransformer.show.plots import matrices
-from minitransformer.verify import VARIANTS
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)
@@ -130,8 +130,8 @@ display(matrices(B=B, transposed=B.T, reshaped=B.reshape(4, 3)))
 # Both are (4, 3), and only one is right. **Predict first:** will the check notice?
 
 # %%
-mistake = VARIANTS["linear-weight-reshaped"]
-print(mistake.mistake)
+mistake = MISTAKES["linear-weight-reshaped"]
+print(mistake.sentence)
 with mistake.applied():
     report = verify.gradients(ops.linear, A, B)
 for row in report.of_kind("input"):
@@ -162,12 +162,12 @@ display(matrices(**parts, dW=x.T @ dy))
 # **Predict first.** Someone divides $dW$ by the number of tokens, "because we average over the batch". Right or wrong?
 
 # %%
-mistake = VARIANTS["linear-dweight-mean"]
+mistake = MISTAKES["linear-dweight-mean"]
 with mistake.applied():
     row = verify.gradients(ops.linear, x, W)["weight"]
 ratio = row.numerical / row.hand
 print(f"by hand {row.hand:.4f}, numerically {row.numerical:.4f}, ratio {ratio:.1f}")
-print(mistake.mistake)
+print(mistake.sentence)
 
 # %% [markdown]
 # Text comes in batches, $x$ of shape (B, T, in). For a linear map nothing changes: a batch of B sequences of T tokens

@@ -20,7 +20,7 @@ import numpy as np
 
 from minitransformer import course, ops
 from minitransformer.arrays import backend
-from minitransformer.verify import VARIANTS
+from minitransformer.course import MISTAKES
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)
@@ -192,8 +192,8 @@ plt.show()
 # wrong:
 
 # %%
-mistake = VARIANTS["softmax-temperature-multiplies"]
-print(mistake.mistake)
+mistake = MISTAKES["softmax-temperature-multiplies"]
+print(mistake.sentence)
 with mistake.applied():
     for T in (1.0, 0.1):
         print(f"T = {T}: {ops.softmax(x, temperature=T)[0]}")

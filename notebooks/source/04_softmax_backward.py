@@ -23,8 +23,8 @@ from IPython.display import display
 import minitransformer
 from minitransformer import course, ops, verify
 from minitransformer.arrays import backend
+from minitransformer.course import MISTAKES
 from minitransformer.show.plots import matrices
-from minitransformer.verify import VARIANTS
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)
@@ -169,7 +169,7 @@ wrong = {
 }
 print(f"{'mistake':32}{'backward':22}{'dy = 1':9}{'dy random'}")
 for name, formula in wrong.items():
-    with VARIANTS[name].applied():
+    with MISTAKES[name].applied():
         options = {"temperature": 2.0, "intermediates": False}
         with_ones = verify.gradients(ops.softmax, batch, upstream=xp.ones((3, 4)), **options)
         at_random = verify.gradients(ops.softmax, batch, **options)

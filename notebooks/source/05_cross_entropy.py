@@ -20,7 +20,7 @@ import numpy as np
 
 from minitransformer import course, ops, verify
 from minitransformer.arrays import backend
-from minitransformer.verify import VARIANTS
+from minitransformer.course import MISTAKES
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)
@@ -147,9 +147,9 @@ print("fused:        loss", float(loss), "            dlogits", backward()[0])
 
 # %%
 for name in ("softmax-expects-cross-entropy", "softmax-takes-dy-for-target"):
-    with VARIANTS[name].applied():
+    with MISTAKES[name].applied():
         ok = verify.gradients(ops.softmax, logits, intermediates=False).ok
-    print(f"{'right' if ok else 'wrong'}: {VARIANTS[name].mistake}")
+    print(f"{'right' if ok else 'wrong'}: {MISTAKES[name].sentence}")
 
 # %% [markdown]
 # The converse mistake: `cross_entropy` takes **logits**. If you give it probabilities, softmax is applied twice.
@@ -188,7 +188,7 @@ for factor in (1.0, 100.0, 0.01):
     first_step = factor * g / xp.sqrt((factor * g) ** 2)
     print(f"gradient times {factor:6}: first step {first_step}")
 for name in ("cross-entropy-not-divided", "cross-entropy-divided-twice"):
-    with VARIANTS[name].applied():
+    with MISTAKES[name].applied():
         ok = verify.gradients(ops.cross_entropy, batch, xp.array([0, 2]), intermediates=False).ok
     print(f"{name}: finite differences say {'right' if ok else 'wrong'}")
 
@@ -218,7 +218,7 @@ rng = np.random.default_rng(0)
 random_logits = backend.to_device(rng.normal(size=(4, 3)), device)
 targets = xp.array([0, 2, -100, -100])
 right_loss = float(ops.cross_entropy(random_logits, targets)[0])
-with VARIANTS["cross-entropy-mean-over-ignored-too"].applied():
+with MISTAKES["cross-entropy-mean-over-ignored-too"].applied():
     ok = verify.gradients(ops.cross_entropy, random_logits, targets).ok
     loss = float(ops.cross_entropy(random_logits, targets)[0])
 print("finite differences:", "right" if ok else "wrong")
@@ -281,10 +281,10 @@ def implied_target():
 target = implied_target()
 print(f"{target.round(4)} sums to {float(target.sum()):.2f}: right")
 for name in ("forgotten", "mass", "over-others"):
-    mistake = VARIANTS[f"cross-entropy-smoothing-{name}"]
+    mistake = MISTAKES[f"cross-entropy-smoothing-{name}"]
     with mistake.applied():
         target = implied_target()
-    print(f"{target.round(4)} sums to {float(target.sum()):.2f}:\n    {mistake.mistake}")
+    print(f"{target.round(4)} sums to {float(target.sum()):.2f}:\n    {mistake.sentence}")
 
 # %% [markdown]
 # ## To remember

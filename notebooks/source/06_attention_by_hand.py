@@ -22,9 +22,9 @@ from IPython.display import display
 import minitransformer
 from minitransformer import course, ops
 from minitransformer.arrays import backend
+from minitransformer.course import MISTAKES
 from minitransformer.course.worked_example import UNEQUAL, UNSCALED, self_attention
 from minitransformer.show.plots import matrices
-from minitransformer.verify import VARIANTS
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)
@@ -175,8 +175,8 @@ for name in (
     "attention-scaled-after-softmax",
     "attention-scaled-by-length",
 ):
-    with VARIANTS[name].applied():
-        compare(VARIANTS[name].mistake, ops.attention(q, k, v)[0], ops.attention(tq, tk, tv)[0])
+    with MISTAKES[name].applied():
+        compare(MISTAKES[name].sentence, ops.attention(q, k, v)[0], ops.attention(tq, tk, tv)[0])
 compare("Queries and keys are exchanged.", ops.attention(k, q, v)[0], ops.attention(tk, tq, tv)[0])
 
 # %% [markdown]

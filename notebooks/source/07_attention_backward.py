@@ -23,9 +23,9 @@ from IPython.display import display
 import minitransformer
 from minitransformer import course, ops, verify
 from minitransformer.arrays import backend
+from minitransformer.course import MISTAKES
 from minitransformer.course.worked_example import UNEQUAL, self_attention
 from minitransformer.show.plots import matrices
-from minitransformer.verify import VARIANTS
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)
@@ -262,7 +262,7 @@ letters = {
 wrong_dq = {}
 print("     dq      dk      dv      dscores")
 for letter, name in letters.items():
-    with VARIANTS[name].applied():
+    with MISTAKES[name].applied():
         rows = verify.gradients(ops.attention, q, k, v, upstream=doutput)
         wrong_dq[letter] = ops.attention(q, k, v)[1](doutput)[0]
     verdicts = ["ok" if rows[name].ok else "WRONG" for name in ("q", "k", "v", "attention.scores")]
@@ -276,7 +276,7 @@ for letter, name in letters.items():
 # %%
 display(matrices(C_ratio_of_dq=wrong_dq["C"] / dq, D_ratio_of_dq=wrong_dq["D"] / dq))
 for letter, name in letters.items():
-    with VARIANTS[name].applied():
+    with MISTAKES[name].applied():
         try:
             ops.attention(q[:2], k, v)[1](doutput[:2])
             print(f"{letter}: runs")

@@ -21,7 +21,7 @@ import numpy as np
 
 from minitransformer import course, ops, verify
 from minitransformer.arrays import backend, masks
-from minitransformer.verify import VARIANTS
+from minitransformer.course import MISTAKES
 
 xp = backend.get_device(device).xp
 np.set_printoptions(precision=4, suppress=True)
@@ -120,7 +120,7 @@ print("hidden after: ", xp.where(allowed, ops.softmax(scores)[0], 0.0))
 rng = np.random.default_rng(0)
 q, k = (backend.to_device(rng.normal(size=(T, 2)), device) for _ in range(2))
 v = backend.to_device(rng.normal(size=(T, 3)), device)
-leak = VARIANTS["causal-mask-sees-one-ahead"]
+leak = MISTAKES["causal-mask-sees-one-ahead"]
 print(leak.mistake)
 with leak.applied():
     report = verify.gradients(ops.attention, q, k, v, causal=True)
@@ -161,7 +161,7 @@ print("right one is exactly the causal mask:", bool((right == backend.to_numpy(c
 padded = xp.array([[True, True, True, True, False, False]])
 pictures = {}
 for name in ("attention-mask-ignored", "attention-mask-inverted"):
-    with VARIANTS[name].applied():
+    with MISTAKES[name].applied():
         pictures[name.removeprefix("attention-")] = dependencies(
             lambda *a: ops.attention(*a, mask=padded), q, k, v
         )
@@ -227,7 +227,7 @@ print("finite differences:", verdict(report))
 # good as right. So this variant passes every test that has no fully masked row:
 
 # %%
-added = VARIANTS["attention-mask-added"]
+added = MISTAKES["attention-mask-added"]
 print(added.mistake)
 right_output = ops.attention(q, k, v, mask=nothing_for_5)[0]
 with added.applied():
@@ -281,9 +281,9 @@ print("mean over 2000 draws:", round(float(np.mean(many)), 2))
 # %%
 print("backward uses the same draw:", bool((pullback(ones) == dropped).all()))
 for name in ("dropout-mask-redrawn", "dropout-mask-forgotten", "dropout-not-rescaled"):
-    with VARIANTS[name].applied():
+    with MISTAKES[name].applied():
         report = verify.gradients(ops.dropout, q, 0.25, np.random.default_rng(0))
-    print(f"{verdict(report)}: {VARIANTS[name].mistake}")
+    print(f"{verdict(report)}: {MISTAKES[name].sentence}")
 
 # %% [markdown]
 # To check this with finite differences, every evaluation must draw the same numbers; otherwise you measure the
@@ -308,9 +308,9 @@ print("row sums of kept:", kept.sum(axis=1))
 
 # %%
 for name in ("attention-no-dropout-in-dv", "attention-no-dropout-in-dweights"):
-    with VARIANTS[name].applied():
+    with MISTAKES[name].applied():
         report = verify.gradients(ops.attention, q, k, v, dropout=0.5, rng=np.random.default_rng(1))
-    print(VARIANTS[name].mistake)
+    print(MISTAKES[name].sentence)
     print("   ", {"d" + row.name: verdict(row) for row in report.of_kind("input")})
 
 # %% [markdown]

@@ -109,7 +109,7 @@ for ax, picture, title in zip(axes, [*right, *wrong], titles, strict=True):
 # %%
 x = array(rng.normal(size=(6, 8)))
 attention_layer = layers.MultiHeadAttention(8, 2, rng=rng).to(dtype="float64")
-by_reshape = verify.VARIANTS["split-heads-by-reshape"]
+by_reshape = course.MISTAKES["split-heads-by-reshape"]
 print(by_reshape.mistake)
 with by_reshape.applied():
     print("finite differences accept it:", verify.gradients(attention_layer, x, intermediates=False).ok)
@@ -295,7 +295,7 @@ print("d key.bias is zero up to rounding:", bool(np.abs(show(cross.key.bias.grad
 
 # %% tags=["varies"]
 x = array(rng.normal(size=(5, 8)))
-with verify.VARIANTS["multi-head-dx-from-query-only"].applied():
+with course.MISTAKES["multi-head-dx-from-query-only"].applied():
     report = verify.gradients(attention_layer, x)
 for row in report.rows:
     if not row.ok:

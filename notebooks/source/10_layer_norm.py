@@ -159,7 +159,7 @@ for name in (
     "layer-norm-gamma-forgotten",
     "layer-norm-variance-for-deviation",
 ):
-    with verify.VARIANTS[name].applied():
+    with course.MISTAKES[name].applied():
         report = verify.gradients(ops.layer_norm, x, gamma, beta)
     print(f"{name:34s} {'accepted' if report.ok else 'rejected'}   {report['x'].error:.2f}")
 
@@ -176,7 +176,7 @@ for name in (
 # > Which check rejects it?
 
 # %%
-outside = verify.VARIANTS["layer-norm-gamma-outside-means"]
+outside = course.MISTAKES["layer-norm-gamma-outside-means"]
 with outside.applied():
     for label, gain in (
         ("all gains 1  ", array(np.ones(5))),
@@ -226,13 +226,13 @@ for label, upstream in (("upstream of ones  ", array(np.ones((3, 5)))), ("random
 
 # %%
 for name in ("layer-norm-d-minus-1-throughout", "layer-norm-eps-outside-root-throughout"):
-    variant = verify.VARIANTS[name]
+    variant = course.MISTAKES[name]
     right_value = show(ops.layer_norm(0.01 * x, gamma, beta)[0])[0, 0]
     with variant.applied():
         accepted = verify.gradients(ops.layer_norm, x, gamma, beta).ok
         wrong_value = show(ops.layer_norm(0.01 * x, gamma, beta)[0])[0, 0]
     print(
-        variant.mistake, f"\n    gradients accepted: {accepted}; first value {right_value:.4f} became {wrong_value:.4f}"
+        variant.sentence, f"\n    gradients accepted: {accepted}; first value {right_value:.4f} became {wrong_value:.4f}"
     )
 
 # %% [markdown]

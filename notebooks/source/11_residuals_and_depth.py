@@ -108,8 +108,8 @@ plt.show()
 z = array(rng.normal(size=(2, 3)))
 for name in ("gelu-density-forgotten", "gelu-density-not-times-x", "relu-never-closes", "relu-masks-by-dy"):
     f = ops.relu if name.startswith("relu") else ops.gelu
-    with verify.VARIANTS[name].applied():
-        print(f"{name:26s} {'accepted' if verify.gradients(f, z).ok else 'rejected'}:", verify.VARIANTS[name].mistake)
+    with course.MISTAKES[name].applied():
+        print(f"{name:26s} {'accepted' if verify.gradients(f, z).ok else 'rejected'}:", course.MISTAKES[name].sentence)
 
 # %% [markdown]
 # ## 11.3 The backward pass reads the forward pass from the last line up
@@ -326,7 +326,7 @@ plt.show()
 # > still falls. What happens to the gradient at layer 1 of 24?
 
 # %%
-with verify.VARIANTS["pre-norm-identity-dropped"].applied():
+with course.MISTAKES["pre-norm-identity-dropped"].applied():
     dropped = gradient_sizes("pre")[0]
 print(f"gradient at layer 1: right {pre[0]:.2f}, identity dropped {dropped[0]:.0e}")
 block = layers.Residual(layers.FeedForward(4, 16, rng=rng), layers.LayerNorm(4), "pre").to(dtype="float64")
@@ -339,9 +339,9 @@ for name in (
     "post-norm-identity-past-norm",
 ):
     checked = block if name.startswith("pre") else post_block
-    with verify.VARIANTS[name].applied():
+    with course.MISTAKES[name].applied():
         verdict = "accepted" if verify.gradients(checked, x).ok else "rejected"
-    print(f"{verdict}  {verify.VARIANTS[name].mistake}")
+    print(f"{verdict}  {course.MISTAKES[name].sentence}")
 
 # %% [markdown]
 # ## Exercises

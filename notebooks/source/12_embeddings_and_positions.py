@@ -73,7 +73,7 @@ for name, gradient in {"Oᵀ dy": one_hot.T @ dy, "=": assigned, "+=": added, "a
 
 # %%
 for label, checked in (("ids without repetition", [3, 0, 4, 1, 2]), ("ids with repetition   ", ids)):
-    with verify.VARIANTS["embedding-repeated-tokens-added-once"].applied():
+    with course.MISTAKES["embedding-repeated-tokens-added-once"].applied():
         report = verify.gradients(ops.embedding, ids_of(checked), array(table))
     print(label, "accepted" if report.ok else "rejected")
 
@@ -245,8 +245,8 @@ for name in (
     "sinusoidal-exponent-doubled",
     "sinusoidal-cosine-first",
 ):
-    with verify.VARIANTS[name].applied():
-        print(f"{name:32s}", show(ops.sinusoidal_positions(4, 4))[3], "\n    ", verify.VARIANTS[name].mistake)
+    with course.MISTAKES[name].applied():
+        print(f"{name:32s}", show(ops.sinusoidal_positions(4, 4))[3], "\n    ", course.MISTAKES[name].sentence)
 
 # %% [markdown]
 # Are they all *harmful*? All sines first and then all cosines is only another order of the columns: a model trained

@@ -88,7 +88,7 @@ plt.show()
 # not causal, the loss quickly falls to zero, because the model learns to copy:
 
 # %%
-with verify.VARIANTS["language-model-not-causal"].applied():
+with course.MISTAKES["language-model-not-causal"].applied():
     leak = moved_by(lambda ids: decoder(ids)[0], source)
 print("outputs that see the token they should predict:", int(np.diag(leak, 1).sum()), "of", len(leak) - 1)
 

@@ -165,10 +165,10 @@ for name, kind in (
     ("mask-forgets-earlier-keys", "language model"),
     ("sinusoidal-positions-start-forgotten", "translator"),
 ):
-    with verify.VARIANTS[name].applied():
+    with course.MISTAKES[name].applied():
         verdicts = [agrees(kind, pieces) for pieces in ([12], [1] * 12, [7] + [1] * 5, [3, 4, 5])]
     print(f"{name:38s}" + "".join(f"{verdict:>12s}" for verdict in verdicts))
-    print("    ", verify.VARIANTS[name].mistake)
+    print("    ", course.MISTAKES[name].sentence)
 
 # %% [markdown]
 # ## 14.4 Counting the work

@@ -133,7 +133,7 @@ print(np.allclose(computed, 2.0, expected))
 # > **Predict first.** For which size of the inputs does that check reject it?
 
 # %%
-scrambled = verify.VARIANTS["attention-dk-reshaped"]
+scrambled = course.MISTAKES["attention-dk-reshaped"]
 for size in (0.02, 0.1, 1.0):
     with scrambled.applied():
         small = [size * x for x in (q, k, v)]
@@ -172,7 +172,7 @@ checked = (
     lambda: gradients_say(ops.gelu, x, approximate="tanh"),
 )
 for name, check in zip(together, checked, strict=True):
-    with verify.VARIANTS[name].applied():
+    with course.MISTAKES[name].applied():
         print(f"{name:40s} {check()}")
 
 # %% [markdown]
@@ -186,7 +186,7 @@ two_keys, two_values = array([[2.0, 0, 0, 0], [0, 0, 0, 0]]), array([[1.0], [0.0
 print(f"{'by hand':34s}{1 / (1 + np.exp(-2.0)):.4f}")
 print(f"{'right':34s}{float(ops.attention(one_query, two_keys, two_values)[0][0, 0]):.4f}")
 for name in together[:2]:
-    with verify.VARIANTS[name].applied():
+    with course.MISTAKES[name].applied():
         print(f"{name:34s}{float(ops.attention(one_query, two_keys, two_values)[0][0, 0]):.4f}")
 
 # %% [markdown]

@@ -6,7 +6,8 @@ import numpy as np
 from playwright.sync_api import Page
 
 from minitransformer.show.stepper import Recording
-from minitransformer.show.stepper.recording import Bound, Step
+from minitransformer.show.stepper.steps import Step
+from minitransformer.trace.calls import Binding
 
 FIGURES = """
 () => [...document.querySelectorAll("#result .matrix.result")].map((figure) => ({
@@ -20,7 +21,7 @@ FIGURES = """
 def shown_steps(recording: Recording) -> list[Step]:
     """Steps that bind an array, or a number that is no size."""
 
-    def counts(bound: Bound) -> bool:
+    def counts(bound: Binding) -> bool:
         return bound.value.shape != () or bound.value.dtype.startswith("float")
 
     return [s for s in recording.steps if not s.quiet and any(map(counts, s.bound))]

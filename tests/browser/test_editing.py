@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page
 
 from minitransformer import ops
-from minitransformer.course.mistakes import VARIANTS
+from minitransformer.course.mistakes import MISTAKES
 from minitransformer.course.worked_example import SCALED, self_attention
 from minitransformer.show.stepper import Recording, step
 from minitransformer.show.stepper.expansion import expand
@@ -121,10 +121,13 @@ def test_a_mistake_opens_the_gap_with_edited_inputs_too(
 ) -> None:
     page = open_page(files[name])
     fresh = edited(page, recordings[name])
-    for bug in page.locator("#bug option:not([value='']):not([disabled])").all_inner_texts():
+    offered = page.locator("#bug option:not([value='']):not([disabled])").all_inner_texts()
+    known = [bug for bug in offered if bug in page.evaluate("Object.keys(MISTAKES)")]
+    assert known
+    for bug in known:
         page.select_option("#bug", label=bug)
         assert page.is_visible("#edited") and page.is_visible("#editor")
-        with VARIANTS[bug].applied():
+        with MISTAKES[bug].applied():
             wrong = fresh.again()
         opened = red = 0
         for recorded, other in zip(fresh.steps, wrong.steps, strict=True):
@@ -139,7 +142,7 @@ def test_a_mistake_opens_the_gap_with_edited_inputs_too(
                 red += int(differs.sum())
             opened += page.locator("#result .large-gap .verdict", has_text="✗ up to").count()
         assert red > 0 and f"It changes {red} numbers" in page.inner_text("#mistake")
-        assert (opened > 0) == (VARIANTS[bug].caught_by == "gradients")
+        assert (opened > 0) == (MISTAKES[bug].caught_by == "gradients")
         page.select_option("#bug", "")
         assert page.locator(".cell.wrong, .large-gap").count() == 0 and page.is_visible("#edited")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minitransformer.course.mistakes import VARIANTS
+from minitransformer.course.mistakes import MISTAKES
 from minitransformer.show.stepper import Recording
 from minitransformer.show.stepper.expansion import computed_at, expand
-from minitransformer.show.stepper.page_bugs import BUGS
 from minitransformer.show.stepper.terms import readable
+from minitransformer.trace.calls import Binding
 
 from .conftest import Open
 from .reading import FIGURES, at, current, go, numbers, shown_steps
@@ -144,41 +144,57 @@ def test_a_mistake_turns_exactly_the_differing_numbers_red(
 ) -> None:
     recording = recordings[name]
     page = open_page(files[name])
-    offered = page.locator("#bug option:not([value=''])").all_inner_texts()
+    offered = page.locator("#bug option:not([value='']):not([disabled])").all_inner_texts()
     assert offered
     for bug in offered:
-        with VARIANTS[bug].applied():
+        with MISTAKES[bug].applied(), np.errstate(all="ignore"):
             wrong = recording.again()
+        others = keyed(wrong)
         page.select_option("#bug", label=bug)
-        assert VARIANTS[bug].mistake in page.text_content("#mistake")
+        assert MISTAKES[bug].sentence in page.text_content("#mistake")
         red = 0
-        assert len(wrong.steps) == len(recording.steps)
-        for right_step, wrong_step in zip(recording.steps, wrong.steps, strict=True):
-            if right_step not in shown_steps(recording):
+        for (title, which), right in keyed(recording).items():
+            recorded = recording.binding(right.serial)[0]
+            if recorded not in shown_steps(recording):
                 continue
-            go(page, right_step.index)
-            for figure, right, other in zip(page.evaluate(FIGURES), right_step.bound, wrong_step.bound, strict=True):
-                ours, theirs = np.ravel(right.value.array).astype(float), np.ravel(other.value.array).astype(float)
-                differs = ~np.isclose(ours, theirs, rtol=1e-8, atol=1e-8)
-                assert figure["wrong"] == differs.tolist()
-                np.testing.assert_allclose([float(n) for n in figure["numbers"]], theirs, rtol=1e-8, atol=1e-8)
-                red += int(differs.sum())
+            go(page, recorded.index)
+            figure = page.evaluate(FIGURES)[recorded.bound.index(right)]
+            ours = np.ravel(right.value.array).astype(float)
+            other = others.get((title, which))
+            comparable = other is not None and other.value.shape == right.value.shape
+            theirs = np.ravel(other.value.array).astype(float) if comparable else ours
+            differs = ~np.isclose(ours, theirs, rtol=1e-8, atol=1e-8)
+            assert figure["wrong"] == differs.tolist(), (bug, title)
+            np.testing.assert_allclose([float(n) for n in figure["numbers"]], theirs, rtol=1e-8, atol=1e-8)
+            red += int(differs.sum())
         assert red > 0
-        changed = next(s for s, w in zip(recording.steps, wrong.steps, strict=True) if s.source != w.source)
-        go(page, changed.index)
+        sources = {call.label: call.source for call in recording.calls if not call.backward}
+        changed = next(call.label for call in wrong.calls if not call.backward and call.source != sources[call.label])
+        go(page, next(s.index for s in recording.steps if recording.calls[s.call].label == changed))
         assert page.locator(".line.wrong").count() >= 1
         page.select_option("#bug", "")
         assert page.locator(".cell.wrong, .line.wrong").count() == 0 and page.is_hidden("#mistake")
 
 
-def test_usual_mistakes_are_all_offered_somewhere(
+def keyed(recording: Recording) -> dict[tuple[str, int], Binding]:
+    """Every binding, by its title and which of the title's bindings it is."""
+    found: dict[tuple[str, int], Binding] = {}
+    times: dict[str, int] = {}
+    for bound in (bound for recorded in recording.steps for bound in recorded.bound):
+        times[bound.title] = times.get(bound.title, 0) + 1
+        found[bound.title, times[bound.title]] = bound
+    return found
+
+
+def test_the_menu_offers_the_mistakes_of_every_function_shown(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
 ) -> None:
-    offered: set[str] = set()
-    for name in ("worked", "unscaled", "layer-norm", "softmax", "attention"):
-        page = open_page(files[name])
-        offered |= {text.split(" (")[0] for text in page.locator("#bug option").all_inner_texts()}
-    assert offered == {"none", *BUGS}
+    page = open_page(files["worked"])
+    groups = page.locator("#bug optgroup").evaluate_all("all => all.map((group) => group.label)")
+    assert groups == ["linear", "attention", "softmax"]
+    assert page.locator("#bug optgroup[label='linear'] option").count() >= 3
+    refused = open_page(files["attention"]).locator("#bug option[disabled]").all_inner_texts()
+    assert "attention-dk-not-transposed (raises an error)" in refused
 
 
 def test_gap_to_the_finite_difference_opens_with_a_mistake(

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...arrays.backend import Array
 from ..draw import Draw
-from ..exercise import Mistake, exercise
+from ..exercise import exercise
 from .attention import attention_backward, attention_forward
 
 
@@ -27,39 +27,6 @@ def _split(draw: Draw) -> tuple[Any, ...]:
     outputs="heads",
     inputs=_split,
     hint="A reshape can only cut an axis in two, in place: (B, T, H, d). Then two axes have to change places.",
-    mistakes=(
-        Mistake(
-            "reshape-only",
-            "x.reshape(batch, t, n_heads, -1).swapaxes(1, 2)",
-            "x.reshape(batch, n_heads, t, -1)",
-            "The shape is right, but the sequence is cut into H pieces: the tokens of one head never meet those of "
-            "another. Cut the width, then swap the axes.",
-        ),
-        Mistake(
-            "not-swapped",
-            ".swapaxes(1, 2)",
-            "",
-            "The width is cut into heads, but their axis still stands behind that of the tokens.",
-        ),
-        Mistake(
-            "interleaved",
-            "x.reshape(batch, t, n_heads, -1).swapaxes(1, 2)",
-            "x.reshape(batch, t, -1, n_heads).transpose(0, 3, 1, 2)",
-            "Head h takes every H-th number of the vector; it must take d neighbours.",
-        ),
-        Mistake(
-            "head-transposed",
-            ".swapaxes(1, 2)",
-            ".transpose(0, 2, 3, 1)",
-            "The axes come out as (B, H, d, T); the last two are the wrong way round.",
-        ),
-        Mistake(
-            "heads-first",
-            ".swapaxes(1, 2)",
-            ".transpose(2, 0, 1, 3)",
-            "The axes come out as (H, B, T, d); the batch comes first.",
-        ),
-    ),
 )
 def split_heads(x: Array, n_heads: int) -> Array:
     batch, t, _ = x.shape
@@ -82,38 +49,6 @@ def _merge(draw: Draw) -> tuple[Any, ...]:
     outputs="x",
     inputs=_merge,
     hint="Before a reshape can join two axes they must stand side by side, the heads before the d.",
-    mistakes=(
-        Mistake(
-            "reshape-only",
-            "heads.swapaxes(1, 2)",
-            "heads",
-            "The shape is right, but tokens and heads are mixed: swap their axes before you reshape.",
-        ),
-        Mistake(
-            "interleaved",
-            "heads.swapaxes(1, 2)",
-            "heads.transpose(0, 2, 3, 1)",
-            "The numbers of the heads alternate; each head's d numbers must stay together.",
-        ),
-        Mistake(
-            "head-transposed",
-            "heads.swapaxes(1, 2)",
-            "heads.swapaxes(2, 3)",
-            "The last two axes are swapped, as for a transposed matrix; it must be those of the heads and the tokens.",
-        ),
-        Mistake(
-            "heads-averaged",
-            "heads.swapaxes(1, 2).reshape(batch, t, n_heads * d)",
-            "heads.mean(axis=1)",
-            "The mean over the heads is taken; they must stand side by side.",
-        ),
-        Mistake(
-            "heads-summed",
-            "heads.swapaxes(1, 2).reshape(batch, t, n_heads * d)",
-            "heads.sum(axis=1)",
-            "The heads are summed; they must stand side by side.",
-        ),
-    ),
 )
 def merge_heads(heads: Array) -> Array:
     batch, n_heads, t, d = heads.shape
@@ -124,9 +59,10 @@ def merge_heads(heads: Array) -> Array:
 def _multi_head(draw: Draw) -> tuple[Any, ...]:
     batch, t, n_heads, d = draw.sizes(4, 2, 5)
     width = n_heads * d + 1  # not H·d, so that W_O is not square and nothing fits by chance
-    w_q, w_k, w_v = (draw.normal(width, n_heads * d) / np.sqrt(width) for _ in range(3))
-    w_o = draw.normal(n_heads * d, width) / np.sqrt(n_heads * d)
-    return 1.5 * draw.normal(batch, t, width), w_q, w_k, w_v, w_o, n_heads
+    scale = 3.0 if draw.extreme else 1.0
+    w_q, w_k, w_v = (scale * draw.normal(width, n_heads * d) / np.sqrt(width) for _ in range(3))
+    w_o = scale * draw.normal(n_heads * d, width) / np.sqrt(n_heads * d)
+    return 1.5 / scale * draw.normal(batch, t, width), w_q, w_k, w_v, w_o, n_heads
 
 
 @exercise(
@@ -143,56 +79,6 @@ def _multi_head(draw: Draw) -> tuple[Any, ...]:
         You have written every piece: split_heads, attention_forward, merge_heads. Does your attention_forward care how
         many axes come before the last two?
     """,
-    mistakes=(
-        Mistake(
-            "split-by-reshape",
-            "split_heads(x @ w, n_heads) for",
-            "(x @ w).reshape(len(x), n_heads, x.shape[1], -1) for",
-            "The heads are split by a reshape alone, which cuts the sequence, not the width, into pieces.",
-        ),
-        Mistake(
-            "merged-by-reshape",
-            "merge_heads(heads)",
-            "heads.reshape(*x.shape[:2], -1)",
-            "The heads are merged by a reshape alone, which mixes tokens and heads.",
-        ),
-        Mistake(
-            "one-head",
-            "split_heads(x @ w, n_heads) for",
-            "split_heads(x @ w, 1) for",
-            "There is only one head, of the whole width: split before you attend.",
-        ),
-        Mistake(
-            "scale-by-whole-width",
-            "attention_forward(q, k, v)",
-            "attention_forward(q / np.sqrt(n_heads), k, v)",
-            "The scores are divided by √(H·d), the root of the whole width; a head's scores are sums over d products.",
-        ),
-        Mistake(
-            "no-scale",
-            "attention_forward(q, k, v)",
-            "attention_forward(q * np.sqrt(q.shape[-1]), k, v)",
-            "The scores are not divided by √d.",
-        ),
-        Mistake(
-            "output-projection-forgotten",
-            "merge_heads(heads) @ w_o",
-            "merge_heads(heads)",
-            "The last projection, w_o, is missing.",
-        ),
-        Mistake(
-            "queries-and-keys-exchanged",
-            "attention_forward(q, k, v)",
-            "attention_forward(k, q, v)",
-            "Queries and keys have changed places: each row of scores must belong to one query.",
-        ),
-        Mistake(
-            "values-not-projected-apart",
-            "(w_q, w_k, w_v)",
-            "(w_q, w_k, w_k)",
-            "The keys are used as values; the values have a projection of their own, w_v.",
-        ),
-    ),
 )
 def multi_head_attention_forward(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, n_heads: int) -> Array:
     q, k, v = (split_heads(x @ w, n_heads) for w in (w_q, w_k, w_v))
@@ -228,62 +114,6 @@ def _multi_head_backward(draw: Draw) -> tuple[Any, ...]:
         gradients meet in it. Each dw is (rows of the input)ᵀ (rows of the output's gradient), with batch and
         positions flattened.
     """,
-    mistakes=(
-        Mistake(
-            "dx-from-queries-only",
-            'dq @ params["w_q"].T + dk @ params["w_k"].T + dv @ params["w_v"].T',
-            'dq @ params["w_q"].T',
-            "dx holds what comes through the queries; x is query, key and value, so three gradients must be added.",
-        ),
-        Mistake(
-            "dx-overwritten",
-            'dq @ params["w_q"].T + dk @ params["w_k"].T + dv @ params["w_v"].T',
-            'dv @ params["w_v"].T',
-            "dx holds what comes through the values; those of queries and keys have been overwritten (= for +=).",
-        ),
-        Mistake(
-            "values-forgotten-in-dx",
-            ' + dv @ params["w_v"].T',
-            "",
-            "In dx the share that comes through the values is missing.",
-        ),
-        Mistake(
-            "split-by-reshape",
-            "split_heads(dmerged, n_heads)",
-            'dmerged.reshape(saved["q"].shape)',
-            "dmerged is cut into heads by a reshape alone, which mixes tokens and heads.",
-        ),
-        Mistake(
-            "merged-by-reshape",
-            "(merge_heads(d) for d in",
-            '(d.reshape(saved["merged"].shape) for d in',
-            "dq, dk and dv are merged by a reshape alone, which mixes tokens and heads.",
-        ),
-        Mistake(
-            "dw_o-of-dmerged",
-            'rows(saved["merged"]).T @ rows(dy)',
-            "rows(dmerged).T @ rows(dy)",
-            "dw_o uses dmerged; what entered w_o is merged itself.",
-        ),
-        Mistake(
-            "dw_o-mean",
-            'rows(saved["merged"]).T @ rows(dy)',
-            'rows(saved["merged"]).T @ rows(dy) / len(rows(dy))',
-            "dw_o is divided by the number of positions; their shares add up.",
-        ),
-        Mistake(
-            "dw_q-and-dw_k-mixed-up",
-            "return dx, dw_q, dw_k, dw_v, dw_o",
-            "return dx, dw_k, dw_q, dw_v, dw_o",
-            "dw_q and dw_k are in each other's place; their equal shapes hide it.",
-        ),
-        Mistake(
-            "not-scaled",
-            "dw_q, dw_k, dw_v = (",
-            'dq, dk = dq * np.sqrt(saved["q"].shape[-1]), dk * np.sqrt(saved["q"].shape[-1])\n    dw_q, dw_k, dw_v = (',
-            "The factor 1/√d, by which the scores were scaled, is missing in dq and dk.",
-        ),
-    ),
 )
 def multi_head_attention_backward(
     x: Array, params: dict[str, Array], saved: dict[str, Array], dy: Array
@@ -306,10 +136,10 @@ def _cache(draw: Draw) -> tuple[Any, ...]:
     t, width, d_k, d_v = draw.sizes(4)
     x, values, w_v = draw.normal(width), draw.normal(t, d_v), draw.normal(width, d_v)
     keys, w_q, w_k = draw.normal(t, d_k), *(draw.normal(width, d_k) / np.sqrt(width) for _ in range(2))
-    if draw.extreme:  # every score is near 800, as in Draw.queries_and_keys
+    if draw.extreme:  # the scores are those of the first query there
         x = np.eye(width)[0]
         w_q, keys = draw.queries_and_keys((), width, t, d_k)
-        w_k, _ = draw.queries_and_keys((), width, t, d_k)
+        w_k = -draw.queries_and_keys((), width, t, d_k)[0]
     return x, keys, values, w_q, w_k, w_v
 
 
@@ -326,66 +156,6 @@ def _cache(draw: Draw) -> tuple[Any, ...]:
     outputs="output, new_keys, new_values",
     inputs=_cache,
     hint="Compute only one query, one key and one value. np.concatenate or np.vstack makes a longer array.",
-    mistakes=(
-        Mistake(
-            "does-not-see-itself",
-            "scores = new_keys @ query / np.sqrt(len(query))\n"
-            "    exponentials = np.exp(scores - scores.max())\n"
-            "    output = exponentials / exponentials.sum() @ new_values",
-            "scores = keys @ query / np.sqrt(len(query))\n"
-            "    exponentials = np.exp(scores - scores.max())\n"
-            "    output = exponentials / exponentials.sum() @ values",
-            "The new token attends to the old ones only: append its key and value before you attend.",
-        ),
-        Mistake(
-            "no-scale",
-            " / np.sqrt(len(query))",
-            "",
-            "The scores are not divided by √d_k.",
-        ),
-        Mistake(
-            "keys-put-in-front",
-            "np.vstack([keys, x @ w_k])",
-            "np.vstack([x @ w_k, keys])",
-            "The new key is put before the old ones: its value then belongs to another token.",
-        ),
-        Mistake(
-            "values-put-in-front",
-            "np.vstack([values, x @ w_v])",
-            "np.vstack([x @ w_v, values])",
-            "The new value is put before the old ones: its key then belongs to another token.",
-        ),
-        Mistake(
-            "caches-not-extended",
-            "return output, new_keys, new_values",
-            "return output, keys, values",
-            "The old caches are returned, so the next token will not see this one.",
-        ),
-        Mistake(
-            "only-the-new-row",
-            "return output, new_keys, new_values",
-            "return output, new_keys[-1:], new_values[-1:]",
-            "Only the new key and value are returned; the next step needs all of them.",
-        ),
-        Mistake(
-            "no-softmax",
-            "exponentials / exponentials.sum()",
-            "scores",
-            "The scores themselves weigh the values: the softmax is missing.",
-        ),
-        Mistake(
-            "caches-exchanged",
-            "return output, new_keys, new_values",
-            "return output, new_values, new_keys",
-            "Keys and values are returned in the wrong order.",
-        ),
-        Mistake(
-            "no-shift",
-            "scores - scores.max()",
-            "scores",
-            "exp overflows where a score is near 800: subtract the largest score first.",
-        ),
-    ),
 )
 def kv_cache_step(
     x: Array, keys: Array, values: Array, w_q: Array, w_k: Array, w_v: Array

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays.backend import Array
 from ..draw import Draw
-from ..exercise import Mistake, exercise
+from ..exercise import exercise
 from .attention import attention_backward, attention_forward
 from .normalization import layer_norm_backward, layer_norm_forward
 
@@ -67,93 +67,6 @@ def _encoder(draw: Draw) -> tuple[Any, ...]:
         `attended` is used twice (by w_1 and in the sum), and x four times: add what meets there. A helper that
         flattens (B, T, n) to (B·T, n) makes every dw one product.
     """,
-    mistakes=(
-        Mistake(
-            "second-identity-dropped",
-            "dattended = dsum_2 + dhidden",
-            "dattended = dhidden",
-            "The residual connection is missing: attended also went unchanged into sum_2.",
-        ),
-        Mistake(
-            "first-identity-dropped",
-            "dx = dsum_1 + dq",
-            "dx = dq",
-            "The residual connection around attention is missing: x also went into sum_1 unchanged.",
-        ),
-        Mistake(
-            "second-norm-skipped",
-            'dsum_2, dgamma_2, _ = layer_norm_backward(saved["sum_2"], params["gamma_2"], eps, dy)',
-            '_, dgamma_2, _ = layer_norm_backward(saved["sum_2"], params["gamma_2"], eps, dy)\n    dsum_2 = dy',
-            "dy is taken for dsum_2: the way back through the second norm is missing.",
-        ),
-        Mistake(
-            "first-norm-skipped",
-            'dsum_1, dgamma_1, _ = layer_norm_backward(saved["sum_1"], params["gamma_1"], eps, dattended)',
-            '_, dgamma_1, _ = layer_norm_backward(saved["sum_1"], params["gamma_1"], eps, dattended)\n'
-            "    dsum_1 = dattended",
-            "dattended is taken for dsum_1: the way back through the first norm is missing.",
-        ),
-        Mistake(
-            "relu-skipped",
-            '(dsum_2 @ params["w_2"].T) * (saved["active"] > 0.0)',
-            'dsum_2 @ params["w_2"].T',
-            "The gradient passes the ReLU also where it is closed (active = 0).",
-        ),
-        Mistake(
-            "feed-forward-dropped",
-            'dattended = dsum_2 + dhidden @ params["w_1"].T',
-            "dattended = dsum_2",
-            "The path through the feed-forward network is missing in dattended.",
-        ),
-        Mistake(
-            "attention-dropped",
-            'dx = dsum_1 + dq @ params["w_q"].T + dk @ params["w_k"].T + dv @ params["w_v"].T',
-            "dx = dsum_1",
-            "The path through attention is missing in dx.",
-        ),
-        Mistake(
-            "dx-from-queries-only",
-            ' + dk @ params["w_k"].T + dv @ params["w_v"].T',
-            "",
-            "In dx the shares that come through the keys and the values are missing.",
-        ),
-        Mistake(
-            "values-forgotten-in-dx",
-            ' + dv @ params["w_v"].T',
-            "",
-            "In dx the share that comes through the values is missing.",
-        ),
-        Mistake(
-            "dw_2-of-dy",
-            'rows(saved["active"]).T @ rows(dsum_2)',
-            'rows(saved["active"]).T @ rows(dy)',
-            "dw_2 uses dy; what active w_2 was added to is sum_2, before the norm.",
-        ),
-        Mistake(
-            "dw_o-of-dattended",
-            'rows(saved["heads"]).T @ rows(dsum_1)',
-            'rows(saved["heads"]).T @ rows(dattended)',
-            "dw_o uses dattended; what heads w_o was added to is sum_1, before the norm.",
-        ),
-        Mistake(
-            "dw_1-of-x",
-            'rows(saved["attended"]).T @ rows(dhidden)',
-            'rows(saved["x"]).T @ rows(dhidden)',
-            "dw_1 uses x; what entered w_1 is attended.",
-        ),
-        Mistake(
-            "dw_q-and-dw_k-mixed-up",
-            "return dx, dw_q, dw_k, dw_v,",
-            "return dx, dw_k, dw_q, dw_v,",
-            "dw_q and dw_k are in each other's place; their equal shapes hide it.",
-        ),
-        Mistake(
-            "eps-forgotten",
-            "eps = 1e-5",
-            "eps = 0.0",
-            "The norms leave out ε; where the variance of a row is small, it counts.",
-        ),
-    ),
 )
 def encoder_layer_backward(params: dict[str, Array], saved: dict[str, Array], dy: Array) -> tuple[Array, ...]:
     def rows(x: Array) -> Array:
@@ -207,71 +120,6 @@ def _decoder(draw: Draw) -> tuple[Any, ...]:
     outputs="dx, dmemory",
     inputs=_decoder,
     hint="Three times the same: back through the norm to a sum, then on two paths, around the part and through it.",
-    mistakes=(
-        Mistake(
-            "identity-around-feed-forward-dropped",
-            'dinformed = dtotal_3 + pullbacks["feed_forward"](dtotal_3)',
-            'dinformed = pullbacks["feed_forward"](dtotal_3)',
-            "The residual connection around the feed-forward network is missing.",
-        ),
-        Mistake(
-            "identity-around-cross-attention-dropped",
-            "dattended = dtotal_2 + dqueries",
-            "dattended = dqueries",
-            "The residual connection around cross-attention is missing.",
-        ),
-        Mistake(
-            "identity-around-self-attention-dropped",
-            'dx = dtotal_1 + pullbacks["self_attention"](dtotal_1)',
-            'dx = pullbacks["self_attention"](dtotal_1)',
-            "The residual connection around self-attention is missing.",
-        ),
-        Mistake(
-            "cross-attention-skipped",
-            "dattended = dtotal_2 + dqueries",
-            "dattended = dtotal_2",
-            "The way back through the queries of cross-attention is missing.",
-        ),
-        Mistake(
-            "self-attention-skipped",
-            'dx = dtotal_1 + pullbacks["self_attention"](dtotal_1)',
-            "dx = dtotal_1",
-            "The way back through self-attention is missing, so it would never be trained.",
-        ),
-        Mistake(
-            "feed-forward-skipped",
-            'dinformed = dtotal_3 + pullbacks["feed_forward"](dtotal_3)',
-            "dinformed = dtotal_3",
-            "The way back through the feed-forward network is missing.",
-        ),
-        Mistake(
-            "cross-attention-gets-dy",
-            'pullbacks["cross_attention"](dtotal_2)',
-            'pullbacks["cross_attention"](dy)',
-            "Cross-attention gets dy; it must get what has come back through norm_3, the feed-forward network and "
-            "norm_2.",
-        ),
-        Mistake(
-            "cross-attention-past-its-norm",
-            'pullbacks["cross_attention"](dtotal_2)',
-            'pullbacks["cross_attention"](dinformed)',
-            "Cross-attention gets dinformed; it must first go back through norm_2.",
-        ),
-        Mistake(
-            "norms-in-forward-order",
-            'dtotal_3 = pullbacks["norm_3"](dy)',
-            'pullbacks = pullbacks | {"norm_1": pullbacks["norm_3"], "norm_3": pullbacks["norm_1"]}\n'
-            '    dtotal_3 = pullbacks["norm_3"](dy)',
-            "norm_1 and norm_3 have changed places: the last of the forward pass is the first to go back through.",
-        ),
-        Mistake(
-            "norms-skipped",
-            'dtotal_3 = pullbacks["norm_3"](dy)',
-            'pullbacks = pullbacks | {name: lambda dy: dy for name in ("norm_1", "norm_2", "norm_3")}\n'
-            '    dtotal_3 = pullbacks["norm_3"](dy)',
-            "The way back through the norms is missing.",
-        ),
-    ),
 )
 def decoder_layer_backward(dy: Array, pullbacks: dict[str, Callable[[Array], Any]]) -> tuple[Array, Array]:
     dtotal_3 = pullbacks["norm_3"](dy)

@@ -1,14 +1,96 @@
-"""Wrong variants of the project's own code: mistakes people make, each of which a check must reject.
+"""Mistakes people make: in the library's own code and in the reference solutions of the exercises.
 
-A checker is worth what it rejects. Each variant is a snippet of right code with its wrong replacement and a sentence
-that says what is wrong; there are at least two for every backward pass. They test the checker, and they can be taught
-with: as bugs to find, and as names for a student's mistake.
+Each is described once, in one of the text files here, and whoever needs mistakes takes them from here: the tests of the
+checker, which must reject each; the exercises, which name a student's mistake; the stepper's menu; the bug hunt.
+
+    @ ops.softmax:softmax
+    gradients: softmax; softmax along another axis, with temperature
+
+    softmax-no-sum: The term -sum_i dy_i y_i is missing, which comes from the denominator that all entries share.
+    - y * (dy - (dy * y).sum(axis=axis, keepdims=True))
+    + y * dy
+
+A line "@ target" opens a section: the function that the mistakes below it are made in; several targets, one after the
+other, are functions that share these lines. "gradients: case; case" or "values: case; case" says where the mistakes
+show (see Mistake), for the section or, after its edits, for one mistake. A mistake begins with its name and its
+sentence, which may go on in lines that are indented. Then come its edits: lines "- old" and "+ new", of which several
+in a row are one snippet of several lines. Lines that begin with "#" are comments.
 """
 
-from . import attention, blocks, linear, models, normalization, tokens, values_attention, values_other
-from .variant import WrongVariant
+from __future__ import annotations
 
-_TABLES = (attention, linear, normalization, tokens, blocks, models, values_attention, values_other)
-VARIANTS: dict[str, WrongVariant] = {variant.name: variant for table in _TABLES for variant in table.VARIANTS}
+import re
+from collections.abc import Iterator
+from importlib import resources
 
-__all__ = ["VARIANTS", "WrongVariant"]
+from .mistake import Mistake
+
+__all__ = ["MISTAKES", "Mistake", "mistakes_in", "read"]
+
+_HEAD = re.compile(r"([\w-]+): (.+)")
+_CASES = re.compile(r"(gradients|values):(?: (.+))?")
+
+
+def read(text: str, where: str) -> Iterator[Mistake]:
+    """The mistakes that a text describes. Raises ValueError, with the file `where` and the line, where it cannot."""
+    targets: list[str] = []
+    shared: tuple[str, tuple[str, ...]] = ("gradients", ())
+    open_head: tuple[str, str] | None = None  # name and sentence
+    edits: list[tuple[list[str], list[str]]] = []
+    own: tuple[str, tuple[str, ...]] | None = None
+
+    def finished() -> Iterator[Mistake]:
+        if open_head is not None:
+            caught_by, cases = own or shared
+            pairs = tuple(("\n".join(old), "\n".join(new)) for old, new in edits)
+            for target in targets:
+                yield Mistake(open_head[0], target, pairs, open_head[1], cases, caught_by)
+
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("@ "):
+            yield from finished()
+            targets, shared, open_head = line[2:].split(), ("gradients", ()), None
+        elif match := _CASES.fullmatch(line):
+            found = (match[1], tuple(match[2].split("; ")) if match[2] else ())
+            if open_head is None:
+                shared = found
+            else:
+                own = found
+        elif (match := _HEAD.fullmatch(line)) and targets:
+            yield from finished()
+            open_head, edits, own = (match[1], match[2]), [], None
+        elif line.startswith("    ") and open_head is not None and not edits:
+            open_head = (open_head[0], f"{open_head[1]} {line.strip()}")
+        elif line[:1] == "-" and open_head is not None:
+            if not edits or edits[-1][1]:
+                edits.append(([], []))
+            edits[-1][0].append(line[2:])
+        elif line[:1] == "+" and edits:
+            edits[-1][1].append(line[2:])
+        elif line and not line.startswith("#"):
+            raise ValueError(f"{where}, line {number}: this is no part of a mistake: {line!r}")
+    yield from finished()
+
+
+def _all() -> Iterator[Mistake]:
+    for path in sorted(resources.files(__package__).iterdir(), key=lambda path: path.name):
+        if path.name.endswith(".txt"):
+            yield from read(path.read_text(encoding="utf-8"), path.name)
+
+
+_by_target: dict[str, list[Mistake]] = {}
+for _mistake in _all():
+    _by_target.setdefault(_mistake.target, []).append(_mistake)
+
+# Those in the library's own code, by name.
+MISTAKES: dict[str, Mistake] = {
+    mistake.name: mistake
+    for target, mistakes in _by_target.items()
+    for mistake in mistakes
+    if not target.startswith("course.exercises.")
+}
+
+
+def mistakes_in(target: str) -> tuple[Mistake, ...]:
+    """The mistakes in a function of the package, such as "ops.softmax:softmax"."""
+    return tuple(_by_target.get(target, ()))

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from ...arrays.backend import Array, Pullback
-from ...trace.tracing import Recording
+from ...trace.recorder import Recorder
 
 Values = Mapping[str, np.ndarray]
 Rule = Callable[[Values], np.ndarray]
@@ -119,18 +119,12 @@ class Sheet:
 
 def _recorded(run: Callable[[], tuple[Array, Pullback, Array]]) -> dict[str, np.ndarray]:
     """Every value that a run of the library bound to a name: "softmax.y", "linear#2.dproduct", "attention.dq"."""
-    with Recording(run) as recording:
+    with Recorder(run) as recorder:
         _output, backward, upstream = run()
-        recording.in_forward = False
+        recorder.in_forward = False
         backward(upstream)
-    recorded: dict[str, np.ndarray] = {}
-    times: dict[str, int] = {}
-    for call in recording.calls:
-        times[call.label] = times.get(call.label, 0) + 1
-        label = call.label if times[call.label] == 1 else f"{call.label}#{times[call.label]}"
-        for values in (call.forward, call.backward):
-            recorded.update({f"{label}.{name}": bound[-1] for name, bound in values.items()})
-    return recorded
+    last = [groups[-1][-1] for call in recorder.calls for groups in call.bound.values()]
+    return {b.title.replace("#1.", "."): b.value.array for b in last if b.value.array is not None}
 
 
 def number(x: float) -> str:

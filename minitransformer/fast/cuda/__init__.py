@@ -1,4 +1,4 @@
-"""Kernels for CuPy arrays, written in CUDA C++: each `.cu` file beside the Python file that starts it.
+"""Kernels for CuPy arrays, written in CUDA C++. The Python file beside each `.cu` file launches its kernels.
 
 See docs/gpu.md. Importing this needs neither CuPy nor a GPU; a file is compiled when its op is first called on one.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...arrays.backend import Array
 from .launching import ceil_div, kernels_of, takes
 
-THREADS = 256  # of a block
+THREADS = 256  # threads per block
 
 
 def adam(
@@ -19,10 +19,10 @@ def adam(
     eps: float,
     shrink: float = 1.0,
 ) -> bool:
-    """See Adam in training/optimizers.py. Changes value, m and v in place; False if this is nothing for a kernel.
+    """See Adam in training/optimizers.py. Changes value, m and v in place; returns False if the kernel declines.
 
-    The arrays are of one size, such as the flat buffers of a whole model. value, m and v are float32; g may be float16.
-    shrink: what AdamW multiplies the values by, 1 - rate · weight_decay.
+    The arrays have one size, such as the flat buffers of a whole model. value, m and v are float32; g may be float16.
+    shrink: the factor by which AdamW multiplies the values, 1 - rate · weight_decay.
     """
     if not takes(value, m, v) or not takes(g) or value.dtype.char != "f" or type(g) is not type(value):
         return False

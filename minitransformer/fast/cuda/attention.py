@@ -10,7 +10,7 @@ import numpy as np
 from ...arrays.backend import Array, Pullback, array_module
 from .launching import NOTHING, ceil_div, contiguous, kernels_of, takes
 
-THREADS = 128  # of a block
+THREADS = 128  # threads per block
 SLICE = 32  # numbers of a row that one thread holds
 
 
@@ -26,7 +26,7 @@ def attention(
 ) -> tuple[Array, Pullback] | None:
     """See ops/attention.py. Up to four axes, and heads of up to 128 numbers.
 
-    A single query, as in decoding with a cache, is left to the textbook op: it has no T² to save, and nothing to copy.
+    The textbook op handles a single query, as in decoding with a cache: there is no T² to save.
     """
     if not takes(q, k, v) or not 2 <= q.ndim == k.ndim == v.ndim <= 4 or q.shape[-2] == 1:
         return None
@@ -68,16 +68,16 @@ def attention(
         backward_keys(grid(t_k), (THREADS,), *given, *kept, along, dout, dk, dv, *shapes, *options)
         return _heads_first(dq, n_axes), _heads_first(dk, n_axes), _heads_first(dv, n_axes)
 
-    return _heads_first(output.copy(), n_axes), backward  # backward reads its own: this one is the caller's to change
+    return _heads_first(output.copy(), n_axes), backward  # backward reads its own: the caller may write to this copy
 
 
 def _length_first(x: Array) -> Array:
-    """(..., heads, T, d) as (batch, T, heads, d), which is how heads split from a linear map's output lie in memory."""
+    """(..., heads, T, d) as (batch, T, heads, d), the memory layout of heads split from a linear map's output."""
     return x[(None,) * (4 - x.ndim)].swapaxes(1, 2)
 
 
 def _heads_first(x: Array, n_axes: int) -> Array:
-    """The other way, with the first axes left out where there were fewer than four."""
+    """The inverse, without the first axes if there were fewer than four."""
     return x.swapaxes(1, 2)[(0,) * (4 - n_axes)]
 
 
@@ -90,7 +90,7 @@ def _fits(mask: Array | None, like: Array, shape: tuple[int, ...]) -> bool:
 
 
 def _mask_and_strides(mask: Array | None) -> tuple[Any, ...]:
-    """The mask and its strides along batch, heads, queries and keys, 0 where one entry stands for all."""
+    """The mask and its strides along batch, heads, queries and keys; a stride is 0 where all share one entry."""
     if mask is None:
         return (NOTHING, 0, 0, 0, 0)
     strides = [0 if n == 1 else stride for n, stride in zip(mask.shape, mask.strides, strict=True)]

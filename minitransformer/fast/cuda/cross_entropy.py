@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...arrays.backend import Array, Pullback, array_module
 from .launching import ceil_div, contiguous, kernels_of, takes
 
-ROWS = 4  # rows of a block, one for each of its warps
+ROWS = 4  # rows per block, one for each of its warps
 
 
 def cross_entropy(
@@ -17,8 +17,8 @@ def cross_entropy(
 ) -> tuple[Array, Pullback] | None:
     """See ops/cross_entropy.py.
 
-    Whether every target exists is not asked, since the host would wait for the answer: one that does not makes the loss
-    NaN.
+    Targets are not checked, because the host would have to wait for the answer: a target outside the vocabulary makes
+    the loss NaN.
     """
     if not takes(logits) or type(targets) is not type(logits) or logits.ndim < 1 or targets.shape != logits.shape[:-1]:
         return None
@@ -36,7 +36,7 @@ def cross_entropy(
     grid, block = (ceil_div(n_rows, ROWS),), (32, ROWS)
     sizes = (n_rows, n_classes, ignore_index, float(label_smoothing))
     forward(grid, block, rows, wanted, losses, *kept, *sizes)
-    counted = (wanted != ignore_index).sum(dtype="float32")  # an array, since a number would have to leave the GPU
+    counted = (wanted != ignore_index).sum(dtype="float32")  # an array, because a number would leave the GPU
     n_counted = xp.maximum(counted, 1.0) if reduction == "mean" else 1.0
     loss = losses.sum() / n_counted
 

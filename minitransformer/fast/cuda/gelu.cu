@@ -11,11 +11,11 @@ template <bool TANH>
 __device__ void cumulative_and_density(float x, float& cumulative, float& density) {
     if (TANH) {
         const float root = 0.7978845608028654f;            // sqrt(2 / pi)
-        const float near = fminf(fmaxf(x, -10.0f), 10.0f);  // beyond, tanh is 1 or -1, and squares could overflow
+        const float near = fminf(fmaxf(x, -10.0f), 10.0f);  // beyond, Phi is 0 or 1, and exp could overflow
         const float square = near * near;
-        const float tanh = tanhf(root * near * (1.0f + 0.044715f * square));
-        cumulative = 0.5f * (1.0f + tanh);
-        density = 0.5f * (1.0f - tanh * tanh) * root * (1.0f + 3.0f * 0.044715f * square);
+        const float e = expf(-2.0f * root * near * (1.0f + 0.044715f * square));
+        cumulative = 1.0f / (1.0f + e);  // not 1 + tanh: that too loses the digits of a small Phi
+        density = 2.0f * (e * cumulative) * cumulative * root * (1.0f + 3.0f * 0.044715f * square);
     } else {
         cumulative = 0.5f * erfcf(-0.7071067811865476f * x);  // not 1 + erf: that loses the digits of a small Phi
         density = 0.3989422804014327f * expf(-0.5f * x * x);

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...arrays.backend import Array, Pullback, array_module
 from .launching import ceil_div, contiguous, kernels_of, takes
 
-THREADS = 256  # of a block
+THREADS = 256  # threads per block
 
 
 def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback] | None:

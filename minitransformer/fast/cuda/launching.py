@@ -1,10 +1,10 @@
-"""How a kernel in a `.cu` file is compiled, at its first use on a GPU, and started.
+"""How a kernel in a `.cu` file is launched, and compiled at its first use on a GPU.
 
 Every kernel of a file is a template with the same parameters; the first is the type of the numbers, float or __half.
-The GPU's compiler gets one file as a text, with common.cuh in the place of its #include: CuPy keeps what was compiled
-under a hash of the text, so a change of either file is noticed.
+The GPU's compiler gets one file as a text, with common.cuh in place of its #include. CuPy keeps the compiled code under
+a hash of the text, so a change of either file causes a new compilation.
 
-Nothing here asks a number of an array: that would make the host wait for the GPU.
+Nothing here fetches a number from an array: the host would have to wait for the GPU.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ...arrays.backend import Array, array_module
 
 FOLDER = Path(__file__).parent
 TYPES = {"e": "__half", "f": "float"}  # by the character of a dtype
-NOTHING = np.uint64(0)  # the null pointer, as an argument in the place of an array
+NOTHING = np.uint64(0)  # the null pointer, as an argument instead of an array
 
 Start = Callable[..., None]  # called with a grid, a block, and the arguments of the kernel
 
 
 def takes(*arrays: Any) -> bool:
-    """Whether these are non-empty arrays of one kind, all float32 or all float16. The rest is left to the textbook."""
+    """Whether these are non-empty arrays of one kind, all float32 or all float16. The textbook ops handle the rest."""
     first = arrays[0]
     if not all(type(x) is type(first) and x.size for x in arrays):
         return False
@@ -35,12 +35,12 @@ def takes(*arrays: Any) -> bool:
 
 
 def contiguous(x: Array) -> Array:
-    """x itself, or a copy where its numbers do not lie one after the other."""
+    """x itself, or a copy if its numbers are not contiguous."""
     return x if x.flags.c_contiguous else x.copy()
 
 
 def kernels_of(file: str, x: Array, *parameters: str) -> list[Start]:
-    """The kernels of a file, in its order, for numbers of x's type. parameters: the further ones of the templates."""
+    """The kernels of a file, in order, for numbers of x's type. parameters: the other parameters of the templates."""
     return _compiled(array_module(x), file, ", ".join([TYPES[x.dtype.char], *parameters]))
 
 
@@ -53,21 +53,21 @@ def _compiled(xp: Any, file: str, parameters: str) -> list[Start]:
 
 
 def _start(function: Callable[..., None], grid: tuple[int, ...], block: tuple[int, ...], *arguments: Any) -> None:
-    """An int of Python's arrives as long long, a float as float, an array as a pointer to its first number."""
+    """A Python int arrives as long long, a float as float, an array as a pointer to its first number."""
     function(grid, block, tuple(np.float32(x) if type(x) is float else x for x in arguments))
 
 
 def source(file: str) -> str:
-    """The text of a file of this folder, common.cuh included."""
+    """The text of a file of this folder, with common.cuh pasted in."""
     text = (FOLDER / file).read_text(encoding="ascii")
     return text.replace('#include "common.cuh"', (FOLDER / "common.cuh").read_text(encoding="ascii"))
 
 
 def kernel_names(code: str) -> list[str]:
-    """The kernels in a text, in its order."""
+    """The names of the kernels in a text, in order."""
     return re.findall(r"__global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(", code)
 
 
 def ceil_div(a: int, b: int) -> int:
-    """How many times b it takes to reach a."""
+    """a / b, rounded up."""
     return -(-a // b)

@@ -7,8 +7,8 @@ import math
 from ...arrays.backend import Array, Pullback, array_module
 from .launching import ceil_div, contiguous, kernels_of, takes
 
-ROWS = 4  # rows of a block, one for each of its warps
-STRIPS = 64  # at most, of rows for the sums down the columns
+ROWS = 4  # rows per block, one for each of its warps
+STRIPS = 64  # most strips of rows for the sums down the columns
 
 
 def layer_norm(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> tuple[Array, Pullback] | None:

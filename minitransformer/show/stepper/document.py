@@ -8,7 +8,7 @@
       "report": {...} or null
     }
 
-calls: one for each call of a function or pullback; parent and forward_call are indices of calls (recording.Call says
+calls: one for each call of a function or pullback; parent and forward_call are indices of calls (trace.calls.Call says
 what they mean); source: a list of lines, of which the first stands in line first_line of the file. steps: one for each
 executed statement, in order; call: the index of its call. bound: what the statement bound. values: nested lists, or
 null where the array was above the limit and there is only the summary, a sentence. JSON knows no NaN and no infinity,
@@ -22,20 +22,20 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .recording import Bound, Call, Recording, Step
+from ...trace.calls import Binding, Call
+from .steps import Step, Steps
 
-_PACKAGE = Path(__file__).resolve().parent.parent
+_PACKAGE = Path(__file__).resolve().parents[2]
 
 
-def to_json(recording: Recording) -> str:
+def to_json(recording: Steps) -> str:
     """The document as text."""
     return json.dumps(document(recording), ensure_ascii=False, allow_nan=False)
 
 
-def document(recording: Recording) -> dict[str, Any]:
+def document(recording: Steps) -> dict[str, Any]:
     """The document as JSON can hold it."""
     return {
         "format": "minitransformer recording",
@@ -61,7 +61,7 @@ def _call(call: Call) -> dict[str, Any]:
     }
 
 
-def _step(recording: Recording, step: Step) -> dict[str, Any]:
+def _step(recording: Steps, step: Step) -> dict[str, Any]:
     return {
         "index": step.index,
         "call": step.call,
@@ -72,7 +72,7 @@ def _step(recording: Recording, step: Step) -> dict[str, Any]:
     }
 
 
-def _bound(recording: Recording, step: Step, bound: Bound) -> dict[str, Any]:
+def _bound(recording: Steps, step: Step, bound: Binding) -> dict[str, Any]:
     pair, row = recording.pair_of(step, bound), recording.check_of(step, bound)
     of = None
     if pair is not None:

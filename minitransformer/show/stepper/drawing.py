@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...trace.calls import Binding
+from ...trace.values import Value
 from ...verify import Row
 from .document import short_path
-from .recording import Bound, Recording, Step, Value
+from .steps import Step, Steps
 
 _ROWS, _COLUMNS = 16, 12  # of a larger matrix the middle is left out
 
@@ -52,7 +54,7 @@ RUN_AGAIN = (
 )
 
 
-def plain(recording: Recording, everything: bool = False, style: Style = PLAIN) -> str:
+def plain(recording: Steps, everything: bool = False, style: Style = PLAIN) -> str:
     """Every step of the recording one after the other; quiet steps only if `everything` is asked for."""
     chosen = [step for step in recording.steps if everything or not step.quiet]
     parts = [f"{recording.name}: {len(recording.steps)} steps in {len(recording.calls)} calls"]
@@ -64,7 +66,7 @@ def plain(recording: Recording, everything: bool = False, style: Style = PLAIN) 
     return "\n\n".join(parts)
 
 
-def draw(recording: Recording, step: Step, style: Style = PLAIN) -> list[str]:
+def draw(recording: Steps, step: Step, style: Style = PLAIN) -> list[str]:
     """The lines for one step."""
     lines = [heading(recording, step, style), *source(step, style, recording)]
     for bound in step.bound:
@@ -72,7 +74,7 @@ def draw(recording: Recording, step: Step, style: Style = PLAIN) -> list[str]:
     return lines
 
 
-def heading(recording: Recording, step: Step, style: Style) -> str:
+def heading(recording: Steps, step: Step, style: Style) -> str:
     """Which step it is, in which pass, and in which calls."""
     backward = is_backward(recording, step)
     direction = style.gradient("backward") if backward else "forward "
@@ -80,12 +82,12 @@ def heading(recording: Recording, step: Step, style: Style) -> str:
     return f"step {step.index + 1}/{len(recording.steps)}  {direction}  {path}"
 
 
-def is_backward(recording: Recording, step: Step) -> bool:
+def is_backward(recording: Steps, step: Step) -> bool:
     """Whether the step belongs to the backward pass."""
-    return any(call.backward or call.label.endswith(" in backward") for call in recording.path(step))
+    return recording.calls[step.call].in_backward
 
 
-def source(step: Step, style: Style, recording: Recording, around: int = 0) -> list[str]:
+def source(step: Step, style: Style, recording: Steps, around: int = 0) -> list[str]:
     """The step's lines of source with their numbers, and some lines of the function before and after them."""
     call = recording.calls[step.call]
     if not step.source:
@@ -101,7 +103,7 @@ def source(step: Step, style: Style, recording: Recording, around: int = 0) -> l
     return lines
 
 
-def _bound(recording: Recording, step: Step, bound: Bound, style: Style) -> list[str]:
+def _bound(recording: Steps, step: Step, bound: Binding, style: Style) -> list[str]:
     """A name with its shape and numbers; beside a gradient the value it belongs to, and what finite differences say."""
     pair = recording.pair_of(step, bound)
     numbers = matrix(bound.value)
@@ -119,7 +121,7 @@ def _bound(recording: Recording, step: Step, bound: Bound, style: Style) -> list
     return [*lines, *([f"    {told}"] if told else [])]
 
 
-def verdict(recording: Recording, step: Step, bound: Bound, style: Style = PLAIN) -> str:
+def verdict(recording: Steps, step: Step, bound: Binding, style: Style = PLAIN) -> str:
     """What the finite differences say of a gradient, or why they say nothing; "" for what is not held against any."""
     row = recording.check_of(step, bound)
     if row is not None:

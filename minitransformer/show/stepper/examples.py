@@ -14,6 +14,7 @@ from ... import layers, models, ops
 from ...arrays.backend import Array, to_device
 from ...course import worked_example
 from ...verify.catalogue.case import Setup
+from ...verify.gradients import Progress
 from .recording import LIMIT, Recording, step
 
 Random = np.random.Generator
@@ -27,7 +28,14 @@ class Example:
     build: Callable[[Random], Setup]
     upstream: Array | None = None
 
-    def record(self, seed: int = 0, device: str = "numpy", verify: bool = False, limit: int = LIMIT) -> Recording:
+    def record(
+        self,
+        seed: int = 0,
+        device: str = "numpy",
+        verify: bool = False,
+        limit: int = LIMIT,
+        progress: Progress = iter,
+    ) -> Recording:
         """Run the example on a device and return the recording of it."""
         setup = self.build(np.random.default_rng([seed, 1])).on(device)  # from default_rng(seed) comes the upstream
         upstream = None if self.upstream is None else to_device(self.upstream, device)
@@ -39,6 +47,7 @@ class Example:
             verify=verify,
             limit=limit,
             seed=seed,
+            progress=progress,
             **setup.options,
         )
 

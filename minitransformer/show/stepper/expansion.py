@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...trace.calls import Binding, Call
 from . import terms
 from .origins import Path, argument_in, arguments, assigned, part_of
-from .recording import Bound, Call, Recording, Step
+from .steps import Step, Steps
 from .terms import Index, Number, Term, total
 from .walk import OPERATORS, NotExpandable, Walk, under, walk_of
 
@@ -56,7 +57,7 @@ def _place(name: str, index: Index) -> str:
     return f"{name}[{', '.join(map(str, index))}]" if index else name
 
 
-def expand(recording: Recording, step: Step, bound: Bound, index: Sequence[int]) -> Expansion:
+def expand(recording: Steps, step: Step, bound: Binding, index: Sequence[int]) -> Expansion:
     """Write out the cell `index` of what `step` bound. What an inner call returned is written out where it was
     computed, and an argument leads to what the caller gave.
 
@@ -75,7 +76,7 @@ def expand(recording: Recording, step: Step, bound: Bound, index: Sequence[int])
     )
 
 
-def term_of(recording: Recording, step: Step, bound: Bound, index: Sequence[int]) -> Term:
+def term_of(recording: Steps, step: Step, bound: Binding, index: Sequence[int]) -> Term:
     """The expansion as a tree, whose numbers say where they were recorded. Raises NotExpandable, as expand does."""
     array = bound.value.array
     if array is None:
@@ -86,7 +87,7 @@ def term_of(recording: Recording, step: Step, bound: Bound, index: Sequence[int]
     return _term(recording, step, bound, cell)
 
 
-def computed_at(recording: Recording, step: Step, bound: Bound) -> tuple[Step, Bound]:
+def computed_at(recording: Steps, step: Step, bound: Binding) -> tuple[Step, Binding]:
     """The binding that a line computed: of what an inner call returned the one inside it, else this very one."""
     while bound.origin is not None and not bound.in_place:
         inner_step, inner = recording.binding(bound.origin)
@@ -96,7 +97,7 @@ def computed_at(recording: Recording, step: Step, bound: Bound) -> tuple[Step, B
     return step, bound
 
 
-def _term(recording: Recording, step: Step, bound: Bound, cell: Index) -> Term:
+def _term(recording: Steps, step: Step, bound: Binding, cell: Index) -> Term:
     if bound.value.shape == () and bound.value.dtype in ("int", "bool"):
         raise NotExpandable(f"{bound.title} is a size, a place or a switch, which is given and not computed")
     if bound.in_place:
@@ -111,7 +112,7 @@ def _term(recording: Recording, step: Step, bound: Bound, cell: Index) -> Term:
     return _checked(walk, _result(walk, node, path, cell), bound, cell)
 
 
-def _elsewhere(recording: Recording, step: Step, bound: Bound, cell: Index) -> Term:
+def _elsewhere(recording: Steps, step: Step, bound: Binding, cell: Index) -> Term:
     """A cell of an array that has another name: here, in the caller, or in the inner call that returned it."""
     assert bound.origin is not None and bound.value.array is not None
     other_step, other = recording.binding(bound.origin)
@@ -124,7 +125,7 @@ def _elsewhere(recording: Recording, step: Step, bound: Bound, cell: Index) -> T
         return same
 
 
-def _given(recording: Recording, call: Call, bound: Bound, cell: Index) -> Term:
+def _given(recording: Steps, call: Call, bound: Binding, cell: Index) -> Term:
     """A cell of an argument that was computed in the caller's line and has no name there."""
     nothing = f"{bound.title} came with the call"
     if call.parent is None:
@@ -153,7 +154,7 @@ def _result(walk: Walk, node: ast.expr, path: Path, cell: Index) -> Term:
     return walk.cell(node, cell)
 
 
-def _returned(recording: Recording, call: Call, path: Path, cell: Index) -> Term:
+def _returned(recording: Steps, call: Call, path: Path, cell: Index) -> Term:
     """A cell of what a call returned without a name, from its return statement."""
     last = recording.steps_of(call)[-1]
     walk = walk_of(recording, last)
@@ -165,7 +166,7 @@ def _returned(recording: Recording, call: Call, path: Path, cell: Index) -> Term
     return _result(walk, *part_of(value, path), cell)
 
 
-def _changed(walk: Walk, bound: Bound, cell: Index) -> Term:
+def _changed(walk: Walk, bound: Binding, cell: Index) -> Term:
     """A cell of an array that a statement filled: scatter_add(x, ids, rows), x[i:j] = rows, x[i:j] += rows, x += y."""
     statement, before = walk.statement, walk.bound[bound.name]
     assert before.value.array is not None
@@ -192,11 +193,11 @@ def _changed(walk: Walk, bound: Bound, cell: Index) -> Term:
     raise NotExpandable(f"{bound.title} was changed in place, under another name or by something that is not an op")
 
 
-def _names(node: ast.expr, bound: Bound) -> bool:
+def _names(node: ast.expr, bound: Binding) -> bool:
     return isinstance(node, ast.Name) and node.id == bound.name
 
 
-def _checked(walk: Walk, term: Term, bound: Bound, cell: Index) -> Term:
+def _checked(walk: Walk, term: Term, bound: Binding, cell: Index) -> Term:
     """The term, unless it reads what was not recorded, a parameter say, and this has changed since."""
     if walk.reads_attributes:
         assert bound.value.array is not None

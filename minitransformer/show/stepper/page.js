@@ -1,8 +1,7 @@
 // The page: what is shown at the moment, and everything that changes it.
 
 function start() {
-  const recording = new Recording(JSON.parse(byId("data").textContent));
-  const { data } = recording;
+  const recording = new Recording(data);
   const state = { step: 0, predict: false, revealed: true, asked: null, all: false, address: 0, arrays: null };
 
   const shown = () => recording.steps.map((_, s) => s).filter((s) => state.all || recording.steps[s].shown);
@@ -72,42 +71,28 @@ function start() {
     byId("links").replaceChildren();
   }
 
-  // Switches that are on or off.
-  const setPressed = (id, on) => {
-    byId(id).setAttribute("aria-pressed", String(on));
-    return on;
-  };
-  const toggled = (id) => setPressed(id, byId(id).getAttribute("aria-pressed") !== "true");
-  const switches = {
+  const ownSwitches = {
     heat: (on) => document.body.classList.toggle("heat", on),
-    large: (on) => {
-      document.documentElement.classList.toggle("large", on);
-      draw();
-    },
-    theme: (on) => {
-      document.documentElement.dataset.theme = on ? "dark" : "light";
-    },
     predict: (on) => {
       Object.assign(state, { predict: on, revealed: !on, asked: null });
       draw();
     },
     edit: (on) => editor(on),
   };
-  for (const [id, change] of Object.entries(switches)) byId(id).addEventListener("click", () => change(toggled(id)));
-  setPressed("theme", matchMedia("(prefers-color-scheme: dark)").matches);
+  addTools(ownSwitches, draw);
 
   // Mistakes.
   const chooser = byId("bug");
   chooser.append(make("option", { value: "" }, "none"));
-  data.bugs.forEach((bug, i) =>
-    chooser.append(
-      make(
-        "option",
-        { value: i, disabled: bug.refused !== undefined },
-        bug.refused === undefined ? bug.name : `${bug.name} (the shapes refuse it)`,
-      ),
-    ),
-  );
+  for (const name of new Set(data.bugs.map((bug) => bug.in))) {
+    const group = make("optgroup", { label: name });
+    data.bugs.forEach((bug, i) => {
+      if (bug.in !== name) return;
+      const refused = bug.refused !== undefined;
+      group.append(make("option", { value: i, disabled: refused }, refused ? `${bug.name} (raises an error)` : bug.name));
+    });
+    chooser.append(group);
+  }
   chooser.closest("label").hidden = data.bugs.length === 0;
   chooser.addEventListener("change", () => switchBug(chooser.value === "" ? null : data.bugs[chooser.value]));
 
@@ -205,7 +190,6 @@ function start() {
   byId("others-box").addEventListener("toggle", () => {
     showOthers(recording, state.step);
   });
-  byId("help").addEventListener("click", () => byId("keys").showModal());
   byId("list").addEventListener("click", () => {
     if (!byId("links").children.length) byId("links").append(...stepLinks(recording, shown()));
     byId("links")
@@ -257,14 +241,9 @@ function start() {
     event.preventDefault();
   });
 
-  byId("title").textContent = recording.data.name;
   byId("notes").textContent =
     `Arrays of up to ${data.limits.array} numbers are kept whole, of larger ones a corner and the range; ` +
     `sums are written out for up to ${data.limits.expanded} numbers. To link to a step, add #step=12 to the address.`;
-  byId("print").addEventListener("click", () => {
-    handout(recording);
-    window.print();
-  });
   addEventListener("beforeprint", () => handout(recording));
   matchMedia("print").addEventListener("change", (event) => {
     if (event.matches) handout(recording);

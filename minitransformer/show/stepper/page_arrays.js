@@ -104,8 +104,9 @@ class Recording {
     if (bug && !bug.numberAt) {
       bug.numberAt = new Map(
         bug.numbers.map(([s, b, change]) => {
-          const [cells, numbers] = this.data.changes[change];
-          return [`${s},${b}`, { cells: new Set(cells ?? numbers.keys()), numbers: numbers.map(toNumber) }];
+          const [cells, packed] = this.data.changes[change];
+          const numbers = floats(packed, 8);
+          return [`${s},${b}`, { cells: new Set(cells ?? numbers.keys()), numbers }];
         }),
       );
       bug.lineOf = new Map(bug.lines);
@@ -116,10 +117,7 @@ class Recording {
 
 function decode(entry) {
   if (entry.data) return { ...entry, data: Float64Array.from(entry.data, toNumber) };
-  if (entry.float32) {
-    const bytes = Uint8Array.from(atob(entry.float32), (letter) => letter.charCodeAt(0));
-    return { ...entry, data: new Float32Array(bytes.buffer) };
-  }
+  if (entry.float32) return { ...entry, data: floats(entry.float32) };
   return entry.corner ? { ...entry, corner: decode(entry.corner) } : entry;
 }
 

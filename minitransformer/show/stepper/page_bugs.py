@@ -1,118 +1,103 @@
-"""What a mistake changes: the same call recorded once more, with a wrong variant of the code, and which numbers differ.
+"""What a mistake changes: the same call recorded once more, with the mistake in the code, and which numbers differ.
 
-Only the differing numbers go into the page, and the lines that read differently.
+Offered are the known mistakes in every function that the recording shows. Only the differing numbers go into the page,
+and the lines that read differently.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import base64
+import inspect
+import itertools
+import operator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...course.mistakes import VARIANTS, WrongVariant
-from .page_data import Table, is_expandable, line_of, listing, plain, written_out
-from .recording import Bound, Recording, Step
+from ...course.mistakes import MISTAKES, Mistake
+from ...trace.calls import Binding
+from ...verify.gradients import Progress
+from .page_data import Table, code_of, is_expandable, line_of, written_out
+from .steps import Step, Steps
 
-# Softmax without its sum, the scale 1/√d_k left out in three places, a transpose that is missing or done by a reshape,
-# and LayerNorm without each and both of its mean terms.
-BUGS = (
-    "softmax-no-sum",
-    "attention-not-scaled",
-    "attention-dq-not-scaled",
-    "attention-dk-not-scaled",
-    "attention-dk-not-transposed",
-    "attention-dk-reshaped",
-    "attention-dv-not-transposed",
-    "layer-norm-no-shift",
-    "layer-norm-no-stretch",
-    "layer-norm-statistics-constant",
-)
 NUMBERS = 40_000  # of a recording with more numbers than this no mistakes are shown unless they are asked for
+ROOM = 500_000  # so many mistakes are offered that with each the numbers of the recording come to this at most
 TOLERANCE = 1e-9  # of the difference, relative to 1 + |right|: below it two numbers differ by rounding alone
 
+Key = tuple[str, int]  # a title, and which of its bindings this is
+Found = dict[Key, tuple[Step, Binding]]
 
-def bugs_data(recording: Recording, names: Iterable[str] | None, data: dict[str, Any]) -> list[dict[str, Any]]:
+
+def bugs_data(
+    recording: Steps, names: Iterable[str] | None, data: dict[str, Any], progress: Progress
+) -> list[dict[str, Any]]:
     """For each mistake that changes a number: its sentence, the numbers it changes, and the lines that differ.
 
-    names: those of verify.wrong_variants.VARIANTS; None for the usual ones, where the recording is small. Raises
-    ValueError for an unknown name, and where the call, run again, gives other numbers: its arrays have changed.
+    names: those of course.mistakes.MISTAKES; None for all that fit, where the recording is small. Raises ValueError for
+    an unknown name, and where the call, run again, gives other numbers: its arrays have changed.
     """
+    chosen = [mistake for mistakes in _made_in(recording).values() for mistake in mistakes]
     if names is None:
-        numbers = sum(
-            bound.value.array.size for s in recording.steps for bound in s.bound if bound.value.array is not None
-        )
-        names = BUGS if recording.again is not None and numbers <= NUMBERS else ()
-    chosen = [_variant(name) for name in names]
-    called = {call.label.partition("#")[0] for call in recording.calls}
-    chosen = [variant for variant in chosen if _label(variant) in called]
+        chosen = _fitting(recording, chosen) if recording.again is not None else []
+    else:
+        wanted = [_known(name) for name in names]
+        chosen = [mistake for mistake in chosen if mistake in wanted]
     if not chosen:
         return []
     if recording.again is None:
         raise ValueError("to_html: only a recording made by step() can show mistakes; pass bugs=()")
-    if _differences(recording, _by_key(recording.again())):
+    page = _Page(recording, data)
+    if page.differences(_by_key(recording.again())):
         raise ValueError(
             "to_html: run again, the recorded call gives other numbers; make the page before changing arrays"
         )
-    found = (_bug(recording, variant, data) for variant in chosen)
-    return [bug for bug in found if bug is not None]
+    return [bug for bug in map(page.bug, progress(chosen)) if bug is not None]
 
 
-def _variant(name: str) -> WrongVariant:
-    if name not in VARIANTS:
-        raise ValueError(f"to_html: unknown mistake {name!r}; see minitransformer.verify.wrong_variants.VARIANTS")
-    return VARIANTS[name]
+def _known(name: str) -> Mistake:
+    if name not in MISTAKES:
+        raise ValueError(f"to_html: unknown mistake {name!r}; see minitransformer.course.mistakes.MISTAKES")
+    return MISTAKES[name]
 
 
-def _label(variant: WrongVariant) -> str:
-    """How the recording calls the variant's target: "softmax", "LayerNorm", "Residual._pre"."""
-    return variant.target.partition(":")[2].removesuffix(".__call__")
+def _made_in(recording: Steps) -> dict[str, list[Mistake]]:
+    """The mistakes in each function that was called, by target, in the order in which these were first called."""
+    first = {call.code: call.index for call in reversed(recording.calls)}
+    targets: dict[str, list[Mistake]] = {}
+    for mistake in MISTAKES.values():
+        targets.setdefault(mistake.target, []).append(mistake)
+    called = {target: first[code] for target in targets if (code := _running_code(target)) in first}
+    return {target: targets[target] for target in sorted(called, key=called.__getitem__)}
 
 
-def _bug(recording: Recording, variant: WrongVariant, data: dict[str, Any]) -> dict[str, Any] | None:
-    out = {"name": variant.name, "mistake": variant.mistake, "by": variant.caught_by}
-    assert recording.again is not None
-    try:
-        with variant.applied():
-            wrong = recording.again()
-    except (ValueError, TypeError) as error:  # shapes that do not fit: the mistake cannot go unnoticed here
-        return out | {"refused": str(error).split("\n")[0]}
-    others = _by_key(wrong)
-    numbers = _differences(recording, others)
-    if not numbers:
-        return None
-    lines, origins = _changed(recording, wrong, others, data)
-    changes = Table(data["changes"])  # one array often has several names
-    places = [[step, name, changes.add([cells, changed])] for step, name, cells, changed in numbers]
-    return out | {"numbers": places, "lines": lines, "from": origins, "sources": _sources(wrong, data)}
+def _running_code(target: str) -> Any:
+    """The code of "ops.softmax:softmax", a function or a method within the package; None where it is not loaded."""
+    name, _, path = target.partition(":")
+    module = sys.modules.get(f"minitransformer.{name}")
+    return None if module is None else inspect.unwrap(operator.attrgetter(path)(module)).__code__
 
 
-Key = tuple[str, int]  # a title, and the how manieth time it is bound
+def _fitting(recording: Steps, mistakes: Sequence[Mistake]) -> list[Mistake]:
+    """As many mistakes as there is room for, taken in turns from all functions, in the order they came in."""
+    arrays = [bound.value.array for step in recording.steps for bound in step.bound if bound.value.array is not None]
+    numbers = sum(array.size for array in arrays)
+    if numbers > NUMBERS:
+        return []
+    by_target = [list(group) for _, group in itertools.groupby(mistakes, lambda mistake: mistake.target)]
+    in_turns = [m for round_ in itertools.zip_longest(*by_target) for m in round_ if m is not None]
+    kept = {mistake.name for mistake in in_turns[: ROOM // max(numbers, 1)]}
+    return [mistake for mistake in mistakes if mistake.name in kept]
 
 
-def _by_key(recording: Recording) -> dict[Key, tuple[Step, Bound]]:
+def _by_key(recording: Steps) -> Found:
     times: dict[str, int] = {}
     found = {}
     for step in recording.steps:
         for bound in step.bound:
             times[bound.title] = times.get(bound.title, 0) + 1
             found[bound.title, times[bound.title]] = (step, bound)
-    return found
-
-
-def _differences(recording: Recording, others: dict[Key, tuple[Step, Bound]]) -> list[list[Any]]:
-    """[step, which of its names, the flat indices of the cells that differ (None for all), their numbers] for each."""
-    found = []
-    for key, (step, bound) in _by_key(recording).items():
-        if key not in others or bound.value.array is None or bound.value.array.dtype.kind != "f":
-            continue
-        right, wrong = bound.value.array, others[key][1].value.array
-        if wrong is None or wrong.shape != right.shape:
-            continue
-        cells = np.flatnonzero(differ(right, wrong))
-        if cells.size:
-            places = None if cells.size == right.size else cells.tolist()
-            found.append([step.index, step.bound.index(bound), places, plain(wrong.ravel()[cells])])
     return found
 
 
@@ -123,42 +108,84 @@ def differ(right: np.ndarray, wrong: np.ndarray) -> np.ndarray:
     return ~(near | (wrong == right) | (np.isnan(wrong) & np.isnan(right)))
 
 
-def _changed(
-    recording: Recording, wrong: Recording, others: dict[Key, tuple[Step, Bound]], data: dict[str, Any]
-) -> tuple[list[list[Any]], list[list[Any]]]:
-    """[step, line] for the steps whose line reads differently with the mistake, or stands elsewhere in the file; and
-    [step, which of its names, where its numbers come from] for those that read differently.
-    """
-    lines, terms = Table(data["lines"]), Table(data["terms"])
-    right = _by_key(recording)
-    numbers = {bound.serial: i for i, bound in enumerate(bound for step in recording.steps for bound in step.bound)}
-    number_of = {others[key][1].serial: numbers[bound.serial] for key, (_, bound) in right.items() if key in others}
-    changed: dict[int, int] = {}
-    origins = []
-    for key, (step, bound) in right.items():
-        other, there = others.get(key, (step, bound))
-        if (other.source, other.line) != (step.source, step.line):
+class _Page:
+    """The page of the right code, to whose tables the mistakes add what is new."""
+
+    def __init__(self, recording: Steps, data: dict[str, Any]) -> None:
+        self.recording, self.right = recording, _by_key(recording)
+        self.lines, self.terms, self.changes, self.sources = (
+            Table(data[name]) for name in ("lines", "terms", "changes", "sources")
+        )
+        self.source_by_label = {call["label"]: call["source"] for call in data["calls"]}
+        self.number_of = {bound.serial: n for n, (_, bound) in enumerate(self.right.values())}
+
+    def bug(self, mistake: Mistake) -> dict[str, Any] | None:
+        """The mistake as the page has it; None where it changes nothing."""
+        name = mistake.target.partition(":")[2].removesuffix(".__call__")
+        out = {"name": mistake.name, "in": name, "mistake": mistake.sentence, "by": mistake.caught_by}
+        assert self.recording.again is not None
+        try:
+            with mistake.applied(), np.errstate(all="ignore"):
+                wrong = self.recording.again()
+        except Exception as error:  # shapes that do not fit, say: this mistake cannot go unnoticed here
+            return out | {"refused": str(error).split("\n")[0]}
+        others = _by_key(wrong)
+        numbers = [
+            [step, name, self.changes.add([cells, _packed(changed)])]  # one array often has several names
+            for step, name, cells, changed in self.differences(others)
+        ]
+        if not numbers:
+            return None
+        lines, origins = self._changed(wrong, others)
+        return out | {"numbers": numbers, "lines": lines, "from": origins, "sources": dict(self._sources(wrong))}
+
+    def differences(self, others: Found) -> list[tuple[int, int, list[int] | None, np.ndarray]]:
+        """(step, which of its names, the flat indices of the cells that differ, or None for all, their numbers)."""
+        found = []
+        for key, (step, bound) in self.right.items():
+            if key not in others or bound.value.array is None or bound.value.array.dtype.kind != "f":
+                continue
+            right, wrong = bound.value.array, others[key][1].value.array
+            if wrong is None or wrong.shape != right.shape:
+                continue
+            cells = np.flatnonzero(differ(right, wrong))
+            if cells.size:
+                places = None if cells.size == right.size else cells.tolist()
+                found.append((step.index, step.bound.index(bound), places, wrong.ravel()[cells]))
+        return found
+
+    def _changed(self, wrong: Steps, others: Found) -> tuple[list[list[Any]], list[list[Any]]]:
+        """[step, line] for the steps whose line reads differently, or stands elsewhere in the file; and for the former
+        [step, which of its names, where its numbers come from].
+        """
+        number_of = {
+            others[key][1].serial: self.number_of[bound.serial]
+            for key, (_, bound) in self.right.items()
+            if key in others
+        }
+        changed: dict[int, int] = {}
+        origins = []
+        for key, (step, bound) in self.right.items():
+            other, there = others.get(key, (step, bound))
+            if (other.source, other.line) == (step.source, step.line):
+                continue
             line = line_of(wrong, other) | {"wrong": other.source != step.source}
-            changed[step.index] = lines.add(line)
-            if (
-                line["wrong"]
-                and is_expandable(there)
-                and bound.value.array is not None
-                and bound.value.array.size <= 64
-            ):
-                origin = written_out(wrong, other, there, number_of, terms)
+            changed[step.index] = self.lines.add(line)
+            array = bound.value.array
+            if line["wrong"] and is_expandable(there) and array is not None and array.size <= 64:
+                origin = written_out(wrong, other, there, number_of, self.terms)
                 origins.append([step.index, step.bound.index(bound), origin])
-    return [[index, line] for index, line in changed.items()], origins
+        return [[index, line] for index, line in changed.items()], origins
+
+    def _sources(self, wrong: Steps) -> Iterator[tuple[str, int]]:
+        """By label, the code of the calls that have the mistake in them."""
+        for call in wrong.calls:
+            forward = wrong.calls[call.forward_call]
+            right = self.source_by_label.get(call.label)
+            if right is not None and self.sources.items[right] != (code := code_of(forward)):
+                yield call.label, self.sources.add(code)
 
 
-def _sources(wrong: Recording, data: dict[str, Any]) -> dict[str, int]:
-    """By label, the code of the calls that have the mistake in them."""
-    table = Table(data["sources"])
-    right = {call["label"]: call["source"] for call in data["calls"]}
-    found = {}
-    for call in wrong.calls:
-        forward = wrong.calls[call.forward_call]
-        place = table.add({"first": forward.first_line, "lines": listing(forward.source)})
-        if call.label in right and right[call.label] != place:
-            found[call.label] = place
-    return found
+def _packed(numbers: np.ndarray) -> str:
+    """Numbers with every digit: little-endian float64 in base64."""
+    return base64.b64encode(numbers.astype("<f8").tobytes()).decode()

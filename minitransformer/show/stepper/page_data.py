@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import functools
 import json
 import math
 import textwrap
@@ -18,12 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from ...trace.recorder import CORNER, corner_of, summary_of
+from ...trace.calls import Binding, Call
+from ...trace.values import CORNER, corner_of, summary_of
 from . import mathml
 from .drawing import verdict
 from .expansion import NotExpandable, term_of
-from .recording import Bound, Call, Recording, Step
 from .sources import parse
+from .steps import Step, Steps
 from .terms import Number, Operation, Term, readable
 
 EXACT = 400  # cells: larger arrays are drawn as a picture, for which float32 is enough
@@ -33,13 +35,13 @@ _LIMITS = (1 << 30, 65536, 16384, 4096, 2048, 1024, 512, 256, 64, 16)
 _CELL_LIMITS = (400, 256, 128, 64, 32, 16, 8)
 
 
-def page_data(recording: Recording, tokens: Sequence[str] = ()) -> dict[str, Any]:
+def page_data(recording: Steps, tokens: Sequence[str] = ()) -> dict[str, Any]:
     """The recording as JSON can hold it, with tables of all sources, lines, arrays and terms."""
     return _Page(recording).data() | {"tokens": [str(token) for token in tokens]}
 
 
 class _Page:
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Steps) -> None:
         self.recording = recording
         self.arrays = Pool()
         self.sources = Table()
@@ -70,10 +72,10 @@ class _Page:
         forward = self.recording.calls[call.forward_call]
         return {
             "label": call.label,
-            "backward": call.backward,
+            "backward": call.in_backward,
             "parent": call.parent,
             "forward": call.forward_call,
-            "source": self.sources.add({"first": forward.first_line, "lines": listing(forward.source)}),
+            "source": self.sources.add(code_of(forward)),
         }
 
     def _step(self, step: Step) -> dict[str, Any]:
@@ -84,13 +86,15 @@ class _Page:
             "shown": not step.quiet and any(map(_counts, step.bound)),
         }
 
-    def _bound(self, step: Step, bound: Bound) -> dict[str, Any]:
+    def _bound(self, step: Step, bound: Binding) -> dict[str, Any]:
         """A name that the step bound. array, numerical: places in the table of arrays, of its numbers and of the finite
         difference they are held against; origin, pair: bindings, counted from the first, of this very array under
         another name, and of the value whose gradient this is; told: what the check of a gradient found, where it has
         no finite difference for each number.
         """
         out: dict[str, Any] = {"name": bound.name, "array": self.arrays.add(bound.value.array, bound.value)}
+        if self.recording.is_gradient(bound):
+            out["gradient"] = True
         if bound.origin in self.number_of:
             out["origin"] = self.number_of[bound.origin]
         value = self.recording.pair_of(step, bound)
@@ -124,13 +128,13 @@ class _Page:
         return terms.items, limit
 
 
-def is_expandable(bound: Bound) -> bool:
+def is_expandable(bound: Binding) -> bool:
     """Whether its numbers were computed here, and are there."""
     return _is_float(bound) and bound.value.array is not None and bound.origin is None
 
 
 def written_out(
-    recording: Recording, step: Step, bound: Bound, number_of: dict[int, int], terms: Table
+    recording: Steps, step: Step, bound: Binding, number_of: dict[int, int], terms: Table
 ) -> dict[str, Any]:
     """Where the numbers of a binding come from: for each cell a term without its numbers, and which cells these are.
 
@@ -148,9 +152,7 @@ def written_out(
     return {"terms": places, "cells": cells}
 
 
-def _without_numbers(
-    recording: Recording, term: Term, used: list[int], number_of: dict[int, int]
-) -> int | str | list[Any]:
+def _without_numbers(recording: Steps, term: Term, used: list[int], number_of: dict[int, int]) -> int | str | list[Any]:
     """The term with the place of a number among those `used` where a recorded one stands, and constants as texts."""
     if isinstance(term, Number):
         if term.serial is None or term.serial not in number_of:
@@ -162,16 +164,16 @@ def _without_numbers(
     return [sign, *(_without_numbers(recording, part, used, number_of) for part in term.parts)]
 
 
-def _counts(bound: Bound) -> bool:
+def _counts(bound: Binding) -> bool:
     """Whether a name is worth a step of its own: an array, or a number that is no size and no switch."""
     return bound.value.shape != () or _is_float(bound)
 
 
-def _is_float(bound: Bound) -> bool:
+def _is_float(bound: Binding) -> bool:
     return bound.value.dtype.startswith("float")
 
 
-def line_of(recording: Recording, step: Step) -> dict[str, Any]:
+def line_of(recording: Steps, step: Step) -> dict[str, Any]:
     """A line: where it stands in its file, its text, its formula, and the names it reads.
 
     entry: it is the head of a function, so the step stands for the arguments that a call came with.
@@ -204,7 +206,13 @@ def _names_read(text: str) -> Iterator[str]:
     yield from dict.fromkeys(node.id for node in names)
 
 
-def listing(source: Sequence[str]) -> list[str]:
+def code_of(call: Call) -> dict[str, Any]:
+    """The code of a call: the number of its first line, and its lines."""
+    return {"first": call.first_line, "lines": _listing(call.source)}
+
+
+@functools.lru_cache(maxsize=256)
+def _listing(source: tuple[str, ...]) -> list[str]:
     """The lines of a function, with its documentation, which the page need not repeat, left empty."""
     lines = list(source)
     definition = parse(textwrap.dedent("\n".join(lines)))

@@ -1,7 +1,5 @@
 // One step on the page: its line of code and its formula, what it bound, from what, and where each number comes from.
 
-const byId = (id) => document.getElementById(id);
-
 function showCode(recording, s) {
   const call = recording.calls[recording.steps[s].call];
   byId("pass").textContent = call.backward ? "backward" : "forward";
@@ -49,14 +47,13 @@ function showResult(recording, s, covered) {
   const line = recording.line(s);
   const groups = step.bound.map((bound, b) => {
     const array = recording.value(s, b);
-    const isGradient = recording.backward(s) && bound.name.startsWith("d");
     const group = make("div", { class: "group" });
     if (bound.pair !== undefined) group.append(pairFigure(recording, bound));
     group.append(
       matrixFigure(recording, {
         array,
         name: bound.name,
-        kind: isGradient ? "gradient" : "value",
+        kind: bound.gradient ? "gradient" : "value",
         role: "result",
         place: [s, b],
         covered,
@@ -68,9 +65,9 @@ function showResult(recording, s, covered) {
       group.append(make("p", { class: "verdict told" }, covered ? "" : bound.told));
     return group;
   });
-  byId("result-heading").textContent = line.entry ? "The call begins with" : "This line binds";
+  byId("result-heading").textContent = line.entry ? "The call begins with" : "This line computes";
   byId("result").replaceChildren(...groups);
-  if (groups.length === 0) byId("result-heading").textContent = "This line binds nothing";
+  if (groups.length === 0) byId("result-heading").textContent = "This line computes nothing";
 }
 
 // The value that a gradient belongs to, where it was bound: in the forward pass, under its own name.
@@ -137,8 +134,8 @@ function othersOf(recording, s) {
 const isNumeric = (array) => array.shape.length > 0 || array.kind.startsWith("float");
 
 function placeFigure(recording, [s, b], role) {
-  const name = recording.steps[s].bound[b].name;
-  const kind = recording.backward(s) && name.startsWith("d") ? "gradient" : "value";
+  const { name, gradient } = recording.steps[s].bound[b];
+  const kind = gradient ? "gradient" : "value";
   return matrixFigure(recording, { array: recording.value(s, b), name, kind, role, place: [s, b] });
 }
 

@@ -1,17 +1,6 @@
-// Drawing: elements, formulas, and matrices as tables or, where they are large, as pictures.
+// Drawing: formulas, and matrices as tables or, where they are large, as pictures.
 
 const MATHML = "http://www.w3.org/1998/Math/MathML";
-
-// An element with attributes and children; a text becomes a text, never markup.
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (value === true) element.setAttribute(key, "");
-    else if (value !== false && value !== null && value !== undefined) element.setAttribute(key, value);
-  }
-  element.append(...children);
-  return element;
-}
 
 function math([tag, attributes, ...children]) {
   const element = document.createElementNS(MATHML, tag);
@@ -212,8 +201,7 @@ function picture(array, name, covered) {
     const x = (slice % across) * (columns + 1) + (inside % columns);
     const y = Math.floor(slice / across) * (rows + 1) + Math.floor(inside / columns);
     const share = heat(array.data[flat]);
-    const [red, green, blue] = share < 0 ? [178, 80, 24] : [29, 99, 180];
-    pixels.data.set([red, green, blue, Math.round(30 + 225 * Math.abs(share))], 4 * (y * canvas.width + x));
+    pixels.data.set([...(share < 0 ? below : above), Math.round(30 + 225 * Math.abs(share))], 4 * (y * canvas.width + x));
   }
   image.putImageData(pixels, 0, 0);
   canvas.addEventListener("click", (event) => {

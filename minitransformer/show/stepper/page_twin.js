@@ -134,7 +134,7 @@ function layer_norm(inputs, note) {
 
 const TWINS = { softmax, attention, self_attention, layer_norm };
 
-// The mistakes that the twin can make, by the names of verify.wrong_variants: what is computed otherwise, and how.
+// The mistakes that the twin can make, by the names of course.mistakes: what is computed otherwise, and how.
 const times = (factor) => (x) => x * factor;
 const ofRows = (f) => (names) =>
   names.dnormalized.map((row, i) => row.map((e, j) => names.inverse_std[i][0] * f(e, names, i, j)));

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...arrays.strict import StrictArray
 from ...layers import Module, Parameter
-from ...trace.tracing import is_array
+from ...trace.values import is_array
 
 
 @dataclass(frozen=True)

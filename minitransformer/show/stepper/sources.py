@@ -21,16 +21,27 @@ def syntax_tree(source: str) -> ast.Module:
         return ast.parse(source)
 
 
-class SourceFile:
-    """The lines of one file, and for each line the first and last line of the statement that it is part of."""
+def source_of(file: str) -> Source:
+    """The source of a file as it is now; empty for code that was typed in or made by exec."""
+    linecache.checkcache(file)
+    return _parsed(tuple(linecache.getlines(file)))
 
-    def __init__(self, name: str) -> None:
-        linecache.checkcache(name)
-        self.lines = linecache.getlines(name)  # none for code that was typed in or made by exec
+
+@functools.lru_cache(maxsize=64)
+def _parsed(lines: tuple[str, ...]) -> Source:
+    return Source(lines)
+
+
+class Source:
+    """The lines of a file, and for each line the first and last line of the statement that it is part of."""
+
+    def __init__(self, lines: tuple[str, ...]) -> None:
+        self.lines = lines
         self._spans: dict[int, tuple[int, int]] = {}
+        self._statements: dict[int, str] = {}
         self._functions: dict[int, tuple[str, ...]] = {}
         try:
-            tree = syntax_tree("".join(self.lines))
+            tree = syntax_tree("".join(lines))
         except SyntaxError:
             return
         for node in ast.walk(tree):  # from the outside in, so that the innermost statement is the one that stays
@@ -49,7 +60,9 @@ class SourceFile:
     def statement(self, line: int) -> str:
         """The whole text of the statement around `line`, or of its head, without the indentation."""
         first, last = self._spans.get(line, (line, line))
-        return textwrap.dedent("".join(self.lines[first - 1 : last])).rstrip()
+        if first not in self._statements:
+            self._statements[first] = textwrap.dedent("".join(self.lines[first - 1 : last])).rstrip()
+        return self._statements[first]
 
     def function(self, first_line: int) -> tuple[str, ...]:
         """The lines of the function whose definition begins in `first_line`."""

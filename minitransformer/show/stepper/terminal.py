@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from .drawing import PLAIN, Style, draw, heading, is_backward, source
 from .expansion import NotExpandable, expand
-from .recording import Recording
+from .steps import Steps
 
 try:
     import termios
@@ -47,7 +47,7 @@ def colours() -> Style:
     return Style(sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
 
 
-def view(recording: Recording, everything: bool = False) -> None:
+def view(recording: Steps, everything: bool = False) -> None:
     """Show one step after the other until the reader quits. Raises RuntimeError where can_view() is False."""
     if not can_view():
         raise RuntimeError("view needs a terminal for its keys; print(recording) shows all steps at once")
@@ -92,7 +92,7 @@ def _end(number: int, frame: types.FrameType | None) -> None:
 class Viewer:
     """What is shown, and what each key changes about it."""
 
-    def __init__(self, recording: Recording, style: Style = PLAIN, everything: bool = False) -> None:
+    def __init__(self, recording: Steps, style: Style = PLAIN, everything: bool = False) -> None:
         self.recording, self.style, self.everything = recording, style, everything
         self.done = False
         self.message = _HELP

@@ -25,7 +25,7 @@ _ATOM = 7
 _SIGNS = {"+": " + ", "-": " − ", "*": "·", "/": " / ", "**": "^", "==": " = ", "!=": " ≠ ", ">=": " ≥ ", "<=": " ≤ "}
 LONGEST = 12  # of a sum with more terms only the first and the last are shown
 _KNOWN: dict[str, Any] = {name: getattr(np, name) for name in "exp log sqrt tanh sin cos float64 inf nan".split()}
-_KNOWN |= {"abs": abs, "erf": math.erf, "max": max, "min": min}
+_KNOWN |= {"abs": abs, "erf": math.erf, "erfc": math.erfc, "max": max, "min": min}
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 

@@ -14,16 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from ...trace.recorder import Returned
-from .recording import Bound, Call, Recording, Step, Summarised
+from ...trace.calls import Binding, Call
+from ...trace.lines import Returned
 from .sources import parse
+from .steps import Step, Steps, Summarised
 from .terms import Applied, Index, Number, Operation, Term, joined, total
 
 OPERATORS: dict[type, str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**", ast.BitAnd: "&",
     ast.Gt: ">", ast.GtE: ">=", ast.Lt: "<", ast.LtE: "<=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
-_FUNCTIONS = {"abs", "exp", "log", "sqrt", "tanh", "sin", "cos", "erf"}
+_FUNCTIONS = {"abs", "exp", "log", "sqrt", "tanh", "sin", "cos", "erf", "erfc"}
 _CHOICES = {"maximum": "max", "minimum": "min"}
 _REDUCTIONS = {"sum", "mean", "max", "min"}
 _MOVES = {"reshape", "swapaxes", "transpose", "take_along_axis", "broadcast_to", "squeeze", "expand_dims"}
@@ -36,7 +37,7 @@ class NotExpandable(ValueError):
     """The number was not computed by a line that can be written out; the message says what it is instead."""
 
 
-def walk_of(recording: Recording, step: Step) -> Walk:
+def walk_of(recording: Steps, step: Step) -> Walk:
     """The walk through this step's expressions, made when first asked for."""
     if step.index not in recording.workings:
         recording.workings[step.index] = Walk(recording, step)
@@ -47,11 +48,11 @@ def walk_of(recording: Recording, step: Step) -> Walk:
 class Walk:
     """Writes out cells of the expressions of one step."""
 
-    def __init__(self, recording: Recording, step: Step) -> None:
+    def __init__(self, recording: Steps, step: Step) -> None:
         self.recording, self.step = recording, step
         self.statement = parse(step.source)
         self.names = recording.names_before(step)
-        self.bound: dict[str, Bound] = recording.visible(step)
+        self.bound: dict[str, Binding] = recording.visible(step)
         self.reads_attributes = False  # of objects that may have changed since, such as parameters
         self._values: dict[ast.expr, Any] = {}
         self._moved: dict[ast.expr, np.ndarray] = {}

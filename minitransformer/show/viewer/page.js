@@ -31,18 +31,6 @@ function buildOverview() {
   });
 }
 
-// The colours of numbers above and below 0, as numbers, which in the style sheet depend on light or dark.
-let warm, cold;
-function readColours() {
-  [warm, cold] = ["--warm", "--cold"].map((name) => {
-    const probe = make("span", { style: `color: var(${name})` });
-    document.body.append(probe);
-    const parts = getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3).map(Number);
-    probe.remove();
-    return parts;
-  });
-}
-
 // All small maps; in the next frame, so that the enlarged one need not wait for them.
 function paintOverview() {
   requestAnimationFrame(() => requestAnimationFrame(paintMaps));
@@ -56,7 +44,7 @@ function paintMaps() {
         const context = buttons.get(keyOf(kind, layer, head)).firstChild.getContext("2d");
         const image = context.createImageData(maps.columns.length, maps.rows.length);
         shownOf(maps, layer, head).forEach((x, i) => {
-          const colour = x < 0 ? cold : warm;
+          const colour = x < 0 ? below : above;
           for (let c = 0; c < 3; c++) image.data[4 * i + c] = colour[c];
           image.data[4 * i + 3] = most ? (255 * Math.abs(x)) / most : 0;
         });
@@ -108,7 +96,7 @@ function paintMatrix() {
     const [i, j] = [Math.floor(flat / maps.columns.length), flat % maps.columns.length];
     const heat = most ? Math.abs(x) / most : 0;
     if (masked(maps, i, j)) return;
-    cell.style.backgroundColor = `rgb(${(x < 0 ? cold : warm).join(" ")} / ${heat.toFixed(2)})`;
+    cell.style.backgroundColor = `rgb(${(x < 0 ? below : above).join(" ")} / ${heat.toFixed(2)})`;
     if (!written(maps)) return; // of so many cells each is named when it is pointed at
     cell.className = [x < 0 && "below", heat > 0.75 && "strong", heat < 0.005 && "faint"].filter(Boolean).join(" ");
     cell.textContent = state.gradient ? short(x, most) : x < 0.005 ? "0" : x.toFixed(2);
@@ -290,33 +278,19 @@ function choose(n) {
   show();
 }
 
-const switches = {
-  gradient: (on) => {
-    state.gradient = on;
-    byId("of").hidden = !on;
-    paintOverview();
-    show();
-  },
-  large: (on) => {
-    document.documentElement.classList.toggle("large", on);
-    show();
-  },
-  theme: (on) => {
-    document.documentElement.dataset.theme = on ? "dark" : "light";
-    readColours();
-    paintOverview();
-    paintMatrix();
-  },
-};
+function showGradient(on) {
+  state.gradient = on;
+  byId("of").hidden = !on;
+  redraw();
+}
 
-function toggle(id) {
-  const on = byId(id).getAttribute("aria-pressed") !== "true";
-  byId(id).setAttribute("aria-pressed", String(on));
-  switches[id](on);
+function redraw() {
+  paintOverview();
+  show();
 }
 
 function start() {
-  byId("title").textContent = data.title;
+  addTools({ gradient: showGradient }, redraw);
   data.choices.forEach((choice, n) => {
     const after = choice.position === null ? "" : ` after ${quoted(data.sequences.at(-1)[choice.position])}`;
     const percent = (100 * choice.probability).toFixed(1);
@@ -324,9 +298,6 @@ function start() {
   });
   byId("choice").value = state.choice;
   byId("choice").addEventListener("change", () => choose(Number(byId("choice").value)));
-  for (const id of Object.keys(switches)) byId(id).addEventListener("click", () => toggle(id));
-  byId("theme").setAttribute("aria-pressed", String(matchMedia("(prefers-color-scheme: dark)").matches));
-  byId("help").addEventListener("click", () => byId("keys").showModal());
   for (const id of ["matrix", "lines"]) byId(id).addEventListener("mouseleave", release);
   byId("matrix").addEventListener("focusout", () => setTimeout(release));
 
@@ -345,7 +316,6 @@ function start() {
   });
 
   state.layer = data.maps[state.kind].layers - 1;
-  readColours();
   buildOverview();
   paintMaps();
   buildMatrix();

@@ -1,53 +1,63 @@
-"""One self-contained page of an attention view: it needs no network, no server and no Python, and opens from a file.
-
-Nothing in it is taken for markup: the script writes every text as text, and the JSON holds no "<".
-"""
+"""What the viewer has found, and the page of it."""
 
 from __future__ import annotations
 
 import base64
-import html
 import os
-from importlib import resources
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ...arrays.files import write
-from ..stepper.page import as_script_data
-
-if TYPE_CHECKING:
-    from .viewer import AttentionView
+from ..page import build, frame
 
 
-def to_html(view: AttentionView, path: str | os.PathLike[str] | None = None) -> str:
-    """The page as a text, which is also written to `path` where one is given."""
-    parts = {
-        "{{title}}": html.escape(view.title),
-        "{{style}}": _read("page.css"),
-        "{{data}}": as_script_data(page_data(view)),
-        "{{script}}": _read("page_numbers.js") + _read("page.js"),
-    }
-    pieces = [_read("page.html")]
-    for mark, text in parts.items():  # in the order in which they stand there; what is put in is not searched again
-        before, _, after = pieces.pop().partition(mark)
-        pieces += [before, text, after]
-    text = "".join(pieces)
-    if path is not None:
-        write(path, text)
-    return text
+@dataclass(frozen=True)
+class Choice:
+    """A logit that gradients are taken of: the one that was largest at a position, or that of one class."""
+
+    position: int | None  # of the token it was predicted after; None for a class
+    name: str
+    logit: float
+    probability: float
 
 
-def frame(view: AttentionView) -> str:
-    """The page in a frame of its own, for a notebook."""
-    text, title = html.escape(to_html(view), quote=True), html.escape(view.title, quote=True)
-    return f'<iframe title="{title}" srcdoc="{text}" width="100%" height="720" style="border: 0"></iframe>'
+@dataclass(frozen=True)
+class Maps:
+    """One kind of attention. weights: (layers, heads, T_q, T_k); gradients: (choices, layers, heads, T_q, T_k)."""
+
+    name: str
+    queries: int  # which of the sequences asks
+    keys: int  # which of the sequences answers
+    causal: bool
+    weights: np.ndarray
+    gradients: np.ndarray
 
 
-def page_data(view: AttentionView) -> dict[str, Any]:
+@dataclass(frozen=True)
+class AttentionView:
+    """What `view` found. In a notebook it shows itself.
+
+    sequences: the tokens of each; choices: the logits that there are gradients of; chosen: the one shown first.
+    """
+
+    title: str
+    sequences: tuple[tuple[str, ...], ...]
+    choices: tuple[Choice, ...]
+    chosen: int
+    maps: tuple[Maps, ...]
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """One self-contained page, which is also written to `path` where one is given."""
+        return build(__package__, self.title, "attention", _data(self), ["page_numbers.js"], path)
+
+    def _repr_html_(self) -> str:
+        return frame(self.to_html(), self.title, height=720)
+
+
+def _data(view: AttentionView) -> dict[str, Any]:
     """The view as the page reads it. Arrays are flat, little-endian float32, in base64."""
     return {
-        "title": view.title,
         "sequences": view.sequences,
         "choices": [vars(choice) for choice in view.choices],
         "chosen": view.chosen,
@@ -69,7 +79,3 @@ def page_data(view: AttentionView) -> dict[str, Any]:
 
 def _encoded(array: np.ndarray) -> str:
     return base64.b64encode(array.astype("<f4").tobytes()).decode("ascii")
-
-
-def _read(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -1,23 +1,14 @@
-// The numbers of all maps, and the making of elements.
+// The numbers of all maps, and the making of SVG.
 
-const data = JSON.parse(document.getElementById("data").textContent);
-const byId = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
-
-function decode(text) {
-  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-  const view = new DataView(bytes.buffer);
-  return Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
-}
-
 const area = (maps) => maps.rows.length * maps.columns.length;
 const masked = (maps, i, j) => maps.causal && j > i;
 
 for (const maps of data.maps) {
   maps.rows = data.sequences[maps.queries];
   maps.columns = data.sequences[maps.keys];
-  maps.numbers = decode(maps.weights);
-  maps.slopes = maps.gradients.map(decode);
+  maps.numbers = floats(maps.weights);
+  maps.slopes = maps.gradients.map(floats);
   const hidden = Array.from({ length: area(maps) }, (_, flat) =>
     masked(maps, Math.floor(flat / maps.columns.length), flat % maps.columns.length),
   );
@@ -51,18 +42,6 @@ function largestSlope() {
 const signed = (x, digits = 3) => (x > 0 ? "+" : x < 0 ? "−" : "") + Number(Math.abs(x).toPrecision(digits));
 const quoted = (token) => `“${token}”`;
 
-// ---- Elements. A text becomes a text, never markup. ----
-
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-}
-
 function draw(tag, attributes = {}, ...children) {
-  const element = document.createElementNS(SVG, tag);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
+  return filled(document.createElementNS(SVG, tag), attributes, children);
 }

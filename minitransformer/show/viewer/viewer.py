@@ -21,56 +21,13 @@ import numpy as np
 
 from ...arrays.backend import to_device, to_numpy
 from ...models import Classifier, LanguageModel, Transformer
-from ...trace.tracing import Recording
-from . import page
+from ...trace.recorder import Recorder
+from .page import AttentionView, Choice, Maps
 
 LONGEST = 64  # tokens of a sequence: more do not fit on a screen
 _MOST = 1_000_000  # numbers that a page holds of each kind: about 5 MB
 
 Model = Transformer | LanguageModel | Classifier
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A logit that gradients are taken of: the one that was largest at a position, or that of one class."""
-
-    position: int | None  # of the token it was predicted after; None for a class
-    name: str
-    logit: float
-    probability: float
-
-
-@dataclass(frozen=True)
-class Maps:
-    """One kind of attention. weights: (layers, heads, T_q, T_k); gradients: (choices, layers, heads, T_q, T_k)."""
-
-    name: str
-    queries: int  # which of the sequences asks
-    keys: int  # which of the sequences answers
-    causal: bool
-    weights: np.ndarray
-    gradients: np.ndarray
-
-
-@dataclass(frozen=True)
-class AttentionView:
-    """What `view` found. In a notebook it shows itself.
-
-    sequences: the tokens of each; choices: the logits that there are gradients of; chosen: the one shown first.
-    """
-
-    title: str
-    sequences: tuple[tuple[str, ...], ...]
-    choices: tuple[Choice, ...]
-    chosen: int
-    maps: tuple[Maps, ...]
-
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """One self-contained page, which is also written to `path` where one is given."""
-        return page.to_html(self, path)
-
-    def _repr_html_(self) -> str:
-        return page.frame(self)
 
 
 def attention_html(
@@ -117,7 +74,7 @@ def view(model: Model, *ids: Any, names: Sequence[Sequence[str]] = (), title: st
         wanted = [(t, int(row.argmax())) for t, row in enumerate(logits)][-most:]
 
     # The sentence stands in the batch once for each choice, so that one backward pass gives the gradients of all.
-    with Recording(copy) as recording:
+    with Recorder(copy) as recording:
         output, backward = _run(copy, sequences, len(wanted))
     upstream = np.zeros(output.shape, dtype=output.dtype)
     for n, (position, token) in enumerate(wanted):
@@ -125,9 +82,9 @@ def view(model: Model, *ids: Any, names: Sequence[Sequence[str]] = (), title: st
     recording.in_forward = False
     with recording:
         backward(to_device(upstream, copy.device))
-    calls = [call for call in recording.calls if "weights" in call.forward]
-    weights = [call.forward["weights"][-1][0] for call in calls]
-    gradients = [call.backward["dweights"][-1] for call in calls]
+    pairs = [pair for pair in recording.pairs() if pair.name == "weights"]
+    weights = [pair.value[0] for pair in pairs]
+    gradients = [pair.gradient for pair in pairs if pair.gradient is not None]
     return AttentionView(
         title,
         tokens,

@@ -4,7 +4,7 @@ The numbers are chosen so that a mistake cannot hide: all dimensions differ, wei
 constant, tokens repeat, a row of each mask is empty, dropout is on and frozen, and the upstream gradient is random.
 """
 
-from . import layers, models, ops
+from . import layers, models, ops, ranks
 from .case import CASES, Case, Setup
 
-__all__ = ["CASES", "Case", "Setup", "layers", "models", "ops"]
+__all__ = ["CASES", "Case", "Setup", "layers", "models", "ops", "ranks"]

@@ -44,6 +44,7 @@ class Case:
     name: str
     kind: str  # "op", "layer" or "model"
     build: Callable[[Random], Setup]
+    along_directions: bool = False  # one for each array, in place of every entry
 
     @property
     def covers(self) -> str:
@@ -53,7 +54,9 @@ class Case:
     def run(self, seed: int = 0, device: str = "numpy", **settings: Any) -> Report:
         """Build the case from a seed and check all its gradients. settings: as of `verify.gradients`."""
         setup = self.build(np.random.default_rng(seed)).on(device)
-        if self.kind != "op":  # some hundred intermediates; the ops that they stand in are seen entry by entry
+        if self.along_directions:
+            settings = {"entrywise": 0, "directions": 1, "intermediates": self.kind == "op"} | settings
+        elif self.kind != "op":  # some hundred intermediates; the ops that they stand in are seen entry by entry
             settings = {"entrywise": 8 if self.kind == "layer" else 0, "directions": 1} | settings
         settings |= {"parameters": setup.module, "seed": seed, "name": self.name}
         return gradients(setup.f, *setup.inputs, **settings, **setup.options)
@@ -62,11 +65,11 @@ class Case:
 CASES: dict[str, Case] = {}
 
 
-def case(kind: str, name: str, build: Callable[[Random], Setup]) -> None:
+def case(kind: str, name: str, build: Callable[[Random], Setup], along_directions: bool = False) -> None:
     """Enter a builder into the catalogue. The first word of the name is the public op, layer or model it is about."""
     if name in CASES:
         raise ValueError(f"the catalogue has two cases called {name!r}")
-    CASES[name] = Case(name, kind, build)
+    CASES[name] = Case(name, kind, build, along_directions)
 
 
 def call(f: Callable[..., Any], *inputs: Any, module: Module | None = None, **options: Any) -> Setup:

@@ -1,0 +1,11 @@
+"""The colours of numbers, one meaning everywhere: blue above zero, orange below, which the colour-blind tell apart."""
+
+from __future__ import annotations
+
+ABOVE, BELOW = "#1d63b4", "#c04f08"  # on a light ground
+ABOVE_ON_DARK, BELOW_ON_DARK = "#6aaaf5", "#f09a58"
+
+STYLE = f""":root {{
+  --above: light-dark({ABOVE}, {ABOVE_ON_DARK}); --below: light-dark({BELOW}, {BELOW_ON_DARK});
+}}
+"""

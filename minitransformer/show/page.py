@@ -1,0 +1,71 @@
+"""One self-contained page: it needs no network, no server and no Python, and opens from a file.
+
+page.html is the frame of every page, page.css its looks and page.js its tools. A room that has a page keeps there, in
+files of the same names, what is its own: the HTML, in three parts, the style sheet and the scripts. Nothing in the data
+is taken for markup: the scripts write every text as text, and the JSON holds no "<".
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+from ..arrays.files import write
+from . import colours
+
+_ROOM = "minitransformer.show"
+_PART = "<!-- part -->\n"  # in a room's page.html, between its tools, its body and its list of keys
+
+
+def build(
+    room: str,
+    title: str,
+    kind: str,
+    data: dict[str, Any],
+    scripts: Sequence[str],
+    path: str | os.PathLike[str] | None = None,
+) -> str:
+    """The page as a text, which is also written to `path` where one is given.
+
+    room: the package with the page's own files, of which `scripts` names those that come before page.js. kind: what the
+    title says after the name, such as "step by step".
+    """
+    tools, body, keys = _read(room, "page.html").split(_PART)
+    own = [*scripts, "page.js"]
+    parts = {
+        "{{title}}": f"{html.escape(title)} · {kind}",
+        "{{style}}": f"{colours.STYLE}{_read(_ROOM, 'page.css')}{_read(room, 'page.css')}",
+        "{{tools}}": tools,
+        "{{body}}": body,
+        "{{keys}}": keys,
+        "{{data}}": as_script_data({"title": title} | data),
+        "{{script}}": "\n".join([_read(_ROOM, "page.js"), *(_read(room, name) for name in own)]),
+    }
+    pieces = [_read(_ROOM, "page.html")]
+    for mark, text in parts.items():  # in the order in which they stand there; what is put in is not searched again
+        before, _, after = pieces.pop().partition(mark)
+        pieces += [before, text, after]
+    page = "".join(pieces)
+    if path is not None:
+        write(path, page)
+    return page
+
+
+def frame(page: str, title: str, height: int) -> str:
+    """A page in a frame of its own, for a notebook, so that neither disturbs the other's style or scripts."""
+    text, name = html.escape(page, quote=True), html.escape(title, quote=True)
+    return f'<iframe title="{name}" srcdoc="{text}" width="100%" height="{height}" style="border: 0"></iframe>'
+
+
+def as_script_data(data: object) -> str:
+    """JSON that can stand inside <script type="application/json">: the parser of HTML finds no tag in it."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _read(room: str, name: str) -> str:
+    return resources.files(room).joinpath(name).read_text(encoding="utf-8")

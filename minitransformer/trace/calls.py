@@ -1,0 +1,176 @@
+"""What was recorded: calls with what they bound to names, and which gradient belongs to which value.
+
+The convention that the gradient of `scores` is called `dscores` makes this possible: `name` is looked for in a call,
+and `dname` in the pullback that this call made.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .values import Value
+
+
+@dataclass(eq=False)
+class Call:
+    """One call of an op, layer or model, of a helper that they call, or of a pullback.
+
+    name: "attention", "Linear", ...; label: the same with a number, "Linear#2", where there are several. A pullback has
+    the label of the call that made it. What runs forward during the backward pass, as a checkpointed layer does for
+    the second time, is "linear in backward".
+    """
+
+    index: int
+    name: str
+    code: types.CodeType = field(repr=False)
+    globals: dict[str, Any] = field(repr=False)
+    parent: int | None
+    depth: int
+    maker: int | None  # of a pullback: the call that made it
+    in_backward: bool  # whether it ran during the backward pass
+    label: str = ""
+    source: tuple[str, ...] = field(default=(), repr=False)
+    results: Any = field(default=None, repr=False)  # a Returned, a tuple of such, or None
+    bound: dict[str, list[Group]] = field(default_factory=dict, repr=False)  # of each name its bindings, in order
+
+    @property
+    def backward(self) -> bool:
+        """Whether it is a pullback."""
+        return self.maker is not None
+
+    @property
+    def forward_call(self) -> int:
+        """Of a pullback the index of the call that made it, else its own."""
+        return self.index if self.maker is None else self.maker
+
+    @property
+    def file(self) -> str:
+        """The file that its code is in."""
+        return self.code.co_filename
+
+    @property
+    def first_line(self) -> int:
+        """The line of this file that its function begins in."""
+        return self.code.co_firstlineno
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """One name, bound once. serial: its place among all bindings; origin: the serial of another name of this very
+    array; in_place: the name held this array before, and its numbers were changed.
+    """
+
+    name: str
+    value: Value
+    call: Call = field(repr=False)
+    serial: int = field(repr=False)
+    origin: int | None = field(default=None, repr=False)
+    in_place: bool = False
+
+    @property
+    def title(self) -> str:
+        """The name, and whose it is: "attention.scores", "linear#2.product"."""
+        return f"{self.call.label}.{self.name}"
+
+
+Group = list[Binding]  # a binding, and the later changes of its array in place while the name held it
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A value and its gradient: binding number `occurrence` of `name` in call number `call`."""
+
+    call: int
+    name: str
+    occurrence: int
+    title: str
+    value: np.ndarray
+    gradient: np.ndarray | None
+    why_not: str = ""  # where there is no gradient to hold against the value
+
+
+def number(calls: Sequence[Call]) -> None:
+    """Give all calls their labels: the k-th of several with one name is "linear#k"."""
+    total = Counter(call.name for call in calls if call.maker is None)
+    count: Counter[str] = Counter()
+    for call in calls:
+        if call.maker is None:
+            count[call.name] += 1
+            call.label = call.name if total[call.name] == 1 else f"{call.name}#{count[call.name]}"
+        else:
+            call.label = calls[call.maker].label
+
+
+def matched(values: int, gradients: int) -> dict[int, int]:
+    """The pairing rule: which of the gradients belongs to which of the values of one name, both counted in order.
+
+    A name bound n times in a loop meets dname bound n times in the reverse order; a name bound once meets the last
+    dname (a gradient that is summed up in steps); a dname bound once meets the last name. Nothing else can be matched.
+    """
+    if values == 1 or gradients == 1:
+        return {values - 1: gradients - 1}
+    return {i: values - 1 - i for i in range(values)} if values == gradients else {}
+
+
+def _meetings(calls: Iterable[Call]) -> Iterator[tuple[Call, str, list[Group], list[Group]]]:
+    """(call, name, bindings of name, bindings of dname) for each name that has a gradient."""
+    pullbacks: dict[int, list[Call]] = {}
+    calls = list(calls)
+    for call in calls:
+        if call.maker is not None:
+            pullbacks.setdefault(call.maker, []).append(call)
+    for call in calls:
+        for name in call.bound if call.index in pullbacks else ():
+            values = _of_arrays([call], name)
+            gradients = _of_arrays(pullbacks[call.index], f"d{name}")
+            if values and gradients:
+                yield call, name, values, gradients
+
+
+def _of_arrays(calls: Iterable[Call], name: str) -> list[Group]:
+    return [group for call in calls for group in call.bound.get(name, ()) if group[0].value.is_float_array]
+
+
+def _title(values: list[Group], i: int) -> str:
+    return values[i][0].title + (f"[{i}]" if len(values) > 1 else "")
+
+
+def pairs_of(calls: Iterable[Call]) -> list[Pair]:
+    """Every value whose gradient has a name, with the gradient or why it cannot be told which one it is.
+
+    A value counts as it was when it was bound, a gradient, which may be filled afterwards, as it was in the end.
+    """
+    found = []
+    for call, name, values, gradients in _meetings(calls):
+        why_not, partners = "", matched(len(values), len(gradients))
+        if any(len(group) > 1 for group in values):
+            why_not = f"the array of {name} was changed in place after it was bound"
+        elif not partners:
+            why_not = f"{name} is bound {len(values)} times and d{name} {len(gradients)} times"
+        for i in range(len(values)) if why_not else partners:
+            value = values[i][0].value.array
+            gradient = None if why_not else gradients[partners[i]][-1].value.array
+            assert value is not None
+            found.append(Pair(call.index, name, i, _title(values, i), value, gradient, why_not))
+    return found
+
+
+def partners_of(calls: Iterable[Call]) -> dict[int, tuple[Binding, str]]:
+    """For the serial number of each gradient the value to show beside it, and the title of their Pair or "".
+
+    A gradient that is filled or summed up in steps has the title at the last of them. One that meets no value of its
+    own is shown beside the last value.
+    """
+    found: dict[int, tuple[Binding, str]] = {}
+    for _, _, values, gradients in _meetings(calls):
+        found |= {binding.serial: (values[-1][-1], "") for group in gradients for binding in group}
+        for i, j in matched(len(values), len(gradients)).items():
+            found |= {binding.serial: (values[i][-1], "") for binding in gradients[j]}
+            found[gradients[j][-1].serial] = (values[i][-1], _title(values, i))
+    return found

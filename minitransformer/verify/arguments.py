@@ -1,0 +1,193 @@
+"""The arguments of a checked function: taken apart into single arrays, given, displaced, laid out otherwise in memory.
+
+An argument may be a dict or list of arrays, or of such again; its single values are called its leaves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..arrays.backend import Array, device_of, to_device
+from ..layers import Module, Parameter
+from ..trace.values import host_copy, is_array, is_float_array
+
+Named = tuple[str, Any]
+Parameters = Module | dict[str, Parameter] | Iterable[tuple[str, Parameter]]
+
+
+def _parts(x: Any) -> list[tuple[Any, Any]] | None:
+    """(key, part) for each part of a dict, or of a list that holds arrays or dicts; None of anything else."""
+    if isinstance(x, dict):
+        return list(x.items())
+    several = isinstance(x, list | tuple) and any(is_array(part) or _parts(part) is not None for part in x)
+    return list(enumerate(x)) if several else None
+
+
+def leaves_of(name: str, x: Any) -> list[Named]:
+    """The single values of an argument, with names such as params['query']."""
+    parts = _parts(x)
+    if parts is None:
+        return [(name, x)]
+    return [leaf for key, part in parts for leaf in leaves_of(f"{name}[{key!r}]", part)]
+
+
+def with_leaves(x: Any, change: Callable[[Any], Any]) -> Any:
+    """The argument with each of its leaves changed."""
+    parts = _parts(x)
+    if parts is None:
+        return change(x)
+    changed = {key: with_leaves(part, change) for key, part in parts}
+    return changed if isinstance(x, dict) else type(x)(changed.values())
+
+
+def gradients_of(x: Any, gradient: Any) -> list[Any]:
+    """The gradient of each floating-point leaf of an argument, None where there is none."""
+    parts = _parts(x)
+    if parts is None:
+        return [gradient] if is_float_array(x) else []
+    given = gradient if isinstance(gradient, dict) else dict(enumerate(gradient)) if _parts(gradient) else {}
+    return [g for key, part in parts for g in gradients_of(part, given.get(key))]
+
+
+def input_names(f: Callable[..., Any], inputs: tuple[Any, ...]) -> list[str]:
+    """The names of the positional arguments, from the signature of f: x, weight, ..., others[0], others[1]."""
+    fallback = [f"input {i}" for i in range(len(inputs))]
+    try:
+        bound = inspect.signature(f).bind_partial(*inputs)
+    except (TypeError, ValueError):
+        return fallback
+    names: list[str] = []
+    for name, argument in bound.arguments.items():
+        several = bound.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+        names += [f"{name}[{i}]" for i in range(len(argument))] if several else [name]
+    return names if len(names) == len(inputs) else fallback
+
+
+def refuse_unusable(arrays: list[Named], options: dict[str, Any]) -> None:
+    """Raise TypeError or ValueError for what cannot be checked: lists of numbers, arrays by keyword, NaN."""
+    for name, x in arrays:
+        if isinstance(x, list | tuple):
+            raise TypeError(
+                f"verify: {name} is a {type(x).__name__}; make it an array: numpy.array({name}, dtype=float)"
+            )
+    for name, option in (leaf for key, x in options.items() for leaf in leaves_of(key, x)):
+        if is_float_array(option) and option.shape != ():
+            raise TypeError(
+                f"verify: {name} is a floating-point array given by keyword; give it by position to have it checked, "
+                "or bind it by functools.partial if it is not to be differentiated"
+            )
+    for name, x in arrays:
+        if is_float_array(x) and np.isnan(host_copy(x)).any():
+            index = tuple(int(i) for i in np.argwhere(np.isnan(host_copy(x)))[0])
+            raise ValueError(
+                f"verify: {name} contains NaN, first at {index}; gradients can be checked only where f is defined"
+            )
+
+
+def fresh(argument: Any) -> Any:
+    """The argument; a copy of it if it is a random generator."""
+    return copy.deepcopy(argument) if isinstance(argument, np.random.Generator) else argument
+
+
+def displaced(x: Array, displacement: np.ndarray) -> Array:
+    """x + displacement, on the device of x."""
+    return to_device(host_copy(x) + displacement, device_of(x).name)
+
+
+def to_float64(x: Any) -> Any:
+    """x in float64 if it is a floating-point array; anything else as it is."""
+    return to_device(host_copy(x).astype(np.float64), device_of(x).name) if is_float_array(x) else x
+
+
+def nearby(x: Any, rng: np.random.Generator) -> Any:
+    """Other numbers to call f with: near those of a floating-point array, and on the same side of 0."""
+    if not is_float_array(x):
+        return x
+    value, noise = host_copy(x), 0.01 * rng.normal(size=x.shape)
+    return to_device(np.where(value == 0.0, abs(noise), value * (1.0 + noise)), device_of(x).name)
+
+
+def flipped(x: Any) -> Any:
+    """Ids and masks in the reverse order; anything else as it is."""
+    return x[(slice(None, None, -1),) * x.ndim].copy() if is_array(x) and x.dtype.kind in "iub" else x
+
+
+def as_it_is(x: Array) -> Array:
+    """x itself."""
+    return x
+
+
+def transposed(x: Array) -> Array:
+    """A copy whose neighbours in memory are those along the first axis."""
+    return x.T.copy().T
+
+
+def strided(x: Array) -> Array:
+    """A copy with gaps between its numbers in memory."""
+    return device_of(x).xp.stack([x, x], axis=-1)[..., 0]
+
+
+def parameters_of(f: Any, given: Parameters | None) -> list[tuple[str, Parameter]]:
+    """The parameters that are given, or else those of f, where that is a module or a module's method."""
+    if given is None:
+        f = inside_partial(f)
+        owner = f if isinstance(f, Module) else getattr(f, "__self__", None)
+        given = owner if isinstance(owner, Module) else ()
+    if isinstance(given, dict):
+        return list(given.items())
+    return list(given.parameters() if isinstance(given, Module) else given)
+
+
+@contextlib.contextmanager
+def in_float64(owned: list[tuple[str, Parameter]]) -> Iterator[None]:
+    """Turn parameters to float64 for the time of a check; afterwards values and gradients are as they were."""
+    kept = [(parameter, parameter.value, parameter.grad) for _, parameter in owned]
+    try:
+        for parameter, value, _ in kept:
+            parameter.value = to_float64(value)
+        yield
+    finally:
+        for parameter, value, grad in kept:
+            parameter.value, parameter.grad = value, grad
+
+
+def inside_partial(f: Any) -> Any:
+    """The function that a functools.partial holds; f itself if it is none."""
+    while isinstance(f, functools.partial):
+        f = f.func
+    return f
+
+
+def name_of(f: Any) -> str:
+    """The name of a function, or of a callable object's class."""
+    f = inside_partial(f)
+    return getattr(f, "__name__", None) or type(f).__name__
+
+
+def misfit(value: Array, gradient: Any) -> str:
+    """What is wrong with a gradient before its numbers are looked at, or ""."""
+    if gradient is None:
+        return "there is no gradient (None)"
+    if not is_float_array(gradient):
+        return f"the gradient is {describe(gradient)}, not a floating-point array"
+    if device_of(gradient) is not device_of(value) and not isinstance(value, np.ndarray):
+        return f"the gradient is on {device_of(gradient).name}, its array on {device_of(value).name}"
+    if tuple(gradient.shape) != tuple(value.shape):
+        return f"the gradient has shape {tuple(gradient.shape)}, its array {tuple(value.shape)}"
+    if gradient.dtype != value.dtype:
+        return f"the gradient is {gradient.dtype}, its array {value.dtype}"
+    return ""
+
+
+def describe(x: Any) -> str:
+    """What x is, for a message."""
+    if isinstance(x, tuple):
+        return "(" + ", ".join(describe(item) for item in x) + ")"
+    return f"an array of {x.dtype}" if hasattr(x, "dtype") else type(x).__name__

@@ -1,0 +1,160 @@
+"""Every rank of input and of mask that an op or layer takes, and options on both sides of their default.
+
+What is right for a batch of sequences may be wrong for one sequence, or for one more axis: `dy.sum(axis=0)` is. These
+cases are checked along a direction for each array, since the others look at every entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ... import layers, ops
+from .case import Random, Setup, call, case, frozen, ordinary, some_mask
+
+_LEADING = {n: (2, 3, 2, 6)[4 - n :] for n in range(5)}  # n axes before those that the op is about
+Build = Callable[..., Setup]  # from a generator and the leading axes
+
+
+def _every_rank(kind: str, name: str, own: int, build: Build, least: int = 0) -> None:
+    """Cases for ranks 1 to 4 of an input with `own` axes of its own, and at least `least` before them."""
+    for n in range(max(least, 1 - own), 5 - own):
+        case(kind, f"{name} of rank {own + n}", partial(build, axes=_LEADING[n]), along_directions=True)
+
+
+def _norm(f: Any, n_vectors: int) -> Build:
+    return lambda r, axes: call(f, r.normal(size=(*axes, 4)), *(r.normal(1.0, 0.5, 4) for _ in range(n_vectors)))
+
+
+def _elementwise(f: Any, *others: Any, **options: Any) -> Build:
+    return lambda r, axes: call(f, r.normal(size=axes), *others, **options)
+
+
+_every_rank(
+    "op", "linear", 1, lambda r, axes: call(ops.linear, *(r.normal(size=s) for s in [(*axes, 4), (4, 3), (3,)]))
+)
+_every_rank(
+    "op",
+    "low_rank_linear",
+    1,
+    lambda r, axes: call(ops.low_rank_linear, *(r.normal(size=s) for s in [(*axes, 4), (4, 2), (2, 3)])),
+)
+_every_rank("op", "softmax", 1, lambda r, axes: call(ops.softmax, r.normal(size=(*axes, 4)), temperature=1.5))
+_every_rank(
+    "op", "softmax along the first axis", 1, lambda r, axes: call(ops.softmax, r.normal(size=(4, *axes)), axis=0)
+)
+_every_rank("op", "layer_norm", 1, _norm(ops.layer_norm, 2))
+_every_rank("op", "rms_norm", 1, _norm(ops.rms_norm, 1))
+for _f in (ops.relu, ops.gelu, ops.silu):
+    _every_rank("op", _f.__name__, 0, _elementwise(_f))
+_every_rank("op", "gated", 0, lambda r, axes: call(ops.gated, r.normal(size=axes), r.normal(size=axes)))
+_every_rank("op", "dropout", 0, lambda r, axes: call(ops.dropout, r.normal(size=axes), 0.4, **frozen(r)))
+_every_rank("op", "split_heads", 2, lambda r, axes: call(ops.split_heads, r.normal(size=(*axes, 3, 4)), 2))
+_every_rank("op", "merge_heads", 3, lambda r, axes: call(ops.merge_heads, r.normal(size=(*axes, 2, 3, 2))))
+_every_rank("op", "embedding", 0, lambda r, axes: call(ops.embedding, r.integers(6, size=axes), r.normal(size=(6, 3))))
+_every_rank(
+    "op",
+    "cross_entropy",
+    1,
+    lambda r, axes: call(ops.cross_entropy, r.normal(size=(*axes, 4)), np.asarray(r.integers(4, size=axes))),
+)
+_every_rank("op", "mean_pool", 2, lambda r, axes: call(ops.mean_pool, r.normal(size=(*axes, 3, 4))))
+
+
+def _attention(r: Random, axes: tuple[int, ...], mask: Any = None) -> Setup:
+    return call(ops.attention, *(r.normal(size=(*axes, *s)) for s in [(3, 4), (5, 4), (5, 6)]), mask=mask)
+
+
+_every_rank("op", "attention", 2, _attention)
+_MASKS: dict[int, Callable[[Random], Any]] = {
+    0: lambda r: np.array(True),
+    1: lambda r: np.array([True, False, True, True, False]),
+    2: lambda r: some_mask(r, 3, 5),
+    3: lambda r: some_mask(r, 5, 3, 5),
+    4: lambda r: some_mask(r, 2, 5, 3, 5),
+}
+
+
+def _mask_of_rank(n: int) -> None:
+    def of_attention(r: Random) -> Setup:
+        return _attention(r, (2, 5), _MASKS[n](r))
+
+    def of_mean_pool(r: Random) -> Setup:
+        shape = (2, 3, 5)[3 - n :]
+        return call(ops.mean_pool, r.normal(size=(2, 3, 5, 4)), np.asarray(r.random(shape) < 0.7))
+
+    case("op", f"attention with a mask of rank {n}", of_attention, along_directions=True)
+    if n < 4:
+        case("op", f"mean_pool with a mask of rank {n}", of_mean_pool, along_directions=True)
+
+
+def _eps(eps: float) -> None:
+    def of_layer(norm: Any) -> Callable[[Random], Setup]:
+        return lambda r: call(ordinary(norm(4, eps), r), r.normal(size=(3, 4)))
+
+    def of_op(f: Any, n_vectors: int) -> Callable[[Random], Setup]:
+        return lambda r: call(f, r.normal(size=(3, 4)), *(r.normal(size=4) for _ in range(n_vectors)), eps=eps)
+
+    case("op", f"layer_norm with ε = {eps}", of_op(ops.layer_norm, 2), along_directions=True)
+    case("op", f"rms_norm with ε = {eps}", of_op(ops.rms_norm, 1), along_directions=True)
+    case("layer", f"LayerNorm with ε = {eps}", of_layer(layers.LayerNorm), along_directions=True)
+    case("layer", f"RMSNorm with ε = {eps}", of_layer(layers.RMSNorm), along_directions=True)
+
+
+for _n in _MASKS:
+    _mask_of_rank(_n)
+for _number in (1e-12, 1e-6, 1e-2):
+    _eps(_number)
+
+
+def _layer(make: Callable[[], Any], width: int, *shape: int) -> Build:
+    return lambda r, axes: call(ordinary(make(), r), r.normal(size=(*axes, *shape, width)))
+
+
+_every_rank("layer", "Linear", 1, _layer(lambda: layers.Linear(4, 3), 4))
+_every_rank("layer", "LayerNorm", 1, _layer(lambda: layers.LayerNorm(4), 4))
+_every_rank("layer", "RMSNorm", 1, _layer(lambda: layers.RMSNorm(4), 4))
+_every_rank("layer", "FeedForward", 1, _layer(lambda: layers.FeedForward(4, 6, "gelu"), 4))
+_every_rank(
+    "layer",
+    "Residual around a feed-forward network",
+    1,
+    _layer(lambda: layers.Residual(layers.FeedForward(4, 6, "gelu"), layers.LayerNorm(4)), 4),
+)
+_every_rank("layer", "SinusoidalPositions", 2, _layer(lambda: layers.SinusoidalPositions(4), 4, 3))
+_every_rank("layer", "LearnedPositions", 2, _layer(lambda: layers.LearnedPositions(5, 4), 4, 3))
+_every_rank("layer", "MultiHeadAttention", 2, _layer(lambda: layers.MultiHeadAttention(4, 2), 4, 3))
+_every_rank("layer", "EncoderLayer", 2, _layer(lambda: layers.EncoderLayer(4, 2, 6, activation="gelu"), 4, 3))
+_every_rank("layer", "Encoder", 2, _layer(lambda: layers.Encoder(1, 4, 2, 6, activation="gelu"), 4, 3))
+_every_rank(
+    "layer",
+    "Checkpoint",
+    2,
+    _layer(lambda: layers.Checkpoint(layers.EncoderLayer(4, 2, 6, activation="gelu")), 4, 3),
+)
+_every_rank(
+    "layer",
+    "Embedding",
+    0,
+    lambda r, axes: call(ordinary(layers.Embedding(6, 3), r), r.integers(6, size=axes)),
+)
+_every_rank(
+    "layer",
+    "InputEmbedding",
+    1,
+    lambda r, axes: call(
+        ordinary(layers.InputEmbedding(layers.Embedding(6, 4), layers.LearnedPositions(5, 4)), r),
+        r.integers(6, size=(*axes, 3)),
+    ),
+)
+
+
+def _decoder(make: Callable[[], Any]) -> Build:
+    return lambda r, axes: call(ordinary(make(), r), r.normal(size=(*axes, 3, 4)), r.normal(size=(*axes, 2, 4)))
+
+
+_every_rank("layer", "DecoderLayer", 2, _decoder(lambda: layers.DecoderLayer(4, 2, 6, activation="gelu")))
+_every_rank("layer", "Decoder", 2, _decoder(lambda: layers.Decoder(1, 4, 2, 6, activation="gelu")))

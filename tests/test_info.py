@@ -330,9 +330,6 @@ def test_a_folder_without_a_model_is_a_failed_run(run, tmp_path) -> None:
     ("arguments", "message"),
     [
         ("", "info needs exactly one of: a kind of model (Transformer, LanguageModel, Classifier), a preset, --model"),
-            "",
-            "info needs exactly one of: a kind of model (Transformer, LanguageModel, Classifier), a preset, --model DIR",
-        ),
         ("Classifier --model here", "info needs exactly one of: a kind of model"),
         ("numbers", "info knows no 'numbers'; did you mean "),
         ("nanogpt-cpu", "info nanogpt-cpu needs --vocabulary"),

@@ -185,16 +185,22 @@ def results(call: str, dtype: type, form: Callable[..., Any]) -> list[np.ndarray
     return [y, *once]
 
 
-def declines(name: str, x: np.ndarray, approximate: str = "none", **options: Any) -> bool:
-    """Whether there are only compiled loops, which do not take x: in NumPy a kernel would gain too little."""
-    loops_alone = name == "layer_norm" or (name == "gelu" and approximate == "none" and x.dtype == np.float64)
-    return loops_alone and compiled(np.empty(1, x.dtype)) is None
+def declines(
+    name: str, x: np.ndarray, *others: Any, causal: bool = False, approximate: str = "none", **options: Any
+) -> bool:
+    """Whether only compiled loops would gain enough, and these do not take x."""
+    if compiled(np.empty(1, x.dtype)) is not None:
+        return False
+    if name == "attention":
+        n_keys = others[0].shape[-2]
+        return n_keys <= attention_kernel.SHORT and not (causal and x.shape[-2] <= n_keys)
+    return name == "layer_norm" or (name == "gelu" and approximate == "none" and x.dtype == np.float64)
 
 
 def by_kernel(name: str) -> Callable[..., Any]:
     def call(*args: Any, **options: Any) -> Any:
         result = KERNELS[name](*args, **options)
-        assert (result is None) == declines(name, args[0], **options)
+        assert (result is None) == declines(name, *args, **options)
         return result or getattr(textbook, name)(*args, **options)
 
     return call

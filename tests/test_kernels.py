@@ -185,16 +185,23 @@ def results(call: str, dtype: type, form: Callable[..., Any]) -> list[np.ndarray
     return [y, *once]
 
 
-NUMBA_ALONE = {"layer_norm", "gelu", "attention"}  # without compiled loops these decline some calls, or all
+def declines(
+    name: str, x: np.ndarray, *others: Any, causal: bool = False, approximate: str = "none", **options: Any
+) -> bool:
+    """Whether only compiled loops would gain enough, and these do not take x."""
+    if compiled(np.empty(1, x.dtype)) is not None:
+        return False
+    if name == "attention":
+        n_keys = others[0].shape[-2]
+        return n_keys <= attention_kernel.SHORT and not (causal and x.shape[-2] <= n_keys)
+    return name == "layer_norm" or (name == "gelu" and approximate == "none" and x.dtype == np.float64)
 
 
 def by_kernel(name: str) -> Callable[..., Any]:
     def call(*args: Any, **options: Any) -> Any:
         result = KERNELS[name](*args, **options)
-        if result is None:
-            assert name in NUMBA_ALONE and not compiled(np.empty(0, args[0].dtype)), "the kernel declined"
-            return getattr(textbook, name)(*args, **options)
-        return result
+        assert (result is None) == declines(name, *args, **options)
+        return result or getattr(textbook, name)(*args, **options)
 
     return call
 
@@ -576,7 +583,7 @@ def test_attention_refuses_what_is_no_generator_without_dropout_too(form: str) -
         with pytest.raises(TypeError, match="rng must be a numpy"):
             ops.attention(q, q, q, dropout=0.0, rng=rng)
     for rate in (0.0, 0):
-        assert KERNELS["attention"](q, q, q, causal=True, dropout=rate, rng=np.random.default_rng(0)) is not None
+        assert KERNELS["attention"](q, q, q, dropout=rate, rng=np.random.default_rng(0)) is not None
 
 
 def test_a_mask_may_be_changed_after_the_forward_pass(form: str) -> None:
@@ -858,7 +865,7 @@ def test_a_kernel_keeps_no_more_than_backward_needs(form: str) -> None:
         ),
         "layer_norm, what is normalized": (lambda: ops.layer_norm(fresh(), gamma, gamma), 1.0 + 1 / 32),
         "attention, q, k, v, the output and 64 exponentials for each of the 32": (
-            lambda: ops.attention(fresh(), fresh(), fresh(), causal=True),
+            lambda: ops.attention(fresh(), fresh(), fresh()),
             4.0 + 64 / 32 + 1 / 32,
         ),
     }

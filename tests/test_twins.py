@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from minitransformer import fast, ops
 from minitransformer.arrays.backend import Array, Pullback
 from minitransformer.layers import EncoderLayer, FeedForward, Linear, Module
 from minitransformer.models import LanguageModel, LanguageModelConfig
-from minitransformer.training import SGD, Adam, AdamW
+from minitransformer.training import SGD, Adam, AdamW, Workers
 
 
 def model() -> LanguageModel:
@@ -95,3 +97,41 @@ def test_what_is_neither_a_module_nor_an_optimiser_is_refused() -> None:
     for other in (3, "model", np.zeros(2), Module):
         with pytest.raises(TypeError, match="accelerate: expected a module or an optimiser, got "):
             fast.accelerate(other)  # type: ignore[type-var]
+
+
+def test_what_one_reads_is_what_trains(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A print in ops/softmax.py prints when a model trains; its fast twin has softmax in other code."""
+    as_written: Any = inspect.unwrap(ops.softmax)
+    source = inspect.getsource(as_written).replace("    largest = ", "    print('softmax runs')\n    largest = ")
+    namespace: dict[str, Any] = {}
+    exec("from __future__ import annotations\n" + source, vars(inspect.getmodule(as_written)) | namespace, namespace)
+    monkeypatch.setattr(as_written, "__code__", inspect.unwrap(namespace["softmax"]).__code__)
+
+    def train(original: LanguageModel) -> str:
+        optimizer = AdamW(original.parameters(), 0.01)
+        for _ in range(2):
+            original.zero_grad()
+            _, backward = original.loss(IDS, IDS)
+            backward()
+            optimizer.step()
+        return capsys.readouterr().out
+
+    assert train(model()) == 2 * 2 * "softmax runs\n"  # two layers, two steps
+    assert train(fast.accelerate(model())) == ""
+
+
+def test_copies_of_a_twin_are_fast_and_have_parameters_of_their_own() -> None:
+    for original in (model(), AdamW(Linear(2, 2).parameters(), 0.1)):
+        twin = fast.accelerate(original)
+        copied = copy.deepcopy(twin)
+        assert type(copied) is type(twin) is not type(original)
+        parameters = (lambda x: dict(x.parameters())) if isinstance(twin, Module) else (lambda x: x.parameters)
+        assert parameters(copied).keys() == parameters(twin).keys()
+        assert not {id(p) for p in parameters(copied).values()} & {id(p) for p in parameters(twin).values()}
+
+
+def test_the_replicas_of_workers_are_fast() -> None:
+    workers = Workers(fast.accelerate(model()), 2)
+    modules = [child for replica in workers.models for child in (replica, *(m for _, m in replica.children()))]
+    assert modules
+    assert all(module.ops is fast.ops for module in modules)

@@ -63,8 +63,8 @@ def _run(options: argparse.Namespace) -> int:
         document |= {"forms": n_cases, "cases_by_form": by_form}
         print(json.dumps(document, indent=1, allow_nan=False))
         return 0 if ok else 1
-    width = max(len(case["name"]) for case in found)
-    print(f"{'':<{width}}  gradients    error")
+    width = max((len(case["name"]) for case in found), default=0)
+    print(f"{'':<{width}}  gradients    error" if found else "no case of finite differences")
     for case in found:
         error, verdict = _number(case["max_error"]), "ok" if case["ok"] else "WRONG"
         print(f"{case['name']:<{width}}  {len(case['rows']):9d}  {error:>7}  {verdict}")

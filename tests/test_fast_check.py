@@ -1,0 +1,137 @@
+"""`minitransformer check` runs every form that training can take, says which, and finds a wrong one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minitransformer.cli import main
+from minitransformer.fast import attention as attention_kernel
+from minitransformer.fast import attention_loops, blocks, cross_entropy, decoding_loops, layer_loops, linear, loops
+from minitransformer.fast import ops as fast_ops
+from minitransformer.fast.check import forms
+from minitransformer.fast.large_cases import LARGE
+from minitransformer.verify import CASES
+from minitransformer.verify.catalogue import Case
+
+
+def names(case: Case) -> set[str]:
+    return {form.name for form in forms(case)}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_large_case_passes_in_every_form(name: str) -> None:
+    found = forms(LARGE[name])
+    assert [form.problem for form in found if not form.ok] == []
+    assert [form.dtype for form in found] == ["float64", "float32", "float64", "float32", "float32"]
+    assert any(form.name == "compiled" for form in found) != name.startswith("cross_entropy")  # which has no loop
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("name", ["attention with heads", "EncoderLayer", "Transformer checkpointed", "Classifier"])
+def test_rounding_is_no_mistake(name: str, seed: int) -> None:
+    assert [form.problem for form in forms(CASES[name], seed) if not form.ok] == []
+
+
+def test_the_forms_are_those_that_ran() -> None:
+    assert names(CASES["softmax"]) == {"as written"}
+    assert names(CASES["linear"]) == {"NumPy form", "compiled"}
+    assert names(LARGE["attention in tiles"]) == {"NumPy form", "compiled"}
+    assert names(LARGE["Adam in three steps"]) == {"as written", "compiled"}
+    with blocks.numpy_only():
+        assert "compiled" not in names(LARGE["attention in tiles"]) | names(CASES["EncoderLayer"])
+
+
+def test_a_kernel_that_declines_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_ops, "attention", fast_ops._fast("attention", Declining, None))
+    assert names(LARGE["attention in tiles"]) == {"as written"}
+
+
+class Declining:
+    @staticmethod
+    def attention(*given: Any, **options: Any) -> None:
+        return None
+
+
+def scaled(loop: Callable[..., Any], place: int, factor: float) -> Callable[..., Any]:
+    """The loop, but one of the arrays that it fills is too large by a factor."""
+
+    def wrong(*arrays: Any) -> None:
+        loop(*arrays)
+        arrays[place][...] *= np.float32(factor)
+
+    return wrong
+
+
+WRONG = {  # where, the name of a loop, which argument it spoils, and the case that must tell
+    "gelu's value": (loops, "gelu", 1, "gelu of several blocks"),
+    "gelu's slope": (loops, "gelu", 2, "gelu of several blocks"),
+    "gelu_tanh's slope": (loops, "gelu_tanh", 2, "gelu by tanh, of several blocks"),
+    "layer_norm's output": (loops, "layer_norm", 5, "layer_norm of several blocks"),
+    "layer_norm's dγ": (loops, "layer_norm_backward", 5, "layer_norm of several blocks"),
+    "adam's square": (loops, "adam", 3, "Adam in three steps"),
+    "attention's output": (attention_loops, "attend", 10, "attention in tiles"),
+    "attention's dk": (attention_loops, "attend_backward", -2, "attention with 70 keys, causal"),
+    "the layer's dx": (layer_loops, "layer_backward", -2, "EncoderLayer in post-norm order with gelu"),
+    "a token's output": (decoding_loops, "layer", -2, "EncoderLayer on a cache, token by token, with relu"),
+    "a product of few rows": (decoding_loops, "product", 3, "linear of one row"),
+    "one of a transposed weight": (decoding_loops, "transposed_product", 2, "linear by a transposed weight"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_loop_is_found(wrong: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module, name, place, case = WRONG[wrong]
+    attention_loops.ready()  # compiles what it finds
+    monkeypatch.setattr(module, name, scaled(getattr(module, name), place, 1.001))
+    assert main(["check", case]) == 1
+    out = capsys.readouterr().out
+    assert f"{case}: compiled in float32 WRONG: " in out
+    assert "float64 WRONG" not in out
+    assert "not all of them ok: WRONG" in out
+
+
+NUMPY: dict[str, tuple[Any, str, Callable[..., Any], str]] = {
+    "linear's dbias": (linear, "column_sums", lambda rows: 1.001 * rows.sum(axis=0), "linear by a transposed weight"),
+    "cross_entropy's sum": (
+        cross_entropy,
+        "row_sums",
+        lambda rows: 1.001 * rows.sum(axis=1),
+        "cross_entropy of several blocks",
+    ),
+    "attention's dk": (attention_kernel, "_collect", lambda a, b, target, first: None, "attention in tiles"),
+}
+
+
+@pytest.mark.parametrize("wrong", NUMPY)
+def test_a_wrong_form_in_numpy_is_found(
+    wrong: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, name, instead, case = NUMPY[wrong]
+    monkeypatch.setattr(module, name, instead)
+    assert main(["check", case, "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert not document["ok"]
+    (found,) = document["cases_by_form"]
+    wrong_forms = {(form["name"], form["dtype"]) for form in found["forms"] if form["problem"]}
+    assert {("NumPy form", "float64"), ("NumPy form", "float32")} <= wrong_forms
+
+
+def test_what_a_kernel_raises_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: Any) -> Any:
+        raise ZeroDivisionError("in a loop")
+
+    monkeypatch.setattr(loops, "gelu", fail)
+    (first, *_) = {form.problem for form in forms(CASES["gelu"]) if not form.ok}
+    assert first == "ZeroDivisionError: in a loop"
+
+
+def test_check_counts_the_cases_of_each_form(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "relu", "linear of one row", "relu at its kink"]) == 0
+    out = capsys.readouterr().out
+    n_relu = sum(case.covers == "relu" for case in CASES.values())
+    assert f"forms of {n_relu + 1} cases: as written in {n_relu}, NumPy form in 1, compiled in 1; all ok" in out

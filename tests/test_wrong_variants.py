@@ -280,9 +280,10 @@ def test_upstream_of_ones_would_accept_gradients_of_zero() -> None:
     assert not accepts(ZERO_LAYER_NORM, ops.layer_norm, x, np.ones(4), draw(4, seed=1))
 
 
-def test_upstream_equal_to_the_input_would_accept_a_mask_by_the_wrong_sign() -> None:
+def test_a_mask_by_the_wrong_sign_is_rejected_even_where_upstream_equals_the_input() -> None:
+    """There the numbers agree, but dy * (dy > 0) is not linear in dy."""
     x = draw(3, 4)
-    assert accepts("relu-masks-by-dy", ops.relu, x, upstream=x)
+    assert not accepts("relu-masks-by-dy", ops.relu, x, upstream=x)
     assert not accepts("relu-masks-by-dy", ops.relu, x)
     same_seed = np.random.default_rng(3).normal(size=(3, 4))
     assert not accepts("relu-masks-by-dy", ops.relu, same_seed, seed=3)

@@ -278,6 +278,7 @@ REWRITES: tuple[Rule, ...] = (
     in_single_precision,
     swap_statements,
 )
+EXACT_REWRITES = tuple(rule for rule in REWRITES if rule is not in_single_precision)
 
 
 # Edits that make an answer wrong, or may.
@@ -548,7 +549,7 @@ def wrong_answers(exercise: Exercise, rng: np.random.Generator) -> Iterator[tupl
             for _ in range(rng.choice([1, 1, 1, 2])):
                 tree = changed(tree, EDITS, rng)
             for _ in range(rng.choice([0, 0, 1, 2])):
-                tree = changed(tree, REWRITES, rng)
+                tree = changed(tree, EXACT_REWRITES, rng)
             try:
                 f = function(tree, exercise.name)
             except (SyntaxError, ValueError, TypeError):

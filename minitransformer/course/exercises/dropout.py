@@ -13,8 +13,10 @@ def _dropout_forward(draw: Draw) -> tuple[Any, ...]:
     shape = draw.sizes(3 if draw.extreme else 2, 4, 8)
     rate = 0.0 if draw.ones else draw.integer(7, 22) / 64.0  # float32 holds it exactly, so that u < rate is the same
     u = draw.rng.random(shape)
-    u.flat[:3] = (rate, 0.05, 0.95)[: u.size]
-    u.flat[-1] = rate - 2.0**-14 if rate else rate
+    below = max(rate - 2.0**-14, 0.0)
+    u.flat[:4] = (rate, 0.05, 0.95, below)[: u.size]
+    if draw.extreme:
+        u.flat[-1] = below
     return draw.gradient(*shape), rate, u
 
 

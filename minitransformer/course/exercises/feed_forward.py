@@ -16,8 +16,8 @@ def _activation(draw: Draw) -> tuple[Any, ...]:
     shape = draw.sizes(3 if draw.extreme else 2, 3, 7)
     x, dy = (10.0 if draw.extreme else 1.5) * draw.normal(*shape), draw.gradient(*shape)
     if draw.extreme:
-        x.flat[:3] = 0.0, 1e-3, -1e-3
-        dy.flat[:3] = 100.0
+        x.flat[:3], x.flat[-1] = (0.0, 1e-3, -1e-3), -1e-3
+        dy.flat[:3] = dy.flat[-1] = 100.0
     return x, dy
 
 

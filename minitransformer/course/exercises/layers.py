@@ -92,10 +92,10 @@ def _decoder(draw: Draw) -> tuple[Any, ...]:
     t, t_k, d = draw.sizes(3, 3, 7)
 
     def linear() -> Callable[[Array], Array]:
-        over_positions, matrix = draw.normal(t, t), draw.normal(d, d) / np.sqrt(d)
+        over_positions, matrix = draw.normal(t, t) / np.sqrt(t), draw.normal(d, d) / np.sqrt(d)
         return lambda dy: over_positions @ dy @ matrix
 
-    through_queries, to_memory = linear(), draw.normal(t_k, t)
+    through_queries, to_memory = linear(), draw.normal(t_k, t) / np.sqrt(t)
     pullbacks = {name: linear() for name in ("self_attention", "feed_forward", "norm_1", "norm_2", "norm_3")}
     crossing = {"cross_attention": lambda dy: (through_queries(dy), to_memory @ dy)}
     return draw.gradient(t, d), pullbacks | crossing

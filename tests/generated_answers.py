@@ -496,14 +496,15 @@ class _Replace(ast.NodeTransformer):
 
 
 def changed(tree: ast.Module, rules: tuple[Rule, ...], rng: np.random.Generator) -> ast.Module:
-    """A copy of the tree with one of the rules applied at one place."""
+    """A copy of the tree with one of the rules applied at one place, unless none is found to apply."""
     tree = copy.deepcopy(tree)
     nodes = list(ast.walk(tree))
-    while True:
+    for _ in range(1000):
         node, rule = nodes[rng.integers(len(nodes))], rules[rng.integers(len(rules))]
         new = rule(node, rng)
         if new is not None:
             return ast.fix_missing_locations(_Replace(node, new).visit(tree))
+    return tree
 
 
 def function(tree: ast.Module, name: str) -> Callable[..., Any]:

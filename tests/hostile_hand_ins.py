@@ -191,14 +191,14 @@ MEDDLERS = {
     """,
     "leaves one that holds the channel": """
         import os, subprocess, sys
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], pass_fds=[d for d in range(3, 9)
+        subprocess.Popen([sys.executable, "-c", f"import time; time.sleep(600)  # {MARK}"], pass_fds=[d for d in range(3, 9)
             if os.path.exists("/dev/null") and not _closed(d)], start_new_session=True)
     """,
     "leaves one by fork_exec": """
         import _posixsubprocess, os, sys
         if os.fork() == 0:
             os.setsid()
-            os.execv(sys.executable, [sys.executable, "-I", "-c", "import time; time.sleep(600)"])
+            os.execv(sys.executable, [sys.executable, "-I", "-c", f"import time; time.sleep(600)  # {MARK}"])
     """,
     "kills its parent": "import os\nos.kill(os.getppid(), 9)",
     "kills all": "import os\nos.kill(-1, 9)",

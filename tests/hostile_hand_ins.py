@@ -191,8 +191,9 @@ MEDDLERS = {
     """,
     "leaves one that holds the channel": """
         import os, subprocess, sys
-        subprocess.Popen([sys.executable, "-c", f"import time; time.sleep(600)  # {MARK}"], pass_fds=[d for d in range(3, 9)
-            if os.path.exists("/dev/null") and not _closed(d)], start_new_session=True)
+        held = [descriptor for descriptor in range(3, 9) if not _closed(descriptor)]
+        code = f"import time; time.sleep(600)  # {MARK}"
+        subprocess.Popen([sys.executable, "-c", code], pass_fds=held, start_new_session=True)
     """,
     "leaves one by fork_exec": """
         import _posixsubprocess, os, sys

@@ -328,7 +328,7 @@ def test_numbers_that_a_form_may_hold(text, value):
         ("  _  _  _", "  1  3,5", "line 9: a row of E has 3 numbers, got 3"),
         ("  _  _  _", "  1  __import__('os')  3", "is not a number"),
         ("E:", "F:", "has no step 'F'"),
-        ("total:", "E:", "E: stands there twice"),
+        ("total:", "E:", "E: occurs twice"),
         ("E:", "1 2 3", "line 8: expected the name of a step"),
     ],
 )

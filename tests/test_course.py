@@ -379,7 +379,7 @@ def test_the_students_own_traceback_is_shown() -> None:
     assert "Your function stops with an error for y (" in result.problem
     assert "return helper(y)" in result.error and "return y @ y" in result.error and "ValueError" in result.error
     assert "collecting.py" not in result.error and result.error in str(result)
-    assert "each matrix of a batch x.swapaxes(-1, -2)" in result.problem
+    assert "each matrix of a batch it is x.swapaxes(-1, -2)" in result.problem
 
 
 def test_only_an_error_of_shapes_in_a_product_gets_the_hint() -> None:

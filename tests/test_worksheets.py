@@ -205,7 +205,7 @@ def test_markdown_shows_a_blank_for_every_answer_and_no_markup_of_a_name():
 
 def filled(sheet, values):
     """A form with these numbers in the boxes."""
-    lines = to_form(sheet).partition("# Put")[0].splitlines()
+    lines = to_form(sheet).partition("# Replace each")[0].splitlines()
     for step in sheet.task.steps:
         boxes = np.atleast_2d(values[step.name]) / UNITS[step.unit]
         lines += [f"{step.name}:", *(" ".join("_" if np.isnan(x) else f"{x:.5f}" for x in row) for row in boxes)]

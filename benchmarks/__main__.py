@@ -26,27 +26,29 @@ GROWTH, KERNELS = "growth", "kernels"
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Compare minitransformer with PyTorch on this machine: first that both compute the same, then how "
-        "long they take, in turns, and how much memory.",
+        description="Compare minitransformer with PyTorch on this machine: first check that both compute the same, "
+        "then measure their times, in turns, and their memory.",
     )
     parser.add_argument(
         "cases",
         nargs="*",
         metavar="CASE",
-        help="beginnings of names, growth or kernels (default: all cases but those of a graphics card)",
+        help="beginnings of names, growth or kernels (default: all cases except those of a graphics card)",
     )
-    parser.add_argument("--list", action="store_true", help="show the cases, and do nothing")
+    parser.add_argument("--list", action="store_true", help="only list the cases")
     parser.add_argument("--repetitions", type=int, default=21, metavar="N", help="rounds for each case (default: 21)")
     parser.add_argument(
         "--limit",
         type=float,
         default=120.0,
         metavar="SECONDS",
-        help="for each case, once it had 5 rounds (default: 120)",
+        help="time limit for each case, after 5 rounds (default: 120)",
     )
-    parser.add_argument("--threads", type=int, default=2, metavar="N", help="and cores, of either side (default: 2)")
+    parser.add_argument(
+        "--threads", type=int, default=2, metavar="N", help="threads and cores of each side (default: 2)"
+    )
     parser.add_argument("--skip", action="append", default=[], metavar="PROGRAM", help="compiled or textbook")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the tables and the pictures")
     options = parser.parse_args(arguments)
     if options.repetitions < 1 or options.threads < 1:
@@ -60,21 +62,21 @@ def main(arguments: list[str] | None = None) -> int:
     if options.list:
         print("\n".join(f"{case.name:20} {case.title}" for case in (*CASES, *CARD_CASES)))
         print(f"{GROWTH:20} time against length, width, layers and batch")
-        print(f"{KERNELS:20} each fast form against its op as written, without PyTorch")
+        print(f"{KERNELS:20} each fast form and its op as written, without PyTorch")
         return 0
     if set(options.cases) != {KERNELS} and importlib.util.find_spec("torch") is None:
-        parser.error("PyTorch, with which it compares, is not installed: pip install -e '.[parity,fast]'")
+        parser.error("PyTorch is not installed; the benchmarks need it: pip install -e '.[parity,fast]'")
     if KERNELS in options.cases and importlib.util.find_spec("numba") is None:
-        parser.error("kernels compares with loops that Numba compiles: pip install -e '.[fast]'")
+        parser.error("kernels needs Numba, which compiles the loops: pip install -e '.[fast]'")
     return run(options, [] if options.cases and set(options.cases) <= {GROWTH, KERNELS} else cases)
 
 
 def run(options: argparse.Namespace, cases: list[Case]) -> int:
-    """Measure and write, after each case, all that there is so far. Returns the exit status."""
+    """Measure, and after each case write all results so far. Returns the exit status."""
     for folder in filter(None, (options.out, options.json and options.json.parent)):
-        folder.mkdir(parents=True, exist_ok=True)  # complain now, not after the measurements
+        folder.mkdir(parents=True, exist_ok=True)  # fail now, not after the measurements
     if machine.busy():
-        say("warning: something else runs on this machine; times are of no use now, and ratios of little")
+        say("warning: something else runs on this machine; times are useless now, and ratios nearly so")
     cores = machine.use_cores(options.threads)
     say("the machine's own rates")
     about = machine.describe(options.threads, cores, seconds=1.0)
@@ -139,7 +141,7 @@ def png(figure: Figure) -> bytes:
 
 
 def say(line: str) -> None:
-    """Progress goes to stderr, with the time of day; stdout has the tables alone."""
+    """Progress goes to stderr, with the time of day; stdout has only the tables."""
     print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
 
 

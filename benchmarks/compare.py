@@ -1,4 +1,4 @@
-"""One case: its programs side by side, each in its own process; proved to agree, then timed in turns."""
+"""One case: its programs run in separate processes. A check proves that they agree; then they are timed in turns."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from safetensors.numpy import load_file
 from .cases import Case
 from .samples import gap, rounds
 
-TURN = 0.2  # seconds that a turn lasts at least, so that one takes many runs where a run is short
+TURN = 0.2  # least seconds of a turn, so that it has many runs if a run is short
 PAUSE = 0.03  # seconds between turns: the threads of a BLAS or OpenMP spin for a while before they sleep
-MEASURES = ("reading", "products")  # programs that compute nothing that could agree: they show what the machine allows
-FEWEST = 5  # repetitions that a case gets even where its time is up
+MEASURES = ("reading", "products")  # programs without results to compare: they show what the machine allows
+FEWEST = 5  # repetitions that a case gets even if its time is up
 
 
 class Failure(Exception):
@@ -32,12 +32,12 @@ class Failure(Exception):
 
 
 class Worker:
-    """The near end of worker.py: commands go in, replies come out."""
+    """This process's end of worker.py: commands go in, replies come out."""
 
     def __init__(self, program: str, threads: int) -> None:
         ours = program in ("ours", "textbook", *MEASURES)
         environment = os.environ | {
-            "OPENBLAS_NUM_THREADS": str(threads if ours else 1),  # NumPy's; in a twin it draws the batches only
+            "OPENBLAS_NUM_THREADS": str(threads if ours else 1),  # NumPy's; a twin uses NumPy only to draw the batches
             "OMP_NUM_THREADS": str(threads),  # PyTorch's
             "MKL_NUM_THREADS": str(threads),
             "TOKENIZERS_PARALLELISM": "false",
@@ -49,7 +49,7 @@ class Worker:
         )
 
     def ask(self, do: str, within: float = 900.0, **arguments: Any) -> dict[str, Any]:
-        """Send a command and wait for its reply. Raises Failure with the reason where there is none."""
+        """Send a command and wait for its reply. Raises Failure with the reason if none comes."""
         assert self.process.stdin and self.process.stdout
         try:
             self.process.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
@@ -78,7 +78,7 @@ class Worker:
         assert self.process.stdin and self.process.stdout
         self.process.kill()
         self.process.wait()
-        with contextlib.suppress(BrokenPipeError):  # what could not be written is still in the buffer
+        with contextlib.suppress(BrokenPipeError):  # unwritten data may still be in the buffer
             self.process.stdin.close()
         self.process.stdout.close()
         self.errors.close()
@@ -86,8 +86,8 @@ class Worker:
 
 @dataclass
 class Result:
-    """What came of a case. seconds: program to its time per run, in the order of the rounds; gaps and peaks (bytes; 0
-    where they cannot be measured) by program; left_out: program to the reason why it did not take part.
+    """The outcome of a case. seconds: program to its time per run, in the order of the rounds; gaps and peaks (bytes; 0
+    if they cannot be measured) by program; left_out: program to the reason for leaving it out.
     """
 
     case: Case
@@ -98,7 +98,7 @@ class Result:
 
     @property
     def agrees(self) -> bool:
-        """Whether ours and eager were timed, and whatever was timed agrees with eager."""
+        """Whether ours and eager were timed, and all timed programs agree with eager."""
         gaps = [self.gaps.get(program, math.inf) for program in self.seconds if program not in ("eager", *MEASURES)]
         return {"ours", "eager"} <= self.seconds.keys() and max(gaps) <= self.case.tolerance
 
@@ -111,10 +111,10 @@ def compare(
     skipped: Sequence[str] = (),
     say: Callable[[str], None] = lambda line: None,
 ) -> Result:
-    """Run a case. limit: seconds of timing after which no round begins, once there were FEWEST.
+    """Run a case. limit: seconds of timing after which no round begins, if there were FEWEST already.
 
-    A program other than ours and eager that fails is left out, with the reason. Raises Failure where one of these two
-    fails; a program that does not agree with eager is left out too, since a wrong answer may take any time.
+    Raises Failure if ours or eager fails. Any other program that fails is left out, with the reason. So is a program
+    that does not agree with eager, because the time for a wrong answer means nothing.
     """
     result = Result(case)
     workers: dict[str, Worker] = {}
@@ -153,7 +153,7 @@ def _begin(worker: Worker, case: Case, program: str, threads: int, weights: Path
 
 
 def _too_large(case: Case, program: str) -> str | None:
-    """Why the program cannot run in the memory that there is, if so."""
+    """Why the program cannot run in the available memory, if it cannot."""
     needed = case.count("needs", program)
     available = available_memory()
     if needed and available and needed > 0.7 * available:

@@ -1,9 +1,9 @@
 """How the time of a training step grows with the length, the width, the layers and the batch.
 
-A step of the decoder-only model costs, in matrix products, layers · batch · (a T width² + b T² width): one power law
-for layers and batch, and a mixture for the others, whose exponent lies between those of its terms. So beside the
-measured exponents stand two of theory: the slope of the counted operations over the same sizes, and where it goes in
-the limit.
+The matrix products of a step of the decoder-only model cost layers · batch · (a T width² + b T² width). This is a power
+law in layers and in batch. In length and width it is a mixture, whose exponent is between those of its terms. So the
+table gives the measured exponents and two of theory: the slope of the counted operations over the same sizes, and its
+limit for large sizes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BASE = {"n_layers": 2, "n_heads": 4, "width": 128, "length": 64, "batch": 4}
 
 @dataclass(frozen=True)
 class Axis:
-    """One size that grows while the others keep their BASE. limit: the exponent of operations for ever larger sizes."""
+    """One size that grows while the others keep their BASE. limit: the exponent of the operations for large sizes."""
 
     name: str
     sizes: Sequence[int]
@@ -69,7 +69,7 @@ def exponents(results: Sequence[Result], sizes: Sequence[int]) -> dict[str, Any]
 
 
 def table(grown: Grown) -> str:
-    """Measured exponents with their standard errors beside the theory's."""
+    """Measured exponents with their standard errors, and those of theory."""
     lines = [
         "| time against | sizes | ours | eager | operations counted | larger half: ours | eager | operations | limit |",
         "|---|---|" + "---:|" * 7,
@@ -82,12 +82,12 @@ def table(grown: Grown) -> str:
         cells += [f"{found[f'{name}, larger'].value:.2f}" for name in (*PROGRAMS, "operations")]
         lines.append(f"| {' | '.join([*cells, str(axis.limit)])} |")
     base = ", ".join(f"{name} {size}" for name, size in BASE.items())
-    note = f"Exponents of time = constant · size^exponent, fitted to medians; what does not grow keeps: {base}."
+    note = f"Exponents of time = constant · size^exponent, fitted to medians. The sizes that do not grow: {base}."
     return "\n".join([*lines, "", note])
 
 
 def document(grown: Grown) -> list[dict[str, Any]]:
-    """All that was measured, for a program to read."""
+    """All measurements, for a program to read."""
     rows = []
     for axis, results in grown.items():
         fitted = {name: asdict(value) for name, value in exponents(results, axis.sizes).items()}

@@ -1,4 +1,4 @@
-"""Each kernel beside its textbook op: on one thread, in turns, forward and backward apart."""
+"""Compare each kernel with its textbook op: on one thread, in turns, forward and backward separately."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .samples import spread
 
 Call = Callable[[], Any]  # returns (y, backward)
 
-# Each with the context in which it runs. The last two are the fast form, without Numba and with it.
+# Each form with the context in which it runs. The last two are the fast form, without and with Numba.
 FORMS: dict[str, Callable[[], Any]] = {
     "textbook": contextlib.nullcontext,
     "NumPy": numpy_only,
@@ -32,7 +32,7 @@ FORMS: dict[str, Callable[[], Any]] = {
 
 
 def calls(ops: ModuleType, accelerate: Accelerate, dtype: str = "float32") -> dict[str, Call]:
-    """A call of each op at a size of the training cases; the same numbers for the textbook's ops and the fast ones."""
+    """A call of each op at a size of the training cases, with the same numbers for the textbook and the fast ops."""
     rng = np.random.default_rng(0)
 
     def array(*shape: int) -> np.ndarray:
@@ -116,13 +116,15 @@ def measure(repetitions: int, say: Callable[[str], None]) -> Measured:
 
 
 def in_turns(textbook: Call, quick: Call, repetitions: int) -> Times:
-    """Times of the textbook's form, and of the fast one without Numba and with it."""
+    """Times of the textbook form, and of the fast form without and with Numba."""
     times = Times()
     for i in range(repetitions + 1):
-        forms = list(FORMS)[i % len(FORMS) :] + list(FORMS)[: i % len(FORMS)]  # so that each comes first in turn
+        forms = (
+            list(FORMS)[i % len(FORMS) :] + list(FORMS)[: i % len(FORMS)]
+        )  # so that each form comes first equally often
         for form in forms:
             call = textbook if form == "textbook" else quick
-            y = backward = None  # what the form before has kept
+            y = backward = None  # free what the previous form keeps
             with FORMS[form]():
                 began = time.perf_counter()
                 y, backward = call()
@@ -131,14 +133,14 @@ def in_turns(textbook: Call, quick: Call, repetitions: int) -> Times:
                 ready = time.perf_counter()
                 backward(dy)
                 ended = time.perf_counter()
-            if i:  # the first round wakes what sleeps
+            if i:  # the first round only warms up
                 times.forward[form].append(between - began)
                 times.backward[form].append(ended - ready)
     return times
 
 
 def table(measured: Measured) -> str:
-    """Milliseconds, forward + backward, and each form's share of the textbook's time."""
+    """Milliseconds, forward + backward, and each form's share of the textbook form's time."""
     lines = ["| op, one thread | textbook | NumPy | compiled | NumPy / textbook | compiled / textbook |"]
     lines.append("|---|" + "---:|" * 5)
     for name, times in measured.items():

@@ -1,4 +1,4 @@
-"""On what was measured: processor, memory, libraries, and what the machine itself can do (rates.py)."""
+"""The machine of the measurements: processor, memory, libraries, and what it can do (rates.py)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIMD = ("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512_vnni", "a
 
 
 def use_cores(count: int) -> list[int]:
-    """Keep this process and all that it starts on the first `count` cores it may use; returns them."""
+    """Keep this process and its children on the first `count` cores that it may use; returns them."""
     if not hasattr(os, "sched_setaffinity"):
         return []
     cores = sorted(os.sched_getaffinity(0))[:count]
@@ -29,7 +29,7 @@ def use_cores(count: int) -> list[int]:
 
 
 def describe(threads: int, cores: list[int], seconds: float) -> dict[str, Any]:
-    """Everything that a reader of the figures must know. Takes a dozen times `seconds`, during which it measures."""
+    """Everything that a reader of the figures must know. It measures for a dozen times `seconds`."""
     processor = _fields(Path("/proc/cpuinfo"))
     memory = _fields(Path("/proc/meminfo")).get("MemTotal", "0 kB")
     flags = set((processor.get("flags") or processor.get("Features") or "").split())
@@ -53,7 +53,7 @@ _PACKAGES = {"SciPy": "scipy", "Numba": "numba", "PyTorch": "torch", "Transforme
 
 
 def busy() -> bool:
-    """Whether something else runs: then times are of no use, and even ratios of little."""
+    """Whether something else runs. Then times are useless, and even ratios are nearly so."""
     return os.getloadavg()[0] > 0.5
 
 
@@ -86,7 +86,7 @@ def _blas() -> str:
 
 
 def _commit() -> str:
-    """The commit of the package that is measured, and whether its files differ from it."""
+    """The commit of the measured package, and whether its files differ from that commit."""
     folder = Path(minitransformer.__file__).parent
     git = ["git", "-C", str(folder)]
     try:

@@ -1,4 +1,4 @@
-"""How minitransformer is run when it is measured: the one place that knows of its threads and its fast twins."""
+"""How the benchmarks run minitransformer: the only place that knows its threads and its fast twins."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from minitransformer.training import AdamW, Workers
 
 
 class Program:
-    """What every program of ours shares. A run is what is timed; `prepare` comes before each, untimed."""
+    """Base of all our programs. A run is timed; `prepare` comes before each run and is not timed."""
 
     n_threads = 1
 
     @classmethod
     def threads(cls, count: int) -> None:
-        """What the training loop sets for the time of a run stays set here: this process does nothing else."""
+        """Settings that the training loop makes for one run stay in force here: this process does nothing else."""
         cls.n_threads = count
         keep_freed_memory()
         load_loops()
         threadpoolctl.threadpool_limits(count, user_api="blas")
 
     def weights(self) -> dict[str, np.ndarray]:
-        """What the twin starts from."""
+        """The weights from which the twin starts."""
         return {}
 
     def prepare(self) -> None:
@@ -36,9 +36,9 @@ class Program:
 
 
 class Training(Program):
-    """Steps of training over a list of batches, again and again: forward, backward, AdamW.
+    """Training steps over a list of batches, repeatedly: forward, backward, AdamW.
 
-    As in the training loop: as many workers as threads, each with a part of the batch and one BLAS thread.
+    As in the training loop, there are as many workers as threads. Each takes a part of the batch and one BLAS thread.
     """
 
     def __init__(self, model: Any, batches: list[dict[str, Any]], learning_rate: float, **options: Any) -> None:
@@ -62,7 +62,7 @@ class Training(Program):
 
 
 def load_loops() -> None:
-    """Have the compiled loops in memory, where Numba is installed: PyTorch's are there as soon as it is imported."""
+    """Load the compiled loops into memory if Numba is installed. PyTorch loads its own when it is imported."""
     model = accelerate(LanguageModel(LanguageModelConfig(3, d_model=4, n_heads=1, d_ff=4, n_layers=1)))
     for activation in ("gelu", "gelu_tanh"):
         accelerate(FeedForward(4, 4, activation))(np.ones((1, 4), np.float32))
@@ -78,7 +78,7 @@ def load_loops() -> None:
 
 
 class Batches:
-    """The batches as the workers ask for them: a corpus of rows. Each batch has the arguments of model.loss by name."""
+    """The batches as a corpus of rows, for the workers. Each batch has the arguments of model.loss by name."""
 
     def __init__(self, batches: list[dict[str, np.ndarray]], options: dict[str, Any]) -> None:
         self.size, self.number = len(next(iter(batches[0].values()))), len(batches)
@@ -93,5 +93,5 @@ class Batches:
         return int((targets != self.options.get("ignore_index", -100)).sum())
 
     def loss(self, model: Any, rows: np.ndarray, rng: np.random.Generator | None) -> Any:
-        """Dropout is off, since both sides must compute the same: no rng is passed on."""
+        """Dropout is off, because both sides must compute the same: no rng is passed on."""
         return model.loss(**{name: array[rows] for name, array in self.arrays.items()}, **self.options)

@@ -1,14 +1,14 @@
-"""What the machine itself can do: its rate of float32 matrix products and of moving memory, on one thread and more.
+"""What the machine can do: its rates of float32 matrix products and of memory traffic, on one thread and more.
 
     python -m benchmarks.rates --threads 2      prints one JSON object; compare.py's programs do not run meanwhile
 
-Memory is measured as STREAM does (McCalpin 1995), on arrays far larger than the caches, the best of several passes:
+Memory is measured as in STREAM (McCalpin 1995), on arrays far larger than the caches, as the best of several passes:
 
     copy     a = b                  a read and a write
     triad    a = b + s c            two reads and a write, here in pieces that stay in the cache between * and +
-    read     sum of b_i b_i         a read: the kind of traffic that decoding has
+    read     sum of b_i b_i         a read: the traffic of decoding
 
-A write counts once, though the processor may read the line first.
+A write counts once, although the processor may read the line first.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import threadpoolctl
 
-SIDE = 2048  # of the matrices
-ELEMENTS = 48 * 2**20  # of each array: 192 MiB
+SIDE = 2048  # rows and columns of the matrices
+ELEMENTS = 48 * 2**20  # elements of each array: 192 MiB
 PIECE = 32 * 2**10  # elements
 
 
 def best(function: Callable[[], object], seconds: float) -> float:
-    """The shortest time of a call, among those that fit into `seconds`, at least three."""
+    """The shortest time of a call, among as many calls as fit into `seconds`, but at least three."""
     times: list[float] = []
     until = time.perf_counter() + seconds
     while len(times) < 3 or time.perf_counter() < until:
@@ -86,8 +86,8 @@ def bandwidth(threads: int, seconds: float) -> dict[str, float]:
 
 
 def measure(threads: int, seconds: float) -> dict[str, dict[str, float]]:
-    """{"1": {...}, "2": {...}}: for each number of threads GFLOP/s of "numpy matmul" and "torch matmul", and GB/s of
-    "copy", "triad" and "read".
+    """{"1": {...}, "2": {...}}: for each number of threads the GFLOP/s of "numpy matmul" and "torch matmul", and the
+    GB/s of "copy", "triad" and "read".
     """
     rates: dict[str, dict[str, float]] = {}
     for n in sorted({1, threads}):
@@ -97,7 +97,7 @@ def measure(threads: int, seconds: float) -> dict[str, dict[str, float]]:
 
 
 def peaks(rates: dict[str, dict[str, float]]) -> tuple[float, float]:
-    """The best rate of products (FLOP/s) and of memory (bytes/s) that anything reached, on any number of threads."""
+    """The best rates of products (FLOP/s) and of memory (bytes/s), over all libraries and numbers of threads."""
     products = [rate for at in rates.values() for name, rate in at.items() if name.endswith("matmul")]
     memory = [rate for at in rates.values() for name, rate in at.items() if not name.endswith("matmul")]
     return 1e9 * max(products), 1e9 * max(memory)

@@ -1,4 +1,4 @@
-"""Results as a Markdown table, as JSON and as a picture."""
+"""Results as a Markdown table, as JSON, and as a picture."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def table(results: Sequence[Result], rates: dict[str, dict[str, float]]) -> str:
             notes += [f"- {result.case.name}: {note}" for note in _measured(result)]
     notes.append(
         "- Times are medians, with quartiles in brackets, and so are the ratios of single rounds. Memory is the peak "
-        "of what the program allocated after its imports (of a graphics card, what its pool took). Shares are of the "
-        "best rate of matrix products (M) or of "
-        "memory (B) that anything reached on this machine, for work and traffic counted by formula. Gap: the largest "
+        "that the program allocated after its imports (on a graphics card, the size of its pool). Shares compare with "
+        "the best rate of matrix products (M) or of "
+        "memory (B) seen on this machine; formulas count the work and the traffic. Gap: the largest "
         "difference from eager in the results of the first ten steps, as a share of the largest number; "
-        f"at most {tolerances or '0.0001'} is let pass. Tokens are counted with their padding."
+        f"at most {tolerances or '0.0001'} is allowed. Tokens are counted with their padding."
     )
     return "\n".join([*lines, "", *notes])
 
@@ -75,7 +75,7 @@ def _row(result: Result, rates: dict[str, dict[str, float]]) -> list[str]:
 
 
 def share(result: Result, program: str, rates: dict[str, dict[str, float]]) -> str:
-    """What part of the machine's rate of products, or else of memory, a program reached; of a card's, if it has one."""
+    """The share of the machine's rate of products (or otherwise of memory) that a program reached, or of a card's."""
     if not result.seconds.get(program):
         return "–"
     if result.seconds.get("products"):
@@ -89,7 +89,7 @@ def share(result: Result, program: str, rates: dict[str, dict[str, float]]) -> s
 
 
 def _measured(result: Result) -> list[str]:
-    """How the programs compare with one that only does what cannot be avoided, in the same rounds."""
+    """How the programs compare with one that does only the unavoidable work, in the same rounds."""
     notes = []
     for measure, what in (("reading", "read as many bytes"), ("products", "multiply as much, in large matrices,")):
         if not result.seconds.get(measure):
@@ -125,7 +125,7 @@ def megabytes(size: int) -> str:
 
 
 def document(results: Sequence[Result], machine: dict[str, Any]) -> dict[str, Any]:
-    """All that was measured, for a program to read."""
+    """All measurements, for a program to read."""
     rows = []
     for result in results:
         row = {"case": asdict(result.case), "seconds": result.seconds, "gaps": result.gaps, "peaks": result.peaks}
@@ -138,7 +138,7 @@ def document(results: Sequence[Result], machine: dict[str, Any]) -> dict[str, An
 
 
 def picture(results: Sequence[Result]) -> Figure:
-    """For the cases time and peak memory as ratios to eager; for attention both against the length."""
+    """Time and peak memory as ratios to eager for the cases; for attention both against the length."""
     plain = [result for result in results if result.case.family != "attention"]
     lengths = [result for result in results if result.case.family == "attention"]
     n_rows = bool(plain) + bool(lengths)

@@ -1,4 +1,4 @@
-"""What is made of measured times: who takes the next turn, medians with quartiles, ratios, exponents."""
+"""Statistics of the measured times: the order of turns, medians with quartiles, ratios, exponents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def rounds(programs: Sequence[str], repetitions: int) -> Iterator[list[str]]:
-    """For each repetition the order of turns: A B, B A, A B, ... so that no program always comes after the same one."""
+    """The order of turns for each repetition: A B, B A, A B, ... So no program always follows the same one."""
     for repetition in range(repetitions):
         yield list(programs) if repetition % 2 == 0 else list(programs)[::-1]
 
@@ -34,7 +34,7 @@ def spread(samples: Sequence[float]) -> Spread:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How long ours took for each second of theirs: of the medians, and the spread over the rounds."""
+    """Our time for each second of theirs: the ratio of the medians, and the spread over the rounds."""
 
     of_medians: float
     of_rounds: Spread
@@ -43,7 +43,7 @@ class Ratio:
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
     """ours[i] and theirs[i] were measured in the same round i, one right after the other."""
     if len(ours) != len(theirs):
-        raise ValueError(f"ratio: each round needs one time of either, got {len(ours)} and {len(theirs)}")
+        raise ValueError(f"ratio: each round needs one time of each, got {len(ours)} and {len(theirs)}")
     of_rounds = spread([a / b for a, b in zip(ours, theirs, strict=True)])
     return Ratio(spread(ours).median / spread(theirs).median, of_rounds)
 
@@ -57,7 +57,7 @@ class Exponent:
 
 
 def exponent(sizes: Sequence[float], times: Sequence[float]) -> Exponent:
-    """The slope of log time over log size. With two points there is no standard error: it is nan."""
+    """The slope of log time over log size. With two points the standard error is nan."""
     if len(sizes) != len(times) or len(set(sizes)) < 2:
         raise ValueError("exponent: at least two different sizes are needed, and one time for each")
     x, y = np.log(np.asarray(sizes, dtype=float)), np.log(np.asarray(times, dtype=float))
@@ -70,7 +70,7 @@ def exponent(sizes: Sequence[float], times: Sequence[float]) -> Exponent:
 
 
 def gap(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """The largest difference, as a share of the largest number: infinite where shapes differ or one is not finite."""
+    """The largest difference, as a share of the largest number; infinite if shapes differ or a number is not finite."""
     ours, theirs = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
     if ours.shape != theirs.shape or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return math.inf

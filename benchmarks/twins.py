@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch._dynamo  # any optimiser imports it: 70 MB that are no part of what a program allocates
+import torch._dynamo  # any optimiser imports it: 70 MB that do not count as a program's own
 import torch.nn.functional as F
 from torch import nn
 
@@ -17,7 +17,7 @@ Weights = Mapping[str, np.ndarray]
 
 
 class Program:
-    """What every twin shares. A run is what is timed; `prepare` comes before each, untimed."""
+    """Base of every twin. A run is timed; `prepare` comes before each run and is not timed."""
 
     @classmethod
     def threads(cls, count: int) -> None:
@@ -28,7 +28,7 @@ class Program:
 
 
 class Training(Program):
-    """Steps of training over a list of batches, again and again: forward, backward, AdamW."""
+    """Training steps over a list of batches, repeatedly: forward, backward, AdamW."""
 
     def __init__(self, model: nn.Module, batches: list[dict[str, Any]], learning_rate: float, compiled: bool) -> None:
         self.loss = torch.compile(model) if compiled else model
@@ -60,7 +60,7 @@ def adamw(parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
 
 
 def linear(weights: Weights, *names: str) -> nn.Linear:
-    """Our layers of these names, which all read the same input, as one layer."""
+    """Our layers of these names as one layer; all of them read the same input."""
     weight = torch.from_numpy(np.concatenate([weights[f"{name}.weight"].T for name in names]))
     bias = torch.from_numpy(np.concatenate([weights[f"{name}.bias"] for name in names]))
     layer = nn.Linear(weight.shape[1], weight.shape[0])

@@ -1,8 +1,8 @@
-"""One program of a comparison, in a process of its own: it reads commands from stdin, a JSON object on each line, and
-answers each with one JSON object on stdout. Arrays go through safetensors files. `compare.Worker` is the other end.
+"""One program of a comparison, in a process of its own. It reads commands from stdin, one JSON object per line, and
+answers each with one JSON object on stdout. Arrays are passed in safetensors files. `compare.Worker` is the other end.
 
     {"do": "build", "case": "gpt", "program": "ours", "sizes": {...}, "threads": 2, "weights": "PATH"}
-    {"do": "prove", "to": "PATH"}       take the first steps, and write what both programs must agree on
+    {"do": "prove", "to": "PATH"}       take the first steps, and write the results that must agree
     {"do": "time", "count": 3}          {"seconds": mean time of a run}, after one that is not timed
     {"do": "memory"}                    {"peak": bytes}
 """
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-# Which file of a case has which program.
+# The file of a case that has each program.
 PROGRAMS = {
     "ours": ("", "Ours"),
     "textbook": ("", "Textbook"),
@@ -36,16 +36,16 @@ PROGRAMS = {
 
 
 class Memory:
-    """The peak of what this process allocated since `Memory()`: resident pages, but not those that map a file.
+    """The peak memory that this process allocated since `Memory()`: resident pages, except those that map a file.
 
-    Linux keeps the high-water mark of all resident pages (VmHWM). Pages of libraries are taken off: which of them have
-    been touched says nothing of the program. getrusage's ru_maxrss would not do: it is inherited from the parent.
+    Linux keeps the high-water mark of all resident pages (VmHWM). Pages of libraries are subtracted, because they say
+    nothing about the program. getrusage's ru_maxrss cannot be used: it is inherited from the parent.
     """
 
     def __init__(self) -> None:
         gc.collect()
         with contextlib.suppress(OSError, AttributeError):  # not glibc
-            ctypes.CDLL(None).malloc_trim(0)  # what was freed would else be taken again, and never count
+            ctypes.CDLL(None).malloc_trim(0)  # otherwise freed memory would be used again without being counted
         self.start = _status().get("RssAnon", 0)
         self.restart()
 
@@ -55,7 +55,7 @@ class Memory:
             Path("/proc/self/clear_refs").write_text("5")
 
     def peak(self) -> int:
-        """Bytes, or 0 where there is no /proc to ask."""
+        """Bytes, or 0 without /proc."""
         now = _status()
         return max(0, now["VmHWM"] - now["RssFile"] - now["RssShmem"] - self.start) if now else 0
 
@@ -71,10 +71,10 @@ def _status() -> dict[str, int]:
 
 
 class Session:
-    """What a worker keeps between two commands."""
+    """The state of a worker between two commands."""
 
     def build(self, case: str, program: str, sizes: dict[str, Any], threads: int, weights: str) -> dict[str, Any]:
-        """Build the program. Ours writes its first weights to the file `weights`, the others begin from those."""
+        """Build the program. Ours writes its first weights to the file `weights`; the others start from these."""
         suffix, name = PROGRAMS[program]
         plain = importlib.import_module(f"benchmarks.cases.{case}")
         program_class = getattr(importlib.import_module(f"benchmarks.cases.{case}{suffix}"), name)
@@ -84,7 +84,7 @@ class Session:
             self.program = program_class(plain.Sizes(**sizes))
             _save(self.program.weights(), weights)
         else:
-            first = load_file(weights) if Path(weights).exists() else {}  # attention has inputs only
+            first = load_file(weights) if Path(weights).exists() else {}  # attention has no weights
             self.program = program_class(plain.Sizes(**sizes), first)
         self.memory.restart()
         self.peak = 0
@@ -92,7 +92,7 @@ class Session:
 
     def prove(self, to: str) -> dict[str, Any]:
         results = self.program.prove()
-        self.peak = self.memory.peak()  # before the results are written, which takes memory too
+        self.peak = self.memory.peak()  # before writing the results, which also takes memory
         _save(results, to)
         del results
         self.memory.restart()
@@ -109,7 +109,7 @@ class Session:
         return {"seconds": total / count}
 
     def peak_memory(self) -> dict[str, Any]:
-        """Of the card, where the program says so, and else of the process."""
+        """The peak of the card if the program reports it, otherwise of the process."""
         on_card = self.program.peak() if hasattr(self.program, "peak") else None
         return {"peak": on_card or max(self.peak, self.memory.peak())}
 
@@ -120,7 +120,7 @@ def _save(arrays: dict[str, Any], path: str) -> None:
 
 def main() -> None:
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever a library prints goes to stderr and not among the replies
+    os.dup2(2, 1)  # the output of libraries goes to stderr, not among the replies
     session = Session()
     commands = {"build": session.build, "prove": session.prove, "time": session.time, "memory": session.peak_memory}
     for line in sys.stdin:

@@ -106,8 +106,8 @@ def test_partial_credit() -> None:
     ("f", "words"),
     [
         (lambda y, dy: None, "Your function returned None; is a `return` missing?"),
-        (lambda y, dy: (softmax_backward(y, dy),), "a tuple of 1; it must return dx alone; is there a comma too many"),
-        (lambda y, dy: (y, dy), "Your function returned a tuple of 2; it must return dx alone"),
+        (lambda y, dy: (softmax_backward(y, dy),), "a tuple of 1; it must return only dx; is there a comma too many"),
+        (lambda y, dy: (y, dy), "Your function returned a tuple of 2; it must return only dx"),
         (lambda y, dy: softmax_backward(y, dy).tolist(), "dx: it is a list; make it an array: np.array(...)"),
         (lambda y, dy: "dx", "dx: it is a str, but must be an array"),
         (lambda y, dy: np.zeros(y.shape, dtype=int), "it holds integers (int64), so every fraction was cut off"),
@@ -379,7 +379,7 @@ def test_the_students_own_traceback_is_shown() -> None:
     assert "Your function stops with an error for y (" in result.problem
     assert "return helper(y)" in result.error and "return y @ y" in result.error and "ValueError" in result.error
     assert "collecting.py" not in result.error and result.error in str(result)
-    assert "each matrix of a batch x.swapaxes(-1, -2)" in result.problem
+    assert "each matrix of a batch it is x.swapaxes(-1, -2)" in result.problem
 
 
 def test_only_an_error_of_shapes_in_a_product_gets_the_hint() -> None:
@@ -484,7 +484,7 @@ def test_answers_to_other_trials_are_not_right() -> None:
     assert not course.judge(exercise, answers, seed=2).right
     for some in ([], answers[:-1], [*answers, answers[0]], [course.Answer()] * len(answers)):
         result = course.judge(exercise, some, seed=1)
-        assert not result.right and result.score == 0.0 and "an answer to each of 7 trials" in str(result)
+        assert not result.right and result.score == 0.0 and "one answer for each of the 7 trials" in str(result)
 
 
 # Properties.

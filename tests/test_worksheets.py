@@ -205,7 +205,7 @@ def test_markdown_shows_a_blank_for_every_answer_and_no_markup_of_a_name():
 
 def filled(sheet, values):
     """A form with these numbers in the boxes."""
-    lines = to_form(sheet).partition("# Put")[0].splitlines()
+    lines = to_form(sheet).partition("# Replace each")[0].splitlines()
     for step in sheet.task.steps:
         boxes = np.atleast_2d(values[step.name]) / UNITS[step.unit]
         lines += [f"{step.name}:", *(" ".join("_" if np.isnan(x) else f"{x:.5f}" for x in row) for row in boxes)]
@@ -328,7 +328,7 @@ def test_numbers_that_a_form_may_hold(text, value):
         ("  _  _  _", "  1  3,5", "line 9: a row of E has 3 numbers, got 3"),
         ("  _  _  _", "  1  __import__('os')  3", "is not a number"),
         ("E:", "F:", "has no step 'F'"),
-        ("total:", "E:", "E: stands there twice"),
+        ("total:", "E:", "E: occurs twice"),
         ("E:", "1 2 3", "line 8: expected the name of a step"),
     ],
 )

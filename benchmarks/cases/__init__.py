@@ -10,9 +10,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Case:
-    """One comparison. family: the file in this folder; sizes: the arguments of its Sizes; tokens: how many a run makes,
-    where tokens per second are of interest; goal: the most that ours shall take of the time of PyTorch eager;
-    tolerance: the largest gap between what ours and eager compute, as a share of the largest number.
+    """One comparison. family: the file in this folder; sizes: the arguments of its Sizes; tokens: the number of tokens
+    per run, if tokens per second are of interest; goal: the largest allowed ratio of our time to PyTorch eager's;
+    tolerance: the largest allowed gap between the results of ours and eager, as a share of the largest number.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Case:
     tolerance: float = 1e-4
 
     def count(self, what: str, *arguments: Any) -> float | None:
-        """What the family's function of that name counts ("operations", "traffic", "needs"); None where it has none."""
+        """The result of the family's function of that name ("operations", "traffic", "needs"); None if it has none."""
         module = importlib.import_module(f"{__name__}.{self.family}")
         function = getattr(module, what, None)
         return function(*arguments, module.Sizes(**self.sizes)) if function else None
@@ -94,14 +94,14 @@ CASES: Sequence[Case] = (
 )
 
 
-# Each rounds the entries of its matrices: not at all, to 11 bits in their products, to 11 bits everywhere.
+# They round the entries of matrices: not at all, to 11 bits in products, to 11 bits everywhere.
 CARD_CASES: Sequence[Case] = (_card("float32", 1e-4), _card("tf32", 2e-3), _card("float16", 1e-2))
 
 
 def named(names: Sequence[str]) -> list[Case]:
-    """The cases whose names begin with one of `names`, in their own order. Where none is given, all but the card's.
+    """The cases whose names begin with one of `names`, in their own order. Without names, all except the card's.
 
-    Raises ValueError for a name that no case begins with.
+    Raises ValueError for a name with which no case begins.
     """
     every = [*CASES, *CARD_CASES]
     for name in names:

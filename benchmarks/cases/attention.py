@@ -1,4 +1,4 @@
-"""Causal attention alone, forward and backward, for ever longer sequences."""
+"""Causal attention alone, forward and backward, for longer and longer sequences."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def inputs(sizes: Sizes) -> list[np.ndarray]:
 
 
 def operations(s: Sizes) -> float:
-    """Two products forward and four backward for each pair of positions; computing the scores again is not counted."""
+    """Two products forward and four backward for each pair of positions; recomputing the scores is not counted."""
     return 12.0 * s.n_heads * causal_pairs(s.length) * s.d_head
 
 
 def needs(program: str, s: Sizes) -> float:
-    """Bytes that a program needs: the textbook's op holds four to five arrays of (H, T, T) at its peak."""
+    """Bytes that a program needs: at its peak the textbook op holds four to five arrays (H, T, T)."""
     return 5.0 * 4.0 * s.n_heads * s.length**2 if program == "textbook" else 0.0
 
 

@@ -1,6 +1,6 @@
-"""A step of training GPT-2 124M on a graphics card, in float32, in TF32 or in float16: everything stays on the card.
+"""A training step of GPT-2 124M on a graphics card, in float32, in TF32 or in float16: everything stays on the card.
 
-The same programs run on the processor, where there is no TF32; that is what the tests do with small sizes.
+The same programs run on the processor, without TF32; the tests do this with small sizes.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class Sizes:
     n_heads: int = 12
     width: int = 768
     vocabulary: int = 50257
-    device: str = "cupy"  # or "numpy": ours; card_torch.py knows what PyTorch calls it
+    device: str = "cupy"  # or "numpy": our names; card_torch.py knows PyTorch's
 
 
 def texts(sizes: Sizes) -> np.ndarray:
-    """(TEXTS, batch, length + 1) ids: each row but its last number is to be read, and but its first to be predicted."""
+    """(TEXTS, batch, length + 1) ids: the model reads each row without its last id, and predicts all but the first."""
     return zipf(np.random.default_rng(0), sizes.vocabulary, (TEXTS, sizes.batch, sizes.length + 1))
 
 
 class Ours(ours.Program):
-    """With float16 as the training loop has it: a scaled loss, master weights, and steps that are skipped."""
+    """With float16 as in the training loop: a scaled loss, master weights, and skipped steps."""
 
     def __init__(self, sizes: Sizes) -> None:
         self.device = get_device(sizes.device)
@@ -79,7 +79,7 @@ class Ours(ours.Program):
         return {"losses": np.array([self.run() for _ in range(10)])}
 
     def peak(self) -> int | None:
-        """The most bytes of the card that were taken, or None on the processor."""
+        """The peak memory of the card in bytes, or None on the processor."""
         if self.device.name != "cupy":
             return None
-        return int(self.device.xp.get_default_memory_pool().total_bytes())  # the pool gives nothing back
+        return int(self.device.xp.get_default_memory_pool().total_bytes())  # the pool returns no memory

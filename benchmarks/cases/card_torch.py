@@ -13,11 +13,11 @@ from .card import LEARNING_RATE, TEXTS, Sizes, operations, texts
 from .language_model_torch import Model
 
 DEVICES = {"cupy": "cuda", "numpy": "cpu"}
-SIDE = 8192  # of the matrices that show the card's rate; smaller where a step has fewer operations
+SIDE = 8192  # size of the matrices that show the card's rate; smaller if a step has fewer operations
 
 
 def prepared(sizes: Sizes) -> torch.device:
-    """The device, with products in TF32 if they are asked for."""
+    """The device, with products in TF32 if requested."""
     device = torch.device(DEVICES[sizes.device])
     if device.type == "cuda" and not torch.cuda.is_available():
         raise RuntimeError("PyTorch finds no GPU; install a build of it with CUDA, on a machine that has a GPU")
@@ -33,7 +33,7 @@ class OnCard(twins.Program):
             torch.cuda.synchronize()
 
     def peak(self) -> int | None:
-        """The most bytes of the card that were taken, or None on the processor."""
+        """The peak memory of the card in bytes, or None on the processor."""
         return torch.cuda.max_memory_reserved() if self.device.type == "cuda" else None
 
 
@@ -69,7 +69,7 @@ class Compiled(Eager):
 
 
 class Products(OnCard):
-    """As many operations as a step has, to a few percent, in products of large square matrices: what a card allows."""
+    """About as many operations as a step has, in products of large square matrices: this shows what a card allows."""
 
     def __init__(self, sizes: Sizes, weights: Any) -> None:
         self.device = prepared(sizes)

@@ -1,4 +1,4 @@
-"""A step of training an encoder with a classification head: pre-norm, GELU, padding, AdamW."""
+"""A training step of an encoder with a classification head: pre-norm, GELU, padding, AdamW."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Sizes:
 
 
 def batches(sizes: Sizes) -> list[dict[str, np.ndarray]]:
-    """Texts from half of the length to all of it, each padded; one at least has the whole length."""
+    """Texts with at least half of the length, each padded; at least one has the full length."""
     rng = np.random.default_rng(0)
     made = []
     for _ in range(10):
@@ -39,7 +39,7 @@ def batches(sizes: Sizes) -> list[dict[str, np.ndarray]]:
 
 
 def operations(s: Sizes) -> float:
-    """Floating-point operations of the matrix products in one step, padding included."""
+    """Floating-point operations of the matrix products in one step, including padding."""
     layer = layer_products(s.batch * s.length, s.width, 4 * s.width, s.batch * s.length**2)
     return 3.0 * (s.n_layers * layer + 2.0 * s.batch * s.width * s.n_classes)
 

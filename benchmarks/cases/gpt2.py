@@ -1,6 +1,6 @@
 """GPT-2 with random weights, reading and writing: a prefill of the prompt, then token after token on the KV cache.
 
-What is timed is either the prefill, up to the logits after the last token, or the writing of the tokens.
+Either the prefill is timed, up to the logits after the last token, or the writing of the tokens.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def operations(s: Sizes) -> float | None:
 
 
 def traffic(s: Sizes) -> float | None:
-    """Bytes that writing must read: for each token all weights once for the whole batch, and the keys and values."""
+    """Bytes that writing must read: for each token all weights (once for the batch), and the keys and values."""
     if s.timed == "prefill":
         return None
     weights = s.n_layers * 12 * s.width**2 + s.vocabulary * s.width
@@ -57,7 +57,7 @@ def traffic(s: Sizes) -> float | None:
 
 
 class Reading(ours.Program):
-    """Reads as many bytes as writing must, with all threads, and does nothing else: what the memory allows."""
+    """Only reads as many bytes as writing must, with all threads. This shows what the memory allows."""
 
     def __init__(self, sizes: Sizes, weights: Mapping[str, np.ndarray]) -> None:
         self.numbers = np.ones(int(traffic(sizes) or 0) // 4 // sizes.written, np.float32)
@@ -73,7 +73,7 @@ class Reading(ours.Program):
 
 
 class Timed:
-    """What both programs share: which part is timed, and what they must agree on.
+    """Shared by both programs: the timed part, and the results that must agree.
 
     A program defines begin(ids), which starts a new cache, and advance(ids); both return the logits after the last id.
     """

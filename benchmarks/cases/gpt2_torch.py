@@ -37,7 +37,7 @@ class Eager(Timed, twins.Program):
 
 @torch.no_grad()
 def copy(weights: twins.Weights, model: GPT2LMHeadModel) -> None:
-    """Give the model our weights. Its linear layers keep (in, out) as ours do, with queries, keys and values as one."""
+    """Give the model our weights. Its linear layers are (in, out) like ours, with queries, keys and values in one."""
     body = model.transformer
     twins.complete(model, weights)
 

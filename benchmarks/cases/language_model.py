@@ -1,4 +1,4 @@
-"""A step of training a decoder-only model: pre-norm, GELU (tanh), learned positions, tied embeddings, AdamW."""
+"""A training step of a decoder-only model: pre-norm, GELU (tanh), learned positions, tied embeddings, AdamW."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def batches(sizes: Sizes) -> list[dict[str, np.ndarray]]:
 
 
 def operations(s: Any) -> float:
-    """Floating-point operations of the matrix products in one step; backward has twice those of forward."""
+    """Floating-point operations of the matrix products in one step; backward has twice as many as forward."""
     tokens = s.batch * s.length
     layer = layer_products(tokens, s.width, 4 * s.width, s.batch * causal_pairs(s.length))
     return 3.0 * (s.n_layers * layer + 2.0 * tokens * s.width * s.vocabulary)
 
 
 def model(s: Any) -> LanguageModel:
-    """Of such sizes; card.py has others, of the same names."""
+    """A model of these sizes; card.py has other Sizes, with fields of the same names."""
     config = LanguageModelConfig(
         s.vocabulary,
         max_length=s.length,

@@ -1,4 +1,4 @@
-"""AdamW alone: one step on parameters whose gradients are there already. Memory traffic rules."""
+"""AdamW alone: one step on parameters that already have gradients. Memory traffic dominates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEARNING_RATE = 1e-3
 @dataclass(frozen=True)
 class Sizes:
     matrices: int
-    width: int  # each matrix is (width, width), and beside it stands a bias of that width
+    width: int  # each matrix is (width, width) and has a bias of that width
 
 
 def values_and_gradients(sizes: Sizes) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -28,7 +28,7 @@ def values_and_gradients(sizes: Sizes) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def traffic(s: Sizes) -> float:
-    """Bytes that must move in one step: value, gradient, mean and square are read, all but the gradient written."""
+    """Bytes moved in one step: value, gradient, mean and square are read, and all except the gradient are written."""
     return 7.0 * 4.0 * s.matrices * (s.width**2 + s.width)
 
 

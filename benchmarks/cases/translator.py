@@ -1,4 +1,4 @@
-"""A step of training the encoder-decoder on pairs of sentences: post-norm, ReLU, one table for source, target and
+"""A training step of the encoder-decoder on pairs of sentences: post-norm, ReLU, one table for source, target and
 output, label smoothing, padding, AdamW.
 """
 
@@ -20,7 +20,7 @@ PADDING, START = 0, 1
 
 @dataclass(frozen=True)
 class Sizes:
-    n_layers: int  # of the encoder, and as many of the decoder
+    n_layers: int  # layers of the encoder; the decoder has as many
     n_heads: int
     width: int
     d_ff: int
@@ -30,7 +30,7 @@ class Sizes:
 
 
 def batches(sizes: Sizes) -> list[dict[str, np.ndarray]]:
-    """Sentences from a third of the length to all of it, padded; a target is as long as its source, or a token off.
+    """Sentences with at least a third of the length, padded. A target is at most one token longer or shorter.
 
     Targets need no mask: their padding comes last, where the causal mask hides it, and does not count in the loss.
     """
@@ -49,7 +49,7 @@ def batches(sizes: Sizes) -> list[dict[str, np.ndarray]]:
 
 
 def operations(s: Sizes) -> float:
-    """Floating-point operations of the matrix products in one step, padding included."""
+    """Floating-point operations of the matrix products in one step, including padding."""
     tokens = s.batch * s.length
     encoder = layer_products(tokens, s.width, s.d_ff, s.batch * s.length**2)
     decoder = layer_products(tokens, s.width, s.d_ff, s.batch * causal_pairs(s.length))

@@ -1,9 +1,9 @@
-"""The course: exercises in which a student writes a piece of the Transformer and is told what the mistake is.
+"""The course: in each exercise a student writes a piece of the Transformer, and the checker names the mistake.
 
 from minitransformer import course
 
-course.exercises()                               # what there is
-course.exercise("softmax_backward")              # the statement; .hint() and .solution() when asked for
+course.exercises()                               # the list of all exercises
+course.exercise("softmax_backward")              # the statement; .hint() and .solution() on request
 course.check("softmax_backward", my_function)    # right, or what is wrong
 """
 
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class _Titles(dict[str, str]):
-    """Names and titles, a line for each."""
+    """Names and titles, one per line."""
 
     def __repr__(self) -> str:
         width = max(map(len, self))
@@ -62,8 +62,8 @@ def exercise(name: str) -> Exercise:
 
 
 def check(name: str, f: Callable[..., Any], seed: int = 0) -> Result:
-    """Try the function f on the exercise of that name: is it right, and if not, what is the mistake?
+    """Test the function f on the exercise of that name: is it right, and if not, what is the mistake?
 
-    f is called on several inputs of unequal sizes, drawn from the seed, with copies of the arrays.
+    f is called on several inputs of unequal sizes, drawn from the seed. It gets copies of the arrays.
     """
     return checking.check(exercise(name), f, seed)

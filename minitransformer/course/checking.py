@@ -1,7 +1,7 @@
 """The second half of a check: judge what a student's function returned, and find the mistake that explains it.
 
-A known mistake is found by its answers: it is named where it gives, on every trial, what the student's function gave.
-Nothing of the student's runs here.
+A known mistake is recognised by its answers: it must give the same answers as the student's function on every trial. No
+code of the student runs here.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ def check(exercise: Exercise, f: Callable[..., Any], seed: int = 0) -> Result:
 
 
 def judge(exercise: Exercise, answers: list[Answer], seed: int = 0) -> Result:
-    """Compare the answers that `collect` gave for this seed with the reference, and with the known mistakes."""
+    """Compare the answers from `collect` for this seed with the reference and with the known mistakes."""
     trials = exercise.trials(seed)
     for answer in answers:
         if answer.problem:
             return _without_outputs(exercise, answer.problem, answer.error)
     if len(answers) != len(trials) or any(len(answer.outputs) != len(exercise.outputs) for answer in answers):
-        return _without_outputs(exercise, f"There must be an answer to each of {len(trials)} trials.")
+        return _without_outputs(exercise, f"There must be one answer for each of the {len(trials)} trials.")
     attempt = _Attempt(exercise, trials, answers)
     wrong = [i for i in range(len(exercise.outputs)) if not attempt.equals(i, attempt.expected[i])]
     explained = _explain(attempt, wrong)
     order = _order(attempt, wrong)
     if explained and len({explained.get(i) for i in wrong}) == 1:
-        order = {}  # one known mistake gives all of them, and says it better
+        order = {}  # one known mistake explains all of them better
     outputs = tuple(
         _wrong_output(attempt, i, explained.get(i, ()), bool(order)) if i in wrong else Output(name, True)
         for i, name in enumerate(exercise.outputs)
@@ -61,7 +61,7 @@ def judge(exercise: Exercise, answers: list[Answer], seed: int = 0) -> Result:
 
 
 class _Attempt:
-    """A student's answers beside the right ones, by output and trial."""
+    """A student's answers and the right ones, by output and trial."""
 
     def __init__(self, exercise: Exercise, trials: Trials, answers: list[Answer]) -> None:
         self.exercise = exercise
@@ -71,7 +71,7 @@ class _Attempt:
         self.scales = [scales(values) for values in self.expected]
 
     def equals(self, i: int, values: list[np.ndarray]) -> bool:
-        """Whether output i is, in all trials, what these values are."""
+        """Whether output i equals these values in all trials."""
         return all(map(close, self.got[i], values, self.scales[i]))
 
     def places(self, i: int) -> list[int]:
@@ -80,7 +80,7 @@ class _Attempt:
         return [trial for trial, right in enumerate(rights) if not right]
 
     def unchanged_input(self, i: int) -> str:
-        """What to say of output i where it is one of the inputs in all trials."""
+        """The remark on output i if it is one of the inputs in all trials."""
         for name, *given in zip(self.exercise.arguments, *self.trials, strict=True):
             if all(isinstance(x, np.ndarray) for x in given) and self.equals(i, given):
                 return f"It is the input {name}, unchanged."
@@ -101,7 +101,7 @@ def _without_outputs(exercise: Exercise, problem: str, error: str = "") -> Resul
 
 
 def _wrong_output(attempt: _Attempt, i: int, mistakes: tuple[Mistake, ...], in_order: bool) -> Output:
-    """What to say of output i. in_order: the values are right and stand in another order, which is said of all."""
+    """The report on output i. in_order: the values are right but in another order, which is reported once for all."""
     wrong_trials = attempt.places(i)
     trial = wrong_trials[0]
     got, right = attempt.got[i][trial], attempt.expected[i][trial]
@@ -130,7 +130,7 @@ def _wrong_output(attempt: _Attempt, i: int, mistakes: tuple[Mistake, ...], in_o
 
 
 def _problem(got: np.ndarray, right: np.ndarray) -> str:
-    """What is wrong with an output before its numbers are looked at, or ""."""
+    """What is wrong with an output apart from its numbers, or ""."""
     if right.dtype.kind == "b" and got.dtype.kind != "b":
         return f"it holds {got.dtype}, but a mask must hold booleans, True and False"
     if right.dtype.kind == "f" and got.dtype.kind in "iu":
@@ -154,7 +154,7 @@ def _problem(got: np.ndarray, right: np.ndarray) -> str:
 
 
 def _wrong_entries(got: np.ndarray | str, right: np.ndarray, scale: float) -> tuple[tuple[Entry, ...], int]:
-    """The first entries that differ, and how many do."""
+    """The first entries that differ, and the number of all that differ."""
     if isinstance(got, str) or got.shape != right.shape or not of_one_kind(got, right):
         return (), 0
     places = [tuple(int(j) for j in place) for place in np.argwhere(differing(got, right, scale))]
@@ -164,15 +164,15 @@ def _wrong_entries(got: np.ndarray | str, right: np.ndarray, scale: float) -> tu
 
 
 def _explain(attempt: _Attempt, wrong: list[int]) -> dict[int, tuple[Mistake, ...]]:
-    """For each wrong output the mistake that reproduces it on every trial; or two, where it takes two at once.
+    """For each wrong output the mistake that reproduces it on every trial, or two mistakes if it takes both.
 
-    Where several mistakes do, it is the one that explains most of the wrong outputs and contradicts fewest outputs.
+    If several mistakes do, choose the one that explains most of the wrong outputs and contradicts fewest outputs.
     """
     explained: dict[int, tuple[Mistake, ...]] = {}
     for suspects in (
         _singles(attempt.exercise),
         _pairs(attempt.exercise),
-    ):  # pairs for what is left
+    ):  # pairs of mistakes for the rest
         left = {i for i in wrong if i not in explained}
         if not left:
             break
@@ -188,13 +188,13 @@ def _explain(attempt: _Attempt, wrong: list[int]) -> dict[int, tuple[Mistake, ..
 
 
 def _reproduced(f: Callable[..., Any], attempt: _Attempt, left: set[int]) -> set[int]:
-    """The outputs that f, a mistaken reference, has in common with the answers; empty if it has none of `left`."""
+    """The outputs that f, a mistaken reference, shares with the answers; empty if it shares none of `left`."""
     try:
         first = _run(f, attempt.trials[:1])
         if not any(close(attempt.got[i][0], first[i][0], attempt.scales[i][0]) for i in left):
             return set()
         values = _run(f, attempt.trials)
-    except Exception:  # some mistakes, and many pairs of them, do not get through on every shape
+    except Exception:  # some mistakes, and many pairs of them, fail on some shapes
         return set()
     return {i for i in range(len(values)) if attempt.equals(i, values[i])}
 
@@ -205,7 +205,7 @@ def _singles(exercise: Exercise) -> Iterator[tuple[tuple[Mistake, ...], Callable
 
 
 def _pairs(exercise: Exercise) -> Iterator[tuple[tuple[Mistake, ...], Callable[..., Any]]]:
-    """Two mistakes at once, wherever the edit of one leaves that of the other its place."""
+    """Pairs of mistakes whose edits do not overlap."""
     for pair in itertools.combinations(exercise.mistakes, 2):
         for order in (pair, pair[::-1]):
             try:
@@ -217,7 +217,7 @@ def _pairs(exercise: Exercise) -> Iterator[tuple[tuple[Mistake, ...], Callable[.
 
 
 def _order(attempt: _Attempt, wrong: list[int]) -> dict[int, int]:
-    """Where the wrong outputs are the right ones in another order: for each, which one it is. Else nothing."""
+    """If the wrong outputs are the right ones in another order: for each, which one it is. Otherwise nothing."""
     order: dict[int, int] = {}
     for i in wrong:
         for j in wrong:

@@ -1,6 +1,6 @@
-"""The first half of a check: run a student's function on the trials of an exercise, and take down what it returns.
+"""The first half of a check: run a student's function on the trials of an exercise, and record what it returns.
 
-Nothing here knows the right answer, so it may run in a process of its own.
+Nothing here knows the right answer, so this part can run in a process of its own.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ import numpy as np
 
 from .comparison import near
 
-if TYPE_CHECKING:  # a hand-in is run where neither exercises nor the rest of the package are
+if TYPE_CHECKING:  # a hand-in runs without the exercises and the rest of the package
     from .exercise import Exercise
 
 _NOT_THE_STUDENTS = (str(Path(__file__).parent), str(Path(np.__file__).parent), "<__array_function__")
 
 _ON_SHAPES = (
     "In a product a @ b the last axis of a must be as long as the last but one of b: compare the shapes of both.\n"
-    "Is a transpose missing? That of a matrix is x.T, that of each matrix of a batch x.swapaxes(-1, -2)."
+    "Is a transpose missing? For a matrix it is x.T; for each matrix of a batch it is x.swapaxes(-1, -2)."
 )
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a function returned on one trial: for each output an array, or in words what there is in place of one.
+    """What a function returned on one trial: for each output an array, or words that say what came instead.
 
-    problem: in words, why there are no outputs at all; error: the traceback, where that is the reason. changed: the
-    inputs that are not what they were, because the function changed them in place or called a pullback twice.
+    problem: why there are no outputs at all, in words; error: the traceback, if that is the reason. changed: the inputs
+    that differ afterwards because the function changed them in place or called a pullback twice.
     """
 
     outputs: tuple[np.ndarray | str, ...] = ()
@@ -44,8 +44,8 @@ class Answer:
 
 
 def no_array(x: Any) -> np.ndarray:
-    """Raise TypeError: x belongs to no array library that is known here."""
-    raise TypeError(f"a {type(x).__name__} is no array")
+    """Raise TypeError: x belongs to no known array library."""
+    raise TypeError(f"a {type(x).__name__} is not an array")
 
 
 def collect(
@@ -53,7 +53,7 @@ def collect(
 ) -> list[Answer]:
     """The answers of f on the exercise's trials, up to the first that has a problem. f gets copies of the inputs.
 
-    to_numpy brings arrays of other libraries to the host, and raises TypeError for what is none.
+    to_numpy brings arrays of other libraries to the host, and raises TypeError for anything but an array.
     """
     if not callable(f):
         raise TypeError(
@@ -121,7 +121,7 @@ def _signature_misfit(exercise: Exercise, f: Callable[..., Any]) -> str:
     try:
         signature = inspect.signature(f)
     except (TypeError, ValueError):
-        return ""  # some built-in functions do not tell
+        return ""  # some built-in functions have no signature
     try:
         signature.bind(*exercise.arguments)
     except TypeError:
@@ -130,7 +130,7 @@ def _signature_misfit(exercise: Exercise, f: Callable[..., Any]) -> str:
 
 
 def _students_traceback(error: BaseException) -> str:
-    """The traceback as far as it runs through the student's own code."""
+    """The part of the traceback in the student's own code."""
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_NOT_THE_STUDENTS)
     ]
@@ -140,14 +140,14 @@ def _students_traceback(error: BaseException) -> str:
 
 
 def _not_the_outputs(names: tuple[str, ...], returned: Any) -> str:
-    """What was returned, if that is not one value for each output."""
+    """A description of the returned value, if it is not one value for each output."""
     if returned is None:
         return "Your function returned None; is a `return` missing?"
     if len(names) == 1:
         if not isinstance(returned, tuple):
             return ""
         comma = "; is there a comma too many after `return`?" if len(returned) == 1 else ""
-        return f"Your function returned a tuple of {len(returned)}; it must return {names[0]} alone{comma}"
+        return f"Your function returned a tuple of {len(returned)}; it must return only {names[0]}{comma}"
     wanted = f"the {len(names)} values {', '.join(names)}"
     if isinstance(returned, np.ndarray):
         return f"Your function returned one array of shape {returned.shape}; it must return {wanted}"
@@ -176,7 +176,7 @@ def _as_array(value: Any, to_numpy: Callable[[Any], np.ndarray]) -> np.ndarray |
 
 
 def _unchanged(before: Any, after: Any) -> bool:
-    """Whether an input is what it was, but for the rounding of an entry that was moved and put back."""
+    """Whether an input is unchanged, up to the rounding of an entry that was changed and restored."""
     if isinstance(before, dict):
         return before.keys() == after.keys() and all(_unchanged(before[key], after[key]) for key in before)
     if not isinstance(before, np.ndarray):
@@ -187,7 +187,7 @@ def _unchanged(before: Any, after: Any) -> bool:
 
 
 def described(exercise: Exercise, inputs: tuple[Any, ...]) -> str:
-    """The inputs of a trial in a line: arrays by their shape, numbers by their value."""
+    """The inputs of a trial in one line: arrays by their shape, numbers by their value."""
     return ", ".join(_described(name, x) for name, x in zip(exercise.arguments, inputs, strict=True))
 
 

@@ -5,26 +5,26 @@ from __future__ import annotations
 import numpy as np
 
 # How far an answer may be from the reference, relative to the magnitude of the output (`scales`). An answer may have
-# gone through float32 on its way, whatever its dtype is now, so this leaves room for the rounding of float32. On the
-# inputs of the trials that is below 1e-5, and every known mistake is off by more than 1e-2 in some trial.
+# been computed in float32, whatever its dtype is now, so this leaves room for the rounding of float32. On the inputs of
+# the trials that rounding is below 1e-5, and every known mistake differs by more than 1e-2 in some trial.
 TOLERANCE = 5e-5
 
 
 def near(a: np.ndarray, b: np.ndarray, tolerance: float) -> np.ndarray:
-    """Where two arrays differ by no more than the tolerance, or are both the same infinity, or both NaN."""
+    """Where two arrays differ by at most the tolerance, or are both the same infinity, or both NaN."""
     with np.errstate(invalid="ignore"):
         return (a == b) | (abs(a - b) <= tolerance) | ((a != a) & (b != b))
 
 
 def of_one_kind(got: np.ndarray, right: np.ndarray) -> bool:
-    """Whether both hold booleans, or both floating-point numbers, and those of `got` are float32 at least."""
+    """Whether both contain booleans, or both floating-point numbers, where those of `got` are at least float32."""
     return got.dtype.kind == right.dtype.kind and (got.dtype.kind == "b" or got.dtype.itemsize >= 4)
 
 
 def scales(values: list[np.ndarray]) -> list[float]:
-    """For each trial the magnitude of an output: its largest entry, or the median of these where that is larger.
+    """For each trial the magnitude of an output: its largest entry, or the median of these, whichever is larger.
 
-    So an output that happens to be close to 0 in one trial need not have more digits there than float32 has.
+    So an output that happens to be close to 0 in one trial does not need more digits than float32 has.
     """
     largest = [float(abs(x[np.isfinite(x)]).max(initial=0.0)) for x in values]
     usual = float(np.median(largest)) or max(largest) or 1.0
@@ -39,7 +39,7 @@ def differing(got: np.ndarray, right: np.ndarray, scale: float) -> np.ndarray:
 
 
 def close(got: np.ndarray | str, right: np.ndarray, scale: float) -> bool:
-    """Whether there is an array, and it equals the right one in shape, in kind and, up to rounding, in value."""
+    """Whether `got` is an array that equals the right one in shape, in kind and, up to rounding, in value."""
     if isinstance(got, str) or got.shape != right.shape or not of_one_kind(got, right):
         return False
     return not differing(got, right, scale).any()

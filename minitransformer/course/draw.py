@@ -1,4 +1,4 @@
-"""The inputs of the trials: each argument differs from trial to trial, and no extreme is left out."""
+"""The inputs of the trials: each argument differs from trial to trial, and the extremes are included."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 
 from ..arrays.backend import Array
 
-# Five usual trials have axes of unequal lengths, so that no mistake in the axes goes unseen. In "ones" every axis has
-# length 1 and every count is at its least: one head, the first step. In "extreme" the numbers are large, and whatever a
-# formula must survive occurs: scores that overflow, rows that are all zero.
+# Five usual trials have axes of unequal lengths, so that every mistake in the axes shows. In "ones" every axis has
+# length 1 and every count is minimal: one head, the first step. In "extreme" the numbers are large, and everything that
+# a formula must survive occurs: scores that overflow, rows that are all zero.
 KINDS = ("usual",) * 5 + ("ones", "extreme")
 
 
@@ -32,19 +32,19 @@ class Draw:
         return [int(size) for size in self.rng.permutation(np.arange(low, high + 1))[:count]]
 
     def normal(self, *shape: int) -> Array:
-        """Normal numbers, of moderate size in every trial."""
+        """Normally distributed numbers, of moderate size in every trial."""
         return self.rng.normal(size=shape)
 
     def gradient(self, *shape: int) -> Array:
-        """Normal numbers for an upstream gradient; a hundred times as large in "extreme", so that clipping shows."""
+        """Normally distributed numbers for an upstream gradient; 100 times as large in "extreme", so clipping shows."""
         return self.rng.normal(size=shape) * (100.0 if self.extreme else 1.0)
 
     def scores(self, *shape: int) -> Array:
-        """Normal numbers that float32 holds exactly even when 1000 is added to them."""
+        """Normally distributed numbers that are exact in float32 even when 1000 is added to them."""
         return np.round(64.0 * self.rng.normal(size=shape)) / 64.0
 
     def weights(self, *shape: int) -> Array:
-        """Rows of the last axis that are a softmax, positive with the sum 1; very uneven in "extreme"."""
+        """Rows of the last axis that look like a softmax: positive, with sum 1; very uneven in "extreme"."""
         exponentials = np.exp((2.0 if self.extreme else 1.0) * self.rng.normal(size=shape))
         return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
@@ -71,7 +71,7 @@ class Draw:
         return q, k
 
     def mask(self, t_q: int, t_k: int) -> Array:
-        """A mask (t_q, t_k) with a row that may attend to nothing, one that may to everything, and others between."""
+        """A mask (t_q, t_k): one row may attend to nothing, one to everything, and the others to some keys."""
         mask = self.rng.random((t_q, t_k)) < 0.6
         mask[:, 0] = True
         mask[:1], mask[1:2] = False, True

@@ -1,7 +1,7 @@
-"""What an exercise is: a statement, inputs, a reference solution, and the mistakes people make in it.
+"""An exercise: a statement, inputs, a reference solution, and the mistakes people make in it.
 
-A known mistake (mistakes/) is an edit of the reference. So what is wrong is all that differs, two mistakes made at once
-are two edits, and a change of the reference cannot leave its mistakes behind.
+A known mistake (mistakes/) is an edit of the reference. So a mistake differs from the reference only in what is wrong,
+two mistakes at once are two edits, and a change of the reference also changes its mistakes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .mistakes import Mistake, mistakes_in
 
 @dataclass(frozen=True, repr=False)
 class Exercise:
-    """One exercise. `str()` and a notebook show its statement; hint and solution come only when they are asked for.
+    """One exercise. `str()` and a notebook show its statement; hint and solution appear only on request.
 
     outputs: the names of what the function returns. inputs(draw) draws the arguments of one trial.
     """
@@ -62,7 +62,7 @@ class Exercise:
         return tuple(mistake.name for mistake in self.mistakes)
 
     def hint(self) -> str:
-        """A push in the right direction, short of the solution."""
+        """A hint, without the solution."""
         return self.hint_text
 
     def solution(self) -> str:
@@ -70,7 +70,7 @@ class Exercise:
         return _definition(self.reference)
 
     def trials(self, seed: int = 0) -> list[tuple[Any, ...]]:
-        """The arguments on which an answer is tried; the same for the same seed."""
+        """The arguments on which an answer is tested; the same for the same seed."""
         return [self.inputs(Draw(seed, number)) for number in range(len(KINDS))]
 
     def mistaken(self, *mistakes: Mistake) -> Callable[..., Any]:
@@ -107,7 +107,7 @@ def exercise(
     inputs: Inputs,
     hint: str,
 ) -> Callable[[Reference], Reference]:
-    """Add to EXERCISES the one that the decorated function is the reference solution of. outputs: "dq, dk, dv"."""
+    """Add an exercise to EXERCISES; the decorated function is its reference solution. outputs: "dq, dk, dv"."""
 
     def add(reference: Reference) -> Reference:
         names = tuple(outputs.split(", "))

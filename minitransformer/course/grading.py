@@ -1,7 +1,7 @@
-"""Grade hand-ins: every exercise that one defines, each in a process of its own.
+"""Grade hand-ins: every exercise that a hand-in defines, each in a process of its own.
 
-That process (sandbox.py) gets the inputs and gives back arrays; they are compared with the reference here, where
-nothing that a hand-in does has any effect.
+That process (sandbox.py) gets the inputs and returns arrays. They are compared with the reference here, where nothing
+that a hand-in does has any effect.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _LARGEST = 50_000_000  # bytes; a notebook with many pictures has some millions
 
 @dataclass(frozen=True)
 class Grade:
-    """The grade of one exercise. verdict: "right", "partial", "wrong", "missing". result: where there were answers.
+    """The grade of one exercise. verdict: "right", "partial", "wrong", "missing". result: if there were answers.
 
-    problems: what failed of the statements that the exercise needs.
+    problems: the failures of statements that the exercise needs.
     """
 
     exercise: str
@@ -41,7 +41,7 @@ class Grade:
 
     @property
     def summary(self) -> str:
-        """The message in a line."""
+        """The message in one line."""
         return one_line(self._summary())
 
     def _summary(self) -> str:
@@ -59,7 +59,7 @@ class Grade:
         return "; ".join(f"{name}: {what}" for name, what in said)
 
     def as_dict(self) -> dict[str, Any]:
-        """The grade as JSON can hold it."""
+        """The grade as JSON types."""
         head = {"exercise": self.exercise, "verdict": self.verdict, "score": self.score, "summary": self.summary}
         result = None if self.result is None else self.result.as_dict()
         return head | {"message": self.message, "result": result, "problems": list(self.problems)}
@@ -69,7 +69,7 @@ class Grade:
 class Grades:
     """The grades of a hand-in, in the order of the course.
 
-    error: why it could not be graded. problems: the cells of it that are no Python.
+    error: why it could not be graded. problems: the cells that are not valid Python.
     """
 
     file: str
@@ -79,24 +79,24 @@ class Grades:
 
     @property
     def score(self) -> float:
-        """The mean over the exercises; 0 where there is none."""
+        """The mean over the exercises; 0 if there are none."""
         return sum(grade.score for grade in self.grades) / len(self.grades) if self.grades else 0.0
 
     @property
     def note(self) -> str:
-        """Why there are no grades, in a line; empty where there are some."""
+        """Why there are no grades, in one line; empty if there are grades."""
         if self.error:
             return one_line(self.error)
         return "" if self.grades else one_line("; ".join(["it defines no exercise", *self.problems]))
 
     def as_dict(self) -> dict[str, Any]:
-        """The grades as JSON can hold them."""
+        """The grades as JSON types."""
         exercises = [grade.as_dict() for grade in self.grades]
         head = {"file": one_line(self.file), "score": self.score, "error": self.error}
         return head | {"problems": list(self.problems), "exercises": exercises}
 
     def text(self, verbose: bool = False) -> str:
-        """A line for each exercise; with `verbose` all that there is to say of it, indented."""
+        """A line for each exercise; with `verbose` all remarks on it, indented."""
         name = one_line(self.file)
         if self.note:
             return f"{name}: {self.note}"
@@ -115,7 +115,7 @@ class Grades:
 
 
 def one_line(text: str, strip: bool = True) -> str:
-    """A text from outside as one line for a terminal: whatever is not printable is written as its escape."""
+    """A text from outside as one line for a terminal: unprintable characters are written as escapes."""
     text = " ".join(text.split()) if strip else text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
@@ -123,14 +123,14 @@ def one_line(text: str, strip: bool = True) -> str:
 def grade(
     path: Path, exercises: Sequence[str] | None = None, seed: int | None = None, limits: Limits | None = None
 ) -> Grades:
-    """Grade one hand-in; see `grade_all`. seed: of the inputs (default: drawn)."""
+    """Grade one hand-in; see `grade_all`. seed: of the inputs (default: random)."""
     with sandbox(exercises, seed, limits) as box:
         (found,) = grade_all(box, [path], exercises)
     return found
 
 
 def sandbox(exercises: Sequence[str] | None = None, seed: int | None = None, limits: Limits | None = None) -> Sandbox:
-    """What `grade_all` runs hand-ins in: a context manager. Raises ValueError for an unknown exercise."""
+    """The sandbox in which `grade_all` runs hand-ins, a context manager. Raises ValueError for an unknown exercise."""
     unknown = [name for name in exercises or () if name not in EXERCISES]
     if unknown:
         raise ValueError(f"there is no exercise {unknown[0]!r}; minitransformer.course.exercises() lists them")
@@ -139,7 +139,7 @@ def sandbox(exercises: Sequence[str] | None = None, seed: int | None = None, lim
 
 
 def drawn_seed() -> int:
-    """A seed that nobody knows beforehand, so that no table of answers can have been made for it."""
+    """An unpredictable seed, so that nobody can prepare a table of answers for it."""
     return secrets.randbelow(2**31)
 
 
@@ -148,8 +148,8 @@ def grade_all(
 ) -> Iterator[Grades]:
     """Grade hand-ins, several at once, and yield the grades of each as soon as it is done.
 
-    exercises: those that were set; one that a hand-in does not define is "missing" in it. Without them all that it
-    defines are graded. jobs: how many hand-ins at once (default: one for each core).
+    exercises: the exercises that count; one that a hand-in does not define is "missing". Without this list all that a
+    hand-in defines are graded. jobs: the number of hand-ins at once (default: one for each core).
     """
     pool = ThreadPoolExecutor(jobs or os.cpu_count() or 1)
     try:
@@ -176,7 +176,7 @@ def _graded(box: Sandbox, path: Path, exercises: Sequence[str] | None) -> Grades
         return Grades(str(path), tuple(grades), problems=tuple(outcome.problems))
     except Stopped:
         return Grades(str(path), error=f"{path}: grading was stopped")
-    except Exception as error:  # whatever one hand-in brings about, the others are graded
+    except Exception as error:  # whatever one hand-in causes, the others are graded
         return Grades(str(path), error=str(error) if isinstance(error, ValueError | OSError) else f"{path}: {error!r}")
 
 
@@ -188,14 +188,14 @@ def _judged(name: str, attempt: Attempt, seed: int) -> Grade:
     problems = tuple(attempt.problems)
     if attempt.stopped:
         return Grade(name, "wrong", 0.0, attempt.stopped, None, problems)
-    with np.errstate(all="ignore"):  # the answers may hold anything
+    with np.errstate(all="ignore"):  # the answers may contain anything
         result = judge(EXERCISES[name], attempt.answers, seed)
     verdict = "right" if result.right else "partial" if result.score else "wrong"
     return Grade(name, verdict, result.score, str(result), result, problems)
 
 
 def _read(path: Path) -> bytes:
-    """What a file holds. Raises ValueError for what is no hand-in, and OSError where it cannot be read."""
+    """The content of a file. Raises ValueError for a file that is not a hand-in, and OSError for an unreadable one."""
     if path.suffix not in (".ipynb", ".py"):
         raise ValueError(f"{path}: a hand-in is a notebook, .ipynb, or a Python file, .py")
     try:

@@ -1,11 +1,11 @@
-"""What counts of a hand-in: for each exercise the last definition of its function, and what that function uses.
+"""What counts in a hand-in: for each exercise the last definition of its function, and what that function uses.
 
-The cells of a notebook define, print, draw and train. Of all this a function needs only the statements that bind the
-names which it reads, theirs in turn, and so on. Those are run, in their order; the rest is not. So given code that
-binds an exercise's name by other means (`weights, softmax_backward = ops.softmax(scores)`) does not replace what the
-student defined, a cell that fails costs nothing unless it is needed, and grading takes no longer than the functions do.
+The cells of a notebook define, print, draw and train. A function needs only the statements that bind the names it
+reads, the statements that these need in turn, and so on. Only these are run, in their order. So given code that binds
+an exercise's name in another way (`weights, softmax_backward = ops.softmax(scores)`) does not replace the student's
+definition. A failing cell costs nothing unless it is needed. And grading takes no longer than the functions do.
 
-This file runs beside the hand-in (see sandbox_runner.py) and needs the standard library alone.
+This file runs in the process of the hand-in (see sandbox_runner.py) and needs only the standard library.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement at the top level of a cell. title: of the cell, as tracebacks name it."""
+    """A statement at the top level of a cell. title: the cell's name in tracebacks."""
 
     title: str
     node: ast.stmt
@@ -34,11 +34,11 @@ class Statement:
 
 @dataclass
 class HandIn:
-    """The statements of a hand-in, and where among them each name is bound and each exercise defined.
+    """The statements of a hand-in, and which of them bind each name and define each exercise.
 
-    broken: for an exercise whose definition stands in a cell that is no Python, why it is not. assigned: the exercises
-    whose names are bound, but not by a definition. problems: the cells that are no Python, in words. flags: what
-    `from __future__ import ...` asks of the compiler.
+    broken: for an exercise defined in a cell that is not valid Python, the reason. assigned: the exercises whose names
+    are bound, but not by a definition. problems: the cells that are not valid Python, in words. flags: the compiler
+    flags of `from __future__ import ...`.
     """
 
     statements: list[Statement] = field(default_factory=list)
@@ -51,7 +51,7 @@ class HandIn:
     _bound: dict[str, list[int]] = field(default_factory=dict)
 
     def needed(self, exercise: str) -> list[int]:
-        """The places of the statements that the definition of an exercise needs, itself among them, in order."""
+        """The places of the statements that the definition of an exercise needs, including itself, in order."""
         places = {self.definitions[exercise], *self._bound.get("*", [])}
         names, waiting = {exercise}, list(places)
         while waiting:
@@ -64,7 +64,7 @@ class HandIn:
 
 
 def read(name: str, data: bytes, exercises: Collection[str]) -> HandIn:
-    """Find the exercises in a file: a notebook (.ipynb) or a Python file. Raises ValueError for what is neither."""
+    """Find the exercises in a file: a notebook (.ipynb) or a Python file. Raises ValueError for any other file."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -72,7 +72,7 @@ def read(name: str, data: bytes, exercises: Collection[str]) -> HandIn:
     is_notebook = name.endswith(".ipynb")
     cells = _cells(text) if is_notebook else [text]
     if sum(map(len, cells)) > _MOST_CODE:
-        raise ValueError(f"it holds more than {_MOST_CODE:,} characters of code")
+        raise ValueError(f"it contains more than {_MOST_CODE:,} characters of code")
     hand_in = HandIn()
     for i, cell in enumerate(cells, 1):
         title = f"{name}, code cell {i}" if is_notebook else name
@@ -114,7 +114,7 @@ def _cells(text: str) -> list[str]:
 
 def _parsed(cell: str) -> ast.Module:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a student's "\d"
+        warnings.simplefilter("ignore")  # for a student's "\d"
         try:
             return ast.parse(cell)
         except SyntaxError:
@@ -125,7 +125,7 @@ def _parsed(cell: str) -> ast.Module:
 
 
 def _without_magics(cell: str) -> str:
-    """The cell as plain Python. %%bash and its like are another language: nothing of such a cell is left."""
+    """The cell as plain Python. A cell in another language, such as %%bash, becomes empty."""
     lines = cell.splitlines()
     first = next((i for i, line in enumerate(lines) if line.strip()), 0)
     if lines and lines[first].startswith("%%"):
@@ -137,7 +137,7 @@ def _without_magics(cell: str) -> str:
 
 
 def _plain(line: str) -> str:
-    """A line without its magic; `pass` keeps the indented block that it may stand in."""
+    """A line without its magic; `pass` keeps an indented block around it valid."""
     content = line.strip()
     is_magic = content.startswith(("%", "!", "?")) or (content.endswith("?") and not content.startswith("#"))
     _, equals, value = content.partition("=")
@@ -148,8 +148,8 @@ def _plain(line: str) -> str:
 def _bindings(statement: ast.stmt) -> tuple[set[str], set[str]]:
     """The functions that a statement defines, and every other name that it binds or may change at the top level.
 
-    A name is changed by an assignment to its attributes or entries, and by a method called for its own sake
-    (`kept.append(x)`). "*" is what `from x import *` binds.
+    An assignment to its attributes or entries changes a name; so does a method call that is a statement of its own
+    (`kept.append(x)`). `from x import *` binds "*".
     """
     functions: set[str] = set()
     names: set[str] = set()
@@ -175,7 +175,7 @@ def _bindings(statement: ast.stmt) -> tuple[set[str], set[str]]:
 
 
 def _at_this_level(statement: ast.stmt) -> Iterator[ast.AST]:
-    """The nodes of a statement, without what stands in the body of a function or class in it."""
+    """The nodes of a statement, without the bodies of the functions and classes in it."""
     waiting: list[ast.AST] = [statement]
     while waiting:
         node = waiting.pop()
@@ -185,17 +185,17 @@ def _at_this_level(statement: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _root(node: ast.AST) -> str:
-    """The name that `name.attribute[entry]` begins with; "" where it begins with something else."""
+    """The name at the beginning of `name.attribute[entry]`; "" if there is none."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def _read_names(statement: ast.stmt) -> set[str]:
-    """The global names that a statement reads, in its functions as well."""
+    """The global names that a statement reads, also inside its functions."""
     try:
         waiting = [symtable.symtable(ast.unparse(statement), "", "exec")]
-    except _UNREADABLE:  # too deep for it: every name that stands there
+    except _UNREADABLE:  # nested too deeply: every name that occurs
         return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
     names = {symbol.get_name() for symbol in waiting[0].get_symbols() if symbol.is_referenced()}
     while waiting:

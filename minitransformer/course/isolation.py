@@ -1,9 +1,9 @@
-"""Where a hand-in runs: a room with Python, NumPy and nothing of this machine's users in it.
+"""Where a hand-in runs: an isolated place with Python and NumPy, and without any file of this machine's users.
 
-Under bubblewrap where it is installed (https://github.com/containers/bubblewrap), else in Linux namespaces that the
-programs `unshare`, `mount` and `chroot` make (namespaces(7)). Both give it its own processes, network and files: the
-system's libraries and those of Python, read-only, and a small /tmp that goes when it ends. Where neither works it runs
-in an ordinary process, which sees and may do whatever the teacher can.
+A hand-in runs under bubblewrap if it is installed (https://github.com/containers/bubblewrap), otherwise in Linux
+namespaces that the programs `unshare`, `mount` and `chroot` make (namespaces(7)). Both give it its own processes,
+network and files: the libraries of the system and of Python, read-only, and a small /tmp that is removed when it ends.
+If neither works, it runs in an ordinary process, which can see and do everything that the teacher can.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 BUBBLEWRAP, NAMESPACES, NOTHING = "bubblewrap", "Linux namespaces", "nothing"
-KINDS = (BUBBLEWRAP, NAMESPACES)  # the stronger first
+KINDS = (BUBBLEWRAP, NAMESPACES)  # the stronger one first
 _DESK = "/desk"
 _TEMPORARY = 64 * 1024**2  # bytes of /tmp
 _SYSTEM = "/usr /lib /lib32 /lib64 /bin /etc/ld.so.cache /etc/alternatives /nix/store /gnu/store".split()
@@ -30,13 +30,13 @@ _PYTHON = os.path.realpath(sys.executable)
 
 
 def environment(home: str = "/tmp") -> dict[str, str]:
-    """The environment of a hand-in: nothing of the teacher's, and one thread for each library."""
+    """The environment variables of a hand-in: none of the teacher's, and one thread for each library."""
     threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
     return {"HOME": home, "TMPDIR": home, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "MPLBACKEND": "Agg"} | threads
 
 
 def other_user() -> int | None:
-    """For root: another user, whom hand-ins run as. None for all others, and for a root who can become nobody else."""
+    """For root: another user, as whom hand-ins run. None for other users, and for a root that cannot change users."""
     if os.geteuid() != 0 or not os.path.exists("/proc/self/uid_map"):
         return None
     user = 20_000 + secrets.randbelow(40_000)
@@ -48,7 +48,7 @@ def other_user() -> int | None:
 
 
 def python_path() -> list[str]:
-    """The folders that installed packages are imported from, NumPy among them; that of this package's source is not."""
+    """The folders of the installed packages, including NumPy, but without the folder of this package's source."""
     packages = [folder for folder in sys.path if os.path.basename(folder) in ("site-packages", "dist-packages")]
     found = [*packages, *site.getsitepackages(), str(Path(np.__file__).parents[1])]
     return [folder for folder in dict.fromkeys(map(os.path.realpath, found)) if os.path.isdir(folder)]
@@ -71,9 +71,9 @@ def best(desk: Path) -> str:
 
 
 def command(isolation: str, desk: Path, code: str) -> list[str]:
-    """The command that runs Python code in isolation, where `desk` is among the folders that modules come from.
+    """The command that runs Python code in isolation, with `desk` among the folders of modules.
 
-    There the working folder is /tmp. Beside `desk` must be an empty folder `root`.
+    The working folder there is /tmp. An empty folder `root` must exist beside `desk`.
     """
     seen = str(desk) if isolation == NOTHING else _DESK
     code = f"import sys; sys.path += {[seen, *python_path()]!r}; {code}"
@@ -84,9 +84,9 @@ def command(isolation: str, desk: Path, code: str) -> list[str]:
 
 
 def _visible() -> dict[str, str]:
-    """The folders and files that a hand-in may read, with what is seen in their place: themselves, or nothing ("").
+    """The folders and files that a hand-in may read, with what it sees there: themselves, or nothing ("").
 
-    This package may be among the installed ones, here or in another Python: it is covered.
+    If this package is installed, in this Python or another, it is hidden.
     """
     prefixes = dict.fromkeys((os.path.realpath(sys.base_prefix), str(Path(_PYTHON).parents[1])))
     wanted = [
@@ -108,7 +108,7 @@ def _copies(folder: Path) -> Iterator[Path]:
 
 
 def _parents(paths: list[str]) -> list[str]:
-    """The folders above these, from the top down."""
+    """The parent folders of these, from the top down."""
     above = {str(parent) for path in paths for parent in Path(path).parents}
     return sorted(above - {"/"}, key=lambda path: path.count("/"))
 

@@ -1,7 +1,7 @@
-"""The marks of a class as tables: for a spreadsheet, and as the gradebooks of Moodle and Canvas import them.
+"""The marks of a class as tables: for a spreadsheet, and in the forms that Moodle and Canvas import.
 
-A student is the name of a file without its ending; where two files bear one name, that of the folder, or else the whole
-path. So files that are named by the students' user names need no further list.
+A student's name is the file name without its ending. If two files have the same name, it is the folder's name, or
+otherwise the whole path. So files that are named after the students' user names need no further list.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .grading import Grades, one_line
 
 
 def students(paths: Sequence[Path]) -> list[str]:
-    """The name of the student for each file, no two alike."""
+    """The name of the student for each file; no two are equal."""
     candidates = ([path.stem for path in paths], [path.absolute().parent.name for path in paths])
     for names in candidates:
         if len(set(names)) == len(names):
@@ -28,7 +28,7 @@ def students(paths: Sequence[Path]) -> list[str]:
 
 
 def columns(graded: Iterable[Grades], exercises: Sequence[str] | None) -> list[str]:
-    """The exercises that count: those that were set, or else all that somebody has handed in."""
+    """The exercises that count: those given, otherwise all that anybody handed in."""
     names = [grade.exercise for grades in graded for grade in grades.grades] if exercises is None else exercises
     return list(dict.fromkeys(names))
 
@@ -46,10 +46,10 @@ def spreadsheet(graded: dict[str, Grades], exercises: list[str], seed: int) -> s
 
 
 def moodle(graded: dict[str, Grades], exercises: list[str]) -> str:
-    """For Moodle, Grades > Import > CSV file: a column that names the user, the points, the total and the feedback.
+    """For Moodle, Grades > Import > CSV file: columns for the user, the points, the total and the feedback.
 
-    Map "Username" (or "Email address", where all names are) to the user and the others to grade items; the feedback
-    goes with the total, since Moodle drops the grades of an item whose feedback comes alone
+    Map "Username" (or "Email address", if all names are addresses) to the user and the others to grade items. The
+    feedback belongs to the total, because Moodle drops the grades of an item whose feedback comes alone
     (https://docs.moodle.org/405/en/Grade_import).
     """
     user = "Email address" if graded and all("@" in student for student in graded) else "Username"
@@ -62,9 +62,9 @@ def moodle(graded: dict[str, Grades], exercises: list[str]) -> str:
 
 
 def canvas(graded: dict[str, Grades], exercises: list[str], title: str) -> str:
-    """For Canvas, Grades > Import: its five columns, one assignment, and the row of the points possible.
+    """For Canvas, Grades > Import: its five columns, one assignment, and the row of possible points.
 
-    Canvas finds a student by the login, since ID and SIS User ID are empty
+    Canvas finds a student by the login, because ID and SIS User ID are empty
     (https://community.canvaslms.com/t5/Instructor-Guide/How-do-I-import-grades-in-the-Gradebook/ta-p/807).
     """
     rows = [["Student", "ID", "SIS User ID", "SIS Login ID", "Section", title]]
@@ -75,7 +75,7 @@ def canvas(graded: dict[str, Grades], exercises: list[str], title: str) -> str:
 
 
 def feedback_files(students: Sequence[str]) -> dict[str, str]:
-    """The name of each student's file: letters, digits and a few signs, and no two alike, in any case of letters."""
+    """The name of each student's file: letters, digits and a few signs. No two are equal, even ignoring case."""
     files: dict[str, str] = {}
     taken: set[str] = set()
     for student in students:
@@ -89,7 +89,7 @@ def feedback_files(students: Sequence[str]) -> dict[str, str]:
 
 
 def feedback(student: str, grades: Grades, seed: int) -> str:
-    """What a student is told: all that there is to say of each exercise."""
+    """The feedback to a student: all remarks on each exercise."""
     return f"{one_line(student)}\n\n{grades.text(verbose=True)}\n\n(seed {seed})\n"
 
 
@@ -105,6 +105,6 @@ def _table(rows: list[list[Any]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """A text that a spreadsheet shows and does not compute: one that begins with =, +, - or @ would be a formula."""
+    """A text that a spreadsheet shows without computing it: one that begins with =, +, - or @ would be a formula."""
     text = one_line(text)
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

@@ -1,4 +1,4 @@
-"""What is plain to be seen in a wrong output although no known mistake explains it."""
+"""Remarks on obvious features of a wrong output that no known mistake explains."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from .comparison import TOLERANCE, close, of_one_kind
 def remark(got: list[np.ndarray | str], expected: list[np.ndarray], scales: list[float], inputs: list[str]) -> str:
     """A sentence on an output that is wrong in some trial, or "". inputs: those of each trial, in words.
 
-    It is said only of what holds in every trial: the output is transposed, always the same, or off by a factor or a
-    summand.
+    The remark must hold in every trial: the output is transposed, always the same, or wrong by a factor or a summand.
     """
     return _transposed(got, expected, scales) or _constant(got) or _by_factor_or_summand(got, expected, scales, inputs)
 
@@ -50,13 +49,13 @@ def _by_factor_or_summand(
     if all(close(one - summands[0], right, scale) for one, right, scale in pairs):
         return f"It is {abs(summands[0]):.6g} too {'large' if summands[0] > 0 else 'small'}{_everywhere(expected)}."
     factors: list[float] = []
-    telling: list[tuple[float, str]] = []  # not those of one entry, which is a multiple of any other
+    telling: list[tuple[float, str]] = []  # without outputs of one entry, which is a multiple of any other
     for (one, right, scale), where in zip(pairs, inputs, strict=True):
         norm = float((right * right).sum())
         factor = float((one * right).sum()) / norm if norm else 1.0
         if not close(one, factor * right, scale):
             return ""
-        if abs(right).max() > TOLERANCE * scale:  # what is all but zero shows no factor
+        if abs(right).max() > TOLERANCE * scale:  # an output of nearly zero shows no factor
             factors.append(factor)
             telling += [(factor, where)] if right.size > 1 else []
     if np.allclose(factors, factors[0], rtol=10.0 * TOLERANCE):

@@ -1,4 +1,4 @@
-"""What the checker found, and how it tells it to a student."""
+"""The findings of the checker, and how it reports them to a student."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Entry(NamedTuple):
 class Output:
     """One output of a student's function.
 
-    problem: what is wrong with it as an array, before its numbers are looked at. where: the first inputs it was wrong
-    on; wrong: how many of its `size` entries were wrong there, and `entries` the first of them. right_trials: on how
-    many of all `trials` it was right. mistake: the known mistake (or two, "one + other") that reproduces it on all
-    trials. remark: what else is plain to be seen. unknown: there are numbers, and neither explains them.
+    problem: what is wrong with it as an array, apart from its numbers. where: the first inputs on which it was wrong;
+    wrong: how many of its `size` entries were wrong there; entries: the first of these. right_trials: on how many of
+    all `trials` it was right. mistake: the known mistake (or two, "one + other") that reproduces it on all trials.
+    remark: any other obvious feature. unknown: there are numbers, but neither mistake nor remark explains them.
     """
 
     name: str
@@ -42,14 +42,14 @@ class Output:
     remark: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """The output as JSON can hold it."""
+        """The output as JSON types."""
         entries = [
             {"index": list(e.place), "expected": _finite(e.expected), "got": _finite(e.got)} for e in self.entries
         ]
         return asdict(self) | {"entries": entries}
 
     def lines(self) -> list[str]:
-        """What is wrong with it, and where; the mistake apart."""
+        """What is wrong with it, and where, without the mistake."""
         how_many = f"{self.wrong} of {self.size} entries differ" if self.size > 1 else "wrong"
         first = self.problem or how_many
         often = 2 * self.right_trials > self.trials
@@ -69,10 +69,9 @@ class Output:
 class Result:
     """The answer to an attempt: `.right`, `.score` from 0 to 1, `.mistake`; `str()` is what a student reads.
 
-    changed: the inputs that the function changed in place; repeated: the pullbacks, or dictionaries of them, of which
-    it called one more than once. problem: why there is no output to look at; error: the traceback of the student's
-    code, where that is the reason. order: the outputs as they were returned, where they are right but stand in another
-    order.
+    changed: the inputs that the function changed in place; repeated: the pullbacks (or dictionaries of pullbacks) that
+    it called more than once. problem: why there is no output; error: the traceback of the student's code, if that is
+    the reason. order: the outputs in the order returned, if they are right but in the wrong order.
     """
 
     name: str
@@ -85,7 +84,7 @@ class Result:
 
     @property
     def right(self) -> bool:
-        """Whether every output is right, no input was changed, and no pullback called twice."""
+        """Whether every output is right, no input was changed, and no pullback was called twice."""
         return not (self.problem or self.changed or self.repeated) and all(output.right for output in self.outputs)
 
     @property
@@ -96,10 +95,9 @@ class Result:
 
     @property
     def mistake(self) -> str | None:
-        """The name of the first known mistake that explains a wrong output; None if nothing does, or is wrong.
+        """The name of the first known mistake that explains a wrong output; None if none does, or nothing is wrong.
 
-        "changes-input" or "repeats-pullback" where the values are right but that was done, "wrong-order" where they are
-        but stand in another order.
+        If the values are right, it can be "changes-input", "repeats-pullback" or, for the wrong order, "wrong-order".
         """
         if self.order:
             return "wrong-order"
@@ -116,7 +114,7 @@ class Result:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The result as JSON can hold it."""
+        """The result as JSON types."""
         return {
             "name": self.name,
             "right": self.right,
@@ -182,7 +180,7 @@ class Result:
                 lines.append(_wrapped(f"  {what}{of}: {output.explanation}"))
         if len(unknown) > 1:
             lines += ["", f"An unknown mistake: none of the known ones gives these {_listed(unknown)}."]
-            lines.append("They may have one cause: look first at what all of them are computed from.")
+            lines.append("They may have one cause: look first at the values from which all of them are computed.")
         for name in self.changed:
             lines += ["", f"Your function changes {name} in place (+=, or an assignment to its entries)."]
             lines.append("It belongs to the caller, who may still need it: make a new array instead.")

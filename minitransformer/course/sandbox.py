@@ -1,6 +1,6 @@
-"""Run a hand-in in a process of its own, where no solution is (isolation.py), and take back nothing but arrays.
+"""Run a hand-in in a process of its own, without the solutions (isolation.py), and accept only arrays from it.
 
-The reference solutions and the verdict stay here. Whatever comes back is bounded in time and in size, and is data.
+The reference solutions and the verdict stay here. Everything that comes back is limited in time and size, and is data.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _LONGEST_LINE = 8 * 1024**2
 _MOST_MESSAGES = 10_000
 _MOST_PROBLEMS = 20
 _START = 60.0  # seconds for the process to start and to read the hand-in
-_GRACE = 5.0  # seconds, over those of an exercise, for what is sent before and after it
+_GRACE = 5.0  # additional seconds for the messages before and after an exercise
 _MALFORMED = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError, MemoryError)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """seconds: of wall-clock time for an exercise; memory: in bytes, for a process."""
+    """seconds: wall-clock time for an exercise; memory: bytes for a process."""
 
     seconds: float = 20.0
     memory: int = 2 * 1024**3
@@ -49,7 +49,7 @@ class Limits:
 
 @dataclass
 class Attempt:
-    """What came of an exercise: the answers, or in `stopped` why there are none. problems: what failed on the way."""
+    """The outcome of an exercise: the answers, or in `stopped` why there are none. problems: failures on the way."""
 
     answers: list[Answer] = field(default_factory=list)
     stopped: str = ""
@@ -58,9 +58,9 @@ class Attempt:
 
 @dataclass
 class Outcome:
-    """What came of a hand-in: its exercises, by name. broken, assigned, problems: see hand_in.HandIn.
+    """The outcome of a hand-in: its exercises, by name. broken, assigned, problems: see hand_in.HandIn.
 
-    unreadable: why there is nothing else.
+    unreadable: why the rest is empty.
     """
 
     attempts: dict[str, Attempt] = field(default_factory=dict)
@@ -71,11 +71,11 @@ class Outcome:
 
 
 class Stopped(Exception):
-    """Grading is to end before this hand-in has been run."""
+    """Grading was stopped before this hand-in ran."""
 
 
 class Sandbox:
-    """Runs hand-ins on the trials of some exercises, several at once if need be. Used as a context manager."""
+    """Runs hand-ins on the trials of some exercises, possibly several at once. Use it as a context manager."""
 
     def __init__(self, exercises: Sequence[Exercise], seed: int, limits: Limits) -> None:
         self.seed, self.limits = seed, limits
@@ -109,11 +109,11 @@ class Sandbox:
         _remove(self._folder)
 
     def stop(self) -> None:
-        """End what runs: each `run` raises Stopped."""
+        """End all running hand-ins: each `run` raises Stopped."""
         self._stop.set()
 
     def run(self, name: str, data: bytes) -> Outcome:
-        """Run a hand-in: the exercises in it, each for itself. name: of the file; data: what it holds."""
+        """Run the exercises of a hand-in, each separately. name: the file's name; data: its content."""
         alone = self.isolation != isolation.NOTHING
         order = {
             "file": name,
@@ -138,7 +138,7 @@ class Sandbox:
         try:
             deadline = time.monotonic() + _START
             process.send(json.dumps(order).encode() + b"\n" + data, deadline)
-            found = process.receive(deadline)  # the process has not run anything of the hand-in yet
+            found = process.receive(deadline)  # at this point the process has run no code of the hand-in
             if found is None or "unreadable" in found:
                 outcome.unreadable = _plain(found["unreadable"]) if found else "it could not be read"
                 return outcome
@@ -167,7 +167,7 @@ class Sandbox:
         return outcome
 
     def _listen(self, process: _Process, name: str, attempt: Attempt) -> None:
-        """Take down what is sent of an exercise, until it is done."""
+        """Record the messages of an exercise until it is done."""
         deadline = time.monotonic() + self.limits.seconds + _GRACE
         for _ in range(_MOST_MESSAGES):
             message = process.receive(deadline)
@@ -185,7 +185,7 @@ class Sandbox:
                         attempt.stopped = attempt.stopped or self._why_it_ended(message["status"])
                     return
             except _MALFORMED:
-                attempt.stopped = "its process sent something that is no answer"
+                attempt.stopped = "its process sent something that is not an answer"
         raise EOFError
 
     def _called(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class Sandbox:
         try:
             with np.errstate(all="ignore"):
                 return {"mark": mark, "value": encode(function(*args))}
-        except Exception as error:  # it was called with whatever the hand-in chose
+        except Exception as error:  # the hand-in chose the arguments
             return {"mark": mark, "error": f"{type(error).__name__}: {error}"[:1000]}
 
     def _why_it_ended(self, status: Any) -> str:
@@ -214,13 +214,13 @@ def _signal(number: int) -> str:
 
 
 def _answers(message: Any, exercise: Exercise) -> list[Answer]:
-    """The answers in a message. Raises ValueError for anything that is none."""
+    """The answers in a message. Raises ValueError for anything else."""
     answers = []
     for one in message:
         outputs = tuple(decode(output) for output in one["outputs"])
         for output in outputs:
             if not isinstance(output, np.ndarray | str):
-                raise ValueError("an output that is no array")
+                raise ValueError("an output that is not an array")
         words = tuple(_plain(output) if isinstance(output, str) else output for output in outputs)
         changed = tuple(name for name in exercise.arguments if name in one["changed"])
         answers.append(Answer(words, _plain(one["problem"]), _plain(one["error"]), changed))
@@ -230,20 +230,20 @@ def _answers(message: Any, exercise: Exercise) -> list[Answer]:
 
 
 def _plain(text: Any) -> str:
-    """A text from a hand-in, fit for a terminal: no escape sequences, and not long."""
+    """A text from a hand-in, made safe for a terminal: without escape sequences, and short."""
     if not isinstance(text, str):
         raise ValueError("not a text")
     return "".join(letter for letter in text[:4000] if letter.isprintable() or letter == "\n")
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder of ours, however deep a hand-in has nested it: shutil.rmtree gives up at some depth."""
+    """Remove a folder of ours, however deeply a hand-in has nested it: shutil.rmtree fails at some depth."""
     with contextlib.suppress(OSError):
         subprocess.run(["rm", "-rf", "--", str(folder)], stderr=subprocess.DEVNULL, timeout=60.0)
 
 
 class _Process:
-    """A process with lines of JSON to and from it, none of which is waited for beyond a deadline."""
+    """A process that exchanges lines of JSON with us; we wait for each line only until a deadline."""
 
     def __init__(
         self, command: list[str], environment: dict[str, str], folder: str | None, stop: threading.Event
@@ -268,7 +268,7 @@ class _Process:
         self._rest = b""
 
     def send(self, data: bytes, deadline: float) -> None:
-        """Write it all. Raises TimeoutError at the deadline, OSError where the process has ended."""
+        """Write all data. Raises TimeoutError at the deadline, OSError if the process has ended."""
         waiting = memoryview(data)
         while waiting:
             self._wait(self._in, select.POLLOUT, deadline)
@@ -276,7 +276,7 @@ class _Process:
                 waiting = waiting[os.write(self._in.fileno(), waiting[:65536]) :]
 
     def receive(self, deadline: float) -> dict[str, Any] | None:
-        """The next message; None for a line that is none. Raises TimeoutError at the deadline, EOFError at the end."""
+        """The next message; None for any other line. Raises TimeoutError at the deadline, EOFError at the end."""
         while not self._lines:
             if len(self._rest) > _LONGEST_LINE:
                 raise EOFError("a line without an end")
@@ -306,7 +306,7 @@ class _Process:
                 return
 
     def end(self) -> None:
-        """End it, and whatever is in its namespace, or else in its group."""
+        """End it, and every process in its namespace or, without one, in its group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,12 +1,12 @@
-"""The process that a hand-in runs in; sandbox.py starts it in a room where NumPy is, and no solution.
+"""The process in which a hand-in runs. sandbox.py starts it in a place with NumPy and without solutions.
 
-It reads one message and the hand-in from standard input, finds the exercises in it, says which there are, and runs each
-in a child of its own with limits of time and memory. A child runs the statements that its exercise needs, calls the
-function on the trials, and sends the arrays that it returned. Nothing here takes part in the verdict: a hand-in that
-overwrites, patches or replaces whatever it finds changes no more than its own answers.
+It reads one message and the hand-in from standard input, reports which exercises it finds, and runs each in a child of
+its own with limits on time and memory. A child runs the statements that its exercise needs, calls the function on the
+trials, and sends the returned arrays. Nothing here takes part in the verdict: a hand-in can overwrite, patch or replace
+what it finds, but it changes only its own answers.
 
-The package itself is not there. In its place stands `_NotHere`, so that imports work, arrays come from NumPy, and an op
-that is called says that it may not be: no exercise asks for more than NumPy and SciPy's error function.
+The package itself is missing here. `_NotHere` replaces it, so that imports work and arrays come from NumPy. A call of
+an op raises an error that says why: the exercises need only NumPy and SciPy's error function.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _DESCRIPTORS = 256
 
 
 def main() -> None:
-    """Do what the message on standard input says."""
+    """Carry out the message on standard input."""
     channel = _Channel()
     order = channel.receive()
-    import numpy  # noqa: F401  (first, since the limits and the other user may not let it load)
+    import numpy  # noqa: F401  (first, because under the limits and the other user it may not load)
 
     from . import hand_in
 
@@ -62,7 +62,7 @@ def main() -> None:
             _limit(CPU=int(order["seconds"]) + 2, NOFILE=_DESCRIPTORS, **_processes(order["alone"]))
             try:
                 _answer(channel, exercises[name], found)
-            except BaseException as error:  # whatever a hand-in may raise, at whatever place
+            except BaseException as error:  # a hand-in may raise anything, anywhere
                 channel.send({"failed": _said(error)})
             finally:
                 os._exit(0)
@@ -78,7 +78,7 @@ def _answer(channel: _Channel, exercise: dict[str, Any], found: Any) -> None:
     asked: Any = types.SimpleNamespace(name=name, outputs=outputs, arguments=arguments, trials=lambda seed: trials)
     function = _run(found, name, channel)
     if function is None:
-        answers = [collecting.Answer(problem=f"{name} is not there after what it needs has been run.")]
+        answers = [collecting.Answer(problem=f"{name} does not exist after the statements that it needs have run.")]
     else:
         try:
             answers = collecting.collect(asked, function)
@@ -88,11 +88,11 @@ def _answer(channel: _Channel, exercise: dict[str, Any], found: Any) -> None:
 
 
 def _run(found: Any, name: str, channel: _Channel) -> Any:
-    """Run what the exercise needs and return its function. A statement that fails does not keep the rest from it."""
+    """Run the statements that the exercise needs and return its function. A failing one does not stop the rest."""
     module = types.ModuleType("__main__")
     module.__dict__.update(display=lambda *args, **options: None)
     sys.modules["__main__"] = module
-    for title, source in found.sources.items():  # for the lines of a traceback
+    for title, source in found.sources.items():  # for the lines in a traceback
         linecache.cache[title] = (len(source), None, source.splitlines(keepends=True), title)
     functions: dict[str, Any] = {}
     failures = 0
@@ -109,7 +109,7 @@ def _run(found: Any, name: str, channel: _Channel) -> Any:
         for defined, where in found.definitions.items():
             if where == place:
                 functions[defined] = module.__dict__.get(defined)
-    module.__dict__.update(functions)  # what is bound to their names later on is not what was handed in
+    module.__dict__.update(functions)  # later bindings of their names do not count
     return functions.get(name)
 
 
@@ -133,7 +133,7 @@ def _as_message(answer: Any, encode: Callable[[Any], Any]) -> dict[str, Any]:
 
 
 def _said(error: BaseException) -> str:
-    """An exception in words, whatever its class does to them."""
+    """An exception in words, safe against its own class."""
     try:
         text = str(error)
     except BaseException:
@@ -145,19 +145,19 @@ def _limit(**limits: int) -> None:
     import resource
 
     for name, value in limits.items():
-        with contextlib.suppress(ValueError, OSError, AttributeError):  # some systems have no limit of this kind
+        with contextlib.suppress(ValueError, OSError, AttributeError):  # some systems lack this kind of limit
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
 
 
 def _processes(alone: bool) -> dict[str, int]:
-    """A limit of processes, where those of the hand-in are counted apart from all others of this user."""
+    """A limit on the number of processes, if the system counts the hand-in's apart from this user's others."""
     return {"NPROC": _PROCESSES} if alone else {}
 
 
 def _ended(child: int, seconds: float, alone: bool) -> int | None:
-    """How the child ended; None where its time was over. Ends it and what it has left behind.
+    """How the child ended; None if its time was over. Ends it and every process that it left behind.
 
-    alone: whether this process is in a process namespace of its own. There "all" are those of the hand-in.
+    alone: whether this process is in a process namespace of its own. There "all" means those of the hand-in.
     """
     end, status = time.monotonic() + seconds, None
     while status is None and time.monotonic() < end:
@@ -178,7 +178,7 @@ def _ended(child: int, seconds: float, alone: bool) -> int | None:
 
 
 class _Channel:
-    """Lines of JSON to and from the grader, on descriptors that print and input know nothing of."""
+    """Lines of JSON to and from the grader, on descriptors that print and input do not use."""
 
     def __init__(self) -> None:
         self._incoming = os.fdopen(os.dup(0), "rb")
@@ -189,7 +189,9 @@ class _Channel:
         sys.stdin, sys.stdout, sys.stderr = (open(n, mode) for n, mode in enumerate(("r", "w", "w")))  # noqa: SIM115
 
     def send(self, message: dict[str, Any]) -> None:
-        waiting = memoryview(b"\n" + json.dumps(message).encode() + b"\n")  # the first \n ends what a child has begun
+        waiting = memoryview(
+            b"\n" + json.dumps(message).encode() + b"\n"
+        )  # the first \n ends a line that a child has begun
         while waiting:
             waiting = waiting[os.write(self._outgoing, waiting) :]
 
@@ -203,7 +205,7 @@ class _Channel:
         return bytes(data)
 
     def function(self, i: int) -> Callable[..., Any]:
-        """An argument that is a function: it lives at the grader's, and each call of it is sent there."""
+        """An argument that is a function: it stays with the grader, and each call is sent there."""
         from .wire import decode, encode
 
         def remote(*args: Any) -> Any:
@@ -222,7 +224,7 @@ class _Channel:
 
 
 class _NotHere(types.ModuleType):
-    """Stands for minitransformer and whatever is in it: it can be imported, but not called."""
+    """Replaces minitransformer and everything in it: it can be imported but not called."""
 
     def __getattr__(self, name: str) -> Any:
         import numpy as np
@@ -243,7 +245,7 @@ class _NotHere(types.ModuleType):
 
 
 class _Finder:
-    """Finds `_NotHere` wherever a module of minitransformer is imported."""
+    """Returns `_NotHere` for every import of a module of minitransformer."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         is_ours = name.partition(".")[0] == "minitransformer"

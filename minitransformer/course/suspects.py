@@ -1,7 +1,7 @@
-"""Suspects: mistakes under labels that do not tell what is wrong, so that a student can look for the mistake.
+"""Suspects: mistakes under labels that do not reveal what is wrong, so that a student can search for the mistake.
 
-A label is a hash of the variant's name, so no table can be read. `label("softmax-no-sum")` gives it to the teacher;
-`label("innocent")` stands for the right code.
+A label is a hash of the mistake's name, so students cannot read a table of labels. `label("softmax-no-sum")` gives it
+to the teacher; `label("innocent")` is the label of the right code.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ INNOCENT = "innocent"
 
 
 def label(name: str) -> str:
-    """The label under which the mistake of that name, or INNOCENT, is a suspect: six hexadecimal digits."""
+    """The label of the mistake of that name, or of INNOCENT: six hexadecimal digits."""
     return hashlib.sha256(name.encode()).hexdigest()[:6]
 
 
 class Suspect:
-    """The package's code, perhaps with a mistake: `with suspect.applied(): ...` runs it, `reveal()` tells."""
+    """The package's code, possibly with a mistake: `with suspect.applied(): ...` runs it, `reveal()` explains it."""
 
     def __init__(self, label: str, variant: Mistake | None) -> None:
         self._label = label
@@ -50,7 +50,7 @@ class Suspect:
 def suspect(label: str) -> Suspect:
     """The suspect of that label. Raises ValueError for an unknown label."""
     if label not in _SUSPECTS:
-        raise ValueError(f"unknown suspect {label!r}; expected one of the labels that the notebook gives")
+        raise ValueError(f"unknown suspect {label!r}; expected one of the labels in the notebook")
     return Suspect(label, _SUSPECTS[label])
 
 

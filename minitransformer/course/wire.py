@@ -1,7 +1,7 @@
-"""Arrays and plain values as JSON, between the grader and the process that a hand-in runs in.
+"""Arrays and plain values as JSON, between the grader and the process in which a hand-in runs.
 
-Nothing but data passes: arrays as bytes with their dtype and shape, numbers, texts, and containers of these. What comes
-back is not trusted, so `decode` refuses whatever it does not know.
+Only data passes: arrays as bytes with their dtype and shape, numbers, texts, and containers of these. The data that
+comes back is not trusted, so `decode` refuses everything that it does not know.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-_DTYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248]|c8|c16)")  # no long double: its bytes mean another thing elsewhere
+_DTYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248]|c8|c16)")  # no long double: its bytes are not portable
 
 
 def encode(x: Any, functions: list[Callable[..., Any]] | None = None) -> Any:
-    """x as JSON. A function goes by its place in `functions`, to which it is added; without that list it may not."""
+    """x as JSON. A function is added to `functions` and sent as its index there; without that list it is refused."""
     if isinstance(x, np.ndarray | np.generic):
         x = np.asarray(x)
         if not _DTYPE.fullmatch(x.dtype.str):
@@ -38,7 +38,7 @@ def encode(x: Any, functions: list[Callable[..., Any]] | None = None) -> Any:
 
 
 def decode(message: Any, function: Callable[[int], Any] | None = None) -> Any:
-    """What `encode` made a message of; function(i) stands for a function. Raises ValueError for anything else."""
+    """The inverse of `encode`; function(i) returns a function by its index. Raises ValueError for anything else."""
     if not (isinstance(message, dict) and len(message) == 1):
         raise ValueError("not a value")
     ((kind, content),) = message.items()
@@ -66,5 +66,5 @@ def _array(content: Any) -> np.ndarray:
         raise ValueError("not a shape")
     values = np.frombuffer(base64.b64decode(data, validate=True), dtype=np.dtype(dtype))
     if values.size != math.prod(shape):
-        raise ValueError("an array of another size than its shape says")
+        raise ValueError("an array whose size does not match its shape")
     return values.reshape(shape).copy()

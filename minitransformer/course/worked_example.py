@@ -1,13 +1,13 @@
-"""The worked example: self-attention on small integers, with every number of its forward and its backward pass.
+"""The worked example: self-attention on small integers, with every number of its forward and backward passes.
 
     q = x W_Q,  k = x W_K,  v = x W_V,  output = softmax(q kᵀ · scale) v
 
-The first set of numbers is one that many introductions use: x is 3×4 and the weights are 4×3. They compute it without
-the scale and get q kᵀ = [[2, 4, 4], [4, 16, 12], [4, 12, 10]]. Then they round the weights to [[0, 0.5, 0.5],
-[0, 1, 0], [0, 0.9, 0.1]] and have the output [[2, 7, 1.5], [2, 8, 0], [2, 7.8, 0.3]]. Unrounded it is [[1.9366, 6.6831,
-1.5951], [2.0000, 7.9640, 0.0540], [1.9997, 7.7599, 0.3584]]. (To one decimal the very first weight, 0.0634, is 0.1 and
-not 0; that makes the first row [2.1, 7.2, 1.8], from weights that no longer sum to one.) Since T = d_k = d_v = 3 there,
-it cannot show a missing transpose, nor √T in place of √d_k; so it has a twin with T = 3, d_k = 2 and d_v = 4.
+Many introductions use the first set of numbers: x is 3×4 and the weights are 4×3. They compute without the scale and
+get q kᵀ = [[2, 4, 4], [4, 16, 12], [4, 12, 10]]. Then they round the weights to [[0, 0.5, 0.5], [0, 1, 0],
+[0, 0.9, 0.1]] and get the output [[2, 7, 1.5], [2, 8, 0], [2, 7.8, 0.3]]. Unrounded it is [[1.9366, 6.6831, 1.5951],
+[2.0000, 7.9640, 0.0540], [1.9997, 7.7599, 0.3584]]. (To one decimal the very first weight, 0.0634, is 0.1, not 0. That
+makes the first row [2.1, 7.2, 1.8], from weights that no longer sum to one.) Because T = d_k = d_v = 3, this example
+cannot show a missing transpose, or √T instead of √d_k. So it has a twin with T = 3, d_k = 2 and d_v = 4.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..verify import Report, gradients
 def self_attention(x: Array, w_q: Array, w_k: Array, w_v: Array, scale: float = 1.0) -> tuple[Array, Pullback]:
     """output = softmax(q kᵀ · scale) v. x: (T, D); w_q, w_k: (D, d_k); w_v: (D, d_v); output: (T, d_v).
 
-    backward(doutput) returns (dx, dw_q, dw_k, dw_v). x went three ways, so its gradient is the sum of three.
+    backward(doutput) returns (dx, dw_q, dw_k, dw_v). x is used three times, so its gradient is a sum of three.
     """
     q, q_backward = linear(x, w_q)
     k, k_backward = linear(x, w_k)
@@ -65,7 +65,7 @@ class Example:
         return gradients(self_attention, *arrays, scale=self.scale, upstream=self.doutput, name=self.title)
 
     def __str__(self) -> str:
-        """All of it as text: each forward value, then, last line first, each gradient beside its finite difference."""
+        """All of it as text: each forward value; then, last line first, each gradient and its finite difference."""
         report = self.report()
         inside = {"scores": "attention.scores", "weights": "attention.weights"}
         inside |= {name: f"self_attention.{name}" for name in ("q", "k", "v", "output")}

@@ -1,4 +1,4 @@
-"""The exercises, by theme and in the order of the course."""
+"""The exercises, by topic and in the order of the course."""
 
 import importlib
 

@@ -56,8 +56,9 @@ def _backward(draw: Draw) -> tuple[Any, ...]:
     outputs="dq, dk, dv",
     inputs=_backward,
     hint="""
-        Go back line by line: output = weights v gives dweights and dv; softmax takes dweights to dscores, row by row;
-        scores = q kᵀ / √d_k gives dq and dk. Watch the shapes: each line has one product that fits.
+        Go back line by line: output = weights v gives dweights and dv; the softmax backward turns dweights into
+        dscores, row by row; scores = q kᵀ / √d_k gives dq and dk. Watch the shapes: each line has one product that
+        fits.
     """,
 )
 def attention_backward(q: Array, k: Array, v: Array, weights: Array, doutput: Array) -> tuple[Array, Array, Array]:
@@ -81,7 +82,7 @@ def _masked(draw: Draw) -> tuple[Any, ...]:
     statement="""
         output = softmax(q kᵀ / √d_k) v, the softmax over the keys that the mask allows. Given doutput, return the
         gradients of q, k and v; this time compute the weights yourself. One query may attend to nothing: its weights
-        are zeros, so it outputs zeros and gives no gradient, and above all no NaN.
+        are zeros, so its output is zero, and it must give no gradient and no NaN.
 
         q, dq: (T_q, d_k); k, dk: (T_k, d_k); v, dv: (T_k, d_v); mask: (T_q, T_k) booleans, True for "may attend";
         doutput: (T_q, d_v). Some scores are near 800, where exp overflows.
@@ -90,7 +91,7 @@ def _masked(draw: Draw) -> tuple[Any, ...]:
     inputs=_masked,
     hint="""
         With the weights of masked_softmax_forward the rest is attention_backward: a hidden pair has the weight 0, so
-        its dscore is 0 by itself.
+        its dscore is automatically 0.
     """,
 )
 def masked_attention_backward(q: Array, k: Array, v: Array, mask: Array, doutput: Array) -> tuple[Array, Array, Array]:

@@ -90,9 +90,9 @@ def _unfused(draw: Draw) -> tuple[Any, ...]:
     title="Cross-entropy and softmax, backward in two steps",
     statement="""
         loss = the mean over the N positions of -log p[target], and p = softmax(logits). Given p, go back in two steps:
-        return dp, the gradient with respect to p as if p were free, and then dlogits, by the backward of softmax alone.
+        return dp, the gradient with respect to p as if p were free, and then dlogits, by the softmax backward alone.
 
-        p, dp, dlogits: (N, V); targets: (N,) integers. (That dlogits is (p - target) / N should come out, not go in.)
+        p, dp, dlogits: (N, V); targets: (N,) integers. (Derive that dlogits is (p - target) / N; do not assume it.)
     """,
     outputs="dp, dlogits",
     inputs=_unfused,
@@ -118,7 +118,7 @@ def _smoothing(draw: Draw) -> tuple[Any, ...]:
     title="Label smoothing, backward",
     statement="""
         loss = the mean over the N positions of -Σ_v wanted_v log p_v, where p = softmax(logits). The wanted
-        distribution shares out ε among all V tokens alike: it is 1 - ε + ε/V at the target and ε/V at every other.
+        distribution shares ε equally among all V tokens: it is 1 - ε + ε/V at the target and ε/V at every other token.
         Return dlogits.
 
         logits, dlogits: (N, V); targets: (N,) integers; epsilon: a number. Some logits are around 1000.
@@ -126,8 +126,8 @@ def _smoothing(draw: Draw) -> tuple[Any, ...]:
     outputs="dlogits",
     inputs=_smoothing,
     hint="""
-        In the derivation of cross-entropy's backward, the target may be any distribution that sums to one. So only the
-        target changes.
+        In the derivation of the backward pass of cross-entropy, the target may be any distribution that sums to one.
+        So only the target changes.
     """,
 )
 def label_smoothing_backward(logits: Array, targets: Array, epsilon: float) -> Array:

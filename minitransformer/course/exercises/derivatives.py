@@ -26,16 +26,16 @@ def _function_and_point(draw: Draw) -> tuple[Any, ...]:
     title="Finite differences",
     statement="""
         f takes an array of the shape of x and returns one number. Return all its derivatives at x by central
-        differences: for each entry of x in turn, f a step h to the one side minus f a step h to the other, divided by
-        2h.
+        differences: for each entry of x in turn, add h and compute f, subtract h and compute f, and divide the
+        difference by 2h.
 
-        x, dx: of any shape; h: a number, here so large that a one-sided difference is visibly less exact.
+        x, dx: of any shape; h: a number, here large enough that a one-sided difference is visibly less exact.
     """,
     outputs="dx",
     inputs=_function_and_point,
     hint="""
         np.ndindex(x.shape) goes through all indices. Make an array of zeros, put h at one index, and add it to x: then
-        x itself stays as it was.
+        x itself does not change.
     """,
 )
 def finite_difference(f: Callable[[Array], float], x: Array, h: float) -> Array:
@@ -62,8 +62,8 @@ def _matrices(draw: Draw) -> tuple[Any, ...]:
     outputs="da, db",
     inputs=_matrices,
     hint="""
-        c_ij = Σ_l a_il b_lj. Which c does a_il enter? Then look at the shapes: only one product of dc and b has the
-        shape of a.
+        c_ij = Σ_l a_il b_lj. Which entries of c contain a_il? Then look at the shapes: only one product of dc and b has
+        the shape of a.
     """,
 )
 def matmul_backward(a: Array, b: Array, dc: Array) -> tuple[Array, Array]:

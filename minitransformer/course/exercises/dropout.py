@@ -11,7 +11,7 @@ from ..exercise import exercise
 
 def _dropout_forward(draw: Draw) -> tuple[Any, ...]:
     shape = draw.sizes(3 if draw.extreme else 2, 4, 8)
-    rate = 0.0 if draw.ones else draw.integer(7, 22) / 64.0  # float32 holds it exactly, so that u < rate is the same
+    rate = 0.0 if draw.ones else draw.integer(7, 22) / 64.0  # exact in float32, so that u < rate is the same
     u = draw.rng.random(shape)
     below = max(rate - 2.0**-14, 0.0)
     u.flat[:4] = (rate, 0.05, 0.95, below)[: u.size]
@@ -23,8 +23,8 @@ def _dropout_forward(draw: Draw) -> tuple[Any, ...]:
 @exercise(
     title="Dropout",
     statement="""
-        Set each entry of x to zero with probability `rate`, and scale up the rest so that the expected value stays
-        what it was. The random numbers are given: an entry is dropped where u < rate.
+        Set each entry of x to zero with probability `rate`, and scale up the rest so that the expected value does not
+        change. The random numbers are given: an entry is dropped where u < rate.
 
         x, y: of any shape; rate: a number from 0 to below 1; u: uniform numbers from [0, 1), of the shape of x.
     """,
@@ -53,7 +53,7 @@ def _dropout_backward(draw: Draw) -> tuple[Any, ...]:
     """,
     outputs="dx",
     inputs=_dropout_backward,
-    hint="Dropout multiplies each entry by a fixed number. So does its backward.",
+    hint="Dropout multiplies each entry by a fixed number. So does its backward pass.",
 )
 def dropout_backward(dy: Array, keep: Array, rate: float) -> Array:
     dx = dy * keep / (1.0 - rate)

@@ -73,7 +73,7 @@ def _feed_forward(draw: Draw) -> tuple[Any, ...]:
     """,
     outputs="dx, dw_1, db_1, dw_2, db_2",
     inputs=_feed_forward,
-    hint="Name what lies between: hidden = x w_1 + b_1 and active = relu(hidden). Then go back: y, active, hidden, x.",
+    hint="Name the intermediates: hidden = x w_1 + b_1, active = relu(hidden). Then go back: y, active, hidden, x.",
 )
 def feed_forward_backward(
     x: Array, w_1: Array, b_1: Array, w_2: Array, dy: Array

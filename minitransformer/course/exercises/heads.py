@@ -41,14 +41,14 @@ def _merge(draw: Draw) -> tuple[Any, ...]:
 @exercise(
     title="Merging heads",
     statement="""
-        The way back: put the heads of a token side by side again, x[b, t, h·d + c] = heads[b, h, t, c]. (It is also the
-        backward of splitting: both only move numbers.)
+        The inverse: put the heads of a token side by side again, x[b, t, h·d + c] = heads[b, h, t, c]. (It is also the
+        pullback of splitting: both only move numbers.)
 
         heads: (B, H, T, d); x: (B, T, H·d).
     """,
     outputs="x",
     inputs=_merge,
-    hint="Before a reshape can join two axes they must stand side by side, the heads before the d.",
+    hint="Before a reshape can join two axes, they must be adjacent, with the heads before d.",
 )
 def merge_heads(heads: Array) -> Array:
     batch, n_heads, t, d = heads.shape
@@ -58,7 +58,7 @@ def merge_heads(heads: Array) -> Array:
 
 def _multi_head(draw: Draw) -> tuple[Any, ...]:
     batch, t, n_heads, d = draw.sizes(4, 2, 5)
-    width = n_heads * d + 1  # not H·d, so that W_O is not square and nothing fits by chance
+    width = n_heads * d + 1  # not H·d, so that W_O is not square and no wrong product fits
     scale = 3.0 if draw.extreme else 1.0
     w_q, w_k, w_v = (scale * draw.normal(width, n_heads * d) / np.sqrt(width) for _ in range(3))
     w_o = scale * draw.normal(n_heads * d, width) / np.sqrt(n_heads * d)
@@ -110,9 +110,9 @@ def _multi_head_backward(draw: Draw) -> tuple[Any, ...]:
     outputs="dx, dw_q, dw_k, dw_v, dw_o",
     inputs=_multi_head_backward,
     hint="""
-        The backward of merging is splitting, and that of splitting is merging. x was used three times, so three
-        gradients meet in it. Each dw is (rows of the input)ᵀ (rows of the output's gradient), with batch and
-        positions flattened.
+        The pullback of merging is splitting, and that of splitting is merging. x is used three times, so its gradient
+        is a sum of three. Each dw is (rows of the input)ᵀ (rows of the output's gradient), with batch and positions
+        flattened.
     """,
 )
 def multi_head_attention_backward(

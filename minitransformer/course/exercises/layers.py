@@ -18,7 +18,7 @@ _EPS = 1e-5
 
 def _encoder(draw: Draw) -> tuple[Any, ...]:
     batch, t, d, d_k, d_ff = draw.sizes(5, 3, 8)
-    d = max(d, 4)  # a norm of fewer leaves little but rounding
+    d = max(d, 4)  # a norm of fewer entries leaves little more than rounding errors
     small = 0.002 if draw.extreme else 1.0  # so small that ε counts in both norms
 
     def matrix(d_in: int, d_out: int) -> Array:
@@ -53,7 +53,7 @@ def _encoder(draw: Draw) -> tuple[Any, ...]:
             y        = layer_norm(sum_2)       with gamma_2, β = 0 and ε = 1e-5
 
         Given dy, return dx and the gradients of the parameters, dw_q, dw_k, dw_v, dw_o, dgamma_1, dw_1, dw_2 and
-        dgamma_2, each in the shape of its parameter. All that the forward pass computed is saved under the names above.
+        dgamma_2, each in the shape of its parameter. All values of the forward pass are saved under the names above.
         You may call your attention_backward and layer_norm_backward.
 
         params: a dictionary: "w_q", "w_k", "w_v": (D, d_k); "w_o": (d_k, D); "w_1": (D, d_ff); "w_2": (d_ff, D);
@@ -63,9 +63,9 @@ def _encoder(draw: Draw) -> tuple[Any, ...]:
     outputs="dx, dw_q, dw_k, dw_v, dw_o, dgamma_1, dw_1, dw_2, dgamma_2",
     inputs=_encoder,
     hint="""
-        Read the seven lines from below, and for each one write down the gradients of what stands on its right.
-        `attended` is used twice (by w_1 and in the sum), and x four times: add what meets there. A helper that
-        flattens (B, T, n) to (B·T, n) makes every dw one product.
+        Read the seven lines from the bottom up, and for each one write down the gradients of the values on its right.
+        `attended` is used twice (by w_1 and in the sum), and x four times: add their gradients. A helper that flattens
+        (B, T, n) to (B·T, n) makes every dw one product.
     """,
 )
 def encoder_layer_backward(params: dict[str, Array], saved: dict[str, Array], dy: Array) -> tuple[Array, ...]:
@@ -119,7 +119,7 @@ def _decoder(draw: Draw) -> tuple[Any, ...]:
     """,
     outputs="dx, dmemory",
     inputs=_decoder,
-    hint="Three times the same: back through the norm to a sum, then on two paths, around the part and through it.",
+    hint="Three times the same: back through the norm to a sum, then along the residual path and through the part.",
 )
 def decoder_layer_backward(dy: Array, pullbacks: dict[str, Callable[[Array], Any]]) -> tuple[Array, Array]:
     dtotal_3 = pullbacks["norm_3"](dy)

@@ -23,7 +23,7 @@ def _causal(draw: Draw) -> tuple[Any, ...]:
     title="The causal mask",
     statement="""
         A query may attend to its own position and to those before it. The T_q queries are the last T_q of the T_k
-        positions, as when a decoder goes on from a cache: query i stands at position i + T_k - T_q.
+        positions, as when a decoder continues from a cache: query i is at position i + T_k - T_q.
 
         t_q, t_k: integers, t_q ≤ t_k; mask: (T_q, T_k) booleans, True for "may attend".
     """,
@@ -48,14 +48,14 @@ def _padding(draw: Draw) -> tuple[Any, ...]:
 @exercise(
     title="The padding mask",
     statement="""
-        Sequence b of a batch has lengths[b] real tokens; the keys after them are padding, which nobody may attend to.
+        Sequence b of a batch has lengths[b] real tokens; the keys after them are padding, to which no query may attend.
         The middle axis of length 1 lets the mask broadcast over the queries.
 
         lengths: (B,) integers from 0 to T_k; t_k: an integer; mask: (B, 1, T_k) booleans, True for "may attend".
     """,
     outputs="mask",
     inputs=_padding,
-    hint="The keys stand at positions 0, 1, ..., so a sequence of length 2 has the real positions 0 and 1.",
+    hint="The keys have positions 0, 1, ..., so a sequence of length 2 has the real positions 0 and 1.",
 )
 def padding_mask(lengths: Array, t_k: int) -> Array:
     positions = np.arange(t_k)
@@ -74,7 +74,7 @@ def _local(draw: Draw) -> tuple[Any, ...]:
 @exercise(
     title="The local mask",
     statement="""
-        Restricted self-attention: each of t positions may attend to itself and to at most `radius` positions either
+        Restricted self-attention: each of t positions may attend to itself and to at most `radius` positions on either
         side.
 
         t, radius: integers; mask: (t, t) booleans, True for "may attend".
@@ -110,8 +110,8 @@ def _masked_scores(draw: Draw) -> tuple[Any, ...]:
     outputs="weights",
     inputs=_masked_scores,
     hint="""
-        np.where(mask, scores, -np.inf) and softmax do it, but for the row that is all -inf: -inf - (-inf) is NaN, and
-        so is 0 / 0. Replace the largest score and the sum of that row before you use them.
+        np.where(mask, scores, -np.inf) and softmax do it, except for the row that is all -inf: -inf - (-inf) is NaN,
+        and so is 0 / 0. Replace the largest score and the sum of that row before you use them.
     """,
 )
 def masked_softmax_forward(scores: Array, mask: Array) -> Array:

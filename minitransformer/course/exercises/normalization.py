@@ -27,7 +27,7 @@ def _forward(draw: Draw) -> tuple[Any, ...]:
             normalized = (x - mean) / √(variance + ε),     y = γ * normalized + β
 
         The variance is the mean of the squared distances from the mean, divided by D.
-        x, y: (B, T, D); gamma, beta: (D,); eps: a number, here so large that its place shows.
+        x, y: (B, T, D); gamma, beta: (D,); eps: a number, here large enough that its place in the formula matters.
     """,
     outputs="y",
     inputs=_forward,
@@ -57,7 +57,7 @@ def _backward(draw: Draw) -> tuple[Any, ...]:
     outputs="dx, dgamma, dbeta",
     inputs=_backward,
     hint="""
-        x_j reaches the loss on three ways: directly, through the mean of its row, and through its variance. So dx has
+        x_j affects the loss in three ways: directly, through the mean of its row, and through its variance. So dx has
         three terms; with n for normalized and dn = γ * dy, two of them are means over the row, mean(dn) and n mean(dn
         * n).
     """,
@@ -86,7 +86,7 @@ def layer_norm_backward(x: Array, gamma: Array, eps: float, dy: Array) -> tuple[
     """,
     outputs="dx, dgamma",
     inputs=_backward,
-    hint="One of the three terms of LayerNorm's backward came from subtracting the mean.",
+    hint="One of the three terms in LayerNorm's backward pass came from subtracting the mean.",
 )
 def rms_norm_backward(x: Array, gamma: Array, eps: float, dy: Array) -> tuple[Array, Array]:
     inverse_rms = 1.0 / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps)

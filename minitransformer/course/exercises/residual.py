@@ -1,4 +1,4 @@
-"""Residual connections, plain and with a norm in either place."""
+"""Residual connections: plain, pre-norm and post-norm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Pullback = Callable[[Array], Array]
 
 
 def _linear_pullback(draw: Draw, width: int) -> Pullback:
-    """The pullback of a linear map, which is all that a pullback ever is."""
+    """The pullback of a linear map. Every pullback has this form."""
     matrix = draw.normal(width, width)
     return lambda dy: dy @ matrix.T
 
@@ -26,15 +26,15 @@ def _residual(draw: Draw) -> tuple[Any, ...]:
 @exercise(
     title="A residual connection, backward",
     statement="""
-        y = x + f(x), where f is a sub-layer. Given dy and the pullback of f, return dx. Calling sublayer_backward(g)
-        takes a gradient g of what f returned to that of what f was given. Call it once: it also adds to the gradients
-        of its parameters.
+        y = x + f(x), where f is a sub-layer. Given dy and the pullback of f, return dx. sublayer_backward(g) takes the
+        gradient g of the output of f and returns the gradient of the input of f. Call it once: it also adds to the
+        gradients of its parameters.
 
         dy, dx: (T, D); sublayer_backward: a function from (T, D) to (T, D).
     """,
     outputs="dx",
     inputs=_residual,
-    hint="x is used twice. What happens to gradients that meet?",
+    hint="x is used twice. What do you do with its two gradients?",
 )
 def residual_backward(dy: Array, sublayer_backward: Pullback) -> Array:
     dx = dy + sublayer_backward(dy)

@@ -29,7 +29,7 @@ def _forward(draw: Draw) -> tuple[Any, ...]:
 
             y_ij = exp(x_ij) / Σ_l exp(x_il)
 
-        x: (N, n); y: (N, n). Some rows hold scores around 1000, others around -1000; your answer must be finite there
+        x: (N, n); y: (N, n). Some rows have scores around 1000, others around -1000; your answer must be finite there
         too. A score of -inf gets the weight 0.
     """,
     outputs="y",

@@ -12,7 +12,7 @@ from ..exercise import exercise
 
 
 def _ids(draw: Draw, batch: int, t: int, vocabulary: int) -> Array:
-    """Ids with repeats within a sequence and across sequences, with 0 among them; the last id is used in "extreme"."""
+    """Ids with repeats within a sequence and across sequences, including 0; "extreme" uses the last id."""
     ids = draw.rng.integers(0, max(vocabulary - 1, 1), size=(batch, t))
     if not draw.ones:
         ids[0, :2] = 1
@@ -85,7 +85,7 @@ def _tied(draw: Draw) -> tuple[Any, ...]:
     """,
     outputs="dhidden, dtable",
     inputs=_tied,
-    hint="The table is used twice, so two gradients meet in it: that of the look-up and that of the matrix product.",
+    hint="The table is used twice, so its gradient is a sum of two: from the look-up and from the matrix product.",
 )
 def tied_embedding_backward(
     ids: Array, table: Array, hidden: Array, dembedded: Array, dlogits: Array

@@ -77,7 +77,7 @@ def _warmup(draw: Draw) -> tuple[Any, ...]:
     """,
     outputs="rates",
     inputs=_warmup,
-    hint="np.minimum takes the smaller entry by entry. Plot your answer: it rises in a straight line, then falls.",
+    hint="np.minimum takes the smaller number, entry by entry. Plot your answer: it rises linearly, then falls.",
 )
 def warmup_schedule(steps: Array, d_model: int, warmup: int) -> Array:
     rates = d_model**-0.5 * np.minimum(steps**-0.5, steps * warmup**-1.5)

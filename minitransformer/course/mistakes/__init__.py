@@ -1,20 +1,21 @@
 """Mistakes people make: in the library's own code and in the reference solutions of the exercises.
 
-Each is described once, in one of the text files here, and whoever needs mistakes takes them from here: the tests of the
-checker, which must reject each; the exercises, which name a student's mistake; the stepper's menu; the bug hunt.
+Each is described once, in one of the text files here. Four parts of the project use these descriptions: the tests of
+the checker, which must reject each mistake; the exercises, which name a student's mistake; the stepper's menu; and the
+bug hunt.
 
     @ ops.softmax:softmax
     gradients: softmax; softmax along another axis, with temperature
 
-    softmax-no-sum: The term -sum_i dy_i y_i is missing, which comes from the denominator that all entries share.
+    softmax-no-sum: The term -sum_i dy_i y_i is missing. It comes from the denominator, which all entries share.
     - y * (dy - (dy * y).sum(axis=axis, keepdims=True))
     + y * dy
 
-A line "@ target" opens a section: the function that the mistakes below it are made in; several targets, one after the
-other, are functions that share these lines. "gradients: case; case" or "values: case; case" says where the mistakes
-show (see Mistake), for the section or, after its edits, for one mistake. A mistake begins with its name and its
-sentence, which may go on in lines that are indented. Then come its edits: lines "- old" and "+ new", of which several
-in a row are one snippet of several lines. Lines that begin with "#" are comments.
+A line "@ target" opens a section. It names the function that contains the mistakes below it; several targets are
+functions that share these mistakes. "gradients: case; case" or "values: case; case" says where the mistakes show (see
+Mistake): for the section or, after the edits of a mistake, for that mistake. A mistake begins with its name and its
+sentence, which may continue in indented lines. Its edits follow: lines "- old" and "+ new", where several lines in a
+row form one snippet. Lines that begin with "#" are comments.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _CASES = re.compile(r"(gradients|values):(?: (.+))?")
 
 
 def read(text: str, where: str) -> Iterator[Mistake]:
-    """The mistakes that a text describes. Raises ValueError, with the file `where` and the line, where it cannot."""
+    """The mistakes that a text describes. Raises ValueError that names the file `where` and the unreadable line."""
     targets: list[str] = []
     shared: tuple[str, tuple[str, ...]] = ("gradients", ())
     open_head: tuple[str, str] | None = None  # name and sentence
@@ -68,7 +69,7 @@ def read(text: str, where: str) -> Iterator[Mistake]:
         elif line[:1] == "+" and edits:
             edits[-1][1].append(line[2:])
         elif line and not line.startswith("#"):
-            raise ValueError(f"{where}, line {number}: this is no part of a mistake: {line!r}")
+            raise ValueError(f"{where}, line {number}: this is not part of a mistake: {line!r}")
     yield from finished()
 
 
@@ -82,7 +83,7 @@ _by_target: dict[str, list[Mistake]] = {}
 for _mistake in _all():
     _by_target.setdefault(_mistake.target, []).append(_mistake)
 
-# Those in the library's own code, by name.
+# The mistakes in the library's own code, by name.
 MISTAKES: dict[str, Mistake] = {
     mistake.name: mistake
     for target, mistakes in _by_target.items()

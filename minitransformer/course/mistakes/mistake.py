@@ -1,4 +1,4 @@
-"""A mistake: some snippets of one function's source, exchanged for what people write in their place."""
+"""A mistake: some snippets of one function's source, replaced by what people write instead."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _PACKAGE = __name__.partition(".")[0]
 
 @dataclass(frozen=True)
 class Mistake:
-    """A mistake that can be put in place of the right code for a while: `with mistake.applied(): ...`
+    """A mistake that can replace the right code for a while: `with mistake.applied(): ...`
 
     target names the function within the package: "ops.softmax:softmax", "layers.residual:Residual._pre". In its body
     each `old` of the edits (old, new) occurs exactly once, and `new` replaces it. sentence: what is wrong, and how to
     see it, for the student who made the mistake.
 
-    caught_by: "gradients" where finite differences find the mistake: then each case of the catalogue that `cases` names
-    rejects it. "values" where forward and backward are wrong together: then each of these cases accepts it, and only
-    independent values, or a look at which inputs an output depends on, can tell. Mistakes in the reference solution of
-    an exercise name no cases: there they show in what the exercise returns.
+    caught_by: "gradients" if finite differences find the mistake. Then each case of the catalogue that `cases` names
+    rejects it. "values" if forward and backward are wrong together. Then each of these cases accepts it; only
+    independent values, or a test of which inputs an output depends on, detect it. Mistakes in the reference solution of
+    an exercise name no cases: they show in what the exercise returns.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Mistake:
 
     @property
     def wrong_source(self) -> str:
-        """The source of the target's module, with the mistake in it. Raises ValueError where a snippet does not fit."""
+        """The source of the target's module, with the mistake in it. Raises ValueError if a snippet does not fit."""
         source = inspect.getsource(self._module)
         node = self._definition(source)
         lines = source.splitlines(keepends=True)
@@ -62,14 +62,15 @@ class Mistake:
     def applied(self) -> Iterator[None]:
         """Run the wrong code wherever the target is called, and the right code again afterwards, also after an error.
 
-        The function keeps its identity and gets another code object; so whoever holds it (a dictionary, a default
-        argument, an instance made before) runs the mistake as well. A pullback keeps the code it was made with. All
-        threads see the change, so do not use it while another one computes. A fast twin of the target does not run it.
+        The function keeps its identity and gets another code object. So every reference to it (in a dictionary, a
+        default argument, an older instance) runs the mistake as well. A pullback keeps the code it was made with. All
+        threads see the change, so do not use it while another thread computes. A fast twin of the target does not run
+        the mistake.
         """
         source = self.wrong_source
         function = inspect.unwrap(operator.attrgetter(".".join(self._path))(self._module))
         right = function.__code__
-        filename = f"{right.co_filename} [{self.name}]"  # in the same folder still, so that tracing goes on watching it
+        filename = f"{right.co_filename} [{self.name}]"  # in the same folder, so that tracing still watches it
         code = _code_in(source, filename, self._path)
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)  # for tracebacks
         function.__code__ = code

@@ -1,4 +1,4 @@
-"""Worksheets: gradients to be computed by hand on paper, with answer keys, and the marking of what was filled in."""
+"""Worksheets: gradients to compute by hand on paper, with answer keys, and the marking of completed forms."""
 
 from .form import Form, read_form, to_form
 from .html import to_html

@@ -1,8 +1,8 @@
-"""Hold the answers of a sheet against two things that know nothing of the library: the printed formulas, and finite
-differences of the forward ones.
+"""Compare the answers of a sheet with two things that are independent of the library: the printed formulas, and finite
+differences of the forward formulas.
 
-Every backward step is the derivative of L = sum(upstream ∘ output) along some displacement of a forward value: `dname`
-of each entry of `name`, the others (row sums, means) of the displacement that the step names.
+Every backward step is the derivative of L = sum(upstream ∘ output) along some displacement of a forward value. The step
+`dname` displaces each entry of `name`; the others (row sums, means) use the displacement that the step names.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def _displace(name: str) -> Callable[[Values, np.ndarray], np.ndarray]:
 
 
 def _loss(sheet: Sheet, name: str, value: np.ndarray) -> float:
-    """L, when the value called `name` is replaced and all that follows from it is computed anew by the formulas."""
+    """L, if the value called `name` is replaced and everything that follows from it is recomputed by the formulas."""
     values = {**sheet.given, name: value}
     for step in sheet.forward_steps:
         if step.name != name:
             values[step.name] = step.rule(values)
-    upstream = sheet.given.get("d" + sheet.task.output, np.array(1.0))  # where there is none, L is the output itself
+    upstream = sheet.given.get("d" + sheet.task.output, np.array(1.0))  # without it, L is the output itself
     return float((upstream * values[sheet.task.output]).sum())
 
 

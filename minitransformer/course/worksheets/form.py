@@ -1,4 +1,4 @@
-"""The form: a plain text file with a blank for every answer, which a student fills in and hands back.
+"""The form: a plain text file with a blank for every answer, which a student fills in and returns.
 
     worksheet: softmax-backward
     seed: 7
@@ -9,7 +9,7 @@
       _  _  _
       _  _  _
 
-Each _ gives way to a number: 3, -0.25, 1/3. One that is left is a question not answered.
+The student replaces each _ by a number: 3, -0.25, 1/3. A remaining _ is an unanswered question.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LONGEST = 100_000  # characters
 
 @dataclass(frozen=True)
 class Form:
-    """A form that was handed in: its sheet, and the value of each step; NaN where nothing was filled in."""
+    """A returned form: its sheet, and the value of each step; NaN for a blank."""
 
     sheet: Sheet
     values: dict[str, np.ndarray]
@@ -43,10 +43,10 @@ def to_form(sheet: Sheet, filled: bool = False) -> str:
         f"size: {sheet.size}",
         f"student: {sheet.student}",
         "",
-        "# Put a number in place of each _, such as 3, -0.25 or 1/3. Lines like this one are not read.",
+        "# Replace each _ by a number, such as 3, -0.25 or 1/3. Lines like this one are not read.",
     ]
     for step in sheet.task.steps:
-        without = f" (only what stands before · {step.unit})" if step.unit else ""
+        without = f" (only the factor before · {step.unit})" if step.unit else ""
         lines += ["", f"{step.name}:      # {step.formula}{without}"]
         for row in sheet.boxes(step.name):
             lines.append("  " + "  ".join(number(x) if filled else "_" for x in row))
@@ -54,22 +54,22 @@ def to_form(sheet: Sheet, filled: bool = False) -> str:
 
 
 def read_form(text: str) -> Form:
-    """What was filled in. Raises ValueError, naming the line, for what is not a form or not a number."""
+    """Read a completed form. Raises ValueError that names the line, for anything but a form with numbers."""
     if len(text) > _LONGEST:
-        raise ValueError(f"this is no answers form: it has {len(text)} characters")
+        raise ValueError(f"this is not an answer form: it has {len(text)} characters")
     header: dict[str, str] = {}
     matrices: dict[str, list[tuple[int, list[float]]]] = {}
     rows: list[tuple[int, list[float]]] | None = None
     for place, line in enumerate(text.splitlines(), start=1):
         name, colon, rest = line.partition(":")
         if rows is None and colon and name.strip() in _HEADER:
-            header[name.strip()] = rest.strip()  # as it is: a name may hold a #
+            header[name.strip()] = rest.strip()  # unchanged: a name may contain a #
             continue
         content = line.partition("#")[0].strip()
         if content.endswith(":"):
             rows = matrices.setdefault(content[:-1].strip(), [])
             if rows:
-                raise ValueError(f"line {place}: {content} stands there twice")
+                raise ValueError(f"line {place}: {content} occurs twice")
         elif content and rows is None:
             raise ValueError(f"line {place}: expected the name of a step, such as `dx:`, got {content!r}")
         elif content and rows is not None:
@@ -89,7 +89,7 @@ def read_form(text: str) -> Form:
 def _sheet(header: dict[str, str]) -> Sheet:
     for name in ("worksheet", "seed", "size"):
         if name not in header:
-            raise ValueError(f"this is no answers form: its line `{name}: ...` is missing")
+            raise ValueError(f"this is not an answer form: its line `{name}: ...` is missing")
     if header["worksheet"] not in KINDS:
         raise ValueError(f"there is no worksheet {header['worksheet']!r}; there are {', '.join(KINDS)}")
     for name in ("seed", "size"):
@@ -110,7 +110,7 @@ def _matrix(name: str, rows: list[tuple[int, list[float]]], shape: tuple[int, ..
 
 
 def _number(word: str, place: int) -> float:
-    """The number that a word says; NaN for a blank."""
+    """The number in a word; NaN for a blank."""
     if set(word) == {"_"}:
         return math.nan
     word = word.replace("−", "-")

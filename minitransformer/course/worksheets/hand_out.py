@@ -1,4 +1,4 @@
-"""A class: its list of names, and a folder with a sheet and a form for each student and one key for the teacher."""
+"""A class: its list of names, and a folder with a sheet and a form for each student, and one key for the teacher."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .text import to_markdown
 
 KEY = "answer-key"
 
-Document = list[tuple[Sheet, bool]]  # what is on each page: a sheet, or (True) its answers
+Document = list[tuple[Sheet, bool]]  # the content of each page: a sheet, or (True) its answers
 
 
 def _markdown(document: Document) -> str:
@@ -31,21 +31,21 @@ FORMATS: dict[str, Callable[[Document], str | bytes]] = {
 
 
 def names(text: str) -> list[str]:
-    """The names of a class list, one on each line; empty lines and those that begin with # do not count.
+    """The names of a class list, one per line; empty lines and lines that begin with # do not count.
 
-    Raises ValueError where there is none, and for a name that stands there twice.
+    Raises ValueError for an empty list, and for a name that occurs twice.
     """
     found = [tidy_name(line) for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     for name in found:
         if found.count(name) > 1:
-            raise ValueError(f"the class list has {name!r} twice; tell the two apart, since a name decides the numbers")
+            raise ValueError(f"the class list has {name!r} twice; change one, because a name determines the numbers")
     if not found:
-        raise ValueError("the class list has no names; write one on each line")
+        raise ValueError("the class list has no names; write one per line")
     return found
 
 
 def tidy_name(name: str) -> str:
-    """The name as one line, an accented letter always spelled the same way: two spellings would give two sheets."""
+    """The name as one line, with one encoding for each accented letter: two encodings would give two sheets."""
     printable = "".join(" " if unicodedata.category(letter).startswith("C") else letter for letter in name)
     return unicodedata.normalize("NFC", " ".join(printable.split()))
 
@@ -73,7 +73,7 @@ def hand_out(sheets: Iterable[Sheet], folder: Path, form: str) -> list[Path]:
 
 
 def _stem(name: str, taken: set[str]) -> str:
-    """A file name for a student, not used yet, even where upper and lower case are one."""
+    """An unused file name for a student, also unused on systems that ignore upper and lower case."""
     words = "".join(letter if letter.isalnum() else " " for letter in name).split()
     plain = "-".join(words)[:60] or "student"
     stem, number = plain, 1

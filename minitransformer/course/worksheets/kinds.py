@@ -1,4 +1,4 @@
-"""The kinds of worksheets by name, and how one is made."""
+"""The kinds of worksheets by name, and the function that makes a sheet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .softmax_kinds import attention_backward, attention_forward, cross_entropy_
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of worksheet, and the sizes that there are of it."""
+    """A kind of worksheet, and its possible sizes."""
 
     make: Callable[[Draw, int], Task]
     sizes: range
@@ -38,8 +38,8 @@ KINDS = {
 def make(kind: str, seed: int = 0, size: int = 3, student: str = "") -> Sheet:
     """The worksheet of this kind. The same arguments give the same sheet, on every machine.
 
-    size: of the matrices; most have axes of size - 1, size and size + 1. student: gives each a sheet of their own.
-    Raises ValueError for a kind or a size that there is not, and RuntimeError if an answer fails its check.
+    size: of the matrices; most have axes of size - 1, size and size + 1. student: each student gets another sheet.
+    Raises ValueError for an unknown kind or size, and RuntimeError if an answer fails its check.
     """
     if kind not in KINDS:
         raise ValueError(f"there is no worksheet {kind!r}; there are {', '.join(KINDS)}")

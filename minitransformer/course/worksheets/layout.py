@@ -1,5 +1,5 @@
-"""How a sheet fits on one page of A4: its matrices stand beside each other like words in a paragraph, and all are
-scaled so that the page is full but no more.
+"""How a sheet fits on one page of A4: its matrices follow each other like words in a paragraph, and all are scaled to
+fill exactly one page.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from .sheet import Given, Sheet, Step, number
 
-PAGE_WIDTH, PAGE_HEIGHT, MARGIN = 210.0, 297.0, 15.0  # A4, in millimetres like all that follows
+PAGE_WIDTH, PAGE_HEIGHT, MARGIN = 210.0, 297.0, 15.0  # A4, in millimetres like all lengths below
 GAP = 7.0
 LARGEST, SMALLEST = 1.15, 0.55
 
 
 @dataclass(frozen=True)
 class Block:
-    """One matrix with the line above it. cells: its numbers as texts; where they are None, it is to be filled in."""
+    """One matrix with the line above it. cells: its numbers as texts, or None for a matrix to fill in."""
 
     name: str
     caption: str
@@ -54,7 +54,7 @@ class Page:
 
 
 def page(sheet: Sheet, key: bool = False) -> Page:
-    """The largest layout of a sheet, or of its answers, that is one page. The same for both, so that they compare."""
+    """The largest layout of a sheet, or of its answers, that fits on one page; the same for both, for comparison."""
     sections = [
         ("Given", [_given_block(sheet, given) for given in sheet.task.given]),
         ("Forward", [_step_block(sheet, step, key) for step in sheet.forward_steps]),

@@ -1,4 +1,4 @@
-"""Worksheets on whole numbers alone: the linear map, the embedding, and a feed-forward network with a residual path."""
+"""Worksheets with whole numbers only: the linear map, the embedding, and a residual feed-forward network."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def matmul_backward(draw: Draw, size: int) -> Task:
 
 
 def embedding_backward(draw: Draw, size: int) -> Task:
-    """y = table[ids] and dtable, with an id that comes twice and one that does not come."""
+    """y = table[ids] and dtable, with one id that occurs twice and one that does not occur."""
     n_tokens, width, length = size + 2, size, size + 1
     used = draw.several(range(n_tokens), n_tokens - 1)
     twice = draw.choose(used)
@@ -50,8 +50,8 @@ def embedding_backward(draw: Draw, size: int) -> Task:
     return Task(
         title="An embedding, backward",
         notes=(
-            f"Tokens are counted from 0 to {n_tokens - 1}, so row 0 of the table is its first.",
-            "The row of O for a position has a 1 in the column of its token, and else 0.",
+            f"Tokens are counted from 0 to {n_tokens - 1}, so row 0 is the first row of the table.",
+            "The row of O for a position has a 1 in the column of its token, and 0 elsewhere.",
         ),
         given=(Given("ids", ids, note="the token at each position"), Given("table", table), Given("dy", dy)),
         steps=(
@@ -81,7 +81,7 @@ def embedding_backward(draw: Draw, size: int) -> Task:
 
 
 def residual_feed_forward(x: Array, w1: Array, b1: Array, w2: Array, b2: Array) -> tuple[Array, Pullback]:
-    """y = x + (relu(x W1 + b1) W2 + b2): a feed-forward network and the path around it.
+    """y = x + (relu(x W1 + b1) W2 + b2): a feed-forward network with a residual connection.
 
     x, y: (T, D); w1: (D, F); b1: (F,); w2: (F, D); b2: (D,). backward(dy) returns (dx, dw1, db1, dw2, db2).
     """
@@ -101,7 +101,7 @@ def residual_feed_forward(x: Array, w1: Array, b1: Array, w2: Array, b2: Array) 
 
 
 def _away_from_the_kink(draw: Draw, rows: int, width: int, inner: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x, W1 and b1 whose x W1 + b1 has both signs, a positive number in each row and no 0, where relu has no slope."""
+    """x, W1 and b1 such that x W1 + b1 has both signs, a positive number in each row, and no 0 (relu's kink)."""
     while True:
         x = draw.matrix(-2, 3, rows, width)
         w1 = draw.matrix(-2, 2, width, inner)
@@ -121,8 +121,8 @@ def residual_backward(draw: Draw, size: int) -> Task:
     return Task(
         title="A residual block, backward",
         notes=(
-            "A feed-forward network with the path around it: y = x + (relu(x W1 + b1) W2 + b2).",
-            "∘ multiplies entry by entry; [h > 0] is 1 where h is positive, and else 0.",
+            "A feed-forward network with a residual connection: y = x + (relu(x W1 + b1) W2 + b2).",
+            "∘ multiplies entry by entry; [h > 0] is 1 where h is positive, and 0 elsewhere.",
         ),
         given=(
             Given("x", x),

@@ -1,8 +1,8 @@
-"""Marks for a filled-in form, one for each blank, following an early slip through.
+"""Marks for a completed form, one for each blank. An early slip does not cost later marks.
 
-Each step is computed anew by its formula from the student's own numbers before it. An answer is right if it agrees with
-the key, or with that: who makes a slip and goes on from it consistently loses the slip alone. Where something before
-was left blank, the key's number stands in for it.
+Each step is recomputed by its formula from the student's own earlier numbers. An answer is right if it agrees with the
+key or with this result. So a student who continues consistently after a slip loses only the mark of the slip. The key's
+number replaces an earlier blank.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOLERANCE = 1.1e-3  # in the numbers as they are written: three decimals, rounde
 class StepMark:
     """The marks of a step. follows: how many of its right answers are right only after an earlier slip.
 
-    wrong, blank: places (row, column), from 1. expected: what would have been right there, from the student's numbers.
+    wrong, blank: places (row, column), from 1. expected: the right answers there, given the student's numbers.
     """
 
     name: str
@@ -60,12 +60,12 @@ class Marks:
 
     @property
     def right(self) -> int:
-        """How many answers are right, by the key or after an earlier slip."""
+        """The number of right answers, by the key or after an earlier slip."""
         return sum(step.right for step in self.steps)
 
     @property
     def blanks(self) -> int:
-        """How many answers were asked for."""
+        """The number of all answers."""
         return sum(step.blanks for step in self.steps)
 
     @property
@@ -74,7 +74,7 @@ class Marks:
         return self.right / self.blanks
 
     def as_dict(self, expected: bool = False) -> dict[str, Any]:
-        """The marks as JSON can hold them; with `expected` also what would have been right."""
+        """The marks as JSON types; with `expected` also the right answers."""
         sheet = self.sheet
         head = {"worksheet": sheet.kind, "seed": sheet.seed, "size": sheet.size, "student": sheet.student}
         steps = [
@@ -93,7 +93,7 @@ class Marks:
         return head | {"right": self.right, "of": self.blanks, "score": self.score, "steps": steps}
 
     def table(self, expected: bool = False) -> str:
-        """A line for each step; with `expected` also what would have been right."""
+        """A line for each step; with `expected` also the right answers."""
         sheet = self.sheet
         lines = [f"{sheet.label}{f', {sheet.student}' if sheet.student else ''}"]
         width = max(len(step.name) for step in self.steps)
@@ -108,9 +108,9 @@ class Marks:
 
 
 def mark(form: Form) -> Marks:
-    """The marks of a filled-in form."""
+    """The marks of a completed form."""
     sheet = form.sheet
-    own = dict(sheet.given)  # the values that the student goes on from
+    own = dict(sheet.given)  # the values from which the student continues
     steps = []
     for step in sheet.task.steps:
         unit, key, answer = UNITS[step.unit], sheet.answers[step.name], form.values[step.name]

@@ -1,4 +1,4 @@
-"""A worksheet on LayerNorm: five numbers in a row, whole, with a whole mean and the standard deviation 2."""
+"""A worksheet on LayerNorm: rows of five whole numbers, with a whole mean and the standard deviation 2."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def _mean(x: np.ndarray) -> np.ndarray:
 
 
 def _shifted(v: Values, t: np.ndarray) -> np.ndarray:
-    """n, its mean moved by t: what `shift` is the derivative for."""
+    """n with its mean moved by t: the displacement for `shift`."""
     return v["n"] + t / _WIDTH
 
 
 def _stretched(v: Values, t: np.ndarray) -> np.ndarray:
-    """n, each row longer by the factor 1 + mean(t ∘ n): what `stretch` is the derivative for."""
+    """n with each row longer by the factor 1 + mean(t ∘ n): the displacement for `stretch`."""
     return v["n"] * (1.0 + _mean(t * v["n"]))
 
 
@@ -35,7 +35,7 @@ def layer_norm_backward(draw: Draw, size: int) -> Task:
     return Task(
         title="LayerNorm, backward",
         notes=(
-            "Mean and deviation are those of a row; ε is so small that it does not count. Divide by 5, not by 4.",
+            "Mean and deviation are those of a row; ε is negligible. Divide by 5, not by 4.",
             "∘ multiplies entry by entry. Nothing has to be rounded.",
         ),
         given=(Given("x", x), Given("γ", gamma), Given("β", beta), Given("dy", dy)),

@@ -1,4 +1,4 @@
-"""Numbers for a worksheet, the same on every machine: drawn from a seed, small, and chosen so that sums stay tidy."""
+"""Numbers for a worksheet: drawn from a seed, equal on every machine, small, and chosen so that sums stay simple."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Item = TypeVar("_Item")
 
 
 class Draw:
-    """Draws whole numbers. Only `random.Random.random` is used: its stream for a seed is promised not to change."""
+    """Draws whole numbers. It uses only `random.Random.random`: Python guarantees that its stream never changes."""
 
     def __init__(self, seed: str) -> None:
         self._random = random.Random(seed)
@@ -24,7 +24,7 @@ class Draw:
         return items[int(self._random.random() * len(items))]
 
     def several(self, items: Sequence[_Item], count: int) -> list[_Item]:
-        """`count` of the items, none twice."""
+        """`count` different items."""
         left = list(items)
         return [left.pop(int(self._random.random() * len(left))) for _ in range(count)]
 
@@ -63,13 +63,13 @@ def _vectors(low: int, high: int, width: int) -> np.ndarray:
 
 @cache
 def _candidates() -> np.ndarray:
-    """Queries worth computing with: at most one entry is 0."""
+    """Queries for an instructive computation: at most one entry is 0."""
     vectors = _vectors(-2, 2, 4)
     return vectors[(vectors != 0).sum(axis=1) >= 3]
 
 
 def queries_and_keys(draw: Draw, t_q: int, t_k: int) -> tuple[np.ndarray, np.ndarray]:
-    """q (t_q, 4) and k (t_k, 4) of small whole numbers, such that the rows of q kᵀ / 2 are scores with tidy weights."""
+    """q (t_q, 4) and k (t_k, 4) of small whole numbers; the rows of q kᵀ / 2 are scores with tidy weights."""
     places = 5 ** np.arange(t_k)  # a row of scores from 0 to 4 as one number
     tidy = np.array([places @ row for row in tidy_scores(t_k, 10)])
     while True:

@@ -1,4 +1,4 @@
-"""Worksheets as PDF, a page each, drawn by matplotlib."""
+"""Worksheets as PDF, one page each, drawn by matplotlib."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from matplotlib.text import Text
 
 from .layout import GAP, MARGIN, PAGE_HEIGHT, PAGE_WIDTH, SECTION_HEIGHT, Block, Page, wrapped
 
-_FONT = "DejaVu Sans"  # comes with matplotlib, and has every sign of the formulas
+_FONT = "DejaVu Sans"  # matplotlib includes it, and it has every sign of the formulas
 _GREY, _INK, _ANSWER = "#888888", "#111111", "#0a4a8f"
 
 
 def to_pdf(pages: Iterable[Page]) -> bytes:
-    """One PDF page for each. Raises ValueError for a name in letters that the font does not have."""
+    """One PDF page for each sheet. Raises ValueError for a name with letters that the font lacks."""
     target = io.BytesIO()
     with rc_context({"pdf.fonttype": 42}), PdfPages(target, metadata={"CreationDate": None}) as document:
         for page in pages:
@@ -39,7 +39,7 @@ def _font() -> FT2Font:
 def _check_letters(name: str) -> None:
     missing = [letter for letter in name if not _font().get_char_index(ord(letter))]
     if missing:
-        raise ValueError(f"the PDF's font has no {missing[0]!r}, which is in the name {name!r}; write HTML instead")
+        raise ValueError(f"the PDF's font has no {missing[0]!r}, which the name {name!r} contains; write HTML instead")
 
 
 class _Paper:

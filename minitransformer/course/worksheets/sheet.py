@@ -1,8 +1,8 @@
-"""What a worksheet is: given matrices, and steps that a student fills in, each a formula of what stands before it.
+"""A worksheet: given matrices, and steps that a student fills in. Each step is a formula of the values before it.
 
-A step holds its formula twice: as the text that is printed above the blanks, and as `rule`, a function of the values
-before it. The answers come from the library (`key`, from what a run of the ops bound to its names); the rules serve to
-check them, and to mark the work of a student who goes on from a wrong number of their own.
+A step holds its formula twice: as the text printed above the blanks, and as `rule`, a function of the values before it.
+The answers come from the library (`key` reads them from the variables of a run of the ops). The rules check these
+answers, and serve to mark the work of a student who continues from a wrong number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNITS = {"": 1.0, "ln 2": math.log(2.0)}
 
 @dataclass(frozen=True)
 class Given:
-    """A matrix that is printed with its numbers: `value` is what stands in the boxes times the unit.
+    """A matrix that is printed with its numbers: `value` is the number in a box times the unit.
 
     ignored: a number that is printed as "ignore".
     """
@@ -41,11 +41,11 @@ class Given:
 class Step:
     """A matrix to fill in.
 
-    formula: what is printed above it. rule: the same as a function of the values before it. key: the answer, from what
-    the library's names were bound to; None where the library has no name for it and the rule says it.
-    unit: what the numbers in the boxes are to be multiplied by, printed beside them.
-    moves: of a backward step the forward value whose displacement by t it is the derivative for, and that displacement;
-    None for the step `dname`, which displaces every entry of `name` by itself.
+    formula: the text above it. rule: the same as a function of the values before it. key: the answer, from the
+    library's variables; None if the library has no variable for it and the rule gives the answer.
+    unit: the factor of the numbers in the boxes, printed beside them.
+    moves: for a backward step, the forward value that is displaced by t, and the displacement whose derivative the step
+    is. None for the step `dname`, which displaces every entry of `name` separately.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Task:
-    """What a kind of worksheet asks: `run` calls the library, and `output` is the step whose gradient is given."""
+    """The task of a kind of worksheet: `run` calls the library, and `output` is the step whose gradient is given."""
 
     title: str
     notes: tuple[str, ...]
@@ -71,7 +71,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Sheet:
-    """One worksheet: a task with its numbers, which kind, seed, size and student determine."""
+    """One worksheet: a task with its numbers. Kind, seed, size and student determine the numbers."""
 
     kind: str
     seed: int
@@ -81,7 +81,7 @@ class Sheet:
 
     @property
     def label(self) -> str:
-        """What names the sheet: "attention-backward, seed 7, size 3"."""
+        """The label of the sheet: "attention-backward, seed 7, size 3"."""
         return f"{self.kind}, seed {self.seed}, size {self.size}"
 
     @property
@@ -109,7 +109,7 @@ class Sheet:
         return {step.name: values[step.name] for step in self.task.steps}
 
     def boxes(self, name: str) -> np.ndarray:
-        """The numbers that stand in the boxes of a given matrix or belong into those of a step: (rows, columns)."""
+        """The numbers in the boxes of a given matrix, or the answers for the boxes of a step: (rows, columns)."""
         units = {given.name: given.unit for given in self.task.given} | {
             step.name: step.unit for step in self.task.steps
         }
@@ -128,7 +128,7 @@ def _recorded(run: Callable[[], tuple[Array, Pullback, Array]]) -> dict[str, np.
 
 
 def number(x: float) -> str:
-    """A number as it is written by hand: 12, −0.35; to four decimals, or three where four are not enough."""
+    """A number as written by hand: 12, −0.35. It has up to four decimals if these are exact, otherwise three."""
     whole = round(x)
     if abs(x - whole) < 1e-7:
         return str(whole)

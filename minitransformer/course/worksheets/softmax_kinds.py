@@ -1,5 +1,5 @@
-"""Worksheets with a softmax. Their scores are whole multiples of ln 2, so that e^score is a power of two, and they are
-chosen such that the weights are short decimals: 2, 4, 4 out of 10 are 0.2, 0.4, 0.4. Nothing has to be rounded.
+"""Worksheets with a softmax. Their scores are whole multiples of ln 2, so e^score is a power of two. They are chosen to
+make the weights short decimals: 2, 4, 4 out of 10 are 0.2, 0.4, 0.4. Nothing has to be rounded.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from .numbers import Draw, queries_and_keys, score_rows
 from .sheet import Given, Rule, Step, Task, Values
 
 _LN2 = math.log(2.0)
-_POWERS_OF_TWO = "Scores are multiples of ln 2, written before it: e^(3 ln 2) is 2³ = 8."
+_POWERS_OF_TWO = "Scores are multiples of ln 2; the boxes hold the factor. For example e^(3 ln 2) = 2³ = 8."
 _SHIFT = (
-    "Subtract the smallest score of each row first, which leaves the weights as they are: then E is whole. "
-    "(A program subtracts the largest, against overflow.)"
+    "First subtract the smallest score of each row: then E is whole, and the weights do not change. "
+    "(A program subtracts the largest, to prevent overflow.)"
 )
 
 
@@ -45,7 +45,7 @@ def _softmax_steps(scores: str, weights: str) -> tuple[Step, ...]:
 
 
 def _row_sum_step(weights: str) -> Step:
-    """r, the weighted mean of the gradient: what L gains when a whole row of weights grows by a factor 1 + t."""
+    """r, the weighted mean of the gradient: the derivative of L when a whole row of weights grows by a factor 1 + t."""
 
     def grown(v: Values, t: np.ndarray) -> np.ndarray:
         return v[weights] * (1.0 + t)
@@ -130,7 +130,7 @@ def cross_entropy_backward(draw: Draw, size: int) -> Task:
             ),
             Step(
                 "T",
-                "T = 1 at the target, else 0",
+                "T = 1 at the target, 0 elsewhere",
                 lambda v: hit,
                 lambda r: r["cross_entropy.target"] * counted[:, None],
             ),
@@ -148,12 +148,12 @@ def cross_entropy_backward(draw: Draw, size: int) -> Task:
 
 
 def _attention(draw: Draw, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[str, ...], tuple[Step, ...]]:
-    """q, k, v, what to know of them, and the forward steps. q: (size - 1, 4); k: (size, 4); v: (size, 2)."""
+    """q, k, v, the notes on them, and the forward steps. q: (size - 1, 4); k: (size, 4); v: (size, 2)."""
     q, k = queries_and_keys(draw, size - 1, size)
     v = draw.matrix(-4, 5, size, 2)
     notes = (
-        f"{size - 1} queries look at {size} keys, with d_k = 4 and so 1/√d_k = ½. The scores are taken times ln 2 as "
-        "well, and that factor is printed beside the boxes: e^(3 ln 2) is 2³ = 8.",
+        f"{size - 1} queries look at {size} keys, with d_k = 4 and so 1/√d_k = ½. The scores are also multiplied by "
+        "ln 2; this factor is printed beside the boxes. For example e^(3 ln 2) = 2³ = 8.",
         _SHIFT,
     )
     steps = (

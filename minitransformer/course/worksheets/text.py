@@ -1,4 +1,4 @@
-"""A worksheet as Markdown, which reads well on a terminal too."""
+"""A worksheet as Markdown, which is also readable on a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BLANK = "____"
 
 
 def to_markdown(sheet: Sheet, key: bool = False) -> str:
-    """The sheet, with blanks, or with the answers in them."""
+    """The sheet, with blanks or with the answers."""
     title = sheet.task.title + (": answers" if key else "")
     name = sheet.student or ("" if key else "_" * 30)
     parts = [f"# {title}", f"{sheet.label}", *([f"Name: {_escaped(name) if sheet.student else name}"] if name else [])]
@@ -34,5 +34,5 @@ def _matrix(sheet: Sheet, item: Given | Step, filled: bool) -> str:
 
 
 def _escaped(name: str) -> str:
-    """A name as plain text: nothing in it is markup."""
+    """A name as plain text, without markup."""
     return "".join("\\" + letter if letter in "\\`*_{}[]()#+-.!|<>~&" else letter for letter in name)

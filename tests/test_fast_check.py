@@ -134,4 +134,4 @@ def test_check_counts_the_cases_of_each_form(capsys: pytest.CaptureFixture[str])
     assert main(["check", "relu", "linear of one row", "relu at its kink"]) == 0
     out = capsys.readouterr().out
     n_relu = sum(case.covers == "relu" for case in CASES.values())
-    assert f"forms of {n_relu + 1} cases: as written in {n_relu}, NumPy form in 1, compiled in 1; all ok" in out
+    assert f"forms of {n_relu + 1} cases, all ok:\nas written in {n_relu}, NumPy form in 1, compiled in 1\n" in out

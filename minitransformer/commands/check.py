@@ -69,7 +69,7 @@ def _run(options: argparse.Namespace) -> int:
         error, verdict = _number(case["max_error"]), "ok" if case["ok"] else "WRONG"
         print(f"{case['name']:<{width}}  {len(case['rows']):9d}  {error:>7}  {verdict}")
     ran = ", ".join(f"{name} in {n}" for name, n in n_cases.items() if n)
-    print(f"\nforms of {len(by_form)} cases: {ran}; {'all ok' if forms_ok else 'not all of them ok: WRONG'}")
+    print(f"\nforms of {len(by_form)} cases, {'all ok' if forms_ok else 'not all of them ok: WRONG'}:\n{ran}")
     print(f"{n_rows} gradients, {'all ok' if ok else 'not all of them ok: WRONG'}; largest error of")
     print(", ".join(f"{kind}s {_number(worst[kind])}" for kind in kinds))
     return 0 if ok else 1

@@ -25,12 +25,15 @@ def _every_rank(kind: str, name: str, own: int, build: Build, least: int = 0) ->
         case(kind, f"{name} of rank {own + n}", partial(build, axes=_LEADING[n]), along_directions=True)
 
 
-def _norm(f: Any, n_vectors: int) -> Build:
-    return lambda r, axes: call(f, r.normal(size=(*axes, 4)), *(r.normal(1.0, 0.5, 4) for _ in range(n_vectors)))
+# The op is looked up when the case is run, so that a case checks the op that stands in `ops` then.
+def _norm(op: str, n_vectors: int) -> Build:
+    return lambda r, axes: call(
+        getattr(ops, op), r.normal(size=(*axes, 4)), *(r.normal(1.0, 0.5, 4) for _ in range(n_vectors))
+    )
 
 
-def _elementwise(f: Any, *others: Any, **options: Any) -> Build:
-    return lambda r, axes: call(f, r.normal(size=axes), *others, **options)
+def _elementwise(op: str) -> Build:
+    return lambda r, axes: call(getattr(ops, op), r.normal(size=axes))
 
 
 _every_rank(
@@ -46,10 +49,10 @@ _every_rank("op", "softmax", 1, lambda r, axes: call(ops.softmax, r.normal(size=
 _every_rank(
     "op", "softmax along the first axis", 1, lambda r, axes: call(ops.softmax, r.normal(size=(4, *axes)), axis=0)
 )
-_every_rank("op", "layer_norm", 1, _norm(ops.layer_norm, 2))
-_every_rank("op", "rms_norm", 1, _norm(ops.rms_norm, 1))
-for _f in (ops.relu, ops.gelu, ops.silu):
-    _every_rank("op", _f.__name__, 0, _elementwise(_f))
+_every_rank("op", "layer_norm", 1, _norm("layer_norm", 2))
+_every_rank("op", "rms_norm", 1, _norm("rms_norm", 1))
+for _name in ("relu", "gelu", "silu"):
+    _every_rank("op", _name, 0, _elementwise(_name))
 _every_rank("op", "gated", 0, lambda r, axes: call(ops.gated, r.normal(size=axes), r.normal(size=axes)))
 _every_rank("op", "dropout", 0, lambda r, axes: call(ops.dropout, r.normal(size=axes), 0.4, **frozen(r)))
 _every_rank("op", "split_heads", 2, lambda r, axes: call(ops.split_heads, r.normal(size=(*axes, 3, 4)), 2))
@@ -95,11 +98,13 @@ def _eps(eps: float) -> None:
     def of_layer(norm: Any) -> Callable[[Random], Setup]:
         return lambda r: call(ordinary(norm(4, eps), r), r.normal(size=(3, 4)))
 
-    def of_op(f: Any, n_vectors: int) -> Callable[[Random], Setup]:
-        return lambda r: call(f, r.normal(size=(3, 4)), *(r.normal(size=4) for _ in range(n_vectors)), eps=eps)
+    def of_op(op: str, n_vectors: int) -> Callable[[Random], Setup]:
+        return lambda r: call(
+            getattr(ops, op), r.normal(size=(3, 4)), *(r.normal(size=4) for _ in range(n_vectors)), eps=eps
+        )
 
-    case("op", f"layer_norm with ε = {eps}", of_op(ops.layer_norm, 2), along_directions=True)
-    case("op", f"rms_norm with ε = {eps}", of_op(ops.rms_norm, 1), along_directions=True)
+    case("op", f"layer_norm with ε = {eps}", of_op("layer_norm", 2), along_directions=True)
+    case("op", f"rms_norm with ε = {eps}", of_op("rms_norm", 1), along_directions=True)
     case("layer", f"LayerNorm with ε = {eps}", of_layer(layers.LayerNorm), along_directions=True)
     case("layer", f"RMSNorm with ε = {eps}", of_layer(layers.RMSNorm), along_directions=True)
 

@@ -18,12 +18,12 @@ import sacrebleu
 
 from minitransformer.cli import _parser, main
 from minitransformer.commands import generate as generate_command
+from minitransformer.commands import plot
 from minitransformer.commands import train as train_command
 from minitransformer.generation import generate, greedy
 from minitransformer.models import Classifier, ClassifierConfig
 from minitransformer.models import folder as model_folder
 from minitransformer.models.cost import describe
-from minitransformer.show import plots
 from minitransformer.show.viewer.command import view_text
 from minitransformer.tasks import TASKS, translation
 from minitransformer.tasks.evaluation import classified
@@ -147,7 +147,7 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(translator):
     ]
     left_out = sum(length > 15 for length in lengths)
     assert 0 < left_out < len(lengths)
-    note = f"{len(lengths) - left_out} training pairs ({left_out} left out, longer than 15 tokens), 3 to validate on"
+    note = f"{len(lengths) - left_out} training pairs ({left_out} left out, longer than 15 tokens), 3 for validation"
     assert f"{note}; vocabulary {len(tokenizer)}\n" in translator.said
 
 
@@ -468,7 +468,7 @@ def test_a_run_is_not_overwritten(trained, run):
 )
 def test_a_run_does_not_go_on_with_other_settings(writer, run, options, message):
     said = run("train", "lm", "--out", writer.folder, "--resume", *options, status=2 if message else 0)
-    assert (message or "going on") in said
+    assert (message or "continuing") in said
 
 
 def test_a_run_of_another_task_or_none_does_not_go_on(writer, run, tmp_path):
@@ -537,7 +537,7 @@ def test_a_damaged_run_is_refused(run, tmp_path, change):
         ("translate --tokenizer characters", "tokenizer must be bpe or words, got 'characters'"),
         ("translate --batch-tokens 0", "batch_tokens must be greater than 0"),
         ("translate --label-smoothing 1", "label_smoothing must be at least 0 and below 1, got 1.0"),
-        ("classify --valid-text a", "valid_text needs text"),
+        ("classify --valid-text a", "valid_text also needs text"),
         ("classify --max-length 600", "a batch of 512 tokens cannot hold a text of 600"),
         ("classify --seed -1", "--seed must be at least 0"),
     ],
@@ -574,7 +574,7 @@ def test_files_that_do_not_fit_are_a_failed_run(run, tmp_path, task, texts, opti
     "options, message",
     [
         (["--max-length", 2], "every training pair is longer than max_length 2"),
-        (["--batch-tokens", 9], r"a batch of 9 tokens cannot hold the longest training pair, of \d+; allow more"),
+        (["--batch-tokens", 9], r"a batch of 9 tokens cannot hold the longest training pair, of \d+; increase batch_"),
     ],
 )
 def test_pairs_that_fit_nowhere_are_a_failed_run(translator, run, tmp_path, options, message):
@@ -935,7 +935,7 @@ READS = {"translator": "seven hundred!", "writer": "7 is\n$", "classifier": "sev
 def drawn(monkeypatch):
     """The figures that would be saved."""
     figures = []
-    monkeypatch.setattr(plots, "save", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(plot, "write_figure", lambda path, figure: figures.append(figure))
     return figures
 
 

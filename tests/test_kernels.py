@@ -583,7 +583,7 @@ def test_attention_refuses_what_is_no_generator_without_dropout_too(form: str) -
         with pytest.raises(TypeError, match="rng must be a numpy"):
             ops.attention(q, q, q, dropout=0.0, rng=rng)
     for rate in (0.0, 0):
-        assert KERNELS["attention"](q, q, q, dropout=rate, rng=np.random.default_rng(0)) is not None
+        assert KERNELS["attention"](q, q, q, causal=True, dropout=rate, rng=np.random.default_rng(0)) is not None
 
 
 def test_a_mask_may_be_changed_after_the_forward_pass(form: str) -> None:
@@ -865,7 +865,7 @@ def test_a_kernel_keeps_no_more_than_backward_needs(form: str) -> None:
         ),
         "layer_norm, what is normalized": (lambda: ops.layer_norm(fresh(), gamma, gamma), 1.0 + 1 / 32),
         "attention, q, k, v, the output and 64 exponentials for each of the 32": (
-            lambda: ops.attention(fresh(), fresh(), fresh()),
+            lambda: ops.attention(fresh(), fresh(), fresh(), causal=True),
             4.0 + 64 / 32 + 1 / 32,
         ),
     }

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -389,6 +390,7 @@ def class_of_rogues(tmp_path_factory):
             (out / f"neighbour {i}.py").write_text(RIGHT)
     before = {path: path.read_bytes() for path in (*PACKAGE.rglob("*.py"), canary)}
     with sandbox(["softmax_backward"], SEED, Limits(60.0, 512 * 1024**2)) as box:
+        assert box.isolation != isolation.NOTHING, "these hand-ins would do real harm: install bubblewrap"
         found = {files[Path(g.file).name]: g for g in grade_all(box, [out / f for f in files], ["softmax_backward"])}
     server.close()
     after = {path: path.read_bytes() for path in (*PACKAGE.rglob("*.py"), canary)}
@@ -474,6 +476,22 @@ def softmax_backward(y, dy):
         assert one.summary.startswith("ValueError: [] [(1, 'lo')]"), one.message
     else:
         assert box.isolation == isolation.NOTHING
+
+
+@pytest.mark.parametrize("kind", [isolation.BUBBLEWRAP, isolation.NAMESPACES])
+def test_python_may_be_installed_below_tmp(monkeypatch, kind):
+    """It was hidden there by the hand-in's own /tmp, and then hand-ins ran without isolation."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        shown = Path(folder, "shown")
+        shown.mkdir()
+        (shown / "it").write_text("readable")
+        monkeypatch.setattr(isolation, "KINDS", (kind,))
+        with sandbox(["softmax_backward"], SEED) as box:
+            if box.isolation == kind:
+                monkeypatch.setattr(isolation, "_SYSTEM", [*isolation._SYSTEM, str(shown)])
+                command = isolation.command(kind, box._desk, f"import os; print(open({str(shown / 'it')!r}).read())")
+                done = subprocess.run(command, env=isolation.environment(), capture_output=True, text=True, timeout=60)
+                assert (done.stdout, done.returncode) == ("readable\n", 0), done.stderr
 
 
 def test_without_isolation_a_warning_says_so(tmp_path, capsys, monkeypatch):

@@ -118,6 +118,7 @@ def _bubblewrap(desk: Path, python: list[str]) -> list[str]:
     options = [f"--unshare-{kind}" for kind in ("pid", "net", "ipc", "uts")]
     options += ["--unshare-user", "--cap-drop", "ALL"] if other_user() is None else []
     options += ["--die-with-parent"]
+    options += ["--size", str(_TEMPORARY), "--perms", "1777", "--tmpfs", "/tmp"]  # first: Python may be there
     for folder in _parents([*visible, *_DEVICES]):
         if not any(folder == path or folder.startswith(f"{path}/") for path in visible):
             options += ["--dir", folder]
@@ -125,13 +126,15 @@ def _bubblewrap(desk: Path, python: list[str]) -> list[str]:
         options += ["--ro-bind", source, path] if source else ["--tmpfs", path, "--remount-ro", path]
     for device in _DEVICES:
         options += ["--dev-bind", device, device]
-    options += ["--ro-bind", str(desk), _DESK, "--size", str(_TEMPORARY), "--perms", "1777", "--tmpfs", "/tmp"]
+    options += ["--ro-bind", str(desk), _DESK]
     return ["bwrap", *options, "--remount-ro", "/", "--chdir", "/tmp", "--", *python]
 
 
 def _namespaces(desk: Path, python: list[str]) -> list[str]:
     root, quoted = str(desk.with_name("root")), shlex.quote
     lines = ["set -e", f"mount -t tmpfs -o mode=755,size=1m none {quoted(root)}"]
+    lines.append(f"mkdir {quoted(f'{root}/tmp')} {quoted(root + _DESK)}")
+    lines.append(f"mount -t tmpfs -o mode=1777,size={_TEMPORARY} none {quoted(f'{root}/tmp')}")
 
     def bind(source: str, path: str) -> None:
         target = quoted(root + path)
@@ -150,8 +153,6 @@ def _namespaces(desk: Path, python: list[str]) -> list[str]:
         read_only.insert(0, root + path)
     for device in _DEVICES:
         bind(device, device)
-    lines.append(f"mkdir {quoted(f'{root}/tmp')} {quoted(root + _DESK)}")
-    lines.append(f"mount -t tmpfs -o mode=1777,size={_TEMPORARY} none {quoted(f'{root}/tmp')}")
     bind(str(desk), _DESK)
     read_only.insert(0, root + _DESK)
     lines += [f"mount -o remount,bind,ro {quoted(path)}" for path in read_only]

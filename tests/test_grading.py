@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hostile_answers import ANSWERS
 from hostile_hand_ins import ENDINGS, FINDERS, MEDDLERS, SLOW, attack
 
 import minitransformer
@@ -359,7 +360,7 @@ def test_a_table_of_the_answers_to_the_seed_of_check_earns_nothing(tmp_path, cap
 # ---- Hostile hand-ins, among honest ones. ----
 
 HOSTILE = {name: (body, "") for name, body in (FINDERS | MEDDLERS).items()}
-HOSTILE |= ENDINGS
+HOSTILE |= ENDINGS | {name: (source, "") for name, source in ANSWERS.items()}
 NEIGHBOURS = 6
 
 
@@ -383,7 +384,7 @@ def class_of_rogues(tmp_path_factory):
     files = {}
     for i, (name, (source, _)) in enumerate(HOSTILE.items()):
         files[f"{i}.py"] = name
-        text = source if name in ENDINGS else attack(source, **places)
+        text = attack(source, **places) if name in FINDERS | MEDDLERS else source
         (out / f"{i}.py").write_text(text, encoding="utf-8")
         if i % (len(HOSTILE) // NEIGHBOURS) == 0:
             files[f"neighbour {i}.py"] = f"neighbour {i}"

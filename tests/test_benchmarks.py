@@ -192,7 +192,7 @@ def test_what_a_card_reaches_is_held_against_products_on_the_card_and_not_agains
     assert found.agrees
     page = report.table([found], RATES)
     assert "| 40% M | 50% M |" in page
-    assert "at most 0.002 is let pass" in page
+    assert "at most 0.002 is allowed" in page
     assert (
         "- card-tf32: to multiply as much, in large matrices, in the same rounds, and do nothing else, took 800 ms: "
         in page

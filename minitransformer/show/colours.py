@@ -1,4 +1,4 @@
-"""The colours of numbers, the same everywhere: blue above zero, orange below. Colour-blind readers can tell them apart."""
+"""The colours of numbers, the same everywhere: blue above zero, orange below, which colour-blind readers tell apart."""
 
 from __future__ import annotations
 

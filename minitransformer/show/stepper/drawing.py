@@ -104,7 +104,7 @@ def source(step: Step, style: Style, recording: Steps, around: int = 0) -> list[
 
 
 def _bound(recording: Steps, step: Step, bound: Binding, style: Style) -> list[str]:
-    """A name with its shape and numbers; a gradient also with the value it belongs to and what finite differences say."""
+    """A name with its shape and numbers; a gradient also with its value and what finite differences say."""
     pair = recording.pair_of(step, bound)
     numbers = matrix(bound.value)
     if pair is None and bound.value.shape == ():

@@ -127,7 +127,7 @@ def _elsewhere(recording: Steps, step: Step, bound: Binding, cell: Index) -> Ter
 
 def _given(recording: Steps, call: Call, bound: Binding, cell: Index) -> Term:
     """A cell of an argument that the caller's line computed without giving it a name."""
-    nothing = f"{bound.title} came with the call"
+    nothing = f"{bound.title} was passed to the call"
     if call.parent is None:
         raise NotExpandable(nothing)
     callers = recording.steps_of(recording.calls[call.parent])

@@ -12,8 +12,7 @@ Path: TypeAlias = tuple[int, ...]  # which part of the value, if it has several:
 
 
 def assigned(statement: ast.stmt | None, name: str, title: str) -> tuple[ast.expr, Path]:
-    """The expression that the statement assigns to `name`, and the path to the part of its value. Raises NotExpandable.
-    """
+    """The expression that the statement assigns to `name`, and the path into its value. Raises NotExpandable."""
     if isinstance(statement, ast.AugAssign):
         return ast.BinOp(as_read(statement.target), statement.op, statement.value), ()
     targets = statement.targets if isinstance(statement, ast.Assign) else []

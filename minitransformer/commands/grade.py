@@ -31,7 +31,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "that you have read.",
     )
     command.add_argument("files", nargs="+", type=Path, metavar="FILE", help="notebooks (.ipynb) or Python files (.py)")
-    command.add_argument("--exercises", metavar="A,B,...", help="the exercises that count (default: all that are handed in)")
+    command.add_argument("--exercises", metavar="A,B,...", help="exercises that count (default: all in the files)")
     command.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     command.add_argument("--csv", action="store_true", help="print a row for each student, for a spreadsheet")
     command.add_argument(

@@ -1,4 +1,4 @@
-"""The colours of numbers, the same everywhere: blue above zero, orange below, which colour-blind readers tell apart."""
+"""The colours of numbers, the same everywhere: blue above zero, orange below. The colour-blind can tell them apart."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Record every line that runs, and every number that it binds.
 
 A line bound a name if afterwards the name holds another object, or the same array with other numbers in it. Identity is
-recorded, too: an argument may be the very array that the caller has a name for, or a result the one that the inner call
-had a name for. The binding then says which binding gave it that name (`origin`).
+recorded, too: an argument may be the very array that a name of the caller holds, and a result the one that a name of
+the inner call held. The `origin` of a binding is then the binding of that other name.
 """
 
 from __future__ import annotations

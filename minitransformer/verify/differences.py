@@ -43,7 +43,7 @@ class _Slope(NamedTuple):
 
 
 class _Verdict(NamedTuple):
-    """The numerical slope; whether the slope by hand agrees; whether there is a kink; whether rounding hides it all."""
+    """The numerical slope; ok: the slope by hand agrees; kink: this is a kink; hidden: rounding hides the answer."""
 
     numerical: float
     ok: bool

@@ -231,7 +231,7 @@ class Table:
         self._places = {json.dumps(item): place for place, item in enumerate(self.items)}
 
     def add(self, item: Any) -> int:
-        """The item's index in the list, to which a new item is added."""
+        """The item's index in the list. A new item is added first."""
         key = json.dumps(item)
         if key not in self._places:
             self._places[key] = len(self.items)
@@ -257,7 +257,7 @@ class Pool:
         return self._places[key]
 
     def fitted(self) -> tuple[list[dict[str, Any]], int]:
-        """The arrays as JSON can hold them, and up to how many cells they are whole, so that they fit the budget."""
+        """The arrays for JSON, and the size in cells up to which they are kept whole to fit the budget."""
         for limit in _LIMITS:
             if sum(_length(array, limit) for array, _ in self._arrays) <= BUDGET:
                 break

@@ -41,7 +41,7 @@ function showListing(recording, s, line) {
   if (lit) box.scrollTop = lit.offsetTop - box.clientHeight / 2 + lit.offsetHeight;
 }
 
-// What the step bound. A gradient is shown beside its value, its finite difference and the gap between these gradients.
+// What the step bound. A gradient is beside its value, its finite difference and the gap between the two derivatives.
 function showResult(recording, s, covered) {
   const step = recording.steps[s];
   const line = recording.line(s);
@@ -154,7 +154,7 @@ function showOthers(recording, s) {
 }
 
 // Where a cell comes from: {place, term, cells, note}. place: where the number was computed; for an argument or for the
-// result of an inner call this is another step. term: the written-out sum, or null. cells: [place, flat] of its numbers.
+// result of an inner call this is another step. term: the written-out sum, or null. cells: its numbers, [place, flat].
 function originOf(recording, place, flat) {
   for (let from = place; from !== undefined; from = recording.places[recording.steps[from[0]].bound[from[1]].origin])
     place = from;

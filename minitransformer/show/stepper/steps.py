@@ -111,7 +111,7 @@ class Steps:
         return self._checks.get(self._partners.get(bound.serial, (None, ""))[1])
 
     def is_gradient(self, bound: Binding) -> bool:
-        """Whether it is a gradient: `dname` in a pullback, or an array that a pullback's helper made from a gradient."""
+        """Whether it is a gradient: `dname` in a pullback, or what a pullback's helper computed from a gradient."""
         call = bound.call
         if call.backward:
             return bound.name.startswith("d")

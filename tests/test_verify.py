@@ -306,7 +306,7 @@ def test_tolerances_can_be_set() -> None:
         (lambda dx, dw: (dx[None], dw), r"the gradient has shape \(1, 3, 4\), its array \(3, 4\)"),
         (lambda dx, dw: (dx.astype(np.float32), dw), r"the gradient is float32, its array float64"),
         (lambda dx, dw: (dx.astype(int), dw), r"the gradient is an array of int64, not a floating-point array"),
-        (lambda dx, dw: (None, dw), r"there is no gradient \(None\)"),
+        (lambda dx, dw: (None, dw), r"the gradient is missing \(None\)"),
         (lambda dx, dw: (0.0, dw), r"the gradient is float, not a floating-point array"),
         (lambda dx, dw: ([dx], dw), r"the gradient is list, not a floating-point array"),
         (lambda dx, dw: (dx * np.nan, dw), r"gradient is not finite"),

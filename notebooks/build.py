@@ -184,7 +184,7 @@ def write(name: str, notebook: Notebook, folder: Path = HERE) -> None:
 
 
 def source_differences(source: Notebook, built: Notebook) -> list[str]:
-    """Where the cells of two notebooks differ, but for their outputs."""
+    """Where the cells of two notebooks differ, outputs aside."""
     ours, theirs = ([_said(cell) for cell in notebook["cells"]] for notebook in (source, built))
     if len(ours) != len(theirs):
         return [f"the source has {len(ours)} cells, the .ipynb {len(theirs)}"]

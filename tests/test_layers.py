@@ -217,7 +217,7 @@ def test_gradients_flow_back_only_to_what_was_seen() -> None:
 
 
 def test_padding_does_not_matter() -> None:
-    """Neither what stands in it nor how much there is, to outputs and to gradients."""
+    """Its content and its length change neither outputs nor gradients."""
     encoder, decoder = ordinary(layers.Encoder(2, **SIZES)), ordinary(layers.Decoder(2, **SIZES), seed=1)
 
     def run(source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:

@@ -286,20 +286,20 @@ def test_reductions_and_functions_in_either_form() -> None:
 def test_what_cannot_be_written_out_says_why() -> None:
     recording = worked_example()
     x = np.ones((2, 3))
-    with pytest.raises(NotExpandable, match=r"self_attention\.x came with the call"):
+    with pytest.raises(NotExpandable, match=r"self_attention\.x was passed to the call"):
         expand(recording, *recording.find("self_attention.x"), (0, 0))
     layer = EXAMPLES["ffn"].record()
-    with pytest.raises(NotExpandable, match=r"linear#1\.weight came with the call: it is self\.weight\.value"):
+    with pytest.raises(NotExpandable, match=r"linear#1\.weight was passed to the call: it is self\.weight\.value"):
         expand(layer, *layer.find("linear#1.weight"), (0, 0))
-    with pytest.raises(NotExpandable, match=r"attention\.t_q is a size, a place or a switch"):
+    with pytest.raises(NotExpandable, match=r"attention\.t_q is a size, an index or a flag"):
         expand(recording, *recording.find("attention.t_q"), ())
     short = step(ops.softmax, x, limit=5)
-    with pytest.raises(NotExpandable, match=r"of softmax\.y only a summary was recorded"):
+    with pytest.raises(NotExpandable, match=r"only a summary of softmax\.y was recorded"):
         expand(short, *short.find("softmax.y"), (0, 0))
-    with pytest.raises(NotExpandable, match=r"of x only a summary was recorded"):
+    with pytest.raises(NotExpandable, match=r"only a summary of x was recorded"):
         expand(short, *short.find("softmax.largest"), (0, 0))
     for index in ((0,), (0, 3), (0, 0, 0), (-1, 0)):
-        with pytest.raises(ValueError, match=r"attention\.q has the shape \(3, 3\), so there is no cell"):
+        with pytest.raises(ValueError, match=r"attention\.q has the shape \(3, 3\), so it has no cell"):
             expand(recording, *recording.find("attention.q"), index)
 
 

@@ -297,8 +297,8 @@ def test_c_asks_where_a_number_comes_from(viewer, recording) -> None:
         assert "scores[1, 2] = (2·2 + 2·3 + 2·1)·1 = 12" in screen(viewer)
     answers = {
         "factor": "factor = attention.scale = 1",
-        "nothing 1": "this line binds and sees no number called 'nothing'",
-        "scores 3,0": "attention.scores has the shape (3, 3), so there is no cell (3, 0)",
+        "nothing 1": "this line neither binds nor sees a number called 'nothing'",
+        "scores 3,0": "attention.scores has the shape (3, 3), so it has no cell (3, 0)",
         "q 0,0": "q[0, 0] = self_attention.q[0, 0] = 1",
         "scores -1": "write the name and the cell, such as: scores 1,2",
     }

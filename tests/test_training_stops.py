@@ -49,7 +49,7 @@ def states(folder):
 
 
 def files_of(folder):
-    """What stands in a folder: the content of each file, and when it was written."""
+    """The content of each file in a folder, and when it was written."""
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
 
 

@@ -208,7 +208,7 @@ def test_generators_of_the_caller_are_not_used_up() -> None:
 
 def test_a_function_that_is_random_by_itself_is_refused() -> None:
     rng = np.random.default_rng(0)
-    with pytest.raises(ValueError, match=r"<lambda> gives another output each time .* pass its random generator as an"):
+    with pytest.raises(ValueError, match=r"<lambda> gives a different output .* pass its random generator as an"):
         verify.gradients(lambda x: ops.dropout(x, 0.5, rng), normal(4, 5))
 
 
@@ -306,7 +306,7 @@ def test_tolerances_can_be_set() -> None:
         (lambda dx, dw: (dx[None], dw), r"the gradient has shape \(1, 3, 4\), its array \(3, 4\)"),
         (lambda dx, dw: (dx.astype(np.float32), dw), r"the gradient is float32, its array float64"),
         (lambda dx, dw: (dx.astype(int), dw), r"the gradient is an array of int64, not a floating-point array"),
-        (lambda dx, dw: (None, dw), r"there is no gradient \(None\)"),
+        (lambda dx, dw: (None, dw), r"the gradient is missing \(None\)"),
         (lambda dx, dw: (0.0, dw), r"the gradient is float, not a floating-point array"),
         (lambda dx, dw: ([dx], dw), r"the gradient is list, not a floating-point array"),
         (lambda dx, dw: (dx * np.nan, dw), r"gradient is not finite"),
@@ -336,7 +336,7 @@ def test_missing_and_extra_gradients_are_rejected(change: Callable[..., Any], n:
     report = verify.gradients(returning(change), normal(3), normal(3, seed=1))
     assert not report.ok
     wanted = f"backward returned {n} gradients for 2 floating-point inputs"
-    hint = "; return one for each, in their order (functools.partial can bind one that has none)"
+    hint = "; return one for each, in order (bind inputs without a gradient with functools.partial)"
     assert report.rows[0].problem == (wanted + hint if n < 2 else wanted)
 
 
@@ -1042,14 +1042,14 @@ def test_report_of_problems_as_json_and_text() -> None:
     document = json.loads(json.dumps(report.as_dict(), allow_nan=False))
     assert document["max_error"] is None
     assert document["rows"][0]["error"] is None
-    assert document["rows"][0]["problem"] == "there is no gradient (None)"
-    assert "WRONG: there is no gradient (None)" in str(report)
+    assert document["rows"][0]["problem"] == "the gradient is missing (None)"
+    assert "WRONG: the gradient is missing (None)" in str(report)
 
 
 def test_rows_by_name() -> None:
     report = verify.gradients(product, normal(2), normal(2))
     assert report["product.square"] is report.rows[2]
-    with pytest.raises(KeyError, match=r"no row 'square'; there are x, w, product\.square, product\.y"):
+    with pytest.raises(KeyError, match=r"no row 'square'; the rows are x, w, product\.square, product\.y"):
         report["square"]
 
 
@@ -1121,7 +1121,7 @@ def counts_calls(x: np.ndarray) -> Any:
 
 def test_a_pullback_gives_the_same_each_time() -> None:
     report = verify.gradients(counts_calls, normal(3))
-    assert report["x"].problem == "backward gives another gradient when it is called again"
+    assert report["x"].problem == "backward gives a different gradient when called again"
     assert not report["x"].ok
 
 
@@ -1181,7 +1181,7 @@ def test_integers_and_lists_are_named_where_they_are_the_trouble() -> None:
         return 2.0 * x, lambda dy: 2.0 * dy
 
     (row,) = verify.gradients(double, np.arange(3)).of_kind("input")
-    assert row.problem.endswith("; x holds integers, which have none: convert it with astype(float)")
+    assert row.problem.endswith("; x holds integers, which have no gradient: convert it with astype(float)")
     with pytest.raises(TypeError, match=r"x is a list; make it an array: numpy.array\(x, dtype=float\)"):
         verify.gradients(double, [1.0, 2.0])
 
@@ -1238,9 +1238,9 @@ def takes_contiguous_inputs(x: np.ndarray) -> Any:
     return 3.0 * x, lambda dy: (3.0 if x.flags.c_contiguous else 2.0) * dy
 
 
-NOT_LINEAR = "backward is not linear in its argument, as a derivative is"
+NOT_LINEAR = "backward is not linear in its argument, but a derivative is"
 OVERWRITTEN = "a later backward wrote into this gradient; return a new array"
-LAYOUT = "it is another where arrays are views with gaps or transposed in memory"
+LAYOUT = "it differs when arrays are transposed or have gaps in memory"
 ACCEPTED_BEFORE = {
     "remembers the first x": (remembers_the_first, None),
     "remembers the first x in backward": (remembers_the_first_in_backward, None),
@@ -1250,7 +1250,7 @@ ACCEPTED_BEFORE = {
     "clips at a million": (tripled(lambda dy: np.clip(3.0 * dy, -1e6, 1e6)), NOT_LINEAR),
     "drops what is small": (tripled(lambda dy: np.where(abs(dy) < 1e-5, 0.0, 3.0 * dy)), NOT_LINEAR),
     "adds something small": (tripled(lambda dy: 3.0 * dy + 1e-10), NOT_LINEAR),
-    "wrong in float32": (wrong_in_float32, "in float32 it is another than in float64"),
+    "wrong in float32": (wrong_in_float32, "it differs between float32 and float64"),
     "in the order of memory": (sums_in_memory_order, LAYOUT),
     "another way for views": (in_place_on_a_copy, LAYOUT),
     "contiguous inputs": (takes_contiguous_inputs, LAYOUT),
@@ -1321,7 +1321,7 @@ def test_inputs_may_be_dicts_of_arrays() -> None:
         y, right = affine(params, x)
         return y, lambda dy: ({"w": right(dy)[0]["w"]}, right(dy)[1])
 
-    assert verify.gradients(forgets, params, normal(4, 3))["params['b'][0]"].problem == "there is no gradient (None)"
+    assert verify.gradients(forgets, params, normal(4, 3))["params['b'][0]"].problem == "the gradient is missing (None)"
 
 
 def test_arrays_inside_dicts_may_not_be_changed_in_place() -> None:
@@ -1453,6 +1453,6 @@ def test_what_rounding_hides_is_counted() -> None:
     assert not beside_one(1e-9, 2.0).ok
     row = beside_one(1e-13, 2.0)["x"]
     assert (row.ok, row.hidden) == (True, 3)
-    assert row.problem == "not checked: beside rounding this gradient is too small"
+    assert row.problem == "not checked: this gradient is too small beside rounding"
     assert "1 not checked" in str(beside_one(1e-13, 2.0))
     assert beside_one(1e-9, 1.0)["x"].hidden == 0

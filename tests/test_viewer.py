@@ -161,7 +161,7 @@ def test_a_large_model_gets_fewer_choices_and_a_page_of_moderate_size():
     shown = view(model, ids)  # 12 · 12 · 64 · 64 weights: two choices would be more than a million
     assert [choice.position for choice in shown.choices] == [63] and shown.chosen == 0
     assert len(shown.to_html()) < 10e6
-    with pytest.raises(ValueError, match=r"these are 1,228,800 attention weights and a page holds 1,000,000"):
+    with pytest.raises(ValueError, match=r"there are 1,228,800 attention weights, but a page holds 1,000,000"):
         view(language_model(n_layers=25, d_model=24, n_heads=12), ids)
 
 
@@ -176,7 +176,7 @@ def test_a_large_model_gets_fewer_choices_and_a_page_of_moderate_size():
         (language_model(), ([[1]],), {}, ValueError, r"got shape \(1, 1\)"),
         (language_model(), ([0.5],), {}, ValueError, "of float64"),
         (language_model(), ([7],), {}, ValueError, r"ids must be from 0 to 6 .* got 7"),
-        (language_model(), ([6],), {"names": (["a"],)}, ValueError, "there are 1 names and so none for id 6"),
+        (language_model(), ([6],), {"names": (["a"],)}, ValueError, "there are only 1 names, so id 6 has none"),
         (language_model(), ([6],), {"names": (["a"], ["b"])}, ValueError, "must hold 1 lists of names"),
     ],
 )

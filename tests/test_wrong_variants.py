@@ -435,7 +435,7 @@ def decoder_layer_sees_no_padding() -> None:
 def encoder_sees_no_padding() -> None:
     encoder = layers.Encoder(2, 4, 2, 6, rng=np.random.default_rng(1)).to(dtype="float64")
     seen = reference.dependencies(lambda x: encoder(x, mask=np.array([[True, True, False]]))[0], draw(3, 4))
-    assert seen == [[1, 1, 0], [1, 1, 0], [1, 1, 1]]  # padding sees itself through the path around
+    assert seen == [[1, 1, 0], [1, 1, 0], [1, 1, 1]]  # padding sees itself through the residual connection
 
 
 @rejects("stack-final-norm-forgotten")
@@ -548,7 +548,7 @@ def memory_does_not_depend_on_padding() -> None:
     model = models.Transformer(config, np.random.default_rng(1)).to(dtype="float64")
     real = np.array([[True, True, False]])
     seen = reference.dependencies(lambda source: model.encode(source[None], real)[0], np.array([1, 5, 2]))
-    assert seen == [[1, 1, 0], [1, 1, 0], [1, 1, 1]]  # padding sees itself through the path around
+    assert seen == [[1, 1, 0], [1, 1, 0], [1, 1, 1]]  # padding sees itself through the residual connection
 
 
 @rejects("adamw-betas-swapped", "adamw-no-bias-correction", "adamw-eps-inside-root")

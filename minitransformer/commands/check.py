@@ -1,4 +1,4 @@
-"""`minitransformer check`: every hand-derived gradient against finite differences, every fast form against its op."""
+"""`minitransformer check`: compare hand-derived gradients with finite differences, and fast forms with their ops."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of the command line."""
     check = commands.add_parser(
         "check",
-        help="hold every hand-derived gradient against finite differences",
-        description="Hold the gradients of every input, parameter and named intermediate of each op, layer and model "
-        "against central differences in float64; then hold its fast forms, in float32 and float64, against the ops as "
-        "written. Exit status 1 if one is wrong.",
+        help="compare every hand-derived gradient with finite differences",
+        description="Compare the gradients of every input, parameter and named intermediate of each op, layer and "
+        "model with central differences in float64. Then compare its fast forms, in float32 and float64, with the ops "
+        "as written. Exit status 1 if one is wrong.",
     )
     check.add_argument("names", nargs="*", metavar="NAME", help="ops, layers, models, or softmax, ... (default: all)")
     add_device(check)
@@ -64,7 +64,7 @@ def _run(options: argparse.Namespace) -> int:
         print(json.dumps(document, indent=1, allow_nan=False))
         return 0 if ok else 1
     width = max((len(case["name"]) for case in found), default=0)
-    print(f"{'':<{width}}  gradients    error" if found else "no case of finite differences")
+    print(f"{'':<{width}}  gradients    error" if found else "no case with finite differences")
     for case in found:
         error, verdict = _number(case["max_error"]), "ok" if case["ok"] else "WRONG"
         print(f"{case['name']:<{width}}  {len(case['rows']):9d}  {error:>7}  {verdict}")
@@ -85,7 +85,7 @@ def _report(case: Case, options: argparse.Namespace) -> Report:
 
 
 def _forms(case: Case, options: argparse.Namespace) -> list[Form]:
-    """What the fast forms of a case come to. Where the case itself cannot be run, its report says so."""
+    """The results of the fast forms of a case. A case that raises an error counts as one wrong form."""
     try:
         return forms(case, options.seed, options.device)
     except Exception as error:
@@ -97,7 +97,7 @@ def _sentence(case: Case, form: Form) -> str:
 
 
 def _select(names: Sequence[str]) -> list[Case]:
-    """The cases that are meant: by kind, by what they cover, or by their own name; all without names."""
+    """The chosen cases: by kind, by what they cover, or by their own name; without names, all cases."""
     in_order = [case for kind in _KINDS.values() for case in (CASES | LARGE).values() if case.kind == kind]
     known = [*_KINDS, *dict.fromkeys(case.covers for case in in_order), *CASES, *LARGE]
     names = [known_as("check", name, known) for name in names]

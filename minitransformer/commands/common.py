@@ -1,4 +1,4 @@
-"""Shared by the commands: the error for bad usage, and options that several commands take."""
+"""What the commands share: the error for bad usage, and options that several of them take."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def speed(options: argparse.Namespace) -> Accelerate:
 
 
 def known_as(command: str, name: str, known: Sequence[str]) -> str:
-    """The known name that is meant: "layer_norm" and "layer-norm" are one. Raises UsageError for another name."""
+    """The known name for `name`: "layer_norm" and "layer-norm" are the same. Raises UsageError for an unknown name."""
     if name in known:
         return name
     spelled = {_spelling(other): other for other in known}

@@ -33,9 +33,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="sacrebleu's tokenizer; none for text that is already split into tokens (default: 13a)",
     )
     command.add_argument("--output", type=Path, metavar="FILE", help="file for the translations (default: none)")
-    command.add_argument("--text", type=Path, metavar="FILE", help="a text, or lines of label, tab, text")
+    command.add_argument("--text", type=Path, metavar="FILE", help="a text, or lines of a label, a tab and a text")
     command.add_argument(
-        "--held-out", type=float, default=1.0, metavar="X", help="use this last share of the text, as 0.1 (default: 1)"
+        "--held-out", type=float, default=1.0, metavar="X", help="use only the last X of the text, as 0.1 (default: 1)"
     )
     command.add_argument("--json", action="store_true", help="print one JSON document instead")
     add_speed(command)

@@ -70,7 +70,7 @@ def add_search(command: argparse.ArgumentParser) -> None:
 
 
 def check_search(options: argparse.Namespace) -> None:
-    """Refuse a --beam, --length-penalty or --output that would fail only after the work is done."""
+    """Refuse a --beam, --length-penalty or --output with which the command would fail only after the work."""
     if options.beam < 1:
         raise UsageError(f"--beam must be at least 1, got {options.beam}")
     if not 0.0 <= options.length_penalty <= 10.0:

@@ -27,11 +27,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "process gets the inputs and returns arrays, which are compared here. A file is printed when it is graded. "
         "Exit status 0 if grading worked, whatever the grades.",
         epilog="Hand-ins run under bubblewrap if it is installed, otherwise in Linux namespaces: without network, your "
-        "files, the solutions or other hand-ins. If neither works, a warning says so: grade there only what you "
-        "have read.",
+        "files, the solutions or other hand-ins. If neither works, a warning says so; then grade only files "
+        "that you have read.",
     )
     command.add_argument("files", nargs="+", type=Path, metavar="FILE", help="notebooks (.ipynb) or Python files (.py)")
-    command.add_argument("--exercises", metavar="A,B,...", help="exercises that count (default: all handed in)")
+    command.add_argument("--exercises", metavar="A,B,...", help="exercises that count (default: all in the files)")
     command.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     command.add_argument("--csv", action="store_true", help="print a row for each student, for a spreadsheet")
     command.add_argument(
@@ -76,7 +76,7 @@ def _run(options: argparse.Namespace) -> int:
         if box.isolation == isolation.NOTHING:
             print(
                 "minitransformer: warning: neither bubblewrap nor Linux namespaces work here, so a hand-in can read "
-                "and change every file that you can; install bubblewrap, or grade only what you have read",
+                "and change every file that you can; install bubblewrap, or grade only files that you have read",
                 file=sys.stderr,
             )
         if as_text:

@@ -50,5 +50,5 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _progress(what: str, unit: str) -> Any:
-    """What shows on a terminal how far a long list of tasks has come."""
+    """A progress bar on a terminal for a long list of tasks."""
     return functools.partial(tqdm, desc=what, unit=unit, leave=False, disable=None)

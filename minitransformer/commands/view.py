@@ -18,7 +18,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "attention weights of every layer and head, and the gradient of each logit with respect to them.",
     )
     look.add_argument("text", metavar="TEXT", help="the text, in quotes")
-    look.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model, as demo/model")
+    look.add_argument("--model", type=Path, required=True, metavar="DIR", help="the model's folder, such as demo/model")
     look.add_argument(
         "--html", type=Path, default=Path("attention-view.html"), metavar="FILE", help="(default: attention-view.html)"
     )

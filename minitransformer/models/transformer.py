@@ -23,7 +23,7 @@ from ..layers.module import generator
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Sizes of an encoder-decoder. Defaults are the paper's base model but for the vocabularies (table 3)."""
+    """Sizes of an encoder-decoder. The defaults are the paper's base model (table 3); the vocabularies have none."""
 
     source_vocabulary: int
     target_vocabulary: int

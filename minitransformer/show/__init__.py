@@ -1,1 +1,1 @@
-"""What is looked at: pictures, the stepper and the attention viewer."""
+"""Pictures, the stepper and the attention viewer."""

@@ -1,8 +1,8 @@
-"""The colours of numbers, one meaning everywhere: blue above zero, orange below, which the colour-blind tell apart."""
+"""The colours of numbers, the same everywhere: blue above zero, orange below. The colour-blind can tell them apart."""
 
 from __future__ import annotations
 
-ABOVE, BELOW = "#1d63b4", "#c04f08"  # on a light ground
+ABOVE, BELOW = "#1d63b4", "#c04f08"  # on a light background
 ABOVE_ON_DARK, BELOW_ON_DARK = "#6aaaf5", "#f09a58"
 
 STYLE = f""":root {{

@@ -1,9 +1,9 @@
-// What every page has: its data, the making of elements, switches, large text, dark or light, and the list of keys.
+// The tools of every page: its data, functions that make elements, switches, large text, dark or light, list of keys.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 
-// An element with attributes and children; a text becomes a text, never markup.
+// An element with attributes and children. A string among the children becomes text, never markup.
 function make(tag, attributes = {}, ...children) {
   return filled(document.createElement(tag), attributes, children);
 }
@@ -17,12 +17,12 @@ function filled(element, attributes, children) {
   return element;
 }
 
-// Little-endian numbers in base64, of 4 bytes or 8, which is how every machine with a browser has them.
+// Little-endian numbers of 4 or 8 bytes, in base64. Every machine with a browser has this byte order.
 function floats(text, Kind = Float32Array) {
   return new Kind(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
 }
 
-// The colours of numbers above and below 0, [red, green, blue], which depend on light or dark.
+// The colours of numbers above and below 0, [red, green, blue]; the dark page has others than the light one.
 let above, below;
 function readColours() {
   [above, below] = ["--above", "--below"].map((name) => {
@@ -53,7 +53,7 @@ function toggle(id) {
   switches[id](setPressed(id, byId(id).getAttribute("aria-pressed") !== "true"));
 }
 
-// own: the switches of this page; redraw: what to do after a change of the looks.
+// own: the switches of this page; redraw: called after text size or colours change.
 function addTools(own, redraw) {
   for (const id of ["large", "theme"]) {
     const change = switches[id];

@@ -1,8 +1,8 @@
 """One self-contained page: it needs no network, no server and no Python, and opens from a file.
 
-page.html is the frame of every page, page.css its looks and page.js its tools. A room that has a page keeps there, in
-files of the same names, what is its own: the HTML, in three parts, the style sheet and the scripts. Nothing in the data
-is taken for markup: the scripts write every text as text, and the JSON holds no "<".
+page.html is the frame of every page, page.css its style and page.js its tools. A package with a page has files of the
+same names for its own parts: the HTML, in three parts, the style sheet and the scripts. No data can become markup: the
+scripts write every text as text, and the JSON contains no "<".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..arrays.files import write
 from . import colours
 
 _ROOM = "minitransformer.show"
-_PART = "<!-- part -->\n"  # in a room's page.html, between its tools, its body and its list of keys
+_PART = "<!-- part -->\n"  # in a package's page.html, between its tools, its body and its list of keys
 
 
 def build(
@@ -32,9 +32,9 @@ def build(
     scripts: Sequence[str],
     path: str | os.PathLike[str] | None = None,
 ) -> str:
-    """The page as a text, which is also written to `path` where one is given.
+    """The page as a text, also written to `path` if given.
 
-    room: the package with the page's own files, of which `scripts` names those that come before page.js. kind: what the
+    room: the package with the page's own files. scripts: those of its scripts that come before page.js. kind: what the
     title says after the name, such as "step by step".
     """
     tools, body, keys = _read(room, "page.html").split(_PART)
@@ -49,7 +49,7 @@ def build(
         "{{script}}": "\n".join([_read(_ROOM, "page.js"), *(_read(room, name) for name in own)]),
     }
     pieces = [_read(_ROOM, "page.html")]
-    for mark, text in parts.items():  # in the order in which they stand there; what is put in is not searched again
+    for mark, text in parts.items():  # in the order of the page; inserted text is not searched again
         before, _, after = pieces.pop().partition(mark)
         pieces += [before, text, after]
     page = "".join(pieces)
@@ -59,19 +59,19 @@ def build(
 
 
 def frame(page: str, title: str, height: int) -> str:
-    """A page in a frame of its own, for a notebook, so that neither disturbs the other's style or scripts."""
+    """The page in an iframe, for a notebook: neither can disturb the style or the scripts of the other."""
     text, name = html.escape(page, quote=True), html.escape(title, quote=True)
     return f'<iframe title="{name}" srcdoc="{text}" width="100%" height="{height}" style="border: 0"></iframe>'
 
 
 def as_script_data(data: object) -> str:
-    """JSON that can stand inside <script type="application/json">: the parser of HTML finds no tag in it."""
+    """JSON that is safe inside <script type="application/json">: an HTML parser finds no tag in it."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def packed(array: np.ndarray, dtype: str = "<f4") -> str:
-    """The numbers of an array as `floats` in page.js reads them: little-endian, in base64."""
+    """The numbers of an array for `floats` in page.js: little-endian, in base64."""
     return base64.b64encode(array.astype(dtype).tobytes()).decode()
 
 

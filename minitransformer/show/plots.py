@@ -1,6 +1,6 @@
 """Pictures: matrices with their numbers, attention as heat maps, a loss as a curve.
 
-Each function returns a matplotlib Figure, which a notebook shows as a picture; `write_figure` writes it.
+Each function returns a matplotlib Figure, which a notebook shows as a picture; `write_figure` saves it to a file.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _SIGNED = LinearSegmentedColormap.from_list("signed", [BELOW, "white", ABOVE])
 class Picture(Figure):
     """A Figure that shows itself in a notebook.
 
-    Jupyter learns to draw Figures only when pyplot opens one; until then it prints `<Figure size ...>`. A Figure that
-    is made without pyplot therefore brings its PNG along.
+    Jupyter learns to draw Figures only when pyplot opens one; until then it prints `<Figure size ...>`. This Figure is
+    made without pyplot, so it gives Jupyter its PNG itself.
     """
 
     def _repr_png_(self) -> bytes:
@@ -33,8 +33,7 @@ class Picture(Figure):
 
 
 def matrices(**named: Array) -> Figure:
-    """Small matrices side by side, each under its name: blue where positive, orange where negative. A vector is a
-    row.
+    """Small matrices side by side, each under its name: positive numbers blue, negative ones orange. A vector is a row.
 
     >>> figure = matrices(W=np.ones((2, 3)), b=np.zeros(3))
     """
@@ -47,7 +46,7 @@ def matrices(**named: Array) -> Figure:
     figure = Picture(figsize=(0.6 * sum(widths) + 0.4 * len(widths), 0.5 * height + 0.4))
     all_axes = figure.subplots(1, len(arrays), width_ratios=widths, squeeze=False)[0]
     for axes, (name, x) in zip(all_axes, arrays.items(), strict=True):
-        limit = 1.7 * float(abs(x).max() or 1.0)  # so that the numbers can be read on the deepest color
+        limit = 1.7 * float(abs(x).max() or 1.0)  # so that the numbers are readable on the deepest colour
         axes.imshow(x, cmap=_SIGNED, vmin=-limit, vmax=limit)
         for i, j in np.ndindex(x.shape):
             axes.text(j, i, f"{round(float(x[i, j]), 2) + 0.0:g}", ha="center", va="center")

@@ -1,1 +1,1 @@
-"""One recorder of running code: calls, lines, local variables, and the pairing of `name` with `dname`."""
+"""Record running code: calls, lines, local variables, and the pairs of `name` and `dname`."""

@@ -1,6 +1,6 @@
-"""What was recorded: calls with what they bound to names, and which gradient belongs to which value.
+"""What was recorded: calls, what they bound to names, and which gradient belongs to which value.
 
-The convention that the gradient of `scores` is called `dscores` makes this possible: `name` is looked for in a call,
+The convention that the gradient of `scores` is called `dscores` makes this possible: `name` is looked up in a call,
 and `dname` in the pullback that this call made.
 """
 
@@ -19,11 +19,11 @@ from .values import Value
 
 @dataclass(eq=False)
 class Call:
-    """One call of an op, layer or model, of a helper that they call, or of a pullback.
+    """One call of an op, layer or model, of a helper that one of these calls, or of a pullback.
 
-    name: "attention", "Linear", ...; label: the same with a number, "Linear#2", where there are several. A pullback has
-    the label of the call that made it. What runs forward during the backward pass, as a checkpointed layer does for
-    the second time, is "linear in backward".
+    name: "attention", "Linear", ...; label: the same with a number, "Linear#2", if there are several. A pullback has
+    the label of the call that made it. A function that runs forward during the backward pass, as in the second run of a
+    checkpointed layer, is named "linear in backward".
     """
 
     index: int
@@ -32,12 +32,12 @@ class Call:
     globals: dict[str, Any] = field(repr=False)
     parent: int | None
     depth: int
-    maker: int | None  # of a pullback: the call that made it
+    maker: int | None  # for a pullback: the call that made it
     in_backward: bool  # whether it ran during the backward pass
     label: str = ""
     source: tuple[str, ...] = field(default=(), repr=False)
-    results: Any = field(default=None, repr=False)  # a Returned, a tuple of such, or None
-    bound: dict[str, list[Group]] = field(default_factory=dict, repr=False)  # of each name its bindings, in order
+    results: Any = field(default=None, repr=False)  # a Returned, a tuple of these, or None
+    bound: dict[str, list[Group]] = field(default_factory=dict, repr=False)  # the bindings of each name, in order
 
     @property
     def backward(self) -> bool:
@@ -46,24 +46,24 @@ class Call:
 
     @property
     def forward_call(self) -> int:
-        """Of a pullback the index of the call that made it, else its own."""
+        """For a pullback, the index of the call that made it; for any other call, its own index."""
         return self.index if self.maker is None else self.maker
 
     @property
     def file(self) -> str:
-        """The file that its code is in."""
+        """The file that contains its code."""
         return self.code.co_filename
 
     @property
     def first_line(self) -> int:
-        """The line of this file that its function begins in."""
+        """The line of this file where its function begins."""
         return self.code.co_firstlineno
 
 
 @dataclass(frozen=True, eq=False)
 class Binding:
-    """One name, bound once. serial: its place among all bindings; origin: the serial of another name of this very
-    array; in_place: the name held this array before, and its numbers were changed.
+    """One binding of a name. serial: its number among all bindings; origin: the serial of another binding of this very
+    array; in_place: the name already held this array, and the array's numbers changed.
     """
 
     name: str
@@ -75,11 +75,11 @@ class Binding:
 
     @property
     def title(self) -> str:
-        """The name, and whose it is: "attention.scores", "linear#2.product"."""
+        """The label of the call, and the name: "attention.scores", "linear#2.product"."""
         return f"{self.call.label}.{self.name}"
 
 
-Group = list[Binding]  # a binding, and the later changes of its array in place while the name held it
+Group = list[Binding]  # a binding, then each in-place change of its array while the name held it
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,11 @@ class Pair:
     title: str
     value: np.ndarray
     gradient: np.ndarray | None
-    why_not: str = ""  # where there is no gradient to hold against the value
+    why_not: str = ""  # why there is no gradient to compare the value with
 
 
 def number(calls: Sequence[Call]) -> None:
-    """Give all calls their labels: the k-th of several with one name is "linear#k"."""
+    """Label all calls: the k-th of several calls with the same name is "linear#k"."""
     total = Counter(call.name for call in calls if call.maker is None)
     count: Counter[str] = Counter()
     for call in calls:
@@ -108,10 +108,10 @@ def number(calls: Sequence[Call]) -> None:
 
 
 def matched(values: int, gradients: int) -> dict[int, int]:
-    """The pairing rule: which of the gradients belongs to which of the values of one name, both counted in order.
+    """The pairing rule: {i: j} if gradient j of a name belongs to its value i, each numbered in order of binding.
 
-    A name bound n times in a loop meets dname bound n times in the reverse order; a name bound once meets the last
-    dname (a gradient that is summed up in steps); a dname bound once meets the last name. Nothing else can be matched.
+    If name and dname are bound n times each, as in a loop, they pair in reverse order. A name bound once pairs with the
+    last dname (a gradient that is summed in steps), a dname bound once with the last name. Other counts have no pairs.
     """
     if values == 1 or gradients == 1:
         return {values - 1: gradients - 1}
@@ -142,9 +142,9 @@ def _title(values: list[Group], i: int) -> str:
 
 
 def pairs_of(calls: Iterable[Call]) -> list[Pair]:
-    """Every value whose gradient has a name, with the gradient or why it cannot be told which one it is.
+    """Every value whose gradient has a name, with the gradient, or with the reason why they cannot be paired.
 
-    A value counts as it was when it was bound, a gradient, which may be filled afterwards, as it was in the end.
+    A value is taken as it was when bound; a gradient, which may be filled later, as it was at the end.
     """
     found = []
     for call, name, values, gradients in _meetings(calls):
@@ -162,10 +162,10 @@ def pairs_of(calls: Iterable[Call]) -> list[Pair]:
 
 
 def partners_of(calls: Iterable[Call]) -> dict[int, tuple[Binding, str]]:
-    """For the serial number of each gradient the value to show beside it, and the title of their Pair or "".
+    """By the serial of each gradient: the value to show beside it, and the title of their Pair or "".
 
-    A gradient that is filled or summed up in steps has the title at the last of them. One that meets no value of its
-    own is shown beside the last value.
+    If a gradient is filled or summed in steps, the last step has the title. A gradient without a value of its own is
+    shown beside the last value.
     """
     found: dict[int, tuple[Binding, str]] = {}
     for _, _, values, gradients in _meetings(calls):

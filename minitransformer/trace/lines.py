@@ -1,8 +1,8 @@
 """Record every line that runs, and every number that it binds.
 
 A line bound a name if afterwards the name holds another object, or the same array with other numbers in it. Identity is
-noted too: an argument that is the very array which the caller has a name for, or a result that the inner call had a
-name for, is the same numbers under another name, and its binding says which (`origin`).
+recorded, too: an argument may be the very array that a name of the caller holds, and a result the one that a name of
+the inner call held. The `origin` of a binding is then the binding of that other name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .values import Value, host_copy, is_array, keep, same_numbers
 
 @dataclass(frozen=True)
 class Returned:
-    """An array or a number that a call returned, and the serial of the binding that it had there, if it had one."""
+    """An array or a number that a call returned, and the serial of its binding in that call, if it had one."""
 
     value: Value
     serial: int | None
@@ -26,7 +26,7 @@ class Returned:
 
 @dataclass
 class Line:
-    """An executed line, or the part of a statement that lies in it: what it bound, and to what that is no number."""
+    """An executed line, or its part of a longer statement: the numbers that it bound, and the other values by name."""
 
     call: Call
     line: int
@@ -35,9 +35,9 @@ class Line:
 
 
 class LineRecorder(Recorder):
-    """Follows a forward pass and its pullbacks, with all that these call, line by line.
+    """Follows a forward pass, its pullbacks and everything that they call, line by line.
 
-    limit: of an array with more elements only a summary is kept.
+    limit: of an array with more elements, only a summary is kept.
     """
 
     helpers_in_backward = True
@@ -52,7 +52,7 @@ class LineRecorder(Recorder):
 
 
 class _LineWatch(Watch):
-    """The names of a running call and what they hold, and what its inner calls returned, with its names in there."""
+    """The names of a running call and what they hold; also the results of its inner calls, with their names there."""
 
     recorder: LineRecorder
 
@@ -83,16 +83,16 @@ class _LineWatch(Watch):
 
     def end(self, result: Any) -> None:
         self.call.results = self._returned(result)
-        self._seen.clear()  # what the call held may go now
+        self._seen.clear()  # free what the call held
         self._results.clear()
 
     def _origin(self, value: Any) -> int | None:
-        """The latest binding of this very array, in this call or else in those around it."""
+        """The latest binding of this very array, in this call or else in one around it."""
         found = (watch._serial_of(value) for watch in reversed(self.recorder.open))
         return next((serial for serial in found if serial is not None), None)
 
     def _serial_of(self, value: Any) -> int | None:
-        """The latest binding of this very array here or, where it has no name here, in an inner call."""
+        """The latest binding of this very array in this call or, if it has no name here, in an inner call."""
         serials = [seen.group[-1].serial for seen in self._seen.values() if seen.object is value and seen.group]
         inner = (serial for result, serial in reversed(self._results) if result is value)
         return max(serials) if serials else next(inner, None)
@@ -108,7 +108,7 @@ class _LineWatch(Watch):
 
 
 class _Seen:
-    """What a name held when it was last looked at, and its bindings where that is a number."""
+    """What a name held when it was last looked at, and its bindings if that was an array or a number."""
 
     def __init__(self, value: Any, group: Group | None) -> None:
         self.object, self.group = value, group
@@ -116,19 +116,19 @@ class _Seen:
         self._sum = float(value.sum()) if self._kept is not None and self._kept.array is None else 0.0
 
     def differs(self, limit: int) -> bool:
-        """Whether the array holds other numbers than when it was copied: it was changed in place."""
+        """Whether the array's numbers differ from the copy: it was changed in place."""
         if self._kept is None or not is_array(self.object):
             return False
         if self._kept.array is not None:
             return not same_numbers(self._kept.array, self.object)
-        total = float(self.object.sum())  # too large for a copy: its sum and its summary must do
+        total = float(self.object.sum())  # too large for a copy: compare its sum and its summary
         same = total == self._sum or (total != total and self._sum != self._sum)
         now = keep(self.object, limit)
         return not same or now is None or now.summary != self._kept.summary
 
 
 def _frozen(value: Any) -> Any:
-    """A value that is no number itself; of a tuple or list of arrays a copy, on the host."""
+    """A value that is not a number; a tuple or list of arrays is copied to the host."""
     if isinstance(value, tuple | list) and all(_is_plain(part) for part in value):
         copies = [host_copy(part) if is_array(part) else part for part in value]
         return copies if isinstance(value, list) else tuple(copies)

@@ -1,8 +1,8 @@
-"""Record running code with `sys.settrace`: its calls, and what they bind to names. Two levels of detail.
+"""Record running code with `sys.settrace`: its calls, and what they bind to names. There are two levels of detail.
 
-A Recorder keeps the floating-point arrays of the forward pass and of its pullbacks, which is all that a check of
-gradients needs. A LineRecorder (lines.py) keeps every line and every number. What is seen is copied at once, so that
-nothing that happens later can change the record.
+A Recorder keeps the floating-point arrays of the forward pass and of its pullbacks, which is all that a gradient check
+needs. A LineRecorder (lines.py) keeps every line and every number. Both copy each array at once, so that nothing that
+happens later can change the record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .values import Value, copied, is_float_array, same_numbers
 
 
 class Recorder(Traced):
-    """Follows a forward pass, and then, once `in_forward` is False, its pullbacks.
+    """Follows a forward pass and then, once `in_forward` is False, its pullbacks.
 
     with Recorder(f) as recorder:
         y, backward = f(x)
@@ -28,16 +28,16 @@ class Recorder(Traced):
         backward(dy)
     """
 
-    helpers_in_backward = False  # whether to follow what the pullbacks call, too
+    helpers_in_backward = False  # whether to follow the functions that pullbacks call, too
 
     def __init__(self, f: Any) -> None:
         super().__init__(f)
         self.in_forward = True
         self.calls: list[Call] = []
-        self.open: list[Any] = []  # the watches of the calls that run, the innermost last
+        self.open: list[Any] = []  # the watches of the running calls, the innermost last
         self._makers: dict[int, tuple[int, Any]] = {}  # by id of a pullback's own code object, or of a callable object
-        self._again: dict[int, Any] = {}  # code of the pullbacks of what runs forward again in backward
-        self._strays: dict[tuple[str, str], None] = {}  # (label, name) of what other functions bind in backward
+        self._again: dict[int, Any] = {}  # code of the pullbacks that are made in backward, by id
+        self._strays: dict[tuple[str, str], None] = {}  # (label, name) of arrays that other functions bind in backward
         self._serial = 0
 
     def __exit__(self, *_: Any) -> None:
@@ -45,11 +45,11 @@ class Recorder(Traced):
         number(self.calls)
 
     def pairs(self) -> list[Pair]:
-        """Every recorded value whose gradient has a name, with that gradient; or why the two cannot be compared."""
+        """Every recorded value whose gradient has a name, with that gradient or why the two cannot be compared."""
         return [*pairs_of(self.calls), *self._apart()]
 
     def _apart(self) -> Iterator[Pair]:
-        """What has the names of a pair, but was bound in a helper of the forward pass or of its pullback."""
+        """Values with the names of a pair that a helper of the forward pass or of its pullback bound."""
         makers = {index for index, _ in self._makers.values()}
         forward = [call for call in self.calls if not call.in_backward]
         arrays = ((name, groups[-1][0].value.array) for call in forward for name, groups in call.bound.items())
@@ -71,7 +71,7 @@ class Recorder(Traced):
                     yield not_checked(helper.label, name, why_not)
 
     def _helps(self, call: Call, other: Call, makers: set[int]) -> bool:
-        """Whether a call was made by that other one, perhaps by way of more calls that make no pullback either."""
+        """Whether `other` made this call, directly or through more calls that make no pullback either."""
         while call.parent is not None and call.index not in makers:
             call = self.calls[call.parent]
             if call is other:
@@ -80,7 +80,7 @@ class Recorder(Traced):
 
     @property
     def first_nan(self) -> str:
-        """Where the first NaN was bound in forward, such as "softmax.y at (0, 2)"; "" without any."""
+        """Where forward first bound NaN, such as "softmax.y at (0, 2)"; "" if nowhere."""
         forward = [call for call in self.calls if not call.in_backward]
         bindings = [b for call in forward for groups in call.bound.values() for group in groups for b in group]
         for binding in sorted(bindings, key=lambda binding: binding.serial):
@@ -92,7 +92,7 @@ class Recorder(Traced):
     def bind(
         self, call: Call, name: str, value: Value, changed: Group | None = None, origin: int | None = None
     ) -> Group:
-        """Note a binding, or, to the group that is `changed`, that the numbers of its array are others now."""
+        """Record a binding; if `changed` is a group, record there that the numbers of its array have changed."""
         self._serial += 1
         binding = Binding(name, value, call, self._serial, origin, in_place=changed is not None)
         if changed is not None:
@@ -124,7 +124,7 @@ class Recorder(Traced):
             in_backward=not self.in_forward,
         )
         self.calls.append(call)
-        # What a pullback captured was recorded where it was made.
+        # The values that a pullback captured were recorded in the call that made it.
         names = code.co_freevars if maker is not None else ()
         watch = self._watch(call, {name: frame.f_locals[name] for name in names if name in frame.f_locals})
         self.open.append(watch)
@@ -143,15 +143,15 @@ class Recorder(Traced):
         return follow(frame, event, arg)
 
     def _stray(self, frame: types.FrameType) -> Any:
-        """Note which arrays a function binds in backward that is no pullback."""
+        """Record which arrays a function that is not a pullback binds in backward."""
         code, label = frame.f_code, label_of(frame)
         names: set[str] = set()
-        held = dict(frame.f_locals)  # what it was given has its name elsewhere
+        held = dict(frame.f_locals)  # its arguments have their names elsewhere
 
         def follow(frame: types.FrameType, event: str, arg: Any) -> Any:
             names.update(name for name, value in newly_bound(held, frame.f_locals) if is_float_array(value))
             if event == "return":
-                if pullback := made_here(arg, code):  # a checkpointed layer runs forward again, and was seen before
+                if pullback := made_here(arg, code):  # a checkpointed layer's second run; the first was recorded
                     self._again[id(pullback.__code__)] = pullback.__code__
                 elif not (isinstance(arg, tuple) and len(arg) == 2 and callable(arg[1])):
                     self._strays.update(dict.fromkeys((label, name) for name in sorted(names)))
@@ -161,7 +161,7 @@ class Recorder(Traced):
 
 
 class Watch:
-    """Looks at the names of one running call: keeps each floating-point array as it was bound, and as it was left."""
+    """Watches the names of one running call: keeps each floating-point array as it was when bound and at the end."""
 
     def __init__(self, recorder: Recorder, call: Call, captured: dict[str, Any]) -> None:
         self.recorder, self.call = recorder, call
@@ -169,13 +169,13 @@ class Watch:
         self._arrays: list[tuple[Any, Group]] = []
 
     def look(self, frame: types.FrameType) -> None:
-        """Note what has been bound since the last look."""
+        """Record what has been bound since the last look."""
         for name, value in newly_bound(self.held, frame.f_locals):
             if is_float_array(value):
                 self._arrays.append((value, self.recorder.bind(self.call, name, copied(value))))
 
     def end(self, result: Any) -> None:
-        """The call returns: note what has been changed in place."""
+        """The call returns: record which arrays were changed in place."""
         for array, group in self._arrays:
             before = group[0].value.array
             if before is not None and not same_numbers(before, array):

@@ -1,9 +1,8 @@
-"""Follow running ops, layers and models from outside, and exchange a value inside them: nothing in them knows of it.
+"""Follow running ops, layers and models from outside, and replace a value inside them; their code knows nothing of it.
 
-`sys.settrace` tells of every call, line and return. Followed is the code in ops/, layers/ and models/, and in the file
-of the function that is looked at. A Recorder (recorder.py) notes what the calls bind to names; a Replacement runs the
-function again and exchanges one such value the moment it is bound, so that a finite difference can be taken with
-respect to it.
+`sys.settrace` reports every call, line and return. The traced code is that in ops/, layers/ and models/, and in the
+file of the function under study. A Recorder (recorder.py) records what the calls bind to names. A Replacement runs the
+function again and replaces one such value the moment it is bound, to take a finite difference with respect to it.
 """
 
 from __future__ import annotations
@@ -26,24 +25,24 @@ _HIDDEN = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERAT
 
 
 def textbook_of(f: Any) -> Any:
-    """The form of f that is written to be read: of a fast twin, or a method of one, its original; else f itself."""
+    """The textbook form of f: the original of a fast twin, or of a fast twin's method; else f itself."""
     if inspect.ismethod(f):
         return getattr(getattr(f.__self__, "textbook", f.__self__), f.__name__)
     return getattr(f, "textbook", f)
 
 
 def _file_of(f: Any) -> str:
-    """The file that holds the code of f: calls into it are traced beside those into our ops, layers and models."""
+    """The file that holds the code of f: calls into it are traced, too, like those into ops, layers and models."""
     f = inspect.unwrap(f) if callable(f) else f
     while hasattr(f, "func"):  # functools.partial
         f = inspect.unwrap(f.func)
-    f = f if hasattr(f, "__code__") else type(f).__call__  # of a module the code of its class's __call__
+    f = f if hasattr(f, "__code__") else type(f).__call__  # for a module: its class's __call__
     code = getattr(f, "__code__", None)
     return code.co_filename if code is not None else ""
 
 
 def newly_bound(held: dict[str, Any], frame_locals: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The names that hold another object than at the last look, which `held` remembers."""
+    """The names that hold another object than in `held`, which is brought up to date."""
     for name, value in list(frame_locals.items()):
         if name not in held or held[name] is not value:
             held[name] = value
@@ -53,8 +52,8 @@ def newly_bound(held: dict[str, Any], frame_locals: dict[str, Any]) -> Iterator[
 def made_here(result: Any, code: types.CodeType) -> types.FunctionType | None:
     """The pullback in `result = (y, pullback)` if this very call made it; else None.
 
-    It is given a code object of its own, by whose identity it is known when it runs: all pullbacks that a line of
-    source ever makes share one code object otherwise.
+    The pullback gets a code object of its own, which identifies it when it runs. Without that, all pullbacks made by
+    the same line of source would share one code object.
     """
     pullback = result[1] if isinstance(result, tuple) and len(result) == 2 else None
     while pullback is not (inner := getattr(pullback, "func", getattr(pullback, "__wrapped__", pullback))):
@@ -75,7 +74,7 @@ def label_of(frame: types.FrameType) -> str:
 
 
 class Traced(abc.ABC):
-    """Sets the trace function, and puts back the one that was there (a debugger's, a coverage tool's)."""
+    """Sets the trace function, and afterwards restores the previous one (a debugger's, a coverage tool's)."""
 
     def __init__(self, f: Any) -> None:
         self._file = _file_of(f)
@@ -99,7 +98,7 @@ class Traced(abc.ABC):
 
 
 class Replacement(Traced):
-    """Exchanges one binding, found by its place in a recording, for `change(value)`; the function goes on with that."""
+    """Replaces one bound value, found by its place in a recording, with `change(value)`; the function then goes on."""
 
     def __init__(self, f: Any, pair: Pair, change: Callable[[Array], Array]) -> None:
         super().__init__(f)

@@ -1,4 +1,4 @@
-"""Numbers as they were: copies on the host, and of an array that is too large its range, mean and first corner."""
+"""Recorded numbers: copies on the host; for an array that is too large, its range, mean and first corner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arrays.backend import Array, device_of
 
-CORNER = 8  # rows and columns that are kept of an array of which only a summary is
+CORNER = 8  # rows and columns that are kept of an array that is only summarised
 
 
 def is_array(x: Any) -> bool:
@@ -34,13 +34,13 @@ def host_copy(x: Array) -> np.ndarray:
 
 
 def same_numbers(array: np.ndarray, now: Array) -> bool:
-    """Whether `now`, on whatever device, holds the numbers of the copy; NaN equals NaN."""
+    """Whether `now`, on any device, holds the same numbers as the copy; NaN equals NaN."""
     return np.array_equal(array, device_of(now).to_numpy(now), equal_nan=array.dtype.kind == "f")
 
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """What a name was bound to: an array's or a number's copy, or, above the limit, only its summary and its corner."""
+    """What a name was bound to: a copy of an array or number; above the limit, only the summary and corner."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -65,12 +65,12 @@ class Value:
 
 
 def copied(array: Array) -> Value:
-    """The whole array."""
+    """A Value that holds the whole array."""
     return Value(tuple(array.shape), str(array.dtype), host_copy(array))
 
 
 def keep(value: Any, limit: int) -> Value | None:
-    """A copy of an array or a number, or the summary of an array with more elements; None for anything else."""
+    """A copy of an array or number; a summary of an array of more than `limit` elements; None for any other value."""
     if isinstance(value, bool | int | float) and not isinstance(value, np.generic):
         return _number(value)
     if not is_array(value) or value.dtype.kind not in "fiub":
@@ -81,13 +81,13 @@ def keep(value: Any, limit: int) -> Value | None:
 
 
 def summary_of(array: Array) -> str:
-    """The range and the mean of an array that has elements, in words."""
+    """The range and the mean of a nonempty array, in words."""
     low, high, mean = (float(part) for part in (array.min(), array.max(), array.mean()))
     return f"{array.size} numbers from {low:.4g} to {high:.4g}, mean {mean:.4g}"
 
 
 def corner_of(array: Array) -> Array:
-    """The first rows and columns of an array, (T, D) or (D,); of one with more axes, of its first matrix."""
+    """The first rows and columns of an array, (T, D) or (D,); with more axes, those of its first matrix."""
     first = (0,) * (array.ndim - 2)
     return array[(*first, *[slice(CORNER)] * min(array.ndim, 2))]
 

@@ -1,4 +1,4 @@
-"""Checks that the hand-derived gradients are right: of inputs, parameters and every named intermediate."""
+"""Check the hand-derived gradients of inputs, parameters and every named intermediate."""
 
 from ..arrays import strict
 from ..trace.recorder import values_inside

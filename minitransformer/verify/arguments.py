@@ -1,6 +1,6 @@
-"""The arguments of a checked function: taken apart into single arrays, given, displaced, laid out otherwise in memory.
+"""The arguments of a checked function: split into single arrays, displaced, converted, laid out differently in memory.
 
-An argument may be a dict or list of arrays, or of such again; its single values are called its leaves.
+An argument may be one array, or a nested dict or list of arrays; its single values are called its leaves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Parameters = Module | dict[str, Parameter] | Iterable[tuple[str, Parameter]]
 
 
 def _parts(x: Any) -> list[tuple[Any, Any]] | None:
-    """(key, part) for each part of a dict, or of a list that holds arrays or dicts; None of anything else."""
+    """(key, part) for each part of a dict, or of a list that holds arrays or dicts; None for any other value."""
     if isinstance(x, dict):
         return list(x.items())
     several = isinstance(x, list | tuple) and any(is_array(part) or _parts(part) is not None for part in x)
@@ -39,7 +39,7 @@ def leaves_of(name: str, x: Any) -> list[Named]:
 
 
 def with_leaves(x: Any, change: Callable[[Any], Any]) -> Any:
-    """The argument with each of its leaves changed."""
+    """The argument with `change` applied to each of its leaves."""
     parts = _parts(x)
     if parts is None:
         return change(x)
@@ -48,7 +48,7 @@ def with_leaves(x: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def gradients_of(x: Any, gradient: Any) -> list[Any]:
-    """The gradient of each floating-point leaf of an argument, None where there is none."""
+    """The gradient of each floating-point leaf of an argument; None where it is missing."""
     parts = _parts(x)
     if parts is None:
         return [gradient] if is_float_array(x) else []
@@ -71,7 +71,7 @@ def input_names(f: Callable[..., Any], inputs: tuple[Any, ...]) -> list[str]:
 
 
 def refuse_unusable(arrays: list[Named], options: dict[str, Any]) -> None:
-    """Raise TypeError or ValueError for what cannot be checked: lists of numbers, arrays by keyword, NaN."""
+    """Raise TypeError or ValueError for arguments that cannot be checked: lists of numbers, arrays by keyword, NaN."""
     for name, x in arrays:
         if isinstance(x, list | tuple):
             raise TypeError(
@@ -81,7 +81,7 @@ def refuse_unusable(arrays: list[Named], options: dict[str, Any]) -> None:
         if is_float_array(option) and option.shape != ():
             raise TypeError(
                 f"verify: {name} is a floating-point array given by keyword; give it by position to have it checked, "
-                "or bind it by functools.partial if it is not to be differentiated"
+                "or bind it with functools.partial to leave it unchecked"
             )
     for name, x in arrays:
         if is_float_array(x) and np.isnan(host_copy(x)).any():
@@ -92,7 +92,7 @@ def refuse_unusable(arrays: list[Named], options: dict[str, Any]) -> None:
 
 
 def fresh(argument: Any) -> Any:
-    """The argument; a copy of it if it is a random generator."""
+    """A copy of the argument if it is a random generator; else the argument itself."""
     return copy.deepcopy(argument) if isinstance(argument, np.random.Generator) else argument
 
 
@@ -102,12 +102,12 @@ def displaced(x: Array, displacement: np.ndarray) -> Array:
 
 
 def to_float64(x: Any) -> Any:
-    """x in float64 if it is a floating-point array; anything else as it is."""
+    """x in float64 if it is a floating-point array; any other value unchanged."""
     return to_device(host_copy(x).astype(np.float64), device_of(x).name) if is_float_array(x) else x
 
 
 def nearby(x: Any, rng: np.random.Generator) -> Any:
-    """Other numbers to call f with: near those of a floating-point array, and on the same side of 0."""
+    """Numbers near those of a floating-point array, each on the same side of 0; any other value unchanged."""
     if not is_float_array(x):
         return x
     value, noise = host_copy(x), 0.01 * rng.normal(size=x.shape)
@@ -115,7 +115,7 @@ def nearby(x: Any, rng: np.random.Generator) -> Any:
 
 
 def flipped(x: Any) -> Any:
-    """Ids and masks in the reverse order; anything else as it is."""
+    """Ids and masks in reverse order; any other value unchanged."""
     return x[(slice(None, None, -1),) * x.ndim].copy() if is_array(x) and x.dtype.kind in "iub" else x
 
 
@@ -125,7 +125,7 @@ def as_it_is(x: Array) -> Array:
 
 
 def transposed(x: Array) -> Array:
-    """A copy whose neighbours in memory are those along the first axis."""
+    """A copy that stores neighbours along the first axis next to each other."""
     return x.T.copy().T
 
 
@@ -135,7 +135,7 @@ def strided(x: Array) -> Array:
 
 
 def parameters_of(f: Any, given: Parameters | None) -> list[tuple[str, Parameter]]:
-    """The parameters that are given, or else those of f, where that is a module or a module's method."""
+    """The given parameters; if None, those of f if it is a module or a module's method."""
     if given is None:
         f = inside_partial(f)
         owner = f if isinstance(f, Module) else getattr(f, "__self__", None)
@@ -147,7 +147,7 @@ def parameters_of(f: Any, given: Parameters | None) -> list[tuple[str, Parameter
 
 @contextlib.contextmanager
 def in_float64(owned: list[tuple[str, Parameter]]) -> Iterator[None]:
-    """Turn parameters to float64 for the time of a check; afterwards values and gradients are as they were."""
+    """Convert the parameters to float64 during a check, then restore their values and gradients."""
     kept = [(parameter, parameter.value, parameter.grad) for _, parameter in owned]
     try:
         for parameter, value, _ in kept:
@@ -159,7 +159,7 @@ def in_float64(owned: list[tuple[str, Parameter]]) -> Iterator[None]:
 
 
 def inside_partial(f: Any) -> Any:
-    """The function that a functools.partial holds; f itself if it is none."""
+    """The function inside a functools.partial; f itself if it is not one."""
     while isinstance(f, functools.partial):
         f = f.func
     return f
@@ -172,9 +172,9 @@ def name_of(f: Any) -> str:
 
 
 def misfit(value: Array, gradient: Any) -> str:
-    """What is wrong with a gradient before its numbers are looked at, or ""."""
+    """How a gradient fails to match its array in type, device, shape or dtype; "" if it matches."""
     if gradient is None:
-        return "there is no gradient (None)"
+        return "the gradient is missing (None)"
     if not is_float_array(gradient):
         return f"the gradient is {describe(gradient)}, not a floating-point array"
     if device_of(gradient) is not device_of(value) and not isinstance(value, np.ndarray):
@@ -187,7 +187,7 @@ def misfit(value: Array, gradient: Any) -> str:
 
 
 def describe(x: Any) -> str:
-    """What x is, for a message."""
+    """A short description of x for a message."""
     if isinstance(x, tuple):
         return "(" + ", ".join(describe(item) for item in x) + ")"
     return f"an array of {x.dtype}" if hasattr(x, "dtype") else type(x).__name__

@@ -1,10 +1,10 @@
 """Central differences: the numerical side of a gradient check.
 
-    dL/dx_i ≈ sum(upstream * (f(x + h e_i) - f(x - h e_i))) / 2h,        wrong by O(h²) and by O(ε/h) of rounding
+    dL/dx_i ≈ sum(upstream * (f(x + h e_i) - f(x - h e_i))) / 2h,        with an error of O(h²), plus O(ε/h) of rounding
 
-With h = 1e-5 in float64 both parts are near 1e-10. Where hand and difference disagree, smaller steps and the slopes to
-the right and to the left tell a wrong gradient from a kink, and what the differences tend to is compared as well. Where
-the gradient is small beside f, longer steps have less rounding in them; what they cannot tell either is counted.
+With h = 1e-5 in float64 both errors are near 1e-10. If hand and difference disagree, shorter steps and the slopes to
+the right and to the left distinguish a wrong gradient from a kink, and the limit of the differences is compared, too.
+If the gradient is small compared with f, longer steps reduce the rounding; entries that it still hides are counted.
 """
 
 from __future__ import annotations
@@ -22,16 +22,14 @@ from .report import Entries, Row
 
 Probe = Callable[[np.ndarray], np.ndarray]  # a displacement of one array to the output of f
 
-_MANY = 4096  # of a larger array that meets a kink only _SOME entries are looked at one by one
+_MANY = 4096  # in a larger array that meets a kink, only _SOME entries are checked one by one
 _SOME = 1024
-_ATOL = (
-    1e-8  # the absolute error that is let pass, unless the caller names one; gradients below 100 times that are small
-)
+_ATOL = 1e-8  # the absolute tolerance, unless the caller gives one; gradients below 100 times that are small
 _EPS = float(np.finfo(np.float64).eps)
 
 
 class _Slope(NamedTuple):
-    """Central, right and left difference of one step, and what rounding might add to them, generously."""
+    """Central, right and left difference of one step, and a generous bound on their rounding error."""
 
     step: float
     central: float
@@ -45,7 +43,7 @@ class _Slope(NamedTuple):
 
 
 class _Verdict(NamedTuple):
-    """Whether a slope by hand agrees with `numerical`; whether at a kink; whether rounding hides the answer."""
+    """The numerical slope; ok: the slope by hand agrees; kink: this is a kink; hidden: rounding hides the answer."""
 
     numerical: float
     ok: bool
@@ -55,7 +53,7 @@ class _Verdict(NamedTuple):
 
 @dataclass
 class Differences:
-    """How one function is differentiated: at which output, against which upstream gradient, how finely."""
+    """How one function is differentiated: at which output, with which upstream gradient, how finely."""
 
     output: np.ndarray
     upstream: np.ndarray
@@ -72,7 +70,7 @@ class Differences:
         return self.upstream * self.output
 
     def row(self, name: str, kind: str, value: np.ndarray, gradient: np.ndarray, probe: Probe) -> Row:
-        """Hold the gradient by hand against differences, entry by entry or, of a large array, along directions."""
+        """Compare the gradient by hand with differences: entry by entry or, for a large array, along directions."""
         if not np.isfinite(gradient).all():
             index = _first(~np.isfinite(gradient))
             return Row(name, kind, value.shape, where=index, error=math.inf, ok=False, problem="gradient is not finite")
@@ -129,11 +127,12 @@ class Differences:
     def _difference(self, hand: float, direction: np.ndarray, step: float, probe: Probe) -> _Verdict:
         """Whether `hand` is the slope along `direction`.
 
-        Where the central difference disagrees, other steps decide. If rounding may be all that is between them, longer
-        ones have less of it. Else shorter ones: on a smooth function the slopes to the right and to the left close up
-        in proportion to the step, and the difference becomes more exact, so that what it tends to can be told. At a
-        kink their gap stays as it is, and any slope between the two is right. At a kink beside the point the gap is
-        gone once the step is too short to reach it. At a jump the gap grows: nothing is right there.
+        If the central difference disagrees, other steps decide. If rounding alone may explain it, longer steps are
+        tried first, because they round less. Then shorter steps are tried. On a smooth function the gap between the
+        slopes to the right and to the left shrinks in proportion to the step, and the difference becomes more exact,
+        so its limit can be extrapolated. At a kink the gap stays, and any slope between the two is right. If the kink
+        is only near the point, the gap vanishes once the step is too short to reach it. At a jump the gap grows, and no
+        slope is right.
         """
         ahead, behind = probe(step * direction), probe(-step * direction)
         central = float((self.upstream * (ahead - behind)).sum() / (2.0 * step))
@@ -154,7 +153,7 @@ class Differences:
                 return _Verdict(longer[-1].central, True, hidden=True)
         for shrink in (10.0, 100.0, 1e3, 1e4):
             if shrink > 100.0 and slopes[-1].noise > 0.1 * self.rtol * abs(hand):
-                break  # the next would be rounding alone
+                break  # the next difference would be rounding alone
             last = self._probed(direction, step / shrink, probe)
             slopes.append(last)
             if self._agrees(hand, last.central):
@@ -164,7 +163,7 @@ class Differences:
         if 0.5 * first.gap < short.gap < 2.0 * first.gap and short.gap > short.noise:
             nearest = min(max(hand, min(short.left, short.right)), max(short.left, short.right))
             return _Verdict(nearest, self._agrees(hand, nearest), True)
-        for order in (10.0, 100.0):  # an error in proportion to the step, or to its square, taken away
+        for order in (10.0, 100.0):  # extrapolate: remove an error proportional to the step, or to its square
             limits = [(order * b.central - a.central) / (order - 1.0) for a, b in itertools.pairwise(slopes)]
             if all(self._agrees(hand, limit) for limit in limits[-2:]):
                 return _Verdict(limits[-1], True)
@@ -172,10 +171,10 @@ class Differences:
         return _Verdict(first.central, False, not in_proportion and first.gap > first.noise)
 
     def _judge_small(self, hand: float, first: _Slope, direction: np.ndarray, probe: Probe) -> _Verdict:
-        """Whether a gradient so small that the absolute tolerance could hide a wrong one is right, to a hundredth.
+        """Whether a gradient, so small that the absolute tolerance could hide an error, is right to one percent.
 
-        Two differences whose steps are tenfold of each other, and which agree, can be believed. Where there are no such
-        two, a gradient that is rounding beside f counts as zero, and any other as hidden.
+        Two differences are trusted if they agree and one step is ten times the other. If there are no such two, a
+        gradient no larger than the rounding of f counts as zero, and any other as hidden.
         """
         with np.errstate(all="ignore"):
             longer = [self._probed(direction, factor * first.step, probe) for factor in (1000.0, 100.0, 10.0)]
@@ -189,7 +188,7 @@ class Differences:
         return self._slope(probe(step * direction), probe(-step * direction), step)
 
     def _slope(self, ahead: np.ndarray, behind: np.ndarray, step: float) -> _Slope:
-        size = float(np.linalg.norm((self.weighted * (ahead != behind)).ravel()))  # of what moves
+        size = float(np.linalg.norm((self.weighted * (ahead != behind)).ravel()))  # of the terms that change
         change = [ahead - behind, ahead - self.output, self.output - behind]
         central, right, left = (float(np.vdot(self.upstream, part)) / step for part in change)
         return _Slope(step, 0.5 * central, right, left, 100.0 * _EPS * size / step)
@@ -203,8 +202,8 @@ def _near(one: float, other: float) -> bool:
 
 
 def _with_hidden(row: Row, hidden: int, of: int) -> Row:
-    """The row with the number of entries or directions that rounding hides; if that is all, they are not checked."""
-    problem = "not checked: beside rounding this gradient is too small" if row.ok and hidden == of else row.problem
+    """The row with the number of entries or directions that rounding hides; if it hides all, nothing was checked."""
+    problem = "not checked: this gradient is too small beside rounding" if row.ok and hidden == of else row.problem
     return dataclasses.replace(row, hidden=hidden, problem=problem)
 
 

@@ -1,10 +1,10 @@
-"""Hold hand-derived gradients against central differences.
+"""Compare hand-derived gradients with central differences.
 
 For a scalar L = sum(upstream * f(x)) with a random upstream gradient, the pullback gives dL/dx at once, and central
-differences (differences.py) give it entry by entry. A large array is checked along a few random directions u instead,
-where <dL/dx, u> must equal the difference along u: a wrong gradient would have to be wrong at right angles to all of
-them. The upstream gradient is random and not symmetric because ones would hide most mistakes: the outputs of softmax
-and of LayerNorm have constant sums, so their true gradient is then zero and a backward that returns zeros would pass.
+differences (differences.py) give it entry by entry. A large array is checked along a few random directions u instead:
+<dL/dx, u> must equal the difference along u. A wrong gradient could pass only if its error were orthogonal to all of
+them. The upstream gradient is random because an array of ones would hide most mistakes: the outputs of softmax and of
+LayerNorm have constant sums, so their true gradient is then zero, and a backward that returns zeros would pass.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .arguments import Named, displaced, leaves_of, nearby
 from .differences import Differences, Probe
 from .report import Report, Row
 
-Progress = Callable[[list[Any]], Iterable[Any]]  # goes through a list and shows how far it has come, as tqdm does
+Progress = Callable[[list[Any]], Iterable[Any]]  # iterates over a list and shows the progress, as tqdm does
 
 
 def gradients(
@@ -51,26 +51,26 @@ def gradients(
 ) -> Report:
     """Check every gradient of `f(*inputs, **options) -> (output, backward)` in float64; returns a Report.
 
-    Checked are each floating-point input, each parameter (of f itself if it is a module or a module's method, else of
-    `parameters`) and each intermediate: every local variable `name` of a running op, layer or model that has a `dname`
-    in its pullback. An input may be a dict or list of arrays, whose gradient is a dict or list alike. A gradient must
-    have the shape and dtype of its array and satisfy |hand - numerical| <= atol + rtol |numerical| everywhere; the
-    absolute part is needed because some true gradients are exactly zero (that of the key bias in attention). Unless
-    given, atol is 1e-8, and gradients below 1e-6 must be right to a hundredth, where rounding does not hide them.
+    The check covers each floating-point input, each parameter (of `parameters` if given, else of f if it is a module or
+    a module's method) and each intermediate: every local variable `name` of a running op, layer or model that has a
+    `dname` in its pullback. An input may be a dict or list of arrays; its gradient is then a dict or list of the same
+    form. A gradient must have the shape and dtype of its array and satisfy |hand - numerical| <= atol + rtol
+    |numerical| everywhere; the absolute part is needed because some true gradients are exactly zero (that of the key
+    bias in attention). By default atol is 1e-8; gradients below 1e-6 must be right to 1% unless rounding hides them.
 
-    The pullback must be linear in the upstream gradient, add to the gradients of parameters, change nothing that is not
-    its own, not depend on what f did before or does later, return arrays that no later call writes to, and give the
-    same when it is called again, and for arrays that do not lie in one piece in memory. In float32, where f runs in
-    it, gradients must be those of float64 to a thousandth.
+    The pullback must be linear in the upstream gradient, add to the gradients of parameters, change no array of the
+    caller, not depend on what f did before or does later, and return arrays that no later call writes to. It must give
+    the same result when it is called again, and for arrays that are not contiguous in memory. If f runs in float32, its
+    gradients there must agree with those in float64 to 0.1%.
 
     Arrays of up to `entrywise` elements are checked entry by entry, larger ones along `directions` random directions.
-    Generators among the arguments start from the same state in each evaluation, so dropout stays frozen. Where f has a
-    kink, as ReLU at 0, any slope between those of both sides is accepted and the row counts it. Raises ValueError for
-    NaN in an input, a parameter or the output and where f is random by a generator that is no argument, and TypeError
-    where it does not return (array, backward).
+    Generators among the arguments start from the same state in each evaluation, so dropout stays frozen. At a kink of
+    f, such as ReLU at 0, any slope between those of the two sides is accepted, and the row counts it. Raises ValueError
+    for NaN in an input, a parameter or the output, and if f is random by a generator that is not an argument; TypeError
+    if f does not return (array, backward).
 
-    All this is done on the textbook form. A fast twin (see fast/twins.py) then runs as well, and must give the same
-    output and the same gradients. progress: goes through the list of checks of parameters and intermediates.
+    All this checks the textbook form. A fast twin (see fast/twins.py) then runs as well and must give the same output
+    and gradients. progress: iterates over the list of checks of parameters and intermediates.
     """
     for setting, number in {"atol": atol or 0.0, "rtol": rtol, "step": step}.items():
         check_number("verify.gradients", setting, number)
@@ -105,16 +105,16 @@ class _Check:
         seed: int,
     ) -> None:
         self.f, self.arguments, self.options, self.owned = f, arguments, options, owned
-        # dy and directions; all else. Not of (seed): the inputs may be drawn with that, and dy must differ.
+        # For dy and directions; for the rest. Not default_rng(seed): the inputs may come from it, and dy must differ.
         self.dy_rng, self.rng = (np.random.default_rng((seed, i)) for i in (1, 2))
         self.leaves = [leaf for name, x in arguments for leaf in leaves_of(name, x)]
         self.names = [name for name, x in self.leaves if is_float_array(x)]
-        # A gradient for each argument with floating-point leaves, and for each parameter one to be added to.
+        # Each argument with floating-point leaves needs a gradient; each parameter has one that backward adds to.
         self.wanted = [name for name, x in arguments if any(is_float_array(leaf) for _, leaf in leaves_of(name, x))]
         self.start = {key: self.rng.normal(size=parameter.value.shape) for key, parameter in owned}
 
     def call(self, leaves: list[Any] | None = None) -> Any:
-        """f on fresh copies of the generators, so that every evaluation draws the same random numbers."""
+        """Call f with fresh copies of the generators, so that every evaluation draws the same random numbers."""
         values = iter([x for _, x in self.leaves] if leaves is None else leaves)
         inputs = [given.with_leaves(x, lambda _: given.fresh(next(values))) for _, x in self.arguments]
         result = self.f(*inputs, **{key: given.fresh(value) for key, value in self.options.items()})
@@ -128,7 +128,7 @@ class _Check:
         self, upstream: Array | None, settings: dict[str, Any], intermediates: bool, progress: Progress
     ) -> list[Row]:
         belongings = self._copies(self._belongings())
-        first, first_backward = self._call_elsewhere()  # what is computed once and kept is now that of other numbers
+        first, first_backward = self._call_elsewhere()  # if f caches anything, it is now from other numbers
         self._pull_back(first_backward, self._drawn(first))
         with Recorder(self.f) as recording:
             y, backward = self.call()
@@ -137,8 +137,8 @@ class _Check:
         again = host_copy(self.call()[0])
         if not self._changed(belongings, self._belongings()) and not np.array_equal(again, output):
             raise ValueError(
-                f"{given.name_of(self.f)} gives another output each time it runs, so there are no differences to take; "
-                "pass its random generator as an argument, then every run starts from the same state"
+                f"{given.name_of(self.f)} gives a different output each time it runs, so its differences mean nothing; "
+                "pass its random generator as an argument, so that every run starts from the same state"
             )
         rng = self.dy_rng
         self.differences = Differences(output, _upstream(upstream, output, rng), rng, **settings)
@@ -165,16 +165,16 @@ class _Check:
         checks = [functools.partial(self._parameter_row, key, p, added[key]) for key, p in self.owned]
         checks += [functools.partial(self._intermediate_row, pair) for pair in pairs]
         rows += [check() for check in progress(checks)]
-        rows = _marked(rows, not_linear, "backward is not linear in its argument, as a derivative is")
-        rows = _marked(rows, unlike, "backward gives another gradient when it is called again", first=True)
+        rows = _marked(rows, not_linear, "backward is not linear in its argument, but a derivative is")
+        rows = _marked(rows, unlike, "backward gives a different gradient when called again", first=True)
         rows = _marked(rows, overwritten, "a later backward wrote into this gradient; return a new array", first=True)
         return _marked(rows, changed, "was changed in place", first=True)
 
     def in_other_forms(self, rows: list[Row]) -> list[Row]:
-        """The rows of `run`, and what comes out otherwise for arrays laid out otherwise in memory, or in float32."""
+        """The rows of `run`, marked where results differ for another memory layout or in float32."""
         for layout in (given.transposed, given.strided):
             unlike = self._unlike(self._rerun(layout))
-            rows = _marked(rows, unlike, "it is another where arrays are views with gaps or transposed in memory")
+            rows = _marked(rows, unlike, "it differs when arrays are transposed or have gaps in memory")
         try:
             with np.errstate(all="ignore"):
                 single = self._rerun(lambda x: x.astype(np.float32))
@@ -182,31 +182,31 @@ class _Check:
             return [*rows, Row("in float32", "input", (), problem=f"not checked: {error}")]
         if not all(np.isfinite(host_copy(x)).all() for _, x in single if is_float_array(x)):
             return rows
-        # The same numbers in float64, and numbers as close by as rounding goes: what differs there may differ here too.
+        # Compare with float64 on the same rounded numbers. What a relative change of 1e-6 moves may differ in float32.
         double = self._rerun(lambda x: x.astype(np.float32).astype(np.float64))
         beside = self._rerun(lambda x: x * (1.0 + 1e-6 * to_device(self.rng.normal(size=x.shape), device_of(x).name)))
         unlike = [name for name in self._unlike(single, double, 1e-3) if name not in self._unlike(beside, rtol=1e-4)]
         return _marked(
-            rows, [name for name in unlike if name != "the output"], "in float32 it is another than in float64"
+            rows, [name for name in unlike if name != "the output"], "it differs between float32 and float64"
         )
 
     def with_twin(self, twin: Callable[..., Any], rows: list[Row]) -> list[Row]:
-        """The rows of `run`, and what the fast twin of f gives otherwise."""
+        """The rows of `run`, marked where the fast twin of f gives different results."""
         self.f = twin
         for layout in (given.as_it_is, given.transposed, given.strided):
             unlike = self._unlike(self._rerun(layout))
-            rows = _marked(rows, unlike, "the fast twin gives something else than the textbook form")
+            rows = _marked(rows, unlike, "the fast twin differs from the textbook form")
         return rows
 
     def _rerun(self, change: Callable[[Array], Array]) -> list[Named]:
-        """The results of f with every floating-point array changed: inputs, parameters, upstream gradient."""
+        """The results of f with `change` applied to each floating-point input, parameter and upstream gradient."""
         with self._parameters_as(change):
             y, backward = self.call([change(x) if is_float_array(x) else x for _, x in self.leaves])
             dy = change(self.upstream)
             return self._named(y, *self._pull_back(backward, dy if dy.dtype == y.dtype else dy.astype(y.dtype)))
 
     def _call_elsewhere(self) -> Any:
-        """f on other numbers: near the given ones where they are floating-point, and ids and masks in another order."""
+        """Call f on other numbers: floating-point numbers near the given ones, ids and masks in reverse order."""
         near = [nearby(x, self.rng) for _, x in self.leaves]
         with np.errstate(all="ignore"), self._parameters_as(lambda x: nearby(x, self.rng)):
             try:
@@ -228,9 +228,9 @@ class _Check:
     def _pull_back(
         self, backward: Callable[..., Any], dy: Array, scale: float = 1.0
     ) -> tuple[list[Any], dict[str, Any]]:
-        """What backward returns for the leaves of the inputs, and what it adds to the gradient of each parameter.
+        """The gradients that backward returns for the leaves of the inputs, and those it adds to the parameters.
 
-        These start from numbers that are not zero: a pullback must add to them, not overwrite them.
+        The parameters' gradients start from nonzero numbers: a pullback must add to them, not overwrite them.
         """
         for key, p in self.owned:
             p.grad = to_device((scale * self.start[key]).astype(p.value.dtype), device_of(p.value).name)
@@ -245,7 +245,7 @@ class _Check:
         return to_device(self.rng.normal(size=y.shape).astype(y.dtype), device_of(y).name)
 
     def _not_linear(self, y: Array, backward: Callable[..., Any]) -> list[str]:
-        """The names of what is no multiple for a multiple of the upstream gradient, or no sum for a sum."""
+        """The names of the gradients that do not scale with the upstream gradient, or are not additive in it."""
 
         def pulled(dy: Array, factor: float = 1.0) -> list[Any]:
             results = self._named(y, *self._pull_back(backward, factor * dy, factor))
@@ -264,9 +264,9 @@ class _Check:
         return [("the output", y), *zip(self.names, returned, strict=False), *added.items()]
 
     def _unlike(self, others: list[Named], results: list[Named] | None = None, rtol: float = 1e-9) -> list[str]:
-        """The names of those results of `run` that another run gave otherwise, but for the order of its sums.
+        """The names of the results of `run` that another run does not reproduce, up to the order of its sums.
 
-        A sum that is zero comes out as rounding, so what is small beside all gradients and the output may differ.
+        A sum that should be zero comes out as rounding, so numbers far below all gradients and the output may differ.
         """
         results = self.results if results is None else results
         sizes = [0.1 * self.differences.weighted, *(x for _, x in results[1:] if is_float_array(x))]
@@ -292,9 +292,9 @@ class _Check:
             problem = f"backward returned {len(self.returned)} gradients for {len(self.wanted)} floating-point inputs"
             integers = [name for name, x in self.leaves if is_array(x) and x.dtype.kind in "iu"]
             if len(self.returned) < len(self.wanted):
-                problem += "; return one for each, in their order (functools.partial can bind one that has none)"
+                problem += "; return one for each, in order (bind inputs without a gradient with functools.partial)"
             elif integers:
-                problem += f"; {integers[0]} holds integers, which have none: convert it with astype(float)"
+                problem += f"; {integers[0]} holds integers, which have no gradient: convert it with astype(float)"
             return [Row("inputs", "input", (), error=math.inf, ok=False, problem=problem)]
         places = [i for i, (_, x) in enumerate(self.leaves) if is_float_array(x)]
         return [
@@ -311,7 +311,7 @@ class _Check:
         return self._row(pair.title, "intermediate", pair.value, pair.gradient, self._intermediate_probe(pair))
 
     def _is_input(self, pair: Pair) -> bool:
-        """Whether the pair is an argument of f itself, which has a row already."""
+        """Whether the pair's value is an argument of f itself, which already has a row."""
         x = dict(self.leaves).get(pair.name) if pair.call == 0 else None
         return is_float_array(x) and np.array_equal(host_copy(x), pair.value)
 
@@ -321,7 +321,7 @@ class _Check:
             return Row(name, kind, tuple(value.shape), error=math.inf, ok=False, problem=problem)
         return self.differences.row(name, kind, host_copy(value), host_copy(gradient), probe)
 
-    # Three ways to displace an array and see the output.
+    # Each probe displaces an array and returns the output.
 
     def _input_probe(self, i: int) -> Probe:
         def probe(displacement: np.ndarray) -> np.ndarray:
@@ -347,7 +347,7 @@ class _Check:
             with Replacement(self.f, pair, lambda value: displaced(value, displacement)) as replacement:
                 y = self.call()[0]
             if not replacement.done:
-                raise RuntimeError(f"{pair.title} was not met again: f takes another way each time it runs")
+                raise RuntimeError(f"{pair.title} was not bound again: f takes a different path each time it runs")
             return host_copy(y)
 
         return probe
@@ -371,7 +371,7 @@ def _require_finite(output: np.ndarray, recording: Recorder) -> None:
 
 
 def _alike(one: Array, other: Any, rtol: float, slack: float) -> bool:
-    """Whether two arrays differ by no more than rtol of the largest entry, and the slack."""
+    """Whether two arrays differ by at most rtol times the largest entry, plus the slack."""
     if not is_float_array(other) or one.shape != other.shape:
         return False
     a, b = host_copy(one), host_copy(other)
@@ -385,9 +385,9 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _marked(rows: list[Row], names: Iterable[str], problem: str, first: bool = False) -> list[Row]:
-    """The rows with a problem written into those of these names, and a further row for each name that has none.
+    """The rows with `problem` written into those with these names, plus a new row for each name without one.
 
-    A row that is wrong already keeps its own problem, unless this one comes first.
+    A row that is already wrong keeps its own problem, unless `first` is true.
     """
     names = dict.fromkeys(names)
     known = {row.name for row in rows}

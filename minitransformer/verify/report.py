@@ -20,11 +20,11 @@ class Entries(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """One array: its worst entry (or direction) with the hand-derived and the numerical derivative.
+    """The check of one array: its worst entry (or direction) with the hand-derived and the numerical derivative.
 
-    error = |hand - numerical| / (1 + |numerical|); infinite where there is a problem that is not a matter of numbers.
-    kinks: how many entries lie at a kink of f, where no derivative exists and any slope between both sides is right.
-    hidden: how many are so small beside the rounding of f that differences cannot tell whether they are right.
+    error = |hand - numerical| / (1 + |numerical|); infinite for any other problem, such as a wrong shape.
+    kinks: how many entries lie at a kink of f, where any slope between those of the two sides is right.
+    hidden: how many entries are so small compared with the rounding of f that differences cannot check them.
     """
 
     name: str
@@ -42,13 +42,13 @@ class Row:
     full: Entries | None = field(default=None, repr=False, compare=False)
 
     def entries(self) -> Entries:
-        """The whole array and both its gradients. Raises ValueError where it was checked along directions only."""
+        """The whole array and both its gradients. Raises ValueError if it was checked along directions only."""
         if self.full is None:
             raise ValueError(f"{self.name} was not checked entry by entry; raise `entrywise` above its size")
         return self.full
 
     def as_dict(self) -> dict[str, Any]:
-        """The row as JSON can hold it."""
+        """The row as a dict for JSON."""
         return {
             "name": self.name,
             "kind": self.kind,
@@ -93,7 +93,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there is something to check and all of it is right."""
+        """Whether there is at least one row and all rows are right."""
         return bool(self.rows) and all(row.ok for row in self.rows)
 
     @property
@@ -103,14 +103,14 @@ class Report:
 
     @property
     def worst(self) -> Row | None:
-        """The row with the largest error, a wrong one before a right one."""
+        """The row with the largest error; a wrong row comes before any right one."""
         return max(self.rows, key=lambda row: (not row.ok, row.error), default=None)
 
     def __getitem__(self, name: str) -> Row:
         for row in self.rows:
             if row.name == name:
                 return row
-        raise KeyError(f"no row {name!r}; there are {', '.join(row.name for row in self.rows)}")
+        raise KeyError(f"no row {name!r}; the rows are {', '.join(row.name for row in self.rows)}")
 
     def of_kind(self, kind: str) -> tuple[Row, ...]:
         """The rows of one kind: "input", "parameter" or "intermediate"."""
@@ -134,7 +134,7 @@ class Report:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON can hold it."""
+        """The report as a dict for JSON."""
         errors = {
             kind: max((row.error for row in self.of_kind(kind)), default=0.0)
             for kind in ("input", "parameter", "intermediate")

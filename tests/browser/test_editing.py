@@ -92,7 +92,7 @@ def test_finite_differences_of_edited_inputs_are_those_of_python(
 ) -> None:
     page = open_page(files[name])
     fresh = edited(page, recordings[name])
-    assert "the finite differences too" in page.inner_text("#edited")
+    assert "every number and the finite differences" in page.inner_text("#edited")
     compared = 0
     for recorded in shown_steps(fresh):
         rows = {bound.name: fresh.check_of(recorded, bound) for bound in recorded.bound}

@@ -9,11 +9,11 @@
     }
 
 calls: one for each call of a function or pullback; parent and forward_call are indices of calls (trace.calls.Call says
-what they mean); source: a list of lines, of which the first stands in line first_line of the file. steps: one for each
+what they mean); source: a list of lines, the first of which is line first_line of the file. steps: one for each
 executed statement, in order; call: the index of its call. bound: what the statement bound. values: nested lists, or
-null where the array was above the limit and there is only the summary, a sentence. JSON knows no NaN and no infinity,
-so these are the strings "NaN", "Infinity" and "-Infinity". of: of a gradient {"step", "name", "title"} of the value
-that it belongs to, else null. check: of a gradient its row of the report of finite differences, else null. report: as
+null if the array was above the limit; it then has only the summary, a sentence. JSON has no NaN and no infinity, so
+these are the strings "NaN", "Infinity" and "-Infinity". of: for a gradient, {"step", "name", "title"} of the value that
+it belongs to, else null. check: for a gradient, its row in the report of finite differences, else null. report: as
 `minitransformer check --json` gives it for one case.
 """
 
@@ -36,7 +36,7 @@ def to_json(recording: Steps) -> str:
 
 
 def document(recording: Steps) -> dict[str, Any]:
-    """The document as JSON can hold it."""
+    """The document as a dict for JSON."""
     return {
         "format": "minitransformer recording",
         "version": 1,
@@ -100,6 +100,6 @@ def _finite(values: Any) -> Any:
 
 
 def short_path(file: str) -> str:
-    """A file of the package as "ops/softmax.py", any other as it is."""
+    """The path of a file: "ops/softmax.py" for one in the package, unchanged for any other."""
     path = Path(file)
     return path.relative_to(_PACKAGE).as_posix() if path.is_relative_to(_PACKAGE) else file

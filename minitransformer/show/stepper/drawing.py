@@ -14,12 +14,12 @@ from ...verify import Row
 from .document import short_path
 from .steps import Step, Steps
 
-_ROWS, _COLUMNS = 16, 12  # of a larger matrix the middle is left out
+_ROWS, _COLUMNS = 16, 12  # a larger matrix is shown without its middle
 
 
 @dataclass(frozen=True)
 class Style:
-    """How parts of the text stand out: by the codes of a terminal, or not at all."""
+    """How parts of the text stand out: by terminal codes, or not at all."""
 
     on: bool = False
 
@@ -31,7 +31,7 @@ class Style:
         return self._in("1", text)
 
     def faint(self, text: str) -> str:
-        """What is beside the point."""
+        """Text that is only context."""
         return self._in("2", text)
 
     def new(self, text: str) -> str:
@@ -43,23 +43,23 @@ class Style:
         return self._in("35", text)
 
     def wrong(self, text: str) -> str:
-        """A gradient that the finite differences do not confirm."""
+        """A gradient that finite differences do not confirm."""
         return self._in("1;31", text)
 
 
 PLAIN = Style()
 RUN_AGAIN = (
-    "not checked here: a Checkpoint ran this again during backward, where no finite difference reaches; "
-    "it is checked through the gradients of the inputs and parameters"
+    "not checked here: a Checkpoint ran this again during backward, out of reach of finite differences; "
+    "the gradients of the inputs and parameters check it"
 )
 
 
 def plain(recording: Steps, everything: bool = False, style: Style = PLAIN) -> str:
-    """Every step of the recording one after the other; quiet steps only if `everything` is asked for."""
+    """Every step of the recording, in order; quiet steps only if `everything` is true."""
     chosen = [step for step in recording.steps if everything or not step.quiet]
     parts = [f"{recording.name}: {len(recording.steps)} steps in {len(recording.calls)} calls"]
     if not everything:
-        parts[0] += f"; {len(recording.steps) - len(chosen)} of them, which bind no number, are left out"
+        parts[0] += f"; the {len(recording.steps) - len(chosen)} steps that bind no number are left out"
     parts += ["\n".join(draw(recording, step, style)) for step in chosen]
     if recording.report is not None:
         parts.append(str(recording.report))
@@ -104,7 +104,7 @@ def source(step: Step, style: Style, recording: Steps, around: int = 0) -> list[
 
 
 def _bound(recording: Steps, step: Step, bound: Binding, style: Style) -> list[str]:
-    """A name with its shape and numbers; beside a gradient the value it belongs to, and what finite differences say."""
+    """A name with its shape and numbers; a gradient also with its value and what finite differences say."""
     pair = recording.pair_of(step, bound)
     numbers = matrix(bound.value)
     if pair is None and bound.value.shape == ():
@@ -122,7 +122,7 @@ def _bound(recording: Steps, step: Step, bound: Binding, style: Style) -> list[s
 
 
 def verdict(recording: Steps, step: Step, bound: Binding, style: Style = PLAIN) -> str:
-    """What the finite differences say of a gradient, or why they say nothing; "" for what is not held against any."""
+    """What finite differences say of a gradient, or why they say nothing; "" if there is nothing to compare."""
     row = recording.check_of(step, bound)
     if row is not None:
         return _found(row, style)
@@ -158,7 +158,7 @@ def matrix(value: Value) -> list[str]:
 
 
 def _corner(value: Value) -> list[str]:
-    """The first rows and columns of an array of which there is only a summary, with "…" where it goes on."""
+    """The first rows and columns of an array that was only summarised, with "…" where it continues."""
     assert value.corner is not None
     block = np.atleast_2d(value.corner)
     rows, columns = (1, *value.shape)[-2:]
@@ -180,12 +180,12 @@ def _rows(block: np.ndarray, whole: np.ndarray) -> list[str]:
 
 
 def _shown(size: int, limit: int) -> Sequence[int]:
-    """The indices that are shown, with -1 where some are left out."""
+    """The indices that are shown, with -1 in place of those left out."""
     return range(size) if size <= limit else [*range(limit // 2), -1, *range(size - limit // 2 + 1, size)]
 
 
 def _writer(array: np.ndarray) -> Callable[[bool | int | float], str]:
-    """Writes the numbers of one array alike: with as few decimals as show them, up to four, or with an exponent."""
+    """A function that writes all numbers of an array alike: with up to four decimals, or with an exponent."""
     finite = array[np.isfinite(array)].astype(float)
     largest = float(abs(finite).max()) if finite.size else 0.0
     decimals = next((d for d in range(4) if np.allclose(finite, finite.round(d), rtol=1e-9, atol=1e-12)), 4)

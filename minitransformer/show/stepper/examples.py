@@ -1,5 +1,5 @@
-"""Small examples to step through: numbers one can follow by hand, and sizes that differ, so that no axis looks like
-another.
+"""Small examples to step through: numbers that you can follow by hand, and different sizes, so that no two axes look
+alike.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Random = np.random.Generator
 
 @dataclass(frozen=True)
 class Example:
-    """A function with its arguments, made from a seed; upstream: the gradient of its output, if it is not drawn."""
+    """A function with its arguments, made from a seed; upstream: the gradient of its output, unless it is random."""
 
     title: str
     build: Callable[[Random], Setup]

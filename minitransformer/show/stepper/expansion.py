@@ -3,10 +3,10 @@
     scores = (q @ k.swapaxes(-1, -2)) * factor
     scores[1, 2] = (2·2 + 2·3 + 2·1)·0.7071 = 8.485
 
-The line's syntax tree is walked from the top, asking of each node: which cells of its parts make up this one cell? For
-element-wise arithmetic it is the cell at the same place (broadcasting aside), for a product of matrices a row and a
-column, for a sum the cells along an axis, and for whatever only moves numbers about (a transpose, a reshape, an index)
-the cell that was moved here. To find that one, the same move is made with an array that holds each cell's own place.
+The walk through the line's syntax tree starts at the top and asks of each node: which cells of its parts make up this
+one cell? For element-wise arithmetic it is the cell at the same place (after broadcasting), for a matrix product a row
+and a column, for a sum the cells along an axis. For a node that only moves numbers (a transpose, a reshape, an index)
+it is the cell that was moved here. To find it, the same move is made with an array that holds each cell's own place.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["Expansion", "NotExpandable", "computed_at", "expand", "term_of"]
 
 @dataclass(frozen=True)
 class Expansion:
-    """How one cell was computed. `text` is Python that evaluates to the number; `pretty` is the same to look at.
+    """How one cell was computed. `text` is Python that evaluates to the number; `pretty` is the same for a reader.
 
-    cells: the (title, index) of every recorded number it was computed from; serials: the binding of each.
+    cells: the (title, index) of every recorded number it was computed from; serials: the serials of their bindings.
     """
 
     title: str
@@ -48,7 +48,7 @@ class Expansion:
     def __str__(self) -> str:
         result = terms.readable(self.value())
         parts = [_place(self.title.rpartition(".")[2], self.index), self.pretty, result]
-        if self.pretty == result:  # it was not computed, but only has another name
+        if self.pretty == result:  # it was not computed; it only has another name
             parts[1:2] = [_place(*cell) for cell in self.cells]
         return " = ".join(parts)
 
@@ -58,11 +58,11 @@ def _place(name: str, index: Index) -> str:
 
 
 def expand(recording: Steps, step: Step, bound: Binding, index: Sequence[int]) -> Expansion:
-    """Write out the cell `index` of what `step` bound. What an inner call returned is written out where it was
-    computed, and an argument leads to what the caller gave.
+    """Write out how the cell `index` of what `step` bound was computed.
 
-    Raises NotExpandable for what f itself was given, for a parameter, a default, a size, a number drawn at random, and
-    for an array of which only a summary was kept.
+    The result of an inner call is written out where it was computed, and an argument where the caller computed it.
+    Raises NotExpandable for an argument of f itself, a parameter, a default, a size, a number drawn at random, and an
+    array that was only summarised.
     """
     term = term_of(recording, step, bound, index)
     cells = {(n.title, n.index, n.serial): None for n in terms.numbers(term) if n.serial is not None}
@@ -77,29 +77,29 @@ def expand(recording: Steps, step: Step, bound: Binding, index: Sequence[int]) -
 
 
 def term_of(recording: Steps, step: Step, bound: Binding, index: Sequence[int]) -> Term:
-    """The expansion as a tree, whose numbers say where they were recorded. Raises NotExpandable, as expand does."""
+    """The expansion as a tree whose numbers say where they were recorded. Raises NotExpandable, as expand does."""
     array = bound.value.array
     if array is None:
-        raise NotExpandable(f"of {bound.title} only a summary was recorded")
+        raise NotExpandable(f"only a summary of {bound.title} was recorded")
     cell = tuple(int(i) for i in index)
     if len(cell) != array.ndim or any(not 0 <= i < size for i, size in zip(cell, array.shape, strict=True)):
-        raise ValueError(f"{bound.title} has the shape {array.shape}, so there is no cell {cell}")
+        raise ValueError(f"{bound.title} has the shape {array.shape}, so it has no cell {cell}")
     return _term(recording, step, bound, cell)
 
 
 def computed_at(recording: Steps, step: Step, bound: Binding) -> tuple[Step, Binding]:
-    """The binding that a line computed: of what an inner call returned the one inside it, else this very one."""
+    """The binding where the number was computed: for the result of an inner call, the one inside it; else this one."""
     while bound.origin is not None and not bound.in_place:
         inner_step, inner = recording.binding(bound.origin)
         if recording.calls[inner_step.call].depth <= recording.calls[step.call].depth:
-            break  # another name in the same call or, of an argument, in the caller
+            break  # another name in the same call or, for an argument, in the caller
         step, bound = inner_step, inner
     return step, bound
 
 
 def _term(recording: Steps, step: Step, bound: Binding, cell: Index) -> Term:
     if bound.value.shape == () and bound.value.dtype in ("int", "bool"):
-        raise NotExpandable(f"{bound.title} is a size, a place or a switch, which is given and not computed")
+        raise NotExpandable(f"{bound.title} is a size, an index or a flag, which is given and not computed")
     if bound.in_place:
         return _changed(walk_of(recording, step), bound, cell)
     if bound.origin is not None:
@@ -113,7 +113,7 @@ def _term(recording: Steps, step: Step, bound: Binding, cell: Index) -> Term:
 
 
 def _elsewhere(recording: Steps, step: Step, bound: Binding, cell: Index) -> Term:
-    """A cell of an array that has another name: here, in the caller, or in the inner call that returned it."""
+    """A cell of an array that has another name: in this call, in the caller, or in the inner call that returned it."""
     assert bound.origin is not None and bound.value.array is not None
     other_step, other = recording.binding(bound.origin)
     same = Number(bound.value.array[cell].item(), other.title, cell, other.serial)
@@ -126,8 +126,8 @@ def _elsewhere(recording: Steps, step: Step, bound: Binding, cell: Index) -> Ter
 
 
 def _given(recording: Steps, call: Call, bound: Binding, cell: Index) -> Term:
-    """A cell of an argument that was computed in the caller's line and has no name there."""
-    nothing = f"{bound.title} came with the call"
+    """A cell of an argument that the caller's line computed without giving it a name."""
+    nothing = f"{bound.title} was passed to the call"
     if call.parent is None:
         raise NotExpandable(nothing)
     callers = recording.steps_of(recording.calls[call.parent])
@@ -150,24 +150,24 @@ def _result(walk: Walk, node: ast.expr, path: Path, cell: Index) -> Term:
     if isinstance(node, ast.Call) and node in walk.made:
         return _returned(walk.recording, walk.made[node], path, cell)
     if path:
-        raise NotExpandable(f"{ast.unparse(node)} has several parts, which cannot be written out")
+        raise NotExpandable(f"{ast.unparse(node)} has several parts and cannot be written out")
     return walk.cell(node, cell)
 
 
 def _returned(recording: Steps, call: Call, path: Path, cell: Index) -> Term:
-    """A cell of what a call returned without a name, from its return statement."""
+    """A cell of a call's result that has no name, from its return statement."""
     last = recording.steps_of(call)[-1]
     walk = walk_of(recording, last)
     value = walk.statement.value if isinstance(walk.statement, ast.Return) else None
     while isinstance(value, ast.IfExp):
         value = value.body if walk.value(value.test) else value.orelse
     if value is None:
-        raise NotExpandable(f"what {call.label} returned cannot be written out")
+        raise NotExpandable(f"the result of {call.label} cannot be written out")
     return _result(walk, *part_of(value, path), cell)
 
 
 def _changed(walk: Walk, bound: Binding, cell: Index) -> Term:
-    """A cell of an array that a statement filled: scatter_add(x, ids, rows), x[i:j] = rows, x[i:j] += rows, x += y."""
+    """A cell of an array that a statement changed: scatter_add(x, ids, rows), x[i:j] = rows, x[i:j] += rows, x += y."""
     statement, before = walk.statement, walk.bound[bound.name]
     assert before.value.array is not None
     old = Number(before.value.array[cell].item(), before.title, cell, before.serial)
@@ -198,10 +198,10 @@ def _names(node: ast.expr, bound: Binding) -> bool:
 
 
 def _checked(walk: Walk, term: Term, bound: Binding, cell: Index) -> Term:
-    """The term, unless it reads what was not recorded, a parameter say, and this has changed since."""
+    """The term. Raises NotExpandable if it reads an unrecorded value, such as a parameter, that has changed since."""
     if walk.reads_attributes:
         assert bound.value.array is not None
         now, then = terms.evaluate(terms.exact(term)), float(bound.value.array[cell])
         if not np.isclose(now, then, rtol=1e-3, atol=1e-3, equal_nan=True):
-            raise NotExpandable(f"what {bound.title} was computed from has changed since")
+            raise NotExpandable(f"a value that {bound.title} was computed from has changed since")
     return term

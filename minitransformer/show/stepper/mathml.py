@@ -4,10 +4,9 @@
     y = exponentials / total                            a fraction
     dx = y * (dy - (dy * y).sum(axis=-1))               dx = y ⊙ (dy − Σ dy ⊙ y)
 
-Products of matrices, and products with a single number, stand side by side; ⊙ is the product element by element. A
-pullback applied to a gradient is a product with the transposed Jacobian: `dx = softmax_backward(dy)` reads dx = Jᵀ dy.
-What has no formula of its own appears as it is written. Elements are those of MathML Core: the W3C's "MathML Core",
-section 3.
+Products of matrices, and products with a single number, have no sign; ⊙ is the element-wise product. A pullback applied
+to a gradient is a product with the transposed Jacobian: `dx = softmax_backward(dy)` becomes dx = Jᵀ dy. Code without a
+formula of its own is shown as it is written. The elements are those of MathML Core: the W3C's "MathML Core", section 3.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _LIBRARIES = ("xp", "np", "math", "ops")
 _REDUCTIONS = ("sum", "mean", "max", "min")
 _NBSP = "\u00a0"  # a space that MathML does not trim
 
-# How tightly a node holds together: what stands inside a tighter one needs brackets.
+# How tightly a node binds: it needs brackets inside a node that binds more tightly.
 _SUM, _PRODUCT, _TIGHT = 1, 2, 3
 
 
@@ -53,7 +52,7 @@ def formula(source: str, scalars: Collection[str] = ()) -> Element | None:
 
 
 def name(identifier: str) -> Element:
-    """A name as mathematics has it: gamma is γ, w_q is W with the index Q, dscores is an upright word."""
+    """A name as mathematics writes it: gamma is γ, w_q is W with the index Q, dscores is an upright word."""
     if identifier.startswith("d") and identifier[1:] in _GREEK:
         return _element("mrow", _word("d"), _letter(_GREEK[identifier[1:]]))
     if identifier in _GREEK:
@@ -67,7 +66,7 @@ def name(identifier: str) -> Element:
 
 
 def as_lists(element: Element) -> list[Any]:
-    """The element as JSON can hold it: [tag, attributes, child, ...], where a child is such a list or a text."""
+    """The element as a list for JSON: [tag, attributes, child, ...], where a child is such a list or a text."""
     attributes = {key: value for key, value in element.attrib.items() if key != "xmlns"}
     text = [element.text] if element.text else []
     return [element.tag, attributes, *text, *(as_lists(child) for child in element)]
@@ -90,7 +89,7 @@ def _letter(text: str) -> Element:
 
 
 def _word(text: str) -> Element:
-    """A name that stays upright, also where it is one letter long."""
+    """A name in upright letters, even if it is one letter long."""
     return _text("mi", text, mathvariant="normal")
 
 
@@ -137,7 +136,7 @@ class _Formula:
         return None
 
     def _targets(self, node: ast.expr) -> list[Element]:
-        """What is assigned to, without the pullbacks, which are no numbers."""
+        """The targets of an assignment, without the pullbacks, which are not numbers."""
         parts = list(node.elts) if isinstance(node, ast.Tuple | ast.List) else [node]
         kept = [p for p in parts if not (isinstance(p, ast.Name) and _is_pullback(p.id))] or parts
         return _separated([self.expression(p.value if isinstance(p, ast.Starred) else p) for p in kept])
@@ -147,7 +146,7 @@ class _Formula:
         return _separated([self.expression(part) for part in parts])
 
     def expression(self, node: ast.expr, within: int = 0) -> Element:
-        """The node's formula, in brackets where it holds together less tightly than what it stands within."""
+        """The node's formula, in brackets if it binds less tightly than `within`, the node around it."""
         build: Callable[[Any], tuple[list[Element], int]] | None = getattr(
             self, f"_{type(node).__name__.lower()}", None
         )
@@ -197,7 +196,7 @@ class _Formula:
         return [_text("mtext", ast.unparse(node))], _TIGHT
 
     def _is_single(self, node: ast.expr) -> bool:
-        """Whether the node is made of nothing but numbers and names of numbers."""
+        """Whether the node consists only of numbers and names of numbers."""
         if isinstance(node, ast.Attribute):
             return isinstance(node.value, ast.Name) and node.value.id in _LIBRARIES
         if isinstance(node, ast.Call):
@@ -226,7 +225,7 @@ class _Formula:
         return [self._cases(node.test, node.body, node.orelse)], _TIGHT
 
     def _cases(self, test: ast.expr, first: ast.expr, second: ast.expr) -> Element:
-        """A brace with one row for what holds where the test is met, and one for all else."""
+        """A brace with two rows: the value if the test is true, and the value otherwise."""
         rows = [
             (self.expression(first), _text("mtext", f"if{_NBSP}"), self.expression(test)),
             (self.expression(second), _text("mtext", "otherwise")),
@@ -263,7 +262,7 @@ class _Formula:
         return [_word(ast.unparse(function) if not library else called), _bracketed(*_separated(inner))], _TIGHT
 
     def _method(self, node: ast.Call, base: ast.expr, called: str) -> tuple[list[Element], int] | None:
-        """What an array is asked for: a sum, another shape, ..."""
+        """The formula of an array's method, such as a sum or a reshape; None if it has none."""
         arguments = [ast.unparse(argument) for argument in node.args]
         if called in _REDUCTIONS:
             return self._reduced(node, base, called), _PRODUCT

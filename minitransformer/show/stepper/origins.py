@@ -1,4 +1,4 @@
-"""What an expression is bound to, or given as: the way from a name to the part of a statement that it stands for."""
+"""Find the expression behind a name: the part of a statement that is assigned to it, or passed as that argument."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 from .walk import NotExpandable, as_read
 
-Path: TypeAlias = tuple[int, ...]  # which part of the value, if it has several: of `a, (b, c)` b is at (1, 0)
+Path: TypeAlias = tuple[int, ...]  # which part of the value, if it has several: in `a, (b, c)`, b is at (1, 0)
 
 
 def assigned(statement: ast.stmt | None, name: str, title: str) -> tuple[ast.expr, Path]:
-    """The expression whose value, or part of it, the statement binds to `name`. Raises NotExpandable."""
+    """The expression that the statement assigns to `name`, and the path into its value. Raises NotExpandable."""
     if isinstance(statement, ast.AugAssign):
         return ast.BinOp(as_read(statement.target), statement.op, statement.value), ()
     targets = statement.targets if isinstance(statement, ast.Assign) else []
@@ -43,7 +43,7 @@ def _path_to(target: ast.expr, name: str) -> Path | None:
 
 
 def part_of(value: ast.expr, path: Path) -> tuple[ast.expr, Path]:
-    """The element of a tuple that is written out, as far as it is; and the rest of the path."""
+    """The element that a path leads to in tuples that the source writes out, and the rest of the path."""
     while path and isinstance(value, ast.Tuple | ast.List):
         if any(isinstance(part, ast.Starred) for part in value.elts) or path[0] >= len(value.elts):
             break
@@ -52,12 +52,12 @@ def part_of(value: ast.expr, path: Path) -> tuple[ast.expr, Path]:
 
 
 def arguments(code: types.CodeType) -> tuple[str, ...]:
-    """The names of a function's arguments, those with a star aside."""
+    """The names of a function's arguments, without *args and **kwargs."""
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
 def argument_in(node: ast.Call, code: types.CodeType, name: str) -> ast.expr | None:
-    """The expression that a call of this code gives for the argument `name`; None where it is not written there."""
+    """The expression that a call of this code passes as the argument `name`; None if it is not written there."""
     for keyword in node.keywords:
         if keyword.arg == name:
             return keyword.value

@@ -116,7 +116,7 @@ function start() {
     const changed = ` It changes ${cells} numbers.`;
     if (!data.verified) return changed;
     if (bug.by !== "gradients")
-      return `${changed} Forward and backward are wrong together: finite differences cannot tell.`;
+      return `${changed} Forward and backward are wrong together, so finite differences cannot detect it.`;
     let worst = 0;
     for (const [s, b] of recording.places) {
       if (!recording.wrong(s, b)) continue;
@@ -166,8 +166,7 @@ function start() {
       Float64Array.from(figure.querySelectorAll("input"), (field) => Number(field.value.replace("\u2212", "-"))),
     );
     byId("edited").textContent =
-      "Inputs edited: every number is computed anew in this page" +
-      (data.verified ? ", the finite differences too." : ".");
+      "Inputs edited: this page recomputes every number" + (data.verified ? " and the finite differences." : ".");
     byId("edited").hidden = false;
     recomputeAll();
   });
@@ -209,7 +208,7 @@ function start() {
     if (!Number.isNaN(fromHash())) goTo(fromHash(), { keepHash: true });
   });
 
-  // Cells: a click asks where a number comes from, and leaves the arrow keys to the steps.
+  // Cells: a click shows where a number comes from; the arrow keys still change the step.
   document.addEventListener("mousedown", (event) => {
     if (event.target.closest(".cell")) event.preventDefault();
   });
@@ -242,8 +241,8 @@ function start() {
   });
 
   byId("notes").textContent =
-    `Arrays of up to ${data.limits.array} numbers are kept whole, of larger ones a corner and the range; ` +
-    `sums are written out for up to ${data.limits.expanded} numbers. To link to a step, add #step=12 to the address.`;
+    `Arrays of up to ${data.limits.array} numbers are complete; larger ones show a corner and the range. Sums are ` +
+    `written out for arrays of up to ${data.limits.expanded} numbers. To link to a step, add #step=12 to the address.`;
   addEventListener("beforeprint", () => handout(recording));
   matchMedia("print").addEventListener("change", (event) => {
     if (event.matches) handout(recording);
@@ -292,7 +291,7 @@ function stepLinks(recording, steps) {
   );
 }
 
-// For the printer: every step with its formula and its numbers, as they are shown now.
+// For printing: every step with its formula and its numbers, as they are shown now.
 function handout(recording) {
   const rows = recording.steps
     .map((step, s) => [step, s])

@@ -1,4 +1,4 @@
-"""The page of a recording, with what its mistakes change."""
+"""The page of a recording, with the mistakes that can be switched on in it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def to_html(
     tokens: Sequence[str] = (),
     progress: Progress = iter,
 ) -> str:
-    """The page as a text, which is also written to `path` where one is given.
+    """The page as a text, also written to `path` if given.
 
-    bugs: names of course.mistakes.MISTAKES that can be switched on in the page; unless given, those in every function
-    that was called, as far as there is room, and none for a recording of more than 40,000 numbers. To find what a
-    mistake changes, the recorded call runs once more for each. tokens: labels for the rows of arrays with one row for
-    each of them. progress: as of verify.gradients, for the mistakes. Raises ValueError for an unknown bug, and where
-    the recorded call, run again, gives other numbers.
+    bugs: names of course.mistakes.MISTAKES that can be switched on in the page. By default, the page has the mistakes
+    in every function that was called, as many as fit, but none for a recording of more than 40,000 numbers. To find
+    what a mistake changes, the recorded call runs once more for each. tokens: labels for the rows of arrays with one
+    row per token. progress: as in verify.gradients, for the mistakes. Raises ValueError for an unknown bug, and if the
+    recorded call gives other numbers when run again.
     """
     data = page_data(recording, tokens)
     data["bugs"] = bugs_data(recording, bugs, data, progress)

@@ -1,4 +1,4 @@
-// The recording: its arrays, and which number stands where at which step.
+// The recording: its arrays, and the numbers of each step.
 
 class Recording {
   constructor(data) {
@@ -7,7 +7,7 @@ class Recording {
     this.calls = data.calls;
     this.bug = null; // the mistake that is switched on, one of data.bugs
     this.edited = null; // with edited inputs: what recompute() gives
-    this.places = []; // of every binding, by its number: [step, which of those of the step]
+    this.places = []; // for every binding, by its number: [step, which binding of the step]
     this.history = new Map(); // from a title to the places that bound it, in order
     this.steps.forEach((step, s) =>
       step.bound.forEach((bound, b) => {
@@ -32,7 +32,7 @@ class Recording {
     return this.calls[this.steps[s].call].backward;
   }
 
-  // The line of a step: with a mistake switched on, the one that stands there then.
+  // The line of a step; with a mistake switched on, the line of the wrong code.
   line(s) {
     const other = this.bug && this.bug.lineOf.get(s);
     return this.data.lines[other === undefined || other === null ? this.steps[s].line : other];
@@ -79,8 +79,8 @@ class Recording {
     return this.bug?.numberAt.get(`${s},${b}`)?.cells;
   }
 
-  // The finite difference that a gradient is held against, or null. Those of the recording know nothing of a mistake
-  // that makes the output another; edited inputs have differences of their own, of whatever the output is.
+  // The finite difference to compare a gradient with, or null. Those of the recording are useless after a mistake that
+  // changes the output; edited inputs have differences of their own, for the output as it is now.
   numerical(s, b) {
     const bound = this.steps[s].bound[b];
     if (bound.numerical === undefined) return null;
@@ -127,7 +127,7 @@ function toNumber(text) {
 
 const MINUS = "\u2212";
 
-// How the numbers of one array are written: whole where all are, else with four decimals, or in powers of ten.
+// How to write the numbers of one array: as integers if all are whole, else with four decimals or a power of ten.
 function numberFormat(array) {
   if (array.kind === "bool") return (x) => (x ? "True" : "False");
   if (array.shape.length === 0) return (x) => readable(x, array.kind);
@@ -151,7 +151,7 @@ function signed(x, write) {
   return x < 0 && Number(text) !== 0 ? MINUS + text : text;
 }
 
-// [2, 3] of the shape (4, 5) from its place 13, and "2, 3" from that.
+// The index of a flat place in an array: [2, 3] for place 13 in the shape (4, 5).
 function indexOf(shape, flat) {
   const index = [];
   for (let axis = shape.length - 1; axis >= 0; axis--) {

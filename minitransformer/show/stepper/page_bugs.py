@@ -1,7 +1,7 @@
-"""What a mistake changes: the same call recorded once more, with the mistake in the code, and which numbers differ.
+"""What a mistake changes: record the same call once more, with the mistake in the code, and find the different numbers.
 
-Offered are the known mistakes in every function that the recording shows. Only the differing numbers go into the page,
-and the lines that read differently.
+The page offers the known mistakes in every function that the recording shows. It holds only the numbers and the lines
+that differ.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ..page import packed
 from .page_data import Table, code_of, is_expandable, line_of, written_out
 from .steps import Step, Steps
 
-NUMBERS = 40_000  # of a recording with more numbers than this no mistakes are shown unless they are asked for
-ROOM = 500_000  # so many mistakes are offered that with each the numbers of the recording come to this at most
-TOLERANCE = 1e-9  # of the difference, relative to 1 + |right|: below it two numbers differ by rounding alone
+NUMBERS = 40_000  # a recording with more numbers than this has no mistakes unless they are asked for
+ROOM = 500_000  # limit for the number of mistakes times the numbers of the recording
+TOLERANCE = 1e-9  # relative to 1 + |right|: two numbers that differ by less differ by rounding alone
 
 Key = tuple[str, int]  # a title, and which of its bindings this is
 Found = dict[Key, tuple[Step, Binding]]
@@ -35,8 +35,8 @@ def bugs_data(
 ) -> list[dict[str, Any]]:
     """For each mistake that changes a number: its sentence, the numbers it changes, and the lines that differ.
 
-    names: those of course.mistakes.MISTAKES; None for all that fit, where the recording is small. Raises ValueError for
-    an unknown name, and where the call, run again, gives other numbers: its arrays have changed.
+    names: names in course.mistakes.MISTAKES; None for all that fit, if the recording is small. Raises ValueError for an
+    unknown name, and if the call gives other numbers when run again because its arrays have changed.
     """
     chosen = [mistake for mistakes in _made_in(recording).values() for mistake in mistakes]
     if names is None:
@@ -51,7 +51,7 @@ def bugs_data(
     page = _Page(recording, data)
     if page.differences(_by_key(recording.again())):
         raise ValueError(
-            "to_html: run again, the recorded call gives other numbers; make the page before changing arrays"
+            "to_html: the recorded call gives other numbers when run again; make the page before changing its arrays"
         )
     return [bug for bug in map(page.bug, progress(chosen)) if bug is not None]
 
@@ -63,7 +63,7 @@ def _known(name: str) -> Mistake:
 
 
 def _made_in(recording: Steps) -> dict[str, list[Mistake]]:
-    """The mistakes in each function that was called, by target, in the order in which these were first called."""
+    """The mistakes in each function that was called, by target, in the order of the first calls."""
     first = {call.code: call.index for call in reversed(recording.calls)}
     targets: dict[str, list[Mistake]] = {}
     for mistake in MISTAKES.values():
@@ -80,7 +80,7 @@ def _running_code(target: str) -> Any:
 
 
 def _fitting(recording: Steps, mistakes: Sequence[Mistake]) -> list[Mistake]:
-    """As many mistakes as there is room for, taken in turns from all functions, in the order they came in."""
+    """As many mistakes as there is room for, taken in turns from all functions, in their original order."""
     arrays = [bound.value.array for step in recording.steps for bound in step.bound if bound.value.array is not None]
     numbers = sum(array.size for array in arrays)
     if numbers > NUMBERS:
@@ -109,7 +109,7 @@ def differ(right: np.ndarray, wrong: np.ndarray) -> np.ndarray:
 
 
 class _Page:
-    """The page of the right code, to whose tables the mistakes add what is new."""
+    """The page of the right code; each mistake adds its new entries to the page's tables."""
 
     def __init__(self, recording: Steps, data: dict[str, Any]) -> None:
         self.recording, self.right = recording, _by_key(recording)
@@ -120,14 +120,14 @@ class _Page:
         self.number_of = {bound.serial: n for n, (_, bound) in enumerate(self.right.values())}
 
     def bug(self, mistake: Mistake) -> dict[str, Any] | None:
-        """The mistake as the page has it; None where it changes nothing."""
+        """The mistake as data for the page; None if it changes nothing."""
         name = mistake.target.partition(":")[2].removesuffix(".__call__")
         out = {"name": mistake.name, "in": name, "mistake": mistake.sentence, "by": mistake.caught_by}
         assert self.recording.again is not None
         try:
             with mistake.applied(), np.errstate(all="ignore"):
                 wrong = self.recording.again()
-        except Exception as error:  # shapes that do not fit, say: this mistake cannot go unnoticed here
+        except Exception as error:  # such as shapes that do not fit: nobody can miss this mistake here
             return out | {"refused": str(error).split("\n")[0]}
         others = _by_key(wrong)
         numbers = [
@@ -155,8 +155,8 @@ class _Page:
         return found
 
     def _changed(self, wrong: Steps, others: Found) -> tuple[list[list[Any]], list[list[Any]]]:
-        """[step, line] for the steps whose line reads differently, or stands elsewhere in the file; and for the former
-        [step, which of its names, where its numbers come from].
+        """[step, line] for each step whose line has another text or another place in the file; and for those with
+        another text, [step, which of its names, where its numbers come from].
         """
         number_of = {
             others[key][1].serial: self.number_of[bound.serial]
@@ -178,7 +178,7 @@ class _Page:
         return [[index, line] for index, line in changed.items()], origins
 
     def _sources(self, wrong: Steps) -> Iterator[tuple[str, int]]:
-        """By label, the code of the calls that have the mistake in them."""
+        """The label and the code of each call that has the mistake in it."""
         for call in wrong.calls:
             forward = wrong.calls[call.forward_call]
             right = self.source_by_label.get(call.label)

@@ -1,9 +1,9 @@
-"""What the page is given: a recording as JSON, with each line, array and formula in it once.
+"""The data of the page: a recording as JSON that holds each line, array and formula once.
 
-Most lines of a recording run many times, and most arrays are bound under many names, an argument here, a result there;
-so both are kept in tables and named by their place. Small arrays hold every digit; larger ones are float32, which
-suffices for a heat map; and of those above a limit, which falls until the page is small enough, only the range, the
-mean and a corner are kept.
+Most lines of a recording run many times, and most arrays have many names, as arguments and as results. So both are kept
+in tables, and each use is an index into its table. Small arrays keep every digit. Larger ones are float32, which
+suffices for a heat map. Of arrays above a limit, only the range, the mean and a corner are kept; the limit falls until
+the page is small enough.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from .terms import Number, Operation, Term, readable
 
 EXACT = 400  # cells: larger arrays are drawn as a picture, for which float32 is enough
 BUDGET = 6_000_000  # characters for all arrays together
-EXPANDED = 12_000  # cells, all arrays together, whose sums are written out
+EXPANDED = 12_000  # cells whose sums are written out, in all arrays together
 _LIMITS = (1 << 30, 65536, 16384, 4096, 2048, 1024, 512, 256, 64, 16)
 _CELL_LIMITS = (400, 256, 128, 64, 32, 16, 8)
 
 
 def page_data(recording: Steps, tokens: Sequence[str] = ()) -> dict[str, Any]:
-    """The recording as JSON can hold it, with tables of all sources, lines, arrays and terms."""
+    """The recording as a dict for JSON, with tables of all sources, lines, arrays and terms."""
     return _Page(recording).data() | {"tokens": [str(token) for token in tokens]}
 
 
@@ -63,7 +63,7 @@ class _Page:
             "names": {bound.name: mathml.as_lists(mathml.name(bound.name)) for bound in self.bindings},
             "arrays": arrays,
             "terms": terms,
-            "changes": [],  # the numbers that mistakes lead to; see page_bugs.py
+            "changes": [],  # the numbers that mistakes change; see page_bugs.py
             "limits": {"array": limit, "exact": EXACT, "expanded": cell_limit},
             "verified": self.recording.report is not None,
         }
@@ -87,10 +87,10 @@ class _Page:
         }
 
     def _bound(self, step: Step, bound: Binding) -> dict[str, Any]:
-        """A name that the step bound. array, numerical: places in the table of arrays, of its numbers and of the finite
-        difference they are held against; origin, pair: bindings, counted from the first, of this very array under
-        another name, and of the value whose gradient this is; told: what the check of a gradient found, where it has
-        no finite difference for each number.
+        """A name that the step bound. array, numerical: indices into the table of arrays, of its numbers and of the
+        finite differences to compare them with. origin, pair: numbers of bindings: of this very array under another
+        name, and of the value whose gradient this is. told: the result of a gradient's check, if it does not have a
+        finite difference for each number.
         """
         out: dict[str, Any] = {"name": bound.name, "array": self.arrays.add(bound.value.array, bound.value)}
         if self.recording.is_gradient(bound):
@@ -108,7 +108,7 @@ class _Page:
         return out
 
     def _expand(self, steps: list[dict[str, Any]]) -> tuple[list[Any], int]:
-        """Write out where the numbers come from, for all arrays up to as many cells as there is room for: that many."""
+        """Write out where the numbers come from, for all arrays up to a size that fits: (terms, this size in cells)."""
         places = []
         for step, entry in zip(self.recording.steps, steps, strict=True):
             line = self.lines.items[entry["line"]]
@@ -129,16 +129,16 @@ class _Page:
 
 
 def is_expandable(bound: Binding) -> bool:
-    """Whether its numbers were computed here, and are there."""
+    """Whether its numbers were computed here and recorded in full."""
     return _is_float(bound) and bound.value.array is not None and bound.origin is None
 
 
 def written_out(
     recording: Steps, step: Step, bound: Binding, number_of: dict[int, int], terms: Table
 ) -> dict[str, Any]:
-    """Where the numbers of a binding come from: for each cell a term without its numbers, and which cells these are.
+    """Where the numbers of a binding come from: for each cell, a term without its numbers, and the cells they are in.
 
-    Each of these is a binding, by its number, and the place of the cell in it. So the page can put in other numbers.
+    Each of these cells is the number of a binding and the place in it, so the page can put in other numbers.
     """
     places, cells = [], []
     try:
@@ -153,7 +153,7 @@ def written_out(
 
 
 def _without_numbers(recording: Steps, term: Term, used: list[int], number_of: dict[int, int]) -> int | str | list[Any]:
-    """The term with the place of a number among those `used` where a recorded one stands, and constants as texts."""
+    """The term with constants as texts, and each recorded number as its index in `used`."""
     if isinstance(term, Number):
         if term.serial is None or term.serial not in number_of:
             return readable(term.value)
@@ -165,7 +165,7 @@ def _without_numbers(recording: Steps, term: Term, used: list[int], number_of: d
 
 
 def _counts(bound: Binding) -> bool:
-    """Whether a name is worth a step of its own: an array, or a number that is no size and no switch."""
+    """Whether a name is worth a step of its own: an array, or a number that is neither a size nor a flag."""
     return bound.value.shape != () or _is_float(bound)
 
 
@@ -174,9 +174,9 @@ def _is_float(bound: Binding) -> bool:
 
 
 def line_of(recording: Steps, step: Step) -> dict[str, Any]:
-    """A line: where it stands in its file, its text, its formula, and the names it reads.
+    """A line: its place in its file, its text, its formula, and the names it reads.
 
-    entry: it is the head of a function, so the step stands for the arguments that a call came with.
+    entry: whether it is the head of a function, so that its step shows the arguments of the call.
     """
     call = recording.calls[step.call]
     entry = step is recording.steps_of(call)[0] and call.code.co_name != "<lambda>"
@@ -195,7 +195,7 @@ def line_of(recording: Steps, step: Step) -> dict[str, Any]:
 
 
 def _names_read(text: str) -> Iterator[str]:
-    """The names that a statement reads, in the order in which they stand there, each once."""
+    """The names that a statement reads, in the order of the text, each once."""
     statement = parse(text)
     if statement is None:
         return
@@ -213,7 +213,7 @@ def code_of(call: Call) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=256)
 def _listing(source: tuple[str, ...]) -> list[str]:
-    """The lines of a function, with its documentation, which the page need not repeat, left empty."""
+    """The lines of a function. Those of its docstring are empty: the page need not repeat it."""
     lines = list(source)
     definition = parse(textwrap.dedent("\n".join(lines)))
     if isinstance(definition, ast.FunctionDef) and ast.get_docstring(definition) is not None:
@@ -231,7 +231,7 @@ class Table:
         self._places = {json.dumps(item): place for place, item in enumerate(self.items)}
 
     def add(self, item: Any) -> int:
-        """The item's place in the list."""
+        """The item's index in the list. A new item is added first."""
         key = json.dumps(item)
         if key not in self._places:
             self._places[key] = len(self.items)
@@ -247,7 +247,7 @@ class Pool:
         self._places: dict[Any, int] = {}
 
     def add(self, array: np.ndarray | None, value: Any = None) -> int:
-        """The array's place in the pool. value: the recorded Value; of a large one there are a summary and a corner."""
+        """The array's index in the pool. value: the recorded Value; it has a large array's summary and corner."""
         kept = value.corner if array is None else array
         about = (value.shape, value.summary) if array is None else (array.shape, "")
         key = (*about, kept.dtype.str, kept.tobytes())
@@ -257,7 +257,7 @@ class Pool:
         return self._places[key]
 
     def fitted(self) -> tuple[list[dict[str, Any]], int]:
-        """The arrays as JSON can hold them, and above how many cells they had to be summarised to fit the budget."""
+        """The arrays for JSON, and the size in cells up to which they are kept whole to fit the budget."""
         for limit in _LIMITS:
             if sum(_length(array, limit) for array, _ in self._arrays) <= BUDGET:
                 break
@@ -272,7 +272,7 @@ def _length(array: np.ndarray | None, limit: int) -> int:
 
 
 def _encoded(array: np.ndarray | None, value: Any, limit: int) -> dict[str, Any]:
-    """An array as JSON holds it; of one above the limit its corner too, except at the lowest limit of all."""
+    """An array for JSON; above the limit only its summary and, except at the lowest limit, its corner."""
     if array is not None and array.size <= limit:
         out: dict[str, Any] = {"shape": list(array.shape), "kind": str(array.dtype)}
         return out | ({"data": plain(array)} if array.size <= EXACT else {"float32": packed(array)})
@@ -288,7 +288,7 @@ def _encoded(array: np.ndarray | None, value: Any, limit: int) -> dict[str, Any]
 
 
 def plain(array: np.ndarray) -> list[Any]:
-    """The numbers in order, as JSON has them: it knows no infinity and no NaN, so these become texts."""
+    """The numbers in order, for JSON. It has no infinity and no NaN, so these become texts."""
     out: list[Any] = []
     for number in array.ravel().tolist():
         if isinstance(number, float) and not math.isfinite(number):

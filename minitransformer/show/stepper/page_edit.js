@@ -1,8 +1,8 @@
-// Edited inputs: every number computed anew by the twin, with or without a mistake, and the finite differences too.
+// Edited inputs: the twin recomputes every number, with or without a mistake, and the finite differences.
 
-// Run a twin's forward pass on inputs by name: {output, backward, numbers}. numbers: from "label.name" to what is
-// bound there, in order, to which backward adds. mistake: one of MISTAKES; displaced: {title, flat, by}: one number
-// that is larger by so much, from the moment it is bound.
+// Run a twin's forward pass on inputs by name: {output, backward, numbers}. numbers: a Map from "label.name" to the
+// numbers bound there, in order; backward adds to it. mistake: one of MISTAKES. displaced: {title, flat, by} adds `by`
+// to one number as soon as it is bound.
 function runForward(name, inputs, mistake, displaced) {
   const numbers = new Map();
   const bound = {};
@@ -34,8 +34,8 @@ function runTwin(name, inputs, upstream, mistake) {
   return numbers;
 }
 
-// Central differences of L = Σ upstream · output with respect to every number of a title, or null where the twin binds
-// none: dL/dx ≈ Σ upstream · (output(x + h) − output(x − h)) / 2h with h = 10⁻⁵ max(1, |x|), as the checker has it.
+// Central differences of L = Σ upstream · output with respect to every number of a title, or null if the twin does not
+// bind it: dL/dx ≈ Σ upstream · (output(x + h) − output(x − h)) / 2h with h = 10⁻⁵ max(1, |x|), as in verify.gradients.
 function finiteDifference(name, inputs, upstream, mistake, title) {
   const numbers = runForward(name, inputs, mistake).numbers.get(title);
   if (!numbers) return null;
@@ -49,8 +49,8 @@ function finiteDifference(name, inputs, upstream, mistake, title) {
   });
 }
 
-// What the page shows for edited inputs: numbers, by title; wrong, by title: the cells that the mistake changed; and
-// difference(title).
+// What the page shows for edited inputs. numbers: by title; wrong: by title, the cells that the mistake changed;
+// difference(title): the finite differences.
 function recompute(name, inputs, upstream, bug) {
   const mistake = bug ? MISTAKES[bug.name] : null;
   const numbers = runTwin(name, inputs, upstream, mistake);
@@ -71,8 +71,8 @@ function recompute(name, inputs, upstream, bug) {
 
 const near = (x, right) => Object.is(x, right) || Math.abs(x - right) <= 1e-9 * (1 + Math.abs(right));
 
-// Which inputs can be edited: {places, run}, or null where the page has no twin of what was recorded, or the twin, run
-// on the recorded inputs, does not give every recorded number (because of a mask, say).
+// Which inputs can be edited: {places, run}. null if the page has no twin of the recorded function, or if the twin, run
+// on the recorded inputs, does not give every recorded number (because of a mask, for example).
 function editable(recording) {
   const { name } = recording.data;
   const entry = recording.steps.findIndex((_, s) => recording.backward(s));

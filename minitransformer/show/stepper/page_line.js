@@ -1,4 +1,4 @@
-// One step on the page: its line of code and its formula, what it bound, from what, and where each number comes from.
+// One step on the page: its line of code, its formula, what it bound and read, and where each number comes from.
 
 function showCode(recording, s) {
   const call = recording.calls[recording.steps[s].call];
@@ -41,7 +41,7 @@ function showListing(recording, s, line) {
   if (lit) box.scrollTop = lit.offsetTop - box.clientHeight / 2 + lit.offsetHeight;
 }
 
-// What the step bound; in backward each gradient beside its value, its finite difference and the gap between the two.
+// What the step bound. A gradient is beside its value, its finite difference and the gap between the two derivatives.
 function showResult(recording, s, covered) {
   const step = recording.steps[s];
   const line = recording.line(s);
@@ -70,7 +70,7 @@ function showResult(recording, s, covered) {
   if (groups.length === 0) byId("result-heading").textContent = "This line computes nothing";
 }
 
-// The value that a gradient belongs to, where it was bound: in the forward pass, under its own name.
+// The value that a gradient belongs to, as the forward pass bound it.
 function pairFigure(recording, bound) {
   return placeFigure(recording, recording.places[bound.pair], "pair");
 }
@@ -109,12 +109,12 @@ function checkFigures(recording, bound, array, numerical, covered) {
   return make("div", { class: "checks" }, figure, gap);
 }
 
-// |hand - numerical| / (1 + |numerical|), as the checker of gradients has it.
+// |hand - numerical| / (1 + |numerical|), as in verify.gradients.
 function gaps(hand, numerical) {
   return hand.data.map((x, i) => Math.abs(x - numerical.data[i]) / (1 + Math.abs(numerical.data[i])));
 }
 
-// The arrays that the line reads, and apart from these the other names that its call knows by then.
+// operandsOf: the arrays that the line reads. othersOf: the other arrays that its call has bound before.
 function operandsOf(recording, s) {
   const places = recording.line(s).uses.map((name) => recording.lookup(`${recording.label(s)}.${name}`, s));
   return places.filter((place) => place && isNumeric(recording.recorded(...place)));
@@ -153,9 +153,8 @@ function showOthers(recording, s) {
   );
 }
 
-// Where a cell comes from: {place, term, cells, note}. place: where the number was computed, which for an argument or
-// for what an inner call returned is another step; term: the written-out sum, or null;
-// cells: [place, flat] of its numbers.
+// Where a cell comes from: {place, term, cells, note}. place: where the number was computed; for an argument or for the
+// result of an inner call this is another step. term: the written-out sum, or null. cells: its numbers, [place, flat].
 function originOf(recording, place, flat) {
   for (let from = place; from !== undefined; from = recording.places[recording.steps[from[0]].bound[from[1]].origin])
     place = from;

@@ -1,4 +1,4 @@
-// Drawing: formulas, and matrices as tables or, where they are large, as pictures.
+// Drawing: formulas, and matrices as tables or, if they are large, as pictures.
 
 const MATHML = "http://www.w3.org/1998/Math/MathML";
 
@@ -18,8 +18,8 @@ function mathName(recording, name) {
 const shapeText = (shape) => (shape.length ? shape.join(" × ") : "number");
 
 // A figure with an array in it.
-//   name, kind ("value", "gradient", "numerical", "gap"), array ({shape, kind, data}), caption: in place of the name
-//   role: "result", "operand" or "input"; place: [step, bound]; covered: with ? for every number
+//   name, kind ("value", "gradient", "numerical", "gap"), array ({shape, kind, data}), caption: instead of the name
+//   role: "result", "operand" or "input"; place: [step, bound]; covered: show ? for every number
 function matrixFigure(recording, options) {
   const { array, name, kind, role } = options;
   const caption = make(
@@ -48,7 +48,7 @@ function matrixFigure(recording, options) {
   return figure;
 }
 
-// One table for each matrix in the array: of an array (B, H, T, d) there are B·H.
+// One table for each matrix in the array: an array (B, H, T, d) has B·H of them.
 function tables(recording, options) {
   const { array } = options;
   const [rows, columns] = [array.shape.at(-2) ?? 1, array.shape.at(-1) ?? 1];
@@ -86,7 +86,7 @@ function tables(recording, options) {
   return found;
 }
 
-// The first rows and columns of an array that was too large to keep, with … where it goes on.
+// The first rows and columns of an array that was too large to keep, with … where it continues.
 function cornerTable(recording, array, name) {
   const { corner } = array;
   const [rows, columns] = [corner.shape.at(-2) ?? 1, corner.shape.at(-1)];
@@ -170,7 +170,7 @@ function cell(options, flat, write, heat) {
   return make("td", {}, button);
 }
 
-// How large a number is in its array, from -1 to 1.
+// A number relative to the largest of its array, from -1 to 1.
 function heatOf(array) {
   if (array.data.length === 1) return () => 0; // nothing to compare with
   let largest = 0;
@@ -178,7 +178,7 @@ function heatOf(array) {
   return (x) => (Number.isFinite(x) ? x / (largest || 1) : Math.sign(x) || 0);
 }
 
-// A large array as a picture, its matrices side by side; a click tells the number under it.
+// A large array as a picture, its matrices side by side; a click shows the number under it.
 function picture(array, name, covered) {
   const [rows, columns] = [array.shape.at(-2) ?? 1, array.shape.at(-1) ?? 1];
   const count = array.data.length / (rows * columns);

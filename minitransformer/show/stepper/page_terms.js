@@ -1,5 +1,5 @@
-// Where a number comes from, written out: the twin of terms.py. A term is the place of a number in a list, a text for a
-// constant, or [sign or function, part, ...]. Each function returns [text, how tightly it holds together].
+// Where a number comes from, written out: the twin of terms.py. A term is the index of a number in a list, a text for a
+// constant, or [sign or function, part, ...]. written() returns [text, how tightly it binds].
 
 const STRENGTH = {
   ">": 1,
@@ -28,7 +28,7 @@ const SIGNS = {
   "<=": " ≤ ",
 };
 const ATOM = 7;
-const LONGEST = 12; // of a sum with more terms only the first and the last are shown
+const LONGEST = 12; // a sum with more terms shows only its first terms and its last
 
 function written(term, numbers) {
   if (!Array.isArray(term)) {
@@ -73,7 +73,7 @@ function readable(x, kind = "float64") {
   return sign + (mantissa === "1" ? `10${superscript}` : `${mantissa}·10${superscript}`);
 }
 
-// The four leading digits and the power of ten; as Python does, what lies halfway goes to the even digit.
+// The four leading digits and the power of ten. As in Python, a tie rounds to the even digit.
 function fourDigits(x) {
   const [exact, before] = x.toExponential(60).split("e");
   let [digits, power] = x.toExponential(3).split("e");

@@ -1,7 +1,7 @@
-// A JavaScript twin of the ops of the small examples, forward and backward, in the names of the Python code. It
-// computes the steps anew when an input is edited. A matrix is a list of rows. note(label, {name: value}) hands each
-// value over as it is bound, and returns all that are bound by now under that label: a mistake or a finite difference
-// has put other numbers in the place of some.
+// A JavaScript twin of the ops of the small examples, forward and backward, with the names of the Python code. It
+// recomputes the steps when an input is edited. A matrix is a list of rows. note(label, {name: value}) records each
+// value as it is bound, and returns all values bound so far under that label. Some of these may be replaced by other
+// numbers, for a mistake or a finite difference.
 
 const zip = (a, b, f) => a.map((row, i) => row.map((x, j) => f(x, b[i][j])));
 const map = (a, f) => a.map((row) => row.map(f));
@@ -134,7 +134,7 @@ function layer_norm(inputs, note) {
 
 const TWINS = { softmax, attention, self_attention, layer_norm };
 
-// The mistakes that the twin can make, by the names of course.mistakes: what is computed otherwise, and how.
+// The mistakes that the twin can make, by their names in course.mistakes: which value they change, and how.
 const times = (factor) => (x) => x * factor;
 const ofRows = (f) => (names) =>
   names.dnormalized.map((row, i) => row.map((e, j) => names.inverse_std[i][0] * f(e, names, i, j)));

@@ -1,10 +1,10 @@
-"""Record a forward and a backward pass line by line: what each executed statement of an op, layer or model bound, with
-its numbers.
+"""Record a forward and a backward pass line by line: each executed statement of an op, layer or model, with the numbers
+that it bound.
 
     recording = step(ops.attention, q, k, v)
     for step in recording.steps: print(step.source, [str(bound.value) for bound in step.bound])
 
-The ops know nothing of it; how they are watched is told in trace/.
+The ops know nothing of it; trace/ watches them from outside.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from . import document, drawing, page
 from .sources import only_in_comprehensions, source_of
 from .steps import Step, Steps
 
-LIMIT = 4096  # elements: of a larger array shape, range and mean are kept
+LIMIT = 4096  # elements: of a larger array, only shape, range, mean and a corner are kept
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recording(Steps):
-    """The steps of a recorded forward and backward pass, which show themselves as text, as JSON and as a page."""
+    """The steps of a recorded forward and backward pass, which can be shown as text, as JSON and as a page."""
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """The whole recording as a JSON document (its layout: document.py), also written to `path` if given."""
+        """The whole recording as a JSON document (document.py gives its layout), also written to `path` if given."""
         text = document.to_json(self)
         if path is not None:
             write(path, text + "\n")
         return text
 
     def to_html(self, path: str | Path | None = None, **options: Any) -> str:
-        """The recording as one self-contained page, also written to `path` if given. options: as of page.to_html."""
+        """The recording as one self-contained page, also written to `path` if given. options: see page.to_html."""
         return page.to_html(self, path, **options)
 
     def __repr__(self) -> str:
@@ -76,14 +76,13 @@ def step(
     """Run f(*inputs, **options) and its backward pass under a tracer and return the Recording.
 
     f: an op, layer or model, or a function that calls some and returns `(output, backward)`. upstream: the gradient of
-    the output; unless given it is 1 for a single number and else drawn from a generator with `seed`. verify=True also
-    checks every gradient against finite differences (see verify.gradients, which takes `parameters` and `progress`), in
-    `.report`.
-    limit: of an array with more elements only a summary is kept.
+    the output; by default 1 for a single number, otherwise drawn from a generator with `seed`. verify=True also
+    compares every gradient with finite differences (see verify.gradients, which takes `parameters` and `progress`) and
+    puts the result in `.report`. limit: of an array with more elements, only a summary is kept.
 
-    It is a look, and leaves things as they were: arrays and random generators among the arguments (f gets copies), the
-    parameters (of f, or those given) and their gradients, and the trace function of a debugger or a coverage tool, also
-    when f raises. Calls in other threads are not seen. A layer in a Checkpoint runs twice, and is shown both times.
+    Recording changes nothing, even if f raises: not the arrays and random generators among the arguments (f gets
+    copies), not the parameters (of f, or those given) and their gradients, and not the trace function of a debugger or
+    a coverage tool. Calls in other threads are not recorded. A layer in a Checkpoint runs and is shown twice.
     """
     check_positive("step", limit=limit)
     inputs = tuple(map(_fresh, inputs))
@@ -100,7 +99,7 @@ def step(
     if upstream is None:
         rng = np.random.default_rng(
             (seed, 1)
-        )  # not (seed): the inputs may be drawn with that, and upstream must differ
+        )  # not default_rng(seed): the inputs may come from it, and upstream must differ
         drawn = rng.normal(size=y.shape).round(2) if y.shape else np.ones(())
         upstream = to_device(drawn.astype(str(y.dtype)), device_of(y).name)
     recorder.in_forward = False
@@ -116,7 +115,7 @@ def step(
 
 @contextlib.contextmanager
 def _parameters_kept(f: Any, parameters: Any) -> Iterator[None]:
-    """Give every parameter copies of its value and its gradient to change, and afterwards its own again."""
+    """Replace every parameter's value and gradient with copies, and restore the originals afterwards."""
     kept = [(parameter, parameter.value, parameter.grad) for _, parameter in parameters_of(f, parameters)]
     try:
         for parameter, value, gradient in kept:
@@ -148,7 +147,7 @@ def _name_of(f: Any) -> str:
 
 @dataclass
 class _Statement:
-    """A statement that was executed, or is being: it ends with the last of its lines that was seen."""
+    """A statement that was or is being executed. end: the position of the last of its lines that ran."""
 
     call: Call
     line: int
@@ -159,7 +158,7 @@ class _Statement:
 
 
 def _steps(recorder: LineRecorder) -> tuple[Step, ...]:
-    """One step for each executed statement: what its lines bound, together. The calls get their source."""
+    """One step for each executed statement, with everything that its lines bound. Also sets the source of the calls."""
     files = {file: source_of(file) for file in {call.file for call in recorder.calls}}
     for call in recorder.calls:
         call.source = files[call.file].function(call.first_line)

@@ -1,4 +1,4 @@
-"""What a pullback keeps alive: the memory that a forward pass leaves behind for its backward pass.
+"""What a pullback keeps alive: the memory that a forward pass keeps for its backward pass.
 
     y, backward = attention(q, k, v)
     print(saved(backward))
@@ -22,7 +22,7 @@ from ...trace.values import is_array
 
 @dataclass(frozen=True)
 class SavedArray:
-    """One buffer that is kept alive. names: every name under which a pullback holds it or a view of it."""
+    """One buffer that is kept alive. names: every name that a pullback has for it or for a view of it."""
 
     names: tuple[str, ...]
     shape: tuple[int, ...]
@@ -33,8 +33,8 @@ class SavedArray:
 
 @dataclass(frozen=True)
 class Saved:
-    """The buffers that a pullback keeps alive: `.rows`, largest first; `.total`, the bytes of those that are not
-    parameters, which live on anyway; and `.parameters`, the bytes of those that are.
+    """The buffers that a pullback keeps alive: `.rows`, largest first; `.total`, the bytes of all but the parameters;
+    and `.parameters`, the bytes of the parameters, which live on anyway.
     """
 
     rows: tuple[SavedArray, ...]
@@ -50,7 +50,7 @@ class Saved:
         return sum(row.nbytes for row in self.rows if row.parameter)
 
     def _lines(self) -> list[tuple[str, str, str, str]]:
-        """A line for each kind of array: equal names and shapes, as in the layers of a stack, share one."""
+        """The lines of the table. Arrays with equal names and shapes, as in the layers of a stack, share a line."""
         groups: dict[tuple[Any, ...], list[SavedArray]] = {}
         for row in self.rows:
             groups.setdefault((row.parameter, row.names, row.shape, row.dtype), []).append(row)
@@ -79,10 +79,10 @@ class Saved:
 
 
 def saved(backward: Any) -> Saved:
-    """List the arrays that a pullback keeps alive. Each buffer counts once and whole, whatever is a view of it.
+    """List the arrays that a pullback keeps alive. Each buffer counts once and whole, even if only a view is held.
 
-    Followed are closures, decorated and partial functions, methods, containers and the attributes of objects. Raises
-    TypeError for something that cannot be called.
+    The search follows closures, decorated and partial functions, methods, containers and the attributes of objects.
+    Raises TypeError if `backward` cannot be called.
     """
     if not callable(backward):
         raise TypeError(f"saved: expected a pullback, got {type(backward).__name__}")
@@ -99,7 +99,7 @@ def saved(backward: Any) -> Saved:
 
 
 def _held(name: str, holder: Any, seen: set[int]) -> Iterator[tuple[str, Any, bool]]:
-    """(name, buffer, whether it is a parameter's) for everything that can be reached from `holder`."""
+    """(name, buffer, whether it is a parameter's) for every array that can be reached from `holder`."""
     if is_array(holder):
         yield name, _root(holder), False
         return
@@ -139,7 +139,7 @@ def _held(name: str, holder: Any, seen: set[int]) -> Iterator[tuple[str, Any, bo
 
 
 def _root(array: Any) -> Any:
-    """The array that owns the memory which this one is a view of."""
+    """The array that owns the memory of this one, which may be a view."""
     if isinstance(array, StrictArray):
         array = array._numpy
     while is_array(base := getattr(array, "base", None)):

@@ -1,4 +1,4 @@
-"""Which statement a line of source belongs to, and its text; how names are bound by a statement."""
+"""Which statement a line of source belongs to, the text of that statement, and the names that it binds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def syntax_tree(source: str) -> ast.Module:
 
 
 def source_of(file: str) -> Source:
-    """The source of a file as it is now; empty for code that was typed in or made by exec."""
+    """The source of a file as it is now; empty for code that was typed in a terminal or made by exec."""
     linecache.checkcache(file)
     return _parsed(tuple(linecache.getlines(file)))
 
@@ -44,28 +44,28 @@ class Source:
             tree = syntax_tree("".join(lines))
         except SyntaxError:
             return
-        for node in ast.walk(tree):  # from the outside in, so that the innermost statement is the one that stays
+        for node in ast.walk(tree):  # from the outside in, so that the innermost statement overwrites the others
             if isinstance(node, ast.stmt):
                 body = getattr(node, "body", None)
                 last = body[0].lineno - 1 if isinstance(body, list) and body else (node.end_lineno or node.lineno)
-                span = (node.lineno, max(last, node.lineno))  # of a compound statement only the head
+                span = (node.lineno, max(last, node.lineno))  # for a compound statement, only the head
                 decorators = [part.lineno for part in getattr(node, "decorator_list", [])]
                 for line in range(min([node.lineno, *decorators]), span[1] + 1):
                     self._spans[line] = span
 
     def first_line(self, line: int) -> int:
-        """The line that the statement around `line` begins in."""
+        """The line where the statement around `line` begins."""
         return self._spans.get(line, (line, line))[0]
 
     def statement(self, line: int) -> str:
-        """The whole text of the statement around `line`, or of its head, without the indentation."""
+        """The text, without indentation, of the statement around `line`; for a compound statement, of its head."""
         first, last = self._spans.get(line, (line, line))
         if first not in self._statements:
             self._statements[first] = textwrap.dedent("".join(self.lines[first - 1 : last])).rstrip()
         return self._statements[first]
 
     def function(self, first_line: int) -> tuple[str, ...]:
-        """The lines of the function whose definition begins in `first_line`."""
+        """The lines of the function whose definition begins at `first_line`."""
         if first_line not in self._functions:
             block = inspect.getblock(self.lines[first_line - 1 :]) if self.lines else []
             self._functions[first_line] = tuple(line.rstrip("\n") for line in block)
@@ -73,7 +73,7 @@ class Source:
 
 
 def parse(source: str) -> ast.stmt | None:
-    """A step's statement; None for the head of a compound one, and where there is no source."""
+    """A step's statement; None for the head of a compound statement, and without source."""
     try:
         return syntax_tree(source).body[0]
     except (SyntaxError, IndexError):

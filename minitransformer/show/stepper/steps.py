@@ -1,4 +1,4 @@
-"""The steps of a recorded forward and backward pass, and what can be asked of them."""
+"""The steps of a recorded forward and backward pass, and ways to look things up in them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ...verify import Report, Row
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One executed statement and what it bound. It stands after the steps of the calls that ran inside it.
+    """One executed statement and what it bound. It comes after the steps of the calls that ran inside it.
 
-    quiet: nothing to see: it bound no number, or belongs to a check of the arguments.
+    quiet: there is nothing to see: it bound no number, or belongs to a check of the arguments.
     """
 
     index: int
@@ -27,11 +27,11 @@ class Step:
     source: str
     bound: tuple[Binding, ...]
     quiet: bool
-    other: dict[str, Any] = field(repr=False, compare=False)  # names bound to something that is no number: None, ...
+    other: dict[str, Any] = field(repr=False, compare=False)  # names bound to other values than numbers: None, ...
 
 
 class Summarised:
-    """Stands for an array of which only a summary was recorded: its shape is known, its numbers are not."""
+    """A placeholder for an array that was only summarised: its shape is known, its numbers are not."""
 
     def __init__(self, value: Value) -> None:
         self.shape, self.ndim, self.dtype = value.shape, len(value.shape), np.dtype(value.dtype)
@@ -39,9 +39,9 @@ class Summarised:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Steps:
-    """`.steps` in the order they ended, the `.calls` they stand in, and the `.report` of a check where there was one.
+    """`.steps` in the order they ended, the `.calls` they belong to, and the `.report` of a check, if there was one.
 
-    `.again()` records the same call once more, on the code as it is then: with a mistake in it, say.
+    `.again()` records the same call once more, with the code as it is then: with a mistake in it, for example.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Steps:
         return self._by_title[title]
 
     def steps_of(self, call: Call) -> tuple[Step, ...]:
-        """The steps of one call, in order, without those of the calls inside it."""
+        """The steps of one call, in order, without the steps of inner calls."""
         return self._by_call[call.index]
 
     def calls_in(self, step: Step) -> tuple[Call, ...]:
@@ -80,14 +80,14 @@ class Steps:
         return self._by_serial[serial]
 
     def visible(self, step: Step) -> dict[str, Binding]:
-        """The latest binding before this step of every name of an array or number that its line could see."""
+        """The arrays and numbers that the step's line could see: by name, the latest binding before this step."""
         call = self.calls[step.call]
         seen = [] if call.forward_call == call.index else list(self._by_call[call.forward_call])
         seen += [other for other in self._by_call[call.index] if other.index < step.index]
         return {bound.name: bound for other in seen for bound in other.bound}
 
     def names_before(self, step: Step) -> dict[str, Any]:
-        """Every name that the step's line could see, arrays as the copies that were recorded (on the host)."""
+        """Every name that the step's line could see, with its value; arrays are the recorded copies (on the host)."""
         call = self.calls[step.call]
         names = dict(call.globals)
         for index in dict.fromkeys((call.forward_call, call.index)):
@@ -97,21 +97,21 @@ class Steps:
         return names | {"xp": np}
 
     def pair_of(self, step: Step, bound: Binding) -> Binding | None:
-        """In backward, the value whose gradient this is: for `dname` the `name` of the call that made the pullback.
+        """In backward, the value whose gradient this is: for `dname`, the `name` of the call that made the pullback.
 
-        A name that was bound as often as its gradient, in a loop, meets it in the reverse order; else the last one.
+        If both were bound equally often, as in a loop, they pair in reverse order; otherwise it is the last value.
         """
         return self._partners.get(bound.serial, (None, ""))[0]
 
     def check_of(self, step: Step, bound: Binding) -> Row | None:
-        """The report's row for a gradient: of `dname` in a pullback the row of `name`. Without `verify` there is none.
+        """The report's row for a gradient: for `dname` in a pullback, the row of `name`. Without `verify`, None.
 
-        A gradient that is filled or summed up in steps has its row at the last of them.
+        If a gradient is filled or summed in steps, its last step has the row.
         """
         return self._checks.get(self._partners.get(bound.serial, (None, ""))[1])
 
     def is_gradient(self, bound: Binding) -> bool:
-        """Whether it is a gradient: `dname` in a pullback, or in a helper that a pullback calls what came of one."""
+        """Whether it is a gradient: `dname` in a pullback, or what a pullback's helper computed from a gradient."""
         call = bound.call
         if call.backward:
             return bound.name.startswith("d")
@@ -123,10 +123,10 @@ class Steps:
         return bound.origin is not None and self.is_gradient(self.binding(bound.origin)[1])
 
     def is_unreachable(self, step: Step, bound: Binding) -> bool:
-        """Whether this gradient would have a row in the report, had its value not been computed during backward.
+        """Whether this gradient has no row in the report because its value was computed during backward.
 
-        A Checkpoint runs its layer again there. Finite differences displace what the forward pass binds, and what runs
-        in the second pass has no place in it; a mistake there shows in the rows of the inputs and the parameters.
+        A Checkpoint runs its layer again there. Finite differences displace only what the forward pass binds, so they
+        cannot check this second run; a mistake in it shows in the rows of the inputs and the parameters.
         """
         ran_again = self.calls[bound.call.forward_call].in_backward
         return self.report is not None and ran_again and self._partners.get(bound.serial, (None, ""))[1] != ""
@@ -166,7 +166,7 @@ class Steps:
 
     @functools.cached_property
     def workings(self) -> dict[Any, Any]:
-        """Where expansion.py keeps what it has worked out of a step, for the next cell of the same step."""
+        """A cache in which expansion.py keeps its work on a step, for the next cell of the same step."""
         return {}
 
 

@@ -1,7 +1,7 @@
 """Stepping through a recording on a terminal, with keys.
 
-The screen is drawn on the terminal's other page, and keys are read one by one (cbreak mode); both are put back when
-the viewer ends, however it does. Where there is no terminal of this kind, `drawing.plain` shows everything at once.
+The viewer uses the terminal's alternate screen and reads keys one by one (cbreak mode). It restores both when it ends,
+however it ends. Without such a terminal, `drawing.plain` shows everything at once.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _KEYS = {
     "g": "go", "a": "all", "c": "cell", "b": "backward", "q": "quit", "\x04": "quit", "": "quit",
 }  # fmt: skip
 _HELP = "n p → ← next, back   ↑ ↓ scroll   Home End   g step   b backward   a all lines   c cell   q quit"
-_SCREEN, _BACK = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the other page, no cursor; and the way back
+_SCREEN, _BACK = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the alternate screen, no cursor; and the way back
 
 
 def can_view(inward: TextIO | None = None, outward: TextIO | None = None) -> bool:
-    """Whether keys can be read here and a screen be drawn."""
+    """Whether this terminal can draw a screen and read keys."""
     streams = (inward or sys.stdin, outward or sys.stdout)
     return termios is not None and all(s.isatty() for s in streams) and os.environ.get("TERM", "dumb") != "dumb"
 
@@ -81,7 +81,7 @@ class _Keys:
         self._out.flush()
 
     def read(self) -> str:
-        """The next key, with all the characters that it sends; "" when there are no more."""
+        """The next key, with all the characters that it sends; "" at the end of the input."""
         return os.read(self._in, 16).decode(errors="replace")
 
 
@@ -102,7 +102,7 @@ class Viewer:
         self.at = next((s.index for s in recording.steps if not s.quiet), 0)
 
     def screen(self, columns: int, lines: int) -> list[str]:
-        """The screen, as lines of at most that many columns."""
+        """The screen: a list of lines of at most `columns` characters."""
         step = self.recording.steps[self.at]
         body = draw(self.recording, step, self.style)
         context = source(step, self.style, self.recording, around=3)
@@ -117,7 +117,7 @@ class Viewer:
         return [_cut(line, columns) for line in [*body, "", foot]]
 
     def press(self, keys: str) -> None:
-        """Take a key; several characters at once are one special key, or were typed or pasted together."""
+        """Handle a key. Several characters at once are one special key, or were typed or pasted together."""
         if self._asking:
             self._type(keys)
         elif keys in _KEYS:
@@ -174,7 +174,7 @@ class Viewer:
         return _HELP
 
     def _where_from(self, typed: str) -> str:
-        """The answer to "scores 1,2": where that number of the step's, or of an earlier one, came from."""
+        """The answer to "scores 1,2": where that number, of this step or of an earlier one, came from."""
         match = re.fullmatch(r"\s*([^\s\[]+)[\s\[]*((?:\d+[\s,]*)*)\]?\s*", typed)
         if match is None:
             return "write the name and the cell, such as: scores 1,2"
@@ -184,7 +184,7 @@ class Viewer:
         here += [self.recording.binding(bound.serial) for bound in self.recording.visible(step).values()]
         found = next(((s, b) for s, b in here if name in (b.name, b.title)), None)
         if found is None:
-            return f"this line binds and sees no number called {name!r}"
+            return f"this line neither binds nor sees a number called {name!r}"
         try:
             return str(expand(self.recording, *found, index))
         except (NotExpandable, ValueError) as error:
@@ -192,7 +192,7 @@ class Viewer:
 
 
 def _cut(line: str, columns: int) -> str:
-    """At most so many columns of a line, whose colour codes take none."""
+    """A line cut to `columns` characters; colour codes do not count."""
     parts = re.split(r"(\x1b\[[0-9;]*m)", line)
     kept, room = "", columns
     for part in parts:

@@ -1,8 +1,8 @@
-"""Arithmetic with its numbers still in it: a small tree that can be written as Python, or to be looked at.
+"""Arithmetic with its numbers still in it: a small tree that can be written as Python, or for a reader.
 
     (2·2 + 2·3 + 2·1)·0.7071        is  Operation("*", (Operation("+", (2·2, 2·3, 2·1)), Number(0.7071)))
 
-Brackets stand where the order of operations asks for them and nowhere else.
+There are brackets only where the order of operations needs them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 
 Index: TypeAlias = tuple[int, ...]
 
-# How tightly each operator binds, as in Python. Of equal ones the left is done first, but for powers.
+# How tightly each operator binds, as in Python. Equal ones are done from the left, powers from the right.
 _STRENGTH = {symbol: 1 for symbol in (">", ">=", "<", "<=", "==", "!=")} | {"&": 2, "+": 3, "-": 3, "*": 4, "/": 4}
 _STRENGTH |= {"negative": 5, "**": 6}
 _ATOM = 7
 _SIGNS = {"+": " + ", "-": " − ", "*": "·", "/": " / ", "**": "^", "==": " = ", "!=": " ≠ ", ">=": " ≥ ", "<=": " ≤ "}
-LONGEST = 12  # of a sum with more terms only the first and the last are shown
+LONGEST = 12  # a sum with more terms shows only its first terms and its last
 _KNOWN: dict[str, Any] = {name: getattr(np, name) for name in "exp log sqrt tanh sin cos float64 inf nan".split()}
 _KNOWN |= {"abs": abs, "erf": math.erf, "erfc": math.erfc, "max": max, "min": min}
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -31,7 +31,7 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True)
 class Number:
-    """A number, and where it was recorded: the title, the cell and the binding; of a constant there is none."""
+    """A number, and where it was recorded: the title, the cell and the binding's serial, which a constant lacks."""
 
     value: bool | int | float
     title: str = ""
@@ -41,7 +41,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Operation:
-    """Numbers joined by an operator: "+" and "*" join any, "negative" is for one, the others are for two."""
+    """Terms joined by an operator: "+" and "*" join any number of them, "negative" takes one, the others take two."""
 
     symbol: str
     parts: tuple[Term, ...]
@@ -68,21 +68,21 @@ def numbers(term: Term) -> Iterator[Number]:
 
 
 def total(parts: tuple[Term, ...]) -> Term:
-    """The sum of the parts, which are in order."""
+    """The sum of the parts, in their order."""
     if not parts:
         return Number(0.0)
     return parts[0] if len(parts) == 1 else Operation("+", parts)
 
 
 def joined(symbol: str, left: Term, right: Term) -> Term:
-    """Two terms and an operator between them; (a + b) + c becomes a + b + c, done in the same order."""
+    """Two terms with an operator between them. (a + b) + c becomes a + b + c, which is computed in the same order."""
     if symbol in "+*" and isinstance(left, Operation) and left.symbol == symbol:
         return Operation(symbol, (*left.parts, right))
     return Operation(symbol, (left, right))
 
 
 def exact(term: Term) -> str:
-    """The term as Python, which evaluates to its number."""
+    """The term as Python code that evaluates to its number."""
     return _exact(term)[0]
 
 
@@ -101,7 +101,7 @@ def _exact(term: Term) -> tuple[str, int]:
 
 
 def pretty(term: Term, write: Callable[[Number], str] | None = None, longest: int = LONGEST) -> str:
-    """The term to be looked at: 2·3 + 8·(−0.5), with four digits. write: how to write a number, in place of that."""
+    """The term for a reader, with four digits: 2·3 + 8·(−0.5). write: another way to write a number."""
     return _pretty(term, write or (lambda number: readable(number.value)), longest)[0]
 
 
@@ -132,7 +132,7 @@ def _pretty(term: Term, write: Callable[[Number], str], longest: int) -> tuple[s
 
 
 def _some(parts: tuple[Term, ...], write: Callable[[Number], str], longest: int) -> list[tuple[str, int]]:
-    """The parts as texts; where there are too many, the first and the last of them, and how many are between."""
+    """The parts as texts; if there are too many, the first ones, how many are left out, and the last."""
     if len(parts) <= longest:
         return [_pretty(part, write, longest) for part in parts]
     first = [_pretty(part, write, longest) for part in parts[: longest // 2]]
@@ -160,7 +160,7 @@ def readable(number: bool | int | float) -> str:
 
 
 class _Numbers(ast.NodeTransformer):
-    """Turns constants into NumPy's, which divide by zero as arrays do."""
+    """Turns constants into NumPy numbers, which divide by zero as arrays do."""
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         if isinstance(node.value, bool):
@@ -169,7 +169,7 @@ class _Numbers(ast.NodeTransformer):
 
 
 def evaluate(text: str) -> float:
-    """The number that a text made by `exact` evaluates to."""
+    """The value of a text that `exact` made."""
     tree = ast.fix_missing_locations(_Numbers().visit(ast.parse(text, mode="eval")))
     with np.errstate(all="ignore"):
         return float(eval(compile(tree, "<expansion>", "eval"), {"__builtins__": {}}, _KNOWN))

@@ -1,4 +1,4 @@
-"""Write out one cell of an expression in the source of a recorded step, with the numbers that were recorded."""
+"""Write out one cell of an expression in the source of a recorded step, with the recorded numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NotExpandable(ValueError):
 
 
 def walk_of(recording: Steps, step: Step) -> Walk:
-    """The walk through this step's expressions, made when first asked for."""
+    """The walk through this step's expressions, made at the first request."""
     if step.index not in recording.workings:
         recording.workings[step.index] = Walk(recording, step)
     walk: Walk = recording.workings[step.index]
@@ -59,7 +59,7 @@ class Walk:
 
     @functools.cached_property
     def made(self) -> dict[ast.Call, Call]:
-        """The calls in the statement that were recorded, each with its recording."""
+        """The recorded calls of the statement, by their node."""
         inner = self.recording.calls_in(self.step)
         if self.statement is None or not inner:
             return {}
@@ -73,7 +73,7 @@ class Walk:
         return made
 
     def _callee(self, node: ast.Call) -> Any:
-        """What is called, where that can be told without calling anything."""
+        """The object that a node calls; None if it cannot be found without calling anything."""
         if any(isinstance(part, ast.Call) for part in ast.walk(node.func)):
             return None
         try:
@@ -82,27 +82,27 @@ class Walk:
             return None
 
     def value(self, node: ast.expr) -> Any:
-        """The value of an expression, from the recorded numbers; calls that were recorded are not run again."""
+        """The value of an expression, from the recorded numbers. Recorded calls are not run again."""
         if node not in self._values:
             is_name = isinstance(node, ast.Name) and node.id in self.names
             self._values[node] = self.names[node.id] if is_name else self._evaluated(node, {})  # type: ignore[attr-defined]
         return self._values[node]
 
     def _evaluated(self, node: ast.expr, instead: dict[int, Any]) -> Any:
-        """The value of a node. instead: by id of a node inside it the value to take for that."""
+        """The value of a node. instead: values to use for nodes inside it, by the id of the node."""
         for part in ast.walk(node):
             if isinstance(part, ast.Call) and id(part) not in instead:
                 if part in self.made:
                     instead = instead | {id(part): _plain(self.made[part].results)}
                 elif not self._is_harmless(part):
-                    raise NotExpandable(f"{ast.unparse(part)} cannot be worked out again")
+                    raise NotExpandable(f"{ast.unparse(part)} cannot be computed again")
         replaced = _Replace({key: f"_instead_{i}" for i, key in enumerate(instead)}).visit(_marked(node))
         names = self.names | {f"_instead_{i}": value for i, value in enumerate(instead.values())}
         try:
             with np.errstate(all="ignore"):  # what overflowed overflows again
                 return eval(_compiled(replaced), names)
         except Exception as error:
-            raise NotExpandable(f"{ast.unparse(node)} cannot be worked out again: {error}") from error
+            raise NotExpandable(f"{ast.unparse(node)} cannot be computed again: {error}") from error
 
     def _is_harmless(self, node: ast.Call) -> bool:
         """Whether a call can be made again: it draws nothing at random, and changes nothing."""
@@ -137,10 +137,10 @@ class Walk:
     def _leaf(self, node: ast.expr, index: Index) -> Term:
         value = self.value(node)
         if isinstance(value, Summarised):
-            raise NotExpandable(f"of {ast.unparse(node)} only a summary was recorded")
+            raise NotExpandable(f"only a summary of {ast.unparse(node)} was recorded")
         value = np.asarray(value)
         if value.dtype.kind not in "fiub":
-            raise NotExpandable(f"{ast.unparse(node)} is no number")
+            raise NotExpandable(f"{ast.unparse(node)} is not a number")
         place = under(value.shape, index)
         number = value[place].item()
         if isinstance(node, ast.Name) and node.id in self.bound:
@@ -153,7 +153,7 @@ class Walk:
         return Number(number)
 
     def _returned(self, node: ast.expr) -> Any:
-        """What a recorded call returned, or with `call(...)[0]` a part of that."""
+        """What a recorded call returned or, for `call(...)[0]`, a part of that."""
         if isinstance(node, ast.Call) and node in self.made:
             return self.made[node].results
         whole = self._returned(node.value) if isinstance(node, ast.Subscript) else None
@@ -245,7 +245,7 @@ class Walk:
         return self.cell(base, tuple(int(i) for i in source))
 
     def placed(self, target: ast.Subscript) -> tuple[np.ndarray, tuple[int, ...]]:
-        """For `x[i:j] = rows`: which cell of `rows` each cell of x gets, by number, or -1; and the shape of rows."""
+        """For `x[i:j] = rows`: the flat index in `rows` of what each cell of x gets, or -1; and the shape of `rows`."""
         held = np.full(self.shape(as_read(target.value)), -1)
         names = self.names | {"_base": held}
         into = ast.Subscript(ast.Name("_base", ast.Load()), target.slice, ast.Load())
@@ -256,7 +256,7 @@ class Walk:
 
 
 def under(shape: Sequence[int], index: Index) -> Index:
-    """The index in an array of this shape that is broadcast to where `index` is."""
+    """The index of the cell that broadcasting an array of this shape puts at `index`."""
     tail = index[len(index) - len(shape) :]
     return tuple(0 if size == 1 else i for size, i in zip(shape, tail, strict=True))
 
@@ -279,7 +279,7 @@ def _plain(results: Any) -> Any:
 
 
 def _in_order(node: ast.AST) -> Iterator[ast.Call]:
-    """The calls in a statement in the order in which they are made: arguments first."""
+    """The calls in a statement, in the order in which they run: arguments first."""
     for child in ast.iter_child_nodes(node):
         yield from _in_order(child)
     if isinstance(node, ast.Call):
@@ -287,7 +287,7 @@ def _in_order(node: ast.AST) -> Iterator[ast.Call]:
 
 
 def _code_of(callee: Any) -> types.CodeType | None:
-    """The code that runs when this is called: inside a decorated op, a partial, a method, a module."""
+    """The code that runs when this is called; looks inside decorated ops, partials, methods and modules."""
     while True:
         if isinstance(callee, functools.partial):
             callee = callee.func
@@ -316,7 +316,7 @@ def _compiled(node: ast.expr) -> types.CodeType:
 
 
 class _Replace(ast.NodeTransformer):
-    """Puts names in place of nodes, found by the identity that `_marked` wrote into the copy."""
+    """Replaces nodes with names; finds the nodes by the id that `_marked` wrote into the copy."""
 
     def __init__(self, names: dict[int, str]) -> None:
         self.names = names
@@ -328,7 +328,7 @@ class _Replace(ast.NodeTransformer):
 
 
 def _marked(node: ast.expr) -> ast.expr:
-    """A deep copy in which every node knows the identity of the node it is a copy of."""
+    """A deep copy in which every node holds the id of its original."""
     duplicate = copy.deepcopy(node)
     for original, copied in zip(ast.walk(node), ast.walk(duplicate), strict=True):
         copied._original = id(original)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What `minitransformer view` does: a folder with a model and its tokenizers, and a text, to a page."""
+"""Show where a saved model looks in a text: the work of `minitransformer view`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .viewer import LONGEST, AttentionView, view
 
 
 def view_text(path: Path, text: str, device: str | None = None) -> AttentionView:
-    """Where the model in a folder looks in a text; a translator translates it first, taking the likeliest tokens."""
+    """The attention of the model in a folder on a text. A translator first translates the text by greedy search."""
     kind = folder.kind(path)
     if kind == "LanguageModel":
         writer, tokenizer = load_writer(path)

@@ -31,7 +31,7 @@ function buildOverview() {
   });
 }
 
-// All small maps; in the next frame, so that the enlarged one need not wait for them.
+// Draw all small maps, in the next frame, so that the large map need not wait for them.
 function paintOverview() {
   requestAnimationFrame(() => requestAnimationFrame(paintMaps));
 }
@@ -97,14 +97,14 @@ function paintMatrix() {
     const heat = most ? Math.abs(x) / most : 0;
     if (masked(maps, i, j)) return;
     cell.style.backgroundColor = `rgb(${(x < 0 ? below : above).join(" ")} / ${heat.toFixed(2)})`;
-    if (!written(maps)) return; // of so many cells each is named when it is pointed at
+    if (!written(maps)) return; // with so many cells, each gets its label when it is pointed at
     cell.className = [x < 0 && "below", heat > 0.75 && "strong", heat < 0.005 && "faint"].filter(Boolean).join(" ");
     cell.textContent = state.gradient ? short(x, most) : x < 0.005 ? "0" : x.toFixed(2);
     cell.setAttribute("aria-label", spoken(i, j, x));
   });
 }
 
-// A gradient in few letters: in units of a power of ten, which the note below names where it is not 1.
+// A gradient in few letters: in units of a power of ten; the note below states the unit if it is not 1.
 const exponent = (most) => (most === 0 || (most >= 0.1 && most < 10) ? 0 : Math.floor(Math.log10(most)));
 function short(x, most) {
   const text = (Math.abs(x) / 10 ** exponent(most)).toFixed(2);
@@ -166,14 +166,14 @@ function drawLines() {
 
 const cut = (token) => (token.length > 14 ? `${token.slice(0, 13)}…` : token);
 
-// What is written next where a query stands, " → und": that is what it is looking for. Empty in an encoder.
+// The token predicted at the position of a query, as " → und". Empty in an encoder.
 const predicted = new Map(data.choices.map((choice) => [choice.position, choice.name]));
 function nextOf(maps, i) {
   const next = maps.queries === data.sequences.length - 1 ? predicted.get(i) : undefined;
   return next === undefined ? "" : ` → ${cut(next)}`;
 }
 
-// The key that a query has the largest number with.
+// The key with the largest number, by absolute value, in the row of a query.
 function bestKey(i) {
   const maps = data.maps[state.kind];
   const row = shownOf(maps, state.layer, state.head).subarray(i * maps.columns.length, (i + 1) * maps.columns.length);
@@ -205,7 +205,7 @@ function point(i, j) {
   cells[flat].tabIndex = 0;
 }
 
-// Nothing pointed at: all lines are seen.
+// Nothing is pointed at any more: show all lines.
 function release() {
   if (byId("matrix").contains(document.activeElement)) return;
   byId("readout").textContent = "Point at a token or a cell.";
@@ -239,8 +239,8 @@ function legend() {
   const unit = power ? ` Numbers in the cells are in units of ${Number(`1e${power}`)}.` : "";
   byId("note").textContent = state.gradient
     ? `The gradient of the logit with respect to each weight, from the backward pass. The small maps share one scale, ` +
-      `±${signed(largestSlope()).slice(1)}; the enlarged one has its own.${unit}`
-    : "Each row of weights sums to 1. A line is as wide as its weight; below 0.02 there is none.";
+      `±${signed(largestSlope()).slice(1)}; the large map has its own.${unit}`
+    : "Each row of weights sums to 1. The larger a weight, the wider its line; weights below 0.02 have no line.";
 }
 
 function select(kind, layer, head, focus = false) {
@@ -255,7 +255,7 @@ function select(kind, layer, head, focus = false) {
   if (focus) buttons.get(keyOf(kind, layer, head)).focus();
 }
 
-// The head beside, or the layer above or below, on into the next kind of attention.
+// Select the head beside, or the layer above or below; after the last layer comes the next kind of attention.
 function move(down, right) {
   const rows = data.maps.flatMap((maps, kind) => Array.from({ length: maps.layers }, (_, layer) => [kind, layer]));
   const at = rows.findIndex(([kind, layer]) => kind === state.kind && layer === state.layer);

@@ -1,4 +1,4 @@
-"""What the viewer has found, and the page of it."""
+"""What the viewer found, and its page."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..page import build, frame, packed
 
 @dataclass(frozen=True)
 class Choice:
-    """A logit that gradients are taken of: the one that was largest at a position, or that of one class."""
+    """A logit whose gradients are shown: the largest one at a position, or that of one class."""
 
-    position: int | None  # of the token it was predicted after; None for a class
+    position: int | None  # of the token after which it was predicted; None for a class
     name: str
     logit: float
     probability: float
@@ -26,8 +26,8 @@ class Maps:
     """One kind of attention. weights: (layers, heads, T_q, T_k); gradients: (choices, layers, heads, T_q, T_k)."""
 
     name: str
-    queries: int  # which of the sequences asks
-    keys: int  # which of the sequences answers
+    queries: int  # which of the sequences the queries come from
+    keys: int  # which of the sequences the keys come from
     causal: bool
     weights: np.ndarray
     gradients: np.ndarray
@@ -35,9 +35,9 @@ class Maps:
 
 @dataclass(frozen=True)
 class AttentionView:
-    """What `view` found. In a notebook it shows itself.
+    """The result of `view`. In a notebook it shows itself.
 
-    sequences: the tokens of each; choices: the logits that there are gradients of; chosen: the one shown first.
+    sequences: the tokens of each sequence; choices: the logits that have gradients; chosen: which one is shown first.
     """
 
     title: str
@@ -47,7 +47,7 @@ class AttentionView:
     maps: tuple[Maps, ...]
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """One self-contained page, which is also written to `path` where one is given."""
+        """One self-contained page as a text, also written to `path` if given."""
         return build(__package__, self.title, "attention", _data(self), ["page_numbers.js"], path)
 
     def _repr_html_(self) -> str:
@@ -55,7 +55,7 @@ class AttentionView:
 
 
 def _data(view: AttentionView) -> dict[str, Any]:
-    """The view as the page reads it. Arrays are flat, little-endian float32, in base64."""
+    """The view as data for the page. Arrays are flat, little-endian float32, in base64."""
     return {
         "sequences": view.sequences,
         "choices": [vars(choice) for choice in view.choices],

@@ -1,4 +1,4 @@
-// The numbers of all maps, and the making of SVG.
+// The numbers of all maps, and a function that makes SVG elements.
 
 const SVG = "http://www.w3.org/2000/svg";
 const area = (maps) => maps.rows.length * maps.columns.length;
@@ -14,11 +14,11 @@ for (const maps of data.maps) {
   );
   for (const slopes of maps.slopes)
     slopes.forEach((_, at) => {
-      if (hidden[at % hidden.length]) slopes[at] = 0; // a masked weight stays 0, whatever the logit would gain by it
+      if (hidden[at % hidden.length]) slopes[at] = 0; // a masked weight stays 0, so its gradient says nothing
     });
 }
 
-// The numbers of one map, (queries × keys), and those that are shown of it now: weights, or gradients.
+// The weights of one map, (queries × keys); and the numbers that it shows now, weights or gradients.
 function weightsOf(maps, layer, head) {
   const start = (layer * maps.heads + head) * area(maps);
   return maps.numbers.subarray(start, start + area(maps));

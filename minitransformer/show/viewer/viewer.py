@@ -1,11 +1,11 @@
 """Attention weights of every layer and head, and how a logit depends on each of them.
 
     weights_ij                how much query i takes of value j
-    d logit / d weights_ij    how the logit would move if it took a little more
+    d logit / d weights_ij    how the logit would change if it took a little more
 
-The first come from the forward pass. The second are the `dweights` of our own backward pass, which starts from a
+The weights come from the forward pass. The gradients are the `dweights` of our own backward pass, which starts from a
 gradient that is 1 at the chosen logit and 0 elsewhere. Large weights are not always the ones that matter: Jain and
-Wallace 2019, "Attention is not Explanation", section 4.1, hold the two against each other.
+Wallace 2019, "Attention is not Explanation", section 4.1, compare the two.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...trace.recorder import Recorder
 from .page import AttentionView, Choice, Maps
 
 LONGEST = 64  # tokens of a sequence: more do not fit on a screen
-_MOST = 1_000_000  # numbers that a page holds of each kind: about 5 MB
+_MOST = 1_000_000  # weights on a page, and likewise gradients: about 5 MB each
 
 Model = Transformer | LanguageModel | Classifier
 
@@ -37,20 +37,20 @@ def attention_html(
     title: str = "Attention",
     path: str | os.PathLike[str] | None = None,
 ) -> str:
-    """The page of `view(model, *ids, names=names, title=title)`, also written to `path` where one is given."""
+    """The page of `view(model, *ids, names=names, title=title)` as a text, also written to `path` if given."""
     return view(model, *ids, names=names, title=title).to_html(path)
 
 
 def view(model: Model, *ids: Any, names: Sequence[Sequence[str]] = (), title: str = "Attention") -> AttentionView:
-    """Run the model, forward and backward, and collect its attention weights and the gradients of logits.
+    """Run the model forward and backward, and return its attention weights and the gradients of logits.
 
-    ids: one sequence of at most 64 token ids for each that the model reads: source and target for a Transformer, one
-    for the others. names: for each of these sequences the names of all tokens, by id, as Vocabulary.tokens; for a
-    Classifier then the names of its classes. Without names the ids stand for themselves.
+    ids: sequences of at most 64 token ids: source and target for a Transformer, one sequence for the other models.
+    names: for each of these sequences, the names of all tokens by id, as in Vocabulary.tokens; for a Classifier also,
+    as the last list, the names of its classes. Without names, the ids are shown.
 
-    There is a choice for each position, the token predicted there, or for each class, the most likely first; where that
-    makes more than a million numbers only for the last positions or the first classes. The model and its gradients stay
-    as they are. Raises TypeError and ValueError for what cannot be shown.
+    Each position has a choice, the token predicted there; a Classifier has one for each class, the most likely first.
+    If that makes more than a million gradients, only the last positions or the first classes have choices. The model
+    and its gradients do not change. Raises TypeError and ValueError for arguments that cannot be shown.
     """
     sequences = _checked(model, ids)
     if not isinstance(title, str):
@@ -61,19 +61,19 @@ def view(model: Model, *ids: Any, names: Sequence[Sequence[str]] = (), title: st
     shapes = [(*kind.shape, len(tokens[kind.queries]), len(tokens[kind.keys])) for kind in kinds]
     size = sum(map(math.prod, shapes))
     if size > _MOST:
-        raise ValueError(f"view: these are {size:,} attention weights and a page holds {_MOST:,}; give a shorter text")
+        raise ValueError(f"view: there are {size:,} attention weights, but a page holds {_MOST:,}; give a shorter text")
 
     copy = _copy(model)
     logits = np.atleast_2d(_run(copy, sequences, 1)[0][0])  # (T, vocabulary), or (1, classes)
     if not np.isfinite(logits).all():
-        raise ValueError("view: the logits of this model are not finite, so there is nothing to take gradients of")
+        raise ValueError("view: the logits of this model are not finite, so they have no gradients to show")
     most = max(1, _MOST // size)
     if isinstance(model, Classifier):
         wanted = [(0, int(c)) for c in np.argsort(-logits[0], kind="stable")[:most]]
     else:
         wanted = [(t, int(row.argmax())) for t, row in enumerate(logits)][-most:]
 
-    # The sentence stands in the batch once for each choice, so that one backward pass gives the gradients of all.
+    # The batch repeats the sentence once for each choice, so that one backward pass gives the gradients of all choices.
     with Recorder(copy) as recording:
         output, backward = _run(copy, sequences, len(wanted))
     upstream = np.zeros(output.shape, dtype=output.dtype)
@@ -143,7 +143,7 @@ class _Naming:
         if not self._names:
             return str(token)
         if not 0 <= token < len(self._names[which]):
-            raise ValueError(f"view: there are {len(self._names[which])} names and so none for id {token}")
+            raise ValueError(f"view: there are only {len(self._names[which])} names, so id {token} has none")
         return str(self._names[which][token])
 
 
@@ -166,7 +166,7 @@ def _checked(model: Any, ids: Sequence[Any]) -> list[np.ndarray]:
 
 
 def _copy(model: Model) -> Model:
-    """The same model again, without checkpointing: its backward pass adds to no gradient of ours and runs once."""
+    """A copy of the model without checkpointing: its backward pass leaves our gradients alone and runs once."""
     config: Any = dataclasses.replace(model.config, checkpoint=False)
     copy: Any = type(model)(config, np.random.default_rng(0))
     copy.to(model.device, str(next(model.parameters())[1].value.dtype))

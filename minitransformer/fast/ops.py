@@ -24,12 +24,16 @@ from ..ops import (
     low_rank_linear,
     mean_pool,
     merge_heads,
+    relative_bias,
     relu,
+    repeat_heads,
     rms_norm,
+    rotary,
     silu,
     sinusoidal_positions,
     softmax,
     split_heads,
+    tanh,
 )
 from . import activations, cuda, normalization
 from . import attention as attention_kernel
@@ -49,12 +53,16 @@ __all__ = [
     "low_rank_linear",
     "mean_pool",
     "merge_heads",
+    "relative_bias",
     "relu",
+    "repeat_heads",
     "rms_norm",
+    "rotary",
     "silu",
     "sinusoidal_positions",
     "softmax",
     "split_heads",
+    "tanh",
 ]
 
 

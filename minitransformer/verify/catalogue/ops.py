@@ -123,3 +123,21 @@ case(
 )
 case("op", "mean_pool", lambda r: call(ops.mean_pool, r.normal(size=(3, 4, 5)), _REAL))
 case("op", "mean_pool of everything", lambda r: call(ops.mean_pool, r.normal(size=(2, 3, 4))))
+
+case("op", "tanh", lambda r: call(ops.tanh, r.normal(size=(3, 5))))
+case("op", "repeat_heads", lambda r: call(ops.repeat_heads, r.normal(size=(2, 3, 4, 5)), times=2))
+case("op", "rotary", lambda r: call(ops.rotary, r.normal(size=(2, 3, 5, 6)), start=2))
+case(
+    "op", "rotary, neighbours in pairs", lambda r: call(ops.rotary, r.normal(size=(5, 4)), base=50.0, interleaved=True)
+)
+case(
+    "op",
+    "rotary, each sequence its own positions",
+    lambda r: call(ops.rotary, r.normal(size=(2, 3, 4)), positions=np.array([[0, 0, 1], [4, 5, 9]])),
+)
+case("op", "relative_bias", lambda r: call(ops.relative_bias, r.normal(size=(8, 3)), t_q=9, t_k=11, max_distance=7))
+case(
+    "op",
+    "relative_bias looking back",
+    lambda r: call(ops.relative_bias, r.normal(size=(6, 2)), t_q=4, t_k=13, both_ways=False, max_distance=9),
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ... import ops
@@ -16,6 +18,10 @@ def _qkv(r: Random) -> tuple[Array, Array, Array]:
 
 def _qkv_heads(r: Random) -> tuple[Array, Array, Array]:
     return r.normal(size=(2, 3, 4, 2)), r.normal(size=(2, 3, 4, 2)), r.normal(size=(2, 3, 4, 3))
+
+
+def _biased_attention(q: Array, k: Array, v: Array, bias: Array, **options: Any) -> Any:
+    return ops.attention(q, k, v, bias=bias, **options)
 
 
 def _off_kink(x: Array) -> Array:
@@ -59,6 +65,11 @@ case(
     "op",
     "attention with heads",
     lambda r: call(ops.attention, *_qkv_heads(r), mask=some_mask(r, 2, 1, 4, 4), causal=True),
+)
+case(
+    "op",
+    "attention with a bias",
+    lambda r: call(_biased_attention, *_qkv_heads(r), r.normal(size=(1, 4, 4)), scale=0.3),
 )
 case(  # with unequal sizes a forgotten transpose fails at once; here it must be found by its numbers
     "op",

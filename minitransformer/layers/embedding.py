@@ -201,10 +201,9 @@ class InputEmbedding(Module):
         vectors, tokens_backward = self.tokens(ids)
         scaled = vectors * self.scale
         placed, positions_backward = (scaled, None) if self.positions is None else self.positions(scaled, start, at)
-        typed, types_backward = placed, None
-        if self.types is not None:
-            rows, types_backward = self.types(array_module(ids).zeros_like(ids) if types is None else types)
-            typed = placed + rows
+        kinds = array_module(ids).zeros_like(ids) if types is None else types
+        rows, types_backward = (0.0, None) if self.types is None else self.types(kinds)
+        typed = placed if types_backward is None else placed + rows
         normalized, norm_backward = (typed, None) if self.norm is None else self.norm(typed)
         kept, dropout_backward = self.ops.dropout(normalized, self.dropout, rng)
         y, projection_backward = (kept, None) if self.projection is None else self.projection(kept)

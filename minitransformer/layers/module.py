@@ -127,7 +127,7 @@ class Unread(np.random.Generator):
         """Zeros, all of them one number in memory."""
         return np.broadcast_to(np.float32(0.0), size)
 
-    uniform = normal
+    uniform = normal  # type: ignore[assignment]  # of the same arguments, by other names
 
 
 def generator(rng: np.random.Generator | None) -> np.random.Generator:

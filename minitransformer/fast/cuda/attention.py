@@ -27,7 +27,7 @@ def attention(
 ) -> tuple[Array, Pullback] | None:
     """See ops/attention.py. Up to four axes, and heads of up to 128 numbers.
 
-    The textbook op handles a single query, as in decoding with a cache (there is no T² to save), and scores with a bias.
+    The textbook op handles a single query, as in decoding with a cache (no T² to save), and scores with a bias.
     """
     if bias is not None:
         return None

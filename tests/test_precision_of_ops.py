@@ -266,7 +266,19 @@ CALLS: dict[str, Call] = {
     "layer_norm": (lambda *a: ops.layer_norm(*a, 1e-5), [(4, 9), (9,), (9,)], lambda *a: norm(*a, 1e-5)),
     "rms_norm": (lambda *a: ops.rms_norm(*a, 1e-6), [(4, 9), (9,)], lambda x, g, dy: norm(x, g, None, dy, 1e-6)),
     "attention": (ops.attention, [(3, 4), (6, 4), (6, 5)], attention),
+    "attention, biased": (
+        lambda q, k, v, bias: ops.attention(q, k, v, bias=bias), [(3, 4), (6, 4), (6, 5), (3, 6)], biased_attention,
+    ),
     "mean_pool": (ops.mean_pool, [(6, 5)], mean_pool),
+    "repeat_heads": (
+        lambda x: ops.repeat_heads(x, 3), [(2, 3, 4)],
+        lambda x, dy: [
+            (np.repeat(x, 3, axis=0), abs(np.repeat(x, 3, axis=0)), 0.0),
+            (dy.reshape(2, 3, 3, 4).sum(axis=1), abs(dy).reshape(2, 3, 3, 4).sum(axis=1), 3.0),
+        ],
+    ),
+    "rotary": (lambda x: ops.rotary(x, start=900_000), [(3, 6)], lambda *a: rotary(*a, start=900_000)),
+    "relative_bias": (lambda table: ops.relative_bias(table, 4, 6), [(8, 2)], relative_bias),
     "gated": (ops.gated, [(4, 5), (4, 5)], gated),
     "split_heads": (
         lambda x: ops.split_heads(x, 2), [(3, 4)],
@@ -302,7 +314,7 @@ def dropped(x: Any, dy: Any) -> list[Bound]:
 @pytest.mark.parametrize("name", CALLS)
 def test_sums_rows_and_attention(name: str, size: str, dtype: str, form: str) -> None:
     op, shapes, reference = CALLS[name]
-    scale = min(SIZES[size], 30.0) if name == "attention" else SIZES[size]
+    scale = min(SIZES[size], 30.0) if name.startswith("attention") else SIZES[size]
     inputs = [draw(*shape, seed=i, scale=scale if i == 0 else 1.0).astype(dtype) for i, shape in enumerate(shapes)]
     hold_call(dtype, form, op, inputs, reference)
 

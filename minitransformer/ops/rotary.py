@@ -54,9 +54,7 @@ def rotary(
                 f"rotary: positions must be integers that broadcast to {x.shape[:-1]}, "
                 f"got {positions.dtype} of shape {positions.shape}"
             )
-    frequencies = xp.asarray(base ** (-np.arange(0, d, 2) / d))  # (d/2,)
-    angles = positions[..., None] * frequencies  # (..., T, d/2), in float64: float32 has no digits left at p = 10⁶
-    cos, sin = xp.cos(angles).astype(x.dtype), xp.sin(angles).astype(x.dtype)
+    cos, sin = (turn.astype(x.dtype) for turn in _turns(positions, d, base))
 
     a, b = _pairs(x, interleaved)
     y = _together(a * cos - b * sin, a * sin + b * cos, interleaved)
@@ -67,6 +65,14 @@ def rotary(
         return dx
 
     return y, backward
+
+
+def _turns(positions: Array, d: int, base: float) -> tuple[Array, Array]:
+    """cos θ and sin θ, (..., T, d/2), in float64: float32 has no digits left at position 10⁶."""
+    xp = array_module(positions)
+    frequencies = xp.asarray(base ** (-np.arange(0, d, 2) / d))
+    angles = positions[..., None] * frequencies
+    return xp.cos(angles), xp.sin(angles)
 
 
 def _pairs(x: Array, interleaved: bool) -> tuple[Array, Array]:

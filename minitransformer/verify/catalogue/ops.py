@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ... import ops
@@ -18,10 +16,6 @@ def _qkv(r: Random) -> tuple[Array, Array, Array]:
 
 def _qkv_heads(r: Random) -> tuple[Array, Array, Array]:
     return r.normal(size=(2, 3, 4, 2)), r.normal(size=(2, 3, 4, 2)), r.normal(size=(2, 3, 4, 3))
-
-
-def _biased_attention(q: Array, k: Array, v: Array, bias: Array, **options: Any) -> Any:
-    return ops.attention(q, k, v, bias=bias, **options)
 
 
 def _off_kink(x: Array) -> Array:
@@ -69,7 +63,7 @@ case(
 case(
     "op",
     "attention with a bias",
-    lambda r: call(_biased_attention, *_qkv_heads(r), r.normal(size=(1, 4, 4)), scale=0.3),
+    lambda r: call(ops.attention, *_qkv_heads(r), None, False, 0.3, 0.0, None, r.normal(size=(1, 4, 4))),
 )
 case(  # with unequal sizes a forgotten transpose fails at once; here it must be found by its numbers
     "op",
@@ -134,16 +128,17 @@ case(
 )
 case("op", "mean_pool", lambda r: call(ops.mean_pool, r.normal(size=(3, 4, 5)), _REAL))
 case("op", "mean_pool of everything", lambda r: call(ops.mean_pool, r.normal(size=(2, 3, 4))))
-
 case("op", "tanh", lambda r: call(ops.tanh, r.normal(size=(3, 5))))
 case("op", "repeat_heads", lambda r: call(ops.repeat_heads, r.normal(size=(2, 3, 4, 5)), times=2))
 case("op", "rotary", lambda r: call(ops.rotary, r.normal(size=(2, 3, 5, 6)), start=2))
 case(
-    "op", "rotary, neighbours in pairs", lambda r: call(ops.rotary, r.normal(size=(5, 4)), base=50.0, interleaved=True)
+    "op",
+    "rotary with neighbours in pairs",
+    lambda r: call(ops.rotary, r.normal(size=(5, 4)), base=50.0, interleaved=True),
 )
 case(
     "op",
-    "rotary, each sequence its own positions",
+    "rotary with positions of each sequence",
     lambda r: call(ops.rotary, r.normal(size=(2, 3, 4)), positions=np.array([[0, 0, 1], [4, 5, 9]])),
 )
 case("op", "relative_bias", lambda r: call(ops.relative_bias, r.normal(size=(8, 3)), t_q=9, t_k=11, max_distance=7))

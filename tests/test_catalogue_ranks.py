@@ -74,7 +74,7 @@ def accepted_ranks(case: Case) -> set[int]:
 
 
 # A function around a layer fixes what the layer is called with, and a table is no input of a batch, nor are sizes.
-OF_NO_BATCH = ("learned_positions", "relative_bias", "RelativeBias")
+OF_NO_BATCH = ("learned_positions", "RelativeBias")
 INPUTS_OF_A_BATCH = {name: cases for name, cases in of_kind("op", "layer").items() if name not in OF_NO_BATCH}
 
 

@@ -26,7 +26,7 @@ PUBLIC = {"op": ops, "layer": layers, "model": models}
 WITHOUT_GRADIENT = {
     "op": {"sinusoidal_positions"},  # a table of constants
     "layer": {"Cache", "KeyValueCache", "Module", "Parameter"},
-    "model": {name for name in models.__all__ if name.endswith("Config")},
+    "model": {"from_pretrained", "save_pretrained", *(name for name in models.__all__ if name.endswith("Config"))},
 }
 
 
@@ -211,7 +211,7 @@ def run_in(case: Case, dtype: str) -> tuple[dict[str, Any], Recorder]:
 def test_float32_stays_float32(case: Case) -> None:
     """Also inside: `grad +=` would hide that a float64 gradient was added to a float32 one.
 
-    Only constants are computed in float64 and then rounded: the table of sinusoidal positions, the angles of rotary ones.
+    Only constants are computed in float64 and then rounded: the sinusoidal table, and the turns of rotary positions.
     """
     results, recording = run_in(case, "float32")
     assert {name: array.dtype for name, array in results.items() if array.dtype != np.float32} == {}

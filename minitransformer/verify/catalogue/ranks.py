@@ -58,7 +58,7 @@ _every_rank("op", "dropout", 0, lambda r, axes: call(ops.dropout, r.normal(size=
 _every_rank("op", "split_heads", 2, lambda r, axes: call(ops.split_heads, r.normal(size=(*axes, 3, 4)), 2))
 _every_rank("op", "merge_heads", 3, lambda r, axes: call(ops.merge_heads, r.normal(size=(*axes, 2, 3, 2))))
 _every_rank("op", "repeat_heads", 3, lambda r, axes: call(ops.repeat_heads, r.normal(size=(*axes, 2, 3, 2)), 2))
-_every_rank("op", "rotary", 2, lambda r, axes: call(ops.rotary, r.normal(size=(*axes, 3, 4)), start=1))
+_every_rank("op", "rotary", 2, lambda r, axes: call(ops.rotary, r.normal(size=(*axes, 3, 4)), start=1, base=5e5))
 _every_rank("op", "embedding", 0, lambda r, axes: call(ops.embedding, r.integers(6, size=axes), r.normal(size=(6, 3))))
 _every_rank(
     "op",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from minitransformer.models import (
     from_pretrained,
     save_pretrained,
 )
+from minitransformer.models.families import FAMILIES
 
 IDS = np.array([[3, 1, 4, 1, 5]])
 
@@ -414,3 +416,15 @@ def test_gpt2_small_loads_in_its_own_size_and_a_third(tmp_path: Path) -> None:
     assert seconds < 3.0
     assert 0.9 * size < memory < 1.3 * size
     print(f"{seconds:.2f} s, {memory / size:.3f} times the weights")
+
+
+def test_the_example_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parent.parent / "docs" / "models.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["logits"].shape == (1, 5, 512)
+    assert all(abs(parameter.grad).max() > 0.0 for _, parameter in names["model"].parameters())
+    listed = re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| `")))
+    assert set(listed) == FAMILIES.keys()

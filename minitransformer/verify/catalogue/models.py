@@ -29,7 +29,8 @@ def _encoder_of_text(make: Callable[[Any], Any], **options: Any) -> Callable[[Ra
     """Two padded texts of two types, on the right or, where positions count the real tokens, on the left."""
 
     def build(r: Random) -> Setup:
-        config = models.TextEncoderConfig(7, max_length=6, n_layers=2, dropout=0.2, **_SMALL, **options)
+        sizes = _SMALL | {"max_length": 6, "n_layers": 1, "dropout": 0.2}
+        config = models.TextEncoderConfig(7, **(sizes | options))
         model = ordinary(make(config), r)
         ids, types = np.array([[1, 5, 5, 2], [1, 4, 0, 0]]), np.array([[0, 0, 1, 1], [0, 1, 0, 0]])
         if config.count_real:
@@ -62,7 +63,13 @@ def _classifier(r: Random) -> Setup:
     return call(model.loss, ids, np.array([2, 0]), ids != 0, module=model, label_smoothing=0.1, **frozen(r))
 
 
-_T5: dict[str, Any] = {"scale_logits": True, "scale_embedding": False, "norm_order": "pre", "d_head": 3}
+_T5: dict[str, Any] = {
+    "scale_logits": True,
+    "scale_embedding": False,
+    "norm_order": "pre",
+    "d_head": 3,
+    "checkpoint": True,
+}
 _UNTIED: dict[str, Any] = {"target_vocabulary": 8, "share_embeddings": False, "tie_output": False}
 case("model", "Transformer with one table for source, target and output", _transformer())
 case(
@@ -75,7 +82,14 @@ case(
     "model",
     "LanguageModel with shared key heads, rotation and a window",
     _language_model(
-        n_key_heads=1, rotary_base=50.0, window=3, norm="rms_norm", gated=True, bias=False, tie_output=False
+        n_key_heads=1,
+        rotary_base=50.0,
+        window=3,
+        norm="rms_norm",
+        gated=True,
+        bias=False,
+        tie_output=False,
+        checkpoint=True,
     ),
 )
 case(
@@ -86,7 +100,9 @@ case(
 case(
     "model",
     "Transformer with learned positions and a bias of the logits",
-    _transformer(positions="learned", n_positions=5, position_offset=2, embedding_norm=True, logit_bias=True),
+    _transformer(
+        positions="learned", n_positions=5, position_offset=2, embedding_norm=True, logit_bias=True, checkpoint=True
+    ),
 )
 case("model", "TextEncoder", _encoder_of_text(models.TextEncoder))
 case("model", "TextEncoder that counts the real tokens", _encoder_of_text(models.TextEncoder, count_real=True, types=0))
@@ -94,7 +110,7 @@ case("model", "MaskedLanguageModel", _encoder_of_text(models.MaskedLanguageModel
 case(
     "model",
     "MaskedLanguageModel of one layer used twice, with a narrow table",
-    _encoder_of_text(models.MaskedLanguageModel, width=3, shared=True, activation="gelu_tanh"),
+    _encoder_of_text(models.MaskedLanguageModel, width=3, shared=True, n_layers=2, activation="gelu_tanh"),
 )
 case("model", "TextClassifier", _encoder_of_text(_classifier_of("tanh")))
 case("model", "TextClassifier without a pooler", _encoder_of_text(_classifier_of("relu"), pooler=False, types=0))

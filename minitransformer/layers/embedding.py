@@ -118,6 +118,9 @@ class LearnedPositions(Module):
     ) -> None:
         check_sizes("LearnedPositions", max_length=max_length, width=width)
         check_positive("LearnedPositions", std=std)
+        check_integers("LearnedPositions", offset=offset)
+        if offset < 0:
+            raise ValueError(f"LearnedPositions: offset must be at least 0, got {offset}")
         drawn = generator(rng).normal(0.0, std, (offset + max_length, width))
         self.table = Parameter(drawn.astype(np.float32, copy=False))
         self.offset = offset

@@ -54,7 +54,7 @@ case(
 )
 case(
     "layer",
-    "LearnedPositions with rows before the first, and positions of each sequence",
+    "LearnedPositions with positions of each sequence",
     lambda r: call(
         ordinary(layers.LearnedPositions(5, 3, offset=2), r),
         r.normal(size=(2, 3, 3)),
@@ -112,7 +112,7 @@ def _relative(r: Random) -> Setup:
 case("layer", "MultiHeadAttention with a causal mask", _causal)
 case("layer", "MultiHeadAttention with mask, dropout and other widths", _masked)
 case("layer", "MultiHeadAttention across to a memory", _cross)
-case("layer", "MultiHeadAttention with shared key heads, rotation and a window", _shared_heads)
+case("layer", "MultiHeadAttention with shared key heads and rotation", _shared_heads)
 case("layer", "MultiHeadAttention with a relative bias", _relative)
 
 

@@ -80,7 +80,7 @@ case("model", "LanguageModel", _language_model(attention_dropout=0.0))
 case("model", "LanguageModel in post-norm order, checkpointed", _language_model(norm_order="post", checkpoint=True))
 case(
     "model",
-    "LanguageModel with shared key heads, rotation and a window",
+    "LanguageModel with shared key heads and rotation",
     _language_model(
         n_key_heads=1,
         rotary_base=50.0,
@@ -99,7 +99,7 @@ case(
 )
 case(
     "model",
-    "Transformer with learned positions and a bias of the logits",
+    "Transformer with learned positions and a logit bias",
     _transformer(
         positions="learned", n_positions=5, position_offset=2, embedding_norm=True, logit_bias=True, checkpoint=True
     ),
@@ -109,7 +109,7 @@ case("model", "TextEncoder that counts the real tokens", _encoder_of_text(models
 case("model", "MaskedLanguageModel", _encoder_of_text(models.MaskedLanguageModel))
 case(
     "model",
-    "MaskedLanguageModel of one layer used twice, with a narrow table",
+    "MaskedLanguageModel of one layer used twice",
     _encoder_of_text(models.MaskedLanguageModel, width=3, shared=True, n_layers=2, activation="gelu_tanh"),
 )
 case("model", "TextClassifier", _encoder_of_text(_classifier_of("tanh")))

@@ -18,6 +18,8 @@ The angles are constants: nothing flows into the positions.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
@@ -54,7 +56,7 @@ def rotary(
                 f"rotary: positions must be integers that broadcast to {x.shape[:-1]}, "
                 f"got {positions.dtype} of shape {positions.shape}"
             )
-    cos, sin = (turn.astype(x.dtype) for turn in _turns(positions, d, base))
+    cos, sin = _turns(positions, d, base, x.dtype)
 
     a, b = _pairs(x, interleaved)
     y = _together(a * cos - b * sin, a * sin + b * cos, interleaved)
@@ -67,12 +69,12 @@ def rotary(
     return y, backward
 
 
-def _turns(positions: Array, d: int, base: float) -> tuple[Array, Array]:
-    """cos θ and sin θ, (..., T, d/2), in float64: float32 has no digits left at position 10⁶."""
+def _turns(positions: Array, d: int, base: float, dtype: Any) -> tuple[Array, Array]:
+    """cos θ and sin θ, (..., T, d/2), of angles in float64: float32 has no digits left at position 10⁶."""
     xp = array_module(positions)
     frequencies = xp.asarray(base ** (-np.arange(0, d, 2) / d))
     angles = positions[..., None] * frequencies
-    return xp.cos(angles), xp.sin(angles)
+    return xp.cos(angles).astype(dtype), xp.sin(angles).astype(dtype)
 
 
 def _pairs(x: Array, interleaved: bool) -> tuple[Array, Array]:
@@ -82,4 +84,4 @@ def _pairs(x: Array, interleaved: bool) -> tuple[Array, Array]:
 
 def _together(a: Array, b: Array, interleaved: bool) -> Array:
     xp = array_module(a)
-    return xp.stack([a, b], axis=-1).reshape(*a.shape[:-1], -1) if interleaved else xp.concatenate([a, b], axis=-1)
+    return xp.stack([a, b], axis=-1 if interleaved else -2).reshape(*a.shape[:-1], -1)

@@ -26,7 +26,7 @@ PUBLIC = {"op": ops, "layer": layers, "model": models}
 WITHOUT_GRADIENT = {
     "op": {"sinusoidal_positions"},  # a table of constants
     "layer": {"Cache", "KeyValueCache", "Module", "Parameter"},
-    "model": {name for name in models.__all__ if name.endswith("Config")},
+    "model": {"from_pretrained", "save_pretrained", *(name for name in models.__all__ if name.endswith("Config"))},
 }
 
 
@@ -169,7 +169,8 @@ def test_the_pairs_are_found_in_the_sources() -> None:
     found = {(label, name) for _, label, name in PAIRS}
     assert {("attention", name) for name in "q k v scores weights kept output".split()} <= found
     assert {("Residual._post", name) for name in "x update kept total y".split()} <= found
-    assert {("Transformer.decode", name) for name in "memory hidden embedded logits".split()} <= found
+    assert {("Transformer.decode", name) for name in "memory hidden logits".split()} <= found
+    assert {("Transformer.hidden", name) for name in "memory hidden embedded".split()} <= found
     assert {label for kind, label, _ in PAIRS if kind == "op"} == set(ops.__all__) - WITHOUT_GRADIENT["op"]
     assert rows_of("attention", "visible") == []
 
@@ -210,11 +211,12 @@ def run_in(case: Case, dtype: str) -> tuple[dict[str, Any], Recorder]:
 def test_float32_stays_float32(case: Case) -> None:
     """Also inside: `grad +=` would hide that a float64 gradient was added to a float32 one.
 
-    Only the table of sinusoidal positions is computed in float64, once, and then rounded.
+    Only constants are computed in float64 and then rounded: the sinusoidal table, and the turns of rotary positions.
     """
     results, recording = run_in(case, "float32")
     assert {name: array.dtype for name, array in results.items() if array.dtype != np.float32} == {}
-    for call in (call for call in recording.calls if call.name != "sinusoidal_positions"):
+    constants = ("sinusoidal_positions", "_turns")
+    for call in (call for call in recording.calls if call.name not in constants):
         for binding in (b for groups in call.bound.values() for group in groups for b in group):
             assert binding.value.dtype == "float32", binding.title
 

@@ -36,12 +36,29 @@ def language_model():
     return LanguageModel(LanguageModelConfig(7, max_length=5, n_layers=2, **SIZES), np.random.default_rng(0))
 
 
+def like_llama():
+    options = {"n_key_heads": 1, "d_head": 6, "rotary_base": 100.0, "norm": "rms_norm", "gated": True, "bias": False}
+    config = LanguageModelConfig(7, max_length=10_000, n_layers=2, **SIZES, **options, tie_output=False)
+    return LanguageModel(config, np.random.default_rng(0))
+
+
+def like_t5():
+    return transformer(positions="relative", norm_order="pre", norm="rms_norm", bias=False, d_head=3)
+
+
+def like_bart():
+    return transformer(positions="learned", n_positions=5, position_offset=2, embedding_norm=True, logit_bias=True)
+
+
 def classifier():
     return Classifier(ClassifierConfig(7, 3, n_layers=2, **SIZES), np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("make, inputs", [(transformer, 2), (language_model, 1), (classifier, 1)])
+@pytest.mark.parametrize(
+    "make, inputs",
+    [(transformer, 2), (language_model, 1), (classifier, 1), (like_llama, 1), (like_t5, 2), (like_bart, 2)],
+)
 def test_a_loaded_model_computes_what_the_saved_one_did(make, inputs, dtype, tmp_path):
     model = make().to(dtype=dtype)
     save(model, tmp_path / "new" / "model")
@@ -157,7 +174,17 @@ def test_parameters_that_do_not_fit_are_named(tmp_path):
 # ---- Files that ask for too much, or hold no model. ----
 
 
-@pytest.mark.parametrize("name, make", [("n_layers", language_model), ("n_encoder_layers", transformer)])
+@pytest.mark.parametrize(
+    "name, make",
+    [
+        ("n_layers", language_model),
+        ("n_encoder_layers", transformer),
+        ("d_head", like_llama),
+        ("relative_buckets", like_t5),
+        ("n_positions", like_bart),
+        ("position_offset", like_bart),
+    ],
+)
 @pytest.mark.parametrize("number", [10_000_000, 10**30])
 def test_a_config_that_asks_for_more_than_the_weights_hold_is_refused_before_memory_is_taken(
     name, make, number, tmp_path, monkeypatch
@@ -176,7 +203,7 @@ def test_a_config_that_asks_for_more_than_the_weights_hold_is_refused_before_mem
         load(tmp_path)
 
 
-@pytest.mark.parametrize("make", [transformer, language_model, classifier])
+@pytest.mark.parametrize("make", [transformer, language_model, classifier, like_llama, like_t5, like_bart])
 def test_the_bound_of_parameters_holds(make):
     """It is below what the smallest and the largest layers hold, and by less than a factor of four."""
     sizes = dataclasses.asdict(make().config)

@@ -14,7 +14,8 @@ import pytest
 import minitransformer.arrays.strict  # noqa: F401 - registers the device "strict"
 from minitransformer import models, ops
 from minitransformer.arrays.backend import to_device, to_numpy
-from minitransformer.layers import Cache, KeyValueCache, Module, Parameter
+from minitransformer.layers import Cache, KeyValueCache, Module
+from minitransformer.layers.module import Unread
 from minitransformer.models import (
     Classifier,
     ClassifierConfig,
@@ -411,33 +412,12 @@ def test_two_threads_may_share_a_model(name: str) -> None:
 # ------------------------------------------------------------------------------------------------------------ sizes
 
 
-class Unwritten(np.ndarray):
-    """An array that takes no memory however large its shape is."""
-
-    def astype(self, dtype: Any) -> Unwritten:
-        return self
-
-
-class NoNumbers(np.random.Generator):
-    """Draws arrays of which only the shape is ever looked at."""
-
-    def __init__(self) -> None:
-        super().__init__(np.random.PCG64(0))
-
-    def uniform(self, low: float, high: float, size: tuple[int, ...]) -> Any:
-        return np.broadcast_to(np.float32(0.0), size).view(Unwritten)
-
-    def normal(self, mean: float, deviation: float, size: tuple[int, ...]) -> Any:
-        return self.uniform(mean, deviation, size)
-
-
 @pytest.fixture
-def size_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], int]:
+def size_of() -> Callable[[Any], int]:
     """size_of(config): how many numbers the model of a config learns, found without making room for them."""
-    monkeypatch.setattr(Parameter, "__init__", lambda self, value: setattr(self, "value", value))
 
     def size_of(config: Any) -> int:
-        model = getattr(models, type(config).__name__.removesuffix("Config"))(config, NoNumbers())
+        model = getattr(models, type(config).__name__.removesuffix("Config"))(config, Unread())
         return sum(parameter.value.size for _, parameter in model.parameters())
 
     return size_of

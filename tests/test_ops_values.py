@@ -221,6 +221,63 @@ def test_split_and_merge_heads() -> None:
     assert np.shares_memory(merged, x), "merging what was split needs no copy"
 
 
+def test_repeat_heads() -> None:
+    x, dy = random(2, 3, 4, 5), random(2, 6, 4, 5, seed=1)
+    y, backward = ops.repeat_heads(x, 2)
+    for b, head in np.ndindex(2, 6):
+        np.testing.assert_array_equal(y[b, head], x[b, head // 2])
+    np.testing.assert_allclose(backward(dy), dy[:, ::2] + dy[:, 1::2], **EXACT)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_rotary(interleaved: bool) -> None:
+    """Each pair as a complex number, times a complex number of length 1."""
+    x, positions = random(2, 3, 6), np.array([[4, 5, 6], [0, 0, 9]])
+    y, _ = ops.rotary(x, base=100.0, interleaved=interleaved, positions=positions)
+    for b, t, pair in np.ndindex(2, 3, 3):
+        one, two = (2 * pair, 2 * pair + 1) if interleaved else (pair, pair + 3)
+        angle = positions[b, t] / 100 ** (2 * pair / 6)
+        turned = complex(x[b, t, one], x[b, t, two]) * complex(math.cos(angle), math.sin(angle))
+        np.testing.assert_allclose([y[b, t, one], y[b, t, two]], [turned.real, turned.imag], **EXACT)
+    np.testing.assert_array_equal(ops.rotary(x, 4)[0], ops.rotary(x, positions=np.arange(4, 7))[0])
+
+
+def test_products_of_rotated_vectors_depend_on_their_distance_alone() -> None:
+    q, k = random(1, 8), random(1, 8, seed=1)
+    products = [(ops.rotary(q, m)[0] * ops.rotary(k, m + 3)[0]).sum() for m in (0, 5, 40)]
+    np.testing.assert_allclose(products, products[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "both_ways, buckets",
+    [
+        # of 8 buckets up to distance 16, by the formula of the paper's code: one each for 0 and 1 (0 to 3 back only)
+        (True, {-40: 3, -16: 3, -6: 3, -5: 2, -3: 2, -2: 2, -1: 1, 0: 0, 1: 5, 2: 6, 5: 6, 6: 7, 16: 7}),
+        (False, {-40: 7, -16: 7, -12: 7, -11: 6, -8: 6, -7: 5, -6: 5, -5: 4, -4: 4, -3: 3, -1: 1, 0: 0, 1: 0, 9: 0}),
+    ],
+)
+def test_relative_bias(both_ways: bool, buckets: dict[int, int]) -> None:
+    table = random(8, 3)
+    bias, backward = ops.relative_bias(table, 50, 50, both_ways, 16)
+    for distance, bucket in buckets.items():
+        i, j = max(0, -distance), max(0, distance)
+        np.testing.assert_array_equal(bias[:, i, j], table[bucket], err_msg=str(distance))
+    last, _ = ops.relative_bias(table, 1, 50, both_ways, 16)
+    np.testing.assert_array_equal(last[:, 0], bias[:, -1])
+    counts = backward(np.ones_like(bias))
+    assert counts.sum() == 3 * 50 * 50
+    assert counts[0, 0] == (50 if both_ways else 50 * 51 / 2)  # distance 0, and looking back only also all ahead
+
+
+def test_bias_of_attention() -> None:
+    """A bias of -inf is a mask; one that is the same for every key changes nothing."""
+    q, k, v = random(2, 4, 3), random(2, 5, 3, seed=1), random(2, 5, 6, seed=2)
+    hidden = np.where(SEEN, 0.0, -np.inf)
+    np.testing.assert_allclose(ops.attention(q, k, v, bias=hidden)[0], ops.attention(q, k, v, mask=SEEN)[0], rtol=1e-12)
+    same, _ = ops.attention(q, k, v, bias=random(4, 1, seed=3))
+    np.testing.assert_allclose(same, ops.attention(q, k, v)[0], rtol=1e-12)
+
+
 def test_embedding() -> None:
     table = random(5, 3)
     y, backward = ops.embedding(np.array([[1, 4, 1], [0, 1, 4]]), table)
@@ -478,12 +535,20 @@ CALLS: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any]]] = {
     ),
     "split_heads": ([(2, 3, 4)], lambda x: ops.split_heads(x, 2)),
     "merge_heads": ([(2, 3, 4, 5)], ops.merge_heads),
+    "attention with a bias": (
+        [(2, 2, 3), (2, 3, 3), (2, 3, 4), (2, 3)],
+        lambda q, k, v, b: ops.attention(q, k, v, bias=b),
+    ),
+    "repeat_heads": ([(2, 3, 4, 5)], lambda x: ops.repeat_heads(x, 2)),
+    "rotary": ([(2, 3, 4)], lambda x: ops.rotary(x, 2, np.float64(100))),
+    "relative_bias": ([(8, 3)], lambda table: ops.relative_bias(table, 3, 5)),
     "layer_norm": ([(2, 3, 4), (4,), (4,)], lambda x, gamma, beta: ops.layer_norm(x, gamma, beta, np.float64(1e-5))),
     "rms_norm": ([(2, 3, 4), (4,)], lambda x, gamma: ops.rms_norm(x, gamma, eps=np.float64(1e-6))),
     "relu": ([(2, 3)], ops.relu),
     "gelu": ([(2, 3)], ops.gelu),
     "gelu tanh": ([(2, 3)], lambda x: ops.gelu(x, approximate="tanh")),
     "silu": ([(2, 3)], ops.silu),
+    "tanh": ([(2, 3)], ops.tanh),
     "gated": ([(2, 3), (2, 3)], lambda gate, x: ops.gated(gate, x, activation=ops.gelu)),
     "embedding": ([(4, 5)], lambda table: ops.embedding(IDS, table)),
     "learned_positions": ([(4, 5)], lambda table: ops.learned_positions(table, 2, start=1)),

@@ -44,11 +44,15 @@ OPS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
     "low_rank_linear": (ops.low_rank_linear, (X, X.T, X), {}),
     "mean_pool": (ops.mean_pool, (X, np.array([True, True, False])), {}),
     "merge_heads": (ops.merge_heads, (X.reshape(2, 3, 2),), {}),
+    "relative_bias": (ops.relative_bias, (X[:, :2].repeat(2, axis=0), 2, 3), {}),
     "relu": (ops.relu, (X,), {}),
+    "repeat_heads": (ops.repeat_heads, (X.reshape(2, 3, 2), 2), {}),
     "rms_norm": (ops.rms_norm, (X, X[0]), {}),
+    "rotary": (ops.rotary, (X,), {"start": 1}),
     "silu": (ops.silu, (X,), {}),
     "softmax": (ops.softmax, (X,), {"temperature": 0.5}),
     "split_heads": (ops.split_heads, (X, 2), {}),
+    "tanh": (ops.tanh, (X,), {}),
 }
 
 

@@ -23,7 +23,9 @@ from minitransformer.fast.blocks import numpy_only
 
 Bound = tuple[Any, Any, Any]  # the exact result, its size, and the number of units
 FUNCTION = 4.0  # units that exp, log, erfc and sqrt of the libraries may be off
-exp, log, sqrt, erfc = (np.frompyfunc(getattr(mpmath, name), 1, 1) for name in ("exp", "log", "sqrt", "erfc"))
+exp, log, sqrt, erfc, cos, sin, hyperbolic = (
+    np.frompyfunc(getattr(mpmath, name), 1, 1) for name in "exp log sqrt erfc cos sin tanh".split()
+)
 
 
 class _Ops:
@@ -116,6 +118,12 @@ def gelu_tanh(x: Any, dy: Any) -> list[Bound]:
     return [(x * phi, abs(x * phi), units), (dy * (phi + x * density), abs(dy) * (phi + abs(x) * density), units)]
 
 
+def tanh(x: Any, dy: Any) -> list[Bound]:
+    """1 - y² cancels where y is near 1."""
+    y = hyperbolic(x)
+    return [(y, abs(y), FUNCTION), (dy * (1 - y * y), abs(dy) * (1 + y * y), 2 * FUNCTION + 4.0)]
+
+
 def points(dtype: str) -> np.ndarray:
     """From far left, where the results end below the smallest number, to far right; and both sides of 0."""
     largest = {"float32": 1e4, "float64": 1e5}[dtype]
@@ -127,6 +135,7 @@ ELEMENTWISE: dict[str, tuple[Callable[..., Any], dict[str, Any], Callable[..., l
     "relu": (ops.relu, {}, relu),
     "silu": (ops.silu, {}, silu),
     "gelu": (ops.gelu, {}, gelu),
+    "tanh": (ops.tanh, {}, tanh),
     "gelu by tanh": (ops.gelu, {"approximate": "tanh"}, gelu_tanh),
 }
 
@@ -221,10 +230,14 @@ def norm(x: Any, gamma: Any, beta: Any, dy: Any, eps: float) -> list[Bound]:
 
 
 def attention(q: Any, k: Any, v: Any, dy: Any) -> list[Bound]:
-    """A score is off by d + 2 units of its terms' sizes, and so is, relatively, a weight."""
+    return biased_attention(q, k, v, exact(np.zeros((len(q), len(k)))), dy)[:-1]
+
+
+def biased_attention(q: Any, k: Any, v: Any, bias: Any, dy: Any) -> list[Bound]:
+    """A score is off by d + 3 units of its terms' sizes, and so is, relatively, a weight."""
     scale = 1 / sqrt(mpmath.mpf(q.shape[-1]))
-    w, units = softmax_parts(q @ k.T * scale, 1)
-    units += (q.shape[-1] + 4.0) * 2.0 * float((abs(q) @ abs(k).T * scale).max())
+    w, units = softmax_parts(q @ k.T * scale + bias, 1)
+    units += (q.shape[-1] + 4.0) * 2.0 * float((abs(q) @ abs(k).T * scale + abs(bias)).max())
     dw, dw_size = dy @ v.T, abs(dy) @ abs(v).T
     ds = w * (dw - (dw * w).sum(axis=-1, keepdims=True))
     ds_size = w * (dw_size + (dw_size * w).sum(axis=-1, keepdims=True))
@@ -234,7 +247,17 @@ def attention(q: Any, k: Any, v: Any, dy: Any) -> list[Bound]:
         (ds @ k * scale, ds_size @ abs(k) * scale, units_of_gradients),
         (ds.T @ q * scale, ds_size.T @ abs(q) * scale, units_of_gradients),
         (w.T @ dy, w.T @ abs(dy), units_of_gradients),
+        (ds, ds_size, units_of_gradients),
     ]
+
+
+def relative_bias(table: Any, dy: Any) -> list[Bound]:
+    """Of 8 buckets up to distance 128, for 4 queries and 6 keys: one each for 0 and 1, one for 2 to 5, on each side."""
+    ahead = np.arange(6)[None, :] - np.arange(2, 6)[:, None]
+    bucket = np.minimum(abs(ahead), 2) + 4 * (ahead > 0)
+    bias = np.moveaxis(table[bucket], -1, 0)
+    one_hot = exact(np.eye(8)[bucket].reshape(-1, 8))
+    return [(bias, abs(bias), 0.0), of_product(one_hot.T, dy.reshape(2, -1).T)]
 
 
 def mean_pool(x: Any, dy: Any) -> list[Bound]:
@@ -266,7 +289,18 @@ CALLS: dict[str, Call] = {
     "layer_norm": (lambda *a: ops.layer_norm(*a, 1e-5), [(4, 9), (9,), (9,)], lambda *a: norm(*a, 1e-5)),
     "rms_norm": (lambda *a: ops.rms_norm(*a, 1e-6), [(4, 9), (9,)], lambda x, g, dy: norm(x, g, None, dy, 1e-6)),
     "attention": (ops.attention, [(3, 4), (6, 4), (6, 5)], attention),
+    "attention, biased": (
+        lambda q, k, v, bias: ops.attention(q, k, v, bias=bias), [(3, 4), (6, 4), (6, 5), (3, 6)], biased_attention,
+    ),
     "mean_pool": (ops.mean_pool, [(6, 5)], mean_pool),
+    "repeat_heads": (
+        lambda x: ops.repeat_heads(x, 3), [(2, 3, 4)],
+        lambda x, dy: [
+            (np.repeat(x, 3, axis=0), abs(np.repeat(x, 3, axis=0)), 0.0),
+            (dy.reshape(2, 3, 3, 4).sum(axis=1), abs(dy).reshape(2, 3, 3, 4).sum(axis=1), 3.0),
+        ],
+    ),
+    "relative_bias": (lambda table: ops.relative_bias(table, 4, 6), [(8, 2)], relative_bias),
     "gated": (ops.gated, [(4, 5), (4, 5)], gated),
     "split_heads": (
         lambda x: ops.split_heads(x, 2), [(3, 4)],
@@ -302,7 +336,7 @@ def dropped(x: Any, dy: Any) -> list[Bound]:
 @pytest.mark.parametrize("name", CALLS)
 def test_sums_rows_and_attention(name: str, size: str, dtype: str, form: str) -> None:
     op, shapes, reference = CALLS[name]
-    scale = min(SIZES[size], 30.0) if name == "attention" else SIZES[size]
+    scale = min(SIZES[size], 30.0) if name.startswith("attention") else SIZES[size]
     inputs = [draw(*shape, seed=i, scale=scale if i == 0 else 1.0).astype(dtype) for i, shape in enumerate(shapes)]
     hold_call(dtype, form, op, inputs, reference)
 
@@ -352,6 +386,21 @@ def test_sinusoidal_positions(dtype: str) -> None:
         hold(dtype, table[position], want, 1.0, units)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("start", [0, 7, 900_000])
+def test_rotary(start: int, dtype: str) -> None:
+    """The angle has an error of a few units of float64; cos and sin are rounded, then two products and a sum."""
+    x, dy = draw(3, 6).astype(dtype), draw(3, 6, seed=1).astype(dtype)
+    y, backward = ops.rotary(x, start)
+    angles = [[p / mpmath.mpf(10000) ** (mpmath.mpf(2 * i) / 6) for i in range(3)] for p in range(start, start + 3)]
+    c, s = cos(angles), sin(angles)
+    units = 5.0 + (4.0 * (start + 3) + 4.0) * float(np.finfo(np.float64).eps / np.finfo(dtype).eps)
+    for got, given, back in ((y, exact(x), -1), (backward(dy), exact(dy), 1)):
+        a, b = given[:, :3], given[:, 3:]
+        want = np.concatenate([a * c + back * b * s, b * c - back * a * s], axis=1)
+        hold(dtype, got, want, np.concatenate([abs(a) + abs(b)] * 2, axis=1), units)
+
+
 def test_every_op_is_held() -> None:
     held = {name.partition(",")[0].partition(" ")[0] for name in [*ELEMENTWISE, *CALLS]}
-    assert held | {"cross_entropy", "sinusoidal_positions"} == set(as_written.__all__)
+    assert held | {"cross_entropy", "rotary", "sinusoidal_positions"} == set(as_written.__all__)

@@ -11,7 +11,7 @@ import pytest
 
 from minitransformer import fast, ops
 from minitransformer.arrays.backend import Array, Pullback
-from minitransformer.layers import EncoderLayer, FeedForward, Linear, Module
+from minitransformer.layers import Cache, Encoder, EncoderLayer, FeedForward, Linear, Module, RelativeBias
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.training import SGD, Adam, AdamW, Workers
 
@@ -38,6 +38,37 @@ def test_a_twin_has_the_parameters_of_its_original_and_gives_the_same_results() 
     assert fast_loss == pytest.approx(loss, rel=1e-5)
     for name, gradient in gradients.items():
         np.testing.assert_allclose(fast_gradients[name], gradient, rtol=1e-3, atol=1e-6)
+
+
+PARTS: dict[str, dict[str, Any]] = {
+    "shared key heads": {"n_key_heads": 2},
+    "one key head": {"n_key_heads": 1},
+    "another scale": {"scale": 1.0},
+    "rotary positions": {"rotary_base": 50.0},
+    "a relative bias": {"relative": RelativeBias(4, 8, 9, both_ways=False, std=1.0)},
+    "a window": {"window": 2},
+    "wide heads": {"d_k": 6, "d_v": 6},
+    "no bias of the output": {"output_bias": False},
+    "no bias but the output's": {"bias": False, "output_bias": True},
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_twin_does_what_published_models_ask_of_attention(part: str) -> None:
+    """Forward, backward and with a cache; one layer is used twice, as in ALBERT."""
+    x, dy = (np.random.default_rng(i).normal(size=(3, 6, 8)).astype(np.float32) for i in range(2))
+    original = Encoder(2, 8, 4, 12, attention=PARTS[part], shared=True, rng=np.random.default_rng(0))
+    found = []
+    for each in (original, fast.accelerate(original)):
+        y, backward = each(x, causal=True)
+        original.zero_grad()
+        dx = backward(dy)
+        cache = Cache(2)
+        ends = [each(x[:, i:j], causal=True, cache=cache)[0] for i, j in ((0, 4), (4, 5), (5, 6))]
+        np.testing.assert_allclose(np.concatenate(ends, axis=1), y, rtol=1e-3, atol=1e-4)
+        found.append([y, dx, *(p.grad.copy() for _, p in original.parameters())])
+    for fast_result, result in zip(*reversed(found), strict=True):
+        np.testing.assert_allclose(fast_result, result, rtol=1e-3, atol=1e-4)
 
 
 def test_only_the_twin_computes_with_fast_ops_and_leads_back() -> None:

@@ -416,6 +416,13 @@ def multi_head_attention_across() -> None:
     np.testing.assert_allclose(layer(x, memory)[0], expected, **CLOSE)
 
 
+@rejects("attend-window-one-too-wide")
+def a_window_shows_the_query_and_those_before_it() -> None:
+    layer = layers.MultiHeadAttention(4, 2, window=2, rng=np.random.default_rng(1)).to(dtype="float64")
+    seen = reference.dependencies(lambda x: layer(x)[0], draw(4, 4))
+    assert seen == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
+
+
 @rejects("decoder-layer-not-causal", "decoder-layer-memory-asks")
 def decoder_layer_sees_the_past() -> None:
     layer = layers.DecoderLayer(4, 2, 6, rng=np.random.default_rng(1)).to(dtype="float64")
@@ -520,6 +527,14 @@ def classes_do_not_depend_on_padding() -> None:
     model = models.Classifier(config, np.random.default_rng(1)).to(dtype="float64")
     padded = model(np.array([[3, 5, 0, 0]]), mask=np.array([[True, True, False, False]]))[0]
     np.testing.assert_allclose(padded, model(np.array([[3, 5]]))[0], **CLOSE)
+
+
+@rejects("text-encoder-sees-padding", "text-encoder-counts-padding")
+def a_text_does_not_depend_on_padding() -> None:
+    config = models.TextEncoderConfig(7, 6, d_model=4, n_heads=2, d_ff=6, n_layers=1, types=0, count_real=True)
+    model = models.TextEncoder(config, np.random.default_rng(1)).to(dtype="float64")
+    padded = model(np.array([[0, 0, 3, 5]]), np.array([[False, False, True, True]]))[0]
+    np.testing.assert_allclose(padded[:, 2:], model(np.array([[3, 5]]))[0], **CLOSE)
 
 
 def language_model() -> models.LanguageModel:

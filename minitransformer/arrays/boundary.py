@@ -197,6 +197,16 @@ def check_mask(where: str, mask: Any, shape: tuple[int, ...], like: Array) -> No
         )
 
 
+def check_broadcasts(where: str, name: str, x: Array, shape: tuple[int, ...]) -> None:
+    """Require x to broadcast to `shape` without enlarging it."""
+    try:
+        fits = np.broadcast_shapes(x.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"{where}: {name} of shape {x.shape} does not broadcast to {shape}")
+
+
 def check_last(where: str, name: str, x: Array, size: int, meaning: str) -> None:
     """Require the last axis of x to have `size` elements."""
     if x.ndim == 0 or x.shape[-1] != size:

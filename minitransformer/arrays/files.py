@@ -102,9 +102,12 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path} cannot be read as JSON: {error}") from error
 
 
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays under their names as safetensors (https://github.com/huggingface/safetensors): no code in them."""
-    write(path, bytes_of({name: np.array(array, order="C") for name, array in arrays.items()}))
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], about: dict[str, str] | None = None) -> None:
+    """Write arrays under their names as safetensors (https://github.com/huggingface/safetensors): no code in them.
+
+    about: what its header says of the file as a whole.
+    """
+    write(path, bytes_of({name: np.array(array, order="C") for name, array in arrays.items()}, about))
 
 
 def array_headers(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:

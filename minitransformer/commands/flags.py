@@ -11,7 +11,7 @@ from typing import Any
 
 from .common import UsageError
 
-_TYPES = {"int": int, "float": float, "str": str, "str | None": str}
+_TYPES = {"int": int, "float": float, "str": str}  # each may also be None
 
 
 def add_fields(
@@ -24,12 +24,13 @@ def add_fields(
         if field.name in leave_out:
             continue
         flag, default = "--" + field.name.replace("_", "-"), field.default
-        if field.type == "bool":
-            text = _help(meanings.get(field.name), "yes" if default else "no")
+        kind_name = str(field.type).removesuffix(" | None")
+        if kind_name == "bool":
+            text = _help(meanings.get(field.name), default if default is None else "yes" if default else "no")
             action: Any = argparse.BooleanOptionalAction
             group.add_argument(flag, action=action, default=argparse.SUPPRESS, help=text)
         else:
-            kind = _TYPES[str(field.type)]
+            kind = _TYPES[kind_name]
             text, metavar = _help(meanings.get(field.name), default), kind.__name__.upper()
             if "file" in field.metadata:
                 text, metavar = field.metadata["file"], "FILE"

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ..models import ClassifierConfig, LanguageModelConfig, TransformerConfig
-from ..models.cost import describe
+from ..models.cost import UNCOUNTED, describe
 from ..models.folder import load
+from ..models.presets import PRESETS
 from ..tasks import TASKS
 from .common import UsageError, unknown
 
@@ -39,6 +40,8 @@ def _presets() -> dict[str, tuple[type[Any], Mapping[str, Any]]]:
 
 # The values of KIND: a name, its config, and the sizes that differ from the config's defaults.
 _KINDS = _MODELS | _presets()
+# Published models, which are known by their sizes alone; of one that `train` knows too the costs are counted as well.
+_PUBLISHED = [name for name in PRESETS if name not in _KINDS]
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -47,10 +50,16 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "info",
         help="layers, shapes, parameters, FLOPs and memory of a model of any size",
         description="Count what a model costs, part by part, from its sizes alone; no model is built. Name a kind of "
-        "model or a preset of `train`, and its sizes. Or name a folder with a saved model; options change its sizes.",
+        "model or a preset of `train`, and its sizes. Or name a folder with a saved model; options change its sizes. "
+        "For a published model, print its sizes, and its parameters beside the figure of its documents.",
     )
     presets = ", ".join(name for name in _KINDS if name not in _MODELS)
-    show.add_argument("kind", nargs="?", metavar="KIND", help=f"{', '.join(_MODELS)}; or a preset: {presets}")
+    show.add_argument(
+        "kind",
+        nargs="?",
+        metavar="KIND",
+        help=f"{', '.join(_MODELS)}; or a preset: {presets}; or published: {', '.join(PRESETS)}",
+    )
     show.add_argument("--model", type=Path, metavar="DIR", help="a saved model, instead of a kind")
     show.add_argument("--batch", type=int, default=1, metavar="B", help="sequences in a batch (default: 1)")
     show.add_argument(
@@ -73,9 +82,16 @@ def _fields() -> dict[str, tuple[type[Any], str]]:
     for config in (TransformerConfig, LanguageModelConfig, ClassifierConfig):
         types = typing.get_type_hints(config)
         for field in dataclasses.fields(config):
+            if field.name in UNCOUNTED:
+                continue
             default = "needed" if field.default is dataclasses.MISSING else str(field.default)
-            found.setdefault(field.name, (types[field.name], []))[1].append(f"{_name(config)}: {default}")
+            found.setdefault(field.name, (_plain(types[field.name]), []))[1].append(f"{_name(config)}: {default}")
     return {name: (type_, ", ".join(defaults)) for name, (type_, defaults) in found.items()}
+
+
+def _plain(kind: Any) -> type[Any]:
+    """The type of a field that may also be None."""
+    return next((part for part in typing.get_args(kind) if part is not type(None)), kind)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -83,6 +99,13 @@ def _run(options: argparse.Namespace) -> int:
     if (options.kind is None) == (options.model is None):
         raise UsageError(f"info needs exactly one of: a kind of model ({', '.join(_MODELS)}), a preset, --model DIR")
     dtype = options.dtype or "float32"
+    if options.kind in PRESETS and not changes:
+        published = _published(options.kind)
+        if options.kind in _PUBLISHED:
+            print(json.dumps(published, indent=1) if options.json else _as_text(published))
+            return 0
+        if not options.json:
+            print(_as_text(published), end="\n\n")
     if options.model is None:
         config = _config(options.kind, changes)
     else:
@@ -98,9 +121,36 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _published(name: str) -> dict[str, Any]:
+    """What is known of a published model, in the types of JSON."""
+    preset = PRESETS[name]
+    config = preset.config
+    fields = dataclasses.asdict(config)
+    layers = {f.replace("n_", "").replace("_", " "): fields[f] for f in fields if f.endswith("layers")}
+    words = {"source_vocabulary", "vocabulary"} & fields.keys()
+    return {
+        "model": name,
+        "family": preset.family,
+        **layers,
+        "width": config.d_model,
+        "heads": config.n_heads,
+        "feed-forward width": config.d_ff,
+        "vocabulary": fields[words.pop()],
+        "parameters": preset.parameters,
+        "documents": preset.said,
+        "why they differ": preset.why,
+    }
+
+
+def _as_text(published: Mapping[str, Any]) -> str:
+    return "\n".join(f"{name:<20}{v:,}" if isinstance(v, int) else f"{name:<20}{v}" for name, v in published.items())
+
+
 def _config(kind: str, changes: dict[str, Any]) -> Any:
     if kind not in _KINDS:
-        raise UsageError(unknown("info", kind, list(_KINDS)))
+        if kind in PRESETS:
+            raise UsageError(f"the sizes of {kind} are as published; leave {_flag(next(iter(changes)))} out")
+        raise UsageError(unknown("info", kind, [*_KINDS, *_PUBLISHED]))
     config, sizes = _KINDS[kind]
     _check_known(config, changes)
     sizes = {**sizes, **changes}

@@ -50,8 +50,11 @@ def attention(
     scale: float | None = None,
     dropout: float = 0.0,
     rng: np.random.Generator | None = None,
+    bias: Array | None = None,
 ) -> tuple[Array, Pullback] | None:
-    """See ops/attention.py."""
+    """See ops/attention.py; scores with a bias are left to it."""
+    if bias is not None:
+        return None
     if not takes(q, k, v) or not q.ndim == k.ndim == v.ndim >= 2:
         return None
     if not (q.shape[:-2] == k.shape[:-2] == v.shape[:-2] and k.shape[-2] == v.shape[-2] and q.shape[-1] == k.shape[-1]):

@@ -72,12 +72,13 @@ class EncoderLayer(Fast, layers.EncoderLayer):
         causal: bool = False,
         cache: KeyValueCache | None = None,
         rng: np.random.Generator | None = None,
+        positions: Array | None = None,
     ) -> tuple[Array, Pullback]:
         """See layers/blocks.py."""
         plain = type(x) is np.ndarray and self._is_plain(cache)
         fast = encoder_layer(x, self, mask, causal, cache, rng) if plain else None
         if fast is None:
-            return super().__call__(x, mask, causal, cache, rng)
+            return super().__call__(x, mask, causal, cache, rng, positions)
         y, backward = fast
         return y, backward or no_backward
 
@@ -89,6 +90,8 @@ class EncoderLayer(Fast, layers.EncoderLayer):
         if type(cache) not in (type(None), KeyValueCache) or not _are(layers.Residual, a, f):
             return False
         if not _are(layers.MultiHeadAttention, s) or not _are(layers.FeedForward, t) or t.gate:
+            return False
+        if (s.n_key_heads, s.scale, s.rotary_base, s.relative, s.window) != (s.n_heads, None, None, None, None):
             return False
         plain = _are(layers.Linear, s.query, s.key, s.value, s.output, t.inner, t.output)
         return plain and _are(layers.LayerNorm, a.norm, f.norm) and a.order == f.order

@@ -4,7 +4,7 @@ A call returns `(output, backward)`. Calling `backward` adds to the `.grad` of e
 returns the gradients of the inputs.
 """
 
-from .attention import MultiHeadAttention
+from .attention import MultiHeadAttention, RelativeBias
 from .blocks import Decoder, DecoderLayer, Encoder, EncoderLayer
 from .cache import Cache, KeyValueCache
 from .embedding import Embedding, InputEmbedding, LearnedPositions, SinusoidalPositions
@@ -32,6 +32,7 @@ __all__ = [
     "MultiHeadAttention",
     "Parameter",
     "RMSNorm",
+    "RelativeBias",
     "Residual",
     "SinusoidalPositions",
 ]

@@ -9,6 +9,8 @@ causal, so it is built from the encoder's parts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,7 +35,8 @@ class _Layer(Module):
     """The sub-layers of an encoder or a decoder layer, each in its residual connection.
 
     dropout: after each sub-layer; attention_dropout: on the attention weights; activation and gated: as in FeedForward;
-    norm: "layer_norm" or "rms_norm"; norm_order: "post" as in the paper, or "pre".
+    norm: "layer_norm" or "rms_norm"; norm_order: "post" as in the paper, or "pre". attention: further options of
+    MultiHeadAttention for the self-attention; the cross-attention takes those that concern no positions.
     """
 
     reads_memory = False
@@ -52,19 +55,22 @@ class _Layer(Module):
         norm: str = "layer_norm",
         norm_order: str = "post",
         eps: float = 1e-5,
+        attention: Mapping[str, Any] = MappingProxyType({}),
         rng: np.random.Generator | None = None,
     ) -> None:
         rng = generator(rng)
+        across = {name: value for name, value in attention.items() if name not in ("rotary_base", "relative", "window")}
 
-        def attention() -> MultiHeadAttention:
-            return MultiHeadAttention(d_model, n_heads, bias=bias, dropout=attention_dropout, rng=rng)
+        def heads(options: Mapping[str, Any]) -> MultiHeadAttention:
+            given: dict[str, Any] = {"bias": bias, "dropout": attention_dropout, "rng": rng}
+            return MultiHeadAttention(d_model, n_heads, **(given | dict(options)))
 
         def residual(sublayer: Module) -> Residual:
             return Residual(sublayer, _norm(norm, d_model, eps), norm_order, dropout)
 
-        self.self_attention = residual(attention())
+        self.self_attention = residual(heads(attention))
         if self.reads_memory:
-            self.cross_attention = residual(attention())
+            self.cross_attention = residual(heads(across))
         self.feed_forward = residual(FeedForward(d_model, d_ff, activation, gated, bias, rng))
 
 
@@ -78,9 +84,12 @@ class EncoderLayer(_Layer):
         causal: bool = False,
         cache: KeyValueCache | None = None,
         rng: np.random.Generator | None = None,
+        positions: Array | None = None,
     ) -> tuple[Array, Pullback]:
-        """Return (y, backward); backward(dy) returns dx."""
-        attended, attention_backward = self.self_attention(x, mask=mask, causal=causal, cache=cache, rng=rng)
+        """Return (y, backward); backward(dy) returns dx. positions: of rotary attention; see layers/attention.py."""
+        attended, attention_backward = self.self_attention(
+            x, mask=mask, causal=causal, cache=cache, rng=rng, positions=positions
+        )
         y, feed_forward_backward = self.feed_forward(attended, rng=rng)
 
         def backward(dy: Array) -> Array:
@@ -125,7 +134,10 @@ class DecoderLayer(_Layer):
 
 
 class _Stack(Module):
-    """Equal layers, one on the other. final_norm: by default after pre-norm layers, whose sum has had no norm yet."""
+    """Equal layers, one on the other. final_norm: by default after pre-norm layers, whose sum has had no norm yet.
+
+    shared: one layer used n_layers times, whose gradients add up (Lan et al. 2020, "ALBERT", section 3.1).
+    """
 
     layer_type: type[EncoderLayer] | type[DecoderLayer]
 
@@ -138,6 +150,7 @@ class _Stack(Module):
         *,
         final_norm: bool | None = None,
         checkpoint: bool = False,
+        shared: bool = False,
         norm: str = "layer_norm",
         norm_order: str = "post",
         eps: float = 1e-5,
@@ -147,8 +160,10 @@ class _Stack(Module):
         check_sizes(type(self).__name__, n_layers=n_layers)
         rng = generator(rng)
         options |= {"norm": norm, "norm_order": norm_order, "eps": eps, "rng": rng}
-        layers = [self.layer_type(d_model, n_heads, d_ff, **options) for _ in range(n_layers)]
-        self.layers: list[Module] = [Checkpoint(layer) if checkpoint else layer for layer in layers]
+        n_different = 1 if shared else n_layers
+        layers = [self.layer_type(d_model, n_heads, d_ff, **options) for _ in range(n_different)]
+        wrapped: list[Module] = [Checkpoint(layer) if checkpoint else layer for layer in layers]
+        self.layers = wrapped * (n_layers // n_different)
         wants_norm = norm_order == "pre" if final_norm is None else final_norm
         self.final_norm = _norm(norm, d_model, eps) if wants_norm else None
 
@@ -168,13 +183,14 @@ class Encoder(_Stack):
         causal: bool = False,
         cache: Cache | None = None,
         rng: np.random.Generator | None = None,
+        positions: Array | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. x, y: (..., T, D)."""
         check_cache("Encoder", cache, len(self.layers))
         pullbacks = []
         for i, layer in enumerate(self.layers):
             layer_cache = None if cache is None else cache.self_attention[i]
-            x, pullback = layer(x, mask=mask, causal=causal, cache=layer_cache, rng=rng)
+            x, pullback = layer(x, mask=mask, causal=causal, cache=layer_cache, rng=rng, positions=positions)
             pullbacks.append(pullback)
         y, finish_backward = self._finish(x)
 

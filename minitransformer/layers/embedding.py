@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from .. import ops
-from ..arrays.backend import Array, Pullback, device_of
+from ..arrays.backend import Array, Pullback, array_module, device_of
 from ..arrays.boundary import (
     check_floats,
     check_integers,
@@ -19,9 +19,12 @@ from ..arrays.boundary import (
     check_number,
     check_positive,
     check_rate,
+    check_shape,
     check_sizes,
 )
+from .linear import Linear
 from .module import Module, Parameter, generator
+from .normalization import LayerNorm, RMSNorm
 
 
 class Embedding(Module):
@@ -37,7 +40,7 @@ class Embedding(Module):
         check_sizes("Embedding", vocabulary=vocabulary, width=width)
         std = width**-0.5 if std is None else std
         check_positive("Embedding", std=std)
-        self.table = Parameter(generator(rng).normal(0.0, std, (vocabulary, width)).astype(np.float32))
+        self.table = Parameter(generator(rng).normal(0.0, std, (vocabulary, width)).astype(np.float32, copy=False))
 
     def __call__(self, ids: Array) -> tuple[Array, Pullback]:
         """y = table[ids]. ids: (...) integers; y: (..., width). backward(dy) returns None: ids have no gradient."""
@@ -61,31 +64,35 @@ class Embedding(Module):
 
 
 class Positions(Protocol):
-    """Adds a vector for each position: y = x + P[start : start + T]. x, y: (..., T, width). backward(dy) returns dx."""
+    """Adds a vector for each position: y = x + P[start : start + T]. x, y: (..., T, width). backward(dy) returns dx.
 
-    def __call__(self, x: Array, start: int = 0) -> tuple[Array, Pullback]:
+    at: integers (..., T), the position of each token, where these do not count from `start`.
+    """
+
+    def __call__(self, x: Array, start: int = 0, at: Array | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
 
 
 @functools.lru_cache(maxsize=16)
-def _table(length: int, width: int, base: float, dtype: str, device: str) -> Array:
-    return ops.sinusoidal_positions(length, width, base, dtype, device)
+def _table(length: int, width: int, base: float, dtype: str, device: str, interleaved: bool) -> Array:
+    return ops.sinusoidal_positions(length, width, base, dtype, device, interleaved)
 
 
 class SinusoidalPositions(Module):
     """Adds the fixed sine and cosine table of ops/positions.py, for any length. Nothing is learned: dx = dy."""
 
-    def __init__(self, width: int, base: float = 10000.0) -> None:
-        self.width, self.base = width, base
+    def __init__(self, width: int, base: float = 10000.0, interleaved: bool = True) -> None:
+        self.width, self.base, self.interleaved = width, base, interleaved
         ops.sinusoidal_positions(1, width, base)  # refuse an odd width here, not at the first call
 
-    def __call__(self, x: Array, start: int = 0) -> tuple[Array, Pullback]:
+    def __call__(self, x: Array, start: int = 0, at: Array | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
         check_floats("SinusoidalPositions", x=x)
         _check_sequence("SinusoidalPositions", x, self.width, start)
-        stop = start + x.shape[-2]
+        stop = start + x.shape[-2] if at is None else int(at.max()) + 1
         length = 1 << (stop - 1).bit_length()  # round up, so that a growing sequence seldom needs a new table
-        y = x + _table(length, self.width, self.base, str(x.dtype), device_of(x).name)[start:stop]
+        table = _table(length, self.width, self.base, str(x.dtype), device_of(x).name, self.interleaved)
+        y = x + (table[start:stop] if at is None else table[at])
 
         def backward(dy: Array) -> Array:
             dx = dy
@@ -95,26 +102,55 @@ class SinusoidalPositions(Module):
 
 
 class LearnedPositions(Module):
-    """Adds a learned vector for each position. table: (max_length, width), drawn from N(0, std²).
+    """Adds a learned vector for each position. table: (offset + max_length, width), drawn from N(0, std²).
 
+    offset: how many rows come before position 0 and stay unused (BART has 2, RoBERTa one more than the id of padding).
     Raises ValueError for a position beyond max_length.
     """
 
-    def __init__(self, max_length: int, width: int, std: float = 0.02, rng: np.random.Generator | None = None) -> None:
+    def __init__(
+        self,
+        max_length: int,
+        width: int,
+        std: float = 0.02,
+        rng: np.random.Generator | None = None,
+        offset: int = 0,
+    ) -> None:
         check_sizes("LearnedPositions", max_length=max_length, width=width)
         check_positive("LearnedPositions", std=std)
-        self.table = Parameter(generator(rng).normal(0.0, std, (max_length, width)).astype(np.float32))
+        check_integers("LearnedPositions", offset=offset)
+        if offset < 0:
+            raise ValueError(f"LearnedPositions: offset must be at least 0, got {offset}")
+        drawn = generator(rng).normal(0.0, std, (offset + max_length, width))
+        self.table = Parameter(drawn.astype(np.float32, copy=False))
+        self.offset = offset
 
-    def __call__(self, x: Array, start: int = 0) -> tuple[Array, Pullback]:
+    def __call__(self, x: Array, start: int = 0, at: Array | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
         check_floats("LearnedPositions", table=self.table.value, x=x)
         _check_sequence("LearnedPositions", x, self.table.value.shape[1], start)
-        rows, rows_backward = self.ops.learned_positions(self.table.value, x.shape[-2], start)
+        if at is not None:
+            return self._looked_up(x, at)
+        rows, rows_backward = self.ops.learned_positions(self.table.value, x.shape[-2], self.offset + start)
         y = x + rows
 
         def backward(dy: Array) -> Array:
             dx = dy
             drows = dy.sum(axis=tuple(range(dy.ndim - 2)))  # every sequence of the batch used the same rows
+            self.table.grad += rows_backward(drows)
+            return dx
+
+        return y, backward
+
+    def _looked_up(self, x: Array, at: Array) -> tuple[Array, Pullback]:
+        """Each token at a position of its own, as where sequences are padded on the left."""
+        rows, rows_backward = self.ops.embedding(at + self.offset, self.table.value)
+        check_shape("LearnedPositions", "at", at, x.shape[:-1])
+        y = x + rows
+
+        def backward(dy: Array) -> Array:
+            dx = dy
+            drows = dy
             self.table.grad += rows_backward(drows)
             return dx
 
@@ -131,23 +167,59 @@ def _check_sequence(where: str, x: Array, width: int, start: int) -> None:
 
 
 class InputEmbedding(Module):
-    """ids to vectors: dropout(scale · table[ids] + positions). ids: (..., T); y: (..., T, width)."""
+    """ids to vectors: dropout(scale · table[ids] + positions). ids: (..., T); y: (..., T, width).
 
-    def __init__(self, tokens: Embedding, positions: Positions, scale: float = 1.0, dropout: float = 0.0) -> None:
+    What some models add on the way: the vector of a token's type (of the first or the second text, Devlin et al. 2019),
+    a norm before the dropout, and a projection of a narrow table to the width of the layers (Lan et al. 2020).
+    """
+
+    def __init__(
+        self,
+        tokens: Embedding,
+        positions: Positions | None,
+        scale: float = 1.0,
+        dropout: float = 0.0,
+        types: Embedding | None = None,
+        norm: LayerNorm | RMSNorm | None = None,
+        projection: Linear | None = None,
+    ) -> None:
         check_number("InputEmbedding", "scale", scale)
         check_rate("InputEmbedding", dropout)
-        self.tokens, self.positions = tokens, positions
+        self.tokens, self.positions, self.types = tokens, positions, types
+        self.norm, self.projection = norm, projection
         self.scale, self.dropout = float(scale), dropout
 
-    def __call__(self, ids: Array, start: int = 0, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
-        """Return (y, backward); backward(dy) returns None. start: the position of the first id."""
+    def __call__(
+        self,
+        ids: Array,
+        start: int = 0,
+        rng: np.random.Generator | None = None,
+        at: Array | None = None,
+        types: Array | None = None,
+    ) -> tuple[Array, Pullback]:
+        """Return (y, backward); backward(dy) returns None.
+
+        start: the position of the first id; at: (..., T), of each. types: integers (..., T); all 0 unless given.
+        """
         vectors, tokens_backward = self.tokens(ids)
-        placed, positions_backward = self.positions(vectors * self.scale, start)
-        y, dropout_backward = self.ops.dropout(placed, self.dropout, rng)
+        scaled = vectors * self.scale
+        placed, positions_backward = (scaled, None) if self.positions is None else self.positions(scaled, start, at)
+        kinds = array_module(ids).zeros_like(ids) if types is None else types
+        rows, types_backward = (0.0, None) if self.types is None else self.types(kinds)
+        typed = placed if types_backward is None else placed + rows
+        normalized, norm_backward = (typed, None) if self.norm is None else self.norm(typed)
+        kept, dropout_backward = self.ops.dropout(normalized, self.dropout, rng)
+        y, projection_backward = (kept, None) if self.projection is None else self.projection(kept)
 
         def backward(dy: Array) -> None:
-            dplaced = dropout_backward(dy)
-            dvectors = positions_backward(dplaced) * self.scale
+            dkept = dy if projection_backward is None else projection_backward(dy)
+            dnormalized = dropout_backward(dkept)
+            dtyped = dnormalized if norm_backward is None else norm_backward(dnormalized)
+            if types_backward is not None:
+                types_backward(dtyped)
+            dplaced = dtyped
+            dscaled = dplaced if positions_backward is None else positions_backward(dplaced)
+            dvectors = dscaled * self.scale
             tokens_backward(dvectors)
 
         return y, backward

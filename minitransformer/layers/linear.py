@@ -21,7 +21,7 @@ class Linear(Module):
     def __init__(self, d_in: int, d_out: int, bias: bool = True, rng: np.random.Generator | None = None) -> None:
         check_sizes("Linear", d_in=d_in, d_out=d_out)
         limit = math.sqrt(6.0 / (d_in + d_out))
-        self.weight = Parameter(generator(rng).uniform(-limit, limit, (d_in, d_out)).astype(np.float32))
+        self.weight = Parameter(generator(rng).uniform(-limit, limit, (d_in, d_out)).astype(np.float32, copy=False))
         self.bias = Parameter(np.zeros(d_out, np.float32)) if bias else None
 
     def __call__(self, x: Array) -> tuple[Array, Pullback]:

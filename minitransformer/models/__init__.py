@@ -1,7 +1,9 @@
 """Models, from token ids to logits: a frozen config and a module built from it. `folder` saves and loads them."""
 
 from .classifier import Classifier, ClassifierConfig
+from .encoder import MaskedLanguageModel, TextClassifier, TextEncoder, TextEncoderConfig
 from .language_model import LanguageModel, LanguageModelConfig
+from .pretrained import from_pretrained, save_pretrained
 from .transformer import Transformer, TransformerConfig
 
 __all__ = [
@@ -9,6 +11,12 @@ __all__ = [
     "ClassifierConfig",
     "LanguageModel",
     "LanguageModelConfig",
+    "MaskedLanguageModel",
+    "TextClassifier",
+    "TextEncoder",
+    "TextEncoderConfig",
     "Transformer",
     "TransformerConfig",
+    "from_pretrained",
+    "save_pretrained",
 ]

@@ -43,6 +43,28 @@ from . import Classifier, ClassifierConfig, LanguageModel, LanguageModelConfig, 
 Config: TypeAlias = TransformerConfig | LanguageModelConfig | ClassifierConfig
 
 _KEPT_BY_ACTIVATION = {"relu": 1, "silu": 3, "gelu": 4, "gelu_tanh": 4}
+# Fields of what later models added, and the values besides the default with which the formulas hold.
+UNCOUNTED: dict[str, tuple[Any, ...]] = {
+    "norm": (),
+    "norm_eps": (1e-5, 1e-6, 1e-12),
+    "gated": (),
+    "n_key_heads": (),
+    "d_head": (),
+    "qkv_bias": (),
+    "rotary_base": (),
+    "window": (),
+    "final_norm": (),
+    "positions": ("halves",),
+    "relative_buckets": (),
+    "relative_distance": (),
+    "n_positions": (),
+    "position_offset": (),
+    "scale_embedding": (False,),
+    "embedding_norm": (),
+    "scale_scores": (False,),
+    "scale_logits": (False, True),
+    "logit_bias": (),
+}
 _ATTENTION_FLOPS, _FEED_FORWARD_FLOPS = "8·B·T·D² + 4·B·T²·D", "4·B·T·D·F"
 
 
@@ -182,8 +204,18 @@ def describe(config: Config, batch: int = 1, length: int | None = None, dtype: s
 def _check(config: Config) -> None:
     """Refuse what the model would refuse. Sizes are checked here; a model in miniature checks the rest."""
     where = type(config).__name__
-    sizes = {field.name: getattr(config, field.name) for field in dataclasses.fields(config) if field.type == "int"}
+    sizes = {
+        field.name: getattr(config, field.name)
+        for field in dataclasses.fields(config)
+        if field.type == "int" and field.name not in UNCOUNTED
+    }
     check_sizes(where, **sizes)
+    for field in dataclasses.fields(config):
+        if field.name in UNCOUNTED and getattr(config, field.name) not in (field.default, *UNCOUNTED[field.name]):
+            raise ValueError(
+                f"{where}: the formulas here do not count a model with {field.name} {getattr(config, field.name)!r}; "
+                "build it, and add up the sizes of its parameters()"
+            )
     if config.d_model % config.n_heads:
         raise ValueError(f"{where}: d_model {config.d_model} cannot be divided into {config.n_heads} equal heads")
     if not isinstance(config, LanguageModelConfig):
@@ -269,7 +301,7 @@ def _language_model(config: LanguageModelConfig, batch: int, length: int) -> lis
         Part("tokens", 1, shape, config.vocabulary * d, 0, "", 0),
         Part("embed.positions", 1, shape, config.max_length * d, 0, "", n * d if config.dropout else 0),
         *_layers(config, "stack", config.n_layers, ("self_attention", "feed_forward"), batch, length),
-        *_logits("logits", 0, d, config.vocabulary, batch, length),
+        *_logits("logits", 0 if config.tie_output else config.vocabulary * d, d, config.vocabulary, batch, length),
     ]
 
 

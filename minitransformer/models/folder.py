@@ -98,14 +98,24 @@ def load(folder: str | os.PathLike[str]) -> Model:
 def _fewest(config: Any) -> int:
     """A lower bound of the number of parameters, found without making any; a model has less than four times as many.
 
-    Attention has at least 4·D² in each layer, the feed-forward network 2·D·F, each table of N rows N·D.
+    Attention with H heads of queries and G of keys has at least 2·D·(H + G)·d in each layer, the feed-forward network
+    2·D·F, each table of N rows N·D.
     """
-    check_sizes(type(config).__name__, **{f.name: getattr(config, f.name) for f in fields(config) if f.type == "int"})
-    d, f = config.d_model, config.d_ff
+    sizes = {f.name: getattr(config, f.name) for f in fields(config) if f.type in ("int", "int | None")}
+    offset = sizes.pop("position_offset", 0)
+    check_sizes(type(config).__name__, **{name: size for name, size in sizes.items() if size is not None})
+    d, f, n_heads = config.d_model, config.d_ff, config.n_heads
+    d_head, n_key_heads = sizes.get("d_head") or d // n_heads, sizes.get("n_key_heads") or n_heads
     n_layers = sum(getattr(config, name, 0) for name in ("n_layers", "n_encoder_layers", "n_decoder_layers"))
     tables = [getattr(config, name, 0) for name in ("vocabulary", "source_vocabulary", "target_vocabulary")]
-    rows = max(tables) + getattr(config, "max_length", 0) + getattr(config, "n_classes", 0)
-    return n_layers * (4 * d * d + 2 * d * f) + rows * d
+    rows = max(tables) + getattr(config, "n_classes", 0)
+    if getattr(config, "rotary_base", None) is None:
+        rows += getattr(config, "max_length", 0)
+    positions = getattr(config, "positions", None)
+    if positions == "learned":
+        rows += 2 * (offset + config.n_positions)
+    biases = 2 * config.relative_buckets * n_heads if positions == "relative" else 0
+    return n_layers * 2 * d * ((n_heads + n_key_heads) * d_head + f) + rows * d + biases
 
 
 def _described(folder: Path) -> tuple[str, dict[str, Any]]:

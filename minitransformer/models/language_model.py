@@ -3,6 +3,9 @@
     logits = norm(causal stack(tokens + positions)) tableᵀ
 
 Each position predicts the token after it and sees only what came before, so one pass gives T predictions.
+
+The language models of today (Touvron et al. 2023, "LLaMA", section 2.2) are the same stack with other parts: RMSNorm,
+positions by rotation, gated feed-forward networks, no biases, heads of queries that share keys and values.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_array
+from ..arrays.boundary import check_array, check_shape
 from ..layers import Cache, Embedding, Encoder, InputEmbedding, LearnedPositions, Module
 from ..layers.cache import check_cache, no_backward
 from ..layers.module import generator
@@ -34,6 +37,15 @@ class LanguageModelConfig:
     bias: bool = True
     norm_order: str = "pre"
     checkpoint: bool = False
+    norm: str = "layer_norm"
+    norm_eps: float = 1e-5
+    gated: bool = False
+    n_key_heads: int | None = None  # that the heads of queries share; n_heads unless given
+    d_head: int | None = None  # width of a head; d_model / n_heads unless given
+    qkv_bias: bool | None = None  # of queries, keys and values; as `bias` unless given
+    rotary_base: float | None = None  # positions by rotation, in place of a learned table
+    window: int | None = None  # how many tokens back attention reaches, the token itself included
+    tie_output: bool = True  # the table of tokens also makes the logits
 
 
 class LanguageModel(Module):
@@ -43,7 +55,9 @@ class LanguageModel(Module):
         rng = generator(rng)
         self.config = config
         self.tokens = Embedding(config.vocabulary, config.d_model, std=0.02, rng=rng)
-        positions = LearnedPositions(config.max_length, config.d_model, rng=rng)
+        positions = None
+        if config.rotary_base is None:
+            positions = LearnedPositions(config.max_length, config.d_model, rng=rng)
         self.embed = InputEmbedding(self.tokens, positions, dropout=config.dropout)
         self.stack = Encoder(
             config.n_layers,
@@ -56,36 +70,77 @@ class LanguageModel(Module):
             bias=config.bias,
             norm_order=config.norm_order,
             checkpoint=config.checkpoint,
+            norm=config.norm,
+            eps=config.norm_eps,
+            gated=config.gated,
+            attention={
+                "n_key_heads": config.n_key_heads,
+                "d_k": config.d_head,
+                "d_v": config.d_head,
+                "bias": config.bias if config.qkv_bias is None else config.qkv_bias,
+                "output_bias": config.bias,
+                "rotary_base": config.rotary_base,
+                "window": config.window,
+            },
             rng=rng,
         )
+        self.output = None if config.tie_output else Embedding(config.vocabulary, config.d_model, std=0.02, rng=rng)
 
     def __call__(
-        self, ids: Array, cache: Cache | None = None, rng: np.random.Generator | None = None, last: bool = False
+        self,
+        ids: Array,
+        cache: Cache | None = None,
+        rng: np.random.Generator | None = None,
+        last: bool = False,
+        mask: Array | None = None,
+        positions: Array | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns None, since ids have no gradient.
 
         With a cache, ids holds only the tokens that come after those read before, and there is no backward. With
         last=True, for a cache only, the logits are those of the last position, (B, 1, vocabulary).
+        mask: boolean, (B, tokens read before + T), True where a token is real and not padding. positions: integers
+        (B, T), where they do not count from 0 on, as in sequences that are padded on the left; see `positions_of`.
         """
+        if last and cache is None:
+            raise ValueError("LanguageModel: last=True is for reading with a cache; without one take logits[:, -1:]")
+        hidden, hidden_backward = self.hidden(ids, cache, rng, mask, positions)
+        if last:
+            hidden = hidden[:, -1:]
+        logits, unembed_backward = (self.output or self.tokens).unembed(hidden)
+
+        def backward(dlogits: Array) -> None:
+            dhidden = unembed_backward(dlogits)
+            hidden_backward(dhidden)
+
+        return logits, backward if cache is None else no_backward
+
+    def hidden(
+        self,
+        ids: Array,
+        cache: Cache | None = None,
+        rng: np.random.Generator | None = None,
+        mask: Array | None = None,
+        positions: Array | None = None,
+    ) -> tuple[Array, Pullback]:
+        """The vectors that the logits are made of. hidden: (B, T, D); the rest as of a call."""
         check_array("LanguageModel", "ids", ids)
         if ids.ndim != 2:
             raise ValueError(f"LanguageModel: ids must be a batch of sequences (B, T), got shape {ids.shape}")
         check_cache("LanguageModel", cache, self.config.n_layers)
-        if last and cache is None:
-            raise ValueError("LanguageModel: last=True is for reading with a cache; without one take logits[:, -1:]")
         start = 0 if cache is None else cache.length
-        embedded, embed_backward = self.embed(ids, start=start, rng=rng)
-        hidden, stack_backward = self.stack(embedded, causal=True, cache=cache, rng=rng)
-        if last:
-            hidden = hidden[:, -1:]
-        logits, unembed_backward = self.tokens.unembed(hidden)
+        if mask is not None:
+            check_array("LanguageModel", "mask", mask)
+            check_shape("LanguageModel", "mask", mask, (ids.shape[0], start + ids.shape[1]))
+            mask = mask[:, None, :]
+        embedded, embed_backward = self.embed(ids, start=start, rng=rng, at=positions)
+        hidden, stack_backward = self.stack(embedded, mask=mask, causal=True, cache=cache, rng=rng, positions=positions)
 
-        def backward(dlogits: Array) -> None:
-            dhidden = unembed_backward(dlogits)
+        def backward(dhidden: Array) -> None:
             dembedded = stack_backward(dhidden)
             embed_backward(dembedded)
 
-        return logits, backward if cache is None else no_backward
+        return hidden, backward if cache is None else no_backward
 
     def loss(
         self,
@@ -94,9 +149,11 @@ class LanguageModel(Module):
         ignore_index: int = -100,
         label_smoothing: float = 0.0,
         rng: np.random.Generator | None = None,
+        mask: Array | None = None,
+        positions: Array | None = None,
     ) -> tuple[Array, Pullback]:
         """Cross-entropy of the next tokens. wanted: (B, T), ids moved on by one. backward(dloss=1.0) returns None."""
-        logits, model_backward = self(ids, rng=rng)
+        logits, model_backward = self(ids, rng=rng, mask=mask, positions=positions)
         loss, loss_backward = self.ops.cross_entropy(logits, wanted, ignore_index, label_smoothing)
 
         def backward(dloss: Array | float = 1.0) -> None:
@@ -104,3 +161,13 @@ class LanguageModel(Module):
             model_backward(dlogits)
 
         return loss, backward
+
+
+def positions_of(mask: Array) -> Array:
+    """The position of each token among the real ones of its sequence. mask: boolean (B, T); returns integers (B, T).
+
+    positions_of([[0, 0, 1, 1], [1, 1, 1, 0]]) is [[0, 0, 0, 1], [0, 1, 2, 2]]: padding gets a position as well, which
+    nobody looks at.
+    """
+    counts = mask.cumsum(axis=-1) - 1
+    return counts * (counts > 0)

@@ -16,9 +16,24 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback
 from ..arrays.boundary import check_array, check_shape
-from ..layers import Cache, Decoder, Embedding, Encoder, InputEmbedding, Module, SinusoidalPositions
+from ..layers import (
+    Cache,
+    Decoder,
+    Embedding,
+    Encoder,
+    InputEmbedding,
+    LayerNorm,
+    LearnedPositions,
+    Module,
+    Parameter,
+    RelativeBias,
+    RMSNorm,
+    SinusoidalPositions,
+)
 from ..layers.cache import check_cache, no_backward
+from ..layers.embedding import Positions
 from ..layers.module import generator
+from ..layers.normalization import NORMS
 
 
 @dataclass(frozen=True)
@@ -39,6 +54,29 @@ class TransformerConfig:
     share_embeddings: bool = True  # one table for source and target, which needs one vocabulary (section 3.4)
     tie_output: bool = True  # the target's table also makes the logits
     checkpoint: bool = False
+    norm: str = "layer_norm"
+    norm_eps: float = 1e-5
+    gated: bool = False
+    bias: bool = True
+    d_head: int | None = None  # width of a head; d_model / n_heads unless given
+    final_norm: bool | None = None  # after each stack; with pre-norm unless given
+    positions: str = "sinusoidal"  # or "halves" (all sines, then all cosines), "learned", "relative" (T5's bias)
+    relative_buckets: int = 32  # of the relative positions
+    relative_distance: int = 128  # from which on all share the last bucket
+    n_positions: int = 1024  # in a learned table
+    position_offset: int = 0  # rows of the learned table before position 0
+    scale_embedding: bool = True  # by √d_model (section 3.4)
+    embedding_norm: bool = False
+    scale_scores: bool = True  # by 1/√d_k; T5 has it in its initial weights instead
+    scale_logits: bool = False  # by 1/√d_model, as T5 does where its table makes the logits
+    logit_bias: bool = False
+
+    def __post_init__(self) -> None:
+        if self.positions not in ("sinusoidal", "halves", "learned", "relative"):
+            raise ValueError(
+                f'TransformerConfig: positions must be "sinusoidal", "halves", "learned" or "relative", '
+                f"got {self.positions!r}"
+            )
 
     @classmethod
     def base(cls, vocabulary: int = 37000, **changes: Any) -> TransformerConfig:
@@ -77,19 +115,52 @@ class Transformer(Module):
             "activation": config.activation,
             "norm_order": config.norm_order,
             "checkpoint": config.checkpoint,
+            "norm": config.norm,
+            "eps": config.norm_eps,
+            "gated": config.gated,
+            "bias": config.bias,
+            "final_norm": config.final_norm,
             "rng": rng,
         }
-        positions = SinusoidalPositions(config.d_model)
-        scale = math.sqrt(config.d_model)
+        scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         source_tokens = Embedding(config.source_vocabulary, config.d_model, rng=rng)
         self.target_tokens = (
             source_tokens if config.share_embeddings else Embedding(config.target_vocabulary, config.d_model, rng=rng)
         )
-        self.embed_source = InputEmbedding(source_tokens, positions, scale, config.dropout)
-        self.embed_target = InputEmbedding(self.target_tokens, positions, scale, config.dropout)
-        self.encoder = Encoder(config.n_encoder_layers, *sizes, **options)
-        self.decoder = Decoder(config.n_decoder_layers, *sizes, **options)
+        source_norm, target_norm = (self._norm(config) if config.embedding_norm else None for _ in range(2))
+        self.embed_source = InputEmbedding(
+            source_tokens, self._positions(config, rng), scale, config.dropout, norm=source_norm
+        )
+        self.embed_target = InputEmbedding(
+            self.target_tokens, self._positions(config, rng), scale, config.dropout, norm=target_norm
+        )
+        attention = {"d_k": config.d_head, "d_v": config.d_head, "scale": None if config.scale_scores else 1.0}
+        looks_back, looks_around = (
+            RelativeBias(config.n_heads, config.relative_buckets, config.relative_distance, both_ways, rng=rng)
+            if config.positions == "relative"
+            else None
+            for both_ways in (False, True)
+        )
+        self.encoder = Encoder(
+            config.n_encoder_layers, *sizes, **options, attention=attention | {"relative": looks_around}
+        )
+        self.decoder = Decoder(
+            config.n_decoder_layers, *sizes, **options, attention=attention | {"relative": looks_back}
+        )
         self.output = None if config.tie_output else Embedding(config.target_vocabulary, config.d_model, rng=rng)
+        self.logit_bias = Parameter(np.zeros(config.target_vocabulary, np.float32)) if config.logit_bias else None
+
+    @staticmethod
+    def _positions(config: TransformerConfig, rng: np.random.Generator) -> Positions | None:
+        if config.positions == "relative":
+            return None
+        if config.positions == "learned":
+            return LearnedPositions(config.n_positions, config.d_model, rng=rng, offset=config.position_offset)
+        return SinusoidalPositions(config.d_model, interleaved=config.positions == "sinusoidal")
+
+    @staticmethod
+    def _norm(config: TransformerConfig) -> LayerNorm | RMSNorm:
+        return NORMS[config.norm](config.d_model, config.norm_eps)
 
     def encode(
         self, source: Array, source_mask: Array | None = None, rng: np.random.Generator | None = None
@@ -118,6 +189,26 @@ class Transformer(Module):
 
         With a cache, target holds only the tokens that come after those read before, and there is no backward.
         """
+        hidden, hidden_backward = self.hidden(target, memory, source_mask, target_mask, cache, rng)
+        logits, unembed_backward = self._unembed(hidden)
+
+        def backward(dlogits: Array) -> Array:
+            dhidden = unembed_backward(dlogits)
+            dmemory = hidden_backward(dhidden)
+            return dmemory
+
+        return logits, backward if cache is None else no_backward
+
+    def hidden(
+        self,
+        target: Array,
+        memory: Array,
+        source_mask: Array | None = None,
+        target_mask: Array | None = None,
+        cache: Cache | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Array, Pullback]:
+        """The vectors of the target that the logits are made of. hidden: (B, T, D); the rest as of `decode`."""
         _check_ids("target", target)
         check_array("Transformer", "memory", memory)
         check_cache("Transformer", cache, self.config.n_decoder_layers)
@@ -128,15 +219,30 @@ class Transformer(Module):
         hidden, decoder_backward = self.decoder(
             embedded, memory, mask=target_keys, memory_mask=source_keys, cache=cache, rng=rng
         )
-        logits, unembed_backward = (self.output or self.target_tokens).unembed(hidden)
 
-        def backward(dlogits: Array) -> Array:
-            dhidden = unembed_backward(dlogits)
+        def backward(dhidden: Array) -> Array:
             dembedded, dmemory = decoder_backward(dhidden)
             embed_backward(dembedded)
             return dmemory
 
-        return logits, backward if cache is None else no_backward
+        return hidden, backward if cache is None else no_backward
+
+    def _unembed(self, hidden: Array) -> tuple[Array, Pullback]:
+        """logits = (hidden · scale) tableᵀ + bias, with the scale and the bias that the config asks for."""
+        scale = 1.0 / math.sqrt(self.config.d_model) if self.config.scale_logits else 1.0
+        scaled = hidden * scale if self.config.scale_logits else hidden
+        products, products_backward = (self.output or self.target_tokens).unembed(scaled)
+        logits = products if self.logit_bias is None else products + self.logit_bias.value
+
+        def backward(dlogits: Array) -> Array:
+            if self.logit_bias is not None:
+                self.logit_bias.grad += dlogits.sum(axis=(0, 1))
+            dproducts = dlogits
+            dscaled = products_backward(dproducts)
+            dhidden = dscaled * scale if self.config.scale_logits else dscaled
+            return dhidden
+
+        return logits, backward
 
     def __call__(
         self,

@@ -3,16 +3,18 @@
 Each file holds one idea, with the derivation at its top and forward and backward together.
 """
 
-from .activations import gated, gelu, relu, silu
+from .activations import gated, gelu, relu, silu, tanh
 from .attention import attention
 from .cross_entropy import cross_entropy
 from .dropout import dropout
 from .embedding import embedding, learned_positions
-from .heads import merge_heads, split_heads
+from .heads import merge_heads, repeat_heads, split_heads
 from .linear import linear, low_rank_linear
 from .normalization import layer_norm, rms_norm
 from .pooling import mean_pool
 from .positions import sinusoidal_positions
+from .relative_bias import relative_bias
+from .rotary import rotary
 from .softmax import softmax
 
 __all__ = [
@@ -28,10 +30,14 @@ __all__ = [
     "low_rank_linear",
     "mean_pool",
     "merge_heads",
+    "relative_bias",
     "relu",
+    "repeat_heads",
     "rms_norm",
+    "rotary",
     "silu",
     "sinusoidal_positions",
     "softmax",
     "split_heads",
+    "tanh",
 ]

@@ -3,6 +3,7 @@
     relu(x) = max(x, 0)               relu'(x) = 1 for x > 0, 0 for x < 0
     gelu(x) = x Φ(x)                  gelu'(x) = Φ(x) + x φ(x)
     silu(x) = x σ(x)                  silu'(x) = σ(x) + x σ(x) (1 - σ(x))
+    tanh(x) = (eˣ - e⁻ˣ)/(eˣ + e⁻ˣ)   tanh'(x) = 1 - tanh²(x)
 
 where Φ is the normal distribution's cumulative function, φ = Φ' its density and σ the logistic function. Element-wise
 means a diagonal Jacobian, so every backward is one product: dx = f'(x) * dy. ReLU has a kink at 0, where we choose
@@ -83,6 +84,19 @@ def silu(x: Array) -> tuple[Array, Pullback]:
 
     def backward(dy: Array) -> Array:
         dx = dy * (sigmoid + y * (1.0 - sigmoid))
+        return dx
+
+    return y, backward
+
+
+@op
+def tanh(x: Array) -> tuple[Array, Pullback]:
+    """The hyperbolic tangent, element-wise. x, y: any shape; backward(dy) returns dx."""
+    xp = check_floats("tanh", x=x)
+    y = xp.tanh(x)
+
+    def backward(dy: Array) -> Array:
+        dx = dy * (1.0 - y * y)
         return dx
 
     return y, backward

@@ -25,6 +25,9 @@ C_ij = sum_m A_im B_mj, has dA_im = sum_j dC_ij B_mj, which is dA = dC Bᵀ, and
 
 A value gets gradient from every query that looked at it: keptᵀ doutput sums over the queries, and so does dscoresᵀ q.
 
+A bias, such as a learned score for each distance, is added to the scores: scores + bias. A sum passes its gradient on
+to both, so dbias = dscores, summed over every axis along which one number of the bias served several scores.
+
 Masks need no line of their own in backward. A masked pair has the score -inf and so the weight 0, hence dscores 0:
 nothing flows through it, neither forward nor backward. A query that may attend to nothing has only zero weights (the
 softmax returns zeros there, not NaN): it outputs zeros and passes no gradient.
@@ -37,7 +40,7 @@ import math
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, device_of
-from ..arrays.boundary import check_floats, check_mask, check_number, op
+from ..arrays.boundary import check_broadcasts, check_floats, check_mask, check_number, op
 from ..arrays.float16 import in_float32_on_host
 from ..arrays.masks import causal_mask
 from .dropout import dropout as drop
@@ -55,6 +58,7 @@ def attention(
     scale: float | None = None,
     dropout: float = 0.0,
     rng: np.random.Generator | None = None,
+    bias: Array | None = None,
 ) -> tuple[Array, Pullback]:
     """Each query takes a weighted mean of the values: softmax(q kᵀ · scale) v.
 
@@ -65,7 +69,8 @@ def attention(
     positions, as when a decoder goes on from a cache (were T_q larger, the first queries would see nothing).
     scale: 1/√d_k unless given.
     dropout: the rate at which weights are dropped, after the softmax; without an rng nothing is dropped.
-    backward(doutput) returns (dq, dk, dv).
+    bias: added to the scaled scores, broadcasts to (..., T_q, T_k).
+    backward(doutput) returns (dq, dk, dv), or (dq, dk, dv, dbias) where there is a bias.
     """
     xp = check_floats("attention", q=q, k=k, v=v)
     _check_shapes(q, k, v)
@@ -75,27 +80,41 @@ def attention(
     check_number("attention", "scale", factor)
     if mask is not None:
         check_mask("attention", mask, (*q.shape[:-1], t_k), like=q)
+    if bias is not None:
+        check_floats("attention", q=q, bias=bias)
+        check_broadcasts("attention", "bias", bias, (*q.shape[:-1], t_k))
     allowed = mask
     if causal:
         ahead = causal_mask(t_q, t_k, device_of(q).name)
         allowed = ahead if mask is None else mask & ahead
 
     scores = (q @ k.swapaxes(-1, -2)) * factor
-    visible = scores if allowed is None else xp.where(allowed, scores, -xp.inf)
+    biased = scores if bias is None else scores + bias
+    visible = biased if allowed is None else xp.where(allowed, biased, -xp.inf)
     weights, softmax_backward = softmax(visible)
     kept, dropout_backward = drop(weights, dropout, rng)
     output = kept @ v
 
-    def backward(doutput: Array) -> tuple[Array, Array, Array]:
+    def backward(doutput: Array) -> tuple[Array, ...]:
         dkept = doutput @ v.swapaxes(-1, -2)
         dv = kept.swapaxes(-1, -2) @ doutput
         dweights = dropout_backward(dkept)
         dscores = softmax_backward(dweights)  # zero wherever the mask hid the score
         dq = (dscores @ k) * factor
         dk = (dscores.swapaxes(-1, -2) @ q) * factor
-        return dq, dk, dv
+        if bias is None:
+            return dq, dk, dv
+        dbias = _summed_to(dscores, bias.shape)
+        return dq, dk, dv, dbias
 
     return output, backward
+
+
+def _summed_to(dscores: Array, shape: tuple[int, ...]) -> Array:
+    """The gradient of an array of this shape that was broadcast to that of the scores."""
+    missing = dscores.ndim - len(shape)
+    repeated = [missing + axis for axis, size in enumerate(shape) if size == 1]
+    return dscores.sum(axis=(*range(missing), *repeated), keepdims=True).reshape(shape)
 
 
 def _check_shapes(q: Array, k: Array, v: Array) -> None:

@@ -17,9 +17,16 @@ from ..arrays.boundary import check_integers, check_positive
 
 
 def sinusoidal_positions(
-    length: int, width: int, base: float = 10000.0, dtype: str = "float64", device: str | None = None
+    length: int,
+    width: int,
+    base: float = 10000.0,
+    dtype: str = "float64",
+    device: str | None = None,
+    interleaved: bool = True,
 ) -> Array:
     """The table PE of shape (length, width). Raises ValueError for an odd width: sine and cosine come in pairs.
+
+    interleaved=False puts all sines before all cosines, the same columns in another order, as Marian and Pegasus do.
 
     sinusoidal_positions(2, 4, base=100) is [[0, 1, 0, 1], [sin 1, cos 1, sin 0.1, cos 0.1]].
     """
@@ -31,5 +38,5 @@ def sinusoidal_positions(
         raise TypeError(f"sinusoidal_positions: dtype must be a floating-point one, got {dtype}")
     frequencies = base ** (-np.arange(0, width, 2) / width)  # (D/2,)
     angles = np.arange(length)[:, None] * frequencies[None, :]  # (length, D/2)
-    table = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, width)
+    table = np.stack([np.sin(angles), np.cos(angles)], axis=-1 if interleaved else 1).reshape(length, width)
     return get_device(device).to_device(table.astype(dtype))

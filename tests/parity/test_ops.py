@@ -75,6 +75,22 @@ def torch_heads(x: Any, n_heads: int) -> Any:
     return torch.stack(x.chunk(n_heads, dim=-1), dim=-3)
 
 
+def torch_rotary(x: Any, start: int, base: float) -> Any:
+    """By complex numbers: each pair times e^(iθ)."""
+    half = x.shape[-1] // 2
+    places = torch.arange(start, start + x.shape[-2], dtype=torch.float64)[:, None]
+    angles = places / base ** (torch.arange(half, dtype=torch.float64) / half)
+    turned = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat([turned.real, turned.imag], dim=-1)
+
+
+def torch_bias(table: Any, t_q: int, t_k: int) -> Any:
+    """8 buckets up to distance 16, looked up: behind 0, 1, 2-5, beyond; ahead the same, 4 buckets on."""
+    ahead = torch.arange(t_k)[None, :] - torch.arange(t_k - t_q, t_k)[:, None]
+    behind = torch.tensor([0, 1, 2, 2, 2, 2, 3, 3])[ahead.abs()]
+    return table[behind + 4 * (ahead > 0)].permute(2, 0, 1)
+
+
 def torch_cross_entropy(logits: Any, **options: Any) -> Any:
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), t(TARGETS).reshape(-1), **options)
 
@@ -134,6 +150,14 @@ CASES = [
     Case("split_heads", "3 heads of 2", [(2, 5, 4, 6)], lambda x: ops.split_heads(x, 3), lambda x: torch_heads(x, 3)),
     Case("split_heads", "2 heads of 3, no leading axis", [(4, 6)], lambda x: ops.split_heads(x, 2),
          lambda x: torch_heads(x, 2)),
+    Case("repeat_heads", "2 times", [(2, 3, 4, 5)], lambda x: ops.repeat_heads(x, 2),
+         lambda x: x.repeat_interleave(2, dim=1)),
+    Case("rotary", "halves", [(2, 3, 4, 6)], lambda x: ops.rotary(x, 5, 100.0), lambda x: torch_rotary(x, 5, 100.0)),
+    Case("relative_bias", "both ways", [(8, 3)], lambda table: ops.relative_bias(table, 4, 6, True, 16),
+         lambda table: torch_bias(table, 4, 6)),
+    Case("tanh", "around 0", [(2, 3, 4)], ops.tanh, torch.tanh),
+    Case("attention", "bias", [*QKV, (4, 3, 5)], lambda q, k, v, bias: ops.attention(q, k, v, bias=bias),
+         lambda q, k, v, bias: sdpa(q, k, v, attn_mask=bias)),
     Case("merge_heads", "3 heads of 2", [(2, 5, 3, 4, 2)], ops.merge_heads, lambda x: torch.cat(x.unbind(-3), dim=-1)),
     Case("merge_heads", "no leading axis", [(2, 4, 3)], ops.merge_heads, lambda x: torch.cat(x.unbind(-3), dim=-1)),
     Case("layer_norm", "default eps", [(2, 3, 4, 5), (5,), (5,)], ops.layer_norm,

@@ -23,11 +23,14 @@ def attention(
     scale: float | None = None,
     dropout: float = 0.0,
     rng: np.random.Generator | None = None,
+    bias: Array | None = None,
 ) -> tuple[Array, Pullback] | None:
     """See ops/attention.py. Up to four axes, and heads of up to 128 numbers.
 
-    The textbook op handles a single query, as in decoding with a cache: there is no T² to save.
+    The textbook op handles a single query, as in decoding with a cache (no T² to save), and scores with a bias.
     """
+    if bias is not None:
+        return None
     if not takes(q, k, v) or not 2 <= q.ndim == k.ndim == v.ndim <= 4 or q.shape[-2] == 1:
         return None
     if not (q.shape[:-2] == k.shape[:-2] == v.shape[:-2] and k.shape[-2] == v.shape[-2] and q.shape[-1] == k.shape[-1]):

@@ -52,6 +52,16 @@ case(
     "LearnedPositions",
     lambda r: call(ordinary(layers.LearnedPositions(7, 3), r), r.normal(size=(2, 4, 3)), start=1),
 )
+case(
+    "layer",
+    "LearnedPositions with positions of each sequence",
+    lambda r: call(
+        ordinary(layers.LearnedPositions(5, 3, offset=2), r),
+        r.normal(size=(2, 3, 3)),
+        at=np.array([[0, 0, 1], [2, 0, 4]]),
+    ),
+)
+case("layer", "RelativeBias", lambda r: call(ordinary(layers.RelativeBias(2, 8, 7), r), 9, 11))
 
 
 def _input_embedding(r: Random) -> Setup:
@@ -59,7 +69,16 @@ def _input_embedding(r: Random) -> Setup:
     return call(ordinary(embed, r), _IDS, **frozen(r))
 
 
+def _projected_embedding(r: Random) -> Setup:
+    parts: dict[str, Any] = {"types": layers.Embedding(2, 4), "norm": layers.LayerNorm(4), "dropout": 0.3}
+    embed = layers.InputEmbedding(
+        layers.Embedding(6, 4), layers.SinusoidalPositions(4), projection=layers.Linear(4, 3), **parts
+    )
+    return call(ordinary(embed, r), _IDS, types=np.array([[0, 0, 1, 1], [1, 0, 0, 1]]), **frozen(r))
+
+
 case("layer", "InputEmbedding with dropout", _input_embedding)
+case("layer", "InputEmbedding with types, a norm and a projection", _projected_embedding)
 
 
 def _attention(r: Random, **options: Any) -> Any:
@@ -79,9 +98,22 @@ def _cross(r: Random) -> Setup:
     return call(_attention(r), r.normal(size=(2, 3, 6)), r.normal(size=(2, 5, 6)), mask=some_mask(r, 3, 5))
 
 
+def _shared_heads(r: Random) -> Setup:
+    options: dict[str, Any] = {"n_key_heads": 2, "rotary_base": 50.0, "window": 3, "output_bias": False}
+    attention = ordinary(layers.MultiHeadAttention(8, 4, **options), r)
+    return call(attention, r.normal(size=(2, 5, 8)), positions=np.array([[0, 0, 1, 2, 3], [0, 1, 2, 3, 4]]))
+
+
+def _relative(r: Random) -> Setup:
+    attention = _attention(r, relative=layers.RelativeBias(2, 8, 7), scale=0.8)
+    return call(attention, r.normal(size=(2, 5, 6)), mask=some_mask(r, 2, 5, 5))
+
+
 case("layer", "MultiHeadAttention with a causal mask", _causal)
 case("layer", "MultiHeadAttention with mask, dropout and other widths", _masked)
 case("layer", "MultiHeadAttention across to a memory", _cross)
+case("layer", "MultiHeadAttention with shared key heads and rotation", _shared_heads)
+case("layer", "MultiHeadAttention with a relative bias", _relative)
 
 
 def _feed_forward(activation: str, gated: bool) -> Callable[[Random], Setup]:
@@ -181,6 +213,7 @@ case(
     "layer", "DecoderLayer in pre-norm order, with dropout", _decoder(layers.DecoderLayer, norm_order="pre", **_DROPOUT)
 )
 case("layer", "Encoder of two layers", _encoder())
+case("layer", "Encoder of one layer used twice", _encoder(shared=True))
 case("layer", "Encoder in pre-norm order, checkpointed", _encoder(**_CHECKPOINTED))
 case("layer", "Decoder of two layers that read one memory", _decoder(layers.Decoder, n_layers=2))
 case("layer", "Decoder in pre-norm order, checkpointed", _decoder(layers.Decoder, n_layers=2, **_CHECKPOINTED))

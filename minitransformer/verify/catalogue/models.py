@@ -25,6 +25,29 @@ def _transformer(target_vocabulary: int = 7, **options: Any) -> Callable[[Random
     return build
 
 
+def _encoder_of_text(make: Callable[[Any], Any], **options: Any) -> Callable[[Random], Setup]:
+    """Two padded texts of two types, on the right or, where positions count the real tokens, on the left."""
+
+    def build(r: Random) -> Setup:
+        sizes = _SMALL | {"max_length": 6, "n_layers": 1, "dropout": 0.2}
+        config = models.TextEncoderConfig(7, **(sizes | options))
+        model = ordinary(make(config), r)
+        ids, types = np.array([[1, 5, 5, 2], [1, 4, 0, 0]]), np.array([[0, 0, 1, 1], [0, 1, 0, 0]])
+        if config.count_real:
+            ids = np.array([[1, 5, 5, 2], [0, 0, 1, 4]])
+        texts = {"mask": ids != 0, "types": types if config.types else None}
+        if isinstance(model, models.TextEncoder):
+            return call(model, ids, **texts, **frozen(r))
+        wanted = np.array([2, 0]) if isinstance(model, models.TextClassifier) else np.array([[-100, 3, 5, 2], [6] * 4])
+        return call(model.loss, ids, wanted, module=model, **texts, **frozen(r))
+
+    return build
+
+
+def _classifier_of(activation: str) -> Callable[[Any], Any]:
+    return lambda config: models.TextClassifier(config, 3, activation)
+
+
 def _language_model(**options: Any) -> Callable[[Random], Setup]:
     def build(r: Random) -> Setup:
         config = models.LanguageModelConfig(7, max_length=6, n_layers=2, **_SMALL, **options)
@@ -40,6 +63,13 @@ def _classifier(r: Random) -> Setup:
     return call(model.loss, ids, np.array([2, 0]), ids != 0, module=model, label_smoothing=0.1, **frozen(r))
 
 
+_T5: dict[str, Any] = {
+    "scale_logits": True,
+    "scale_embedding": False,
+    "norm_order": "pre",
+    "d_head": 3,
+    "checkpoint": True,
+}
 _UNTIED: dict[str, Any] = {"target_vocabulary": 8, "share_embeddings": False, "tie_output": False}
 case("model", "Transformer with one table for source, target and output", _transformer())
 case(
@@ -48,4 +78,40 @@ case(
 case("model", "Transformer checkpointed", _transformer(checkpoint=True, attention_dropout=0.2))
 case("model", "LanguageModel", _language_model(attention_dropout=0.0))
 case("model", "LanguageModel in post-norm order, checkpointed", _language_model(norm_order="post", checkpoint=True))
+case(
+    "model",
+    "LanguageModel with shared key heads and rotation",
+    _language_model(
+        n_key_heads=1,
+        rotary_base=50.0,
+        window=3,
+        norm="rms_norm",
+        gated=True,
+        bias=False,
+        tie_output=False,
+        checkpoint=True,
+    ),
+)
+case(
+    "model",
+    "Transformer with relative positions and scaled logits",
+    _transformer(positions="relative", relative_buckets=6, norm="rms_norm", bias=False, scale_scores=False, **_T5),
+)
+case(
+    "model",
+    "Transformer with learned positions and a logit bias",
+    _transformer(
+        positions="learned", n_positions=5, position_offset=2, embedding_norm=True, logit_bias=True, checkpoint=True
+    ),
+)
+case("model", "TextEncoder", _encoder_of_text(models.TextEncoder))
+case("model", "TextEncoder that counts the real tokens", _encoder_of_text(models.TextEncoder, count_real=True, types=0))
+case("model", "MaskedLanguageModel", _encoder_of_text(models.MaskedLanguageModel))
+case(
+    "model",
+    "MaskedLanguageModel of one layer used twice",
+    _encoder_of_text(models.MaskedLanguageModel, width=3, shared=True, n_layers=2, activation="gelu_tanh"),
+)
+case("model", "TextClassifier", _encoder_of_text(_classifier_of("tanh")))
+case("model", "TextClassifier without a pooler", _encoder_of_text(_classifier_of("relu"), pooler=False, types=0))
 case("model", "Classifier", _classifier)

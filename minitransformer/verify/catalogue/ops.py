@@ -60,6 +60,11 @@ case(
     "attention with heads",
     lambda r: call(ops.attention, *_qkv_heads(r), mask=some_mask(r, 2, 1, 4, 4), causal=True),
 )
+case(
+    "op",
+    "attention with a bias",
+    lambda r: call(ops.attention, *_qkv_heads(r), None, False, 0.3, 0.0, None, r.normal(size=(1, 4, 4))),
+)
 case(  # with unequal sizes a forgotten transpose fails at once; here it must be found by its numbers
     "op",
     "attention where all sizes are equal",
@@ -123,3 +128,22 @@ case(
 )
 case("op", "mean_pool", lambda r: call(ops.mean_pool, r.normal(size=(3, 4, 5)), _REAL))
 case("op", "mean_pool of everything", lambda r: call(ops.mean_pool, r.normal(size=(2, 3, 4))))
+case("op", "tanh", lambda r: call(ops.tanh, r.normal(size=(3, 5))))
+case("op", "repeat_heads", lambda r: call(ops.repeat_heads, r.normal(size=(2, 3, 4, 5)), times=2))
+case("op", "rotary", lambda r: call(ops.rotary, r.normal(size=(2, 3, 5, 6)), start=2))
+case(
+    "op",
+    "rotary with neighbours in pairs",
+    lambda r: call(ops.rotary, r.normal(size=(5, 4)), base=50.0, interleaved=True),
+)
+case(
+    "op",
+    "rotary with positions of each sequence",
+    lambda r: call(ops.rotary, r.normal(size=(2, 3, 4)), positions=np.array([[0, 0, 1], [4, 5, 9]])),
+)
+case("op", "relative_bias", lambda r: call(ops.relative_bias, r.normal(size=(8, 3)), t_q=9, t_k=11, max_distance=7))
+case(
+    "op",
+    "relative_bias looking back",
+    lambda r: call(ops.relative_bias, r.normal(size=(6, 2)), t_q=4, t_k=13, both_ways=False, max_distance=9),
+)

@@ -51,12 +51,14 @@ _every_rank(
 )
 _every_rank("op", "layer_norm", 1, _norm("layer_norm", 2))
 _every_rank("op", "rms_norm", 1, _norm("rms_norm", 1))
-for _name in ("relu", "gelu", "silu"):
+for _name in ("relu", "gelu", "silu", "tanh"):
     _every_rank("op", _name, 0, _elementwise(_name))
 _every_rank("op", "gated", 0, lambda r, axes: call(ops.gated, r.normal(size=axes), r.normal(size=axes)))
 _every_rank("op", "dropout", 0, lambda r, axes: call(ops.dropout, r.normal(size=axes), 0.4, **frozen(r)))
 _every_rank("op", "split_heads", 2, lambda r, axes: call(ops.split_heads, r.normal(size=(*axes, 3, 4)), 2))
 _every_rank("op", "merge_heads", 3, lambda r, axes: call(ops.merge_heads, r.normal(size=(*axes, 2, 3, 2))))
+_every_rank("op", "repeat_heads", 3, lambda r, axes: call(ops.repeat_heads, r.normal(size=(*axes, 2, 3, 2)), 2))
+_every_rank("op", "rotary", 2, lambda r, axes: call(ops.rotary, r.normal(size=(*axes, 3, 4)), start=1, base=5e5))
 _every_rank("op", "embedding", 0, lambda r, axes: call(ops.embedding, r.integers(6, size=axes), r.normal(size=(6, 3))))
 _every_rank(
     "op",

@@ -1,0 +1,22 @@
+"""Families of published models: for each its config, translated both ways, and a table of names."""
+
+from . import albert, bart, bert, distilbert, gpt2, llama, roberta, t5
+from .family import Family
+
+_ALL = (
+    bert.FAMILY,
+    roberta.FAMILY,
+    distilbert.FAMILY,
+    albert.FAMILY,
+    gpt2.FAMILY,
+    llama.LLAMA,
+    llama.MISTRAL,
+    llama.QWEN2,
+    t5.FAMILY,
+    bart.BART,
+    bart.PEGASUS,
+    bart.MARIAN,
+)
+FAMILIES: dict[str, Family] = {family.model_type: family for family in _ALL}
+
+__all__ = ["FAMILIES", "Family"]

@@ -1,0 +1,389 @@
+"""Parity with Hugging Face: each family, tiny and with random weights, saved by them and opened by us, and back.
+
+Outputs, the gradient of every parameter, and what greedy search writes. All in float64: where their code computes a
+part in float32 whatever comes, `in_float64` has it take doubles, since a rounding of theirs is no error of ours.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+
+from minitransformer.generation import Translation, generate, write
+from minitransformer.models import (
+    LanguageModel,
+    MaskedLanguageModel,
+    TextClassifier,
+    TextEncoder,
+    Transformer,
+    from_pretrained,
+    save_pretrained,
+)
+from minitransformer.models.families import FAMILIES
+from minitransformer.models.families.family import head_of
+from minitransformer.models.language_model import positions_of
+
+pytestmark = pytest.mark.parity
+
+OUTPUT, GRADIENT = 1e-10, 1e-8
+PAD = 1  # in ids, where RoBERTa and BART have it
+
+
+@pytest.fixture(autouse=True, scope="module")
+def in_float64() -> Iterator[None]:
+    """Their norms, rotations and softmaxes ask for torch.float32 while they run: let it mean float64."""
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng():
+        patch.setattr(torch, "float32", torch.float64)
+        patch.setattr(torch, "float", torch.float64)
+        patch.setattr(torch.Tensor, "float", torch.Tensor.double)
+        torch.manual_seed(0)
+        yield
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    name: str
+    architecture: str
+    config: dict[str, Any]
+    n_layers: int = 2
+
+    @property
+    def model_type(self) -> str:
+        return self.name.split()[0]
+
+
+_BERT = {
+    "vocab_size": 23, "hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 20, "num_hidden_layers": 2,
+    "max_position_embeddings": 16, "pad_token_id": PAD,
+}  # fmt: skip
+_BERT_3 = _BERT | {"hidden_size": 10, "num_attention_heads": 2, "num_hidden_layers": 3, "hidden_act": "gelu_new"}
+_DISTIL = {
+    "vocab_size": 23, "dim": 12, "n_heads": 3, "hidden_dim": 20, "n_layers": 2, "max_position_embeddings": 16,
+    "pad_token_id": PAD,
+}  # fmt: skip
+_ALBERT = _BERT | {"embedding_size": 7, "num_hidden_layers": 3}
+_GPT2 = {
+    "vocab_size": 23, "n_embd": 12, "n_head": 3, "n_layer": 2, "n_positions": 32, "bos_token_id": None,
+    "eos_token_id": None,
+}  # fmt: skip
+_LLAMA = {
+    "vocab_size": 23, "hidden_size": 24, "num_attention_heads": 6, "num_key_value_heads": 6, "intermediate_size": 20,
+    "num_hidden_layers": 2, "max_position_embeddings": 32, "bos_token_id": None, "eos_token_id": None,
+}  # fmt: skip
+_T5 = {
+    "vocab_size": 23, "d_model": 12, "d_kv": 5, "num_heads": 3, "d_ff": 20, "num_layers": 2, "pad_token_id": PAD,
+    "eos_token_id": None, "decoder_start_token_id": 2, "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 12,
+}  # fmt: skip
+_BART = {
+    "vocab_size": 23, "d_model": 12, "encoder_attention_heads": 3, "decoder_attention_heads": 3, "encoder_ffn_dim": 20,
+    "decoder_ffn_dim": 20, "encoder_layers": 2, "decoder_layers": 3, "max_position_embeddings": 32, "pad_token_id": PAD,
+    "bos_token_id": None, "eos_token_id": None, "forced_eos_token_id": None, "decoder_start_token_id": 2,
+}  # fmt: skip
+
+CASES = [
+    Case("bert body", "BertModel", _BERT),
+    Case("bert body 3 layers", "BertModel", _BERT_3),
+    Case("bert masked", "BertForMaskedLM", _BERT),
+    Case("bert masked untied", "BertForMaskedLM", _BERT_3 | {"tie_word_embeddings": False}),
+    Case("bert classes", "BertForSequenceClassification", _BERT | {"num_labels": 4, "hidden_act": "relu"}),
+    Case("roberta body", "RobertaModel", _BERT | {"type_vocab_size": 1}),
+    Case("roberta masked", "RobertaForMaskedLM", _BERT | {"layer_norm_eps": 1e-5}),
+    Case("roberta masked untied", "RobertaForMaskedLM", _BERT_3 | {"hidden_act": "gelu", "tie_word_embeddings": False}),
+    Case("roberta classes", "RobertaForSequenceClassification", _BERT | {"num_labels": 3}),
+    Case("distilbert body", "DistilBertModel", _DISTIL),
+    Case("distilbert masked", "DistilBertForMaskedLM", _DISTIL | {"n_heads": 2, "n_layers": 3}),
+    Case("distilbert masked untied", "DistilBertForMaskedLM", _DISTIL | {"tie_word_embeddings": False}),
+    Case("distilbert classes", "DistilBertForSequenceClassification", _DISTIL | {"num_labels": 5}),
+    Case("albert body", "AlbertModel", _ALBERT),
+    Case("albert masked", "AlbertForMaskedLM", _ALBERT | {"num_hidden_layers": 4, "hidden_act": "gelu"}),
+    Case("albert masked untied", "AlbertForMaskedLM", _ALBERT | {"tie_word_embeddings": False}),
+    Case("albert classes", "AlbertForSequenceClassification", _ALBERT | {"num_labels": 2}),
+    Case("gpt2 body", "GPT2Model", _GPT2),
+    Case("gpt2 words", "GPT2LMHeadModel", _GPT2),
+    Case("gpt2 words untied", "GPT2LMHeadModel", _GPT2 | {"tie_word_embeddings": False, "n_inner": 20, "n_layer": 3}),
+    Case("gpt2 words relu", "GPT2LMHeadModel", _GPT2 | {"activation_function": "relu", "n_head": 4}),
+    Case("llama body", "LlamaModel", _LLAMA),
+    Case("llama words ratio 1", "LlamaForCausalLM", _LLAMA),
+    Case("llama words ratio 2 tied", "LlamaForCausalLM",
+         _LLAMA | {"num_key_value_heads": 3, "tie_word_embeddings": True}),
+    Case("llama words ratio 3 biases", "LlamaForCausalLM",
+         _LLAMA | {"num_key_value_heads": 2, "attention_bias": True, "mlp_bias": True, "num_hidden_layers": 3}),
+    Case("llama words other base and width", "LlamaForCausalLM",
+         _LLAMA | {"num_key_value_heads": 2, "head_dim": 6,
+                   "rope_parameters": {"rope_type": "default", "rope_theta": 100000.0}}),
+    Case("mistral words window", "MistralForCausalLM", _LLAMA | {"num_key_value_heads": 2, "sliding_window": 3}),
+    Case("mistral words no window", "MistralForCausalLM", _LLAMA | {"num_key_value_heads": 3, "sliding_window": None}),
+    Case("qwen2 words", "Qwen2ForCausalLM", _LLAMA | {"num_key_value_heads": 2}),
+    Case("qwen2 words window tied", "Qwen2ForCausalLM",
+         _LLAMA | {"num_key_value_heads": 3, "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 0,
+                   "tie_word_embeddings": True}),
+    Case("t5 body", "T5Model", _T5),
+    Case("t5 words", "T5ForConditionalGeneration", _T5),
+    Case("t5 words gated", "T5ForConditionalGeneration",
+         _T5 | {"feed_forward_proj": "gated-gelu", "num_layers": 3, "num_decoder_layers": 2,
+                "tie_word_embeddings": False}),
+    Case("t5 words gated silu", "T5ForConditionalGeneration", _T5 | {"feed_forward_proj": "gated-silu", "d_kv": 4}),
+    Case("bart body", "BartModel", _BART),
+    Case("bart words", "BartForConditionalGeneration", _BART),
+    Case("bart words untied scaled", "BartForConditionalGeneration",
+         _BART | {"tie_word_embeddings": False, "scale_embedding": True, "decoder_layers": 1}),
+    Case("pegasus body", "PegasusModel", _BART),
+    Case("pegasus words", "PegasusForConditionalGeneration", _BART | {"scale_embedding": True}),
+    Case("pegasus words relu untied", "PegasusForConditionalGeneration",
+         _BART | {"activation_function": "relu", "tie_word_embeddings": False, "encoder_layers": 3}),
+    Case("marian body", "MarianModel", _BART),
+    Case("marian words", "MarianMTModel", _BART | {"activation_function": "swish", "scale_embedding": True}),
+    Case("marian words apart", "MarianMTModel",
+         _BART | {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 19}),
+]  # fmt: skip
+
+
+def theirs_of(case: Case) -> Any:
+    """A model of theirs with random weights of ordinary size, in float64."""
+    config = transformers.CONFIG_MAPPING[case.model_type](**case.config)
+    model = getattr(transformers, case.architecture)(config).double().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if not parameter.requires_grad:  # sines and cosines, which they round to float32
+                parameter.copy_(sinusoids(*parameter.shape))
+            elif parameter.ndim == 1 and name.endswith("weight"):
+                parameter.normal_(1.0, 0.3)
+            else:
+                parameter.normal_(0.0, 0.4)
+        if hasattr(model, "final_logits_bias"):
+            model.final_logits_bias.normal_(0.0, 0.5)
+    return model
+
+
+def sinusoids(length: int, width: int) -> Any:
+    places = torch.arange(length, dtype=torch.float64)[:, None]
+    angles = places / 10000 ** (2 * torch.arange(width // 2, dtype=torch.float64) / width)
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+@pytest.fixture(params=CASES, ids=lambda case: case.name, scope="module")
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Case, Any, Any]:
+    case, folder = request.param, tmp_path_factory.mktemp("theirs")
+    theirs = theirs_of(case)
+    theirs.save_pretrained(folder)
+    return case, theirs, from_pretrained(folder)
+
+
+def t(array: Any) -> Any:
+    return torch.from_numpy(np.array(array))
+
+
+def draw_ids(rng: np.random.Generator, shape: tuple[int, ...], size: int = 19) -> np.ndarray:
+    return rng.integers(3, size, shape)  # from 3 on: no padding
+
+
+# What their models have and never use where the table that makes the logits is not tied.
+UNUSED = {
+    "cls.predictions.bias",
+    "lm_head.bias",
+    "predictions.bias",
+    "shared.weight",
+    "model.shared.weight",
+}
+MASKS = {
+    "no mask": None,
+    "right": np.array([[1] * 7, [1] * 4 + [0] * 3, [1] + [0] * 6], bool),
+    "left": np.array([[1] * 7, [0] * 3 + [1] * 4, [0] * 2 + [1] * 5], bool),
+}
+
+
+def run(case: Case, theirs: Any, ours: Any, side: str) -> tuple[Any, Any, Callable[[], None]]:
+    """Their loss and outputs, ours, and our backward pass. The loss is a cross-entropy, of a body a weighted sum."""
+    rng = np.random.default_rng(7)
+    mask = MASKS[side]
+    if side == "left" and (isinstance(ours, TextClassifier) or getattr(ours, "pooler", None)):
+        mask = mask[:, ::-1]  # they read the first token, which must be a real one
+    ids = draw_ids(rng, (3, 7))
+    real = np.ones((3, 7), bool) if mask is None else mask
+    ids[~real] = PAD
+    options = {} if mask is None else {"attention_mask": t(mask.astype(int))}
+    if isinstance(ours, Transformer):
+        return run_transformer(theirs, ours, ids, mask, options, rng)
+    if isinstance(ours, LanguageModel):
+        at = positions_of(mask) if side == "left" else None
+        if at is not None:
+            options["position_ids"] = t(at)
+        found = theirs(t(ids), **options)
+        if hasattr(found, "logits"):
+            wanted = np.where(real, draw_ids(rng, ids.shape), -100)
+            logits, _ = ours(ids, mask=mask, positions=at)
+            loss, backward = ours.loss(ids, wanted, mask=mask, positions=at)
+            return (entropy(found.logits, wanted), found.logits[t(real)]), (loss, logits[real]), backward
+        hidden, backward = ours.hidden(ids, mask=mask, positions=at)
+        return summed(found.last_hidden_state, hidden, real, backward, rng)
+    types = rng.integers(0, ours.config.types, ids.shape) if ours.config.types > 1 else None
+    if types is not None:
+        options["token_type_ids"] = t(types)
+    found = theirs(t(ids), **options)
+    if isinstance(ours, TextEncoder):
+        hidden, backward = ours(ids, mask, types)
+        if ours.pooler is None:
+            return summed(found.last_hidden_state, hidden, real, backward, rng)
+        pooled, pool_backward = ours.pool(hidden)
+        one, two, both = summed(found.last_hidden_state, hidden, real, backward, rng)
+        weights = rng.normal(size=pooled.shape)
+        loss = one[0] + (found.pooler_output * t(weights)).sum(), torch.cat([one[1], found.pooler_output])
+        values = two[0] + (pooled * weights).sum(), np.concatenate([two[1], pooled])
+        return loss, values, lambda: backward(both.weights + pool_backward(weights))
+    if isinstance(ours, TextClassifier):
+        labels = rng.integers(0, case.config["num_labels"], 3)
+        logits, _ = ours(ids, mask, types)
+        loss, backward = ours.loss(ids, labels, mask, types)
+        return (F.cross_entropy(found.logits, t(labels)), found.logits), (loss, logits), backward
+    wanted = np.where(real & (rng.random(ids.shape) < 0.5), draw_ids(rng, ids.shape), -100)
+    wanted[0, 0] = 5
+    logits, _ = ours(ids, mask, types)
+    loss, backward = ours.loss(ids, wanted, mask, types)
+    return (entropy(found.logits, wanted), found.logits[t(real)]), (loss, logits[real]), backward
+
+
+def run_transformer(
+    theirs: Any, ours: Transformer, ids: np.ndarray, mask: Any, options: dict, rng: np.random.Generator
+) -> tuple[Any, Any, Callable[[], None]]:
+    target = draw_ids(rng, (3, 5))
+    found = theirs(t(ids), decoder_input_ids=t(target), **options)
+    if hasattr(found, "logits"):
+        wanted = draw_ids(rng, target.shape)
+        wanted[1, 2:] = -100
+        logits, _ = ours(ids, target, mask)
+        loss, backward = ours.loss(ids, target, wanted, mask)
+        return (entropy(found.logits, wanted), found.logits), (loss, logits), backward
+    memory, encode_backward = ours.encode(ids, mask)
+    hidden, hidden_backward = ours.hidden(target, memory, mask)
+    one, two, backward = summed(
+        found.last_hidden_state, hidden, np.ones(target.shape, bool), lambda d: encode_backward(hidden_backward(d)), rng
+    )
+    return one, two, backward
+
+
+def entropy(logits: Any, wanted: np.ndarray) -> Any:
+    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), t(wanted).reshape(-1))
+
+
+def summed(theirs: Any, ours: np.ndarray, real: np.ndarray, backward: Any, rng: np.random.Generator) -> Any:
+    """The real positions, weighted at random and summed."""
+    weights = rng.normal(size=ours.shape) * real[..., None]
+
+    def step() -> None:
+        backward(weights)
+
+    step.weights = weights  # type: ignore[attr-defined]
+    return ((theirs * t(weights)).sum(), theirs[t(real)]), ((ours * weights).sum(), ours[real]), step
+
+
+def our_gradients(case: Case, theirs: Any, ours: Any) -> dict[str, np.ndarray]:
+    """Our gradients under their names and in their layout."""
+    family = FAMILIES[case.model_type]
+    prefix = f"{family.prefix}." if hasattr(theirs, family.prefix or "shared") and family.prefix else ""
+    head = family.architectures[case.architecture]
+    values = {name: parameter.value for name, parameter in ours.parameters()}
+    try:
+        for _, parameter in ours.parameters():
+            parameter.value = parameter.grad
+        return {place.theirs: place.joined() for place in family.layout(ours, head, prefix).places}
+    finally:
+        for name, parameter in ours.parameters():
+            parameter.value = values[name]
+
+
+@pytest.mark.parametrize("side", MASKS)
+def test_outputs_and_every_gradient_are_theirs(pair: Any, side: str) -> None:
+    case, theirs, ours = pair
+    (their_loss, their_output), (our_loss, our_output), backward = run(case, theirs, ours, side)
+    assert our_output.dtype == np.float64
+    np.testing.assert_allclose(our_output, their_output.detach(), rtol=0, atol=OUTPUT)
+    assert abs(float(our_loss) - float(their_loss.detach())) < OUTPUT
+    theirs.zero_grad()
+    their_loss.backward()
+    ours.zero_grad()
+    backward()
+    gradients = our_gradients(case, theirs, ours)
+    for name, parameter in theirs.named_parameters():
+        if parameter.requires_grad and not (parameter.grad is None and name not in gradients):
+            expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            np.testing.assert_allclose(gradients.pop(name), expected, rtol=0, atol=GRADIENT, err_msg=name)
+    assert set(gradients) <= {"final_logits_bias"}  # theirs is no parameter
+
+
+def test_as_many_parameters_as_theirs(pair: Any) -> None:
+    _, theirs, ours = pair
+    buffers = theirs.final_logits_bias.numel() if hasattr(theirs, "final_logits_bias") else 0
+    unused = [
+        name for name in UNUSED if name in dict(theirs.named_parameters()) and not theirs.config.tie_word_embeddings
+    ]
+    count = sum(p.numel() for name, p in theirs.named_parameters() if p.requires_grad and name not in unused)
+    assert sum(p.value.size for _, p in ours.parameters()) - buffers == count
+
+
+def test_greedy_search_writes_the_same_with_and_without_a_cache(pair: Any) -> None:
+    _, theirs, ours = pair
+    if not isinstance(ours, LanguageModel | Transformer) or not hasattr(theirs, "lm_head"):
+        return
+    rng = np.random.default_rng(3)
+    if isinstance(ours, Transformer):
+        source = draw_ids(rng, (1, 7))
+        expected = theirs.generate(t(source), max_new_tokens=9, do_sample=False, num_beams=1)[0, 1:].tolist()
+        written = write(Translation(ours, source), [[2]], 9)[0]
+        ids = np.array([[2]])
+        for _ in range(9):
+            ids = np.append(ids, [[ours(source, ids)[0][0, -1].argmax()]], axis=1)
+        assert written == expected
+        assert ids[0, 1:].tolist() == expected
+        return
+    prompts = [draw_ids(rng, (n,)).tolist() for n in (1, 4, 7)]
+    written = generate(ours, prompts, 12)
+    for prompt, found in zip(prompts, written, strict=True):
+        expected = theirs.generate(t([prompt]), max_new_tokens=12, do_sample=False)[0, len(prompt) :].tolist()
+        ids = np.array([prompt])
+        for _ in range(12):
+            ids = np.append(ids, [[ours(ids)[0][0, -1].argmax()]], axis=1)
+        assert found == expected
+        assert ids[0, len(prompt) :].tolist() == expected
+
+
+def test_what_we_save_opens_there_and_here_as_the_same_model(pair: Any, tmp_path: Path) -> None:
+    _, _, ours = pair
+    rng = np.random.default_rng(5)
+    for _, parameter in ours.parameters():
+        parameter.value = parameter.value + rng.normal(0.0, 0.1, parameter.value.shape)
+    save_pretrained(ours, tmp_path / "back")
+    kind = transformers.AutoConfig.from_pretrained(tmp_path / "back").architectures[0]
+    their_class = getattr(transformers, kind)
+    again, report = their_class.from_pretrained(tmp_path / "back", dtype=torch.float64, output_loading_info=True)
+    computed = isinstance(ours, Transformer) and ours.config.positions == "halves"
+    positions = {name for name, _ in again.named_parameters() if computed and "embed_positions" in name}
+    assert set(report["missing_keys"]) <= positions | UNUSED
+    assert not report["unexpected_keys"] and not report["mismatched_keys"]
+    with torch.no_grad():
+        for name, parameter in again.named_parameters():
+            if name in positions:
+                parameter.copy_(sinusoids(*parameter.shape))
+    kinds = {TextEncoder: "Model", MaskedLanguageModel: "MaskedLM", TextClassifier: "SequenceClassification"}
+    assert kind.endswith(kinds.get(type(ours), kind))
+    here = from_pretrained(tmp_path / "back")
+    assert type(here) is type(ours) and head_of(here) == head_of(ours)
+    ids, target = draw_ids(rng, (2, 7)), draw_ids(rng, (2, 5))
+    inputs = (ids, target) if isinstance(ours, Transformer) else (ids,)
+    options = {"decoder_input_ids": t(target)} if isinstance(ours, Transformer) else {}
+    found = again.eval()(t(ids), **options)
+    expected = found.logits if hasattr(found, "logits") else found.last_hidden_state
+    np.testing.assert_allclose(ours(*inputs)[0], expected.detach(), rtol=0, atol=OUTPUT)
+    np.testing.assert_array_equal(here(*inputs)[0], ours(*inputs)[0])
+    assert math.isfinite(float(expected.detach().sum()))

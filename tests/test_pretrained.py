@@ -1,0 +1,430 @@
+"""Folders of models that others trained: what is written reads again, and what cannot be read is said in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from minitransformer.models import (
+    LanguageModel,
+    LanguageModelConfig,
+    MaskedLanguageModel,
+    TextClassifier,
+    TextEncoderConfig,
+    Transformer,
+    TransformerConfig,
+    from_pretrained,
+    save_pretrained,
+)
+from minitransformer.models.families import FAMILIES
+
+IDS = np.array([[3, 1, 4, 1, 5]])
+
+
+def gpt2(**changes: Any) -> LanguageModel:
+    sizes = {"max_length": 8, "d_model": 6, "n_heads": 2, "d_ff": 24, "n_layers": 2} | changes
+    return LanguageModel(LanguageModelConfig(11, **sizes), np.random.default_rng(0))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save_pretrained(gpt2(), tmp_path)
+    return tmp_path
+
+
+def change(folder: Path, **fields: Any) -> None:
+    document = json.loads((folder / "config.json").read_text()) | fields
+    (folder / "config.json").write_text(json.dumps(document))
+
+
+def change_tensors(folder: Path, **tensors: np.ndarray | None) -> None:
+    found = load_file(folder / "model.safetensors") | tensors
+    save_file({name: x for name, x in found.items() if x is not None}, folder / "model.safetensors")
+
+
+def test_what_is_written_reads_again(folder: Path) -> None:
+    loaded = from_pretrained(folder)
+    assert isinstance(loaded, LanguageModel) and loaded.config == gpt2().config
+    np.testing.assert_array_equal(loaded(IDS)[0], gpt2()(IDS)[0])
+
+
+def test_an_opened_model_can_be_trained(folder: Path) -> None:
+    model, twin = from_pretrained(folder), gpt2()
+    for each in (model, twin):
+        each.loss(IDS, IDS)[1]()
+    for (name, one), (_, two) in zip(model.parameters(), twin.parameters(), strict=True):
+        assert one.value.flags.writeable and one.value.dtype == np.float32, name
+        np.testing.assert_array_equal(one.grad, two.grad, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["<f2", "bfloat16"])
+def test_narrow_numbers_are_widened(folder: Path, dtype: str) -> None:
+    exact = load_file(folder / "model.safetensors")
+    header, data = {}, b""
+    for name, x in exact.items():
+        narrow = x.astype("<f2") if dtype == "<f2" else (x.view(np.uint32) >> 16).astype("<u2")
+        kind, block = ("F16" if dtype == "<f2" else "BF16"), narrow.tobytes()
+        header[name] = {"dtype": kind, "shape": x.shape, "data_offsets": [len(data), len(data) + len(block)]}
+        data += block
+    write_raw(folder / "model.safetensors", header, data)
+    model = from_pretrained(folder)
+    found, wanted = model.tokens.table.value, exact["transformer.wte.weight"]
+    assert found.dtype == np.float32
+    if dtype == "<f2":
+        np.testing.assert_array_equal(found, wanted.astype(np.float16).astype(np.float32))
+    else:
+        np.testing.assert_array_equal(found.view(np.uint32), wanted.view(np.uint32) & 0xFFFF0000)
+
+
+def write_raw(path: Path, header: Any, data: bytes, length: int | None = None) -> None:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + data)
+
+
+def shard(folder: Path) -> dict[str, str]:
+    found = load_file(folder / "model.safetensors")
+    names = sorted(found)
+    where = {name: f"model-0000{1 + (i % 2)}-of-00002.safetensors" for i, name in enumerate(names)}
+    for file in set(where.values()):
+        save_file({name: found[name] for name in names if where[name] == file}, folder / file)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
+    return where
+
+
+def test_a_model_in_several_files(folder: Path) -> None:
+    whole = from_pretrained(folder).state()
+    shard(folder)
+    for name, value in from_pretrained(folder).state().items():
+        np.testing.assert_array_equal(value, whole[name])
+
+
+def test_a_link_to_another_place_is_followed(folder: Path, tmp_path: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "blob")  # as in the cache of Hugging Face's library
+    (folder / "model.safetensors").symlink_to(folder / "blob")
+    assert isinstance(from_pretrained(folder), LanguageModel)
+
+
+# ---- What cannot be read. Each is one error, which names what is wrong. ----
+
+
+def outside(folder: Path) -> None:
+    where = shard(folder)
+    where["transformer.wte.weight"] = "../elsewhere.safetensors"
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
+
+
+def absolute(folder: Path) -> None:
+    shard(folder)
+    index = {"weight_map": {"transformer.wte.weight": "/etc/passwd"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def link_to_itself(name: str) -> Any:
+    def make(folder: Path) -> None:
+        (folder / name).unlink()
+        (folder / name).symlink_to(folder / name)
+
+    return make
+
+
+def links_in_a_circle(folder: Path) -> None:
+    file = sorted(set(shard(folder).values()))[0]
+    (folder / file).unlink()
+    (folder / file).symlink_to(folder / "b")
+    (folder / "b").symlink_to(folder / file)
+
+
+def pickled(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"\x80\x04.")
+
+
+def huge_tensor(folder: Path) -> None:
+    header = {"transformer.wte.weight": {"dtype": "F32", "shape": [10**9, 10**9], "data_offsets": [0, 4 * 10**18]}}
+    write_raw(folder / "model.safetensors", header, b"")
+
+
+def cut(folder: Path) -> None:
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data[:-4])
+
+
+def deep(folder: Path) -> None:
+    (folder / "config.json").write_text('{"a":' * 100_000)
+
+
+HOSTILE: dict[str, tuple[Any, type[Exception], str]] = {
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), FileNotFoundError, r"model\.safetensors is missing"),
+    "no config": (lambda f: (f / "config.json").unlink(), FileNotFoundError, r"config\.json is missing"),
+    "a pickle": (pickled, ValueError, r"pytorch_model\.bin .* can run any code .* weights_only=True"),
+    "a folder for the weights": (
+        lambda f: ((f / "model.safetensors").unlink(), (f / "model.safetensors").mkdir()),
+        ValueError,
+        r"is no regular file",
+    ),
+    "a link to itself": (link_to_itself("model.safetensors"), ValueError, r"a link that leads nowhere"),
+    "a config linked to itself": (link_to_itself("config.json"), FileNotFoundError, r"a link that leads nowhere"),
+    "links in a circle": (links_in_a_circle, FileNotFoundError, r"a link that leads nowhere"),
+    "a shard outside": (outside, ValueError, r"'\.\./elsewhere\.safetensors', which is no file of this folder"),
+    "a shard by an absolute path": (absolute, ValueError, r"'/etc/passwd', which is no file of this folder"),
+    "a huge tensor": (huge_tensor, ValueError, r"cannot be read as safetensors"),
+    "a file cut short": (cut, ValueError, r"cannot be read as safetensors"),
+    "JSON without end": (deep, ValueError, r"config\.json cannot be read as JSON"),
+    "no JSON": (lambda f: (f / "config.json").write_text("["), ValueError, r"config\.json cannot be read as JSON"),
+    "a list": (lambda f: (f / "config.json").write_text("[]"), ValueError, r"must hold a JSON object, got list"),
+    "bytes": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe"), ValueError, r"cannot be read as JSON"),
+    "unknown family": (lambda f: change(f, model_type="mamba"), ValueError, r"model_type must be .* got 'mamba'"),
+    "unknown head": (
+        lambda f: change(f, architectures=["GPT2DoubleHeadsModel"]), ValueError, r"architectures must be one of"
+    ),
+    "another activation": (
+        lambda f: change(f, activation_function="mish"), ValueError, r"activation_function 'mish' is not supported"
+    ),
+    "scores scaled by layer": (
+        lambda f: change(f, scale_attn_by_inverse_layer_idx=True),
+        ValueError,
+        r"scale_attn_by_inverse_layer_idx True is not supported",
+    ),
+    "no width": (lambda f: change(f, n_embd=None), ValueError, r"n_embd is missing"),
+    "width in words": (lambda f: change(f, n_embd="six"), ValueError, r"n_embd must be an integer .* got 'six'"),
+    "width of many digits": (lambda f: change(f, n_embd=10**300), ValueError, r"n_embd must be an integer"),
+    "a huge vocabulary": (lambda f: change(f, vocab_size=10**12), ValueError, r"these sizes ask for more than"),
+    "a huge width": (lambda f: change(f, n_embd=10**9), ValueError, r"these sizes ask for more than"),
+    "a billion layers": (lambda f: change(f, n_layer=10**9), ValueError, r"layers are more than the \d+ tensors"),
+    "heads that do not divide": (lambda f: change(f, n_head=4), ValueError, r"cannot be divided into 4"),
+    "a rate above 1": (lambda f: change(f, resid_pdrop=1.5), ValueError, r"resid_pdrop must be a rate"),
+    "epsilon that is none": (
+        lambda f: change(f, layer_norm_epsilon=float("nan")), ValueError, r"layer_norm_epsilon must be a number above 0"
+    ),
+    "a tensor less": (
+        lambda f: change_tensors(f, **{"transformer.ln_f.bias": None}), ValueError, r"ln_f\.bias is missing"
+    ),
+    "a tensor more": (
+        lambda f: change_tensors(f, **{"transformer.extra": np.zeros(3)}), ValueError, r"transformer\.extra is unknown"
+    ),
+    "a tensor of another shape": (
+        lambda f: change_tensors(f, **{"transformer.ln_f.bias": np.zeros(7, np.float32)}),
+        ValueError,
+        r"transformer\.ln_f\.bias must have shape \(6,\), got \(7,\)",
+    ),
+    "integers": (
+        lambda f: change_tensors(f, **{"transformer.ln_f.bias": np.zeros(6, np.int32)}),
+        ValueError,
+        r"transformer\.ln_f\.bias is I32; only F64, F32, F16, BF16 can be read",
+    ),
+    "the same tensor twice": (
+        lambda f: change_tensors(f, **{"ln_f.bias": np.zeros(6, np.float32)}), ValueError, r"mean the same tensor"
+    ),
+    "a tied table that differs": (
+        lambda f: change_tensors(f, **{"lm_head.weight": np.zeros((11, 6), np.float32)}),
+        ValueError,
+        r"lm_head\.weight and transformer\.wte\.weight differ, though the config says that they are tied",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_what_cannot_be_read_is_said_plainly(folder: Path, what: str) -> None:
+    spoil, kind, message = HOSTILE[what]
+    spoil(folder)
+    tracemalloc.start()
+    try:
+        with pytest.raises(kind, match=message) as caught:
+            from_pretrained(folder)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert type(caught.value) is kind
+    assert len(str(caught.value)) < 700
+    assert peak < 20e6
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no model folder"):
+        from_pretrained(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("rope_scaling", {"type": "linear", "factor": 2.0}),
+        ("rope_parameters", {"rope_type": "yarn", "rope_theta": 10000.0}),
+        ("attention_bias", True),
+        ("hidden_act", "relu6"),
+    ],
+)
+def test_what_would_change_the_mathematics_is_refused_by_name(tmp_path: Path, field: str, value: Any) -> None:
+    config = {"norm": "rms_norm", "bias": False, "gated": True, "rotary_base": 10000.0, "activation": "silu"}
+    save_pretrained(gpt2(**config), tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "llama"
+    change(tmp_path, **{field: value})
+    with pytest.raises(ValueError, match=field):
+        from_pretrained(tmp_path)
+
+
+# ---- A fuzzer over headers and configs. ----
+
+ODD = [None, True, -1, 0, 1, 7, 10**6, 10**18, 10**40, 1.5, float("nan"), float("inf"), "", "x", "F32", "../x",
+       [], [[]], [0], [-1], [10**12, 10**12], {}, {"a": 1}]  # fmt: skip
+
+
+def spoiled(rng: np.random.Generator, data: bytes) -> bytes:
+    """A safetensors file with one thing wrong: in its length, its header or its numbers."""
+    length = struct.unpack("<Q", data[:8])[0]
+    header, rest = json.loads(data[8 : 8 + length]), data[8 + length :]
+    name = str(rng.choice([name for name in header if name != "__metadata__"]))
+    odd = ODD[rng.integers(len(ODD))]
+    match rng.integers(9):
+        case 0:
+            return data[: rng.integers(len(data))]
+        case 1:
+            return struct.pack("<Q", int(rng.integers(2**63))) + data[8:]
+        case 2:
+            place = int(rng.integers(8, 8 + length))
+            return data[:place] + bytes([int(rng.integers(256))]) + data[place + 1 :]
+        case 3:
+            header[name]["shape"] = odd
+        case 4:
+            header[name]["dtype"] = odd
+        case 5:
+            header[name]["data_offsets"] = odd
+        case 6:
+            header[name] = odd
+        case 7:
+            header[name]["data_offsets"][int(rng.integers(2))] = int(rng.integers(-10, 2**60))
+        case _:
+            header["\x00" * int(rng.integers(5))] = header.pop(name)
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + rest
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_spoiled_header_does_more_than_raise_one_error(folder: Path, seed: int) -> None:
+    rng, data = np.random.default_rng(seed), (folder / "model.safetensors").read_bytes()
+    whole = from_pretrained(folder).state()
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            (folder / "model.safetensors").write_bytes(spoiled(rng, data))
+            try:
+                found = from_pretrained(folder).state()
+            except (ValueError, FileNotFoundError) as error:
+                assert "model.safetensors" in str(error) or "tensor" in str(error) or str(folder) in str(error)
+                continue
+            assert found.keys() == whole.keys()  # what was spoiled was of no account, as a space in the header
+            assert all(found[name].shape == whole[name].shape for name in whole)
+        assert tracemalloc.get_traced_memory()[1] < 20e6
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_spoiled_config_does_more_than_raise_one_error(folder: Path, seed: int) -> None:
+    rng, document = np.random.default_rng(seed), json.loads((folder / "config.json").read_text())
+    tracemalloc.start()
+    try:
+        for _ in range(50):
+            name = str(rng.choice(list(document)))
+            (folder / "config.json").write_text(json.dumps(document | {name: ODD[rng.integers(len(ODD))]}))
+            try:
+                assert isinstance(from_pretrained(folder), LanguageModel)
+            except ValueError as error:
+                assert (
+                    name in str(error)
+                    or "sizes" in str(error)
+                    or "divided" in str(error)
+                    or "layers" in str(error)
+                    or "tensors do not fit" in str(error)
+                    or "tied" in str(error)
+                ), f"{name}: {error}"
+        assert tracemalloc.get_traced_memory()[1] < 20e6
+    finally:
+        tracemalloc.stop()
+
+
+# ---- Writing. ----
+
+
+def test_a_model_that_no_family_has_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no family has such a model; .*gpt2: has other norm_order"):
+        save_pretrained(gpt2(norm_order="post"), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(TypeError, match="must be one that from_pretrained returns, got dict"):
+        save_pretrained({}, tmp_path)  # type: ignore[arg-type]
+
+
+def test_each_kind_is_written_as_its_family(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sizes = {"d_model": 6, "n_heads": 2, "d_ff": 8, "n_layers": 2, "max_length": 9}
+    both = {"d_model": 6, "n_heads": 2, "d_ff": 8, "n_encoder_layers": 1, "n_decoder_layers": 2}
+    encoder = TextEncoderConfig(11, **sizes, pooler=False)
+    kinds = {
+        "bert": MaskedLanguageModel(encoder, rng),
+        "distilbert": TextClassifier(TextEncoderConfig(11, **sizes, types=0, pooler=False), 3, "relu", rng),
+        "gpt2": gpt2(),
+        "bart": Transformer(
+            TransformerConfig(11, 11, **both, positions="learned", position_offset=2, embedding_norm=True), rng
+        ),
+        "pegasus": Transformer(TransformerConfig(11, 11, **both, positions="halves", norm_order="pre"), rng),
+        "marian": Transformer(TransformerConfig(11, 11, **both, positions="halves"), rng),
+    }
+    for name, model in kinds.items():
+        save_pretrained(model, tmp_path / name, eos_token_id=2)
+        document = json.loads((tmp_path / name / "config.json").read_text())
+        assert (document["model_type"], document["eos_token_id"]) == (name, 2)
+        again = from_pretrained(tmp_path / name)
+        for key, value in again.state().items():
+            np.testing.assert_array_equal(value, model.state()[key], err_msg=f"{name}: {key}")
+
+
+# ---- Speed and memory. ----
+
+LOAD = r"""
+import re, sys, time
+from pathlib import Path
+from minitransformer.models import from_pretrained
+def peak():  # of the memory that is really there
+    return 1024 * int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+before, start = peak(), time.process_time()
+model = from_pretrained(sys.argv[1])
+print(time.process_time() - start, peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="only Linux says how much memory a process took")
+def test_gpt2_small_loads_in_its_own_size_and_a_third(tmp_path: Path) -> None:
+    model = LanguageModel(LanguageModelConfig(50257), np.random.default_rng(0))
+    size = sum(p.value.nbytes for _, p in model.parameters())
+    assert size == 4 * 124_439_808
+    save_pretrained(model, tmp_path)
+    del model
+    found = subprocess.run([sys.executable, "-c", LOAD, str(tmp_path)], capture_output=True, text=True, env=os.environ)
+    assert found.returncode == 0, found.stderr
+    seconds, memory = map(float, found.stdout.split())
+    assert seconds < 3.0
+    assert 0.9 * size < memory < 1.3 * size
+    print(f"{seconds:.2f} s, {memory / size:.3f} times the weights")
+
+
+def test_the_example_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parent.parent / "docs" / "models.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["logits"].shape == (1, 5, 512)
+    assert all(abs(parameter.grad).max() > 0.0 for _, parameter in names["model"].parameters())
+    listed = re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| `")))
+    assert set(listed) == FAMILIES.keys()

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..arrays.files import read_json, write
 from ..models import gguf
 from . import chat
@@ -191,7 +193,7 @@ def _of_file(path: Path) -> PublishedTokenizer:
         names = _texts(found, "tokenizer.ggml.tokens")
         model = _byte_pairs(found, names, library)
         at = {short: found.get(f"tokenizer.ggml.{name}_token_id") for short, name in _IN_GGUF.items()}
-        special = {short: names[i] for short, i in at.items() if type(i) is int and i < len(names)}
+        special = {short: names[i] for short, i in at.items() if type(i) is int and 0 <= i < len(names)}
         if found.get("tokenizer.ggml.add_bos_token", found.get("tokenizer.ggml.pre") == "llama-bpe"):
             if "bos_token" not in special:
                 raise ValueError("tokenizer.ggml.bos_token_id must be the id of a token")
@@ -228,7 +230,8 @@ def _byte_pairs(found: Mapping[str, Any], names: list[str], library: Any) -> Any
     if not isinstance(splitting, str) or splitting not in ways:
         raise ValueError(f"tokenizer.ggml.pre must be one of {', '.join(ways)}, got {str(splitting)[:40]!r}")
     merges = [tuple(merge.split(" ")) for merge in _texts(found, "tokenizer.ggml.merges")]
-    kinds = list(found.get("tokenizer.ggml.token_type", ()))
+    types = found.get("tokenizer.ggml.token_type")
+    kinds = types.tolist() if isinstance(types, np.ndarray) else []
     if len(set(names)) < len(names) or not all(len(merge) == 2 for merge in merges) or len(kinds) != len(names):
         raise ValueError("tokens must differ, each merge have two parts, and each token a type")
     try:

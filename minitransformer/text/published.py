@@ -141,7 +141,9 @@ def _of_folder(folder: Path) -> PublishedTokenizer:
         raise ValueError(f"{path} has {path.stat().st_size:,} bytes, and {_LONGEST:,} is the most that is read")
     try:
         model = library.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except Exception as error:  # the library raises a plain Exception
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises a plain Exception, or a panic, which is not even that
         raise ValueError(f"{path} cannot be read as a tokenizer: {str(error)[:200]}") from error
     about = _object(folder / "tokenizer_config.json")
     special = {name: text for name in _SPECIAL if (text := _text(about.get(name))) is not None}
@@ -232,14 +234,13 @@ def _byte_pairs(found: Mapping[str, Any], names: list[str], library: Any) -> Any
     merges = [tuple(merge.split(" ")) for merge in _texts(found, "tokenizer.ggml.merges")]
     types = found.get("tokenizer.ggml.token_type")
     kinds = types.tolist() if isinstance(types, np.ndarray) else []
-    if len(set(names)) < len(names) or not all(len(merge) == 2 for merge in merges) or len(kinds) != len(names):
-        raise ValueError("tokens must differ, each merge have two parts, and each token a type")
-    try:
-        pairs = library.models.BPE(
-            vocab={name: i for i, name in enumerate(names)}, merges=merges, ignore_merges=splitting == "llama-bpe"
-        )
-    except Exception as error:  # the library raises a plain Exception
-        raise ValueError(f"tokenizer.ggml.merges do not fit the tokens: {str(error)[:200]}") from error
+    ids = {name: i for i, name in enumerate(names)}
+    if len(ids) < len(names) or len(kinds) != len(names):
+        raise ValueError("tokenizer.ggml.tokens must differ, and each have a type in tokenizer.ggml.token_type")
+    for merge in merges:  # the library would stop the whole program
+        if len(merge) != 2 or not ids.keys() >= {*merge, "".join(merge)}:
+            raise ValueError(f"tokenizer.ggml.merges: {' '.join(merge)[:60]!r} does not make a token of two")
+    pairs = library.models.BPE(vocab=ids, merges=merges, ignore_merges=splitting == "llama-bpe")
     model = library.Tokenizer(pairs)
     model.pre_tokenizer, model.decoder = split.Sequence(ways[splitting]), library.decoders.ByteLevel()
     for number, special in ((_CONTROL, True), (_USER_DEFINED, False)):

@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from minitransformer.fast import accelerate
-from minitransformer.generation import generate
+from minitransformer.generation import Continuation, generate, stream
 from minitransformer.models import LanguageModel, TextEncoder
 from minitransformer.tasks.published import load_encoder, load_published_writer, sentence_vectors
 from minitransformer.text import PublishedTokenizer
@@ -142,11 +142,14 @@ def test_logits_of_smollm(smollm: Any, note: Callable[..., None]) -> None:
 
 
 def test_greedy_texts_of_smollm_are_theirs(smollm: Any) -> None:
+    """64 tokens after each of 10 prompts. Theirs are padded on the left, ours keep their lengths."""
     model, tokenizer, theirs, _ = smollm
-    fast = accelerate(model)
-    for prompt in PROMPTS:
-        ids = tokenizer.encode(prompt)
-        given = torch.tensor([ids])
-        options = {"max_new_tokens": 64, "min_new_tokens": 64, "do_sample": False, "num_beams": 1}
-        expected = theirs.generate(given, attention_mask=torch.ones_like(given), eos_token_id=[], **options)
-        assert generate(fast, [ids], 64)[0] == expected[0, len(ids) :].tolist(), prompt
+    prompts = [tokenizer.encode(prompt) for prompt in PROMPTS]
+    longest = max(map(len, prompts))
+    given = torch.tensor([[0] * (longest - len(ids)) + ids for ids in prompts])
+    mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts])
+    options = {"max_new_tokens": 64, "min_new_tokens": 64, "do_sample": False, "num_beams": 1, "eos_token_id": []}
+    expected = theirs.generate(given, attention_mask=mask, **options)[:, longest:].tolist()
+    assert generate(accelerate(model), prompts, 64) == expected
+    assert tokenizer.decode(expected[0]).startswith(" Paris.")
+    assert list(stream(Continuation(model), prompts[0], 64)) == expected[0]

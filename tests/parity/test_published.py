@@ -42,7 +42,7 @@ PROMPTS = [
 
 def folder_of(package: str) -> Path:
     spec = importlib.util.find_spec(package)
-    assert spec is not None and spec.origin is not None, f"{package} is missing: pip install '.[parity]'"
+    assert spec is not None and spec.origin is not None, f"{package} is missing; `make parity` installs it"
     return Path(spec.origin).parent
 
 

@@ -74,7 +74,8 @@ def tensors(folder: Path) -> dict[str, Tensor]:
         raise ValueError(
             f"{folder} holds {pickled[0]} but no {WEIGHTS}; a .bin is a pickle, which can run any code when it is "
             "opened, so it is not read. If you trust it, convert it where PyTorch is installed: "
-            f"safetensors.torch.save_file(torch.load('{pickled[0]}', weights_only=True), '{WEIGHTS}')"
+            f"safetensors.torch.save_file({{n: x.contiguous().clone() for n, x in torch.load('{pickled[0]}', 'cpu', "
+            f"weights_only=True).items()}}, '{WEIGHTS}')"
         )
     raise FileNotFoundError(f"{folder} holds no weights: {WEIGHTS} is missing")
 

@@ -168,7 +168,7 @@ def test_a_large_model_gets_fewer_choices_and_a_page_of_moderate_size():
 @pytest.mark.parametrize(
     "model, ids, options, error, message",
     [
-        (lambda x: x, (SOURCE,), {}, TypeError, "must be a Transformer, LanguageModel or Classifier, got function"),
+        (lambda x: x, (SOURCE,), {}, TypeError, "MaskedLanguageModel or Classifier, got function"),
         (transformer(), (SOURCE,), {}, TypeError, "a Transformer needs source and target, got 1 sequences"),
         (language_model(), (SOURCE, TARGET), {}, TypeError, "a LanguageModel needs ids, got 2"),
         (language_model(), ([],), {}, ValueError, "ids must be a sequence of 1 to 64 token ids"),

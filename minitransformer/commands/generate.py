@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ..generation import Choose, Sampler, generate, most_probable
+from ..generation import Choose, Continuation, Sampler, generate, most_probable, stream
+from ..models import is_published
 from ..tasks.language import load_writer
-from ..text import END
+from ..tasks.published import load_published_writer
+from ..text import END, pieces
 from .common import UsageError, add_speed, speed
 from .flags import make
 
@@ -18,14 +20,17 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of the command line."""
     command = commands.add_parser(
         "generate",
-        help="continue a text with a language model that `train lm` saved",
+        help="continue a text with a language model that `train lm` saved, or a published one",
         description="Continue a text token by token, on the key-value cache. Each token is drawn from the model's "
-        "prediction.",
+        "prediction. A published model's text is shown while it is written.",
     )
     command.add_argument(
         "prompt", nargs="?", default="\n", metavar="TEXT", help="the text's beginning (default: a new line)"
     )
-    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
+    command.add_argument(
+        "--model", type=Path, required=True, metavar="DIR", help="the folder of the model, or a .gguf file"
+    )
+    command.add_argument("--chat", action="store_true", help="TEXT is said to a published model, which answers")
     command.add_argument("--tokens", type=int, default=500, metavar="N", help="tokens to add (default: 500)")
     command.add_argument("--samples", type=int, default=1, metavar="N", help="texts to write (default: 1)")
     command.add_argument(
@@ -52,6 +57,10 @@ def _run(options: argparse.Namespace) -> int:
         choose = make(Sampler, {"rngs": rngs, **chosen})
     if not options.prompt:
         raise UsageError("the text to continue is empty")
+    if is_published(options.model):
+        return _stream(options, choose)
+    if options.chat:
+        raise UsageError("--chat is for published models, which have a chat template")
     model, tokenizer = load_writer(options.model)
     prompt = tokenizer.encode(options.prompt)
     texts = generate(speed(options)(model.to(options.device)), [prompt] * options.samples, options.tokens, choose, END)
@@ -59,4 +68,24 @@ def _run(options: argparse.Namespace) -> int:
         if i:
             print("-" * 40)
         print(tokenizer.decode([*prompt, *ids]).lstrip("\n"))  # together, because bpe drops the space before a text
+    return 0
+
+
+def _stream(options: argparse.Namespace, choose: Choose) -> int:
+    """Continue the text, or answer it, with a published model."""
+    model, tokenizer = load_published_writer(options.model)
+    if options.chat:
+        prompt = tokenizer.chat([{"role": "user", "content": options.prompt}])
+    else:
+        prompt = tokenizer.encode(options.prompt, special=True)
+    fast = speed(options)(model.to(options.device))
+    for i in range(options.samples):
+        if i:
+            print("-" * 40)
+        if not options.chat:
+            print(tokenizer.decode(prompt), end="", flush=True)
+        ids = stream(Continuation(fast), prompt, options.tokens, choose, tokenizer.ends, text=i)
+        for piece in pieces(tokenizer, prompt, ids):
+            print(piece, end="", flush=True)
+        print()
     return 0

@@ -19,7 +19,7 @@ from ..models import LanguageModel, Transformer
 from .beam import Hypothesis, beam_search
 from .choosing import Choose, Sampler, most_probable
 from .prefix import Continuation, Prefix, Translation
-from .writing import write
+from .writing import stream, write
 
 __all__ = [
     "Choose",
@@ -32,6 +32,7 @@ __all__ = [
     "generate",
     "greedy",
     "most_probable",
+    "stream",
     "translate",
     "write",
 ]

@@ -1,8 +1,8 @@
-"""Writing a batch of texts token by token, in lock-step: every step reads one token of each text."""
+"""Writing token by token: one text as it comes, or a batch in lock-step, every step reading one token of each text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -50,3 +50,27 @@ def write(
             rows, tokens = rows[going], tokens[going]
             prefix.select(going)
         logits = prefix.read(tokens[:, None])
+
+
+def stream(
+    prefix: Prefix,
+    prompt: Sequence[int],
+    n_new: int,
+    choose: Choose = most_probable,
+    ends: Collection[int] = (),
+    text: int = 0,
+) -> Iterator[int]:
+    """Continue one prompt, and yield each of up to n_new tokens as soon as it is chosen; one of `ends` is the last.
+
+    text: which of a Sampler's generators draws.
+    """
+    check_sizes("stream", n_new=n_new)
+    texts, _ = laid_out("stream", [prompt], n_new, prefix.vocabulary)
+    row = np.array([text])
+    logits = prefix.read(texts[:, : len(prompt)])
+    for i in range(n_new):
+        token = to_numpy(choose(logits, row))
+        yield int(token[0])
+        if token[0] in ends or i == n_new - 1:
+            return
+        logits = prefix.read(token[:, None])

@@ -3,7 +3,7 @@
 from .classifier import Classifier, ClassifierConfig
 from .encoder import MaskedLanguageModel, TextClassifier, TextEncoder, TextEncoderConfig
 from .language_model import LanguageModel, LanguageModelConfig
-from .pretrained import from_pretrained, save_pretrained
+from .pretrained import from_pretrained, is_published, save_pretrained
 from .transformer import Transformer, TransformerConfig
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "Transformer",
     "TransformerConfig",
     "from_pretrained",
+    "is_published",
     "save_pretrained",
 ]

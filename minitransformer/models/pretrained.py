@@ -1,7 +1,9 @@
-"""Models that others trained: opening a folder of Hugging Face's, and writing one that Hugging Face opens.
+"""Models that others trained: opening a folder of Hugging Face's or a .gguf file, and writing such a folder.
 
 config.json        what kind of model it is, and its sizes; `model_type` names the family, `architectures` the head
 model.safetensors  its parameters, under the names of that family; or several files and model.safetensors.index.json
+
+A .gguf file holds all of it; only Llama's kind is read from one.
 
 Each family has a file in families/: its config translated both ways, and a table of names. The layers are our own.
 """
@@ -20,12 +22,13 @@ import numpy as np
 from ..arrays.backend import array_module, to_device
 from ..arrays.files import write, write_arrays
 from ..layers.module import Unread
+from . import gguf
 from .encoder import TextClassifier
-from .families import FAMILIES, Family
+from .families import FAMILIES, Family, llama_gguf
 from .families.family import BODY, CLASSES, Config, Pretrained, head_of
 from .families.fields import Fields
 from .families.names import Layout
-from .weights import CONFIG, WEIGHTS, Tensor, check_dtype, n_numbers, read_object, tensors
+from .weights import CONFIG, WEIGHTS, Unopened, check_dtype, n_numbers, read_object, tensors
 
 _MOST_LAYERS = 10_000  # of a layer that is used many times; others are counted in the file
 
@@ -33,8 +36,8 @@ _MOST_LAYERS = 10_000  # of a layer that is used many times; others are counted 
 class _Stored:
     """The tensors of a file under the names of a body without a head."""
 
-    def __init__(self, found: Mapping[str, Tensor], prefix: str) -> None:
-        self.tensors: dict[str, Tensor] = {}
+    def __init__(self, found: Mapping[str, Unopened], prefix: str) -> None:
+        self.tensors: dict[str, Unopened] = {}
         self.names: dict[str, str] = {}  # in the file
         for name, tensor in found.items():
             plain = name.removeprefix(f"{prefix}.") if prefix else name
@@ -71,8 +74,19 @@ class _Written:
         return self.arrays[name]
 
 
+def is_published(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is for `from_pretrained`: a file, or a folder whose config.json names a family of models.
+
+    False for a folder that `folder.save` wrote, or that has no config.json. Raises ValueError if that cannot be read.
+    """
+    path = Path(path)
+    return path.is_file() or ((path / CONFIG).is_file() and "model_type" in read_object(path / CONFIG))
+
+
 def from_pretrained(directory: str | os.PathLike[str]) -> Pretrained:
     """Open a folder of Hugging Face's, with the head that its config names. Parameters are on the default device.
+
+    directory: the folder, or a .gguf file of Llama's kind, whose numbers are unpacked to float32.
 
     Returns a TextEncoder, MaskedLanguageModel or TextClassifier (bert, roberta, distilbert, albert), a LanguageModel
     (gpt2, llama, mistral, qwen2) or a Transformer (t5, bart, pegasus, marian). A body without a head comes with its own
@@ -80,8 +94,11 @@ def from_pretrained(directory: str | os.PathLike[str]) -> Pretrained:
 
     Raises FileNotFoundError where a file is missing, and ValueError where one cannot be read, where the config asks for
     what we do not have, or where a tensor is missing, unknown or of another shape. Nothing of a folder is executed.
+    Raises ModuleNotFoundError that names the extra, where a .gguf file is given without the library `gguf`.
     """
     folder = Path(directory)
+    if folder.is_file():
+        return _from_file(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no model folder {folder}")
     document = read_object(folder / CONFIG)
@@ -89,7 +106,21 @@ def from_pretrained(directory: str | os.PathLike[str]) -> Pretrained:
         family, head = _family(document)
     except ValueError as error:
         raise ValueError(f"{folder / CONFIG}: {error}") from error
-    return _filled(family, head, document, _Stored(tensors(folder), family.prefix), folder)
+    return _filled(family, head, document, _Stored(tensors(folder), family.prefix), folder, folder / CONFIG)
+
+
+def _from_file(path: Path) -> Pretrained:
+    if path.suffix != ".gguf":
+        raise ValueError(f"{path} is a file; give the folder of the model, or a .gguf file")
+    file = gguf.open_file(path)
+    try:
+        document = llama_gguf.document(file)
+        found = llama_gguf.tensors(file, document)
+        family, head = _family(document)
+        stored = _Stored(found, family.prefix)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return _filled(family, head, document, stored, path, path)
 
 
 def _family(document: Mapping[str, Any]) -> tuple[Family, str]:
@@ -106,13 +137,16 @@ def _family(document: Mapping[str, Any]) -> tuple[Family, str]:
     return family, family.architectures[str(found[0])]
 
 
-def _filled(family: Family, head: str, document: Mapping[str, Any], stored: _Stored, folder: Path) -> Pretrained:
+def _filled(
+    family: Family, head: str, document: Mapping[str, Any], stored: _Stored, folder: Path, about: Path
+) -> Pretrained:
+    """The model. folder, about: where its tensors and its config are, for the errors."""
     try:
         config = family.ours(Fields(document), head, stored)
         _check_sizes(config, n_numbers(stored.tensors), len(stored.tensors))
         model = family.build(config, head, _n_classes(head, stored), Unread())
     except (ValueError, TypeError, MemoryError) as error:
-        raise ValueError(f"{folder / CONFIG}: {error}") from error
+        raise ValueError(f"{about}: {error}") from error
     layout = family.layout(model, head)
     try:
         _check_tensors(layout, stored)

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -22,6 +22,19 @@ from safetensors import SafetensorError, safe_open
 WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
 _LARGEST_JSON = 1 << 26  # bytes of a config or an index; published ones have a few thousand
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+
+class Unopened(Protocol):
+    """A tensor of a file, whose numbers have not been read yet. dtype: of the numbers, in safetensors' words."""
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def read(self) -> np.ndarray:
+        """Its numbers, in float32 or float64."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,8 @@ def tensors(folder: Path) -> dict[str, Tensor]:
         raise ValueError(
             f"{folder} holds {pickled[0]} but no {WEIGHTS}; a .bin is a pickle, which can run any code when it is "
             "opened, so it is not read. If you trust it, convert it where PyTorch is installed: "
-            f"safetensors.torch.save_file(torch.load('{pickled[0]}', weights_only=True), '{WEIGHTS}')"
+            f"safetensors.torch.save_file({{n: x.contiguous().clone() for n, x in torch.load('{pickled[0]}', 'cpu', "
+            f"weights_only=True).items()}}, '{WEIGHTS}')"
         )
     raise FileNotFoundError(f"{folder} holds no weights: {WEIGHTS} is missing")
 
@@ -119,12 +133,12 @@ def read_object(path: Path) -> dict[str, Any]:
     return document
 
 
-def check_dtype(name: str, tensor: Tensor) -> None:
+def check_dtype(name: str, tensor: Unopened) -> None:
     """Require numbers that can be read as float32 or float64."""
     if tensor.dtype not in _DTYPES:
         raise ValueError(f"{name} is {tensor.dtype}; only {', '.join(_DTYPES)} can be read")
 
 
-def n_numbers(found: Mapping[str, Tensor]) -> int:
+def n_numbers(found: Mapping[str, Unopened]) -> int:
     """How many numbers the tensors hold together."""
     return sum(math.prod(tensor.shape) for tensor in found.values())

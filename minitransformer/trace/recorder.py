@@ -8,7 +8,7 @@ happens later can change the record.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,12 +26,15 @@ class Recorder(Traced):
     recorder.in_forward = False
     with recorder:
         backward(dy)
+
+    only: the names that are kept, where not all are wanted; a large model has arrays by the gigabyte.
     """
 
     helpers_in_backward = False  # whether to follow the functions that pullbacks call, too
 
-    def __init__(self, f: Any) -> None:
+    def __init__(self, f: Any, only: Collection[str] | None = None) -> None:
         super().__init__(f)
+        self.only = only
         self.in_forward = True
         self.calls: list[Call] = []
         self.open: list[Any] = []  # the watches of the running calls, the innermost last
@@ -171,7 +174,7 @@ class Watch:
     def look(self, frame: types.FrameType) -> None:
         """Record what has been bound since the last look."""
         for name, value in newly_bound(self.held, frame.f_locals):
-            if is_float_array(value):
+            if is_float_array(value) and (self.recorder.only is None or name in self.recorder.only):
                 self._arrays.append((value, self.recorder.bind(self.call, name, copied(value))))
 
     def end(self, result: Any) -> None:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from ...models import folder
+from ...models import LanguageModel, MaskedLanguageModel, folder, is_published
 from ...tasks.classification import load_classifier
 from ...tasks.language import load_writer
+from ...tasks.published import open_published
 from ...tasks.translation import load_translator, written
 from ...text import END, START, Tokenizer
 from .viewer import LONGEST, AttentionView, view
 
 
 def view_text(path: Path, text: str, device: str | None = None) -> AttentionView:
-    """The attention of the model in a folder on a text. A translator first translates the text by greedy search."""
+    """The attention of the model in a folder on a text. A translator first translates the text by greedy search.
+
+    path: also the folder, or .gguf file, of a published language model or masked-language model.
+    """
+    if is_published(path):
+        return _published(path, text, device)
     kind = folder.kind(path)
     if kind == "LanguageModel":
         writer, tokenizer = load_writer(path)
@@ -33,8 +39,22 @@ def view_text(path: Path, text: str, device: str | None = None) -> AttentionView
     return view(translator, ids, [START, *parts], names=(source.tokens, target.tokens), title=title)
 
 
+def _published(path: Path, text: str, device: str | None) -> AttentionView:
+    model, tokenizer = open_published(path)
+    if not isinstance(model, LanguageModel | MaskedLanguageModel):
+        raise ValueError(
+            f"{path} holds a {type(model).__name__}; of published models those are shown that predict tokens: a "
+            "LanguageModel or a MaskedLanguageModel"
+        )
+    names = (*tokenizer.tokens, *(f"<{i}>" for i in range(len(tokenizer), model.config.vocabulary)))
+    return view(model.to(device), _few(tokenizer.encode(text, special=True)), names=(names,), title=text)
+
+
 def _encoded(tokenizer: Tokenizer, text: str) -> list[int]:
-    ids = tokenizer.encode(text)
+    return _few(tokenizer.encode(text))
+
+
+def _few(ids: list[int]) -> list[int]:
     if not 1 <= len(ids) <= LONGEST:
         raise ValueError(f"the text must have 1 to {LONGEST} tokens, got {len(ids)}")
     return ids

@@ -20,14 +20,15 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backend import to_device, to_numpy
-from ...models import Classifier, LanguageModel, Transformer
+from ...layers.module import Unread
+from ...models import Classifier, LanguageModel, MaskedLanguageModel, Transformer
 from ...trace.recorder import Recorder
 from .page import AttentionView, Choice, Maps
 
 LONGEST = 64  # tokens of a sequence: more do not fit on a screen
 _MOST = 1_000_000  # weights on a page, and likewise gradients: about 5 MB each
 
-Model = Transformer | LanguageModel | Classifier
+Model = Transformer | LanguageModel | MaskedLanguageModel | Classifier
 
 
 def attention_html(
@@ -74,7 +75,7 @@ def view(model: Model, *ids: Any, names: Sequence[Sequence[str]] = (), title: st
         wanted = [(t, int(row.argmax())) for t, row in enumerate(logits)][-most:]
 
     # The batch repeats the sentence once for each choice, so that one backward pass gives the gradients of all choices.
-    with Recorder(copy) as recording:
+    with Recorder(copy, only=("weights", "dweights")) as recording:
         output, backward = _run(copy, sequences, len(wanted))
     upstream = np.zeros(output.shape, dtype=output.dtype)
     for n, (position, token) in enumerate(wanted):
@@ -150,7 +151,8 @@ class _Naming:
 def _checked(model: Any, ids: Sequence[Any]) -> list[np.ndarray]:
     if not isinstance(model, Model):
         raise TypeError(
-            f"view: the model must be a Transformer, LanguageModel or Classifier, got {type(model).__name__}"
+            "view: the model must be a Transformer, LanguageModel, MaskedLanguageModel or Classifier, "
+            f"got {type(model).__name__}"
         )
     wanted = ("source", "target") if isinstance(model, Transformer) else ("ids",)
     if len(ids) != len(wanted):
@@ -167,8 +169,10 @@ def _checked(model: Any, ids: Sequence[Any]) -> list[np.ndarray]:
 
 def _copy(model: Model) -> Model:
     """A copy of the model without checkpointing: its backward pass leaves our gradients alone and runs once."""
-    config: Any = dataclasses.replace(model.config, checkpoint=False)
-    copy: Any = type(model)(config, np.random.default_rng(0))
+    config: Any = model.config
+    if not isinstance(model, MaskedLanguageModel):  # which has no checkpointing
+        config = dataclasses.replace(config, checkpoint=False)
+    copy: Any = type(model)(config, Unread())
     copy.to(model.device, str(next(model.parameters())[1].value.dtype))
     copy.load_state(model.state())
     return copy
@@ -185,5 +189,5 @@ def _choice(model: Model, logits: np.ndarray, naming: _Naming, position: int, to
     row = logits[position].astype(np.float64)
     probability = math.exp(row[token] - row.max()) / float(np.exp(row - row.max()).sum())
     classifies = isinstance(model, Classifier)
-    which = 0 if isinstance(model, LanguageModel) else 1
+    which = 0 if isinstance(model, LanguageModel | MaskedLanguageModel) else 1
     return Choice(None if classifies else position, naming(which, token), float(row[token]), probability)

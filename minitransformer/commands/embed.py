@@ -1,0 +1,41 @@
+"""`minitransformer embed`: texts as vectors, and how similar they are."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from ..tasks.published import load_encoder, sentence_vectors
+from .common import add_speed, speed
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of the command line."""
+    command = commands.add_parser(
+        "embed",
+        help="compare texts by the vectors that a published encoder makes of them",
+        description="Make a vector of length 1 of each text, the mean of its tokens' hidden states, and print the "
+        "cosine of the angle between each two.",
+    )
+    command.add_argument("texts", nargs="+", metavar="TEXT", help="a text, in quotes")
+    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the published model")
+    command.add_argument("--json", action="store_true", help="print one JSON document, with the vectors")
+    add_speed(command)
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    model, tokenizer = load_encoder(options.model)
+    vectors = sentence_vectors(speed(options)(model.to(options.device)), tokenizer, options.texts)
+    cosines = vectors @ vectors.T
+    if options.json:
+        print(json.dumps({"texts": options.texts, "vectors": vectors.tolist(), "similarities": cosines.tolist()}))
+        return 0
+    for i, text in enumerate(options.texts, start=1):
+        print(f"{i:>3}  {' '.join(text.split())}")
+    print()
+    print("    " + "".join(f"{i:>8}" for i in range(1, len(cosines) + 1)))
+    for i, row in enumerate(cosines, start=1):
+        print(f"{i:>3} " + "".join(f"{cosine:8.4f}" for cosine in row))
+    return 0

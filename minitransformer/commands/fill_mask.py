@@ -1,0 +1,43 @@
+"""`minitransformer fill-mask`: what a masked-language model finds for a hidden token."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+
+from ..models import MaskedLanguageModel
+from ..tasks.published import fill_mask, open_published
+from .common import add_speed, speed
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of the command line."""
+    command = commands.add_parser(
+        "fill-mask",
+        help="let a published masked-language model guess a hidden token",
+        description="Print the five most probable tokens for each [MASK] in a text.",
+    )
+    command.add_argument("text", metavar="TEXT", help='a text, in quotes: "Paris is the [MASK] of France."')
+    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the published model")
+    command.add_argument("--json", action="store_true", help="print one JSON document")
+    add_speed(command)
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    model, tokenizer = open_published(options.model)
+    if not isinstance(model, MaskedLanguageModel):
+        raise ValueError(f"{options.model} holds a {type(model).__name__}, but only a MaskedLanguageModel fills a mask")
+    found = fill_mask(speed(options)(model.to(options.device)), tokenizer, options.text)
+    if options.json:
+        masks = [[dataclasses.asdict(guess) for guess in guesses] for guesses in found]
+        print(json.dumps({"text": options.text, "masks": masks}, ensure_ascii=False))
+        return 0
+    for i, guesses in enumerate(found):
+        if i:
+            print()
+        for guess in guesses:
+            print(f"{guess.probability:8.4f}  {guess.token}")
+    return 0

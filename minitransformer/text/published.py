@@ -1,0 +1,256 @@
+"""Tokenizers of published models: the tokenizer.json of a folder, or the vocabulary of a .gguf file.
+
+The library `tokenizers`, which wrote most of these, does the work. What goes with a tokenizer is spread over files:
+
+tokenizer.json           the vocabulary, the merges, how a text is split, the special tokens around it
+tokenizer_config.json    the names of special tokens; the chat template, unless chat_template.jinja has it
+generation_config.json   the tokens that end a text; otherwise config.json says so
+
+A .gguf file has all of these in its metadata, and only a name for the way of splitting.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..arrays.files import read_json, write
+from ..models import gguf
+from . import chat
+from .tokenizer import Tokenizer
+
+_LONGEST = 1 << 27  # bytes of a tokenizer.json
+_SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+# https://github.com/ggml-org/llama.cpp, llama-vocab.cpp: what the names of ways of splitting mean.
+_LLAMA_3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_CONTROL, _USER_DEFINED = 3, 4  # kinds of tokens
+
+
+class PublishedTokenizer(Tokenizer):
+    """A tokenizer that came with a model. special: {"mask_token": "[MASK]", ...}; ends: ids that end a text.
+
+    Special tokens in a text are read as such. `decode` leaves them out.
+    """
+
+    kind = "published"
+
+    def __init__(
+        self, model: Any, special: Mapping[str, str], ends: Sequence[int] = (), template: str | None = None
+    ) -> None:
+        model.no_truncation()  # a file may hold the lengths of some training
+        model.no_padding()
+        self._model = model  # a tokenizers.Tokenizer
+        self.special, self.ends, self.template = dict(special), tuple(ends), template
+
+    @functools.cached_property
+    def tokens(self) -> tuple[str, ...]:  # type: ignore[override]  # read-only, and made when asked for
+        """The name of each id, with the marks of a space and of a new line replaced."""
+        names = [self._model.id_to_token(i) or f"<{i}>" for i in range(len(self))]
+        return tuple(name.replace("Ġ", " ").replace("Ċ", "\n").replace("▁", " ") for name in names)
+
+    def __len__(self) -> int:
+        return max(self._model.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """The ids of a text. special: with the tokens that the model expects around it, as [CLS] and [SEP]."""
+        return self._model.encode(text, add_special_tokens=special).ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids, without special tokens. Raises ValueError for an id below 0 or beyond the last."""
+        ids, size = [int(i) for i in ids], len(self)
+        for i in ids:
+            if not 0 <= i < size:
+                raise ValueError(f"ids must be from 0 to {size - 1}, got {i}")
+        return self._model.decode(ids, skip_special_tokens=True)
+
+    def id_of(self, name: str) -> int:
+        """The id of a special token by its name, as "mask_token". Raises ValueError where there is none."""
+        found = self._model.token_to_id(self.special[name]) if name in self.special else None
+        if found is None:
+            raise ValueError(f"this tokenizer has no {name}")
+        return found
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """The ids of a conversation, up to where the model answers. messages: each of a "role" and a "content".
+
+        Raises ValueError where the model has no chat template, or the template fails.
+        """
+        if self.template is None:
+            raise ValueError(
+                "this model has no chat template, so it was not made for chats; give it a text to continue"
+            )
+        return self.encode(chat.render(self.template, messages, self.special))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the tokenizer.json."""
+        write(path, self._model.to_str(pretty=True) + "\n")
+
+
+def load_published(path: str | os.PathLike[str]) -> PublishedTokenizer:
+    """The tokenizer of a published model: of its folder, or of its .gguf file.
+
+    Raises FileNotFoundError where a file is missing, ModuleNotFoundError that names the extra where a library is, and
+    ValueError where a file cannot be read.
+    """
+    path = Path(path)
+    return _of_file(path) if path.is_file() else _of_folder(path)
+
+
+def pieces(tokenizer: Tokenizer, before: Sequence[int], ids: Iterable[int]) -> Iterator[str]:
+    """What each new id adds to the text of those before, as soon as its characters are whole."""
+    read, shown = [*before], tokenizer.decode(before)
+    for i in ids:
+        read.append(i)
+        text = tokenizer.decode(read)
+        if not text.endswith("\ufffd"):  # a character of several bytes has begun
+            yield text[len(shown) :]
+            shown = text
+    yield tokenizer.decode(read)[len(shown) :]
+
+
+def _library() -> Any:
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "the tokenizer of a published model needs the library tokenizers; install it: "
+            'pip install "minitransformer[models]"'
+        ) from error
+    return tokenizers
+
+
+# ---- A folder. ----
+
+
+def _of_folder(folder: Path) -> PublishedTokenizer:
+    path, library = folder / "tokenizer.json", _library()
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{folder} has no tokenizer.json; other kinds of files are not read. Where Hugging Face's transformers is "
+            "installed, AutoTokenizer.from_pretrained(folder).save_pretrained(folder) writes it"
+        )
+    if path.stat().st_size > _LONGEST:
+        raise ValueError(f"{path} has {path.stat().st_size:,} bytes, and {_LONGEST:,} is the most that is read")
+    try:
+        model = library.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises a plain Exception, or a panic, which is not even that
+        raise ValueError(f"{path} cannot be read as a tokenizer: {str(error)[:200]}") from error
+    about = _object(folder / "tokenizer_config.json")
+    special = {name: text for name in _SPECIAL if (text := _text(about.get(name))) is not None}
+    if "mask_token" not in special:
+        known = [name for name in ("[MASK]", "<mask>") if model.token_to_id(name) is not None]
+        special |= {"mask_token": known[0]} if known else {}
+    ends = _object(folder / "generation_config.json").get("eos_token_id")
+    if ends is None:
+        ends = _object(folder / "config.json").get("eos_token_id")
+    if ends is None and "eos_token" in special:
+        ends = model.token_to_id(special["eos_token"])
+    found = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    if not all(type(i) is int for i in found):
+        raise ValueError(f"{folder}: eos_token_id must be an integer or a list of integers, got {str(ends)[:60]}")
+    return PublishedTokenizer(model, special, found, _template(folder, about))
+
+
+def _template(folder: Path, about: Mapping[str, Any]) -> str | None:
+    path, template = folder / "chat_template.jinja", about.get("chat_template")
+    if path.is_file():
+        return path.read_text(encoding="utf-8", errors="replace")
+    if isinstance(template, list):  # of several, by name
+        template = {each.get("name"): each.get("template") for each in template if isinstance(each, dict)}.get(
+            "default"
+        )
+    return template if isinstance(template, str) else None
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; an empty one where the file is missing."""
+    document = read_json(path) if path.is_file() else {}
+    if not isinstance(document, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(document).__name__}")
+    return document
+
+
+def _text(value: Any) -> str | None:
+    """The text of a special token, which may stand alone or among its options."""
+    found = value.get("content") if isinstance(value, dict) else value
+    return found if isinstance(found, str) else None
+
+
+# ---- A .gguf file. ----
+
+
+def _of_file(path: Path) -> PublishedTokenizer:
+    found, library = gguf.open_file(path).metadata, _library()
+    try:
+        names = _texts(found, "tokenizer.ggml.tokens")
+        model = _byte_pairs(found, names, library)
+        at = {short: found.get(f"tokenizer.ggml.{name}_token_id") for short, name in _IN_GGUF.items()}
+        special = {short: names[i] for short, i in at.items() if type(i) is int and 0 <= i < len(names)}
+        if found.get("tokenizer.ggml.add_bos_token", found.get("tokenizer.ggml.pre") == "llama-bpe"):
+            if "bos_token" not in special:
+                raise ValueError("tokenizer.ggml.bos_token_id must be the id of a token")
+            first = special["bos_token"]
+            model.post_processor = library.processors.TemplateProcessing(
+                single=[first, "$A"], pair=[first, "$A", "$B"], special_tokens=[(first, at["bos_token"])]
+            )
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    ends = [found.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
+    template = found.get("tokenizer.chat_template")
+    return PublishedTokenizer(
+        model, special, [i for i in ends if type(i) is int], template if isinstance(template, str) else None
+    )
+
+
+_IN_GGUF = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+
+
+def _byte_pairs(found: Mapping[str, Any], names: list[str], library: Any) -> Any:
+    """Byte-pair encoding on bytes (Radford et al. 2019, GPT-2, section 2.2), split as the file says."""
+    kind, splitting = found.get("tokenizer.ggml.model"), found.get("tokenizer.ggml.pre")
+    if kind != "gpt2":
+        raise ValueError(f"tokenizer.ggml.model must be 'gpt2', byte-pair encoding on bytes, got {str(kind)[:40]!r}")
+    split = library.pre_tokenizers
+    ways = {
+        "gpt-2": [split.ByteLevel(add_prefix_space=False)],
+        "smollm": [split.Digits(individual_digits=True), split.ByteLevel(add_prefix_space=False)],
+        "llama-bpe": [
+            split.Split(library.Regex(_LLAMA_3), "isolated"),
+            split.ByteLevel(add_prefix_space=False, use_regex=False),
+        ],
+    }
+    if not isinstance(splitting, str) or splitting not in ways:
+        raise ValueError(f"tokenizer.ggml.pre must be one of {', '.join(ways)}, got {str(splitting)[:40]!r}")
+    merges = [tuple(merge.split(" ")) for merge in _texts(found, "tokenizer.ggml.merges")]
+    types = found.get("tokenizer.ggml.token_type")
+    kinds = types.tolist() if isinstance(types, np.ndarray) else []
+    ids = {name: i for i, name in enumerate(names)}
+    if len(ids) < len(names) or len(kinds) != len(names):
+        raise ValueError("tokenizer.ggml.tokens must differ, and each have a type in tokenizer.ggml.token_type")
+    for merge in merges:  # the library would stop the whole program
+        if len(merge) != 2 or not ids.keys() >= {*merge, "".join(merge)}:
+            raise ValueError(f"tokenizer.ggml.merges: {' '.join(merge)[:60]!r} does not make a token of two")
+    pairs = library.models.BPE(vocab=ids, merges=merges, ignore_merges=splitting == "llama-bpe")
+    model = library.Tokenizer(pairs)
+    model.pre_tokenizer, model.decoder = split.Sequence(ways[splitting]), library.decoders.ByteLevel()
+    for number, special in ((_CONTROL, True), (_USER_DEFINED, False)):
+        chosen = [name for name, each in zip(names, kinds, strict=True) if each == number]
+        model.add_tokens([library.AddedToken(name, normalized=False, special=special) for name in chosen])
+    return model
+
+
+def _texts(found: Mapping[str, Any], name: str) -> list[str]:
+    value = found.get(name)
+    if not isinstance(value, list):
+        raise ValueError(f"{name} must be a list of texts")
+    return value

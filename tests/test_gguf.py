@@ -1,0 +1,301 @@
+"""GGUF files, written by the library `gguf`: they open as the folder of the same model, or are refused in one line."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from minitransformer.models import LanguageModel, LanguageModelConfig, from_pretrained, is_published, save_pretrained
+from minitransformer.models.families.llama_gguf import document
+from minitransformer.models.gguf import open_file
+
+IDS = np.array([[3, 1, 4, 1, 5]])
+SIZES = {
+    "max_length": 16, "d_model": 64, "n_heads": 4, "d_ff": 96, "n_layers": 2, "n_key_heads": 2, "dropout": 0.0,
+    "attention_dropout": 0.0, "activation": "silu", "bias": False, "norm": "rms_norm", "gated": True,
+    "rotary_base": 5000.0,
+}  # fmt: skip
+THEIRS = {  # llama.cpp, gguf-py/gguf/constants.py
+    "self_attention.sublayer.query": "attn_q",
+    "self_attention.sublayer.key": "attn_k",
+    "self_attention.sublayer.value": "attn_v",
+    "self_attention.sublayer.output": "attn_output",
+    "self_attention.norm": "attn_norm",
+    "feed_forward.norm": "ffn_norm",
+    "feed_forward.sublayer.gate": "ffn_gate",
+    "feed_forward.sublayer.inner": "ffn_up",
+    "feed_forward.sublayer.output": "ffn_down",
+}
+
+
+def llama(**changes: Any) -> LanguageModel:
+    model = LanguageModel(LanguageModelConfig(11, **SIZES | changes), np.random.default_rng(0))
+    for _, parameter in model.parameters():
+        parameter.value[...] = np.random.default_rng(parameter.value.size).normal(0.0, 0.5, parameter.value.shape)
+    return model
+
+
+def permute(weights: np.ndarray, n_heads: int) -> np.ndarray:
+    """As llama.cpp does, convert_hf_to_gguf.py, LlamaModel.permute."""
+    halves = weights.reshape(n_heads, 2, weights.shape[0] // n_heads // 2, *weights.shape[1:])
+    return halves.swapaxes(1, 2).reshape(weights.shape)
+
+
+def tensors_of(model: LanguageModel) -> dict[str, np.ndarray]:
+    """The tensors under the names of GGUF, (out, in), the rows of queries and keys moved."""
+    found = {
+        "token_embd.weight": model.tokens.table.value,
+        "output_norm.weight": model.stack.final_norm.gamma.value,
+    }
+    if model.output is not None:
+        found["output.weight"] = model.output.table.value
+    for i, layer in enumerate(model.stack.layers):
+        for ours, theirs in THEIRS.items():
+            first, *rest = ours.split(".")
+            module: Any = getattr(layer, first)
+            for name in rest:
+                module = getattr(module, name)
+            if theirs.endswith("norm"):
+                found[f"blk.{i}.{theirs}.weight"] = module.gamma.value
+                continue
+            weight = module.weight.value.T
+            heads = {"attn_q": model.config.n_heads, "attn_k": model.config.n_key_heads}
+            found[f"blk.{i}.{theirs}.weight"] = permute(weight, heads[theirs]) if theirs in heads else weight
+    return {name: np.ascontiguousarray(x) for name, x in found.items()}
+
+
+def write_gguf(
+    path: Path,
+    model: LanguageModel,
+    quantized: gguf.GGMLQuantizationType | None = None,
+    architecture: str = "llama",
+    tensors: dict[str, np.ndarray] | None = None,
+    **more: Any,
+) -> Path:
+    """Write a model with their library. quantized: of the matrices. more: further metadata; None leaves one out."""
+    config = model.config
+    metadata: dict[str, Any] = {
+        "llama.block_count": config.n_layers,
+        "llama.context_length": config.max_length,
+        "llama.embedding_length": config.d_model,
+        "llama.feed_forward_length": config.d_ff,
+        "llama.attention.head_count": config.n_heads,
+        "llama.attention.head_count_kv": config.n_key_heads,
+        "llama.attention.layer_norm_rms_epsilon": config.norm_eps,
+        "llama.rope.freq_base": config.rotary_base,
+        "llama.rope.dimension_count": config.d_model // config.n_heads,
+    } | {name.replace("__", "."): value for name, value in more.items()}
+    writer = gguf.GGUFWriter(path, architecture)
+    for name, value in metadata.items():
+        match value:
+            case bool():
+                writer.add_bool(name, value)
+            case int():
+                writer.add_uint32(name, value)
+            case float():
+                writer.add_float32(name, value)
+            case str():
+                writer.add_string(name, value)
+            case list():
+                writer.add_array(name, value)
+    for name, x in (tensors_of(model) if tensors is None else tensors).items():
+        if quantized is not None and x.ndim == 2:
+            writer.add_tensor(name, gguf.quantize(x, quantized), raw_dtype=quantized)
+        else:
+            writer.add_tensor(name, x)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("n_key_heads", [1, 2, 4])
+def test_a_file_opens_as_the_model_it_was_made_of(tmp_path: Path, tied: bool, n_key_heads: int) -> None:
+    model = llama(tie_output=tied, n_key_heads=n_key_heads)
+    path = write_gguf(tmp_path / "model.gguf", model)
+    found = from_pretrained(path)
+    assert isinstance(found, LanguageModel)
+    np.testing.assert_allclose(found(IDS)[0], model(IDS)[0], rtol=0, atol=1e-4)
+    for name, value in found.state().items():
+        np.testing.assert_array_equal(value, model.state()[name], err_msg=name)
+    save_pretrained(model, tmp_path / "folder")
+    folder = from_pretrained(tmp_path / "folder").config
+    assert (found.config.rotary_base, found.config.n_key_heads) == (folder.rotary_base, folder.n_key_heads)
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", "Q5_1", "F16", "BF16"])
+def test_packed_numbers_are_what_their_library_makes_of_them(tmp_path: Path, kind: str) -> None:
+    model, number = llama(), gguf.GGMLQuantizationType[kind]
+    path = write_gguf(tmp_path / "model.gguf", model, number)
+    found, exact = from_pretrained(path), tensors_of(model)["blk.1.ffn_down.weight"]
+    unpacked = gguf.dequantize(gguf.quantize(exact, number), number)
+    np.testing.assert_array_equal(found.stack.layers[1].feed_forward.sublayer.output.weight.value.T, unpacked)
+    assert found.tokens.table.value.dtype == np.float32
+    step = {"Q8_0": 0.01, "Q4_0": 0.3, "Q4_1": 0.2, "Q5_1": 0.1, "F16": 1e-3, "BF16": 1e-2}[kind]
+    np.testing.assert_allclose(unpacked, exact, rtol=0, atol=step)
+
+
+def test_a_file_is_a_published_model(tmp_path: Path) -> None:
+    assert is_published(write_gguf(tmp_path / "model.gguf", llama()))
+    assert not is_published(tmp_path) and not is_published(tmp_path / "none")
+
+
+def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_gguf(tmp_path / "model.gguf", llama())
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "minitransformer\[models\]"'):
+        from_pretrained(path)
+
+
+# ---- What cannot be read. ----
+
+
+def raw(n_tensors: int = 0, n_entries: int = 0, rest: bytes = b"", version: int = 3) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", version, n_tensors, n_entries) + rest
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+BYTES = {
+    "nothing": (b"", "past its end"),
+    "another kind of file": (b"PK\x03\x04" * 9, "does not begin with GGUF"),
+    "version 1": (raw(version=1), r"version must be one of \(2, 3\), got 1"),
+    "the other order of bytes": (raw(version=3 << 24), "version must be"),
+    "a count of entries": (raw(n_entries=2**60), "claims 1,152,921,504,606,846,976 entries"),
+    "a count of tensors": (raw(n_tensors=2**63), "claims 9,223,372,036,854,775,808 entries"),
+    "a long name": (raw(0, 1, struct.pack("<Q", 2**62) + bytes(99)), "past its end"),
+    "a long text": (raw(0, 1, text("a") + struct.pack("<IQ", 8, 2**40) + bytes(99)), "past its end"),
+    "a long array": (raw(0, 1, text("a") + struct.pack("<IIQ", 9, 4, 2**61) + bytes(99)), "claims"),
+    "an array of texts": (raw(0, 1, text("a") + struct.pack("<IIQ", 9, 8, 13) + bytes(99)), "past its end"),
+    "arrays in arrays": (raw(0, 1, text("a") + struct.pack("<IIQ", 9, 9, 1) * 50), "unknown type 9"),
+    "an unknown kind of value": (raw(0, 1, text("a") + struct.pack("<I", 77) + bytes(9)), "unknown type 77"),
+    "a name that is no text": (raw(0, 1, struct.pack("<Q", 2) + b"\xff\xfe" + bytes(9)), "utf-8"),
+    "the same name twice": (raw(0, 2, (text("a") + struct.pack("<II", 4, 1)) * 2), "'a' is there twice"),
+    "many axes": (raw(1, 0, text("a") + struct.pack("<I", 2**31) + bytes(99)), "1 to 4 axes, got 2147483648"),
+    "a huge tensor": (
+        raw(1, 0, text("a") + struct.pack("<IQQIQ", 2, 2**40, 2**40, 0, 0) + bytes(99)), "'a' ends at byte"
+    ),
+    "half a block": (raw(1, 0, text("a") + struct.pack("<IQIQ", 1, 31, 8, 0) + bytes(99)), "no whole blocks of 32"),
+    "an unknown packing": (raw(1, 0, text("a") + struct.pack("<IQIQ", 1, 32, 99, 0) + bytes(99)), "is of type 99"),
+    "integers": (raw(1, 0, text("a") + struct.pack("<IQIQ", 1, 32, 26, 0) + bytes(199)), "is of type 26"),
+    "tensors in one place": (
+        raw(2, 0, b"".join(text(n) + struct.pack("<IQIQ", 1, 4, 0, 0) for n in "ab") + bytes(99)), "'a' and 'b' overlap"
+    ),
+    "an odd alignment": (
+        raw(0, 1, text("general.alignment") + struct.pack("<II", 4, 0)), "general.alignment must be an integer"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BYTES)
+def test_what_is_no_whole_file_is_said_plainly(tmp_path: Path, what: str) -> None:
+    content, message = BYTES[what]
+    (tmp_path / "model.gguf").write_bytes(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        from_pretrained(tmp_path / "model.gguf")
+    assert str(tmp_path) in str(caught.value) and len(str(caught.value)) < 500
+
+
+LLAMA = tensors_of(llama())
+METADATA: dict[str, tuple[dict[str, Any], str]] = {
+    "another architecture": ({"architecture": "mamba"}, "general.architecture must be 'llama' .* got 'mamba'"),
+    "experts": ({"llama__expert_count": 8}, "mixture of experts is not supported"),
+    "stretched rotations": ({"llama__rope__scaling__type": "yarn"}, "'yarn' is not supported"),
+    "a part of the head rotated": ({"llama__rope__dimension_count": 8}, "must be the width 16 of a head"),
+    "a part of a model": ({"split__count": 3}, "several .gguf files"),
+    "no width": ({"llama__embedding_length": None}, "llama.embedding_length is missing"),
+    "width in words": ({"llama__embedding_length": "64"}, "llama.embedding_length must be an integer"),
+    "a width of each layer": ({"llama__feed_forward_length": [96, 96]}, "llama.feed_forward_length must be an integer"),
+    "no epsilon": ({"llama__attention__layer_norm_rms_epsilon": None}, "epsilon is missing"),
+    "epsilon that is none": ({"llama__attention__layer_norm_rms_epsilon": float("nan")}, "must be a number above 0"),
+    "no heads": ({"llama__attention__head_count": 0}, "head_count must be an integer from 1"),
+    "more heads than numbers": ({"llama__attention__head_count": 65}, "at most llama.embedding_length"),
+    "heads of odd width": ({"llama__attention__head_count": 64, "llama__rope__dimension_count": None}, "of even width"),
+    "a billion layers": ({"llama__block_count": 10**9}, "layers are more than"),
+    "a huge feed-forward network": ({"llama__feed_forward_length": 2**31}, "these sizes ask for more"),
+    "a tensor less": ({"tensors": {n: x for n, x in LLAMA.items() if "1.ffn_up" not in n}}, "up_proj.* is missing"),
+    "a tensor more": ({"tensors": LLAMA | {"rope_freqs.weight": np.ones(8, np.float32)}}, "rope_freqs.weight is unkn"),
+    "a tensor of another shape": (
+        {"tensors": LLAMA | {"output_norm.weight": np.ones(8, np.float32)}}, r"norm.weight must have shape \(64,\)"
+    ),
+    "one tensor by two names": (
+        {"tensors": LLAMA | {"model.norm.weight": np.ones(64, np.float32)}}, "mean the same"
+    ),
+    "numbers that are none": (
+        {"tensors": LLAMA | {"output_norm.weight": np.full(64, np.nan, np.float32)}}, "NaN or infinity"
+    ),
+    "no tokens": ({"tensors": {"output_norm.weight": LLAMA["output_norm.weight"]}}, "token_embd.weight must be"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", METADATA)
+def test_what_is_no_llama_is_said_plainly(tmp_path: Path, what: str) -> None:
+    options, message = METADATA[what]
+    path = write_gguf(tmp_path / "model.gguf", llama(), **options)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=message) as caught:
+            from_pretrained(path)
+        assert tracemalloc.get_traced_memory()[1] < 20e6
+    finally:
+        tracemalloc.stop()
+    assert str(path) in str(caught.value) and len(str(caught.value)) < 700
+
+
+def test_a_file_that_is_no_gguf_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(b"\x80\x04.")
+    with pytest.raises(ValueError, match=r"give the folder of the model, or a \.gguf file"):
+        from_pretrained(tmp_path / "model.bin")
+    with pytest.raises(FileNotFoundError, match="there is no"):
+        from_pretrained(tmp_path / "none.gguf")
+
+
+def spoiled(rng: np.random.Generator, data: bytes, header: int) -> bytes:
+    """A file with one thing wrong: cut short, or with other bytes in its header."""
+    if rng.random() < 0.3:
+        return data[: rng.integers(len(data))]
+    place, n = int(rng.integers(header)), int(rng.choice([1, 4, 8]))
+    odd = rng.bytes(n) if rng.random() < 0.5 else rng.choice([0, 1, 2**16, 2**31 - 1]).astype("<u8").tobytes()[:n]
+    return data[:place] + odd + data[place + n :]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_spoiled_file_does_more_than_raise_one_error(tmp_path: Path, seed: int) -> None:
+    path = write_gguf(tmp_path / "model.gguf", llama(), tokenizer__ggml__tokens=["a", "b", "cd"])
+    data, whole = path.read_bytes(), from_pretrained(path).state()
+    header = min(tensor.start for tensor in open_file(path).tensors.values())
+    rng = np.random.default_rng(seed)
+    refused = 0
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            path.write_bytes(spoiled(rng, data, header))
+            try:
+                found = from_pretrained(path).state()
+            except ValueError as error:
+                assert str(path) in str(error) and len(str(error)) < 700
+                refused += 1
+                continue
+            assert all(value.shape == whole[name].shape for name, value in found.items())
+        assert tracemalloc.get_traced_memory()[1] < 20e6
+    finally:
+        tracemalloc.stop()
+    assert refused > 50
+
+
+def test_the_config_is_that_of_a_folder(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf", llama(tie_output=False))
+    found = document(open_file(path))
+    assert found["rope_theta"] == 5000.0 and found["num_key_value_heads"] == 2 and found["head_dim"] == 16
+    assert found["vocab_size"] == 11 and found["tie_word_embeddings"] is False and found["model_type"] == "llama"

@@ -22,13 +22,13 @@ help: ## show this list
 demo: $(VENV)/installed ## show the worked example, check every gradient, train a small translator
 	$(BIN)/minitransformer demo
 
-test: $(VENV)/installed-test ## run every test that needs neither a browser nor PyTorch
+test: $(VENV)/installed-test ## run the quick tests: every op, layer, model and command
 	$(BIN)/pytest -n auto --dist loadfile
-	@echo "Not run: tests/parity, which needs PyTorch (make parity), and tests/browser, which needs Chromium" \
-	    "(make browser)"
+	@echo "Not run: the slow tests (make test-all), tests/parity, which needs PyTorch (make parity), and tests/browser," \
+	    "which needs Chromium (make browser)"
 
-test-all: $(VENV)/installed-test ## run the same tests and the sweeps over many random draws, which take hours
-	$(BIN)/pytest -n auto --dist loadfile -m "sweep or not sweep"
+test-all: $(VENV)/installed-test ## run these and the slow tests: more draws, hostile input, processes that are killed
+	$(BIN)/pytest -n auto --dist loadfile -m "not sweep"
 
 check: $(VENV)/installed ## compare every backward pass with finite differences
 	$(BIN)/minitransformer check

@@ -26,7 +26,12 @@ PUBLIC = {"op": ops, "layer": layers, "model": models}
 WITHOUT_GRADIENT = {
     "op": {"sinusoidal_positions"},  # a table of constants
     "layer": {"Cache", "KeyValueCache", "Module", "Parameter"},
-    "model": {"from_pretrained", "save_pretrained", *(name for name in models.__all__ if name.endswith("Config"))},
+    "model": {
+        "from_pretrained",
+        "is_published",
+        "save_pretrained",
+        *(name for name in models.__all__ if name.endswith("Config")),
+    },
 }
 
 

@@ -514,7 +514,8 @@ def test_a_cache_of_a_memory_is_refused(taken: list[Any]) -> None:
 def test_heads_that_leave_a_rest_are_left_to_the_layer(taken: list[Any]) -> None:
     cache = begun(encoder_layer(10, 5), width=10)  # heads of width 2, as 12 // 5 is
     layer = encoder_layer()
-    layer.self_attention.sublayer.n_heads = 5
+    attention = layer.self_attention.sublayer
+    attention.n_heads = attention.n_key_heads = 5
     with pytest.raises(ValueError, match="split_heads"):
         layer(tokens(), cache=cache)
     assert taken == [None]
@@ -619,7 +620,8 @@ def test_parameters_that_do_not_fit_are_left_to_the_layer(name: str, shape: tupl
 def test_heads_that_do_not_fit_are_left_to_the_layer(n_heads: int, taken: list[Any]) -> None:
     layer = encoder_layer()
     cache = begun(layer)
-    layer.self_attention.sublayer.n_heads = n_heads
+    attention = layer.self_attention.sublayer
+    attention.n_heads = attention.n_key_heads = n_heads
     with pytest.raises(ValueError, match=r"split_heads|start a new cache for another batch"):
         layer(tokens(), cache=cache)
     assert taken == [None]

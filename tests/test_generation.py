@@ -184,9 +184,9 @@ def test_the_prefix_is_not_run_again(monkeypatch):
     seen = []
     add_positions = SinusoidalPositions.__call__
 
-    def noted(self, x, start=0):
+    def noted(self, x, start=0, at=None):
         seen.append((start, x.shape[-2]))
-        return add_positions(self, x, start)
+        return add_positions(self, x, start, at)
 
     monkeypatch.setattr(SinusoidalPositions, "__call__", noted)
     greedy(model_of(1), *sources(1), START, NEVER, max_length=5)
@@ -511,9 +511,9 @@ def tokens_read(monkeypatch):
     seen = []
     embed = InputEmbedding.__call__
 
-    def noted(self, ids, start=0, rng=None):
+    def noted(self, ids, *args, **options):
         seen.append(ids.shape)
-        return embed(self, ids, start, rng)
+        return embed(self, ids, *args, **options)
 
     monkeypatch.setattr(InputEmbedding, "__call__", noted)
     return seen

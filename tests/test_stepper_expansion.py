@@ -123,7 +123,8 @@ def test_numbers_of_other_layers_are_written_out(name) -> None:
     assert count > 20
     for kind in ("argument", "size or switch", "attribute", "default", "argument when run again"):
         refused.pop(kind, None)
-    assert {title.rpartition(".")[2] for title in refused.pop("other", set())} <= {"keep"}
+    # What is random, and a table of constants that is kept from call to call.
+    assert {title.rpartition(".")[2] for title in refused.pop("other", set())} <= {"keep", "table"}
     assert refused == {}
 
 
@@ -191,8 +192,7 @@ def test_arguments_computed_in_the_callers_line_are_written_out_there() -> None:
     embed = layers.InputEmbedding(layers.Embedding(5, 4), layers.SinusoidalPositions(4), scale=2.0)
     recording = step(embed, np.array([[1, 3]]))
     expansion = expand(recording, *recording.find("SinusoidalPositions.x"), (0, 1, 2))
-    assert expansion.cells == (("InputEmbedding.vectors", (0, 1, 2)),)
-    assert expansion.text.endswith(" * 2.0")
+    assert expansion.cells == (("InputEmbedding.scaled", (0, 1, 2)),)
     placed = expand(recording, *recording.find("SinusoidalPositions.y"), (0, 1, 0))
     assert f"{readable(math.sin(1.0))}" in placed.pretty  # from the table, which is kept from call to call
     heads = EXAMPLES["multi-head"].record()

@@ -316,7 +316,8 @@ def test_other_names_of_the_same_array_are_known() -> None:
     assert other_name("attention.dscores") == "softmax.dx"
     assert other_name("dropout.x") == "attention.weights"
     assert other_name("attention.kept") == "attention.weights"  # given, and returned as it came
-    assert other_name("attention.visible") == "attention.scores"  # in one function
+    assert other_name("attention.visible") == "attention.biased"  # in one function, where there is no mask
+    assert other_name("attention.biased") == "attention.scores"  # nor a bias
     assert other_name("attention.scores") is None
 
 

@@ -308,7 +308,7 @@ def test_numbers_are_the_text_of_a_language_model_without_one():
 # ---- Every setting has a flag, and every preset makes a model. ----
 
 OTHER = {"d_model": 48, "n_heads": 3, "optimizer": "sgd", "schedule": "constant", "tokenizer": "words"}
-OTHER |= {"activation": "silu", "norm_order": "mid", "precision": "float16"}
+OTHER |= {"activation": "silu", "norm_order": "mid", "precision": "float16", "norm": "rms_norm", "positions": "learned"}
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -321,11 +321,13 @@ def test_every_setting_of_a_task_is_a_flag(name, capsys):
             if settings is task.config and field.name in task.from_data:
                 continue
             default, flag = field.default, "--" + field.name.replace("_", "-")
-            if isinstance(default, bool):
+            if field.type in ("bool", "bool | None"):
                 value = not default
                 flags.append(flag if value else flag.replace("--", "--no-", 1))
             else:
-                other = field.name if default is None else default + 1 if isinstance(default, int) else 0.25
+                by_type = {"int | None": 7, "float | None": 0.25}
+                other = default + 1 if isinstance(default, int) else 0.25
+                other = by_type.get(str(field.type), field.name) if default is None else other
                 value = OTHER.get(field.name, other)
                 if field.name == "norm_order":
                     value = "post" if default == "pre" else "pre"

@@ -13,7 +13,7 @@ from typing import Any
 from tqdm import tqdm
 
 from ..arrays.files import locked
-from ..models.cost import describe
+from ..models.cost import UNCOUNTED, describe
 from ..tasks import TASKS, Run, Task
 from ..tasks.run import closing_line, load
 from ..training import TrainingSettings
@@ -87,7 +87,10 @@ def _new(task: Task, options: argparse.Namespace) -> Run:
     preset = _preset(task, getattr(options, "preset", default))
     data, model, training = _chosen(task, preset, options)
     any_data = {name: 2 for name in task.from_data}
-    info = make(describe, {"config": make(task.config, any_data | model)})  # refuses sizes that the model would refuse
+    config = make(task.config, any_data | model)
+    plain = {field.name: field.default for field in dataclasses.fields(config) if field.name in UNCOUNTED}
+    about = dataclasses.replace(config, **plain)  # as large, or nearly
+    info = make(describe, {"config": about})  # refuses sizes that the model would refuse
     if 2 * info.memory["parameters"] > (there := _memory()):
         raise UsageError(
             f"{info.parameters:,} parameters and their gradients need more memory than this machine's {there:,} "

@@ -205,7 +205,7 @@ class InputEmbedding(Module):
         scaled = vectors * self.scale
         placed, positions_backward = (scaled, None) if self.positions is None else self.positions(scaled, start, at)
         kinds = array_module(ids).zeros_like(ids) if types is None else types
-        rows, types_backward = (0.0, None) if self.types is None else self.types(kinds)
+        rows, types_backward = (None, None) if self.types is None else self.types(kinds)
         typed = placed if types_backward is None else placed + rows
         normalized, norm_backward = (typed, None) if self.norm is None else self.norm(typed)
         kept, dropout_backward = self.ops.dropout(normalized, self.dropout, rng)

@@ -253,6 +253,7 @@ def test_the_textbook_op_is_left_out_where_memory_does_not_suffice(pretended, mo
     assert not found.agrees
 
 
+@pytest.mark.slow
 def test_our_program_in_a_process_of_its_own(tmp_path, monkeypatch):
     """Built, proved, timed and weighed; the losses are those of plain training on one thread, to rounding."""
     monkeypatch.chdir(ROOT)
@@ -387,6 +388,7 @@ def test_kernels_take_turns_in_each_form_and_the_table_has_their_medians():
     )
 
 
+@pytest.mark.slow
 def test_both_forms_of_every_kernel_are_called_on_the_same_numbers():
     quick = kernels.calls(fast.ops, fast.accelerate)
     for name, textbook in kernels.calls(ops, as_written).items():

@@ -88,6 +88,7 @@ def test_a_case_depends_on_its_seed_alone(name: str) -> None:
     assert first != other
 
 
+@pytest.mark.slow
 @EVERY_CASE
 def test_case_passes_on_the_strict_device(case: Case) -> None:
     """With intermediates, but for models: these are slow there, and their ops and layers have cases of their own."""

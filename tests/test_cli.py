@@ -94,6 +94,7 @@ def only_pretend(monkeypatch):
     monkeypatch.setattr(Case, "run", lambda self, seed, device: type(report)(self.name, report.rows), raising=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "wanted"),
     [
@@ -157,6 +158,7 @@ def test_the_table_tells_what_was_checked(run):
     assert errors.startswith(f"inputs {worst[0]:.1e}, parameters {worst[1]:.1e}, intermediates ")
 
 
+@pytest.mark.slow
 def test_the_columns_stand_under_their_headings_and_fit_into_80_columns(run, only_pretend):
     _, out, _ = run("check")
     heading, *lines = out.splitlines()
@@ -202,6 +204,7 @@ def parsed(text):
     return json.loads(text, parse_constant=refuse)
 
 
+@pytest.mark.slow
 def test_json_of_everything(run):
     """The promise of the project: nothing is left out, and no error exceeds 1e-6."""
     status, out, err = run("check", "--json")
@@ -483,6 +486,7 @@ def test_output_into_head_ends_quietly():
     assert (process.returncode, err) == (1, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["check", "relu"], ["--help"], ["--version"]], ids=" ".join)
 def test_output_that_nobody_reads_ends_quietly(arguments):
     """So little is written that it all waits in the buffer, and the pipe is found broken only at the end."""
@@ -509,6 +513,7 @@ def test_output_may_go_where_there_is_no_file(monkeypatch):
 # ---- As a program. ----
 
 
+@pytest.mark.slow
 def test_the_module_and_the_command_are_the_same_program():
     script = Path(sys.executable).parent / "minitransformer"
     for command in ([sys.executable, "-m", "minitransformer"], [str(script)]):
@@ -524,6 +529,7 @@ def test_the_module_and_the_command_are_the_same_program():
         assert_one_line_error(done.stderr, "did you mean 'gelu'?")
 
 
+@pytest.mark.slow
 def test_json_as_a_program_reads_it():
     status, out, err = run_program("check", "ops", "--json")
     assert (status, err) == (0, "")

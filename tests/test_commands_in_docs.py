@@ -184,6 +184,7 @@ def look_at(words: list[str]) -> None:
         assert program in ("pytest", "source", "git")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_command_runs_as_written(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

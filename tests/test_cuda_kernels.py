@@ -200,6 +200,7 @@ def unlike(call: str, dtype: type, result: list[np.ndarray]) -> list[int]:
     return wrong
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS)
 def test_a_kernel_rounds_like_its_textbook_op_in_float32(
     call: str, device: None, monkeypatch: pytest.MonkeyPatch
@@ -215,6 +216,7 @@ def test_a_kernel_rounds_like_its_textbook_op_in_float32(
 HALF = [call for call in CALLS if "far" not in call and "large" not in call and "huge" not in call]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", HALF)
 def test_a_kernel_on_float16_rounds_once(call: str, device: None) -> None:
     y, *gradients = by_kernel(call, np.float16)
@@ -325,6 +327,7 @@ VARIANTS: dict[str, tuple[str, str, str, str]] = {  # file, right, wrong, and a 
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_wrong_kernel_is_found(variant: str, device: None, monkeypatch: pytest.MonkeyPatch) -> None:
     file, right, wrong, call = VARIANTS[variant]
@@ -531,6 +534,7 @@ def test_the_calls_cover_every_kernel() -> None:
 # ------------------------------------------------------------------------------------------ the compiler, and emulation
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(NVCC is None, reason="nvcc is missing: nothing compiles the kernels for a GPU")
 @pytest.mark.parametrize(("file", "parameters"), INSTANCES)
 def test_nvcc_compiles_a_file_without_a_warning(file: str, parameters: str, tmp_path: Path) -> None:

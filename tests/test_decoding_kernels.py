@@ -73,6 +73,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [1, 2, decoding.FEW])
 @pytest.mark.parametrize(
     "sizes", [(15, 5, 22), (36, 9, 7), (8, 1, 64)], ids=["few heads", "more heads than parts", "one head"]

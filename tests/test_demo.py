@@ -62,6 +62,7 @@ def test_a_short_run_prints_all_three_parts_and_writes_both_pictures(tmp_path, f
         assert str(path) in text
 
 
+@pytest.mark.slow
 def test_a_seed_fixes_the_text_and_the_pictures(tmp_path, few_numbers):
     def once(seed):
         _, text = run(tmp_path, seed=seed, steps=3)
@@ -72,6 +73,7 @@ def test_a_seed_fixes_the_text_and_the_pictures(tmp_path, few_numbers):
     assert once(6)[1] != first[1]
 
 
+@pytest.mark.slow
 def test_a_translation_counts_only_if_all_of_it_is_right(tmp_path, few_numbers, monkeypatch):
     given = []
 
@@ -92,6 +94,7 @@ def test_a_translation_counts_only_if_all_of_it_is_right(tmp_path, few_numbers, 
         assert re.search(rf"^ +{''.join(parts)}  \((seen in training|never seen), {re.escape(verdict)}$", text, re.M)
 
 
+@pytest.mark.slow
 def test_a_wrong_op_is_reported(tmp_path, few_numbers, monkeypatch):
     right_silu = ops.silu
 
@@ -157,6 +160,7 @@ def full_run(tmp_path_factory):
     return text, translations, pictures
 
 
+@pytest.mark.slow
 def test_it_translates_95_percent_of_unseen_numbers_exactly(full_run):
     text, [(task, unseen), _], _ = full_run
     assert len({number for number, _ in unseen} - set(task.training)) == len(unseen) == 1000

@@ -294,6 +294,7 @@ def test_the_language_models_write_various_tokens_and_some_come_to_an_end():
     assert all(len(np.unique(rows)) > 4 and len(np.unique(rows, axis=0)) == 5 for rows in endless)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(1.0, None, 1.0), (3.0, 4, 1.0), (2.0, None, 0.8), (5.0, 7, 0.9)], ids=str)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_sampling_in_a_batch_is_sampling_alone_without_a_cache(seed, options):
@@ -318,6 +319,7 @@ def test_sampling_in_a_batch_is_sampling_alone_without_a_cache(seed, options):
 OPTIONS = list(itertools.product((1, 2, 5), (0.0, 0.6, 1.0)))  # beam, length penalty
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_beams_of_a_batch_of_sentences_are_those_of_each_alone_without_a_cache(seed):
     model = model_of(seed)
@@ -333,6 +335,7 @@ def test_beams_of_a_batch_of_sentences_are_those_of_each_alone_without_a_cache(s
         assert translate(model, source, mask, **options) == [hypotheses[0].tokens for hypotheses in together]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_beams_of_a_batch_of_prompts_are_those_of_each_alone_without_a_cache(seed):
     model = language_model(seed)

@@ -86,6 +86,7 @@ def completed(path):
     return json.dumps(document), names
 
 
+@pytest.mark.slow
 def test_every_notebook_completed_rightly_gets_all_marks(tmp_path):
     """Given code in 05, 07 and 08 binds `softmax_backward` or `dropout_backward` to an op's pullback."""
     wanted = {}
@@ -249,6 +250,7 @@ def slices(tmp_path_factory):
         return {names[Path(grades.file).name]: grades for grades in found}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SLICES)
 def test_what_a_definition_needs_is_run_and_nothing_else(slices, name):
     (one,) = slices[name].grades
@@ -399,6 +401,7 @@ def class_of_rogues(tmp_path_factory):
     return found, changed, sorted(path.name for path in canary.parent.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_hand_in_gets_no_marks(class_of_rogues, name):
     grades = class_of_rogues[0][name]
@@ -422,6 +425,7 @@ def test_a_thief_gets_all_marks_where_nothing_is_hidden(tmp_path, monkeypatch):
         assert one.score == 1.0, one.message
 
 
+@pytest.mark.slow
 def test_a_hostile_hand_in_costs_no_neighbour_and_changes_nothing(class_of_rogues):
     found, changed, left = class_of_rogues
     honest = {name: grades for name, grades in found.items() if name.startswith("neighbour")}
@@ -430,6 +434,7 @@ def test_a_hostile_hand_in_costs_no_neighbour_and_changes_nothing(class_of_rogue
     assert (changed, left) == ([], ["canary.txt"])
 
 
+@pytest.mark.slow
 def test_no_hand_in_is_waited_for_beyond_its_time(tmp_path):
     paths = [tmp_path / f"{name}.py" for name in SLOW]
     for path in paths:

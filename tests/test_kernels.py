@@ -763,6 +763,7 @@ def test_the_compiled_exponential() -> None:
     np.testing.assert_array_equal(strange, [0.0, 0.0, 0.0, 1.0, np.nan])
 
 
+@pytest.mark.slow
 def test_an_edit_reaches_the_loops_of_other_files_that_call_the_edited_one(tmp_path: Path) -> None:
     """Decoding's attention holds the machine code of the exponentials, which are in another file."""
     package = Path(minitransformer.__file__).parent

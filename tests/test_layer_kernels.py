@@ -97,6 +97,7 @@ MASKS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm_order", ["pre", "post"])
 @pytest.mark.parametrize("options", [{}, {"bias": False, "activation": "gelu"}, {"activation": "gelu_tanh"}])
 @pytest.mark.parametrize("rate", [0.0, 0.3])

@@ -27,6 +27,7 @@ def fuzzed(seed: int, draws: int, request: pytest.FixtureRequest, tmp_path: Path
     assert code == 0, f"exit status {code}\n{noted.read_text()[-3000:]}"
 
 
+@pytest.mark.slow
 def test_no_loop_leaves_its_arrays(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     fuzzed(0, 350, request, tmp_path)
 

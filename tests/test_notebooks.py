@@ -55,6 +55,7 @@ def test_the_student_file_has_the_same_cells_and_no_output(name: str) -> None:
     assert build.student_differences(build.read_source(name), build.read_built(name))  # the teacher's file has outputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_outputs_hold_no_error_no_warning_no_address_and_no_missing_picture(name: str) -> None:
     built = build.read_built(name)

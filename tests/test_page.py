@@ -266,6 +266,7 @@ def test_mistakes_are_told_by_the_numbers_they_change() -> None:
     assert not told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["worked-example", "attention", "ffn", "embedding", "cross-entropy"])
 def test_every_mistake_that_changes_a_number_of_what_is_shown_is_offered(name: str) -> None:
     """The stepper once knew ten mistakes by name, none of them in linear, in embedding or in cross_entropy."""

@@ -330,6 +330,7 @@ def dropped(x: Any, dy: Any) -> list[Bound]:
     return [(x * factor, abs(x), 0.0), (dy * factor, abs(dy), 0.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("size", SIZES)

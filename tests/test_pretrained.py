@@ -403,6 +403,7 @@ print(time.process_time() - start, peak() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="only Linux says how much memory a process took")
 def test_gpt2_small_loads_in_its_own_size_and_a_third(tmp_path: Path) -> None:
     model = LanguageModel(LanguageModelConfig(50257), np.random.default_rng(0))

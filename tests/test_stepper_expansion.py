@@ -70,6 +70,7 @@ def kind_of(recording, s, bound, error):
     return "other"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", OPS, ids=lambda case: case.name)
 def test_every_number_of_an_op_is_written_out(case) -> None:
     setup = case.build(np.random.default_rng([0, 1]))

@@ -688,6 +688,7 @@ def test_quiet_steps_are_those_that_show_nothing() -> None:
 # -------------------------------------------------------------------------------------------------------- large models
 
 
+@pytest.mark.slow
 def test_a_model_of_twelve_layers_records_in_little_time_and_memory() -> None:
     config = models.LanguageModelConfig(
         vocabulary=100, max_length=64, d_model=64, n_heads=4, d_ff=256, dropout=0.0, attention_dropout=0.0

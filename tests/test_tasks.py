@@ -814,6 +814,7 @@ def references(translator, tmp_path_factory):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokenize", ["13a", "none", "char"])
 def test_bleu_is_that_of_sacrebleu_on_the_written_translations(translator, references, run, tmp_path, tokenize):
     source, target, out = references / "source.txt", references / "target.txt", tmp_path / "out.txt"

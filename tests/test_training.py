@@ -251,6 +251,7 @@ def test_a_step_is_the_optimizer_s_own_on_the_clipped_gradient(tmp_path):
         np.testing.assert_allclose(p.value, q.value, rtol=1e-5, atol=1e-7, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"workers": 2}, {"accumulate": 2}, {"average": 2}, {"optimizer": "sgd"}])
 def test_a_run_that_stops_anywhere_goes_on_bit_for_bit(tmp_path, changes):
     whole = trainer(tmp_path / "whole", **changes)
@@ -393,6 +394,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_cannot_grow_is_one_line_and_the_last_one_goes_on_bit_for_bit(tmp_path, monkeypatch):
     """As real as it gets without a disk of one's own: the system refuses to write beyond a limit."""
     arguments = "train classify --steps 8 --warmup 2 --save-every 2 --validate-every 4 --dropout 0.1 --out".split()
@@ -474,6 +476,7 @@ def wait_for_steps(folder, step, timeout=60.0):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_killed_twenty_times_it_ends_with_the_same_bits(tmp_path):
     subprocess.run(run_command(tmp_path / "whole", 150), check=True, capture_output=True)
     chance, folder, kills = random.Random(0), tmp_path / "killed", 0

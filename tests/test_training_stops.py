@@ -359,6 +359,7 @@ def test_without_locks_a_folder_can_be_used(tmp_path, monkeypatch):
 # ---- A run that was interrupted, or cannot draw. ----
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_holds_a_model_before_the_first_validation(tmp_path, capsys, monkeypatch):
     settings = ["--preset", "numbers", "--steps", "40", "--warmup", "1", "--validate-every", "20"]
     command = ["train", "lm", "--out", str(tmp_path / "run"), *settings]

@@ -32,6 +32,7 @@ def sheets():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_answer_agrees_with_its_formula_and_every_gradient_with_finite_differences(sheets, kind):
     for sheet in sheets[kind]:
@@ -225,6 +226,7 @@ def test_the_key_gets_full_marks_and_an_empty_form_none(sheets, kind):
         assert full.blanks == sum(answer.size for answer in sheet.answers.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_slip_costs_its_own_marks_alone(sheets, kind):
     """At every step in turn: some entries are wrong there, and all that comes after is computed from them."""

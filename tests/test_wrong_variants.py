@@ -246,9 +246,26 @@ def test_report_names_the_part_of_a_layer() -> None:
 # ------------------------------------------------------------------------------------- and the right code is accepted
 
 
-@pytest.mark.parametrize("case", sorted({case for variant in MISTAKES.values() for case in variant.cases}))
-def test_checker_accepts_the_right_code_over_50_seeds(case: str) -> None:
-    for seed in range(50):
+RIGHT = sorted({case for variant in MISTAKES.values() for case in variant.cases})
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_checker_accepts_the_right_code_over_5_seeds(case: str) -> None:
+    for seed in range(5):
+        quick_report(CASES[case], seed, intermediates=CASES[case].kind == "op").assert_ok()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", RIGHT)
+def test_checker_accepts_the_right_code_over_20_seeds(case: str) -> None:
+    for seed in range(5, 20):
+        quick_report(CASES[case], seed, intermediates=CASES[case].kind == "op").assert_ok()
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("case", RIGHT)
+def test_checker_accepts_the_right_code_over_100_seeds(case: str) -> None:
+    for seed in range(20, 100):
         quick_report(CASES[case], seed, intermediates=CASES[case].kind == "op").assert_ok()
 
 

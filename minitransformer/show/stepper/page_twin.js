@@ -57,7 +57,8 @@ function attention(inputs, note) {
   const { q, k, v, scale } = note("attention", inputs);
   const { factor } = note("attention", { factor: scale === undefined ? 1 / Math.sqrt(q[0].length) : scale });
   const { scores } = note("attention", { scores: map(matmul(q, transpose(k)), (x) => x * factor) });
-  const { visible } = note("attention", { visible: scores, dropout: 0 });
+  const { biased } = note("attention", { biased: scores });
+  const { visible } = note("attention", { visible: biased, dropout: 0 });
   const [y, softmaxBackward] = softmax({ x: visible }, note);
   const { weights } = note("attention", { weights: y });
   note("dropout", { x: weights, rate: 0 });

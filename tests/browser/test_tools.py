@@ -111,7 +111,7 @@ def test_keyboard_and_screen_reader(open_page: Open, recordings: dict[str, Recor
     page.keyboard.press("ArrowRight")
     assert current(page) > scores
     assert page.get_attribute("#live", "aria-live") == "polite"
-    assert page.text_content("#live").startswith(f"Step {current(page)}, forward, attention: visible = ")
+    assert page.text_content("#live").startswith(f"Step {current(page)}, forward, attention: biased = ")
     for table in page.locator(".numbers table").all():
         assert table.locator("caption").count() == 1
         assert table.locator("thead th[scope=col]").count() >= 1 and table.locator("tbody th[scope=row]").count() >= 1

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy import special
 
 Array: TypeAlias = Any  # a numpy.ndarray or a cupy.ndarray
 Pullback: TypeAlias = Callable[..., Any]  # from the gradient of the output to the gradients of the inputs
@@ -47,6 +46,8 @@ def _scatter_add_sorted(target: np.ndarray, ids: np.ndarray, rows: np.ndarray) -
 
 
 def _erfc(x: np.ndarray) -> np.ndarray:
+    from scipy import special  # here: few ops need it, and in a browser it takes seconds to import
+
     return special.erfc(x).astype(x.dtype, copy=False)  # SciPy has no float16 and answers in a wider type
 
 

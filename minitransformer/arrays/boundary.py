@@ -32,7 +32,9 @@ def op(function: F) -> F:
     and would promote float32 arrays, but the Python float 8.0 adopts their dtype.
 
     The output is the caller's, to write to as well: a pullback that reads y, as softmax's does, gets a copy of it,
-    unless the caller is another op, which never writes to it. The inputs must not change before backward.
+    unless the caller is another op, which never writes to it. The inputs must not change before backward. An op that
+    only rearranges its input (split_heads, learned_positions, dropout without rng) may return a view of it: copy that
+    before you write to it.
     """
     name = function.__name__
 

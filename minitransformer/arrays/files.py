@@ -1,4 +1,7 @@
-"""Files that are written completely or not at all. Errors of reading name the file."""
+"""Files that are written completely or not at all. Errors of reading name the file.
+
+safetensors is imported where it is used: in a browser it is missing, and everything but saved models works there.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load as arrays_of
-from safetensors.numpy import save as bytes_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -107,13 +107,24 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], about: dict[str, 
 
     about: what its header says of the file as a whole.
     """
-    write(path, bytes_of({name: np.array(array, order="C") for name, array in arrays.items()}, about))
+    from safetensors.numpy import save
+
+    write(path, save({name: np.array(array, order="C") for name, array in arrays.items()}, about))
+
+
+def write_npy(path: Path, array: np.ndarray) -> None:
+    """Write one array as NumPy's .npy, which `numpy.load(path, mmap_mode="r")` reads from the disk."""
+    content = io.BytesIO()
+    np.save(content, array, allow_pickle=False)
+    write(path, content.getvalue())
 
 
 def array_headers(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     """The dtype, as safetensors calls it, and the shape of each array in a file, without reading the arrays. Raises the
     same errors as `read_arrays`.
     """
+    from safetensors import SafetensorError, safe_open
+
     try:
         with safe_open(path, framework="numpy") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  # file is not a mapping
@@ -124,8 +135,11 @@ def array_headers(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays that `write_arrays` wrote. Raises ValueError that names the file, if it cannot be read."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
     try:
-        return arrays_of(path.read_bytes())
+        return load(path.read_bytes())
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
 

@@ -39,7 +39,6 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from .backend import Device, register
 
@@ -54,6 +53,7 @@ _WAITING = frozenset(
     "flatnonzero item nonzero tolist unique".split()
 )  # functions that fetch a number, or whose result's size depends on data
 _listeners: list[list[str]] = []
+_counters: list[list[int]] = []
 
 
 @contextlib.contextmanager
@@ -68,6 +68,17 @@ def round_trips() -> Iterator[list[str]]:
         yield heard
     finally:
         _listeners[:] = [other for other in _listeners if other is not heard]  # remove() would remove an equal list
+
+
+@contextlib.contextmanager
+def multiplications() -> Iterator[list[int]]:
+    """Inside this context, the yielded list's one number counts the multiplications of every matrix product a @ b."""
+    count = [0]
+    _counters.append(count)
+    try:
+        yield count
+    finally:
+        _counters[:] = [other for other in _counters if other is not count]
 
 
 def _waits(what: str) -> None:
@@ -257,11 +268,20 @@ def _in_place(name: str) -> Callable[..., StrictArray]:
     return method
 
 
+def _counted(a: StrictArray, b: Any) -> StrictArray:
+    """a @ b: each cell of the result takes as many multiplications as a row of a is long."""
+    product = _wrap(a._numpy @ _operand(b))
+    for count in _counters:
+        count[0] += product.size * a.shape[-1]
+    return product
+
+
 _ARITHMETIC = "add sub mul truediv floordiv mod pow and or xor lshift rshift".split()
 for _name in ["neg", "pos", "abs", "invert", "eq", "ne", "lt", "le", "gt", "ge", *_ARITHMETIC, "matmul"]:
     setattr(StrictArray, f"__{_name}__", _forward(_name))
 for _name in [*_ARITHMETIC, "matmul"]:
     setattr(StrictArray, f"__r{_name}__", _reflected(_name))
+setattr(StrictArray, "__matmul__", _counted)  # noqa: B010 - as the others, which are in a loop
 for _name in _ARITHMETIC:  # CuPy has no @=
     setattr(StrictArray, f"__i{_name}__", _in_place(_name))
 
@@ -317,6 +337,8 @@ def _make_xp() -> Any:
 
 
 def _erfc(x: StrictArray) -> StrictArray:
+    from scipy import special
+
     return _wrap(special.erfc(_array(x)))
 
 

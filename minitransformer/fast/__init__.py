@@ -1,4 +1,5 @@
-"""Speed on request: `accelerate(model)` returns a model's fast twin, and `ops` holds the fast forms of the ops.
+"""Speed on request: `accelerate(model)` returns a model's fast twin, and `ops` holds forms of the ops that save time
+or memory.
 
 A kernel avoids three things that make NumPy slower than a compiled library. Each operation on whole arrays reads and
 writes main memory, so a kernel takes the rows in blocks that stay in the processor's cache. Each result is a new array,

@@ -189,6 +189,7 @@ def _in_blocks(
 
 
 def mask_fits(mask: Array | None, shape: tuple[int, ...]) -> bool:
+    """Whether a mask is missing, or a boolean array that broadcasts to this shape, as `ops.attention` asks."""
     if mask is None:
         return True
     if type(mask) is not np.ndarray or mask.dtype != np.bool_ or mask.ndim > len(shape) or not mask.size:
@@ -217,6 +218,7 @@ def _as_matrices(x4: Array) -> Array:
 
 
 def or_nothing(x4: Array | None) -> Array:
+    """The array, or an empty one: a compiled loop cannot take None."""
     return np.empty((0,) * 4, np.bool_) if x4 is None else x4
 
 

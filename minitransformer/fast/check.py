@@ -4,7 +4,8 @@ Training runs in float32, by NumPy forms or by compiled loops, and the finite di
 digits of float64. So each case runs again by `fast.ops` or `fast.accelerate`, in both dtypes and in every form. Output
 and gradients must be those of the textbook in float64, as far as rounding allows. In float32 that is four times the
 textbook's own largest error, on these numbers or on some that are a rounding away, and a few units in the last place.
-large_cases.py has further cases, whose sizes reach what the small ones of the catalogue do not.
+large_cases.py has further cases, whose sizes reach what the small ones of the catalogue do not. Each is made for one
+fast form, which must take it: a form that wrongly declines gives right results, slowly, and would escape notice.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ..verify import Case
 from ..verify.catalogue import Setup
 from . import attention, blocks, decoding, ops
 from . import layers as fast_layers
-from .large_cases import as_written
+from .large_cases import LARGE, as_written
 from .twins import accelerate
 
 KERNELS = {"adam", "attention", "cached_layer", "cross_entropy", "encoder_layer", "feed_forward", "gelu", "layer_norm"}
@@ -63,18 +64,29 @@ def forms(case: Case, seed: int = 0, device: str = "numpy") -> list[Form]:
         "float64": [1e-11 * max(1.0, size) for size in sizes],
         "float32": [relative * size for size in sizes],
     }
-    return [_run(case, seed, device, dtype, way, exact, bounds[dtype]) for dtype, way in _ways(device)]
+    return [
+        _run(case, seed, device, dtype, way, exact, bounds[dtype], taker) for dtype, way, taker in _ways(case, device)
+    ]
 
 
-def _ways(device: str) -> Iterator[tuple[str, Context[Any]]]:
-    """Each dtype and a context to run in."""
-    yield "float64", contextlib.nullcontext()
-    yield "float32", blocks.numpy_only()
+def _ways(case: Case, device: str) -> Iterator[tuple[str, Context[Any], str]]:
+    """Each dtype, a context to run in, and the kernel that must take the case, or ""."""
+    yield "float64", contextlib.nullcontext(), ""
+    yield "float32", blocks.numpy_only(), ""
     if device == "numpy":
-        yield "float64", _shared_out()
+        yield "float64", _shared_out(), ""
         if blocks.compiled(np.empty(1, np.float32)):
-            yield "float32", contextlib.nullcontext()
-            yield "float32", _shared_out()
+            yield "float32", contextlib.nullcontext(), ""
+            yield "float32", _shared_out(), _taker(case)
+
+
+def _taker(case: Case) -> str:
+    """The kernel that a large case is made for, if this machine has all that it needs."""
+    made_for = {"FeedForward": "feed_forward", "EncoderLayer": "encoder_layer", "Adam": "adam", "AdamW": "adam"}
+    from . import layer_loops  # needs Numba
+
+    ready = LARGE.get(case.name) is case and layer_loops.ready()
+    return made_for.get(case.covers, case.covers) if ready else ""
 
 
 @contextlib.contextmanager
@@ -92,13 +104,15 @@ Results = list[tuple[str, np.ndarray]]
 
 
 def _run(
-    case: Case, seed: int, device: str, dtype: str, way: Context[Any], exact: Results, bounds: list[float]
+    case: Case, seed: int, device: str, dtype: str, way: Context[Any], exact: Results, bounds: list[float], taker: str
 ) -> Form:
     seen: set[str] = set()
     try:
         with way, _watched(seen):
             found = _results(case, seed, device, dtype, _twin)
         problem = _difference(found, exact, bounds, dtype)
+        if taker and taker not in seen:
+            problem = problem or f"the fast form of {taker} declines"
     except Exception as error:  # a mistake in a kernel may raise anything
         problem = f"{type(error).__name__}: {error}"
     named = ("CUDA" if "CUDA" in seen else "compiled" if "compiled" in seen else "NumPy form") if seen else "as written"
@@ -107,13 +121,13 @@ def _run(
 
 @contextlib.contextmanager
 def _watched(seen: set[str]) -> Iterator[None]:
-    """Note which kind of kernel takes a call: functions of this package that return something, or `compiled`."""
+    """Note which kernels take a call, CUDA for those of a GPU: functions of this package that return something."""
 
     def look(frame: Any, event: str, result: Any) -> None:
         if event == "return" and result is not None and result is not False:
             module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name
             if name in KERNELS and module.startswith(f"{__package__}."):
-                seen.add("CUDA" if module.startswith(f"{__package__}.cuda.") else "kernel")
+                seen.add("CUDA" if module.startswith(f"{__package__}.cuda.") else name)
             elif name == "compiled" and module == blocks.__name__:
                 seen.add("compiled")
 

@@ -49,6 +49,7 @@ def _attention(*sizes: int, mask: tuple[int, ...] | None = None, **options: Any)
 
 _large("op", "attention with 70 keys, causal", _attention(70, 70, 2, 3, causal=True))
 _large("op", "attention with 70 keys, mask and dropout", _attention(66, 70, 2, 3, mask=(2, 1, 66, 70), dropout=0.3))
+_large("op", "attention with five axes and a mask", _attention(20, 70, 2, 2, 3, mask=(2, 1, 3, 20, 70)))
 _large("op", "attention with more queries than keys, causal", _attention(70, 66, 3, causal=True))
 _large("op", "attention in tiles", _attention(150, 1100, 1, 2))
 _large("op", "attention in tiles, causal", _attention(150, 1100, 1, 2, causal=True, mask=(2, 1, 1100)))

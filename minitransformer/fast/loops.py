@@ -75,6 +75,7 @@ def adam(value, g, m, v, shrink, beta1, beta2, rest1, rest2, rate, grow, eps):
 
 @compiled("reassoc", "nsz")
 def layer_norm(x, gamma, beta, eps, normalized, y, inverse_std):
+    """`ops.layer_norm` of the rows of x. Writes normalized, y and inverse_std, which the backward pass needs."""
     n_rows, width = x.shape
     zero, one, share = x.dtype.type(0.0), x.dtype.type(1.0), x.dtype.type(1.0 / width)
     for i in range(n_rows):

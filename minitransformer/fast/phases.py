@@ -45,7 +45,7 @@ def _add(_: Any, counts, i, number):
 @compiled()
 def _added(counts, i, number):
     if CHECKED and not 0 <= i < counts.size:
-        raise IndexError("there is no such phase")
+        raise IndexError("the phase is out of range")
     return _add(counts, i, number)
 
 
@@ -57,11 +57,13 @@ def take(counts, phase):
 
 @compiled()
 def done(counts, phase):
+    """Count one part of the phase as finished."""
     _added(counts, 2 * LINE * phase + LINE, 1)
 
 
 @compiled()
 def wait(counts, phase, n_parts):
+    """Return when all parts of the phase are finished, by whichever thread."""
     asked = 0
     while _added(counts, 2 * LINE * phase + LINE, 0) < n_parts:
         asked += 1

@@ -1,4 +1,7 @@
-"""The polynomial P(t) of the normal distribution's tail, which activations.py explains and loops.py compiles."""
+"""The polynomial P(t) of the normal distribution's tail, which activations.py explains and loops.py compiles.
+
+It has a file of its own because loops.py needs Numba, and activations.py does not.
+"""
 
 TAIL = (  # of t, t², ...
     0.119605038823,

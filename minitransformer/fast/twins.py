@@ -26,7 +26,8 @@ def accelerate(original: T) -> T:
     """The fast twin of a module (also of a whole model) or of an optimiser. The original stays unchanged.
 
     The twin shares the parameters under the same names and gives the same results up to rounding. So if one of the two
-    learns, the other has learned too. `twin.textbook` is the original form. Raises TypeError for anything else.
+    learns, the other has learned too. `twin.textbook` is the original form of a module. Raises TypeError for anything
+    else.
 
     >>> fast_model = accelerate(model)
     >>> loss, backward = fast_model.loss(ids, wanted)
@@ -91,7 +92,8 @@ class EncoderLayer(Fast, layers.EncoderLayer):
             return False
         if not _are(layers.MultiHeadAttention, s) or not _are(layers.FeedForward, t) or t.gate:
             return False
-        if (s.n_key_heads, s.scale, s.rotary_base, s.relative, s.window) != (s.n_heads, None, None, None, None):
+        special = (s.scale, s.rotary_base, s.relative, s.slopes, s.query_norm, s.sink, s.window, s.radius)
+        if s.n_key_heads != s.n_heads or any(option is not None for option in special):
             return False
         plain = _are(layers.Linear, s.query, s.key, s.value, s.output, t.inner, t.output)
         return plain and _are(layers.LayerNorm, a.norm, f.norm) and a.order == f.order
@@ -124,6 +126,9 @@ class FastAdam(Adam):
 
     def _move(self, p: Piece, rate: float) -> None:
         kind = type(p.value)
+        if "mean" not in p.remembered:  # Muon moves it, not Adam
+            super()._move(p, rate)
+            return
         kernel = adam.adam if kind is np.ndarray else cuda.adam.adam if kind.__module__ == "cupy" else None
         arrays = (p.value, p.grad, p.remembered["mean"], p.remembered["square"])
         if not (kernel and kernel(*arrays, int(self.steps), rate, self.betas, self.eps, self._shrink(p, rate))):

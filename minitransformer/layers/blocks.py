@@ -19,6 +19,7 @@ from ..arrays.backend import Array, Pullback
 from ..arrays.boundary import check_array, check_sizes
 from .attention import MultiHeadAttention
 from .cache import Cache, KeyValueCache, check_cache, no_backward
+from .convolution import Convolution
 from .feed_forward import FeedForward
 from .module import Module, generator
 from .normalization import NORMS, LayerNorm, RMSNorm
@@ -36,7 +37,8 @@ class _Layer(Module):
 
     dropout: after each sub-layer; attention_dropout: on the attention weights; activation and gated: as in FeedForward;
     norm: "layer_norm" or "rms_norm"; norm_order: "post" as in the paper, or "pre". attention: further options of
-    MultiHeadAttention for the self-attention; the cross-attention takes those that concern no positions.
+    MultiHeadAttention for the self-attention; the cross-attention takes those that concern no positions. mixing:
+    "convolution" for a convolution of this kernel in the place of the self-attention.
     """
 
     reads_memory = False
@@ -56,10 +58,18 @@ class _Layer(Module):
         norm_order: str = "post",
         eps: float = 1e-5,
         attention: Mapping[str, Any] = MappingProxyType({}),
+        mixing: str = "attention",
+        kernel: int = 5,
         rng: np.random.Generator | None = None,
     ) -> None:
+        if mixing not in ("attention", "convolution"):
+            raise ValueError(f'mixing must be "attention" or "convolution", got {mixing!r}')
         rng = generator(rng)
-        across = {name: value for name, value in attention.items() if name not in ("rotary_base", "relative", "window")}
+        across = {
+            name: value
+            for name, value in attention.items()
+            if name not in ("rotary_base", "relative", "alibi", "window", "radius")
+        }
 
         def heads(options: Mapping[str, Any]) -> MultiHeadAttention:
             given: dict[str, Any] = {"bias": bias, "dropout": attention_dropout, "rng": rng}
@@ -68,7 +78,9 @@ class _Layer(Module):
         def residual(sublayer: Module) -> Residual:
             return Residual(sublayer, _norm(norm, d_model, eps), norm_order, dropout)
 
-        self.self_attention = residual(heads(attention))
+        self.self_attention = residual(
+            heads(attention) if mixing == "attention" else Convolution(d_model, d_model, kernel, rng=rng)
+        )
         if self.reads_memory:
             self.cross_attention = residual(heads(across))
         self.feed_forward = residual(FeedForward(d_model, d_ff, activation, gated, bias, rng))

@@ -6,8 +6,10 @@ each new token costs one row of attention instead of a new pass over the whole p
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..arrays.backend import Array, array_module
-from ..arrays.boundary import check_ids, check_integers, check_sizes
+from ..arrays.boundary import check_ids, check_integers, check_shape, check_sizes
 
 
 class KeyValueCache:
@@ -105,12 +107,89 @@ def _grown(buffer: Array | None, new: Array, used: int, needed: int) -> Array:
     return larger
 
 
-class Cache:
-    """The caches of a whole stack: for each layer one for self-attention, and possibly one for cross-attention."""
+class RollingCache(KeyValueCache):
+    """The last `window` tokens and the first `sinks`: the same memory, however many tokens were read.
 
-    def __init__(self, n_layers: int) -> None:
+    The window is that of Beltagy et al. 2020, "Longformer"; the first tokens are the sinks of Xiao et al. 2024, section
+    3.2, without which a model fails that was trained to look at them. Keys are not rotated yet: their positions in the
+    cache change.
+    """
+
+    def __init__(self, window: int, sinks: int = 0) -> None:
+        super().__init__()
+        check_sizes("RollingCache", window=window)
+        check_integers("RollingCache", sinks=sinks)
+        if sinks < 0:
+            raise ValueError(f"RollingCache: sinks must be at least 0, got {sinks}")
+        self.window, self.sinks = window, sinks
+
+    @property
+    def length(self) -> int:
+        """The number of tokens read so far. Setting it raises ValueError: what was forgotten does not come back."""
+        return self._length
+
+    @length.setter
+    def length(self, length: int) -> None:
+        raise ValueError("RollingCache: tokens cannot be taken back; start a new cache")
+
+    def extend(self, keys: Array, values: Array) -> tuple[Array, Array]:
+        """Append the keys and values of new tokens. Returns those kept before with the new ones, then forgets."""
+        xp = array_module(keys)
+        both = [keys, values] if self._keys is None else []
+        if not both:
+            for old, new in zip(self.read(), (keys, values), strict=True):
+                check_shape("RollingCache", "the new ones", new, (*old.shape[:-2], new.shape[-2], old.shape[-1]))
+                both.append(xp.concatenate([old, new], axis=-2))
+        places = xp.arange(both[0].shape[-2])
+        kept = places[(places < self.sinks) | (places >= len(places) - self.window)]
+        self._keys, self._values = (x[..., kept, :] for x in both)  # copies: a view would keep all
+        self._length += keys.shape[-2]
+        return both[0], both[1]
+
+    def read(self) -> tuple[Array, Array]:
+        """The keys and values that are kept."""
+        return self.buffers()
+
+    def of_kept(self, mask: Array, n: int) -> Array:
+        """A mask of all keys so far, cut to the n that take part: the first ones and the last ones."""
+        total = mask.shape[-1]
+        if total in (1, n):
+            return mask
+        return array_module(mask).concatenate([mask[..., : self.sinks], mask[..., total - n + self.sinks :]], axis=-1)
+
+
+class StateCache:
+    """What a recurrent or a convolutional layer keeps of the tokens read: always as much, however many there were.
+
+    state: (..., width) of a recurrent layer, the last inputs (..., reach, D) of a convolution; None before the first.
+    """
+
+    def __init__(self) -> None:
+        self.state: Array | None = None
+        self.length = 0  # tokens read
+
+    def keep(self, state: Array, n_new: int) -> None:
+        """Replace the state by the one after n_new more tokens."""
+        self.state, self.length = state, self.length + n_new
+
+    def select(self, rows: Array, memory: Array | None = None) -> None:
+        """Replace the batch by these of its rows, as in KeyValueCache; a state belongs to no memory."""
+        if self.state is None:
+            raise ValueError("the cache is empty; no tokens were read yet, so there are no rows to select")
+        check_ids("StateCache", "rows", rows, self.state.shape[0], like=self.state)
+        self.state = self.state[rows]
+
+
+class Cache:
+    """The caches of a whole stack: for each layer one for self-attention, and possibly one for cross-attention.
+
+    kind: makes the first; StateCache where another layer is in the place of the self-attention, or a function that
+    returns a RollingCache.
+    """
+
+    def __init__(self, n_layers: int, kind: Callable[[], KeyValueCache | StateCache] = KeyValueCache) -> None:
         check_sizes("Cache", n_layers=n_layers)
-        self.self_attention = [KeyValueCache() for _ in range(n_layers)]
+        self.self_attention = [kind() for _ in range(n_layers)]
         self.cross_attention = [KeyValueCache() for _ in range(n_layers)]
 
     @property
@@ -128,7 +207,8 @@ class Cache:
             layer.select(rows)
         if memory is not None:
             for layer in self.cross_attention:
-                layer.select(rows, memory)
+                if layer.length:  # a recurrent decoder keeps none
+                    layer.select(rows, memory)
 
 
 def no_backward(*_: Array) -> Array:

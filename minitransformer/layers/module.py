@@ -53,6 +53,12 @@ class Module:
             else:
                 yield name, attribute
 
+    def modules(self, path: str = "") -> Iterator[tuple[str, Module]]:
+        """Yield (dotted name, module) for this module, whose name is path, and for all inside it."""
+        yield path, self
+        for name, child in self.children():
+            yield from child.modules(f"{path}.{name}" if path else name)
+
     def parameters(self) -> Iterator[tuple[str, Parameter]]:
         """Yield (dotted name, Parameter). A parameter shared by two modules occurs once, under its first name."""
         seen: set[int] = set()

@@ -52,6 +52,7 @@ UNCOUNTED: dict[str, tuple[Any, ...]] = {
     "d_head": (),
     "qkv_bias": (),
     "rotary_base": (),
+    "alibi": (),
     "window": (),
     "final_norm": (),
     "positions": ("halves",),
@@ -64,6 +65,8 @@ UNCOUNTED: dict[str, tuple[Any, ...]] = {
     "scale_scores": (False,),
     "scale_logits": (False, True),
     "logit_bias": (),
+    "mixing": (),
+    "kernel": (),
 }
 _ATTENTION_FLOPS, _FEED_FORWARD_FLOPS = "8·B·T·D² + 4·B·T²·D", "4·B·T·D·F"
 

@@ -171,7 +171,8 @@ class MaskedLanguageModel(Module):
 class TextClassifier(Module):
     """ids to the logits of a text's class, (B, n_classes), from its first token: f(hidden_0 W + b) V + d.
 
-    activation: f, "tanh" (the pooler of BERT and ALBERT, the head of RoBERTa) or "relu" (DistilBERT).
+    activation: f, "tanh" (the pooler of BERT and ALBERT, the head of RoBERTa) or "relu" (DistilBERT). A pooler has W, b
+    and tanh itself; without one (config.pooler is False) W and b are the classifier's `dense`.
     """
 
     def __init__(
@@ -183,6 +184,8 @@ class TextClassifier(Module):
     ) -> None:
         if activation not in ("tanh", "relu"):
             raise ValueError(f'TextClassifier: activation must be "tanh" or "relu", got {activation!r}')
+        if config.pooler and activation != "tanh":
+            raise ValueError('TextClassifier: a pooler has tanh; for "relu" give a config with pooler=False')
         rng = generator(rng)
         self.config, self.activation = config, activation
         self.encoder = TextEncoder(config, rng)

@@ -18,10 +18,12 @@ import numpy as np
 from ..arrays.boundary import check_sizes
 from ..arrays.files import array_headers, read_arrays, read_json, write, write_arrays
 from .classifier import Classifier, ClassifierConfig
+from .encoder_decoder import EncoderDecoder
 from .language_model import LanguageModel, LanguageModelConfig
+from .recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
 from .transformer import Transformer, TransformerConfig
 
-Model = Transformer | LanguageModel | Classifier
+Model = EncoderDecoder | LanguageModel | Classifier
 
 _FORMAT = 1
 _DTYPES = ("F16", "F32", "F64")
@@ -29,13 +31,14 @@ _KINDS: dict[str, tuple[type[Any], type[Any]]] = {
     "Transformer": (Transformer, TransformerConfig),
     "LanguageModel": (LanguageModel, LanguageModelConfig),
     "Classifier": (Classifier, ClassifierConfig),
+    "RecurrentTranslator": (RecurrentTranslator, RecurrentTranslatorConfig),
 }
 
 
 def save(model: Model, folder: str | os.PathLike[str]) -> None:
     """Write the model's config and parameters into a folder. A missing folder is created.
 
-    Raises TypeError for anything but a Transformer, LanguageModel or Classifier.
+    Raises TypeError for anything but a model of this library.
     """
     name = type(model).__name__
     if type(model) is not _KINDS.get(name, (None,))[0]:
@@ -48,7 +51,7 @@ def save(model: Model, folder: str | os.PathLike[str]) -> None:
 
 
 def kind(folder: str | os.PathLike[str]) -> str:
-    """The kind of model in a folder: "Transformer", "LanguageModel" or "Classifier". Raises errors as `load` does."""
+    """The kind of model in a folder: "Transformer", "LanguageModel", ... Raises errors as `load` does."""
     return _described(Path(folder))[0]
 
 
@@ -104,12 +107,15 @@ def _fewest(config: Any) -> int:
     sizes = {f.name: getattr(config, f.name) for f in fields(config) if f.type in ("int", "int | None")}
     offset = sizes.pop("position_offset", 0)
     check_sizes(type(config).__name__, **{name: size for name, size in sizes.items() if size is not None})
+    if isinstance(config, RecurrentTranslatorConfig):  # each LSTM, GRU or plain layer has at least 2·D²
+        n_layers = config.n_encoder_layers // 2 + config.n_decoder_layers
+        return n_layers * 2 * config.d_model**2 + config.target_vocabulary * config.d_model
     d, f, n_heads = config.d_model, config.d_ff, config.n_heads
     d_head, n_key_heads = sizes.get("d_head") or d // n_heads, sizes.get("n_key_heads") or n_heads
     n_layers = sum(getattr(config, name, 0) for name in ("n_layers", "n_encoder_layers", "n_decoder_layers"))
     tables = [getattr(config, name, 0) for name in ("vocabulary", "source_vocabulary", "target_vocabulary")]
     rows = max(tables) + getattr(config, "n_classes", 0)
-    if getattr(config, "rotary_base", None) is None:
+    if getattr(config, "rotary_base", None) is None and not getattr(config, "alibi", False):
         rows += getattr(config, "max_length", 0)
     positions = getattr(config, "positions", None)
     if positions == "learned":
@@ -126,6 +132,8 @@ def _described(folder: Path) -> tuple[str, dict[str, Any]]:
     if not path.is_file():
         began = (folder / "run.json").is_file()  # training writes it before its first step
         hint = "; its training has not saved one yet: add --resume to its train command to continue" if began else ""
+        if (folder / "model" / path.name).is_file():  # the demo saves its model beside its pictures
+            hint = f"; did you mean {folder / 'model'}?"
         raise FileNotFoundError(f"{folder} holds no model: {path.name} is missing{hint}")
     document = read_json(path)
     if not isinstance(document, dict) or document.get("format") != _FORMAT:

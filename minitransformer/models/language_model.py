@@ -44,6 +44,7 @@ class LanguageModelConfig:
     d_head: int | None = None  # width of a head; d_model / n_heads unless given
     qkv_bias: bool | None = None  # of queries, keys and values; as `bias` unless given
     rotary_base: float | None = None  # positions by rotation, in place of a learned table
+    alibi: bool = False  # scores that fall with the distance, in place of a learned table
     window: int | None = None  # how many tokens back attention reaches, the token itself included
     tie_output: bool = True  # the table of tokens also makes the logits
 
@@ -56,7 +57,7 @@ class LanguageModel(Module):
         self.config = config
         self.tokens = Embedding(config.vocabulary, config.d_model, std=0.02, rng=rng)
         positions = None
-        if config.rotary_base is None:
+        if config.rotary_base is None and not config.alibi:
             positions = LearnedPositions(config.max_length, config.d_model, rng=rng)
         self.embed = InputEmbedding(self.tokens, positions, dropout=config.dropout)
         self.stack = Encoder(
@@ -80,6 +81,7 @@ class LanguageModel(Module):
                 "bias": config.bias if config.qkv_bias is None else config.qkv_bias,
                 "output_bias": config.bias,
                 "rotary_base": config.rotary_base,
+                "alibi": config.alibi,
                 "window": config.window,
             },
             rng=rng,

@@ -19,9 +19,10 @@ from .families.fields import Fields
 
 @dataclass(frozen=True)
 class Preset:
-    """A published model. family and fields: as in its config.json; said: the figure of the documents; why: it differs.
+    """A published model.
 
-    head: what is counted with the body.
+    family and fields: as in its config.json; said: the figure of its documents; why: the reason it differs from our
+    count, or nothing; head: what is counted with the body.
     """
 
     family: str

@@ -290,6 +290,6 @@ def _meaning(config: Any) -> dict[str, Any]:
         {"relative_buckets", "relative_distance"} & found.keys() if found.get("positions") != "relative" else ()
     ):
         del found[name]
-    if found.get("positions") == "sinusoidal" or found.get("positions") == "relative":
+    if found.get("positions") in ("sinusoidal", "relative", "alibi"):
         found["n_positions"] = None
     return found

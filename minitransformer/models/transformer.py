@@ -15,25 +15,27 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_array, check_shape
+from ..arrays.boundary import check_array
 from ..layers import (
     Cache,
     Decoder,
     Embedding,
     Encoder,
     InputEmbedding,
+    KeyValueCache,
     LayerNorm,
     LearnedPositions,
-    Module,
     Parameter,
     RelativeBias,
     RMSNorm,
     SinusoidalPositions,
+    StateCache,
 )
 from ..layers.cache import check_cache, no_backward
 from ..layers.embedding import Positions
 from ..layers.module import generator
 from ..layers.normalization import NORMS
+from .encoder_decoder import EncoderDecoder, check_sequences, keys
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class TransformerConfig:
     bias: bool = True
     d_head: int | None = None  # width of a head; d_model / n_heads unless given
     final_norm: bool | None = None  # after each stack; with pre-norm unless given
-    positions: str = "sinusoidal"  # or "halves" (all sines, then all cosines), "learned", "relative" (T5's bias)
+    positions: str = "sinusoidal"  # "halves" (all sines, then all cosines), "learned", "relative" (T5's bias), "alibi"
     relative_buckets: int = 32  # of the relative positions
     relative_distance: int = 128  # from which on all share the last bucket
     n_positions: int = 1024  # in a learned table
@@ -70,11 +72,13 @@ class TransformerConfig:
     scale_scores: bool = True  # by 1/√d_k; T5 has it in its initial weights instead
     scale_logits: bool = False  # by 1/√d_model, as T5 does where its table makes the logits
     logit_bias: bool = False
+    mixing: str = "attention"  # what mixes the positions of a layer; or "convolution" in its place
+    kernel: int = 5  # of the convolutions
 
     def __post_init__(self) -> None:
-        if self.positions not in ("sinusoidal", "halves", "learned", "relative"):
+        if self.positions not in ("sinusoidal", "halves", "learned", "relative", "alibi"):
             raise ValueError(
-                f'TransformerConfig: positions must be "sinusoidal", "halves", "learned" or "relative", '
+                f'TransformerConfig: positions must be "sinusoidal", "halves", "learned", "relative" or "alibi", '
                 f"got {self.positions!r}"
             )
 
@@ -93,7 +97,7 @@ class TransformerConfig:
         return cls(vocabulary, vocabulary, **(sizes | changes))
 
 
-class Transformer(Module):
+class Transformer(EncoderDecoder):
     """source ids and target ids to logits for the next target token.
 
     source: (B, T_src); target: (B, T); logits: (B, T, target_vocabulary). source_mask, target_mask: boolean, (B, T_src)
@@ -134,7 +138,13 @@ class Transformer(Module):
         self.embed_target = InputEmbedding(
             self.target_tokens, self._positions(config, rng), scale, config.dropout, norm=target_norm
         )
-        attention = {"d_k": config.d_head, "d_v": config.d_head, "scale": None if config.scale_scores else 1.0}
+        options |= {"mixing": config.mixing, "kernel": config.kernel}
+        attention = {
+            "d_k": config.d_head,
+            "d_v": config.d_head,
+            "scale": None if config.scale_scores else 1.0,
+            "alibi": config.positions == "alibi",
+        }
         looks_back, looks_around = (
             RelativeBias(config.n_heads, config.relative_buckets, config.relative_distance, both_ways, rng=rng)
             if config.positions == "relative"
@@ -150,9 +160,14 @@ class Transformer(Module):
         self.output = None if config.tie_output else Embedding(config.target_vocabulary, config.d_model, rng=rng)
         self.logit_bias = Parameter(np.zeros(config.target_vocabulary, np.float32)) if config.logit_bias else None
 
+    def new_cache(self) -> Cache:
+        """An empty cache for `decode`."""
+        kind = KeyValueCache if self.config.mixing == "attention" else StateCache
+        return Cache(self.config.n_decoder_layers, kind)
+
     @staticmethod
     def _positions(config: TransformerConfig, rng: np.random.Generator) -> Positions | None:
-        if config.positions == "relative":
+        if config.positions in ("relative", "alibi"):
             return None
         if config.positions == "learned":
             return LearnedPositions(config.n_positions, config.d_model, rng=rng, offset=config.position_offset)
@@ -166,9 +181,11 @@ class Transformer(Module):
         self, source: Array, source_mask: Array | None = None, rng: np.random.Generator | None = None
     ) -> tuple[Array, Pullback]:
         """Return (memory, backward). memory: (B, T_src, D); backward(dmemory) returns None."""
-        _check_ids("source", source)
+        check_sequences("Transformer", "source", source)
         embedded, embed_backward = self.embed_source(source, rng=rng)
-        memory, encoder_backward = self.encoder(embedded, mask=_keys("source_mask", source_mask, source.shape), rng=rng)
+        memory, encoder_backward = self.encoder(
+            embedded, mask=keys("Transformer", "source_mask", source_mask, source.shape), rng=rng
+        )
 
         def backward(dmemory: Array) -> None:
             dembedded = encoder_backward(dmemory)
@@ -208,13 +225,13 @@ class Transformer(Module):
         cache: Cache | None = None,
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
-        """The vectors of the target that the logits are made of. hidden: (B, T, D); the rest as of `decode`."""
-        _check_ids("target", target)
+        """The vectors of the target that the logits are made of. hidden: (B, T, D); the rest: see `decode`."""
+        check_sequences("Transformer", "target", target)
         check_array("Transformer", "memory", memory)
         check_cache("Transformer", cache, self.config.n_decoder_layers)
         start = 0 if cache is None else cache.length
-        target_keys = _keys("target_mask", target_mask, (target.shape[0], start + target.shape[1]))
-        source_keys = _keys("source_mask", source_mask, memory.shape[:-1])
+        target_keys = keys("Transformer", "target_mask", target_mask, (target.shape[0], start + target.shape[1]))
+        source_keys = keys("Transformer", "source_mask", source_mask, memory.shape[:-1])
         embedded, embed_backward = self.embed_target(target, start=start, rng=rng)
         hidden, decoder_backward = self.decoder(
             embedded, memory, mask=target_keys, memory_mask=source_keys, cache=cache, rng=rng
@@ -243,57 +260,3 @@ class Transformer(Module):
             return dhidden
 
         return logits, backward
-
-    def __call__(
-        self,
-        source: Array,
-        target: Array,
-        source_mask: Array | None = None,
-        target_mask: Array | None = None,
-        rng: np.random.Generator | None = None,
-    ) -> tuple[Array, Pullback]:
-        """Return (logits, backward); backward(dlogits) returns None, since ids have no gradient."""
-        memory, encode_backward = self.encode(source, source_mask, rng)
-        logits, decode_backward = self.decode(target, memory, source_mask, target_mask, rng=rng)
-
-        def backward(dlogits: Array) -> None:
-            dmemory = decode_backward(dlogits)
-            encode_backward(dmemory)
-
-        return logits, backward
-
-    def loss(
-        self,
-        source: Array,
-        target: Array,
-        wanted: Array,
-        source_mask: Array | None = None,
-        target_mask: Array | None = None,
-        ignore_index: int = -100,
-        label_smoothing: float = 0.0,
-        rng: np.random.Generator | None = None,
-    ) -> tuple[Array, Pullback]:
-        """Cross-entropy of the next tokens. wanted: (B, T), the target moved on by one. backward() returns None."""
-        logits, model_backward = self(source, target, source_mask, target_mask, rng)
-        loss, loss_backward = self.ops.cross_entropy(logits, wanted, ignore_index, label_smoothing)
-
-        def backward(dloss: Array | float = 1.0) -> None:
-            dlogits = loss_backward(dloss)
-            model_backward(dlogits)
-
-        return loss, backward
-
-
-def _check_ids(name: str, ids: Array) -> None:
-    check_array("Transformer", name, ids)
-    if ids.ndim != 2:
-        raise ValueError(f"Transformer: {name} must be a batch of sequences (B, T), got shape {ids.shape}")
-
-
-def _keys(name: str, mask: Array | None, shape: tuple[int, ...]) -> Array | None:
-    """(B, T_k), which tokens are real, to (B, 1, T_k): no query attends to padding."""
-    if mask is None:
-        return None
-    check_array("Transformer", name, mask)
-    check_shape("Transformer", name, mask, shape)
-    return mask[:, None, :]

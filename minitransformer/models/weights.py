@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
 _LARGEST_JSON = 1 << 26  # bytes of a config or an index; published ones have a few thousand
@@ -85,6 +84,8 @@ def _there(path: Path) -> bool:
 
 
 def _of_file(path: Path) -> Iterator[tuple[str, Tensor]]:
+    from safetensors import SafetensorError, safe_open  # here, because it is missing in a browser
+
     try:
         with safe_open(path, framework="numpy"):
             pass  # it has checked the header against the file

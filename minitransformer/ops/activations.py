@@ -36,7 +36,7 @@ def relu(x: Array) -> tuple[Array, Pullback]:
     return y, backward
 
 
-def _logistic(x: Array) -> Array:
+def logistic(x: Array) -> Array:
     """σ(x) = 1 / (1 + exp(-x)) = exp(x) / (1 + exp(x)), of which one cannot overflow."""
     xp = array_module(x)
     exponential = xp.exp(-abs(x))
@@ -60,7 +60,7 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback]:
     elif approximate == "tanh":
         near = xp.clip(x, -30.0, 30.0)  # beyond, Φ is 0 or 1 to the last bit; u and u' of huge x would overflow
         square = near * near  # x**3 would call the slow general power
-        cumulative = _logistic(2.0 * math.sqrt(2.0 / math.pi) * near * (1.0 + 0.044715 * square))
+        cumulative = logistic(2.0 * math.sqrt(2.0 / math.pi) * near * (1.0 + 0.044715 * square))
         slope = math.sqrt(2.0 / math.pi) * (1.0 + 3.0 * 0.044715 * square)
         density = 2.0 * cumulative * (1.0 - cumulative) * slope
     else:
@@ -79,7 +79,7 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback]:
 def silu(x: Array) -> tuple[Array, Pullback]:
     """x σ(x), element-wise, also called swish. x, y: any shape; backward(dy) returns dx. Ramachandran et al. 2017."""
     check_floats("silu", x=x)
-    sigmoid = _logistic(x)
+    sigmoid = logistic(x)
     y = x * sigmoid
 
     def backward(dy: Array) -> Array:

@@ -73,7 +73,7 @@ def attention(
     backward(doutput) returns (dq, dk, dv), or (dq, dk, dv, dbias) where there is a bias.
     """
     xp = check_floats("attention", q=q, k=k, v=v)
-    _check_shapes(q, k, v)
+    check_shapes("attention", q, k, v)
     t_q, d_k = q.shape[-2:]
     t_k = k.shape[-2]
     factor = 1.0 / math.sqrt(d_k) if scale is None else scale
@@ -85,8 +85,8 @@ def attention(
         check_broadcasts("attention", "bias", bias, (*q.shape[:-1], t_k))
     allowed = mask
     if causal:
-        ahead = causal_mask(t_q, t_k, device_of(q).name)
-        allowed = ahead if mask is None else mask & ahead
+        seen = causal_mask(t_q, t_k, device_of(q).name)
+        allowed = seen if mask is None else mask & seen
 
     scores = (q @ k.swapaxes(-1, -2)) * factor
     biased = scores if bias is None else scores + bias
@@ -117,14 +117,15 @@ def _summed_to(dscores: Array, shape: tuple[int, ...]) -> Array:
     return dscores.sum(axis=(*range(missing), *repeated), keepdims=True).reshape(shape)
 
 
-def _check_shapes(q: Array, k: Array, v: Array) -> None:
+def check_shapes(where: str, q: Array, k: Array, v: Array) -> None:
+    """Require q (..., T_q, d_k), k (..., T_k, d_k) and v (..., T_k, d_v) with the same leading axes."""
     for name, x in {"q": q, "k": k, "v": v}.items():
         if x.ndim < 2:
-            raise ValueError(f"attention: {name} must have at least two axes (..., T, d), got shape {x.shape}")
+            raise ValueError(f"{where}: {name} must have at least two axes (..., T, d), got shape {x.shape}")
     shapes = f"q {q.shape}, k {k.shape}, v {v.shape}"
     if q.shape[-1] != k.shape[-1]:
-        raise ValueError(f"attention: queries and keys must have the same width d_k; got {shapes}")
+        raise ValueError(f"{where}: queries and keys must have the same width d_k; got {shapes}")
     if k.shape[-2] != v.shape[-2]:
-        raise ValueError(f"attention: there must be one value for each key (the same T_k); got {shapes}")
+        raise ValueError(f"{where}: there must be one value for each key (the same T_k); got {shapes}")
     if not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
-        raise ValueError(f"attention: the leading axes must be equal; got {shapes}")
+        raise ValueError(f"{where}: the leading axes must be equal; got {shapes}")

@@ -4,8 +4,13 @@
     PE[pos, 2i + 1] = cos(pos / base^(2i/D))
 
 Sine and cosine of one frequency are adjacent. A step of k positions rotates each such pair by the angle
-k / base^(2i/D), independently of the position: PE[pos + k] is a fixed linear map of PE[pos]. The table is a constant,
-so it has no gradient.
+a = k / base^(2i/D), whatever the position, by the sums of angles:
+
+    sin(x + a) =  cos(a) sin(x) + sin(a) cos(x)
+    cos(x + a) = -sin(a) sin(x) + cos(a) cos(x)
+
+So PE[pos + k] = PE[pos] S(k), with a matrix S(k) of D/2 rotations in blocks on its diagonal: a fixed linear map, and
+S(j) S(k) = S(j + k). The table is a constant, so it has no gradient.
 """
 
 from __future__ import annotations
@@ -40,3 +45,21 @@ def sinusoidal_positions(
     angles = np.arange(length)[:, None] * frequencies[None, :]  # (length, D/2)
     table = np.stack([np.sin(angles), np.cos(angles)], axis=-1 if interleaved else 1).reshape(length, width)
     return get_device(device).to_device(table.astype(dtype))
+
+
+def shift_of_positions(k: int, width: int, base: float = 10000.0) -> np.ndarray:
+    """S(k), (width, width), with sinusoidal_positions(...)[pos] @ S(k) = sinusoidal_positions(...)[pos + k].
+
+    k: an integer, also below 0. Sine and cosine are adjacent, as in a table with interleaved=True. Vaswani et al. 2017,
+    section 3.5, which says that there is such a map.
+    """
+    check_integers("shift_of_positions", k=k, width=width)
+    check_positive("shift_of_positions", width=width, base=base)
+    if width % 2:
+        raise ValueError(f"shift_of_positions: width must be even (sine and cosine come in pairs), got {width}")
+    shift = np.zeros((width, width))
+    for i in range(0, width, 2):
+        angle = k * base ** (-i / width)
+        cos, sin = np.cos(angle), np.sin(angle)
+        shift[i : i + 2, i : i + 2] = [[cos, -sin], [sin, cos]]
+    return shift

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sacrebleu
 
 from ..arrays.backend import to_device, to_numpy
 from ..models import Classifier
@@ -33,6 +32,8 @@ def evaluate_translator(
     accelerate: Accelerate = as_written,
 ) -> dict[str, Any]:
     """BLEU of the translations of a file, by sacrebleu with its signature."""
+    import sacrebleu  # here, because it is missing in a browser
+
     model, source_tokenizer, target_tokenizer = load_translator(folder)
     pairs = read_pairs(source, target)
     sequences = encode_lines(source_tokenizer, [text for text, _ in pairs], source)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from .. import ops
-from ..arrays.backend import to_device, to_numpy
+from ..arrays.backend import Array, Pullback, array_module, to_device, to_numpy
 from ..arrays.files import read_json
 from ..models import (
+    Classifier,
     LanguageModel,
     MaskedLanguageModel,
     TextClassifier,
@@ -22,8 +25,12 @@ from ..models import (
 )
 from ..models.families.family import Pretrained
 from ..text import PublishedTokenizer, load_published, padded
+from ..verify import Report
+from ..verify.gradients import Progress
+from ..verify.inside import model_gradients
 
 _BATCH = 32  # texts that are read at once
+_CHECKED = 6  # tokens of a sequence that a check reads
 
 
 def open_published(path: Path) -> tuple[Pretrained, PublishedTokenizer]:
@@ -75,6 +82,75 @@ def sentence_vectors(model: TextEncoder, tokenizer: PublishedTokenizer, texts: S
         found.append(to_numpy(ops.mean_pool(hidden, real)[0]))
     vectors = np.concatenate(found)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def layer_of(model: Pretrained | Classifier, layer: int | None = None) -> tuple[list[Any], int, int]:
+    """A layer by its number, from 1 on; by default the last: (the list that it stands in, its index there, its number).
+
+    The layers of a Transformer's decoder come after those of its encoder. Raises ValueError where there is no such one.
+    """
+    if isinstance(model, Transformer):
+        lists = [model.encoder.layers, model.decoder.layers]
+    elif isinstance(model, Classifier):
+        lists = [model.encoder.layers]
+    else:
+        lists = [(model.encoder if isinstance(model, MaskedLanguageModel | TextClassifier) else model).stack.layers]
+    places = [(layers, i) for layers in lists for i in range(len(layers))]
+    number = len(places) if layer is None else layer
+    if not 1 <= number <= len(places):
+        raise ValueError(f"--layer must be from 1 to {len(places)}, got {number}")
+    return *places[number - 1], number
+
+
+def reading(model: Pretrained, ids: Array, mask: Array | None = None) -> Callable[[], tuple[Array, Pullback]]:
+    """A function that lets the model read ids, (B, T), and returns (output, backward).
+
+    The output is the loss of the text itself: of its next tokens, of each of its tokens for a MaskedLanguageModel, of
+    copying it for a Transformer, and of the first class for a TextClassifier. A TextEncoder has no loss: the output is
+    its hidden states and, where it has a pooler, the pooled vector before them, (B, 1 + T, D).
+    mask: boolean (B, T), True where a token is real.
+    """
+    xp = array_module(ids)
+    wanted = ids if mask is None else xp.where(mask, ids, -100)
+    if isinstance(model, LanguageModel):
+        seen = None if mask is None else mask[:, :-1]
+        return functools.partial(model.loss, ids[:, :-1], wanted[:, 1:], mask=seen)
+    if isinstance(model, Transformer):
+        return functools.partial(model.loss, ids, ids[:, :-1], wanted[:, 1:], mask)
+    if isinstance(model, MaskedLanguageModel):
+        return functools.partial(model.loss, ids, wanted, mask)
+    if isinstance(model, TextClassifier):
+        return functools.partial(model.loss, ids, xp.zeros(len(ids), dtype=ids.dtype), mask)
+    return functools.partial(model if model.pooler is None else functools.partial(_read_and_pool, model), ids, mask)
+
+
+def _read_and_pool(model: TextEncoder, ids: Array, mask: Array | None) -> tuple[Array, Pullback]:
+    hidden, hidden_backward = model(ids, mask)
+    pooled, pool_backward = model.pool(hidden)
+
+    def backward(dy: Array) -> None:
+        hidden_backward(dy[:, 1:] + pool_backward(dy[:, 0]))
+
+    return array_module(hidden).concatenate([pooled[:, None], hidden], axis=1), backward
+
+
+def check_model(
+    path: Path, layer: int | None = None, device: str | None = None, seed: int = 0, progress: Progress = iter
+) -> Report:
+    """Check a published model against finite differences in float64: every parameter, and the inside of one layer.
+
+    It reads two short sequences of a few random tokens, some several times, the second one padded. See
+    `verify.inside.model_gradients`.
+    """
+    model = from_pretrained(path)
+    layers, i, number = layer_of(model, layer)
+    model.to(device, "float64")
+    vocabulary = model.config.source_vocabulary if isinstance(model, Transformer) else model.config.vocabulary
+    rng = np.random.default_rng((seed, 3))
+    ids = rng.integers(0, vocabulary, 4)[rng.integers(0, 4, (2, _CHECKED))]
+    mask = np.arange(_CHECKED) < np.array([[_CHECKED], [_CHECKED - 2]])
+    run = reading(model, to_device(ids, model.device), to_device(mask, model.device))
+    return model_gradients(model, run, layers, i, number, seed, progress=progress)
 
 
 @dataclass(frozen=True)

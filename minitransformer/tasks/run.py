@@ -12,8 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from .. import __version__
+from ..arrays.backend import to_numpy
 from ..arrays.files import read_json, write
+from ..parallel.group import ALONE, Group, same_everywhere
 from ..text import Tokenizer, load_tokenizer
+from ..text.shards import INDEX
 from ..training import Accelerate, Outcome, Trainer, TrainingSettings, as_written
 from ..training.corpora import Corpus
 
@@ -51,7 +55,7 @@ class Task:
     name: str
     data: type[Any]
     config: type[Any]
-    model: type[Any]
+    model: Callable[..., Any]
     prepare: Callable[..., Prepared]
     from_data: tuple[str, ...]  # fields of the config that the data determine
     presets: Mapping[str, Mapping[str, Any]]
@@ -73,10 +77,12 @@ class Run:
         say: Callable[[str], None],
         resume: bool = False,
         accelerate: Accelerate = as_written,
+        group: Group = ALONE,
     ) -> Trainer:
         """Read and encode the data, make the model, and write run.json and the tokenizers into the folder.
 
-        resume: use the tokenizers in the folder. accelerate: as in Trainer.
+        resume: use the tokenizers in the folder. accelerate, group: as in Trainer. Raises ValueError that names the
+        rank and the difference, if a rank has other data, settings or versions than rank 0; nothing is written then.
         """
         rng = np.random.default_rng((self.training.seed, _WEIGHTS))
         held = [folder / name for name in _TOKENIZERS if resume and (folder / name).is_file()]
@@ -86,9 +92,12 @@ class Run:
         for note in prepared.notes:
             say(note)
         # before anything is written, because it may refuse the settings
-        trainer = Trainer(model, prepared.training, prepared.validation, self.training, folder, accelerate)
+        trainer = Trainer(model, prepared.training, prepared.validation, self.training, folder, accelerate, group)
+        self._same_on_every_rank(model, group)
         n_parameters = sum(parameter.value.size for parameter in dict(model.parameters()).values())
         say(f"{n_parameters:,} parameters")
+        if group.rank:
+            return trainer
         folder.mkdir(parents=True, exist_ok=True)
         for name in _TOKENIZERS:
             if name not in prepared.tokenizers:  # from a run that ended before it wrote run.json
@@ -99,6 +108,21 @@ class Run:
             write(folder / "labels.json", json.dumps(prepared.labels, ensure_ascii=False) + "\n")
         self.save(folder)
         return trainer
+
+    def _same_on_every_rank(self, model: Any, group: Group) -> None:
+        """Compare what the ranks train with. A file may have another path on each machine, but no other content."""
+        if group.size == 1:
+            return
+        fields = dataclasses.asdict(self.data)
+        named = {f.name: fields.pop(f.name) for f in dataclasses.fields(self.data) if f.metadata.get("file")}
+        digests, weights = self.files(), hashlib.sha256()
+        for _, parameter in model.parameters():
+            weights.update(to_numpy(parameter.value).tobytes())
+        facts = {"version": __version__, "task": self.task.name, **fields, **self.model}
+        facts |= dataclasses.asdict(self.training)
+        facts |= {f"content of {name}": digests[path][:12] if path else None for name, path in named.items()}
+        facts["first weights"] = weights.hexdigest()[:12]
+        same_everywhere(group, {name: str(fact) for name, fact in facts.items()})
 
     def save(self, folder: Path) -> None:
         """Write run.json."""
@@ -118,9 +142,10 @@ class Run:
         paths = [fields[f.name] for f in dataclasses.fields(self.data) if f.metadata.get("file") and fields[f.name]]
         found = {}
         for path in paths:
-            if not Path(path).is_file():
-                raise FileNotFoundError(f"there is no file {path}")
-            found[path] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+            file = Path(path) / INDEX if Path(path).is_dir() else Path(path)  # which has the digests of all shards
+            if not file.is_file():
+                raise FileNotFoundError(f"there is no file {file}")
+            found[path] = hashlib.sha256(file.read_bytes()).hexdigest()
         return found
 
 

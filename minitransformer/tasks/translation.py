@@ -1,9 +1,9 @@
-"""Translation: from sentence pairs to a Transformer."""
+"""Translation: from sentence pairs to a model that translates."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,14 @@ from tqdm import tqdm
 from ..arrays.backend import to_device
 from ..arrays.boundary import check_sizes
 from ..generation import translate
-from ..models import Transformer, TransformerConfig, folder
+from ..models import (
+    EncoderDecoder,
+    RecurrentTranslator,
+    RecurrentTranslatorConfig,
+    Transformer,
+    TransformerConfig,
+    folder,
+)
 from ..text import (
     END,
     PAD,
@@ -60,6 +67,51 @@ class TranslationData:
         sizes = {"vocabulary": self.vocabulary, "max_length": self.max_length, "batch_tokens": self.batch_tokens}
         check_sizes("translate", **sizes)
         check_share("translate", label_smoothing=self.label_smoothing)
+
+
+KINDS = ("transformer", "convolution", "lstm", "lstm-attention")
+
+
+@dataclass(frozen=True)
+class TranslatorConfig(TransformerConfig):
+    """Which encoder-decoder translates, and its sizes.
+
+    transformer; convolution: the same with a convolution in the place of each self-attention; lstm: recurrent, the
+    source handed over as one vector; lstm-attention: recurrent, with attention to the source. A recurrent model uses of
+    these settings only d_model, the numbers of layers, dropout and share_embeddings.
+    """
+
+    model: str = "transformer"  # transformer, convolution, lstm or lstm-attention
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.model not in KINDS:
+            raise ValueError(f"model must be one of {', '.join(KINDS)}, got {self.model!r}")
+
+    @property
+    def plain(self) -> TransformerConfig | RecurrentTranslatorConfig:
+        """The config of the model itself."""
+        sizes = asdict(self)
+        kind = sizes.pop("model")
+        if kind == "transformer":
+            return TransformerConfig(**sizes)
+        if kind == "convolution":
+            return TransformerConfig(**(sizes | {"mixing": "convolution"}))
+        used = {name: sizes[name] for name in (f.name for f in fields(RecurrentTranslatorConfig)) if name in sizes}
+        return RecurrentTranslatorConfig(**used, attention="multiplicative" if kind == "lstm-attention" else "none")
+
+    @property
+    def counted(self) -> TransformerConfig:
+        """A Transformer that is as large, or nearly; of a recurrent model the heads count for nothing."""
+        sizes = asdict(self)
+        heads = {"n_heads": 1} if sizes.pop("model").startswith("lstm") else {}
+        return TransformerConfig(**(sizes | heads))
+
+
+def translator(config: TranslatorConfig, rng: np.random.Generator | None = None) -> EncoderDecoder:
+    """The untrained model that a config asks for."""
+    plain = config.plain
+    return Transformer(plain, rng) if isinstance(plain, TransformerConfig) else RecurrentTranslator(plain, rng)
 
 
 def prepare(
@@ -126,7 +178,7 @@ def longest(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> int:
 
 
 def written(
-    model: Transformer,
+    model: EncoderDecoder,
     sources: Sequence[Sequence[int]],
     beam: int = 5,
     length_penalty: float = 1.0,
@@ -168,7 +220,7 @@ def _tokenizers(data: TranslationData, kind: str, pairs: Sequence[tuple[str, str
     return tuple(BytePairTokenizer.train(each, data.vocabulary) for each in texts)
 
 
-def save_translator(model: Transformer, source: Tokenizer, target: Tokenizer, path: Path) -> None:
+def save_translator(model: EncoderDecoder, source: Tokenizer, target: Tokenizer, path: Path) -> None:
     """Write a model and its two tokenizers into one folder."""
     folder.save(model, path)
     (path / _SHARED).unlink(missing_ok=True)  # from an earlier model
@@ -176,14 +228,14 @@ def save_translator(model: Transformer, source: Tokenizer, target: Tokenizer, pa
     target.save(path / TARGET)
 
 
-def load_translator(path: Path) -> tuple[Transformer, Tokenizer, Tokenizer]:
+def load_translator(path: Path) -> tuple[EncoderDecoder, Tokenizer, Tokenizer]:
     """A model and its tokenizers of source and target from a folder.
 
     Raises ValueError for a model of another kind or another vocabulary.
     """
     model = folder.load(path)
-    if not isinstance(model, Transformer):
-        raise ValueError(f"{path} holds a {type(model).__name__}, but only a Transformer translates")
+    if not isinstance(model, EncoderDecoder):
+        raise ValueError(f"{path} holds a {type(model).__name__}, but only an encoder-decoder translates")
     if (path / _SHARED).is_file():
         source = target = load_tokenizer(path / _SHARED)
     else:
@@ -197,8 +249,8 @@ def load_translator(path: Path) -> tuple[Transformer, Tokenizer, Tokenizer]:
 TASK = Task(
     "translate",
     TranslationData,
-    TransformerConfig,
-    Transformer,
+    TranslatorConfig,
+    translator,
     prepare,
     from_data=("source_vocabulary", "target_vocabulary"),
     presets={

@@ -11,6 +11,7 @@ A .gguf file has all of these in its metadata, and only a name for the way of sp
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,7 +62,8 @@ class PublishedTokenizer(Tokenizer):
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         """The ids of a text. special: with the tokens that the model expects around it, as [CLS] and [SEP]."""
-        return self._model.encode(text, add_special_tokens=special).ids
+        with _caught("the tokenizer fails on this text"):
+            return self._model.encode(text, add_special_tokens=special).ids
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids, without special tokens. Raises ValueError for an id below 0 or beyond the last."""
@@ -69,7 +71,8 @@ class PublishedTokenizer(Tokenizer):
         for i in ids:
             if not 0 <= i < size:
                 raise ValueError(f"ids must be from 0 to {size - 1}, got {i}")
-        return self._model.decode(ids, skip_special_tokens=True)
+        with _caught("the tokenizer fails on these ids"):
+            return self._model.decode(ids, skip_special_tokens=True)
 
     def id_of(self, name: str) -> int:
         """The id of a special token by its name, as "mask_token". Raises ValueError where there is none."""
@@ -127,6 +130,17 @@ def _library() -> Any:
     return tokenizers
 
 
+@contextlib.contextmanager
+def _caught(what: str) -> Iterator[None]:
+    """What the library raises as a ValueError: a plain Exception, or a panic, which is not even that."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise ValueError(f"{what}: {str(error)[:200]}") from error
+
+
 # ---- A folder. ----
 
 
@@ -139,12 +153,8 @@ def _of_folder(folder: Path) -> PublishedTokenizer:
         )
     if path.stat().st_size > _LONGEST:
         raise ValueError(f"{path} has {path.stat().st_size:,} bytes, and {_LONGEST:,} is the most that is read")
-    try:
+    with _caught(f"{path} cannot be read as a tokenizer"):
         model = library.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # the library raises a plain Exception, or a panic, which is not even that
-        raise ValueError(f"{path} cannot be read as a tokenizer: {str(error)[:200]}") from error
     about = _object(folder / "tokenizer_config.json")
     special = {name: text for name in _SPECIAL if (text := _text(about.get(name))) is not None}
     if "mask_token" not in special:

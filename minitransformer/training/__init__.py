@@ -1,6 +1,7 @@
 """Training: optimisers, learning-rate schedules, gradient clipping, workers, checkpoints and the loop."""
 
 from .loop import Accelerate, Outcome, Trainer, as_written
+from .muon import Muon, newton_schulz
 from .optimizers import (
     SGD,
     Adam,
@@ -20,6 +21,7 @@ __all__ = [
     "Accelerate",
     "Adam",
     "AdamW",
+    "Muon",
     "Optimizer",
     "Outcome",
     "Trainer",
@@ -30,5 +32,6 @@ __all__ = [
     "constant",
     "cosine",
     "inverse_sqrt",
+    "newton_schulz",
     "warmup_schedule",
 ]

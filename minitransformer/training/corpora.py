@@ -7,30 +7,34 @@ Only `loss` turns it into arrays of tokens, padded to the longest. So n workers 
     count(rows)            the number of predictions in the mean that is the loss of these rows
     loss(model, rows, rng) (loss, backward); with dropout from rng, without dropout for rng=None
 
-A batch contains sentences of similar length, and its size is counted in tokens. One long sentence in a batch of short
-ones would make most of it padding.
+A batch of sentences contains some of similar length, and its size is counted in tokens. One long sentence in a batch
+of short ones would make most of it padding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, to_device
 from ..arrays.boundary import check_ids, check_sizes, ids_looked_at
 from ..layers import Module
-from ..models import Classifier, LanguageModel, Transformer
+from ..models import Classifier, EncoderDecoder, LanguageModel
+from ..text.shards import Shards
 from ..text.vocabulary import END, PAD, START, padded
 
 _MOST = 1 << 24  # tokens in a batch
+_AT_ONCE = 1 << 12  # batches that are drawn together
+
+Ids: TypeAlias = Sequence[int] | np.ndarray | Shards
 
 
 class Corpus(Protocol):
     """What training needs of a corpus."""
 
-    def batches(self, rng: np.random.Generator | None) -> list[np.ndarray]:
+    def batches(self, rng: np.random.Generator | None) -> Sequence[np.ndarray]:
         """The batches of one epoch."""
 
     def count(self, rows: np.ndarray) -> int:
@@ -41,7 +45,7 @@ class Corpus(Protocol):
 
 
 class PairCorpus:
-    """Sentence pairs, for a Transformer. tokens: the most in a batch, counted as rows times longest side."""
+    """Sentence pairs, for an encoder-decoder. tokens: the most in a batch, counted as rows times longest side."""
 
     def __init__(
         self,
@@ -62,7 +66,7 @@ class PairCorpus:
         """The number of target tokens, including the end of each sentence."""
         return sum(len(self.targets[row]) + 1 for row in rows)
 
-    def loss(self, model: Transformer, rows: np.ndarray, rng: np.random.Generator | None) -> tuple[Array, Pullback]:
+    def loss(self, model: EncoderDecoder, rows: np.ndarray, rng: np.random.Generator | None) -> tuple[Array, Pullback]:
         """The mean cross-entropy of the target tokens. Labels are smoothed only in training, when rng is given."""
         n_source, n_target = model.config.source_vocabulary, model.config.target_vocabulary
         source = _on_device(model, padded([self.sources[row] for row in rows]), n_source, "source ids")
@@ -78,27 +82,24 @@ class TextCorpus:
     """One running text, for a LanguageModel: windows of `length` tokens, `rows` of them in a batch.
 
     An epoch has as many windows as fit into the text. With an rng each starts at a random place. Without one they are
-    consecutive, so every token except the first is predicted once.
+    consecutive, so every token except the first is predicted once. ids may be Shards, which stay on the disk.
     """
 
-    def __init__(self, ids: Sequence[int], length: int, rows: int) -> None:
+    def __init__(self, ids: Ids, length: int, rows: int) -> None:
         check_sizes("TextCorpus", length=length, rows=rows)
         if rows * length > _MOST:
             raise ValueError(f"a batch must be of at most {_MOST:,} tokens, got {rows} windows of {length}; use fewer")
-        self.ids = np.asarray(ids, dtype=np.int64)
+        self.ids = ids if isinstance(ids, Shards) else np.asarray(ids, dtype=np.int64)
         if len(self.ids) <= length:
             raise ValueError(f"the text must be longer than a window of {length} tokens, but has {len(self.ids)}")
         self.length, self.rows = length, rows
 
-    def batches(self, rng: np.random.Generator | None) -> list[np.ndarray]:
-        """The starts of the windows of each batch."""
+    def batches(self, rng: np.random.Generator | None) -> Sequence[np.ndarray]:
+        """The starts of the windows of each batch. They are computed when they are asked for."""
         if rng is None:
-            starts = np.arange(0, len(self.ids) - 1, self.length)
-            whole, rest = starts[starts + self.length < len(self.ids)], starts[starts + self.length >= len(self.ids)]
-            parts = [whole[i : i + self.rows] for i in range(0, len(whole), self.rows)]
-            return [*parts, rest] if len(rest) else parts  # the last window is shorter, so it is a batch of its own
+            return _Consecutive(len(self.ids) - 1, self.length, self.rows)
         n_batches = max(1, (len(self.ids) - 1) // (self.length * self.rows))
-        return list(rng.integers(0, len(self.ids) - self.length, (n_batches, self.rows)))
+        return _Random(rng, n_batches, self.rows, len(self.ids) - self.length)
 
     def count(self, rows: np.ndarray) -> int:
         """The number of tokens in the windows that have a successor in the text."""
@@ -110,6 +111,48 @@ class TextCorpus:
         ids, wanted = (_on_device(model, x, model.config.vocabulary) for x in (windows[:, :-1], windows[:, 1:]))
         with ids_looked_at():
             return model.loss(ids, wanted, rng=rng)
+
+
+class _Consecutive(Sequence[np.ndarray]):
+    """The starts of consecutive windows that together predict n tokens. A shorter last one is a batch of its own."""
+
+    def __init__(self, n: int, length: int, rows: int) -> None:
+        self._whole, self._rest, self._length, self._rows = n // length, n % length, length, rows
+
+    def __len__(self) -> int:
+        return -(-self._whole // self._rows) + (self._rest > 0)
+
+    def __getitem__(self, i: Any) -> Any:
+        if not 0 <= i < len(self):
+            raise IndexError(i)
+        first = i * self._rows
+        if first >= self._whole:
+            return np.array([self._whole * self._length])
+        return np.arange(first, min(first + self._rows, self._whole)) * self._length
+
+
+class _Random(Sequence[np.ndarray]):
+    """rng.integers(0, limit, (n, rows)), of which only a part is in memory at any time."""
+
+    def __init__(self, rng: np.random.Generator, n: int, rows: int, limit: int) -> None:
+        self._rng, self._n, self._rows, self._limit = rng, n, rows, limit
+        self._begin = rng.bit_generator.state
+        self._drawn, self._first = np.empty((0, rows), np.int64), 0  # batches first, first + 1, ...
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, i: Any) -> Any:
+        if not 0 <= i < self._n:
+            raise IndexError(i)
+        if i < self._first:
+            self._rng.bit_generator.state = self._begin
+            self._drawn, self._first = self._drawn[:0], 0
+        while i >= self._first + len(self._drawn):
+            self._first += len(self._drawn)
+            some = min(_AT_ONCE, self._n - self._first)
+            self._drawn = self._rng.integers(0, self._limit, (some, self._rows))
+        return self._drawn[i - self._first].copy()
 
 
 class LabelledCorpus:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,8 @@ def first_not_finite(model: Module, run: Callable[[], Any]) -> str | None:
     An inner layer comes before the layer that contains it. Returns None if every output is finite. Do not use this
     while other threads run modules.
     """
-    names = {id(module): name for name, module in _modules("", model)}
-    originals = {type(module): type(module).__call__ for _, module in _modules("", model)}
+    names = {id(module): name or type(model).__name__ for name, module in model.modules()}
+    originals = {type(module): type(module).__call__ for _, module in model.modules()}
 
     def watched(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: Module, *inputs: Any, **options: Any) -> Any:
@@ -45,9 +45,3 @@ def first_not_finite(model: Module, run: Callable[[], Any]) -> str | None:
         for kind, original in originals.items():
             kind.__call__ = original  # type: ignore[method-assign]
     return None
-
-
-def _modules(path: str, module: Module) -> Iterator[tuple[str, Module]]:
-    yield path or type(module).__name__, module
-    for name, child in module.children():
-        yield from _modules(f"{path}.{name}" if path else name, child)

@@ -7,19 +7,20 @@ RUN/
     curves.png                       the same as a picture
     checkpoints/                     see checkpoint.py
 
-A run is a function of its settings: (seed, epoch) gives the order of the data and (seed, step) the dropout. No
+A run is a function of its settings: (seed, epoch) gives the order of the data, and (seed, step)
+with the number of the worker or rank the dropout. No
 generator carries its state from step to step. So a killed run continues from its last checkpoint with the same bits.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -31,15 +32,17 @@ from tqdm import tqdm
 from ..arrays.backend import keep_freed_memory, multiply_in_tf32
 from ..arrays.files import write, write_figure
 from ..models import folder as model_folder
+from ..parallel.group import ALONE, Group, texts
 from ..trace.tracing import textbook_of
 from . import checkpoint
 from .checkpoint import Checkpoint
 from .corpora import Corpus
-from .curves import learning_curves
 from .finite import first_not_finite
+from .optimizers import Optimizer
 from .precision import FIRST_SCALE, MixedPrecision, next_scale
 from .settings import TrainingSettings
-from .workers import Workers
+from .sharded import ShardedOptimizer
+from .workers import Workers, share
 
 Accelerate: TypeAlias = Callable[[Any], Any]  # from a model or an optimiser to its fast twin
 
@@ -80,7 +83,8 @@ class Outcome:
 class Trainer:
     """Trains a model on one corpus and validates it on another, in a folder.
 
-    accelerate: a function that returns the fast twin of a model or an optimiser, such as `fast.accelerate`.
+    accelerate: a function that returns the fast twin of a model or an optimiser, such as `fast.accelerate`. group: the
+    ranks that train together, each with a trainer of the same arguments; rank 0 alone writes to the folder and speaks.
     """
 
     def __init__(
@@ -91,17 +95,25 @@ class Trainer:
         settings: TrainingSettings,
         folder: Path,
         accelerate: Accelerate = as_written,
+        group: Group = ALONE,
     ) -> None:
+        self.group = group
         self.model, self.training, self.validation = model, training, validation
         self.settings, self.folder = settings, Path(folder)
         if settings.precision == "tf32":
             multiply_in_tf32(model.device)
         self._half = settings.precision == "float16"
         self._computing = accelerate(MixedPrecision(model) if self._half else model)
-        self.workers = Workers(self._computing, settings.workers)
-        self.optimizer = accelerate(settings.optimizer_of(model.parameters()))
+        sharded = settings.shard_optimizer and group.size > 1
+        self.workers = Workers(self._computing, settings.workers, group, sharded)
+        self.optimizer: Optimizer | ShardedOptimizer
+        if sharded:
+            pairs = model.parameters()
+            self.optimizer = ShardedOptimizer(pairs, group, lambda own: accelerate(settings.optimizer_of(own)))
+        else:
+            self.optimizer = accelerate(settings.optimizer_of(model.parameters()))
         self.progress = Progress()
-        self._order: tuple[int, list[np.ndarray]] | None = None
+        self._order: tuple[int, Sequence[np.ndarray]] | None = None
         self._loss = math.nan  # of the model that the folder holds at the end
 
     def resume(self) -> int:
@@ -125,16 +137,20 @@ class Trainer:
         """
         settings, progress = self.settings, self.progress
         keep_freed_memory()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for leftover in self.folder.glob(".*.tmp"):  # from a run that was killed while it wrote
-            leftover.unlink()
-        log = _Log(self.folder / "log.jsonl", progress.step, say)
+        first = self.group.rank == 0
+        if first:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for leftover in self.folder.glob(".*.tmp"):  # from a run that was killed while it wrote
+                leftover.unlink()
+        log: _Log | _NoLog = _Log(self.folder / "log.jsonl", progress.step, say) if first else _NoLog()
         ended = "finished"
         with (
             threadpool_limits(1 if settings.workers > 1 else None, user_api="blas"),
             _interruptible() as interrupted,
             log,
-            tqdm(total=settings.steps, initial=progress.step, desc="train", unit="step", disable=None) as bar,
+            tqdm(
+                total=settings.steps, initial=progress.step, desc="train", unit="step", disable=None if first else True
+            ) as bar,
         ):
             while progress.step < settings.steps:
                 if settings.patience and progress.since_best >= settings.patience:
@@ -146,11 +162,11 @@ class Trainer:
                 due = progress.step % settings.validate_every == 0 or progress.step == settings.steps
                 if due:
                     log.add(found := self._validate())
-                stopping = interrupted() or progress.step == stop_after
+                stopping = self._any(interrupted()) or progress.step == stop_after
                 if stopping or progress.step % settings.save_every == 0 or progress.step == settings.steps:
                     self._save()
                     log.draw()
-                if due:  # after saving: the terminal may be closed
+                if due and first:  # after saving: the terminal may be closed
                     say(f"step {progress.step}: validation loss {found['validation_loss']:.4f}")
                 bar.update()
                 tokens = f"{record['predictions'] / record['seconds']:.0f}"
@@ -217,7 +233,7 @@ class Trainer:
         loss = self._validation_loss()
         if progress.best is None or loss < progress.best:
             progress.best, progress.best_step, progress.since_best = loss, progress.step, 0
-            model_folder.save(self.model, self.folder)
+            self._save_model()
         else:
             progress.since_best += 1
         return {"step": progress.step, "epoch": progress.epoch, "validation_loss": loss}
@@ -227,9 +243,19 @@ class Trainer:
         newest = self.progress.step - self.progress.step % every
         keep = range(newest, max(0, newest - every * self.settings.average), -every)
         state = Checkpoint(self.model.state(), self.optimizer.state(), asdict(self.progress))
-        checkpoint.save(self.folder, state, keep)
+        if self.group.rank == 0:
+            checkpoint.save(self.folder, state, keep)
         if self.progress.best is None:
+            self._save_model()
+        self._any(False)  # nobody goes on, and reads the folder, before it is saved
+
+    def _save_model(self) -> None:
+        if self.group.rank == 0:
             model_folder.save(self.model, self.folder)
+
+    def _any(self, flag: bool) -> bool:
+        """Whether the flag is true on any rank. Waits for all."""
+        return bool(self.group.sum(np.array([int(flag)]))[0]) if self.group.size > 1 else flag
 
     def _validation_loss(self) -> float:
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -240,7 +266,7 @@ class Trainer:
             )
         return loss
 
-    def _finish(self, log: _Log) -> None:
+    def _finish(self, log: _Log | _NoLog) -> None:
         """Save the model of the lowest validation loss, or the mean of the last checkpoints, in the folder."""
         every, wanted = self.settings.save_every, self.settings.average
         self._loss = math.nan if self.progress.best is None else self.progress.best
@@ -250,7 +276,7 @@ class Trainer:
             self.model.load_state(checkpoint.mean(self.folder, of))
             self._loss = self._validation_loss()
             log.add({"step": self.progress.step, "mean_of": of, "mean_validation_loss": self._loss})
-            model_folder.save(self.model, self.folder)
+            self._save_model()
 
     def _explain(self, loss: float, batches: list[np.ndarray], seed: tuple[int, ...]) -> str:
         step, textbook = (
@@ -259,13 +285,15 @@ class Trainer:
         )  # one fast layer may be several textbook layers
 
         def again() -> None:
-            for worker in range(self.settings.workers):
-                rng = np.random.default_rng([*seed, worker])
+            n = self.settings.workers
+            for worker in range(n):
+                rng = np.random.default_rng([*seed, self.group.rank * n + worker])
                 for rows in batches:
-                    if len(part := rows[worker :: self.settings.workers]):
+                    if len(part := share(self.training, rows, self.group)[worker::n]):
                         self.training.loss(textbook, part, rng)
 
-        where = first_not_finite(textbook, again)
+        found = texts(self.group, first_not_finite(textbook, again) or "")
+        where = next((name for name in found if name), None)
         if where is not None:
             reason = f"the first layer whose output was not finite is {where}"
         else:
@@ -278,7 +306,7 @@ class Trainer:
         )
 
 
-@contextmanager
+@contextlib.contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
     """Inside this context, the first Ctrl-C only makes the yielded function return True; a second one interrupts.
 
@@ -327,11 +355,23 @@ class _Log:
 
     def draw(self) -> None:
         """Draw curves.png. If that fails, warn once and continue training: the log contains the same data."""
+        from .curves import learning_curves  # here, because it imports matplotlib
+
         try:
             write_figure(self.path.with_name("curves.png"), learning_curves(self.records))
         except OSError as error:
             self._say(f"warning: {error}; training continues without it")
             self._say = lambda line: None
+
+
+class _NoLog(contextlib.nullcontext[None]):
+    """The log of every rank but the first: nothing."""
+
+    def add(self, record: dict[str, Any]) -> None:
+        pass
+
+    def draw(self) -> None:
+        pass
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

@@ -94,15 +94,21 @@ class Optimizer:
 
     def _remember(self, *kinds: str) -> None:
         """Arrays of zeros for every parameter. They belong to the state as "kind.<name>"."""
-        names, parameters = zip(*in_order(self.parameters.items()), strict=True)
-        values = [p.value for p in parameters]
+        self._remember_of(self.parameters, *kinds)
+
+    def _remember_of(self, parameters: Mapping[str, Parameter], *kinds: str) -> None:
+        """The same for some parameters."""
+        if not parameters:
+            return
+        names, ordered = zip(*in_order(parameters.items()), strict=True)
+        values = [p.value for p in ordered]
         for kind in kinds:
             if len({x.dtype for x in values}) > 1:
                 zeros = [array_module(x).zeros_like(x) for x in values]
             else:
                 zeros = side_by_side(values)[1]
             by_name = dict(zip(names, zeros, strict=True))
-            self._memory[kind] = {name: by_name[name] for name in self.parameters}
+            self._memory[kind] = {name: by_name[name] for name in parameters}
 
     def step(self, learning_rate: float | None = None, share_out: ShareOut = in_turn) -> None:
         """Move every parameter once, in place, by its `.grad`. learning_rate: for this step, from a schedule.
@@ -119,7 +125,7 @@ class Optimizer:
         self._check_shapes()
         self.steps += 1
         if others:
-            self._pieces, self._cut = self._in_pieces(), now
+            self._pieces, self._cut = self._in_pieces(self.parameters), now
         share_out(
             lambda name: self._move(self._pieces[name], rate),
             {name: piece.value.size for name, piece in self._pieces.items()},
@@ -128,7 +134,7 @@ class Optimizer:
     def _check_dtypes(self) -> None:
         """Require value, gradient and state of each parameter to have one dtype, on one device."""
         for name, p in self.parameters.items():
-            remembered = {f"the {kind} of {name}": arrays[name] for kind, arrays in self._memory.items()}
+            remembered = {f"the {kind} of {name}": known[name] for kind, known in self._memory.items() if name in known}
             check_floats(self._name, **remembered, **{name: p.value, f"the gradient of {name}": p.grad})
 
     def _check_shapes(self) -> None:
@@ -146,14 +152,13 @@ class Optimizer:
                     f"{p.grad.shape}; set {name}.grad to an array of that shape"
                 )
 
-    def _in_pieces(self) -> dict[str, Piece]:
+    def _in_pieces(self, parameters: Mapping[str, Parameter]) -> dict[str, Piece]:
         """Each parameter by its name; or pieces of at most PIECE, if all arrays of a step are flat buffers."""
         pieces: dict[str, Piece] = {}
-        for is_matrix, group in itertools.groupby(
-            in_order(self.parameters.items()), lambda pair: pair[1].value.ndim > 1
-        ):
+        for is_matrix, group in itertools.groupby(in_order(parameters.items()), lambda pair: pair[1].value.ndim > 1):
             pairs = list(group)
-            kinds = {kind: [arrays[name] for name, _ in pairs] for kind, arrays in self._memory.items()}
+            known = {kind: arrays for kind, arrays in self._memory.items() if pairs[0][0] in arrays}
+            kinds = {kind: [arrays[name] for name, _ in pairs] for kind, arrays in known.items()}
             value, grad = as_one([p.value for _, p in pairs]), as_one([p.grad for _, p in pairs])
             remembered = {kind: as_one(arrays) for kind, arrays in kinds.items()}
             if value is None or grad is None or any(array is None for array in remembered.values()):
@@ -192,9 +197,7 @@ class SGD(Optimizer):
         self, parameters: Iterable[tuple[str, Parameter]], learning_rate: float, momentum: float = 0.0
     ) -> None:
         super().__init__(parameters, learning_rate)
-        _check_at_least_zero("SGD", momentum=momentum)
-        if momentum >= 1.0:
-            raise ValueError(f"SGD: momentum must be below 1, got {momentum}")
+        check_momentum("SGD", momentum)
         self.momentum = float(momentum)
         self._remember("velocity")
 
@@ -331,6 +334,13 @@ def cosine(step: int, peak: float, warmup: int, total: int, floor: float = 0.0) 
         return peak * step / warmup
     progress = min(1.0, (step - warmup) / (total - warmup))
     return floor + (peak - floor) * (1.0 + math.cos(math.pi * progress)) / 2.0
+
+
+def check_momentum(where: str, momentum: float) -> None:
+    """Require 0 <= momentum < 1."""
+    _check_at_least_zero(where, momentum=momentum)
+    if momentum >= 1.0:
+        raise ValueError(f"{where}: momentum must be below 1, got {momentum}")
 
 
 def _check_at_least_zero(where: str, **numbers: float) -> None:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from ..arrays.boundary import check_positive, check_sizes
 from ..layers import Parameter
+from .muon import Muon
 from .optimizers import SGD, Adam, AdamW, Optimizer, constant, cosine, inverse_sqrt
 from .workers import check_workers
 
-OPTIMIZERS = ("adamw", "adam", "sgd")
+OPTIMIZERS = ("adamw", "adam", "sgd", "muon")
 SCHEDULES = ("constant", "cosine", "inverse-sqrt")
 PRECISIONS = ("float32", "tf32", "float16")
 _MOST_BATCHES = 10_000  # per step, because Ctrl-C waits for the current step
@@ -22,7 +23,7 @@ class TrainingSettings:
     """The settings of a run. Steps count from 1; a step may take several batches (accumulate)."""
 
     steps: int = 1000
-    optimizer: str = "adamw"  # adamw, adam or sgd
+    optimizer: str = "adamw"  # adamw, adam, sgd or muon (of the matrices; adamw for the rest)
     learning_rate: float = 1e-3  # the peak of the schedule
     schedule: str = "cosine"  # constant, cosine or inverse-sqrt (Vaswani et al. 2017, with learning_rate as peak)
     warmup: int = 100  # steps from 0 up to the learning rate
@@ -30,8 +31,8 @@ class TrainingSettings:
     beta1: float = 0.9
     beta2: float = 0.98
     eps: float = 1e-9
-    weight_decay: float = 0.0  # of adamw
-    momentum: float = 0.9  # of sgd
+    weight_decay: float = 0.0  # of adamw and muon
+    momentum: float = 0.9  # of sgd and muon
     clip: float = 1.0  # largest norm of all gradients together; 0: no limit
     accumulate: int = 1  # batches per step
     workers: int = 1  # threads that share a batch
@@ -39,6 +40,7 @@ class TrainingSettings:
     save_every: int = 500  # steps
     average: int = 1  # checkpoints whose mean is the final model; 1: the model of the lowest validation loss
     patience: int = 0  # validations without improvement before it stops early; 0: never
+    shard_optimizer: bool = False  # each rank of mpiexec keeps one part of the optimiser's state
     precision: str = "float32"  # float32, tf32 (a GPU's products), or float16 with float32 masters and a scaled loss
     seed: int = 0
 
@@ -48,6 +50,8 @@ class TrainingSettings:
         check_sizes(where, **{name: getattr(self, name) for name in names})
         check_workers(where, self.workers)
         check_positive(where, learning_rate=self.learning_rate, eps=self.eps)
+        if not isinstance(self.shard_optimizer, bool):
+            raise ValueError(f"{where}: shard_optimizer must be True or False, got {self.shard_optimizer!r}")
         if self.accumulate > _MOST_BATCHES:
             raise ValueError(f"{where}: accumulate must be at most {_MOST_BATCHES}, got {self.accumulate}")
         for name in ("warmup", "floor", "clip", "patience", "seed", "weight_decay", "beta1", "beta2", "momentum"):
@@ -59,6 +63,8 @@ class TrainingSettings:
         for name, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES), ("precision", PRECISIONS)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{where}: {name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+        if self.optimizer == "muon" and self.shard_optimizer:
+            raise ValueError(f"{where}: muon needs whole matrices, so it cannot be cut up; leave out shard_optimizer")
         if self.schedule == "cosine" and self.warmup >= self.steps:
             raise ValueError(f"{where}: warmup must be less than steps, got {self.warmup} and {self.steps}")
 
@@ -69,6 +75,8 @@ class TrainingSettings:
             return SGD(parameters, self.learning_rate, self.momentum)
         if self.optimizer == "adam":
             return Adam(parameters, self.learning_rate, betas, self.eps)
+        if self.optimizer == "muon":
+            return Muon(parameters, self.learning_rate, self.momentum, betas, self.eps, self.weight_decay)
         return AdamW(parameters, self.learning_rate, betas, self.eps, self.weight_decay)
 
     def rate(self, step: int) -> float:

@@ -6,6 +6,9 @@ threads run meanwhile. So with n workers, worker i takes the rows i, i + n, i + 
 The workers read the same parameter values, and each adds to gradients of its own, which are summed in a fixed order. So
 for a given number of workers the result is always the same; different numbers give the same result up to rounding. The
 workers also share the rest of the step: each sums one stretch of the gradients and moves some of the parameters.
+
+Several ranks (see parallel/) share a batch first, by tokens. Each has workers of its own, and their gradients are
+summed over all ranks.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import contextvars
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TypeVar
 
 import numpy as np
@@ -21,6 +25,8 @@ import numpy as np
 from ..arrays.backend import Array
 from ..arrays.boundary import check_sizes
 from ..layers import Module
+from ..parallel.group import ALONE, Group, lengths, stretch
+from .buckets import Buckets
 from .corpora import Corpus
 from .flat import as_one, in_order, side_by_side
 from .threads import together
@@ -42,9 +48,14 @@ class Workers:
 
     From here on, one flat array contains all values, and another all gradients (flat.py). These arrays are new, so old
     references to parameter arrays go stale.
+
+    group: the ranks that share every batch; all must call the methods together. sharded: each rank gets the gradients
+    of its own stretch of the flat array alone, for a ShardedOptimizer. overlap: as in Buckets.
     """
 
-    def __init__(self, model: Module, n: int = 1) -> None:
+    def __init__(
+        self, model: Module, n: int = 1, group: Group = ALONE, sharded: bool = False, overlap: bool = True
+    ) -> None:
         check_workers("Workers", n)
         if not callable(getattr(model, "parameters", None)):
             raise TypeError(f"Workers: model must be a module with parameters, got {type(model).__name__}")
@@ -59,6 +70,13 @@ class Workers:
                 p.value = value
         self.models = [model, *(replica(model) for _ in range(n - 1))]
         self._gradients = [_flat_gradients(each) for each in self.models]
+        self.group = group
+        size = self._gradients[0].size
+        self._own = stretch(size, group) if sharded else slice(0, size)  # of the gradients, those that this rank needs
+        self._sharded = sharded
+        self._buckets: Buckets | None = None
+        if group.size > 1 and not sharded:
+            self._buckets = Buckets(self.models, self._gradients, group, overlap)
 
     def gradients(
         self, corpus: Corpus, batches: Sequence[np.ndarray], seed: Sequence[int], scale: float = 1.0
@@ -70,54 +88,65 @@ class Workers:
         the returned loss; see precision.py.
         """
         total = sum(corpus.count(rows) for rows in batches)
-        n = len(self.models)
+        n, first = len(self.models), self.group.rank * len(self.models)
+        shares = [share(corpus, rows, self.group) for rows in batches]
 
         def work(worker: int) -> float:
-            model, rng, loss_sum = self.models[worker], np.random.default_rng([*seed, worker]), 0.0
+            model, rng, loss_sum = self.models[worker], np.random.default_rng([*seed, first + worker]), 0.0
             self._gradients[worker].fill(0.0)
-            for rows in batches:
-                part = rows[worker::n]
-                if len(part):
-                    count = corpus.count(part)
+            parts = [part for rows in shares if len(part := rows[worker::n])]
+            for left, part in zip(reversed(range(len(parts))), parts, strict=True):
+                count = corpus.count(part)
+                with self._buckets.watching(worker) if self._buckets and not left else nullcontext():
                     loss, backward = corpus.loss(model, part, rng)
                     backward(scale * count / total)  # from a mean over `count` to its share of the total mean
-                    loss_sum += float(loss) * count
+                loss_sum += float(loss) * count
+            if self._buckets:
+                self._buckets.complete(worker)
             return loss_sum
 
         loss_sum = sum(self._each(work))
 
         def add(worker: int) -> None:
-            first, *others = (gradient[self._stretch(worker)] for gradient in self._gradients)
+            total, *others = (gradient[self._stretch(worker, gradient.size)] for gradient in self._gradients)
             for other in others:
-                first += other
+                total += other
 
-        self._each(add)
-        return loss_sum / total
+        if self._buckets:
+            self._buckets.wait()
+        else:
+            self._each(add)
+        if self._sharded:
+            gradient = self._gradients[0]
+            gradient[self._own] = self.group.scatter_sum(gradient, lengths(gradient.size, self.group.size))
+        return self._over_ranks(loss_sum) / total
 
     def loss(self, corpus: Corpus) -> float:
         """The mean loss over a whole corpus, without dropout."""
         batches, n = corpus.batches(None), len(self.models)
+        own = range(len(batches))[self.group.rank :: self.group.size]
 
         def work(worker: int) -> float:
             model, loss_sum = self.models[worker], 0.0
-            for rows in batches[worker::n]:
+            for rows in (batches[i] for i in own[worker::n]):
                 loss_sum += float(corpus.loss(model, rows, None)[0]) * corpus.count(rows)
             return loss_sum
 
-        return sum(self._each(work)) / sum(corpus.count(rows) for rows in batches)
+        return self._over_ranks(sum(self._each(work))) / sum(corpus.count(rows) for rows in batches)
 
     def gradient_norm(self) -> float:
         """The norm of all gradients together: √(sum of g²)."""
 
         def square(worker: int) -> float:
-            gradient = self._gradients[0][self._stretch(worker)]
+            gradient = self._gradients[0][self._own][self._stretch(worker, self._own.stop - self._own.start)]
             return float((gradient * gradient).sum())
 
-        return math.sqrt(sum(self._each(square)))
+        squares = sum(self._each(square))
+        return math.sqrt(self._over_ranks(squares) if self._sharded else squares)
 
     def scale_gradients(self, factor: float) -> None:
         """Multiply all gradients by a factor."""
-        self._gradients[0] *= factor
+        self._gradients[0][self._own] *= factor
 
     def share_out(self, work: Callable[[str], None], sizes: Mapping[str, int]) -> None:
         """Call work(name) for every name. A free worker takes the largest name left, so that all end together."""
@@ -133,9 +162,13 @@ class Workers:
 
         self._each(take_some)
 
-    def _stretch(self, worker: int) -> slice:
-        """The part of the flat gradients that a worker takes."""
-        size, n = self._gradients[0].size, len(self.models)
+    def _over_ranks(self, number: float) -> float:
+        """The sum of a number over all ranks."""
+        return float(self.group.sum(np.array([number]))[0]) if self.group.size > 1 else number
+
+    def _stretch(self, worker: int, size: int) -> slice:
+        """The part of `size` flat gradients that a worker takes."""
+        n = len(self.models)
         return slice(size * worker // n, size * (worker + 1) // n)
 
     def _each(self, work: Callable[[int], T]) -> list[T]:
@@ -147,6 +180,21 @@ class Workers:
 
         together(fill, [(worker, contextvars.copy_context()) for worker in range(len(self.models))])
         return [results[worker] for worker in range(len(self.models))]
+
+
+def share(corpus: Corpus, rows: np.ndarray, group: Group) -> np.ndarray:
+    """This rank's rows of a batch: about as many predictions as every other rank has.
+
+    The longest row that is left goes to the rank with the fewest predictions so far. A rank may get no rows.
+    """
+    if group.size == 1:
+        return rows
+    counts = np.array([corpus.count(rows[i : i + 1]) for i in range(len(rows))])
+    loads, owners = [0] * group.size, np.zeros(len(rows), dtype=np.int64)
+    for i in np.argsort(-counts, kind="stable"):
+        owners[i] = loads.index(min(loads))
+        loads[owners[i]] += int(counts[i])
+    return rows[owners == group.rank]
 
 
 def replica(model: Module) -> Module:

@@ -1,0 +1,197 @@
+"""Collectives: operations on the arrays of n ranks, each with its pullback.
+
+A collective is a linear map. Its input is the arrays x_0 ... x_{n-1} of all ranks, one below the other, and so is its
+output; as a matrix it has a block for each pair of ranks, an identity or zero. The pullback of a linear map y = A x is
+its transpose, dx = Aᵀ dy, because <dy, A x> = <Aᵀ dy, x>. With three ranks:
+
+    broadcast from rank 0            reduce to rank 0               both: what one copies, the other sums
+
+        | 1 0 0 |                        | 1 1 1 |
+        | 1 0 0 |                        | 0 0 0 |
+        | 1 0 0 |                        | 0 0 0 |
+
+The transpose of each is the other. So dx_0 = dy_0 + dy_1 + dy_2 for broadcast: rank 0's x has gone to three places.
+
+all_gather puts the x of every rank, one after the other, on every rank; reduce_scatter sums, and leaves rank r with
+stretch r of the sum. One block row of all_gather, for output stretch r on rank s, is y_s[r] = x_r. Its transpose is
+dx_r = Σ_s dy_s[r]: reduce_scatter.
+
+**Copies.** Often all ranks hold one value, and compute the same with it: a weight, a residual stream, the loss. That is
+one vector, not n, and it counts once in <dy, y>; its gradient is again one vector, of which each rank has a copy.
+
+    all_reduce   y = Σ_r x_r         from n parts to one value      | 1 1 1 |
+    identity     y_r = x             from one value to n parts      | 1 1 1 |ᵀ
+
+So the pullback of all_reduce is dx_r = dy, with nothing to send, and that of identity is dx = Σ_r dy_r. These are g and
+f of Shoeybi et al. 2019, "Megatron-LM", section 3. (If each rank's copy of all_reduce's y went on to a loss of its own,
+and the losses were added, the copies would be n vectors, and Aᵀ, all ones, would be all_reduce itself.)
+
+mean is the loss of data parallel training. Rank r has the mean loss x_r of its w_r tokens, and the loss is the mean
+over all tokens, y = Σ_r w_r x_r / Σ_r w_r; it is one value, so dx_r = w_r dy / Σ_r w_r. The mean over ranks,
+Σ_r x_r / n, is something else as soon as ranks have different numbers of tokens.
+
+send and receive move x from one rank to another: the gradient goes the opposite way.
+"""
+
+from __future__ import annotations
+
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_floats, check_number, op
+from .group import Group
+
+
+@op
+def broadcast(x: Array, group: Group, root: int = 0) -> tuple[Array, Pullback]:
+    """y_r = x_root. x, y: any shape, the same on all ranks. backward(dy) returns Σ_r dy_r on the root, else zero."""
+    xp = check_floats("broadcast", x=x)
+    _check_rank("broadcast", "root", root, group)
+    y = group.broadcast(x, root)
+
+    def backward(dy: Array) -> Array:
+        total = group.sum(dy)
+        dx = total if group.rank == root else xp.zeros_like(dy)
+        return dx
+
+    return y, backward
+
+
+@op
+def reduce(x: Array, group: Group, root: int = 0) -> tuple[Array, Pullback]:
+    """y_root = Σ_r x_r; zero elsewhere. x, y: any shape, the same on all ranks. backward(dy) returns dy_root."""
+    xp = check_floats("reduce", x=x)
+    _check_rank("reduce", "root", root, group)
+    total = group.sum(x)
+    y = total if group.rank == root else xp.zeros_like(x)
+
+    def backward(dy: Array) -> Array:
+        dx = group.broadcast(dy, root)
+        return dx
+
+    return y, backward
+
+
+@op
+def all_gather(x: Array, group: Group) -> tuple[Array, Pullback]:
+    """y = x_0, x_1, ... along the first axis. x: (k, ...), the same on all ranks; y: (n k, ...).
+
+    backward(dy) returns dx_r = Σ_s dy_s[r], of stretch r.
+    """
+    check_floats("all_gather", x=x)
+    _check_axis("all_gather", x)
+    equal = [len(x)] * group.size
+    y = group.gather(x, equal)
+
+    def backward(dy: Array) -> Array:
+        dx = group.scatter_sum(dy, equal)
+        return dx
+
+    return y, backward
+
+
+@op
+def reduce_scatter(x: Array, group: Group) -> tuple[Array, Pullback]:
+    """y_r = Σ_s x_s[r], of stretch r. x: (n k, ...), the same on all ranks; y: (k, ...).
+
+    backward(dy) returns dx = dy_0, dy_1, ... along the first axis.
+    """
+    check_floats("reduce_scatter", x=x)
+    _check_axis("reduce_scatter", x)
+    if len(x) % group.size:
+        raise ValueError(
+            f"reduce_scatter: the first axis of x must divide into {group.size} equal stretches, one for each rank, "
+            f"got shape {x.shape}"
+        )
+    equal = [len(x) // group.size] * group.size
+    y = group.scatter_sum(x, equal)
+
+    def backward(dy: Array) -> Array:
+        dx = group.gather(dy, equal)
+        return dx
+
+    return y, backward
+
+
+@op
+def all_reduce(x: Array, group: Group) -> tuple[Array, Pullback]:
+    """y = Σ_r x_r, one value of which every rank has a copy. x, y: any shape. backward(dy) returns dx_r = dy."""
+    check_floats("all_reduce", x=x)
+    y = group.sum(x)
+
+    def backward(dy: Array) -> Array:
+        dx = dy.copy()
+        return dx
+
+    return y, backward
+
+
+@op
+def identity(x: Array, group: Group) -> tuple[Array, Pullback]:
+    """y_r = x, where x is one value of which every rank has a copy. x, y: any shape. backward(dy) returns Σ_r dy_r."""
+    check_floats("identity", x=x)
+    y = x.copy()
+
+    def backward(dy: Array) -> Array:
+        dx = group.sum(dy)
+        return dx
+
+    return y, backward
+
+
+@op
+def mean(x: Array, group: Group, weight: float) -> tuple[Array, Pullback]:
+    """y = Σ_r w_r x_r / Σ_r w_r, one value of which every rank has a copy. x, y: any shape, the same on all ranks.
+
+    weight: w_r, such as the number of tokens that x_r is the mean of. backward(dy) returns dx_r = w_r dy / Σ_r w_r.
+    """
+    xp = check_floats("mean", x=x)
+    check_number("mean", "weight", weight)
+    share = weight / float(group.sum(xp.asarray([float(weight)]))[0])
+    y = group.sum(share * x)
+
+    def backward(dy: Array) -> Array:
+        dx = share * dy
+        return dx
+
+    return y, backward
+
+
+def send(x: Array, group: Group, to: int) -> tuple[None, Pullback]:
+    """Send x to another rank, where it is the output of `receive`; so there is none here.
+
+    backward() returns dx, which comes from that rank.
+    """
+    check_floats("send", x=x)
+    _check_rank("send", "to", to, group, other=True)
+    group.send(x, to)
+
+    def backward() -> Array:
+        dx = group.receive(x, to)
+        return dx
+
+    return None, backward
+
+
+def receive(like: Array, group: Group, source: int) -> tuple[Array, Pullback]:
+    """The x that another rank sends. like: any array of its shape and dtype.
+
+    backward(dy) sends dy back and returns None, because the input is on that rank.
+    """
+    check_floats("receive", like=like)
+    _check_rank("receive", "source", source, group, other=True)
+    y = group.receive(like, source)
+
+    def backward(dy: Array) -> None:
+        group.send(dy, source)
+
+    return y, backward
+
+
+def _check_rank(where: str, name: str, rank: int, group: Group, other: bool = False) -> None:
+    if not (isinstance(rank, int) and 0 <= rank < group.size) or (other and rank == group.rank):
+        which = f"another rank than {group.rank}, " if other else ""
+        raise ValueError(f"{where}: {name} must be {which}from 0 to {group.size - 1}, got {rank}")
+
+
+def _check_axis(where: str, x: Array) -> None:
+    if x.ndim == 0:
+        raise ValueError(f"{where}: x needs a first axis, which the ranks share; got an array without axes")

@@ -1,0 +1,94 @@
+"""Muon: steps that turn and stretch every direction of a matrix alike. Jordan 2024, "Muon: An optimizer for hidden
+layers in neural networks"; with the step sizes of Liu et al. 2025, "Muon is Scalable for LLM Training", section 2.2.
+
+For a matrix W (m, n) with gradient G:
+
+    M = μ M + (1 - μ) G                     momentum
+    O = orthogonal(μ M + (1 - μ) G)         Nesterov: one step of the momentum ahead
+    W = W - η (0.2 √max(m, n) O + λ W)
+
+With the singular value decomposition U S Vᵀ of a matrix, the nearest matrix with orthonormal rows or columns is U Vᵀ:
+all singular values become 1, so that rare directions move as far as strong ones. The entries of U Vᵀ have a root mean
+square of 1 / √max(m, n); the factor makes it 0.2, about that of a step of AdamW, and one learning rate fits both.
+
+U Vᵀ without a decomposition, by a Newton-Schulz iteration. X starts as the matrix divided by its Frobenius norm, so no
+singular value is above 1, and
+
+    X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X
+
+keeps U and V and takes each singular value s to a s + b s³ + c s⁵. With a, b, c = 3.4445, -4.7750, 2.0315 five
+rounds bring all but the smallest between about 0.7 and 1.2: not exactly 1, but fast, as the slope at 0 is steep.
+
+Muon is for matrices that map vectors. What is no such map takes the steps of AdamW: biases, gains and tables, whose
+rows are looked up one by one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from ..arrays.backend import Array, array_module
+from ..layers import Parameter
+from .optimizers import AdamW, Piece, check_momentum
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+
+
+def newton_schulz(matrix: Array, rounds: int = 5, eps: float = 1e-7) -> Array:
+    """About U Vᵀ of the singular value decomposition U S Vᵀ: (m, n) to (m, n). A matrix of zeros stays one."""
+    xp = array_module(matrix)
+    a, b, c = COEFFICIENTS
+    x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix  # the smaller product X Xᵀ
+    x = x / xp.maximum(xp.sqrt((x * x).sum()), eps)
+    for _ in range(rounds):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * (gram @ gram)) @ x
+    return x.T if matrix.shape[0] > matrix.shape[1] else x
+
+
+class Muon(AdamW):
+    """Muon for every parameter called "weight" with two axes, AdamW for the others.
+
+    momentum is μ; the other options as of AdamW. State: M as "momentum.<name>", and AdamW's for the others.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[tuple[str, Parameter]],
+        learning_rate: float,
+        momentum: float = 0.95,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ) -> None:
+        check_momentum("Muon", momentum)
+        self.momentum = float(momentum)
+        super().__init__(parameters, learning_rate, betas, eps, weight_decay)
+
+    def _remember(self, *kinds: str) -> None:
+        maps = {name: p for name, p in self.parameters.items() if name.split(".")[-1] == "weight" and p.value.ndim == 2}
+        others = {name: p for name, p in self.parameters.items() if name not in maps}
+        self._remember_of(maps, "momentum")
+        self._remember_of(others, *kinds)
+
+    def _in_pieces(self, parameters: Mapping[str, Parameter]) -> dict[str, Piece]:
+        """Each map is a piece of its own, a matrix; the rest is cut as AdamW cuts it."""
+        momenta = self._memory.get("momentum", {})
+        maps = {
+            name: Piece(parameters[name].value, parameters[name].grad, {"momentum": momentum}, True)
+            for name, momentum in momenta.items()
+        }
+        return maps | super()._in_pieces({name: p for name, p in parameters.items() if name not in momenta})
+
+    def _move(self, p: Piece, rate: float) -> None:
+        if "momentum" not in p.remembered:
+            super()._move(p, rate)
+            return
+        m = p.remembered["momentum"]
+        m *= self.momentum
+        m += (1.0 - self.momentum) * p.grad
+        ahead = self.momentum * m + (1.0 - self.momentum) * p.grad
+        size = 0.2 * math.sqrt(max(p.value.shape))
+        p.value *= self._shrink(p, rate)
+        p.value -= rate * size * newton_schulz(ahead)

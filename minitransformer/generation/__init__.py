@@ -15,7 +15,7 @@ import numpy as np
 
 from ..arrays.backend import Array, array_module
 from ..arrays.boundary import check_integers, check_sizes
-from ..models import LanguageModel, Transformer
+from ..models import EncoderDecoder, LanguageModel
 from .beam import Hypothesis, beam_search
 from .choosing import Choose, Sampler, most_probable
 from .prefix import Continuation, Prefix, Translation
@@ -39,7 +39,7 @@ __all__ = [
 
 
 def greedy(
-    model: Transformer, source: Array, source_mask: Array | None, start: int, end: int, max_length: int
+    model: EncoderDecoder, source: Array, source_mask: Array | None, start: int, end: int, max_length: int
 ) -> np.ndarray:
     """Translate a batch; each step takes the most probable token.
 
@@ -55,7 +55,7 @@ def greedy(
 
 
 def translate(
-    model: Transformer,
+    model: EncoderDecoder,
     source: Array,
     source_mask: Array | None = None,
     *,
@@ -90,10 +90,10 @@ def generate(
 
 
 def _translation(
-    where: str, model: Transformer, source: Array, source_mask: Array | None, start: int, end: int, max_length: int
+    where: str, model: EncoderDecoder, source: Array, source_mask: Array | None, start: int, end: int, max_length: int
 ) -> tuple[Translation, list[list[int]]]:
-    if not isinstance(model, Transformer):
-        raise TypeError(f"{where}: model must be a Transformer, got {type(model).__name__}")
+    if not isinstance(model, EncoderDecoder):
+        raise TypeError(f"{where}: model must be an encoder-decoder, such as a Transformer, got {type(model).__name__}")
     check_sizes(where, max_length=max_length)
     check_integers(where, start=start, end=end)
     n_tokens = model.config.target_vocabulary

@@ -14,7 +14,7 @@ import numpy as np
 from ..arrays.backend import Array, array_module, device_of, to_device
 from ..arrays.boundary import check_integers
 from ..layers import Cache
-from ..models import LanguageModel, Transformer
+from ..models import EncoderDecoder, LanguageModel
 
 
 class Prefix(Protocol):
@@ -35,12 +35,12 @@ class Prefix(Protocol):
 class Translation:
     """The prefix of a translation. source: (B, T_src); source_mask: (B, T_src), True where a token is real."""
 
-    def __init__(self, model: Transformer, source: Array, source_mask: Array | None = None) -> None:
+    def __init__(self, model: EncoderDecoder, source: Array, source_mask: Array | None = None) -> None:
         self.vocabulary = model.config.target_vocabulary
         self._device = device_of(source).name
         self._model, self._mask = model, source_mask
         self._memory = model.encode(source, source_mask)[0]
-        self._cache = Cache(model.config.n_decoder_layers)
+        self._cache = model.new_cache()
 
     def read(self, tokens: np.ndarray) -> Array:
         """Read the next target tokens (N, T). Returns logits (N, V)."""

@@ -1,0 +1,33 @@
+"""Look into a model, and interfere: what each head sees and outputs, what changes without it, and what it writes.
+
+from minitransformer import inspect
+
+found = inspect.heads(model, ids)                      # the weights and outputs of every head
+with inspect.ablate(model, [(5, 3)]):                  # layer 5, head 3, both counted from 0
+    logits, _ = model(ids)
+with inspect.patch(model, {(5, 3): other.outputs[5][:, 3]}):
+    logits, _ = model(ids)
+for logits in inspect.logit_lens(model, ids): ...      # what each layer would already say
+
+In an encoder-decoder a head also has a kind: ("encoder", 5, 3), ("decoder", 5, 3), ("cross", 5, 3).
+"""
+
+from .circuits import circuits
+from .interventions import ablate, patch
+from .lens import logit_lens
+from .reading import Heads, attribution, heads
+from .scores import first_token_score, induction_score, previous_token_score, repeated
+
+__all__ = [
+    "Heads",
+    "ablate",
+    "attribution",
+    "circuits",
+    "first_token_score",
+    "heads",
+    "induction_score",
+    "logit_lens",
+    "patch",
+    "previous_token_score",
+    "repeated",
+]

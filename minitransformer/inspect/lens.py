@@ -1,0 +1,60 @@
+"""The logit lens: what the model would say if it ended after this layer. nostalgebraist 2020, "interpreting GPT".
+
+    logits_l = head(norm(x_l)),    x_l the residual path after layer l; x_0 is the embedding
+
+Head and norm are those that the model applies after its last layer, so the last of them are its own logits.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from ..arrays.backend import Array
+from ..layers import Module
+from ..models import TextEncoder
+from ..trace.tracing import textbook_of
+from .watch import stack_of
+
+
+def logit_lens(model: Module, *inputs: Any, **options: Any) -> Iterator[Array]:
+    """Yield the logits after the embedding and after each layer; of an encoder-decoder, of its decoder.
+
+    Each is as the logits of model(*inputs, **options). They come one by one: of a large vocabulary, all at once would
+    take gigabytes. Raises TypeError for a model without logits.
+    """
+    model = textbook_of(model)
+    path = stack_of(model)
+    if isinstance(model, TextEncoder):
+        raise TypeError("logit_lens: a TextEncoder has no logits; give a model with a head")
+    stack: Any = model
+    for name in path:
+        stack = getattr(stack, name)
+    seen: list[Array] = []
+
+    def noting(layer: Module) -> Any:
+        def run(x: Array, *others: Array, **further: Any) -> Any:
+            seen.append(x)
+            return layer(x, *others, **further)
+
+        return run
+
+    last = _with_layers(model, path, [noting(layer) for layer in stack.layers])(*inputs, **options)[0]
+    for x in seen:
+
+        def at_once(_: Array, *others: Array, x: Array = x, **further: Any) -> Any:
+            return x, None
+
+        yield _with_layers(model, path, [at_once])(*inputs, **options)[0]
+    yield last
+
+
+def _with_layers(module: Module, path: tuple[str, ...], layers: list[Any]) -> Any:
+    """The same module, the same parameters, but other layers in the stack at the end of the path."""
+    copied: Any = copy.copy(module)
+    if path:
+        setattr(copied, path[0], _with_layers(getattr(module, path[0]), path[1:], layers))
+    else:
+        copied.layers = layers
+    return copied

@@ -1,0 +1,134 @@
+"""Watch the heads of a running model by the names of its forward pass, and exchange what such a name holds.
+
+    heads      in layers.MultiHeadAttention: the heads' outputs before W_O mixes them, (B, H, T_q, d_v)
+    weights    in ops.attention: how much each query takes of each value, (B, H, T_q, T_k)
+    dheads     in the pullback of the first: the gradient of `heads`
+
+The code of the model knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .. import ops
+from ..arrays.backend import Array
+from ..layers import Checkpoint, Decoder, Encoder, Module, MultiHeadAttention
+from ..models import Transformer
+from ..trace.tracing import Traced
+
+Place = tuple[str, int]  # kind of attention, layer
+See = Callable[[Place, str, Array], Array | None]
+
+
+def stack_of(model: Module) -> tuple[str, ...]:
+    """The path to the stack of a model that its output is made of: ("stack",), ("encoder", "stack"), ..."""
+    for path in (("stack",), ("encoder", "stack"), ("decoder",), ("encoder",)):
+        found: Any = model
+        for name in path:
+            found = getattr(found, name, None)
+        if isinstance(found, Encoder | Decoder):
+            return path
+    raise TypeError(f"inspect: a {type(model).__name__} has no stack of attention layers; give a model of models/")
+
+
+def attentions(model: Module) -> dict[str, list[MultiHeadAttention]]:
+    """The attention of each layer, by kind: "self", or "encoder", "decoder" and "cross". A shared one occurs again."""
+    layers: Any = model
+    for name in stack_of(model):
+        layers = getattr(layers, name)
+    own = _sublayers(layers, "self_attention")
+    if not isinstance(model, Transformer):
+        return {"self": own}
+    cross = _sublayers(layers, "cross_attention")
+    return {"encoder": _sublayers(model.encoder, "self_attention"), "decoder": own, "cross": cross}
+
+
+def _sublayers(stack: Encoder | Decoder, name: str) -> list[MultiHeadAttention]:
+    layers: Iterator[Any] = (layer.layer if isinstance(layer, Checkpoint) else layer for layer in stack.layers)
+    return [getattr(layer, name).sublayer for layer in layers]
+
+
+class Watch(Traced):
+    """While entered, see(place, name, array) is told what every name above holds, as soon as it is bound.
+
+    What `see` returns, unless it is None, takes the array's place, and the model goes on with it. A Watch inside
+    another sees what the outer one has put there.
+    """
+
+    def __init__(self, model: Module, see: See) -> None:
+        super().__init__(model)
+        if hasattr(model, "textbook"):
+            raise ValueError(
+                "inspect: a fast twin does not run the code that is watched; give, and run, model.textbook"
+            )
+        self._see = see
+        self._places: dict[int, list[Place]] = {}
+        for kind, found in attentions(model).items():
+            for layer, attention in enumerate(found):
+                self._places.setdefault(id(attention), []).append((kind, layer))
+
+    def __enter__(self) -> Watch:
+        call = MultiHeadAttention.__call__.__code__
+        (pullback,) = (c for c in call.co_consts if isinstance(c, types.CodeType) and c.co_name == "backward")
+        self._names = {
+            call: "heads",
+            MultiHeadAttention._cached.__code__: "heads",
+            inspect.unwrap(ops.attention).__code__: "weights",
+            pullback: "dheads",
+        }
+        outer = getattr(sys.gettrace(), "__self__", None)
+        self._watches: list[Watch] = [*outer._watches, self] if isinstance(outer, Watch) else [self]
+        self._running: MultiHeadAttention | None = None
+        self._layer = 0
+        self._of_pullback: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        return super().__enter__()
+
+    def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any:
+        name = self._names.get(frame.f_code)
+        if name is None:
+            return None
+        if isinstance(frame.f_locals.get("self"), MultiHeadAttention):
+            self._running, self._layer = frame.f_locals["self"], _layer_of(frame)
+        if name == "dheads":  # attend_backward was made in the call that this pullback belongs to
+            self._running, self._layer = self._of_pullback.get(frame.f_locals["attend_backward"], (None, 0))
+        waiting = self._running is not None
+
+        def look(frame: types.FrameType, event: str, arg: Any) -> Any:
+            nonlocal waiting
+            if waiting:
+                frame_locals = frame.f_locals  # read once: before Python 3.13 a second look would undo the change
+                if name in frame_locals:
+                    waiting = False
+                    if "attend_backward" in frame_locals:
+                        self._of_pullback[frame_locals["attend_backward"]] = self._running, self._layer
+                    frame_locals[name] = self._exchanged(name, frame_locals[name])
+            if event == "return" and name != "weights":
+                self._running = None  # an op that is called by itself belongs to no layer
+            return look
+
+        return look
+
+    def _exchanged(self, name: str, value: Array) -> Array:
+        for watch in self._watches:
+            places = watch._places.get(id(self._running), [])
+            if places:
+                place = places[0] if len(places) == 1 else (places[0][0], self._layer)
+                instead = watch._see(place, name, value)
+                value = value if instead is None else instead
+        return value
+
+
+def _layer_of(frame: types.FrameType) -> int:
+    """The number of the layer that is running. A module alone does not tell it, since layers may share one."""
+    caller: types.FrameType | None = frame
+    while caller is not None:
+        if isinstance(caller.f_locals.get("self"), Encoder | Decoder) and "i" in caller.f_locals:
+            return caller.f_locals["i"]
+        caller = caller.f_back
+    return 0

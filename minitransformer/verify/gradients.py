@@ -44,6 +44,7 @@ def gradients(
     step: float = 1e-5,
     entrywise: int = 64,
     directions: int = 3,
+    entries_at_kinks: bool = True,
     intermediates: bool = True,
     name: str | None = None,
     progress: Progress = iter,
@@ -60,17 +61,16 @@ def gradients(
 
     The pullback must be linear in the upstream gradient, add to the gradients of parameters, change no array of the
     caller, not depend on what f did before or does later, and return arrays that no later call writes to. It must give
-    the same result when it is called again, and for arrays that are not contiguous in memory. If f runs in float32, its
-    gradients there must agree with those in float64 to 0.1%.
+    the same result when called again, and for arrays with gaps in memory; in float32, if f runs there, to 0.1%.
 
     Arrays of up to `entrywise` elements are checked entry by entry, larger ones along `directions` random directions.
     Generators among the arguments start from the same state in each evaluation, so dropout stays frozen. At a kink of
-    f, such as ReLU at 0, any slope between those of the two sides is accepted, and the row counts it. Raises ValueError
-    for NaN in an input, a parameter or the output, and if f is random by a generator that is not an argument; TypeError
-    if f does not return (array, backward).
+    f, such as ReLU at 0, any slope between those of the two sides is accepted, and the row counts it; entries_at_kinks:
+    whether a large array is then checked at up to a thousand entries. Raises ValueError for NaN in an input, parameter
+    or output, or if f is random by a generator that is no argument; TypeError if f does not return (array, backward).
 
-    All this checks the textbook form. A fast twin (see fast/twins.py) then runs as well and must give the same output
-    and gradients. progress: iterates over the list of checks of parameters and intermediates.
+    All this checks the textbook form. A fast twin (fast/twins.py) then runs as well and must give the same results.
+    progress: iterates over the list of checks of parameters and intermediates.
     """
     for setting, number in {"atol": atol or 0.0, "rtol": rtol, "step": step}.items():
         check_number("verify.gradients", setting, number)
@@ -83,7 +83,8 @@ def gradients(
     owned = given.parameters_of(f, parameters)
     leaves = [leaf for name, x in arguments for leaf in leaves_of(name, x)]
     given.refuse_unusable([*leaves, *((key, p.value) for key, p in owned)], options)
-    settings = {"atol": atol, "rtol": rtol, "step": step, "entrywise": entrywise, "directions": directions}
+    counts = {"entrywise": entrywise, "directions": directions, "entries_at_kinks": entries_at_kinks}
+    settings = {"atol": atol, "rtol": rtol, "step": step, **counts}
     with given.in_float64(owned):
         check = _Check(textbook_of(f), arguments, options, owned, seed)
         rows = check.run(upstream, settings, intermediates, progress)
@@ -186,9 +187,8 @@ class _Check:
         double = self._rerun(lambda x: x.astype(np.float32).astype(np.float64))
         beside = self._rerun(lambda x: x * (1.0 + 1e-6 * to_device(self.rng.normal(size=x.shape), device_of(x).name)))
         unlike = [name for name in self._unlike(single, double, 1e-3) if name not in self._unlike(beside, rtol=1e-4)]
-        return _marked(
-            rows, [name for name in unlike if name != "the output"], "it differs between float32 and float64"
-        )
+        unlike = [name for name in unlike if name != "the output"]
+        return _marked(rows, unlike, "it differs between float32 and float64")
 
     def with_twin(self, twin: Callable[..., Any], rows: list[Row]) -> list[Row]:
         """The rows of `run`, marked where the fast twin of f gives different results."""

@@ -93,7 +93,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there is at least one row and all rows are right."""
+        """Whether there is at least one row and no row is wrong; rows may be not checked."""
         return bool(self.rows) and all(row.ok for row in self.rows)
 
     @property
@@ -117,7 +117,7 @@ class Report:
         return tuple(row for row in self.rows if row.kind == kind)
 
     def assert_ok(self) -> None:
-        """Raise AssertionError, with the table, unless every gradient is right."""
+        """Raise AssertionError, with the table, unless `ok`."""
         if not self.ok:
             raise AssertionError(f"{self._verdict()}\n{self}")
 

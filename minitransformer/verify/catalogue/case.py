@@ -42,9 +42,9 @@ class Case:
     """A named entry of the catalogue."""
 
     name: str
-    kind: str  # "op", "layer" or "model"
+    kind: str  # "op", "layer", "model" or "collective"
     build: Callable[[Random], Setup]
-    along_directions: bool = False  # one for each array, in place of every entry
+    along_directions: bool = False  # one direction for each array, not entry by entry
 
     @property
     def covers(self) -> str:
@@ -52,11 +52,11 @@ class Case:
         return self.name.partition(" ")[0]
 
     def run(self, seed: int = 0, device: str = "numpy", **settings: Any) -> Report:
-        """Build the case from a seed and check all its gradients. settings: as of `verify.gradients`."""
+        """Build the case from a seed and check all its gradients. settings: those of `verify.gradients`."""
         setup = self.build(np.random.default_rng(seed)).on(device)
         if self.along_directions:
             settings = {"entrywise": 0, "directions": 1, "intermediates": self.kind == "op"} | settings
-        elif self.kind != "op":  # some hundred intermediates; the ops that they stand in are seen entry by entry
+        elif self.kind in ("layer", "model"):  # some hundred intermediates, which the ops show entry by entry
             settings = {"entrywise": 8 if self.kind == "layer" else 0, "directions": 1} | settings
         settings |= {"parameters": setup.module, "seed": seed, "name": self.name}
         return gradients(setup.f, *setup.inputs, **settings, **setup.options)

@@ -114,6 +114,11 @@ case("layer", "MultiHeadAttention with mask, dropout and other widths", _masked)
 case("layer", "MultiHeadAttention across to a memory", _cross)
 case("layer", "MultiHeadAttention with shared key heads and rotation", _shared_heads)
 case("layer", "MultiHeadAttention with a relative bias", _relative)
+case(
+    "layer",
+    "MultiHeadAttention with linear biases",
+    lambda r: call(_attention(r, alibi=True), r.normal(size=(2, 5, 6)), mask=some_mask(r, 2, 5, 5)),
+)
 
 
 def _feed_forward(activation: str, gated: bool) -> Callable[[Random], Setup]:
@@ -217,3 +222,94 @@ case("layer", "Encoder of one layer used twice", _encoder(shared=True))
 case("layer", "Encoder in pre-norm order, checkpointed", _encoder(**_CHECKPOINTED))
 case("layer", "Decoder of two layers that read one memory", _decoder(layers.Decoder, n_layers=2))
 case("layer", "Decoder in pre-norm order, checkpointed", _decoder(layers.Decoder, n_layers=2, **_CHECKPOINTED))
+
+_REAL = np.array([[True, True, True, False], [True, True, True, True], [True, False, False, False]])
+
+
+def _recurrent(cell: str, **options: Any) -> Callable[[Random], Setup]:
+    return lambda r: call(ordinary(layers.Recurrent(2, 3, cell, **options), r), r.normal(size=(3, 4, 2)), mask=_REAL)
+
+
+def _from_a_state(r: Random) -> Setup:
+    return call(ordinary(layers.Recurrent(2, 3), r), r.normal(size=(2, 4, 2)), r.normal(size=(2, 6)))
+
+
+def _alignment(score: str) -> Callable[[Random], Setup]:
+    return lambda r: call(
+        ordinary(layers.Alignment(4, score), r),
+        r.normal(size=(2, 3, 4)),
+        r.normal(size=(2, 5, 4)),
+        mask=some_mask(r, 2, 3, 5),
+    )
+
+
+def _radius(r: Random) -> Setup:
+    return call(_attention(r, radius=2), r.normal(size=(2, 7, 6)), mask=(np.arange(7) < np.array([[5], [7]]))[:, None])
+
+
+case("layer", "Recurrent of plain cells, padded", _recurrent("rnn"))
+case("layer", "Recurrent of LSTM cells, padded", _recurrent("lstm"))
+case("layer", "Recurrent of GRU cells, padded, in reverse", _recurrent("gru", reverse=True))
+case("layer", "Recurrent from a given state", _from_a_state)
+case(
+    "layer",
+    "Bidirectional",
+    lambda r: call(ordinary(layers.Bidirectional(3, 4, "rnn"), r), r.normal(size=(2, 3, 3)), mask=_REAL[1:, :3]),
+)
+case(
+    "layer",
+    "Convolution with padding",
+    lambda r: call(ordinary(layers.Convolution(2, 3, 3, 2), r), r.normal(size=(3, 4, 2)), mask=_REAL[:, None]),
+)
+case(
+    "layer",
+    "Convolution that looks back",
+    lambda r: call(ordinary(layers.Convolution(3, 2, 4), r), r.normal(size=(2, 5, 3)), causal=True),
+)
+case("layer", "Alignment by addition", _alignment("additive"))
+case("layer", "Alignment by multiplication", _alignment("multiplicative"))
+case("layer", "MultiHeadAttention of a radius", _radius)
+
+
+def _normed(r: Random) -> Setup:
+    attention = ordinary(layers.MultiHeadAttention(8, 4, n_key_heads=2, qk_norm=True, rotary_base=50.0), r)
+    return call(attention, r.normal(size=(2, 5, 8)), causal=True)
+
+
+case("layer", "MultiHeadAttention with norms of queries and keys", _normed)
+case(
+    "layer",
+    "MultiHeadAttention with a sink",
+    lambda r: call(_attention(r, sink=True), r.normal(size=(2, 3, 6)), mask=some_mask(r, 2, 3, 3)),
+)
+case(
+    "layer",
+    "LinearAttention in blocks, padded",
+    lambda r: call(ordinary(layers.LinearAttention(6, 2, block=2), r), r.normal(size=(2, 4, 6)), mask=_REAL[:2]),
+)
+case(
+    "layer",
+    "LatentAttention looking back",
+    lambda r: call(ordinary(layers.LatentAttention(6, 2, 3, 5, 4), r), r.normal(size=(2, 4, 6)), causal=True),
+)
+case(
+    "layer",
+    "LatentAttention with a mask",
+    lambda r: call(
+        ordinary(layers.LatentAttention(6, 3, 2, 4, 2, 50.0), r), r.normal(size=(2, 3, 6)), mask=some_mask(r, 2, 3, 3)
+    ),
+)
+
+
+def _experts(r: Random, k: int = 2, n_experts: int = 3) -> layers.MixtureOfExperts:
+    return ordinary(layers.MixtureOfExperts(4, 2, n_experts, k), r)
+
+
+def _balance(r: Random) -> Setup:
+    layer = _experts(r)
+    return call(layer.balance, r.normal(size=(2, 3, 4)), module=layer.router)
+
+
+case("layer", "MixtureOfExperts", lambda r: call(_experts(r), r.normal(size=(2, 3, 4))))
+case("layer", "MixtureOfExperts of which some get no token", lambda r: call(_experts(r, 1, 5), r.normal(size=(2, 4))))
+case("layer", "MixtureOfExperts and its loss", _balance)

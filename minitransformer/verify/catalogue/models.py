@@ -97,6 +97,8 @@ case(
     "Transformer with relative positions and scaled logits",
     _transformer(positions="relative", relative_buckets=6, norm="rms_norm", bias=False, scale_scores=False, **_T5),
 )
+case("model", "Transformer with linear biases", _transformer(positions="alibi"))
+case("model", "LanguageModel with linear biases", _language_model(alibi=True))
 case(
     "model",
     "Transformer with learned positions and a logit bias",
@@ -115,3 +117,33 @@ case(
 case("model", "TextClassifier", _encoder_of_text(_classifier_of("tanh")))
 case("model", "TextClassifier without a pooler", _encoder_of_text(_classifier_of("relu"), pooler=False, types=0))
 case("model", "Classifier", _classifier)
+
+
+def _recurrent_translator(**options: Any) -> Callable[[Random], Setup]:
+    def build(r: Random) -> Setup:
+        config = models.RecurrentTranslatorConfig(7, 7, d_model=4, n_encoder_layers=1, dropout=0.2, **options)
+        model = ordinary(models.RecurrentTranslator(config), r)
+        source, target = np.array([[1, 3, 1], [2, 6, 0]]), np.array([[1, 5, 5, 2], [1, 4, 0, 0]])
+        padding = {"source_mask": source != 0, "target_mask": target != 0, "ignore_index": 0}
+        return call(model.loss, source, target, _WANTED, module=model, **padding, **frozen(r))
+
+    return build
+
+
+def _small_recurrent_translator(r: Random) -> Setup:
+    """Two tokens and plain cells: few enough intermediates to look at every one."""
+    config = models.RecurrentTranslatorConfig(5, 5, d_model=2, n_encoder_layers=1, cell="rnn", dropout=0.2)
+    model = ordinary(models.RecurrentTranslator(config), r)
+    return call(model.loss, np.array([[1, 3]]), np.array([[1, 4]]), np.array([[4, 2]]), module=model, **frozen(r))
+
+
+case("model", "RecurrentTranslator", _small_recurrent_translator)
+case("model", "RecurrentTranslator of LSTM cells", _recurrent_translator(), along_directions=True)
+case("model", "RecurrentTranslator without attention", _recurrent_translator(attention="none"), along_directions=True)
+case(
+    "model",
+    "RecurrentTranslator with additive attention",
+    _recurrent_translator(attention="additive", cell="gru"),
+    along_directions=True,
+)
+case("model", "Transformer of convolutions", _transformer(mixing="convolution", kernel=3, norm_order="pre"), True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ... import ops
 from ...arrays.backend import Array
-from .case import Random, call, case, frozen, some_mask
+from .case import Random, Setup, call, case, frozen, some_mask
 
 
 def _qkv(r: Random) -> tuple[Array, Array, Array]:
@@ -147,3 +149,96 @@ case(
     "relative_bias looking back",
     lambda r: call(ops.relative_bias, r.normal(size=(6, 2)), t_q=4, t_k=13, both_ways=False, max_distance=9),
 )
+case("op", "alibi", lambda r: call(ops.alibi, r.normal(size=3), t_q=4, t_k=6))
+case("op", "alibi of more queries than keys", lambda r: call(ops.alibi, r.normal(size=2), t_q=5, t_k=3))
+case(
+    "op", "rnn_cell", lambda r: call(ops.rnn_cell, r.normal(size=(2, 3)), r.normal(size=(2, 3)), r.normal(size=(3, 3)))
+)
+case(
+    "op",
+    "lstm_cell",
+    lambda r: call(ops.lstm_cell, r.normal(size=(2, 12)), r.normal(size=(2, 6)), r.normal(size=(3, 12))),
+)
+case(
+    "op",
+    "gru_cell",
+    lambda r: call(ops.gru_cell, r.normal(size=(2, 9)), r.normal(size=(2, 3)), r.normal(size=(3, 9)), r.normal(size=9)),
+)
+
+
+def _convolved(r: Random, kernel: int, **options: Any) -> Setup:
+    shapes = [(2, 6, 3), (kernel, 3, 4), (4,)]
+    return call(ops.convolution, *(r.normal(size=shape) for shape in shapes), **options)
+
+
+case("op", "convolution", lambda r: _convolved(r, 3))
+case("op", "convolution looking back, dilated", lambda r: _convolved(r, 2, dilation=3, causal=True))
+case("op", "convolution centred and dilated", lambda r: _convolved(r, 5, dilation=2))
+
+
+def _additive(r: Random, *axes: int, **options: Any) -> Setup:
+    shapes = [(*axes, 3, 4), (*axes, 5, 4), (*axes, 5, 6), (4,)]
+    return call(ops.additive_attention, *(r.normal(size=shape) for shape in shapes), **options)
+
+
+case("op", "additive_attention", lambda r: _additive(r, 2))
+case("op", "additive_attention with a mask", lambda r: _additive(r, 2, mask=some_mask(r, 2, 3, 5)))
+
+
+def _local(r: Random, radius: int, t: int = 7, **options: Any) -> Setup:
+    shapes = [(t, 4), (t, 4), (t, 3)]
+    return call(ops.local_attention, *(r.normal(size=shape) for shape in shapes), radius, **options)
+
+
+case("op", "local_attention", lambda r: _local(r, 2))
+case("op", "local_attention of the position itself", lambda r: _local(r, 0, 4))
+case("op", "local_attention farther than the sequence", lambda r: _local(r, 9, 4, scale=0.3))
+case(
+    "op",
+    "local_attention looking back, padded, with dropout",
+    lambda r: _local(r, 3, mask=np.arange(7) < 5, causal=True, dropout=0.3, **frozen(r)),
+)
+
+
+def _flash(r: Random, **options: Any) -> Setup:
+    shapes = [(2, 5, 4), (2, 7, 4), (2, 7, 3)]
+    return call(ops.flash_attention, *(r.normal(size=shape) for shape in shapes), **options)
+
+
+_SOME_REAL = np.array([[1, 0, 1, 1, 0, 1, 1], [0] * 7], dtype=bool)  # the second sequence is all padding
+case("op", "flash_attention", lambda r: _flash(r, tile=3))
+case("op", "flash_attention in one tile", lambda r: _flash(r, scale=0.8))
+case("op", "flash_attention looking back, padded", lambda r: _flash(r, mask=_SOME_REAL, causal=True, tile=2))
+case(  # the first two queries precede every key
+    "op",
+    "flash_attention of more queries than keys",
+    lambda r: call(ops.flash_attention, *(r.normal(size=s) for s in [(5, 2), (3, 2), (3, 4)]), causal=True, tile=2),
+)
+
+
+def _sink(r: Random, **options: Any) -> Setup:
+    shapes = [(2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6), (3,)]
+    return call(ops.sink_attention, *(r.normal(size=shape) for shape in shapes), **options)
+
+
+case("op", "sink_attention", _sink)
+case(
+    "op",
+    "sink_attention looking back, with mask and scale",
+    lambda r: _sink(r, mask=some_mask(r, 5, 7), causal=True, scale=0.8),
+)
+
+
+def _linear(r: Random, **options: Any) -> Setup:
+    shapes = [(2, 7, 4), (2, 7, 4), (2, 7, 3)]
+    return call(ops.linear_attention, *(r.normal(size=shape) for shape in shapes), **options)
+
+
+case("op", "linear_attention", _linear)
+case("op", "linear_attention as a recurrence", lambda r: _linear(r, block=1))
+case("op", "linear_attention in blocks, padded", lambda r: _linear(r, mask=_SOME_REAL, block=3))
+case("op", "top_k_gates", lambda r: call(ops.top_k_gates, r.normal(size=(2, 3, 5))))
+case("op", "top_k_gates of one expert", lambda r: call(ops.top_k_gates, r.normal(size=(3, 4)), 1))
+case("op", "top_k_gates of all experts", lambda r: call(ops.top_k_gates, r.normal(size=(3, 4)), 4))
+case("op", "load_balance", lambda r: call(ops.load_balance, r.normal(size=(3, 2, 4))))
+case("op", "load_balance of one expert", lambda r: call(ops.load_balance, r.normal(size=(5, 3)), 1))

@@ -25,7 +25,7 @@ def _every_rank(kind: str, name: str, own: int, build: Build, least: int = 0) ->
         case(kind, f"{name} of rank {own + n}", partial(build, axes=_LEADING[n]), along_directions=True)
 
 
-# The op is looked up when the case is run, so that a case checks the op that stands in `ops` then.
+# The op is looked up when the case is run, so a case checks whatever `ops` holds at that moment.
 def _norm(op: str, n_vectors: int) -> Build:
     return lambda r, axes: call(
         getattr(ops, op), r.normal(size=(*axes, 4)), *(r.normal(1.0, 0.5, 4) for _ in range(n_vectors))
@@ -69,6 +69,29 @@ _every_rank(
 _every_rank("op", "mean_pool", 2, lambda r, axes: call(ops.mean_pool, r.normal(size=(*axes, 3, 4))))
 
 
+def _drawn(op: str, *shapes: tuple[int, ...], **options: Any) -> Build:
+    """A call of an op whose first inputs have leading axes: these shapes begin with 0, in their place."""
+
+    def build(r: Random, axes: tuple[int, ...]) -> Setup:
+        drawn = (r.normal(size=(*axes, *shape[1:]) if shape[0] == 0 else shape) for shape in shapes)
+        return call(getattr(ops, op), *drawn, **options)
+
+    return build
+
+
+_every_rank("op", "rnn_cell", 1, _drawn("rnn_cell", (0, 3), (0, 3), (3, 3)))
+_every_rank("op", "lstm_cell", 1, _drawn("lstm_cell", (0, 8), (0, 4), (2, 8)))
+_every_rank("op", "gru_cell", 1, _drawn("gru_cell", (0, 6), (0, 2), (2, 6), (6,)))
+_every_rank("op", "convolution", 2, _drawn("convolution", (0, 4, 2), (3, 2, 3), (3,)))
+_every_rank("op", "additive_attention", 2, _drawn("additive_attention", (0, 3, 4), (0, 5, 4), (0, 5, 2), (4,)))
+_every_rank("op", "top_k_gates", 1, _drawn("top_k_gates", (0, 4)))
+_every_rank("op", "load_balance", 1, _drawn("load_balance", (0, 4)))
+_every_rank("op", "local_attention", 2, _drawn("local_attention", (0, 5, 4), (0, 5, 4), (0, 5, 2), radius=2))
+_every_rank("op", "flash_attention", 2, _drawn("flash_attention", (0, 3, 4), (0, 5, 4), (0, 5, 2), tile=2))
+_every_rank("op", "linear_attention", 2, _drawn("linear_attention", (0, 5, 4), (0, 5, 4), (0, 5, 2), block=2))
+_every_rank("op", "sink_attention", 3, _drawn("sink_attention", (0, 2, 3, 4), (0, 2, 5, 4), (0, 2, 5, 2), (2,)))
+
+
 def _attention(r: Random, axes: tuple[int, ...], mask: Any = None) -> Setup:
     return call(ops.attention, *(r.normal(size=(*axes, *s)) for s in [(3, 4), (5, 4), (5, 6)]), mask=mask)
 
@@ -91,9 +114,31 @@ def _mask_of_rank(n: int) -> None:
         shape = (2, 3, 5)[3 - n :]
         return call(ops.mean_pool, r.normal(size=(2, 3, 5, 4)), np.asarray(r.random(shape) < 0.7))
 
+    def of_additive_attention(r: Random) -> Setup:
+        return _drawn("additive_attention", (0, 3, 4), (0, 5, 4), (0, 5, 2), (4,), mask=_MASKS[n](r))(r, (2, 5))
+
+    def of_local_attention(r: Random) -> Setup:
+        mask = np.asarray(r.random((2, 5, 5)[3 - n :]) < 0.8)
+        return _drawn("local_attention", (0, 5, 4), (0, 5, 4), (0, 5, 2), radius=2, mask=mask)(r, (2, 5))
+
+    def of_sink_attention(r: Random) -> Setup:
+        return _drawn("sink_attention", (0, 3, 4), (0, 5, 4), (0, 5, 2), (5,), mask=_MASKS[n](r))(r, (2, 5))
+
+    def of_keys(op: str) -> Callable[[Random], Setup]:
+        def build(r: Random) -> Setup:
+            mask = np.asarray(r.random((2, 5, 5)[3 - n :]) < 0.8)
+            return _drawn(op, (0, 5, 4), (0, 5, 4), (0, 5, 2), mask=mask)(r, (2, 5))
+
+        return build
+
     case("op", f"attention with a mask of rank {n}", of_attention, along_directions=True)
+    case("op", f"additive_attention with a mask of rank {n}", of_additive_attention, along_directions=True)
+    case("op", f"sink_attention with a mask of rank {n}", of_sink_attention, along_directions=True)
     if n < 4:
+        for op in ("flash_attention", "linear_attention"):
+            case("op", f"{op} with a mask of rank {n}", of_keys(op), along_directions=True)
         case("op", f"mean_pool with a mask of rank {n}", of_mean_pool, along_directions=True)
+        case("op", f"local_attention with a mask of rank {n}", of_local_attention, along_directions=True)
 
 
 def _eps(eps: float) -> None:
@@ -142,6 +187,12 @@ _every_rank(
     2,
     _layer(lambda: layers.Checkpoint(layers.EncoderLayer(4, 2, 6, activation="gelu")), 4, 3),
 )
+_every_rank("layer", "Recurrent", 2, _layer(lambda: layers.Recurrent(4, 3), 4, 3))
+_every_rank("layer", "Bidirectional", 2, _layer(lambda: layers.Bidirectional(4, 2, "gru"), 4, 3))
+_every_rank("layer", "MixtureOfExperts", 1, _layer(lambda: layers.MixtureOfExperts(4, 2, 3), 4))
+_every_rank("layer", "Convolution", 2, _layer(lambda: layers.Convolution(4, 3), 4, 3))
+_every_rank("layer", "LinearAttention", 2, _layer(lambda: layers.LinearAttention(4, 2), 4, 3))
+_every_rank("layer", "LatentAttention", 2, _layer(lambda: layers.LatentAttention(4, 2, 3, 5, 2), 4, 3))
 _every_rank(
     "layer",
     "Embedding",
@@ -165,3 +216,4 @@ def _decoder(make: Callable[[], Any]) -> Build:
 
 _every_rank("layer", "DecoderLayer", 2, _decoder(lambda: layers.DecoderLayer(4, 2, 6, activation="gelu")))
 _every_rank("layer", "Decoder", 2, _decoder(lambda: layers.Decoder(1, 4, 2, 6, activation="gelu")))
+_every_rank("layer", "Alignment", 2, _decoder(lambda: layers.Alignment(4)))

@@ -1,0 +1,151 @@
+"""Collectives, on three ranks in threads: one function of the arrays of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ... import layers, models, parallel
+from ...arrays.backend import Array, Pullback, array_module, device_of
+from ...parallel import Group
+from .case import Random, Setup, call, case, ordinary
+
+_RANKS = 3
+_STRETCHES = [2, 2, 3]  # of seven tokens, one for each rank
+
+Collective = Callable[[Array, Group], tuple[Array, Pullback]]
+
+
+def across_ranks(collective: Collective, *xs: Array, copied: bool = False) -> tuple[Array, Pullback]:
+    """Run collective(x, group) with one x for each rank.
+
+    y: (n, ...), the outputs of all ranks; or, if they are copies of one value, that value, and NaN where they differ.
+    With a single x, all ranks have a copy of it. The pullback does the same with gradients.
+    """
+    xp, single = array_module(xs[0]), len(xs) == 1
+    ranks = parallel.thread_ranks(_RANKS)
+    both = parallel.in_threads(ranks, lambda group: collective(xs[0 if single else group.rank], group))
+    ys = [y for y, _ in both]
+    y = _one(ys) if copied else xp.stack(ys)
+
+    def backward(dy: Array) -> Any:
+        dxs = parallel.in_threads(ranks, lambda group: both[group.rank][1](dy if copied else dy[group.rank].copy()))
+        return _one(dxs) if single else tuple(dxs)
+
+    return y, backward
+
+
+def _one(copies: list[Array]) -> Array:
+    """The one value, and NaN where the copies differ."""
+    xp = array_module(copies[0])
+    same = (xp.stack(copies) == copies[0]).all(axis=0)
+    return xp.where(same, copies[0], xp.nan).astype(copies[0].dtype)
+
+
+def _enter(name: str, collective: Collective, *shape: int, copies: int = _RANKS, copied: bool = False) -> None:
+    def build(r: Random) -> Setup:
+        return call(across_ranks, collective, *(r.normal(size=shape) for _ in range(copies)), copied=copied)
+
+    case("collective", name, build)
+
+
+def _passed_on(x: Array, group: Group) -> tuple[Array, Pullback]:
+    """Rank 0 sends its x to rank 2, and adds nothing; the others' outputs are twice their x."""
+    xp = array_module(x)
+    if group.rank == 0:
+        _, send_backward = parallel.send(x, group, 2)
+        return xp.zeros_like(x), lambda dy: send_backward()
+    if group.rank == 1:
+        return 2.0 * x, lambda dy: 2.0 * dy
+    received, receive_backward = parallel.receive(x, group, 0)
+
+    def backward(dy: Array) -> Array:
+        receive_backward(dy)
+        return 2.0 * dy
+
+    return received + 2.0 * x, backward
+
+
+# The collective is looked up when the case is run, so a case checks whatever `parallel` holds at that moment.
+_enter("broadcast", lambda x, group: parallel.broadcast(x, group, 1), 2, 4)
+_enter("reduce", lambda x, group: parallel.reduce(x, group, 2), 2, 4)
+_enter("all_gather", lambda x, group: parallel.all_gather(x, group), 2, 4)
+_enter("reduce_scatter", lambda x, group: parallel.reduce_scatter(x, group), 6, 2)
+_enter("all_reduce", lambda x, group: parallel.all_reduce(x, group), 2, 4, copied=True)
+_enter("identity", lambda x, group: parallel.identity(x, group), 2, 4, copies=1)
+_enter("mean", lambda x, group: parallel.mean(x, group, (5.0, 2.0, 4.0)[group.rank]), 3, copied=True)
+_enter("send", _passed_on, 2, 4)
+_enter("receive", _passed_on, 2, 4)
+
+
+def _cut(make: Callable[[], Any]) -> Collective:
+    def collective(x: Array, group: Group) -> tuple[Array, Pullback]:
+        whole = ordinary(make(), np.random.default_rng(5)).to(device_of(x).name, str(x.dtype))
+        return parallel.Cut(whole, group)(x)
+
+    return collective
+
+
+def _vocabulary_cross_entropy(label_smoothing: float = 0.0) -> Callable[[Random], Setup]:
+    """Seven tokens on three ranks; one position does not count."""
+
+    def collective(logits: Array, group: Group) -> tuple[Array, Pullback]:
+        targets = array_module(logits).asarray([[0, 6, 3], [1, -1, 5]])
+        return parallel.vocabulary_cross_entropy(logits, targets, group, 7, -1, label_smoothing)
+
+    return lambda r: call(across_ranks, collective, *(r.normal(size=(2, 3, n)) for n in _STRETCHES), copied=True)
+
+
+def _looked_up(x: Array, group: Group) -> tuple[Array, Pullback]:
+    """The rows of a cut table x, and the gradients of all its parts."""
+    whole = layers.Embedding(7, 4)
+    whole.table.value, whole.table.grad = x, array_module(x).zeros_like(x)
+    table = parallel.CutEmbedding(whole, group)
+    y, embedding_backward = table(array_module(x).asarray([[0, 6, 3], [1, 6, 5]]))
+
+    def backward(dy: Array) -> Array:
+        table.zero_grad()
+        embedding_backward(dy)
+        return group.gather(table.table.grad, _STRETCHES)
+
+    return y, backward
+
+
+def _embedded(x: Array, group: Group) -> tuple[Array, Pullback]:
+    """The logits of a cut table for x, one rank after the other."""
+    whole = ordinary(layers.Embedding(7, 4), np.random.default_rng(5)).to(device_of(x).name, str(x.dtype))
+    table = parallel.CutEmbedding(whole, group)
+    logits, unembed_backward = table.unembed(x)
+    y = group.gather(logits.T, _STRETCHES).T
+
+    def backward(dy: Array) -> Array:
+        end = sum(_STRETCHES[: group.rank + 1])
+        return unembed_backward(dy[:, end - _STRETCHES[group.rank] : end])
+
+    return y, backward
+
+
+case("collective", "vocabulary_cross_entropy", _vocabulary_cross_entropy())
+case("collective", "vocabulary_cross_entropy with label smoothing", _vocabulary_cross_entropy(0.1))
+_enter("CutEmbedding looks up", _looked_up, 7, 4, copies=1, copied=True)
+_enter("CutEmbedding makes logits", _embedded, 3, 4, copies=1, copied=True)
+_enter("Cut of a feed-forward network", _cut(lambda: layers.FeedForward(4, 9, "gelu")), 2, 3, 4, copies=1, copied=True)
+_enter("Cut of attention", _cut(lambda: layers.MultiHeadAttention(6, 3)), 2, 3, 6, copies=1, copied=True)
+
+
+def _piece(r: Random) -> Setup:
+    """Half of a batch on one rank, which embeds and has the loss."""
+    sizes: dict[str, Any] = {"d_model": 4, "n_heads": 2, "d_ff": 6, "n_layers": 1, "max_length": 6, "dropout": 0.0}
+    model = ordinary(models.LanguageModel(models.LanguageModelConfig(7, tie_output=False, **sizes)), r)
+
+    def of_a_piece(ids: Array, wanted: Array) -> tuple[Array, Pullback]:
+        stage, _ = parallel.stage_of(model, ids, wanted, 2, parallel.thread_ranks(1)[0])
+        return stage(0, None)
+
+    ids = np.array([[1, 5, 5, 2, 3], [1, 4, 0, 3, 3], [6, 2, 2, 1, 0]])
+    return call(of_a_piece, ids[:, :-1], ids[:, 1:], module=model)
+
+
+case("collective", "stage_of a piece of a batch", _piece)

@@ -37,7 +37,7 @@ class Example:
         progress: Progress = iter,
     ) -> Recording:
         """Run the example on a device and return the recording of it."""
-        setup = self.build(np.random.default_rng([seed, 1])).on(device)  # from default_rng(seed) comes the upstream
+        setup = self.build(np.random.default_rng(seed)).on(device)  # `step` draws the upstream from (seed, 1)
         upstream = None if self.upstream is None else to_device(self.upstream, device)
         return step(
             setup.f,
@@ -121,5 +121,62 @@ EXAMPLES: dict[str, Example] = {
         "Looking up 4 ids, one of them twice, in a table of 5 rows",
         lambda r: _setup(ops.embedding, np.array([1, 4, 1, 2]), _tenths(r, 5, 3)),
     ),
+    "rnn": Example(
+        "A plain recurrent cell: one step of 2 sequences, 3 units",
+        lambda r: _setup(ops.rnn_cell, _tenths(r, 2, 3), _tenths(r, 2, 3), _tenths(r, 3, 3)),
+    ),
+    "lstm": Example(
+        "An LSTM cell: one step of one sequence, 2 units",
+        lambda r: _setup(ops.lstm_cell, _tenths(r, 8), _tenths(r, 4), _tenths(r, 2, 8)),
+    ),
+    "gru": Example(
+        "A GRU cell: one step of one sequence, 2 units",
+        lambda r: _setup(ops.gru_cell, _tenths(r, 6), _tenths(r, 2), _tenths(r, 2, 6), _tenths(r, 6)),
+    ),
+    "convolution": Example(
+        "A convolution of 4 tokens of width 2, kernel 3, to width 3",
+        lambda r: _setup(ops.convolution, _tenths(r, 4, 2), _tenths(r, 3, 2, 3), _tenths(r, 3)),
+    ),
+    "additive-attention": Example(
+        "Additive attention of 2 queries to 3 keys",
+        lambda r: _setup(ops.additive_attention, _tenths(r, 2, 3), _tenths(r, 3, 3), _tenths(r, 3, 2), _tenths(r, 3)),
+    ),
+    "local-attention": Example(
+        "Restricted attention of radius 2 over 5 tokens, in blocks",
+        lambda r: _setup(ops.local_attention, _tenths(r, 5, 2), _tenths(r, 5, 2), _tenths(r, 5, 3), 2),
+    ),
+    "alibi": Example(
+        "Linear biases of 2 heads, for 2 queries at the end of 4 positions",
+        lambda r: _setup(ops.alibi, abs(_tenths(r, 2)), 2, 4),
+    ),
+    "flash-attention": Example(
+        "Flash attention of 3 queries to 4 keys, in tiles of 2",
+        lambda r: _setup(ops.flash_attention, _tenths(r, 3, 2), _tenths(r, 4, 2), _tenths(r, 4, 3), tile=2),
+    ),
+    "sink-attention": Example(
+        "Attention of 2 queries to 3 keys, one head, with a sink",
+        lambda r: _setup(
+            ops.sink_attention, _tenths(r, 1, 2, 2), _tenths(r, 1, 3, 2), _tenths(r, 1, 3, 4), _tenths(r, 1)
+        ),
+    ),
+    "linear-attention": Example(
+        "Linear attention over 4 tokens, as a recurrence",
+        lambda r: _setup(ops.linear_attention, _tenths(r, 4, 2), _tenths(r, 4, 2), _tenths(r, 4, 3), block=1),
+    ),
+    "latent-attention": Example(
+        "Latent attention: 3 tokens of width 4, 2 heads of width 3, latents of 5 numbers",
+        lambda r: _setup(_filled(layers.LatentAttention(4, 2, 3, 5, 2), r), _tenths(r, 3, 4), causal=True),
+    ),
+    "grouped-attention": Example(
+        "Grouped attention: 3 tokens of width 8, 4 heads of queries that share 2 of keys and values",
+        lambda r: _setup(_filled(layers.MultiHeadAttention(8, 4, n_key_heads=2), r), _tenths(r, 3, 8)),
+    ),
+    "qk-norm": Example(
+        "Attention with norms of queries and keys, rotated: 3 tokens of width 4, 1 head",
+        lambda r: _setup(
+            _filled(layers.MultiHeadAttention(4, 1, qk_norm=True, rotary_base=10.0), r), _tenths(r, 3, 4), causal=True
+        ),
+    ),
+    "experts": Example("Top-2 routing of 2 tokens to 4 experts", lambda r: _setup(ops.top_k_gates, _tenths(r, 2, 4))),
     "gpt": Example("The loss of a decoder-only model of one layer: 3 tokens out of 5, width 4, 2 heads", _gpt),
 }

@@ -17,6 +17,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
+from . import elements as ml
+
 NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 
 _GREEK = {
@@ -32,10 +34,13 @@ _BETWEEN = {ast.BitAnd: "∧", ast.BitOr: "∨", ast.And: "∧", ast.Or: "∨", 
 _SIGNS = {ast.USub: "−", ast.UAdd: "+", ast.Not: "¬", ast.Invert: "¬"}
 _LIBRARIES = ("xp", "np", "math", "ops")
 _REDUCTIONS = ("sum", "mean", "max", "min")
+_FILLED = {"zeros": "0", "zeros_like": "0", "ones": "1", "ones_like": "1", "full": "", "full_like": ""}
+_JOINS = ("concatenate", "stack")
+_SAME = ("_as_tuple",)  # what they return holds the same numbers
 _NBSP = "\u00a0"  # a space that MathML does not trim
 
 # How tightly a node binds: it needs brackets inside a node that binds more tightly.
-_SUM, _PRODUCT, _TIGHT = 1, 2, 3
+SUM, SERIES, PRODUCT, MATRICES, TIGHT = 1, 2, 3, 4, 5  # a + b, ∑ a, a ⊙ b, A B, a
 
 
 def formula(source: str, scalars: Collection[str] = ()) -> Element | None:
@@ -47,22 +52,32 @@ def formula(source: str, scalars: Collection[str] = ()) -> Element | None:
         statement = ast.parse(textwrap.dedent(source)).body[0]
     except (SyntaxError, IndexError):
         return None
-    row = _Formula(scalars).statement(statement)
-    return None if row is None else _element("math", *row, xmlns=NAMESPACE, display="block")
+    row = Formula(scalars).statement(statement)
+    return None if row is None else block(row)
 
 
 def name(identifier: str) -> Element:
     """A name as mathematics writes it: gamma is γ, w_q is W with the index Q, dscores is an upright word."""
     if identifier.startswith("d") and identifier[1:] in _GREEK:
-        return _element("mrow", _word("d"), _letter(_GREEK[identifier[1:]]))
+        return ml.element("mrow", ml.word("d"), ml.letter(_GREEK[identifier[1:]]))
     if identifier in _GREEK:
-        return _letter(_GREEK[identifier])
+        return ml.letter(_GREEK[identifier])
     base, _, index = identifier.rpartition("_")
     if base in ("w", "dw") and len(index) == 1:
-        return _element("msub", name(base.replace("w", "W")), _letter(index.upper()))
+        return ml.element("msub", name(base.replace("w", "W")), ml.letter(index.upper()))
     if base and "_" not in base and len(base) <= 2 and len(index) <= 2:
-        return _element("msub", name(base), name(index))
-    return _letter(identifier) if len(identifier) == 1 else _word(identifier)
+        return ml.element("msub", name(base), name(index))
+    return ml.letter(identifier) if len(identifier) == 1 else ml.word(identifier)
+
+
+def is_greek(identifier: str) -> bool:
+    """Whether the name is that of a Greek letter."""
+    return identifier in _GREEK
+
+
+def block(parts: Sequence[Element]) -> Element:
+    """A formula of its own: the <math> element with these parts."""
+    return ml.element("math", *parts, xmlns=NAMESPACE, display="block")
 
 
 def as_lists(element: Element) -> list[Any]:
@@ -72,128 +87,93 @@ def as_lists(element: Element) -> list[Any]:
     return [element.tag, attributes, *text, *(as_lists(child) for child in element)]
 
 
-def _element(tag: str, *children: Element, **attributes: str) -> Element:
-    element = Element(tag, attributes)
-    element.extend(children)
-    return element
+class Formula:
+    """Turns the nodes of a syntax tree into ml. paper.py overrides what papers write otherwise."""
 
-
-def _text(tag: str, text: str, **attributes: str) -> Element:
-    element = Element(tag, attributes)
-    element.text = text
-    return element
-
-
-def _letter(text: str) -> Element:
-    return _text("mi", text)
-
-
-def _word(text: str) -> Element:
-    """A name in upright letters, even if it is one letter long."""
-    return _text("mi", text, mathvariant="normal")
-
-
-def _sign(text: str, **attributes: str) -> Element:
-    return _text("mo", text, **attributes)
-
-
-def _row(parts: Sequence[Element]) -> Element:
-    return parts[0] if len(parts) == 1 else _element("mrow", *parts)
-
-
-def _bracketed(*parts: Element) -> Element:
-    return _element("mrow", _sign("("), *parts, _sign(")"))
-
-
-def _separated(parts: Sequence[Element]) -> list[Element]:
-    """The parts with commas between them."""
-    out: list[Element] = []
-    for part in parts:
-        out += [_sign(","), part] if out else [part]
-    return out
-
-
-class _Formula:
     def __init__(self, scalars: Collection[str]) -> None:
         self.scalars = scalars
 
     def statement(self, node: ast.stmt) -> list[Element] | None:
         if isinstance(node, ast.FunctionDef):
             arguments = [a for a in (*node.args.args, *node.args.kwonlyargs) if a.arg != "self"]
-            return [_word(node.name), _bracketed(*_separated([name(a.arg) for a in arguments]))]
+            return [ml.word(node.name), ml.bracketed(*ml.separated([name(a.arg) for a in arguments]))]
         if isinstance(node, ast.Return) and node.value is not None:
-            return [_text("mtext", "return"), _space(), *self._values(node.value)]
+            return [ml.text("mtext", "return"), ml.space(), *self._values(node.value)]
         if isinstance(node, ast.Assign):
-            return [*self._targets(node.targets[0]), _sign("="), *self._values(node.value)]
+            return [*self._targets(node.targets[0]), ml.sign("="), *self._values(node.value)]
         if isinstance(node, ast.AnnAssign) and node.value is not None:
-            return [*self._targets(node.target), _sign("="), *self._values(node.value)]
+            return [*self._targets(node.target), ml.sign("="), *self._values(node.value)]
         if isinstance(node, ast.AugAssign):
             sum_ = ast.BinOp(node.target, node.op, node.value)
-            return [*self._targets(node.target), _sign("←"), self.expression(sum_)]
-        if isinstance(node, ast.Expr) and isinstance(call := node.value, ast.Call) and _called(call) == "scatter_add":
+            return [*self._targets(node.target), ml.sign("←"), self.expression(sum_)]
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(call := node.value, ast.Call)
+            and name_called(call) == "scatter_add"
+        ):
             target, ids, rows = (self.expression(argument) for argument in call.args)
-            return [_element("msub", target, ids), _sign("←"), _element("msub", target, ids), _sign("+"), rows]
+            return [ml.element("msub", target, ids), ml.sign("←"), ml.element("msub", target, ids), ml.sign("+"), rows]
         return None
 
     def _targets(self, node: ast.expr) -> list[Element]:
         """The targets of an assignment, without the pullbacks, which are not numbers."""
         parts = list(node.elts) if isinstance(node, ast.Tuple | ast.List) else [node]
-        kept = [p for p in parts if not (isinstance(p, ast.Name) and _is_pullback(p.id))] or parts
-        return _separated([self.expression(p.value if isinstance(p, ast.Starred) else p) for p in kept])
+        kept = [p for p in parts if not (isinstance(p, ast.Name) and is_pullback(p.id))] or parts
+        return ml.separated([self.expression(p.value if isinstance(p, ast.Starred) else p) for p in kept])
 
     def _values(self, node: ast.expr) -> list[Element]:
         parts = list(node.elts) if isinstance(node, ast.Tuple) and node.elts else [node]
-        return _separated([self.expression(part) for part in parts])
+        return ml.separated([self.expression(part) for part in parts])
 
     def expression(self, node: ast.expr, within: int = 0) -> Element:
         """The node's formula, in brackets if it binds less tightly than `within`, the node around it."""
         build: Callable[[Any], tuple[list[Element], int]] | None = getattr(
             self, f"_{type(node).__name__.lower()}", None
         )
-        parts, tightness = build(node) if build else ([_text("mtext", ast.unparse(node))], _TIGHT)
-        return _bracketed(*parts) if tightness < within else _row(parts)
+        parts, tightness = build(node) if build else ([ml.text("mtext", ast.unparse(node))], TIGHT)
+        return ml.bracketed(*parts) if tightness < within else ml.row(parts)
 
     def _name(self, node: ast.Name) -> tuple[list[Element], int]:
-        return [name(node.id)], _TIGHT
+        return [name(node.id)], TIGHT
 
     def _constant(self, node: ast.Constant) -> tuple[list[Element], int]:
         if isinstance(node.value, bool | str | None) or node.value is Ellipsis:
-            return [_text("mtext", "…" if node.value is Ellipsis else str(node.value))], _TIGHT
-        return [_text("mn", f"{node.value:g}" if isinstance(node.value, float) else str(node.value))], _TIGHT
+            return [ml.text("mtext", "…" if node.value is Ellipsis else repr(node.value))], TIGHT
+        return [ml.text("mn", f"{node.value:g}" if isinstance(node.value, float) else str(node.value))], TIGHT
 
     def _attribute(self, node: ast.Attribute) -> tuple[list[Element], int]:
         if node.attr == "T":
-            return [_transposed(self.expression(node.value, _TIGHT))], _TIGHT
+            return [ml.transposed(self.expression(node.value, TIGHT))], TIGHT
         if isinstance(node.value, ast.Name) and node.value.id in _LIBRARIES:
-            return [_letter(_SYMBOLS.get(node.attr, node.attr))], _TIGHT
+            return [ml.letter(_SYMBOLS.get(node.attr, node.attr))], TIGHT
         if node.attr == "value":  # of a parameter
-            return [self.expression(node.value)], _TIGHT
-        return [_word(ast.unparse(node).removeprefix("self."))], _TIGHT
+            return [self.expression(node.value)], TIGHT
+        return [ml.word(ast.unparse(node).removeprefix("self."))], TIGHT
 
     def _unaryop(self, node: ast.UnaryOp) -> tuple[list[Element], int]:
-        return [_sign(_SIGNS[type(node.op)], form="prefix"), self.expression(node.operand, _PRODUCT)], _SUM
+        return [ml.sign(_SIGNS[type(node.op)], form="prefix"), self.expression(node.operand, SERIES)], SUM
 
     def _binop(self, node: ast.BinOp) -> tuple[list[Element], int]:
         left, right = node.left, node.right
         if isinstance(node.op, ast.Div):
-            return [_element("mfrac", self.expression(left), self.expression(right))], _PRODUCT
+            return [ml.element("mfrac", self.expression(left), self.expression(right))], MATRICES
         if isinstance(node.op, ast.Pow):
-            return [_element("msup", self.expression(left, _TIGHT), self.expression(right))], _PRODUCT
+            return [ml.element("msup", self.expression(left, TIGHT), self.expression(right))], MATRICES
         if isinstance(node.op, ast.MatMult):
-            return [self.expression(left, _PRODUCT), _space(), self.expression(right, _PRODUCT)], _PRODUCT
+            return [self.expression(left, MATRICES), ml.space(), self.expression(right, MATRICES)], MATRICES
         if isinstance(node.op, ast.Mult):
-            factors = [self.expression(left, _PRODUCT), self.expression(right, _PRODUCT)]
+            factors = [self.expression(left, PRODUCT), self.expression(right, PRODUCT)]
             single = [self._is_single(side) for side in (left, right)]
-            sign = _sign("⊙") if not any(single) else _sign("·") if _two_numbers(left, right) else _space()
-            return [factors[0], sign, factors[1]], _PRODUCT
+            sign = ml.sign("⊙") if not any(single) else ml.sign("·") if _two_numbers(left, right) else ml.space()
+            return [factors[0], sign, factors[1]], PRODUCT
         if isinstance(node.op, ast.Add | ast.Sub):
-            sign = _sign("+" if isinstance(node.op, ast.Add) else "−")
-            within = _PRODUCT if isinstance(node.op, ast.Sub) else _SUM
-            return [self.expression(left, _SUM), sign, self.expression(right, within)], _SUM
+            sign = ml.sign("+" if isinstance(node.op, ast.Add) else "−")
+            within = SERIES if isinstance(node.op, ast.Sub) else SUM
+            return [self.expression(left, SUM), sign, self.expression(right, within)], SUM
         if type(node.op) in _BETWEEN:
-            sign = _sign(_BETWEEN[type(node.op)], lspace="0.3em", rspace="0.3em")
-            return [self.expression(left, _PRODUCT), sign, self.expression(right, _PRODUCT)], _SUM
-        return [_text("mtext", ast.unparse(node))], _TIGHT
+            sign = ml.sign(_BETWEEN[type(node.op)], lspace="0.3em", rspace="0.3em")
+            return [self.expression(left, PRODUCT), sign, self.expression(right, PRODUCT)], SUM
+        return [ml.text("mtext", ast.unparse(node))], TIGHT
 
     def _is_single(self, node: ast.expr) -> bool:
         """Whether the node consists only of numbers and names of numbers."""
@@ -211,96 +191,118 @@ class _Formula:
     def _boolop(self, node: ast.BoolOp) -> tuple[list[Element], int]:
         out: list[Element] = []
         for part in node.values:
-            out += [_sign(_BETWEEN[type(node.op)], lspace="0.3em", rspace="0.3em")] if out else []
-            out.append(self.expression(part, _PRODUCT))
+            out += [ml.sign(_BETWEEN[type(node.op)], lspace="0.3em", rspace="0.3em")] if out else []
+            out.append(self.expression(part, PRODUCT))
         return out, 0
 
     def _compare(self, node: ast.Compare) -> tuple[list[Element], int]:
-        out = [self.expression(node.left, _SUM)]
+        out = [self.expression(node.left, SUM)]
         for operator, side in zip(node.ops, node.comparators, strict=True):
-            out += [_sign(_COMPARISONS[type(operator)], lspace="0.3em", rspace="0.3em"), self.expression(side, _SUM)]
+            out += [ml.sign(_COMPARISONS[type(operator)], lspace="0.3em", rspace="0.3em"), self.expression(side, SUM)]
         return out, 0
 
     def _ifexp(self, node: ast.IfExp) -> tuple[list[Element], int]:
-        return [self._cases(node.test, node.body, node.orelse)], _TIGHT
+        return [self._cases(node.test, node.body, node.orelse)], TIGHT
 
     def _cases(self, test: ast.expr, first: ast.expr, second: ast.expr) -> Element:
         """A brace with two rows: the value if the test is true, and the value otherwise."""
         rows = [
-            (self.expression(first), _text("mtext", f"if{_NBSP}"), self.expression(test)),
-            (self.expression(second), _text("mtext", "otherwise")),
+            (self.expression(first), ml.text("mtext", f"if{_NBSP}"), self.expression(test)),
+            (self.expression(second), ml.text("mtext", "otherwise")),
         ]
-        cells = [[_element("mtd", value), _element("mtd", _row(rest))] for value, *rest in rows]
-        table = _element("mtable", *(_element("mtr", *row) for row in cells), columnalign="left left")
-        return _element("mrow", _sign("{", form="prefix", stretchy="true"), table)
+        cells = [[ml.element("mtd", value), ml.element("mtd", ml.row(rest))] for value, *rest in rows]
+        table = ml.element("mtable", *(ml.element("mtr", *row) for row in cells), columnalign="left left")
+        return ml.element("mrow", ml.sign("{", form="prefix", stretchy="true"), table)
 
     def _subscript(self, node: ast.Subscript) -> tuple[list[Element], int]:
-        index = _text("mtext", ast.unparse(node.slice).strip("()").replace("None", "new"))
-        return [_element("msub", self.expression(node.value, _TIGHT), index)], _TIGHT
+        index = ml.text("mtext", ast.unparse(node.slice).strip("()").replace("None", "new"))
+        return [ml.element("msub", self.expression(node.value, TIGHT), index)], TIGHT
 
     def _call(self, node: ast.Call) -> tuple[list[Element], int]:
-        called, function, arguments = _called(node), node.func, node.args
+        called, function, arguments = name_called(node), node.func, node.args
         library = isinstance(function, ast.Attribute) and ast.unparse(function.value) in _LIBRARIES
         if isinstance(function, ast.Attribute) and not library:
             method = self._method(node, function.value, called)
             if method is not None:
                 return method
+        if called in _SAME:
+            return [self.expression(arguments[0], MATRICES)], MATRICES
         if called == "sqrt" and len(arguments) == 1:
-            return [_element("msqrt", self.expression(arguments[0]))], _TIGHT
+            return [ml.element("msqrt", self.expression(arguments[0]))], TIGHT
         if called == "exp" and len(arguments) == 1:
-            return [_element("msup", _letter("e"), self.expression(arguments[0]))], _TIGHT
+            return [ml.element("msup", ml.letter("e"), self.expression(arguments[0]))], TIGHT
         if called == "where" and len(arguments) == 3:
-            return [self._cases(*arguments)], _TIGHT
+            return [self._cases(*arguments)], TIGHT
         if called in ("maximum", "minimum"):
-            return [_word(called[:3]), _bracketed(*_separated([self.expression(a) for a in arguments]))], _TIGHT
-        if _is_pullback(called) and len(arguments) == 1:
+            return [ml.word(called[:3]), ml.bracketed(*ml.separated([self.expression(a) for a in arguments]))], TIGHT
+        if is_pullback(called) and len(arguments) == 1:
             op = called.removesuffix("pullback").removesuffix("backward").strip("_")
             index = [name(op)] if op else []
-            jacobian = _element("msubsup" if op else "msup", _letter("J"), *index, _word("T"))
-            return [jacobian, _space(), self.expression(arguments[0], _PRODUCT)], _PRODUCT
-        inner = [self.expression(a.value if isinstance(a, ast.Starred) else a) for a in arguments]
-        return [_word(ast.unparse(function) if not library else called), _bracketed(*_separated(inner))], _TIGHT
+            jacobian = ml.element("msubsup" if op else "msup", ml.letter("J"), *index, ml.word("T"))
+            return [jacobian, ml.space(), self.expression(arguments[0], MATRICES)], MATRICES
+        if called in _FILLED and isinstance(function, ast.Attribute):
+            return [
+                self.expression(arguments[1]) if called.startswith("full") else ml.text("mn", _FILLED[called])
+            ], TIGHT
+        if called == "abs" and len(arguments) == 1:
+            return [ml.element("mrow", ml.sign("|"), self.expression(arguments[0]), ml.sign("|"))], TIGHT
+        if library and called in _JOINS and isinstance(arguments[0], ast.List | ast.Tuple):
+            arguments = arguments[0].elts
+            inner = [self._joined(argument) for argument in arguments]
+        else:
+            inner = [self.expression(a.value if isinstance(a, ast.Starred) else a) for a in arguments]
+        axis = next((keyword.value for keyword in node.keywords if keyword.arg == "axis"), None)
+        word = ml.word(ast.unparse(function) if not library else called)
+        base = node.args[0] if node.args else function.value if isinstance(function, ast.Attribute) else None
+        if axis is not None and base is not None:
+            word = ml.element("msub", word, self.axis(axis, base))
+        return [word, ml.bracketed(*ml.separated(inner))], TIGHT
+
+    def _joined(self, node: ast.expr) -> Element:
+        """A part of a larger array; zeros need their shape here."""
+        if isinstance(node, ast.Call) and name_called(node) == "zeros_like":
+            return ml.row([ml.word("zeros_like"), ml.bracketed(self.expression(node.args[0]))])
+        return self.expression(node)
 
     def _method(self, node: ast.Call, base: ast.expr, called: str) -> tuple[list[Element], int] | None:
         """The formula of an array's method, such as a sum or a reshape; None if it has none."""
         arguments = [ast.unparse(argument) for argument in node.args]
         if called in _REDUCTIONS:
-            return self._reduced(node, base, called), _PRODUCT
+            return self._reduced(node, base, called), SERIES if called == "sum" else TIGHT
         if called == "swapaxes" and arguments == ["-1", "-2"]:
-            return [_transposed(self.expression(base, _TIGHT))], _TIGHT
+            return [ml.transposed(self.expression(base, TIGHT))], TIGHT
         if called == "astype":
-            return [self.expression(base)], _TIGHT
+            return [self.expression(base)], TIGHT
         if called == "swapaxes":
-            swap = _element("msub", _word("swap"), _text("mtext", ", ".join(arguments)))
-            return [swap, _bracketed(self.expression(base))], _TIGHT
+            swap = ml.element("msub", ml.word("swap"), ml.text("mtext", ", ".join(arguments)))
+            return [swap, ml.bracketed(self.expression(base))], TIGHT
         if called == "reshape":
-            return [_word("reshape"), _bracketed(self.expression(base))], _TIGHT
+            parts = ["…" if isinstance(a, ast.Starred) else ast.unparse(a) for a in node.args]
+            shape = ml.text("mtext", ", ".join(parts))
+            return [ml.element("msub", ml.word("reshape"), shape), ml.bracketed(self.expression(base))], TIGHT
         return None
+
+    def axis(self, axis: ast.expr, base: ast.expr) -> Element:
+        """The axis of an array, as it is written under a sign."""
+        if isinstance(axis, ast.Name):  # axis=axis
+            return self.expression(axis)
+        return ml.row([ml.text("mtext", f"axis{_NBSP}"), self.expression(axis)])
 
     def _reduced(self, node: ast.Call, base: ast.expr, called: str) -> list[Element]:
         """A sum, mean or extreme, with the axis under its sign."""
         axis = next((keyword.value for keyword in node.keywords if keyword.arg == "axis"), None)
-        sign = _sign("∑", movablelimits="false") if called == "sum" else _word(called)
+        sign = ml.sign("∑", movablelimits="false") if called == "sum" else ml.word(called)
         if axis is not None:
-            named = isinstance(axis, ast.Name)  # axis=axis
-            under = self.expression(axis) if named else _row([_text("mtext", f"axis{_NBSP}"), self.expression(axis)])
-            sign = _element("munder" if called == "sum" else "msub", sign, under)
-        return [sign, self.expression(base, _PRODUCT if called == "sum" else _TIGHT + 1)]
+            sign = ml.element("munder" if called == "sum" else "msub", sign, self.axis(axis, base))
+        return [sign, self.expression(base, PRODUCT if called == "sum" else TIGHT + 1)]
 
 
-def _space() -> Element:
-    return _element("mspace", width="0.2em")
-
-
-def _transposed(base: Element) -> Element:
-    return _element("msup", base, _word("T"))
-
-
-def _called(node: ast.Call) -> str:
+def name_called(node: ast.Call) -> str:
+    """The name of the function that a node calls: "exp" for xp.exp(x)."""
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
-def _is_pullback(identifier: str) -> bool:
+def is_pullback(identifier: str) -> bool:
     return identifier.endswith(("backward", "pullback"))
 
 

@@ -32,10 +32,21 @@ class Recording {
     return this.calls[this.steps[s].call].backward;
   }
 
+  // Whether call c is `outer` or runs inside it.
+  within(c, outer) {
+    return c !== null && (c === outer || this.within(this.calls[c].parent, outer));
+  }
+
   // The line of a step; with a mistake switched on, the line of the wrong code.
   line(s) {
     const other = this.bug && this.bug.lineOf.get(s);
     return this.data.lines[other === undefined || other === null ? this.steps[s].line : other];
+  }
+
+  // The places of the arrays that a step shows: those that it bound or, at a return, those that it hands back.
+  results(s) {
+    const { bound, returned = [] } = this.steps[s];
+    return bound.length ? bound.map((_, b) => [s, b]) : returned.map((binding) => this.places[binding]);
   }
 
   source(s) {
@@ -55,14 +66,15 @@ class Recording {
   }
 
   // What a step bound, as it is shown now: as recorded, with the mistake's numbers, or recomputed from edited inputs.
-  // wrong: the cells that the mistake changed.
+  // wrong: the cells that the mistake changed. was: the numbers before the mistake or, without one, before the edit.
   value(s, b) {
     const value = this.recorded(s, b);
     if (!value.data) return value;
     const wrong = this.wrong(s, b);
     if (this.edited) {
       const data = this.edited.numbers.get(this.title(s, b));
-      return data ? { ...value, data, wrong } : value;
+      const was = this.edited.right.get(this.title(s, b)) ?? value.data;
+      return data ? { ...value, data, wrong, was } : value;
     }
     if (!wrong) return value;
     const data = value.data.slice();
@@ -70,7 +82,7 @@ class Recording {
     [...wrong].forEach((cell, i) => {
       data[cell] = numbers[i];
     });
-    return { ...value, data, wrong };
+    return { ...value, data, wrong, was: value.data };
   }
 
   // The cells that the mistake changed, or undefined.
@@ -79,15 +91,33 @@ class Recording {
     return this.bug?.numberAt.get(`${s},${b}`)?.cells;
   }
 
+  // The shown steps that bind a number which the mistake changed.
+  wrongSteps() {
+    const red = this.places.filter(([s, b]) => this.steps[s].shown && this.wrong(s, b)?.size);
+    return new Set(red.map(([s]) => s));
+  }
+
+  outputIsWrong() {
+    const place = this.places[this.data.output];
+    return place !== undefined && this.wrong(...place)?.size > 0;
+  }
+
   // The finite difference to compare a gradient with, or null. Those of the recording are useless after a mistake that
   // changes the output; edited inputs have differences of their own, for the output as it is now.
   numerical(s, b) {
     const bound = this.steps[s].bound[b];
     if (bound.numerical === undefined) return null;
     const recorded = this.array(bound.numerical);
-    if (!this.edited) return recorded.data && (!this.bug || this.bug.by === "gradients") ? recorded : null;
-    const data = this.edited.difference(this.title(...this.places[bound.pair]));
+    if (!this.edited) return recorded.data && !this.outputIsWrong() ? recorded : null;
+    const data = this.edited.difference(this.title(...this.places[this.checkedPair(bound)]));
     return data && { ...recorded, data };
+  }
+
+  // The value whose finite differences belong to a gradient, or to the one that it is another name for.
+  checkedPair(bound) {
+    if (bound.pair !== undefined) return bound.pair;
+    const [s, b] = this.places[bound.origin];
+    return this.checkedPair(this.steps[s].bound[b]);
   }
 
   // Where a title was last bound before step `s`.

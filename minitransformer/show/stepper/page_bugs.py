@@ -20,20 +20,20 @@ from ...trace.calls import Binding
 from ...verify.gradients import Progress
 from ..page import packed
 from .page_data import Table, code_of, is_expandable, line_of, written_out
+from .pairing import paired_calls, partners
 from .steps import Step, Steps
 
 NUMBERS = 40_000  # a recording with more numbers than this has no mistakes unless they are asked for
 ROOM = 500_000  # limit for the number of mistakes times the numbers of the recording
 TOLERANCE = 1e-9  # relative to 1 + |right|: two numbers that differ by less differ by rounding alone
 
-Key = tuple[str, int]  # a title, and which of its bindings this is
-Found = dict[Key, tuple[Step, Binding]]
+Partners = dict[int, tuple[Step, Binding]]  # by the serial of a binding in the right code: its partner in the wrong
 
 
 def bugs_data(
     recording: Steps, names: Iterable[str] | None, data: dict[str, Any], progress: Progress
 ) -> list[dict[str, Any]]:
-    """For each mistake that changes a number: its sentence, the numbers it changes, and the lines that differ.
+    """For each mistake: its sentence, the numbers it changes, and the lines that differ; or why it changes none.
 
     names: names in course.mistakes.MISTAKES; None for all that fit, if the recording is small. Raises ValueError for an
     unknown name, and if the call gives other numbers when run again because its arrays have changed.
@@ -49,11 +49,11 @@ def bugs_data(
     if recording.again is None:
         raise ValueError("to_html: only a recording made by step() can show mistakes; pass bugs=()")
     page = _Page(recording, data)
-    if page.differences(_by_key(recording.again())):
+    if page.differences(partners(recording, recording.again())):
         raise ValueError(
             "to_html: the recorded call gives other numbers when run again; make the page before changing its arrays"
         )
-    return [bug for bug in map(page.bug, progress(chosen)) if bug is not None]
+    return [page.bug(mistake) for mistake in progress(chosen)]
 
 
 def _known(name: str) -> Mistake:
@@ -91,20 +91,10 @@ def _fitting(recording: Steps, mistakes: Sequence[Mistake]) -> list[Mistake]:
     return [mistake for mistake in mistakes if mistake.name in kept]
 
 
-def _by_key(recording: Steps) -> Found:
-    times: dict[str, int] = {}
-    found = {}
-    for step in recording.steps:
-        for bound in step.bound:
-            times[bound.title] = times.get(bound.title, 0) + 1
-            found[bound.title, times[bound.title]] = (step, bound)
-    return found
-
-
 def differ(right: np.ndarray, wrong: np.ndarray) -> np.ndarray:
     """Where two arrays hold different numbers, rounding aside."""
     with np.errstate(invalid="ignore"):
-        near = np.abs(wrong - right) <= TOLERANCE * (1.0 + np.abs(right))
+        near = np.isfinite(right) & (np.abs(wrong - right) <= TOLERANCE * (1.0 + np.abs(right)))
     return ~(near | (wrong == right) | (np.isnan(wrong) & np.isnan(right)))
 
 
@@ -112,15 +102,16 @@ class _Page:
     """The page of the right code; each mistake adds its new entries to the page's tables."""
 
     def __init__(self, recording: Steps, data: dict[str, Any]) -> None:
-        self.recording, self.right = recording, _by_key(recording)
+        self.recording = recording
+        self.bindings = [(step, bound) for step in recording.steps for bound in step.bound]
         self.lines, self.terms, self.changes, self.sources = (
             Table(data[name]) for name in ("lines", "terms", "changes", "sources")
         )
         self.source_by_label = {call["label"]: call["source"] for call in data["calls"]}
-        self.number_of = {bound.serial: n for n, (_, bound) in enumerate(self.right.values())}
+        self.number_of = {bound.serial: n for n, (_, bound) in enumerate(self.bindings)}
 
-    def bug(self, mistake: Mistake) -> dict[str, Any] | None:
-        """The mistake as data for the page; None if it changes nothing."""
+    def bug(self, mistake: Mistake) -> dict[str, Any]:
+        """The mistake as data for the page. refused: what it raises. numbers: those it changes, or []."""
         name = mistake.target.partition(":")[2].removesuffix(".__call__")
         out = {"name": mistake.name, "in": name, "mistake": mistake.sentence, "by": mistake.caught_by}
         assert self.recording.again is not None
@@ -129,58 +120,60 @@ class _Page:
                 wrong = self.recording.again()
         except Exception as error:  # such as shapes that do not fit: nobody can miss this mistake here
             return out | {"refused": str(error).split("\n")[0]}
-        others = _by_key(wrong)
+        others = partners(self.recording, wrong)
         numbers = [
             [step, name, self.changes.add([cells, packed(changed, "<f8")])]  # one array often has several names
             for step, name, cells, changed in self.differences(others)
         ]
         if not numbers:
-            return None
+            return out | {"numbers": []}
         lines, origins = self._changed(wrong, others)
         return out | {"numbers": numbers, "lines": lines, "from": origins, "sources": dict(self._sources(wrong))}
 
-    def differences(self, others: Found) -> list[tuple[int, int, list[int] | None, np.ndarray]]:
+    def differences(self, others: Partners) -> list[tuple[int, int, list[int] | None, np.ndarray]]:
         """(step, which of its names, the flat indices of the cells that differ, or None for all, their numbers)."""
         found = []
-        for key, (step, bound) in self.right.items():
-            if key not in others or bound.value.array is None or bound.value.array.dtype.kind != "f":
+        for step, bound in self.bindings:
+            right, wrong = bound.value.array, others[bound.serial][1].value.array if bound.serial in others else None
+            if right is None or wrong is None or wrong.shape != right.shape:
                 continue
-            right, wrong = bound.value.array, others[key][1].value.array
-            if wrong is None or wrong.shape != right.shape:
-                continue
+            right, wrong = right.astype(np.float64), wrong.astype(np.float64)  # a mask or ids may differ, too
             cells = np.flatnonzero(differ(right, wrong))
             if cells.size:
                 places = None if cells.size == right.size else cells.tolist()
                 found.append((step.index, step.bound.index(bound), places, wrong.ravel()[cells]))
         return found
 
-    def _changed(self, wrong: Steps, others: Found) -> tuple[list[list[Any]], list[list[Any]]]:
+    def _changed(self, wrong: Steps, others: Partners) -> tuple[list[list[Any]], list[list[Any]]]:
         """[step, line] for each step whose line has another text or another place in the file; and for those with
         another text, [step, which of its names, where its numbers come from].
         """
-        number_of = {
-            others[key][1].serial: self.number_of[bound.serial]
-            for key, (_, bound) in self.right.items()
-            if key in others
-        }
+        number_of = {there.serial: self.number_of[serial] for serial, (_, there) in others.items()}
         changed: dict[int, int] = {}
         origins = []
-        for key, (step, bound) in self.right.items():
-            other, there = others.get(key, (step, bound))
+        for step, bound in self.bindings:
+            if bound.serial not in others:
+                continue
+            other, there = others[bound.serial]
             if (other.source, other.line) == (step.source, step.line):
                 continue
             line = line_of(wrong, other) | {"wrong": other.source != step.source}
             changed[step.index] = self.lines.add(line)
             array = bound.value.array
-            if line["wrong"] and is_expandable(there) and array is not None and array.size <= 64:
+            if (
+                line["wrong"]
+                and there in other.bound
+                and is_expandable(there)
+                and array is not None
+                and array.size <= 64
+            ):
                 origin = written_out(wrong, other, there, number_of, self.terms)
                 origins.append([step.index, step.bound.index(bound), origin])
         return [[index, line] for index, line in changed.items()], origins
 
     def _sources(self, wrong: Steps) -> Iterator[tuple[str, int]]:
         """The label and the code of each call that has the mistake in it."""
-        for call in wrong.calls:
-            forward = wrong.calls[call.forward_call]
-            right = self.source_by_label.get(call.label)
-            if right is not None and self.sources.items[right] != (code := code_of(forward)):
+        for call, other in paired_calls(self.recording, wrong):
+            code = code_of(wrong.calls[other.forward_call])
+            if self.sources.items[self.source_by_label[call.label]] != code:
                 yield call.label, self.sources.add(code)

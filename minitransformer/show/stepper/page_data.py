@@ -24,8 +24,13 @@ from ..page import packed
 from . import mathml
 from .drawing import verdict
 from .expansion import NotExpandable, term_of
+from .page_map import map_data
+from .paper import paper
+from .sentences import sentence_of
+from .sentences.glossary import GLOSSARY
 from .sources import parse
 from .steps import Step, Steps
+from .symbols import symbols_of
 from .terms import Number, Operation, Term, readable
 
 EXACT = 400  # cells: larger arrays are drawn as a picture, for which float32 is enough
@@ -35,9 +40,10 @@ _LIMITS = (1 << 30, 65536, 16384, 4096, 2048, 1024, 512, 256, 64, 16)
 _CELL_LIMITS = (400, 256, 128, 64, 32, 16, 8)
 
 
-def page_data(recording: Steps, tokens: Sequence[str] = ()) -> dict[str, Any]:
+def page_data(recording: Steps, tokens: Sequence[str] = (), memory: Sequence[str] = ()) -> dict[str, Any]:
     """The recording as a dict for JSON, with tables of all sources, lines, arrays and terms."""
-    return _Page(recording).data() | {"tokens": [str(token) for token in tokens]}
+    labels = {"tokens": [str(token) for token in tokens], "memory": [str(token) for token in memory]}
+    return _Page(recording).data() | labels
 
 
 class _Page:
@@ -46,6 +52,7 @@ class _Page:
         self.arrays = Pool()
         self.sources = Table()
         self.lines = Table()
+        self.symbols = Table()
         self.bindings = [bound for step in recording.steps for bound in step.bound]
         self.number_of = {bound.serial: number for number, bound in enumerate(self.bindings)}
 
@@ -54,19 +61,29 @@ class _Page:
         terms, cell_limit = self._expand(steps)
         calls = [self._call(call) for call in self.recording.calls]
         arrays, limit = self.arrays.fitted()
+        pairs = zip(self.recording.steps, steps, strict=True)
         return {
             "name": self.recording.name,
             "calls": calls,
             "sources": self.sources.items,
             "steps": steps,
             "lines": self.lines.items,
+            "output": self._output(),
             "names": {bound.name: mathml.as_lists(mathml.name(bound.name)) for bound in self.bindings},
+            "symbols": self.symbols.items,
             "arrays": arrays,
             "terms": terms,
             "changes": [],  # the numbers that mistakes change; see page_bugs.py
             "limits": {"array": limit, "exact": EXACT, "expanded": cell_limit},
+            "map": map_data(self.recording, {step.index for step, entry in pairs if entry["shown"]}),
             "verified": self.recording.report is not None,
+            "glossary": GLOSSARY,
         }
+
+    def _output(self) -> int | None:
+        """The number of the binding that the recorded function returned; None if that has no name."""
+        returned = self.recording.calls[0].results[0]
+        return self.number_of.get(returned.serial)
 
     def _call(self, call: Call) -> dict[str, Any]:
         forward = self.recording.calls[call.forward_call]
@@ -79,20 +96,50 @@ class _Page:
         }
 
     def _step(self, step: Step) -> dict[str, Any]:
+        given = self._given(step) if is_shown(step) else []
+        returned = self._returned(step)
+        is_end = step is self.recording.steps[-1] and len(returned) > 1  # all gradients together
         return {
+            **({"given": given} if given else {}),
+            **({"returned": returned} if returned else {}),
             "call": step.call,
             "line": self.lines.add(line_of(self.recording, step)),
             "bound": [self._bound(step, bound) for bound in step.bound],
-            "shown": not step.quiet and any(map(_counts, step.bound)),
+            "shown": is_shown(step) or is_end,
         }
+
+    def _given(self, step: Step) -> list[int]:
+        """The arrays that the line gives to what it calls and that have no name here, such as a layer's weights."""
+        found = []
+        waiting = list(self.recording.calls_in(step))
+        while waiting:
+            call = waiting.pop(0)
+            steps = self.recording.steps_of(call)
+            if call.name == "Linear":  # a product with its weights, which are one call deeper
+                waiting = [inner for other in steps for inner in self.recording.calls_in(other)] + waiting
+            found += [b for b in steps[0].bound if b.value.shape and b.origin is None and not call.backward]
+        return [self.number_of[bound.serial] for bound in found if _is_float(bound)]
+
+    def _returned(self, step: Step) -> list[int]:
+        """The arrays with names that a return hands back; a pullback beside them is none."""
+        waiting = [self.recording.calls[step.call].results] if step.source.startswith("return ") else []
+        found = []
+        while waiting:
+            result = waiting.pop(0)
+            if isinstance(result, tuple):
+                waiting = [*result, *waiting]
+            elif result is not None and result.value.shape and result.serial in self.number_of:
+                found.append(self.number_of[result.serial])
+        return found
 
     def _bound(self, step: Step, bound: Binding) -> dict[str, Any]:
         """A name that the step bound. array, numerical: indices into the table of arrays, of its numbers and of the
-        finite differences to compare them with. origin, pair: numbers of bindings: of this very array under another
-        name, and of the value whose gradient this is. told: the result of a gradient's check, if it does not have a
-        finite difference for each number.
+        finite differences to compare them with. symbol: the index of what papers call it. origin, pair: numbers of
+        bindings: of this very array under another name, and of the value whose gradient this is. told: the result of a
+        gradient's check, if it does not have a finite difference for each number.
         """
         out: dict[str, Any] = {"name": bound.name, "array": self.arrays.add(bound.value.array, bound.value)}
+        out["symbol"] = self.symbols.add(mathml.as_lists(symbols_of(self.recording).of(bound)))
         if self.recording.is_gradient(bound):
             out["gradient"] = True
         if bound.origin in self.number_of:
@@ -164,8 +211,19 @@ def _without_numbers(recording: Steps, term: Term, used: list[int], number_of: d
     return [sign, *(_without_numbers(recording, part, used, number_of) for part in term.parts)]
 
 
+def is_shown(step: Step) -> bool:
+    """Whether a step is one to stop at."""
+    return not step.quiet and any(map(_counts, step.bound))
+
+
 def _counts(bound: Binding) -> bool:
-    """Whether a name is worth a step of its own: an array, or a number that is neither a size nor a flag."""
+    """Whether a name is worth a step of its own: an array, or a number that is neither a size nor a flag.
+
+    A mask that is the same everywhere is a flag.
+    """
+    array = bound.value.array
+    if array is not None and array.dtype == bool:
+        return bool(array.any() and not array.all())
     return bound.value.shape != () or _is_float(bound)
 
 
@@ -174,15 +232,15 @@ def _is_float(bound: Binding) -> bool:
 
 
 def line_of(recording: Steps, step: Step) -> dict[str, Any]:
-    """A line: its place in its file, its text, its formula, and the names it reads.
+    """A line: its place in its file, its text, its formulas, the names it reads, and what it does, in a sentence.
 
+    math, paper: the formula as the code has it, and as papers write it; None where there is none.
     entry: whether it is the head of a function, so that its step shows the arguments of the call.
     """
     call = recording.calls[step.call]
     entry = step is recording.steps_of(call)[0] and call.code.co_name != "<lambda>"
-    scalars = {name for name, bound in recording.visible(step).items() if bound.value.shape == ()}
-    scalars |= {bound.name for bound in step.bound if bound.value.shape == ()}
-    element = mathml.formula(f"{step.source}\n    pass" if entry else step.source, scalars)
+    element = mathml.formula(f"{step.source}\n    pass" if entry else step.source, recording.scalars(step))
+    written = paper(recording, step, entry) if is_shown(step) else None
     names = [] if entry else list(_names_read(step.source))
     return {
         "first": step.line,
@@ -190,7 +248,9 @@ def line_of(recording: Steps, step: Step) -> dict[str, Any]:
         "text": step.source,
         "entry": entry or call.code.co_name == "<lambda>",
         "math": None if element is None else mathml.as_lists(element),
+        "paper": None if written is None else mathml.as_lists(written),
         "uses": names,
+        "sentence": sentence_of(recording, step),
     }
 
 

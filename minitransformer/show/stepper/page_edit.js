@@ -49,34 +49,42 @@ function finiteDifference(name, inputs, upstream, mistake, title) {
   });
 }
 
-// What the page shows for edited inputs. numbers: by title; wrong: by title, the cells that the mistake changed;
+// What the page shows for edited inputs. numbers: by title; right: with a mistake, those without it; wrong: by title, the
+// cells that the mistake changed;
 // difference(title): the finite differences.
 function recompute(name, inputs, upstream, bug) {
   const mistake = bug ? MISTAKES[bug.name] : null;
   const numbers = runTwin(name, inputs, upstream, mistake);
   const wrong = new Map();
-  if (mistake) {
-    for (const [title, right] of runTwin(name, inputs, upstream)) {
-      const cells = [...right.keys()].filter((i) => !near(numbers.get(title)[i], right[i]));
-      if (cells.length) wrong.set(title, new Set(cells));
-    }
+  const right = mistake ? runTwin(name, inputs, upstream) : new Map();
+  for (const [title, expected] of right) {
+    const cells = [...expected.keys()].filter((i) => !near(numbers.get(title)[i], expected[i]));
+    if (cells.length) wrong.set(title, new Set(cells));
   }
   const known = new Map();
   const difference = (title) => {
     if (!known.has(title)) known.set(title, finiteDifference(name, inputs, upstream, mistake, title));
     return known.get(title);
   };
-  return { numbers, wrong, difference };
+  return { numbers, right, wrong, difference };
 }
 
-const near = (x, right) => Object.is(x, right) || Math.abs(x - right) <= 1e-9 * (1 + Math.abs(right));
+const near = (x, right) =>
+  Object.is(x, right) || (Number.isFinite(right) && Math.abs(x - right) <= 1e-9 * (1 + Math.abs(right)));
 
-// Which inputs can be edited: {places, run}. null if the page has no twin of the recorded function, or if the twin, run
-// on the recorded inputs, does not give every recorded number (because of a mask, for example).
+// Which inputs can be edited: {places, fixed, run, refused}. fixed: the numbers of those that the twin takes as they were
+// recorded, such as dropout: an edit would not reach what follows. refused: a sentence that says why no input can be
+// edited, else null: the page has no twin of the recorded function, or the twin, run on the recorded inputs, does not give
+// every recorded number (because of a mask, for example).
 function editable(recording) {
   const { name } = recording.data;
   const entry = recording.steps.findIndex((_, s) => recording.backward(s));
-  if (!TWINS[name] || entry < 0) return null;
+  const refuse = (reason) => {
+    return { places: [], fixed: [], run: null, refused: `${reason} To change an input, record again in Python.` };
+  };
+  if (!TWINS[name] || entry < 0)
+    return refuse(`This page cannot recompute ${name}, only ${Object.keys(TWINS).join(", ")}.`);
+  const different = `This page recomputes ${name} only of ${TAKEN[name]}.`;
   const isOpen = ([s, b]) => recording.recorded(s, b).kind.startsWith("float") && recording.recorded(s, b).data;
   const places = [0, entry].flatMap((s) => recording.steps[s].bound.map((_, b) => [s, b])).filter(isOpen);
   const run = (arrays, bug) => {
@@ -90,7 +98,7 @@ function editable(recording) {
   try {
     numbers = run(places.map((place) => recording.recorded(...place).data)).numbers;
   } catch {
-    return null;
+    return refuse(different);
   }
   const covered = recording.steps.every(
     (step, s) =>
@@ -107,7 +115,64 @@ function editable(recording) {
         );
       }),
   );
-  return covered ? { places, run } : null;
+  if (!covered) return refuse(different);
+  const follows = ([s, b], i) => {
+    const arrays = places.map((place) => recording.recorded(...place).data.slice());
+    arrays[i][0] = arrays[i][0] / 2 + 0.125;
+    try {
+      return run(arrays).numbers.get(recording.title(s, b))[0] === arrays[i][0];
+    } catch {
+      return false;
+    }
+  };
+  return { places, fixed: [...places.keys()].filter((i) => !follows(places[i], i)), run, refused: null };
+}
+
+// The number that a text says, or a sentence that says why this input cannot be it. As in Python, temperature and eps
+// must be above 0.
+function numberOrRefusal(name, text) {
+  const number = Number(text.replace(MINUS, "-"));
+  if (text.trim() === "" || !Number.isFinite(number)) return `${name} must be a number, got \u201c${text}\u201d.`;
+  if (["temperature", "eps"].includes(name) && number <= 0) return `${name} must be greater than 0, got ${text}.`;
+  return number;
+}
+
+// The numbers in a box of fields change by dragging to the side, or with the arrow keys up and down.
+function makeDraggable(box) {
+  const PIXELS = 5; // for one change
+  let drag = null; // {field, from: where it began, number, moved}
+  const change = (field, from, times) => {
+    const step = from !== 0 && Math.abs(from) < 0.05 ? 10 ** Math.floor(Math.log10(Math.abs(from))) : 0.1;
+    const text = String(Number((from + times * step).toPrecision(12)));
+    if (field.value === text) return;
+    field.value = text;
+    field.dispatchEvent(new Event("change", { bubbles: true }));
+  };
+  const numberIn = (field) => numberOrRefusal("", field.value);
+  box.addEventListener("pointerdown", (event) => {
+    const field = event.target.closest("input:enabled");
+    if (!field || event.button !== 0 || typeof numberIn(field) === "string") return;
+    drag = { field, from: event.clientX, number: numberIn(field), moved: false };
+  });
+  addEventListener("pointermove", (event) => {
+    if (!drag) return;
+    const times = Math.round((event.clientX - drag.from) / PIXELS);
+    drag.moved ||= times !== 0;
+    if (drag.moved) change(drag.field, drag.number, times);
+    if (drag.moved) getSelection().removeAllRanges();
+  });
+  for (const end of ["pointerup", "pointercancel"])
+    addEventListener(end, () => {
+      if (drag?.moved) drag.field.blur();
+      drag = null;
+    });
+  box.addEventListener("keydown", (event) => {
+    const by = { ArrowUp: 1, ArrowDown: -1 }[event.key];
+    const number = by && numberIn(event.target);
+    if (typeof number !== "number") return;
+    event.preventDefault();
+    change(event.target, number, by);
+  });
 }
 
 function nest(numbers, shape) {

@@ -3,7 +3,7 @@
 function showCode(recording, s) {
   const call = recording.calls[recording.steps[s].call];
   byId("pass").textContent = call.backward ? "backward" : "forward";
-  byId("pass").classList.toggle("backward", call.backward);
+  for (const id of ["pass", "listing"]) byId(id).classList.toggle("backward", call.backward);
   const labels = [];
   for (let c = recording.steps[s].call; c !== null; c = recording.calls[c].parent)
     labels.unshift(recording.calls[c].label);
@@ -11,102 +11,125 @@ function showCode(recording, s) {
     ...labels.map((label, i) => make("li", i === labels.length - 1 ? { "aria-current": "true" } : {}, label)),
   );
   const line = recording.line(s);
-  byId("formula").replaceChildren(line.math ? math(line.math) : make("code", {}, line.text));
+  byId("formula").replaceChildren(formulaOf(line));
+  fit(byId("formula"));
+  const hint = s === recording.steps.findIndex((_, other) => isShown(recording, other)) && !paperView();
+  const more = hint ? [" F shows formulas in place of the code."] : [];
+  byId("sentence").replaceChildren(...sentenceOf(recording, s, line), ...more);
   showListing(recording, s, line);
 }
 
 function showListing(recording, s, line) {
+  if (paperView()) return showFormulas(recording, s);
   const box = byId("listing");
   const source = recording.source(s);
-  const right = new Set(recording.data.sources[recording.calls[recording.steps[s].call].source].lines);
+  const right = recording.data.sources[recording.calls[recording.steps[s].call].source];
   const indent = source.lines[0].match(/^ */)[0].length;
   const rows = [];
-  source.lines.forEach((text, i) => {
-    if (text.trim() === "" && source.lines[i - 1]?.trim() === "") return;
-    const number = source.first + i;
-    const lit = number >= line.first && number <= line.last;
-    const wrong = recording.bug !== null && !right.has(text);
+  let number = source.first - 1;
+  let before = "";
+  for (const [text, kind] of mergedLines(right.lines, source.lines)) {
+    const old = kind === "old";
+    if (!old) number++;
+    if (text.trim() === "" && before.trim() === "") continue;
+    before = text;
+    const lit = !old && number >= line.first && number <= line.last;
+    const wrong = kind === "new" && text.trim() !== "";
     const [, code, comment] = text.slice(indent).match(/^(.*?)(\s#\s.*)?$/);
+    const style = `--hang: ${text.search(/\S|$/) - indent + 4}ch`; // where a line that is too long goes on
     rows.push(
       make(
         "div",
-        { class: `line${lit ? " lit" : ""}${wrong ? " wrong" : ""}`, "aria-current": lit ? "step" : null },
-        make("span", { class: "no" }, String(number)),
-        make("code", {}, code, ...(comment ? [make("span", { class: "comment" }, comment)] : [])),
+        { class: `line${lit ? " lit" : ""}${wrong ? " wrong" : ""}`, "aria-current": lit ? "step" : null, style },
+        make("span", { class: "no" }, old ? "" : String(number)),
+        make("code", {}, old ? make("del", {}, code) : code, ...(comment ? [make("span", { class: "comment" }, comment)] : [])),
       ),
     );
-  });
+  }
   box.replaceChildren(...rows);
+  scrollToLine();
+}
+
+function scrollToLine() {
+  const box = byId("listing");
   const lit = box.querySelector(".lit");
   if (lit) box.scrollTop = lit.offsetTop - box.clientHeight / 2 + lit.offsetHeight;
 }
 
-// What the step bound. A gradient is beside its value, its finite difference and the gap between the two derivatives.
+// What the step bound, and beside each gradient the value that it belongs to.
 function showResult(recording, s, covered) {
   const step = recording.steps[s];
   const line = recording.line(s);
-  const groups = step.bound.map((bound, b) => {
-    const array = recording.value(s, b);
-    const group = make("div", { class: "group" });
-    if (bound.pair !== undefined) group.append(pairFigure(recording, bound));
-    group.append(
-      matrixFigure(recording, {
-        array,
-        name: bound.name,
-        kind: bound.gradient ? "gradient" : "value",
-        role: "result",
-        place: [s, b],
-        covered,
-      }),
-    );
-    const numerical = array.data && recording.numerical(s, b);
-    if (numerical) group.append(checkFigures(recording, bound, array, numerical, covered));
-    else if (bound.told && !recording.edited && !recording.bug)
-      group.append(make("p", { class: "verdict told" }, covered ? "" : bound.told));
-    return group;
+  const groups = recording.results(s).map((place) => {
+    const bound = recording.steps[place[0]].bound[place[1]];
+    const figure = matrixFigure(recording, {
+      array: recording.value(...place),
+      name: bound.name,
+      kind: bound.gradient ? "gradient" : "value",
+      role: "result",
+      place,
+      covered,
+    });
+    const pair = bound.pair === undefined ? [] : [placeFigure(recording, recording.places[bound.pair], "pair")];
+    return make("div", { class: "group" }, figure, ...pair);
   });
-  byId("result-heading").textContent = line.entry ? "The call begins with" : "This line computes";
+  const says = line.entry ? "The call begins with" : step.returned ? "This line returns" : "This line computes";
+  byId("result-heading").textContent = groups.length ? says : "This line computes no number";
   byId("result").replaceChildren(...groups);
-  if (groups.length === 0) byId("result-heading").textContent = "This line computes nothing";
 }
 
-// The value that a gradient belongs to, as the forward pass bound it.
-function pairFigure(recording, bound) {
-  return placeFigure(recording, recording.places[bound.pair], "pair");
-}
-
-function checkFigures(recording, bound, array, numerical, covered) {
-  const data = gaps(array, numerical);
-  const worst = data.reduce((a, b) => Math.max(a, b), 0);
-  const fine = worst <= 1e-6;
-  const gap = matrixFigure(recording, {
-    array: { shape: array.shape, kind: "float64", data },
-    name: bound.name,
-    kind: "gap",
-    role: "check",
-    caption: "gap",
-    spoken: `gap of ${bound.name}`,
-    covered,
-    write: (x) => (x === 0 ? "0" : x < 1e-3 ? x.toExponential(0) : readable(x)),
+// Each gradient beside its finite difference, folded unless the gap between the two is large; or why it has none.
+function showChecks(recording, s, covered) {
+  const checks = recording.results(s).flatMap(([from, b]) => {
+    const bound = recording.steps[from].bound[b];
+    const numerical = numericalAt(recording, from, b);
+    if (numerical) return [checkOf(recording, [from, b], numerical)];
+    const told = bound.told && !recording.edited && !recording.bug;
+    return told ? [make("p", { class: "verdict told" }, bound.told)] : [];
   });
-  gap.classList.toggle("large-gap", !fine);
-  gap.append(
+  byId("checks").replaceChildren(...(covered ? [] : checks));
+}
+
+// The same for printing.
+function checkLines(recording, s) {
+  return recording.results(s).flatMap(([from, b]) => {
+    const numerical = numericalAt(recording, from, b);
+    const { name } = recording.steps[from].bound[b];
+    return numerical ? [make("p", {}, ...checkLine(name, gaps(recording.value(from, b), numerical)))] : [];
+  });
+}
+
+const numericalAt = (recording, s, b) => recording.value(s, b).data && recording.numerical(s, b);
+
+function checkOf(recording, place, numerical) {
+  const { name } = recording.steps[place[0]].bound[place[1]];
+  const found = gaps(recording.value(...place), numerical);
+  const figure = (caption, kind, array, about, write) =>
+    matrixFigure(recording, { array, name, kind, role: "check", caption, about, spoken: `${caption} of ${name}`, write });
+  const small = (x) => (x === 0 ? "0" : x < 1e-3 ? x.toExponential(0) : readable(x));
+  const slope = "The slope without a formula: move one number by ±h, run forward, and divide the change of the loss by 2h";
+  const large = !(largest(found) <= SMALL_GAP);
+  return make(
+    "details",
+    { class: large ? "check large-gap" : "check", open: large },
+    make("summary", { title: `gap = ${recording.data.glossary.gap}` }, ...checkLine(name, found)),
     make(
-      "p",
-      { class: "verdict" },
-      covered ? "" : fine ? `✓ at most ${worst.toExponential(0)}` : `✗ up to ${readable(worst)}`,
+      "div",
+      { class: "matrices" },
+      figure("finite difference", "numerical", numerical, slope),
+      figure("gap", "gap", { ...numerical, data: found }, undefined, small),
     ),
   );
-  const figure = matrixFigure(recording, {
-    array: numerical,
-    name: bound.name,
-    kind: "numerical",
-    role: "check",
-    caption: "finite difference",
-    spoken: `finite difference of ${bound.name}`,
-    covered,
-  });
-  return make("div", { class: "checks" }, figure, gap);
+}
+
+const SMALL_GAP = 1e-6;
+const largest = (found) => found.reduce((a, b) => Math.max(a, b), 0);
+
+function checkLine(name, found) {
+  const worst = largest(found);
+  const verdict = worst <= SMALL_GAP ? `✓ at most ${worst.toExponential(0)}` : `✗ up to ${readable(worst)}`;
+  const told = make("span", { class: "verdict" }, verdict);
+  return ["Gap of ", make("code", {}, name), " to its finite difference: ", told];
 }
 
 // |hand - numerical| / (1 + |numerical|), as in verify.gradients.
@@ -114,14 +137,15 @@ function gaps(hand, numerical) {
   return hand.data.map((x, i) => Math.abs(x - numerical.data[i]) / (1 + Math.abs(numerical.data[i])));
 }
 
-// operandsOf: the arrays that the line reads. othersOf: the other arrays that its call has bound before.
+// operandsOf: the arrays that the line reads or, as a layer's weights, gives to what it calls. othersOf: the other arrays that its call has bound before.
 function operandsOf(recording, s) {
   const places = recording.line(s).uses.map((name) => recording.lookup(`${recording.label(s)}.${name}`, s));
-  return places.filter((place) => place && isNumeric(recording.recorded(...place)));
+  const given = (recording.steps[s].given ?? []).map((binding) => recording.places[binding]);
+  return [...places, ...given].filter((place) => place && isNumeric(recording.recorded(...place)));
 }
 
 function othersOf(recording, s) {
-  const shown = new Set([...operandsOf(recording, s), ...recording.steps[s].bound.map((_, b) => [s, b])].map(String));
+  const shown = new Set([...operandsOf(recording, s), ...recording.results(s)].map(String));
   const found = new Map();
   const calls = [recording.steps[s].call, recording.calls[recording.steps[s].call].forward];
   for (let i = 0; i < s; i++) {
@@ -140,7 +164,9 @@ function placeFigure(recording, [s, b], role) {
 }
 
 function showOperands(recording, s) {
-  const figures = operandsOf(recording, s).map((place) => placeFigure(recording, place, "operand"));
+  const own = new Set(recording.results(s).map(String)); // what a return reads is what it hands back
+  const places = operandsOf(recording, s).filter((place) => !own.has(String(place)));
+  const figures = places.map((place) => placeFigure(recording, place, "operand"));
   byId("operands").replaceChildren(...figures);
   byId("operands-heading").hidden = figures.length === 0;
 }
@@ -169,6 +195,11 @@ function originOf(recording, place, flat) {
   return { ...out, term: recording.data.terms[from.terms[flat]] };
 }
 
+// ", was 0.5774" for a number that a mistake or an edit changed, else "".
+function beforeIt({ data, was, kind }, flat) {
+  return was && !near(data[flat], was[flat]) ? `, was ${readable(was[flat], kind)}` : "";
+}
+
 function numberAt(recording, place, flat) {
   const array = recording.value(...place);
   return array.data ? readable(array.data[flat], array.kind) : "…";
@@ -194,6 +225,7 @@ function showOrigin(recording, s, asked, goTo) {
   byId("sum-text").replaceChildren(
     make("code", {}, `${left} = ${text}`),
     ...(text === number ? [] : [make("code", { class: "total" }, ` = ${number}`)]),
+    beforeIt(recording.value(...origin.place), asked.flat),
   );
   byId("sum-note").replaceChildren(origin.note ? `${origin.note} ` : "");
   if (at !== s) {
@@ -229,9 +261,10 @@ function light(recording, place, flat, mark) {
 // What a screen reader says at a step.
 function spoken(recording, s, covered) {
   const call = recording.calls[recording.steps[s].call];
-  const shapes = recording.steps[s].bound.map(
-    (bound, b) => `${bound.name} is ${shapeText(recording.recorded(s, b).shape).replaceAll("×", "by")}`,
-  );
+  const shapes = recording.results(s).map(([from, b]) => {
+    const { name } = recording.steps[from].bound[b];
+    return `${name} is ${shapeText(recording.recorded(from, b).shape).replaceAll("×", "by")}`;
+  });
   const text = recording.line(s).text.split(/\s#\s/)[0].trim();
   return `Step ${s}, ${call.backward ? "backward" : "forward"}, ${call.label}: ${text}. ${shapes.join(", ")}${
     covered ? ", covered" : ""

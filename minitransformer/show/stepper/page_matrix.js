@@ -9,30 +9,24 @@ function math([tag, attributes, ...children]) {
   return element;
 }
 
-function mathName(recording, name) {
-  const outer = document.createElementNS(MATHML, "math");
-  outer.append(math(recording.data.names[name] || ["mi", { mathvariant: "normal" }, name]));
-  return outer;
-}
-
 const shapeText = (shape) => (shape.length ? shape.join(" × ") : "number");
 
 // A figure with an array in it.
-//   name, kind ("value", "gradient", "numerical", "gap"), array ({shape, kind, data}), caption: instead of the name
-//   role: "result", "operand" or "input"; place: [step, bound]; covered: show ? for every number
+//   name, kind ("value", "gradient", "numerical", "gap"), array ({shape, kind, data}), caption: instead of the name; about: its tooltip
+//   role: "result", "operand" or "input"; place: [step, bound]; covered: show ? for every number, or for all: "shape"
 function matrixFigure(recording, options) {
   const { array, name, kind, role } = options;
   const caption = make(
     "figcaption",
-    {},
-    options.caption || mathName(recording, name),
-    make("span", { class: "shape" }, shapeText(array.shape)),
+    options.about ? { title: options.about } : {},
+    ...(options.caption ? [options.caption] : captionOf(recording, name, options.place)),
+    make("span", { class: "shape" }, options.covered === "shape" ? "" : shapeText(array.shape)),
   );
   const single = array.shape.length ? "" : " single";
   const figure = make("figure", { class: `matrix ${kind} ${role}${single}`, "data-name": name });
   if (options.place) figure.dataset.place = options.place.join(",");
   figure.append(caption);
-  if (!array.data) {
+  if (!array.data || options.covered === "shape") {
     if (options.covered) figure.append(make("div", { class: "covered" }, "?"));
     else {
       if (array.corner && role !== "printed") figure.append(cornerTable(recording, array, name));
@@ -55,7 +49,7 @@ function tables(recording, options) {
   const outer = array.shape.slice(0, -2);
   const write = options.write || numberFormat(array);
   const labels = headings(recording, options.name, array.shape);
-  const heat = options.kind === "gap" ? () => 0 : heatOf(array);
+  const heat = options.role === "check" ? null : heatOf(array);
   const found = [];
   for (let start = 0; start < array.data.length; start += rows * columns) {
     const slice = outer.length ? `[${indexOf(outer, start / (rows * columns)).join(", ")}]` : "";
@@ -121,13 +115,16 @@ function cornerTable(recording, array, name) {
   );
 }
 
+// The tokens at the rows of an array with one row per token, and at both axes of scores and weights. The tokens that are
+// read and those of the memory are told apart by their number.
 function headings(recording, name, shape) {
-  const tokens = recording.data.tokens;
+  const { tokens, memory } = recording.data;
+  const labels = (size) => [tokens, memory].find((all) => all.length && all.length === size) ?? [];
   const plain = name.replace(/^d/, "");
   const isParameter = /^(w_|weight$|table$|gamma$|beta$|bias$)/.test(plain) || /^(w_|weight$)/.test(name);
-  const rows = tokens.length && shape.at(-2) === tokens.length && !isParameter ? tokens : [];
-  const pairs = ["scores", "visible", "weights", "kept"].includes(plain) && shape.at(-1) === tokens.length;
-  return { rows, columns: rows.length && pairs ? tokens : [] };
+  const rows = isParameter ? [] : labels(shape.at(-2));
+  const pairs = ["scores", "biased", "visible", "exponentials", "weights", "kept"].includes(plain);
+  return { rows, columns: rows.length && pairs ? labels(shape.at(-1)) : [] };
 }
 
 function cell(options, flat, write, heat) {
@@ -161,9 +158,11 @@ function cell(options, flat, write, heat) {
   );
   if (!options.covered) {
     button.dataset.value = String(number);
-    button.title = String(number);
-    const share = heat(number);
-    button.style.setProperty("--heat", `${Math.round(Math.abs(share) * 100)}%`);
+    const before = beforeIt(array, flat);
+    button.title = String(number) + before;
+    if (before && !wrong) button.style.border = "1px dashed"; // an edit changed it
+    const share = heat ? heat(number) : number;
+    if (heat) button.style.setProperty("--heat", `${Math.round(Math.abs(share) * 100)}%`);
     if (share < 0) button.classList.add("below");
   }
   if (wrong && !options.covered) button.classList.add("wrong");

@@ -135,6 +135,14 @@ function layer_norm(inputs, note) {
 
 const TWINS = { softmax, attention, self_attention, layer_norm };
 
+// What the twins take.
+const TAKEN = {
+  softmax: "float64 matrices, along the last axis",
+  attention: "float64 matrices, without mask, bias and dropout",
+  self_attention: "float64 matrices",
+  layer_norm: "float64 matrices",
+};
+
 // The mistakes that the twin can make, by their names in course.mistakes: which value they change, and how.
 const times = (factor) => (x) => x * factor;
 const ofRows = (f) => (names) =>

@@ -23,14 +23,15 @@ from ...arrays.backend import Array, device_of, to_device
 from ...arrays.boundary import check_positive
 from ...arrays.files import write
 from ...trace.calls import Binding, Call
-from ...trace.lines import LineRecorder
+from ...trace.lines import LineRecorder, Returned
 from ...trace.tracing import textbook_of
 from ...trace.values import host_copy, is_array
 from ...verify import gradients
 from ...verify.arguments import parameters_of
 from ...verify.gradients import Progress
 from ..page import frame
-from . import document, drawing, page
+from . import document, drawing, page, widget
+from .origins import arguments
 from .sources import only_in_comprehensions, source_of
 from .steps import Step, Steps
 
@@ -51,6 +52,10 @@ class Recording(Steps):
     def to_html(self, path: str | Path | None = None, **options: Any) -> str:
         """The recording as one self-contained page, also written to `path` if given. options: see page.to_html."""
         return page.to_html(self, path, **options)
+
+    def widget(self, **options: Any) -> Any:
+        """The page as a widget of a notebook, which keeps its state. options: see widget.widget."""
+        return widget.widget(self, **options)
 
     def __repr__(self) -> str:
         return f"<Recording of {self.name}: {len(self.steps)} steps in {len(self.calls)} calls>"
@@ -97,9 +102,7 @@ def step(
         raise TypeError(f"step: the function must return (output, backward), got {type(result).__name__}")
     y, backward = result
     if upstream is None:
-        rng = np.random.default_rng(
-            (seed, 1)
-        )  # not default_rng(seed): the inputs may come from it, and upstream must differ
+        rng = np.random.default_rng((seed, 1))  # the inputs may come from default_rng(seed), and upstream must differ
         drawn = rng.normal(size=y.shape).round(2) if y.shape else np.ones(())
         upstream = to_device(drawn.astype(str(y.dtype)), device_of(y).name)
     recorder.in_forward = False
@@ -184,6 +187,14 @@ def _steps(recorder: LineRecorder) -> tuple[Step, ...]:
         for binding in hidden:
             call.bound[binding.name] = [group for group in call.bound[binding.name] if binding not in group]
         bound = tuple(binding for binding in statement.bound if binding not in hidden)
-        quiet = not bound or (call.results is None and not call.backward)
+        quiet = not bound or (call.results is None and not call.backward) or _passes_on(call)
         steps.append(Step(index, call.index, statement.line, statement.source, bound, quiet, statement.other))
     return tuple(steps)
+
+
+def _passes_on(call: Call) -> bool:
+    """Whether it is a helper that returns only what it was given, as the pullback of what was left out."""
+    given = {call.bound[name][0][0].serial for name in arguments(call.code) if name in call.bound}
+    results = call.results if isinstance(call.results, tuple) else (call.results,)
+    is_helper = call.name.rpartition(".")[2].startswith("_") and not call.backward
+    return is_helper and all(isinstance(result, Returned) and result.serial in given for result in results)

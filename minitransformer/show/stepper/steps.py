@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +19,8 @@ from ...verify import Report, Row
 class Step:
     """One executed statement and what it bound. It comes after the steps of the calls that ran inside it.
 
-    quiet: there is nothing to see: it bound no number, or belongs to a check of the arguments.
+    quiet: there is nothing to see: it bound no number, or belongs to a check of the arguments, or to a helper that
+    returns what it was given.
     """
 
     index: int
@@ -66,6 +68,14 @@ class Steps:
         before = own[own.index(step) - 1].index if own[0] is not step else -1
         return tuple(c for c in self._children[step.call] if before < self._by_call[c.index][-1].index < step.index)
 
+    def step_around(self, call: Call) -> Step | None:
+        """The caller's step inside which the call ran; None for the outermost calls."""
+        if call.parent is None:
+            return None
+        own = self._by_call[call.parent]
+        place = bisect.bisect(own, self._by_call[call.index][-1].index, key=lambda step: step.index)
+        return own[place] if place < len(own) else None
+
     def path(self, step: Step) -> tuple[Call, ...]:
         """The calls that were running, from the outermost to the step's own."""
         path: list[Call] = []
@@ -85,6 +95,11 @@ class Steps:
         seen = [] if call.forward_call == call.index else list(self._by_call[call.forward_call])
         seen += [other for other in self._by_call[call.index] if other.index < step.index]
         return {bound.name: bound for other in seen for bound in other.bound}
+
+    def scalars(self, step: Step) -> set[str]:
+        """The names that the step's line sees or binds which are single numbers."""
+        bindings = [*self.visible(step).values(), *step.bound]
+        return {bound.name for bound in bindings if bound.value.shape == ()}
 
     def names_before(self, step: Step) -> dict[str, Any]:
         """Every name that the step's line could see, with its value; arrays are the recorded copies (on the host)."""
@@ -106,9 +121,14 @@ class Steps:
     def check_of(self, step: Step, bound: Binding) -> Row | None:
         """The report's row for a gradient: for `dname` in a pullback, the row of `name`. Without `verify`, None.
 
-        If a gradient is filled or summed in steps, its last step has the row.
+        If a gradient is filled or summed in steps, its last step has the row. A gradient without a value of its own,
+        such as a parameter's in a layer, has the row of the gradient that it is another name for.
         """
-        return self._checks.get(self._partners.get(bound.serial, (None, ""))[1])
+        if bound.serial in self._partners:
+            return self._checks.get(self._partners[bound.serial][1])
+        if bound.origin is None or not self.is_gradient(bound):
+            return None
+        return self.check_of(*self.binding(bound.origin))
 
     def is_gradient(self, bound: Binding) -> bool:
         """Whether it is a gradient: `dname` in a pullback, or what a pullback's helper computed from a gradient."""

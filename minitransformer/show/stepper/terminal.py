@@ -11,11 +11,13 @@ import re
 import shutil
 import signal
 import sys
+import textwrap
 import types
 from typing import Any, TextIO
 
 from .drawing import PLAIN, Style, draw, heading, is_backward, source
 from .expansion import NotExpandable, expand
+from .sentences import sentence_of
 from .steps import Steps
 
 try:
@@ -30,9 +32,10 @@ _KEYS = {
     "\x1b[H": "first", "\x1bOH": "first", "\x1b[1~": "first",
     "\x1b[F": "last", "\x1bOF": "last", "\x1b[4~": "last",
     "\x1b[A": "up", "\x1bOA": "up", "k": "up", "\x1b[B": "down", "\x1bOB": "down", "j": "down",
-    "g": "go", "a": "all", "c": "cell", "b": "backward", "q": "quit", "\x04": "quit", "": "quit",
+    "o": "over", "u": "out", "g": "go", "a": "all", "c": "cell", "b": "backward",
+    "q": "quit", "\x04": "quit", "": "quit",
 }  # fmt: skip
-_HELP = "n p → ← next, back   ↑ ↓ scroll   Home End   g step   b backward   a all lines   c cell   q quit"
+_HELP = "n p → ← next, back   o over   u out   ↑ ↓ scroll   g step   b backward   a all   c cell   q quit"
 _SCREEN, _BACK = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the alternate screen, no cursor; and the way back
 
 
@@ -107,7 +110,8 @@ class Viewer:
         body = draw(self.recording, step, self.style)
         context = source(step, self.style, self.recording, around=3)
         at = 1 + len(source(step, self.style, self.recording))
-        body = [heading(self.recording, step, self.style), *context, *body[at:]]
+        told = textwrap.wrap(sentence_of(self.recording, step).replace("`", ""), max(columns, 20))
+        body = [heading(self.recording, step, self.style), *told, "", *context, *body[at:]]
         room = max(lines - 2, 1)
         self._scrolled = max(0, min(self._scrolled, len(body) - room))
         body = body[self._scrolled : self._scrolled + room]
@@ -133,6 +137,8 @@ class Viewer:
             self._go(next((i for i in visible if i > self.at), self.at))
         elif action == "back":
             self._go(next((i for i in reversed(visible) if i < self.at), self.at))
+        elif action in ("over", "out"):
+            self._go(next((i for i in visible if self._is_beyond(i, action == "out")), self.at))
         elif action == "first":
             self._go(visible[0] if visible else 0)
         elif action == "last":
@@ -149,6 +155,12 @@ class Viewer:
             self._asking, self._typed = action, ""
         elif action == "quit":
             self.done = True
+
+    def _is_beyond(self, index: int, out: bool) -> bool:
+        """Whether a step comes later, outside of what this step's function calls; with `out` also outside of itself."""
+        step, here = self.recording.steps[index], self.recording.steps[self.at]
+        inside = self.recording.calls[here.call] in self.recording.path(step)
+        return index > self.at and (not inside or (step.call == here.call and not out))
 
     def _go(self, index: int) -> None:
         self.at, self._scrolled = index, 0

@@ -64,7 +64,7 @@ class Walk:
         inner = self.recording.calls_in(self.step)
         if self.statement is None or not inner:
             return {}
-        waiting = [(node, _code_of(self._callee(node))) for node in _in_order(self.statement)]
+        waiting = [(node, _code_of(self.callee(node))) for node in _in_order(self.statement)]
         made = {}
         for call in inner:
             found = next((i for i, (_, code) in enumerate(waiting) if code is call.code), None)
@@ -73,7 +73,7 @@ class Walk:
                 waiting = waiting[found + 1 :]
         return made
 
-    def _callee(self, node: ast.Call) -> Any:
+    def callee(self, node: ast.Call) -> Any:
         """The object that a node calls; None if it cannot be found without calling anything."""
         if any(isinstance(part, ast.Call) for part in ast.walk(node.func)):
             return None
@@ -107,7 +107,7 @@ class Walk:
 
     def _is_harmless(self, node: ast.Call) -> bool:
         """Whether a call can be made again: it draws nothing at random, and changes nothing."""
-        return _called(node) in _HARMLESS or hasattr(self._callee(node), "cache_info")
+        return _called(node) in _HARMLESS or hasattr(self.callee(node), "cache_info")
 
     def shape(self, node: ast.expr) -> tuple[int, ...]:
         """The shape of an expression's value."""

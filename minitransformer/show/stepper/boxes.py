@@ -1,0 +1,99 @@
+"""The boxes of the map: which calls of the forward pass are drawn, which lines lie in them, and their names.
+
+A helper belongs to its caller's box, unless that calls it several times; an op belongs to the box of its own layer; and
+a pullback, with all that it calls, to the box of the call that made it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+
+from ...trace.calls import Call
+from .steps import Steps
+
+
+class Boxes:
+    """The boxes of a recording, each known by the index of its call."""
+
+    def __init__(self, recording: Steps, shown: Collection[int]) -> None:
+        """shown: the indices of the steps that the page shows. A box without such a step in forward is not drawn."""
+        self.recording = recording
+        self._alike = Counter(map(_kind, recording.calls))
+        self.of: list[int] = []  # by call: the box in which its lines lie
+        for call in recording.calls:
+            self.of.append(self._box_of(call))
+        forward = [
+            step.call for step in recording.steps if step.index in shown and not self._call(step.call).in_backward
+        ]
+        self.drawn = {0} | {box for call in dict.fromkeys(forward) for box in self.path(self.of[call])}
+
+    def path(self, box: int) -> Iterator[int]:
+        """The box and the boxes around it, from the inside out."""
+        while True:
+            yield box
+            parent = self._call(box).parent
+            if parent is None:
+                return
+            box = self.of[parent]
+
+    def inside(self) -> dict[int, list[int]]:
+        """By box: the drawn boxes directly in it, in the order of their calls."""
+        found: dict[int, list[int]] = {}
+        for box in sorted(self.drawn):
+            parent = self._call(box).parent
+            if parent is not None:
+                found.setdefault(self.of[parent], []).append(box)
+        return found
+
+    def name(self, box: int) -> str:
+        """What is called and, where the caller calls several alike, also its name for the result: "linear q". Of a
+        helper, only this name.
+        """
+        call = self._call(box)
+        name = _plain(call.name)
+        result = self._result(call) if self._alike[_kind(call)] > 1 else None
+        return name if result is None else result if name.startswith("_") else f"{name} {result}"
+
+    def _call(self, index: int) -> Call:
+        return self.recording.calls[index]
+
+    def _box_of(self, call: Call) -> int:
+        if call.parent is None:
+            return self.of[call.maker] if call.maker is not None else call.index
+        if call.in_backward:
+            return self.of[call.parent if call.maker is None else call.maker]
+        name = _plain(call.name)
+        if name.startswith("_"):
+            is_box = self._alike[_kind(call)] > 1
+        else:
+            is_box = _bare(name) != _bare(_plain(self._call(call.parent).name))
+        return call.index if is_box else self.of[call.parent]
+
+    def _result(self, call: Call) -> str | None:
+        """The name that the caller's line gives to an array which was bound in this call."""
+        step = self.recording.step_around(call)
+        for bound in () if step is None else step.bound:
+            if bound.origin is not None:
+                inner = self.recording.binding(bound.origin)[1].call
+                if any(outer is call for outer in self._callers(inner)):
+                    return bound.name
+        return None
+
+    def _callers(self, call: Call) -> Iterator[Call]:
+        yield call
+        while call.parent is not None:
+            call = self._call(call.parent)
+            yield call
+
+
+def _kind(call: Call) -> tuple[int | None, str, bool]:
+    return call.parent, _plain(call.name), call.backward
+
+
+def _plain(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _bare(name: str) -> str:
+    return name.lower().replace("_", "")

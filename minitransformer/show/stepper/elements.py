@@ -1,0 +1,72 @@
+"""The elements of a formula: MathML Core, as the W3C's "MathML Core" has it, section 3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from xml.etree.ElementTree import Element
+
+
+def element(tag: str, *children: Element, **attributes: str) -> Element:
+    made = Element(tag, attributes)
+    made.extend(children)
+    return made
+
+
+def text(tag: str, content: str, **attributes: str) -> Element:
+    made = Element(tag, attributes)
+    made.text = content
+    return made
+
+
+def letter(content: str) -> Element:
+    return text("mi", content)
+
+
+def word(content: str) -> Element:
+    """A name in upright letters, even if it is one letter long."""
+    return text("mi", content, mathvariant="normal")
+
+
+def sign(content: str, **attributes: str) -> Element:
+    return text("mo", content, **attributes)
+
+
+def row(parts: Sequence[Element]) -> Element:
+    return parts[0] if len(parts) == 1 else element("mrow", *parts)
+
+
+def bracketed(*parts: Element) -> Element:
+    return element("mrow", sign("("), *parts, sign(")"))
+
+
+def separated(parts: Sequence[Element]) -> list[Element]:
+    """The parts with commas between them."""
+    out: list[Element] = []
+    for part in parts:
+        out += [sign(","), part] if out else [part]
+    return out
+
+
+def space() -> Element:
+    return element("mspace", width="0.2em")
+
+
+def transposed(base: Element) -> Element:
+    return element("msup", base, word("T"))
+
+
+def indexed(base: Element, index: Element) -> Element:
+    return element("msub", base, index)
+
+
+def raised(base: Element, mark: str) -> Element:
+    return element("msup", base, text("mn", mark))
+
+
+def hat(base: Element) -> Element:
+    return element("mover", base, sign("ˆ", stretchy="false"), accent="true")
+
+
+def gradient(of: Element) -> Element:
+    """dX, the gradient of the loss with respect to X."""
+    return element("mrow", word("d"), of)

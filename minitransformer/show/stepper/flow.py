@@ -1,0 +1,395 @@
+"""What flows from box to box of the map: which box reads the result of which other one, the inputs, and the sums.
+
+The lines of a box are followed in the order in which they ran. Each name holds a Flow: the places of the map from which
+its numbers come without passing through another one. A call of another box takes in the flows of its arguments, and its
+results come from that box. A line of the box itself passes on the flows of what it reads; one that adds the result of a
+box to something else makes a place of its own, a sum. So a residual connection is a flow from an input to a sum.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import types
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from ...trace.calls import Binding, Call
+from ...trace.values import is_array
+from .boxes import Boxes
+from .origins import argument_in, arguments
+from .sources import parse
+from .steps import Step
+from .walk import Walk, as_read, walk_of
+
+Place: TypeAlias = tuple[Literal["input", "box", "sum"], int]  # of a box, the number is the index of its call
+Flow: TypeAlias = "frozenset[Place] | tuple[Flow, ...]"  # a tuple: of each part of a value that has several
+
+NOTHING: Flow = frozenset()
+_SIZES = {"shape", "ndim", "size", "dtype"}  # these are no numbers that flow
+_OF_SIZES = {"array_module", "device_of", "len", "zeros", "zeros_like", "ones", "ones_like", "empty_like", "arange"}
+
+
+@dataclass
+class Graph:
+    """The places in one box, in an order in which each comes after all that it reads."""
+
+    places: dict[Place, None] = field(default_factory=dict)
+    edges: dict[tuple[Place, Place], str] = field(default_factory=dict)  # from, to: what the code calls the value
+    inputs: dict[Place, str] = field(default_factory=dict)  # the name in the box
+    sums: dict[Place, int] = field(default_factory=dict)  # the index of the step that adds
+    beside: dict[Place, list[Place]] = field(
+        default_factory=dict
+    )  # by reader: inputs that it alone reads, beside others
+
+    def read(self, flow: Flow, reader: Place, name: str) -> None:
+        """Note that the reader takes in the flow."""
+        for place in _whole(flow):
+            if place != reader:
+                self.edges.setdefault((place, reader), name)
+
+
+def graph_of(boxes: Boxes, box: int) -> Graph:
+    """The graph of a box, without the inputs that nothing in it reads, and without an only input that has one reader:
+    the box itself shows where that comes from.
+    """
+    graph = _Frame(boxes, box).graph
+    readers: dict[Place, list[Place]] = {place: [] for place in graph.inputs}
+    reads: dict[Place, list[Place]] = {}
+    for before, after in graph.edges:
+        readers.setdefault(before, []).append(after)
+        reads.setdefault(after, []).append(before)
+    alone = {place for place in graph.inputs if len(readers[place]) == 1}
+    for place in graph.inputs:
+        for reader in readers[place] if place in alone else ():
+            if not alone.issuperset(reads[reader]):
+                graph.beside.setdefault(reader, []).append(place)
+                del graph.edges[place, reader]
+    beside = {place for places in graph.beside.values() for place in places}
+    inputs = [place for place in graph.inputs if readers[place] and place not in beside]
+    if len(inputs) == 1 and inputs[0] in alone:
+        first = inputs.pop()
+        del graph.edges[first, readers[first][0]]
+    graph.places = dict.fromkeys([*inputs, *graph.places])
+    return graph
+
+
+class _Frame:
+    """Follows the lines of one box: of its call, and of the helpers that have no box of their own."""
+
+    def __init__(self, boxes: Boxes, box: int) -> None:
+        self.boxes, self.recording, self.box = boxes, boxes.recording, box
+        self.graph = Graph()
+        self.at: dict[int, Flow] = {}  # by the serial of a binding in the box
+        self.names: dict[int, dict[str, Flow]] = {}  # by call: what each name holds
+        self.numbers: dict[tuple[int, int], int] = {}  # of the sums, by step and node
+        call = self.recording.calls[box]
+        first = self.recording.steps_of(call)[0]
+        given: dict[str, Flow] = {bound.name: self._input(bound) for bound in first.bound if _is_data(bound)}
+        for name, value in first.other.items():
+            if _holds_arrays(value):
+                place: Place = ("input", -1 - len(self.graph.inputs))  # no binding has it
+                self.graph.inputs[place] = name
+                given[name] = frozenset([place])
+        self._run(call, given)
+
+    def outside(self, call: Call, name: str) -> Flow:
+        """What a nested function reads of the functions around it: in this box, or an input of the box."""
+        while call.parent is not None:
+            call = self.recording.calls[call.parent]
+            if name in self.names.get(call.index, ()):
+                return self.names[call.index][name]
+            for bound in (b for step in self.recording.steps_of(call) for b in step.bound if b.name == name):
+                return self._input(bound) if _is_data(bound) and call.index not in self.names else NOTHING
+        return NOTHING
+
+    def _input(self, bound: Binding) -> Flow:
+        """An array that comes from outside of the box; under several names, it is one input."""
+        name = bound.name
+        while bound.origin is not None:
+            bound = self.recording.binding(bound.origin)[1]
+        place: Place = ("input", bound.serial)
+        self.graph.inputs.setdefault(place, name)
+        return frozenset([place])
+
+    def _run(self, call: Call, given: dict[str, Flow]) -> Flow:
+        """Follow a call of this box from its arguments to what it returns."""
+        names = self.names[call.index] = dict(given)
+        result: Flow = NOTHING
+        for step in self.recording.steps_of(call):
+            result = _Line(self, step, names).follow()
+            for name, value in step.other.items():
+                if value is None or callable(value) or isinstance(value, str | types.ModuleType):
+                    names.pop(name, None)  # no numbers
+            for bound in step.bound:
+                if not _is_data(bound) and not bound.value.dtype.startswith("float"):
+                    names.pop(bound.name, None)
+                self.at[bound.serial] = names.get(bound.name, NOTHING)
+        return result
+
+    def enter(self, call: Call, given: dict[str, Flow], names: dict[str, str]) -> Flow:
+        """The flow of what a call within this box returns. given: by argument; names: what the caller calls them."""
+        box = self.boxes.of[call.index]
+        if box == self.box:
+            return self._run(call, given)
+        if box not in self.boxes.drawn:
+            return _union(given.values())
+        place: Place = ("box", box)
+        self.graph.places[place] = None
+        for argument, flow in given.items():
+            self.graph.read(flow, place, names.get(argument, argument))
+        return frozenset([place])
+
+    def of_binding(self, serial: int) -> Flow:
+        """The flow of an array that a name holds somewhere: in this box, in one of its inner boxes, or outside."""
+        if serial in self.at:
+            return self.at[serial]
+        bound = self.recording.binding(serial)[1]
+        for box in self.boxes.path(self.boxes.of[bound.call.index]):
+            if ("box", box) in self.graph.places:
+                return frozenset([("box", box)])
+            if box == self.box:
+                return self.of_binding(bound.origin) if bound.origin is not None else NOTHING
+        return self._input(bound)
+
+    def add(self, step: Step, node: ast.AST, sides: list[tuple[Flow, str]]) -> Flow:
+        """The flow of a sum. It has a place of its own if a box or a sum flows into it, and something else, too."""
+        flows = [_whole(flow) for flow, _ in sides]
+        some = [flow for flow in flows if flow]
+        if len(set(some)) < 2 or not any(kind != "input" for flow in some for kind, _ in flow):
+            return _union(flows)
+        place: Place = ("sum", self.numbers.setdefault((step.index, id(node)), len(self.numbers)))
+        for before in flows[0]:  # a total that grows from line to line is one sum
+            if before in self.graph.sums and self._continues(before, step):
+                place = before
+                del self.graph.places[place]
+        self.graph.places[place] = None
+        self.graph.sums[place] = step.index
+        for flow, name in sides:
+            self.graph.read(flow, place, name)
+        return frozenset([place])
+
+    def _continues(self, place: Place, step: Step) -> bool:
+        """Whether the step is the line of this sum once more, and nothing else has read it so far."""
+        before = self.recording.steps[self.graph.sums[place]]
+        is_same = (before.call, before.line) == (step.call, step.line) and isinstance(parse(step.source), ast.AugAssign)
+        return is_same and not any(edge[0] == place for edge in self.graph.edges)
+
+
+class _Line:
+    """Follows one executed line."""
+
+    def __init__(self, frame: _Frame, step: Step, names: dict[str, Flow]) -> None:
+        self.frame, self.step, self.names = frame, step, names
+        self.recording = frame.recording
+        self.call = self.recording.calls[step.call]
+        self.inner = self.recording.calls_in(step)
+        self.made = dict(self.walk.made) if self.inner else {}
+        self.statement = self.walk.statement if self.inner else parse(step.source)
+        self.statement = self.statement or parse(f"{step.source}\n    pass")
+        left = [call for call in self.inner if call not in self.made.values()]
+        if left and self.walk.statement is not None:  # getattr(ops, name)(x): which function, the line computes
+            nodes = [node for node in ast.walk(self.walk.statement) if isinstance(node, ast.Call)]
+            unknown = [node for node in nodes if node not in self.made and self.walk.callee(node) is None]
+            if len(left) == len(unknown) == 1:
+                self.made[unknown[0]] = left[0]
+        self.unmatched: Flow = NOTHING
+
+    @functools.cached_property
+    def walk(self) -> Walk:
+        return walk_of(self.recording, self.step)
+
+    def follow(self) -> Flow:
+        """Bind what the line binds, and return the flow of what it returns."""
+        statement = self.statement
+        if statement is None or isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            return NOTHING
+        matched = set(self.made.values())
+        left = [self.frame.enter(call, *self._anyhow(call)) for call in self.inner if call not in matched]
+        self.unmatched = _union(left)
+        match statement:
+            case ast.Return(value=value) if value is not None:
+                return self._with_unmatched(self.of(value))
+            case ast.Assign(targets=targets, value=value):
+                flow = self._with_unmatched(self.of(value))
+                for target in targets:
+                    self._bind(target, flow)
+            case ast.AnnAssign(target=target, value=value) if value is not None:
+                self._bind(target, self._with_unmatched(self.of(value)))
+            case ast.AugAssign(target=target, op=op, value=value):
+                both = ast.BinOp(as_read(target), op, value)
+                self._bind(target, self._with_unmatched(self.of(both)))
+            case ast.For(target=target, iter=values):
+                flow = self.of(values)
+                self._bind(target, flow)
+                for bound in self.step.bound:  # which of the values it is, the array itself tells
+                    if bound.origin is not None:
+                        self.names[bound.name] = self.frame.of_binding(bound.origin)
+            case ast.With(items=items):
+                for item in items:
+                    flow = self.of(item.context_expr)
+                    if item.optional_vars is not None:
+                        self._bind(item.optional_vars, flow)
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=changed))) as call):  # rows.append(y)
+                flow = self.of(call)
+                if changed in self.names:
+                    self.names[changed] = _union([self.names[changed], flow])
+            case ast.If(test=test) | ast.While(test=test):
+                self.of(test)
+            case ast.Expr(value=value):
+                flow = self.of(value)
+                for bound in self.step.bound:  # such as scatter_add(total, ids, rows)
+                    if bound.in_place:
+                        self.names[bound.name] = _union([self.names.get(bound.name, NOTHING), flow])
+        return NOTHING
+
+    def of(self, node: ast.AST) -> Flow:
+        """The flow of an expression."""
+        match node:
+            case ast.Name(id=name):
+                return self._of_name(name)
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                if any(isinstance(part, ast.Starred) for part in parts):
+                    return _union(map(self.of, parts))
+                return tuple(map(self.of, parts))
+            case ast.NamedExpr(target=target, value=value):
+                flow = self.of(value)
+                self._bind(target, flow)
+                return flow
+            case ast.Attribute(attr=attribute) if attribute in _SIZES:
+                return NOTHING
+            case ast.Subscript(value=value, slice=index):
+                whole = self.of(value)
+                if isinstance(whole, tuple) and isinstance(index, ast.Constant) and isinstance(index.value, int):
+                    return whole[index.value]
+                known = any(name in self.names for name in _names(value))
+                return (
+                    whole if known else self.of(index)
+                )  # an index says where to read, not what; but the ids of a table
+            case ast.BinOp(op=ast.Add()):
+                sides = [(self.of(side), ast.unparse(side)) for side in _addends(node)]
+                return self.frame.add(self.step, node, sides)
+            case ast.IfExp(test=test, body=body, orelse=other):
+                try:
+                    return self.of(body if self.walk.value(test) else other)
+                except ValueError:
+                    return _union([self.of(body), self.of(other)])
+            case ast.Call() if node in self.made:
+                return self.frame.enter(self.made[node], *self._passed(node, self.made[node]))
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in _OF_SIZES:
+                return NOTHING
+            case ast.Lambda():
+                return NOTHING
+            case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
+                kept = dict(self.names)
+                for part in node.generators:
+                    self._bind(part.target, self.of(part.iter))
+                flow = _union(self.of(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+                self.names.clear()
+                self.names.update(kept)
+                return flow
+        return _union(map(self.of, ast.iter_child_nodes(node)))
+
+    def _of_name(self, name: str) -> Flow:
+        if name not in self.names and name in self.call.code.co_freevars:
+            return self.frame.outside(self.call, name)
+        return self.names.get(name, NOTHING)
+
+    def _captured(self, code: types.CodeType) -> dict[str, Flow]:
+        """What a nested function reads by name, itself or in other functions that it calls so."""
+        found: dict[str, Flow] = {}
+        for name in code.co_freevars:
+            value = self.walk.names.get(name)
+            if isinstance(value, types.FunctionType) and value.__code__ is not code:
+                found |= self._captured(value.__code__)
+            else:
+                found[name] = self.names[name] if name in self.names else self.frame.outside(self.call, name)
+        return found
+
+    def _passed(self, node: ast.Call, call: Call) -> tuple[dict[str, Flow], dict[str, str]]:
+        """By argument, the flow that a node passes to the call it made, and what the code calls it."""
+        flows = self._captured(call.code)
+        texts: dict[str, str] = {}
+        first = self.recording.steps_of(call)[0]
+        bound = {b.name: b for b in first.bound if _is_data(b)}
+        unpacked = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.Starred | ast.keyword)]
+        unpacked = [part for part in unpacked if isinstance(part, ast.Starred) or part.arg is None]
+        for name in dict.fromkeys([*bound, *first.other]):
+            if name in call.code.co_freevars:
+                continue
+            expression = argument_in(node, call.code, name)
+            flows[name] = NOTHING
+            if name == _rest(call.code):
+                positional = node.args[call.code.co_argcount - ("self" in arguments(call.code)) :]
+                flows[name] = _union(map(self.of, positional))
+            elif expression is not None:
+                flows[name] = self.of(expression)
+                texts[name] = ast.unparse(expression)
+            elif unpacked and (name in bound or _holds_arrays(first.other[name])):
+                flows[name] = self._given(bound.get(name), map(self.of, unpacked))
+        return flows, texts
+
+    def _given(self, bound: Binding | None, otherwise: Iterable[Flow]) -> Flow:
+        """The flow of an array that a call was given, as the array itself tells; if it does not, all of the others."""
+        if bound is None or bound.origin is None:
+            return _union(otherwise)
+        return self.frame.of_binding(bound.origin)
+
+    def _anyhow(self, call: Call) -> tuple[dict[str, Flow], dict[str, str]]:
+        """The same for a call whose node was not found; it may have been given all that the line reads."""
+        read = [self._of_name(name) for name in _names(self.statement)]
+        given = [bound for bound in self.recording.steps_of(call)[0].bound if _is_data(bound)]
+        return self._captured(call.code) | {bound.name: self._given(bound, read) for bound in given}, {}
+
+    def _with_unmatched(self, flow: Flow) -> Flow:
+        return _union([flow, self.unmatched]) if _whole(self.unmatched) else flow
+
+    def _bind(self, target: ast.AST, flow: Flow) -> None:
+        match target:
+            case ast.Name(id=name):
+                self.names[name] = flow
+            case ast.Subscript(value=ast.Name(id=name), slice=index):
+                self.names[name] = _union([self.names.get(name, NOTHING), flow, self.of(index)])
+            case ast.Starred(value=inner):
+                self._bind(inner, flow)
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                apart = isinstance(flow, tuple) and len(flow) == len(parts)
+                apart = apart and not any(isinstance(part, ast.Starred) for part in parts)
+                for i, part in enumerate(parts):
+                    self._bind(part, flow[i] if apart and isinstance(flow, tuple) else _whole(flow))
+
+
+def _rest(code: types.CodeType) -> str | None:
+    """The name of *args."""
+    return code.co_varnames[code.co_argcount + code.co_kwonlyargcount] if code.co_flags & inspect.CO_VARARGS else None
+
+
+def _addends(node: ast.AST) -> Iterator[ast.expr]:
+    """a, b and c of a + b + c."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        yield from _addends(node.left)
+        yield from _addends(node.right)
+    elif isinstance(node, ast.expr):
+        yield node
+
+
+def _whole(flow: Flow) -> frozenset[Place]:
+    return _union(flow) if isinstance(flow, tuple) else flow
+
+
+def _union(flows: Iterable[Flow]) -> frozenset[Place]:
+    return frozenset().union(*map(_whole, flows))
+
+
+def _names(statement: ast.AST | None) -> list[str]:
+    return [] if statement is None else [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
+
+
+def _is_data(bound: Binding) -> bool:
+    return bound.value.shape != ()
+
+
+def _holds_arrays(value: Any) -> bool:
+    return isinstance(value, tuple | list) and any(map(is_array, value))

@@ -1,0 +1,77 @@
+"""The data of the map: the boxes, and for each box what lies in it and what reads what."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from .boxes import Boxes
+from .flow import Graph, Place, graph_of
+from .series import Branches, Ranks, Row, row_of
+from .steps import Steps
+
+
+def map_data(recording: Steps, shown: Collection[int]) -> dict[str, Any]:
+    """of: by call, the drawn box in which its lines lie. boxes: by the call of a box, its name and its row.
+
+    A row is a list of parts, each of which reads what the part before it gives:
+        {"box": call} or {"input": name} or {"sum": step}, with beside: the names of inputs that it alone reads;
+                      and reads: the names of all that it reads, where the parts before it do not tell
+        {"branches": [row, ...]}, with around: the name of the value that goes around the rows
+        {"ranks": [[part, ...], ...]}
+    shown: the indices of the steps that the page shows.
+    """
+    boxes = Boxes(recording, shown)
+    inside = boxes.inside()
+    names = {box: boxes.name(box) for box in boxes.drawn}
+    return {
+        "of": [next(outer for outer in boxes.path(box) if outer in names) for box in boxes.of],
+        "boxes": {
+            str(box): {"name": name, "row": _Rows(graph_of(boxes, box), names).row() if box in inside else []}
+            for box, name in names.items()
+        },
+    }
+
+
+class _Rows:
+    """The row of one box, for JSON."""
+
+    def __init__(self, graph: Graph, names: dict[int, str]) -> None:
+        self.graph, self.names = graph, names
+        self.reads: dict[Any, list[str]] = {}
+        for before, after in graph.edges:
+            self.reads.setdefault(after, []).append(self._name(before))
+
+    def row(self) -> list[dict[str, Any]]:
+        return self._row(row_of(self.graph.places, self.graph.edges))
+
+    def _row(self, row: Row[Place]) -> list[dict[str, Any]]:
+        parts = []
+        for i, part in enumerate(row):
+            if isinstance(part, Ranks):
+                parts.append({"ranks": [[self._place(place, True) for place in rank] for rank in part.ranks]})
+            elif isinstance(part, Branches):
+                branches: dict[str, Any] = {"branches": [self._row(inner) for inner in part.rows]}
+                if part.around is not None:
+                    branches["around"] = self.graph.edges[part.around]
+                parts.append(branches)
+            else:
+                parts.append(self._place(part, i > 0 and isinstance(row[i - 1], Ranks)))
+        return parts
+
+    def _place(self, place: Place, with_reads: bool) -> dict[str, Any]:
+        kind, number = place
+        out: dict[str, Any] = {kind: number}
+        if kind == "input":
+            out = {kind: self.graph.inputs[place]}
+        elif kind == "sum":
+            out = {kind: self.graph.sums[place]}
+        if place in self.graph.beside:
+            out["beside"] = [self.graph.inputs[other] for other in self.graph.beside[place]]
+        if with_reads and place in self.reads:
+            out["reads"] = self.reads[place]
+        return out
+
+    def _name(self, place: Place) -> str:
+        kind, number = place
+        return self.names[number] if kind == "box" else self.graph.inputs[place] if kind == "input" else "+"

@@ -1,0 +1,26 @@
+"""The words and signs of sentences, formulas and checks that a reader may not know: one line each, for the page."""
+
+GLOSSARY = {
+    "token": "a piece of a text, such as a word; one row of numbers stands for it",
+    "query": "what a token looks for, a row of q",
+    "key": "what a token is found by, a row of k",
+    "head": "one of several attentions side by side, each with its own queries, keys and values",
+    "mask": "says which queries may look at which keys; all other pairs get the weight 0",
+    "causal": "no token looks at a later one",
+    "dropout": "sets numbers to 0 at random while a model trains; otherwise it changes nothing",
+    "batch": "several examples that are computed at once, along the first axis",
+    "target": "what should have come out: the token that really came next",
+    "logits": "scores before the softmax, one for each choice",
+    "loss": "the number that all gradients differentiate: Σ output ⊙ doutput, or the output itself",
+    "pullback": "the backward of a call: from the gradient of its results to those of its arguments",
+    "Jacobian": "the table of the derivatives of all results with respect to all arguments",
+    "finite difference": "(loss with the number a little larger − loss with it a little smaller) / distance of the two",
+    "gap": "|a − b| / (1 + |b|), where a is the gradient by hand and b the finite difference",
+    "dA": "∂loss/∂A: how fast the loss grows with each number of the array A",
+    "T_q": "the number of queries",
+    "T_k": "the number of keys, and of their values",
+    "d_k": "the width of a query and of a key: how many numbers it has",
+    "d_v": "the width of a value: how many numbers it has",
+    "⊙": "entry times entry: (A ⊙ B) at [i, j] is A[i, j] · B[i, j]",
+    "Σ": "the sum of all entries; with axis = −1 of each row, with axis = 0 of each column",
+}

@@ -1,0 +1,131 @@
+"""What papers call the values of a recording: scores is S, inverse_std is σ⁻¹, dscores is dS.
+
+A name of one letter is a capital if it holds a matrix or more, as Q does. A name that only passes another's array on
+has the other's symbol: without dropout, kept is A because weights is. A helper that its caller calls several times,
+as MultiHeadAttention does for Q, K and V, works for the name that the caller gives its result.
+"""
+
+from __future__ import annotations
+
+import functools
+from xml.etree.ElementTree import Element
+
+from ...trace.calls import Binding, Call
+from . import elements as ml
+from . import mathml
+from .steps import Steps
+
+_LETTERS = {
+    "output": "O", "scores": "S", "weights": "A", "weight": "W", "bias": "b", "mask": "M", "loss": "ℒ", "hidden": "h",
+    "temperature": "τ", "cumulative": "Φ", "density": "φ", "sigmoid": "σ",
+}  # fmt: skip
+_MARKED = {  # the letter, and what stands at its upper right
+    "inverse_std": ("σ", "−1"), "variance": ("σ", "2"), "inverse_rms": ("ρ", "−1"), "normalized": ("x", "^"),
+}  # fmt: skip
+
+
+def symbols_of(recording: Steps) -> Symbols:
+    """The symbols of a recording, made at the first request."""
+    if "symbols" not in recording.workings:
+        recording.workings["symbols"] = Symbols(recording)
+    symbols: Symbols = recording.workings["symbols"]
+    return symbols
+
+
+class Symbols:
+    """The symbols of one recording's values."""
+
+    def __init__(self, recording: Steps) -> None:
+        self.recording = recording
+        self._written: dict[int, Element] = {}
+
+    def of(self, bound: Binding) -> Element:
+        """The symbol of a value."""
+        if bound.serial not in self._written:
+            self._written[bound.serial] = self._write(self.first(bound))
+        return self._written[bound.serial]
+
+    def first(self, bound: Binding) -> Binding:
+        """The first name of the very array in this call, or in the call whose pullback this is."""
+        calls = (bound.call.index, bound.call.forward_call)
+        first = bound
+        while bound.origin is not None and not bound.in_place:
+            bound = self.recording.binding(bound.origin)[1]
+            if bound.call.index in calls and len(bound.call.bound[bound.name]) == 1:  # in a loop, it may be bound anew
+                first = bound
+        return first
+
+    def _write(self, bound: Binding) -> Element:
+        call = self.recording.calls[bound.call.forward_call]
+        value = call.bound.get(bound.name[1:]) if bound.name.startswith("d") and bound.call.backward else None
+        if value is not None:
+            return ml.gradient(self.of(value[-1][-1]))
+        if bound.call.backward and bound.name[0] == "d" and is_known(bound.name[1:]):
+            return ml.gradient(symbol(bound.name[1:], len(bound.value.shape)))
+        subject = self._subjects.get(call.index)
+        if subject is None:
+            return symbol(bound.name, len(bound.value.shape))
+        known = is_known(bound.name)
+        if self._is(bound, subject):
+            return self.of(subject)
+        plain = symbol(bound.name, len(bound.value.shape))
+        return plain if known or not bound.value.shape else ml.indexed(self.of(subject), plain)
+
+    def _is(self, bound: Binding, result: Binding) -> bool:
+        """Whether the caller's result is this very array."""
+        serials = {self.first(bound).serial}
+        while result.origin is not None:
+            result = self.recording.binding(result.origin)[1]
+            if self.first(result).serial in serials:
+                return True
+        return False
+
+    def subject(self, call: Call) -> Element | None:
+        """The symbol of what a helper works for."""
+        result = self._subjects.get(call.forward_call)
+        return None if result is None else self.of(result)
+
+    @functools.cached_property
+    def _subjects(self) -> dict[int, Binding]:
+        """By helper: the caller's name for its result, if the caller calls several such helpers."""
+        found: dict[int, Binding] = {}
+        for step in self.recording.steps:
+            if not step.bound:
+                continue
+            for call in self.recording.calls_in(step):
+                name = call.name.rpartition(".")[2]
+                if name.startswith("_") and not call.backward and self._alike(call) > 1:
+                    found[call.index] = step.bound[0]
+        return found
+
+    def _alike(self, call: Call) -> int:
+        return sum(c.parent == call.parent and c.name == call.name and not c.backward for c in self.recording.calls)
+
+
+def is_known(name: str) -> bool:
+    """Whether a name is a letter or has one."""
+    return len(name) == 1 or name in _LETTERS or name in _MARKED or mathml.is_greek(name)
+
+
+def symbol(name: str, axes: int) -> Element:
+    """The symbol of a name; of arrays with two axes or more the letter is a capital."""
+    if name in _MARKED:
+        letter, mark = _MARKED[name]
+        if mark == "^":
+            return ml.hat(ml.letter(letter.upper() if axes > 1 else letter))
+        return ml.raised(ml.letter(letter), mark)
+    if name == "log_p":
+        return ml.row([ml.word("log"), ml.space(), ml.letter("P" if axes > 1 else "p")])
+    letter = _LETTERS.get(name, name)
+    if len(letter) == 1:
+        return ml.letter(letter.upper() if axes > 1 and letter.isascii() else letter)
+    first, _, last = name.rpartition("_")
+    if axes > 0 and len(last) == 1 and first not in ("w", "dw"):
+        inner = first.removesuffix("_by")
+        if inner != first:  # dx_by_q
+            return ml.indexed(symbol(inner, axes), symbol(last, axes))
+        return ml.indexed(symbol(last, axes), ml.word(first.replace("_", " ")))
+    if axes > 0 and len(name) == 2 and name[0] == "d":
+        return ml.gradient(symbol(name[1], axes))
+    written = mathml.name(name)
+    return ml.word(name.replace("_", " ")) if written.tag == "mi" and "_" in name else written

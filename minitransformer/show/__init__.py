@@ -1,1 +1,1 @@
-"""Pictures, the stepper and the attention viewer."""
+"""Pictures, the stepper, the attention viewer and the site."""

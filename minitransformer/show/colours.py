@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-ABOVE, BELOW = "#1d63b4", "#c04f08"  # on a light background
-ABOVE_ON_DARK, BELOW_ON_DARK = "#6aaaf5", "#f09a58"
+ABOVE, BELOW = "#1d63b4", "#bb3f12"  # on a light background
+ABOVE_ON_DARK, BELOW_ON_DARK = "#6aaaf5", "#f0855f"
 
 STYLE = f""":root {{
   --above: light-dark({ABOVE}, {ABOVE_ON_DARK}); --below: light-dark({BELOW}, {BELOW_ON_DARK});

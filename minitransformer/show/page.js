@@ -53,6 +53,8 @@ function toggle(id) {
   switches[id](setPressed(id, byId(id).getAttribute("aria-pressed") !== "true"));
 }
 
+const telephone = matchMedia("(max-width: 37.5rem)");
+
 // own: the switches of this page; redraw: called after text size or colours change.
 function addTools(own, redraw) {
   for (const id of ["large", "theme"]) {
@@ -67,6 +69,9 @@ function addTools(own, redraw) {
   byId("help").addEventListener("click", () => byId("keys").showModal());
   byId("print").addEventListener("click", () => window.print());
   byId("title").textContent = data.title;
+  const fold = () => (byId("view").open = !telephone.matches);
+  telephone.addEventListener("change", fold);
+  fold();
   setPressed("theme", matchMedia("(prefers-color-scheme: dark)").matches);
   readColours();
 }

@@ -31,17 +31,18 @@ def build(
     data: dict[str, Any],
     scripts: Sequence[str],
     path: str | os.PathLike[str] | None = None,
+    style: str = "",
 ) -> str:
     """The page as a text, also written to `path` if given.
 
     room: the package with the page's own files. scripts: those of its scripts that come before page.js. kind: what the
-    title says after the name, such as "step by step".
+    title says after the name, such as "step by step". style: rules for the style sheet besides those in files.
     """
     tools, body, keys = _read(room, "page.html").split(_PART)
     own = [*scripts, "page.js"]
     parts = {
         "{{title}}": f"{html.escape(title)} · {kind}",
-        "{{style}}": f"{colours.STYLE}{_read(_ROOM, 'page.css')}{_read(room, 'page.css')}",
+        "{{style}}": f"{style}{colours.STYLE}{_read(_ROOM, 'page.css')}{_read(room, 'page.css')}",
         "{{tools}}": tools,
         "{{body}}": body,
         "{{keys}}": keys,

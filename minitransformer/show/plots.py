@@ -6,7 +6,7 @@ Each function returns a matplotlib Figure, which a notebook shows as a picture; 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..arrays.backend import Array, to_numpy
+from ..parallel.pipeline import Turn
 from .colours import ABOVE, BELOW
 
 _SIGNED = LinearSegmentedColormap.from_list("signed", [BELOW, "white", ABOVE])
@@ -23,13 +24,18 @@ class Picture(Figure):
     """A Figure that shows itself in a notebook.
 
     Jupyter learns to draw Figures only when pyplot opens one; until then it prints `<Figure size ...>`. This Figure is
-    made without pyplot, so it gives Jupyter its PNG itself.
+    made without pyplot, so it gives Jupyter its PNG itself. words: what it shows, for those who cannot see it.
     """
+
+    words = ""
 
     def _repr_png_(self) -> bytes:
         picture = io.BytesIO()
         self.savefig(picture, format="png", bbox_inches="tight")
         return picture.getvalue()
+
+    def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, bytes], dict[str, dict[str, str]]]:
+        return {}, {"image/png": {"alt": self.words}} if self.words else {}
 
 
 def matrices(**named: Array) -> Figure:
@@ -49,9 +55,18 @@ def matrices(**named: Array) -> Figure:
         limit = 1.7 * float(abs(x).max() or 1.0)  # so that the numbers are readable on the deepest colour
         axes.imshow(x, cmap=_SIGNED, vmin=-limit, vmax=limit)
         for i, j in np.ndindex(x.shape):
-            axes.text(j, i, f"{round(float(x[i, j]), 2) + 0.0:g}", ha="center", va="center")
+            axes.text(j, i, _short(float(x[i, j])), ha="center", va="center")
         axes.set(title=name, xticks=[], yticks=[])
+    figure.words = "\n".join(f"{name} ({len(x)} × {x.shape[1]}): {_in_words(x.tolist())}" for name, x in arrays.items())
     return figure
+
+
+def _in_words(rows: list[list[float]]) -> str:
+    return "; ".join(", ".join(map(_short, row)) for row in rows)
+
+
+def _short(number: float) -> str:
+    return f"{round(number, 2) + 0.0:g}"
 
 
 def attention_maps(
@@ -75,6 +90,29 @@ def attention_maps(
     return figure
 
 
+def growth(curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], x: str, y: str) -> Figure:
+    """One curve for each name, on logarithmic axes, where a power is a straight line. x, y: what the axes show."""
+    figure = Picture(figsize=(6.0, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for name, (sizes, costs) in curves.items():
+        axes.loglog(sizes, costs, marker=".", label=name)
+    axes.set(xlabel=x, ylabel=y)
+    axes.legend()
+    return figure
+
+
+def accuracies(curves: Mapping[str, Sequence[float]], trained: int, x: str, y: str) -> Figure:
+    """A share for each position, counted from 1. trained: the last position that training had, drawn as a line."""
+    figure = Picture(figsize=(6.0, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for name, shares in curves.items():
+        axes.plot(range(1, len(shares) + 1), shares, label=name)
+    axes.axvline(trained + 0.5, color="gray", linestyle=":")
+    axes.set(xlabel=x, ylabel=y, ylim=(-0.02, 1.02))
+    axes.legend()
+    return figure
+
+
 def training_curve(steps: Sequence[int], losses: Sequence[float], floor: float | None = None) -> Figure:
     """The loss against the step. floor: the lowest loss there can be, drawn as a line."""
     figure = Picture(figsize=(6.0, 3.6), layout="constrained")
@@ -86,4 +124,33 @@ def training_curve(steps: Sequence[int], losses: Sequence[float], floor: float |
     axes.set_ylabel("cross-entropy (nats)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend()
+    return figure
+
+
+def pipeline(ranks: Sequence[Sequence[Turn]], title: str = "") -> Figure:
+    """What each rank of a pipeline did when: a box for each forward (F) and backward pass (B), with its piece.
+
+    ranks: the turns of each, as `one_forward_one_backward` returns them.
+    """
+    start = min(turn.begin for turns in ranks for turn in turns)
+    stop = max(turn.end for turns in ranks for turn in turns)
+    figure = Picture(figsize=(11.0, 0.45 * len(ranks) + 1.0), layout="constrained")
+    axes = figure.subplots()
+    for rank, turns in enumerate(ranks):
+        for turn in turns:
+            begin, seconds = turn.begin - start, turn.end - turn.begin
+            colour = ABOVE if turn.kind == "F" else BELOW
+            axes.barh(rank, seconds, 0.9, begin, color=colour, edgecolor="white")
+            axes.text(
+                begin + seconds / 2,
+                rank,
+                f"{turn.kind}{turn.piece}",
+                ha="center",
+                va="center",
+                color="white",
+                fontsize=8,
+            )
+    names = [f"rank {rank}" for rank in range(len(ranks))]
+    axes.set(xlabel="seconds", xlim=(0.0, stop - start), yticks=range(len(ranks)), yticklabels=names, title=title)
+    axes.invert_yaxis()
     return figure

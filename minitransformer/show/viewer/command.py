@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from ...models import LanguageModel, MaskedLanguageModel, folder, is_published
+from ...models import LanguageModel, MaskedLanguageModel, Transformer, folder, is_published
 from ...tasks.classification import load_classifier
 from ...tasks.language import load_writer
 from ...tasks.published import open_published
@@ -32,6 +32,10 @@ def view_text(path: Path, text: str, device: str | None = None) -> AttentionView
         shown = view(classifier.to(device), ids, names=(tokenizer.tokens, labels))
         return dataclasses.replace(shown, title=f"{text} → {shown.choices[0].name}")
     translator, source, target = load_translator(path)
+    if not isinstance(translator, Transformer):
+        raise ValueError(
+            f"{path} holds a {type(translator).__name__}, which has no attention in layers and heads to view"
+        )
     ids = _encoded(source, text)
     (translation,) = written(translator.to(device), [ids], beam=1, max_length=LONGEST - 1)
     parts = [token for token in translation if token != END]

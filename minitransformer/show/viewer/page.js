@@ -2,6 +2,7 @@
 
 const state = { kind: data.maps.length - 1, layer: 0, head: 0, gradient: false, choice: data.chosen, query: 0, key: 0 };
 const FEWEST_DRAWN = 0.02; // of the largest: a thinner line cannot be seen
+const FAINT = 0.12; // of the opacity, for lines of other queries
 
 // ---- All maps, small. ----
 
@@ -31,6 +32,18 @@ function buildOverview() {
   });
 }
 
+// Draw numbers into a canvas with a pixel for each: the larger one is, as a share of the largest, the more colour.
+function paint(canvas, numbers, most) {
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(canvas.width, canvas.height);
+  numbers.forEach((x, i) => {
+    const colour = x < 0 ? below : above;
+    for (let c = 0; c < 3; c++) image.data[4 * i + c] = colour[c];
+    image.data[4 * i + 3] = most ? (255 * Math.abs(x)) / most : 0;
+  });
+  context.putImageData(image, 0, 0);
+}
+
 // Draw all small maps, in the next frame, so that the large map need not wait for them.
 function paintOverview() {
   requestAnimationFrame(() => requestAnimationFrame(paintMaps));
@@ -40,16 +53,8 @@ function paintMaps() {
   const most = state.gradient ? largestSlope() : 1;
   data.maps.forEach((maps, kind) => {
     for (let layer = 0; layer < maps.layers; layer++)
-      for (let head = 0; head < maps.heads; head++) {
-        const context = buttons.get(keyOf(kind, layer, head)).firstChild.getContext("2d");
-        const image = context.createImageData(maps.columns.length, maps.rows.length);
-        shownOf(maps, layer, head).forEach((x, i) => {
-          const colour = x < 0 ? below : above;
-          for (let c = 0; c < 3; c++) image.data[4 * i + c] = colour[c];
-          image.data[4 * i + 3] = most ? (255 * Math.abs(x)) / most : 0;
-        });
-        context.putImageData(image, 0, 0);
-      }
+      for (let head = 0; head < maps.heads; head++)
+        paint(buttons.get(keyOf(kind, layer, head)).firstChild, shownOf(maps, layer, head), most);
   });
 }
 
@@ -85,19 +90,22 @@ function buildMatrix() {
     body.append(row);
   });
   table.replaceChildren(make("caption", {}, caption), head, body);
+  if (written(maps)) return;
+  const [width, height] = [maps.columns.length, maps.rows.length];
+  cells[0].before(make("canvas", { width, height, style: `width: ${width * size}rem; height: ${height * size}rem` }));
 }
 
 function paintMatrix() {
   const maps = data.maps[state.kind];
   const numbers = shownOf(maps, state.layer, state.head);
   const most = state.gradient ? largest(numbers) : 1;
+  if (!written(maps)) return paint(byId("matrix").querySelector("canvas"), numbers, most); // a cell is labelled when pointed at
   numbers.forEach((x, flat) => {
     const cell = cells[flat];
     const [i, j] = [Math.floor(flat / maps.columns.length), flat % maps.columns.length];
     const heat = most ? Math.abs(x) / most : 0;
     if (masked(maps, i, j)) return;
     cell.style.backgroundColor = `rgb(${(x < 0 ? below : above).join(" ")} / ${heat.toFixed(2)})`;
-    if (!written(maps)) return; // with so many cells, each gets its label when it is pointed at
     cell.className = [x < 0 && "below", heat > 0.75 && "strong", heat < 0.005 && "faint"].filter(Boolean).join(" ");
     cell.textContent = state.gradient ? short(x, most) : x < 0.005 ? "0" : x.toFixed(2);
     cell.setAttribute("aria-label", spoken(i, j, x));
@@ -117,6 +125,8 @@ function spoken(i, j, x) {
   if (masked(maps, i, j)) return `${pair}masked`;
   return pair + (state.gradient ? `gradient ${signed(x)}` : x.toFixed(3));
 }
+
+let curves = []; // of the large map: query, height of both ends, share of the largest, sign
 
 function drawLines() {
   const maps = data.maps[state.kind];
@@ -138,18 +148,12 @@ function drawLines() {
   svg.setAttribute("height", top + count * step);
   const caption = (x, anchor, words) => draw("text", { class: "caption", x, y: 0.5 * rem, "text-anchor": anchor }, words);
   const children = [caption(side - 6, "end", asking.some(([, next]) => next) ? "token → next" : "this token"), caption(side + middle + 6, "start", "looks at")];
-  maps.rows.forEach((_, i) =>
-    maps.columns.forEach((_, j) => {
-      const x = numbers[i * maps.columns.length + j];
-      const share = most ? Math.abs(x) / most : 0;
-      if (share < FEWEST_DRAWN) return;
-      const [from, to] = [y(i, maps.rows.length), y(j, maps.columns.length)];
-      const bend = `M ${side} ${from} C ${side + middle / 2} ${from}, ${side + middle / 2} ${to}, ${side + middle} ${to}`;
-      const width = (0.55 * rem * share).toFixed(2);
-      const look = { d: bend, "stroke-width": width, "stroke-opacity": (0.25 + 0.75 * share).toFixed(2), "data-query": i };
-      children.push(draw("path", { ...look, class: x < 0 ? "below" : "" }));
-    }),
-  );
+  curves = [];
+  numbers.forEach((x, flat) => {
+    const [i, j] = [Math.floor(flat / maps.columns.length), flat % maps.columns.length];
+    const share = most ? Math.abs(x) / most : 0;
+    if (share >= FEWEST_DRAWN) curves.push({ i, from: y(i, maps.rows.length), to: y(j, maps.columns.length), share, x });
+  });
   asking.forEach(([token, next], i) => {
     const look = { class: "token", x: side - 6, y: y(i, maps.rows.length), "text-anchor": "end", "data-query": i };
     const target = draw("rect", { x: 0, y: look.y - step / 2, width: side, height: step });
@@ -162,6 +166,31 @@ function drawLines() {
     children.push(draw("text", look, cut(token), draw("title", {}, token)));
   });
   svg.replaceChildren(...children);
+  const canvas = byId("curves");
+  const sharp = Math.max(devicePixelRatio, 2); // pixels of the canvas for one of the page, also for print
+  const [width, height] = [middle, top + count * step];
+  Object.assign(canvas, { width: width * sharp, height: height * sharp });
+  Object.assign(canvas.style, { left: `${side}px`, width: `${width}px`, height: `${height}px` });
+  canvas.getContext("2d").scale(sharp, sharp);
+  drawCurves();
+}
+
+// Draw the curves; if a query is given, those of the others are faint.
+function drawCurves(query) {
+  const canvas = byId("curves");
+  const context = canvas.getContext("2d");
+  const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const right = parseFloat(canvas.style.width);
+  context.clearRect(0, 0, right, parseFloat(canvas.style.height));
+  for (const { i, from, to, share, x } of curves) {
+    context.beginPath();
+    context.moveTo(0, from);
+    context.bezierCurveTo(right / 2, from, right / 2, to, right, to);
+    context.lineWidth = 0.55 * rem * share;
+    context.globalAlpha = (0.25 + 0.75 * share) * (query === undefined || query === i ? 1 : FAINT);
+    context.strokeStyle = `rgb(${(x < 0 ? below : above).join(" ")})`;
+    context.stroke();
+  }
 }
 
 const cut = (token) => (token.length > 14 ? `${token.slice(0, 13)}…` : token);
@@ -197,7 +226,7 @@ function point(i, j) {
     readout.push(", ", make("strong", {}, `gradient ${signed(slope)}`), `: ${meaning}`);
   }
   byId("readout").replaceChildren(...readout);
-  for (const path of byId("lines").querySelectorAll("path")) path.classList.toggle("faded", Number(path.dataset.query) !== i);
+  drawCurves(i);
   for (const word of byId("lines").querySelectorAll(".token"))
     word.classList.toggle("lit", word.dataset.query === String(i) || word.dataset.key === String(j));
   byId("matrix").querySelectorAll("tbody th").forEach((th, at) => th.classList.toggle("lit", at === i));
@@ -209,7 +238,8 @@ function point(i, j) {
 function release() {
   if (byId("matrix").contains(document.activeElement)) return;
   byId("readout").textContent = "Point at a token or a cell.";
-  for (const lit of document.querySelectorAll(".faded, .lit")) lit.classList.remove("faded", "lit");
+  for (const lit of document.querySelectorAll(".lit")) lit.classList.remove("lit");
+  drawCurves();
 }
 
 // ---- What changes the page. ----

@@ -1,0 +1,68 @@
+"""The box for a prediction, with a field for each thing that can be compared exactly.
+
+What it should be is "name: answer; name: answer", from the lines "#:" of a notebook's source. An answer is
+
+    (3, 4)      numbers in order: a shape, a row; 1/7, nan and inf are numbers too
+    0.71        one number, which is compared to as many places
+    + - 0       signs in order
+    yes, no     a choice, as is any answer with "|": central | one-sided, the first of them right
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+_SIGNS = re.compile(r"[-+0](?: [-+0])+")
+_PLACES = re.compile(r"\.(\d+)")
+
+
+def question(name: str, answer: str) -> str:
+    """The box. Without an answer it has room for words alone, which the reader compares."""
+    fields = "".join(map(_field, answer.split("; "))) if answer else ""
+    words = "In words (you compare them yourself)" if fields else "Your prediction"
+    return (
+        f'<form class="predict" data-question="{name}" hidden>\n<div class="fields">{fields}</div>\n'
+        f'<label>{words}<textarea rows="2"></textarea></label>\n'
+        '<div class="buttons"><button>Compare and go on</button>'
+        '<button value="skip">Go on without an answer</button></div>\n'
+        '<p class="verdict" role="status"></p></form>\n'
+    )
+
+
+def kind(answer: str) -> str:
+    """What an answer is: "choice", "signs", "numbers" or "number"."""
+    if "|" in answer or answer in ("yes", "no"):
+        return "choice"
+    return "signs" if _SIGNS.fullmatch(answer) else "numbers" if answer.startswith("(") else "number"
+
+
+def _field(part: str) -> str:
+    name, _, answer = part.partition(": ")
+    what = kind(answer)
+    if what == "choice":
+        choices = ["yes", "no"] if "|" not in answer else sorted(answer.split(" | "))
+        options = "".join(f"<option>{html.escape(choice)}</option>" for choice in ["", *choices])
+        hint, box = "", f"<select {_data(name, what, answer.split(' | ')[0])}>{options}</select>"
+    else:
+        hint = {"signs": "signs as + - 0", "numbers": "in order, as (3, 4)", "number": "a number"}[what]
+        if places := max((len(digits) for digits in _PLACES.findall(answer)), default=0):
+            hint += f", to {places} place{'s' if places > 1 else ''}"
+        box = f'<input {_data(name, what, answer)} autocomplete="off" spellcheck="false">'
+    return f'<label>{html.escape(name)} <span class="note">{hint}</span>{box}</label>\n'
+
+
+def _data(*values: str) -> str:
+    pairs = zip(("name", "kind", "expected"), values, strict=True)
+    return " ".join(f'data-{key}="{html.escape(value, quote=True)}"' for key, value in pairs)
+
+
+def joined(text: str | list[str]) -> str:
+    """A text of an .ipynb, which may be a list of lines."""
+    return text if isinstance(text, str) else "".join(text)
+
+
+def words_of_picture(output: dict[str, Any]) -> str:
+    """What an output's picture shows, in words, or ""."""
+    return output.get("metadata", {}).get("image/png", {}).get("alt", "")

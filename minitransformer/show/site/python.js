@@ -1,0 +1,130 @@
+// Python in a worker: one for each page, started when it is first needed. To stop it is to end the worker.
+"use strict";
+
+const python = {
+  worker: null,
+  current: null, // what is running: {onOutput, resolve}
+  waiting: Promise.resolve(),
+  begun: false,
+  packages: ["numpy", "scipy", "threadpoolctl", "matplotlib"],
+  next: "cell", // with what Python starts anew
+  restarted: () => {}, // called when the names of all cells are gone
+
+  // Run one request, {code, number} or {code, exercise}, after those before it. number: of the cell, for tracebacks.
+  // what: is running, for the line that says so. Resolves to {done, problem}.
+  run(request, onOutput, what = "") {
+    const worker = this.worker;
+    const turn = this.waiting.then(async () => {
+      if (worker !== this.worker && worker !== null) return { done: false, problem: "stopped" };
+      if (!this.worker) {
+        const begun = await this.start();
+        if (!begun.done) return begun;
+      }
+      say(`Python is running ${what} …`.replace("  ", " "));
+      const ended = await this.ask(request, onOutput);
+      if (this.worker) say("");
+      return ended;
+    });
+    this.waiting = turn.catch(() => {});
+    return turn;
+  },
+
+  // Start Python before it is needed: the reader has touched a cell, and starting takes seconds. modules: to import.
+  ahead(modules) {
+    if (this.worker || this.begun || location.protocol === "file:") return;
+    this.begun = true;
+    this.run({ code: `[__import__(name) for name in ${JSON.stringify(modules)}];` }, () => {});
+  },
+
+  async start() {
+    this.begun = true;
+    if (location.protocol === "file:")
+      return { done: false, problem: "Python runs only on pages from a server: in the site's folder, run python -m http.server and open the address that it prints." };
+    say("Python starts, which takes some seconds …");
+    this.worker = new Worker(`${settings.root}worker.js`);
+    this.worker.onmessage = ({ data }) => {
+      if (data.output) this.current?.onOutput(data.output);
+      else this.current?.resolve(data);
+    };
+    this.worker.onerror = (event) => {
+      event.preventDefault();
+      this.current?.resolve({ done: false, problem: event.message });
+    };
+    const begun = await this.ask({ start: { ...settings, root: new URL(settings.root, location.href).href, packages: this.packages } }, () => {});
+    if (begun.done) return begun;
+    this.end();
+    say("");
+    return { done: false, problem: `Python could not be loaded from ${settings.pyodide}: ${begun.problem}` };
+  },
+
+  ask(request, onOutput) {
+    return new Promise((resolve) => {
+      this.current = { onOutput, resolve };
+      this.worker.postMessage(request);
+    });
+  },
+
+  end() {
+    this.worker?.terminate();
+    this.worker = null;
+    this.restarted();
+  },
+
+  stop() {
+    const { current } = this;
+    if (!this.worker) return;
+    this.end();
+    say(`Stopped. Python starts anew with the next ${this.next}.`);
+    current?.resolve({ done: false, problem: "Stopped." });
+  },
+};
+
+function say(text) {
+  byId("python").textContent = text;
+  byId("stop").hidden = !text.endsWith("…");
+}
+
+// The line at the lower edge that says what Python does, with the button that stops it.
+document.addEventListener("DOMContentLoaded", () => {
+  const stop = make("button", { type: "button", id: "stop" }, "Stop");
+  stop.hidden = true;
+  stop.addEventListener("click", () => python.stop());
+  document.body.append(make("div", { class: "running" }, make("span", { id: "python", role: "status" }), stop));
+});
+
+// ---- Outputs, as in an .ipynb. Text is shown as text. HTML gets a frame that reaches nothing of this page. ----
+
+const FRAME_STYLE = "body{margin:0;font:15px/1.45 system-ui,sans-serif}table{border-spacing:2px}";
+const TELL_HEIGHT =
+  "<script>new ResizeObserver(()=>parent.postMessage({height:document.documentElement.offsetHeight},'*'))" +
+  ".observe(document.documentElement)</" + "script>";
+
+function showOutput(box, output) {
+  const data = output.data ?? {};
+  if (output.output_type === "stream") {
+    const last = box.lastElementChild;
+    if (last?.dataset.stream === output.name) last.textContent += output.text;
+    else box.append(make("pre", { "data-stream": output.name, tabindex: "0" }, output.text));
+  } else if (output.output_type === "error") {
+    box.append(make("pre", { class: "error", tabindex: "0" }, output.traceback.join("")));
+  } else if (output.output_type === "verdict") {
+    const mark = make("span", { class: output.right ? "right" : "wrong" }, output.right ? "✓" : "✗");
+    const said = output.said.map((text, i) => make("p", {}, make("strong", {}, ...(i ? [] : [mark, " "]), text)));
+    const details = output.details ? [make("pre", { tabindex: "0" }, output.details)] : [];
+    box.append(make("div", { class: "verdict" }, ...said, ...details));
+  } else if (data["image/png"]) {
+    const alt = output.metadata?.["image/png"]?.alt ?? "The picture that this cell draws";
+    box.append(make("img", { src: `data:image/png;base64,${data["image/png"]}`, alt }));
+  } else if (data["text/html"]) {
+    const page = `<!DOCTYPE html><meta name="color-scheme" content="light dark"><style>${FRAME_STYLE}</style>`;
+    const frame = make("iframe", { sandbox: "allow-scripts", title: "Output of the cell", srcdoc: page + data["text/html"] + TELL_HEIGHT });
+    const resize = (event) => {
+      if (event.source === frame.contentWindow && event.data?.height > 0)
+        frame.style.height = `${Math.min(Number(event.data.height) + 8, 900)}px`;
+    };
+    addEventListener("message", resize);
+    box.append(frame);
+  } else {
+    box.append(make("pre", { tabindex: "0" }, data["text/plain"] ?? ""));
+  }
+}

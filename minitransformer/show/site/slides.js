@@ -1,0 +1,52 @@
+// Slides: each fills the screen. The current one is the one that is seen, however the reader came there.
+"use strict";
+
+const SMALLEST = 0.5; // what is still too large then can be scrolled
+
+document.addEventListener("DOMContentLoaded", () => {
+  const slides = [...document.querySelectorAll("section.slide")];
+  const named = () => slides.findIndex((slide) => `#${slide.id}` === location.hash);
+  const seen = () => {
+    const below = slides.findIndex((slide) => slide.getBoundingClientRect().top > innerHeight / 2);
+    return Math.max(0, (below < 0 ? slides.length : below) - 1);
+  };
+  const address = (i) => {
+    if (i !== named()) history.replaceState(null, "", `#${slides[i].id}`);
+  };
+  const go = (i) => {
+    const slide = slides[Math.min(Math.max(i, 0), slides.length - 1)];
+    address(slides.indexOf(slide));
+    slide.scrollIntoView({ block: "start", behavior: "instant" });
+    slide.focus({ preventScroll: true });
+  };
+
+  const wide = (slide) => [...slide.querySelectorAll(".wide, .math")].some((part) => part.scrollWidth > part.clientWidth);
+  const fit = () => {
+    const shown = named();
+    for (const slide of slides) {
+      const content = slide.firstElementChild;
+      for (let zoom = 1; zoom >= SMALLEST; zoom -= 0.1) {
+        content.style.zoom = zoom;
+        if (slide.offsetHeight <= innerHeight && !wide(slide)) break;
+      }
+    }
+    if (shown >= 0) go(shown);
+  };
+  addEventListener("load", () => {
+    fit(); // the pictures have their sizes now
+    addEventListener("resize", fit);
+    addEventListener("scroll", () => address(seen()));
+  });
+
+  document.addEventListener("keydown", (event) => {
+    if (event.target.closest("input, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const to = {
+      ArrowRight: () => seen() + 1, PageDown: () => seen() + 1, " ": () => seen() + 1,
+      ArrowLeft: () => seen() - 1, PageUp: () => seen() - 1,
+      Home: () => 0, End: () => slides.length - 1,
+    }[event.key];
+    if (!to) return;
+    event.preventDefault();
+    go(to());
+  });
+});

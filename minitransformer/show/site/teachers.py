@@ -1,0 +1,90 @@
+"""For teachers: the guide with its plans, worksheets, slides for each chapter, and the notebooks to download."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from ...arrays.files import read_json, write
+from ...course.exercises import EXERCISES
+from . import markdown
+from .chapters import Chapter
+from .frame import Site
+from .slides import write_slides
+from .worksheets import write_worksheets
+
+_ANSWERS = "\n## The notebooks\n"  # from here on the guide has the answers
+_EXERCISE = re.compile(r"<code>(\w+)</code>")
+
+
+def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: str) -> None:
+    """Write the guide (the public site has no answers), the slides and the notebooks.
+
+    source: the folder of the repository. address: of the site, for the line that installs the package.
+    """
+    guide = (source / "docs" / "teaching.md").read_text(encoding="utf-8")
+    public, answers, rest = guide.partition(_ANSWERS)
+    text = public + (answers + rest if site.instructor else "")
+    slides = "".join(f'<li><a href="../slides/{c.stem}.html">{html.escape(c.title)}</a></li>\n' for c in chapters)
+    files = "".join(
+        f'<li>{html.escape(c.title)}: <a href="../{_student(c)}" download>without outputs '
+        f'<span class="note">({c.stem})</span></a>, <a href="../{_teacher(c)}" download>with outputs '
+        f'<span class="note">({c.stem})</span></a></li>\n'
+        for c in chapters
+    )
+    own = (
+        ("worksheets-to-print", "Worksheets", '<p><a href="worksheets.html">Make worksheets in this browser</a>, with '
+         "other numbers for each student.</p>"),
+        ("slides", "Slides", f"<ul>{slides}</ul>"),
+        ("notebooks-to-download", "Notebooks to download", f"<ul>{files}</ul>"),
+    )  # fmt: skip
+    found = [(level, name, heading) for level, name, heading in markdown.headings(text) if level > 1]
+    found += [(2, name, heading) for name, heading, _ in own]
+    title, end, rest = markdown.render(text).partition("</h1>\n")
+    body = f"{title}{end}{_contents(found)}{_EXERCISE.sub(_linked, rest)}" + "".join(
+        f'<h2 id="{name}">{heading}</h2>\n{content}\n' for name, heading, content in own
+    )
+    write_worksheets(site)
+    site.page("teachers/index.html", "For teachers", body, text=markdown.plain(public))
+    write_slides(site, chapters)
+    line = f"%pip install {address.rstrip('/') or 'ADDRESS-OF-THE-SITE'}/{site.wheel}"
+    for chapter in chapters:
+        name = f"{chapter.stem}.ipynb"
+        _download(site, source / "notebooks" / "student" / name, _student(chapter), line)
+        _download(site, source / "notebooks" / name, _teacher(chapter), line)
+
+
+def _student(chapter: Chapter) -> str:
+    return f"download/student/{chapter.stem}.ipynb"
+
+
+def _teacher(chapter: Chapter) -> str:
+    """Another name than the student's, so that neither is handed out for the other."""
+    return f"download/{chapter.stem}_with_outputs.ipynb"
+
+
+def _contents(headings: list[tuple[int, str, str]]) -> str:
+    """A list of links to the parts of the page."""
+    items = "".join(
+        f'<li class="level{level}"><a href="#{name}">{html.escape(heading)}</a></li>\n'
+        for level, name, heading in headings
+    )
+    return f'<nav class="contents" aria-label="On this page"><ul class="columns">{items}</ul></nav>\n'
+
+
+def _linked(code: re.Match[str]) -> str:
+    """The name of an exercise as a link to its page."""
+    name = code[1]
+    return f'<a href="../exercises/{name}.html">{code[0]}</a>' if name in EXERCISES else code[0]
+
+
+def _download(site: Site, path: Path, address: str, line: str) -> None:
+    """A notebook whose first cell installs the package, so that it opens in a hosted service as well."""
+    notebook = read_json(path)
+    text = f"# On a machine without minitransformer, remove the # from the next line:\n# {line}"
+    cell: dict[str, Any] = {"cell_type": "code", "execution_count": None, "id": "install", "metadata": {}}
+    notebook["cells"].insert(1, cell | {"outputs": [], "source": text})
+    write(site.made(address), json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")

@@ -1,0 +1,61 @@
+"""The page that makes worksheets, and what its Python makes: one document for a class, with a page for each student."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...course.worksheets import KINDS, make, page, to_html
+from .frame import Site
+
+MOST = 200  # students
+_KEY = "Here the page also makes the answer key."
+_NO_KEY = (
+    "This build of the site offers no answer key; <code>minitransformer worksheet --answers</code> writes it, with the "
+    "same kind, seed, size and student. It is no secret: whoever runs the package can compute it from what the sheet "
+    "says, also in a cell of this site. So use worksheets at home for practice, and mark those solved in class."
+)
+
+
+def write_worksheets(site: Site) -> None:
+    """Write the page. Only the instructor's has a button for the key."""
+    kinds = "".join(
+        f'<option value="{name}" data-least="{kind.sizes[0]}" data-most="{kind.sizes[-1]}">{name}</option>\n'
+        for name, kind in KINDS.items()
+    )
+    numbers = "".join(
+        f'<label>{label} <input type="number" name="{name}" value="{value}" min="{least}" max="{most}"></label>\n'
+        for name, label, value, least, most in (
+            ("seed", "Seed", 0, 0, 999_999),
+            ("size", "Size of the matrices", 3, 3, 3),
+            ("students", "Students", 1, 1, MOST),
+        )
+    )
+    key = '<button value="key">Make the key</button>' if site.instructor else ""
+    body = f"""<h1>Worksheets</h1>
+<p>Gradients to compute by hand, with small whole numbers. Each student gets other numbers; with one student the sheet
+has no name. The same kind, seed and size give the same sheets again. Nothing leaves this browser.</p>
+<form id="worksheet" class="buttons"><label>Kind <select name="kind">{kinds}</select></label>
+{numbers}<button value="sheets">Make the worksheets</button>{key}</form>
+<p id="made" role="status"></p>
+<p>The file is a page for each student; open it and print it on A4.</p>
+<p class="note">{_KEY if site.instructor else _NO_KEY}</p>
+<noscript><p>This form needs JavaScript. <code>minitransformer worksheet</code> makes the same sheets.</p></noscript>"""
+    site.page("teachers/worksheets.html", "Worksheets", body, ("python.js", "worksheets.js"))
+
+
+@dataclass(frozen=True)
+class Document:
+    """A finished HTML document, which a cell shows as such."""
+
+    html: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
+def document(kind: str, seed: int, size: int, students: int, key: bool) -> Document:
+    """The sheets of a class, or their answers. Raises ValueError for an unknown kind, size or number of students."""
+    if not 1 <= students <= MOST:
+        raise ValueError(f"the number of students must be from 1 to {MOST}, got {students}")
+    names = [f"student {i}" for i in range(1, students + 1)] if students > 1 else [""]
+    return Document(to_html(page(make(kind, seed, size, name), key) for name in names))

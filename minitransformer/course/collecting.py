@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # a hand-in runs without the exercises and the rest of the pa
 
 _NOT_THE_STUDENTS = (str(Path(__file__).parent), str(Path(np.__file__).parent), "<__array_function__")
 
+NOT_WRITTEN = "Your function is not written yet."
 _ON_SHAPES = (
     "In a product a @ b the last axis of a must be as long as the last but one of b: compare the shapes of both.\n"
     "Is a transpose missing? For a matrix it is x.T; for each matrix of a batch it is x.swapaxes(-1, -2)."
@@ -90,7 +91,7 @@ def _answer(
             warnings.simplefilter("ignore")
             returned = f(*given)
     except NotImplementedError:
-        return Answer(problem="Your function is not written yet.")
+        return Answer(problem=NOT_WRITTEN)
     except (Exception, SystemExit) as error:
         problem = f"Your function stops with an error for {described(exercise, inputs)}:"
         if isinstance(error, ValueError) and "matmul" in str(error):

@@ -56,6 +56,12 @@ class Draw:
         """An integer from low to high, both included."""
         return int(self.rng.integers(low, high + 1))
 
+    def indices(self, count: int, *shape: int) -> Array:
+        """Integers from 0 to count - 1. Their dtype is NumPy's own for indices, since `np.bincount` takes no wider one;
+        in a browser that is int32.
+        """
+        return self.rng.integers(0, count, size=shape).astype(np.intp)
+
     def queries_and_keys(self, batch: tuple[int, ...], t_q: int, t_k: int, d_k: int) -> tuple[Array, Array]:
         """q (*batch, t_q, d_k) and k (*batch, t_k, d_k).
 

@@ -22,6 +22,7 @@ from .exercises import EXERCISES
 from .result import Result
 from .sandbox import Attempt, Limits, Sandbox, Stopped
 
+_KINDS = (".ipynb", ".py")
 _LARGEST = 50_000_000  # bytes; a notebook with many pictures has some millions
 
 
@@ -120,6 +121,14 @@ def one_line(text: str, strip: bool = True) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def hand_ins(path: Path) -> list[Path]:
+    """The hand-ins in a folder and in the folders in it, without hidden ones; for any other path, the path itself."""
+    if not path.is_dir():
+        return [path]
+    found = [one for pattern in ("*", "*/*") for one in path.glob(pattern) if one.suffix in _KINDS and not one.is_dir()]
+    return sorted(one for one in found if not any(part[0] == "." for part in one.relative_to(path).parts)) or [path]
+
+
 def grade(
     path: Path, exercises: Sequence[str] | None = None, seed: int | None = None, limits: Limits | None = None
 ) -> Grades:
@@ -196,7 +205,9 @@ def _judged(name: str, attempt: Attempt, seed: int) -> Grade:
 
 def _read(path: Path) -> bytes:
     """The content of a file. Raises ValueError for a file that is not a hand-in, and OSError for an unreadable one."""
-    if path.suffix not in (".ipynb", ".py"):
+    if path.is_dir():
+        raise ValueError(f"cannot read {path}: the folder holds no notebook (.ipynb) or Python file (.py)")
+    if path.suffix not in _KINDS:
         raise ValueError(f"{path}: a hand-in is a notebook, .ipynb, or a Python file, .py")
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a FIFO would wait for its writer

@@ -8,6 +8,8 @@ import textwrap
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from .collecting import NOT_WRITTEN
+
 
 class Entry(NamedTuple):
     """A wrong entry of an output."""
@@ -130,65 +132,76 @@ class Result:
         }
 
     def __str__(self) -> str:
-        return "\n".join([self._verdict(), *self._details()])
+        said = [f"\n{_wrapped(sentence)}" for sentence in self.sentences]
+        return "\n".join([self.verdict, *said, *self.details])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         colour = "#1a7f37" if self.right else "#b35900"
-        verdict, details = html.escape(self._verdict()), html.escape("\n".join(self._details()))
+        verdict, details = html.escape(self.verdict), html.escape("\n".join(self.details))
+        said = "".join(f"<p><b>{html.escape(sentence)}</b></p>" for sentence in self.sentences)
         shown = f'<pre style="white-space: pre-wrap">{details}</pre>' if details else ""
-        return f'<p style="color: {colour}"><b>{verdict}</b></p>{shown}'
+        return f'<p style="color: {colour}"><b>{verdict}</b></p>{said}{shown}'
 
-    def _verdict(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """The result in one line."""
         if self.right:
             return f"{self.name}: right."
-        if self.problem:
+        if self.problem == NOT_WRITTEN:
             return f"{self.name}: no answer yet."
+        if self.error:
+            return f"{self.name}: stops with an error."
         right = [output.name for output in self.outputs if output.right]
         if len(right) == len(self.outputs):
             done = f"changed your input {', '.join(self.changed)}" if self.changed else "called a pullback twice"
             return f"{self.name}: the values are right, but you {done}."
-        if len(self.outputs) == 1:
+        if self.problem or len(self.outputs) == 1:
             return f"{self.name}: not right yet."
         return f"{self.name}: {len(right)} of {len(self.outputs)} right{': ' if right else ''}{', '.join(right)}."
 
-    def _details(self) -> list[str]:
-        if self.problem:
-            return [self.problem, *([self.error] if self.error else [])]
-        lines: list[str] = []
-        wrong = [output for output in self.outputs if not output.right]
+    @property
+    def sentences(self) -> list[str]:
+        """What is wrong, in words: each known mistake once, what the numbers show otherwise, what else to change."""
+        said = []
+        wrong = [output for output in self.outputs if not output.right and not self.problem]
         if self.order:
             returned, wanted = ", ".join(self.order), ", ".join(output.name for output in self.outputs)
-            lines += ["", f"The values are right, but in another order: you return {returned}. Return {wanted}."]
+            said.append(f"The values are right, but in another order: you return {returned}. Return {wanted}.")
             wrong = []
-        told: set[str] = set()
+        for mistake in dict.fromkeys(output.mistake for output in wrong if output.mistake):
+            alike = [output for output in wrong if output.mistake == mistake]
+            of = f" in {_listed([output.name for output in alike])}" if len(self.outputs) > 1 else ""
+            what = "Two mistakes" if " + " in mistake else "The mistake"
+            said.append(f"{what}{of}: {alike[0].explanation}")
+        said += [f"{output.name}: {output.remark}" for output in wrong if output.remark]
         unknown = [output.name for output in wrong if output.unknown]
-        for output in wrong:
-            lines += ["", *output.lines()]
-            if output.remark:
-                lines.append(_wrapped(f"  {output.remark}"))
-            elif output.unknown and len(unknown) == 1:
-                lines.append(f"  An unknown mistake: none of the known ones gives this {output.name}.")
-            elif output.mistake in told:
-                lines.append("  As above.")
-            elif output.mistake:
-                told.add(output.mistake)
-                alike = [other.name for other in wrong if other.mistake == output.mistake]
-                of = f" in {_listed(alike)}" if len(self.outputs) > 1 else ""
-                what = "Two mistakes" if " + " in output.mistake else "The mistake"
-                lines.append(_wrapped(f"  {what}{of}: {output.explanation}"))
+        if unknown:
+            which = f"this {unknown[0]}" if len(unknown) == 1 else f"these {_listed(unknown)}"
+            said.append(f"An unknown mistake: none of the known ones gives {which}.")
         if len(unknown) > 1:
-            lines += ["", f"An unknown mistake: none of the known ones gives these {_listed(unknown)}."]
-            lines.append("They may have one cause: look first at the values from which all of them are computed.")
+            said[-1] += " They may have one cause: look first at the values from which all of them are computed."
         for name in self.changed:
-            lines += ["", f"Your function changes {name} in place (+=, or an assignment to its entries)."]
-            lines.append("It belongs to the caller, who may still need it: make a new array instead.")
+            said.append(
+                f"Your function changes {name} in place (+=, or an assignment to its entries). It belongs to the "
+                "caller, who may still need it: make a new array instead."
+            )
         for name in self.repeated:
             which = name if name.endswith("backward") else f"a function in {name}"
-            lines += ["", f"Your function calls {which} more than once."]
-            lines.append("Each call adds to the gradients of its parameters: call it once, and keep what it returns.")
-        return lines
+            said.append(
+                f"Your function calls {which} more than once. Each call adds to the gradients of its parameters: call "
+                "it once, and keep what it returns."
+            )
+        return said
+
+    @property
+    def details(self) -> list[str]:
+        """The lines below: the error of the student's code, or the numbers of each wrong output."""
+        if self.problem:
+            return [self.problem, *([self.error] if self.error else [])]
+        wrong = [output for output in self.outputs if not (output.right or self.order)]
+        return [line for output in wrong for line in ("", *output.lines())]
 
 
 def _listed(names: list[str]) -> str:
@@ -196,7 +209,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _wrapped(line: str) -> str:
-    return textwrap.fill(line, 100, subsequent_indent="  ", break_on_hyphens=False)
+    return textwrap.fill(line, 100, break_on_hyphens=False)
 
 
 def _place(name: str, index: tuple[int, ...]) -> str:

@@ -6,7 +6,7 @@ from ..exercise import EXERCISES
 
 _THEMES = (
     "derivatives linear softmax cross_entropy attention masks dropout heads normalization feed_forward residual tokens "
-    "layers training"
+    "layers training positions cheaper experts inside ranks"
 )
 for _theme in _THEMES.split():
     importlib.import_module(f".{_theme}", __name__)

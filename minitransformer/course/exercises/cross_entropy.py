@@ -15,7 +15,7 @@ def _forward(draw: Draw) -> tuple[Any, ...]:
     n, vocabulary = draw.sizes(2, 3, 8)
     logits = 2.0 * draw.scores(n, vocabulary)
     logits[0] += 1000.0
-    targets = draw.rng.integers(0, vocabulary, size=n)
+    targets = draw.indices(vocabulary, n)
     if draw.extreme:
         logits[0] -= 2000.0  # p of the wanted token is too small for a float, but its logarithm is not
         logits[0, targets[0] - 1] = 1000.0
@@ -52,7 +52,7 @@ def _backward(draw: Draw) -> tuple[Any, ...]:
     if draw.extreme:
         logits -= 1000.0
         logits[0, 0] = 1000.0
-    return logits, draw.rng.integers(0, vocabulary, size=n)
+    return logits, draw.indices(vocabulary, n)
 
 
 @exercise(
@@ -83,7 +83,7 @@ def cross_entropy_backward(logits: Array, targets: Array) -> Array:
 
 def _unfused(draw: Draw) -> tuple[Any, ...]:
     n, vocabulary = draw.sizes(2, 3, 8)
-    return draw.weights(n, vocabulary), draw.rng.integers(0, vocabulary, size=n)
+    return draw.weights(n, vocabulary), draw.indices(vocabulary, n)
 
 
 @exercise(

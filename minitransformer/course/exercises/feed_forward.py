@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import erf
 
 from ...arrays.backend import Array
 from ..draw import Draw
@@ -51,6 +50,8 @@ def relu_backward(x: Array, dy: Array) -> Array:
     hint="The product rule.",
 )
 def gelu_backward(x: Array, dy: Array) -> Array:
+    from scipy.special import erf
+
     cumulative = 0.5 * (1.0 + erf(x / np.sqrt(2.0)))
     density = np.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi)
     dx = dy * (cumulative + x * density)

@@ -13,7 +13,7 @@ from ..exercise import exercise
 
 def _ids(draw: Draw, batch: int, t: int, vocabulary: int) -> Array:
     """Ids with repeats within a sequence and across sequences, including 0; "extreme" uses the last id."""
-    ids = draw.rng.integers(0, max(vocabulary - 1, 1), size=(batch, t))
+    ids = draw.indices(max(vocabulary - 1, 1), batch, t)
     if not draw.ones:
         ids[0, :2] = 1
         ids[-1, -1] = vocabulary - 1 if draw.extreme else 1

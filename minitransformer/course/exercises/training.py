@@ -1,4 +1,4 @@
-"""Training: one step of Adam, and the warm-up schedule."""
+"""Training: one step of Adam, a round of Newton-Schulz for Muon, and the warm-up schedule."""
 
 from __future__ import annotations
 
@@ -55,6 +55,34 @@ def adam_step(
     v_hat = new_v / (1.0 - beta2**t)
     new_theta = theta - learning_rate * m_hat / (np.sqrt(v_hat) + eps)
     return new_theta, new_m, new_v
+
+
+def _matrix(draw: Draw) -> tuple[Any, ...]:
+    m, n = draw.sizes(2)
+    x = draw.normal(m, n)
+    a, b, c = draw.uniform(2.0, 4.0), -draw.uniform(3.0, 5.0), draw.uniform(1.0, 2.0)
+    return (1.0 if draw.ones or draw.extreme else 1.0 / np.sqrt((x * x).sum())) * x, a, b, c
+
+
+@exercise(
+    title="A round of Newton-Schulz",
+    statement="""
+        Muon takes a matrix x near the orthogonal matrix that points the same way. One round is
+
+            y = a x + b (x xᵀ) x + c (x xᵀ)² x
+
+        with products of matrices. It takes each singular value s to a s + b s³ + c s⁵.
+
+        x, y: (M, N); a, b, c: numbers.
+    """,
+    outputs="y",
+    inputs=_matrix,
+    hint="x xᵀ occurs twice: compute it once, and x only at the end. (x xᵀ)² is a product of matrices too.",
+)
+def newton_schulz_step(x: Array, a: float, b: float, c: float) -> Array:
+    gram = x @ x.T
+    y = a * x + (b * gram + c * gram @ gram) @ x
+    return y
 
 
 def _warmup(draw: Draw) -> tuple[Any, ...]:

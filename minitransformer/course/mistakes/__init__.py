@@ -1,8 +1,8 @@
 """Mistakes people make: in the library's own code and in the reference solutions of the exercises.
 
-Each is described once, in one of the text files here. Four parts of the project use these descriptions: the tests of
-the checker, which must reject each mistake; the exercises, which name a student's mistake; the stepper's menu; and the
-bug hunt.
+Each is described once, in one of the text files here. Many parts of the project use these descriptions: the tests of
+the checker, which must reject each mistake; the exercises, which name a student's mistake; the stepper's menu; the
+annotated code of the site; notebooks; and the bug hunt.
 
     @ ops.softmax:softmax
     gradients: softmax; softmax along another axis, with temperature
@@ -15,7 +15,7 @@ A line "@ target" opens a section. It names the function that contains the mista
 functions that share these mistakes. "gradients: case; case" or "values: case; case" says where the mistakes show (see
 Mistake): for the section or, after the edits of a mistake, for that mistake. A mistake begins with its name and its
 sentence, which may continue in indented lines. Its edits follow: lines "- old" and "+ new", where several lines in a
-row form one snippet. Lines that begin with "#" are comments.
+row form one snippet, the second and later ones indented as in the file. Lines that begin with "#" are comments.
 """
 
 from __future__ import annotations

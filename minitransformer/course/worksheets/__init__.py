@@ -1,13 +1,19 @@
 """Worksheets: gradients to compute by hand on paper, with answer keys, and the marking of completed forms."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from .form import Form, read_form, to_form
 from .html import to_html
 from .kinds import KINDS, make
 from .layout import Page, page
 from .marking import Marks, StepMark, mark
-from .pdf import to_pdf
 from .sheet import Sheet
 from .text import to_markdown
+
+if TYPE_CHECKING:
+    from .pdf import to_pdf
 
 __all__ = [
     "KINDS",
@@ -25,3 +31,12 @@ __all__ = [
     "to_markdown",
     "to_pdf",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `to_pdf`, and with it matplotlib, when first asked for: every command imports this package."""
+    if name != "to_pdf":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .pdf import to_pdf
+
+    return to_pdf

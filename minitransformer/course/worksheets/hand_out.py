@@ -10,7 +10,6 @@ from ...arrays.files import write
 from .form import to_form
 from .html import to_html
 from .layout import page
-from .pdf import to_pdf
 from .sheet import Sheet
 from .text import to_markdown
 
@@ -23,8 +22,14 @@ def _markdown(document: Document) -> str:
     return "\n---\n\n".join(to_markdown(sheet, key) for sheet, key in document)
 
 
+def _pdf(document: Document) -> bytes:
+    from .pdf import to_pdf  # here, because it imports matplotlib
+
+    return to_pdf(page(sheet, key) for sheet, key in document)
+
+
 FORMATS: dict[str, Callable[[Document], str | bytes]] = {
-    "pdf": lambda document: to_pdf(page(sheet, key) for sheet, key in document),
+    "pdf": _pdf,
     "html": lambda document: to_html(page(sheet, key) for sheet, key in document),
     "md": _markdown,
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .differences import require_right
+from .later_kinds import lstm_backward, rotary_scores, routing
 from .linear_kinds import embedding_backward, matmul_backward, residual_backward
 from .normalization_kinds import layer_norm_backward
 from .numbers import Draw
@@ -32,6 +33,9 @@ KINDS = {
     "layer-norm-backward": Kind(layer_norm_backward, range(3, 6)),
     "embedding-backward": Kind(embedding_backward, range(2, 6)),
     "residual-backward": Kind(residual_backward, range(2, 5)),
+    "lstm-backward": Kind(lstm_backward, range(2, 5)),
+    "rotary": Kind(rotary_scores, range(3, 4)),
+    "routing": Kind(routing, range(3, 6)),
 }
 
 

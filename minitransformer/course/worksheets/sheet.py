@@ -20,7 +20,7 @@ from ...trace.recorder import Recorder
 Values = Mapping[str, np.ndarray]
 Rule = Callable[[Values], np.ndarray]
 
-UNITS = {"": 1.0, "ln 2": math.log(2.0)}
+UNITS = {"": 1.0, "ln 2": math.log(2.0), "0.1": 0.1, "0.1 ln 2": 0.1 * math.log(2.0)}
 
 
 @dataclass(frozen=True)

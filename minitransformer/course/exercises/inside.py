@@ -1,0 +1,188 @@
+"""Inside a model: scores and circuits of a head, the logit lens, ablation, patching, gradient × activation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...arrays.backend import Array
+from ..draw import Draw
+from ..exercise import exercise
+
+
+def _repeating(draw: Draw) -> tuple[Any, ...]:
+    n_heads, period, before = draw.sizes(3, 2, 6)
+    t = 2 * period + before
+    return draw.weights(n_heads, t, t), period
+
+
+@exercise(
+    title="Induction score",
+    statement="""
+        A text ends in `period` tokens that repeat the `period` tokens before them. An induction head at position t of
+        this second copy looks at the token that came after the equal one, at position t - period + 1. The score of a
+        head is the mean of this weight over the last `period` queries.
+
+        weights: (H, T, T), row t holds the weights of query t; score: (H,). T may be larger than 2 · period.
+    """,
+    outputs="score",
+    inputs=_repeating,
+    hint="np.diagonal(weights, offset, 1, 2) takes weights[:, t, t + offset] for all t for which there is such a key.",
+)
+def induction_score(weights: Array, period: int) -> Array:
+    along = np.diagonal(weights, 1 - period, 1, 2)
+    score = along[:, -period:].mean(axis=1)
+    return score
+
+
+def _projections(draw: Draw) -> tuple[Any, ...]:
+    d, d_v, n_key_heads, times = draw.sizes(4, 2, 6)
+    n_heads = n_key_heads * times
+    width = n_heads * d_v + 1  # not H·d, so that no wrong product fits
+    size = 3.0 if draw.extreme else 1.0
+    w_q, w_k = size * draw.normal(width, n_heads * d), draw.normal(width, n_key_heads * d)
+    w_v, w_o = size * draw.normal(width, n_key_heads * d_v), draw.normal(n_heads * d_v, width)
+    head = (draw.number - 1) % n_heads  # the last one, then the first ones
+    return w_q, w_k, w_v, w_o, head, n_heads, n_key_heads
+
+
+@exercise(
+    title="The circuits of a head",
+    statement="""
+        Without biases and positions, the score of query vector x_i for key vector x_j in one head is x_i qk x_jᵀ, and
+        what the head adds to the residual path at i is the sum over j of weights_ij x_j ov. Return the two matrices
+        of one head, qk (with the factor 1/√d in it) and ov.
+
+        The n_heads heads of queries share n_key_heads heads of keys and values: each of these serves
+        n_heads / n_key_heads heads of queries in a row. head: the number of the head, from 0. The heads lie side by
+        side.
+
+        w_q: (D, n_heads · d); w_k: (D, n_key_heads · d); w_v: (D, n_key_heads · d_v); w_o: (n_heads · d_v, D);
+        qk, ov: (D, D).
+    """,
+    outputs="qk, ov",
+    inputs=_projections,
+    hint="np.split(w_q, n_heads, axis=1) gives the pieces of the heads. Of w_o a head has rows, not columns.",
+)
+def head_circuits(
+    w_q: Array, w_k: Array, w_v: Array, w_o: Array, head: int, n_heads: int, n_key_heads: int
+) -> tuple[Array, Array]:
+    shared = head // (n_heads // n_key_heads)
+    q = np.split(w_q, n_heads, axis=1)[head]
+    k = np.split(w_k, n_key_heads, axis=1)[shared]
+    v = np.split(w_v, n_key_heads, axis=1)[shared]
+    o = np.split(w_o, n_heads, axis=0)[head]
+    qk = q @ k.T / np.sqrt(q.shape[1])
+    ov = v @ o
+    return qk, ov
+
+
+def _residual_path(draw: Draw) -> tuple[Any, ...]:
+    n_layers, t, width, vocabulary = draw.sizes(4, 2, 7)
+    growing = np.arange(1, n_layers + 1)[:, None, None]  # as on a residual path, to which every layer adds
+    size = 100.0 if draw.extreme else 1.0
+    eps = draw.uniform(0.1, 0.3)  # large, so that its place shows
+    table = draw.normal(vocabulary, width)
+    return size * growing * draw.normal(n_layers, t, width), 1.0 + 0.3 * draw.normal(width), table, eps
+
+
+@exercise(
+    title="The logit lens",
+    statement="""
+        x[l] holds the vectors of the residual path after layer l. Return the logits that the model would give if it
+        ended there: each vector goes through the model's last norm, RMSNorm with `gamma` and `eps`, and then against
+        every row of the table:
+
+            norm(v) = gamma · v / √(mean(v²) + eps),    logits = norm(v) tableᵀ
+
+        x: (L, T, D); gamma: (D,); table: (V, D); logits: (L, T, V).
+    """,
+    outputs="logits",
+    inputs=_residual_path,
+    hint="The mean is over the last axis, with keepdims=True. Each layer's vectors have a size of their own.",
+)
+def lens_logits(x: Array, gamma: Array, table: Array, eps: float) -> Array:
+    size = np.sqrt((x**2).mean(axis=-1, keepdims=True) + eps)
+    logits = gamma * x / size @ table.T
+    return logits
+
+
+def _outputs(draw: Draw) -> tuple[Any, ...]:
+    batch, n_heads, t, d = draw.sizes(4, 4, 8)
+    size = 10.0 if draw.extreme else 1.0
+    w_o = draw.normal(n_heads * d, n_heads * d + 1)
+    removed = (draw.number - 1) % n_heads  # the last one, then the first ones
+    return size * draw.normal(batch, n_heads, t, d), w_o, removed
+
+
+@exercise(
+    title="Ablation of a head",
+    statement="""
+        Return what a layer's attention would output without one head: y = merge(heads) w_o, where head number
+        `removed` outputs zeros. The others stay as they are, and so does the array `heads` itself.
+
+        heads: (B, H, T, d); w_o: (H·d, D); removed: from 0; y: (B, T, D).
+    """,
+    outputs="y",
+    inputs=_outputs,
+    hint="Copy before you write zeros. merge_heads of notebook 9 puts the heads side by side.",
+)
+def ablated_output(heads: Array, w_o: Array, removed: int) -> Array:
+    batch, n_heads, t, d = heads.shape
+    kept = heads.copy()
+    kept[:, removed] = 0.0
+    y = kept.swapaxes(1, 2).reshape(batch, t, n_heads * d) @ w_o
+    return y
+
+
+def _two_runs(draw: Draw) -> tuple[Any, ...]:
+    batch, n_heads, t, d = draw.sizes(4, 4, 8)
+    size = 10.0 if draw.extreme else 1.0
+    if draw.number == 0:
+        t = n_heads  # in this trial head and position are the last of all, in the others they differ
+    least = min(n_heads, t)
+    head, position = (draw.number - 1) % least, (2 * draw.number - 1) % least
+    own, other = (size * draw.normal(batch, n_heads, t, d) for _ in range(2))
+    return own, other, head, position
+
+
+@exercise(
+    title="Patching one head at one position",
+    statement="""
+        `own` and `other` are the outputs of all heads of a layer on two texts. Return `patched`: those of `own`, but
+        with what head number `head` outputs at `position` on the other text. Change neither of the given arrays.
+
+        own, other, patched: (B, H, T, d); head, position: from 0.
+    """,
+    outputs="patched",
+    inputs=_two_runs,
+    hint="Copy `own`, then set one slice of the copy.",
+)
+def patch_head(own: Array, other: Array, head: int, position: int) -> Array:
+    patched = own.copy()
+    patched[:, head, position] = other[:, head, position]
+    return patched
+
+
+def _gradients(draw: Draw) -> tuple[Any, ...]:
+    shape = draw.sizes(4, 2, 6)
+    return draw.normal(*shape), draw.gradient(*shape)
+
+
+@exercise(
+    title="Gradient × activation",
+    statement="""
+        A logit depends on the outputs of the heads; `dheads` is its gradient with respect to them. Multiply the
+        output of one head by s: return the derivative of the logit by s at s = 1, for every text and head. To first
+        order it is what the logit loses without the head.
+
+        heads, dheads: (B, H, T, d); attribution: (B, H).
+    """,
+    outputs="attribution",
+    inputs=_gradients,
+    hint="The chain rule: every number of the head's output changes by itself times ds; add up over all.",
+)
+def head_attribution(heads: Array, dheads: Array) -> Array:
+    attribution = (heads * dheads).sum(axis=(2, 3))
+    return attribution

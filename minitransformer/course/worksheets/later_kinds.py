@@ -1,0 +1,284 @@
+"""Worksheets of what came before the Transformer and after it: an LSTM through two steps, rotary positions, routing."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import cache
+
+import numpy as np
+
+from ... import ops
+from ...arrays.backend import Array, Pullback
+from .numbers import Draw
+from .sheet import Given, Rule, Step, Task, Values
+
+_LN2 = math.log(2.0)
+
+
+def _logit(p: Array) -> Array:
+    return np.log(p / (1.0 - p))
+
+
+def two_lstm_steps(
+    f1: Array, i1: Array, g1: Array, o1: Array, f2: Array, i2: Array, g2: Array, o2: Array, c0: Array
+) -> tuple[Array, Pullback]:
+    """h = (h1; h2) of two steps of ops.lstm_cell whose gates do not read the state. Each argument: (1, n).
+
+    f, i, o are the gates after σ, and g the candidate after tanh. backward(dh) returns the gradients of all nine.
+    """
+    n = c0.shape[-1]
+    unread = np.zeros((n, 4 * n), c0.dtype)
+    zeros = np.zeros_like(c0)
+    sums1 = np.concatenate([_logit(i1), _logit(f1), np.arctanh(g1), _logit(o1)], axis=-1)
+    sums2 = np.concatenate([_logit(i2), _logit(f2), np.arctanh(g2), _logit(o2)], axis=-1)
+    state1, backward1 = ops.lstm_cell(sums1, np.concatenate([zeros, c0], axis=-1), unread)
+    state2, backward2 = ops.lstm_cell(sums2, state1, unread)
+    h = np.concatenate([state1[:, :n], state2[:, :n]])
+
+    def backward(dh: Array) -> tuple[Array, ...]:
+        of_sums2, from_second, _ = backward2(np.concatenate([dh[1:], zeros], axis=-1))
+        dstate1 = from_second + np.concatenate([dh[:1], zeros], axis=-1)
+        of_sums1, of_start, _ = backward1(dstate1)
+        gradients: list[Array] = []
+        for of_sums, f, i, g, o in ((of_sums1, f1, i1, g1, o1), (of_sums2, f2, i2, g2, o2)):
+            of_i, of_f, of_g, of_o = np.split(of_sums, 4, axis=-1)
+            gradients += [of_f / (f * (1 - f)), of_i / (i * (1 - i)), of_g / (1 - g * g), of_o / (o * (1 - o))]
+        return *gradients, of_start[:, n:]
+
+    return h, backward
+
+
+@cache
+def _tidy_cells(start: int) -> tuple[tuple[int, int, int, int], ...]:
+    """(f, i, g, c), all in tenths, such that f c + i g is 1 or -1. start: c, in tenths; 0 for any."""
+    found = []
+    for f, i, g in itertools.product(range(1, 10), range(1, 10), [*range(-14, 0), *range(1, 15)]):
+        for c in [start] if start else [*range(-40, 0), *range(1, 41)]:
+            if abs(f * c + i * g) == 100:
+                found.append((f, i, g, c))
+    return tuple(found)
+
+
+def lstm_backward(draw: Draw, size: int) -> Task:
+    """The cell and the output of two LSTM steps, and their gradients. Each vector: (1, size)."""
+    tenths: dict[str, list[int]] = {name: [] for name in "f1 i1 g1 o1 f2 i2 g2 o2 c0".split()}
+    for _ in range(size):
+        f1, i1, g1, c0 = draw.choose(_tidy_cells(0))
+        f2, i2, g2, _c1 = draw.choose(_tidy_cells((f1 * c0 + i1 * g1) // 10))
+        o1, o2 = draw.choose(range(1, 10)), draw.choose(range(1, 10))
+        for name, number in zip(tenths, (f1, i1, g1, o1, f2, i2, g2, o2, c0), strict=True):
+            tenths[name].append(number)
+    units = {name: "0.1 ln 2" if name[0] in "gc" else "0.1" for name in tenths}
+    values = {name: np.array([row]) * (0.1 * (_LN2 if name[0] in "gc" else 1.0)) for name, row in tenths.items()}
+    dh = 5.0 * draw.matrix(-2, 2, 2, size)
+
+    def cell(t: int) -> Rule:
+        return lambda v: v[f"f{t}"] * v[f"c{t - 1}"] + v[f"i{t}"] * v[f"g{t}"]
+
+    def shown(t: int) -> Rule:
+        return lambda v: np.tanh(v[f"c{t}"])
+
+    def of_cell(v: Values, t: int) -> np.ndarray:
+        return v["dh"][t - 1 : t] * v[f"o{t}"] * (1.0 - v[f"s{t}"] ** 2)
+
+    def times(a: str, b: str) -> Rule:
+        return lambda v: v[a] * v[b]
+
+    def gates(t: int) -> tuple[Step, ...]:
+        cell_step = f"dc{t}"
+        return (
+            Step(f"do{t}", f"do{t} = row {t} of dh ∘ s{t}", lambda v: v["dh"][t - 1 : t] * v[f"s{t}"], backward=True),
+            Step(f"df{t}", f"df{t} = dc{t} ∘ c{t - 1}", times(cell_step, f"c{t - 1}"), unit="ln 2", backward=True),
+            Step(f"di{t}", f"di{t} = dc{t} ∘ g{t}", times(cell_step, f"g{t}"), unit="ln 2", backward=True),
+            Step(f"dg{t}", f"dg{t} = dc{t} ∘ i{t}", times(cell_step, f"i{t}"), backward=True),
+        )
+
+    return Task(
+        title="An LSTM, backward through two steps",
+        notes=(
+            "f, i, o are the gates after σ, g the candidate after tanh, as computed from the inputs; c0 is the first "
+            "cell. ∘ multiplies entry by entry.",
+            "Cells are multiples of ln 2; the boxes hold the factor. tanh(ln 2) = 0.6 and tanh(−ln 2) = −0.6.",
+            "The first cell's gradient comes by two ways: from the second cell, and from h1.",
+        ),
+        given=(*(Given(name, values[name], units[name]) for name in values), Given("dh", dh)),
+        steps=(
+            Step("c1", "c1 = f1 ∘ c0 + i1 ∘ g1", cell(1), lambda r: r["lstm_cell.new_cell"], "ln 2"),
+            Step("s1", "s1 = tanh(c1)", shown(1), lambda r: r["lstm_cell.shown"]),
+            Step("c2", "c2 = f2 ∘ c1 + i2 ∘ g2", cell(2), lambda r: r["lstm_cell#2.new_cell"], "ln 2"),
+            Step("s2", "s2 = tanh(c2)", shown(2), lambda r: r["lstm_cell#2.shown"]),
+            Step(
+                "h",
+                "h = o1 ∘ s1 in row 1, o2 ∘ s2 in row 2",
+                lambda v: np.concatenate([v["o1"] * v["s1"], v["o2"] * v["s2"]]),
+                lambda r: r["two_lstm_steps.h"],
+            ),
+            Step("dc2", "dc2 = row 2 of dh ∘ o2 ∘ (1 − s2²)", lambda v: of_cell(v, 2), backward=True),
+            *gates(2),
+            Step(
+                "dc1",
+                "dc1 = dc2 ∘ f2 + row 1 of dh ∘ o1 ∘ (1 − s1²)",
+                lambda v: v["dc2"] * v["f2"] + of_cell(v, 1),
+                lambda r: r["lstm_cell.dnew_cell"],
+                backward=True,
+            ),
+            *gates(1),
+            Step("dc0", "dc0 = dc1 ∘ f1", times("dc1", "f1"), lambda r: r["lstm_cell.dcell"], backward=True),
+        ),
+        output="h",
+        run=lambda: (*two_lstm_steps(*values.values()), dh),
+    )
+
+
+_TURN = np.array([[0.6, 0.8], [-0.8, 0.6]])  # a row times this is turned by the angle whose cosine is 0.6
+_BASE = math.acos(0.6) ** -2.0  # of rotary positions whose second pair turns by that angle at each position
+
+
+def rotated_scores(q: Array, k: Array) -> tuple[Array, Pullback]:
+    """scores = q' k'ᵀ, with row p of q and k turned by p times the angle of _TURN. q: (T_q, 2); k: (T_k, 2).
+
+    It is the second of two pairs of ops.rotary; the first is zero. backward(dscores) returns (dq, dk).
+    """
+    turned_q, q_backward = ops.rotary(_second_pair(q), base=_BASE)
+    turned_k, k_backward = ops.rotary(_second_pair(k), base=_BASE)
+    scores = turned_q @ turned_k.T
+
+    def backward(dscores: Array) -> tuple[Array, Array]:
+        dturned_q = dscores @ turned_k
+        dturned_k = dscores.T @ turned_q
+        return q_backward(dturned_q)[:, 1::2], k_backward(dturned_k)[:, 1::2]
+
+    return scores, backward
+
+
+def _second_pair(x: Array) -> Array:
+    wide = np.zeros((len(x), 4), x.dtype)
+    wide[:, 1::2] = x
+    return wide
+
+
+def _turned(name: str, back: bool = False) -> Rule:
+    def rule(v: Values) -> np.ndarray:
+        powers = [np.eye(2), v["R"], v["R"] @ v["R"]]
+        return np.concatenate([v[name][p : p + 1] @ (r.T if back else r) for p, r in enumerate(powers[: len(v[name])])])
+
+    return rule
+
+
+def rotary_scores(draw: Draw, size: int) -> Task:
+    """Scores of rotated queries and keys, and their gradients. q: (size, 2); k: (3, 2)."""
+    q, k = draw.matrix(-3, 3, size, 2), draw.matrix(-3, 3, 3, 2)
+    dscores = draw.matrix(-2, 2, size, 3)
+    return Task(
+        title="Rotary positions, by hand",
+        notes=(
+            "The rows of q and k are at the positions 0, 1, 2. Each position turns its row by one R more: row 0 "
+            "stays, row 1 is multiplied by R, row 2 by R².",
+            "R is a rotation by the angle with cosine 0.6 and sine 0.8, so its transpose turns back.",
+            "Compare scores on one diagonal: with equal queries and equal keys, they would be equal.",
+        ),
+        given=(Given("q", q), Given("k", k), Given("R", _TURN, "0.1"), Given("dscores", dscores)),
+        steps=(
+            Step("R²", "R² = R R", lambda v: v["R"] @ v["R"]),
+            Step("q'", "q' = rows of q, turned", _turned("q"), lambda r: r["rotary.y"][:, 1::2]),
+            Step("k'", "k' = rows of k, turned", _turned("k"), lambda r: r["rotary#2.y"][:, 1::2]),
+            Step("scores", "scores = q' k'ᵀ", lambda v: v["q'"] @ v["k'"].T, lambda r: r["rotated_scores.scores"]),
+            Step("dq'", "dq' = dscores k'", lambda v: v["dscores"] @ v["k'"], backward=True),
+            Step("dk'", "dk' = dscoresᵀ q'", lambda v: v["dscores"].T @ v["q'"], backward=True),
+            Step("dq", "dq = rows of dq', turned back", _turned("dq'", True), backward=True),
+            Step("dk", "dk = rows of dk', turned back", _turned("dk'", True), backward=True),
+        ),
+        output="scores",
+        run=lambda: (*rotated_scores(q, k), dscores),
+    )
+
+
+def two_of_many(logits: Array, outputs: Array) -> tuple[Array, Pullback]:
+    """y = the mean of the outputs of the two best experts, weighed by their gates. logits, outputs: (N, E); y: (N, 1).
+
+    backward(dy) returns (dlogits, doutputs).
+    """
+    gates, gates_backward = ops.top_k_gates(logits, 2)
+    y = (gates * outputs).sum(axis=-1, keepdims=True)
+
+    def backward(dy: Array) -> tuple[Array, Array]:
+        doutputs = gates * dy
+        dgates = outputs * dy
+        dlogits = gates_backward(dgates)
+        return dlogits, doutputs
+
+    return y, backward
+
+
+def routing(draw: Draw, size: int) -> Task:
+    """Top-2 routing of size - 1 tokens to size experts, and its gradients."""
+    rows = []
+    for _ in range(size - 1):
+        low, more = draw.choose(range(-1, 4)), draw.choose((0, 2))  # gates of 0.5 and 0.5, or of 0.2 and 0.8
+        best = [low, low + more]
+        others = [min(best) - draw.choose((1, 2, 3)) for _ in range(size - 2)]
+        rows.append(draw.several([*best, *others], size))
+    logits = np.array(rows) * _LN2
+    outputs = draw.matrix(-5, 6, size - 1, size)
+    dy = draw.matrix(-3, 4, size - 1, 1)
+
+    def chosen(v: Values) -> np.ndarray:
+        return (v["logits"] >= np.sort(v["logits"], axis=1)[:, -2:-1]).astype(float)
+
+    def exponentials(v: Values) -> np.ndarray:
+        lowest = np.sort(v["logits"], axis=1)[:, -2:-1]
+        return v["chosen"] * np.exp(v["logits"] - lowest)
+
+    return Task(
+        title="A mixture of experts: two of many",
+        notes=(
+            "Each row is a token, each column an expert, whose output is one number. "
+            "The two largest logits of a row are chosen.",
+            "Logits are multiples of ln 2; the boxes hold the factor. For example e^(3 ln 2) = 2³ = 8.",
+            "Before e^, subtract the smaller of the two chosen logits of the row. ∘ multiplies entry by entry.",
+        ),
+        given=(Given("logits", logits, "ln 2"), Given("outputs", outputs), Given("dy", dy)),
+        steps=(
+            Step("chosen", "chosen = 1 for the two largest of the row, else 0", chosen),
+            Step("E", "E = chosen ∘ e^(logits − smaller of the chosen)", exponentials),
+            Step("total", "total = sum of the row of E", lambda v: v["E"].sum(axis=1, keepdims=True)),
+            Step("gates", "gates = E / total", lambda v: v["E"] / v["total"], lambda r: r["top_k_gates.gates"]),
+            Step(
+                "y",
+                "y = row sums of gates ∘ outputs",
+                lambda v: (v["gates"] * v["outputs"]).sum(axis=1, keepdims=True),
+                lambda r: r["two_of_many.y"],
+            ),
+            Step(
+                "doutputs",
+                "doutputs = gates ∘ dy",
+                lambda v: v["gates"] * v["dy"],
+                lambda r: r["two_of_many.doutputs"],
+                backward=True,
+            ),
+            Step(
+                "dgates",
+                "dgates = outputs ∘ dy",
+                lambda v: v["outputs"] * v["dy"],
+                lambda r: r["two_of_many.dgates"],
+                backward=True,
+            ),
+            Step(
+                "r",
+                "r = row sums of dgates ∘ gates",
+                lambda v: (v["dgates"] * v["gates"]).sum(axis=1, keepdims=True),
+                moves=("gates", lambda v, t: v["gates"] * (1.0 + t)),
+                backward=True,
+            ),
+            Step(
+                "dlogits",
+                "dlogits = gates ∘ (dgates − r)",
+                lambda v: v["gates"] * (v["dgates"] - v["r"]),
+                lambda r: r["top_k_gates.dlogits"],
+                backward=True,
+            ),
+        ),
+        output="y",
+        run=lambda: (*two_of_many(logits, outputs), dy),
+    )

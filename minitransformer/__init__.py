@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import course, fast, generation, layers, models, ops, text, training, verify
+    from . import course, fast, generation, inspect, layers, models, ops, text, training, verify
     from .arrays import backend, masks
     from .show import plots, stepper, viewer
     from .show.stepper.recording import step
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 # What users import from here, and the room it is in.
-_PLACES = dict.fromkeys("course fast generation layers models ops text training verify".split(), "")
+_PLACES = dict.fromkeys("course fast generation inspect layers models ops text training verify".split(), "")
 _PLACES |= {"backend": "arrays", "masks": "arrays", "plots": "show", "stepper": "show", "viewer": "show"}
 _PLACES |= {"saved": "show.stepper", "step": "show.stepper"}
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "course",
     "fast",
     "generation",
+    "inspect",
     "layers",
     "masks",
     "models",

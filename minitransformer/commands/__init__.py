@@ -2,6 +2,7 @@
 
 from . import (
     check,
+    compare,
     demo,
     embed,
     evaluate,
@@ -10,6 +11,8 @@ from . import (
     grade,
     info,
     plot,
+    prepare,
+    site,
     step,
     train,
     translate,
@@ -21,6 +24,7 @@ COMMANDS = (
     demo,
     check,
     step,
+    prepare,
     train,
     translate,
     generate,
@@ -30,8 +34,10 @@ COMMANDS = (
     info,
     view,
     plot,
+    compare,
     worksheet,
     grade,
+    site,
 )
 
 __all__ = ["COMMANDS"]

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import math
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
 from .. import __version__
 from ..fast.check import NAMES, Form, forms
 from ..fast.large_cases import LARGE
+from ..tasks.published import check_model
 from ..verify import CASES, Case, Report, Row
-from .common import add_device, known_as
+from .common import UsageError, add_device, known_as, progress_bar
 
-_KINDS = {"ops": "op", "layers": "layer", "models": "model"}
+_KINDS = {"ops": "op", "layers": "layer", "models": "model", "collectives": "collective"}
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -28,15 +32,32 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "model with central differences in float64. Then compare its fast forms, in float32 and float64, with the ops "
         "as written. Exit status 1 if one is wrong.",
     )
-    check.add_argument("names", nargs="*", metavar="NAME", help="ops, layers, models, or softmax, ... (default: all)")
+    check.add_argument(
+        "names", nargs="*", metavar="NAME", help="ops, layers, models, collectives, or softmax, ... (default: all)"
+    )
     add_device(check)
     check.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
     check.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
+    check.add_argument(
+        "--model",
+        type=Path,
+        metavar="DIR",
+        help="check a published model, a folder or .gguf file, in place of the cases",
+    )
+    check.add_argument(
+        "--layer", type=int, metavar="N", help="of that model, whose inside to check (default: the last)"
+    )
     check.add_argument("--verbose", action="store_true", help="print a line for every gradient")
     check.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.model is not None and options.names:
+        raise UsageError("check takes names of cases or --model DIR, not both")
+    if options.model is not None:
+        return _check_model(options)
+    if options.layer is not None:
+        raise UsageError("--layer chooses a part of a model: give the model with --model DIR")
     cases = _select(options.names)
     found, by_form = [], []
     with tqdm(cases, desc="check", unit="case", leave=False, disable=None) as bar:
@@ -51,12 +72,12 @@ def _run(options: argparse.Namespace) -> int:
             told += [_sentence(case, form) for form in each if options.verbose or not form.ok]
             if told:
                 tqdm.write("\n".join([*told, ""]), file=sys.stderr if options.json else sys.stdout)
-    forms_ok = all(case["ok"] for case in by_form)
-    ok = all(case["ok"] for case in found) and forms_ok
+    gradients_ok, forms_ok = (all(case["ok"] for case in cases) for cases in (found, by_form))
+    ok = gradients_ok and forms_ok
     n_cases = {name: sum(any(form["name"] == name for form in case["forms"]) for case in by_form) for name in NAMES}
     kinds = ("input", "parameter", "intermediate")
     worst = {kind: _largest([case["max_error_by_kind"][kind] for case in found]) for kind in kinds}
-    n_rows = sum(len(case["rows"]) for case in found)
+    n_rows = sum(_n_checked(case["rows"]) for case in found)
     if options.json:
         summary = {"ok": ok, "device": options.device, "seed": options.seed, "version": __version__}
         document = summary | {"gradients": n_rows, "max_error": worst, "cases": found}
@@ -67,12 +88,31 @@ def _run(options: argparse.Namespace) -> int:
     print(f"{'':<{width}}  gradients    error" if found else "no case with finite differences")
     for case in found:
         error, verdict = _number(case["max_error"]), "ok" if case["ok"] else "WRONG"
-        print(f"{case['name']:<{width}}  {len(case['rows']):9d}  {error:>7}  {verdict}")
+        print(f"{case['name']:<{width}}  {_n_checked(case['rows']):9d}  {error:>7}  {verdict}")
     ran = ", ".join(f"{name} in {n}" for name, n in n_cases.items() if n)
     print(f"\nforms of {len(by_form)} cases, {'all ok' if forms_ok else 'not all of them ok: WRONG'}:\n{ran}")
-    print(f"{n_rows} gradients, {'all ok' if ok else 'not all of them ok: WRONG'}; largest error of")
+    print(f"{n_rows} gradients, {'all ok' if gradients_ok else 'not all of them ok: WRONG'}; largest error of")
     print(", ".join(f"{kind}s {_number(worst[kind])}" for kind in kinds))
     return 0 if ok else 1
+
+
+def _check_model(options: argparse.Namespace) -> int:
+    report = check_model(options.model, options.layer, options.device, options.seed, progress_bar("check", "gradient"))
+    if options.json:
+        print(json.dumps(report.as_dict() | {"device": options.device, "seed": options.seed}, indent=1))
+    else:
+        shown = report.rows if options.verbose else [row for row in report.rows if not row.ok or row.problem]
+        print(dataclasses.replace(report, rows=tuple(shown)) if shown else "", end="\n\n" if shown else "")
+        errors = report.as_dict()["max_error_by_kind"]
+        n, verdict = _n_checked(report.as_dict()["rows"]), "all ok" if report.ok else "not all of them ok: WRONG"
+        print(f"{n} gradients, {verdict}; largest error of")
+        print(", ".join(f"{kind}s {_number(error)}" for kind, error in errors.items()))
+    return 0 if report.ok else 1
+
+
+def _n_checked(rows: list[dict[str, Any]]) -> int:
+    """How many rows are right or wrong; a row that is ok and has a problem is not checked."""
+    return sum(not (row["ok"] and row["problem"]) for row in rows)
 
 
 def _report(case: Case, options: argparse.Namespace) -> Report:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 from collections.abc import Sequence
+
+from tqdm import tqdm
 
 from ..fast import accelerate
 from ..training import Accelerate, as_written
+from ..verify.gradients import Progress
 
 
 class UsageError(Exception):
@@ -32,6 +36,11 @@ def add_speed(command: argparse.ArgumentParser) -> None:
 def speed(options: argparse.Namespace) -> Accelerate:
     """The function that makes a model fast; with --textbook, one that returns the model itself."""
     return as_written if options.textbook else accelerate
+
+
+def progress_bar(what: str, unit: str) -> Progress:
+    """A function that iterates over a list and shows on a terminal how far it is."""
+    return functools.partial(tqdm, desc=what, unit=unit, leave=False, disable=None)
 
 
 def known_as(command: str, name: str, known: Sequence[str]) -> str:

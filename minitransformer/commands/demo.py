@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import sacrebleu
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
@@ -21,7 +20,6 @@ from ..arrays.files import write_figure
 from ..course.worked_example import EXAMPLES
 from ..generation import greedy
 from ..models import Transformer, TransformerConfig
-from ..show import plots
 from ..tasks.translation import save_translator
 from ..text import END, PAD, START, NumberTask, WordTokenizer, english, german, padded
 from ..training import Accelerate, AdamW, as_written
@@ -121,11 +119,15 @@ def _translate_numbers(
     fast = accelerate(model)
     optimizer = accelerate(AdamW(model.parameters(), learning_rate=3e-3, betas=(0.9, 0.98), eps=1e-9))
     losses = _train(fast, optimizer, task, steps, rng, device)
+    from ..show import plots  # here, because it imports matplotlib
+
     write_figure(out / "loss.png", plots.training_curve(range(1, steps + 1), losses, _lowest_loss(len(task.target))))
 
     said = _translate(fast, task, task.unseen, device)
     wanted = [german(number) for number in task.unseen]
     exact = sum(a == b for a, b in zip(said, wanted, strict=True)) / len(wanted)
+    import sacrebleu  # here, because it is missing in a browser
+
     metric = sacrebleu.BLEU(tokenize="none")
     bleu = metric.corpus_score([" ".join(s) for s in said], [[" ".join(w) for w in wanted]])
     say(f"   {len(wanted)} numbers never seen in training: {exact:.1%} exact, BLEU {bleu.score:.1f} over word parts")
@@ -140,6 +142,7 @@ def _translate_numbers(
     save_translator(model, WordTokenizer(task.source), WordTokenizer(task.target), out / "model")
     say(f"\n   pictures: {out / 'cross_attention.png'}, {out / 'loss.png'}")
     say(f'   see where it looks: minitransformer view --model {out / "model"} "forty two"')
+    say(f'   and how it computes: minitransformer step --model {out / "model"} "forty two" --html step.html')
 
 
 def _lowest_loss(n_tokens: int) -> float:
@@ -184,4 +187,6 @@ def _draw_cross_attention(model: Transformer, task: NumberTask, number: int, pat
     memory = model.encode(to_device(padded([task.source.encode(words)]), device))[0]
     target = to_device(padded([[START, *task.target.encode(parts)]]), device)
     weights = values_inside("weights", model.decode, target, memory)  # of each layer: self-attention, cross-attention
+    from ..show import plots  # here, because it imports matplotlib
+
     write_figure(path, plots.attention_maps(weights[-1][0], [*parts, "<end>"], words))

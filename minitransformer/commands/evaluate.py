@@ -47,7 +47,7 @@ def _run(options: argparse.Namespace) -> int:
     if not 0.0 < options.held_out <= 1.0:
         raise UsageError(f"--held-out must be above 0 and at most 1, got {options.held_out}")
     kind = folder.kind(options.model)
-    if kind == "Transformer":
+    if kind in ("Transformer", "RecurrentTranslator"):
         if options.source is None or options.target is None:
             raise UsageError("a translator is measured on two files: give --source and --target")
         found = evaluate_translator(

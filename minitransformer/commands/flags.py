@@ -43,9 +43,9 @@ def _help(meaning: str | None, default: object) -> str:
 
 
 def _meanings(settings: type[Any]) -> dict[str, str]:
-    """The comment beside each field of a dataclass; empty if the source is not available."""
+    """The comment beside each field of a dataclass, or of those it extends; empty if the source is not available."""
     try:
-        source = inspect.getsource(settings)
+        source = "".join(map(inspect.getsource, settings.__mro__[-2::-1]))
     except OSError:
         return {}
     return dict(re.findall(r"^    (\w+): .*?  # (.+)$", source, re.MULTILINE))

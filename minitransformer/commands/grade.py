@@ -12,7 +12,7 @@ from tqdm import tqdm
 from ..arrays.files import write
 from ..course import isolation, marks
 from ..course.exercises import EXERCISES
-from ..course.grading import Grades, drawn_seed, grade_all, sandbox
+from ..course.grading import Grades, drawn_seed, grade_all, hand_ins, sandbox
 from ..course.sandbox import Limits
 from .common import UsageError, unknown
 
@@ -30,7 +30,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "files, the solutions or other hand-ins. If neither works, a warning says so; then grade only files "
         "that you have read.",
     )
-    command.add_argument("files", nargs="+", type=Path, metavar="FILE", help="notebooks (.ipynb) or Python files (.py)")
+    command.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="notebooks (.ipynb), Python files (.py), or folders with them or with a folder for each student",
+    )
     command.add_argument("--exercises", metavar="A,B,...", help="exercises that count (default: all in the files)")
     command.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     command.add_argument("--csv", action="store_true", help="print a row for each student, for a spreadsheet")
@@ -62,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
     for name in wanted or ():
         if name not in EXERCISES:
             raise UsageError(unknown("grade", name, list(EXERCISES)))
-    options.files = list(dict.fromkeys(options.files))
+    options.files = list(dict.fromkeys(path for given in options.files for path in hand_ins(given)))
     if options.out is not None:
         (options.out / "feedback").mkdir(parents=True, exist_ok=True)  # before the work, in case this fails
     seed = drawn_seed() if options.seed is None else options.seed

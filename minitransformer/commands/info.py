@@ -16,6 +16,7 @@ from ..models.cost import UNCOUNTED, describe
 from ..models.folder import load
 from ..models.presets import PRESETS
 from ..tasks import TASKS
+from ..tasks.translation import TranslatorConfig
 from .common import UsageError, unknown
 
 _MODELS: dict[str, tuple[type[Any], Mapping[str, Any]]] = {
@@ -34,7 +35,8 @@ def _presets() -> dict[str, tuple[type[Any], Mapping[str, Any]]]:
             sizes = {f.name: preset[f.name] for f in dataclasses.fields(task.config) if f.name in preset}
             if "vocabulary" in preset:  # the tokenizer's; the model has the same, on both sides
                 sizes |= {size: preset["vocabulary"] for size in task.from_data if size.endswith("vocabulary")}
-            found[name if names[name] == 1 else f"{task.name}-{name}"] = task.config, sizes
+            config = TransformerConfig if task.config is TranslatorConfig else task.config
+            found[name if names[name] == 1 else f"{task.name}-{name}"] = config, sizes
     return found
 
 

@@ -7,7 +7,6 @@ import difflib
 from pathlib import Path
 
 from ..arrays.files import write_figure
-from ..show import plots
 from ..show.viewer.command import view_text
 from .common import UsageError, add_device
 
@@ -55,6 +54,8 @@ def _run(options: argparse.Namespace) -> int:
         for i in (chosen.queries, chosen.keys)
     )
     titles = [f"layer {layer}, head {head}" for head in heads]
+    from ..show import plots  # here, because it imports matplotlib
+
     write_figure(options.out, plots.attention_maps(weights, queries, keys, titles))
     print(f"wrote {options.out}")
     return 0

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import functools
 from pathlib import Path
-from typing import Any
-
-from tqdm import tqdm
 
 from ..show.stepper import drawing, terminal
+from ..show.stepper.command import step_text
 from ..show.stepper.examples import EXAMPLES
-from .common import add_device, known_as
+from .common import UsageError, add_device, known_as, progress_bar
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -21,9 +18,15 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="step through an example line by line, forward and backward, with every number",
         description="Run a small example, forward and backward, and show what each line of the code computed. On a "
         "terminal the keys n and p (or → and ←) go forward and back, c shows how a number was computed, q quits. "
-        "Elsewhere all steps are printed.",
+        "Elsewhere all steps are printed. With --model, EXAMPLE is a text that the model reads (a translator also "
+        "writes its translation), and the steps are those of one of its layers, or of one head.",
     )
-    walk.add_argument("example", metavar="EXAMPLE", help=", ".join(EXAMPLES))
+    walk.add_argument("example", metavar="EXAMPLE", help=f"{', '.join(EXAMPLES)}; with --model a text, in quotes")
+    walk.add_argument(
+        "--model", type=Path, metavar="DIR", help="the folder of a trained or published model, or a .gguf file"
+    )
+    walk.add_argument("--layer", type=int, metavar="N", help="of that model, counted from 1 (default: the last)")
+    walk.add_argument("--head", type=int, metavar="N", help="one head of its attention, from 1 (default: the layer)")
     walk.add_argument("--all", action="store_true", help="also show the lines that compute no number")
     walk.add_argument("--verify", action="store_true", help="compare every gradient with finite differences")
     walk.add_argument("--html", type=Path, metavar="FILE", help="write a page to step through in a browser")
@@ -34,10 +37,20 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    example = EXAMPLES[known_as("step", options.example, list(EXAMPLES))]
-    recording = example.record(options.seed, options.device, options.verify, progress=_progress("check", "gradient"))
+    tokens: dict[str, list[str]] = {}
+    progress = progress_bar("check", "gradient")
+    if options.model is not None:
+        how = {"verify": options.verify, "seed": options.seed, "progress": progress}
+        place = (options.layer, options.head)
+        read = step_text(options.model, options.example, *place, options.device, **how)
+        recording, tokens = read.recording, {"tokens": read.tokens, "memory": read.memory}
+    elif options.layer is not None or options.head is not None:
+        raise UsageError("--layer and --head choose a part of a model: give the model with --model DIR")
+    else:
+        example = EXAMPLES[known_as("step", options.example, list(EXAMPLES))]
+        recording = example.record(options.seed, options.device, options.verify, progress=progress)
     if options.html is not None:
-        recording.to_html(options.html, progress=_progress("page", "mistake"))
+        recording.to_html(options.html, **tokens, progress=progress_bar("page", "mistake"))
     if options.json:
         print(recording.to_json())
     elif options.html is not None:
@@ -45,10 +58,8 @@ def _run(options: argparse.Namespace) -> int:
     elif terminal.can_view():
         terminal.view(recording, options.all)
     else:
+        for axis, names in tokens.items():
+            if names:
+                print(f"{axis}: {', '.join(f'{i} {name}' for i, name in enumerate(names))}")
         print(drawing.plain(recording, options.all, terminal.colours()))
     return 0 if recording.report is None or recording.report.ok else 1
-
-
-def _progress(what: str, unit: str) -> Any:
-    """A progress bar on a terminal for a long list of tasks."""
-    return functools.partial(tqdm, desc=what, unit=unit, leave=False, disable=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import math
 import os
@@ -14,8 +15,13 @@ from tqdm import tqdm
 
 from ..arrays.files import locked
 from ..models.cost import UNCOUNTED, describe
+from ..parallel.group import Group
+from ..parallel.launch import joined
+from ..parallel.mpi import MPIGroup
+from ..parallel.nccl import on_gpus
 from ..tasks import TASKS, Run, Task
 from ..tasks.run import closing_line, load
+from ..tasks.translation import TranslatorConfig
 from ..training import TrainingSettings
 from .common import UsageError, add_speed, speed, unknown
 from .flags import add_fields, given, make
@@ -58,26 +64,33 @@ def _run(options: argparse.Namespace) -> int:
     task: Task = options.task
     folder = options.out or Path("runs") / task.name
     new = None if options.resume else _new(task, options)
-    with locked(folder):
-        return _train(folder, options, new)
+    with joined() as group, locked(folder) if group.rank == 0 else contextlib.nullcontext():
+        return _train(folder, options, new, group)
 
 
-def _train(folder: Path, options: argparse.Namespace, new: Run | None) -> int:
+def _train(folder: Path, options: argparse.Namespace, new: Run | None, group: Group) -> int:
+    if isinstance(group, MPIGroup) and options.device != "numpy":
+        group = on_gpus(group, options.device)
     if new is None:
         run = _resumed(folder, options)
-    elif any((folder / name).exists() for name in ("run.json", "config.json", "checkpoints")):
+    elif group.rank == 0 and any((folder / name).exists() for name in ("run.json", "config.json", "checkpoints")):
         raise UsageError(
             f"{folder} already holds a run or a model; add --resume to continue it, or choose another with --out"
         )
     else:
         run = new
-    trainer = run.trainer(folder, options.device, print, options.resume, speed(options))
+    say = print if group.rank == 0 else _say_nothing
+    trainer = run.trainer(folder, options.device, say, options.resume, speed(options), group)
     step = trainer.resume() if options.resume else 0
     if options.resume:
-        print(f"continuing after step {step} of {run.training.steps}")
+        say(f"continuing after step {step} of {run.training.steps}")
     outcome = trainer.run(say=tqdm.write)
-    print(closing_line(outcome, folder))
+    say(closing_line(outcome, folder))
     return 130 if outcome.ended == "interrupted" else 0
+
+
+def _say_nothing(line: str) -> None:
+    """What all ranks but the first have to say."""
 
 
 def _new(task: Task, options: argparse.Namespace) -> Run:
@@ -88,8 +101,9 @@ def _new(task: Task, options: argparse.Namespace) -> Run:
     data, model, training = _chosen(task, preset, options)
     any_data = {name: 2 for name in task.from_data}
     config = make(task.config, any_data | model)
-    plain = {field.name: field.default for field in dataclasses.fields(config) if field.name in UNCOUNTED}
-    about = dataclasses.replace(config, **plain)  # as large, or nearly
+    sized = make(lambda: config.counted, {}) if isinstance(config, TranslatorConfig) else config
+    plain = {field.name: field.default for field in dataclasses.fields(sized) if field.name in UNCOUNTED}
+    about = dataclasses.replace(sized, **plain)  # as large, or nearly
     info = make(describe, {"config": about})  # refuses sizes that the model would refuse
     if 2 * info.memory["parameters"] > (there := _memory()):
         raise UsageError(

@@ -1,0 +1,230 @@
+"""`minitransformer compare`: what ways to mix the positions of a sequence cost, what they keep, how far they reach."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+from ..arrays.files import write_figure
+from ..compare import positions
+from ..compare.caches import KINDS, measured, predicted
+from ..compare.measure import counted, exponent, flow, memory, path_length, seconds
+from ..compare.mixers import FLOWS, MIXERS
+from .common import UsageError
+
+_PATH = 64
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of the command line."""
+    compare = commands.add_parser(
+        "compare", help="attention beside recurrence and convolution, measured", description="Measure and compare."
+    )
+    kinds = compare.add_subparsers(title="comparisons", metavar="WHAT", required=True)
+    layers = kinds.add_parser(
+        "layers",
+        help="operations, time, memory, sequential steps and path length of each kind of layer",
+        description="Count the multiplications of each kind of layer, measure time and memory against the length n and "
+        "the width d, fit exponents, and find path lengths from gradients. Table 1 of Vaswani et al. 2017, measured.",
+    )
+    layers.set_defaults(run=_layers)
+    flows = kinds.add_parser(
+        "flow",
+        help="how much of a gradient is left after so many positions",
+        description="Send a gradient of length 1 from the last position back to every other one, through layers as "
+        "they begin.",
+    )
+    flows.add_argument("--length", type=int, default=65, metavar="N", help="positions (default: 65)")
+    flows.add_argument("--width", type=int, default=32, metavar="D", help="(default: 32)")
+    flows.set_defaults(run=_flow)
+    caches = kinds.add_parser(
+        "cache",
+        help="bytes that each kind of attention keeps of the tokens read",
+        description="Let one layer of each kind of attention read some tokens, in float32, and compare the bytes in "
+        "its cache with the formula.",
+    )
+    caches.add_argument("--length", type=int, default=1024, metavar="N", help="tokens (default: 1024)")
+    caches.add_argument("--width", type=int, default=512, metavar="D", help="(default: 512)")
+    caches.add_argument("--heads", type=int, default=8, metavar="H", help="(default: 8)")
+    caches.set_defaults(run=_caches)
+    places = kinds.add_parser(
+        "positions",
+        help="how far sinusoidal, learned, relative, rotary positions and linear biases carry",
+        description=f"Train a small model with each kind of positions to say which token stood {positions.BACK} places "
+        f"before, and test it on texts up to {positions.TIMES} times as long. Takes about a minute.",
+    )
+    places.add_argument("--length", type=int, default=16, metavar="N", help="tokens in training (default: 16)")
+    places.add_argument("--steps", type=int, default=600, metavar="N", help="of training (default: 600)")
+    places.add_argument("--seed", type=int, default=0, metavar="N", help="(default: 0)")
+    places.set_defaults(run=_positions)
+    for kind in (layers, flows, caches, places):
+        kind.add_argument("--plot", type=Path, metavar="FILE", help="also draw a picture")
+        kind.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
+
+
+def _layers(options: argparse.Namespace) -> int:
+    found = {name: _measured(name) for name in MIXERS}
+    if options.plot:
+        from ..show import plots  # here, because it imports matplotlib
+
+        lengths = {
+            f"{name}, d = {each['by_length'][0][1]}": ([n for n, _ in each["by_length"]], each["seconds_by_length"])
+            for name, each in found.items()
+        }
+        write_figure(options.plot, plots.growth(lengths, "length n", "processor seconds, forward and backward"))
+    if options.json:
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+        return 0
+    header = ["", "multiplications", "n: theory", "counted", "time", "kept", "peak", "d: theory", "counted", "time"]
+    lines = [header]
+    for name, each in found.items():
+        powers = [
+            each["power_n"],
+            *(each["fitted_n"][kind] for kind in ("multiplications", "seconds", "bytes", "peak")),
+        ]
+        powers += [each["power_d"], *(each["fitted_d"][kind] for kind in ("multiplications", "seconds"))]
+        lines.append([name, each["formula"], *(f"{p:.2f}" if isinstance(p, float) else f"{p}" for p in powers)])
+    print("exponents of the length n and the width d, fitted")
+    print(_table(lines))
+    for name, each in found.items():
+        (n, d), (longest, _), (at, narrow), (_, wide) = (
+            each[by][i] for by in ("by_length", "by_width") for i in (0, -1)
+        )
+        print(f"{name}: n = {n} to {longest} at d = {d}; d = {narrow} to {wide} at n = {at}")
+    print(f"\nfrom the first token to the last of n = {_PATH}")
+    rows = [["", "sequential steps", "path: theory", "from gradients"]]
+    rows += [[name, *(str(each[key]) for key in ("steps", "path", "path_found"))] for name, each in found.items()]
+    print(_table(rows))
+    return 0
+
+
+def _measured(name: str) -> dict[str, Any]:
+    mixer = MIXERS[name]
+    by_n, by_d = mixer.by_length, mixer.by_width
+    lengths, widths = [n for n, _ in by_n], [d for _, d in by_d]
+    kept, peak = zip(*(memory(mixer, n, 16) for n in lengths), strict=True)
+    seconds_n, seconds_d = (seconds(mixer, sizes) for sizes in (by_n, by_d))
+    return {
+        "formula": mixer.formula,
+        "power_n": mixer.power_n,
+        "power_d": mixer.power_d,
+        "by_length": by_n,
+        "by_width": by_d,
+        "seconds_by_length": seconds_n,
+        "seconds_by_width": seconds_d,
+        "bytes_by_length": kept,
+        "peak_by_length": peak,
+        "fitted_n": {
+            "multiplications": exponent(lengths, [counted(mixer, *size) for size in by_n]),
+            "seconds": exponent(lengths, seconds_n),
+            "bytes": exponent(lengths, kept),
+            "peak": exponent(lengths, peak),
+        },
+        "fitted_d": {
+            "multiplications": exponent(widths, [counted(mixer, *size) for size in by_d]),
+            "seconds": exponent(widths, seconds_d),
+        },
+        "steps": mixer.steps(_PATH),
+        "path": mixer.path(_PATH),
+        "path_found": path_length(mixer, _PATH),
+    }
+
+
+def _flow(options: argparse.Namespace) -> int:
+    if not 2 <= options.length <= 4096 or not 2 <= options.width <= 1024:
+        raise UsageError(
+            f"--length must be from 2 to 4096 and --width from 2 to 1024, got {options.length} and {options.width}"
+        )
+    found: Mapping[str, Sequence[float]] = {name: flow(name, options.length, options.width) for name in FLOWS}
+    if options.plot:
+        from ..show import plots  # here, because it imports matplotlib
+
+        curves = {name: (range(1, options.length), norms[1:]) for name, norms in found.items()}
+        write_figure(options.plot, plots.growth(curves, "distance", "what is left of a gradient of length 1"))
+    if options.json:
+        print(json.dumps(found, indent=1))
+        return 0
+    distances = [s for s in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048) if s < options.length]
+    rows = [["distance", *found]]
+    rows += [[str(s), *(f"{norms[s]:.1e}" for norms in found.values())] for s in distances]
+    print(_table(rows))
+    return 0
+
+
+def _caches(options: argparse.Namespace) -> int:
+    n, width, heads = options.length, options.width, options.heads
+    if not 1 <= n <= 65536 or not 2 <= heads <= 64 or heads % 2 or not 1 <= width <= 4096 or width % (4 * heads):
+        raise UsageError(
+            "--length must be from 1 to 65536, --heads even and from 2 to 64, --width at most 4096 and a multiple of "
+            f"4 times the heads; got {n}, {heads} and {width}"
+        )
+    found: dict[str, dict[str, Any]] = {}
+    for name, kind in KINDS.items():
+        held, reserved = measured(name, n, width, heads)
+        by_formula = predicted(name, n, width, heads)
+        found[name] = {"formula": kind.formula, "predicted": by_formula, "measured": held, "reserved": reserved}
+    if options.plot:
+        from ..show import plots  # here, because it imports matplotlib
+
+        lengths = [2**i for i in range(4, 17)]
+        curves = {name: (lengths, [float(predicted(name, m, width, heads)) for m in lengths]) for name in KINDS}
+        write_figure(options.plot, plots.growth(curves, "tokens read", "bytes of one layer's cache, float32"))
+    if options.json:
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+        return 0
+    print(f"bytes after n = {n} tokens, H = {heads} heads of width d = {width // heads}, float32, one layer")
+    rows = [["", "numbers", "predicted", "measured", "of multi-head", "in buffers"]]
+    whole = found["multi-head"]["measured"]
+    for name, each in found.items():
+        share = f"{each['measured'] / whole:.1%}"
+        rows.append(
+            [name, *(str(each[key]) for key in ("formula", "predicted", "measured")), share, str(each["reserved"])]
+        )
+    print(_table(rows))
+    return 0
+
+
+def _positions(options: argparse.Namespace) -> int:
+    n = options.length
+    if not 2 * positions.BACK <= n <= 256 or options.steps < 10 or options.seed < 0:
+        raise UsageError(
+            f"--length must be from {2 * positions.BACK} to 256, --steps at least 10 and --seed at least 0, got {n}, "
+            f"{options.steps} and {options.seed}"
+        )
+    found: dict[str, dict[str, Any]] = {}
+    for name in positions.KINDS:
+        with threadpool_limits(limits=1, user_api="blas"):  # such small matrices gain nothing from a second thread
+            bar = functools.partial(tqdm, desc=name, unit="step", leave=False, disable=None)
+            model, loss = positions.trained(name, n, options.steps, options.seed, bar)
+            found[name] = {"loss": loss, "accuracy": positions.accuracy(model, n)}
+    if options.plot:
+        from ..show import plots  # here, because it imports matplotlib
+
+        curves = {name: each["accuracy"] for name, each in found.items()}
+        write_figure(options.plot, plots.accuracies(curves, n, "position", "tokens copied rightly"))
+    if options.json:
+        print(json.dumps(found, indent=1))
+        return 0
+    print(f"which token stood {positions.BACK} places before: the share of right answers, trained on {n} tokens")
+    spans = [(max(i * n, positions.BACK), (i + 1) * n) for i in range(positions.TIMES)]
+    rows = [["positions", "loss", *(f"{first + 1} to {last}" for first, last in spans)]]
+    for name, each in found.items():
+        means = [sum(each["accuracy"][first:last]) / (last - first) for first, last in spans]
+        rows.append([name, f"{each['loss']:.3f}", *(f"{mean:.0%}" for mean in means)])
+    print(_table(rows))
+    return 0
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.rjust(w) if i else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    )

@@ -1,0 +1,55 @@
+"""`minitransformer site`: the course as a folder of static files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ..show.site.build import build
+from ..show.site.frame import PUBLIC_PYODIDE
+from ..show.stepper.examples import EXAMPLES
+from .common import progress_bar
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of the command line."""
+    command = commands.add_parser(
+        "site",
+        help="write the course as a folder of static files, whose code runs in the browser",
+        description="Write the notebooks as chapters whose cells can be changed and run in the browser, the exercises "
+        "with their check, the steppers, the annotated code, the reference and the teacher's guide. This takes a few "
+        "minutes. Any web server can serve the folder, for example: python -m http.server --directory DIR",
+    )
+    command.add_argument("--out", type=Path, default=Path("site"), metavar="DIR", help="(default: site)")
+    command.add_argument(
+        "--source",
+        type=Path,
+        default=Path(__file__).parents[2],
+        metavar="DIR",
+        help="the repository, with notebooks/ and docs/ (default: the one that this package is in)",
+    )
+    command.add_argument(
+        "--pyodide",
+        default=PUBLIC_PYODIDE,
+        metavar="WHERE",
+        help="Python for the browser: the address of a Pyodide distribution, or a folder with one, which is copied "
+        "into the site (default: the public distribution)",
+    )
+    command.add_argument("--instructor", action="store_true", help="also write solutions and answers")
+    command.add_argument(
+        "--model", type=Path, metavar="DIR", help="a trained translator, such as demo/model, to show its attention"
+    )
+    command.add_argument(
+        "--address", default="", metavar="URL", help="where the site will be; its notebooks install the package from it"
+    )
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    where = (options.pyodide, options.instructor, options.model, options.address)
+    print(f"writing the site to {options.out}; its {len(EXAMPLES)} steppers take a few minutes", file=sys.stderr)
+    n_files = build(options.out, options.source, *where, progress=progress_bar("steppers", "stepper"))
+    print(f"wrote {n_files} files to {options.out}")
+    print(f"to read it: python -m http.server --directory {options.out}")
+    return 0

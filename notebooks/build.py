@@ -11,6 +11,10 @@ lines are comments. `# %% tags=["varies"]` marks a cell that prints times, round
 come out the same each time, its numbers may differ. With `tags=["samples"]` all text may differ. Elsewhere numbers
 may differ by rounding alone (`_agree`).
 
+Lines "#: name: answer; name: answer" in a cell of text say what its prediction should be. The teacher's notebook keeps
+them without showing them, and the site compares a reader's answer with them (minitransformer/show/site/predictions.py
+lists the kinds). The student's has none.
+
 A cell that draws ends in plt.show(), or else the value of its last line is shown as well. Stored pictures have no text
 beside them, may differ in their pixels, and must be there: `flaws` counts and decodes them.
 
@@ -73,7 +77,7 @@ def names(wanted: list[str] | None = None) -> list[str]:
 
 
 def read_source(name: str) -> Notebook:
-    """The source as a notebook without outputs, the student's. Raises ValueError for a malformed marker."""
+    """The source as a notebook without outputs. Raises ValueError for a malformed marker."""
     cells: list[Cell] = []
     lines: list[str] = []
     for number, line in enumerate([*(SOURCES / f"{name}.py").read_text(encoding="utf-8").splitlines(), "# %%"], 1):
@@ -84,6 +88,8 @@ def read_source(name: str) -> Notebook:
         if marker is None:
             raise ValueError(f'{name}.py:{number}: expected "# %%", "# %% [markdown]" or "# %% tags=[...]": {line}')
         if cells:
+            if answer := "; ".join(line[2:].strip() for line in lines if line.startswith("#:")):
+                cells[-1]["metadata"]["answer"] = answer
             cells[-1]["source"] = _text(lines, cells[-1]["cell_type"])
         elif any(line.strip() for line in lines):
             raise ValueError(f"{name}.py: a source must begin with a cell marker")
@@ -92,6 +98,14 @@ def read_source(name: str) -> Notebook:
     cells.pop()
     _number(cells)
     return {"cells": cells, "metadata": _METADATA, "nbformat": 4, "nbformat_minor": 5}
+
+
+def for_students(source: Notebook) -> Notebook:
+    """The notebook without the answers to predictions."""
+    plain = json.loads(json.dumps(source))
+    for cell in plain["cells"]:
+        cell["metadata"].pop("answer", None)
+    return plain
 
 
 def read_built(name: str, folder: Path = HERE) -> Notebook:
@@ -106,7 +120,7 @@ def _cell(kind: str, tags: list[str]) -> Cell:
 
 def _text(lines: list[str], kind: str) -> str:
     if kind == "markdown":
-        lines = [line.removeprefix("#").removeprefix(" ") for line in lines]
+        lines = [line.removeprefix("#").removeprefix(" ") for line in lines if not line.startswith("#:")]
     return "\n".join(lines).strip("\n")
 
 
@@ -206,8 +220,8 @@ def output_differences(fresh: Notebook, built: Notebook) -> list[str]:
     return found
 
 
-def _said(cell: Cell) -> tuple[str, str, list[str], str]:
-    return cell["cell_type"], _joined(cell["source"]), cell["metadata"].get("tags", []), cell["id"]
+def _said(cell: Cell) -> tuple[str, str, Cell, str]:
+    return cell["cell_type"], _joined(cell["source"]), cell["metadata"], cell["id"]
 
 
 def _shown(output: Cell) -> list[tuple[str, str]]:
@@ -300,9 +314,9 @@ def differences(name: str, fresh: Notebook) -> list[str]:
 
 
 def student_differences(source: Notebook, student: Notebook) -> list[str]:
-    """Where a student's file differs from the source, or shows an output."""
+    """Where a student's file differs from the source, shows an output, or tells the answer to a prediction."""
     ran = (cell for cell in student["cells"] if cell.get("outputs") or cell.get("execution_count"))
-    return source_differences(source, student) + [f"cell {cell['id']} has been run" for cell in ran]
+    return source_differences(for_students(source), student) + [f"cell {cell['id']} has been run" for cell in ran]
 
 
 def _processor_time() -> float:
@@ -329,7 +343,7 @@ def process(name: str, check: bool, device: str | None) -> tuple[list[str], floa
         wrong += differences(name, fresh) if check else []
         if not check and not wrong:
             write(name, fresh)
-            write(name, source, STUDENT)
+            write(name, for_students(source), STUDENT)
     return wrong, seconds, fresh
 
 

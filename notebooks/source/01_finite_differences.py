@@ -40,6 +40,8 @@ def verdict(report):
 # $$\text{one-sided: } \frac{f(x+h) - f(x)}{h} \qquad\qquad \text{central: } \frac{f(x+h) - f(x-h)}{2h}$$
 #
 # **Predict first.** With $h = 0.1$, how far from 12 is each? Which one gains more when $h$ becomes ten times smaller?
+#: one-sided, with h = 0.1: 0.61; central, with h = 0.1: 0.01
+#: gains more: central | one-sided
 
 
 # %%
@@ -234,6 +236,7 @@ print("upstream of ones:  ", verdict(report))
 
 # %% [markdown]
 # **Predict first.** Why does it pass? Will it pass with a random upstream gradient?
+#: passes with a random upstream gradient: no
 
 # %%
 print("random upstream:   ", verdict(verify.gradients(lazy_softmax, x)))

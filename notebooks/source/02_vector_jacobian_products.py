@@ -53,6 +53,7 @@ display(matrices(W=W, J=J))
 #
 # **Predict first.** How many entries does the Jacobian of the whole layer have, from all inputs to all outputs? How
 # many of them are not zero? How much memory does it take in float32?
+#: entries: 2621440000; not zero: 26214400; memory in GB: 10.5
 
 # %%
 n = 100 * 512
@@ -89,6 +90,8 @@ display(matrices(A=A, B=B, C=A @ B, change_of_C=moved @ B - A @ B))
 # $$dB_{mj} = \sum_i A_{im}\, dC_{ij} \qquad\Longrightarrow\qquad \boxed{dB = A^\top dC}$$
 #
 # **Predict first**, with a pencil: $dA$ and $dB$ for this $dC$, which has only two entries that are not zero.
+#: dA, row 0: (1, 0, 1); dA, row 1: (0, 2, -2)
+#: dB, row 0: (1, 0, 0, 0); dB, row 1: (0, 0, 0, 2); dB, row 2: (2, 0, 0, -2)
 
 # %%
 dC = xp.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 2.0]])
@@ -128,6 +131,7 @@ display(matrices(B=B, transposed=B.T, reshaped=B.reshape(4, 3)))
 
 # %% [markdown]
 # Both are (4, 3), and only one is right. **Predict first:** will the check notice?
+#: the check notices: yes
 
 # %%
 mistake = MISTAKES["linear-weight-reshaped"]
@@ -160,6 +164,7 @@ display(matrices(**parts, dW=x.T @ dy))
 
 # %% [markdown]
 # **Predict first.** Someone divides $dW$ by the number of tokens, "because we average over the batch". Right or wrong?
+#: it is: wrong | right
 
 # %%
 mistake = MISTAKES["linear-dweight-mean"]
@@ -281,6 +286,7 @@ print("dx =", square(three)[1](xp.array([1.0])), " and the rule for x² says 2·
 
 # %% [markdown]
 # **Predict first.** What comes out if the second gradient replaces the first, `dx = dx_as_second`?
+#: dx: 3
 
 # %%
 _, times_backward = times(three, three)

@@ -34,6 +34,7 @@ plt.rcParams["figure.dpi"] = 80
 # It takes two steps: $e^x$ makes everything positive, and dividing by the sum makes it add up to one.
 #
 # **Predict first**, without a calculator: the softmax of $x = (\ln 1, \ln 2, \ln 4)$.
+#: the weights: (1/7, 2/7, 4/7)
 
 
 # %%
@@ -59,6 +60,7 @@ print("in sevenths", 7 * y)
 # $$\frac{y_i}{y_j} = \frac{e^{x_i}}{e^{x_j}} = e^{x_i - x_j}$$
 #
 # **Predict first.** What happens to the weights if every score grows by 10? If every score is doubled?
+#: every score + 10: (1/7, 2/7, 4/7); every score doubled: (1/21, 4/21, 16/21)
 
 # %%
 print("x        ", softmax(x))
@@ -79,6 +81,7 @@ print("2 x      ", softmax(2.0 * x), " times 21", 21 * softmax(2.0 * x))
 #
 # **Predict first.** The softmax of (1000, 1000, 1000) must be $(\frac13, \frac13, \frac13)$. What does our function
 # return?
+#: returns: (nan, nan, nan)
 
 # %%
 with np.errstate(all="ignore"):
@@ -120,6 +123,7 @@ print(stable_softmax(xp.array([1000.0, 0.0, -1000.0])))
 # several rows?
 #
 # Try the mean on (1000, 0, 0, 0), and the overall maximum on the rows (1000, 999) and (1, 0).
+#: subtracting the mean works: no; the maximum of the whole array works: no
 
 # %%
 with np.errstate(all="ignore"):
@@ -158,6 +162,7 @@ print("from the formula: ", shifted - xp.log(xp.exp(shifted).sum()))
 #
 # **Predict first.** What do the weights of $(\ln 1, \ln 2, \ln 4)$ approach when $T \to 0$? When $T \to \infty$? And at
 # $T = 0.5$?
+#: T → 0: (0, 0, 1); T → ∞: (1/3, 1/3, 1/3); T = 0.5: (1/21, 4/21, 16/21)
 
 # %%
 temperatures = (0.1, 0.5, 1.0, 2.0, 10.0)
@@ -205,6 +210,7 @@ with mistake.applied():
 # independent with mean 0 and variance 1, each of the $d_k$ terms has variance 1, and so the sum has variance $d_k$.
 #
 # **Predict first.** With $d_k = 256$: how large is a typical score? How large is the largest weight among ten keys?
+#: standard deviation of the scores: 16
 
 # %% tags=["varies"]
 rng = np.random.default_rng(0)

@@ -36,6 +36,7 @@ plt.rcParams["figure.dpi"] = 80
 # Our example from notebook 3: $x = (\ln 1, \ln 2, \ln 4)$, so $y = (\frac17, \frac27, \frac47)$.
 #
 # **Predict first.** We raise $x_0$ a little. Which weights grow, and which shrink? What do the three changes add up to?
+#: signs of the three changes: + - -; their sum: 0
 
 # %%
 x = xp.log(xp.array([1.0, 2.0, 4.0]))
@@ -63,6 +64,7 @@ print("their sum:                    ", round(float(change.sum()), 6) + 0.0)
 # $$\boxed{J_{ij} = \frac{\partial y_i}{\partial x_j} = y_i (\delta_{ij} - y_j)}$$
 #
 # **Predict first**, on paper: the matrix $49\,J$ for $y = \frac17 (1, 2, 4)$. All its entries are whole numbers.
+#: row 0: (6, -2, -4); row 1: (-2, 10, -8); row 2: (-4, -8, 12)
 
 # %%
 J = y[:, None] * (xp.eye(3) - y)
@@ -87,6 +89,7 @@ display(matrices(derived=49 * J, numerical=49 * numerical))
 # $$\boxed{dx_j = y_j \Big( dy_j - \sum_i dy_i\, y_i \Big)}$$
 #
 # **Predict first**, on paper: $dx$ for $dy = (7, 0, 0)$. First the sum, one number. Then the three entries.
+#: the sum: 1; dx: (6/7, -2/7, -4/7)
 
 # %%
 dy = xp.array([7.0, 0.0, 0.0])
@@ -143,6 +146,7 @@ minitransformer.step(ops.softmax, rows, verify=True)
 # finite differences.
 #
 # **Predict first.** What is $dx$?
+#: dx: (0, 0, 0)
 
 # %%
 ones = xp.ones(3)
@@ -186,6 +190,10 @@ for name, formula in wrong.items():
 # With $y = \frac17(1, 2, 4)$ and $dy = (7, 0, 0)$ the right answer is $dx = \frac17 (6, -2, -4)$. **Predict first:**
 # which mistake makes which line? The choices: *no sum*, *diagonal only*, *plain mean*, *takes dy for the wanted
 # distribution (y − dy)*.
+#: A: diagonal only | no sum | plain mean | takes dy for the wanted distribution
+#: B: takes dy for the wanted distribution | diagonal only | no sum | plain mean
+#: C: no sum | diagonal only | plain mean | takes dy for the wanted distribution
+#: D: plain mean | diagonal only | no sum | takes dy for the wanted distribution
 
 # %%
 labels = {"A": "2e7db9", "B": "286111", "C": "e0c037", "D": "2dd5ac"}
@@ -220,6 +228,7 @@ for letter, answer in {"right": 7 * dx, **answers}.items():
 # All slopes are $y_i (\delta_{ij} - y_j)$. If one weight is near 1 and the others near 0, every product is near 0.
 #
 # **Predict first.** Multiply the scores by 10. What happens to the largest entry of $J$?
+#: it: shrinks | grows | stays
 
 # %%
 print("scores times   largest weight   largest slope")

@@ -50,6 +50,7 @@ display(matrices(x=x, W_Q=w_q, W_K=w_k, W_V=w_v))
 # %% [markdown]
 # **Predict first**, with a pencil: the first row of $q$, of $k$ and of $v$. The first token is $(1, 0, 1, 0)$, so each
 # is the sum of two rows of a matrix.
+#: q: (1, 0, 2); k: (0, 1, 1); v: (1, 2, 3)
 
 # %%
 q, k, v = x @ w_q, x @ w_k, x @ w_v
@@ -63,6 +64,7 @@ display(matrices(q=q, k=k, v=v))
 # Row $i$ belongs to the query of token $i$, column $j$ to the key of token $j$.
 #
 # **Predict first:** the scores of the first query, $(1, 0, 2)$. Which token will it look at most?
+#: scores: (2, 4, 4)
 
 # %%
 scores = q @ k.T
@@ -75,6 +77,7 @@ display(matrices(q=q, k_transposed=k.T, scores=scores))
 # $e^4 \approx 54.6$, the first row is $7.4$, $54.6$, $54.6$ parts of $116.6$.
 #
 # **Predict first.** What will the second row, from the scores 4, 16, 12, look like?
+#: the second row: (0.00, 0.98, 0.02)
 
 # %%
 weights, _ = ops.softmax(scores)
@@ -90,6 +93,7 @@ print(weights)
 # $$\begin{pmatrix} 0 & 0.5 & 0.5 \\ 0 & 1 & 0 \\ 0 & 0.9 & 0.1 \end{pmatrix}$$
 #
 # **Predict first.** Look at the unrounded first row. To one decimal, what is it really, and what does it sum to?
+#: to one decimal: (0.1, 0.5, 0.5); its sum: 1.1
 
 # %%
 print("to one decimal:", weights[0].round(1), " sum", round(float(weights[0].round(1).sum()), 2))
@@ -124,6 +128,7 @@ print("every output lies between the extremes of its column of v:", bool(inside.
 # $$\text{output} = \mathrm{softmax}\Big(\frac{q\,k^\top}{\sqrt{d_k}}\Big)\, v$$
 #
 # **Predict first.** Do the weights become more equal or less? Does the largest weight of any row move?
+#: the weights become: more equal | less equal; the largest weight of a row moves: no
 
 # %%
 scaled_weights, _ = ops.softmax(scores / 3**0.5)
@@ -144,6 +149,7 @@ print(bool(abs(library_output - scaled_weights @ v).max() < 1e-12))
 # Look at its sizes: 3 tokens, $d_k = 3$, $d_v = 3$. And look at the matrix of scores.
 #
 # **Predict first.** Somebody computes $k\,q^\top$ in place of $q\,k^\top$. What happens?
+#: the scores change: no
 
 # %%
 display(matrices(q_times_k_transposed=q @ k.T, k_times_q_transposed=k @ q.T))
@@ -195,6 +201,7 @@ compare("Queries and keys are exchanged.", ops.attention(k, q, v)[0], ops.attent
 #
 # **Predict first:** the scores of the second query, $(0, 4)$, before the scale. Its two largest weights are exactly
 # equal: why?
+#: scores: (4, 8, 8)
 
 # %%
 t_scores = tq @ tk.T / 2**0.5
@@ -215,6 +222,7 @@ minitransformer.step(
 # ## Order does not matter
 #
 # **Predict first.** We exchange the first and the last token. What happens to the outputs?
+#: the outputs: are exchanged in the same way | stay the same | are all different
 
 # %%
 order = xp.array([2, 1, 0])

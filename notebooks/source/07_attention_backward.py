@@ -66,6 +66,7 @@ display(matrices(doutput=doutput))
 #
 # **Predict first.** Write down the shapes of dweights, dv, dscores, dq and dk. (Remember that a gradient has the shape
 # of its array.)
+#: dweights: (3, 3); dv: (3, 4); dscores: (3, 3); dq: (3, 2); dk: (3, 2)
 
 # %% [markdown]
 # ## Line 3, backward: output = weights · v
@@ -79,6 +80,7 @@ display(matrices(doutput=doutput))
 # of doutput, the direction in which the loss grows.
 #
 # **Predict first**, with a pencil: the first row. All numbers are whole: $(1, 0, 2, -1)$ times each row of $v$.
+#: the first row: (7, -6, 4)
 
 # %%
 dweights = doutput @ v.T
@@ -92,6 +94,7 @@ display(matrices(doutput=doutput, v=v, dweights=dweights))
 # read the value of token $j$, so every query contributes to its gradient, in proportion to its weight.
 #
 # **Predict first.** Look at the columns of the weights. Which value *can* get a large gradient, and which cannot?
+#: can, the value of token: 2 | 0 | 1; cannot, the value of token: 0 | 1 | 2
 
 # %%
 dv = weights.T @ doutput
@@ -113,6 +116,8 @@ display(matrices(weights_transposed=weights.T, doutput=doutput, dv=dv))
 #
 # **Predict first.** For the first row, weights $(0.0879, 0.1784, 0.7337)$ and dweights $(7, -6, 4)$. Estimate the mean.
 # Which entries of dscores are positive? Which one has the largest absolute value?
+#: signs of the first row of dscores: + - +
+#: largest absolute value, the entry of token: 1 | 0 | 2
 
 # %%
 mean = (dweights * weights).sum(axis=1, keepdims=True)
@@ -125,6 +130,7 @@ display(matrices(dweights=dweights, weighted_mean=mean, dscores=dscores))
 # its score. Token 0 lies 4.5 above the mean, but with 9 % of the weight it hardly counts.
 #
 # **Predict first.** What does each row of dscores sum to?
+#: each row sums to: 0
 
 # %%
 print("row sums:   ", dscores.sum(axis=1).round(6) + 0.0)
@@ -193,6 +199,7 @@ print({row.name: row.ok for row in report.of_kind("input")})
 # **1. A bias on the keys learns nothing.** Add the same vector $b$ to every key: scores$_{ij}$ grows by
 # $s\, q_i \cdot b$, the same for all $j$ of a row, and softmax ignores it. So the gradient of $b$, which is the sum of
 # $dk$ over the tokens, must be zero. **Predict first:** is the sum of $dq$ zero too?
+#: the sum of dq is zero: no
 
 # %%
 print("sum of dk is zero:", bool((abs(dk.sum(axis=0)) < 1e-12).all()))
@@ -216,6 +223,7 @@ print("dq and dk are zero:", bool(max(abs(dq_same).max(), abs(dk_same).max()) < 
 # **3. Saturated attention passes no gradient to queries and keys.** Multiply the queries, and with them the scores, by
 # a large factor: the weights go to 0 and 1. (The code multiplies the scores directly; dweights = doutput · vᵀ does not
 # depend on them.) **Predict first:** which rows of dscores stay large? Does dv?
+#: stays large, row: 1 | 0 | 2; dv stays large: yes
 
 # %%
 print("scores times   largest weight of each row   largest |dscores| of each row   largest |dv|")
@@ -251,6 +259,10 @@ print(f"its q, k and v together:         {4 * B * H * T * d * 3 / 1e9:.1f} GB")
 # - B: dv uses the weights without their transpose
 # - C: the softmax is skipped on the way back
 # - D: $s$ is put into dscores and again into dq and dk
+#: A: dk | dv | dq, dk and dscores | all four
+#: B: dv | dk | dq, dk and dscores | all four
+#: C: dq, dk and dscores | dk | dv | all four
+#: D: dq, dk and dscores | dk | dv | all four
 
 # %%
 letters = {
@@ -272,6 +284,7 @@ for letter, name in letters.items():
 # C and D show the same pattern. The ratio wrong / right tells them apart. **Predict first:** what is it for D? And B?
 # Its shapes are right only because there are as many queries as keys. With two queries and three keys it cannot even
 # run:
+#: the ratio for D: 0.71
 
 # %%
 display(matrices(C_ratio_of_dq=wrong_dq["C"] / dq, D_ratio_of_dq=wrong_dq["D"] / dq))

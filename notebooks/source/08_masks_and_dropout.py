@@ -55,6 +55,7 @@ def show_masks(**pictures):
 # - **local** (restricted): only the neighbours, $|i - j| \le r$.
 #
 # **Predict first.** Draw all three for 6 tokens, with length 4 and $r = 1$. How many True entries does each have?
+#: causal: 21; padding: 24; local: 16
 
 # %%
 T = 6
@@ -89,6 +90,7 @@ show_masks(sequence_0=mask[0], sequence_1=mask[1])
 #
 # Why not simply set weights to zero *after* the softmax? **Predict first:** the scores are $(\ln 1, \ln 2, \ln 4)$ and
 # the last key is hidden. What are the weights in both cases?
+#: hidden before the softmax: (1/3, 2/3, 0); hidden after it: (1/7, 2/7, 0)
 
 # %%
 scores = xp.log(xp.array([1.0, 2.0, 4.0]))
@@ -115,6 +117,7 @@ print("hidden after: ", xp.where(allowed, ops.softmax(scores)[0], 0.0))
 #
 # **Predict first.** In this variant of the causal mask each token also sees the next one. Will finite differences find
 # it?
+#: finite differences find it: no
 
 # %%
 rng = np.random.default_rng(0)
@@ -175,6 +178,7 @@ show_masks(**pictures)
 # **nothing needs to be written**: the softmax does it.
 #
 # **Predict first.** The last two keys are padding. Which rows of dq, dk, dv are zero?
+#: dq: none | 4 and 5 | all; dk: 4 and 5 | none | all; dv: 4 and 5 | none | all
 
 # %%
 doutput = backend.to_device(rng.normal(size=(T, 3)), device)
@@ -191,6 +195,7 @@ for name, gradient in {"dq": dq, "dk": dk, "dv": dv}.items():
 #
 # **Predict first.** What does each give: (a) $-\infty$ and a plain softmax; (b) $-10^9$ instead of $-\infty$; (c) in
 # float16, $-10^9$?
+#: (a): nan | equal weights | zeros; (b): equal weights | nan | zeros; (c): nan | equal weights | zeros
 
 
 # %%
@@ -243,6 +248,7 @@ print("largest difference in each row:", difference)
 # which it kept (notebook 14). Then $T_q < T_k$, and the queries are the *last* ones.
 #
 # **Predict first:** the causal mask of 2 queries and 5 keys.
+#: row 0: (1, 1, 1, 1, 0); row 1: (1, 1, 1, 1, 1)
 
 # %%
 show_masks(
@@ -296,6 +302,7 @@ for name in ("dropout-mask-redrawn", "dropout-mask-forgotten", "dropout-not-resc
 # weights → dropout → kept,  output = kept · v
 #
 # **Predict first.** Do the rows of `kept` still sum to one? Which of the two belongs in $dv$, weights or kept?
+#: the rows of kept sum to one: no; in dv belongs: kept | weights
 
 # %% tags=["varies"]
 weights, _ = ops.softmax((q @ k.T) / 2**0.5)

@@ -43,6 +43,7 @@ def same(a, b):
 #
 # > **Predict first.** One head gives weight ½ to token 0 and ½ to token 2. What does it output? Can any three weights
 # > that sum to one give `[8, 6]`?
+#: the head outputs: (4, 3); three weights can give [8, 6]: no
 
 # %%
 values = array([[8.0, 0.0], [0.0, 0.0], [0.0, 6.0]])  # token 0: who; token 2: how many
@@ -79,6 +80,7 @@ print(show(heads), "  shape", heads.shape)
 #
 # > **Predict first.** The shape we want is `(2, 3, 2)`. Why not simply `x.reshape(2, 3, 2)`? Write down its head 0
 # > before you run the cell.
+#: head 0, row 0: (0, 1); head 0, row 1: (2, 3); head 0, row 2: (10, 11)
 
 # %%
 print(show(x).reshape(2, 3, 2))
@@ -119,6 +121,7 @@ with by_reshape.applied():
 # lower triangle: no output depends on the future.
 #
 # > **Predict first.** With the wrong split, will the picture still be a lower triangle?
+#: still a lower triangle: no
 
 
 # %%
@@ -191,6 +194,7 @@ print("the sum over the heads is the layer's output:", same(total, attention_lay
 # %% [markdown]
 # > **Predict first.** $D = 8$ and $H = 2$, so $W_V^{(h)} W_O^{(h)}$ is $8 \times 8$. What is its rank? With $H = 8$?
 # > What is the largest rank that the sum over all heads can have?
+#: rank with H = 2: 4; rank with H = 8: 1; largest rank of the sum: 8
 
 # %%
 for h in range(n_heads):
@@ -242,6 +246,8 @@ print("x (W1 W2):", f"{D * d * D + T * D * D:>12,d} multiplications")
 #
 # > **Predict first.** $D = 8$, $H = 2$, 10 queries, a memory of 4. Write down the shapes of q, k, v, scores, heads, y
 # > and of the two gradients dx and dmemory.
+#: q: (2, 10, 4); k: (2, 4, 4); v: (2, 4, 4); scores: (2, 10, 4); heads: (2, 10, 4)
+#: y: (10, 8); dx: (10, 8); dmemory: (4, 8)
 
 # %%
 target, memory = array(rng.normal(size=(10, 8))), array(rng.normal(size=(4, 8)))

@@ -40,6 +40,7 @@ def array(x):
 # n_i = \frac{x_i - \mu}{\sqrt{\sigma^2 + \varepsilon}}, \qquad y_i = \gamma_i n_i + \beta_i$$
 #
 # > **Predict first.** $x = (1, 1, 3, 3)$. Mean, variance, $n$? (Take $\varepsilon$ as zero.)
+#: mean: 2; variance: 1; n: (-1, -1, 1, 1)
 
 # %%
 x = array([[1.0, 1.0, 3.0, 3.0]])
@@ -61,6 +62,8 @@ for divisor, ddof in (("D", 0), ("D - 1", 1)):
 #
 # > **Predict first.** What does LayerNorm return for $x + 5$, for $3x$, for $-x$? And for a row of **two** numbers, say
 # > $(0.1, 0.7)$, or $(2, 200)$?
+#: x + 5: (-1, -1, 1, 1); 3x: (-1, -1, 1, 1); -x: (1, 1, -1, -1)
+#: (0.1, 0.7): (-1, 1); (2, 200): (-1, 1)
 
 # %%
 for name, moved in {"x + 5": x + 5.0, "3 x": 3.0 * x, "-x": -x}.items():
@@ -78,6 +81,7 @@ for pair in ([0.1, 0.7], [2.0, 200.0]):
 # scale.
 #
 # > **Predict first.** $D = 6$, $\gamma = 1$. What is the rank of the $6 \times 6$ Jacobian?
+#: rank: 4
 
 # %%
 D = 6
@@ -120,6 +124,7 @@ plt.show()
 # - \underbrace{n_j \operatorname{mean}_i(dn_i\, n_i)}_{\text{stretch}}\Big)$$
 #
 # > **Predict first.** $n = (-1, -1, 1, 1)$, $s = 1$, $dn = (1, 0, 0, 0)$. Compute the three terms and $dx$ on paper.
+#: dx: (1/2, -1/2, 0, 0)
 
 # %%
 dn = np.array([1.0, 0.0, 0.0, 0.0])
@@ -174,6 +179,7 @@ for name in (
 #
 # > **Predict first.** You check this wrong backward twice: with $\gamma = (1, 1, 1, 1, 1)$, and with unequal entries.
 # > Which check rejects it?
+#: rejected with: unequal gains | gains of 1 | both | neither
 
 # %%
 outside = course.MISTAKES["layer-norm-gamma-outside-means"]
@@ -194,6 +200,7 @@ with outside.applied():
 #
 # > **Predict first.** With $\gamma = 1$, what is the true $dx$ for $dy = (1, \dots, 1)$? Which wrong backward passes
 # > agree?
+#: every entry of dx: 0
 
 
 # %%
@@ -243,6 +250,7 @@ for name in ("layer-norm-d-minus-1-throughout", "layer-norm-eps-outside-root-thr
 # The factor $s = 1/\sqrt{\sigma^2 + \varepsilon}$ multiplies the gradient.
 #
 # > **Predict first.** Shrink a row by 10. What happens to $dx$, for the same $dy$? And if you shrink it by $10^6$?
+#: shrunk by 10, dx is larger by the factor: 10
 
 # %%
 scales = 10.0 ** np.arange(-6, 3.01, 0.25)
@@ -287,6 +295,7 @@ print("summing one axis leaves", show(dy3).sum(axis=0).shape, "which is not", be
 # RMSNorm (Zhang and Sennrich 2019) does not subtract the mean: $n = x / \sqrt{\operatorname{mean}(x^2) + \varepsilon}$.
 #
 # > **Predict first.** Which of the three terms remain? What is the rank of its Jacobian for $D = 6$?
+#: rank: 5
 
 # %%
 _, rms_backward = ops.rms_norm(x6, array(np.ones(D)), eps=1e-12)

@@ -44,6 +44,7 @@ def array(x):
 #
 # > **Predict first.** Swap tokens 0 and 2 of the input. What happens to the output? And what happens if only token 1
 # > changes?
+#: rows of the output that change with token 1: row 1 | rows 0 and 2 | all | none
 
 # %%
 x = array(rng.normal(size=(3, 4)))
@@ -62,6 +63,7 @@ print(
 # The network looks like a small part of the layer. Count the weights:
 #
 # > **Predict first.** With $d_{ff} = 4D$, what share of an encoder layer's weights is in the feed-forward network?
+#: share: 2/3
 
 # %%
 layer = layers.EncoderLayer(64, 4, 256, rng=rng)
@@ -82,6 +84,7 @@ for part, count in counts.items():
 #
 # > **Predict first.** $x = (-2, 0.5, 3)$, $dy = (5, 5, -5)$. What is $dx$ through a ReLU? What decides: the sign of
 # > $x$, or of $dy$?
+#: dx: (0, 5, -5); the sign that decides is that of: x | dy
 
 # %%
 relu_y, pullback = ops.relu(array([-2.0, 0.5, 3.0]))
@@ -149,6 +152,7 @@ verify.gradients(ops.relu, array([-2.0, 0.0, 3.0]))
 #
 # > **Predict first.** All weights of $f$ are zero, as in some initialisations. What is $dx$? What would it be without
 # > the residual connection?
+#: dx: equals dy | is zero; without the residual connection: is zero | equals dy
 
 # %%
 block = layers.Residual(layers.FeedForward(4, 16, rng=rng), layers.LayerNorm(4), "pre").to(dtype="float64")
@@ -191,6 +195,7 @@ plt.show()
 # > **Predict first.** In post-norm $x$ has just been normalised (variance 1). Suppose $f(x)$ has variance 1 too and is
 # > independent. What is $\sigma$ of the sum? With two sub-layers in each layer, by what factor does the gradient along
 # > the residual path shrink per layer? After 24 layers?
+#: σ of the sum: 1.41; what is left after a layer: 0.5; what is left after 24 layers: 6e-08
 
 # %%
 print(f"per sub-layer 1/√2 = {2**-0.5:.3f}, per layer {0.5:.3f}, after 24 layers {0.5**24:.0e}")

@@ -57,6 +57,7 @@ print("O · table is table[ids]:", np.array_equal(one_hot @ table, table[ids]))
 #
 # > **Predict first.** $dy$ is all ones. What is the gradient of the row "the"? What will each of these three lines give
 # > for it: `grad[ids] = dy`, `grad[ids] += dy`, `np.add.at(grad, ids, dy)`?
+#: the gradient, each entry: 2; with =: 1; with +=: 1; with np.add.at: 2
 
 # %%
 dy = np.ones((5, 3))
@@ -84,6 +85,7 @@ for label, checked in (("ids without repetition", [3, 0, 4, 1, 2]), ("ids with r
 # ## 12.2 Attention does not know the order
 #
 # > **Predict first.** Give self-attention the tokens in another order. What happens to the output?
+#: the output: is permuted in the same way | stays the same | is another one
 
 # %%
 x = array(rng.normal(size=(5, 8)))
@@ -106,6 +108,7 @@ print("output\n", show(y)[:, :3], "\noutput for the new order\n", show(attention
 # With $D = 4$ and base 100, as in many introductions, $\omega = (1, \tfrac1{10})$: easy with a pocket calculator.
 #
 # > **Predict first.** What is row 0 of the table, for any base and any $D$?
+#: row 0, for D = 4: (0, 1, 0, 1)
 
 # %%
 print(show(ops.sinusoidal_positions(4, 4, base=100.0)))
@@ -175,6 +178,7 @@ for width in (4, 64):
 # The matrix depends on $k$ but not on $p$. With one such block for each pair on its diagonal, $PE_{p+k} = PE_p\, R_k$.
 #
 # > **Predict first.** Which matrix is $R_0$? Write $R_3 R_4$ as one rotation. What is $R_k^\top R_k$?
+#: R_0: the identity | zero | R_1; R_3 R_4 is R_k with k: 7; R_kᵀ R_k: the identity | zero | R_2k
 
 
 # %%
@@ -259,6 +263,7 @@ for name in (
 #
 # > **Predict first.** How long is a row of $PE$, whatever the position? (Use $\sin^2 + \cos^2 = 1$.) How long is a row
 # > of a table drawn with standard deviation $1/\sqrt D$?
+#: row of PE, for D = 64: 5.66; row of the drawn table, about: 1
 
 # %%
 tokens = layers.Embedding(1000, D, rng=rng)
@@ -278,6 +283,7 @@ print(f"row of the table: {lengths.mean():.2f} on average; times √D: {lengths.
 #
 # > **Predict first.** The batch holds tokens 1 and 4 of a vocabulary of 6. Which rows of the table get a gradient from
 # > the look-up, and which from the output?
+#: from the look-up: 1 and 4 | all | none; from the output: all | 1 and 4 | none
 
 # %%
 tied = layers.Embedding(6, 3, rng=rng).to(dtype="float64")

@@ -47,6 +47,7 @@ def on_device(*arrays):
 #
 # > **Predict first.** Change one input token of each model and see which outputs change. Draw the three pictures: rows
 # > are outputs, columns are inputs.
+#: encoder: full | a lower triangle | a diagonal; decoder: a lower triangle | full | a diagonal
 
 # %%
 sizes = {"d_model": 16, "n_heads": 2, "d_ff": 32, "dropout": 0.0}
@@ -103,6 +104,7 @@ print("outputs that see the token they should predict:", int(np.diag(leak, 1).su
 #
 # > **Predict first.** The very first step, $t = 1$, $m = v = 0$, gradient $g = 0.001$. How far does the weight move?
 # > And with $g = 1000$?
+#: in units of η, g = 0.001: 1; in units of η, g = 1000: 1
 
 # %%
 for g in (0.001, 1000.0):

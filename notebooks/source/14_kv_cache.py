@@ -48,6 +48,7 @@ def same(a, b):
 # Four tokens go through causal attention, then the same four tokens and a fifth.
 #
 # > **Predict first.** Which rows of $q$, $k$, $v$, of the weights and of the output differ between the two runs?
+#: the first four rows of each: stay the same | differ
 
 # %%
 tokens = array(rng.normal(size=(5, 8)))
@@ -73,6 +74,7 @@ for name in ("q", "k", "v", "y"):
 # needs all keys and values, but only its own query. The old queries are never needed again.
 #
 # > **Predict first.** Without the causal mask, as in an encoder: which rows of the output are the same?
+#: k: is the same | differs; v: is the same | differs; output: differs | is the same
 
 # %%
 for name in ("k", "v", "y"):
@@ -111,6 +113,7 @@ print("token by token is the same as all at once:", same(array(outputs), full))
 # piece of $T_q$ tokens with $T_k$ keys, query $i$ is at position $i + T_k - T_q$.
 #
 # > **Predict first.** Write down the causal mask for 2 new queries on 5 keys.
+#: row 0: (1, 1, 1, 1, 0); row 1: (1, 1, 1, 1, 1)
 
 # %%
 print(show(masks.causal_mask(2, 5)).astype(int))
@@ -135,6 +138,7 @@ for pieces in ([1] * 12, [7, 1, 1, 1, 1, 1], [3, 4, 5], [12]):
 # of a translator.
 #
 # > **Predict first.** Which of these ways of cutting finds none of the mistakes?
+#: finds none: one piece | one by one | 7, then 1 | 3, 4, 5
 
 # %%
 translator = models.Transformer(
@@ -259,6 +263,7 @@ print(f"a factor of {seconds['without cache'] / seconds['with cache']:.1f}")
 #
 # > **Predict first.** How many bytes does the smallest GPT-2 need (12 layers, $D = 768$), in float32, with 1024 tokens?
 # > And a model of 80 layers, $D = 8192$, in float16, with 32,768 tokens?
+#: GPT-2, in GB: 0.08; 80 layers, in GB: 85.9
 
 # %%
 for name, n, width, length, size in (("GPT-2 small", 12, 768, 1024, 4), ("80 layers, D 8192", 80, 8192, 32768, 2)):

@@ -54,6 +54,7 @@ def seconds(f, repeat=5):
 # > **Predict first.** An encoder layer, $T = 128$ tokens, $D = 256$, $d_{ff} = 1024$. Which part takes most FLOPs: the
 # > four projections, the two products inside attention, or the feed-forward network? At which $T$ does attention itself
 # > overtake the network?
+#: most FLOPs: the feed-forward network | the projections | inside attention; overtakes at T: 1024
 
 
 # %%
@@ -102,6 +103,7 @@ print(f"an operation in a product is {ratio:.0f} times cheaper than one in a sum
 # ## 15.3 Powers, precision, temporaries
 #
 # > **Predict first.** Which is faster for four million numbers: `x**3` or `x * x * x`? float32 or float64? By how much?
+#: the faster power: x * x * x | x**3; the faster type: float32 | float64
 
 # %% tags=["varies"]
 x32, x64 = big, big.astype(xp.float64)
@@ -225,6 +227,7 @@ for n in (16, 64, 256, 700):
 #
 # > **Predict first.** Self-attention, $T = 256$, $D = 64$, 4 heads, float32. Which array is the largest? How does it
 # > grow with $T$?
+#: largest: the weights | q | v | the output; it grows with T to the power: 2
 
 # %%
 attention_layer = layers.MultiHeadAttention(64, 4, rng=rng)
@@ -315,6 +318,7 @@ print(f"scores at a time: {1000 * 64:,d} numbers instead of {1000 * 1000:,d}")
 # $1 / (1 - p + p/s)$.
 #
 # > **Predict first.** Attention takes 30 % of the time, and you make it 10 times faster. How much faster is the whole?
+#: times faster: 1.37
 
 # %%
 for p, s in ((0.3, 10), (0.3, 1e9), (0.7, 2)):

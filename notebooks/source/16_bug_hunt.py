@@ -232,6 +232,7 @@ for letter, suspected in suspects.items():
 #
 # > **Predict first.** Two keys, both masked. What should a query that may see nothing return? What does it return if
 # > hidden scores become $-10^9$? If they become $-\infty$?
+#: −1e9, the weights: (0.5, 0.5); −∞, the weights: (nan, nan)
 
 # %%
 scores, nobody = np.array([[3.0, 1.0]]), np.array([[False, False]])
@@ -250,6 +251,7 @@ print("ours:", show(ops.attention(one_query, two_keys, two_values, mask=backend.
 # $\mathrm{softmax}\big((QK^\top + M)/\sqrt{d_k}\big)$.
 #
 # > **Predict first.** For $M \in \{0, -\infty\}$: does it matter? For $M = -10$, $d_k = 64$?
+#: 0 and −∞, it matters: no; −10, it matters: yes
 
 # %%
 for m in (-np.inf, -10.0):
@@ -268,6 +270,7 @@ for m in (-np.inf, -10.0):
 #
 # > **Predict first.** The scores of the first token are 2, 4, 4. Compute the first weight to four places. To which
 # > decimal would you round?
+#: the first weight: 0.0634
 
 # %%
 scores = np.array([2.0, 4.0, 4.0])
@@ -287,6 +290,7 @@ print("as printed, from [0, 0.5, 0.5]:     ", np.array([0.0, 0.5, 0.5]) @ values
 #
 # > **Predict first.** Train a linear classifier with each, by plain gradient descent and by Adam. Which of the four
 # > curves differ?
+#: of gradient descent: differ | are equal; of Adam: are equal | differ
 
 
 # %%

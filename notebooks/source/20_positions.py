@@ -1,0 +1,195 @@
+# %% [markdown]
+# # 20 Positions
+#
+# Attention sees a set. Where a word stands has to be told, and there are many ways: sines, a learned table, a bias for
+# each distance, rotations. All work on sentences as long as those in training. What happens beyond?
+#
+# After this hour you can
+#
+# - show that sinusoidal positions make every shift a rotation;
+# - show that rotary scores depend on distances alone;
+# - predict which kinds of positions carry on to longer texts, and measure it.
+#
+# You need: embeddings and positions (12), attention (6).
+
+# %%
+device = "numpy"  # the models here are too small for a GPU
+
+import matplotlib.pyplot as plt
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from minitransformer import course, ops
+from minitransformer.compare import positions
+from minitransformer.ops.alibi import paper_slopes
+from minitransformer.ops.positions import shift_of_positions
+
+threadpool_limits(1)
+np.set_printoptions(precision=3, suppress=True)
+plt.rcParams["figure.dpi"] = 80
+rng = np.random.default_rng(0)
+
+# %% [markdown]
+# ## Without positions
+#
+# **Predict first.** Five vectors attend to one another, without a mask. Now exchange the first two. What happens to the
+# outputs?
+#: the outputs: are exchanged in the same way | stay the same | are all different
+
+# %%
+x = rng.normal(size=(5, 4))
+order = [1, 0, 2, 3, 4]
+y, exchanged = ops.attention(x, x, x)[0], ops.attention(x[order], x[order], x[order])[0]
+print("the same rows, exchanged:", np.allclose(exchanged, y[order]))
+
+# %% [markdown]
+# "Dog bites man" and "man bites dog" give the same vectors.
+#
+# ## A shift is a linear map
+#
+# The paper chose sines and cosines because "for any fixed offset $k$, $PE_{pos+k}$ can be represented as a linear function
+# of $PE_{pos}$". Which function? By the sums of angles, with $a = k \cdot \omega$ and rows as in notebook 12:
+#
+# $$(\sin(x + a), \cos(x + a)) = (\sin x, \cos x) \begin{pmatrix} \cos a & -\sin a \\ \sin a & \cos a
+# \end{pmatrix}$$
+#
+# Each pair turns by its own angle, whatever $x$ is. All pairs together: a matrix $S(k)$ with blocks on its diagonal,
+# and $PE_{pos + k} = PE_{pos}\,S(k)$.
+#
+# **Predict first.** How does the picture of this matrix look for $k = 1$, with its frequencies from fast to slow? And for
+# $k = 100$?
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(7, 3.2))
+for ax, k in zip(axes, (1, 100), strict=True):
+    ax.imshow(shift_of_positions(k, 16), cmap="RdBu", vmin=-1, vmax=1)
+    ax.set_title(f"S({k})")
+plt.show()
+
+# %%
+table = ops.sinusoidal_positions(200, 16)
+for k in (1, 7, 100):
+    error = abs(table[:100] @ shift_of_positions(k, 16) - table[k : 100 + k]).max()
+    print(f"k = {k:3d}: PE[pos] S(k) = PE[pos + k] for 100 positions:", error < 1e-12)
+print("S(3) S(4) = S(7):", np.allclose(shift_of_positions(3, 16) @ shift_of_positions(4, 16), shift_of_positions(7, 16)))
+print("S(7)ᵀ = S(-7):   ", np.allclose(shift_of_positions(7, 16).T, shift_of_positions(-7, 16)))
+
+# %% [markdown]
+# Slow pairs hardly turn in one step (the blocks at the lower right are nearly the identity), fast ones turn by a radian.
+# So a head can learn $W_Q$ and $W_K$ such that each query points to the key four places before: a rotation by $S(-4)$.
+#
+# ## Rotary positions: turn the vectors themselves
+#
+# If a shift is a rotation, rotate queries and keys by their positions, and add nothing. In a score
+#
+# $$(R_m q) \cdot (R_n k) = q^\top R_m^\top R_n k = q^\top R_{n-m}\, k$$
+#
+# the positions appear as their difference alone.
+#
+# **Predict first.** Move a query and a key 50 places on, both. How does their score change?
+#: the score: stays the same | grows | shrinks
+
+# %%
+q, k = rng.normal(size=(1, 8)), rng.normal(size=(1, 8))
+
+
+def score(m, n):
+    turned_q = ops.rotary(q, positions=np.array([m]))[0]
+    turned_k = ops.rotary(k, positions=np.array([n]))[0]
+    return float((turned_q @ turned_k.T)[0, 0])
+
+
+for m, n in ((3, 1), (53, 51), (53, 50)):
+    print(f"query at {m:2d}, key at {n:2d}: {score(m, n): .4f}")
+
+# %% [markdown]
+# ## Biases: add to the scores
+#
+# T5 adds a learned number for each distance; far ones share a number. ALiBi adds $-m\,|i - j|$, with a fixed slope $m$ for
+# each head.
+#
+# **Predict first.** With 4 heads the slopes are $\frac14, \frac1{16}, \frac1{64}, \frac1{256}$. If all scores are otherwise
+# equal, which head looks back farthest? At what distance has a weight of the first head fallen to $1/e$?
+#: looks back farthest: the last | the first; the distance: 4
+
+# %%
+bias, _ = ops.alibi(paper_slopes(4), 1, 64)
+weights = ops.softmax(bias)[0][:, 0]
+plt.figure()
+for slope, row in zip(paper_slopes(4), weights, strict=True):
+    plt.plot(np.arange(64)[::-1], row, label=f"slope {slope}")
+plt.xlabel("distance")
+plt.ylabel("weight")
+plt.legend()
+plt.show()
+
+# %% [markdown]
+# The first looks back about $1 / m = 4$ places. The last one looks back farthest: it hardly prefers near keys.
+#
+# ## Trained short, tested long
+#
+# A task for positions alone: *which token stood four places before?* The texts in training have 16 random tokens, those
+# of the test 64. There are 16 different tokens, so guessing is right in 0.06; the first four positions have no answer.
+# The cell takes about half a minute. `minitransformer compare positions` does this for all five kinds; here are three.
+#
+# **Predict first.** For sines, a learned table, and rotations: right up to position 16? Right from 17 to 64? Why?
+
+# %% tags=["varies"]
+kinds = ("sinusoidal", "learned", "rotary")
+right = {}
+for kind in kinds:
+    model, loss = positions.trained(kind, 16, 400)
+    right[kind] = positions.accuracy(model, 16)
+    spans = [np.mean(right[kind][max(4, i) : i + 16]) for i in range(0, 64, 16)]
+    print(f"{kind:10} loss {loss:.3f}, right in 1-16, 17-32, 33-48, 49-64: {np.round(spans, 2)}")
+
+# %%
+plt.figure()
+for kind in kinds:
+    plt.plot(range(5, 65), right[kind][4:], label=kind)
+plt.axvline(16.5, color="gray", linestyle=":")
+plt.xlabel("position")
+plt.ylabel("right")
+plt.legend()
+plt.show()
+
+# %% [markdown]
+# - **Learned:** the rows after 16 were never trained. They are still random.
+# - **Sinusoidal:** the map $S(-4)$ holds everywhere. But nothing in training asked for it! Between 1 and 16 the slow pairs
+#   hardly move, so the model may use them as it likes, and beyond they have values it has never seen.
+# - **Rotary:** the score sees the distance only. It goes on beyond 16, until more and more keys at distances that were
+#   never seen take their share of the softmax.
+#
+# What *can* be represented is not what is *learned*.
+
+# %% [markdown]
+# ## Exercises
+
+# %%
+course.exercise("rotary_forward")
+
+
+# %%
+def rotary_forward(x, base):
+    raise NotImplementedError
+
+
+course.check("rotary_forward", rotary_forward)
+
+# %%
+course.exercise("rotary_backward")
+
+
+# %%
+def rotary_backward(dy, base):
+    raise NotImplementedError
+
+
+course.check("rotary_backward", rotary_backward)
+
+# %% [markdown]
+# **3.** Run `minitransformer compare positions --plot positions.png`. ALiBi is the worst at 16. Why is this task hard for
+# it? (All keys of a head have the same slope: can a score be higher at distance 4 than at 0 and at 8?)
+#
+# **4 (discussion).** Some models have no positions at all and only a causal mask. How could the second layer know where it
+# stands? (What does a head that attends to all keys equally write, if one token occurs only at the start?)

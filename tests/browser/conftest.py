@@ -11,12 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, Route, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, Route, sync_playwright
 
 from minitransformer import layers, ops
 from minitransformer.course.worked_example import SCALED, UNSCALED, Example, self_attention
 from minitransformer.show.stepper import Recording, step
 from minitransformer.show.stepper.page import to_html
+
+from . import site_server
 
 Open = Callable[..., Page]
 
@@ -89,3 +91,40 @@ def files(recordings: dict[str, Recording], tmp_path_factory: pytest.TempPathFac
         found[name] = folder / f"{name}.html"
         to_html(recording, found[name], bugs=() if name == "encoder" else None)
     return found
+
+
+@pytest.fixture(scope="session")
+def site_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return site_server.built(tmp_path_factory.mktemp("site") / "out")
+
+
+@pytest.fixture(scope="session")
+def site(site_folder: Path) -> Iterator[str]:
+    with site_server.served(site_folder) as address:
+        yield address
+
+
+@pytest.fixture
+def visit(browser: Browser, site: str, site_folder: Path) -> Iterator[Open]:
+    """Opens a page of the site; in the end no page must have reported an error or asked for anything elsewhere."""
+    contexts, problems = [], []
+
+    def watched(request: Request) -> None:
+        if not request.url.startswith((site, site_folder.as_uri(), "data:", "blob:")):
+            problems.append(f"request: {request.url}")
+
+    def visit(path: str, context: BrowserContext | None = None, **options: object) -> Page:
+        if context is None:
+            context = browser.new_context(**{"viewport": {"width": 1366, "height": 768}, **options})
+            context.on("request", watched)
+            contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: problems.append(f"{path}: {message.type}: {message.text}"))
+        page.on("pageerror", lambda error: problems.append(f"{path}: error: {error}"))
+        page.goto(path if "://" in path else site + path)
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert problems == []

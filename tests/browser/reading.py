@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 from playwright.sync_api import Page
 
@@ -19,12 +21,21 @@ FIGURES = """
 
 
 def shown_steps(recording: Recording) -> list[Step]:
-    """Steps that bind an array, or a number that is no size."""
+    """Steps that bind an array, or a number that is no size; a mask of only True or only False is no array here."""
 
     def counts(bound: Binding) -> bool:
+        if bound.value.dtype == "bool":
+            return len(set(bound.value.array.ravel().tolist())) == 2
         return bound.value.shape != () or bound.value.dtype.startswith("float")
 
     return [s for s in recording.steps if not s.quiet and any(map(counts, s.bound))]
+
+
+def stops(recording: Recording) -> list[Step]:
+    """Where one can stop: the shown steps and, at last, the return of all gradients, if there are several."""
+    last = recording.steps[-1]
+    returns = last.source.startswith("return ") and "," in last.source
+    return [*shown_steps(recording), *([last] if returns else [])]
 
 
 def current(page: Page) -> int:
@@ -51,3 +62,32 @@ def go(page: Page, number: int) -> None:
         number,
     )
     assert current(page) == number
+
+
+def figures_at(page: Page, steps: list[int]) -> list[list[dict[str, object]]]:
+    """FIGURES at each of these steps, in one visit to the browser: asking it anew for each step takes far longer."""
+    return page.evaluate(
+        f"""async (steps) => {{
+          const found = [];
+          for (const step of steps) {{
+            const there = `#step=${{step}}`;
+            if (location.hash !== there) {{
+              const moved = new Promise((done) => addEventListener("hashchange", done, {{ once: true }}));
+              location.hash = there;
+              await moved;
+            }}
+            const shown = document.querySelector("#counter").textContent.split(" ")[0];
+            if (shown !== String(step)) throw new Error(`${{shown}} is shown in place of ${{step}}`);
+            found.push(({FIGURES})());
+          }}
+          return found;
+        }}""",
+        steps,
+    )
+
+
+def until(page: Page, condition: str) -> None:
+    """Wait for a condition in JavaScript. The page's security policy forbids Playwright's own wait_for_function."""
+    look = f"const look = () => (({condition}) ? done() : setTimeout(look, 20)); look();"
+    give_up = f"setTimeout(() => fail(new Error({json.dumps(condition)})), 20000);"
+    page.evaluate(f"() => new Promise((done, fail) => {{ {give_up} {look} }})")

@@ -14,6 +14,7 @@ from minitransformer.course.worked_example import SCALED, self_attention
 from minitransformer.show.stepper import Recording, step
 from minitransformer.show.stepper.expansion import expand
 from minitransformer.show.stepper.page import to_html
+from minitransformer.show.stepper.terms import readable
 
 from .conftest import Open
 from .reading import FIGURES, at, go, numbers, shown_steps
@@ -54,6 +55,20 @@ def test_edited_inputs_are_recomputed_as_python_computes_them(
     assert page.is_hidden("#edited")
 
 
+def test_what_an_edit_cannot_reach_is_refused_by_name(open_page: Open, files: dict[str, Path]) -> None:
+    """Dropout changed to 0.5 left `kept` as it was, under a banner that said that every number was recomputed."""
+    page = open_page(files["attention"])
+    page.click("#edit")
+    assert page.is_disabled("#inputs [data-name='dropout'] input")
+    assert page.text_content("#fixed").startswith("To change dropout, record again in Python")
+    assert page.locator("#inputs input:disabled").count() == 1
+    page.click("#edit")
+    for name in ("worked", "softmax", "layer-norm"):
+        other = open_page(files[name])
+        other.click("#edit")
+        assert other.locator("#inputs input:disabled").count() == 0 and other.is_hidden("#fixed")
+
+
 EDITS = {
     "self_attention": {"x": 5, "w_k": 2, "doutput": 0},
     "attention": {"k": 7},
@@ -80,7 +95,7 @@ def edited(page: Page, recording: Recording, **options: object) -> Recording:
 
 def checks(page: Page) -> dict[str, np.ndarray]:
     """The finite differences that are shown at the current step, by the name of the gradient."""
-    found = page.locator("#result .matrix.numerical").evaluate_all(
+    found = page.locator("#checks .matrix.numerical").evaluate_all(
         "all => all.map((f) => [f.dataset.name, [...f.querySelectorAll('.cell')].map((c) => Number(c.dataset.value))])"
     )
     return {name: np.array(numbers) for name, numbers in found}
@@ -103,7 +118,7 @@ def test_finite_differences_of_edited_inputs_are_those_of_python(
         for gradient, numerical in wanted.items():
             np.testing.assert_allclose(found[gradient], numerical.ravel(), rtol=1e-7, atol=1e-8)
             compared += numerical.size
-        verdicts = page.locator("#result .verdict").all_inner_texts()
+        verdicts = page.locator("#checks .verdict").all_inner_texts()
         assert len(verdicts) == len(wanted) and all(text.startswith("✓ at most ") for text in verdicts)
     assert compared >= {"softmax": 30, "layer-norm": 50}.get(name, 60)
     gradient = fresh.report.rows[0].name
@@ -115,17 +130,20 @@ def test_finite_differences_of_edited_inputs_are_those_of_python(
     assert np.abs(before - after).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["worked", "attention", "softmax", "layer-norm"])
+@pytest.mark.parametrize(
+    "name",
+    [*(pytest.param(name, marks=pytest.mark.sweep) for name in ("worked", "attention")), "softmax", "layer-norm"],
+)
 def test_a_mistake_opens_the_gap_with_edited_inputs_too(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], name: str
 ) -> None:
     page = open_page(files[name])
     fresh = edited(page, recordings[name])
-    offered = page.locator("#bug option:not([value='']):not([disabled])").all_inner_texts()
+    offered = page.locator("#bug option:not([value='']):not([disabled])").evaluate_all("all => all.map((o) => o.value)")
     known = [bug for bug in offered if bug in page.evaluate("Object.keys(MISTAKES)")]
     assert known
     for bug in known:
-        page.select_option("#bug", label=bug)
+        page.select_option("#bug", bug)
         assert page.is_visible("#edited") and page.is_visible("#editor")
         with MISTAKES[bug].applied():
             wrong = fresh.again()
@@ -140,7 +158,7 @@ def test_a_mistake_opens_the_gap_with_edited_inputs_too(
                 differs = ~np.isclose(theirs, np.ravel(right.value.array).astype(float), rtol=1e-8, atol=1e-8)
                 assert figure["wrong"] == differs.tolist()
                 red += int(differs.sum())
-            opened += page.locator("#result .large-gap .verdict", has_text="✗ up to").count()
+            opened += page.locator("#checks .large-gap .verdict", has_text="✗ up to").count()
         assert red > 0 and f"It changes {red} numbers" in page.inner_text("#mistake")
         assert (opened > 0) == (MISTAKES[bug].caught_by == "gradients")
         page.select_option("#bug", "")
@@ -153,7 +171,7 @@ def test_a_mistake_that_the_twin_cannot_make_ends_the_editing(
     to_html(recordings["softmax"], tmp_path / "other.html", bugs=["softmax-plain-mean", "softmax-no-sum"])
     page = open_page(tmp_path / "other.html", f"#step={at(recordings['softmax'], 'softmax.dx')}")
     edited(page, recordings["softmax"])
-    page.select_option("#bug", label="softmax-plain-mean")
+    page.select_option("#bug", "softmax-plain-mean")
     assert page.is_hidden("#editor") and page.is_hidden("#edited")
     assert page.inner_text(".verdict").startswith("✗") and "Largest gap" in page.inner_text("#mistake")
     page.click("#edit")
@@ -199,9 +217,59 @@ def test_twin_equals_python_on_random_inputs(open_page: Open, files: dict[str, P
 
 
 def test_what_the_twin_does_not_know_cannot_be_edited(open_page: Open, files: dict[str, Path], tmp_path: Path) -> None:
-    for name in ("worked", "unscaled", "softmax", "attention", "layer-norm"):
-        assert open_page(files[name]).is_visible("#edit")
     q = np.random.default_rng(5).normal(size=(3, 2))
     to_html(step(ops.attention, q, q, q, causal=True), tmp_path / "causal.html")
-    assert open_page(tmp_path / "causal.html").is_hidden("#edit")
-    assert open_page(files["encoder"]).is_hidden("#edit")
+    reasons = {
+        tmp_path / "causal.html": "This page recomputes attention only of float64 matrices, without mask",
+        files["encoder"]: "This page cannot recompute Encoder, only softmax, attention",
+    }
+    for file, reason in reasons.items():
+        page = open_page(file)
+        page.click("#edit")
+        assert page.inner_text("#fixed").startswith(reason) and "record again in Python" in page.inner_text("#fixed")
+        assert page.locator("#inputs input").count() == 0 and page.is_hidden("#reset")
+
+
+def test_a_number_that_python_refuses_is_refused_with_its_reason(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    """A temperature of 0 gave NaN everywhere, where Python raises ValueError; a word only turned its field red."""
+    page = open_page(files["softmax"], f"#step={at(recordings['softmax'], 'softmax.y')}")
+    page.click("#edit")
+    before = numbers(page)["y"]
+    cases = (
+        ("temperature", "temperature", "0", "greater than 0, got 0."),
+        ("x", "x[0, 0]", "two", "a number, got “two”."),
+    )
+    for name, cell, typed, reason in cases:
+        page.fill(f"#inputs [data-name='{name}'] [data-flat='0']", typed)
+        page.keyboard.press("Tab")
+        assert page.inner_text("#edited").startswith(f"{cell} must be {reason}")
+        np.testing.assert_array_equal(numbers(page)["y"], before)
+        page.click("#reset")
+
+
+def test_an_edit_counts_beside_a_refused_one_and_what_moved_tells_its_old_number(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    """One cell that is no number held back all other edits, and nothing showed which numbers an edit had moved."""
+    recording = recordings["softmax"]
+    page = open_page(files["softmax"], f"#step={at(recording, 'softmax.y')}")
+    page.click("#edit")
+    page.fill("#inputs [data-name='x'] [data-flat='0']", "two")
+    page.fill("#inputs [data-name='x'] [data-flat='6']", "1.5")
+    page.keyboard.press("Tab")
+    assert "x[0, 0] must be a number" in page.inner_text("#edited")
+    x = recording.find("softmax.x")[1].value.array.copy()
+    x[1, 1] = 1.5
+    y, _ = ops.softmax(x)
+    np.testing.assert_allclose(numbers(page)["y"], y.ravel(), rtol=1e-12)
+    told = page.locator("#result .result .cell").evaluate_all(
+        "all => all.map((cell) => [cell.title, cell.style.border])"
+    )
+    before = recording.find("softmax.y")[1].value.array.ravel()
+    for flat, (title, border) in enumerate(told):
+        moved = 5 <= flat < 10  # the second row
+        assert title.endswith(f", was {readable(float(before[flat]))}") is moved and ("dashed" in border) is moved
+    page.click("#result .result [data-flat='6']")
+    assert page.text_content("#sum-text").endswith(f", was {readable(float(before[6]))}")

@@ -1,0 +1,146 @@
+"""The view of formulas as papers write them, in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from minitransformer.show.stepper import Recording
+from minitransformer.show.stepper.examples import EXAMPLES
+
+from .conftest import Open
+from .reading import at, current, go, numbers, shown_steps
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def multi_head(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Path]:
+    recording = EXAMPLES["multi-head"].record()
+    path = tmp_path_factory.mktemp("formulas") / "multi-head.html"
+    recording.to_html(path, bugs=())
+    return recording, path
+
+
+def test_the_view_shows_symbols_in_place_of_code(open_page: Open, multi_head: tuple[Recording, Path]) -> None:
+    recording, path = multi_head
+    page = open_page(path, f"#step={at(recording, 'attention.scores')}")
+    assert page.locator("#listing .line code").count() > 10
+    page.keyboard.press("f")
+    assert page.get_attribute("#paper", "aria-pressed") == "true"
+    assert page.locator("#listing code").count() == 0
+    assert page.text_content("#formula") == "S=QKTdk"  # QKᵀ over the root of d_k
+    assert page.locator("#formula mfrac > msqrt > msub").count() == 1
+    assert page.locator("#result .matrix.result figcaption math").text_content() == "S"
+    assert page.locator("#result .matrix.result figcaption code").text_content() == "scores"
+    assert page.locator("#operands figcaption math").all_text_contents() == ["Q", "K", "factor"]
+    page.locator("#listing a").last.click()
+    assert current(page) == at(recording, "attention.dk")
+
+
+def test_heads_have_the_names_of_their_projections(open_page: Open, multi_head: tuple[Recording, Path]) -> None:
+    recording, path = multi_head
+    page = open_page(path)
+    page.keyboard.press("f")
+    for i, letter in enumerate("QKV", start=1):
+        go(page, at(recording, f"MultiHeadAttention._heads#{i}.projected"))
+        assert page.text_content("#formula") == f"{letter}projected=XW{letter}+b{letter}"
+        go(page, at(recording, f"MultiHeadAttention._heads#{i}.dprojected"))
+        assert page.text_content("#result .matrix.result figcaption math") == f"d{letter}projected"
+
+
+def test_linear_shows_its_weight(open_page: Open, multi_head: tuple[Recording, Path]) -> None:
+    recording, path = multi_head
+    page = open_page(path, f"#step={at(recording, 'Linear#1.y')}")
+    assert set(page.locator("#operands figcaption math").all_text_contents()) == {"x", "bias", "weight"}
+
+
+def test_lines_that_rename_are_left_out(open_page: Open, multi_head: tuple[Recording, Path]) -> None:
+    recording, path = multi_head
+    page = open_page(path)
+    page.keyboard.press("f")
+    seen = [current(page)]
+    while not page.is_disabled("#next"):
+        page.keyboard.press("ArrowRight")
+        seen.append(current(page))
+        assert page.locator("#formula .math").count() == 1 and page.locator("#listing .lit").count() == 1
+    assert at(recording, "attention.visible") not in seen and at(recording, "attention.dq") in seen
+    assert set(seen) < {step.index for step in shown_steps(recording)}
+    assert numbers(page).keys() == {"dx"}
+
+
+def test_the_view_is_remembered(open_page: Open, multi_head: tuple[Recording, Path]) -> None:
+    page = open_page(multi_head[1])
+    page.click("#paper")
+    page.reload()
+    assert page.get_attribute("#paper", "aria-pressed") == "true" and "paper" in page.get_attribute("body", "class")
+    page.keyboard.press("f")
+    page.reload()
+    assert page.get_attribute("#paper", "aria-pressed") == "false"
+    assert page.locator("#listing .line code").count() > 10
+
+
+def test_sentences_are_shown_with_the_names_of_the_view(open_page: Open, multi_head: tuple[Recording, Path]) -> None:
+    recording, path = multi_head
+    page = open_page(path, f"#step={at(recording, 'attention.dv')}")
+    told = page.text_content("#sentence")
+    assert told.startswith("A value gets gradient from every query") and "`" not in told
+    assert page.locator("#sentence code").all_text_contents() == ["dv", "doutput", "kept"]
+    page.keyboard.press("f")
+    assert page.locator("#sentence math").all_text_contents() == ["dV", "dO", "A"]
+
+
+PHONE = {"width": 390, "height": 844}
+WIDE = """
+(steps) => steps.flatMap((step) => {
+  location.hash = `#step=${step}`;
+  dispatchEvent(new Event("hashchange"));
+  return [...document.querySelectorAll("#formula, #sentence, #listing, #listing .line")]
+    .filter((element) => element.scrollWidth > element.clientWidth + 1)
+    .map((element) => `${step}: ${element.id || "line"} ${element.textContent.slice(0, 60)}`);
+})
+"""
+
+
+@pytest.mark.parametrize(("width", "large"), [(390, True), (1366, False), (1366, True)])
+def test_formulas_and_sentences_are_not_clipped(
+    open_page: Open, multi_head: tuple[Recording, Path], width: int, large: bool
+) -> None:
+    recording, path = multi_head
+    page = open_page(path, viewport={"width": width, "height": 768})
+    page.keyboard.press("f")
+    if large:
+        page.keyboard.press("t")
+    steps = [step.index for step in shown_steps(recording)][::4]
+    assert page.evaluate(WIDE, steps) == []
+
+
+def test_formulas_are_in_the_font_of_the_page(open_page: Open, multi_head: tuple[Recording, Path]) -> None:
+    """It is part of the page, so `open_page` sees no request for it, and every letter of a formula comes from it."""
+    recording, path = multi_head
+    page = open_page(path, f"#step={at(recording, 'attention.scores')}")
+    page.keyboard.press("f")
+    assert page.evaluate("document.fonts.load('16px formulas').then((found) => found.length)") == 1
+    assert page.evaluate("document.fonts.check('16px formulas')")
+    assert page.evaluate("getComputedStyle(document.querySelector('#formula math')).fontFamily") == "formulas, math"
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("DOM.enable")
+    devtools.send("CSS.enable")
+    root = devtools.send("DOM.getDocument")["root"]["nodeId"]
+    nodes = devtools.send("DOM.querySelectorAll", {"nodeId": root, "selector": "math *"})["nodeIds"]
+    used = [devtools.send("CSS.getPlatformFontsForNode", {"nodeId": node})["fonts"] for node in nodes]
+    assert {(font["familyName"], font["isCustomFont"]) for fonts in used for font in fonts} == {("STIX Two Math", True)}
+
+
+def test_a_wide_formula_continues_in_the_next_line(open_page: Open, tmp_path: Path) -> None:
+    """One of flash attention's was 7 pixels high on a telephone, and still had to be scrolled."""
+    recording = EXAMPLES["flash-attention"].record()
+    recording.to_html(tmp_path / "page.html", bugs=())
+    page = open_page(tmp_path / "page.html", f"#step={at(recording, 'flash_attention.output')}", viewport=PHONE)
+    parts = page.locator("#formula math")
+    assert parts.all_text_contents() == [
+        "output,", "log_sums", "=concatenateaxis\u00a0−2(outputs),", "concatenateaxis\u00a0−2(logs)"
+    ]  # fmt: skip
+    assert len({round(parts.nth(i).bounding_box()["y"], -1) for i in (0, 2, 3)}) == 3
+    assert page.evaluate("parseFloat(getComputedStyle(document.querySelector('#formula')).fontSize)") > 16

@@ -1,0 +1,269 @@
+"""What fits on a screen, what stays in sight, and where the focus is, in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from minitransformer.show.stepper import Recording
+
+from .conftest import Open
+from .reading import at, go, stops, until
+
+pytestmark = pytest.mark.browser
+
+LAPTOP = {"width": 1366, "height": 768}
+BELOW = """
+async (steps) => {
+  const page = document.scrollingElement;
+  const found = [];
+  for (const step of steps) {
+    location.hash = `#step=${step}`;
+    dispatchEvent(new Event("hashchange"));
+    const end = document.getElementById("now").getBoundingClientRect().bottom;
+    const ends = (selector) => [...document.querySelectorAll(selector)].map((e) => e.getBoundingClientRect().bottom);
+    found.push({
+      step,
+      blank: page.scrollHeight - innerHeight,
+      below: Math.max(...ends("#result .result, #operands .matrix")) > end,
+    });
+  }
+  return found;
+}
+"""
+
+
+def steps_of(recording: Recording) -> list[int]:
+    return [step.index for step in stops(recording)]
+
+
+@pytest.mark.parametrize("name", ["attention", "worked", "encoder"])
+def test_the_page_does_not_scroll_into_blank_space(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], name: str
+) -> None:
+    """Hidden captions lay below the window, and the page was as long as their place."""
+    page = open_page(files[name], viewport=LAPTOP)
+    found = page.evaluate(BELOW, steps_of(recordings[name]))
+    assert [(at["step"], at["blank"]) for at in found if at["blank"] > 0] == []
+
+
+@pytest.mark.parametrize("name", ["attention", "worked"])
+def test_a_result_and_what_it_is_computed_from_are_on_one_screen(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], name: str
+) -> None:
+    """The finite differences stood between the two, and moved the operands below the edge."""
+    page = open_page(files[name], viewport=LAPTOP)
+    found = page.evaluate(BELOW, steps_of(recordings[name]))
+    assert [at["step"] for at in found if at["below"]] == []
+
+
+def top(page: Page, selector: str) -> float:
+    return page.locator(selector).bounding_box()["y"]
+
+
+def test_result_first_then_the_sum_the_operands_and_the_check(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    page = open_page(files["attention"], f"#step={at(recordings['attention'], 'attention.dv')}", viewport=LAPTOP)
+    assert page.locator("#result .matrix").evaluate_all("all => all.map((f) => f.dataset.name)") == ["dv", "v"]
+    page.click("#result .result [data-flat='7']")
+    tops = [top(page, part) for part in ("#result", "#sum", "#operands", "#checks")]
+    assert tops == sorted(tops)
+    assert page.locator("#checks details").count() == 1 and page.locator("#checks details[open]").count() == 0
+    page.locator("#checks summary").click()
+    assert page.is_visible("#checks .numerical")
+
+
+def test_a_large_gap_opens_the_check(open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]) -> None:
+    page = open_page(files["worked"], f"#step={at(recordings['worked'], 'softmax.dx')}")
+    assert page.locator("#checks details[open]").count() == 0
+    page.select_option("#bug", "softmax-no-sum")
+    go(page, at(recordings["worked"], "softmax.dx"))
+    assert page.locator("#checks details[open].large-gap").count() == 1
+
+
+def test_a_clicked_number_keeps_the_width_of_its_card_and_has_its_sum_in_sight(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    page = open_page(files["worked"], f"#step={at(recordings['worked'], 'attention.scores')}", viewport=LAPTOP)
+    boxes = "all => all.map((e) => e.getBoundingClientRect().width)"
+    cards = "#result .matrix, #operands .matrix"
+    before = page.eval_on_selector_all(cards, boxes)
+    page.click("#operands [data-name='k'] [data-flat='4']")
+    assert page.locator("#operands .asked").count() == 1
+    assert page.eval_on_selector_all(cards, boxes)[: len(before)] == before
+    page.set_viewport_size({"width": 1366, "height": 460})
+    page.locator("#operands .asked").scroll_into_view_if_needed()
+    seen = page.locator("#now").bounding_box()
+    assert seen["y"] <= top(page, "#sum") < seen["y"] + seen["height"]
+
+
+def test_the_current_line_is_in_sight_where_an_address_leads(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    """What came after the first drawing made the listing lower, and left its line below the edge."""
+    step = at(recordings["encoder"], "layer_norm#1.y")
+    page = open_page(files["encoder"], f"#step={step}", viewport=LAPTOP)
+    for height in (768, 560):
+        page.set_viewport_size({"width": 1366, "height": height})
+        until(
+            page,
+            """(() => {
+              const place = (selector) => document.querySelector(selector).getBoundingClientRect();
+              const [line, box] = [".line.lit", "#listing"].map(place);
+              return line.top >= box.top && line.bottom <= Math.min(box.bottom, innerHeight);
+            })()""",
+        )
+
+
+def test_the_current_line_has_the_colour_of_its_pass(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    recording = recordings["attention"]
+    page = open_page(files["attention"], reduced_motion="reduce")
+    colour = "(e) => getComputedStyle(e).backgroundColor"
+    for view in range(2):
+        for name in ("weights", "dv"):
+            go(page, at(recording, f"attention.{name}"))
+            until(page, "document.querySelector('.line.lit').getAnimations().length === 0")
+            line, badge = (page.eval_on_selector(part, colour) for part in (".line.lit", "#pass"))
+            assert line == badge, (view, name)
+        page.keyboard.press("f")
+
+
+CONTRAST = """
+() => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const light = (colour) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, alpha] = canvas.getImageData(0, 0, 1, 1).data;
+    if (alpha !== 255) throw new Error(`${colour} is not opaque`);
+    const linear = (x) => ((x /= 255) <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  };
+  return [...document.querySelectorAll("#result .cell, #operands .cell")].map((cell) => {
+    const { color, backgroundColor } = getComputedStyle(cell);
+    const [a, b] = [light(color), light(backgroundColor)].sort((x, y) => y - x);
+    return (a + 0.05) / (b + 0.05);
+  });
+}
+"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_digits_can_be_read_on_the_heat_map(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], theme: str
+) -> None:
+    """4.5:1, as WCAG 2.2 has it, 1.4.3. It was 2.4 to 3.4 on gradients and in the dark."""
+    page = open_page(files["attention"], color_scheme=theme, reduced_motion="reduce")
+    page.keyboard.press("h")
+    for name in ("scores", "dv", "dscores"):
+        go(page, at(recordings["attention"], f"attention.{name}"))
+        assert min(page.evaluate(CONTRAST)) >= 4.5
+
+
+def test_the_focus_stays_where_it_was(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    """At the last step the button was disabled, and the focus fell to the body; so it did after a click on a cell."""
+    page = open_page(files["worked"])
+    page.keyboard.press("End")
+    page.click("#previous")
+    page.click("#next")
+    assert page.get_attribute("#next", "aria-disabled") == "true"
+    assert page.evaluate("document.activeElement.id") == "next"
+    page.click("#result .result [data-flat='1']")
+    assert page.evaluate("document.activeElement.matches('.cell.asked')")
+
+
+def test_the_counter_counts_what_is_shown(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    """It ended at 59 of 61, as if steps were lost."""
+    count = len(stops(recordings["attention"]))
+    page = open_page(files["attention"])
+    assert page.inner_text("#shown") == f"1 of {count}"
+    page.keyboard.press("End")
+    assert page.inner_text("#shown") == f"{count} of {count}"
+
+
+def test_numbers_fly_inside_their_panel_and_from_what_is_in_sight(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    """They crossed the controls from rows below the edge."""
+    page = open_page(files["attention"], viewport={"width": 1366, "height": 440})
+    page.evaluate(
+        "(play) => (Element.prototype.animate = (({ animate }) => function (...given) {"
+        "const made = animate.apply(this, given); made.pause(); return made; })(Element.prototype))"
+    )
+    go(page, at(recordings["attention"], "attention.weights"))
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    panel = page.locator("#now").bounding_box()
+    starts = page.locator(".flying").evaluate_all("all => all.map((e) => parseFloat(e.style.top))")
+    assert all(start < panel["y"] + panel["height"] for start in starts)
+    top = page.eval_on_selector(".motion", "(e) => parseFloat(e.style.clipPath.slice(6))")
+    assert top == pytest.approx(panel["y"], abs=1)
+
+
+def test_a_long_line_of_code_goes_on_right_of_its_beginning(open_page: Open, files: dict[str, Path]) -> None:
+    page = open_page(files["worked"], viewport=LAPTOP)
+    lefts = """all => all.map((code) => {
+      const range = document.createRange();
+      const at = (i) => (range.setStart(code.firstChild, i), range.setEnd(code.firstChild, i + 1),
+        range.getBoundingClientRect());
+      const text = code.firstChild.data;
+      return [at(text.search(/\\S/)), at(text.trimEnd().length - 1)].map(({ left, top }) => [left, top])
+        .concat([[code.getClientRects().length, code.getBoundingClientRect().left]]);
+    })"""
+    found = page.locator(".line code").evaluate_all(
+        lefts.replace("all.map", "all.filter((c) => c.firstChild?.data?.trim()).map")
+    )
+    wrapped = [(start, end) for start, end, _ in found if end[1] > start[1] + 5]
+    assert wrapped and all(end[0] > start[0] for start, end in wrapped)
+
+
+def test_a_telephone_has_the_numbers_after_the_sentence_and_one_row_of_controls(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    """Header, map and controls took 380 of 844 pixels."""
+    step = at(recordings["attention"], "attention.dv")
+    page = open_page(files["attention"], f"#step={step}", viewport={"width": 390, "height": 844})
+    heights = [page.locator(part).bounding_box()["height"] for part in ("header", "footer")]
+    assert sum(heights) < 130 and page.is_hidden("#map") and page.is_hidden("#heat")
+    tops = [top(page, part) for part in ("#sentence", "#result", "#operands", "#listing")]
+    assert tops == sorted(tops)
+    page.click("#view summary")
+    page.click("#heat")
+    assert page.get_attribute("#heat", "aria-pressed") == "true"
+
+
+def test_the_hand_out_has_the_sentences_and_the_gaps(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    page = open_page(files["worked"])
+    go(page, at(recordings["worked"], "attention.dv"))
+    sentence, gap = page.inner_text("#sentence"), page.inner_text("#checks summary")
+    page.emulate_media(media="print")
+    until(page, "document.querySelectorAll('#handout article').length > 0")
+    (article,) = [a for a in page.locator("#handout article").all_inner_texts() if sentence in a]
+    assert gap in article
+    sizes = "all => Math.min(...all.map((e) => parseFloat(getComputedStyle(e).fontSize)))"
+    assert page.locator("#handout th").evaluate_all(sizes) >= 8 * 96 / 72 - 0.01  # points
+
+
+def test_the_questions_form_is_not_cut_off(open_page: Open, files: dict[str, Path]) -> None:
+    page = open_page(files["worked"])
+    page.keyboard.press("p")
+    field = page.locator("#guess")
+    forms = set()
+    for _ in range(20):
+        page.keyboard.press("ArrowRight")
+        if field.is_visible():
+            forms.add(field.get_attribute("placeholder"))
+            assert field.evaluate("(e) => (e.value = e.placeholder, e.scrollWidth - e.clientWidth)") <= 0
+            field.evaluate("(e) => (e.value = '')")
+    assert any(form.startswith("such as ") for form in forms)

@@ -1,0 +1,123 @@
+"""The map of the calls, the tree of the steps, and stepping over and out, in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from minitransformer.show.stepper import Recording
+from minitransformer.show.stepper.examples import EXAMPLES
+from minitransformer.show.stepper.steps import Step
+
+from .conftest import Open
+from .reading import at, current, go, shown_steps, stops
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def decoder_layer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Path]:
+    recording = EXAMPLES["decoder-layer"].record()
+    path = tmp_path_factory.mktemp("map") / "decoder-layer.html"
+    recording.to_html(path, bugs=())
+    return recording, path
+
+
+def runs_in(recording: Recording, step: Step, call: int) -> bool:
+    return call in {outer.index for outer in recording.path(step)}
+
+
+def test_over_and_out_leave_out_what_is_called(open_page: Open, decoder_layer: tuple[Recording, Path]) -> None:
+    recording, path = decoder_layer
+    page = open_page(path)
+    steps = stops(recording)
+    assert len(steps) > 400
+    outermost = [s.index for s in steps if recording.calls[s.call].parent is None]
+    seen = [current(page)]
+    while seen[-1] != steps[-1].index:
+        page.keyboard.press("o")
+        seen.append(current(page))
+    assert seen == outermost and len(seen) <= 30
+
+    go(page, at(recording, "softmax#2.y"))
+    for _ in range(4):
+        here = recording.steps[current(page)]
+        page.keyboard.press("u")
+        assert current(page) == next(
+            s.index for s in steps if s.index > here.index and not runs_in(recording, s, here.call)
+        )
+
+
+OPEN = "() => [...document.querySelectorAll('#map .open > button')].map((button) => button.textContent)"
+
+
+def test_the_map_shows_where_a_line_runs_and_goes_there(open_page: Open, decoder_layer: tuple[Recording, Path]) -> None:
+    recording, path = decoder_layer
+    page = open_page(path, f"#step={at(recording, 'linear#6.product')}")
+    assert page.evaluate(OPEN) == ["Residual informed", "MultiHeadAttention", "k", "Linear"]
+    assert page.locator("#map [aria-current]").inner_text() == "Linear"
+    assert "backward" not in page.get_attribute("#map", "class").split()
+    page.click("#map button:text-is('attention')")
+    assert page.evaluate(OPEN) == ["Residual informed", "MultiHeadAttention", "attention"]
+    assert recording.calls[recording.steps[current(page)].call].label == "attention#2"
+    go(page, at(recording, "softmax#1.dx"))  # in the pullback
+    assert page.evaluate(OPEN) == ["Residual attended", "MultiHeadAttention", "attention", "softmax"]
+    assert "backward" in page.get_attribute("#map", "class").split()
+    page.click("#map button:text-is('q')")
+    call = recording.calls[recording.steps[current(page)].call]
+    assert call.backward and call.label == "MultiHeadAttention._heads#1"
+    assert page.evaluate("document.activeElement.closest('#map') !== null")
+    page.keyboard.press("m")
+    assert page.is_hidden("#map")
+
+
+def test_the_map_names_alike_calls_by_their_results(open_page: Open, files: dict[str, Path]) -> None:
+    page = open_page(files["worked"])
+    assert page.locator("#map button").all_inner_texts() == ["linear q", "linear k", "linear v", "attention"]
+    assert open_page(files["softmax"]).is_hidden("#map")  # there is one box alone
+
+
+def test_the_steps_are_a_tree_of_calls(open_page: Open, decoder_layer: tuple[Recording, Path]) -> None:
+    recording, path = decoder_layer
+    here = at(recording, "softmax#1.y")
+    page = open_page(path, f"#step={here}")
+    page.click("#list")
+    links = page.locator("#links a").evaluate_all("all => all.map((link) => Number(link.hash.slice(6)))")
+    assert links == [step.index for step in stops(recording)]
+    opened = page.locator("#links details[open] > summary").all_inner_texts()
+    assert opened == [call.label for call in recording.path(recording.steps[here])]
+    assert page.locator("#links [aria-current]").get_attribute("href") == f"#step={here}"
+    page.locator("#links summary", has_text="DecoderLayer").nth(1).click()  # its pullback
+    page.locator("#links li.backward a").first.click()
+    assert recording.calls[recording.steps[current(page)].call].backward
+
+
+WIDE = """
+(steps) => {
+  const found = [];
+  for (const step of steps) {
+    location.hash = `#step=${step}`;
+    dispatchEvent(new Event("hashchange"));
+    for (const element of document.querySelectorAll("#formula, #map, #map *, #path, #listing, .line, .line code"))
+      if (element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).display !== "inline")
+        found.push(`${step}: ${element.tagName} ${element.textContent.slice(0, 40)}`);
+  }
+  return found;
+}
+"""
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("width", [390, 1366, 1920])
+def test_map_and_code_are_not_clipped(
+    open_page: Open, decoder_layer: tuple[Recording, Path], width: int, large: bool
+) -> None:
+    recording, path = decoder_layer
+    page = open_page(path, viewport={"width": width, "height": 768})
+    if large:
+        page.keyboard.press("t")
+    steps = [step.index for step in shown_steps(recording)][::20]
+    assert page.evaluate(WIDE, steps) == []
+    page.add_style_tag(content=".line code { white-space: pre }")
+    assert page.evaluate(WIDE, steps) != [] or width == 1920

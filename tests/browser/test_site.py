@@ -1,0 +1,292 @@
+"""The static site in a real browser, without Python: whole, quiet, small, accessible, and safe with what is typed."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from xml.etree import ElementTree
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from minitransformer.course import EXERCISES
+from minitransformer.show.site.chapters import read
+from minitransformer.show.site.exercises import write_exercises
+from minitransformer.show.site.frame import Site
+from minitransformer.show.site.slides import shortened
+from minitransformer.show.site.teachers import write_teachers
+
+from .conftest import Open
+from .site_server import ROOT
+
+pytestmark = pytest.mark.browser
+CHAPTER = "chapters/04_softmax_backward.html"
+KINDS = [
+    "index.html", "search.html?q=softmax", "chapters/index.html", CHAPTER, "chapters/06_attention_by_hand.html",
+    "exercises/index.html", "exercises/softmax_backward.html", "code/index.html", "code/ops-attention.html",
+    "steppers/index.html", "reference/ops.html", "teachers/index.html", "teachers/worksheets.html",
+    "slides/04_softmax_backward.html",
+]  # fmt: skip
+
+
+class Addresses(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        for name, value in attributes:
+            if name in ("href", "src") and value and tag != "base":
+                self.links.append(value)
+            if name == "id" and value:
+                self.ids.append(value)
+
+
+def broken_links(folder: Path) -> list[str]:
+    pages = {path: Addresses(path.read_text(encoding="utf-8")) for path in folder.rglob("*.html")}
+    wrong = []
+    for path, page in pages.items():
+        wrong += [f"{path}: id {name} twice" for name in page.ids if page.ids.count(name) > 1]
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            fragment = unquote(parts.fragment)
+            is_step = fragment.startswith("step=")
+            known = pages[target].ids if target in pages else []
+            if not target.is_file() or (fragment and not is_step and fragment not in known):
+                wrong.append(f"{path.relative_to(folder)}: {link}")
+    return wrong
+
+
+def test_links_are_whole_and_ids_unique(site_folder: Path) -> None:
+    assert broken_links(site_folder) == []
+
+
+def test_a_broken_link_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text('<p id="x"><a href="b.html">b</a> <a href="#y">y</a> <a href="#x">x</a>')
+    assert broken_links(tmp_path) == ["a.html: b.html", "a.html: #y"]
+
+
+def test_pages_are_small(site_folder: Path) -> None:
+    for path in site_folder.rglob("*.html"):
+        limit = 2_000_000 if path.parent.name == "steppers" else 300_000
+        assert path.stat().st_size < limit, path
+
+
+def test_formulas_are_well_formed_and_hold_no_tex(site_folder: Path) -> None:
+    n_formulas = 0
+    for path in site_folder.rglob("*.html"):
+        for formula in re.findall(r"<math.*?</math>", path.read_text(encoding="utf-8"), re.DOTALL):
+            root = ElementTree.fromstring(formula.replace("&nbsp;", " "))
+            assert not re.search(r"[\\&]", "".join(root.itertext())), (path, formula)
+            n_formulas += 1
+    assert n_formulas > 1000
+
+
+def test_only_the_instructors_site_has_solutions_and_answers(site_folder: Path, tmp_path: Path) -> None:
+    def of(folder: Path) -> tuple[int, bool, bool]:
+        pages = "".join(path.read_text(encoding="utf-8") for path in (folder / "exercises").glob("*.html"))
+        guide = (folder / "teachers" / "index.html").read_text(encoding="utf-8")
+        sheets = (folder / "teachers" / "worksheets.html").read_text(encoding="utf-8")
+        return pages.count("<summary>Solution</summary>"), "They believe" in guide, 'value="key"' in sheets
+
+    def banners(folder: Path) -> list[bool]:
+        return ["do not publish" in path.read_text(encoding="utf-8") for path in folder.rglob("*.html")]
+
+    assert of(site_folder) == (0, False, False) and not any(banners(site_folder))
+    instructors = Site(tmp_path, "pyodide/", "minitransformer.whl", instructor=True)
+    write_exercises(instructors, read(ROOT / "notebooks"))
+    write_teachers(instructors, [], ROOT, "")
+    assert of(tmp_path) == (len(EXERCISES), True, True) and all(banners(tmp_path))
+
+
+def test_no_page_shows_an_address_in_memory(site_folder: Path) -> None:
+    """`silu at 0x7f84…`: such pages differed from build to build."""
+    assert [path for path in site_folder.rglob("*.html") if " at 0x" in path.read_text(encoding="utf-8")] == []
+    assert "Pullback]] = silu)" in (site_folder / "reference/ops.html").read_text(encoding="utf-8")
+
+
+def test_the_teachers_page_leads_to_its_parts_to_exercises_and_to_both_notebooks(site_folder: Path) -> None:
+    page = (site_folder / "teachers" / "index.html").read_text(encoding="utf-8")
+    contents = page.partition("</nav>\n<p>")[0]
+    for name in ("Two weeks", "Twelve weeks", "One day", "Slides", "Notebooks to download"):
+        assert re.search(f'<a href="#[^"]+">{name}</a>', contents)
+    assert '<a href="../exercises/softmax_jacobian.html"><code>softmax_jacobian</code></a>' in page
+    assert "are below" not in page and "comes with its key" not in page
+    for name in ("student/07_attention_backward", "07_attention_backward_with_outputs"):
+        assert f'href="../download/{name}.ipynb"' in page and (site_folder / "download" / f"{name}.ipynb").is_file()
+    assert not (site_folder / "download" / "07_attention_backward.ipynb").exists()
+
+
+def serious(page: Page) -> list[tuple[str, str]]:
+    """What axe-core calls serious or critical: the rule, and the first element that breaks it."""
+    found = Axe().run(page).response["violations"]
+    return [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in ("serious", "critical")]
+
+
+@pytest.mark.parametrize("path", KINDS)
+def test_page_is_accessible_and_fits_a_phone(visit: Open, path: str) -> None:
+    page = visit(path)
+    assert serious(page) == []
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_dark_page_is_accessible(visit: Open) -> None:
+    page = visit(CHAPTER, color_scheme="dark")
+    assert serious(page) == []
+    page.get_by_role("button", name="Light").click()
+    assert page.locator("html").get_attribute("data-theme") == "light"
+
+
+def test_search_finds_a_chapter_an_op_and_an_exercise(visit: Open) -> None:
+    page = visit("index.html")
+    page.keyboard.press("/")
+    page.keyboard.type("softmax")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search.html?q=softmax")
+    links = page.locator("#results a").evaluate_all("links => links.map((link) => link.getAttribute('href'))")
+    assert {"code/ops-softmax.html#softmax", "reference/ops.html#softmax"} <= set(links)
+    page.locator("#question").fill("softmax backward")
+    links = page.locator("#results a").evaluate_all("links => links.map((link) => link.getAttribute('href'))")
+    assert "exercises/softmax_backward.html" in links and CHAPTER in links
+
+
+def test_a_question_covers_what_follows_until_it_is_answered(visit: Open) -> None:
+    page = visit(CHAPTER)
+    parts = page.locator("section.part")
+    hidden = "parts => parts.map((part) => part.hidden)"
+    assert parts.evaluate_all(hidden) == [False] + [True] * (parts.count() - 1)
+    form = page.locator("form.predict").first
+    form.get_by_role("button", name="Compare").click()
+    expect(form.locator(".verdict")).to_contain_text("Write something first")
+    form.locator("textarea").fill("<img src=x onerror=alert(1)> 6 and 12345.678")
+    form.get_by_role("button", name="Compare").click()
+    expect(form.locator(".verdict")).to_have_text("Compare your answer with what follows.")
+    assert parts.evaluate_all(hidden)[:3] == [False, False, True]
+    page.reload()
+    assert parts.evaluate_all(hidden)[:3] == [False, False, True]
+    expect(page.locator("form.predict textarea").first).to_have_value(re.compile("<img src=x"))
+    assert page.locator("form.predict img").count() == 0
+
+
+def test_only_the_chapter_with_threads_says_before_it_is_run_that_it_needs_a_computer(visit: Open) -> None:
+    words = "Most cells of this chapter do not run in a browser"
+    expect(visit("chapters/23_many_machines.html").get_by_text(words)).to_be_visible()
+    expect(visit(CHAPTER).get_by_text(words)).to_have_count(0)
+
+
+def test_pictures_are_told_in_words(visit: Open) -> None:
+    page = visit("chapters/07_attention_backward.html")
+    expect(page.get_by_alt_text("dweights (3 × 3): 7, -6, 4; -1, 2, 0; 0, 10, 5").first).to_be_attached()
+
+
+def test_hostile_code_is_text_and_survives_a_reload_and_a_closed_tab(visit: Open) -> None:
+    hostile = "</textarea></pre><img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
+    page = visit("exercises/softmax_backward.html")
+    page.locator(".editor textarea").fill(hostile)
+    page.reload()
+    expect(page.locator(".editor textarea")).to_have_value(hostile)
+    expect(page.locator(".editor pre")).to_contain_text("onerror")
+    assert page.locator(".editor img").count() == 0 and "taken" not in page.title()
+    context = page.context
+    page.close()
+    again = visit("exercises/softmax_backward.html", context)
+    expect(again.locator(".editor textarea")).to_have_value(hostile)
+    again.get_by_role("button", name="Start again").click()
+    again.reload()
+    expect(again.locator(".editor textarea")).to_have_value(re.compile("NotImplementedError"))
+
+
+def test_a_frame_of_an_output_cannot_reach_the_page(visit: Open) -> None:
+    page = visit(CHAPTER)
+    tried = "parent.localStorage.setItem('a', 'b'); parent.document.title = 'taken'"
+    reach = f"<script>try {{ {tried} }} catch {{ document.body.append('refused') }}</script>"
+    output = {"output_type": "display_data", "data": {"text/html": f"<p>text</p>{reach}"}}
+    page.evaluate("output => showOutput(document.querySelector('.output'), output)", output)
+    expect(page.frame_locator(".output iframe").locator("body")).to_contain_text("refused")
+    assert "taken" not in page.title() and page.evaluate("localStorage.getItem('a')") is None
+
+
+def test_names_of_the_code_light_up_their_gradients_from_the_keyboard(visit: Open) -> None:
+    page = visit("code/ops-attention.html")
+    page.locator("#attention [data-name=scores]").first.focus()
+    expect(page.locator("#name")).to_contain_text("gradient: dscores")
+    lit = page.locator("#attention .row.lit-gradient pre").first
+    expect(lit).to_contain_text("dscores = ")
+    page.locator("#attention .row:has-text('dscores = ') a").first.click()
+    page.wait_for_url("**/steppers/*.html#step=*")
+
+
+def test_site_works_from_a_file_except_for_running(visit: Open, site_folder: Path) -> None:
+    page = visit((site_folder / CHAPTER).as_uri())
+    page.get_by_role("button", name="Show everything").click()
+    page.get_by_role("button", name="Run cell 1", exact=True).click()
+    expect(page.locator(".cell .error").first).to_contain_text("python -m http.server")
+
+
+def slides(folder: Path, stem: str) -> list[str]:
+    """The HTML of each slide of a chapter, without its number."""
+    page = (folder / "slides" / f"{stem}.html").read_text(encoding="utf-8")
+    return re.findall(r'<section class="slide".*?>(.*?)<p class="number">', page, re.DOTALL)
+
+
+def test_no_slide_is_empty_or_holds_a_stub(site_folder: Path) -> None:
+    """A task that begins with "2." was an empty item; imports and functions without a body filled slides."""
+    for path in (site_folder / "slides").glob("*.html"):
+        for i, slide in enumerate(slides(site_folder, path.stem), 1):
+            assert "<li></li>" not in slide and (re.sub("<.*?>", "", slide).strip() or "<img" in slide), (path, i)
+            for words in ("    raise NotImplementedError", "no answer yet", "import numpy as np"):
+                assert words not in slide, (path, i)
+            assert "**" not in re.sub(r"<pre.*?</pre>|<code>.*?</code>", "", slide, flags=re.DOTALL), (path, i)
+
+
+def test_slides_keep_short_paragraphs_and_whole_tasks(site_folder: Path) -> None:
+    found = slides(site_folder, "07_attention_backward")
+    assert any("Show from the formulas that" in slide and "What it means: if you multiply" in slide for slide in found)
+    assert any("The rule says" in slide for slide in found)
+    assert any("Three gradients. Are they right?" in slide and "under the names that" not in slide for slide in found)
+    assert any('href="../exercises/attention_backward.html"' in slide for slide in found)
+    assert shortened("One. " * 40 + "\n\n" + "Two. " * 41).split() == ["One."] * 40 + ["Two."] * 40
+
+
+def test_the_current_slide_is_the_one_that_is_seen(visit: Open) -> None:
+    """However the reader comes there: Home, End and the wheel scrolled, and the next key went on from elsewhere."""
+    page = visit("slides/04_softmax_backward.html#11")
+    for key, number in (("Home", 1), ("ArrowRight", 2), (" ", 3), ("PageDown", 4), ("ArrowLeft", 3)):
+        page.keyboard.press(key)
+        assert page.url.endswith(f"#{number}")
+    page.mouse.wheel(0, 2 * 768)
+    page.wait_for_url("**#5")
+    page.keyboard.press("ArrowRight")
+    assert page.url.endswith("#6")
+    page.keyboard.press("End")
+    last = page.locator("section.slide").count()
+    page.wait_for_url(f"**#{last}")
+    page.keyboard.press("ArrowRight")
+    assert page.url.endswith(f"#{last}")
+    expect(page.get_by_text(f"{last} / {last}")).to_be_in_viewport()
+
+
+def test_slides_fill_a_projector(visit: Open) -> None:
+    page = visit("slides/07_attention_backward.html", viewport={"width": 1280, "height": 720})
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("header.bar")).to_be_hidden()
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "none"
+    measured = page.locator("section.slide").evaluate_all(
+        """slides => slides.map((slide) => [slide.offsetWidth, slide.offsetHeight,
+            ...[...slide.querySelectorAll("pre")].map((pre) => pre.scrollWidth - pre.clientWidth)])"""
+    )
+    assert all(width >= 0.85 * 1280 and height <= 721 and not any(cut) for width, height, *cut in measured)
+    text, code = (
+        page.locator(f"section.slide {name}").first.evaluate("part => parseFloat(getComputedStyle(part).fontSize)")
+        for name in ("p", "pre.code")
+    )
+    assert text > 22 and code > 18

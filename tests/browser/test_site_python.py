@@ -1,0 +1,202 @@
+"""The site's Python, in a real browser: cells give the notebook's outputs, exercises are judged, Stop stops."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from minitransformer import cli
+from minitransformer.course import EXERCISES
+
+from .conftest import Open
+from .site_server import ROOT
+
+sys.path.insert(0, str(ROOT / "tests"))
+from test_packaging import COMPILED, FILES
+
+pytestmark = pytest.mark.browser
+NOTEBOOKS = ROOT / "notebooks"
+MINUTES = 60_000.0  # milliseconds
+
+
+def _build() -> Any:
+    spec = importlib.util.spec_from_file_location("build_notebooks", NOTEBOOKS / "build.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+build = _build()
+WITH_THREADS = "23_many_machines"  # its ranks are threads, which Python in a browser does not have
+NAMES = [name for name in build.names() if name != WITH_THREADS]
+IN_THE_GATE = ("04_softmax_backward",)  # the others run in the sweep
+
+# Keeps every output that the page shows, with the cell it belongs to.
+KEEP = """
+() => {
+  const show = showOutput;
+  showOutput = (box, output) => { (box.closest(".cell").kept ??= []).push(output); show(box, output); };
+}
+"""
+ENDED = """
+() => document.querySelector('.cell[data-state=failed]') ||
+  [...document.querySelectorAll('.cell')].every((cell) => cell.dataset.state === 'done')
+"""
+
+
+def run_all(page: Page) -> list[list[dict[str, Any]]]:
+    """Run all cells and return the outputs of each."""
+    page.evaluate(KEEP)
+    page.get_by_role("button", name="Show everything").click()
+    page.get_by_role("button", name="Run all cells").click()
+    page.wait_for_function(ENDED, timeout=10 * MINUTES)
+    assert page.locator(".cell[data-state=failed] .error").all_inner_texts() == []
+    return page.locator(".cell").evaluate_all("cells => cells.map((cell) => cell.kept ?? [])")
+
+
+def differences(name: str, outputs: list[list[dict[str, Any]]]) -> list[str]:
+    """Where the outputs of the page differ from the notebook's, by the rules of notebooks/build.py."""
+    built = build.read_built(name)
+    fresh = json.loads(json.dumps(built))
+    code = [cell for cell in fresh["cells"] if cell["cell_type"] == "code"]
+    for cell, own in zip(code, outputs, strict=True):
+        cell["outputs"] = build._settled(own)
+    return build.output_differences(fresh, built)
+
+
+@pytest.mark.parametrize("name", [n if n in IN_THE_GATE else pytest.param(n, marks=pytest.mark.sweep) for n in NAMES])
+def test_chapter_run_in_order_gives_the_outputs_of_the_notebook(visit: Open, name: str) -> None:
+    page = visit(f"chapters/{name}.html")
+    assert differences(name, run_all(page)) == []
+
+
+@pytest.mark.sweep
+def test_chapter_with_threads_says_where_it_runs(visit: Open) -> None:
+    page = visit(f"chapters/{WITH_THREADS}.html")
+    page.get_by_role("button", name="Show everything").click()
+    page.get_by_role("button", name="Run all cells").click()
+    page.wait_for_function(ENDED, timeout=10 * MINUTES)
+    expect(page.locator(".cell[data-state=failed] .error")).to_contain_text("run this in Python on a computer")
+
+
+CHECKS = """
+async (answers) => {
+  const verdicts = [];
+  for (const [exercise, code] of answers) {
+    const got = [];
+    await python.run({ exercise, code }, (output) => got.push(output));
+    verdicts.push(got.map((output) => output.said?.join(" ") ?? output.traceback?.join("")).join(""));
+  }
+  return verdicts;
+}
+"""
+
+
+def answers(most: int) -> list[tuple[str, str, str]]:
+    """For each exercise its reference solution and some mistakes: exercise, code, the sentence that must be told."""
+    found = []
+    for name, exercise in EXERCISES.items():
+        found.append((name, exercise.solution(), ""))
+        for mistake in exercise.mistakes[:most]:
+            found.append((name, mistake.edited(exercise.solution()), mistake.sentence))
+    return found
+
+
+def judged(page: Page, given: list[tuple[str, str, str]]) -> list[str]:
+    page.set_default_timeout(10 * MINUTES)
+    texts = page.evaluate(CHECKS, [(name, _complete(name, code)) for name, code, _ in given])
+    wrong = []
+    for (name, _, sentence), text in zip(given, texts, strict=True):
+        told = " ".join(text.split())
+        right = f"{name}: right" in told
+        if right != (not sentence) or " ".join(sentence.split()) not in told:
+            wrong.append(f"{name}: {told[:300]} (expected: {sentence or 'right'})")
+    return wrong
+
+
+def _complete(name: str, code: str) -> str:
+    """The code with the imports that it needs: those of the file of the reference that it uses."""
+    module = sys.modules[EXERCISES[name].reference.__module__]
+    used = set(re.findall(r"\b\w+\b", code))
+    needed = [n for n in vars(module) if n in used and not n.startswith("__") and n not in (name, "np")]
+    lines = [f"from {module.__name__} import {', '.join(needed)}"] if needed else []
+    return "\n".join(["from __future__ import annotations", *lines, code])
+
+
+def test_reference_solutions_are_accepted_and_mistakes_named(visit: Open) -> None:
+    assert judged(visit("exercises/softmax_backward.html"), answers(1)) == []
+
+
+@pytest.mark.sweep
+def test_three_mistakes_of_each_exercise_are_named(visit: Open) -> None:
+    assert judged(visit("exercises/softmax_backward.html"), answers(3)) == []
+
+
+def test_package_imports_in_pyodide_and_stop_stops(visit: Open) -> None:
+    page = visit("chapters/04_softmax_backward.html")
+    page.get_by_role("button", name="Show everything").click()
+    names = ["minitransformer." + name[:-3].replace("/", ".").removesuffix(".__init__") for name in FILES]
+    left_out = {"__init__", "__main__", *(f"fast.{name}" for name in COMPILED)}
+    wanted = [name for name in names if name.removeprefix("minitransformer.") not in left_out]
+    cell = page.locator(".cell").first
+    run = cell.get_by_role("button", name="Run", exact=False).first
+    cell.locator("textarea").fill(f"import importlib\nfor name in {wanted}:\n    importlib.import_module(name)\n'all'")
+    run.click()
+    expect(cell.locator(".output")).to_contain_text("all", timeout=5 * MINUTES)
+
+    second = page.locator(".cell").nth(1)
+    second.locator("textarea").fill("1 / 0")
+    for _ in range(2):  # the number is that of the cell, not of the run
+        page.get_by_role("button", name="Run cell 2", exact=True).click()
+        expect(second.locator(".error")).to_contain_text('File "cell 2", line 1', timeout=MINUTES)
+
+    cell.locator("textarea").fill("print('begun', flush=True)\nwhile True:\n    pass")
+    run.click()
+    expect(cell.locator(".output")).to_contain_text("begun")
+    assert page.evaluate("1 + 1") == 2  # the page answers
+    page.get_by_role("button", name="Stop").click()
+    expect(cell.locator(".output")).to_contain_text("Stopped.")
+    expect(page.locator("#python")).to_contain_text("Python starts anew")
+
+
+def test_worksheets_are_made_in_the_page_as_the_command_makes_them(visit: Open, tmp_path: Path) -> None:
+    page = visit("teachers/worksheets.html")
+    expect(page.get_by_role("button", name="Make the key")).to_have_count(0)
+    page.get_by_label("Kind").select_option("attention-backward")
+    page.get_by_label("Seed").fill("7")
+    page.get_by_role("button", name="Make the worksheets").click()
+    link = page.get_by_role("link", name="Save worksheet-attention-backward-7.html")
+    expect(link).to_be_visible(timeout=5 * MINUTES)
+    with page.expect_download() as download:
+        link.click()
+    assert cli.main(["worksheet", "attention-backward", "--seed", "7", "--html", str(tmp_path / "sheet.html")]) == 0
+    assert download.value.path().read_text("utf-8") == (tmp_path / "sheet.html").read_text("utf-8")
+
+
+def test_work_is_saved_as_the_file_that_grade_takes_and_opened_again(
+    visit: Open, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = visit("exercises/softmax_backward.html")
+    right = "def softmax_backward(y, dy):\n    return y * (dy - (dy * y).sum(axis=-1, keepdims=True))\n"
+    page.locator(".editor textarea").fill(right)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save my work").click()
+    path = tmp_path / "anna.ipynb"
+    download.value.save_as(path)
+    assert cli.main(["grade", str(path), "--json", "--seed", "1"]) == 0
+    (file,) = json.loads(capsys.readouterr().out)["files"]
+    assert file["score"] == 1.0 and [each["exercise"] for each in file["exercises"]] == ["softmax_backward"]
+
+    fresh: Callable[..., Page] = visit
+    other = fresh("exercises/softmax_backward.html")
+    other.locator("input.open").set_input_files(path)
+    expect(other.locator(".editor textarea")).to_have_value(right)

@@ -1,0 +1,128 @@
+"""Every example from its first step to its last, at three widths, in large text, dark and printed: nothing is clipped.
+
+The page walks by its own buttons inside one call to the browser, because asking it anew for each step takes far longer.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from minitransformer.show.stepper import Recording
+from minitransformer.show.stepper.examples import EXAMPLES
+from minitransformer.show.stepper.page import to_html
+
+from .conftest import Open
+from .reading import stops, until
+
+pytestmark = pytest.mark.browser
+
+WIDTHS = (390, 1366, 1920)
+LOOKS = ("plain", "large", "dark")
+# Of the same functions as decoder-layer and grouped-attention, which are walked through in each run of the tests.
+LIKE_OTHERS = ("encoder-layer", "multi-head", "qk-norm", "latent-attention")
+
+# Elements in the way of which nothing may be: wider inside than outside, unless they are made to scroll or are inline.
+CLIPPED = """
+(within) => {
+  const scrolls = ".listing, .numbers, dialog, input, select, .hidden, .skip, main .matrix, main .matrix *";
+  const found = [];
+  for (const element of document.querySelectorAll(`${within}, ${within} *`)) {
+    if (element.scrollWidth <= element.clientWidth + 1 || element.clientWidth === 0) continue;
+    if (getComputedStyle(element).display === "inline" || element.matches(scrolls)) continue;
+    found.push(`${element.tagName}#${element.id}.${element.className} ${element.textContent.slice(0, 40)}`);
+  }
+  if (document.documentElement.scrollWidth > innerWidth + 1) found.push(`page ${document.documentElement.scrollWidth}`);
+  return found;
+}
+"""
+
+# Press a button until nothing moves, and check every step. Returns the steps and what is clipped.
+WALK = f"""
+(button) => {{
+  const clipped = {CLIPPED};
+  const here = () => Number(document.getElementById("counter").textContent.split(" ")[0]);
+  document.getElementById("first").click();
+  const [steps, found] = [[here()], []];
+  for (;;) {{
+    found.push(...clipped("body").map((what) => `${{steps.at(-1)}}: ${{what}}`));
+    document.getElementById(button).click();
+    if (here() === steps.at(-1)) return [steps, found];
+    steps.push(here());
+  }}
+}}
+"""
+
+# Jump through some of the steps with the slider, and check these.
+JUMP = f"""
+(count) => {{
+  const clipped = {CLIPPED};
+  const slider = document.getElementById("slider");
+  const found = [];
+  const every = Math.max(1, Math.floor(slider.max / count));
+  for (let i = 0; i <= slider.max; i += every) {{
+    slider.value = i;
+    slider.dispatchEvent(new Event("input"));
+    found.push(...clipped("body").map((what) => `${{i}}: ${{what}}`));
+  }}
+  return found;
+}}
+"""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Recording, Path]]:
+    folder = tmp_path_factory.mktemp("walk")
+    found = {}
+    for name, example in EXAMPLES.items():
+        found[name] = example.record(), folder / f"{name}.html"
+        to_html(*found[name], bugs=())
+    return found
+
+
+def look_at(page: Page, width: int, look: str) -> None:
+    page.set_viewport_size({"width": width, "height": 768})
+    page.emulate_media(media="screen", color_scheme="dark" if look == "dark" else "light")
+    if (page.get_attribute("#large", "aria-pressed") == "true") != (look == "large"):
+        page.keyboard.press("t")
+
+
+def walk(page: Page, recording: Recording) -> None:
+    """By step, by over, then printed. By over it takes 30 presses at most."""
+    steps, clipped = page.evaluate(WALK, "next")
+    assert steps == [step.index for step in stops(recording)] and clipped == []
+    over, clipped = page.evaluate(WALK, "over")
+    assert over[0] == steps[0] and len(over) - 1 <= 30 and set(over) <= set(steps) and clipped == []
+    assert all(recording.calls[recording.steps[s].call].parent is None for s in over)
+    page.emulate_media(media="print")
+    until(page, f"document.querySelectorAll('#handout article').length === {len(steps)}")
+    assert page.evaluate(CLIPPED, "#handout") == []
+    page.set_viewport_size({"width": 718, "height": 1047})  # A4 without its margins
+    assert page.evaluate(CLIPPED, "#handout") == []
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in LIKE_OTHERS])
+def test_nothing_is_clipped(open_page: Open, pages: dict[str, tuple[Recording, Path]], name: str) -> None:
+    """Every step on a lecturer's screen, and some of the steps elsewhere."""
+    recording, path = pages[name]
+    page = open_page(path)
+    look_at(page, 1366, "plain")
+    walk(page, recording)
+    for width, look in ((390, "plain"), (390, "large"), (1366, "large"), (1920, "dark")):
+        look_at(page, width, look)
+        assert page.evaluate(JUMP, 8) == [], (width, look)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_nothing_is_clipped_anywhere(
+    open_page: Open, pages: dict[str, tuple[Recording, Path]], name: str, width: int, look: str
+) -> None:
+    """The whole product: every step of every example at every width in every look."""
+    page = open_page(pages[name][1])
+    look_at(page, width, look)
+    walk(page, pages[name][0])

@@ -1,10 +1,28 @@
-"""One BLAS thread for the tests.
+"""What holds for all tests: one BLAS thread, and which cases are quick.
 
-Their matrices are small, and threads of OpenBLAS that wait for each other spin: on a machine that is busy with other
-things as well, two of them made the training of the demo five times slower than one. OpenBLAS reads the variable when
-NumPy is imported, so it is set here, before any test module is.
+The matrices of the tests are small, and threads of OpenBLAS that wait for each other spin: on a machine that is busy
+with other things as well, two of them made the training of the demo five times slower than one. OpenBLAS reads the
+variable when NumPy is imported, so it is set here, before any test module is.
 """
 
 import os
+from collections import defaultdict
+
+import pytest
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m is looked at
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the cases of a test marked few(n), n that are spread evenly stay quick, and the others become slow."""
+    cases = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("few"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for same in cases.values():
+        n = same[0].get_closest_marker("few").args[0]
+        quick = {i * len(same) // n for i in range(n)}
+        for i, item in enumerate(same):
+            if i not in quick:
+                item.add_marker(pytest.mark.slow)

@@ -81,6 +81,15 @@ def adamw(value: float, gradients: list[float], rate: float, betas: tuple[float,
     return value
 
 
+def orthogonal(matrix: np.ndarray, rounds: int = 5) -> np.ndarray:
+    """Muon's polynomial of the singular values, found by a decomposition: Jordan 2024."""
+    u, s, v = np.linalg.svd(matrix, full_matrices=False)
+    s = s / math.sqrt(sum(x * x for x in s))
+    for _ in range(rounds):
+        s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+    return u @ np.diag(s) @ v
+
+
 def dependencies(f: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> list[list[int]]:
     """Which outputs see which inputs: entry [i][j] is 1 where row i of f(x) moves if row j of x is moved.
 

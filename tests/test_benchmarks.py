@@ -15,12 +15,13 @@ from safetensors.numpy import save_file
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # benchmarks/ belongs to the checkout and is not installed
 
-from benchmarks import compare, growth, kernels, machine, report, samples  # noqa: E402
+from benchmarks import compare, growth, induction, kernels, machine, report, samples, translators  # noqa: E402
 from benchmarks.__main__ import main, png  # noqa: E402
 from benchmarks.cases import CARD_CASES, CASES, Case, card, gpt2, named  # noqa: E402
 from benchmarks.cases.counting import causal_pairs, layer_products, zipf  # noqa: E402
 from minitransformer import fast, ops  # noqa: E402
 from minitransformer.fast.blocks import compiled  # noqa: E402
+from minitransformer.models import LanguageModel, LanguageModelConfig, from_pretrained, save_pretrained  # noqa: E402
 from minitransformer.training import as_written  # noqa: E402
 
 ONE = np.ones((1, 1), np.float32)
@@ -201,6 +202,7 @@ def test_what_a_card_reaches_is_held_against_products_on_the_card_and_not_agains
     assert not found.agrees
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_a_step_for_the_card_on_the_processor(precision):
     sizes = card.Sizes(precision, 2, 5, 1, 2, 8, 11, "numpy")
@@ -218,6 +220,7 @@ def test_a_step_for_the_card_on_the_processor(precision):
     assert loss < first, "ten steps over the same batches"
 
 
+@pytest.mark.slow
 def test_without_a_card_its_cases_fail_and_say_why(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(compare.Failure, match=r"card-float32, ours: RuntimeError: .*cupy"):
@@ -324,6 +327,7 @@ def attention(length: int, **times: float) -> compare.Result:
     return compare.Result(case, seconds, {"ours": 1e-7}, dict.fromkeys(seconds, length * 1000))
 
 
+@pytest.mark.slow
 def test_picture_has_bars_for_cases_and_curves_for_attention():
     lengths = [attention(256, ours=1.0, textbook=2.0, eager=1.0), attention(512, ours=3.0, eager=2.0)]
     figure = report.picture([result(), *lengths])
@@ -418,6 +422,7 @@ def test_sizes_of_growth_lie_where_the_theory_says():
 # The command line.
 
 
+@pytest.mark.slow
 def test_a_run_writes_tables_pictures_and_json_and_fails_where_a_program_failed(
     pretended, tmp_path, monkeypatch, capsys
 ):
@@ -461,3 +466,39 @@ def test_list(capsys):
         "growth",
         "kernels",
     ]
+
+
+@pytest.mark.slow
+def test_induction_compares_the_highest_heads_with_others(tmp_path):
+    config = LanguageModelConfig(
+        40, 16, d_model=12, n_heads=3, d_ff=8, n_layers=2, norm="rms_norm", activation="silu", gated=True, bias=False,
+        rotary_base=100.0,
+    )  # fmt: skip
+    save_pretrained(LanguageModel(config, np.random.default_rng(0)), tmp_path / "model")
+    found = induction.measure(from_pretrained(tmp_path / "model"), n_heads=2, draws=3, period=5, batch=2)
+    scores, losses = np.array(found["scores"]), np.array(found["losses"])
+    assert scores.shape == (2, 3) and losses.shape == (3, len(induction.NAMES))
+    assert {scores[place] for place in found["top"]} == set(np.sort(scores, axis=None)[-2:])
+    np.testing.assert_allclose(losses, np.log(40), atol=0.3)  # nothing was learned, so all guess
+    assert (losses[:, 1:] != losses[:, :1]).all() and (losses[:, 2:] != losses[:, 1:2]).all()  # other heads are gone
+    assert "| without the highest |" in induction.table(found)
+    png(induction.picture(found))
+
+
+@pytest.mark.slow
+def test_translators_are_of_equal_size_and_runs_are_kept(tmp_path, capsys, monkeypatch):
+    """Two steps teach nothing; a second call reads the runs that the first one wrote."""
+    counted = []
+    monkeypatch.setattr(translators, "_exact", lambda model, task, numbers: len(numbers) / 1000)
+    train = translators._train
+    monkeypatch.setattr(translators, "_train", lambda *given: counted.append(given[-1]) or train(*given))
+    path, picture = tmp_path / "runs.json", tmp_path / "match.png"
+    arguments = ["--seeds", "1", "--steps", "2", "--json", str(path), "--out", str(picture)]
+    assert translators.main(arguments) == translators.main(arguments) == 0
+    assert counted == [f"{kind}, seed 0" for kind in translators.SIZES]
+    runs = json.loads(path.read_text())
+    sizes = [run["parameters"] for run in runs]
+    assert max(sizes) < 1.03 * min(sizes)
+    assert sum(run["tested"]["8"] for run in runs) == 4 * 200
+    assert "| lstm-attention | 167,756 | 1 | 100.0 | 0.0 |" in capsys.readouterr().out
+    assert picture.stat().st_size > 1000

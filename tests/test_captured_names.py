@@ -206,17 +206,18 @@ def base_name(node: ast.AST) -> str | None:
 # -------------------------------------------------------------------------------------------------------- the package
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_no_captured_name_is_bound_again_or_changed(name: str) -> None:
-    assert violations(SOURCES[name]) == []
+@pytest.mark.slow
+def test_no_captured_name_is_bound_again_or_changed() -> None:
+    assert {name: found for name, source in SOURCES.items() if (found := violations(source))} == {}
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_every_pullback_is_looked_at(name: str) -> None:
-    tree = ast.parse(SOURCES[name])
-    written = {node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "backward"}
-    written = {node for node in written if not node.decorator_list}  # a property of that name is no pullback
-    assert written <= {pullback for pullback, _ in pullbacks(SOURCES[name], tree)}
+def test_every_pullback_is_looked_at() -> None:
+    for name, source in SOURCES.items():
+        if "def backward" in source:
+            tree = ast.parse(source)
+            written = {node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "backward"}
+            written = {node for node in written if not node.decorator_list}  # a property of that name is no pullback
+            assert written <= {pullback for pullback, _ in pullbacks(source, tree)}, name
 
 
 def test_pullbacks_are_found_in_the_ops() -> None:

@@ -126,6 +126,7 @@ SURVIVED = [
 ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("target", "old", "new", "name"), SURVIVED)
 def test_mutations_that_survived_every_check_are_found(target: str, old: str, new: str, name: str) -> None:
     """By a wrong gradient, or because the op's own boundary refuses it: `minitransformer check` counts both."""

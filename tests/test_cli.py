@@ -25,7 +25,7 @@ from minitransformer.verify import CASES
 from minitransformer.verify.catalogue import Case
 
 ROOT = Path(__file__).parent.parent
-KINDS = {"ops": "op", "layers": "layer", "models": "model"}
+KINDS = {"ops": "op", "layers": "layer", "models": "model", "collectives": "collective"}
 
 
 @pytest.fixture(autouse=True)
@@ -118,6 +118,7 @@ def test_names_and_kinds_choose_cases(run, only_pretend, names, wanted):
     assert kinds == sorted(kinds, key=list(KINDS.values()).index)
 
 
+@pytest.mark.slow
 def test_every_public_op_and_layer_can_be_named(run, only_pretend):
     for name in ops.__all__:
         if name != "sinusoidal_positions":  # a table; nothing flows back into it
@@ -130,8 +131,8 @@ def test_every_public_op_and_layer_can_be_named(run, only_pretend):
         ("sofmax", "did you mean 'softmax'?"),
         ("Encoder_Layer", "did you mean 'EncoderLayer'?"),
         ("op", "did you mean 'ops'?"),
-        ("LAYERNORM", "try one of: ops, layers, models, linear"),
-        ("", "try one of: ops, layers, models, linear"),
+        ("LAYERNORM", "try one of: ops, layers, models, collectives, linear"),
+        ("", "try one of: ops, layers, models, collectives, linear"),
     ],
 )
 def test_an_unknown_name_is_bad_usage_with_a_suggestion(run, name, hint):
@@ -160,9 +161,9 @@ def test_the_table_tells_what_was_checked(run):
 
 @pytest.mark.slow
 def test_the_columns_stand_under_their_headings_and_fit_into_80_columns(run, only_pretend):
-    _, out, _ = run("check")
+    _, out, _ = run("check", "layers")
     heading, *lines = out.splitlines()
-    lines = lines[: len(CASES)]
+    lines = lines[: sum(case.kind == "layer" for case in CASES.values())]
     for line in lines:
         numbers = line[: heading.index("gradients") + len("gradients")], line[: len(heading)]
         assert re.search(r"  +\d+$", numbers[0]) and re.search(r"\de-\d\d$", numbers[1])
@@ -180,6 +181,7 @@ def test_another_seed_checks_other_numbers(run):
     assert outputs[0] == outputs[1] != outputs[2]
 
 
+@pytest.mark.slow
 def test_on_the_strict_device(run):
     status, out, err = run("check", "attention", "Linear", "--device", "strict")
     assert (status, err) == (0, "")
@@ -204,7 +206,7 @@ def parsed(text):
     return json.loads(text, parse_constant=refuse)
 
 
-@pytest.mark.slow
+@pytest.mark.sweep  # test_checks.py runs the same cases, several at a time
 def test_json_of_everything(run):
     """The promise of the project: nothing is left out, and no error exceeds 1e-6."""
     status, out, err = run("check", "--json")
@@ -270,6 +272,7 @@ def without_backward(x):
 WRONG = [slightly_wrong, of_another_shape, not_finite, failing, without_backward]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("silu", WRONG)
 def test_a_wrong_backward_fails_the_check(run, monkeypatch, silu):
     monkeypatch.setattr(ops, "silu", silu)
@@ -281,6 +284,7 @@ def test_a_wrong_backward_fails_the_check(run, monkeypatch, silu):
     assert re.search(r"^silu: \d+ of \d+ gradients are wrong: ", out, re.M)  # and what is wrong is told in full
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("silu", WRONG)
 def test_a_wrong_backward_fails_the_check_in_json(run, monkeypatch, silu):
     monkeypatch.setattr(ops, "silu", silu)
@@ -297,6 +301,7 @@ def test_a_wrong_backward_fails_the_check_in_json(run, monkeypatch, silu):
     assert "silu: " in err
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("names", [("layer_norm", "layer-norm"), ("cross-entropy", "cross_entropy")])
 def test_check_and_step_take_a_name_in_either_spelling(run, names):
     """It was `check layer_norm` but `step layer-norm`."""
@@ -430,6 +435,7 @@ def test_demo_complains_of_its_folder_before_it_starts(run, demos, tmp_path, mon
     assert demos == []
 
 
+@pytest.mark.slow
 def test_demo_on_a_place_that_takes_no_files():
     """/proc can be written to by nobody, not even by the super-user; where there is none it cannot be made."""
     status, out, err = run_program("demo", "--out", "/proc")
@@ -468,6 +474,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_middle_of_a_check():
     command = [sys.executable, "-u", "-c", HEED_CTRL_C, "check", "--verbose"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "encoding": "utf-8"}
@@ -478,6 +485,7 @@ def test_ctrl_c_in_the_middle_of_a_check():
     assert (process.returncode, err) == (130, "minitransformer: error: interrupted\n")
 
 
+@pytest.mark.slow
 def test_output_into_head_ends_quietly():
     process = start("check", "layers", "--verbose", env=environment(PYTHONUNBUFFERED="1"))
     assert process.stdout.readline().startswith("Linear: all ")
@@ -497,6 +505,7 @@ def test_output_that_nobody_reads_ends_quietly(arguments):
     assert (status, err) == (1, "")
 
 
+@pytest.mark.slow
 def test_a_terminal_that_cannot_show_a_letter_gets_a_question_mark():
     case = "rms_norm with a large ε"
     status, out, err = run_program("check", case, env=environment(PYTHONIOENCODING="ascii"))
@@ -531,9 +540,9 @@ def test_the_module_and_the_command_are_the_same_program():
 
 @pytest.mark.slow
 def test_json_as_a_program_reads_it():
-    status, out, err = run_program("check", "ops", "--json")
+    status, out, err = run_program("check", "softmax", "--json")
     assert (status, err) == (0, "")
-    assert [case["kind"] for case in parsed(out)["cases"]] == ["op"] * sum(c.kind == "op" for c in CASES.values())
+    assert [case["name"] for case in parsed(out)["cases"]] == CASES_OF["softmax"]
 
 
 def test_a_crash_would_be_seen(monkeypatch, run):

@@ -38,6 +38,7 @@ def hold_to(exercise: Exercise, count: int) -> None:
         assert not verdict(exercise, f, seed).right, f"accepted with seed {seed}\n{source}"
 
 
+@pytest.mark.few(10)
 @each_exercise
 def test_generated_answers(exercise: Exercise) -> None:
     hold_to(exercise, FEW)
@@ -50,6 +51,8 @@ def test_many_generated_answers(exercise: Exercise) -> None:
 
 
 # Every argument counts.
+
+SEEDS = pytest.mark.parametrize("seeds", [[0], pytest.param([1, 2, 3, 4], marks=pytest.mark.slow)], ids=["1", "4 more"])
 
 
 def same(a: Any, b: Any) -> bool:
@@ -67,8 +70,9 @@ def test_every_argument_varies(exercise: Exercise) -> None:
 
 
 @each_exercise
-def test_an_answer_that_hard_codes_an_argument_is_wrong(exercise: Exercise) -> None:
-    for seed in range(5):
+@SEEDS
+def test_an_answer_that_hard_codes_an_argument_is_wrong(exercise: Exercise, seeds: list[int]) -> None:
+    for seed in seeds:
         first = exercise.trials(seed)[0]
         for i, name in enumerate(exercise.arguments):
 
@@ -97,13 +101,15 @@ def distance(exercise: Exercise, f: Callable[..., Any], seed: int, change: Calla
 
 
 @each_exercise
-def test_rounding_is_far_below_the_tolerance_and_mistakes_are_far_above(exercise: Exercise) -> None:
-    for seed in range(5):
+@SEEDS
+def test_rounding_is_far_below_the_tolerance_and_mistakes_are_far_above(exercise: Exercise, seeds: list[int]) -> None:
+    for seed in seeds:
         assert distance(exercise, exercise.reference, seed, singles) < TOLERANCE / 5.0
         for mistake in exercise.mistakes:
             assert distance(exercise, exercise.mistaken(mistake), seed) > 200.0 * TOLERANCE, mistake.name
 
 
+@pytest.mark.few(10)
 @each_exercise
 def test_the_reference_is_right_for_inputs_in_float32_whatever_it_promotes_to(exercise: Exercise) -> None:
     def f(*inputs: Any) -> Any:
@@ -134,6 +140,7 @@ adam = EXERCISES["adam_step"].reference
 local_mask = EXERCISES["local_mask"].reference
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize(
     ("name", "f"),
     [

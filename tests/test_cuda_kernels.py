@@ -35,6 +35,9 @@ FILES = {  # the template parameters after the type of the numbers, as the Pytho
     "layer_norm.cu": [""],
 }
 INSTANCES = [(file, t + rest) for file, several in FILES.items() for t in ("float", "__half") for rest in several]
+SELDOM = {
+    ("attention.cu", parameters) for parameters in ("float, 1", "float, 2", "__half, 2", "__half, 4")
+}  # to compile
 KERNELS: dict[str, Callable[..., Any]] = {
     name: getattr(getattr(cuda, name), name) for name in ("adam", "attention", "cross_entropy", "gelu", "layer_norm")
 }
@@ -256,6 +259,7 @@ def adam_is_like_its_textbook_form(result: list[np.ndarray]) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_the_kernel_of_adam_rounds_like_its_textbook_form(dtype: type, device: None) -> None:
     assert adam_is_like_its_textbook_form(adam_by_kernel(dtype))
@@ -408,6 +412,7 @@ def test_what_a_kernel_was_not_made_for_is_left_to_the_textbook(call: str, devic
     assert emulated.EmulatedModule.launches == []
 
 
+@pytest.mark.slow
 def test_a_generator_is_used_only_where_the_kernel_takes_the_call(device: None) -> None:
     rng, x, wide = np.random.default_rng(3), float32(2, 4, 8), float32(2, 4, 129)
     before = rng.bit_generator.state
@@ -416,6 +421,7 @@ def test_a_generator_is_used_only_where_the_kernel_takes_the_call(device: None) 
     assert rng.bit_generator.state == before
 
 
+@pytest.mark.slow
 def test_a_target_that_does_not_exist_makes_the_loss_nan(device: None) -> None:
     logits = float32(5, 7)
     for wrong in (-1, 7, 10**12):
@@ -424,6 +430,7 @@ def test_a_target_that_does_not_exist_makes_the_loss_nan(device: None) -> None:
         assert np.isnan(loss._numpy)
 
 
+@pytest.mark.slow
 def test_attention_launches_one_kernel_forward_and_two_backward(device: None) -> None:
     x = float32(2, 3, 5, 40).astype(np.float16)
     y, backward = KERNELS["attention"](x, x, x)
@@ -432,6 +439,7 @@ def test_attention_launches_one_kernel_forward_and_two_backward(device: None) ->
     assert emulated.EmulatedModule.launches == [f"{name}<__half, 2>" for name in names]
 
 
+@pytest.mark.slow
 def test_the_memory_of_attention_grows_with_the_length(device: None, monkeypatch: pytest.MonkeyPatch) -> None:
     empty, made = strict.xp.empty, []
 
@@ -482,6 +490,7 @@ def test_each_kind_of_array_has_its_kernels() -> None:
         without(cupy_array, cupy_array)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", sorted(set(KERNELS) - {"adam"}))
 def test_a_fast_op_calls_the_kernel_of_its_arrays(name: str, device: None, monkeypatch: pytest.MonkeyPatch) -> None:
     _, given, options, dy = arguments(name, np.float32)
@@ -511,6 +520,7 @@ def test_a_fast_optimiser_calls_the_kernel_of_its_arrays(device: None, monkeypat
     np.testing.assert_allclose(p.value._numpy, 0.0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_numpy_arrays_need_no_cupy(tmp_path: Path) -> None:
     (tmp_path / "cupy.py").write_text("raise AssertionError('CuPy was imported')")
     code = """
@@ -536,7 +546,10 @@ def test_the_calls_cover_every_kernel() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(NVCC is None, reason="nvcc is missing: nothing compiles the kernels for a GPU")
-@pytest.mark.parametrize(("file", "parameters"), INSTANCES)
+@pytest.mark.parametrize(
+    ("file", "parameters"),
+    [pytest.param(*each, marks=pytest.mark.sweep) if each in SELDOM else each for each in INSTANCES],
+)
 def test_nvcc_compiles_a_file_without_a_warning(file: str, parameters: str, tmp_path: Path) -> None:
     code = source(file)
     instances = [f"{name}<{parameters}>" for name in kernel_names(code)]
@@ -582,6 +595,7 @@ def example(name: str, *arguments: Any) -> np.ndarray:
     return x._numpy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "arguments", "problem"),
     [
@@ -599,6 +613,7 @@ def test_the_emulation_refuses_what_a_gpu_would_not_tell(
         example(name, *arguments)
 
 
+@pytest.mark.slow
 def test_the_emulation_shows_a_missing_barrier(device: None, monkeypatch: pytest.MonkeyPatch) -> None:
     ascending = example("read_early")
     monkeypatch.setattr(emulated.EmulatedModule, "descending", True)

@@ -210,6 +210,7 @@ def test_a_thread_that_comes_late_changes_nothing() -> None:
     np.testing.assert_array_equal(y, before)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("phase", range(6))
 def test_no_phase_of_a_layer_begins_before_all_parts_of_the_last_are_done(phase: int, monkeypatch: Any) -> None:
     """Another thread has taken a part, and is slow."""
@@ -455,6 +456,7 @@ def test_where_no_thread_can_be_started_one_does_all(monkeypatch: pytest.MonkeyP
     assert sorted(done) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_call_at_the_very_end_of_the_interpreter() -> None:
     code = """
 import numpy, threadpoolctl

@@ -35,10 +35,19 @@ def few_numbers(monkeypatch):
     monkeypatch.setattr(demo, "NumberTask", FewNumbers)
 
 
+@pytest.fixture
+def few_ops(monkeypatch):
+    """The check of two ops, for what is not about the check."""
+    monkeypatch.setattr(demo, "CASES", {name: demo.CASES[name] for name in ("softmax", "silu")})
+
+
 # ---- A short run. ----
 
 
-def test_a_short_run_prints_all_three_parts_and_writes_both_pictures(tmp_path, few_numbers):
+@pytest.mark.parametrize("of", ["few ops", pytest.param("all ops", marks=pytest.mark.slow)])
+def test_a_short_run_prints_all_three_parts_and_writes_both_pictures(tmp_path, few_numbers, request, of):
+    if of == "few ops":
+        request.getfixturevalue("few_ops")
     right, text = run(tmp_path / "new" / "folder", steps=3)
     assert right
     for example in EXAMPLES:
@@ -63,7 +72,7 @@ def test_a_short_run_prints_all_three_parts_and_writes_both_pictures(tmp_path, f
 
 
 @pytest.mark.slow
-def test_a_seed_fixes_the_text_and_the_pictures(tmp_path, few_numbers):
+def test_a_seed_fixes_the_text_and_the_pictures(tmp_path, few_numbers, few_ops):
     def once(seed):
         _, text = run(tmp_path, seed=seed, steps=3)
         return text, {path.name: path.read_bytes() for path in tmp_path.rglob("*.*")}
@@ -74,7 +83,7 @@ def test_a_seed_fixes_the_text_and_the_pictures(tmp_path, few_numbers):
 
 
 @pytest.mark.slow
-def test_a_translation_counts_only_if_all_of_it_is_right(tmp_path, few_numbers, monkeypatch):
+def test_a_translation_counts_only_if_all_of_it_is_right(tmp_path, few_numbers, few_ops, monkeypatch):
     given = []
 
     def every_other_one_right(model, task, numbers, device):
@@ -95,7 +104,7 @@ def test_a_translation_counts_only_if_all_of_it_is_right(tmp_path, few_numbers, 
 
 
 @pytest.mark.slow
-def test_a_wrong_op_is_reported(tmp_path, few_numbers, monkeypatch):
+def test_a_wrong_op_is_reported(tmp_path, few_numbers, few_ops, monkeypatch):
     right_silu = ops.silu
 
     def silu(x):
@@ -109,7 +118,8 @@ def test_a_wrong_op_is_reported(tmp_path, few_numbers, monkeypatch):
     assert "not all of them ok: run `minitransformer check`" in text
 
 
-def test_a_failed_picture_leaves_no_file(tmp_path, few_numbers, monkeypatch):
+@pytest.mark.slow
+def test_a_failed_picture_leaves_no_file(tmp_path, few_numbers, few_ops, monkeypatch):
     def savefig(self, file, **options):
         file.write(b"half")
         raise OSError("disk full")
@@ -169,6 +179,7 @@ def test_it_translates_95_percent_of_unseen_numbers_exactly(full_run):
     assert f"1000 numbers never seen in training: {exact:.1%} exact" in text
 
 
+@pytest.mark.slow
 def test_it_says_of_each_translation_whether_it_is_right(full_run):
     text, [(task, _), (_, shown)], _ = full_run
     for number, parts in shown:
@@ -177,6 +188,7 @@ def test_it_says_of_each_translation_whether_it_is_right(full_run):
         assert f"{''.join(parts)}  ({seen}, {verdict}" in text
 
 
+@pytest.mark.slow
 def test_the_loss_falls_to_the_lowest_there_is(full_run):
     _, _, [(losses, floor), _] = full_run
     assert len(losses) == 400
@@ -184,6 +196,7 @@ def test_the_loss_falls_to_the_lowest_there_is(full_run):
     assert floor - 0.02 < np.mean(losses[-20:]) < floor + 0.05
 
 
+@pytest.mark.slow
 def test_cross_attention_crosses(full_run):
     """When it writes the units some head looks at the English units, behind the tens; then it goes back to these."""
     _, _, [_, (weights, queries, keys)] = full_run
@@ -195,9 +208,10 @@ def test_cross_attention_crosses(full_run):
         assert keys.index(word) in looks_at
 
 
+@pytest.mark.slow
 def test_text_fits_into_80_columns(full_run):
     text, _, _ = full_run
     longer = [line for line in text.splitlines() if len(line) > 80]
     assert all(
-        line.startswith(("   pictures: ", "   see where it looks: ")) for line in longer
+        line.startswith(("   pictures: ", "   see where it looks: ", "   and how it computes: ")) for line in longer
     )  # the paths of this run are long

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from minitransformer import ops
 from minitransformer.cli import main
 from minitransformer.fast import attention as attention_kernel
 from minitransformer.fast import attention_loops, blocks, cross_entropy, decoding_loops, layer_loops, linear, loops
@@ -23,6 +24,7 @@ def names(case: Case) -> set[str]:
     return {form.name for form in forms(case)}
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", LARGE)
 def test_a_large_case_passes_in_every_form(name: str) -> None:
     found = forms(LARGE[name])
@@ -31,6 +33,7 @@ def test_a_large_case_passes_in_every_form(name: str) -> None:
     assert any(form.name == "compiled" for form in found) != name.startswith("cross_entropy")  # which has no loop
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", ["attention with heads", "EncoderLayer", "Transformer checkpointed", "Classifier"])
 def test_rounding_is_no_mistake(name: str, seed: int) -> None:
@@ -49,6 +52,27 @@ def test_the_forms_are_those_that_ran() -> None:
 def test_a_kernel_that_declines_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_ops, "attention", fast_ops._fast("attention", Declining, None))
     assert names(LARGE["attention in tiles"]) == {"as written"}
+
+
+@pytest.mark.parametrize(
+    "kernel, case",
+    [
+        ("attention", "attention in tiles"),
+        ("cross_entropy", "cross_entropy of several blocks"),
+        ("layer_norm", "layer_norm of several blocks"),
+    ],
+)
+def test_a_form_that_declines_what_it_is_made_for_is_found(
+    kernel: str, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast_ops, kernel, getattr(ops, kernel))
+    assert [form.problem for form in forms(LARGE[case])][-1] == f"the fast form of {kernel} declines"
+
+
+def test_a_whole_layer_that_leaves_the_work_to_its_parts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer_loops, "CURVES", {})
+    problems = [form.problem for form in forms(LARGE["EncoderLayer in pre-norm order with relu"])]
+    assert problems == ["", "", "", "", "the fast form of encoder_layer declines"]
 
 
 class Declining:
@@ -83,6 +107,7 @@ WRONG = {  # where, the name of a loop, which argument it spoils, and the case t
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_loop_is_found(wrong: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     module, name, place, case = WRONG[wrong]

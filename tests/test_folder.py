@@ -101,7 +101,9 @@ def test_a_failed_write_leaves_the_file_as_it_was(tmp_path, monkeypatch):
 
 
 def test_what_is_no_model_is_not_saved(tmp_path):
-    with pytest.raises(TypeError, match="must be one of Transformer, LanguageModel, Classifier, got Linear"):
+    with pytest.raises(
+        TypeError, match="must be one of Transformer, LanguageModel, Classifier, RecurrentTranslator, got Linear"
+    ):
         save(Linear(2, 2), tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
@@ -121,7 +123,7 @@ def test_a_missing_folder_or_file_is_named(tmp_path):
     "change, message",
     [
         ({"format": 2}, '"format": 1'),
-        ({"model": "RNN"}, "must be one of Transformer, LanguageModel, Classifier, got 'RNN'"),
+        ({"model": "RNN"}, "must be one of Transformer, LanguageModel, Classifier, RecurrentTranslator, got 'RNN'"),
         ({"model": ["Transformer"]}, "must be one of Transformer"),
         ({"config": [1]}, '"config" must be an object'),
         ({"config": {"source_vocabulary": 7}}, "config.json: .*target_vocabulary"),

@@ -68,6 +68,7 @@ def naively(model, source, source_mask, start, end, max_length):
     return target[1:]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 def test_greedy_writes_what_the_naive_loop_writes(norm_order, seed):
@@ -277,6 +278,7 @@ def assert_same_hypotheses(found, wanted):
     assert np.allclose([h.score for h in found], [score for score, _ in wanted], rtol=0, atol=1e-9)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_language_model_goes_on_with_prompts_of_many_lengths_as_with_each_alone_without_a_cache(seed):
     model = language_model(seed)
@@ -348,6 +350,7 @@ def test_beams_of_a_batch_of_prompts_are_those_of_each_alone_without_a_cache(see
             assert_same_hypotheses(alone, [(h.score, h.tokens) for h in hypotheses])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam", [1, 5])
 def test_a_sentence_is_translated_alike_alone_and_among_long_and_short_ones(beam):
     rng = np.random.default_rng(4)
@@ -374,6 +377,7 @@ def test_these_beams_are_no_foregone_conclusion():
     assert endings == {True, False} and better >= 3
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_beam_one_is_greedy(seed):
     model = model_of(seed)
@@ -389,6 +393,7 @@ def test_beam_one_is_greedy(seed):
     assert [hypotheses[0].tokens for hypotheses in texts] == generate(language_model(seed), PROMPTS, 12, end=END)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0, 2.0])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_beam_as_wide_as_all_texts_ranks_them_all(seed, alpha):
@@ -443,6 +448,7 @@ def test_draws_follow_the_distribution_that_is_left(options, wanted):
     assert (abs(frequencies - p) <= 4 * np.sqrt(p * (1 - p) / n)).all()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(
     logits=st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=12),
@@ -465,6 +471,7 @@ def test_a_drawn_token_is_among_the_most_probable(logits, temperature, top_k, to
     assert drawn.tolist() == alone
 
 
+@pytest.mark.slow
 def test_a_temperature_near_zero_is_greedy_and_a_high_one_is_not():
     for seed in SEEDS:
         model = language_model(seed)
@@ -483,6 +490,7 @@ def test_the_same_generators_write_the_same_and_others_something_else():
     assert first == again != other
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(
     seed=st.sampled_from(SEEDS),
@@ -547,6 +555,7 @@ def test_a_sentence_whose_hypotheses_are_finished_leaves_the_batch(tokens_read):
     assert {n for n, t in tokens_read if t == 1} >= {10, 8, 4, 2}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("context", [1, 2, 5, 6])
 def test_past_its_context_a_model_starts_again_from_the_last_half(context, tokens_read):
     model = language_model(2, context=context)
@@ -569,6 +578,7 @@ def test_past_its_context_a_model_starts_again_from_the_last_half(context, token
     assert together == [hypotheses[0].tokens for hypotheses in best]
 
 
+@pytest.mark.slow
 def test_on_the_strict_device_the_same_is_sampled_and_found():
     source, mask = sources(1)
     on_device = [to_device(array, "strict") for array in (source, mask)]

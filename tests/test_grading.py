@@ -296,6 +296,7 @@ def test_an_op_may_not_be_called_and_the_message_says_so(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_functions_among_the_arguments_are_called_where_they_are(tmp_path):
     source = """
 def residual_backward(dy, sublayer_backward):
@@ -318,6 +319,7 @@ def decoder_layer_backward(dy, pullbacks):
     assert "Error" in wrong.summary and "dx" in half.message
 
 
+@pytest.mark.slow
 def test_an_exercise_that_fails_costs_no_other_of_the_same_file(tmp_path):
     source = (
         "import os\ndef matmul_backward(a, b, dc): os.abort()\ndef softmax_forward(x):\n    while True: pass\n"
@@ -331,6 +333,7 @@ def test_an_exercise_that_fails_costs_no_other_of_the_same_file(tmp_path):
 # ---- The seed. ----
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_grades_and_another_seed_other_inputs(tmp_path):
     path = tmp_path / "hand_in.py"
     path.write_text(WRONG)
@@ -338,6 +341,7 @@ def test_the_same_seed_gives_the_same_grades_and_another_seed_other_inputs(tmp_p
     assert one == same != other
 
 
+@pytest.mark.slow
 def test_a_table_of_the_answers_to_the_seed_of_check_earns_nothing(tmp_path, capsys):
     exercise = EXERCISES["softmax_backward"]
     table = [(y.tolist(), exercise.reference(y, dy).tolist()) for y, dy in exercise.trials(0)]
@@ -410,6 +414,7 @@ def test_a_hostile_hand_in_gets_no_marks(class_of_rogues, name):
     assert HOSTILE[name][1] in said, said
 
 
+@pytest.mark.slow
 def test_a_thief_gets_all_marks_where_nothing_is_hidden(tmp_path, monkeypatch):
     """The thefts are real ones: without isolation, which a warning says, the file of the reference can be read."""
     monkeypatch.setattr(isolation, "KINDS", ())
@@ -448,6 +453,7 @@ def test_no_hand_in_is_waited_for_beyond_its_time(tmp_path):
     assert time.monotonic() - start < 45.0
 
 
+@pytest.mark.slow
 def test_nothing_is_left_running(class_of_rogues):
     """The processes that a hand-in leaves behind end with it: none of them has this process's namespace or parent."""
     children = subprocess.run(["ps", "-o", "args=", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout
@@ -456,6 +462,7 @@ def test_nothing_is_left_running(class_of_rogues):
     assert f"left by {os.getpid()}" not in sleeping
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [isolation.BUBBLEWRAP, isolation.NAMESPACES])
 def test_both_isolations_show_nothing_of_this_machines_users(tmp_path, monkeypatch, kind):
     """Where one of them does not work on this machine, the other or a warning takes its place."""
@@ -484,6 +491,7 @@ def softmax_backward(y, dy):
         assert box.isolation == isolation.NOTHING
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [isolation.BUBBLEWRAP, isolation.NAMESPACES])
 def test_python_may_be_installed_below_tmp(monkeypatch, kind):
     """It was hidden there by the hand-in's own /tmp, and then hand-ins ran without isolation."""
@@ -612,6 +620,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 def test_files_that_are_no_hand_in(tmp_path, capsys):
     for name, (content, _) in FILES.items():
         (tmp_path / name).write_bytes(content)
@@ -689,6 +698,25 @@ def test_one_row_and_one_feedback_file_for_each_student(tmp_path, capsys):
     assert "softmax_backward  wrong" in feedback and "expected" in feedback and "seed 4" in feedback
 
 
+def test_a_folder_stands_for_the_hand_ins_in_it_and_in_the_folders_of_students(tmp_path, capsys):
+    for name in (
+        "anna/work.ipynb",
+        "bob/work.ipynb",
+        ".ipynb_checkpoints/work.ipynb",
+        "bob/.old.py",
+        "anna/data/deep.py",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(json.dumps({"cells": [{"cell_type": "code", "source": RIGHT}]}))
+    (tmp_path / "anna" / "notes.txt").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    assert main(["grade", str(tmp_path), "--csv"]) == 0
+    rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert [(row["student"], row["percent"]) for row in rows] == [("anna", "100.0"), ("bob", "100.0")]
+    assert main(["grade", str(tmp_path / "empty")]) == 1
+    assert "the folder holds no notebook (.ipynb) or Python file (.py)" in capsys.readouterr().err
+
+
 def test_moodle_and_canvas_find_their_documented_columns(tmp_path, capsys):
     (tmp_path / "anna@uni.example.py").write_text(RIGHT)
     (tmp_path / "bob@uni.example.py").write_text("def softmax_backward(y, dy): raise ValueError('<script>')")
@@ -713,6 +741,7 @@ def test_students_are_told_apart():
     assert list(files.values()) == ["a_b.txt", "a_b 2.txt", "A_B 3.txt", "_.txt", "x" * 60 + ".txt", "_ 2.txt"]
 
 
+@pytest.mark.slow
 def test_nothing_from_outside_reaches_a_report_as_it_is(tmp_path, capfd):
     """Terminal escapes, newlines, marks of direction and formulas, in file names and in messages."""
     name = "=1+1 \x1b[2J\u202eeve\nbob.py: 100 % of 1.py"
@@ -736,6 +765,7 @@ def test_nothing_from_outside_reaches_a_report_as_it_is(tmp_path, capfd):
         assert not any(cell.startswith("=") for row in cells for cell in row)
 
 
+@pytest.mark.slow
 def test_ctrl_c_writes_what_is_done(tmp_path):
     (tmp_path / "quick.py").write_text(RIGHT)
     (tmp_path / "slow.py").write_text("def softmax_backward(y, dy):\n    while True: pass")

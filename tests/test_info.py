@@ -282,6 +282,7 @@ def test_every_field_of_every_config_is_a_flag(run) -> None:
         assert json.loads(run(kind, *flags, "--length", "16", "--json"))["config"] == changed
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
@@ -330,6 +331,7 @@ def test_a_folder_without_a_model_is_a_failed_run(run, tmp_path) -> None:
     assert "there is no model folder" in run("--model", str(tmp_path / "none"), status=1)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -353,6 +355,7 @@ def test_bad_usage_is_one_complaint(run, arguments, message) -> None:
     assert message in complaint
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "name, said, parameters",  # the figures of the documents, and those of Hugging Face's models
     [

@@ -231,6 +231,7 @@ def form(request: pytest.FixtureRequest) -> Iterator[str]:
             yield "numpy"
 
 
+@pytest.mark.few(27)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_kernel_rounds_like_its_textbook_op_in_float32(call: str, form: str) -> None:
     exact = results(call, np.float64, by_textbook)
@@ -350,6 +351,7 @@ def through_feed_forward(
 MANY = LARGE // 9 + 3  # with nine hidden units so many weights that a few rows are taken apart
 
 
+@pytest.mark.few(24)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu"])
 @pytest.mark.parametrize(
@@ -618,6 +620,7 @@ def test_attention_takes_anything_true_for_causal(form: str) -> None:
     np.testing.assert_array_equal(ops.attention(q, q, q, None, 1)[0], ops.attention(q, q, q, None, True)[0])
 
 
+@pytest.mark.slow
 def test_without_the_compiler_the_kernels_run_in_numpy() -> None:
     code = """
 import numpy as np
@@ -877,6 +880,7 @@ def test_a_kernel_keeps_no_more_than_backward_needs(form: str) -> None:
     }
 
 
+@pytest.mark.slow
 def test_attention_without_kept_weights_needs_memory_that_grows_with_the_length() -> None:
     code = """
 import sys, tracemalloc
@@ -928,6 +932,7 @@ print(min(faults() for _ in range(4)))
     assert kept < 64
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc can be told to keep memory")
 def test_threads_keep_freed_memory_too() -> None:
     code = """

@@ -114,6 +114,7 @@ def test_a_layer_is_computed_as_in_the_textbook(
     require_close(found, in_textbook(layer, *arrays, dtype="float64", **how), in_textbook(layer, *arrays, **how))
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("seed", [529, 205, 1546, 331, *range(20)])
 def test_norms_of_two_numbers_differ_from_the_textbook_by_their_conditioning(seed: int, taken: list[bool]) -> None:
     """Kernel and textbook may differ by 0.4 here, in gradients of 300: that is what the last bits of the inputs do.
@@ -258,6 +259,7 @@ def test_gradients_that_lie_otherwise_are_filled_too(taken: list[bool]) -> None:
         layer(x)[1](dy)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("norm_order", ["pre", "post"])
 @pytest.mark.parametrize("pieces", [(9,), (4, 5), (2, 1, 6)])
 @pytest.mark.parametrize("causal", [True, False])
@@ -444,6 +446,7 @@ def test_few_rows_and_large_weights_are_left_to_the_product_of_few_rows(taken: l
     assert taken == [False, True, True]
 
 
+@pytest.mark.slow
 def test_backward_of_pre_norm_does_not_hold_the_input(taken: list[bool]) -> None:
     x = normal(2, 5, WIDTH)
     held = weakref.ref(x)
@@ -503,6 +506,7 @@ def test_more_threads_than_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     require_close(found, in_textbook(layer, *arrays, dtype="float64"), in_textbook(layer, *arrays))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("name", "phase"), [("layer", 0), ("layer", 1)] + [("layer_backward", i) for i in range(3)])
 def test_no_phase_begins_before_all_parts_of_the_last_are_done(name: str, phase: int, monkeypatch: Any) -> None:
     """Another thread has taken a part, and is slow."""

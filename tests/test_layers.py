@@ -85,6 +85,7 @@ def test_cached_cross_attention_equals_full_attention(sizes: list[int]) -> None:
         layer(x, memory.copy(), mask=mask, cache=cache)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("checkpoint", [False, True], ids=["", "checkpointed"])
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 @pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS.keys())
@@ -96,6 +97,7 @@ def test_cached_encoder_equals_full_encoder(sizes: list[int], norm_order: str, c
     assert cache.length == 40
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 @pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS.keys())
 def test_cached_decoder_equals_full_decoder(sizes: list[int], norm_order: str) -> None:

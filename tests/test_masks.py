@@ -74,6 +74,7 @@ def test_a_device_by_name() -> None:
     assert_mask(local_mask(2, 0, device="numpy"), np.eye(2))
 
 
+@pytest.mark.slow
 @examples
 @given(sizes, sizes, sizes, st.lists(sizes, min_size=1, max_size=3), st.data())
 def test_definition_at_every_pair(t_q: int, t_k: int, radius: int, lengths: list[int], data: st.DataObject) -> None:

@@ -86,6 +86,7 @@ def in_chunks(ids: np.ndarray, sizes: list[int], read: Callable[[np.ndarray], np
     return np.concatenate([read(piece) for piece in np.split(ids, np.cumsum(sizes)[:-1], axis=1)], axis=1)
 
 
+@pytest.mark.few(2)
 @CHUNKS
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 def test_cached_language_model_equals_the_full_one(norm_order: str, sizes: list[int]) -> None:
@@ -95,6 +96,7 @@ def test_cached_language_model_equals_the_full_one(norm_order: str, sizes: list[
     assert cache.length == 40
 
 
+@pytest.mark.few(3)
 @CHUNKS
 @pytest.mark.parametrize("checkpoint", [False, True], ids=["", "checkpointed"])
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
@@ -377,6 +379,7 @@ def test_a_whole_model_runs_on_the_device_that_the_environment_names(
         np.testing.assert_allclose(gradient, expected[key], rtol=1e-11, atol=1e-13, err_msg=key)
 
 
+@pytest.mark.few(1)
 @EVERY_MODEL
 def test_two_threads_may_share_a_model(name: str) -> None:
     """Each gets what it would get alone, with its own sequences and its own dropout."""

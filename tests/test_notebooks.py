@@ -105,6 +105,20 @@ def test_ends_with_exercises_that_exist(name: str) -> None:
 # The tool itself.
 
 
+def test_answers_to_predictions_are_kept_for_the_teacher_and_shown_to_nobody(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "01_x.py").write_text("# %% [markdown]\n# **Predict first.** x?\n#: x: 1; y: no\n#: z: 2\n\n# %%\nx\n")
+    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    source = build.read_source("01_x")
+    text, code = source["cells"]
+    assert (text["source"], text["metadata"]) == ("**Predict first.** x?", {"answer": "x: 1; y: no; z: 2"})
+    assert build.for_students(source)["cells"] == [text | {"metadata": {}}, code]
+    assert build.student_differences(source, build.for_students(source)) == []
+    assert build.student_differences(source, source) == ["cell 1: source and .ipynb differ"]
+    assert build.source_differences(source, build.for_students(source))
+
+
 def test_a_source_is_read_as_text_and_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     text = '# %% [markdown]\n# # 1 Title\n#\n# *text*\n\n# %% tags=["varies"]\nx = 1\n\nx\n\n# %%\n# a comment\n'
     (tmp_path / "01_x.py").write_text(text)

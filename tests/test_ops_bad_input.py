@@ -67,6 +67,20 @@ FLOATS: dict[str, tuple[dict[str, np.ndarray], Callable[..., Any]]] = {
     "repeat_heads": ({"x": f(2, 3, 4)}, lambda x: ops.repeat_heads(x, 2)),
     "rotary": ({"x": f(2, 3, 4)}, ops.rotary),
     "relative_bias": ({"table": f(8, 2)}, lambda table: ops.relative_bias(table, 3, 4)),
+    "alibi": ({"slopes": f(3)}, lambda slopes: ops.alibi(slopes, 3, 4)),
+    "rnn_cell": ({"inputs": f(2, 3), "h": f(2, 3), "weight": f(3, 3)}, ops.rnn_cell),
+    "lstm_cell": ({"inputs": f(2, 12), "state": f(2, 6), "weight": f(3, 12)}, ops.lstm_cell),
+    "gru_cell": ({"inputs": f(2, 9), "h": f(2, 3), "weight": f(3, 9), "bias": f(9)}, ops.gru_cell),
+    "convolution": ({"x": f(2, 4, 3), "weight": f(3, 3, 5), "bias": f(5)}, ops.convolution),
+    "additive_attention": ({"q": QKV[0], "k": QKV[1], "v": QKV[2], "w": f(4)}, ops.additive_attention),
+    "local_attention": (
+        {"q": f(2, 5, 4), "k": f(2, 5, 4), "v": f(2, 5, 6)}, lambda q, k, v: ops.local_attention(q, k, v, 2),
+    ),
+    "flash_attention": ({"q": QKV[0], "k": QKV[1], "v": QKV[2]}, ops.flash_attention),
+    "linear_attention": ({"q": f(2, 5, 4), "k": f(2, 5, 4), "v": f(2, 5, 6)}, ops.linear_attention),
+    "sink_attention": ({"q": QKV[0], "k": QKV[1], "v": QKV[2], "sink": f(2)}, ops.sink_attention),
+    "top_k_gates": ({"logits": f(2, 4)}, ops.top_k_gates),
+    "load_balance": ({"logits": f(2, 4)}, ops.load_balance),
     "layer_norm": ({"x": f(2, 4), "gamma": f(4), "beta": f(4)}, ops.layer_norm),
     "rms_norm": ({"x": f(2, 4), "gamma": f(4)}, ops.rms_norm),
     "relu": ({"x": f(2, 4)}, ops.relu),
@@ -93,6 +107,7 @@ def call_with(op: str, name: str, change: Callable[[np.ndarray], Any]) -> None:
     call(*(change(x) if other == name else x for other, x in inputs.items()))
 
 
+@pytest.mark.few(160)
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -141,6 +156,19 @@ def test_mixed_devices(op: str, name: str) -> None:
         ("cross_entropy", "targets", lambda: ops.cross_entropy(f(2, 3, 4), Elsewhere(2, 3, dtype="int64"))),
         ("attention", "mask", lambda: ops.attention(*QKV, mask=Elsewhere(3, 5, dtype="bool"))),
         ("mean_pool", "mask", lambda: ops.mean_pool(f(2, 3, 4), mask=Elsewhere(2, 3, dtype="bool"))),
+        (
+            "additive_attention",
+            "mask",
+            lambda: ops.additive_attention(*QKV, f(4), mask=Elsewhere(3, 5, dtype="bool")),
+        ),
+        (
+            "local_attention",
+            "mask",
+            lambda: ops.local_attention(*[f(2, 5, 4)] * 3, 2, mask=Elsewhere(2, 5, dtype="bool")),
+        ),
+        ("flash_attention", "mask", lambda: ops.flash_attention(*QKV, mask=Elsewhere(2, 5, dtype="bool"))),
+        ("linear_attention", "mask", lambda: ops.linear_attention(*[f(5, 4)] * 3, mask=Elsewhere(5, dtype="bool"))),
+        ("sink_attention", "mask", lambda: ops.sink_attention(*QKV, f(2), mask=Elsewhere(3, 5, dtype="bool"))),
     ],
 )
 @pytest.mark.usefixtures("elsewhere")
@@ -192,7 +220,7 @@ def test_gradient_of_the_wrong_type(op: str) -> None:
             backward(dy)
 
 
-@pytest.mark.parametrize("op", [op for op in FLOATS if op != "cross_entropy"])
+@pytest.mark.parametrize("op", [op for op in FLOATS if op not in ("cross_entropy", "load_balance")])
 def test_a_plain_number_is_the_gradient_of_a_scalar_only(op: str) -> None:
     with pytest.raises(TypeError, match=rf"^backward of {op}: .* must be a numpy array of shape .*, got float$"):
         call_all(op)[1](1.0)
@@ -239,6 +267,93 @@ MISTAKES: dict[str, list[Bad]] = {
         Bad("a factor is a vector", lambda: ops.low_rank_linear(f(2, 4), f(4), f(3, 5)), ValueError, r"down must be"),
         Bad("widths differ", lambda: ops.low_rank_linear(f(2, 3), f(4, 3), f(3, 5)), ValueError,
             r"the last axis of x must be 4 \(the rows of down\), got shape \(2, 3\)"),
+    ],
+    "rnn_cell": [
+        Bad("weight of another shape", lambda: ops.rnn_cell(f(2, 3), f(2, 3), f(3, 4)), ValueError,
+            r"weight must have the shape \(H, H\), got \(3, 4\)"),
+        Bad("widths differ", lambda: ops.rnn_cell(f(2, 4), f(2, 3), f(3, 3)), ValueError,
+            r"the last axis of inputs must be 3, got shape \(2, 4\)"),
+        Bad("a state for each of another batch", lambda: ops.rnn_cell(f(2, 3), f(1, 3), f(3, 3)), ValueError,
+            r"h must have shape \(2, 3\), got \(1, 3\)"),
+    ],
+    "lstm_cell": [
+        Bad("one sum too few", lambda: ops.lstm_cell(f(2, 9), f(2, 6), f(3, 12)), ValueError,
+            r"the last axis of inputs must be 12, got shape \(2, 9\)"),
+        Bad("a state without its cell", lambda: ops.lstm_cell(f(2, 12), f(2, 3), f(3, 12)), ValueError,
+            r"state must have shape \(2, 6\), got \(2, 3\)"),
+        Bad("weight of a plain cell", lambda: ops.lstm_cell(f(2, 12), f(2, 6), f(3, 3)), ValueError,
+            r"weight must have the shape \(H, 4 H\), got \(3, 3\)"),
+    ],
+    "gru_cell": [
+        Bad("a bias for one sum", lambda: ops.gru_cell(f(2, 9), f(2, 3), f(3, 9), f(3)), ValueError,
+            r"bias must have shape \(9,\), got \(3,\)"),
+    ],
+    "convolution": [
+        Bad("an even kernel has no centre", lambda: ops.convolution(f(4, 3), f(2, 3, 5), f(5)), ValueError,
+            r"a centred window needs an odd kernel, got 2; or set causal=True"),
+        Bad("weight without a kernel", lambda: ops.convolution(f(4, 3), f(3, 5), f(5)), ValueError,
+            r"weight must have three axes \(k, D_in, D_out\), got shape \(3, 5\)"),
+        Bad("widths differ", lambda: ops.convolution(f(4, 2), f(3, 3, 5), f(5)), ValueError,
+            r"the last axis of x must be 3 \(the second axis of weight\), got shape \(4, 2\)"),
+        Bad("x of one axis", lambda: ops.convolution(f(3), f(3, 3, 5), f(5)), ValueError,
+            r"x must have at least two axes"),
+        Bad("bias of another length", lambda: ops.convolution(f(4, 3), f(3, 3, 5), f(3)), ValueError,
+            r"bias must have shape \(5,\), got \(3,\)"),
+        Bad("dilation 0", lambda: ops.convolution(f(4, 3), f(3, 3, 5), f(5), 0), ValueError,
+            r"dilation must be greater than 0, got 0"),
+    ],
+    "additive_attention": [
+        Bad("widths differ", lambda: ops.additive_attention(f(3, 4), f(5, 3), f(5, 2), f(4)), ValueError,
+            r"q must be \(..., T_q, A\), k \(..., T_k, A\) and v .*; got q \(3, 4\), k \(5, 3\), v \(5, 2\)"),
+        Bad("a query of one axis", lambda: ops.additive_attention(f(4), f(5, 4), f(5, 2), f(4)), ValueError,
+            r"q, k and v must have at least two axes"),
+        Bad("w of another width", lambda: ops.additive_attention(f(3, 4), f(5, 4), f(5, 2), f(3)), ValueError,
+            r"w must have shape \(4,\), got \(3,\)"),
+        Bad("mask of keys", lambda: ops.additive_attention(*QKV, f(4), np.ones((2, 5), bool)), ValueError,
+            r"mask of shape \(2, 5\) does not broadcast to \(2, 3, 5\)"),
+    ],
+    "local_attention": [
+        Bad("two sequences", lambda: ops.local_attention(*QKV, 2), ValueError,
+            r"q and k must be \(..., T, d_k\) and v .* of one sequence; got q \(2, 3, 4\), k \(2, 5, 4\)"),
+        Bad("radius below 0", lambda: ops.local_attention(*[f(5, 4)] * 3, -1), ValueError,
+            r"radius must be at least 0, got -1"),
+        Bad("half a radius", lambda: ops.local_attention(*[f(5, 4)] * 3, 1.5), TypeError, rf"radius {INTEGER} 1.5"),
+        Bad("mask of pairs", lambda: ops.local_attention(*[f(5, 4)] * 3, 1, np.ones((5, 5), bool)), ValueError,
+            r"mask of shape \(5, 5\) does not broadcast to \(5,\)"),
+    ],
+    "flash_attention": [
+        Bad("widths differ", lambda: ops.flash_attention(f(3, 4), f(5, 3), f(5, 2)), ValueError,
+            r"queries and keys must have the same width d_k; got q \(3, 4\), k \(5, 3\), v \(5, 2\)"),
+        Bad("a tile of nothing", lambda: ops.flash_attention(*QKV, tile=0), ValueError,
+            r"tile must be greater than 0, got 0"),
+        Bad("scale NaN", lambda: ops.flash_attention(*QKV, scale=np.nan), ValueError, r"scale must be finite, got nan"),
+        Bad("mask of pairs", lambda: ops.flash_attention(*QKV, mask=np.ones((2, 3, 5), bool)), ValueError,
+            r"mask of shape \(2, 3, 5\) does not broadcast to \(2, 5\)"),
+    ],
+    "linear_attention": [
+        Bad("two sequences", lambda: ops.linear_attention(*QKV), ValueError,
+            r"q and k must be \(..., T, d_k\) and v .* of one sequence; got q \(2, 3, 4\), k \(2, 5, 4\)"),
+        Bad("half a block", lambda: ops.linear_attention(*[f(5, 4)] * 3, block=0.5), TypeError,
+            rf"block {INTEGER} 0.5"),
+        Bad("mask of pairs", lambda: ops.linear_attention(*[f(5, 4)] * 3, np.ones((5, 5), bool)), ValueError,
+            r"mask of shape \(5, 5\) does not broadcast to \(5,\)"),
+    ],
+    "sink_attention": [
+        Bad("one sink for two heads", lambda: ops.sink_attention(*QKV, f(1)), ValueError,
+            r"sink must have shape \(2,\), got \(1,\)"),
+        Bad("no heads", lambda: ops.sink_attention(f(3, 4), f(5, 4), f(5, 2), f(1)), ValueError,
+            r"q, k and v must be \(..., H, T, d\), with an axis of heads; got q \(3, 4\)"),
+        Bad("values of other keys", lambda: ops.sink_attention(f(2, 3, 4), f(2, 5, 4), f(2, 4, 6), f(2)), ValueError,
+            r"there must be one value for each key"),
+        Bad("scale is text", lambda: ops.sink_attention(*QKV, f(2), scale="1"), TypeError, rf"scale {NUMBER} str"),
+        Bad("mask of other keys", lambda: ops.sink_attention(*QKV, f(2), np.ones((3, 4), bool)), ValueError,
+            r"mask of shape \(3, 4\) does not broadcast to \(2, 3, 5\)"),
+    ],
+    "alibi": [
+        Bad("a slope for each pair", lambda: ops.alibi(f(2, 3), 3, 4), ValueError,
+            r"slopes must have one axis \(H,\), got shape \(2, 3\)"),
+        Bad("no queries", lambda: ops.alibi(f(2), 0, 4), ValueError, r"t_q must be greater than 0, got 0"),
+        Bad("half a key", lambda: ops.alibi(f(2), 3, 4.5), TypeError, rf"t_k {INTEGER} 4.5"),
     ],
     "softmax": [
         Bad("no such axis", lambda: ops.softmax(f(2, 3), axis=2), ValueError, r"axis 2 does not exist .* \(2, 3\)"),
@@ -453,6 +568,15 @@ MISTAKES: dict[str, list[Bad]] = {
         Bad("a seed in attention", lambda: ops.attention(*QKV, dropout=0.5, rng=0), TypeError,
             r"rng must be .* got int"),
     ],
+    **{
+        name: [
+            Bad("more than there are", lambda op=op: op(f(2, 3), 4), ValueError, r".* at least k = 4 .* \(2, 3\)"),
+            Bad("none", lambda op=op: op(f(2, 3), 0), ValueError, "k must be greater than 0, got 0"),
+            Bad("half an expert", lambda op=op: op(f(2, 3), 1.5), TypeError, rf"k {INTEGER} 1.5"),
+            Bad("a scalar", lambda op=op: op(np.array(1.0), 1), ValueError, r".* got shape \(\)"),
+        ]
+        for name, op in (("top_k_gates", ops.top_k_gates), ("load_balance", ops.load_balance))
+    },
     "cross_entropy": [
         Bad("target beyond the vocabulary", lambda: ops.cross_entropy(f(2, 4), np.array([0, 4])), ValueError,
             r"targets must be from 0 to 3 \(there are 4\), or -100 for a position to ignore; got 4"),

@@ -7,6 +7,7 @@ The references below are written from the formulas with Python's floats, lists a
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from minitransformer import ops
 from minitransformer.arrays.masks import causal_mask, local_mask, padding_mask
+from minitransformer.ops.positions import shift_of_positions
 
 EXACT = {"rtol": 1e-13, "atol": 1e-13}  # two float64 computations of one formula
 
@@ -162,6 +164,186 @@ def test_attention_of_a_few_queries_to_more_keys() -> None:
     for b in range(2):  # the three queries are the last of five positions
         expected = loop_attention(q[b].tolist(), k[b].tolist(), v[b].tolist(), 2**-0.5, lambda i, j: j <= i + 2)
         np.testing.assert_allclose(output[b], expected, **EXACT)
+
+
+def sigma(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+def test_recurrent_cells() -> None:
+    """One unit, so that every product is one of two numbers; then a state of zeros, where only the inputs count."""
+    h, c, w = 0.5, -0.8, 0.3
+    one = np.array
+    np.testing.assert_allclose(ops.rnn_cell(one([0.7]), one([h]), one([[w]]))[0], [math.tanh(0.7 + h * w)], **EXACT)
+    i, f, g, o = (x + h * v for x, v in ((0.1, 0.2), (-0.4, 0.6), (0.9, -1.1), (0.3, 0.5)))
+    new_c = sigma(f) * c + sigma(i) * math.tanh(g)
+    new, _ = ops.lstm_cell(one([0.1, -0.4, 0.9, 0.3]), one([h, c]), one([[0.2, 0.6, -1.1, 0.5]]))
+    np.testing.assert_allclose(new, [sigma(o) * math.tanh(new_c), new_c], **EXACT)
+    r, z, n = (h * v + b for v, b in ((0.2, 0.1), (0.6, -0.2), (-1.1, 0.3)))
+    candidate, keep = math.tanh(0.9 + sigma(0.1 + r) * n), sigma(-0.4 + z)
+    new, _ = ops.gru_cell(one([0.1, -0.4, 0.9]), one([h]), one([[0.2, 0.6, -1.1]]), one([0.1, -0.2, 0.3]))
+    np.testing.assert_allclose(new, [(1 - keep) * candidate + keep * h], **EXACT)
+    new, _ = ops.rnn_cell(random(4, 3), np.zeros((4, 3)), random(3, 3, seed=1))
+    np.testing.assert_allclose(new, np.tanh(random(4, 3)), **EXACT)
+
+
+def test_an_open_forget_gate_keeps_the_cell_and_its_gradient() -> None:
+    """i = 0, f = 1: c' = c, and dc = dc' without a matrix, which is the point of the cell."""
+    gates = np.array([-800.0, 800.0, 0.0, -800.0])
+    new, backward = ops.lstm_cell(gates, np.array([0.3, 5.0]), np.zeros((1, 4)))
+    np.testing.assert_array_equal(new, [0.0, 5.0])
+    np.testing.assert_array_equal(backward(np.array([0.0, 1.0]))[1], [0.0, 1.0])
+
+
+@pytest.mark.parametrize(("kernel", "dilation", "causal"), [(3, 1, False), (5, 2, False), (2, 1, True), (3, 2, True)])
+def test_convolution(kernel: int, dilation: int, causal: bool) -> None:
+    x, weight, bias = random(6, 2), random(kernel, 2, 3, seed=1), random(3, seed=2)
+    before = (kernel - 1) * dilation // (1 if causal else 2)
+    for t, c in np.ndindex(6, 3):
+        places = [(j, t + j * dilation - before) for j in range(kernel)]
+        inside = [(j, s) for j, s in places if 0 <= s < 6]
+        wanted = bias[c] + sum(x[s, i] * weight[j, i, c] for j, s in inside for i in range(2))
+        np.testing.assert_allclose(ops.convolution(x, weight, bias, dilation, causal)[0][t, c], wanted, **EXACT)
+
+
+def test_additive_attention() -> None:
+    q, k, v, w = random(3, 2), random(4, 2, seed=1), random(4, 5, seed=2), random(2, seed=3)
+    rows = []
+    for query in q:
+        scores = [sum(w[c] * math.tanh(query[c] + key[c]) for c in range(2)) for key in k]
+        rows.append([sum(p * v[j][c] for j, p in enumerate(loop_softmax(scores))) for c in range(5)])
+    np.testing.assert_allclose(ops.additive_attention(q, k, v, w)[0], rows, **EXACT)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("radius", [0, 1, 2, 3, 5, 6, 20])
+def test_local_attention_is_attention_under_a_local_mask(radius: int, causal: bool) -> None:
+    """Values and gradients, also with padding in the middle, where some queries see nothing."""
+    q, k, v, dy = random(2, 7, 3), random(2, 7, 3, seed=1), random(2, 7, 4, seed=2), random(2, 7, 4, seed=3)
+    real = np.array([[1, 1, 1, 0, 0, 0, 1], [1, 1, 1, 1, 1, 1, 1]], dtype=bool)
+    y, backward = ops.local_attention(q, k, v, radius, real, causal)
+    mask = local_mask(7, radius) & real[:, None, :]
+    expected, expected_backward = ops.attention(q, k, v, mask, causal)
+    np.testing.assert_allclose(y, expected, **EXACT)
+    for mine, theirs in zip(backward(dy), expected_backward(dy), strict=True):
+        np.testing.assert_allclose(mine, theirs, **EXACT)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("tile", [1, 3, 64])
+@pytest.mark.parametrize("lengths", [(5, 7), (7, 7), (7, 5)], ids=str)
+def test_flash_attention_is_attention(lengths: tuple[int, int], tile: int, causal: bool) -> None:
+    """Of unequal lengths, with keys hidden, all keys of the second sequence, and queries before every key."""
+    t_q, t_k = lengths
+    q, k, v = random(2, t_q, 3), random(2, t_k, 3, seed=1), random(2, t_k, 4, seed=2)
+    real = np.stack([np.arange(t_k) % 4 != 1, np.zeros(t_k, bool)])
+    y, backward = ops.flash_attention(q, 30 * k, v, real, causal, tile=tile)  # where exp would overflow
+    wanted, wanted_backward = ops.attention(q, 30 * k, v, real[:, None], causal)
+    np.testing.assert_allclose(y, wanted, rtol=1e-9, atol=1e-12)
+    assert not y[1].any()
+    dy = random(*y.shape, seed=3)
+    for gradient, expected in zip(backward(dy), wanted_backward(dy), strict=True):
+        np.testing.assert_allclose(gradient, expected, rtol=1e-9, atol=1e-10)
+
+
+def test_flash_attention_keeps_one_number_for_each_query() -> None:
+    """Beside its output, of which the caller and the pullback have one each; attention keeps 256² weights."""
+    x = random(256, 8).astype(np.float32)
+    kept = {}
+    for op in (ops.flash_attention, ops.attention):
+        op(x, x, x)  # what only a first call keeps does not count
+        tracemalloc.start()
+        result = op(x, x, x)
+        kept[op.__name__] = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        del result
+    assert 256 * 17 * 4 <= kept["flash_attention"] < 256 * 17 * 4 + 4000
+    assert kept["attention"] > 256 * 256 * 4
+
+
+def test_linear_attention_is_the_same_as_recurrence_and_as_product() -> None:
+    q, k, v, dy = random(2, 7, 3), random(2, 7, 3, seed=1), random(2, 7, 4, seed=2), random(2, 7, 4, seed=3)
+    runs = [ops.linear_attention(q, k, v, block=block) for block in (1, 3, 7, 64)]
+    for y, backward in runs[1:]:
+        np.testing.assert_allclose(y, runs[0][0], rtol=1e-12)
+        for gradient, expected in zip(backward(dy), runs[0][1](dy), strict=True):
+            np.testing.assert_allclose(gradient, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_linear_attention_of_padding_is_zero() -> None:
+    x = random(2, 5, 3)
+    y, backward = ops.linear_attention(x, x, x, np.array([[False] * 5, [False, True, True, False, True]]))
+    assert not y[0].any() and not y[1, 0].any() and y[1, 1:].all()
+    assert not any(gradient[0].any() for gradient in backward(x))
+
+
+def test_a_sink_takes_weight_and_gives_nothing() -> None:
+    """With scores of 0 for two keys and a sink of log 2 half of the weight is left; a hidden row outputs zeros."""
+    q, k, v = np.zeros((1, 2, 3)), random(1, 2, 3), random(1, 2, 4, seed=1)
+    y, _ = ops.sink_attention(q, k, v, np.log([2.0]), np.array([[True, True], [False, False]]))
+    np.testing.assert_allclose(y[0], [v[0].mean(axis=0) / 2, np.zeros(4)])
+
+
+def test_local_attention_computes_no_score_that_is_far_away() -> None:
+    """A sequence of 20,000 tokens has 4·10⁸ pairs, 3.2 GB as float64; its blocks of 8 x 24 take 4 MB."""
+    x = random(20_000, 2)
+    tracemalloc.start()
+    ops.local_attention(x, x, x, 8)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 60e6
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_top_k_gates(k: int) -> None:
+    """A softmax over the k largest; the others get 0, and no gradient."""
+    logits, dgates = random(5, 4), random(5, 4, seed=1)
+    gates, backward = ops.top_k_gates(logits, k)
+    for row, got, of_row in zip(logits, gates, backward(dgates), strict=True):
+        best = sorted(range(4), key=lambda i, row=row: -row[i])[:k]
+        shared = dict(zip(best, loop_softmax([row[i] for i in best]), strict=True))
+        np.testing.assert_allclose(got, [shared.get(i, 0.0) for i in range(4)], **EXACT)
+        assert all(of_row[i] == 0.0 for i in range(4) if i not in best)
+
+
+def test_of_equal_scores_the_first_is_chosen() -> None:
+    gates, _ = ops.top_k_gates(np.array([[1.0, 1.0, 1.0, 0.0], [0.0, 2.0, 0.0, 0.0]]), 2)
+    expected = [[0.5, 0.5, 0.0, 0.0], [*loop_softmax([0.0, 2.0]), 0.0, 0.0]]
+    np.testing.assert_allclose(gates, expected, **EXACT)
+
+
+def test_one_expert_alone_teaches_the_router_nothing() -> None:
+    gates, backward = ops.top_k_gates(random(3, 4), 1)
+    assert sorted(gates[0]) == [0.0, 0.0, 0.0, 1.0]
+    assert not backward(random(3, 4, seed=1)).any()
+
+
+def test_load_balance() -> None:
+    """By the formula; k where all shares are equal; k·E/k, which is E, where all tokens choose the same k for sure."""
+    logits = random(6, 3)
+    best = [sorted(range(3), key=lambda i, row=row: -row[i])[:2] for row in logits]
+    shares = [sum(i in chosen for chosen in best) / 6 for i in range(3)]
+    means = [sum(loop_softmax(row)[i] for row in logits.tolist()) / 6 for i in range(3)]
+    expected = 3 * sum(f * p for f, p in zip(shares, means, strict=True))
+    np.testing.assert_allclose(ops.load_balance(logits)[0], expected, **EXACT)
+    np.testing.assert_allclose(ops.load_balance(10 * np.eye(4)[[0, 1, 2, 3]], 1)[0], 1.0, **EXACT)
+    np.testing.assert_allclose(ops.load_balance(np.array([[800.0, 0.0, -800.0]] * 5), 2)[0], 3.0, **EXACT)
+
+
+@pytest.mark.parametrize("k", [0, 1, 7, 100, -3])
+@pytest.mark.parametrize(("width", "base"), [(2, 10.0), (8, 10000.0), (64, 100.0)])
+def test_a_shift_of_positions_is_a_linear_map(k: int, width: int, base: float) -> None:
+    """One matrix for all positions; it is a rotation, and two shifts are one."""
+    shift = shift_of_positions(k, width, base)
+    table = ops.sinusoidal_positions(300, width, base)
+    first = max(0, -k)
+    np.testing.assert_allclose(table[first:150] @ shift, table[first + k : 150 + k], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(shift @ shift.T, np.eye(width), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        shift @ shift_of_positions(5, width, base), shift_of_positions(k + 5, width, base), rtol=0, atol=1e-12
+    )
+    with pytest.raises(ValueError, match=r"shift_of_positions: width must be even .* got 5"):
+        shift_of_positions(1, 5)
 
 
 def test_layer_norm() -> None:
@@ -542,6 +724,32 @@ CALLS: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any]]] = {
     "repeat_heads": ([(2, 3, 4, 5)], lambda x: ops.repeat_heads(x, 2)),
     "rotary": ([(2, 3, 4)], lambda x: ops.rotary(x, 2, np.float64(100))),
     "relative_bias": ([(8, 3)], lambda table: ops.relative_bias(table, 3, 5)),
+    "alibi": ([(3,)], lambda slopes: ops.alibi(slopes, 3, 5)),
+    "rnn_cell": ([(2, 3), (2, 3), (3, 3)], ops.rnn_cell),
+    "lstm_cell": ([(2, 12), (2, 6), (3, 12)], ops.lstm_cell),
+    "gru_cell": ([(2, 9), (2, 3), (3, 9), (9,)], ops.gru_cell),
+    "convolution": ([(2, 5, 3), (3, 3, 4), (4,)], lambda x, w, b: ops.convolution(x, w, b, dilation=2)),
+    "additive_attention": (
+        [(2, 4, 3), (2, 5, 3), (2, 5, 6), (3,)],
+        lambda q, k, v, w: ops.additive_attention(q, k, v, w, SEEN),
+    ),
+    "local_attention": (
+        [(2, 5, 3), (2, 5, 3), (2, 5, 4)],
+        lambda q, k, v: ops.local_attention(
+            q, k, v, 2, scale=1 / np.sqrt(64), dropout=np.float64(0.5), rng=np.random.default_rng(0)
+        ),
+    ),
+    "flash_attention": (
+        [(2, 4, 3), (2, 5, 3), (2, 5, 6)],
+        lambda q, k, v: ops.flash_attention(q, k, v, causal=True, scale=1 / np.sqrt(64), tile=2),
+    ),
+    "linear_attention": ([(2, 5, 3), (2, 5, 3), (2, 5, 4)], lambda q, k, v: ops.linear_attention(q, k, v, block=2)),
+    "sink_attention": (
+        [(2, 4, 3), (2, 5, 3), (2, 5, 6), (2,)],
+        lambda q, k, v, sink: ops.sink_attention(q, k, v, sink, SEEN, scale=1 / np.sqrt(64)),
+    ),
+    "top_k_gates": ([(2, 3, 4)], ops.top_k_gates),
+    "load_balance": ([(2, 3, 4)], ops.load_balance),
     "layer_norm": ([(2, 3, 4), (4,), (4,)], lambda x, gamma, beta: ops.layer_norm(x, gamma, beta, np.float64(1e-5))),
     "rms_norm": ([(2, 3, 4), (4,)], lambda x, gamma: ops.rms_norm(x, gamma, eps=np.float64(1e-6))),
     "relu": ([(2, 3)], ops.relu),

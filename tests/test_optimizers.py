@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+import reference
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,12 +19,14 @@ from minitransformer.training import (
     SGD,
     Adam,
     AdamW,
+    Muon,
     Optimizer,
     Workers,
     clip_gradient_norm,
     constant,
     cosine,
     inverse_sqrt,
+    newton_schulz,
     optimizers,
     warmup_schedule,
 )
@@ -153,6 +156,8 @@ EACH = {
     "SGD": lambda made: SGD(made.items(), 0.05, momentum=0.9),
     "Adam": lambda made: Adam(made.items(), 0.05, betas=(0.8, 0.95), eps=1e-3),
     "AdamW": lambda made: AdamW(made.items(), 0.05, **OPTIONS),
+    "Muon": lambda made: Muon(made.items(), 0.05, **OPTIONS),
+    "Muon, fast": lambda made: accelerate(Muon(made.items(), 0.05, **OPTIONS)),
 }
 
 
@@ -343,7 +348,74 @@ def test_the_state_is_the_count_of_steps_and_what_is_remembered(make, kinds):
     assert optimizer.state()["steps"] == 10
 
 
-@pytest.mark.parametrize("make", [SGD, Adam])
+@pytest.mark.parametrize("flat", [False, True])
+def test_muon_moves_maps_and_adamw_the_rest(flat):
+    """Also where all parameters are views into one flat buffer, as they are in training."""
+    made, alone = parameters(), parameters()
+    made["inner.weight"] = Parameter(np.random.default_rng(5).normal(size=(2, 5)))
+    if flat:
+        pairs = in_order(made.items())
+        for kind in ("value", "grad"):
+            _, views = side_by_side([getattr(p, kind) for _, p in pairs])
+            for (_, p), view in zip(pairs, views, strict=True):
+                view[...] = getattr(p, kind)
+                setattr(p, kind, view)
+    before = {name: made[name].value.copy() for name in ("weight", "inner.weight")}
+    optimizer = Muon(made.items(), 0.05, **OPTIONS)
+    rest = AdamW([(name, alone[name]) for name in ("bias", "table")], 0.05, **OPTIONS)
+    seen = ten_steps_in_place(optimizer, made)
+    for gradients in seen:
+        for name in ("bias", "table"):
+            alone[name].grad[...] = gradients[name]
+        rest.step()
+    for name in ("bias", "table"):
+        np.testing.assert_allclose(made[name].value, alone[name].value, rtol=1e-12)
+    for name, value in before.items():
+        momentum = np.zeros(value.shape)
+        for g in (gradients[name] for gradients in seen):
+            momentum = 0.95 * momentum + 0.05 * g
+            step = 0.2 * max(value.shape) ** 0.5 * reference.orthogonal(0.95 * momentum + 0.05 * g)
+            value *= 1 - 0.05 * 0.3
+            value -= 0.05 * step
+        np.testing.assert_allclose(made[name].value, value, rtol=1e-9, atol=1e-12)
+
+
+def ten_steps_in_place(optimizer, made):
+    rng = np.random.default_rng(1)
+    seen = []
+    for _ in range(10):
+        for p in made.values():
+            p.grad[...] = rng.normal(size=p.value.shape)
+        seen.append({name: p.grad.copy() for name, p in made.items()})
+        optimizer.step()
+    return seen
+
+
+def test_the_state_of_muon():
+    optimizer = Muon(parameters().items(), 0.05)
+    kinds = ["momentum.weight", *(f"{kind}.{name}" for kind in ("mean", "square") for name in ("bias", "table"))]
+    assert list(optimizer.state()) == ["steps", *kinds]
+    only = Muon([("weight", Parameter(np.ones((2, 3))))], 0.05)
+    only.step()
+    assert list(only.state()) == ["steps", "momentum.weight"]
+    assert (only.parameters["weight"].value == 1.0 - 0.05 * 0.01).all()  # no gradient: the decay alone
+    with pytest.raises(ValueError, match="Muon: momentum must be below 1, got 1"):
+        Muon(parameters().items(), 0.05, momentum=1)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (3, 7), (7, 3)])
+def test_newton_schulz_brings_singular_values_near_one(shape):
+    """Those of a matrix with singular values from 0.3 to 1 end between 0.6 and 1.25; the directions stay."""
+    rng = np.random.default_rng(3)
+    u, v = (np.linalg.qr(rng.normal(size=(n, min(shape))))[0] for n in shape)
+    found = newton_schulz(100.0 * u @ np.diag(np.linspace(0.3, 1.0, min(shape))) @ v.T)
+    inside = u.T @ found @ v
+    np.testing.assert_allclose(inside, np.diag(np.diag(inside)), atol=1e-12)
+    assert np.diag(inside).min() > 0.6 and np.diag(inside).max() < 1.25
+    assert not newton_schulz(np.zeros(shape)).any()
+
+
+@pytest.mark.parametrize("make", [SGD, Adam, Muon])
 @pytest.mark.parametrize("device", ["numpy", "strict"])
 def test_sgd_and_adam_keep_float32(make, device):
     made = parameters("float32", device)
@@ -574,7 +646,8 @@ def test_long_pieces_move_as_each_parameter_would(make, dtype, monkeypatch):
     assert list(pair[0].state()) == list(pair[1].state())
     assert set(pair[0]._pieces) == dict(alone.parameters()).keys()
     pieces = pair[1]._pieces.values()
-    assert max(piece.value.size for piece in pieces) <= 4 < max(p.value.size for _, p in shared.parameters())
+    long = [piece.value.size for piece in pieces if "momentum" not in piece.remembered]  # Muon's matrices are whole
+    assert max(long) <= 4 < max(p.value.size for _, p in shared.parameters())
     assert sum(piece.value.size for piece in pieces) == sum(p.value.size for _, p in shared.parameters())
 
 

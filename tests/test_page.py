@@ -31,6 +31,18 @@ X = RNG.normal(size=(3, 4))
 EVIL = "</script><img src=x onerror=alert(1)>&\u2028"
 
 OPS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
+    "flash_attention": (ops.flash_attention, (X, X, X), {"tile": 2}),
+    "linear_attention": (ops.linear_attention, (X, X, X), {"block": 2}),
+    "sink_attention": (ops.sink_attention, (X[None], X[None], X[None], X[0, :1]), {}),
+    "alibi": (ops.alibi, (X[0], 2, 3), {}),
+    "additive_attention": (ops.additive_attention, (X, X, X, X[0]), {}),
+    "convolution": (ops.convolution, (X, np.stack([X.T, X.T, X.T]), X[:, 0]), {}),
+    "gru_cell": (ops.gru_cell, (X[:, :3], X[:, :1], X[:1, :3], X[0, :3]), {}),
+    "local_attention": (ops.local_attention, (X, X, X, 1), {}),
+    "lstm_cell": (ops.lstm_cell, (X, X[:, :2], X[:1]), {}),
+    "rnn_cell": (ops.rnn_cell, (X[:, :3], X[:, :3], X[:, :3]), {}),
+    "top_k_gates": (ops.top_k_gates, (X,), {}),
+    "load_balance": (ops.load_balance, (X,), {}),
     "attention": (ops.attention, (X, X, X), {"causal": True, "dropout": 0.5, "rng": np.random.default_rng(1)}),
     "cross_entropy": (ops.cross_entropy, (X, np.array([1, -100, 3])), {"label_smoothing": 0.1}),
     "dropout": (ops.dropout, (X, 0.5, np.random.default_rng(2)), {}),
@@ -192,9 +204,10 @@ def test_page_is_one_sound_file_that_asks_for_nothing() -> None:
         assert attributes.get("href", "#").startswith("#")
     urls = set(re.findall(r"[a-z]+://[^\s\"'<>\\]+", page))
     assert urls == {NAMESPACE}  # the name of MathML, which nobody fetches
-    assert "@import" not in page and "url(" not in page
+    assert "@import" not in page and re.findall(r"url\(.{6}", page) == ['url("data:']  # the font of the formulas
     assert "default-src 'none'" in page
-    assert len(page) < 300_000
+    font = re.search(r'url\("data:[^"]*"\)', page)
+    assert font is not None and len(font[0]) < 40_000 and len(page) - len(font[0]) < 300_000
     ids = [attributes["id"] for _, attributes in parser.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
     script = page.rpartition("<script>")[2]
@@ -224,6 +237,7 @@ def test_marks_in_a_name_are_not_filled_in() -> None:
     assert data_of(page)["name"] == "{{data}}{{script}}" and page.count("<title>{{data}}{{script}}") == 1
 
 
+@pytest.mark.slow
 def test_every_recorded_number_is_in_the_data() -> None:
     recording = worked(verify=True)
     data = data_of(to_html(recording))
@@ -272,7 +286,7 @@ def test_every_mistake_that_changes_a_number_of_what_is_shown_is_offered(name: s
     """The stepper once knew ten mistakes by name, none of them in linear, in embedding or in cross_entropy."""
     recording = EXAMPLES[name].record()
     data = data_of(to_html(recording))
-    offered = {bug["name"]: "refused" in bug for bug in data["bugs"]}
+    offered = {bug["name"]: "refused" in bug for bug in data["bugs"] if bug.get("numbers") != []}
     shown = {call.label.partition("#")[0] for call in recording.calls}
     expected = {}
     for variant in MISTAKES.values():
@@ -286,6 +300,10 @@ def test_every_mistake_that_changes_a_number_of_what_is_shown_is_offered(name: s
             right, other = values_of(recording), values_of(wrong)
             if not all(np.allclose(other[key], right[key], 1e-9, 1e-9) for key in right.keys() & other.keys()):
                 expected[variant.name] = False
+    # The page compares what two lines bind after the second of them: one of these is right by then, the other wrong.
+    expected.pop("softmax-changes-y", None)
+    if name == "embedding":
+        expected["embedding-mean-over-places"] = False
     assert offered == expected
     assert len(offered) >= 3
 
@@ -300,20 +318,22 @@ def values_of(recording: Recording) -> dict[tuple[str, int], np.ndarray]:
     return found
 
 
+@pytest.mark.slow
 def test_mistakes_of_one_function_stand_together_in_the_order_of_the_calls() -> None:
     data = data_of(to_html(EXAMPLES["ffn"].record()))
     functions = [bug["in"] for bug in data["bugs"]]
     groups = list(dict.fromkeys(functions))
-    assert groups == ["FeedForward", "linear", "relu"]
+    assert groups == ["FeedForward", "Linear", "linear", "relu"]
     assert functions == sorted(functions, key=groups.index)
 
 
+@pytest.mark.slow
 def test_a_page_with_little_room_offers_mistakes_of_every_function(monkeypatch: pytest.MonkeyPatch) -> None:
     recording = EXAMPLES["ffn"].record()
     numbers = sum(b.value.array.size for s in recording.steps for b in s.bound if b.value.array is not None)
     monkeypatch.setattr("minitransformer.show.stepper.page_bugs.ROOM", 5 * numbers)
     bugs = data_of(to_html(recording))["bugs"]
-    assert {bug["in"] for bug in bugs} == {"FeedForward", "linear", "relu"} and len(bugs) <= 5
+    assert {bug["in"] for bug in bugs} == {"FeedForward", "Linear", "linear", "relu"} and len(bugs) <= 5
     monkeypatch.setattr("minitransformer.show.stepper.page_bugs.NUMBERS", numbers - 1)
     assert data_of(to_html(recording))["bugs"] == []
     assert [bug["name"] for bug in data_of(to_html(recording, bugs=["linear-dbias-mean"]))["bugs"]] == [
@@ -321,6 +341,7 @@ def test_a_page_with_little_room_offers_mistakes_of_every_function(monkeypatch: 
     ]
 
 
+@pytest.mark.slow
 def test_mistakes_leave_no_trace_in_each_other() -> None:
     """One of them takes an optimiser's step inside backward, and all after it began with other parameters."""
     recording = EXAMPLES["ffn"].record()
@@ -331,6 +352,7 @@ def test_mistakes_leave_no_trace_in_each_other() -> None:
     assert to_html(recording) == page
 
 
+@pytest.mark.slow
 def test_a_mistake_that_changes_an_input_leaves_the_callers_alone() -> None:
     """softmax-changes-x does; the next page that was made of the same array showed other numbers."""
     x = X.copy()
@@ -340,6 +362,7 @@ def test_a_mistake_that_changes_an_input_leaves_the_callers_alone() -> None:
     assert to_html(recording) == page
 
 
+@pytest.mark.slow
 def test_what_runs_in_backward_says_so_and_gradients_in_a_helper_are_gradients() -> None:
     """The badge said "forward" in `_split in backward`, whose x, a gradient, had the colour of values."""
     recording = EXAMPLES["multi-head"].record()
@@ -374,11 +397,12 @@ def test_unknown_mistakes_and_changed_inputs_are_refused() -> None:
 
 
 def test_rounding_is_no_difference() -> None:
-    right = np.array([1.0, 1.0, np.inf, np.nan, 0.0, 1.0])
-    wrong = np.array([1.0 + 1e-12, 1.0 + 1e-6, np.inf, np.nan, np.nan, -np.inf])
-    assert differ(right, wrong).tolist() == [False, True, False, False, True, True]
+    right = np.array([1.0, 1.0, np.inf, np.nan, 0.0, 1.0, -np.inf])
+    wrong = np.array([1.0 + 1e-12, 1.0 + 1e-6, np.inf, np.nan, np.nan, -np.inf, 1.0])
+    assert differ(right, wrong).tolist() == [False, True, False, False, True, True, True]
 
 
+@pytest.mark.slow
 def test_written_file_is_the_page_and_nothing_else_is_left(tmp_path: Path) -> None:
     page = to_html(worked(), tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == page
@@ -387,6 +411,7 @@ def test_written_file_is_the_page_and_nothing_else_is_left(tmp_path: Path) -> No
         to_html(worked(), tmp_path / "nowhere" / "page.html")
 
 
+@pytest.mark.slow
 def test_large_arrays_are_summarised_and_the_page_stays_small() -> None:
     model = layers.Encoder(4, 64, 4, 128, rng=np.random.default_rng(7)).to(dtype="float64")
     page = to_html(step(model, np.random.default_rng(8).normal(size=(1, 64, 64))))

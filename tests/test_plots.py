@@ -12,6 +12,7 @@ from matplotlib import image
 from matplotlib.colors import to_hex
 
 from minitransformer.arrays.files import write_figure
+from minitransformer.parallel.pipeline import Turn
 from minitransformer.show import plots
 from minitransformer.show.colours import ABOVE, BELOW
 from minitransformer.show.page import build
@@ -102,6 +103,7 @@ def test_the_loss_of_a_long_run_is_a_running_mean():
     assert training.get_ydata()[-1] == pytest.approx(sum(4.0 / step for step in range(397, 401)) / 4)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "records, lines",
     [
@@ -146,6 +148,7 @@ def test_save_over_a_folder_fails_and_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == ["curve.png"]
 
 
+@pytest.mark.slow
 def test_a_picture_is_reproducible():
     def drawn():
         buffer = io.BytesIO()
@@ -167,6 +170,24 @@ def test_matrices_show_their_numbers_side_by_side() -> None:
     assert plots.matrices(zeros=np.zeros((2, 2))).axes[0].images[0].get_clim() == (-1.7, 1.7)
 
 
+def test_matrices_say_in_words_what_they_show() -> None:
+    """A screen reader read "picture", and nothing of the numbers; the notebook's file stores the words beside it."""
+    figure = plots.matrices(W=np.array([[1.0, -2.0, 0.125], [0.0, 3.0, 4.0]]), b=np.array([5.0]))
+    words = "W (2 × 3): 1, -2, 0.12; 0, 3, 4\nb (1 × 1): 5"
+    assert figure._repr_mimebundle_() == ({}, {"image/png": {"alt": words}})
+    assert plots.training_curve([1, 2], [2.0, 1.0])._repr_mimebundle_() == ({}, {})
+
+
+def test_a_pipeline_has_a_box_for_each_turn() -> None:
+    ranks = [[Turn("F", 0, 5.0, 6.0, 1), Turn("B", 0, 8.0, 10.0, 0)], [Turn("F", 0, 6.0, 6.5, 1)]]
+    (axes,) = plots.pipeline(ranks, "two ranks").axes
+    boxes = [(box.get_x(), box.get_width(), round(box.get_y() + box.get_height() / 2)) for box in axes.patches]
+    assert boxes == [(0.0, 1.0, 0), (3.0, 2.0, 0), (1.0, 0.5, 1)]
+    assert [text.get_text() for text in axes.texts] == ["F0", "B0", "F0"]
+    assert axes.get_xlim() == (0.0, 5.0) and axes.get_title() == "two ranks"
+
+
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "figure",
     [

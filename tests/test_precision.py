@@ -236,6 +236,7 @@ def log_of(folder):
     return [record for record in records if "loss" in record]
 
 
+@pytest.mark.slow
 def test_training_in_float16_learns_what_training_in_float32_does(tmp_path) -> None:
     outcomes = {}
     for kind in ("float32", "float16"):
@@ -268,6 +269,7 @@ def test_a_scaled_loss_gives_better_gradients(tmp_path) -> None:
     assert errors[FIRST_SCALE] < 0.002 and vanished[FIRST_SCALE] < 10
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_step_whose_gradients_overflow_is_skipped_and_the_scale_halved(workers, tmp_path) -> None:
     made = trainer(tmp_path, workers=workers)
@@ -323,6 +325,7 @@ def test_gradients_that_overflow_whatever_the_scale_end_the_run(tmp_path, monkey
     assert [record["loss_scale"] for record in log_of(tmp_path)] == [2.0**i for i in range(15, 0, -1)]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(precision, "GOOD_STEPS", 3)  # so that the scale goes up and down within the run
     straight, halved = tmp_path / "straight", tmp_path / "halved"
@@ -363,6 +366,7 @@ def test_workers_share_the_masters_and_each_has_weights_of_its_own(tmp_path) -> 
     assert norm > 0 and all(abs(f - g).max() < 2e-3 * norm for f, g in zip(found, right, strict=True))
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path, capsys) -> None:
     small = ["--steps", "2", "--warmup", "1", "--n-layers", "1", "--d-model", "8", "--n-heads", "2", "--d-ff", "8"]
     command = ["train", "lm", "--out", str(tmp_path / "run"), *small, "--max-length", "8", "--batch-rows", "200"]

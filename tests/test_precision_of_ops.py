@@ -16,6 +16,8 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+import rounding
+from rounding import Rounded, join
 
 from minitransformer import fast
 from minitransformer import ops as as_written
@@ -140,6 +142,7 @@ ELEMENTWISE: dict[str, tuple[Callable[..., Any], dict[str, Any], Callable[..., l
 }
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", ELEMENTWISE)
@@ -260,6 +263,128 @@ def relative_bias(table: Any, dy: Any) -> list[Bound]:
     return [(bias, abs(bias), 0.0), of_product(one_hot.T, dy.reshape(2, -1).T)]
 
 
+def alibi(slopes: Any, dy: Any) -> list[Bound]:
+    distance = exact(abs(np.arange(2, 6)[:, None] - np.arange(6)[None, :]))
+    bias = -slopes[:, None, None] * distance
+    return [(bias, abs(bias), 1.0), of_product(dy.reshape(2, -1), -distance.reshape(-1))]
+
+
+def running(reference: Callable[..., list[Rounded]]) -> Callable[..., list[Bound]]:
+    """A reference that counts units as it goes; see rounding.py."""
+    return lambda *inputs: [result.bound() for result in reference(*map(Rounded, inputs))]
+
+
+def rnn_cell(inputs: Rounded, h: Rounded, w: Rounded, dy: Rounded) -> list[Rounded]:
+    y = rounding.tanh(inputs + h @ w)
+    da = dy * (1 - y * y)
+    return [y, da, da @ w.T, h.T @ da]
+
+
+def lstm_cell(inputs: Rounded, state: Rounded, w: Rounded, dy: Rounded) -> list[Rounded]:
+    n = w.value.shape[0]
+    h, c = state[:, :n], state[:, n:]
+    sums = inputs + h @ w
+    i, f, o = (rounding.logistic(sums[:, k * n : (k + 1) * n]) for k in (0, 1, 3))
+    g = rounding.tanh(sums[:, 2 * n : 3 * n])
+    new_c = f * c + i * g
+    shown = rounding.tanh(new_c)
+    dh, dc = dy[:, :n], dy[:, n:] + dy[:, :n] * o * (1 - shown * shown)
+    slopes = [dc * g * i * (1 - i), dc * c * f * (1 - f), dc * i * (1 - g * g), dh * shown * o * (1 - o)]
+    dsums = join(slopes)
+    return [join([o * shown, new_c]), dsums, join([dsums @ w.T, dc * f]), h.T @ dsums]
+
+
+def gru_cell(inputs: Rounded, h: Rounded, w: Rounded, bias: Rounded, dy: Rounded) -> list[Rounded]:
+    n = w.value.shape[0]
+    carried = h @ w + bias
+    r, z = (rounding.logistic(inputs[:, k * n : (k + 1) * n] + carried[:, k * n : (k + 1) * n]) for k in (0, 1))
+    recalled = carried[:, 2 * n :]
+    g = rounding.tanh(inputs[:, 2 * n :] + r * recalled)
+    dg = dy * (1 - z) * (1 - g * g)
+    of_r, of_z = dg * recalled * r * (1 - r), dy * (h - g) * z * (1 - z)
+    dcarried = join([of_r, of_z, dg * r])
+    gradients = [join([of_r, of_z, dg]), dcarried @ w.T + dy * z, h.T @ dcarried, dcarried.sum(axis=0)]
+    return [(1 - z) * g + z * h, *gradients]
+
+
+def convolution(x: Any, w: Any, bias: Any, dy: Any) -> list[Bound]:
+    """Five positions, windows of three: a product with the matrix of all windows, of which most entries are 0."""
+    t, (k, d, e) = len(x), w.shape
+    spread = exact(np.zeros((t * d, t * e)))
+    for i in range(t):
+        for j in range(k):
+            if 0 <= i + j - 1 < t:
+                spread[(i + j - 1) * d : (i + j) * d, i * e : (i + 1) * e] = w[j]
+    y, size, units = of_product(x.reshape(1, -1), spread)
+    zeros = exact(np.zeros((1, d)))
+    padded = np.concatenate([zeros, x, zeros])
+    dw = [of_product(padded[j : j + t].T, dy) for j in range(k)]
+    gradients = [tuple(part.reshape(x.shape) for part in of_product(dy.reshape(1, -1), spread.T)[:2])]
+    gradients += [tuple(np.stack([part[i] for part in dw]) for i in (0, 1)), (dy.sum(axis=0), abs(dy).sum(axis=0))]
+    output = (y.reshape(t, e) + bias, size.reshape(t, e) + abs(bias))
+    return [(value, size, units + 1.0) for value, size in (output, *gradients)]
+
+
+def additive_attention(q: Rounded, k: Rounded, v: Rounded, w: Rounded, dy: Rounded) -> list[Rounded]:
+    match = rounding.tanh(q[:, None] + k[None])
+    weights = rounding.softmax(match @ w)
+    dweights = dy @ v.T
+    dscores = weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True))
+    dsums = dscores[..., None] * w * (1 - match * match)
+    dw = (dscores[..., None] * match).sum(axis=(0, 1))
+    return [weights @ v, dsums.sum(axis=1), dsums.sum(axis=0), weights.T @ dy, dw]
+
+
+def local_attention(q: Rounded, k: Rounded, v: Rounded, dy: Rounded) -> list[Rounded]:
+    """Five positions that see two on either side; the scores are halved, d_k being 4."""
+    seen = abs(np.arange(5)[:, None] - np.arange(5)[None, :]) <= 2
+    half = mpmath.mpf(0.5)
+    weights = rounding.softmax(q @ k.T * half, seen)
+    dweights = dy @ v.T
+    dscores = weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True))
+    return [weights @ v, dscores @ k * half, dscores.T @ q * half, weights.T @ dy]
+
+
+def sink_attention(q: Rounded, k: Rounded, v: Rounded, sink: Rounded, dy: Rounded) -> list[Rounded]:
+    """One head; the scores are halved, d_k being 4, and the sink is a key of its own whose value is 0."""
+    half = mpmath.mpf(0.5)
+    q, k, v, dy = q[0], k[0], v[0], dy[0]
+    weights = rounding.softmax(join([q @ k.T * half, q[:, :1] * 0 + sink]))
+    of_keys, dweights = weights[:, :6], dy @ v.T
+    inner = (dweights * of_keys).sum(axis=-1, keepdims=True)
+    dscores = of_keys * (dweights - inner)
+    results = [of_keys @ v, dscores @ k * half, dscores.T @ q * half, of_keys.T @ dy]
+    dsink = (weights[:, 6:] * inner).sum(axis=(0, 1), keepdims=True)[0]
+    return [*(result[None] for result in results), 0 - dsink]
+
+
+def linear_attention(q: Rounded, k: Rounded, v: Rounded, dy: Rounded) -> list[Rounded]:
+    """Five positions; the product under a causal mask."""
+    (queries, slope_q), (keys, slope_k) = (rounding.elu_plus_one(x) for x in (q, k))
+    past = exact(np.tril(np.ones((5, 5))))
+    products = queries @ keys.T * past
+    total = products.sum(axis=-1, keepdims=True)
+    share = rounding.inverse(total)
+    output = products @ v * share
+    dproducts = ((dy * share) @ v.T - (dy * output).sum(axis=-1, keepdims=True) * share) * past
+    return [output, dproducts @ keys * slope_q, dproducts.T @ queries * slope_k, products.T @ (dy * share)]
+
+
+def top_k_gates(x: Rounded, dy: Rounded) -> list[Rounded]:
+    """The two largest of each row share the weight."""
+    gates = rounding.softmax(x, x.value >= np.sort(x.value, axis=-1)[..., -2:-1])
+    return [gates, gates * (dy - (gates * dy).sum(axis=-1, keepdims=True))]
+
+
+def load_balance(x: Rounded, dloss: Rounded) -> list[Rounded]:
+    n, n_experts = x.value.shape
+    part = mpmath.mpf(1) / n
+    shares = (x.value >= np.sort(x.value, axis=-1)[..., -2:-1]).sum(axis=0) * part
+    p = rounding.softmax(x)
+    dp = dloss * (n_experts * part * shares)
+    return [((p.sum(axis=0) * part) * shares).sum() * n_experts, p * (dp - (p * dp).sum(axis=-1, keepdims=True))]
+
+
 def mean_pool(x: Any, dy: Any) -> list[Bound]:
     t = x.shape[-2]
     dx = np.broadcast_to(dy / t, x.shape)
@@ -292,6 +417,14 @@ CALLS: dict[str, Call] = {
     "attention, biased": (
         lambda q, k, v, bias: ops.attention(q, k, v, bias=bias), [(3, 4), (6, 4), (6, 5), (3, 6)], biased_attention,
     ),
+    "rnn_cell": (ops.rnn_cell, [(4, 3), (4, 3), (3, 3)], running(rnn_cell)),
+    "lstm_cell": (ops.lstm_cell, [(4, 12), (4, 6), (3, 12)], running(lstm_cell)),
+    "gru_cell": (ops.gru_cell, [(4, 9), (4, 3), (3, 9), (9,)], running(gru_cell)),
+    "convolution": (ops.convolution, [(5, 2), (3, 2, 3), (3,)], convolution),
+    "additive_attention": (ops.additive_attention, [(3, 4), (6, 4), (6, 5), (4,)], running(additive_attention)),
+    "local_attention": (lambda *a: ops.local_attention(*a, 2), [(5, 4), (5, 4), (5, 3)], running(local_attention)),
+    "top_k_gates": (ops.top_k_gates, [(4, 5)], running(top_k_gates)),
+    "load_balance": (ops.load_balance, [(6, 5)], running(load_balance)),
     "mean_pool": (ops.mean_pool, [(6, 5)], mean_pool),
     "repeat_heads": (
         lambda x: ops.repeat_heads(x, 3), [(2, 3, 4)],
@@ -301,6 +434,12 @@ CALLS: dict[str, Call] = {
         ],
     ),
     "relative_bias": (lambda table: ops.relative_bias(table, 4, 6), [(8, 2)], relative_bias),
+    "flash_attention": (lambda *a: ops.flash_attention(*a, tile=2), [(3, 4), (6, 4), (6, 5)], attention),
+    "sink_attention": (ops.sink_attention, [(1, 3, 4), (1, 6, 4), (1, 6, 5), (1,)], running(sink_attention)),
+    "linear_attention": (
+        lambda *a: ops.linear_attention(*a, block=2), [(5, 4), (5, 4), (5, 3)], running(linear_attention),
+    ),
+    "alibi": (lambda slopes: ops.alibi(slopes, 4, 6), [(2,)], alibi),
     "gated": (ops.gated, [(4, 5), (4, 5)], gated),
     "split_heads": (
         lambda x: ops.split_heads(x, 2), [(3, 4)],
@@ -337,11 +476,12 @@ def dropped(x: Any, dy: Any) -> list[Bound]:
 @pytest.mark.parametrize("name", CALLS)
 def test_sums_rows_and_attention(name: str, size: str, dtype: str, form: str) -> None:
     op, shapes, reference = CALLS[name]
-    scale = min(SIZES[size], 30.0) if name.startswith("attention") else SIZES[size]
+    scale = min(SIZES[size], 30.0) if "attention" in name else SIZES[size]
     inputs = [draw(*shape, seed=i, scale=scale if i == 0 else 1.0).astype(dtype) for i, shape in enumerate(shapes)]
     hold_call(dtype, form, op, inputs, reference)
 
 
+@pytest.mark.few(18)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("offset", [1e2, -1e4, 1e6])

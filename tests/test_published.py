@@ -23,7 +23,7 @@ from minitransformer.models import (
     save_pretrained,
 )
 from minitransformer.tasks.published import fill_mask, load_encoder, open_published, sentence_vectors
-from minitransformer.text import load_published, pieces
+from minitransformer.text import PublishedTokenizer, load_published, pieces
 from minitransformer.text.chat import render
 
 Run = Callable[..., str]
@@ -270,7 +270,7 @@ HOSTILE = {
     "globals": ("{{ raise_exception.__globals__['__builtins__'] }}", "SecurityError"),
     "a change of the messages": ("{{ messages.append(1) }}", "SecurityError"),
     "a file": ("{% include '/etc/passwd' %}", "TypeError: no loader"),
-    "a long range": ("{% for i in range(10 ** 9) %}{% endfor %}", "OverflowError"),
+    "a long range": ("{% for i in range(10 ** 7) %}{% endfor %}", "OverflowError"),
     "half a template": ("{% for", "TemplateSyntaxError"),
     "a refusal": ("{{ raise_exception('roles must alternate') }}", "ValueError: roles must alternate"),
     "without end": ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
@@ -284,6 +284,35 @@ def test_a_template_runs_in_a_sandbox(what: str) -> None:
     with pytest.raises(ValueError, match=f"the chat template fails: {message}"):
         render(template, messages, {})
     assert messages == [{"role": "user", "content": "a"}]
+
+
+def test_a_panic_of_the_library_is_an_error_that_says_what_failed() -> None:
+    """Its panics are no Exceptions, so nothing else catches them."""
+
+    class Panic(BaseException):
+        pass
+
+    class Broken:
+        def no_truncation(self) -> None: ...
+
+        def no_padding(self) -> None: ...
+
+        def get_vocab(self, with_added_tokens: bool) -> dict[str, int]:
+            return {"a": 0}
+
+        def encode(self, text: str, add_special_tokens: bool) -> Any:
+            raise KeyboardInterrupt if text == "stop" else Panic("index out of bounds")
+
+        def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+            raise Panic("no such piece")
+
+    tokenizer = PublishedTokenizer(Broken(), {})
+    with pytest.raises(ValueError, match="the tokenizer fails on this text: index out of bounds"):
+        tokenizer.encode("a")
+    with pytest.raises(ValueError, match="the tokenizer fails on these ids: no such piece"):
+        tokenizer.decode([0])
+    with pytest.raises(KeyboardInterrupt):
+        tokenizer.encode("stop")
 
 
 def test_a_template_without_jinja(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,6 +432,7 @@ def test_fill_mask_says_what_it_cannot_do(encoder: Path, writer: Path, run: Run)
 # ---- view and plot ----
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["encoder", "writer"])
 def test_view_and_plot(kind: str, request: pytest.FixtureRequest, tmp_path: Path, run: Run) -> None:
     path = request.getfixturevalue(kind)

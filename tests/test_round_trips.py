@@ -46,6 +46,7 @@ def classifier():
 # ---- A training step. ----
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("changes", [{}, {"optimizer": "sgd"}, {"clip": 1e-3, "weight_decay": 0.1}, {"clip": 0.0}])
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 @pytest.mark.parametrize("make", [language_model, translator, classifier])

@@ -29,7 +29,9 @@ from minitransformer.show.stepper.terminal import Viewer
 from minitransformer.trace.values import keep
 
 NAMES = (
-    "worked-example softmax attention multi-head layer-norm ffn encoder-layer decoder-layer cross-entropy embedding gpt"
+    "worked-example softmax attention multi-head layer-norm ffn encoder-layer decoder-layer cross-entropy embedding "
+    "rnn lstm gru convolution additive-attention local-attention alibi flash-attention "
+    "sink-attention linear-attention latent-attention grouped-attention qk-norm experts gpt"
 ).split()
 
 
@@ -57,6 +59,7 @@ def test_there_are_the_examples_that_were_promised() -> None:
     assert list(EXAMPLES) == NAMES
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_example_is_small_seeded_and_without_kinks(name) -> None:
     example = EXAMPLES[name]
@@ -77,13 +80,19 @@ def test_every_example_is_small_seeded_and_without_kinks(name) -> None:
     assert not any(x.shape == dy.shape and np.array_equal(x, dy) for x in arrays)
 
 
-@pytest.mark.parametrize("name", ["softmax", "attention", "layer-norm", "ffn", "cross-entropy", "embedding"])
+@pytest.mark.few(5)
+@pytest.mark.parametrize(
+    "name",
+    "softmax attention layer-norm ffn cross-entropy embedding rnn lstm gru convolution local-attention alibi "
+    "flash-attention sink-attention linear-attention".split(),
+)
 def test_the_gradients_of_small_examples_are_right(name) -> None:
     report = EXAMPLES[name].record(verify=True).report
     report.assert_ok()
     assert not any(row.kinks for row in report.rows)
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_example_runs_on_a_device(name) -> None:
     host, device = EXAMPLES[name].record(), EXAMPLES[name].record(device="strict")
@@ -268,6 +277,21 @@ def test_keys_go_forward_and_back_over_the_lines_that_bind_numbers(viewer, recor
     assert not any(recording.calls[s.call].backward for s in recording.steps[: viewer.at])
 
 
+def test_o_goes_over_and_u_goes_out_of_what_is_called(viewer, recording) -> None:
+    places = [viewer.at]
+    while not places[1:] or places[-1] != places[-2]:
+        viewer.press("o")
+        places.append(viewer.at)
+    loud = [s for s in recording.steps if not s.quiet]
+    assert places[:-1] == [s.index for s in loud if recording.calls[s.call].label == "self_attention"]
+    viewer.at = recording.find("softmax.y")[0].index
+    labels = []
+    for _ in range(2):
+        viewer.press("u")
+        labels.append(recording.calls[recording.steps[viewer.at].call].label)
+    assert labels == ["attention", "self_attention"]
+
+
 def test_g_jumps_to_a_step(viewer, recording) -> None:
     for key in ["g", "1", "2", "9", "\x7f", "\r"]:
         viewer.press(key)
@@ -434,7 +458,7 @@ class Terminal:
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         self.before = termios.tcgetattr(self.slave)
         kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES")}
-        source = str(Path(terminal.__file__).parents[2])
+        source = str(Path(terminal.__file__).parents[3])
         self.process = subprocess.Popen(
             [sys.executable, "-m", "minitransformer", *arguments],
             stdin=self.slave,
@@ -498,6 +522,7 @@ def on_terminal():
         yield start
 
 
+@pytest.mark.slow
 def test_stepping_on_a_terminal(on_terminal) -> None:
     shell = on_terminal("step", "worked-example")
     first = shell.wait_for("quit")
@@ -513,6 +538,7 @@ def test_stepping_on_a_terminal(on_terminal) -> None:
     assert shell.ended() == 0
 
 
+@pytest.mark.slow
 def test_no_color(on_terminal) -> None:
     shell = on_terminal("step", "softmax", NO_COLOR="1")
     shell.wait_for("quit")
@@ -521,6 +547,7 @@ def test_no_color(on_terminal) -> None:
     assert re.search(r"\x1b\[[0-9;]*m", shell.output) is None
 
 
+@pytest.mark.slow
 def test_control_c_and_the_end_of_input_put_the_terminal_back(on_terminal) -> None:
     shell = on_terminal("step", "softmax")
     shell.wait_for("quit")
@@ -532,6 +559,7 @@ def test_control_c_and_the_end_of_input_put_the_terminal_back(on_terminal) -> No
     assert shell.ended() == 0
 
 
+@pytest.mark.slow
 def test_being_terminated_puts_the_terminal_back(on_terminal) -> None:
     shell = on_terminal("step", "softmax")
     shell.wait_for("quit")
@@ -539,6 +567,7 @@ def test_being_terminated_puts_the_terminal_back(on_terminal) -> None:
     assert shell.ended() == 128 + signal.SIGTERM
 
 
+@pytest.mark.slow
 def test_a_dumb_terminal_gets_everything_at_once(on_terminal) -> None:
     shell = on_terminal("step", "softmax", TERM="dumb")
     shell.wait_for("dx = y * ")

@@ -251,6 +251,7 @@ def test_pairs_to_validate_on_may_be_longer_than_those_to_train_on(tmp_path):
     assert [len(rows) for rows in prepared.training.batches(None)] == [1, 1]
 
 
+@pytest.mark.slow
 def test_the_seed_decides_the_first_weights(tmp_path):
     def first(seed):
         options = _parser().parse_args(["train", "classify", *TINY, "--seed", str(seed)])
@@ -274,6 +275,7 @@ def test_a_text_is_classified_alike_alone_and_in_a_batch():
     assert len(set(alone)) > 2
 
 
+@pytest.mark.slow
 def test_numbers_are_classified_well_after_a_hundred_steps(run, tmp_path):
     said = run("train", "classify", "--out", tmp_path / "run", "--steps", 100, "--workers", 1)
     assert said.startswith("no file given: numbers below 100,000 in words, even or odd\n3,600 texts for training")
@@ -287,6 +289,7 @@ def test_numbers_are_classified_well_after_a_hundred_steps(run, tmp_path):
     assert found["accuracy"] == (found["counts"][0][0] + found["counts"][1][1]) / 200
 
 
+@pytest.mark.slow
 def test_numbers_are_the_task_of_a_translator_without_files(run, tmp_path):
     said = run("train", "translate", "--out", tmp_path / "run", *TINY, *STACKS)
     assert said.startswith(
@@ -307,7 +310,16 @@ def test_numbers_are_the_text_of_a_language_model_without_one():
 
 # ---- Every setting has a flag, and every preset makes a model. ----
 
-OTHER = {"d_model": 48, "n_heads": 3, "optimizer": "sgd", "schedule": "constant", "tokenizer": "words"}
+OTHER = {
+    "model": "convolution",
+    "mixing": "convolution",
+    "d_model": 48,
+    "n_heads": 3,
+    "optimizer": "sgd",
+    "schedule": "constant",
+    "tokenizer": "words",
+}
+OTHER |= {"model": "convolution", "mixing": "convolution"}
 OTHER |= {"activation": "silu", "norm_order": "mid", "precision": "float16", "norm": "rms_norm", "positions": "learned"}
 
 
@@ -355,7 +367,7 @@ MEANINGS = [
     ("translate", "--share-embeddings, --no-share-embeddings", "one table for source and target, which needs one"),
     ("translate", "--source FILE", "training sentences to translate (default: numbers)"),
     ("lm", "--batch-rows INT", "windows of max_length tokens in a batch (default: 12)"),
-    ("lm", "--optimizer STR", "adamw, adam or sgd (default: adamw)"),
+    ("lm", "--optimizer STR", "adamw, adam, sgd or muon (of the matrices; adamw for the rest) (default: adamw)"),
     ("classify", "--max-length INT", "tokens; longer texts are cut off (default: 256)"),
 ]
 
@@ -390,7 +402,8 @@ def test_every_preset_makes_a_run(task, name):
     run = train_command._new(task, options)
     settings = dataclasses.asdict(run.data) | dict(run.model) | dataclasses.asdict(run.training)
     assert preset.items() <= settings.items()
-    describe(task.config(**run.model, **{size: 300 for size in task.from_data}))
+    config = task.config(**run.model, **{size: 300 for size in task.from_data})
+    describe(getattr(config, "counted", config))
 
 
 def preset(task, name, *options):
@@ -417,6 +430,7 @@ def test_presets_are_the_published_configurations():
 # ---- train --resume ----
 
 
+@pytest.mark.few(1)
 def test_the_same_command_with_resume_goes_on(trained, run):
     before = {
         name: (trained.folder / name).read_bytes() for name in ("model.safetensors", "tokenizer.json", "run.json")
@@ -425,6 +439,7 @@ def test_the_same_command_with_resume_goes_on(trained, run):
     assert before == {name: (trained.folder / name).read_bytes() for name in before}
 
 
+@pytest.mark.slow
 def test_a_resumed_run_reads_its_tokenizers_and_trains_none(trained, run, monkeypatch):
     def train_again(*_):
         raise AssertionError("a tokenizer is trained again")
@@ -436,6 +451,7 @@ def test_a_resumed_run_reads_its_tokenizers_and_trains_none(trained, run, monkey
         main([*trained.command, "--out", str(trained.folder / "other")])
 
 
+@pytest.mark.slow
 def test_a_resumed_run_reads_both_tokenizers(translator, run, tmp_path, monkeypatch):
     apart = [*translator.command, "--no-joint", "--no-share-embeddings", "--vocabulary", 60, "--out", tmp_path / "run"]
     run(*apart)
@@ -456,6 +472,7 @@ def test_a_run_is_not_overwritten(trained, run):
     )
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -497,6 +514,7 @@ def test_a_run_does_not_go_on_with_other_data(run, tmp_path):
     assert f"there is no file {tmp_path / 'a.txt'}" in run("train", "lm", "--out", tmp_path, "--resume", status=1)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "change",
     [
@@ -519,6 +537,7 @@ def test_a_damaged_run_is_refused(run, tmp_path, change):
 # ---- train: what is refused ----
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -527,7 +546,7 @@ def test_a_damaged_run_is_refused(run, tmp_path, change):
         ("lm --steps none", "argument --steps: invalid int value"),
         ("lm --steps 0", "steps must be greater than 0, got 0"),
         ("lm --warmup 300", "warmup must be less than steps, got 300 and 300"),
-        ("lm --optimizer adm", "optimizer must be one of adamw, adam, sgd, got 'adm'"),
+        ("lm --optimizer adm", "optimizer must be one of adamw, adam, sgd, muon, got 'adm'"),
         ("lm --tokenizer words", "tokenizer must be characters or bpe, got 'words'"),
         ("lm --held-out 1", "held_out must be between 0 and 1, got 1.0"),
         ("lm --batch-rows 0", "batch_rows must be greater than 0, got 0"),
@@ -587,6 +606,7 @@ def test_pairs_that_fit_nowhere_are_a_failed_run(translator, run, tmp_path, opti
 WORDS = "--tokenizer words --no-share-embeddings --no-joint".split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word, message", [("five", "does not hold 'five'"), ("<end>", "special token '<end>'")])
 @pytest.mark.parametrize("name", ["source", "target", "valid_source", "valid_target"])
 def test_a_word_without_an_id_is_named_with_its_file_and_line(run, tmp_path, name, word, message):
@@ -622,6 +642,7 @@ def test_a_loss_that_is_not_a_number_is_a_failed_run(run, tmp_path):
     assert re.search(r"step \d+: the loss is (nan|inf); .* (layer|gradient)", said)
 
 
+@pytest.mark.slow
 def test_tokenizers_of_an_earlier_attempt_do_not_stay(writer, run, tmp_path):
     (tmp_path / "run").mkdir()
     for name in ("source_tokenizer.json", "tokenizer.json"):
@@ -641,6 +662,7 @@ def expected(translator, **options):
     return [target.decode(row) for row in written(model, [source.encode(text) for text in TEXTS], **options)]
 
 
+@pytest.mark.slow
 def test_translations_are_those_of_beam_search_in_the_order_of_the_texts(translator, run):
     assert run("translate", "--model", translator.folder, *TEXTS).splitlines() == expected(translator)
     flags = ["--beam", 2, "--length-penalty", 0]
@@ -648,6 +670,7 @@ def test_translations_are_those_of_beam_search_in_the_order_of_the_texts(transla
     assert found == expected(translator, beam=2, length_penalty=0.0)
 
 
+@pytest.mark.slow
 def test_with_a_beam_of_one_the_likeliest_tokens_are_taken(translator, run):
     model, source, target = load_translator(translator.folder)
     ids = source.encode(TEXTS[1])
@@ -673,6 +696,7 @@ def test_translations_without_an_end_are_counted(translator, monkeypatch, capsys
     assert said.endswith("on 3 sentences" + (f", {cut_off} of them cut off" if cut_off else ""))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
 def test_texts_come_from_a_file_and_go_to_one(translator, run, tmp_path, name):
     content = "".join(f"{text}\n" for text in TEXTS).encode()
@@ -682,12 +706,14 @@ def test_texts_come_from_a_file_and_go_to_one(translator, run, tmp_path, name):
     assert (tmp_path / "out.txt").read_text(encoding="utf-8").splitlines() == expected(translator)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["\n", ""])
 def test_texts_come_from_standard_input(translator, run, monkeypatch, end):
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(TEXTS) + end))
     assert run("translate", "--model", translator.folder).splitlines() == expected(translator)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "arguments, status, message",
     [
@@ -709,7 +735,7 @@ def test_what_cannot_be_translated_is_one_complaint(translator, run, tmp_path, m
 
 def test_only_a_translator_translates(writer, run):
     said = run("translate", "--model", writer.folder, "one", status=1)
-    assert "holds a LanguageModel, but only a Transformer translates" in said
+    assert "holds a LanguageModel, but only an encoder-decoder translates" in said
 
 
 # ---- generate ----
@@ -725,6 +751,7 @@ def test_temperature_zero_takes_the_likeliest_token(writer, run):
     assert run("generate", "--model", writer.folder, "7 is ", "--tokens", 9, "--top-k", 1, "--seed", 5) == said
 
 
+@pytest.mark.slow
 def test_the_seed_decides_what_is_drawn(writer, run):
     def drawn(*options):
         return run("generate", "--model", writer.folder, "--tokens", 40, *options)
@@ -735,6 +762,7 @@ def test_the_seed_decides_what_is_drawn(writer, run):
     assert two[0] != two[1].removesuffix("\n")
 
 
+@pytest.mark.slow
 def test_a_bpe_model_puts_the_space_between_prompt_and_what_follows(tmp_path, run):
     texts = {"text": "one two three four " * 60}
     options = ["--n-layers", "1", "--max-length", "8", "--tokenizer", "bpe", "--vocabulary", "25"]
@@ -773,6 +801,7 @@ def test_generate_stops_at_the_end_token(writer, run, tmp_path, monkeypatch):
     assert lengths == [4, 4, 4]  # nothing is written behind the end
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "arguments, status, message",
     [
@@ -790,6 +819,7 @@ def test_what_cannot_be_generated_is_one_complaint(writer, run, arguments, statu
     assert message in run("generate", "--model", writer.folder, *arguments, status=status)
 
 
+@pytest.mark.slow
 def test_only_a_language_model_writes(translator, run):
     said = run("generate", "--model", translator.folder, status=1)
     assert "holds a Transformer, but only a LanguageModel continues a text" in said
@@ -878,6 +908,7 @@ def test_a_classifier_is_counted_label_by_label(classifier, run, tmp_path):
     assert said == f"{first}odd: {counts[1, 0]} as even, {counts[1, 1]} as odd\n"
 
 
+@pytest.mark.slow
 def test_a_classifier_reads_as_much_of_a_text_as_in_training(run, tmp_path):
     """The label is the first word; the words behind the third change nothing, if only three are read."""
     texts = {"text": "".join(f"{'ab'[i % 2]}\t{'xy'[i % 2]} {'x y ' * (i % 5)}\n" for i in range(80))}
@@ -902,6 +933,7 @@ def test_a_classifier_reads_as_much_of_a_text_as_in_training(run, tmp_path):
     assert "cut off" not in run("evaluate", "--model", trained.folder, "--text", tmp_path / "new.txt")
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "model, arguments, status, message",
     [
@@ -946,6 +978,7 @@ def heat_maps(figure):
     return [axes for axes in figure.axes if axes.images]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "model, kind, which, queries, keys",
     [
@@ -978,6 +1011,7 @@ def test_the_picture_shows_the_weights_of_a_layer(request, run, tmp_path, drawn,
     np.testing.assert_array_equal(axes.images[0].get_array(), weights[0, 1])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "model, arguments, status, message",
     [
@@ -998,6 +1032,7 @@ def test_what_cannot_be_drawn_is_one_complaint(request, run, tmp_path, model, ar
     assert message in said and not out.exists()
 
 
+@pytest.mark.slow
 def test_tokens_that_look_like_formulas_are_drawn_as_they_are(run, tmp_path):
     texts = {"text": "".join(f"{label}\t$$ \\frac $x^$ {i}\n" for i in range(9) for label in "ab")}
     trained = train(tmp_path, "classify", texts, "--tokenizer", "words", "--n-layers", "1")
@@ -1006,6 +1041,7 @@ def test_tokens_that_look_like_formulas_are_drawn_as_they_are(run, tmp_path):
     assert out.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_every_kind_of_model_can_be_viewed(request, run, tmp_path):
     for model, text in READS.items():
         path, text = request.getfixturevalue(model).folder, text.removesuffix("\n$")

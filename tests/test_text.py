@@ -81,6 +81,7 @@ def test_no_part_of_a_word_is_lost(number):
     assert_nothing_is_lost(number)
 
 
+@pytest.mark.slow
 def test_no_part_of_a_word_is_lost_over_the_whole_range_of_the_demo():
     for number in (*range(1000), *range(1000, 100_000, 97)):
         assert_nothing_is_lost(number)
@@ -127,6 +128,7 @@ def test_vocabularies_hold_the_words_of_the_training_numbers_alone():
     assert set(task.target.tokens[3:]) == set(german(seen))
 
 
+@pytest.mark.slow
 def test_the_demo_can_encode_every_unseen_number():
     task = NumberTask.draw(8000, 1000, 100_000, np.random.default_rng(0))
     for number in task.unseen:

@@ -48,6 +48,7 @@ words_of = st.lists(st.text(st.sampled_from(CHARACTERS), min_size=1), min_size=1
 # ---- To ids and back. ----
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.text())
 def test_characters_come_back_exactly(text):

@@ -80,6 +80,7 @@ def whole_batch_gradients(model, corpus, batches):
     return {name: p.grad.copy() for name, p in model.parameters()}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_gradients_do_not_depend_on_how_a_batch_is_shared_out(n, accumulate):
@@ -234,6 +235,7 @@ def test_a_run_lowers_the_loss_and_leaves_model_log_and_picture(tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.slow
 def test_a_step_is_the_optimizer_s_own_on_the_clipped_gradient(tmp_path):
     # SGD: Adam would turn the rounding of key biases, whose gradient is truly zero, into whole steps.
     run = trainer(tmp_path, clip=0.01, steps=3, optimizer="sgd", learning_rate=1.0)
@@ -252,7 +254,11 @@ def test_a_step_is_the_optimizer_s_own_on_the_clipped_gradient(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"workers": 2}, {"accumulate": 2}, {"average": 2}, {"optimizer": "sgd"}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"workers": 2}, {"average": 2}]
+    + [pytest.param(changes, marks=pytest.mark.sweep) for changes in ({}, {"accumulate": 2}, {"optimizer": "sgd"})],
+)
 def test_a_run_that_stops_anywhere_goes_on_bit_for_bit(tmp_path, changes):
     whole = trainer(tmp_path / "whole", **changes)
     assert whole.run().ended == "finished"
@@ -274,6 +280,7 @@ def test_a_run_that_stops_anywhere_goes_on_bit_for_bit(tmp_path, changes):
         assert logs[0] == logs[1]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_done_stays_as_it_is(tmp_path):
     trainer(tmp_path).run()
     before = weights(tmp_path)
@@ -283,6 +290,7 @@ def test_a_run_that_is_done_stays_as_it_is(tmp_path):
     assert same(before, weights(tmp_path))
 
 
+@pytest.mark.slow
 def test_the_mean_of_the_last_checkpoints_is_their_mean(tmp_path):
     run = trainer(tmp_path, average=2, steps=14)
     outcome = run.run()
@@ -295,6 +303,7 @@ def test_the_mean_of_the_last_checkpoints_is_their_mean(tmp_path):
     assert read_log(tmp_path / "log.jsonl")[-1]["mean_of"] == [8, 12]
 
 
+@pytest.mark.slow
 def test_it_stops_early_with_the_best_model(tmp_path):
     run = trainer(tmp_path, steps=200, validate_every=2, patience=2, learning_rate=0.3, clip=0.0, schedule="constant")
     outcome = run.run()
@@ -305,6 +314,7 @@ def test_it_stops_early_with_the_best_model(tmp_path):
     assert Workers(load_model(tmp_path)).loss(text(60, seed=3)) == pytest.approx(min(valid)[0], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_blas_threads_are_restored(tmp_path):
     from threadpoolctl import threadpool_info
 
@@ -354,6 +364,7 @@ def test_a_log_with_a_torn_last_line_is_read(tmp_path):
     assert read_log(tmp_path / "none") == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_last_checkpoint_intact(tmp_path, monkeypatch):
     run = trainer(tmp_path)
     run.run(stop_after=4)
@@ -424,7 +435,7 @@ def test_a_checkpoint_that_cannot_grow_is_one_line_and_the_last_one_goes_on_bit_
     "changes, message",
     [
         ({"steps": 0}, "steps must be greater than 0"),
-        ({"optimizer": "adamax"}, "optimizer must be one of adamw, adam, sgd, got 'adamax'"),
+        ({"optimizer": "adamax"}, "optimizer must be one of adamw, adam, sgd, muon, got 'adamax'"),
         ({"schedule": "linear"}, "schedule must be one of constant, cosine, inverse-sqrt"),
         ({"warmup": 12}, "warmup must be less than steps"),
         ({"clip": -1.0}, "clip must be at least 0"),
@@ -437,6 +448,7 @@ def test_settings_that_make_no_sense_are_refused(changes, message):
         TrainingSettings(**({"steps": 12, "warmup": 2} | changes))
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
     command = run_command(tmp_path / "run", 400)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -450,7 +462,7 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
     assert "Traceback" not in err
 
 
-# ---- Killed, at random moments, twenty times. ----
+# ---- Killed, at random moments, six times or twenty. ----
 
 
 def run_command(folder, steps, *more):
@@ -477,11 +489,12 @@ def wait_for_steps(folder, step, timeout=60.0):
 
 
 @pytest.mark.slow
-def test_killed_twenty_times_it_ends_with_the_same_bits(tmp_path):
+@pytest.mark.parametrize("times", [6, pytest.param(20, marks=pytest.mark.sweep)])
+def test_killed_often_it_ends_with_the_same_bits(tmp_path, times):
     subprocess.run(run_command(tmp_path / "whole", 150), check=True, capture_output=True)
     chance, folder, kills = random.Random(0), tmp_path / "killed", 0
     more = []
-    while kills < 20:
+    while kills < times:
         process = subprocess.Popen(run_command(folder, 150, *more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         began_at = max(checkpoint.steps(folder), default=0)
         wait_for_steps_or_end(folder, process, began_at)
@@ -495,7 +508,7 @@ def test_killed_twenty_times_it_ends_with_the_same_bits(tmp_path):
         else:
             break
         more = ["--resume"] if (folder / "run.json").exists() else []
-    assert kills == 20
+    assert kills == times
     subprocess.run(run_command(folder, 150, "--resume"), check=True, capture_output=True)
     assert same(weights(folder), weights(tmp_path / "whole"))
     last = checkpoint.load(folder, 150), checkpoint.load(tmp_path / "whole", 150)
@@ -513,7 +526,9 @@ def test_optimizer_names_lead_to_optimizers():
     parameters = list(language_model().parameters())
     kinds = {
         name: type(TrainingSettings(optimizer=name).optimizer_of(parameters)).__name__
-        for name in ("adamw", "adam", "sgd")
+        for name in ("adamw", "adam", "sgd", "muon")
     }
-    assert kinds == {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD"}
+    assert kinds == {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD", "muon": "Muon"}
+    with pytest.raises(ValueError, match="muon needs whole matrices"):
+        TrainingSettings(optimizer="muon", shard_optimizer=True)
     assert isinstance(TrainingSettings().optimizer_of(parameters), AdamW)

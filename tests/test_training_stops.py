@@ -69,6 +69,7 @@ def failed(capsys):
 # ---- Early stopping. ----
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("average", [2, 3])
 def test_stopped_early_before_the_first_checkpoint_the_mean_is_of_the_last_step(tmp_path, average):
     changes = {"validate_every": 1, "save_every": 100, "patience": 2, "learning_rate": 0.3, "schedule": "constant"}
@@ -83,6 +84,7 @@ def test_stopped_early_before_the_first_checkpoint_the_mean_is_of_the_last_step(
     assert read_log(tmp_path / "log.jsonl")[-1]["mean_of"] == [outcome.step]
 
 
+@pytest.mark.slow
 def test_a_run_that_stopped_early_stays_stopped(tmp_path):
     changes = {"validate_every": 1, "save_every": 100, "patience": 2, "learning_rate": 0.3, "schedule": "constant"}
     outcome = trainer(tmp_path, steps=200, clip=0.0, **changes).run()
@@ -91,6 +93,7 @@ def test_a_run_that_stopped_early_stays_stopped(tmp_path):
     assert again.run() == outcome
 
 
+@pytest.mark.slow
 def test_patience_counts_validations_since_the_best_one(tmp_path):
     run = trainer(tmp_path, steps=40, warmup=0, validate_every=2, save_every=2, patience=2)
     losses = iter([3.0, 2.0, 2.5, 1.0, 1.5, 1.0, 0.5])  # the sixth equals the best, and is no improvement
@@ -107,12 +110,14 @@ def test_patience_counts_validations_since_the_best_one(tmp_path):
 # ---- The last step, and what earlier runs left. ----
 
 
+@pytest.mark.slow
 def test_the_last_step_is_validated_and_saved_whatever_the_intervals(tmp_path):
     trainer(tmp_path, steps=6).run()
     assert [r["step"] for r in read_log(tmp_path / "log.jsonl") if "validation_loss" in r] == [4, 6]
     assert checkpoint.steps(tmp_path) == [4, 6]
 
 
+@pytest.mark.slow
 def test_what_a_killed_run_left_half_written_goes_and_no_other_leftover_comes(tmp_path):
     trainer(tmp_path, average=2).run(stop_after=5)
     (tmp_path / ".model.safetensors.12.tmp").write_bytes(b"half")
@@ -137,6 +142,7 @@ def test_the_mean_of_checkpoints_is_summed_in_double_precision(tmp_path):
 # ---- The order of the data. ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_every_epoch_has_an_order_of_its_own_that_the_seed_decides(tmp_path, accumulate):
     def read(seed):
@@ -159,6 +165,7 @@ def test_every_epoch_has_an_order_of_its_own_that_the_seed_decides(tmp_path, acc
 # ---- Gradients that are clipped, losses of a whole corpus, threads. ----
 
 
+@pytest.mark.slow
 def test_a_limit_above_every_norm_changes_nothing(tmp_path):
     runs = [trainer(tmp_path / str(clip), clip=clip) for clip in (0.0, 1e6, 1e-3)]
     free, loose, tight = ((run.run(), run.model.state())[1] for run in runs)
@@ -194,6 +201,7 @@ def test_the_loss_of_a_corpus_is_the_mean_over_all_its_predictions_without_dropo
     assert len(costs) == 59 and workers.loss(corpus) == pytest.approx(np.mean(costs), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers, wanted", [(1, 2), (2, 1)])
 def test_several_workers_have_one_blas_thread_each(tmp_path, workers, wanted):
     def threads():
@@ -212,12 +220,14 @@ def test_several_workers_have_one_blas_thread_each(tmp_path, workers, wanted):
 # ---- Losses that are no numbers. ----
 
 
+@pytest.mark.slow
 def test_before_the_first_validation_there_is_no_best_loss(tmp_path):
     trainer(tmp_path).run(stop_after=1)
     (state,) = states(tmp_path)
     assert state["best"] is None and state["step"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_validation_loss_that_is_no_number_stops_the_run(tmp_path, value):
     run = trainer(tmp_path)
@@ -254,6 +264,7 @@ def stopped(tmp_path_factory):
     return folder
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "name, damage, message",
     [
@@ -297,6 +308,7 @@ def test_a_folder_in_use_is_refused_and_left_untouched(tmp_path, failed, name):
     assert files_of(folder) == before and sorted(p.name for p in folder.iterdir()) == sorted([name, "tokenizer.json"])
 
 
+@pytest.mark.slow
 def test_files_of_others_stay_and_tokenizers_that_no_run_told_of_go(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
@@ -318,6 +330,7 @@ with locked(pathlib.Path(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["--resume"]])
 def test_two_trainings_do_not_share_a_folder(stopped, tmp_path, failed, more):
     folder = tmp_path / "run"
@@ -393,6 +406,7 @@ def test_a_run_without_a_model_says_how_to_go_on(tmp_path, failed, monkeypatch):
     assert "config.json is missing; its training has not saved one yet: add --resume to its train command" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_signals_that_end_a_process_save_first(number, tmp_path):
     run = trainer(tmp_path)
@@ -404,6 +418,7 @@ def test_signals_that_end_a_process_save_first(number, tmp_path):
     assert signal.getsignal(number) is before
 
 
+@pytest.mark.slow
 def test_a_hangup_that_is_ignored_stays_ignored(tmp_path):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
@@ -424,6 +439,7 @@ def test_what_is_said_to_a_terminal_that_is_gone_comes_after_what_is_saved(tmp_p
     assert checkpoint.steps(tmp_path) == [4]
 
 
+@pytest.mark.slow
 def test_curves_that_cannot_be_written_are_told_of_once_and_training_goes_on(tmp_path):
     (tmp_path / "curves.png").mkdir()
     said = []
@@ -435,6 +451,7 @@ def test_curves_that_cannot_be_written_are_told_of_once_and_training_goes_on(tmp
 # ---- The log. ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_the_log_tells_the_epoch_that_a_step_s_first_batch_is_of(tmp_path, accumulate):
     run = trainer(tmp_path, accumulate=accumulate)
@@ -461,6 +478,7 @@ BAD = [
 ]  # fmt: skip
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize("name, value", BAD)
 def test_bad_settings_are_refused_before_any_data_are_read(tmp_path, failed, name, value):
     with pytest.raises(ValueError, match=name):
@@ -489,6 +507,7 @@ def test_settings_reach_the_optimizer():
     assert (made("sgd").learning_rate, made("sgd").momentum) == (0.25, 0.6)
 
 
+@pytest.mark.slow
 def test_a_billion_checkpoints_are_as_many_as_there_are(tmp_path):
     run = trainer(tmp_path, average=10**9)
     assert run.run().ended == "finished"
@@ -500,6 +519,7 @@ def test_more_workers_than_there_can_be_threads_are_refused():
         Workers(LanguageModel(LanguageModelConfig(11, 6, 8, 2, 8, 1)), 10**9)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("flag", ["--d-model", "--n-layers", "--d-ff", "--batch-rows"])
 def test_sizes_beyond_all_memory_are_refused(flag, tmp_path, failed):
     changes = {"--d-model": 4 * 10**12}.get(flag, 10**12)

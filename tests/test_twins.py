@@ -13,7 +13,7 @@ from minitransformer import fast, ops
 from minitransformer.arrays.backend import Array, Pullback
 from minitransformer.layers import Cache, Encoder, EncoderLayer, FeedForward, Linear, Module, RelativeBias
 from minitransformer.models import LanguageModel, LanguageModelConfig
-from minitransformer.training import SGD, Adam, AdamW, Workers
+from minitransformer.training import SGD, Adam, AdamW, Muon, Workers
 
 
 def model() -> LanguageModel:
@@ -46,6 +46,9 @@ PARTS: dict[str, dict[str, Any]] = {
     "another scale": {"scale": 1.0},
     "rotary positions": {"rotary_base": 50.0},
     "a relative bias": {"relative": RelativeBias(4, 8, 9, both_ways=False, std=1.0)},
+    "linear biases": {"alibi": True},
+    "norms of queries and keys": {"qk_norm": True},
+    "a sink": {"sink": True},
     "a window": {"window": 2},
     "wide heads": {"d_k": 6, "d_v": 6},
     "no bias of the output": {"output_bias": False},
@@ -108,7 +111,7 @@ def test_a_layer_of_another_class_keeps_its_own_call() -> None:
     assert fast.accelerate(network)(x)[0].min() > 90.0
 
 
-@pytest.mark.parametrize("kind", [SGD, Adam, AdamW])
+@pytest.mark.parametrize("kind", [SGD, Adam, AdamW, Muon])
 def test_an_optimiser_and_its_twin_take_the_same_steps(kind: Any) -> None:
     values = []
     for accelerate in (lambda optimizer: optimizer, fast.accelerate):

@@ -120,6 +120,7 @@ def test_huge_logits(size: float) -> None:
     verify.gradients(ops.softmax, size * normal(3, 5)).assert_ok()
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_truly_zero_is_accepted() -> None:
     """Softmax ignores a shift, so the key bias has gradient 0 by hand and rounding errors numerically."""
     layer = layers.MultiHeadAttention(6, 2)
@@ -1087,6 +1088,7 @@ def test_a_jump_is_no_kink() -> None:
     assert not verify.gradients(steps_up, np.ones(3), upstream=np.ones(3)).ok
 
 
+@pytest.mark.slow
 def test_a_wrong_slope_elsewhere_is_found_though_some_entries_lie_at_a_kink() -> None:
     def relu(x: np.ndarray) -> Any:
         return np.maximum(x, 0.0), lambda dy: dy * (x > 0.0) * 1.05

@@ -70,6 +70,7 @@ def test_maps_are_the_weights_inside_the_model(make, ids):
         np.testing.assert_allclose(map_, weights[0], rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make, ids", MODELS)
 def test_gradients_are_the_slopes_of_the_logits(make, ids):
     """Each weight is moved by itself, in the running model, and the logits are watched."""
@@ -264,6 +265,7 @@ def test_view_writes_the_page_of_the_greedy_translation(translator, tmp_path, mo
     assert (tmp_path / "other.html").is_file()
 
 
+@pytest.mark.slow
 def test_view_answers_what_it_cannot_show_with_one_line(translator, tmp_path, capsys):
     path, model, task = translator
     page, other, mixed, unlabelled = (tmp_path / name for name in ("a.html", "other", "mixed", "unlabelled"))

@@ -128,6 +128,7 @@ def test_outputs_and_gradients_are_those_of_plain_python(example):
         assert close(ours, theirs)
 
 
+@pytest.mark.few(1)
 @each_example
 def test_report_holds_every_value_and_gradient(example):
     values, gradients = by_loops(example)
@@ -150,6 +151,7 @@ def matrix_rows(lines, label, columns=slice(None)):
     return [[float(number) for number in row.split()] for row in shown]
 
 
+@pytest.mark.few(1)
 @each_example
 def test_text_shows_every_number_under_its_heading(example):
     values, gradients = by_loops(example)

@@ -16,6 +16,7 @@ from minitransformer.cli import main
 from minitransformer.course.worksheets import KINDS, make, mark, page, read_form, to_form, to_html, to_markdown, to_pdf
 from minitransformer.course.worksheets import differences as worksheet_differences
 from minitransformer.course.worksheets.hand_out import names, tidy_name
+from minitransformer.course.worksheets.later_kinds import rotated_scores, two_lstm_steps, two_of_many
 from minitransformer.course.worksheets.linear_kinds import residual_feed_forward
 from minitransformer.course.worksheets.sheet import UNITS, number
 
@@ -23,19 +24,29 @@ SEEDS = 200
 ROUNDED = {"losses", "loss"}  # logarithms; all else is exact
 
 
-@pytest.fixture(scope="module")
-def sheets():
-    """200 seeds of every kind, over all its sizes."""
+def of_every_kind(seeds):
+    """Sheets of these seeds for every kind, over all its sizes."""
     return {
-        kind: [make(kind, seed, about.sizes[seed % len(about.sizes)]) for seed in range(SEEDS)]
+        kind: [make(kind, seed, about.sizes[seed % len(about.sizes)]) for seed in seeds]
         for kind, about in KINDS.items()
     }
 
 
+@pytest.fixture(scope="module")
+def sheets():
+    return of_every_kind(range(20))
+
+
+@pytest.fixture(scope="module")
+def many_sheets(sheets):
+    more = of_every_kind(range(20, SEEDS))
+    return {kind: [*sheets[kind], *more[kind]] for kind in KINDS}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_answer_agrees_with_its_formula_and_every_gradient_with_finite_differences(sheets, kind):
-    for sheet in sheets[kind]:
+def test_every_answer_agrees_with_its_formula_and_every_gradient_with_finite_differences(many_sheets, kind):
+    for sheet in many_sheets[kind]:
         found = list(worksheet_differences.errors(sheet))
         by_formula = {name for name, by, _ in found if by == "formula"}
         by_difference = {name for name, by, _ in found if by == "difference"}
@@ -44,19 +55,21 @@ def test_every_answer_agrees_with_its_formula_and_every_gradient_with_finite_dif
         assert max(error for _, _, error in found) < 1e-6
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("which", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (1, 2))])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_wrong_answer_would_be_seen(sheets, kind):
+def test_a_wrong_answer_would_be_seen(sheets, kind, which):
     """Each answer in turn is changed a little, and the check names it, or the first step that is computed from it."""
-    for sheet in sheets[kind][:3]:
-        right = dict(sheet.answers)
-        for step in sheet.task.steps:
-            for place in np.ndindex(right[step.name].shape):
-                changed = right[step.name].copy()
-                changed[place] += 1e-3
-                sheet.__dict__["answers"] = right | {step.name: changed}
-                with pytest.raises(RuntimeError, match=re.escape(f"the answer to {step.name} of {sheet.label}")):
-                    worksheet_differences.require_right(sheet)
-        sheet.__dict__["answers"] = right
+    sheet = sheets[kind][which]
+    right = dict(sheet.answers)
+    for step in sheet.task.steps:
+        for place in np.ndindex(right[step.name].shape):
+            changed = right[step.name].copy()
+            changed[place] += 1e-3
+            sheet.__dict__["answers"] = right | {step.name: changed}
+            with pytest.raises(RuntimeError, match=re.escape(f"the answer to {step.name} of {sheet.label}")):
+                worksheet_differences.require_right(sheet)
+    sheet.__dict__["answers"] = right
 
 
 CALLS = {
@@ -68,9 +81,13 @@ CALLS = {
     "layer-norm-backward": (ops.layer_norm, "x γ β", {"eps": 1e-12}),
     "embedding-backward": (ops.embedding, "ids table", {}),
     "residual-backward": (residual_feed_forward, "x W1 b1 W2 b2", {}),
+    "lstm-backward": (two_lstm_steps, "f1 i1 g1 o1 f2 i2 g2 o2 c0", {}),
+    "rotary": (rotated_scores, "q k", {}),
+    "routing": (two_of_many, "logits outputs", {}),
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_project_s_own_checker_accepts_the_numbers(sheets, kind):
     """The sheet's numbers go through the library and its own checker of every named intermediate."""
@@ -82,9 +99,10 @@ def test_the_project_s_own_checker_accepts_the_numbers(sheets, kind):
         verify.gradients(f, *inputs, upstream=upstream, **options).assert_ok()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_numbers_are_humane(sheets, kind):
-    for sheet in sheets[kind]:
+def test_numbers_are_humane(many_sheets, kind):
+    for sheet in many_sheets[kind]:
         for given in sheet.task.given:
             boxes = sheet.boxes(given.name)
             boxes = boxes[boxes != given.ignored] if given.ignored is not None else boxes
@@ -100,9 +118,10 @@ def test_numbers_are_humane(sheets, kind):
             assert np.allclose(sheet.boxes(name), sheet.boxes(name).round(), atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_sizes_are_unequal_and_sheets_differ(sheets, kind):
-    texts = {to_markdown(sheet) for sheet in sheets[kind]}
+def test_sizes_are_unequal_and_sheets_differ(many_sheets, kind):
+    texts = {to_markdown(sheet) for sheet in many_sheets[kind]}
     assert len(texts) == SEEDS
     first = make(kind).task.given[0].value
     assert first.ndim == 1 or first.shape[0] != first.shape[1]
@@ -164,6 +183,7 @@ def test_every_sheet_and_every_key_fits_on_a_page_in_one_layout():
         assert shown == {*sheet.given, *sheet.answers}
 
 
+@pytest.mark.slow
 def test_pdf_has_a_page_for_each():
     sheet = make("attention-backward", 7, student="Zoë Łukasiewicz $x_1$")
     pdf = to_pdf([page(sheet), page(sheet, key=True), page(make("embedding-backward", 1))])
@@ -217,6 +237,7 @@ def marked(sheet, values):
     return mark(read_form(filled(sheet, values)))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_key_gets_full_marks_and_an_empty_form_none(sheets, kind):
     for sheet in sheets[kind][:20]:
@@ -403,6 +424,7 @@ def test_a_class_gets_a_folder(tmp_path, capsys):
 # ---- The command. ----
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_sheet_on_the_screen(capsys, kind):
     status, out, err = run(capsys, kind, "--seed", 7)

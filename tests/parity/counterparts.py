@@ -6,11 +6,13 @@ together here from `torch.nn`, after the papers and not after our code.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -25,6 +27,16 @@ class Pair(NamedTuple):
     ours: Parameter
     theirs: Any
     view: Callable[[Any], Any]
+
+
+@contextlib.contextmanager
+def all_in_float64() -> Iterator[None]:
+    """Hugging Face's norms, rotations and softmaxes ask for torch.float32 while they run: let it mean float64."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "float32", torch.float64)
+        patch.setattr(torch, "float", torch.float64)
+        patch.setattr(torch.Tensor, "float", torch.Tensor.double)
+        yield
 
 
 def t(array: np.ndarray) -> Any:
@@ -57,7 +69,7 @@ def copy_weights(ours: Module, theirs: Any) -> list[Pair]:
     for parameter, tensor, view in _places(ours, theirs):
         pairs.setdefault(id(parameter), Pair(names[id(parameter)], parameter, tensor, view))
     assert pairs.keys() == names.keys(), set(names.values()) - {pair.name for pair in pairs.values()}
-    n_theirs = sum(tensor.numel() for tensor in theirs.parameters())
+    n_theirs = sum(tensor.numel() for tensor in theirs.parameters() if tensor.requires_grad)
     assert n_theirs == sum(parameter.value.size for _, parameter in ours.parameters())
     with torch.no_grad():
         for pair in pairs.values():
@@ -82,6 +94,19 @@ def _projection(linear: layers.Linear, theirs: Any, place: int) -> Iterator[tupl
         yield linear.bias, theirs.in_proj_bias, lambda tensor: tensor[rows]
 
 
+def _recurrent(ours: layers.Recurrent, theirs: Any, way: str) -> Iterator[tuple[Parameter, Any, Callable]]:
+    """PyTorch has two biases that are added; ours has one, but for the GRU. The second of theirs is set to 0."""
+    yield ours.input.weight, getattr(theirs, f"weight_ih_l0{way}"), _transposed
+    yield ours.weight, getattr(theirs, f"weight_hh_l0{way}"), _transposed
+    yield ours.input.bias, getattr(theirs, f"bias_ih_l0{way}"), _same
+    second = getattr(theirs, f"bias_hh_l0{way}")
+    if ours.bias is not None:
+        yield ours.bias, second, _same
+    else:
+        nn.init.zeros_(second)
+        second.requires_grad_(False)
+
+
 def _places(ours: Any, theirs: Any) -> Iterator[tuple[Parameter, Any, Callable]]:
     """Every (our Parameter, PyTorch's tensor, view) of two modules; a shared parameter comes more than once."""
     match ours:
@@ -89,6 +114,22 @@ def _places(ours: Any, theirs: Any) -> Iterator[tuple[Parameter, Any, Callable]]
             yield ours.weight, theirs.weight, _transposed
             if ours.bias is not None:
                 yield ours.bias, theirs.bias, _same
+        case layers.Recurrent():
+            yield from _recurrent(ours, theirs, "")
+        case layers.Bidirectional():
+            yield from _recurrent(ours.onward, theirs, "")
+            yield from _recurrent(ours.back, theirs, "_reverse")
+        case layers.Convolution():
+            yield ours.weight, theirs.weight, lambda tensor: tensor.permute(2, 1, 0)
+            yield ours.bias, theirs.bias, _same
+        case layers.MixtureOfExperts():
+            yield ours.router.weight, theirs.gate.weight, _transposed
+            inner, n = theirs.experts.gate_up_proj, theirs.experts.intermediate_dim
+            for i, expert in enumerate(ours.experts):
+                assert expert.gate is not None
+                yield expert.gate.weight, inner, lambda tensor, i=i: tensor[i, :n].T
+                yield expert.inner.weight, inner, lambda tensor, i=i: tensor[i, n:].T
+                yield expert.output.weight, theirs.experts.down_proj, lambda tensor, i=i: tensor[i].T
         case layers.LayerNorm():
             yield ours.gamma, theirs.weight, _same
             yield ours.beta, theirs.bias, _same

@@ -6,7 +6,7 @@ mask leaves a row empty here: PyTorch makes such a row NaN.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.deepseek_v2.configuration_deepseek_v2 import DeepseekV2Config
+from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Attention
+from transformers.models.gpt_oss.configuration_gpt_oss import GptOssConfig
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssAttention
+from transformers.models.qwen3.configuration_qwen3 import Qwen3Config
+from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
 from minitransformer import fast, layers, models, ops
 
 from .counterparts import (
+    Pair,
     TorchClassifier,
     TorchLanguageModel,
     TorchTransformer,
+    all_in_float64,
     blocked,
     causal,
     decoder_stack,
@@ -289,6 +298,240 @@ def test_decoder(norm_order: str, final_norm: bool, checkpoint: bool, agree: Agr
     )
 
 
+def test_linear_biases(agree: Agree) -> None:
+    """The biases of transformers' Bloom grow with the key's position; softmax sees no difference to the distance."""
+    rng = np.random.default_rng(0)
+    ours = layers.MultiHeadAttention(12, 4, alibi=True)
+    theirs = nn.MultiheadAttention(12, 4, **OPTIONS)
+    bias = build_alibi_tensor(torch.ones(2, 5), 4, torch.float64) + torch.full((5, 5), -torch.inf).triu(1)
+    compare(
+        agree,
+        "MultiHeadAttention, linear biases",
+        lambda x: ours(x, causal=True),
+        lambda x: theirs(x, x, x, attn_mask=bias, need_weights=False)[0],
+        share_weights(ours, theirs, rng),
+        [rng.normal(size=X)],
+        rng,
+    )
+
+
+@pytest.fixture
+def in_float64() -> Iterator[None]:
+    with all_in_float64():
+        yield
+
+
+def from_theirs(ours: layers.Module, theirs: Any, names: dict[str, str], rng: np.random.Generator) -> list[Pair]:
+    """Give both the same random weights; names: of their modules, by ours. A weight of theirs is (out, in)."""
+    for _, parameter in ours.parameters():
+        parameter.value = rng.normal(0.3, 0.5, parameter.value.shape)
+        parameter.grad = np.zeros(parameter.value.shape)
+    pairs = []
+    for name, parameter in ours.parameters():
+        module, _, which = name.rpartition(".")
+        tensor = theirs.get_parameter(names[name] if name in names else f"{names[module]}.{which}")
+        view = (lambda x: x.T) if parameter.value.ndim == 2 else (lambda x: x)
+        tensor.data = view(t(parameter.value)).clone()
+        pairs.append(Pair(name, parameter, tensor, view))
+    return pairs
+
+
+def rotation(length: int, width: int) -> tuple[Any, Any]:
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * 10000.0 ** (
+        -torch.arange(0, width, 2, dtype=torch.float64) / width
+    )
+    angles = torch.cat([angles, angles], dim=-1)[None]
+    return angles.cos(), angles.sin()
+
+
+@pytest.mark.usefixtures("in_float64")
+def test_norms_of_queries_and_keys(agree: Agree) -> None:
+    """The attention of Qwen3 in transformers: norms before the rotation, heads that share keys."""
+    rng = np.random.default_rng(0)
+    ours = layers.MultiHeadAttention(12, 6, n_key_heads=3, d_k=4, d_v=4, bias=False, qk_norm=True, rotary_base=10000.0)
+    config = Qwen3Config(hidden_size=12, num_attention_heads=6, num_key_value_heads=3, head_dim=4)
+    config._attn_implementation = "eager"
+    theirs = Qwen3Attention(config, 0).double()
+    names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj"}
+    names |= {"query_norm.gamma": "q_norm.weight", "key_norm.gamma": "k_norm.weight"}
+    hidden = torch.full((5, 5), -torch.inf, dtype=torch.float64).triu(1)[None, None]
+    compare(
+        agree,
+        "MultiHeadAttention, norms of queries and keys",
+        lambda x: ours(x, causal=True),
+        lambda x: theirs(x, rotation(5, 4), hidden)[0],
+        from_theirs(ours, theirs, names, rng),
+        [rng.normal(size=X)],
+        rng,
+    )
+
+
+@pytest.mark.usefixtures("in_float64")
+def test_a_sink(agree: Agree) -> None:
+    """The attention of gpt-oss in transformers, without its rotation: all angles are 0."""
+    rng = np.random.default_rng(0)
+    ours = layers.MultiHeadAttention(12, 6, n_key_heads=3, d_k=4, d_v=4, sink=True)
+    config = GptOssConfig(hidden_size=12, num_attention_heads=6, num_key_value_heads=3, head_dim=4, attention_bias=True)
+    config._attn_implementation = "eager"
+    theirs = GptOssAttention(config, 0).double()
+    names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj", "sink": "sinks"}
+    hidden = torch.full((5, 5), -torch.inf, dtype=torch.float64).triu(1)[None, None]
+    straight = torch.ones(1, 5, 2, dtype=torch.float64), torch.zeros(1, 5, 2, dtype=torch.float64)
+    compare(
+        agree,
+        "MultiHeadAttention, a sink",
+        lambda x: ours(x, causal=True),
+        lambda x: theirs(x, straight, hidden)[0],
+        from_theirs(ours, theirs, names, rng),
+        [rng.normal(size=X)],
+        rng,
+    )
+
+
+@pytest.mark.usefixtures("in_float64")
+def test_latent_attention(agree: Agree) -> None:
+    """The attention of DeepSeek-V2 in transformers."""
+    rng = np.random.default_rng(0)
+    ours = layers.LatentAttention(12, 3, d_head=6, d_latent=8, d_rotary=4)
+    config = DeepseekV2Config(
+        hidden_size=12, num_attention_heads=3, num_key_value_heads=3, kv_lora_rank=8, q_lora_rank=None,
+        qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=6, max_position_embeddings=16,
+    )  # fmt: skip
+    config._attn_implementation = "eager"
+    theirs = DeepseekV2Attention(config, 0).double()
+    names = {
+        "query": "q_proj", "down": "kv_a_proj_with_mqa", "norm.gamma": "kv_a_layernorm.weight", "up": "kv_b_proj",
+        "output": "o_proj",
+    }  # fmt: skip
+    angles = torch.arange(5, dtype=torch.float64)[:, None] * torch.tensor([1.0, 0.01], dtype=torch.float64)
+    turns = torch.polar(torch.ones_like(angles), angles)[None]
+    hidden = torch.full((5, 5), -torch.inf, dtype=torch.float64).triu(1)[None, None]
+    compare(
+        agree,
+        "LatentAttention",
+        lambda x: ours(x, causal=True),
+        lambda x: theirs(x, attention_mask=hidden, position_embeddings=turns)[0],
+        from_theirs(ours, theirs, names, rng),
+        [rng.normal(size=X)],
+        rng,
+    )
+
+
+RECURRENT = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["", "padded"])
+@pytest.mark.parametrize("both_ways", [False, True], ids=["one way", "both ways"])
+@pytest.mark.parametrize("cell", RECURRENT)
+def test_recurrent(cell: str, both_ways: bool, padded: bool, agree: Agree) -> None:
+    """Padding: PyTorch's packed sequences, whose outputs at padding are 0 where ours hold the state; it is left out."""
+    rng = np.random.default_rng(0)
+    ours = layers.Bidirectional(4, 6, cell) if both_ways else layers.Recurrent(4, 3, cell)
+    theirs = RECURRENT[cell](4, 3, bidirectional=both_ways, **OPTIONS)
+    real = np.arange(5) < np.array([[5], [2], [3]]) if padded else np.ones((3, 5), bool)
+    of_real = real[..., None].astype(float)
+
+    def run(x: Any) -> Any:
+        packed = nn.utils.rnn.pack_padded_sequence(x, real.sum(axis=1), batch_first=True, enforce_sorted=False)
+        return nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], batch_first=True, total_length=5)[0]
+
+    def ours_without_padding(x: np.ndarray) -> Any:
+        y, backward = ours(x, mask=real)
+        return y * of_real, lambda dy: backward(dy * of_real)
+
+    pairs = share_weights(ours, theirs, rng)
+    compare(agree, f"Recurrent, {cell}", ours_without_padding, run, pairs, [rng.normal(size=(3, 5, 4))], rng)
+
+
+def mixtral(monkeypatch: pytest.MonkeyPatch, n_experts: int, k: int) -> tuple[Any, Any]:
+    """Hugging Face's block and its load-balancing loss. Both go through float32 by Tensor.float, which is taken out."""
+    from transformers.models.mixtral import configuration_mixtral, modeling_mixtral
+
+    monkeypatch.setattr(torch.Tensor, "float", lambda tensor: tensor)
+    config = configuration_mixtral.MixtralConfig(
+        hidden_size=6, intermediate_size=5, num_local_experts=n_experts, num_experts_per_tok=k
+    )
+    config._experts_implementation = "eager"
+    block = modeling_mixtral.MixtralSparseMoeBlock(config).to(torch.float64)
+    return block, modeling_mixtral.load_balancing_loss_func
+
+
+@pytest.mark.parametrize(("n_experts", "k"), [(4, 2), (3, 3), (9, 1)], ids=["2 of 4", "all", "some without a token"])
+def test_mixture_of_experts(n_experts: int, k: int, agree: Agree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output, and the loss of 8 tokens, whose shares of eighths are exact in float32."""
+    rng = np.random.default_rng(0)
+    block, balance_of = mixtral(monkeypatch, n_experts, k)
+    ours = layers.MixtureOfExperts(6, 5, n_experts, k)
+    pairs = share_weights(ours, block, rng)
+    x = rng.normal(size=(2, 4, 6))
+    compare(agree, "MixtureOfExperts", ours, block, pairs, [x], rng)
+    ours.zero_grad()
+    block.zero_grad()
+
+    def loss(x: Any) -> Any:
+        return balance_of((F.linear(x.reshape(-1, 6), block.gate.weight),), n_experts, k)
+
+    compare(agree, "MixtureOfExperts, balance", ours.balance, loss, [p for p in pairs if "router" in p.name], [x], rng)
+
+
+@pytest.mark.parametrize("score", ["additive", "multiplicative"])
+def test_alignment(score: str, agree: Agree) -> None:
+    """Luong's and Bahdanau's formulas written out; PyTorch has no such module."""
+    rng = np.random.default_rng(0)
+    ours = layers.Alignment(6, score)
+    for _, parameter in ours.parameters():
+        parameter.value = rng.normal(0.0, 0.5, parameter.value.shape)
+        parameter.grad = np.zeros(parameter.value.shape)
+    tensors = {name: t(parameter.value).requires_grad_() for name, parameter in ours.parameters()}
+    mask = t(ATTEND)
+
+    def run(x: Any, memory: Any) -> Any:
+        keys = memory @ tensors["key.weight"]
+        if score == "additive":
+            pairs = torch.tanh((x @ tensors["query.weight"]).unsqueeze(-2) + keys.unsqueeze(-3))
+            scores = pairs @ tensors["w"]
+        else:
+            scores = torch.einsum("bqd,bkd->bqk", x, keys)
+        context = torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=-1) @ memory
+        return torch.tanh(torch.cat([context, x], dim=-1) @ tensors["output.weight"])
+
+    inputs = [rng.normal(size=(2, 5, 6)), rng.normal(size=(2, 7, 6))]
+    compare(agree, f"Alignment, {score}", lambda x, m: ours(x, m, mask=ATTEND), run, [], inputs, rng)
+    for name, parameter in ours.parameters():
+        agree(f"Alignment, {score}", f"gradient of {name}", parameter.grad, tensors[name].grad)
+
+
+def test_convolution(agree: Agree) -> None:
+    rng = np.random.default_rng(0)
+    ours = layers.Convolution(4, 6, kernel=3, dilation=2)
+    theirs = nn.Conv1d(4, 6, 3, dilation=2, padding="same", dtype=torch.float64)
+    real = t(X_REAL)[..., None]
+
+    def run(x: Any) -> Any:
+        return theirs((x * real).transpose(1, 2)).transpose(1, 2)
+
+    pairs = share_weights(ours, theirs, rng)
+    inputs = [rng.normal(size=(2, 5, 4))]
+    compare(agree, "Convolution", lambda x: ours(x, mask=X_REAL[:, None]), run, pairs, inputs, rng)
+
+
+@pytest.mark.parametrize("causal_too", [False, True])
+def test_restricted_self_attention(causal_too: bool, agree: Agree) -> None:
+    rng = np.random.default_rng(0)
+    ours, theirs = layers.MultiHeadAttention(12, 3, radius=2), nn.MultiheadAttention(12, 3, **OPTIONS)
+    near = np.array([[abs(i - j) <= 2 and not (causal_too and j > i) for j in range(5)] for i in range(5)])
+
+    def attend(x: Any) -> Any:
+        return theirs(x, x, x, key_padding_mask=blocked(X_REAL), attn_mask=blocked(near), need_weights=False)[0]
+
+    def ours_of_radius(x: np.ndarray) -> Any:
+        return ours(x, mask=X_REAL[:, None], causal=causal_too)
+
+    pairs = share_weights(ours, theirs, rng)
+    x = rng.normal(size=X)
+    compare(agree, "MultiHeadAttention, restricted", ours_of_radius, attend, pairs, [x], rng)
+
+
 class EncoderDecoder(layers.Module):
     """What nn.Transformer is: an encoder and a decoder, each with a last norm, from vectors to vectors."""
 
@@ -402,3 +645,55 @@ def test_classifier(norm_order: str, agree: Agree) -> None:
     real = SOURCE != 0
     pairs = share_weights(ours, theirs, rng)
     compare(agree, "Classifier", lambda: ours(SOURCE, real), lambda: theirs(t(SOURCE), t(real)), pairs, [], rng)
+
+
+@pytest.mark.parametrize("attention", ["none", "multiplicative", "additive"])
+def test_recurrent_translator(attention: str, agree: Agree) -> None:
+    """Loss and every gradient, against torch.nn's LSTM put together as the docstring says, with padded sources."""
+    rng = np.random.default_rng(0)
+    config = models.RecurrentTranslatorConfig(7, 7, d_model=6, attention=attention)
+    ours = models.RecurrentTranslator(config)
+    both, one = nn.LSTM(6, 3, 2, bidirectional=True, **OPTIONS), nn.LSTM(6, 6, 2, **OPTIONS)
+    for _, parameter in ours.parameters():
+        parameter.value = rng.normal(0.0, 0.5, parameter.value.shape)
+        parameter.grad = np.zeros(parameter.value.shape)
+    theirs = {name: t(p.value).requires_grad_() for name, p in ours.parameters()}
+
+    def lstm(module: Any, x: Any, start: Any, path: Callable[[int], list[str]]) -> Any:
+        """Runs torch's own LSTM with our parameters."""
+        weights = {}
+        for layer in range(2):
+            for way, prefix in zip(("", "_reverse"), path(layer), strict=False):
+                weights[f"weight_ih_l{layer}{way}"] = theirs[f"{prefix}.input.weight"].T
+                weights[f"weight_hh_l{layer}{way}"] = theirs[f"{prefix}.weight"].T
+                weights[f"bias_ih_l{layer}{way}"] = theirs[f"{prefix}.input.bias"]
+                weights[f"bias_hh_l{layer}{way}"] = torch.zeros_like(theirs[f"{prefix}.input.bias"])
+        return torch.func.functional_call(module, weights, (x, *start))[0]
+
+    def loss() -> Any:
+        table, real = theirs["target_tokens.table"], SOURCE != 0
+        source, target = (F.embedding(t(ids), table) * 6**0.5 for ids in (SOURCE, TARGET))
+        packed = nn.utils.rnn.pack_padded_sequence(source, real.sum(axis=1), batch_first=True, enforce_sorted=False)
+        read = lstm(both, packed, (), lambda i: [f"encoder.{i}.onward", f"encoder.{i}.back"])
+        memory = nn.utils.rnn.pad_packed_sequence(read, batch_first=True)[0]
+        drawn = [F.linear(memory[:, 0], theirs[f"starts.{i}.weight"].T, theirs[f"starts.{i}.bias"]) for i in (0, 1)]
+        states = torch.stack([torch.tanh(each) for each in drawn])
+        start = (states[..., :6].contiguous(), states[..., 6:].contiguous())
+        x = lstm(one, target, (start,), lambda i: [f"decoder.{i}"])
+        if attention != "none":
+            keys = memory @ theirs["alignment.key.weight"]
+            if attention == "additive":
+                asked = (x @ theirs["alignment.query.weight"]).unsqueeze(2)
+                scores = torch.tanh(asked + keys.unsqueeze(1)) @ theirs["alignment.w"]
+            else:
+                scores = x @ keys.transpose(1, 2)
+            context = torch.softmax(scores.masked_fill(~t(real)[:, None], -torch.inf), dim=-1) @ memory
+            x = torch.tanh(torch.cat([context, x], dim=-1) @ theirs["alignment.output.weight"])
+        return F.cross_entropy((x @ table.T).flatten(0, 1), t(WANTED).flatten(), ignore_index=0)
+
+    def our_loss() -> Any:
+        return ours.loss(SOURCE, TARGET, WANTED, SOURCE != 0, TARGET != 0, ignore_index=0)
+
+    compare(agree, "RecurrentTranslator", our_loss, loss, [], [], rng)
+    for name, parameter in ours.parameters():
+        agree("RecurrentTranslator", f"gradient of {name}", parameter.grad, theirs[name].grad)

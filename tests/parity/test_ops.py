@@ -91,8 +91,77 @@ def torch_bias(table: Any, t_q: int, t_k: int) -> Any:
     return table[behind + 4 * (ahead > 0)].permute(2, 0, 1)
 
 
+def torch_alibi(slopes: Any) -> Any:
+    """The last 4 of 6 positions: distances by hand."""
+    distances = [[2, 1, 0, 1, 2, 3], [3, 2, 1, 0, 1, 2], [4, 3, 2, 1, 0, 1], [5, 4, 3, 2, 1, 0]]
+    return torch.einsum("h,ij->hij", -slopes, torch.tensor(distances, dtype=slopes.dtype))
+
+
 def torch_cross_entropy(logits: Any, **options: Any) -> Any:
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), t(TARGETS).reshape(-1), **options)
+
+
+def torch_recurrent(kind: Any, inputs: Any, state: Any, weight: Any, bias: Any = None) -> Any:
+    """A cell of torch.nn with our weight as its weight_hh; its weight_ih is 1, so its input is our `inputs`."""
+    n = inputs.shape[-1]
+    zeros = torch.zeros(n, dtype=inputs.dtype)
+    flat = [x.reshape(-1, x.shape[-1]) for x in (inputs, state)]
+    given = (flat[0], flat[1], torch.eye(n, dtype=inputs.dtype), weight.T, zeros, zeros if bias is None else bias)
+    if kind is not torch.lstm_cell:
+        return kind(*given).reshape(state.shape)
+    return torch.cat(kind(given[0], given[1].chunk(2, dim=-1), *given[2:]), dim=-1).reshape(state.shape)
+
+
+def torch_convolution(x: Any, weight: Any, bias: Any, dilation: int, causal: bool) -> Any:
+    """F.conv1d has the channels before the positions, and pads both sides alike."""
+    flat = x.reshape(-1, *x.shape[-2:]).transpose(1, 2)
+    reach = (weight.shape[0] - 1) * dilation
+    padded = F.pad(flat, (reach, 0) if causal else (reach // 2, reach // 2))
+    y = F.conv1d(padded, weight.permute(2, 1, 0), bias, dilation=dilation)
+    return y.transpose(1, 2).reshape(*x.shape[:-1], -1)
+
+
+def torch_additive(q: Any, k: Any, v: Any, w: Any, mask: np.ndarray | None = None) -> Any:
+    scores = F.linear(torch.tanh(q.unsqueeze(-2) + k.unsqueeze(-3)), w[None]).squeeze(-1)
+    return torch.softmax(scores if mask is None else scores.masked_fill(~t(mask), -torch.inf), dim=-1) @ v
+
+
+ALL = np.array(True)
+KEYS = np.array([[[1, 1, 0, 1, 1]], [[0, 0, 0, 0, 0]]], dtype=bool)  # (B, 1, T_k), for all heads alike
+
+
+def torch_linear_attention(q: Any, k: Any, v: Any, real: np.ndarray = ALL) -> Any:
+    """The weights of all pairs, T² of them, as a product; a row without weights is 0."""
+    weights = (F.elu(q) + 1) @ ((F.elu(k) + 1) * t(real)[..., None]).transpose(-1, -2)
+    weights = weights.tril()
+    total = weights.sum(dim=-1, keepdim=True)
+    return (weights / total.masked_fill(total == 0, 1.0)) @ v
+
+
+def torch_sink(q: Any, k: Any, v: Any, sink: Any, allowed: Any = ALL, scale: float | None = None) -> Any:
+    """As gpt-oss has it in transformers: the sink is one more logit, whose probability is thrown away."""
+    scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    scores = scores.masked_fill(~t(allowed), -torch.inf)
+    sinks = sink.reshape(1, -1, 1, 1).expand(q.shape[0], -1, q.shape[-2], -1)
+    return F.softmax(torch.cat([scores, sinks], dim=-1), dim=-1)[..., :-1] @ v
+
+
+def torch_gates(logits: Any, k: int) -> Any:
+    """As MixtralTopKRouter: the softmax of all, of which the k largest are divided by their sum."""
+    p = torch.softmax(logits, dim=-1)
+    best, places = torch.topk(p, k, dim=-1)
+    return torch.zeros_like(p).scatter(-1, places, best / best.sum(dim=-1, keepdim=True))
+
+
+def torch_balance(logits: Any, k: int) -> Any:
+    """Mixtral's load balancing sums in float32; here its formula in float64."""
+    p = torch.softmax(logits.reshape(-1, logits.shape[-1]), dim=-1)
+    shares = F.one_hot(torch.topk(p, k, dim=-1).indices, p.shape[-1]).to(p.dtype).sum(dim=1).mean(dim=0)
+    return p.shape[-1] * torch.sum(shares * p.mean(dim=0))
+
+
+def near(length: int, radius: int, causal: bool = False) -> np.ndarray:
+    return np.array([[abs(i - j) <= radius and not (causal and j > i) for j in range(length)] for i in range(length)])
 
 
 QKV = [(2, 4, 3, 6), (2, 4, 5, 6), (2, 4, 5, 7)]  # B 2, H 4, T_q 3, T_k 5, d_k 6, d_v 7
@@ -155,9 +224,51 @@ CASES = [
     Case("rotary", "halves", [(2, 3, 4, 6)], lambda x: ops.rotary(x, 5, 100.0), lambda x: torch_rotary(x, 5, 100.0)),
     Case("relative_bias", "both ways", [(8, 3)], lambda table: ops.relative_bias(table, 4, 6, True, 16),
          lambda table: torch_bias(table, 4, 6)),
+    Case("alibi", "4 queries of 6", [(3,)], lambda slopes: ops.alibi(slopes, 4, 6), torch_alibi),
     Case("tanh", "around 0", [(2, 3, 4)], ops.tanh, torch.tanh),
     Case("attention", "bias", [*QKV, (4, 3, 5)], lambda q, k, v, bias: ops.attention(q, k, v, bias=bias),
          lambda q, k, v, bias: sdpa(q, k, v, attn_mask=bias)),
+    Case("rnn_cell", "two leading axes", [(2, 3, 4), (2, 3, 4), (4, 4)], ops.rnn_cell,
+         lambda *a: torch_recurrent(torch.rnn_tanh_cell, *a)),
+    Case("lstm_cell", "two leading axes", [(2, 3, 16), (2, 3, 8), (4, 16)], ops.lstm_cell,
+         lambda *a: torch_recurrent(torch.lstm_cell, *a)),
+    Case("lstm_cell", "large sums", [(3, 16), (3, 8), (4, 16)], ops.lstm_cell,
+         lambda *a: torch_recurrent(torch.lstm_cell, *a), size=10.0),
+    Case("gru_cell", "two leading axes", [(2, 3, 12), (2, 3, 4), (4, 12), (12,)], ops.gru_cell,
+         lambda *a: torch_recurrent(torch.gru_cell, *a)),
+    Case("convolution", "centred", [(2, 3, 6, 4), (3, 4, 5), (5,)], ops.convolution,
+         lambda *a: torch_convolution(*a, 1, False)),
+    Case("convolution", "causal, dilated", [(2, 6, 4), (4, 4, 5), (5,)],
+         lambda *a: ops.convolution(*a, dilation=2, causal=True), lambda *a: torch_convolution(*a, 2, True)),
+    Case("additive_attention", "plain", [*QKV, (6,)], ops.additive_attention, torch_additive),
+    Case("additive_attention", "mask", [*QKV, (6,)], lambda *a: ops.additive_attention(*a, mask=MASK_OF_EACH),
+         lambda *a: torch_additive(*a, MASK_OF_EACH)),
+    Case("local_attention", "radius 2", SQUARE, lambda *a: ops.local_attention(*a, 2),
+         lambda *a: sdpa(*a, attn_mask=t(near(5, 2)))),
+    Case("local_attention", "radius 3, causal, scale", SQUARE,
+         lambda *a: ops.local_attention(*a, 3, causal=True, scale=0.7),
+         lambda *a: sdpa(*a, attn_mask=t(near(5, 3, True)), scale=0.7)),
+    Case("local_attention", "padded", SQUARE, lambda *a: ops.local_attention(*a, 2, np.arange(5) < 4),
+         lambda *a: sdpa(*a, attn_mask=t(near(5, 2) & (np.arange(5) < 4)))),
+    Case("flash_attention", "tiles of 2", QKV, lambda *a: ops.flash_attention(*a, tile=2), sdpa),
+    Case("flash_attention", "causal, T_q < T_k, scale", QKV,
+         lambda *a: ops.flash_attention(*a, causal=True, scale=0.7, tile=2),
+         lambda *a: sdpa(*a, attn_mask=t(causal(3, 5)), scale=0.7)),
+    Case("flash_attention", "causal, T_q > T_k", LONG_QUERY, lambda *a: ops.flash_attention(*a, causal=True),
+         lambda *a: torch_attention(*a, causal(5, 3))),
+    Case("flash_attention", "large scores, padded", QKV, lambda *a: ops.flash_attention(*a, KEYS, tile=3),
+         lambda *a: torch_attention(*a, KEYS[..., None, :] & np.ones((3, 1), bool)), size=20.0),
+    Case("linear_attention", "in blocks", SQUARE, lambda *a: ops.linear_attention(*a, block=2), torch_linear_attention),
+    Case("linear_attention", "as a recurrence, padded", SQUARE, lambda *a: ops.linear_attention(*a, KEYS, block=1),
+         lambda *a: torch_linear_attention(*a, KEYS)),
+    Case("sink_attention", "plain", [*QKV, (4,)], ops.sink_attention, torch_sink),
+    Case("sink_attention", "mask with empty rows, causal, scale", [*QKV, (4,)],
+         lambda *a: ops.sink_attention(*a, MASK_WITH_EMPTY_ROWS, True, 0.7),
+         lambda *a: torch_sink(*a, MASK_WITH_EMPTY_ROWS & causal(3, 5), 0.7)),
+    Case("top_k_gates", "two of five", [(2, 3, 5)], ops.top_k_gates, lambda x: torch_gates(x, 2)),
+    Case("top_k_gates", "three of four", [(3, 4)], lambda x: ops.top_k_gates(x, 3), lambda x: torch_gates(x, 3)),
+    Case("load_balance", "two of five", [(2, 3, 5)], ops.load_balance, lambda x: torch_balance(x, 2)),
+    Case("load_balance", "one of four", [(6, 4)], lambda x: ops.load_balance(x, 1), lambda x: torch_balance(x, 1)),
     Case("merge_heads", "3 heads of 2", [(2, 5, 3, 4, 2)], ops.merge_heads, lambda x: torch.cat(x.unbind(-3), dim=-1)),
     Case("merge_heads", "no leading axis", [(2, 4, 3)], ops.merge_heads, lambda x: torch.cat(x.unbind(-3), dim=-1)),
     Case("layer_norm", "default eps", [(2, 3, 4, 5), (5,), (5,)], ops.layer_norm,

@@ -15,6 +15,7 @@ from minitransformer.training import (
     SGD,
     Adam,
     AdamW,
+    Muon,
     clip_gradient_norm,
     constant,
     cosine,
@@ -107,6 +108,25 @@ def test_every_step_of_an_optimizer(name: str, form: Any, closely: Agree) -> Non
         torch_optimizer.step()
         for parameter, p in ours.items():
             closely(name, f"{parameter} after step {step}", p.value, theirs[parameter])
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (8, 5), (6, 6)])
+def test_every_step_of_muon(shape: tuple[int, int], form: Any, agree: Agree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's products are in bfloat16; here they stay in float64. Its weights are (out, in), ours (in, out)."""
+    monkeypatch.setattr(torch.Tensor, "bfloat16", lambda tensor: tensor.clone())
+    rng = np.random.default_rng(0)
+    ours, bias = Parameter(rng.normal(size=shape)), Parameter(rng.normal(size=3))
+    theirs, torch_bias = torch.nn.Parameter(t(ours.value.T)), torch.nn.Parameter(t(bias.value))
+    optimizer = form(Muon([("weight", ours), ("bias", bias)], 0.02, weight_decay=0.1))
+    of_maps = torch.optim.Muon([theirs], lr=0.02, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    of_rest = torch.optim.AdamW([torch_bias], lr=0.02, weight_decay=0.0)
+    for step in range(1, STEPS + 1):
+        ours.grad[...], bias.grad[...] = rng.normal(size=shape), rng.normal(size=3)
+        theirs.grad, torch_bias.grad = t(ours.grad.T), t(bias.grad)
+        for each in (optimizer, of_maps, of_rest):
+            each.step()
+        agree("Muon", f"weight after step {step}", ours.value, theirs.T)
+        agree("Muon", f"bias after step {step}", bias.value, torch_bias)
 
 
 @pytest.mark.parametrize("limit", [0.5, 1e9])

@@ -1,7 +1,7 @@
 """Parity with Hugging Face: each family, tiny and with random weights, saved by them and opened by us, and back.
 
 Outputs, the gradient of every parameter, and what greedy search writes. All in float64: where their code computes a
-part in float32 whatever comes, `in_float64` has it take doubles, since a rounding of theirs is no error of ours.
+part in float32 whatever comes, `all_in_float64` has it take doubles, since a rounding of theirs is no error of ours.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from minitransformer.models.families import FAMILIES
 from minitransformer.models.families.family import head_of
 from minitransformer.models.language_model import positions_of
 
+from .counterparts import all_in_float64
+
 pytestmark = pytest.mark.parity
 
 OUTPUT, GRADIENT = 1e-10, 1e-8
@@ -40,13 +42,9 @@ PAD = 1  # in ids, where RoBERTa and BART have it
 
 @pytest.fixture(autouse=True, scope="module")
 def in_float64() -> Iterator[None]:
-    """Their norms, rotations and softmaxes ask for torch.float32 while they run: let it mean float64."""
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng():
-        patch.setattr(torch, "float32", torch.float64)
-        patch.setattr(torch, "float", torch.float64)
-        patch.setattr(torch.Tensor, "float", torch.Tensor.double)
+    with all_in_float64(), torch.random.fork_rng():
         torch.manual_seed(0)
         yield
 
@@ -81,6 +79,7 @@ _LLAMA = {
     "vocab_size": 23, "hidden_size": 24, "num_attention_heads": 6, "num_key_value_heads": 6, "intermediate_size": 20,
     "num_hidden_layers": 2, "max_position_embeddings": 32, "bos_token_id": None, "eos_token_id": None,
 }  # fmt: skip
+_LLAMA_2 = _LLAMA | {"hidden_size": 20, "num_attention_heads": 2, "head_dim": 8, "num_hidden_layers": 3}
 _T5 = {
     "vocab_size": 23, "d_model": 12, "d_kv": 5, "num_heads": 3, "d_ff": 20, "num_layers": 2, "pad_token_id": PAD,
     "eos_token_id": None, "decoder_start_token_id": 2, "relative_attention_num_buckets": 8,
@@ -92,6 +91,24 @@ _BART = {
     "bos_token_id": None, "eos_token_id": None, "forced_eos_token_id": None, "decoder_start_token_id": 2,
 }  # fmt: skip
 
+_BART_2 = _BART | {
+    "d_model": 10, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 14,
+    "decoder_ffn_dim": 14, "encoder_layers": 1, "decoder_layers": 2,
+}  # fmt: skip
+
+# What each family is tried with. Each in two shapes at least, and each case without a mask, with padding on the right
+# and on the left, with 1, 7 and 13 tokens.
+#                        tied, untied      further
+#   bert                 both              pooler, masked, classes; gelu, gelu_new, relu
+#   roberta              both              masked, classes without a pooler
+#   distilbert           both              masked, classes without a pooler; no types
+#   albert               both              masked, classes; a narrow table, and one as wide as the layers
+#   gpt2                 both              other widths and activations
+#   llama                both              1, 2, 3 and 6 queries to a key head; biases; other bases and widths of heads
+#   mistral, qwen2       both              1, 2 and 3 queries to a key head; with a window and without
+#   t5                   both              plain and gated feed-forward networks
+#   bart, pegasus        both              scaled embeddings or not
+#   marian               both              two vocabularies
 CASES = [
     Case("bert body", "BertModel", _BERT),
     Case("bert body 3 layers", "BertModel", _BERT_3),
@@ -101,17 +118,21 @@ CASES = [
     Case("roberta body", "RobertaModel", _BERT | {"type_vocab_size": 1}),
     Case("roberta masked", "RobertaForMaskedLM", _BERT | {"layer_norm_eps": 1e-5}),
     Case("roberta masked untied", "RobertaForMaskedLM", _BERT_3 | {"hidden_act": "gelu", "tie_word_embeddings": False}),
+    Case("roberta body other shape", "RobertaModel", _BERT_3 | {"type_vocab_size": 2}),
     Case("roberta classes", "RobertaForSequenceClassification", _BERT | {"num_labels": 3}),
     Case("distilbert body", "DistilBertModel", _DISTIL),
     Case("distilbert masked", "DistilBertForMaskedLM", _DISTIL | {"n_heads": 2, "n_layers": 3}),
     Case("distilbert masked untied", "DistilBertForMaskedLM", _DISTIL | {"tie_word_embeddings": False}),
+    Case("distilbert body other shape", "DistilBertModel", _DISTIL | {"dim": 10, "n_heads": 2, "hidden_dim": 14}),
     Case("distilbert classes", "DistilBertForSequenceClassification", _DISTIL | {"num_labels": 5}),
     Case("albert body", "AlbertModel", _ALBERT),
     Case("albert masked", "AlbertForMaskedLM", _ALBERT | {"num_hidden_layers": 4, "hidden_act": "gelu"}),
     Case("albert masked untied", "AlbertForMaskedLM", _ALBERT | {"tie_word_embeddings": False}),
+    Case("albert masked as wide", "AlbertForMaskedLM", _BERT_3 | {"embedding_size": 10}),
     Case("albert classes", "AlbertForSequenceClassification", _ALBERT | {"num_labels": 2}),
     Case("gpt2 body", "GPT2Model", _GPT2),
     Case("gpt2 words", "GPT2LMHeadModel", _GPT2),
+    Case("gpt2 words other shape", "GPT2LMHeadModel", _GPT2 | {"n_embd": 10, "n_head": 5, "n_layer": 1}),
     Case("gpt2 words untied", "GPT2LMHeadModel", _GPT2 | {"tie_word_embeddings": False, "n_inner": 20, "n_layer": 3}),
     Case("gpt2 words relu", "GPT2LMHeadModel", _GPT2 | {"activation_function": "relu", "n_head": 4}),
     Case("llama body", "LlamaModel", _LLAMA),
@@ -123,8 +144,13 @@ CASES = [
     Case("llama words other base and width", "LlamaForCausalLM",
          _LLAMA | {"num_key_value_heads": 2, "head_dim": 6,
                    "rope_parameters": {"rope_type": "default", "rope_theta": 100000.0}}),
+    Case("llama words ratio 6 tied", "LlamaForCausalLM",
+         _LLAMA | {"num_key_value_heads": 1, "tie_word_embeddings": True}),
     Case("mistral words window", "MistralForCausalLM", _LLAMA | {"num_key_value_heads": 2, "sliding_window": 3}),
     Case("mistral words no window", "MistralForCausalLM", _LLAMA | {"num_key_value_heads": 3, "sliding_window": None}),
+    Case("mistral words ratio 1 tied other shape", "MistralForCausalLM",
+         _LLAMA_2 | {"num_key_value_heads": 2, "sliding_window": 5, "tie_word_embeddings": True}),
+    Case("qwen2 words ratio 1", "Qwen2ForCausalLM", _LLAMA_2 | {"num_key_value_heads": 2}),
     Case("qwen2 words", "Qwen2ForCausalLM", _LLAMA | {"num_key_value_heads": 2}),
     Case("qwen2 words window tied", "Qwen2ForCausalLM",
          _LLAMA | {"num_key_value_heads": 3, "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 0,
@@ -135,16 +161,22 @@ CASES = [
          _T5 | {"feed_forward_proj": "gated-gelu", "num_layers": 3, "num_decoder_layers": 2,
                 "tie_word_embeddings": False}),
     Case("t5 words gated silu", "T5ForConditionalGeneration", _T5 | {"feed_forward_proj": "gated-silu", "d_kv": 4}),
+    Case("t5 words other shape", "T5ForConditionalGeneration",
+         _T5 | {"d_model": 10, "num_heads": 2, "d_ff": 14, "num_layers": 2, "num_decoder_layers": 1,
+                "feed_forward_proj": "gated-gelu", "relative_attention_num_buckets": 12}),
     Case("bart body", "BartModel", _BART),
     Case("bart words", "BartForConditionalGeneration", _BART),
     Case("bart words untied scaled", "BartForConditionalGeneration",
          _BART | {"tie_word_embeddings": False, "scale_embedding": True, "decoder_layers": 1}),
+    Case("bart words other shape", "BartForConditionalGeneration", _BART_2 | {"activation_function": "relu"}),
     Case("pegasus body", "PegasusModel", _BART),
     Case("pegasus words", "PegasusForConditionalGeneration", _BART | {"scale_embedding": True}),
     Case("pegasus words relu untied", "PegasusForConditionalGeneration",
          _BART | {"activation_function": "relu", "tie_word_embeddings": False, "encoder_layers": 3}),
+    Case("pegasus words other shape", "PegasusForConditionalGeneration", _BART_2),
     Case("marian body", "MarianModel", _BART),
     Case("marian words", "MarianMTModel", _BART | {"activation_function": "swish", "scale_embedding": True}),
+    Case("marian words other shape untied", "MarianMTModel", _BART_2 | {"tie_word_embeddings": False}),
     Case("marian words apart", "MarianMTModel",
          _BART | {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 19}),
 ]  # fmt: skip
@@ -201,6 +233,8 @@ MASKS = {
     "no mask": None,
     "right": np.array([[1] * 7, [1] * 4 + [0] * 3, [1] + [0] * 6], bool),
     "left": np.array([[1] * 7, [0] * 3 + [1] * 4, [0] * 2 + [1] * 5], bool),
+    "one token": np.ones((2, 1), bool),
+    "13 tokens": np.array([[1] * 13, [1] * 6 + [0] * 7], bool),
 }
 
 
@@ -210,8 +244,8 @@ def run(case: Case, theirs: Any, ours: Any, side: str) -> tuple[Any, Any, Callab
     mask = MASKS[side]
     if side == "left" and (isinstance(ours, TextClassifier) or getattr(ours, "pooler", None)):
         mask = mask[:, ::-1]  # they read the first token, which must be a real one
-    ids = draw_ids(rng, (3, 7))
-    real = np.ones((3, 7), bool) if mask is None else mask
+    ids = draw_ids(rng, (3, 7) if mask is None else mask.shape)
+    real = np.ones(ids.shape, bool) if mask is None else mask
     ids[~real] = PAD
     options = {} if mask is None else {"attention_mask": t(mask.astype(int))}
     if isinstance(ours, Transformer):
@@ -243,7 +277,7 @@ def run(case: Case, theirs: Any, ours: Any, side: str) -> tuple[Any, Any, Callab
         values = two[0] + (pooled * weights).sum(), np.concatenate([two[1], pooled])
         return loss, values, lambda: backward(both.weights + pool_backward(weights))
     if isinstance(ours, TextClassifier):
-        labels = rng.integers(0, case.config["num_labels"], 3)
+        labels = rng.integers(0, case.config["num_labels"], len(ids))
         logits, _ = ours(ids, mask, types)
         loss, backward = ours.loss(ids, labels, mask, types)
         return (F.cross_entropy(found.logits, t(labels)), found.logits), (loss, logits), backward
@@ -257,7 +291,7 @@ def run(case: Case, theirs: Any, ours: Any, side: str) -> tuple[Any, Any, Callab
 def run_transformer(
     theirs: Any, ours: Transformer, ids: np.ndarray, mask: Any, options: dict, rng: np.random.Generator
 ) -> tuple[Any, Any, Callable[[], None]]:
-    target = draw_ids(rng, (3, 5))
+    target = draw_ids(rng, (len(ids), max(1, ids.shape[1] - 2)))
     found = theirs(t(ids), decoder_input_ids=t(target), **options)
     if hasattr(found, "logits"):
         wanted = draw_ids(rng, target.shape)

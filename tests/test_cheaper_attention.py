@@ -1,0 +1,160 @@
+"""What cheaper attention promises beside right gradients: a cache gives what a whole pass gives, in less memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minitransformer import layers, models
+from minitransformer.layers import KeyValueCache, LatentAttention, LinearAttention, MultiHeadAttention, RollingCache
+from minitransformer.layers.cache import Cache, StateCache
+
+PIECES = ((0, 4), (4, 5), (5, 6), (6, 9))
+X = np.random.default_rng(0).normal(size=(2, 9, 8))
+KINDS: dict[str, tuple[Callable[..., Any], Callable[[], Any]]] = {
+    "latent": (partial(LatentAttention, 8, 2, 3, 5, 4), KeyValueCache),
+    "linear": (partial(LinearAttention, 8, 2, block=3), StateCache),
+    "norms": (partial(MultiHeadAttention, 8, 4, n_key_heads=2, qk_norm=True), KeyValueCache),
+    "a sink": (partial(MultiHeadAttention, 8, 4, sink=True), KeyValueCache),
+    "linear biases": (partial(MultiHeadAttention, 8, 4, alibi=True), KeyValueCache),
+    "window, rotated": (partial(MultiHeadAttention, 8, 2, rotary_base=9.0, window=3), partial(RollingCache, 3)),
+    "window, biased": (partial(MultiHeadAttention, 8, 2, alibi=True, window=3), partial(RollingCache, 3)),
+    "window, normed": (partial(MultiHeadAttention, 8, 2, qk_norm=True, window=3), partial(RollingCache, 3)),
+}  # fmt: skip
+
+
+def made(build: Callable[..., Any]) -> Any:
+    layer = build(rng=np.random.default_rng(1)).to(dtype="float64")
+    for _, parameter in layer.parameters():
+        parameter.value = parameter.value + 0.3 * np.random.default_rng(2).normal(size=parameter.value.shape)
+    return layer
+
+
+def in_pieces(layer: Any, cache: Any, pieces: Any = PIECES, **options: Any) -> np.ndarray:
+    return np.concatenate([layer(X[:, i:j], cache=cache, **options)[0] for i, j in pieces], axis=1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cache_gives_what_a_whole_pass_gives(kind: str) -> None:
+    build, cache = KINDS[kind]
+    layer = made(build)
+    options = {} if kind == "linear" else {"causal": True}
+    whole = layer(X, **options)[0]
+    for pieces in (PIECES, [(i, i + 1) for i in range(9)], [(0, 9)]):
+        np.testing.assert_allclose(in_pieces(layer, cache(), pieces, **options), whole, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_call_with_a_cache_has_no_backward(kind: str) -> None:
+    build, cache = KINDS[kind]
+    with pytest.raises(RuntimeError, match="has no backward pass"):
+        made(build)(X, cache=cache())[1](X)
+
+
+def test_sinks_stay_visible_when_the_window_has_left_them() -> None:
+    layer = made(partial(MultiHeadAttention, 8, 2))
+    place = np.arange(9)
+    near = (place[:, None] - place < 3) | (place < 2)
+    cache = RollingCache(3, sinks=2)
+    got = in_pieces(layer, cache, mask=np.ones(9, bool)[:1])
+    np.testing.assert_allclose(got, layer(X, mask=near, causal=True)[0], rtol=1e-9)
+    assert cache.length == 9 and cache.read()[0].shape == (2, 2, 5, 4)
+
+
+def test_a_rolling_cache_counts_positions_within_itself() -> None:
+    """After 9 tokens one sink, two others and the new token are at 0 to 3, as if the sequence were these four."""
+    layer = made(partial(MultiHeadAttention, 8, 2, rotary_base=9.0))
+    cache = RollingCache(2, sinks=1)
+    in_pieces(layer, cache, [(i, i + 1) for i in range(9)])
+    new = np.random.default_rng(3).normal(size=(2, 1, 8))
+    alone = np.concatenate([X[:, [0, 7, 8]], new], axis=1)
+    visible = np.array([True, False, True, True])  # of the kept ones the window of 2 has the last
+    np.testing.assert_allclose(layer(new, cache=cache)[0], layer(alone, mask=visible)[0][:, 3:], rtol=1e-9)
+
+
+def test_the_memory_of_a_rolling_cache_stays() -> None:
+    config = models.LanguageModelConfig(
+        7, max_length=40, d_model=8, n_heads=2, d_ff=8, n_layers=2, window=4, alibi=True
+    )
+    model = models.LanguageModel(config, np.random.default_rng(0)).to(dtype="float64")
+    ids = np.random.default_rng(1).integers(7, size=(3, 30))
+    real = np.arange(30) >= np.array([[0], [3], [9]])  # padded on the left
+    cache = Cache(2, partial(RollingCache, 4))
+    rows = [model(ids[:, i : i + 1], cache=cache, mask=real[:, : i + 1])[0] for i in range(30)]
+    np.testing.assert_allclose(np.concatenate(rows, axis=1)[:, 9:], model(ids, mask=real)[0][:, 9:], rtol=1e-8)
+    assert cache.length == 30
+    for layer in cache.self_attention:
+        assert [x.shape for x in layer.buffers()] == [(3, 2, 4, 4)] * 2
+        assert all(x.base is None or x.base.nbytes == x.nbytes for x in layer.buffers())  # no view of more
+    cache.select(np.array([2, 0]))
+    assert cache.self_attention[0].read()[0].shape == (2, 2, 4, 4)
+
+
+def test_latent_attention_caches_the_latent_alone() -> None:
+    cache = KeyValueCache()
+    made(partial(LatentAttention, 8, 2, 3, 5, 4))(X, causal=True, cache=cache)
+    assert [x.shape for x in cache.read()] == [(2, 1, 9, 5), (2, 1, 9, 4)]
+
+
+def test_the_state_of_linear_attention_does_not_grow() -> None:
+    cache = StateCache()
+    layer = made(partial(LinearAttention, 8, 2))
+    for _ in range(3):
+        layer(X, cache=cache)
+        assert cache.state is not None and cache.state.shape == (2, 2, 4, 5)
+    assert cache.length == 27
+
+
+def test_each_part_of_attention_is_in_a_head() -> None:
+    """y is the sum of what the heads write, with norms, sinks and slopes of their own."""
+    for options in ({"qk_norm": True}, {"sink": True}, {"alibi": True}):
+        layer = made(partial(MultiHeadAttention, 8, 4, output_bias=False, **options))
+        parts = [layer.head(i)(X, causal=True)[0] for i in range(4)]
+        np.testing.assert_allclose(sum(parts), layer(X, causal=True)[0], rtol=1e-9, atol=1e-12)
+
+
+def cached(layer: Any, cache: Any, **options: Any) -> Callable[[], Any]:
+    return lambda: layer(X, cache=cache, **options)
+
+
+BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "a rolling cache of another window": (
+        cached(MultiHeadAttention(8, 2, window=3), RollingCache(4)), ValueError,
+        "a rolling cache of window 4 does not fit a layer of window 3",
+    ),
+    "tokens taken back": (lambda: setattr(RollingCache(4), "length", 0), ValueError, "tokens cannot be taken back"),
+    "sinks below 0": (lambda: RollingCache(4, -1), ValueError, "sinks must be at least 0, got -1"),
+    "no window": (lambda: RollingCache(0), ValueError, "window must be greater than 0, got 0"),
+    "two biases": (
+        lambda: MultiHeadAttention(8, 2, alibi=True, relative=layers.RelativeBias(2)), ValueError,
+        "relative and alibi are two biases for the distance; choose one",
+    ),
+    "biases of a radius": (
+        lambda: MultiHeadAttention(8, 2, alibi=True, radius=2), ValueError, "neither a window nor a bias",
+    ),
+    "a sink with dropout": (
+        lambda: MultiHeadAttention(8, 2, sink=True, dropout=0.1), ValueError, "sink goes with no bias of the scores",
+    ),
+    "keys in place of a state": (
+        cached(LinearAttention(8, 2), KeyValueCache()), TypeError, "cache must be a StateCache, got KeyValueCache",
+    ),
+    "padding into a state": (
+        cached(LinearAttention(8, 2), StateCache(), mask=np.ones(9, bool)), ValueError, "takes no mask",
+    ),
+    "heads of unequal width": (lambda: LinearAttention(8, 3), ValueError, "8 cannot be divided into 3 equal heads"),
+    "one vector": (lambda: LinearAttention(8, 2)(np.ones(8, np.float32)), ValueError, r"x must be \(..., T, D\)"),
+    "another width": (lambda: LatentAttention(8, 2, 3, 5, 4)(np.ones((3, 7), np.float32)), ValueError, "must be 8"),
+    "an odd rotation": (lambda: LatentAttention(8, 2, 3, 5, 3)(X.astype(np.float32)), ValueError, "an even d"),
+    "no latent": (lambda: LatentAttention(8, 2, 3, 0, 4), ValueError, "d_latent must be greater than 0, got 0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_refused(what: str) -> None:
+    call, error, message = BAD[what]
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,513 @@
+"""Looking into models: on every family, with small random models in float64, against computations of another kind."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minitransformer import inspect
+from minitransformer.course import Mistake
+from minitransformer.fast import accelerate
+from minitransformer.layers import Cache, Linear, Module
+from minitransformer.models import (
+    Classifier,
+    ClassifierConfig,
+    LanguageModel,
+    LanguageModelConfig,
+    MaskedLanguageModel,
+    TextClassifier,
+    TextEncoder,
+    TextEncoderConfig,
+    Transformer,
+)
+from minitransformer.models.families import FAMILIES
+from minitransformer.models.families.fields import Fields
+from minitransformer.trace.recorder import values_inside
+
+# ---- A small model of every family, from the fields of a config.json. ----
+
+_ENCODER = {
+    "vocab_size": 13, "hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 8, "num_hidden_layers": 2,
+    "max_position_embeddings": 16, "pad_token_id": 1, "embedding_size": 7,
+}  # fmt: skip
+_LLAMA = _ENCODER | {"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4}
+_BOTH = {
+    "vocab_size": 13, "d_model": 12, "encoder_attention_heads": 3, "decoder_attention_heads": 3, "encoder_ffn_dim": 8,
+    "decoder_ffn_dim": 8, "encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 16, "pad_token_id": 1,
+}  # fmt: skip
+DOCUMENTS: dict[str, dict[str, Any]] = {
+    "bert": _ENCODER,
+    "roberta": _ENCODER,
+    "distilbert": {
+        "vocab_size": 13, "dim": 12, "n_heads": 3, "hidden_dim": 8, "n_layers": 2, "max_position_embeddings": 16,
+    },
+    "albert": _ENCODER | {"num_hidden_layers": 3},
+    "gpt2": {"vocab_size": 13, "n_embd": 12, "n_head": 3, "n_layer": 2, "n_positions": 16},
+    "llama": _LLAMA,
+    "mistral": _LLAMA | {"sliding_window": 3},
+    "qwen2": _LLAMA,
+    "t5": {
+        "vocab_size": 13, "d_model": 12, "d_kv": 5, "num_heads": 3, "d_ff": 8, "num_layers": 2,
+        "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12,
+    },
+    "bart": _BOTH, "pegasus": _BOTH, "marian": _BOTH,
+}  # fmt: skip
+
+
+class Nothing:
+    """The tensors of a file that is not there."""
+
+    def __contains__(self, name: object) -> bool:
+        return False
+
+
+def drawn(model: Any) -> Any:
+    """The model in float64, with weights of ordinary size, so that every head matters."""
+    rng = np.random.default_rng(0)
+    for name, parameter in model.to(dtype="float64").parameters():
+        parameter.value = rng.normal(1.0 if name.endswith("gamma") else 0.0, 0.4, parameter.value.shape)
+        parameter.grad = np.zeros_like(parameter.value)
+    return model
+
+
+def of_family(name: str) -> Any:
+    family = FAMILIES[name]
+    head = next(head for head in family.architectures.values() if head in ("masked", "words"))
+    return drawn(family.build(family.ours(Fields(DOCUMENTS[name]), head, Nothing()), head, 1, np.random.default_rng(0)))  # type: ignore[arg-type]
+
+
+MODELS: dict[str, Callable[[], Any]] = {name: lambda name=name: of_family(name) for name in FAMILIES}
+MODELS["text classifier"] = lambda: drawn(
+    TextClassifier(TextEncoderConfig(13, 16, d_model=12, n_heads=3, d_ff=8, n_layers=2), 4)
+)
+MODELS["classifier"] = lambda: drawn(Classifier(ClassifierConfig(13, 4, d_model=12, n_heads=3, d_ff=8, n_layers=2)))
+MODELS["checkpointed"] = lambda: drawn(
+    LanguageModel(LanguageModelConfig(13, 16, d_model=12, n_heads=3, d_ff=8, n_layers=2, checkpoint=True))
+)
+
+
+@pytest.fixture(params=MODELS, scope="module")
+def model(request: pytest.FixtureRequest) -> Any:
+    return MODELS[request.param]()
+
+
+def inputs_of(model: Any, seed: int = 1) -> tuple[np.ndarray, ...]:
+    """ids without padding; for an encoder-decoder a source and a target of other lengths."""
+    rng = np.random.default_rng(seed)
+    lengths = (5, 4) if isinstance(model, Transformer) else (6,)
+    return tuple(rng.integers(3, 13, (2, length)) for length in lengths)
+
+
+def kinds_of(model: Any) -> list[str]:
+    return ["encoder", "decoder", "cross"] if isinstance(model, Transformer) else ["self"]
+
+
+def options_of(model: Any, kind: str) -> dict[str, str]:
+    return {"kind": kind} if isinstance(model, Transformer) else {}
+
+
+def named(model: Any, kind: str, layer: int, head: int) -> Any:
+    return (kind, layer, head) if isinstance(model, Transformer) else (layer, head)
+
+
+def every_head(model: Any) -> list[Any]:
+    found = []
+    for kind in kinds_of(model):
+        layers, _, n_heads = inspect.heads(model, *inputs_of(model), **options_of(model, kind)).weights.shape[:3]
+        found += [named(model, kind, layer, head) for layer in range(layers) for head in range(n_heads)]
+    return found
+
+
+def apart(model: Any) -> Any:
+    """A copy in which no two layers share parameters."""
+    other = copy.deepcopy(model)
+    for stack in stacks(other):
+        stack.layers = [copy.deepcopy(layer) for layer in stack.layers]
+    return other
+
+
+def stacks(model: Any) -> list[Any]:
+    if isinstance(model, Transformer):
+        return [model.encoder, model.decoder]
+    if isinstance(model, Classifier):
+        return [model.encoder]
+    return [model.stack] if hasattr(model, "stack") else [model.encoder.stack]
+
+
+def attention_of(model: Any, kind: str, layer: int) -> Any:
+    stack = stacks(model)[0 if kind in ("self", "encoder") else 1]
+    found = getattr(stack.layers[layer], "layer", stack.layers[layer])
+    return (found.cross_attention if kind == "cross" else found.self_attention).sublayer
+
+
+# ---- heads ----
+
+
+def check_heads(model: Any) -> None:
+    """The weights are those that the tracer records elsewhere; weights and outputs give what attention adds."""
+    inputs = inputs_of(model)
+    recorded, outputs = (values_inside(name, model, *inputs) for name in ("weights", "heads"))
+    for kind in kinds_of(model):
+        found = inspect.heads(model, *inputs, **options_of(model, kind))
+        n = len(found.weights)
+        place = {"self": slice(None), "encoder": slice(n), "decoder": slice(n, None, 2), "cross": slice(n + 1, None, 2)}
+        np.testing.assert_array_equal(found.weights, recorded[place[kind]])
+        np.testing.assert_allclose(found.weights.sum(axis=-1), 1.0)
+        for layer in found.outputs:
+            assert any(np.array_equal(layer, each) for each in outputs)
+
+
+@pytest.mark.few(4)
+def test_heads_are_those_of_the_run(model: Any) -> None:
+    check_heads(model)
+
+
+def test_heads_of_an_encoder_decoder_have_a_kind() -> None:
+    model = of_family("t5")
+    source, target = inputs_of(model)
+    shapes = {kind: inspect.heads(model, source, target, kind=kind).weights.shape for kind in kinds_of(model)}
+    assert shapes == {"encoder": (2, 2, 3, 5, 5), "decoder": (2, 2, 3, 4, 4), "cross": (2, 2, 3, 4, 5)}
+    with pytest.raises(ValueError, match=r"heads: kind must be one of 'encoder', 'decoder', 'cross'.*got None"):
+        inspect.heads(model, source, target)
+
+
+# ---- ablate, patch ----
+
+
+def check_ablation(model: Any) -> None:
+    """Without a head, the logits are those of a model whose output projection has zeros in the head's rows."""
+    inputs = inputs_of(model)
+    own = model(*inputs)[0]
+    for kind in kinds_of(model):
+        for layer in (0, 1):
+            other = apart(model)
+            attention = attention_of(other, kind, layer)
+            width = attention.output.weight.value.shape[0] // attention.n_heads
+            attention.output.weight.value[2 * width : 3 * width] = 0.0
+            expected = other(*inputs)[0]
+            with inspect.ablate(model, [named(model, kind, layer, 2)]):
+                logits = model(*inputs)[0]
+            np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-12)
+            assert abs(logits - own).max() > 1e-4
+    np.testing.assert_array_equal(model(*inputs)[0], own)
+
+
+def test_an_ablated_head_outputs_nothing(model: Any) -> None:
+    check_ablation(model)
+
+
+def check_patch_with_its_own(model: Any) -> None:
+    inputs = inputs_of(model)
+    own = {
+        named(model, kind, layer, head): outputs[:, head]
+        for kind in kinds_of(model)
+        for layer, outputs in enumerate(inspect.heads(model, *inputs, **options_of(model, kind)).outputs)
+        for head in range(outputs.shape[1])
+    }
+    with inspect.patch(model, own):
+        logits = model(*inputs)[0]
+    np.testing.assert_array_equal(logits, model(*inputs)[0])
+
+
+def test_a_patch_with_its_own_output_changes_nothing(model: Any) -> None:
+    check_patch_with_its_own(model)
+
+
+def check_patch_from_another_text(model: Any) -> None:
+    """Only heads carry anything from one token to another.
+
+    So, where both texts have the same token, all heads patched from another text give what that text gives. Of an
+    encoder-decoder the source only comes in through the heads of the cross-attention.
+    """
+    inputs = inputs_of(model)
+    other = [ids.copy() for ids in inputs]
+    other[0][:, 1] = (other[0][:, 1] - 2) % 10 + 3
+    assert (other[0][:, 1] != inputs[0][:, 1]).all()
+    kinds = ["cross"] if isinstance(model, Transformer) else kinds_of(model)
+    theirs = {
+        named(model, kind, layer, head): outputs[:, head]
+        for kind in kinds
+        for layer, outputs in enumerate(inspect.heads(model, *other, **options_of(model, kind)).outputs)
+        for head in range(outputs.shape[1])
+    }
+    with inspect.patch(model, theirs):
+        patched = hidden_of(model, *inputs)
+    expected, own = hidden_of(model, *other), hidden_of(model, *inputs)
+    same = np.ones(own.shape[1], bool)
+    if not isinstance(model, Transformer):
+        same[1] = False
+        assert abs(patched - expected)[:, 1].max() > 1e-3
+    np.testing.assert_allclose(patched[:, same], expected[:, same], rtol=0, atol=1e-12)
+    assert abs(own - expected)[:, same].max() > 1e-3
+
+
+def hidden_of(model: Any, *inputs: np.ndarray) -> np.ndarray:
+    """The logits; of a classifier of texts, which has none for a token, the hidden states."""
+    if isinstance(model, TextClassifier):
+        return model.encoder(*inputs)[0]
+    if isinstance(model, Classifier):
+        return model.encoder(model.embed(*inputs)[0])[0]
+    return model(*inputs)[0]
+
+
+def test_all_heads_of_another_text_give_what_it_gives(model: Any) -> None:
+    check_patch_from_another_text(model)
+
+
+def test_a_patched_run_inside_a_patched_run() -> None:
+    model = of_family("gpt2")
+    inputs = inputs_of(model)
+    with inspect.ablate(model, [(0, 0), (1, 2)]):
+        both = model(*inputs)[0]
+        seen = inspect.heads(model, *inputs)
+    with inspect.ablate(model, [(0, 0)]), inspect.ablate(model, [(1, 2)]):
+        np.testing.assert_array_equal(model(*inputs)[0], both)
+        *_, last = inspect.logit_lens(model, *inputs)
+        np.testing.assert_array_equal(last, both)
+    assert not seen.outputs[0][:, 0].any() and not seen.outputs[1][:, 2].any() and seen.outputs[1][:, 0].any()
+
+
+def test_a_shared_layer_loses_its_head_in_one_place_only() -> None:
+    model = of_family("albert")
+    with inspect.ablate(model, [(1, 0)]):
+        seen = inspect.heads(model, *inputs_of(model)).outputs
+    assert [bool(layer[:, 0].any()) for layer in seen] == [True, False, True]
+
+
+def check_gradients_of_an_ablated_model(model: Any) -> None:
+    inputs = inputs_of(model)
+    wanted = inputs[0] if not isinstance(model, Transformer) else inputs[1]
+    other = copy.deepcopy(model)
+    attention_of(other, "cross" if isinstance(model, Transformer) else "self", 0).output.weight.value[:4] = 0.0
+    for each in (model, other):
+        each.zero_grad()
+    with inspect.ablate(model, [named(model, "cross", 0, 0)]):
+        model.loss(*inputs, wanted)[1]()
+    other.loss(*inputs, wanted)[1]()
+    theirs = dict(other.parameters())
+    for name, parameter in model.parameters():
+        if "0.self_attention.sublayer.output.weight" not in name and "0.cross_attention.sublayer.output" not in name:
+            np.testing.assert_allclose(parameter.grad, theirs[name].grad, rtol=0, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bart", "checkpointed"])
+def test_no_gradient_flows_into_a_head_that_is_replaced(name: str) -> None:
+    check_gradients_of_an_ablated_model(MODELS[name]())
+
+
+def test_writing_with_a_cache_is_patched_too() -> None:
+    model = of_family("llama")
+    ids, cache = inputs_of(model)[0], Cache(2)
+    with inspect.ablate(model, [(0, 1), (1, 3)]):
+        expected = model(ids)[0]
+        pieces = [model(part, cache=cache)[0] for part in np.split(ids, [3, 5], axis=1)]
+    np.testing.assert_allclose(np.concatenate(pieces, axis=1), expected, rtol=0, atol=1e-12)
+    assert abs(model(ids)[0] - expected).max() > 1e-3
+
+
+@pytest.mark.parametrize("head", [(2, 0), (0, 3), (-1, 0), (0,), ("self", 0), ("cross", 0, 0), 3])
+def test_a_head_that_is_not_there_is_refused(head: Any) -> None:
+    with (
+        pytest.raises(ValueError, match=r"there is no head .*give \(layer, head\), counted from 0; .*self 2 × 3"),
+        inspect.ablate(of_family("gpt2"), [head]),
+    ):
+        pass
+
+
+def test_what_would_silently_do_nothing_is_refused() -> None:
+    model = of_family("gpt2")
+    with (
+        pytest.raises(ValueError, match=r"give, and run, model\.textbook"),
+        inspect.ablate(accelerate(model), [(0, 0)]),
+    ):
+        pass
+    with pytest.raises(ValueError, match="has not run in it"), inspect.ablate(model, [(0, 0)]):
+        copy.deepcopy(model)(*inputs_of(model))
+    with (
+        pytest.raises(ValueError, match=r"must broadcast to \(2, 6, 4\), got \(5,\)"),
+        inspect.patch(model, {(0, 0): np.zeros(5)}),
+    ):
+        model(*inputs_of(model))
+    with pytest.raises(TypeError, match="a Linear has no stack"):
+        inspect.heads(Linear(2, 2), np.zeros((1, 2)))
+    with pytest.raises(TypeError, match="a TextEncoder has no logits"):
+        next(inspect.logit_lens(TextEncoder(TextEncoderConfig(13, d_model=12, n_heads=3, d_ff=8)), *inputs_of(model)))
+
+
+# ---- attribution ----
+
+
+def check_attribution(model: Any) -> None:
+    """Finite differences of the logits, when a head's output is multiplied by a number near 1."""
+    inputs, h = inputs_of(model), 1e-5
+    dlogits = np.random.default_rng(3).normal(size=model(*inputs)[0].shape)
+    before = {name: parameter.grad for name, parameter in model.parameters()}
+    for kind in kinds_of(model):
+        options = options_of(model, kind)
+        found = inspect.attribution(model, dlogits, *inputs, **options)
+        outputs = inspect.heads(model, *inputs, **options).outputs
+        assert found.shape == outputs.shape[:-1]
+
+        def moved(layer: int, head: int, by: float, kind: str = kind, outputs: np.ndarray = outputs) -> float:
+            with inspect.patch(model, {named(model, kind, layer, head): outputs[layer][:, head] * by}):
+                return float((model(*inputs)[0] * dlogits).sum())
+
+        for layer, head in [(0, 0), (0, 2), (1, 1)]:
+            slope = (moved(layer, head, 1 + h) - moved(layer, head, 1 - h)) / (2 * h)
+            np.testing.assert_allclose(found[layer, :, head].sum(), slope, rtol=0, atol=1e-6)
+    for name, parameter in model.parameters():
+        assert parameter.grad is before[name] and not parameter.grad.any()
+
+
+@pytest.mark.few(4)
+def test_gradient_times_activation_is_the_slope(model: Any) -> None:
+    model.zero_grad()
+    check_attribution(model)
+
+
+# ---- logit lens ----
+
+
+def check_lens(model: Any) -> None:
+    """The last are the model's logits; the one after layer n those of a model that has only n layers."""
+    inputs = inputs_of(model)
+    found = list(inspect.logit_lens(model, *inputs))
+    stack = stacks(model)[-1]
+    assert len(found) == len(stack.layers) + 1
+    np.testing.assert_array_equal(found[-1], model(*inputs)[0])
+    layers = stack.layers
+    for n, logits in enumerate(found):
+        stack.layers = layers[:n]
+        try:
+            np.testing.assert_allclose(logits, model(*inputs)[0], rtol=0, atol=1e-12)
+        finally:
+            stack.layers = layers
+    assert min(abs(a - b).max() for a, b in itertools.pairwise(found)) > 1e-3
+
+
+def test_logit_lens_is_a_model_that_ends_earlier(model: Any) -> None:
+    check_lens(model)
+
+
+# ---- circuits ----
+
+
+def check_circuits(model: Any) -> None:
+    """QK gives the scores, and OV what the heads add, recorded from a run without biases."""
+    for name, parameter in model.parameters():
+        if "attention.sublayer" in name and name.endswith("bias"):
+            parameter.value[...] = 0.0
+    attention = attention_of(model, "self", 1)
+    x = np.random.default_rng(5).normal(size=(1, 6, 12))
+    scores = values_inside("scores", attention, x)[0][0]
+    y = attention(x)[0][0]
+    written = 0.0
+    weights = values_inside("weights", attention, x)[0][0]
+    for head in range(attention.n_heads):
+        _, ov = inspect.circuits(model, (1, head))
+        written = written + weights[head] @ x[0] @ ov
+        for i, j in [(5, 2), (3, 3), (4, 0)]:
+            qk, _ = inspect.circuits(model, (1, head), distance=i - j)
+            np.testing.assert_allclose(x[0, i] @ qk @ x[0, j], scores[head, i, j], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(written, y, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen2", "albert"])
+def test_circuits_give_the_scores_and_what_is_written(name: str) -> None:
+    check_circuits(of_family(name))
+
+
+# ---- scores ----
+
+
+def check_scores() -> None:
+    """By hand, on weights that say where they look."""
+    t = 6
+    weights = np.zeros((3, t, t))
+    for i in range(t):
+        weights[0, i, max(i - 1, 0)] = 1.0  # the token before
+        weights[1, i, 0] = 1.0  # the first token
+        weights[2, i, max(i - 2, 0)] = 0.75  # with a period of 3: the token after the last equal one
+        weights[2, i, i] += 0.25
+    weights[2, 2] = 0.0  # stands in the first copy, and must not count
+    np.testing.assert_allclose(inspect.previous_token_score(weights), [1.0, 0.2, 0.75 / 5])
+    np.testing.assert_allclose(inspect.first_token_score(weights), [0.2, 1.0, 0.75 / 5])
+    np.testing.assert_allclose(inspect.induction_score(weights, 3), [0.0, 0.0, 0.75])
+    with_start = np.zeros((t + 1, t + 1))
+    with_start[1:, 1:] = weights[2]
+    np.testing.assert_allclose(inspect.induction_score(with_start, 3), 0.75)
+
+
+def test_scores_of_attention_made_by_hand() -> None:
+    check_scores()
+    with pytest.raises(ValueError, match="T of at least 8, got"):
+        inspect.induction_score(np.eye(6), 4)
+
+
+def test_repeated_texts() -> None:
+    ids = inspect.repeated(50, 7, batch=3, rng=np.random.default_rng(0))
+    assert ids.shape == (3, 14) and (ids[:, :7] == ids[:, 7:]).all()
+    assert all(len(set(row.tolist())) == 7 for row in ids) and len({tuple(row) for row in ids.tolist()}) == 3
+    assert set(inspect.repeated([5, 6, 9], 3).ravel().tolist()) == {5, 6, 9}
+    with pytest.raises(ValueError, match="7 different tokens"):
+        inspect.repeated(5, 7)
+
+
+# ---- Each of these checks rejects what is wrong. ----
+
+WRONG: list[tuple[str, str, str, Callable[[], None]]] = [
+    ("scores:induction_score", "1 - period", "-period", check_scores),
+    ("scores:induction_score", "[..., -period:]", "", check_scores),
+    ("scores:previous_token_score", "-1, -2, -1", "1, -2, -1", check_scores),
+    ("scores:first_token_score", "1:, 0]", ":, 0]", check_scores),
+    ("interventions:patch", "changed[:, number] = 0.0", "changed[..., number] = 0.0",
+     lambda: check_gradients_of_an_ablated_model(of_family("gpt2"))),
+    ("interventions:patch", '0.0 if name == "dheads" else ', "changed[:, number] if name == 'dheads' else ",
+     lambda: check_gradients_of_an_ablated_model(of_family("gpt2"))),
+    ("interventions:patch", "changed[:, number] = ", "changed[:, -1 - number] = ",
+     lambda: check_ablation(of_family("gpt2"))),
+    ("interventions:patch", "return changed", "return None", lambda: check_ablation(of_family("bert"))),
+    ("interventions:place_of", "kind, layer, number = given", "kind, number, layer = given",
+     lambda: check_ablation(of_family("bart"))),
+    ("interventions:_fitting", "fits.astype(like.dtype)", "(fits.astype(like.dtype) + 0.001)",
+     lambda: check_patch_with_its_own(of_family("qwen2"))),
+    ("watch:_layer_of", 'caller.f_locals["i"]', "0", lambda: check_ablation(of_family("albert"))),
+    ("watch:Watch._exchanged", "if len(places) == 1 else (places[0][0], self._layer)", "if True else None",
+     lambda: check_ablation(of_family("albert"))),
+    ("watch:attentions", '"decoder": own, "cross": cross', '"decoder": cross, "cross": own',
+     lambda: check_patch_from_another_text(of_family("t5"))),
+    ("reading:attribution", "outputs[place] * array", "array", lambda: check_attribution(of_family("llama"))),
+    ("reading:attribution", ".sum(axis=-1)", ".mean(axis=-1)", lambda: check_attribution(of_family("t5"))),
+    ("reading:attribution", "parameter.grad = _Nowhere()", "pass", lambda: check_attribution(of_family("gpt2"))),
+    ("reading:attribution", "sorted(found)", "sorted(found, reverse=True)",
+     lambda: check_attribution(of_family("bert"))),
+    ("reading:heads", "place[0] == kind", "place[0] != 'encoder'", lambda: check_heads(of_family("bart"))),
+    ("lens:logit_lens", "yield last", "yield x", lambda: check_lens(of_family("gpt2"))),
+    ("lens:logit_lens", "return x, None", "return x * 1.1, None", lambda: check_lens(of_family("bert"))),
+    ("circuits:circuits", "number * attention.n_key_heads // attention.n_heads", "number % attention.n_key_heads",
+     lambda: check_circuits(of_family("llama"))),
+    ("circuits:circuits", "(w_q @ w_k.T) * scale", "w_q @ w_k.T", lambda: check_circuits(of_family("gpt2"))),
+    ("circuits:circuits", "np.full(len(w_q), distance)", "np.full(len(w_q), -distance)",
+     lambda: check_circuits(of_family("qwen2"))),
+    ("circuits:circuits", "output, attention.n_heads, axis=0)[number]", "output, attention.n_heads, axis=0)[shared]",
+     lambda: check_circuits(of_family("llama"))),
+]  # fmt: skip
+
+
+@pytest.mark.few(8)
+@pytest.mark.parametrize(("place", "old", "new", "check"), WRONG, ids=[f"{w[0]} {w[2]}" for w in WRONG])
+def test_what_is_wrong_is_rejected(place: str, old: str, new: str, check: Callable[[], None]) -> None:
+    wrong = Mistake("wrong", f"inspect.{place}", ((old, new),), "")
+    with wrong.applied(), pytest.raises((AssertionError, ValueError, IndexError)):
+        check()
+
+
+def test_every_family_is_here() -> None:
+    assert set(DOCUMENTS) == set(FAMILIES)
+    assert {type(make()) for make in MODELS.values()} >= {LanguageModel, MaskedLanguageModel, Transformer}
+    assert all(isinstance(make(), Module) for make in MODELS.values())

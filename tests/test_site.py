@@ -1,0 +1,195 @@
+"""The site without a browser: how a cell runs, and what the command refuses. tests/browser has the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minitransformer import cli
+from minitransformer.course.worksheets import make, page, to_html
+from minitransformer.show.site.cell import LONGEST, Session, check
+from minitransformer.show.site.chapters import linked, read, source_of
+from minitransformer.show.site.predictions import kind
+from minitransformer.show.site.worksheets import document
+
+Outputs = list[dict[str, Any]]
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Outputs:
+    """A list for what a session sends; a session changes two modules and a variable, which are put back."""
+    for name in ("IPython", "IPython.display"):
+        monkeypatch.setitem(sys.modules, name, sys.modules.get(name))
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    return []
+
+
+def test_a_cell_shows_what_it_prints_and_the_value_of_its_last_line(sent: Outputs) -> None:
+    session = Session(sent.append)
+    assert session.run("x = 2\nprint('two')\nx + 1") and session.run("x;") and session.run("display(x)")
+    assert [output["output_type"] for output in sent] == ["stream", "stream", "execute_result", "display_data"]
+    assert "".join(output["text"] for output in sent[:2]) == "two\n"
+    assert [output["data"] for output in sent[2:]] == [{"text/plain": "3"}, {"text/plain": "2"}]
+
+
+def test_display_can_be_imported_and_shows_html_beside_text(sent: Outputs) -> None:
+    code = "from IPython.display import display\nclass A:\n    def _repr_html_(self): return '<b>a</b>'\ndisplay(A())"
+    assert Session(sent.append).run(code)
+    assert sent[0]["data"]["text/html"] == "<b>a</b>"
+
+
+def test_an_error_is_told_from_the_cell_on(sent: Outputs) -> None:
+    session = Session(sent.append)
+    assert not session.run("def f():\n    return 1 / 0\nf()")
+    (error,) = sent
+    text = "".join(error["traceback"])
+    assert error["ename"] == "ZeroDivisionError" and 'File "cell 1", line 3' in text and "return 1 / 0" in text
+    assert "cell.py" not in text
+    assert not session.run("1 / 0", 6)
+    assert 'File "cell 6", line 1' in "".join(sent[-1]["traceback"])  # the cell's place, however often it ran
+    assert not session.run("def")
+    assert sent[-1]["ename"] == "SyntaxError"
+
+
+def test_notebooks_are_mentioned_as_chapters_with_links() -> None:
+    pages = {n: f"../chapters/{n}.html" for n in range(1, 13)}
+    for text, expected in (
+        ("of notebook 2.", "of [chapter 2](../chapters/2.html)."),
+        ("(Notebook 4 returns)", "([Chapter 4](../chapters/4.html) returns)"),
+        ("notebooks 2 (VJPs in 3 lines), 6 and\n8 to 12.", "chapters {2} (VJPs in 3 lines), {6} and\n{8} to {12}."),
+        ("this notebook, and 3 notebooks", "this notebook, and 3 notebooks"),
+    ):
+        for n in (2, 6, 8, 12):
+            expected = expected.replace(f"{{{n}}}", f"[{n}](../chapters/{n}.html)")
+        assert linked(text, pages) == expected
+
+
+def figures(text: str) -> list[float]:
+    """The numbers of a text, and the fractions of LaTeX."""
+    plain = re.sub(r"(?<=\d)(?:,|\{,\})(?=\d{3}\b)", "", text.replace("−", "-"))
+    return [float(n) for n in re.findall(r"-?\d*\.?\d+(?:e[-+]?\d+)?", plain)]
+
+
+def answers() -> Iterator[tuple[str, str, list[float]]]:
+    """What each prediction is compared with: name, answer, and the numbers of the chapter's text and outputs."""
+    for chapter in read(ROOT / "notebooks"):
+        texts = [source_of(cell) + json.dumps(cell.get("outputs", ""), ensure_ascii=False) for cell in chapter.cells]
+        found = figures(re.sub(r'"image/png": "[^"]*"', "", " ".join(texts)))
+        for cell in chapter.cells:
+            for part in filter(None, cell["metadata"].get("answer", "").split("; ")):
+                name, _, answer = part.partition(": ")
+                yield f"{chapter.stem}, {name}", answer, found
+
+
+def test_the_answers_to_predictions_occur_in_their_chapters() -> None:
+    derived = {"11_residuals_and_depth, share": "8 of 12 D²", "11_residuals_and_depth, σ of the sum": "√2"}
+    n_answers, missing = 0, []
+    for name, answer, found in answers():
+        n_answers += 1
+        if kind(answer) == "choice":
+            choices = ["yes", "no"] if "|" not in answer else answer.split(" | ")
+            assert len(set(choices)) == len(choices) > 1, name
+        elif kind(answer) != "signs" and name not in derived:
+            for each in answer.strip("()").split(", "):
+                value, places = float(Fraction(each)) if "/" in each else float(each), len(each.partition(".")[2])
+                within = 0.006 if "/" in each else value / 20 if "e" in each else 0.51 * 10.0**-places if places else 0
+                if np.isfinite(value) and min(abs(value - f) for f in found) > within:
+                    missing.append((name, each))
+    assert missing == []
+    assert n_answers > 200
+
+
+def test_endless_output_is_cut(sent: Outputs) -> None:
+    assert Session(sent.append).run(f"for _ in range(30):\n    print('a' * {LONGEST // 10})")
+    text = "".join(output["text"] for output in sent)
+    assert len(text) < LONGEST + 100 and text.endswith("(the rest is not shown)\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "right", "told"),
+    [
+        ("def softmax_backward(y, dy):\n    return y * dy", False, "is missing"),
+        ("def softmax_backward(y, dy):\n    return y * (dy - (dy * y).sum(-1, keepdims=True))", True, "right"),
+        ("softmax = 1", False, "There is no function softmax_backward"),
+    ],
+)
+def test_an_answer_is_judged(sent: Outputs, code: str, right: bool, told: str) -> None:
+    check("softmax_backward", code, sent.append)
+    (verdict,) = sent
+    assert verdict["right"] is right and told in " ".join(verdict["said"])
+
+
+@pytest.mark.slow
+def test_the_course_imports_no_scipy_until_an_op_needs_it() -> None:
+    """In a browser the import takes two seconds, which each reader waited for."""
+    modules = "minitransformer.course, minitransformer.verify, minitransformer.show.plots"
+    command = f"import sys, {modules}; assert 'scipy' not in sys.modules"
+    subprocess.run([sys.executable, "-c", command], check=True)
+
+
+def test_worksheets_of_a_class_are_one_document_and_its_key_another() -> None:
+    sheets, key = (document("matmul-backward", 7, 3, 2, wanted)._repr_html_() for wanted in (False, True))
+    for text in (sheets, key):
+        assert text.count("<article") == 2 and "student 1" in text and "student 2" in text
+    alone = document("matmul-backward", 7, 3, 1, False).html
+    assert alone == to_html([page(make("matmul-backward", 7))])
+    with pytest.raises(ValueError, match="from 1 to 200, got 0"):
+        document("matmul-backward", 7, 3, 0, False)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert cli.main(["site", *arguments]) == 1
+    return capsys.readouterr().err
+
+
+def test_command_refuses_what_it_cannot_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "thesis.txt").write_text("mine")
+    assert "exists and is not a site" in refused(capsys, "--out", str(full))
+    assert "has no notebooks" in refused(capsys, "--out", str(tmp_path / "a"), "--source", str(tmp_path))
+    assert "has no pyodide.js" in refused(capsys, "--out", str(tmp_path / "a"), "--pyodide", str(full))
+    assert sorted(os.listdir(tmp_path)) == ["full"] and os.listdir(full) == ["thesis.txt"]
+
+
+def test_the_command_says_what_it_does_while_it_takes_minutes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    passed: list[Any] = []
+    monkeypatch.setattr("minitransformer.commands.site.build", lambda *_, progress: passed.extend(progress([1])) or 1)
+    assert cli.main(["site", "--out", str(tmp_path)]) == 0 and passed == [1]
+    assert capsys.readouterr().err.startswith(f"writing the site to {tmp_path}")
+
+
+@pytest.mark.slow
+def test_a_page_of_the_stepper_is_the_same_whatever_python_hashes() -> None:
+    """So that two builds of one source are equal: no set decides about an order."""
+    code = "from minitransformer.show.stepper.examples import EXAMPLES as e; print(e['softmax'].record().to_html())"
+    pages = [
+        subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True)
+        for seed in "12"
+    ]
+    assert pages[0].stdout == pages[1].stdout and len(pages[0].stdout) > 10_000
+
+
+def test_the_plan_of_two_weeks_has_a_lesson_for_each_notebook() -> None:
+    """Days of one double lesson had two notebooks of 50 minutes each."""
+    guide = (Path(__file__).parents[1] / "docs" / "teaching.md").read_text(encoding="utf-8")
+    plan = guide.partition("### Two weeks")[2].partition("###")[0]
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in plan.splitlines()]
+    rows = [row for row in cells if row and row[0].isdigit()]
+    lessons = {day: int(count) for day, count, *_ in rows}
+    notebooks = {day: len(notebooks.replace("14 or 15", "14").split(",")) for day, _, notebooks, *_ in rows}
+    assert len(rows) == 10 and lessons == notebooks
+    assert f"Ten days with {sum(lessons.values())} double lessons" in plan

@@ -1,0 +1,230 @@
+"""Each typeset formula says what its line does: read from the page, it gives the recorded numbers."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+from importlib import resources
+from typing import Any
+from xml.etree.ElementTree import Element
+
+import numpy as np
+import pytest
+from fontTools.ttLib import TTFont
+from formula_reading import Formula, key
+from tiers import first_of_each
+
+from minitransformer import step
+from minitransformer.show import font
+from minitransformer.show.stepper import NotExpandable, Recording, mathml, page_data
+from minitransformer.show.stepper.examples import EXAMPLES
+from minitransformer.show.stepper.origins import arguments
+from minitransformer.show.stepper.paper import PaperFormula, spaced
+from minitransformer.show.stepper.steps import Step
+from minitransformer.show.stepper.symbols import symbols_of
+from minitransformer.show.stepper.walk import walk_of
+from minitransformer.verify import CASES
+
+FONT = resources.files("minitransformer.show").joinpath("formulas.woff2")
+GLYPHS = TTFont(io.BytesIO(FONT.read_bytes())).getBestCmap()
+OPS = [case for case in CASES.values() if case.kind == "op"]
+
+
+class Line:
+    """A recorded line, and what its symbols, its code and its calls stand for."""
+
+    def __init__(self, recording: Recording, at: Step) -> None:
+        self.recording, self.step = recording, at
+        self.walk = walk_of(recording, at)
+        assert self.walk.statement is not None
+        self.statement = self.walk.statement
+        self.waiting = list(self.walk.made.items())
+
+    def symbols(self) -> dict[str, Any]:
+        """What the names of the code stand for."""
+        found = {}
+        nodes = list(ast.walk(self.statement))
+        inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+        for node in sorted(nodes, key=lambda node: getattr(node, "attr", "") == "value"):  # of a parameter: at last
+            if isinstance(node, ast.Name | ast.Attribute) and id(node) not in inner:
+                with contextlib.suppress(NotExpandable):
+                    found[key(mathml.Formula(()).expression(node))] = self.walk.value(node)
+        return found
+
+    def paper_symbols(self) -> dict[str, Any]:
+        """What the symbols of a paper stand for; one symbol may not stand for two arrays."""
+        found: dict[str, Any] = {}
+        for bound in self.walk.bound.values():
+            symbol = key(symbols_of(self.recording).of(bound))
+            value = bound.value.plain()
+            if symbol in found and bound.name in {
+                node.id for node in ast.walk(self.statement) if isinstance(node, ast.Name)
+            }:
+                assert_same(found[symbol], value, f"{symbol} is {bound.title} and something else")
+            found[symbol] = value
+        return found
+
+    def code(self, text: str) -> Any:
+        return eval(text, self.walk.names | {"_at": _At()})
+
+    def call(self, name: str, given: list[Any]) -> Any:
+        """The result of a function; of a recorded one the recorded result, if it was given what the formula says."""
+        for i, (node, call) in enumerate(self.waiting):
+            called = ast.unparse(node.func)
+            op = called.removesuffix("pullback").removesuffix("backward").rstrip("_")
+            index = "".join(mathml.name(op).itertext()) if op else ""
+            if name not in (index if called != op else called, called, spaced(call.name)):
+                continue
+            del self.waiting[i]
+            taken = {bound.name: bound.value.array for bound in self.recording.steps_of(call)[0].bound}
+            arrays = [taken[a] for a in arguments(call.code) if np.ndim(taken.get(a, 0))]
+            given = [value for value in _flat(tuple(given)) if isinstance(value, np.ndarray) and value.ndim]
+            for value, array in zip(given, arrays, strict="*" in ast.unparse(node) or len(given) == len(arrays)):
+                assert_same(value, array, f"an argument of {name}")
+            return plain(call.results)
+        return getattr(np, name)(*given) if hasattr(np, name) else self.code(name)(*given)
+
+
+class _At:
+    def __getitem__(self, index: Any) -> Any:
+        return index
+
+
+def plain(results: Any) -> Any:
+    if isinstance(results, tuple):
+        return tuple(map(plain, results))
+    return None if results is None else results.value.plain()
+
+
+def assert_same(value: Any, recorded: Any, what: str) -> None:
+    value, recorded = np.asarray(value), np.asarray(recorded)
+    if "reshape" in what and value.size == recorded.size:  # a paper does not write the last change of shape
+        value = value.reshape(recorded.shape)
+    sizes = [[size for size in a.shape if size != 1] for a in (value, recorded)]
+    if sizes[0] != sizes[1]:
+        value = np.broadcast_to(value, recorded.shape)
+    np.testing.assert_allclose(value.ravel(), recorded.ravel(), rtol=1e-12, atol=1e-12, err_msg=what)
+
+
+def targets_of(statement: ast.stmt) -> list[ast.expr]:
+    if isinstance(statement, ast.Assign):
+        return _parts(statement.targets[0])
+    return [statement.target] if isinstance(statement, ast.AugAssign | ast.AnnAssign) else []
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    if not isinstance(node, ast.Tuple):
+        return [node.value if isinstance(node, ast.Starred) else node]
+    return [part for inner in node.elts for part in _parts(inner)]
+
+
+def _flat(value: Any) -> list[Any]:
+    return [part for inner in value for part in _flat(inner)] if isinstance(value, tuple) else [value]
+
+
+def check(recording: Recording, at: Step, element: Element, line: Line, symbols: dict[str, Any]) -> int:
+    """Compute the formula and compare it with what the step bound; return how many arrays and numbers that were."""
+    try:
+        return _check(at, element, line, symbols, keeps=True)
+    except (AssertionError, ValueError):
+        return _check(at, element, Line(recording, at), symbols, keeps=False)
+
+
+def _check(at: Step, element: Element, line: Line, symbols: dict[str, Any], keeps: bool) -> int:
+    formula = Formula(symbols, line.code, line.call, keeps)
+    _, right = formula.sides(element)
+    if "scatter_add" in at.source:  # dtable_ids ← dtable_ids + rows, where an id may come twice
+        (added,) = at.bound
+        array = np.zeros_like(added.value.array)
+        np.add.at(array, formula.value(right[0][1]), formula.values(right[2:])[0])
+        assert_same(array, added.value.array, added.title)
+        return 1
+    targets = targets_of(line.statement)
+    values = _flat(tuple(formula.values(right)))
+    if len(values) != len(targets):
+        targets = [t for t in targets if not (isinstance(t, ast.Name) and t.id.endswith(("backward", "pullback")))]
+    if isinstance(line.statement, ast.Assign) and ast.unparse(line.statement.targets[0]).rpartition(", ")[2][0] == "*":
+        targets = targets[: len(values)]
+    bound = {b.name: b for b in at.bound}
+    count = 0
+    for target, value in zip(targets, values, strict=True):
+        name = ast.unparse(target.value if isinstance(target, ast.Subscript) else target)
+        if name not in bound:
+            continue
+        array = np.asarray(bound[name].value.array)
+        if isinstance(target, ast.Subscript):
+            array = array[line.code(f"_at[{ast.unparse(target.slice).strip('()')}]")]
+        assert_same(value, array, f"{bound[name].title} by {at.source}")
+        count += 1
+    return count
+
+
+def is_computed(recording: Recording, at: Step) -> bool:
+    """Whether a step is shown and computes; not the head of a function or a loop, and nothing drawn at random."""
+    head = isinstance(walk_of(recording, at).statement, ast.FunctionDef | ast.Return | None)
+    return page_data.is_shown(at) and not head and "uniform(" not in at.source
+
+
+def checked(recording: Recording) -> tuple[int, int]:
+    """Check every formula, as code has it and as papers do; return how many numbers and arrays they gave."""
+    counts = [0, 0]
+    seen = set()  # a line that runs often needs one look for each formula that it has
+    for at in recording.steps:
+        if not is_computed(recording, at):
+            continue
+        line, paper = Line(recording, at), PaperFormula(recording, at)
+        in_code, in_paper = mathml.formula(at.source, recording.scalars(at)), paper.line()
+        if in_code is not None and (at.source, key(in_code)) not in seen:
+            seen.add((at.source, key(in_code)))
+            counts[0] += check(recording, at, in_code, line, line.symbols())
+        if in_paper is not None and (at.source, key(in_paper)) not in seen:
+            seen.add((at.source, key(in_paper)))
+            leaves = {key(symbol): line.walk.value(node) for symbol, node in paper.leaves}
+            counts[1] += check(recording, at, in_paper, Line(recording, at), line.paper_symbols() | leaves)
+    return counts[0], counts[1]
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_formulas_of_examples(name: str) -> None:
+    recording = EXAMPLES[name].record()
+    assert min(checked(recording)) > 1
+
+
+@pytest.mark.parametrize("case", first_of_each(OPS))
+def test_formulas_of_ops(case) -> None:
+    setup = case.build(np.random.default_rng([0, 1]))
+    recording = step(setup.f, *setup.inputs, **setup.options)
+    assert min(checked(recording)) > 0 or case.name == "dropout switched off"
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_font_of_the_page_has_every_character_of_the_formulas(name: str) -> None:
+    """As a browser shows them: a letter on its own is an italic one of mathematics (MathML Core, section 4.2)."""
+    data = page_data.page_data(EXAMPLES[name].record())
+    formulas = [line[kind] for line in data["lines"] for kind in ("math", "paper") if line[kind]]
+    shown = {c for part in [*formulas, *data["symbols"], *data["names"].values()] for c in characters(part)}
+    assert len(shown) > 5 and {c for c in shown if ord(c) not in GLYPHS} == set()
+
+
+def test_the_font_has_the_characters_that_its_module_lists() -> None:
+    listed = (part.partition("-") for part in font.CHARACTERS.split(","))
+    assert set(GLYPHS) == {c for first, _, last in listed for c in range(int(first, 16), int(last or first, 16) + 1)}
+
+
+def characters(part: list[Any]) -> str:
+    tag, attributes, *rest = part
+    text = "".join(child if isinstance(child, str) else characters(child) for child in rest)
+    if tag != "mi" or len(text) > 1 or "mathvariant" in attributes or not text.isalpha():
+        return text
+    return {"h": "ℎ", "ℒ": "ℒ"}.get(text) or chr(italic(text))
+
+
+def italic(letter: str) -> int:
+    """The Unicode Standard, chapter 22.2: the italic letters are in the order of the upright ones."""
+    for first, start in (("A", 0x1D434), ("a", 0x1D44E), ("Α", 0x1D6E2), ("α", 0x1D6FC)):
+        if 0 <= ord(letter) - ord(first) < 26:
+            return start + ord(letter) - ord(first)
+    raise ValueError(letter)

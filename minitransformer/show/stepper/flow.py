@@ -265,9 +265,7 @@ class _Line:
                 if isinstance(whole, tuple) and isinstance(index, ast.Constant) and isinstance(index.value, int):
                     return whole[index.value]
                 known = any(name in self.names for name in _names(value))
-                return (
-                    whole if known else self.of(index)
-                )  # an index says where to read, not what; but the ids of a table
+                return whole if known else self.of(index)  # of a table that nothing computed, the ids are the data
             case ast.BinOp(op=ast.Add()):
                 sides = [(self.of(side), ast.unparse(side)) for side in _addends(node)]
                 return self.frame.add(self.step, node, sides)

@@ -270,14 +270,14 @@ def test_our_program_in_a_process_of_its_own(tmp_path, monkeypatch):
             losses.append(compare.load_file(tmp_path / "proof")["losses"])
             assert 0.0 < worker.ask("time", count=2)["seconds"] < 10.0
             peak = worker.ask("memory")["peak"]
-            assert (0 < peak < 200e6) if sys.platform == "linux" else peak == 0
+            assert (0 < peak < 1e9) if sys.platform == "linux" else peak == 0
             with pytest.raises(compare.Failure, match="KeyError: 'nobody'"):
                 worker.ask("build", **built, program="nobody", threads=1)
         finally:
             worker.close()
     assert losses[0].shape == (10,)
     assert losses[0][0] == pytest.approx(math.log(65), rel=0.05)
-    assert samples.gap(losses[1], losses[0]) < 1e-6
+    assert samples.gap(losses[1], losses[0]) < 1e-5
     assert losses[0].std() > 1e-3  # they are of different batches and of a model that learns
 
 

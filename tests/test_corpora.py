@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minitransformer.models import (
@@ -62,7 +62,6 @@ def rngs(seed=0):
 # ---- Batches of sentences. ----
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 20), st.integers(1, 3)), min_size=1, max_size=60),
     st.integers(20, 70),
@@ -209,7 +208,6 @@ def test_padding_gets_no_gradient(make, make_model):
 # ---- A running text. ----
 
 
-@settings(deadline=None)
 @given(st.integers(2, 60), st.integers(1, 12), st.integers(1, 5))
 def test_windows_to_validate_on_predict_every_token_but_the_first_once(n, length, rows):
     if n <= length:
@@ -226,7 +224,6 @@ def test_windows_to_validate_on_predict_every_token_but_the_first_once(n, length
     assert sorted(predicted) == list(range(1, n))
 
 
-@settings(deadline=None)
 @given(st.integers(13, 200), st.integers(1, 12), st.integers(1, 5), st.integers(0, 5))
 def test_windows_to_train_on_lie_anywhere_in_the_text(n, length, rows, seed):
     corpus = TextCorpus(np.arange(n), length, rows)

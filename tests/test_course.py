@@ -499,7 +499,7 @@ def test_answers_to_other_trials_are_not_right() -> None:
 # Properties.
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(factor=st.floats(-3.0, 3.0).filter(lambda c: abs(c - 1.0) > 1e-4), seed=st.integers(0, 2**32))
 def test_no_multiple_of_the_right_answer_is_right(factor: float, seed: int) -> None:
     result = check("softmax_backward", lambda y, dy: factor * softmax_backward(y, dy), seed)
@@ -507,7 +507,7 @@ def test_no_multiple_of_the_right_answer_is_right(factor: float, seed: int) -> N
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32), name=st.sampled_from(list(EXERCISES)), data=st.data())
 def test_any_seed_and_any_mistake(seed: int, name: str, data: st.DataObject) -> None:
     exercise = EXERCISES[name]
@@ -516,7 +516,7 @@ def test_any_seed_and_any_mistake(seed: int, name: str, data: st.DataObject) -> 
     assert check(name, exercise.mistaken(mistake), seed).mistake == mistake.name
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32), trial=st.integers(0, 6), size=st.floats(1e-3, 1e3), data=st.data())
 def test_one_wrong_entry_in_one_trial_is_found(seed: int, trial: int, size: float, data: st.DataObject) -> None:
     calls = []

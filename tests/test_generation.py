@@ -449,7 +449,7 @@ def test_draws_follow_the_distribution_that_is_left(options, wanted):
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     logits=st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=12),
     temperature=st.floats(1e-3, 1e3),
@@ -491,7 +491,7 @@ def test_the_same_generators_write_the_same_and_others_something_else():
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     seed=st.sampled_from(SEEDS),
     n_new=st.integers(1, 9),

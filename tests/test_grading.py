@@ -245,7 +245,7 @@ def slices(tmp_path_factory):
     names = {f"{i}.ipynb": name for i, name in enumerate(SLICES)}
     for file, name in names.items():
         (folder / file).write_text(notebook(*SLICES[name]), encoding="utf-8")
-    with sandbox(["softmax_backward"], SEED, Limits(60.0, 4 * 1024**3)) as box:
+    with sandbox(["softmax_backward"], SEED, Limits(600.0, 4 * 1024**3)) as box:
         found = grade_all(box, [folder / file for file in names], ["softmax_backward"])
         return {names[Path(grades.file).name]: grades for grades in found}
 
@@ -313,7 +313,7 @@ def decoder_layer_backward(dy, pullbacks):
     return pullbacks["norm_3"](dy), dy
 """
     names = ["residual_backward", "pre_norm_backward", "post_norm_backward", "decoder_layer_backward"]
-    right, endless, wrong, half = graded(tmp_path, source, names, limits=Limits(3.0)).grades
+    right, endless, wrong, half = graded(tmp_path, source, names, limits=Limits(15.0)).grades
     assert right.verdict == "right"
     assert endless.verdict == wrong.verdict == half.verdict == "wrong"
     assert "Error" in wrong.summary and "dx" in half.message
@@ -326,7 +326,7 @@ def test_an_exercise_that_fails_costs_no_other_of_the_same_file(tmp_path):
         "def linear_forward(x, w, b):\n    os.write(4, b'{' * 1000)\n    return 0\n" + RIGHT
     )
     names = ["matmul_backward", "linear_forward", "softmax_forward", "softmax_backward"]
-    found = graded(tmp_path, source, names, limits=Limits(3.0)).grades
+    found = graded(tmp_path, source, names, limits=Limits(15.0)).grades
     assert [one.verdict for one in found] == ["wrong", "wrong", "wrong", "right"]
 
 
@@ -450,7 +450,7 @@ def test_no_hand_in_is_waited_for_beyond_its_time(tmp_path):
     assert len(found) == len(SLOW)
     for grades in found:
         assert grades.score == 0.0 and SLOW[Path(grades.file).stem][1] in grades.grades[0].message, grades.text()
-    assert time.monotonic() - start < 45.0
+    assert time.monotonic() - start < 300.0  # they run for ever, or sleep for 500 s
 
 
 @pytest.mark.slow
@@ -787,7 +787,7 @@ def test_ctrl_c_writes_what_is_done(tmp_path):
         if "quick.py: 100 %" in line:
             break
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 130 and "interrupted: 1 of 2 files graded" in err, err
     (row,) = csv.DictReader((tmp_path / "m" / "marks.csv").read_text().splitlines())
     assert (row["student"], row["score"]) == ("quick", "1.0000")

@@ -21,7 +21,7 @@ def fuzzed(seed: int, draws: int, request: pytest.FixtureRequest, tmp_path: Path
     with noted.open("w") as stderr:
         run = [sys.executable, script, str(seed), str(draws)]
         try:
-            code = subprocess.run(run, env=environment, stdout=stderr, stderr=stderr, timeout=600).returncode
+            code = subprocess.run(run, env=environment, stdout=stderr, stderr=stderr, timeout=1800).returncode
         except subprocess.TimeoutExpired:  # after an error in one thread others may wait for it
             code = None
     assert code == 0, f"exit status {code}\n{noted.read_text()[-3000:]}"

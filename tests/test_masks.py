@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from minitransformer.arrays.masks import causal_mask, local_mask, padding_mask
 
 sizes = st.integers(1, 7)
-examples = settings(max_examples=60, deadline=None, derandomize=True)
+examples = settings(max_examples=60, derandomize=True)
 
 
 def assert_mask(mask: np.ndarray, expected: Any) -> None:

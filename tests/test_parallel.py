@@ -23,7 +23,7 @@ MPIEXEC, LIBMPI = (
 )
 
 
-def mpiexec(n, *arguments, timeout=60, **options):
+def mpiexec(n, *arguments, timeout=600, **options):
     """Run this Python on n ranks."""
     command = [str(MPIEXEC), "-n", str(n), sys.executable]
     found = os.environ | {"MPI4PY_LIBMPI": str(LIBMPI)}  # which mpi4py finds by itself in its own environment alone

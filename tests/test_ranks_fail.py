@@ -60,8 +60,8 @@ def start(*options_of_each, code=("-m", "minitransformer")):
 
 
 def errors(process):
-    """The lines in which the ranks complain, and no traceback, from a run that fails within a minute."""
-    _, err = process.communicate(timeout=60)
+    """The lines in which the ranks complain, and no traceback, from a run that fails by itself."""
+    _, err = process.communicate(timeout=600)
     assert process.returncode != 0 and "Traceback" not in err, err
     return [line for line in err.splitlines() if line.startswith("minitransformer: error: ")]
 
@@ -77,14 +77,14 @@ def test_a_killed_rank_is_named_and_the_run_resumes(ranks, tmp_path, text):
     os.kill(workers[1], signal.SIGKILL)
     (line,) = errors(process)
     assert f"(process {workers[1]} on " in line and "was killed by SIGKILL" in line and "rank " in line
-    (last,) = checkpoint.steps(tmp_path / "run")
+    *_, last = checkpoint.steps(tmp_path / "run")
     checkpoint.load(tmp_path / "run", last)
     again = ranks([*SMALL.split(), "--text", text, "--out", tmp_path / "run", "--resume", "--steps", 1000000])
     while max((r["step"] for r in read_log(tmp_path / "run" / "log.jsonl")), default=0) < last + 5:
         assert again.poll() is None, again.communicate()
         time.sleep(0.1)
     again.send_signal(signal.SIGTERM)
-    again.communicate(timeout=30)
+    again.communicate(timeout=600)
 
 
 def children(pid):

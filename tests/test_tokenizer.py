@@ -49,7 +49,6 @@ words_of = st.lists(st.text(st.sampled_from(CHARACTERS), min_size=1), min_size=1
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(st.text())
 def test_characters_come_back_exactly(text):
     tokenizer = CharacterTokenizer.train([text, "abc"])
@@ -57,7 +56,6 @@ def test_characters_come_back_exactly(text):
     assert len(ids) == len(text) and tokenizer.decode(ids) == text
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(st.characters(exclude_characters="<"))))
 def test_words_come_back_but_for_the_space_between(texts):
     text = " ".join(texts)
@@ -66,7 +64,6 @@ def test_words_come_back_but_for_the_space_between(texts):
     assert len(tokenizer) == 3 + len(set(text.split()))
 
 
-@settings(deadline=None)
 @given(words_of)
 def test_bpe_brings_back_every_text_of_known_characters_with_single_spaces(words):
     text = " ".join(words)
@@ -75,7 +72,6 @@ def test_bpe_brings_back_every_text_of_known_characters_with_single_spaces(words
     assert all(3 < i < len(BPE) for i in ids)
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_bpe_reads_every_text_and_writes_no_special_token_but_unknown(text):
     assert all(3 <= i < len(BPE) for i in BPE.encode(text))
@@ -172,7 +168,7 @@ def test_training_is_deterministic(kind, tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(1, 200))
 def test_bpe_has_as_many_tokens_as_asked_for_or_fewer_or_says_how_many_it_needs(size):
     least = 4 + len(CHARACTERS) + 1  # the characters, and ▁ for the space

@@ -8,6 +8,8 @@ code is kept on the disk. All arrays must be contiguous.
 
 Numba keeps the machine code of a loop together with a stamp, the hash of the loop's own file. But a loop also contains
 the machine code of the loops that it calls, even from other files. So here the stamp is a hash of all SOURCES.
+Numba's index names a file before the file is written, and two processes that compile at once may choose one name. A
+third would load what the index does not promise, so here each process and each stamp has names of its own.
 
 The compiler takes eight or sixteen numbers at a time only if it has permission: sums may be reordered ("reassoc"), and
 a division by zero must give an infinity, as in NumPy, not an exception.
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,7 +58,9 @@ def compiled(*liberties: str) -> Callable[[Callable[..., Any]], Any]:
             made = njit(cache=True, **options)(loop)
         except RuntimeError:  # neither this folder nor the user's cache is writeable
             return njit(**options)(loop)
-        made._cache._cache_file._source_stamp = _STAMP
+        files = made._cache._cache_file
+        files._source_stamp = _STAMP
+        files._data_name_pattern = files._data_name_pattern.replace("{number", f"{_STAMP[:8]}-{os.getpid()}.{{number")
         return made
 
     return decorate

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Request, Route, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, Route, expect, sync_playwright
 
 from minitransformer import layers, ops
 from minitransformer.course.worked_example import SCALED, UNSCALED, Example, self_attention
@@ -21,6 +21,8 @@ from minitransformer.show.stepper.page import to_html
 from . import site_server
 
 Open = Callable[..., Page]
+
+expect.set_options(timeout=60_000)  # milliseconds: what takes long is the machine
 
 
 @pytest.fixture(scope="session")

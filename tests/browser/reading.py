@@ -51,14 +51,25 @@ def numbers(page: Page) -> dict[str, np.ndarray]:
     return {found["name"]: np.array([float(n) for n in found["numbers"]]) for found in page.evaluate(FIGURES)}
 
 
+def arrives(page: Page, number: int) -> None:
+    """Wait until the page shows this step: after a click on a link, the step comes with hashchange."""
+    until(page, f"parseInt(document.getElementById('counter').textContent) === {number}")
+
+
 def go(page: Page, number: int) -> None:
-    """As a link does: by the fragment."""
+    """As a link does: by the fragment. The page writes its address 100 ms after a step, maybe over this: then again."""
     page.evaluate(
-        """(number) => new Promise((done) => {
-          if (location.hash === `#step=${number}`) return done();
-          addEventListener("hashchange", () => done(), { once: true });
-          location.hash = `#step=${number}`;
-        })""",
+        """async (number) => {
+          const there = `#step=${number}`;
+          const arrived = () => parseInt(document.getElementById("counter").textContent) === number;
+          for (let tries = 0; tries < 3 && !arrived(); tries++) {
+            if (location.hash === there) await new Promise((done) => setTimeout(done, 100)); // timers keep their order
+            if (location.hash === there) continue;
+            const moved = new Promise((done) => addEventListener("hashchange", done, { once: true }));
+            location.hash = there;
+            await moved;
+          }
+        }""",
         number,
     )
     assert current(page) == number
@@ -89,5 +100,5 @@ def figures_at(page: Page, steps: list[int]) -> list[list[dict[str, object]]]:
 def until(page: Page, condition: str) -> None:
     """Wait for a condition in JavaScript. The page's security policy forbids Playwright's own wait_for_function."""
     look = f"const look = () => (({condition}) ? done() : setTimeout(look, 20)); look();"
-    give_up = f"setTimeout(() => fail(new Error({json.dumps(condition)})), 20000);"
+    give_up = f"setTimeout(() => fail(new Error({json.dumps(condition)})), 60000);"
     page.evaluate(f"() => new Promise((done, fail) => {{ {give_up} {look} }})")

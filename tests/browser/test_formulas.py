@@ -10,7 +10,7 @@ from minitransformer.show.stepper import Recording
 from minitransformer.show.stepper.examples import EXAMPLES
 
 from .conftest import Open
-from .reading import at, current, go, numbers, shown_steps
+from .reading import arrives, at, current, go, numbers, shown_steps
 
 pytestmark = pytest.mark.browser
 
@@ -36,7 +36,7 @@ def test_the_view_shows_symbols_in_place_of_code(open_page: Open, multi_head: tu
     assert page.locator("#result .matrix.result figcaption code").text_content() == "scores"
     assert page.locator("#operands figcaption math").all_text_contents() == ["Q", "K", "factor"]
     page.locator("#listing a").last.click()
-    assert current(page) == at(recording, "attention.dk")
+    arrives(page, at(recording, "attention.dk"))
 
 
 def test_heads_have_the_names_of_their_projections(open_page: Open, multi_head: tuple[Recording, Path]) -> None:
@@ -138,6 +138,7 @@ def test_a_wide_formula_continues_in_the_next_line(open_page: Open, tmp_path: Pa
     recording = EXAMPLES["flash-attention"].record()
     recording.to_html(tmp_path / "page.html", bugs=())
     page = open_page(tmp_path / "page.html", f"#step={at(recording, 'flash_attention.output')}", viewport=PHONE)
+    page.evaluate("document.fonts.ready.then(() => null)")
     parts = page.locator("#formula math")
     assert parts.all_text_contents() == [
         "output,", "log_sums", "=concatenateaxis\u00a0−2(outputs),", "concatenateaxis\u00a0−2(logs)"

@@ -108,6 +108,8 @@ def test_the_current_line_is_in_sight_where_an_address_leads(
     page = open_page(files["encoder"], f"#step={step}", viewport=LAPTOP)
     for height in (768, 560):
         page.set_viewport_size({"width": 1366, "height": height})
+        page.evaluate("document.fonts.ready.then(() => null)")
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
         until(
             page,
             """(() => {

@@ -11,7 +11,7 @@ from minitransformer.show.stepper.examples import EXAMPLES
 from minitransformer.show.stepper.steps import Step
 
 from .conftest import Open
-from .reading import at, current, go, shown_steps, stops
+from .reading import arrives, at, current, go, shown_steps, stops
 
 pytestmark = pytest.mark.browser
 
@@ -89,8 +89,11 @@ def test_the_steps_are_a_tree_of_calls(open_page: Open, decoder_layer: tuple[Rec
     assert opened == [call.label for call in recording.path(recording.steps[here])]
     assert page.locator("#links [aria-current]").get_attribute("href") == f"#step={here}"
     page.locator("#links summary", has_text="DecoderLayer").nth(1).click()  # its pullback
-    page.locator("#links li.backward a").first.click()
-    assert recording.calls[recording.steps[current(page)].call].backward
+    link = page.locator("#links li.backward a").first
+    there = int(link.get_attribute("href").removeprefix("#step="))
+    link.click()
+    arrives(page, there)
+    assert recording.calls[recording.steps[there].call].backward
 
 
 WIDE = """

@@ -341,7 +341,7 @@ def test_a_sum_is_a_place_to_go_to(open_page: Open, tmp_path: Path) -> None:
     assert page.locator("#map [aria-current]").inner_text() == "+"
 
 
-def test_the_map_of_twelve_layers_is_drawn_within_200_ms(open_page: Open, tmp_path: Path) -> None:
+def test_the_map_of_twelve_layers_is_drawn_within_twice_a_tenth_of_a_second(open_page: Open, tmp_path: Path) -> None:
     config = LanguageModelConfig(
         5, max_length=6, d_model=24, n_heads=12, d_ff=12, n_layers=12, dropout=0.0, attention_dropout=0.0
     )

@@ -18,6 +18,7 @@ from .site_server import ROOT
 
 pytestmark = pytest.mark.browser
 ATTENTION = "exercises/attention_backward.html"
+ATTENTION_KEPT = "minitransformer:exercise:attention_backward"
 # Every check gives this verdict, at once.
 GIVE = "verdict => { python.run = async (request, onOutput) => (onOutput(verdict), { done: true, problem: '' }); }"
 SAID = ["attention_backward: 1 of 3 right: dv.", "The mistake in dq and dk: weights_il is missing <b>."]
@@ -50,6 +51,12 @@ def work(path: Path, **codes: str) -> Path:
     return path
 
 
+def reload_with(page: Page, key: str, told: str | None) -> None:
+    """Reload once what another tab has kept under this key is here."""
+    page.wait_for_function("([key, told]) => localStorage.getItem(key) === told", arg=[key, told])
+    page.reload()
+
+
 def test_a_tick_belongs_to_the_code_that_was_checked_and_the_start_page_counts_it(visit: Open) -> None:
     page = checked(visit(ATTENTION), "right = 1", RIGHT)
     lists = visit("exercises/index.html", page.context)
@@ -59,11 +66,11 @@ def test_a_tick_belongs_to_the_code_that_was_checked_and_the_start_page_counts_i
     expect(front.locator("#progress")).to_have_text("1 of 67 exercises right. Go on with 8.1 The causal mask.")
     code(page).fill("other = 1")
     for each in (lists, front):
-        each.reload()
+        reload_with(each, ATTENTION_KEPT, "other = 1")
     expect(item).to_contain_text("begun")
     expect(front.locator("#progress")).to_have_text("0 of 67 exercises right. Go on with 7.1 Attention, backward.")
     press(page, "Start again")
-    lists.reload()
+    reload_with(lists, ATTENTION_KEPT, None)
     expect(item.locator(".state")).to_have_text("")
     expect(lists.locator("#progress")).to_be_hidden()
 
@@ -106,7 +113,7 @@ def test_opening_saved_work_says_what_it_opens_and_what_it_replaces_comes_back(v
     expect(other.locator("li[data-exercise=causal_mask]")).to_contain_text("begun")
     press(page, "Undo")
     expect(code(page)).to_have_value("mine = 1")
-    other.reload()
+    reload_with(other, "minitransformer:exercise:causal_mask", None)
     expect(other.locator("li[data-exercise=causal_mask] .state")).to_have_text("")
     other.locator("input.open").set_input_files(opened)
     expect(other.locator("li[data-exercise=causal_mask]")).to_contain_text("begun")

@@ -157,11 +157,12 @@ def test_package_imports_in_pyodide_and_stop_stops(visit: Open) -> None:
     second.locator("textarea").fill("1 / 0")
     for _ in range(2):  # the number is that of the cell, not of the run
         page.get_by_role("button", name="Run cell 2", exact=True).click()
-        expect(second.locator(".error")).to_contain_text('File "cell 2", line 1', timeout=MINUTES)
+        expect(second).to_have_attribute("data-state", "failed", timeout=MINUTES)  # it is "running" from the click on
+        expect(second.locator(".error")).to_contain_text('File "cell 2", line 1')
 
     cell.locator("textarea").fill("print('begun', flush=True)\nwhile True:\n    pass")
     run.click()
-    expect(cell.locator(".output")).to_contain_text("begun")
+    expect(cell.locator(".output")).to_contain_text("begun", timeout=MINUTES)
     assert page.evaluate("1 + 1") == 2  # the page answers
     page.get_by_role("button", name="Stop").click()
     expect(cell.locator(".output")).to_contain_text("Stopped.")

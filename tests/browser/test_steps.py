@@ -15,7 +15,7 @@ from minitransformer.show.stepper.pairing import partners
 from minitransformer.show.stepper.terms import readable
 
 from .conftest import Open
-from .reading import at, current, figures_at, go, numbers, shown_steps
+from .reading import arrives, at, current, figures_at, go, numbers, shown_steps, until
 
 pytestmark = pytest.mark.browser
 
@@ -140,7 +140,8 @@ def test_links_lists_and_slider_jump(open_page: Open, recordings: dict[str, Reco
     assert page.locator("#path li").all_inner_texts() == ["self_attention", "attention"]
     page.click("#list")
     page.click(f"#links a[href='#step={at(recording, 'attention.dscores')}']")
-    assert current(page) == at(recording, "attention.dscores") and page.text_content("#pass") == "backward"
+    arrives(page, at(recording, "attention.dscores"))
+    assert page.text_content("#pass") == "backward"
     assert not page.is_visible("#steps")
     page.eval_on_selector("#slider", "s => { s.value = 3; s.dispatchEvent(new Event('input')); }")
     assert current(page) == shown_steps(recording)[3].index
@@ -151,7 +152,12 @@ def test_links_lists_and_slider_jump(open_page: Open, recordings: dict[str, Reco
     page.check("#all")
     go(page, quiet)
     assert page.locator("#result .matrix").count() == len(recording.steps[quiet].bound)
-    page.evaluate("location.hash = '#step=999999'")
+    page.evaluate(
+        """() => new Promise((done) => {
+          addEventListener("hashchange", () => done(), { once: true }); // after the page's own listener
+          location.hash = "#step=999999";
+        })"""
+    )
     assert page.text_content("#counter").startswith(f"{quiet} /")
 
 
@@ -214,14 +220,14 @@ def test_the_address_names_the_step_and_the_mistake(
     page.click("#next")
     step = page.inner_text("#counter")
     address = f"#step={step.split(' ')[0]}&mistake=attention-dk-not-scaled"
-    page.wait_for_function("address => location.hash === address", arg=address)  # the page writes it a little later
+    until(page, f"location.hash === '{address}'")  # the page writes it a little later
     again = open_page(files["attention"], address)
     assert again.inner_text("#counter") == step and again.input_value("#bug") == "attention-dk-not-scaled"
     assert "dk lacks the factor" in again.inner_text("#mistake")
     again.evaluate("location.hash = '#step=3'")  # a link to a step alone leaves the mistake on
-    again.wait_for_function("location.hash === '#step=3&mistake=attention-dk-not-scaled'")
+    until(again, "location.hash === '#step=3&mistake=attention-dk-not-scaled'")
     again.select_option("#bug", "")
-    again.wait_for_function("location.hash === '#step=3'")
+    until(again, "location.hash === '#step=3'")
     for unknown in (
         "#step=3&mistake=<b>",
         "#step=3&mistake=attention-mask-inverted",

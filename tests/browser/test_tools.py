@@ -15,7 +15,7 @@ from minitransformer.show.stepper.page import to_html
 from minitransformer.show.stepper.sentences.glossary import GLOSSARY
 
 from .conftest import Open
-from .reading import FIGURES, at, current, go, stops
+from .reading import FIGURES, at, current, go, stops, until
 
 pytestmark = pytest.mark.browser
 
@@ -157,8 +157,7 @@ def test_dark_light_large_and_heat(open_page: Open, files: dict[str, Path]) -> N
     )
     assert light.evaluate(colours) == 1
     light.keyboard.press("h")
-    light.wait_for_timeout(300)  # the colours fade in
-    assert light.evaluate(colours) > 1
+    until(light, f"{colours} > 1")  # they fade in
 
 
 def test_keyboard_and_screen_reader(open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]) -> None:
@@ -245,25 +244,30 @@ def test_a_key_press_answers_within_a_tenth_of_a_second(open_page: Open, files: 
     assert best.max() < 100.0
 
 
-def test_twelve_layers_give_a_page_of_moderate_size(open_page: Open, tmp_path: Path) -> None:
+def twelve_layers(path: Path) -> str:
     rng = np.random.default_rng(6)
     model = layers.Encoder(12, 32, 4, 64, rng=rng).to(dtype="float64")
-    text = to_html(step(model, rng.normal(size=(1, 64, 32))), tmp_path / "large.html")
-    assert len(text.encode()) < 10e6
+    return to_html(step(model, rng.normal(size=(1, 64, 32))), path)
+
+
+def test_twelve_layers_give_a_page_of_moderate_size(open_page: Open, tmp_path: Path) -> None:
+    assert len(twelve_layers(tmp_path / "large.html").encode()) < 10e6
+    assert open_page(tmp_path / "large.html").locator("table.partial").count() > 0
+
+
+def test_a_key_press_in_twelve_layers_answers_within_a_tenth_of_a_second(open_page: Open, tmp_path: Path) -> None:
+    twelve_layers(tmp_path / "large.html")
     page = open_page(tmp_path / "large.html")
     rounds = []
     for _ in range(5):
-        rounds.append(page.evaluate(KEYS))
-        assert page.locator("table.partial").count() > 0
+        rounds.append(page.evaluate(KEYS, "ArrowRight"))
+        assert current(page) > 60
+        rounds[-1] += page.evaluate(KEYS, "End")[:1]
         page.keyboard.press("Home")
+        assert current(page) == 0
     best = np.min(rounds, axis=0)  # of each key the quickest round: what else the machine does at the time is not ours
-    print(f"{len(text.encode()) / 1e6:.1f} MB; slowest {best.max():.0f} ms, median of all {np.median(rounds):.0f} ms")
+    print(f"slowest {best.max():.0f} ms, median of all {np.median(rounds):.0f} ms")
     assert best.max() < 100.0
-    start = page.evaluate("performance.now()")
-    page.keyboard.press("End")
-    page.keyboard.press("Home")
-    assert page.evaluate("performance.now()") - start < 1000.0
-    assert current(page) == 0
 
 
 PARTIAL = """
@@ -322,5 +326,6 @@ def test_page_works_inside_a_notebook_frame(open_page: Open, recordings: dict[st
     assert frame.locator("#counter").inner_text() != before
     frame.locator("#result .result .cell").first.click()
     assert frame.locator("#sum").is_visible()
-    page.wait_for_timeout(300)  # the address, which a frame cannot write, is tried after the step
+    # The address, which a frame cannot write, is tried 100 ms after the step; timers keep their order.
+    frame.locator("#counter").evaluate("() => new Promise((done) => setTimeout(done, 100))")
     assert frame.locator("#counter").count() == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from minitransformer.show.viewer import AttentionView, view
 from minitransformer.text import CharacterTokenizer
 
 from .conftest import Open
+from .reading import until
 
 pytestmark = pytest.mark.browser
 
@@ -211,8 +213,9 @@ def test_light_dark_and_large(open_page: Open, file: Path) -> None:
     before = light.evaluate(pixels)
     light.keyboard.press("d")
     assert light.evaluate(look)[0] == black
-    light.wait_for_timeout(100)  # the small maps follow a frame later
-    assert light.evaluate(pixels) == dark.evaluate(pixels) != before
+    wanted = dark.evaluate(pixels)
+    assert wanted != before
+    until(light, f"{pixels} === {json.dumps(wanted)}")  # the small maps follow two frames later
     height = light.locator("#lines").bounding_box()["height"]
     light.keyboard.press("t")
     assert float(light.evaluate(look)[1][:-2]) >= 1.3 * float(small[:-2])

@@ -35,6 +35,7 @@ document.addEventListener("DOMContentLoaded", () => {
   addEventListener("load", () => {
     fit(); // the pictures have their sizes now
     addEventListener("resize", fit);
+    document.fonts.addEventListener("loadingdone", fit);
     addEventListener("scroll", () => address(seen()));
   });
 

@@ -19,11 +19,12 @@ from minitransformer import step
 from minitransformer.show import font
 from minitransformer.show.stepper import NotExpandable, Recording, mathml, page_data
 from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.show.stepper.origins import arguments
+from minitransformer.show.stepper.origins import argument_in, arguments
 from minitransformer.show.stepper.paper import PaperFormula, spaced
 from minitransformer.show.stepper.steps import Step
 from minitransformer.show.stepper.symbols import symbols_of
 from minitransformer.show.stepper.walk import walk_of
+from minitransformer.trace.calls import Call
 from minitransformer.verify import CASES
 
 FONT = resources.files("minitransformer.show").joinpath("formulas.woff2")
@@ -68,6 +69,17 @@ class Line:
     def code(self, text: str) -> Any:
         return eval(text, self.walk.names | {"_at": _At()})
 
+    def weights(self, node: ast.Call, call: Call) -> dict[str, Any]:
+        """The weights of the layers that a call is given, by argument."""
+        found = {}
+        for name in arguments(call.code):
+            layer = argument_in(node, call.code, name)
+            if isinstance(layer, ast.Attribute):
+                weight = ast.Attribute(ast.Attribute(layer, "weight", ast.Load()), "value", ast.Load())
+                with contextlib.suppress(NotExpandable):
+                    found[name] = self.walk.value(weight)
+        return found
+
     def call(self, name: str, given: list[Any]) -> Any:
         """The result of a function; of a recorded one the recorded result, if it was given what the formula says."""
         for i, (node, call) in enumerate(self.waiting):
@@ -78,8 +90,11 @@ class Line:
                 continue
             del self.waiting[i]
             taken = {bound.name: bound.value.array for bound in self.recording.steps_of(call)[0].bound}
-            arrays = [taken[a] for a in arguments(call.code) if np.ndim(taken.get(a, 0))]
             given = [value for value in _flat(tuple(given)) if isinstance(value, np.ndarray) and value.ndim]
+            weights = self.weights(node, call)
+            if any(value is weight for value in given for weight in weights.values()):  # the code passes the layer
+                taken |= weights
+            arrays = [taken[a] for a in arguments(call.code) if np.ndim(taken.get(a, 0))]
             for value, array in zip(given, arrays, strict="*" in ast.unparse(node) or len(given) == len(arrays)):
                 assert_same(value, array, f"an argument of {name}")
             return plain(call.results)

@@ -17,7 +17,7 @@ function start() {
 
   function draw() {
     const s = state.step;
-    showCode(recording, s);
+    showCode(recording, s, covered());
     map.draw(byId("map"), s, state.red, goTo);
     const question = covered() ? questionAt(recording, s) : null;
     showResult(recording, s, covered() && (question?.kind === "shape" ? "shape" : true));

@@ -113,10 +113,12 @@ function fitFormulas() {
 }
 
 // What happens at this step, and why. Names stand in backticks; papers have symbols for them. Of a wrong line: what the
-// right one does.
-function sentenceOf(recording, s, line) {
+// right one does. covered: the number to predict is not told.
+function sentenceOf(recording, s, line, covered = false) {
   const { sentence } = recording.data.lines[recording.steps[s].line];
-  const parts = (line.wrong ? `Without the mistake: ${sentence}` : line.sentence).split("`");
+  let told = line.wrong ? `Without the mistake: ${sentence}` : line.sentence;
+  if (covered) told = told.replaceAll(/ = −?\d+\.\d+/g, " = ?");
+  const parts = told.split("`");
   const stop = (i) => (i ? parts[i].match(/^[.,;:]*/)[0] : ""); // stays in the line of the symbol before it
   const known = new Set();
   return parts.flatMap((part, i) =>

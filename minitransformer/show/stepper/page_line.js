@@ -1,6 +1,6 @@
 // One step on the page: its line of code, its formula, what it bound and read, and where each number comes from.
 
-function showCode(recording, s) {
+function showCode(recording, s, covered) {
   const call = recording.calls[recording.steps[s].call];
   byId("pass").textContent = call.backward ? "backward" : "forward";
   for (const id of ["pass", "listing"]) byId(id).classList.toggle("backward", call.backward);
@@ -15,7 +15,7 @@ function showCode(recording, s) {
   fit(byId("formula"));
   const hint = s === recording.steps.findIndex((_, other) => isShown(recording, other)) && !paperView();
   const more = hint ? [" F shows formulas in place of the code."] : [];
-  byId("sentence").replaceChildren(...sentenceOf(recording, s, line), ...more);
+  byId("sentence").replaceChildren(...sentenceOf(recording, s, line, covered), ...more);
   showListing(recording, s, line);
 }
 

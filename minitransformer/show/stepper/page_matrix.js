@@ -11,6 +11,8 @@ function math([tag, attributes, ...children]) {
 
 const shapeText = (shape) => (shape.length ? shape.join(" × ") : "number");
 
+const kindText = (array) => (array.shape.length || array.kind !== "bool" ? shapeText(array.shape) : "True or False");
+
 // A figure with an array in it.
 //   name, kind ("value", "gradient", "numerical", "gap"), array ({shape, kind, data}), caption: instead of the name; about: its tooltip
 //   role: "result", "operand" or "input"; place: [step, bound]; covered: show ? for every number, or for all: "shape"
@@ -20,7 +22,7 @@ function matrixFigure(recording, options) {
     "figcaption",
     options.about ? { title: options.about } : {},
     ...(options.caption ? [options.caption] : captionOf(recording, name, options.place)),
-    make("span", { class: "shape" }, options.covered === "shape" ? "" : shapeText(array.shape)),
+    make("span", { class: "shape" }, options.covered === "shape" ? "" : kindText(array)),
   );
   const single = array.shape.length ? "" : " single";
   const figure = make("figure", { class: `matrix ${kind} ${role}${single}`, "data-name": name });

@@ -6,7 +6,7 @@ symbols.py has the symbols. The rules here rewrite the syntax tree, one node at 
     a * factor, with factor = 1.0 / b         a / b; a number of the function's own is written out
     a * a                                     a²
     linear(x, w, b), and a layer that is one  x w + b
-    f(x, mask, rng), f another function       f(x): of the arguments only the arrays
+    f(x, mask, rng), f another function       f(x): of the arguments only the arrays, of a layer its weight
     axis=-1, axis=-2                          j, i; axes before these two are h and b
 
 A line that only gives an array another name has no formula.
@@ -27,6 +27,7 @@ from .symbols import symbol, symbols_of
 from .walk import NotExpandable, walk_of
 
 _AXES = ("j", "i", "h", "b")
+_PROJECTIONS = {"query": "q", "key": "k", "value": "v"}  # papers call their weights W_Q, W_K and W_V
 _SAME = ("ascontiguousarray", "asarray", "copy", "_as_tuple")
 
 
@@ -166,6 +167,11 @@ class PaperFormula(mathml.Formula):
         biased = len(arguments) > 2 and self._value(arguments[2]) is not None
         return ast.BinOp(product, ast.Add(), arguments[2]) if biased else product
 
+    def _weight_of(self, node: ast.expr) -> ast.expr | None:
+        """The weight of a layer that is passed to a call: it tells Q = heads(W_Q, X) from K = heads(W_K, X)."""
+        weight = _parameter(node, "weight") if isinstance(node, ast.Attribute) else None
+        return weight if weight is not None and np.ndim(self._value(weight)) == 2 else None
+
     # ---- What papers write otherwise. ----
 
     def _name(self, node: ast.Name) -> tuple[list[Element], int]:
@@ -193,7 +199,7 @@ class PaperFormula(mathml.Formula):
         if owner == "self":
             return letter
         subject = self.symbols.subject(self.recording.calls[self.step.call])
-        return ml.indexed(letter, subject if subject is not None else symbol(owner, 2))
+        return ml.indexed(letter, subject if subject is not None else symbol(_PROJECTIONS.get(owner, owner), 2))
 
     def _subscript(self, node: ast.Subscript) -> tuple[list[Element], int]:
         if _is_size(node):
@@ -216,6 +222,7 @@ class PaperFormula(mathml.Formula):
         if call is None or call.backward or _is_pullback(node.func):
             return super()._call(node)
         given = [a.value if isinstance(a, ast.Starred) else a for a in (*node.args, *(k.value for k in node.keywords))]
+        given = [self._weight_of(argument) or argument for argument in given]
         arrays = [self.expression(argument) for argument in given if self._is_array(argument)]
         word = ml.word(spaced(call.name))
         return [word, ml.bracketed(*ml.separated(arrays))], mathml.TIGHT

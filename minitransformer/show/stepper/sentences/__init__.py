@@ -26,6 +26,7 @@ from importlib import resources
 from typing import Any
 
 from ....trace.calls import Call
+from ..origins import argument_in, arguments
 from ..sources import parse
 from ..steps import Step, Steps
 from ..symbols import symbols_of
@@ -156,17 +157,30 @@ def _head(recording: Steps, step: Step) -> str:
 def _aliases(recording: Steps, step: Step) -> str:
     """What the caller calls the arguments that have another name there."""
     parent = recording.calls[step.call].parent
+    given = _given_names(recording, recording.calls[step.call])
     said = []
     for bound in step.bound:
         if parent is None or bound.origin is None or not bound.value.shape:
             continue
-        given = symbols_of(recording).first(recording.binding(bound.origin)[1])
-        if given.name != bound.name and parent in (given.call.index, given.call.forward_call):
-            said.append((bound.name, given.name))
+        first = symbols_of(recording).first(recording.binding(bound.origin)[1])
+        there = given.get(bound.name, first.name)
+        if there != bound.name and parent in (first.call.index, first.call.forward_call):
+            said.append((bound.name, there))
     if not said or parent is None:
         return ""
     caller = _plain(recording.calls[recording.calls[parent].forward_call].name)
     return f" In {caller} {' and '.join(f'`{here}` is called {there}' for here, there in said)}."
+
+
+def _given_names(recording: Steps, call: Call) -> dict[str, str]:
+    """By argument: the name that the caller's line passes, where it passes a name."""
+    around = recording.step_around(call)
+    made = {} if around is None else walk_of(recording, around).made
+    node = next((node for node, other in made.items() if other is call), None)
+    if node is None:
+        return {}
+    passed = {name: argument_in(node, call.code, name) for name in arguments(call.code)}
+    return {name: argument.id for name, argument in passed.items() if isinstance(argument, ast.Name)}
 
 
 def _documentation(call: Call) -> str:

@@ -119,5 +119,5 @@ def test_attentions_sentences_name_the_operation_once() -> None:
     recording = step(ops.attention, q, k, v)
     told = {name: sentence_of(recording, recording.find(f"attention.{name}")[0]) for name in ("dkept", "dscores")}
     softmax = sentence_of(recording, recording.find("softmax.dx")[0])
-    assert "`doutput` times row j of `v`" in told["dkept"] and "counted" not in told["dkept"]
+    assert "the dot product of row i of `doutput` and row j of `v`" in told["dkept"] and "counted" not in told["dkept"]
     assert "mean" not in told["dscores"] and "the mean of `dy`, weighted by `y`" in softmax

@@ -92,7 +92,7 @@ class Expected:
     what a call of a box returns, from that box. Lines that do more than one of these in one statement are not judged.
     """
 
-    def __init__(self, recording: Recording, of: list[int], box: int, sums: set[int]) -> None:
+    def __init__(self, recording: Recording, of: list[int], box: int, sums: dict[int, str]) -> None:
         self.recording, self.of, self.box, self.sums = recording, of, box, sums
         self.children = [
             c.index for c in recording.calls if c.parent is not None and of[c.parent] == box and of[c.index] == c.index
@@ -100,7 +100,7 @@ class Expected:
 
     def edges_to(self, place: str) -> Edges | None:
         kind, number = place.split()
-        if kind == "sum":
+        if kind in ("sum", "product"):
             step = self.recording.steps[int(number)]
             found = [] if self.recording.calls_in(step) else [self.sources(b) for b in self.read_by(step)]
             known = bool(found)
@@ -119,6 +119,8 @@ class Expected:
         statement = ast.parse(step.source).body[0]
         index = {n for part in ast.walk(statement) if isinstance(part, ast.Subscript) for n in ast.walk(part.slice)}
         sizes = {part.value for part in ast.walk(statement) if isinstance(part, ast.Attribute) and part.attr == "shape"}
+        called = [part for part in ast.walk(statement) if isinstance(part, ast.Call)]
+        sizes |= {part for call in called if ast.unparse(call.func) == "device_of" for part in call.args}
         for node in ast.walk(statement):
             is_read = isinstance(node, ast.Name) and (
                 isinstance(node.ctx, ast.Load) or isinstance(statement, ast.AugAssign)
@@ -141,7 +143,7 @@ class Expected:
                 return {f"box {outer}"}
             return None if bound.origin is None else self.sources(self.recording.binding(bound.origin)[1])
         if step.index in self.sums:
-            return {f"sum {step.index}"}
+            return {self.sums[step.index]}
         if step is self.recording.steps_of(call)[0]:
             if call.index == self.box:
                 return {f"input {bound.name}"}
@@ -171,7 +173,9 @@ def judged(page: Page, recording: Recording, data: dict[str, Any]) -> tuple[int,
             continue
         edges, _ = drawn_edges(tree, set())
         places = set(_places(tree))
-        expected = Expected(recording, of, box, {int(p.split()[1]) for p in places if p.startswith("sum")})
+        expected = Expected(
+            recording, of, box, {int(p.split()[1]): p for p in places if p.startswith(("sum", "product"))}
+        )
         for place in places:
             if place.startswith("input") or (edges_to := expected.edges_to(place)) is None:
                 continue
@@ -252,16 +256,21 @@ def text_of(part: dict[str, Any], data: dict[str, Any]) -> str:
     if "branches" in part:
         return "{" + " | ".join(text_of(inner, data) for inner in part["branches"]) + "}"
     kind, number = part["place"].split()
-    name = data["map"]["boxes"][number]["name"] if kind == "box" else "+" if kind == "sum" else number
+    name = data["map"]["boxes"][number]["name"] if kind == "box" else {"sum": "+", "product": "×"}.get(kind, number)
     return name + "".join(f" <- {text}" for text in part.get("beside", ()))
 
 
+ATTENTION = "{q | k} > × > softmax > dropout > × <- v"
 HEADS = "x > {q | k | v} > attention > merge_heads > Linear"
 RESIDUAL = "x > {-x residual connection- | %s > dropout} > + > LayerNorm"
 PRE_NORM = "x > {-x residual connection- | LayerNorm > %s > dropout} > +"
 PAPER = {  # Vaswani et al. 2017, figures 1 and 2; dropout: section 5.4. gpt has its norms first: Xiong et al. 2020
-    "worked-example": {"self_attention": "x > {linear q <- w_q | linear k <- w_k | linear v <- w_v} > attention"},
-    "multi-head": {"MultiHeadAttention": HEADS},
+    "worked-example": {
+        "self_attention": "x > {linear q <- w_q | linear k <- w_k | linear v <- w_v} > attention",
+        "attention": ATTENTION,
+    },
+    "attention": {"attention": ATTENTION},
+    "multi-head": {"MultiHeadAttention": HEADS, "attention": ATTENTION},
     "encoder-layer": {
         "EncoderLayer": "Residual attended > Residual y",
         "Residual#1": RESIDUAL % "MultiHeadAttention",

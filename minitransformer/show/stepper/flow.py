@@ -1,9 +1,10 @@
-"""What flows from box to box of the map: which box reads the result of which other one, the inputs, and the sums.
+"""What flows from box to box of the map: which box reads the result of which other one, inputs, sums and products.
 
 The lines of a box are followed in the order in which they ran. Each name holds a Flow: the places of the map from which
 its numbers come without passing through another one. A call of another box takes in the flows of its arguments, and its
 results come from that box. A line of the box itself passes on the flows of what it reads; one that adds the result of a
-box to something else makes a place of its own, a sum. So a residual connection is a flow from an input to a sum.
+box to something else makes a place of its own, a sum. So a residual connection is a flow from an input to a sum. A line
+whose one operation on two arrays is a matrix product makes a place, too: in attention, where q meets k, and v comes in.
 """
 
 from __future__ import annotations
@@ -13,42 +14,19 @@ import functools
 import inspect
 import types
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from ...trace.calls import Binding, Call
 from ...trace.values import is_array
 from .boxes import Boxes
+from .graph import NOTHING, Flow, Graph, Place, union, whole
 from .origins import argument_in, arguments
 from .sources import parse
 from .steps import Step
 from .walk import Walk, as_read, walk_of
 
-Place: TypeAlias = tuple[Literal["input", "box", "sum"], int]  # of a box, the number is the index of its call
-Flow: TypeAlias = "frozenset[Place] | tuple[Flow, ...]"  # a tuple: of each part of a value that has several
-
-NOTHING: Flow = frozenset()
 _SIZES = {"shape", "ndim", "size", "dtype"}  # these are no numbers that flow
 _OF_SIZES = {"array_module", "device_of", "len", "zeros", "zeros_like", "ones", "ones_like", "empty_like", "arange"}
-
-
-@dataclass
-class Graph:
-    """The places in one box, in an order in which each comes after all that it reads."""
-
-    places: dict[Place, None] = field(default_factory=dict)
-    edges: dict[tuple[Place, Place], str] = field(default_factory=dict)  # from, to: what the code calls the value
-    inputs: dict[Place, str] = field(default_factory=dict)  # the name in the box
-    sums: dict[Place, int] = field(default_factory=dict)  # the index of the step that adds
-    beside: dict[Place, list[Place]] = field(
-        default_factory=dict
-    )  # by reader: inputs that it alone reads, beside others
-
-    def read(self, flow: Flow, reader: Place, name: str) -> None:
-        """Note that the reader takes in the flow."""
-        for place in _whole(flow):
-            if place != reader:
-                self.edges.setdefault((place, reader), name)
 
 
 def graph_of(boxes: Boxes, box: int) -> Graph:
@@ -135,7 +113,7 @@ class _Frame:
         if box == self.box:
             return self._run(call, given)
         if box not in self.boxes.drawn:
-            return _union(given.values())
+            return union(given.values())
         place: Place = ("box", box)
         self.graph.places[place] = None
         for argument, flow in given.items():
@@ -156,20 +134,24 @@ class _Frame:
 
     def add(self, step: Step, node: ast.AST, sides: list[tuple[Flow, str]]) -> Flow:
         """The flow of a sum. It has a place of its own if a box or a sum flows into it, and something else, too."""
-        flows = [_whole(flow) for flow, _ in sides]
+        flows = [whole(flow) for flow, _ in sides]
         some = [flow for flow in flows if flow]
         if len(set(some)) < 2 or not any(kind != "input" for flow in some for kind, _ in flow):
-            return _union(flows)
+            return union(flows)
         place: Place = ("sum", self.numbers.setdefault((step.index, id(node)), len(self.numbers)))
         for before in flows[0]:  # a total that grows from line to line is one sum
             if before in self.graph.sums and self._continues(before, step):
                 place = before
                 del self.graph.places[place]
-        self.graph.places[place] = None
-        self.graph.sums[place] = step.index
-        for flow, name in sides:
-            self.graph.read(flow, place, name)
-        return frozenset([place])
+        return self.graph.meet(place, step.index, sides)
+
+    def multiply(self, step: Step, node: ast.AST, sides: list[tuple[Flow, str]]) -> Flow:
+        """The flow of a matrix product. It has a place of its own if two different flows meet there."""
+        if not all(whole(flow) for flow, _ in sides) or whole(sides[0][0]) == whole(sides[1][0]):
+            return union(flow for flow, _ in sides)
+        place: Place = ("sum", self.numbers.setdefault((step.index, id(node)), len(self.numbers)))
+        self.graph.products.add(place)
+        return self.graph.meet(place, step.index, sides)
 
     def _continues(self, place: Place, step: Step) -> bool:
         """Whether the step is the line of this sum once more, and nothing else has read it so far."""
@@ -201,6 +183,14 @@ class _Line:
     def walk(self) -> Walk:
         return walk_of(self.recording, self.step)
 
+    @functools.cached_property
+    def only_multiplies(self) -> bool:
+        """Whether the line has one matrix product, adds nothing, and runs once: a loop would make many places."""
+        nodes = list(ast.walk(self.statement)) if self.statement is not None else []
+        operators = [type(node.op) for node in nodes if isinstance(node, ast.BinOp)]
+        once = sum(step.line == self.step.line for step in self.recording.steps_of(self.call)) == 1
+        return operators.count(ast.MatMult) == 1 and ast.Add not in operators and not self.inner and once
+
     def follow(self) -> Flow:
         """Bind what the line binds, and return the flow of what it returns."""
         statement = self.statement
@@ -208,7 +198,7 @@ class _Line:
             return NOTHING
         matched = set(self.made.values())
         left = [self.frame.enter(call, *self._anyhow(call)) for call in self.inner if call not in matched]
-        self.unmatched = _union(left)
+        self.unmatched = union(left)
         match statement:
             case ast.Return(value=value) if value is not None:
                 return self._with_unmatched(self.of(value))
@@ -235,14 +225,14 @@ class _Line:
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=changed))) as call):  # rows.append(y)
                 flow = self.of(call)
                 if changed in self.names:
-                    self.names[changed] = _union([self.names[changed], flow])
+                    self.names[changed] = union([self.names[changed], flow])
             case ast.If(test=test) | ast.While(test=test):
                 self.of(test)
             case ast.Expr(value=value):
                 flow = self.of(value)
                 for bound in self.step.bound:  # such as scatter_add(total, ids, rows)
                     if bound.in_place:
-                        self.names[bound.name] = _union([self.names.get(bound.name, NOTHING), flow])
+                        self.names[bound.name] = union([self.names.get(bound.name, NOTHING), flow])
         return NOTHING
 
     def of(self, node: ast.AST) -> Flow:
@@ -252,7 +242,7 @@ class _Line:
                 return self._of_name(name)
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 if any(isinstance(part, ast.Starred) for part in parts):
-                    return _union(map(self.of, parts))
+                    return union(map(self.of, parts))
                 return tuple(map(self.of, parts))
             case ast.NamedExpr(target=target, value=value):
                 flow = self.of(value)
@@ -269,11 +259,14 @@ class _Line:
             case ast.BinOp(op=ast.Add()):
                 sides = [(self.of(side), ast.unparse(side)) for side in _addends(node)]
                 return self.frame.add(self.step, node, sides)
+            case ast.BinOp(op=ast.MatMult()) if self.only_multiplies:
+                sides = [(self.of(side), ast.unparse(side)) for side in (node.left, node.right)]
+                return self.frame.multiply(self.step, node, sides)
             case ast.IfExp(test=test, body=body, orelse=other):
                 try:
                     return self.of(body if self.walk.value(test) else other)
                 except ValueError:
-                    return _union([self.of(body), self.of(other)])
+                    return union([self.of(body), self.of(other)])
             case ast.Call() if node in self.made:
                 return self.frame.enter(self.made[node], *self._passed(node, self.made[node]))
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in _OF_SIZES:
@@ -284,11 +277,11 @@ class _Line:
                 kept = dict(self.names)
                 for part in node.generators:
                     self._bind(part.target, self.of(part.iter))
-                flow = _union(self.of(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+                flow = union(self.of(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
                 self.names.clear()
                 self.names.update(kept)
                 return flow
-        return _union(map(self.of, ast.iter_child_nodes(node)))
+        return union(map(self.of, ast.iter_child_nodes(node)))
 
     def _of_name(self, name: str) -> Flow:
         if name not in self.names and name in self.call.code.co_freevars:
@@ -321,7 +314,7 @@ class _Line:
             flows[name] = NOTHING
             if name == _rest(call.code):
                 positional = node.args[call.code.co_argcount - ("self" in arguments(call.code)) :]
-                flows[name] = _union(map(self.of, positional))
+                flows[name] = union(map(self.of, positional))
             elif expression is not None:
                 flows[name] = self.of(expression)
                 texts[name] = ast.unparse(expression)
@@ -332,7 +325,7 @@ class _Line:
     def _given(self, bound: Binding | None, otherwise: Iterable[Flow]) -> Flow:
         """The flow of an array that a call was given, as the array itself tells; if it does not, all of the others."""
         if bound is None or bound.origin is None:
-            return _union(otherwise)
+            return union(otherwise)
         return self.frame.of_binding(bound.origin)
 
     def _anyhow(self, call: Call) -> tuple[dict[str, Flow], dict[str, str]]:
@@ -342,21 +335,21 @@ class _Line:
         return self._captured(call.code) | {bound.name: self._given(bound, read) for bound in given}, {}
 
     def _with_unmatched(self, flow: Flow) -> Flow:
-        return _union([flow, self.unmatched]) if _whole(self.unmatched) else flow
+        return union([flow, self.unmatched]) if whole(self.unmatched) else flow
 
     def _bind(self, target: ast.AST, flow: Flow) -> None:
         match target:
             case ast.Name(id=name):
                 self.names[name] = flow
             case ast.Subscript(value=ast.Name(id=name), slice=index):
-                self.names[name] = _union([self.names.get(name, NOTHING), flow, self.of(index)])
+                self.names[name] = union([self.names.get(name, NOTHING), flow, self.of(index)])
             case ast.Starred(value=inner):
                 self._bind(inner, flow)
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 apart = isinstance(flow, tuple) and len(flow) == len(parts)
                 apart = apart and not any(isinstance(part, ast.Starred) for part in parts)
                 for i, part in enumerate(parts):
-                    self._bind(part, flow[i] if apart and isinstance(flow, tuple) else _whole(flow))
+                    self._bind(part, flow[i] if apart and isinstance(flow, tuple) else whole(flow))
 
 
 def _rest(code: types.CodeType) -> str | None:
@@ -371,14 +364,6 @@ def _addends(node: ast.AST) -> Iterator[ast.expr]:
         yield from _addends(node.right)
     elif isinstance(node, ast.expr):
         yield node
-
-
-def _whole(flow: Flow) -> frozenset[Place]:
-    return _union(flow) if isinstance(flow, tuple) else flow
-
-
-def _union(flows: Iterable[Flow]) -> frozenset[Place]:
-    return frozenset().union(*map(_whole, flows))
 
 
 def _names(statement: ast.AST | None) -> list[str]:

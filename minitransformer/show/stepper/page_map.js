@@ -51,6 +51,8 @@ class CallMap {
       return make("div", { class: `box${open ? " open" : ""}`, "data-place": `box ${box}` }, head, ...within);
     };
     const inputOf = (name) => make("span", { class: "input", "data-place": `input ${name}` }, name);
+    const meetOf = (part, sign) =>
+      make("div", { class: "adds", "data-place": `${part.product ? "product" : "sum"} ${part.sum}` }, sign);
     const placeOf = (part, drawn) => {
       const text = part.sum === undefined ? "" : this.recording.line(part.sum).text;
       const place =
@@ -58,7 +60,7 @@ class CallMap {
           ? boxOf(part.box, drawn)
           : part.input !== undefined
             ? inputOf(part.input)
-            : make("div", { class: "adds", "data-place": `sum ${part.sum}` }, button("+", text, s === part.sum, part.sum));
+            : meetOf(part, button(part.product ? "×" : "+", text, s === part.sum, part.sum));
       if (part.reads) place.prepend(make("span", { class: "reads" }, `${part.reads.join(", ")} `));
       if (!part.beside) return place;
       const beside = part.beside.map((name) => inputOf(name));
@@ -78,7 +80,7 @@ class CallMap {
     const columnOf = (branches) =>
       make("ul", { "aria-label": `${branches.length} branches`, class: "branches" }, ...branches.map((b) => make("li", {}, b)));
     const aroundOf = (name, next) => {
-      const residual = next?.sum !== undefined;
+      const residual = addsTo(next);
       const told = make("span", {}, make("em", {}, name), residual ? " residual connection" : " goes around");
       return make("div", { class: residual ? "around residual" : "around" }, told);
     };
@@ -97,7 +99,8 @@ class CallMap {
   }
 }
 
-const isResidual = (part, i, row) => part.around !== undefined && row[i + 1]?.sum !== undefined;
+const addsTo = (part) => part?.sum !== undefined && !part.product;
+const isResidual = (part, i, row) => part.around !== undefined && addsTo(row[i + 1]);
 
 // The places in a part of a row.
 function placesIn(part) {

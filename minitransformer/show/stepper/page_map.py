@@ -6,7 +6,8 @@ from collections.abc import Collection
 from typing import Any
 
 from .boxes import Boxes
-from .flow import Graph, Place, graph_of
+from .flow import graph_of
+from .graph import Graph, Place
 from .series import Branches, Ranks, Row, row_of
 from .steps import Steps
 
@@ -15,7 +16,8 @@ def map_data(recording: Steps, shown: Collection[int]) -> dict[str, Any]:
     """of: by call, the drawn box in which its lines lie. boxes: by the call of a box, its name and its row.
 
     A row is a list of parts, each of which reads what the part before it gives:
-        {"box": call} or {"input": name} or {"sum": step}, with beside: the names of inputs that it alone reads;
+        {"box": call} or {"input": name} or {"sum": step}, with product: whether the step multiplies;
+                      beside: the names of inputs that it alone reads;
                       and reads: the names of all that it reads, where the parts before it do not tell
         {"branches": [row, ...]}, with around: the name of the value that goes around the rows
         {"ranks": [[part, ...], ...]}
@@ -66,6 +68,8 @@ class _Rows:
             out = {kind: self.graph.inputs[place]}
         elif kind == "sum":
             out = {kind: self.graph.sums[place]}
+            if place in self.graph.products:
+                out["product"] = True
         if place in self.graph.beside:
             out["beside"] = [self.graph.inputs[other] for other in self.graph.beside[place]]
         if with_reads and place in self.reads:
@@ -74,4 +78,6 @@ class _Rows:
 
     def _name(self, place: Place) -> str:
         kind, number = place
-        return self.names[number] if kind == "box" else self.graph.inputs[place] if kind == "input" else "+"
+        if kind == "box":
+            return self.names[number]
+        return self.graph.inputs[place] if kind == "input" else "×" if place in self.graph.products else "+"

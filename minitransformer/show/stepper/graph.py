@@ -1,0 +1,48 @@
+"""The graph of one box of the map: its places, and what flows from one to another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+Place: TypeAlias = tuple[Literal["input", "box", "sum"], int]  # of a box, the number is the index of its call
+Flow: TypeAlias = "frozenset[Place] | tuple[Flow, ...]"  # a tuple: of each part of a value that has several
+
+NOTHING: Flow = frozenset()
+
+
+@dataclass
+class Graph:
+    """The places in one box, in an order in which each comes after all that it reads."""
+
+    places: dict[Place, None] = field(default_factory=dict)
+    edges: dict[tuple[Place, Place], str] = field(default_factory=dict)  # from, to: what the code calls the value
+    inputs: dict[Place, str] = field(default_factory=dict)  # the name in the box
+    sums: dict[Place, int] = field(default_factory=dict)  # the index of the step that adds, or multiplies
+    products: set[Place] = field(default_factory=set)  # those of the sums that are products
+    beside: dict[Place, list[Place]] = field(default_factory=dict)  # by reader: inputs that it alone reads
+
+    def read(self, flow: Flow, reader: Place, name: str) -> None:
+        """Note that the reader takes in the flow."""
+        for place in whole(flow):
+            if place != reader:
+                self.edges.setdefault((place, reader), name)
+
+    def meet(self, place: Place, step: int, sides: list[tuple[Flow, str]]) -> Flow:
+        """Note that flows meet in a sum or product, and return the flow of its result."""
+        self.places[place] = None
+        self.sums[place] = step
+        for flow, name in sides:
+            self.read(flow, place, name)
+        return frozenset([place])
+
+
+def whole(flow: Flow) -> frozenset[Place]:
+    """All places of a flow, whatever part they belong to."""
+    return union(flow) if isinstance(flow, tuple) else flow
+
+
+def union(flows: Iterable[Flow]) -> frozenset[Place]:
+    """All places of several flows."""
+    return frozenset().union(*map(whole, flows))

@@ -173,7 +173,7 @@ def test_keyboard_and_screen_reader(open_page: Open, recordings: dict[str, Recor
         )
         if order[-1] == "all":
             break
-    maps = ["linear q", "linear k", "linear v", "attention", "softmax", "dropout"]
+    maps = ["linear q", "linear k", "linear v", "attention", "×", "softmax", "dropout", "×"]
     wanted = ["skip", "bug", "edit", "predict", "paper", "maps", "heat", "motion", "large", "theme", "print", "help"]
     wanted += [*maps, "listing"]
     cells = ["scores 0, 0: 1.1547", "q 0, 0: 1", "k 0, 0: 0", "factor: 0.5774"]

@@ -212,6 +212,17 @@ def test_the_menu_offers_the_mistakes_of_every_function_shown(
     assert f"{MISTAKES['attention-mask-inverted'].sentence} (no number here shows it)" in refused  # there is no mask
 
 
+def test_dropouts_pullback_reads_nothing_when_nothing_is_dropped(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    """Its line is `return x, lambda dy: dy`, and x was shown as what dy is computed from."""
+    recording = recordings["attention"]
+    (given,) = (s.index for s in recording.steps if recording.calls[s.call].code.co_name == "<lambda>" and s.bound)
+    page = open_page(files["attention"], f"#step={given}")
+    assert current(page) == given and page.text_content("#pass") == "backward"
+    assert page.locator("#result figure").count() == 1 and page.locator("#operands figure").count() == 0
+
+
 def test_the_address_names_the_step_and_the_mistake(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
 ) -> None:

@@ -238,15 +238,18 @@ def line_of(recording: Steps, step: Step) -> dict[str, Any]:
     entry: whether it is the head of a function, so that its step shows the arguments of the call.
     """
     call = recording.calls[step.call]
-    entry = step is recording.steps_of(call)[0] and call.code.co_name != "<lambda>"
+    is_lambda = call.code.co_name == "<lambda>"
+    entry = step is recording.steps_of(call)[0] and not is_lambda
     element = mathml.formula(f"{step.source}\n    pass" if entry else step.source, recording.scalars(step))
     written = paper(recording, step, entry) if is_shown(step) else None
     names = [] if entry else list(_names_read(step.source))
+    if is_lambda:  # its line is that of the function around it, which reads other names
+        names = [name for name in names if name in call.code.co_freevars]
     return {
         "first": step.line,
         "last": step.line + step.source.count("\n"),
         "text": step.source,
-        "entry": entry or call.code.co_name == "<lambda>",
+        "entry": entry or is_lambda,
         "math": None if element is None else mathml.as_lists(element),
         "paper": None if written is None else mathml.as_lists(written),
         "uses": names,

@@ -214,6 +214,14 @@ def test_formulas_of_ops(case) -> None:
     assert min(checked(recording)) > 0 or case.name == "dropout switched off"
 
 
+def test_queries_keys_and_values_are_told_apart_by_their_weights() -> None:
+    """They were Q = heads(X), K = heads(X) and V = heads(X)."""
+    data = page_data.page_data(EXAMPLES["multi-head"].record())
+    shown = {"".join(characters(line["paper"])) for line in data["lines"] if "self._heads(" in line["text"]}
+    letters = str.maketrans({italic(c): c for c in "QKVWX"})
+    assert {text.translate(letters) for text in shown} == {f"{c}=heads(W{c},X)" for c in "QKV"}
+
+
 @pytest.mark.few(4)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_font_of_the_page_has_every_character_of_the_formulas(name: str) -> None:

@@ -18,6 +18,7 @@ import time
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from waiting import wait_until
 
 from minitransformer import training
 from minitransformer.arrays import files
@@ -481,11 +482,8 @@ def run_command(folder, steps, *more):
     return [sys.executable, "-m", "minitransformer", "train", "classify", "--out", str(folder), *settings, *more]
 
 
-def wait_for_steps(folder, step, timeout=1800.0):
-    began = time.monotonic()
-    while not any(record["step"] >= step for record in read_log(folder / "log.jsonl")):
-        assert time.monotonic() - began < timeout, "the training does not get on"
-        time.sleep(0.02)
+def wait_for_steps(folder, step):
+    wait_until(lambda: any(record["step"] >= step for record in read_log(folder / "log.jsonl")), seconds=1800.0)
 
 
 @pytest.mark.slow

@@ -53,6 +53,26 @@ def test_each_kind_of_question_has_one_rule(open_page: Open, tmp_path: Path) -> 
     assert [page.evaluate(near, pair) for pair in (*right, (0, 0), (1e-17, 0), *wrong)] == [True] * 8 + [False] * 6
 
 
+def test_the_sentence_does_not_tell_the_number_to_predict(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    page = open_page(files["attention"], f"#step={at(recordings['attention'], 'attention.factor')}")
+    told = page.inner_text("#sentence")
+    assert "= 1/√d_k = 0.5774" in told
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("p")
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#sentence") == told.replace("0.5774", "?")
+    page.keyboard.press(" ")
+    assert page.inner_text("#sentence") == told
+
+
+def test_a_choice_is_called_no_number(open_page: Open, files: dict[str, Path]) -> None:
+    page = open_page(files["attention"])
+    assert page.locator("#result [data-name=causal] .shape").inner_text() == "True or False"
+    assert page.locator("#result [data-name=dropout] .shape").inner_text() == "number"
+
+
 @pytest.mark.parametrize("name", ["worked", "attention"])
 def test_nothing_is_asked_that_is_always_so_or_on_show(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], name: str

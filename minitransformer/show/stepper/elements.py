@@ -7,18 +7,21 @@ from xml.etree.ElementTree import Element
 
 
 def element(tag: str, *children: Element, **attributes: str) -> Element:
+    """An element with others in it."""
     made = Element(tag, attributes)
     made.extend(children)
     return made
 
 
 def text(tag: str, content: str, **attributes: str) -> Element:
+    """An element with text in it."""
     made = Element(tag, attributes)
     made.text = content
     return made
 
 
 def letter(content: str) -> Element:
+    """A name: of one letter in italics, of several upright."""
     return text("mi", content)
 
 
@@ -28,14 +31,17 @@ def word(content: str) -> Element:
 
 
 def sign(content: str, **attributes: str) -> Element:
+    """An operator, a bracket or a comma."""
     return text("mo", content, **attributes)
 
 
 def row(parts: Sequence[Element]) -> Element:
+    """The parts side by side, as one element."""
     return parts[0] if len(parts) == 1 else element("mrow", *parts)
 
 
 def bracketed(*parts: Element) -> Element:
+    """The parts in round brackets."""
     return element("mrow", sign("("), *parts, sign(")"))
 
 
@@ -48,22 +54,27 @@ def separated(parts: Sequence[Element]) -> list[Element]:
 
 
 def space() -> Element:
+    """A narrow gap."""
     return element("mspace", width="0.2em")
 
 
 def transposed(base: Element) -> Element:
+    """Xᵀ."""
     return element("msup", base, word("T"))
 
 
 def indexed(base: Element, index: Element) -> Element:
+    """X with an index at its lower right."""
     return element("msub", base, index)
 
 
 def raised(base: Element, mark: str) -> Element:
+    """X with a mark at its upper right, as in σ²."""
     return element("msup", base, text("mn", mark))
 
 
 def hat(base: Element) -> Element:
+    """x̂."""
     return element("mover", base, sign("ˆ", stretchy="false"), accent="true")
 
 

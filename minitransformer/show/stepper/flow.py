@@ -62,7 +62,7 @@ class _Frame:
         self.graph = Graph()
         self.at: dict[int, Flow] = {}  # by the serial of a binding in the box
         self.names: dict[int, dict[str, Flow]] = {}  # by call: what each name holds
-        self.numbers: dict[tuple[int, int], int] = {}  # of the sums, by step and node
+        self.numbers: dict[tuple[int, int], int] = {}  # of sums and products, by step and node
         call = self.recording.calls[box]
         first = self.recording.steps_of(call)[0]
         given: dict[str, Flow] = {bound.name: self._input(bound) for bound in first.bound if _is_data(bound)}
@@ -140,7 +140,7 @@ class _Frame:
             return union(flows)
         place: Place = ("sum", self.numbers.setdefault((step.index, id(node)), len(self.numbers)))
         for before in flows[0]:  # a total that grows from line to line is one sum
-            if before in self.graph.sums and self._continues(before, step):
+            if before[0] == "sum" and self._continues(before, step):
                 place = before
                 del self.graph.places[place]
         return self.graph.meet(place, step.index, sides)
@@ -149,13 +149,12 @@ class _Frame:
         """The flow of a matrix product. It has a place of its own if two different flows meet there."""
         if not all(whole(flow) for flow, _ in sides) or whole(sides[0][0]) == whole(sides[1][0]):
             return union(flow for flow, _ in sides)
-        place: Place = ("sum", self.numbers.setdefault((step.index, id(node)), len(self.numbers)))
-        self.graph.products.add(place)
+        place: Place = ("product", self.numbers.setdefault((step.index, id(node)), len(self.numbers)))
         return self.graph.meet(place, step.index, sides)
 
     def _continues(self, place: Place, step: Step) -> bool:
         """Whether the step is the line of this sum once more, and nothing else has read it so far."""
-        before = self.recording.steps[self.graph.sums[place]]
+        before = self.recording.steps[self.graph.steps[place]]
         is_same = (before.call, before.line) == (step.call, step.line) and isinstance(parse(step.source), ast.AugAssign)
         return is_same and not any(edge[0] == place for edge in self.graph.edges)
 

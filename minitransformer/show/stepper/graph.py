@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-Place: TypeAlias = tuple[Literal["input", "box", "sum"], int]  # of a box, the number is the index of its call
+Place: TypeAlias = tuple[
+    Literal["input", "box", "sum", "product"], int
+]  # of a box, the number is the index of its call
 Flow: TypeAlias = "frozenset[Place] | tuple[Flow, ...]"  # a tuple: of each part of a value that has several
 
 NOTHING: Flow = frozenset()
@@ -19,8 +21,7 @@ class Graph:
     places: dict[Place, None] = field(default_factory=dict)
     edges: dict[tuple[Place, Place], str] = field(default_factory=dict)  # from, to: what the code calls the value
     inputs: dict[Place, str] = field(default_factory=dict)  # the name in the box
-    sums: dict[Place, int] = field(default_factory=dict)  # the index of the step that adds, or multiplies
-    products: set[Place] = field(default_factory=set)  # those of the sums that are products
+    steps: dict[Place, int] = field(default_factory=dict)  # of a sum or product, the index of the step that computes it
     beside: dict[Place, list[Place]] = field(default_factory=dict)  # by reader: inputs that it alone reads
 
     def read(self, flow: Flow, reader: Place, name: str) -> None:
@@ -32,7 +33,7 @@ class Graph:
     def meet(self, place: Place, step: int, sides: list[tuple[Flow, str]]) -> Flow:
         """Note that flows meet in a sum or product, and return the flow of its result."""
         self.places[place] = None
-        self.sums[place] = step
+        self.steps[place] = step
         for flow, name in sides:
             self.read(flow, place, name)
         return frozenset([place])

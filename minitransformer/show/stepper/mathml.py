@@ -303,6 +303,7 @@ def name_called(node: ast.Call) -> str:
 
 
 def is_pullback(identifier: str) -> bool:
+    """Whether a name is that of a pullback: softmax_backward, pullback."""
     return identifier.endswith(("backward", "pullback"))
 
 

@@ -33,7 +33,7 @@ class CallMap {
     const path = this.path(s);
     const marked = new Set([...red].flatMap((step) => this.path(step)));
     const own = this.boxes[path.at(-1)].row;
-    const here = sums(own).includes(s) ? null : path.at(-1); // null: at a sum
+    const here = own.flatMap(placesIn).some((part) => meeting(part) === s) ? null : path.at(-1); // null: at a sum or product
     const had = element.contains(document.activeElement);
     const button = (text, title, current, there) => {
       const made = make("button", { type: "button", title, ...(current ? { "aria-current": "location" } : {}) }, text);
@@ -51,16 +51,19 @@ class CallMap {
       return make("div", { class: `box${open ? " open" : ""}`, "data-place": `box ${box}` }, head, ...within);
     };
     const inputOf = (name) => make("span", { class: "input", "data-place": `input ${name}` }, name);
-    const meetOf = (part, sign) =>
-      make("div", { class: "adds", "data-place": `${part.product ? "product" : "sum"} ${part.sum}` }, sign);
+    const meetOf = (kind, sign, step) => {
+      const inside = button(sign, this.recording.line(step).text, s === step, step);
+      return make("div", { class: "adds", "data-place": `${kind} ${step}` }, inside);
+    };
     const placeOf = (part, drawn) => {
-      const text = part.sum === undefined ? "" : this.recording.line(part.sum).text;
       const place =
         part.box !== undefined
           ? boxOf(part.box, drawn)
           : part.input !== undefined
             ? inputOf(part.input)
-            : meetOf(part, button(part.product ? "×" : "+", text, s === part.sum, part.sum));
+            : part.sum !== undefined
+              ? meetOf("sum", "+", part.sum)
+              : meetOf("product", "×", part.product);
       if (part.reads) place.prepend(make("span", { class: "reads" }, `${part.reads.join(", ")} `));
       if (!part.beside) return place;
       const beside = part.beside.map((name) => inputOf(name));
@@ -80,7 +83,7 @@ class CallMap {
     const columnOf = (branches) =>
       make("ul", { "aria-label": `${branches.length} branches`, class: "branches" }, ...branches.map((b) => make("li", {}, b)));
     const aroundOf = (name, next) => {
-      const residual = addsTo(next);
+      const residual = next?.sum !== undefined;
       const told = make("span", {}, make("em", {}, name), residual ? " residual connection" : " goes around");
       return make("div", { class: residual ? "around residual" : "around" }, told);
     };
@@ -99,8 +102,7 @@ class CallMap {
   }
 }
 
-const addsTo = (part) => part?.sum !== undefined && !part.product;
-const isResidual = (part, i, row) => part.around !== undefined && addsTo(row[i + 1]);
+const isResidual = (part, i, row) => part.around !== undefined && row[i + 1]?.sum !== undefined;
 
 // The places in a part of a row.
 function placesIn(part) {
@@ -108,4 +110,5 @@ function placesIn(part) {
   return part.ranks ? part.ranks.flat() : [part];
 }
 
-const sums = (row) => row.flatMap(placesIn).map(({ sum }) => sum);
+// The step that computes a sum or a product.
+const meeting = (part) => part.sum ?? part.product;

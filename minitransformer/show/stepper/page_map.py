@@ -16,8 +16,8 @@ def map_data(recording: Steps, shown: Collection[int]) -> dict[str, Any]:
     """of: by call, the drawn box in which its lines lie. boxes: by the call of a box, its name and its row.
 
     A row is a list of parts, each of which reads what the part before it gives:
-        {"box": call} or {"input": name} or {"sum": step}, with product: whether the step multiplies;
-                      beside: the names of inputs that it alone reads;
+        {"box": call} or {"input": name} or {"sum": step} or {"product": step},
+                      with beside: the names of inputs that it alone reads;
                       and reads: the names of all that it reads, where the parts before it do not tell
         {"branches": [row, ...]}, with around: the name of the value that goes around the rows
         {"ranks": [[part, ...], ...]}
@@ -66,10 +66,8 @@ class _Rows:
         out: dict[str, Any] = {kind: number}
         if kind == "input":
             out = {kind: self.graph.inputs[place]}
-        elif kind == "sum":
-            out = {kind: self.graph.sums[place]}
-            if place in self.graph.products:
-                out["product"] = True
+        elif kind != "box":
+            out = {kind: self.graph.steps[place]}
         if place in self.graph.beside:
             out["beside"] = [self.graph.inputs[other] for other in self.graph.beside[place]]
         if with_reads and place in self.reads:
@@ -80,4 +78,4 @@ class _Rows:
         kind, number = place
         if kind == "box":
             return self.names[number]
-        return self.graph.inputs[place] if kind == "input" else "×" if place in self.graph.products else "+"
+        return self.graph.inputs[place] if kind == "input" else "+" if kind == "sum" else "×"

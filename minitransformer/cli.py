@@ -10,12 +10,11 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import NoReturn
 
 from . import __version__
-from .arrays.backend import get_device
-from .commands import COMMANDS
-from .commands.common import UsageError
+from .commands import COMMANDS, UsageError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     try:
         try:
-            return _run(arguments)
+            return _run(_options(sys.argv[1:] if arguments is None else arguments))
         finally:
             sys.stdout.flush()  # here, where an error can still be answered, and not when Python ends
     except UsageError as error:
@@ -46,11 +45,28 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see {self.prog} --help")
 
 
-def _run(arguments: Sequence[str] | None) -> int:
-    options = _parser().parse_args(arguments)
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options of the command that is asked for. Only its file is imported, which takes most of the time."""
+    parser = _Parser(
+        prog="minitransformer",
+        description="The Transformer from scratch, every backward pass derived by hand and checked.",
+    )
+    parser.add_argument("--version", action="version", version=f"minitransformer {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    asked_for = next((word for word in arguments if not word.startswith("-")), None)
+    for name, about in COMMANDS.items():
+        command = commands.add_parser(name, help=about)
+        if name == asked_for:
+            import_module(f"{__package__}.commands.{name.replace('-', '_')}").add(command)
+    return parser.parse_args(arguments)
+
+
+def _run(options: argparse.Namespace) -> int:
     if "seed" in options and options.seed is not None and options.seed < 0:
         raise UsageError(f"--seed must be at least 0, got {options.seed}")
     if "device" in options:
+        from .arrays.backend import get_device  # here, because it imports NumPy
+
         try:
             options.device = get_device(options.device).name
         except ValueError as error:
@@ -61,15 +77,3 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _fail(message: str, status: int) -> int:
     print(f"minitransformer: error: {' '.join(message.split())}", file=sys.stderr)  # one line, whatever it holds
     return status
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="minitransformer",
-        description="The Transformer from scratch, every backward pass derived by hand and checked.",
-    )
-    parser.add_argument("--version", action="version", version=f"minitransformer {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.add(commands)
-    return parser

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from minitransformer.cli import _parser, main
+from minitransformer.cli import _options, main
 from minitransformer.commands import generate as generate_command
 from minitransformer.commands import plot
 from minitransformer.commands import train as train_command
@@ -254,7 +254,7 @@ def test_pairs_to_validate_on_may_be_longer_than_those_to_train_on(tmp_path):
 @pytest.mark.slow
 def test_the_seed_decides_the_first_weights(tmp_path):
     def first(seed):
-        options = _parser().parse_args(["train", "classify", *TINY, "--seed", str(seed)])
+        options = _options(["train", "classify", *TINY, "--seed", str(seed)])
         run = train_command._new(options.task, options)
         return run.trainer(tmp_path / str(seed), "numpy", lambda line: None).model.state()
 
@@ -302,7 +302,7 @@ def test_numbers_are_the_task_of_a_translator_without_files(run, tmp_path):
 
 
 def test_numbers_are_the_text_of_a_language_model_without_one():
-    options = _parser().parse_args(["train", "lm"])
+    options = _options(["train", "lm"])
     settings = train_command._new(options.task, options)
     config = settings.task.config(**settings.model, vocabulary=34)
     assert describe(config).parameters < 1e6  # of the preset: a laptop can train it
@@ -348,7 +348,7 @@ def test_every_setting_of_a_task_is_a_flag(name, capsys):
                 flags += [flag, str(value)]
             assert value != default
             wanted[settings, field.name] = value
-    options = _parser().parse_args(["train", name, *flags])
+    options = _options(["train", name, *flags])
     settings = train_command._new(options.task, options)
     found = {(task.data, key): value for key, value in dataclasses.asdict(settings.data).items()}
     found |= {(task.config, key): value for key, value in settings.model.items()}
@@ -398,7 +398,7 @@ def test_every_preset_makes_a_run(task, name):
     kinds = (task.data, task.config, TrainingSettings)
     known = {field.name for kind in kinds for field in dataclasses.fields(kind)} - set(task.from_data)
     assert preset.keys() - known <= {"vocabulary"}
-    options = _parser().parse_args(["train", task.name, "--preset", name])
+    options = _options(["train", task.name, "--preset", name])
     run = train_command._new(task, options)
     settings = dataclasses.asdict(run.data) | dict(run.model) | dataclasses.asdict(run.training)
     assert preset.items() <= settings.items()
@@ -407,7 +407,7 @@ def test_every_preset_makes_a_run(task, name):
 
 
 def preset(task, name, *options):
-    parsed = _parser().parse_args(["train", task, "--preset", name, *options])
+    parsed = _options(["train", task, "--preset", name, *options])
     run = train_command._new(TASKS[task], parsed)
     config = TASKS[task].config(**run.model, **{size: 300 for size in TASKS[task].from_data})
     return dataclasses.asdict(run.data) | dataclasses.asdict(config) | dataclasses.asdict(run.training)
@@ -499,7 +499,7 @@ def test_a_run_of_another_task_or_none_does_not_go_on(writer, run, tmp_path):
 def settings_in(tmp_path, change=lambda document: document):
     """A folder with the settings of a run on tmp_path/a.txt that has not begun."""
     (tmp_path / "a.txt").write_text("one two three " * 30)
-    options = _parser().parse_args(["train", "lm", "--preset", "numbers", "--text", str(tmp_path / "a.txt")])
+    options = _options(["train", "lm", "--preset", "numbers", "--text", str(tmp_path / "a.txt")])
     train_command._new(TASKS["lm"], options).save(tmp_path)
     document = json.loads((tmp_path / "run.json").read_text())
     (tmp_path / "run.json").write_text(json.dumps(change(document)))

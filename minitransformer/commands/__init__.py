@@ -1,43 +1,28 @@
-"""The commands of `minitransformer`. Each has one file, whose function `add` registers it with the command line."""
+"""The commands of `minitransformer`: each has one file, such as fill_mask.py, whose function `add` adds its options."""
 
-from . import (
-    check,
-    compare,
-    demo,
-    embed,
-    evaluate,
-    fill_mask,
-    generate,
-    grade,
-    info,
-    plot,
-    prepare,
-    site,
-    step,
-    train,
-    translate,
-    view,
-    worksheet,
-)
+from __future__ import annotations
 
-COMMANDS = (
-    demo,
-    check,
-    step,
-    prepare,
-    train,
-    translate,
-    generate,
-    embed,
-    fill_mask,
-    evaluate,
-    info,
-    view,
-    plot,
-    compare,
-    worksheet,
-    grade,
-    site,
-)
+# What the list of all commands says of each. Here, so that one command needs no other's file.
+COMMANDS = {
+    "demo": "show the worked example, check every op, train a small translator (under two minutes)",
+    "check": "compare every hand-derived gradient with finite differences",
+    "step": "step through an example line by line, forward and backward, with every number",
+    "prepare": "turn texts of any size into token ids on the disk, for train lm --data",
+    "train": "train a translator, a language model or a classifier, on your files or on a generated task",
+    "translate": "translate sentences with a model that `train translate` or `demo` saved",
+    "generate": "continue a text with a language model that `train lm` saved, or a published one",
+    "embed": "compare texts by the vectors that a published encoder makes of them",
+    "fill-mask": "let a published masked-language model guess a hidden token",
+    "evaluate": "measure a trained model: BLEU of a translator, loss of a language model, accuracy of a classifier",
+    "info": "layers, shapes, parameters, FLOPs and memory of a model of any size",
+    "view": "write a page that shows where a model looks: its attention weights and their gradients",
+    "plot": "draw where the heads of a layer look",
+    "compare": "attention beside recurrence and convolution, measured",
+    "worksheet": "print gradients to compute by hand, with answer keys, and mark completed forms",
+    "grade": "grade the exercises in notebooks or Python files",
+    "site": "write the course as a folder of static files, whose code runs in the browser",
+}
 
-__all__ = ["COMMANDS"]
+
+class UsageError(Exception):
+    """The command was called with an argument that it does not accept."""

@@ -18,37 +18,36 @@ from ..fast.check import NAMES, Form, forms
 from ..fast.large_cases import LARGE
 from ..tasks.published import check_model
 from ..verify import CASES, Case, Report, Row
-from .common import UsageError, add_device, known_as, progress_bar
+from . import UsageError
+from .common import add_device, known_as, progress_bar
 
 _KINDS = {"ops": "op", "layers": "layer", "models": "model", "collectives": "collective"}
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser of the command line."""
-    check = commands.add_parser(
-        "check",
-        help="compare every hand-derived gradient with finite differences",
-        description="Compare the gradients of every input, parameter and named intermediate of each op, layer and "
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    command.description = (
+        "Compare the gradients of every input, parameter and named intermediate of each op, layer and "
         "model with central differences in float64. Then compare its fast forms, in float32 and float64, with the ops "
-        "as written. Exit status 1 if one is wrong.",
+        "as written. Exit status 1 if one is wrong."
     )
-    check.add_argument(
+    command.add_argument(
         "names", nargs="*", metavar="NAME", help="ops, layers, models, collectives, or softmax, ... (default: all)"
     )
-    add_device(check)
-    check.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
-    check.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
-    check.add_argument(
+    add_device(command)
+    command.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
+    command.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
+    command.add_argument(
         "--model",
         type=Path,
         metavar="DIR",
         help="check a published model, a folder or .gguf file, in place of the cases",
     )
-    check.add_argument(
+    command.add_argument(
         "--layer", type=int, metavar="N", help="of that model, whose inside to check (default: the last)"
     )
-    check.add_argument("--verbose", action="store_true", help="print a line for every gradient")
-    check.set_defaults(run=_run)
+    command.add_argument("--verbose", action="store_true", help="print a line for every gradient")
+    command.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:

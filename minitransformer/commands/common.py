@@ -1,21 +1,24 @@
-"""What the commands share: the error for bad usage, and options that several of them take."""
+"""What the commands share: options that several of them take, flags from dataclasses, and the names they know."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import difflib
 import functools
-from collections.abc import Sequence
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from tqdm import tqdm
 
 from ..fast import accelerate
 from ..training import Accelerate, as_written
 from ..verify.gradients import Progress
+from . import UsageError
 
-
-class UsageError(Exception):
-    """The command was called with an argument that it does not accept."""
+_TYPES = {"int": int, "float": float, "str": str}  # each may also be None
 
 
 def add_device(command: argparse.ArgumentParser) -> None:
@@ -62,3 +65,69 @@ def unknown(command: str, name: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]!r}?" if near else "try one of: " + ", ".join(known[:12])
     return f"{command} knows no {name!r}; {hint}"
+
+
+def add_fields(
+    command: argparse.ArgumentParser, title: str, settings: type[Any], leave_out: Sequence[str] = ()
+) -> None:
+    """Add --NAME for every field of a dataclass. A field that is not given on the command line stays unset."""
+    group = command.add_argument_group(title)
+    meanings = _meanings(settings)
+    for field in dataclasses.fields(settings):
+        if field.name in leave_out:
+            continue
+        flag, default = "--" + field.name.replace("_", "-"), field.default
+        kind_name = str(field.type).removesuffix(" | None")
+        if kind_name == "bool":
+            text = _help(meanings.get(field.name), default if default is None else "yes" if default else "no")
+            action: Any = argparse.BooleanOptionalAction
+            group.add_argument(flag, action=action, default=argparse.SUPPRESS, help=text)
+        else:
+            kind = _TYPES[kind_name]
+            text, metavar = _help(meanings.get(field.name), default), kind.__name__.upper()
+            if "file" in field.metadata:
+                text, metavar = field.metadata["file"], "FILE"
+            group.add_argument(flag, type=kind, metavar=metavar, default=argparse.SUPPRESS, help=text)
+
+
+def _help(meaning: str | None, default: object) -> str:
+    shown = f"(default: {default})"
+    return f"{meaning} {shown}".replace("%", "%%") if meaning else shown
+
+
+def _meanings(settings: type[Any]) -> dict[str, str]:
+    """The comment beside each field of a dataclass, or of those it extends; empty if the source is not available."""
+    try:
+        source = "".join(map(inspect.getsource, settings.__mro__[-2::-1]))
+    except OSError:
+        return {}
+    return dict(re.findall(r"^    (\w+): .*?  # (.+)$", source, re.MULTILINE))
+
+
+def given(options: argparse.Namespace, settings: type[Any]) -> dict[str, Any]:
+    """The fields of a dataclass that were given on the command line."""
+    return {f.name: getattr(options, f.name) for f in dataclasses.fields(settings) if f.name in options}
+
+
+def make(settings: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    """Call a dataclass or a function with values. A refused value is bad usage."""
+    try:
+        return settings(**values)
+    except (ValueError, TypeError) as error:
+        raise UsageError(str(error)) from error
+
+
+def add_search(command: argparse.ArgumentParser) -> None:
+    """Add --beam and --length-penalty."""
+    command.add_argument("--beam", type=int, default=5, metavar="N", help="beams; 1 is greedy search (default: 5)")
+    command.add_argument("--length-penalty", type=float, default=1.0, metavar="X", help="(default: 1.0)")
+
+
+def check_search(options: argparse.Namespace) -> None:
+    """Refuse a --beam, --length-penalty or --output with which the command would fail only after the work."""
+    if options.beam < 1:
+        raise UsageError(f"--beam must be at least 1, got {options.beam}")
+    if not 0.0 <= options.length_penalty <= 10.0:
+        raise UsageError(f"--length-penalty must be from 0 to 10, got {options.length_penalty}")
+    if options.output and not options.output.parent.is_dir():
+        raise UsageError(f"there is no folder {options.output.parent} for --output")

@@ -17,17 +17,15 @@ from ..compare import positions
 from ..compare.caches import KINDS, measured, predicted
 from ..compare.measure import counted, exponent, flow, memory, path_length, seconds
 from ..compare.mixers import FLOWS, MIXERS
-from .common import UsageError
+from . import UsageError
 
 _PATH = 64
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser of the command line."""
-    compare = commands.add_parser(
-        "compare", help="attention beside recurrence and convolution, measured", description="Measure and compare."
-    )
-    kinds = compare.add_subparsers(title="comparisons", metavar="WHAT", required=True)
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    command.description = "Measure and compare."
+    kinds = command.add_subparsers(title="comparisons", metavar="WHAT", required=True)
     layers = kinds.add_parser(
         "layers",
         help="operations, time, memory, sequential steps and path length of each kind of layer",

@@ -24,25 +24,24 @@ from ..tasks.translation import save_translator
 from ..text import END, PAD, START, NumberTask, WordTokenizer, english, german, padded
 from ..training import Accelerate, AdamW, as_written
 from ..verify import CASES, values_inside
-from .common import UsageError, add_speed, speed
+from . import UsageError
+from .common import add_speed, speed
 
 _SMOOTHING = 0.1
 _SHOWN = (31, 1984, 70615, 99999)
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser of the command line."""
-    show = commands.add_parser(
-        "demo",
-        help="show the worked example, check every op, train a small translator (under two minutes)",
-        description="Show the worked example forward and backward, check every op against finite differences, and "
-        "train an encoder-decoder that translates numbers from English to German. Saves two pictures and the model.",
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    command.description = (
+        "Show the worked example forward and backward, check every op against finite differences, and "
+        "train an encoder-decoder that translates numbers from English to German. Saves two pictures and the model."
     )
-    show.add_argument("--out", type=Path, default=Path("demo"), metavar="DIR", help="output folder (default: demo)")
-    show.add_argument("--seed", type=int, default=0, help="seed of data, weights and batches (default: 0)")
-    show.add_argument("--steps", type=int, default=400, help="training steps (default: 400)")
-    add_speed(show)
-    show.set_defaults(run=_run)
+    command.add_argument("--out", type=Path, default=Path("demo"), metavar="DIR", help="output folder (default: demo)")
+    command.add_argument("--seed", type=int, default=0, help="seed of data, weights and batches (default: 0)")
+    command.add_argument("--steps", type=int, default=400, help="training steps (default: 400)")
+    add_speed(command)
+    command.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:

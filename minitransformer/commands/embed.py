@@ -10,13 +10,11 @@ from ..tasks.published import load_encoder, sentence_vectors
 from .common import add_speed, speed
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser of the command line."""
-    command = commands.add_parser(
-        "embed",
-        help="compare texts by the vectors that a published encoder makes of them",
-        description="Make a vector of length 1 of each text, the mean of its tokens' hidden states, and print the "
-        "cosine of the angle between each two.",
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    command.description = (
+        "Make a vector of length 1 of each text, the mean of its tokens' hidden states, and print the "
+        "cosine of the angle between each two."
     )
     command.add_argument("texts", nargs="+", metavar="TEXT", help="a text, in quotes")
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the published model")

@@ -10,17 +10,15 @@ from typing import Any
 from ..arrays.files import write
 from ..models import folder
 from ..tasks.evaluation import evaluate_classifier, evaluate_translator, evaluate_writer
-from .common import UsageError, add_speed, speed
-from .flags import add_search, check_search
+from . import UsageError
+from .common import add_search, add_speed, check_search, speed
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser of the command line."""
-    command = commands.add_parser(
-        "evaluate",
-        help="measure a trained model: BLEU of a translator, loss of a language model, accuracy of a classifier",
-        description="Measure a trained model on files: BLEU by sacrebleu with its signature for a translator (--source "
-        "and --target), the loss and perplexity of a language model or the accuracy of a classifier (--text).",
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    command.description = (
+        "Measure a trained model on files: BLEU by sacrebleu with its signature for a translator (--source "
+        "and --target), the loss and perplexity of a language model or the accuracy of a classifier (--text)."
     )
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
     command.add_argument("--source", type=Path, metavar="FILE", help="sentences to translate")

@@ -12,13 +12,9 @@ from ..tasks.published import fill_mask, open_published
 from .common import add_speed, speed
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser of the command line."""
-    command = commands.add_parser(
-        "fill-mask",
-        help="let a published masked-language model guess a hidden token",
-        description="Print the five most probable tokens for each [MASK] in a text.",
-    )
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    command.description = "Print the five most probable tokens for each [MASK] in a text."
     command.add_argument("text", metavar="TEXT", help='a text, in quotes: "Paris is the [MASK] of France."')
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the published model")
     command.add_argument("--json", action="store_true", help="print one JSON document")

@@ -12,17 +12,15 @@ from ..models import is_published
 from ..tasks.language import load_writer
 from ..tasks.published import load_published_writer
 from ..text import END, pieces
-from .common import UsageError, add_speed, speed
-from .flags import make
+from . import UsageError
+from .common import add_speed, make, speed
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser of the command line."""
-    command = commands.add_parser(
-        "generate",
-        help="continue a text with a language model that `train lm` saved, or a published one",
-        description="Continue a text token by token, on the key-value cache. Each token is drawn from the model's "
-        "prediction. A published model's text is shown while it is written.",
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    command.description = (
+        "Continue a text token by token, on the key-value cache. Each token is drawn from the model's "
+        "prediction. A published model's text is shown while it is written."
     )
     command.add_argument(
         "prompt", nargs="?", default="\n", metavar="TEXT", help="the text's beginning (default: a new line)"

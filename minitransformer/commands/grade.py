@@ -14,21 +14,22 @@ from ..course import isolation, marks
 from ..course.exercises import EXERCISES
 from ..course.grading import Grades, drawn_seed, grade_all, hand_ins, sandbox
 from ..course.sandbox import Limits
-from .common import UsageError, unknown
+from . import UsageError
+from .common import unknown
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser of the command line."""
-    command = commands.add_parser(
-        "grade",
-        help="grade the exercises in notebooks or Python files",
-        description="Grade every function in a hand-in that is named like an exercise of minitransformer.course: its "
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    command.description = (
+        "Grade every function in a hand-in that is named like an exercise of minitransformer.course: its "
         "last definition, with what it uses. Each runs in a process of its own, with limits on time and memory. The "
         "process gets the inputs and returns arrays, which are compared here. A file is printed when it is graded. "
-        "Exit status 0 if grading worked, whatever the grades.",
-        epilog="Hand-ins run under bubblewrap if it is installed, otherwise in Linux namespaces: without network, your "
+        "Exit status 0 if grading worked, whatever the grades."
+    )
+    command.epilog = (
+        "Hand-ins run under bubblewrap if it is installed, otherwise in Linux namespaces: without network, your "
         "files, the solutions or other hand-ins. If neither works, a warning says so; then grade only files "
-        "that you have read.",
+        "that you have read."
     )
     command.add_argument(
         "files",

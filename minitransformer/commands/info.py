@@ -17,7 +17,8 @@ from ..models.folder import load
 from ..models.presets import PRESETS
 from ..tasks import TASKS
 from ..tasks.translation import TranslatorConfig
-from .common import UsageError, unknown
+from . import UsageError
+from .common import unknown
 
 _MODELS: dict[str, tuple[type[Any], Mapping[str, Any]]] = {
     "Transformer": (TransformerConfig, {}),
@@ -46,36 +47,36 @@ _KINDS = _MODELS | _presets()
 _PUBLISHED = [name for name in PRESETS if name not in _KINDS]
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser of the command line."""
-    show = commands.add_parser(
-        "info",
-        help="layers, shapes, parameters, FLOPs and memory of a model of any size",
-        description="Count what a model costs, part by part, from its sizes alone; no model is built. Name a kind of "
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    command.description = (
+        "Count what a model costs, part by part, from its sizes alone; no model is built. Name a kind of "
         "model or a preset of `train`, and its sizes. Or name a folder with a saved model; options change its sizes. "
-        "For a published model, print its sizes, and its parameters beside the figure of its documents.",
+        "For a published model, print its sizes, and its parameters beside the figure of its documents."
     )
     presets = ", ".join(name for name in _KINDS if name not in _MODELS)
-    show.add_argument(
+    command.add_argument(
         "kind",
         nargs="?",
         metavar="KIND",
         help=f"{', '.join(_MODELS)}; or a preset: {presets}; or published: {', '.join(PRESETS)}",
     )
-    show.add_argument("--model", type=Path, metavar="DIR", help="a saved model, instead of a kind")
-    show.add_argument("--batch", type=int, default=1, metavar="B", help="sequences in a batch (default: 1)")
-    show.add_argument(
+    command.add_argument("--model", type=Path, metavar="DIR", help="a saved model, instead of a kind")
+    command.add_argument("--batch", type=int, default=1, metavar="B", help="sequences in a batch (default: 1)")
+    command.add_argument(
         "--length", type=int, metavar="T", help="tokens in each sequence (default: 128, or max_length if that is less)"
     )
-    show.add_argument("--dtype", choices=("float16", "float32", "float64"), help="(default: float32, or the model's)")
-    show.add_argument("--json", action="store_true", help="print one JSON document instead")
-    sizes = show.add_argument_group("sizes, depending on the kind of model")
+    command.add_argument(
+        "--dtype", choices=("float16", "float32", "float64"), help="(default: float32, or the model's)"
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON document instead")
+    sizes = command.add_argument_group("sizes, depending on the kind of model")
     for name, (kind, help_text) in _fields().items():
         options: dict[str, Any] = {"type": kind, "metavar": kind.__name__.upper()}
         if kind is bool:
             options = {"action": argparse.BooleanOptionalAction}
         sizes.add_argument(_flag(name), dest=name, default=argparse.SUPPRESS, help=help_text, **options)
-    show.set_defaults(run=_run)
+    command.set_defaults(run=_run)
 
 
 def _fields() -> dict[str, tuple[type[Any], str]]:

@@ -8,29 +8,32 @@ from pathlib import Path
 
 from ..arrays.files import write_figure
 from ..show.viewer.command import view_text
-from .common import UsageError, add_device
+from . import UsageError
+from .common import add_device
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser of the command line."""
-    plot = commands.add_parser("plot", help="draw where the heads of a layer look", description="Draw pictures.")
-    pictures = plot.add_subparsers(title="pictures", metavar="PICTURE", required=True)
-    command = pictures.add_parser(
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    command.description = "Draw pictures."
+    pictures = command.add_subparsers(title="pictures", metavar="PICTURE", required=True)
+    attention = pictures.add_parser(
         "attention",
         help="the attention weights of one layer as heat maps",
         description="Draw the attention weights of one layer, for one head or all heads, while the model reads TEXT. "
         "A translator translates TEXT first.",
     )
-    command.add_argument("text", metavar="TEXT", help="a sentence, in quotes")
-    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
-    command.add_argument("--kind", metavar="KIND", help="for a translator: encoder, decoder or cross (default: cross)")
-    command.add_argument("--layer", type=int, metavar="N", help="counted from 1 (default: the last)")
-    command.add_argument("--head", type=int, metavar="N", help="counted from 1 (default: all)")
-    command.add_argument(
+    attention.add_argument("text", metavar="TEXT", help="a sentence, in quotes")
+    attention.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")
+    attention.add_argument(
+        "--kind", metavar="KIND", help="for a translator: encoder, decoder or cross (default: cross)"
+    )
+    attention.add_argument("--layer", type=int, metavar="N", help="counted from 1 (default: the last)")
+    attention.add_argument("--head", type=int, metavar="N", help="counted from 1 (default: all)")
+    attention.add_argument(
         "--out", type=Path, default=Path("attention.png"), metavar="FILE", help="(default: attention.png)"
     )
-    add_device(command)
-    command.set_defaults(run=_run)
+    add_device(attention)
+    attention.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -9,16 +9,14 @@ from tqdm import tqdm
 
 from ..arrays.files import locked, read_json
 from ..text.shards import INDEX, prepare
-from .common import UsageError
+from . import UsageError
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser of the command line."""
-    command = commands.add_parser(
-        "prepare",
-        help="turn texts of any size into token ids on the disk, for train lm --data",
-        description="Encode UTF-8 texts, one after the other, as shards of token ids. The same command again continues "
-        "after an interruption and makes only the shards that are missing.",
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    command.description = (
+        "Encode UTF-8 texts, one after the other, as shards of token ids. The same command again continues "
+        "after an interruption and makes only the shards that are missing."
     )
     command.add_argument("texts", nargs="+", type=Path, metavar="TEXT", help="plain text files, in this order")
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder for the shards")

@@ -12,14 +12,12 @@ from ..show.stepper.examples import EXAMPLES
 from .common import progress_bar
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser of the command line."""
-    command = commands.add_parser(
-        "site",
-        help="write the course as a folder of static files, whose code runs in the browser",
-        description="Write the notebooks as chapters whose cells can be changed and run in the browser, the exercises "
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    command.description = (
+        "Write the notebooks as chapters whose cells can be changed and run in the browser, the exercises "
         "with their check, the steppers, the annotated code, the reference and the teacher's guide. This takes a few "
-        "minutes. Any web server can serve the folder, for example: python -m http.server --directory DIR",
+        "minutes. Any web server can serve the folder, for example: python -m http.server --directory DIR"
     )
     command.add_argument("--out", type=Path, default=Path("site"), metavar="DIR", help="(default: site)")
     command.add_argument(

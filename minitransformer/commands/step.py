@@ -8,32 +8,31 @@ from pathlib import Path
 from ..show.stepper import drawing, terminal
 from ..show.stepper.command import step_text
 from ..show.stepper.examples import EXAMPLES
-from .common import UsageError, add_device, known_as, progress_bar
+from . import UsageError
+from .common import add_device, known_as, progress_bar
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser of the command line."""
-    walk = commands.add_parser(
-        "step",
-        help="step through an example line by line, forward and backward, with every number",
-        description="Run a small example, forward and backward, and show what each line of the code computed. On a "
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    command.description = (
+        "Run a small example, forward and backward, and show what each line of the code computed. On a "
         "terminal the keys n and p (or → and ←) go forward and back, c shows how a number was computed, q quits. "
         "Elsewhere all steps are printed. With --model, EXAMPLE is a text that the model reads (a translator also "
-        "writes its translation), and the steps are those of one of its layers, or of one head.",
+        "writes its translation), and the steps are those of one of its layers, or of one head."
     )
-    walk.add_argument("example", metavar="EXAMPLE", help=f"{', '.join(EXAMPLES)}; with --model a text, in quotes")
-    walk.add_argument(
+    command.add_argument("example", metavar="EXAMPLE", help=f"{', '.join(EXAMPLES)}; with --model a text, in quotes")
+    command.add_argument(
         "--model", type=Path, metavar="DIR", help="the folder of a trained or published model, or a .gguf file"
     )
-    walk.add_argument("--layer", type=int, metavar="N", help="of that model, counted from 1 (default: the last)")
-    walk.add_argument("--head", type=int, metavar="N", help="one head of its attention, from 1 (default: the layer)")
-    walk.add_argument("--all", action="store_true", help="also show the lines that compute no number")
-    walk.add_argument("--verify", action="store_true", help="compare every gradient with finite differences")
-    walk.add_argument("--html", type=Path, metavar="FILE", help="write a page to step through in a browser")
-    walk.add_argument("--json", action="store_true", help="print one JSON document instead")
-    walk.add_argument("--seed", type=int, default=0, help="seed of the example's numbers (default: 0)")
-    add_device(walk)
-    walk.set_defaults(run=_run)
+    command.add_argument("--layer", type=int, metavar="N", help="of that model, counted from 1 (default: the last)")
+    command.add_argument("--head", type=int, metavar="N", help="one head of its attention, from 1 (default: the layer)")
+    command.add_argument("--all", action="store_true", help="also show the lines that compute no number")
+    command.add_argument("--verify", action="store_true", help="compare every gradient with finite differences")
+    command.add_argument("--html", type=Path, metavar="FILE", help="write a page to step through in a browser")
+    command.add_argument("--json", action="store_true", help="print one JSON document instead")
+    command.add_argument("--seed", type=int, default=0, help="seed of the example's numbers (default: 0)")
+    add_device(command)
+    command.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:

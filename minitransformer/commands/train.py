@@ -23,8 +23,8 @@ from ..tasks import TASKS, Run, Task
 from ..tasks.run import closing_line, load
 from ..tasks.translation import TranslatorConfig
 from ..training import TrainingSettings
-from .common import UsageError, add_speed, speed, unknown
-from .flags import add_fields, given, make
+from . import UsageError
+from .common import add_fields, add_speed, given, make, speed, unknown
 
 _HELP = {
     "translate": "an encoder-decoder on sentence pairs",
@@ -33,16 +33,14 @@ _HELP = {
 }
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser of the command line."""
-    train = commands.add_parser(
-        "train",
-        help="train a translator, a language model or a classifier, on your files or on a generated task",
-        description="Train a model and save it in a folder, with the settings, tokenizers, a log, its curves and "
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    command.description = (
+        "Train a model and save it in a folder, with the settings, tokenizers, a log, its curves and "
         "checkpoints. Ctrl-C saves and stops. --resume continues and ends with the same bits as a run that never "
-        "stopped.",
+        "stopped."
     )
-    kinds = train.add_subparsers(title="tasks", metavar="TASK", required=True)
+    kinds = command.add_subparsers(title="tasks", metavar="TASK", required=True)
     for name, task in TASKS.items():
         kind = kinds.add_parser(name, help=_HELP[name], description=f"Train {_HELP[name]}.")
         kind.add_argument("--out", type=Path, metavar="DIR", help="the folder of the run (default: runs/TASK)")

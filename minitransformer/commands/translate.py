@@ -10,17 +10,15 @@ from ..arrays.files import write
 from ..tasks.translation import load_translator, written
 from ..text import END, encode_lines
 from ..text.files import read_lines
-from .common import UsageError, add_speed, speed
-from .flags import add_search, check_search
+from . import UsageError
+from .common import add_search, add_speed, check_search, speed
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser of the command line."""
-    command = commands.add_parser(
-        "translate",
-        help="translate sentences with a model that `train translate` or `demo` saved",
-        description="Translate sentences by beam search on the key-value cache. Without TEXT or --input, the command "
-        "reads sentences from standard input, one per line.",
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    command.description = (
+        "Translate sentences by beam search on the key-value cache. Without TEXT or --input, the command "
+        "reads sentences from standard input, one per line."
     )
     command.add_argument("text", nargs="*", metavar="TEXT", help="sentences, each in quotes")
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the model")

@@ -16,37 +16,40 @@ from tqdm import tqdm
 from ..arrays.files import write
 from ..course.worksheets import KINDS, Marks, Sheet, make, mark, read_form, to_form
 from ..course.worksheets.hand_out import FORMATS, hand_out, names, tidy_name
-from .common import UsageError, unknown
+from . import UsageError
+from .common import unknown
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser of the command line."""
-    sheet = commands.add_parser(
-        "worksheet",
-        help="print gradients to compute by hand, with answer keys, and mark completed forms",
-        description="Print a worksheet: small whole numbers, and blanks for every intermediate of the forward and the "
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    command.description = (
+        "Print a worksheet: small whole numbers, and blanks for every intermediate of the forward and the "
         "backward pass. The same kind, seed, size and student give the same sheet and key on every machine. "
         "The answers come from the library, and each gradient is compared with finite differences before anything is "
-        "written.",
-        epilog="Marking: each answer counts one point and must be right to within 0.001. It is compared with the key "
-        "and with the result that follows from the student's own earlier numbers, so an early slip costs only its own "
-        "marks.",
+        "written."
     )
-    sheet.add_argument("kind", metavar="KIND", help=", ".join(KINDS))
-    sheet.add_argument("--seed", type=int, default=0, help="seed of the numbers (default: 0)")
-    sheet.add_argument("--size", type=int, default=3, help="size of the matrices, 3 to 5 for most kinds (default: 3)")
-    sheet.add_argument("--student", default="", metavar="NAME", help="the student: each name gets its own numbers")
-    sheet.add_argument("--answers", action="store_true", help="add the answer key, on a new page")
+    command.epilog = (
+        "Marking: each answer counts one point and must be right to within 0.001. It is compared with the key "
+        "and with the result that follows from the student's own earlier numbers, so an early slip costs only its own "
+        "marks."
+    )
+    command.add_argument("kind", metavar="KIND", help=", ".join(KINDS))
+    command.add_argument("--seed", type=int, default=0, help="seed of the numbers (default: 0)")
+    command.add_argument("--size", type=int, default=3, help="size of the matrices, 3 to 5 for most kinds (default: 3)")
+    command.add_argument("--student", default="", metavar="NAME", help="the student: each name gets its own numbers")
+    command.add_argument("--answers", action="store_true", help="add the answer key, on a new page")
     for name, text in {"html": "a page that prints on A4", "md": "Markdown", "pdf": "a PDF"}.items():
-        sheet.add_argument(f"--{name}", type=Path, metavar="FILE", help=f"write {text} instead of text on the screen")
-    sheet.add_argument("--form", type=Path, metavar="FILE", help="write a text file to type the answers into")
-    sheet.add_argument("--class", type=Path, dest="class_list", metavar="FILE", help="a list of names, one per line")
-    sheet.add_argument("--out", type=Path, metavar="DIR", help="with --class: folder for sheets, forms and the key")
-    sheet.add_argument("--format", choices=list(FORMATS), default="pdf", help="format of the sheets (default: pdf)")
-    sheet.add_argument("--grade", type=Path, nargs="+", metavar="FORM", help="mark completed forms")
-    sheet.add_argument("--json", action="store_true", help="print the sheet, or the marks, as one JSON document")
-    sheet.add_argument("--csv", action="store_true", help="with --grade: print a line for each form, for a spreadsheet")
-    sheet.set_defaults(run=_run)
+        command.add_argument(f"--{name}", type=Path, metavar="FILE", help=f"write {text} instead of text on the screen")
+    command.add_argument("--form", type=Path, metavar="FILE", help="write a text file to type the answers into")
+    command.add_argument("--class", type=Path, dest="class_list", metavar="FILE", help="a list of names, one per line")
+    command.add_argument("--out", type=Path, metavar="DIR", help="with --class: folder for sheets, forms and the key")
+    command.add_argument("--format", choices=list(FORMATS), default="pdf", help="format of the sheets (default: pdf)")
+    command.add_argument("--grade", type=Path, nargs="+", metavar="FORM", help="mark completed forms")
+    command.add_argument("--json", action="store_true", help="print the sheet, or the marks, as one JSON document")
+    command.add_argument(
+        "--csv", action="store_true", help="with --grade: print a line for each form, for a spreadsheet"
+    )
+    command.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:

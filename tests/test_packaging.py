@@ -162,7 +162,7 @@ def test_forbidden_imports_are_seen() -> None:
     assert imports_from_above("ops/linear.py", "from .. import models, arrays") == {"models"}
     assert imports_from_above("arrays/backend.py", "import minitransformer.ops.softmax") == {"ops"}
     assert imports_from_above(
-        "show/viewer/page.py", "from minitransformer.newcomer import f\nfrom ...cli import main"
+        "show/viewer/viewer.py", "from minitransformer.newcomer import f\nfrom ...cli import main"
     ) == {
         "newcomer",
         "cli",

@@ -9,7 +9,7 @@ import math
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -97,8 +97,7 @@ def flow(name: str, n: int, d: int, draws: int = 5) -> list[float]:
     logs = np.zeros(n)
     for seed in range(draws):
         rng = np.random.default_rng(seed)
-        run: Callable[..., tuple[np.ndarray, Callable[..., np.ndarray]]] = FLOWS[name]
-        y, backward = run(_x(n, d, rng, "float64"), rng)
+        y, backward = FLOWS[name](_x(n, d, rng, "float64"), rng)
         dy = np.zeros(y.shape)
         dy[-1] = rng.normal(size=d)
         dy /= np.linalg.norm(dy)

@@ -30,6 +30,7 @@ from ..layers import Module, MultiHeadAttention, Recurrent
 KERNEL, RADIUS, BLOCK = 3, 16, 64
 Step = Callable[[Array], tuple[Array, Pullback]]
 Random = np.random.Generator
+Run = Callable[[Array, Random], tuple[Array, Pullback]]
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Mixer:
     path: Callable[[int], int]
     by_length: tuple[tuple[int, int], ...]
     by_width: tuple[tuple[int, int], ...]
-    run: Callable[[Array, Random], tuple[Array, Pullback]]
+    run: Run
     hop: Callable[[int, Array, Random], Step]
 
 
@@ -59,24 +60,20 @@ def _drawn(like: Array, rng: Random, *shape: int) -> Array:
     return to_device(rng.normal(size=shape).astype(like.dtype) / math.sqrt(math.prod(shape[:-1])), device_of(like).name)
 
 
-def _attention(x: Array, rng: Random) -> tuple[Array, Pullback]:
-    y, attention_backward = ops.attention(x, x, x, causal=True)
-    return y, lambda dy: sum(attention_backward(dy))
+def _to_itself(op: Callable[..., Any], *sizes: int, **options: Any) -> Run:
+    """An op that attends, from x to x."""
+
+    def run(x: Array, rng: Random) -> tuple[Array, Pullback]:
+        y, attention_backward = op(x, x, x, *sizes, **options)
+        return y, lambda dy: sum(attention_backward(dy))
+
+    return run
 
 
-def _restricted(x: Array, rng: Random) -> tuple[Array, Pullback]:
-    y, attention_backward = ops.local_attention(x, x, x, RADIUS, causal=True)
-    return y, lambda dy: sum(attention_backward(dy))
-
-
-def _linear(x: Array, rng: Random) -> tuple[Array, Pullback]:
-    y, attention_backward = ops.linear_attention(x, x, x, block=BLOCK)
-    return y, lambda dy: sum(attention_backward(dy))
-
-
-def _flash(x: Array, rng: Random) -> tuple[Array, Pullback]:
-    y, attention_backward = ops.flash_attention(x, x, x, causal=True, tile=BLOCK)
-    return y, lambda dy: sum(attention_backward(dy))
+_attention = _to_itself(ops.attention, causal=True)
+_restricted = _to_itself(ops.local_attention, RADIUS, causal=True)
+_linear = _to_itself(ops.linear_attention, block=BLOCK)
+_flash = _to_itself(ops.flash_attention, causal=True, tile=BLOCK)
 
 
 def _convolution(x: Array, rng: Random, dilation: int = 1) -> tuple[Array, Pullback]:
@@ -85,8 +82,8 @@ def _convolution(x: Array, rng: Random, dilation: int = 1) -> tuple[Array, Pullb
     return y, lambda dy: convolution_backward(dy)[0]
 
 
-def _recurrent(x: Array, rng: Random) -> tuple[Array, Pullback]:
-    layer = Recurrent(x.shape[-1], x.shape[-1], "rnn", rng=rng).to(device_of(x).name, str(x.dtype))
+def _recurrent(x: Array, rng: Random, cell: str = "rnn") -> tuple[Array, Pullback]:
+    layer = Recurrent(x.shape[-1], x.shape[-1], cell, rng=rng).to(device_of(x).name, str(x.dtype))
     return layer(x)
 
 
@@ -167,10 +164,6 @@ def _attending(x: Array, rng: Random) -> tuple[Array, Pullback]:
     return layer(x, causal=True)
 
 
-def _lstm(x: Array, rng: Random) -> tuple[Array, Pullback]:
-    return Recurrent(x.shape[-1], x.shape[-1], "lstm", rng=rng).to(dtype=str(x.dtype))(x)
-
-
 def _stack_of_convolutions(x: Array, rng: Random) -> tuple[Array, Pullback]:
     """As many dilated layers as reach from the last position to the first."""
     pullbacks = []
@@ -187,9 +180,9 @@ def _stack_of_convolutions(x: Array, rng: Random) -> tuple[Array, Pullback]:
 
 
 # Layers as they begin, through which `compare flow` sends a gradient.
-FLOWS: dict[str, Callable[[Array, Random], tuple[Array, Pullback]]] = {
+FLOWS: dict[str, Run] = {
     "rnn": _recurrent,
-    "lstm": _lstm,
+    "lstm": lambda x, rng: _recurrent(x, rng, "lstm"),
     "convolution": _stack_of_convolutions,
     "attention": _attending,
 }

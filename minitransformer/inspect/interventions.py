@@ -73,7 +73,6 @@ def place_of(model: Module, head: Any) -> tuple[str, int, int]:
 
 def _fitting(output: np.ndarray, like: Array) -> Array:
     try:
-        np.broadcast_shapes(output.shape, like.shape)
         fits = np.broadcast_to(output, like.shape)
     except ValueError:
         raise ValueError(f"patch: an output must broadcast to {like.shape}, got {output.shape}") from None

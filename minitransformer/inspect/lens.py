@@ -25,12 +25,9 @@ def logit_lens(model: Module, *inputs: Any, **options: Any) -> Iterator[Array]:
     take gigabytes. Raises TypeError for a model without logits.
     """
     model = textbook_of(model)
-    path = stack_of(model)
+    path, stack = stack_of(model)
     if isinstance(model, TextEncoder):
         raise TypeError("logit_lens: a TextEncoder has no logits; give a model with a head")
-    stack: Any = model
-    for name in path:
-        stack = getattr(stack, name)
     seen: list[Array] = []
 
     def noting(layer: Module) -> Any:

@@ -26,26 +26,24 @@ Place = tuple[str, int]  # kind of attention, layer
 See = Callable[[Place, str, Array], Array | None]
 
 
-def stack_of(model: Module) -> tuple[str, ...]:
-    """The path to the stack of a model that its output is made of: ("stack",), ("encoder", "stack"), ..."""
+def stack_of(model: Module) -> tuple[tuple[str, ...], Any]:
+    """The stack that a model's output is made of, after the path to it: ("stack",), ("encoder", "stack"), ..."""
     for path in (("stack",), ("encoder", "stack"), ("decoder",), ("encoder",)):
         found: Any = model
         for name in path:
             found = getattr(found, name, None)
         if isinstance(found, Encoder | Decoder):
-            return path
+            return path, found
     raise TypeError(f"inspect: a {type(model).__name__} has no stack of attention layers; give a model of models/")
 
 
 def attentions(model: Module) -> dict[str, list[MultiHeadAttention]]:
     """The attention of each layer, by kind: "self", or "encoder", "decoder" and "cross". A shared one occurs again."""
-    layers: Any = model
-    for name in stack_of(model):
-        layers = getattr(layers, name)
-    own = _sublayers(layers, "self_attention")
+    _, stack = stack_of(model)
+    own = _sublayers(stack, "self_attention")
     if not isinstance(model, Transformer):
         return {"self": own}
-    cross = _sublayers(layers, "cross_attention")
+    cross = _sublayers(stack, "cross_attention")
     return {"encoder": _sublayers(model.encoder, "self_attention"), "decoder": own, "cross": cross}
 
 

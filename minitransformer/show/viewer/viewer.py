@@ -23,12 +23,68 @@ from ...arrays.backend import to_device, to_numpy
 from ...layers.module import Unread
 from ...models import Classifier, LanguageModel, MaskedLanguageModel, Transformer
 from ...trace.recorder import Recorder
-from .page import AttentionView, Choice, Maps
+from ..page import build, frame, packed
 
 LONGEST = 64  # tokens of a sequence: more do not fit on a screen
 _MOST = 1_000_000  # weights on a page, and likewise gradients: about 5 MB each
 
 Model = Transformer | LanguageModel | MaskedLanguageModel | Classifier
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A logit whose gradients are shown: the largest one at a position, or that of one class."""
+
+    position: int | None  # of the token after which it was predicted; None for a class
+    name: str
+    logit: float
+    probability: float
+
+
+@dataclass(frozen=True)
+class Maps:
+    """One kind of attention. weights: (layers, heads, T_q, T_k); gradients: (choices, layers, heads, T_q, T_k)."""
+
+    name: str
+    queries: int  # which of the sequences the queries come from
+    keys: int  # which of the sequences the keys come from
+    causal: bool
+    weights: np.ndarray
+    gradients: np.ndarray
+
+
+@dataclass(frozen=True)
+class AttentionView:
+    """The result of `view`. In a notebook it shows itself.
+
+    sequences: the tokens of each sequence; choices: the logits that have gradients; chosen: which one is shown first.
+    """
+
+    title: str
+    sequences: tuple[tuple[str, ...], ...]
+    choices: tuple[Choice, ...]
+    chosen: int
+    maps: tuple[Maps, ...]
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """One self-contained page as a text, also written to `path` if given."""
+        data = vars(self) | {
+            "choices": [vars(choice) for choice in self.choices],
+            "maps": [
+                vars(maps)
+                | {
+                    "layers": maps.weights.shape[0],
+                    "heads": maps.weights.shape[1],
+                    "weights": packed(maps.weights),
+                    "gradients": [packed(gradients) for gradients in maps.gradients],
+                }
+                for maps in self.maps
+            ],
+        }
+        return build(__package__, self.title, "attention", data, ["page_numbers.js"], path)
+
+    def _repr_html_(self) -> str:
+        return frame(self.to_html(), self.title, height=720)
 
 
 def attention_html(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
 from ..arrays.files import write_figure
 from ..compare import positions
@@ -18,6 +16,10 @@ from ..compare.caches import KINDS, measured, predicted
 from ..compare.measure import counted, exponent, flow, memory, path_length, seconds
 from ..compare.mixers import FLOWS, MIXERS
 from . import UsageError
+from .common import progress_bar
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _PATH = 64
 
@@ -69,38 +71,30 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def _layers(options: argparse.Namespace) -> int:
     found = {name: _measured(name) for name in MIXERS}
-    if options.plot:
-        from ..show import plots  # here, because it imports matplotlib
-
-        lengths = {
-            f"{name}, d = {each['by_length'][0][1]}": ([n for n, _ in each["by_length"]], each["seconds_by_length"])
-            for name, each in found.items()
-        }
-        write_figure(options.plot, plots.growth(lengths, "length n", "processor seconds, forward and backward"))
-    if options.json:
-        print(json.dumps(found, indent=1, ensure_ascii=False))
-        return 0
-    header = ["", "multiplications", "n: theory", "counted", "time", "kept", "peak", "d: theory", "counted", "time"]
-    lines = [header]
+    lengths = {
+        f"{name}, d = {each['by_length'][0][1]}": ([n for n, _ in each["by_length"]], each["seconds_by_length"])
+        for name, each in found.items()
+    }
+    rows = [["", "multiplications", "n: theory", "counted", "time", "kept", "peak", "d: theory", "counted", "time"]]
     for name, each in found.items():
         powers = [
             each["power_n"],
             *(each["fitted_n"][kind] for kind in ("multiplications", "seconds", "bytes", "peak")),
         ]
         powers += [each["power_d"], *(each["fitted_d"][kind] for kind in ("multiplications", "seconds"))]
-        lines.append([name, each["formula"], *(f"{p:.2f}" if isinstance(p, float) else f"{p}" for p in powers)])
-    print("exponents of the length n and the width d, fitted")
-    print(_table(lines))
+        rows.append([name, each["formula"], *(f"{p:.2f}" if isinstance(p, float) else f"{p}" for p in powers)])
+    lines = ["exponents of the length n and the width d, fitted", _table(rows)]
     for name, each in found.items():
         (n, d), (longest, _), (at, narrow), (_, wide) = (
             each[by][i] for by in ("by_length", "by_width") for i in (0, -1)
         )
-        print(f"{name}: n = {n} to {longest} at d = {d}; d = {narrow} to {wide} at n = {at}")
-    print(f"\nfrom the first token to the last of n = {_PATH}")
+        lines.append(f"{name}: n = {n} to {longest} at d = {d}; d = {narrow} to {wide} at n = {at}")
+    lines.append(f"\nfrom the first token to the last of n = {_PATH}")
     rows = [["", "sequential steps", "path: theory", "from gradients"]]
     rows += [[name, *(str(each[key]) for key in ("steps", "path", "path_found"))] for name, each in found.items()]
-    print(_table(rows))
-    return 0
+    lines.append(_table(rows))
+    labels = ("length n", "processor seconds, forward and backward")
+    return _show(options, found, lines, lambda plots: plots.growth(lengths, *labels))
 
 
 def _measured(name: str) -> dict[str, Any]:
@@ -141,19 +135,12 @@ def _flow(options: argparse.Namespace) -> int:
             f"--length must be from 2 to 4096 and --width from 2 to 1024, got {options.length} and {options.width}"
         )
     found: Mapping[str, Sequence[float]] = {name: flow(name, options.length, options.width) for name in FLOWS}
-    if options.plot:
-        from ..show import plots  # here, because it imports matplotlib
-
-        curves = {name: (range(1, options.length), norms[1:]) for name, norms in found.items()}
-        write_figure(options.plot, plots.growth(curves, "distance", "what is left of a gradient of length 1"))
-    if options.json:
-        print(json.dumps(found, indent=1))
-        return 0
+    curves = {name: (range(1, options.length), norms[1:]) for name, norms in found.items()}
     distances = [s for s in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048) if s < options.length]
     rows = [["distance", *found]]
     rows += [[str(s), *(f"{norms[s]:.1e}" for norms in found.values())] for s in distances]
-    print(_table(rows))
-    return 0
+    labels = ("distance", "what is left of a gradient of length 1")
+    return _show(options, found, [_table(rows)], lambda plots: plots.growth(curves, *labels))
 
 
 def _caches(options: argparse.Namespace) -> int:
@@ -168,16 +155,10 @@ def _caches(options: argparse.Namespace) -> int:
         held, reserved = measured(name, n, width, heads)
         by_formula = predicted(name, n, width, heads)
         found[name] = {"formula": kind.formula, "predicted": by_formula, "measured": held, "reserved": reserved}
-    if options.plot:
-        from ..show import plots  # here, because it imports matplotlib
-
-        lengths = [2**i for i in range(4, 17)]
-        curves = {name: (lengths, [float(predicted(name, m, width, heads)) for m in lengths]) for name in KINDS}
-        write_figure(options.plot, plots.growth(curves, "tokens read", "bytes of one layer's cache, float32"))
-    if options.json:
-        print(json.dumps(found, indent=1, ensure_ascii=False))
-        return 0
-    print(f"bytes after n = {n} tokens, H = {heads} heads of width d = {width // heads}, float32, one layer")
+    lengths = [2**i for i in range(4, 17)]
+    curves = {name: (lengths, [float(predicted(name, m, width, heads)) for m in lengths]) for name in KINDS}
+    title = f"bytes after n = {n} tokens, H = {heads} heads of width d = {width // heads}, float32, one layer"
+    labels = ("tokens read", "bytes of one layer's cache, float32")
     rows = [["", "numbers", "predicted", "measured", "of multi-head", "in buffers"]]
     whole = found["multi-head"]["measured"]
     for name, each in found.items():
@@ -185,8 +166,7 @@ def _caches(options: argparse.Namespace) -> int:
         rows.append(
             [name, *(str(each[key]) for key in ("formula", "predicted", "measured")), share, str(each["reserved"])]
         )
-    print(_table(rows))
-    return 0
+    return _show(options, found, [title, _table(rows)], lambda plots: plots.growth(curves, *labels))
 
 
 def _positions(options: argparse.Namespace) -> int:
@@ -199,24 +179,26 @@ def _positions(options: argparse.Namespace) -> int:
     found: dict[str, dict[str, Any]] = {}
     for name in positions.KINDS:
         with threadpool_limits(limits=1, user_api="blas"):  # such small matrices gain nothing from a second thread
-            bar = functools.partial(tqdm, desc=name, unit="step", leave=False, disable=None)
-            model, loss = positions.trained(name, n, options.steps, options.seed, bar)
+            model, loss = positions.trained(name, n, options.steps, options.seed, progress_bar(name, "step"))
             found[name] = {"loss": loss, "accuracy": positions.accuracy(model, n)}
-    if options.plot:
-        from ..show import plots  # here, because it imports matplotlib
-
-        curves = {name: each["accuracy"] for name, each in found.items()}
-        write_figure(options.plot, plots.accuracies(curves, n, "position", "tokens copied rightly"))
-    if options.json:
-        print(json.dumps(found, indent=1))
-        return 0
-    print(f"which token stood {positions.BACK} places before: the share of right answers, trained on {n} tokens")
+    curves = {name: each["accuracy"] for name, each in found.items()}
+    title = f"which token stood {positions.BACK} places before: the share of right answers, trained on {n} tokens"
     spans = [(max(i * n, positions.BACK), (i + 1) * n) for i in range(positions.TIMES)]
     rows = [["positions", "loss", *(f"{first + 1} to {last}" for first, last in spans)]]
     for name, each in found.items():
         means = [sum(each["accuracy"][first:last]) / (last - first) for first, last in spans]
         rows.append([name, f"{each['loss']:.3f}", *(f"{mean:.0%}" for mean in means)])
-    print(_table(rows))
+    labels = (n, "position", "tokens copied rightly")
+    return _show(options, found, [title, _table(rows)], lambda plots: plots.accuracies(curves, *labels))
+
+
+def _show(options: argparse.Namespace, found: object, lines: Sequence[str], picture: Callable[[Any], Figure]) -> int:
+    """Print what was found, as lines or as JSON, and draw it if that is asked for. picture: makes it with `plots`."""
+    if options.plot:
+        from ..show import plots  # here, because it imports matplotlib
+
+        write_figure(options.plot, picture(plots))
+    print(json.dumps(found, indent=1, ensure_ascii=False) if options.json else "\n".join(lines))
     return 0
 
 

@@ -8,7 +8,6 @@ Positional Encoding on Length Generalization in Transformers", on copying among 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from ..arrays.backend import Array, Pullback
 from ..fast import accelerate
 from ..layers import Embedding, Encoder, InputEmbedding, LearnedPositions, Module, RelativeBias, SinusoidalPositions
 from ..training import AdamW, clip_gradient_norm, cosine
+from ..verify.gradients import Progress
 
 KINDS = ("sinusoidal", "learned", "relative", "rotary", "alibi")
 BACK, VOCABULARY = 4, 16
@@ -60,15 +60,13 @@ def copies(length: int, rows: int, rng: np.random.Generator) -> tuple[np.ndarray
     return ids, wanted
 
 
-def trained(
-    kind: str, length: int, steps: int, seed: int = 0, progress: Callable[[range], Iterable[int]] = iter
-) -> tuple[Module, float]:
+def trained(kind: str, length: int, steps: int, seed: int = 0, progress: Progress = iter) -> tuple[Module, float]:
     """A model after so many steps on texts of this length, and the mean loss of the last tenth of them."""
     rng = np.random.default_rng(seed)
     model = accelerate(Copier(kind, TIMES * length, rng))
     optimizer = accelerate(AdamW(model.parameters(), _RATE, (0.9, 0.98)))
     losses = []
-    for step in progress(range(1, steps + 1)):
+    for step in progress(list(range(1, steps + 1))):
         ids, wanted = copies(length, _ROWS, rng)
         model.zero_grad()
         logits, backward = model(ids)

@@ -59,18 +59,17 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError("--layer chooses a part of a model: give the model with --model DIR")
     cases = _select(options.names)
     found, by_form = [], []
-    with tqdm(cases, desc="check", unit="case", leave=False, disable=None) as bar:
-        for case in bar:
-            told = []
-            if case.name in CASES:
-                report = _report(case, options)
-                found.append(report.as_dict() | {"kind": case.kind})
-                told += [str(report)] if options.verbose or not report.ok else []
-            each = _forms(case, options)
-            by_form.append({"name": case.name, "ok": all(form.ok for form in each), "forms": list(map(vars, each))})
-            told += [_sentence(case, form) for form in each if options.verbose or not form.ok]
-            if told:
-                tqdm.write("\n".join([*told, ""]), file=sys.stderr if options.json else sys.stdout)
+    for case in progress_bar("check", "case")(cases):
+        told = []
+        if case.name in CASES:
+            report = _report(case, options)
+            found.append(report.as_dict() | {"kind": case.kind})
+            told += [str(report)] if options.verbose or not report.ok else []
+        each = _forms(case, options)
+        by_form.append({"name": case.name, "ok": all(form.ok for form in each), "forms": list(map(vars, each))})
+        told += [_sentence(case, form) for form in each if options.verbose or not form.ok]
+        if told:
+            tqdm.write("\n".join([*told, ""]), file=sys.stderr if options.json else sys.stdout)
     gradients_ok, forms_ok = (all(case["ok"] for case in cases) for cases in (found, by_form))
     ok = gradients_ok and forms_ok
     n_cases = {name: sum(any(form["name"] == name for form in case["forms"]) for case in by_form) for name in NAMES}

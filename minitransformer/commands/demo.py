@@ -25,7 +25,7 @@ from ..text import END, PAD, START, NumberTask, WordTokenizer, english, german, 
 from ..training import Accelerate, AdamW, as_written
 from ..verify import CASES, values_inside
 from . import UsageError
-from .common import add_speed, speed
+from .common import add_speed, progress_bar, speed
 
 _SMOOTHING = 0.1
 _SHOWN = (31, 1984, 70615, 99999)
@@ -80,8 +80,7 @@ def run(
 
 def _check_ops(device: str, say: Callable[[str], None]) -> bool:
     cases = [case for case in CASES.values() if case.kind == "op"]
-    with tqdm(cases, desc="check", unit="op", leave=False, disable=None) as bar:
-        reports = [case.run(device=device) for case in bar]
+    reports = [case.run(device=device) for case in progress_bar("check", "op")(cases)]
     width = max(len(report.name) for report in reports)
     say(f"   {'':<{width}}  gradients    error")
     for report in reports:

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ def _train(folder: Path, options: argparse.Namespace, new: Run | None, group: Gr
         )
     else:
         run = new
-    say = print if group.rank == 0 else _say_nothing
+    say: Callable[[str], None] = print if group.rank == 0 else lambda line: None  # the first rank speaks for all
     trainer = run.trainer(folder, options.device, say, options.resume, speed(options), group)
     step = trainer.resume() if options.resume else 0
     if options.resume:
@@ -85,10 +85,6 @@ def _train(folder: Path, options: argparse.Namespace, new: Run | None, group: Gr
     outcome = trainer.run(say=tqdm.write)
     say(closing_line(outcome, folder))
     return 130 if outcome.ended == "interrupted" else 0
-
-
-def _say_nothing(line: str) -> None:
-    """What all ranks but the first have to say."""
 
 
 def _new(task: Task, options: argparse.Namespace) -> Run:

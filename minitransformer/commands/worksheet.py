@@ -11,13 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from ..arrays.files import write
 from ..course.worksheets import KINDS, Marks, Sheet, make, mark, read_form, to_form
 from ..course.worksheets.hand_out import FORMATS, hand_out, names, tidy_name
 from . import UsageError
-from .common import unknown
+from .common import progress_bar, unknown
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -97,9 +95,9 @@ def _print(options: argparse.Namespace) -> int:
 
 def _hand_out(options: argparse.Namespace) -> int:
     students = names(_read(options.class_list))
-    with tqdm(students, desc="worksheet", unit="sheet", leave=False, disable=None) as bar:
-        sheets = (make(options.kind, options.seed, options.size, student) for student in bar)
-        paths = hand_out(sheets, options.out, options.format)
+    bar = progress_bar("worksheet", "sheet")(students)
+    sheets = (make(options.kind, options.seed, options.size, student) for student in bar)
+    paths = hand_out(sheets, options.out, options.format)
     print(f"wrote {len(students)} sheets, each with a form, to {options.out}")
     print(f"the answers to all of them: {paths[-1]}")
     return 0

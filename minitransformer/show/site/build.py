@@ -1,14 +1,17 @@
-"""Build the whole site."""
+"""Build the whole site, with the package as a wheel for the page's Python and for `pip install`."""
 
 from __future__ import annotations
 
 import html
+import io
 import shutil
 import tempfile
+import zipfile
+from importlib import metadata, resources
 from pathlib import Path
 
+from ...arrays.files import write
 from ...verify.gradients import Progress
-from .archive import wheel_name, write_wheel
 from .chapters import Chapter, read, write_chapters
 from .code import write_code
 from .exercises import places, progress, write_exercises
@@ -18,6 +21,8 @@ from .steppers import write_steppers
 from .teachers import write_teachers
 
 _MARK = "index.js"  # a folder that has it was built here
+_BUNDLED = ("num2words", "tqdm")  # pure Python that the chapters use and Pyodide's distribution may lack
+_DATE = (2020, 1, 1, 0, 0, 0)  # so that the same files give the same wheel
 
 
 def build(
@@ -44,8 +49,7 @@ def build(
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as aside:
         folder = Path(aside) / "site"
         folder.mkdir()
-        site = Site(folder, _pyodide(pyodide, folder), wheel_name(), instructor)
-        write_wheel(folder)
+        site = Site(folder, _pyodide(pyodide, folder), _write_wheel(folder), instructor)
         write_chapters(site, chapters)
         write_exercises(site, chapters)
         write_code(site, write_steppers(site, model, progress))
@@ -67,6 +71,32 @@ def _pyodide(given: str, folder: Path) -> str:
         raise OSError(f"{given} has no pyodide.js; give the folder or the address of a full Pyodide distribution")
     shutil.copytree(given, folder / "pyodide")
     return "pyodide/"
+
+
+def _write_wheel(folder: Path) -> str:
+    """Write the files of the package, as they are installed here, and the bundled packages; return the wheel's name."""
+    version = metadata.version("minitransformer")
+    root = Path(str(resources.files("minitransformer")))
+    own = (path for path in sorted(root.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+    files = {f"minitransformer/{path.relative_to(root).as_posix()}": path.read_bytes() for path in own}
+    for name in _BUNDLED:
+        for entry in metadata.files(name) or []:
+            if entry.suffix not in (".pyc", ".so") and ".." not in entry.parts and entry.name != "RECORD":
+                files[entry.as_posix()] = Path(str(entry.locate())).read_bytes()
+    about = f"minitransformer-{version}.dist-info"
+    needs = metadata.requires("minitransformer") or []
+    lines = ["Metadata-Version: 2.1", "Name: minitransformer", f"Version: {version}"]
+    lines += [f"Requires-Dist: {need}" for need in needs if "extra ==" not in need]
+    files[f"{about}/METADATA"] = ("\n".join(lines) + "\n").encode()
+    files[f"{about}/WHEEL"] = b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files[f"{about}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{about}/RECORD"]).encode()
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name, _DATE), data, zipfile.ZIP_DEFLATED)
+    wheel = f"minitransformer-{version}-py3-none-any.whl"
+    write(folder / wheel, content.getvalue())
+    return wheel
 
 
 def _front(site: Site, chapters: list[Chapter]) -> None:

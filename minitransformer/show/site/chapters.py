@@ -14,7 +14,7 @@ from ...arrays.files import read_json, write
 from ...course.exercises import EXERCISES
 from . import markdown
 from .frame import Site
-from .predictions import joined, question, words_of_picture
+from .predictions import question
 
 _THREADS = (
     "<p><strong>Most cells of this chapter do not run in a browser</strong>: its ranks are threads, which Python does "
@@ -65,7 +65,7 @@ def read(folder: Path) -> list[Chapter]:
             raise ValueError(f"{path} is no notebook of the course: it must begin with a cell of text")
         for cell in cells:
             if cell["cell_type"] == "markdown":
-                cell["source"] = linked(joined(cell["source"]), pages)
+                cell["source"] = linked(source_of(cell), pages)
         found.append(Chapter(path.stem, cells))
     if not found:
         raise ValueError(f"{folder} has no notebooks; --source names the folder of the repository, which has them")
@@ -85,8 +85,8 @@ def linked(text: str, pages: dict[int, str]) -> str:
 
 
 def source_of(cell: dict[str, Any]) -> str:
-    """The text of a cell."""
-    return joined(cell["source"])
+    """The text of a cell. In a notebook a text may be a list of lines."""
+    return "".join(cell["source"])
 
 
 def exercise_in(cell: dict[str, Any]) -> str:
@@ -103,7 +103,7 @@ def write_chapters(site: Site, chapters: list[Chapter]) -> None:
         body = "".join(_page(site, chapter, near))
         title = chapter.title
         scripts = ("python.js", "editor.js", "predictions.js", "chapter.js")
-        text = " ".join(markdown.plain(source_of(cell)) for cell in chapter.cells[:1])
+        text = markdown.plain(source_of(chapter.cells[0]))
         site.page(f"chapters/{chapter.stem}.html", title, body, scripts, text)
         for cell in chapter.cells:
             if cell["cell_type"] == "markdown":
@@ -192,10 +192,10 @@ def _output(site: Site, chapter: Chapter, name: str, output: dict[str, Any]) -> 
     data = output.get("data", {})
     if "image/png" in data:
         path = f"pictures/{chapter.stem}-{name}.png"
-        write(site.made(path), base64.b64decode(joined(data["image/png"])))
-        words = html.escape(words_of_picture(output) or "The picture that this cell draws", quote=True)
-        return f'<img src="../{path}" alt="{words}" loading="lazy">\n'
+        write(site.made(path), base64.b64decode("".join(data["image/png"])))
+        words = output.get("metadata", {}).get("image/png", {}).get("alt") or "The picture that this cell draws"
+        return f'<img src="../{path}" alt="{html.escape(words, quote=True)}" loading="lazy">\n'
     if "text/html" in data:
-        return f'<div class="wide" tabindex="0" role="group" aria-label="Output">{joined(data["text/html"])}</div>\n'
-    text = joined(output.get("text", data.get("text/plain", "")))
+        return f'<div class="wide" tabindex="0" role="group" aria-label="Output">{"".join(data["text/html"])}</div>\n'
+    text = "".join(output.get("text", data.get("text/plain", "")))
     return f'<pre tabindex="0">{html.escape(text)}</pre>\n'

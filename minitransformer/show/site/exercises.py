@@ -89,15 +89,17 @@ def progress(found: list[Place]) -> str:
 
 def _page(place: Place, following: Place | None, instructor: bool) -> str:
     exercise = place.exercise
-    stub = html.escape(f"def {exercise.name}({', '.join(exercise.arguments)}):\n    {_RAISE}\n")
-    hints = [_where(place), markdown.docstring(exercise.hint()), _outline(exercise)]
+    chapter = f'<a href="../chapters/{place.chapter.stem}.html">{html.escape(place.chapter.title)}</a>'
+    given, wanted = (html.escape(", ".join(names)) for names in (exercise.arguments, exercise.outputs))
+    stub = f"def {exercise.name}({given}):\n    # your derivation here\n    raise NotImplementedError\n"
+    where = f"Read {chapter}. You have {given} and return {wanted}: write the shape of each beside it."
+    hints = [where, markdown.docstring(exercise.hint()), _outline(exercise)]
     shown = "".join(
         f'<details class="hint"><summary>Hint {i} of 3</summary>{hint}</details>\n' for i, hint in enumerate(hints, 1)
     )
     if instructor:
         solution = html.escape(exercise.solution())
         shown += f'<details><summary>Solution</summary><pre tabindex="0">{solution}</pre></details>\n'
-    chapter = f'<a href="../chapters/{place.chapter.stem}.html">{html.escape(place.chapter.title)}</a>'
     next_one = ""
     if following is not None:
         next_one = f'Next: <a href="{following.exercise.name}.html">{html.escape(following.title)}</a>. '
@@ -115,19 +117,6 @@ def _page(place: Place, following: Place | None, instructor: bool) -> str:
 check, to hand in.</p>
 <div id="verdict" class="output" role="status"></div>
 <p id="next" hidden>{next_one}Back to chapter {chapter}.</p></section></div></article>"""
-
-
-_RAISE = "# your derivation here\n    raise NotImplementedError"
-
-
-def _where(place: Place) -> str:
-    """The first hint: where it is derived, and what goes in and out."""
-    chapter = f'<a href="../chapters/{place.chapter.stem}.html">{html.escape(place.chapter.title)}</a>'
-    given, wanted = ", ".join(place.exercise.arguments), ", ".join(place.exercise.outputs)
-    return (
-        f"Read {chapter}. You have {html.escape(given)} and return {html.escape(wanted)}: write the shape of each "
-        "beside it."
-    )
 
 
 def _outline(exercise: Exercise) -> str:

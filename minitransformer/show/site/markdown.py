@@ -51,7 +51,7 @@ def _parser() -> MarkdownIt:
     from mdit_py_plugins.dollarmath import dollarmath_plugin
 
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
-    parser.use(dollarmath_plugin, renderer=_math, double_inline=True)
+    parser.use(dollarmath_plugin, renderer=lambda tex, how: formula(tex, how["display_mode"]), double_inline=True)
     parser.use(anchors_plugin, max_level=3)
     parser.core.ruler.push("links", _without_files)
     parser.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0" role="region"><table>\n')
@@ -70,10 +70,6 @@ def formula(tex: str, display: bool) -> str:
     # The library knows `align`, which is `aligned` for a formula of its own.
     known = tex.strip().replace("{aligned}", "{align*}")
     return convert(known, display="block" if display else "inline")
-
-
-def _math(content: str, options: dict[str, Any]) -> str:
-    return formula(content, bool(options["display_mode"]))
 
 
 def _block(_: Any, tokens: Any, i: int, *__: Any) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import html
 import re
-from typing import Any
 
 _SIGNS = re.compile(r"[-+0](?: [-+0])+")
 _PLACES = re.compile(r"\.(\d+)")
@@ -56,13 +55,3 @@ def _field(part: str) -> str:
 def _data(*values: str) -> str:
     pairs = zip(("name", "kind", "expected"), values, strict=True)
     return " ".join(f'data-{key}="{html.escape(value, quote=True)}"' for key, value in pairs)
-
-
-def joined(text: str | list[str]) -> str:
-    """A text of an .ipynb, which may be a list of lines."""
-    return text if isinstance(text, str) else "".join(text)
-
-
-def words_of_picture(output: dict[str, Any]) -> str:
-    """What an output's picture shows, in words, or ""."""
-    return output.get("metadata", {}).get("image/png", {}).get("alt", "")

@@ -6,7 +6,6 @@ import html
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...trace.calls import Call
 from ...verify.gradients import Progress
 from ..stepper.examples import EXAMPLES
 from ..stepper.recording import Recording
@@ -32,13 +31,9 @@ class Seen:
             forward = recording.calls[call.forward_call]
             if not step.quiet:
                 self.steps.setdefault((call.file, step.line), f"steppers/{name}.html#step={step.index}")
-            shapes = self.shapes.setdefault(_place(forward), {})
+            shapes = self.shapes.setdefault((forward.file, forward.first_line), {})
             for bound in step.bound:
                 shapes.setdefault(bound.name, str(bound.value.shape) if bound.value.shape else "one number")
-
-
-def _place(call: Call) -> tuple[str, int]:
-    return call.file, call.first_line
 
 
 def write_steppers(site: Site, model: Path | None, progress: Progress = iter) -> Seen:

@@ -10,7 +10,7 @@ from ...tasks.classification import load_classifier
 from ...tasks.language import load_writer
 from ...tasks.published import open_published
 from ...tasks.translation import load_translator, written
-from ...text import END, START, Tokenizer
+from ...text import END, START
 from .viewer import LONGEST, AttentionView, view
 
 
@@ -24,11 +24,11 @@ def view_text(path: Path, text: str, device: str | None = None) -> AttentionView
     kind = folder.kind(path)
     if kind == "LanguageModel":
         writer, tokenizer = load_writer(path)
-        ids = _encoded(tokenizer, text)
+        ids = _few(tokenizer.encode(text))
         return view(writer.to(device), ids, names=(tokenizer.tokens,), title=text)
     if kind == "Classifier":
         classifier, tokenizer, labels = load_classifier(path)
-        ids = _encoded(tokenizer, text)
+        ids = _few(tokenizer.encode(text))
         shown = view(classifier.to(device), ids, names=(tokenizer.tokens, labels))
         return dataclasses.replace(shown, title=f"{text} → {shown.choices[0].name}")
     translator, source, target = load_translator(path)
@@ -36,7 +36,7 @@ def view_text(path: Path, text: str, device: str | None = None) -> AttentionView
         raise ValueError(
             f"{path} holds a {type(translator).__name__}, which has no attention in layers and heads to view"
         )
-    ids = _encoded(source, text)
+    ids = _few(source.encode(text))
     (translation,) = written(translator.to(device), [ids], beam=1, max_length=LONGEST - 1)
     parts = [token for token in translation if token != END]
     title = f"{text} → {target.decode(parts) or '(nothing)'}"
@@ -52,10 +52,6 @@ def _published(path: Path, text: str, device: str | None) -> AttentionView:
         )
     names = (*tokenizer.tokens, *(f"<{i}>" for i in range(len(tokenizer), model.config.vocabulary)))
     return view(model.to(device), _few(tokenizer.encode(text, special=True)), names=(names,), title=text)
-
-
-def _encoded(tokenizer: Tokenizer, text: str) -> list[int]:
-    return _few(tokenizer.encode(text))
 
 
 def _few(ids: list[int]) -> list[int]:

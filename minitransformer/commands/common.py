@@ -9,14 +9,16 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from ..fast import accelerate
 from ..training import Accelerate, as_written
-from ..verify.gradients import Progress
 from . import UsageError
+
+if TYPE_CHECKING:
+    from ..verify.gradients import Progress  # which would import the whole catalogue
 
 _TYPES = {"int": int, "float": float, "str": str}  # each may also be None
 

@@ -19,8 +19,8 @@ import minitransformer
 from minitransformer import ops
 from minitransformer.arrays import backend
 from minitransformer.cli import main
+from minitransformer.commands import COMMANDS, demo
 from minitransformer.commands import check as check_command
-from minitransformer.commands import demo
 from minitransformer.verify import CASES
 from minitransformer.verify.catalogue import Case
 
@@ -380,6 +380,46 @@ def test_help(run, verb):
 
 def test_version(run):
     assert run("--version") == (0, f"minitransformer {minitransformer.__version__}\n", "")
+
+
+IMPORTED = """
+import sys
+from minitransformer.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+print(*(name for name in sorted(sys.modules) if name == "numpy" or name.startswith("minitransformer.commands.")))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["--version"], []),
+        (["--help"], []),
+        (["chek"], []),
+        (["prepare", "--help"], ["prepare", "numpy"]),
+        (["--nonsense", "fill-mask", "train"], ["common", "fill_mask", "numpy"]),
+    ],
+    ids=" ".join,
+)
+def test_only_the_command_that_is_asked_for_is_imported(arguments, wanted):
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED, *arguments], capture_output=True, encoding="utf-8", env=environment()
+    )
+    assert done.returncode == 0, done.stderr
+    assert [name.rpartition(".")[2] for name in done.stdout.splitlines()[-1].split()] == wanted
+
+
+def test_every_command_is_listed(run):
+    files = {path.stem for path in (ROOT / "minitransformer" / "commands").glob("*.py")} - {"__init__", "common"}
+    assert {name.replace("-", "_") for name in COMMANDS} == files
+    listed = " ".join(run("--help")[1].split())
+    status, _, err = run("chek")
+    assert status == 2
+    for name, about in COMMANDS.items():
+        assert f" {name} {about}" in listed and f"'{name}'" in err
 
 
 # ---- demo. ----

@@ -139,15 +139,11 @@ class _Blank(ast.NodeTransformer):
         node.value = ast.Constant(...)
         return node
 
-    visit_AugAssign = visit_AnnAssign = visit_Assign  # type: ignore[assignment]
+    visit_AugAssign = visit_AnnAssign = visit_Expr = visit_Assign  # type: ignore[assignment]
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
         if not isinstance(node.value, ast.Name | ast.Tuple):
             node.value = ast.Constant(...)
-        return node
-
-    def visit_Expr(self, node: ast.Expr) -> ast.AST:
-        node.value = ast.Constant(...)
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:

@@ -41,12 +41,11 @@ def _entry(site: Site, room: str, name: str, value: Any, shown: set[str]) -> str
     parts = [f'<h2 id="{name}"><code>{name}</code></h2>\n<pre tabindex="0">{signature}</pre>{link}\n']
     parts.append(markdown.docstring(doc))
     if inspect.isclass(value):
-        public = ((n, m) for n, m in vars(value).items() if not n.startswith("_"))
-        methods = [(n, m) for n, m in public if inspect.isfunction(m) and m.__doc__]
         parts += [
             f'<h3>{name}.{n}</h3>\n<pre tabindex="0">{html.escape(n + _signature(m))}</pre>'
             f"{markdown.docstring(inspect.getdoc(m) or '')}\n"
-            for n, m in methods
+            for n, m in vars(value).items()
+            if not n.startswith("_") and inspect.isfunction(m) and m.__doc__
         ]
     return "".join(parts)
 

@@ -18,6 +18,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from . import elements as ml
+from .sources import name_called, parse
 
 NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 
@@ -48,11 +49,8 @@ def formula(source: str, scalars: Collection[str] = ()) -> Element | None:
 
     scalars: the names known to be single numbers; a product with one of them is written without a sign.
     """
-    try:
-        statement = ast.parse(textwrap.dedent(source)).body[0]
-    except (SyntaxError, IndexError):
-        return None
-    row = Formula(scalars).statement(statement)
+    statement = parse(textwrap.dedent(source))
+    row = None if statement is None else Formula(scalars).statement(statement)
     return None if row is None else block(row)
 
 
@@ -295,11 +293,6 @@ class Formula:
         if axis is not None:
             sign = ml.element("munder" if called == "sum" else "msub", sign, self.axis(axis, base))
         return [sign, self.expression(base, PRODUCT if called == "sum" else TIGHT + 1)]
-
-
-def name_called(node: ast.Call) -> str:
-    """The name of the function that a node calls: "exp" for xp.exp(x)."""
-    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
 def is_pullback(identifier: str) -> bool:

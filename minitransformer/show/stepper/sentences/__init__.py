@@ -175,8 +175,7 @@ def _aliases(recording: Steps, step: Step) -> str:
 def _given_names(recording: Steps, call: Call) -> dict[str, str]:
     """By argument: the name that the caller's line passes, where it passes a name."""
     around = recording.step_around(call)
-    made = {} if around is None else walk_of(recording, around).made
-    node = next((node for node, other in made.items() if other is call), None)
+    node = None if around is None else walk_of(recording, around).node_of(call)
     if node is None:
         return {}
     passed = {name: argument_in(node, call.code, name) for name in arguments(call.code)}

@@ -98,8 +98,8 @@ class Formula:
         if isinstance(node, ast.Return) and node.value is not None:
             return [ml.text("return"), ml.space(), *self._values(node.value)]
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            return [*self._targets(target), ml.sign("="), *self._values(node.value)]
+            assigned = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            return [*self._targets(assigned), ml.sign("="), *self._values(node.value)]
         if isinstance(node, ast.AugAssign):
             sum_ = ast.BinOp(node.target, node.op, node.value)
             return [*self._targets(node.target), ml.sign("←"), self.expression(sum_)]

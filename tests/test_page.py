@@ -25,6 +25,7 @@ from minitransformer.show.stepper.mathml import NAMESPACE, as_lists, formula, na
 from minitransformer.show.stepper.page import to_html
 from minitransformer.show.stepper.page_bugs import differ
 from minitransformer.show.stepper.page_data import Pool, plain
+from minitransformer.trace.values import copied
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4))
@@ -434,7 +435,7 @@ def test_page_without_room_for_corners_leaves_them_out(monkeypatch: pytest.Monke
         monkeypatch.setattr("minitransformer.show.stepper.page_data.BUDGET", budget)
         pool = Pool()
         for array in arrays:
-            pool.add(array)
+            pool.add(copied(array))
         return pool.fitted()[0]
 
     assert all("data" in array for array in fitted(100_000))

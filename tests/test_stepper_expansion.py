@@ -12,7 +12,7 @@ from minitransformer import layers, ops, step
 from minitransformer.arrays.backend import scatter_add
 from minitransformer.course.mistakes import MISTAKES
 from minitransformer.course.worked_example import UNSCALED, self_attention
-from minitransformer.show.stepper import NotExpandable, expand
+from minitransformer.show.stepper import NotExpandable, expand, terms
 from minitransformer.show.stepper.examples import EXAMPLES
 from minitransformer.show.stepper.expansion import computed_at, term_of
 from minitransformer.show.stepper.terms import Applied, Number, Operation, evaluate, exact, numbers, pretty, readable
@@ -452,8 +452,10 @@ def value_of(term):
 
 
 @pytest.mark.slow
-def test_texts_of_random_terms_evaluate_to_their_values() -> None:
+def test_texts_of_random_terms_evaluate_to_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
+    monkeypatch.setattr(terms, "readable", lambda number: repr(number).replace("-", "−"))  # all digits
+    monkeypatch.setattr(terms, "LONGEST", 100)
 
     def term(depth):
         if depth == 0 or rng.random() < 0.2:
@@ -470,7 +472,7 @@ def test_texts_of_random_terms_evaluate_to_their_values() -> None:
         except ZeroDivisionError:
             continue
         assert evaluate(exact(tree)) == pytest.approx(expected, rel=1e-12)
-        shown = pretty(tree, write=lambda number: repr(number.value).replace("-", "−"), longest=100)
+        shown = pretty(tree)
         assert evaluate(shown.replace("−", "-").replace("·", "*")) == pytest.approx(expected, rel=1e-12)
         checked += 1
     assert checked > 400

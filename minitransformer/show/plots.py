@@ -9,6 +9,7 @@ import io
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -90,38 +91,38 @@ def attention_maps(
     return figure
 
 
+def _curves(x: str, y: str) -> tuple[Figure, Axes]:
+    """A figure for curves, and its axes, which show x and y."""
+    figure = Picture(figsize=(6.0, 3.6), layout="constrained")
+    return figure, figure.subplots(subplot_kw={"xlabel": x, "ylabel": y})
+
+
 def growth(curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], x: str, y: str) -> Figure:
     """One curve for each name, on logarithmic axes, where a power is a straight line. x, y: what the axes show."""
-    figure = Picture(figsize=(6.0, 3.6), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = _curves(x, y)
     for name, (sizes, costs) in curves.items():
         axes.loglog(sizes, costs, marker=".", label=name)
-    axes.set(xlabel=x, ylabel=y)
     axes.legend()
     return figure
 
 
 def accuracies(curves: Mapping[str, Sequence[float]], trained: int, x: str, y: str) -> Figure:
     """A share for each position, counted from 1. trained: the last position that training had, drawn as a line."""
-    figure = Picture(figsize=(6.0, 3.6), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = _curves(x, y)
     for name, shares in curves.items():
         axes.plot(range(1, len(shares) + 1), shares, label=name)
     axes.axvline(trained + 0.5, color="gray", linestyle=":")
-    axes.set(xlabel=x, ylabel=y, ylim=(-0.02, 1.02))
+    axes.set_ylim(-0.02, 1.02)
     axes.legend()
     return figure
 
 
 def training_curve(steps: Sequence[int], losses: Sequence[float], floor: float | None = None) -> Figure:
     """The loss against the step. floor: the lowest loss there can be, drawn as a line."""
-    figure = Picture(figsize=(6.0, 3.6), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = _curves("step", "cross-entropy (nats)")
     axes.plot(steps, losses, label="training loss")
     if floor is not None:
         axes.axhline(floor, linestyle="--", color="grey", label="lowest possible with label smoothing")
-    axes.set_xlabel("step")
-    axes.set_ylabel("cross-entropy (nats)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend()
     return figure
@@ -138,18 +139,9 @@ def pipeline(ranks: Sequence[Sequence[Turn]], title: str = "") -> Figure:
     axes = figure.subplots()
     for rank, turns in enumerate(ranks):
         for turn in turns:
-            begin, seconds = turn.begin - start, turn.end - turn.begin
             colour = ABOVE if turn.kind == "F" else BELOW
-            axes.barh(rank, seconds, 0.9, begin, color=colour, edgecolor="white")
-            axes.text(
-                begin + seconds / 2,
-                rank,
-                f"{turn.kind}{turn.piece}",
-                ha="center",
-                va="center",
-                color="white",
-                fontsize=8,
-            )
+            box = axes.barh(rank, turn.end - turn.begin, 0.9, turn.begin - start, color=colour, edgecolor="white")
+            axes.bar_label(box, [f"{turn.kind}{turn.piece}"], label_type="center", color="white", fontsize=8)
     names = [f"rank {rank}" for rank in range(len(ranks))]
     axes.set(xlabel="seconds", xlim=(0.0, stop - start), yticks=range(len(ranks)), yticklabels=names, title=title)
     axes.invert_yaxis()

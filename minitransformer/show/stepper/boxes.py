@@ -37,14 +37,10 @@ class Boxes:
                 return
             box = self.of[parent]
 
-    def inside(self) -> dict[int, list[int]]:
-        """By box: the drawn boxes directly in it, in the order of their calls."""
-        found: dict[int, list[int]] = {}
-        for box in sorted(self.drawn):
-            parent = self._call(box).parent
-            if parent is not None:
-                found.setdefault(self.of[parent], []).append(box)
-        return found
+    def parents(self) -> set[int]:
+        """The boxes with drawn boxes in them."""
+        parents = (self._call(box).parent for box in self.drawn)
+        return {self.of[parent] for parent in parents if parent is not None}
 
     def name(self, box: int) -> str:
         """What is called and, where the caller calls several alike, also its name for the result: "linear q". Of a
@@ -75,16 +71,10 @@ class Boxes:
         step = self.recording.step_around(call)
         for bound in () if step is None else step.bound:
             if bound.origin is not None:
-                inner = self.recording.binding(bound.origin)[1].call
-                if any(outer is call for outer in self._callers(inner)):
+                inner = self.recording.binding(bound.origin)[0]
+                if call in self.recording.path(inner):
                     return bound.name
         return None
-
-    def _callers(self, call: Call) -> Iterator[Call]:
-        yield call
-        while call.parent is not None:
-            call = self._call(call.parent)
-            yield call
 
 
 def _kind(call: Call) -> tuple[int | None, str, bool]:

@@ -23,31 +23,17 @@ class Style:
 
     on: bool = False
 
-    def _in(self, code: str, text: str) -> str:
+    def __call__(self, code: str, text: str) -> str:
+        """The text with one of the codes below."""
         return f"\x1b[{code}m{text}\x1b[0m" if self.on else text
-
-    def strong(self, text: str) -> str:
-        """The line that is shown."""
-        return self._in("1", text)
-
-    def faint(self, text: str) -> str:
-        """Text that is only context."""
-        return self._in("2", text)
-
-    def new(self, text: str) -> str:
-        """A name that has just been bound."""
-        return self._in("32", text)
-
-    def gradient(self, text: str) -> str:
-        """What belongs to the backward pass."""
-        return self._in("35", text)
-
-    def wrong(self, text: str) -> str:
-        """A gradient that finite differences do not confirm."""
-        return self._in("1;31", text)
 
 
 PLAIN = Style()
+_OWN = "1"  # the line that is shown
+_CONTEXT = "2"  # the lines around it
+_NEW = "32"  # a name that has just been bound
+_GRADIENT = "35"  # what belongs to the backward pass
+_WRONG = "1;31"  # a gradient that finite differences do not confirm
 RUN_AGAIN = (
     "not checked here: a Checkpoint ran this again during backward, out of reach of finite differences; "
     "the gradients of the inputs and parameters check it"
@@ -77,7 +63,7 @@ def draw(recording: Steps, step: Step, style: Style = PLAIN) -> list[str]:
 def heading(recording: Steps, step: Step, style: Style) -> str:
     """Which step it is, in which pass, and in which calls."""
     backward = is_backward(recording, step)
-    direction = style.gradient("backward") if backward else "forward "
+    direction = style(_GRADIENT, "backward") if backward else "forward "
     path = " › ".join(call.label for call in recording.path(step))
     return f"step {step.index + 1}/{len(recording.steps)}  {direction}  {path}"
 
@@ -98,8 +84,8 @@ def source(step: Step, style: Style, recording: Steps, around: int = 0) -> list[
         place = number - call.first_line
         if 0 <= place < len(call.source):
             is_own = step.line <= number <= last
-            mark, shade = (">", style.strong) if is_own else (" ", style.faint)
-            lines.append(shade(f"{number:5d} {mark} {call.source[place]}"))
+            mark, code = (">", _OWN) if is_own else (" ", _CONTEXT)
+            lines.append(style(code, f"{number:5d} {mark} {call.source[place]}"))
     return lines
 
 
@@ -108,13 +94,13 @@ def _bound(recording: Steps, step: Step, bound: Binding, style: Style) -> list[s
     pair = recording.pair_of(step, bound)
     numbers = matrix(bound.value)
     if pair is None and bound.value.shape == ():
-        return [f"  {style.new(bound.name)} = {numbers[0]}"]
+        return [f"  {style(_NEW, bound.name)} = {numbers[0]}"]
     described = _described(bound.value) + (" changed in place" if bound.in_place else "")
     if pair is None:
-        return [f"  {style.new(bound.name)} {described}", *(f"    {line}" for line in numbers)]
+        return [f"  {style(_NEW, bound.name)} {described}", *(f"    {line}" for line in numbers)]
     others = matrix(pair.value)
     width = max(len(bound.name) + len(described), *map(len, numbers)) + 3
-    lines = [f"  {style.gradient(bound.name)} {described:<{width - len(bound.name)}} of {pair.name}"]
+    lines = [f"  {style(_GRADIENT, bound.name)} {described:<{width - len(bound.name)}} of {pair.name}"]
     for left, right in itertools.zip_longest(numbers, others, fillvalue=""):
         lines.append(f"    {left:<{width}}{right}".rstrip())
     told = verdict(recording, step, bound, style)
@@ -133,10 +119,10 @@ def _found(row: Row, style: Style) -> str:
     if row.problem and row.ok:
         return row.problem  # "not checked", and why
     if row.problem:
-        return style.wrong(f"finite differences: WRONG, {row.problem}")
+        return style(_WRONG, f"finite differences: WRONG, {row.problem}")
     where = "" if row.where is None else f" at [{', '.join(map(str, row.where))}]"
     numbers = f"{row.hand:.6g} by hand, {row.numerical:.6g} by finite differences{where}, error {row.error:.0e}"
-    return f"checked: {numbers}, ok" if row.ok else style.wrong(f"WRONG: {numbers}")
+    return f"checked: {numbers}, ok" if row.ok else style(_WRONG, f"WRONG: {numbers}")
 
 
 def _described(value: Value) -> str:

@@ -6,33 +6,37 @@ from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
 
-def element(tag: str, *children: Element, **attributes: str) -> Element:
-    """An element with others in it."""
+def element(tag: str, *children: Element, text: str | None = None, **attributes: str) -> Element:
+    """An element with others, or with a text, in it."""
     made = Element(tag, attributes)
+    made.text = text
     made.extend(children)
     return made
 
 
-def text(tag: str, content: str, **attributes: str) -> Element:
-    """An element with text in it."""
-    made = Element(tag, attributes)
-    made.text = content
-    return made
+def text(content: str) -> Element:
+    """Words or code as they are."""
+    return element("mtext", text=content)
+
+
+def number(content: str) -> Element:
+    """A number."""
+    return element("mn", text=content)
 
 
 def letter(content: str) -> Element:
     """A name: of one letter in italics, of several upright."""
-    return text("mi", content)
+    return element("mi", text=content)
 
 
 def word(content: str) -> Element:
     """A name in upright letters, even if it is one letter long."""
-    return text("mi", content, mathvariant="normal")
+    return element("mi", text=content, mathvariant="normal")
 
 
 def sign(content: str, **attributes: str) -> Element:
     """An operator, a bracket or a comma."""
-    return text("mo", content, **attributes)
+    return element("mo", text=content, **attributes)
 
 
 def row(parts: Sequence[Element]) -> Element:
@@ -70,7 +74,7 @@ def indexed(base: Element, index: Element) -> Element:
 
 def raised(base: Element, mark: str) -> Element:
     """X with a mark at its upper right, as in σ²."""
-    return element("msup", base, text("mn", mark))
+    return element("msup", base, number(mark))
 
 
 def hat(base: Element) -> Element:

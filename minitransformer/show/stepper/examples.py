@@ -13,11 +13,9 @@ import numpy as np
 from ... import layers, models, ops
 from ...arrays.backend import Array, to_device
 from ...course import worked_example
-from ...verify.catalogue.case import Setup
+from ...verify.catalogue.case import Random, Setup, call
 from ...verify.gradients import Progress
 from .recording import LIMIT, Recording, step
-
-Random = np.random.Generator
 
 
 @dataclass(frozen=True)
@@ -57,10 +55,6 @@ def _tenths(rng: Random, *shape: int) -> Array:
     return rng.normal(size=shape).round(1)
 
 
-def _setup(f: Callable[..., Any], *inputs: Any, module: layers.Module | None = None, **options: Any) -> Setup:
-    return Setup(f, inputs, options, f if module is None and isinstance(f, layers.Module) else module)
-
-
 def _filled(module: layers.Module, rng: Random) -> Any:
     """Give every parameter numbers of one decimal, with gains around 1."""
     for name, parameter in module.parameters():
@@ -70,10 +64,20 @@ def _filled(module: layers.Module, rng: Random) -> Any:
     return module
 
 
+def _op(f: Callable[..., Any], *shapes: tuple[int, ...], **options: Any) -> Callable[[Random], Setup]:
+    """A function of arrays of these shapes."""
+    return lambda r: call(f, *(_tenths(r, *shape) for shape in shapes), **options)
+
+
+def _layer(make: Callable[[], layers.Module], *shapes: tuple[int, ...], **options: Any) -> Callable[[Random], Setup]:
+    """A layer that reads arrays of these shapes."""
+    return lambda r: call(_filled(make(), r), *(_tenths(r, *shape) for shape in shapes), **options)
+
+
 def _worked_example(rng: Random) -> Setup:
     example = worked_example.UNSCALED
     arrays = (example.x, example.w_q, example.w_k, example.w_v)
-    return _setup(worked_example.self_attention, *arrays, scale=example.scale)
+    return call(worked_example.self_attention, *arrays, scale=example.scale)
 
 
 def _gpt(rng: Random) -> Setup:
@@ -81,102 +85,85 @@ def _gpt(rng: Random) -> Setup:
         vocabulary=5, max_length=6, d_model=4, n_heads=2, d_ff=7, n_layers=1, dropout=0.0, attention_dropout=0.0
     )
     model = _filled(models.LanguageModel(config), rng)
-    return _setup(model.loss, np.array([[1, 4, 1]]), np.array([[4, 1, 3]]), module=model)
+    return call(model.loss, np.array([[1, 4, 1]]), np.array([[4, 1, 3]]), module=model)
 
 
 EXAMPLES: dict[str, Example] = {
     "worked-example": Example(
         "Self-attention as introductions compute it, without a scale", _worked_example, worked_example.UNSCALED.doutput
     ),
-    "softmax": Example("Softmax of two rows of scores", lambda r: _setup(ops.softmax, _tenths(r, 2, 3))),
-    "attention": Example(
-        "Attention of 2 queries to 4 keys, d_k 3, d_v 5",
-        lambda r: _setup(ops.attention, _tenths(r, 2, 3), _tenths(r, 4, 3), _tenths(r, 4, 5)),
-    ),
+    "softmax": Example("Softmax of two rows of scores", _op(ops.softmax, (2, 3))),
+    "attention": Example("Attention of 2 queries to 4 keys, d_k 3, d_v 5", _op(ops.attention, (2, 3), (4, 3), (4, 5))),
     "multi-head": Example(
         "Multi-head self-attention: 4 tokens of width 6, 2 heads",
-        lambda r: _setup(_filled(layers.MultiHeadAttention(6, 2), r), _tenths(r, 4, 6)),
+        _layer(lambda: layers.MultiHeadAttention(6, 2), (4, 6)),
     ),
     "layer-norm": Example(
         "LayerNorm of two rows of four",
-        lambda r: _setup(ops.layer_norm, _tenths(r, 2, 4), (1.0 + r.normal(size=4) / 3.0).round(1), _tenths(r, 4)),
+        lambda r: call(ops.layer_norm, _tenths(r, 2, 4), (1.0 + r.normal(size=4) / 3.0).round(1), _tenths(r, 4)),
     ),
     "ffn": Example(
         "The feed-forward network: 2 tokens of width 3, 5 hidden units",
-        lambda r: _setup(_filled(layers.FeedForward(3, 5), r), _tenths(r, 2, 3)),
+        _layer(lambda: layers.FeedForward(3, 5), (2, 3)),
     ),
     "encoder-layer": Example(
         "An encoder layer: 3 tokens of width 4, 2 heads, 5 hidden units",
-        lambda r: _setup(_filled(layers.EncoderLayer(4, 2, 5), r), _tenths(r, 3, 4)),
+        _layer(lambda: layers.EncoderLayer(4, 2, 5), (3, 4)),
     ),
     "decoder-layer": Example(
         "A decoder layer: 2 tokens of width 4 that read 3 of the encoder's, 2 heads, 5 hidden units",
-        lambda r: _setup(_filled(layers.DecoderLayer(4, 2, 5), r), _tenths(r, 2, 4), _tenths(r, 3, 4)),
+        _layer(lambda: layers.DecoderLayer(4, 2, 5), (2, 4), (3, 4)),
     ),
     "cross-entropy": Example(
         "Cross-entropy of 2 positions over 4 tokens",
-        lambda r: _setup(ops.cross_entropy, _tenths(r, 2, 4), np.array([2, 0])),
+        lambda r: call(ops.cross_entropy, _tenths(r, 2, 4), np.array([2, 0])),
     ),
     "embedding": Example(
         "Looking up 4 ids, one of them twice, in a table of 5 rows",
-        lambda r: _setup(ops.embedding, np.array([1, 4, 1, 2]), _tenths(r, 5, 3)),
+        lambda r: call(ops.embedding, np.array([1, 4, 1, 2]), _tenths(r, 5, 3)),
     ),
     "rnn": Example(
-        "A plain recurrent cell: one step of 2 sequences, 3 units",
-        lambda r: _setup(ops.rnn_cell, _tenths(r, 2, 3), _tenths(r, 2, 3), _tenths(r, 3, 3)),
+        "A plain recurrent cell: one step of 2 sequences, 3 units", _op(ops.rnn_cell, (2, 3), (2, 3), (3, 3))
     ),
-    "lstm": Example(
-        "An LSTM cell: one step of one sequence, 2 units",
-        lambda r: _setup(ops.lstm_cell, _tenths(r, 8), _tenths(r, 4), _tenths(r, 2, 8)),
-    ),
-    "gru": Example(
-        "A GRU cell: one step of one sequence, 2 units",
-        lambda r: _setup(ops.gru_cell, _tenths(r, 6), _tenths(r, 2), _tenths(r, 2, 6), _tenths(r, 6)),
-    ),
+    "lstm": Example("An LSTM cell: one step of one sequence, 2 units", _op(ops.lstm_cell, (8,), (4,), (2, 8))),
+    "gru": Example("A GRU cell: one step of one sequence, 2 units", _op(ops.gru_cell, (6,), (2,), (2, 6), (6,))),
     "convolution": Example(
-        "A convolution of 4 tokens of width 2, kernel 3, to width 3",
-        lambda r: _setup(ops.convolution, _tenths(r, 4, 2), _tenths(r, 3, 2, 3), _tenths(r, 3)),
+        "A convolution of 4 tokens of width 2, kernel 3, to width 3", _op(ops.convolution, (4, 2), (3, 2, 3), (3,))
     ),
     "additive-attention": Example(
-        "Additive attention of 2 queries to 3 keys",
-        lambda r: _setup(ops.additive_attention, _tenths(r, 2, 3), _tenths(r, 3, 3), _tenths(r, 3, 2), _tenths(r, 3)),
+        "Additive attention of 2 queries to 3 keys", _op(ops.additive_attention, (2, 3), (3, 3), (3, 2), (3,))
     ),
     "local-attention": Example(
         "Restricted attention of radius 2 over 5 tokens, in blocks",
-        lambda r: _setup(ops.local_attention, _tenths(r, 5, 2), _tenths(r, 5, 2), _tenths(r, 5, 3), 2),
+        lambda r: call(ops.local_attention, _tenths(r, 5, 2), _tenths(r, 5, 2), _tenths(r, 5, 3), 2),
     ),
     "alibi": Example(
         "Linear biases of 2 heads, for 2 queries at the end of 4 positions",
-        lambda r: _setup(ops.alibi, abs(_tenths(r, 2)), 2, 4),
+        lambda r: call(ops.alibi, abs(_tenths(r, 2)), 2, 4),
     ),
     "flash-attention": Example(
         "Flash attention of 3 queries to 4 keys, in tiles of 2",
-        lambda r: _setup(ops.flash_attention, _tenths(r, 3, 2), _tenths(r, 4, 2), _tenths(r, 4, 3), tile=2),
+        _op(ops.flash_attention, (3, 2), (4, 2), (4, 3), tile=2),
     ),
     "sink-attention": Example(
         "Attention of 2 queries to 3 keys, one head, with a sink",
-        lambda r: _setup(
-            ops.sink_attention, _tenths(r, 1, 2, 2), _tenths(r, 1, 3, 2), _tenths(r, 1, 3, 4), _tenths(r, 1)
-        ),
+        _op(ops.sink_attention, (1, 2, 2), (1, 3, 2), (1, 3, 4), (1,)),
     ),
     "linear-attention": Example(
-        "Linear attention over 4 tokens, as a recurrence",
-        lambda r: _setup(ops.linear_attention, _tenths(r, 4, 2), _tenths(r, 4, 2), _tenths(r, 4, 3), block=1),
+        "Linear attention over 4 tokens, as a recurrence", _op(ops.linear_attention, (4, 2), (4, 2), (4, 3), block=1)
     ),
     "latent-attention": Example(
         "Latent attention: 3 tokens of width 4, 2 heads of width 3, latents of 5 numbers",
-        lambda r: _setup(_filled(layers.LatentAttention(4, 2, 3, 5, 2), r), _tenths(r, 3, 4), causal=True),
+        _layer(lambda: layers.LatentAttention(4, 2, 3, 5, 2), (3, 4), causal=True),
     ),
     "grouped-attention": Example(
         "Grouped attention: 3 tokens of width 8, 4 heads of queries that share 2 of keys and values",
-        lambda r: _setup(_filled(layers.MultiHeadAttention(8, 4, n_key_heads=2), r), _tenths(r, 3, 8)),
+        _layer(lambda: layers.MultiHeadAttention(8, 4, n_key_heads=2), (3, 8)),
     ),
     "qk-norm": Example(
         "Attention with norms of queries and keys, rotated: 3 tokens of width 4, 1 head",
-        lambda r: _setup(
-            _filled(layers.MultiHeadAttention(4, 1, qk_norm=True, rotary_base=10.0), r), _tenths(r, 3, 4), causal=True
-        ),
+        _layer(lambda: layers.MultiHeadAttention(4, 1, qk_norm=True, rotary_base=10.0), (3, 4), causal=True),
     ),
-    "experts": Example("Top-2 routing of 2 tokens to 4 experts", lambda r: _setup(ops.top_k_gates, _tenths(r, 2, 4))),
+    "experts": Example("Top-2 routing of 2 tokens to 4 experts", _op(ops.top_k_gates, (2, 4))),
     "gpt": Example("The loss of a decoder-only model of one layer: 3 tokens out of 5, width 4, 2 heads", _gpt),
 }

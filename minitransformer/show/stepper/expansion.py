@@ -128,11 +128,11 @@ def _elsewhere(recording: Steps, step: Step, bound: Binding, cell: Index) -> Ter
 def _given(recording: Steps, call: Call, bound: Binding, cell: Index) -> Term:
     """A cell of an argument that the caller's line computed without giving it a name."""
     nothing = f"{bound.title} was passed to the call"
-    if call.parent is None:
+    caller = recording.step_around(call)
+    if caller is None:
         raise NotExpandable(nothing)
-    callers = recording.steps_of(recording.calls[call.parent])
-    walk = walk_of(recording, next(step for step in callers if call in recording.calls_in(step)))
-    node = next((node for node, made in walk.made.items() if made is call), None)
+    walk = walk_of(recording, caller)
+    node = walk.node_of(call)
     argument = None if node is None else argument_in(node, call.code, bound.name)
     if argument is None:
         raise NotExpandable(nothing)
@@ -158,12 +158,9 @@ def _returned(recording: Steps, call: Call, path: Path, cell: Index) -> Term:
     """A cell of a call's result that has no name, from its return statement."""
     last = recording.steps_of(call)[-1]
     walk = walk_of(recording, last)
-    value = walk.statement.value if isinstance(walk.statement, ast.Return) else None
-    while isinstance(value, ast.IfExp):
-        value = value.body if walk.value(value.test) else value.orelse
-    if value is None:
+    if not isinstance(walk.statement, ast.Return) or walk.statement.value is None:
         raise NotExpandable(f"the result of {call.label} cannot be written out")
-    return _result(walk, *part_of(value, path), cell)
+    return _result(walk, *part_of(walk.chosen(walk.statement.value), path), cell)
 
 
 def _changed(walk: Walk, bound: Binding, cell: Index) -> Term:

@@ -18,6 +18,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from . import elements as ml
+from .sources import name_called, parse
 
 NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 
@@ -48,11 +49,8 @@ def formula(source: str, scalars: Collection[str] = ()) -> Element | None:
 
     scalars: the names known to be single numbers; a product with one of them is written without a sign.
     """
-    try:
-        statement = ast.parse(textwrap.dedent(source)).body[0]
-    except (SyntaxError, IndexError):
-        return None
-    row = Formula(scalars).statement(statement)
+    statement = parse(textwrap.dedent(source))
+    row = None if statement is None else Formula(scalars).statement(statement)
     return None if row is None else block(row)
 
 
@@ -64,9 +62,9 @@ def name(identifier: str) -> Element:
         return ml.letter(_GREEK[identifier])
     base, _, index = identifier.rpartition("_")
     if base in ("w", "dw") and len(index) == 1:
-        return ml.element("msub", name(base.replace("w", "W")), ml.letter(index.upper()))
+        return ml.indexed(name(base.replace("w", "W")), ml.letter(index.upper()))
     if base and "_" not in base and len(base) <= 2 and len(index) <= 2:
-        return ml.element("msub", name(base), name(index))
+        return ml.indexed(name(base), name(index))
     return ml.letter(identifier) if len(identifier) == 1 else ml.word(identifier)
 
 
@@ -98,11 +96,10 @@ class Formula:
             arguments = [a for a in (*node.args.args, *node.args.kwonlyargs) if a.arg != "self"]
             return [ml.word(node.name), ml.bracketed(*ml.separated([name(a.arg) for a in arguments]))]
         if isinstance(node, ast.Return) and node.value is not None:
-            return [ml.text("mtext", "return"), ml.space(), *self._values(node.value)]
-        if isinstance(node, ast.Assign):
-            return [*self._targets(node.targets[0]), ml.sign("="), *self._values(node.value)]
-        if isinstance(node, ast.AnnAssign) and node.value is not None:
-            return [*self._targets(node.target), ml.sign("="), *self._values(node.value)]
+            return [ml.text("return"), ml.space(), *self._values(node.value)]
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            assigned = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            return [*self._targets(assigned), ml.sign("="), *self._values(node.value)]
         if isinstance(node, ast.AugAssign):
             sum_ = ast.BinOp(node.target, node.op, node.value)
             return [*self._targets(node.target), ml.sign("←"), self.expression(sum_)]
@@ -112,7 +109,7 @@ class Formula:
             and name_called(call) == "scatter_add"
         ):
             target, ids, rows = (self.expression(argument) for argument in call.args)
-            return [ml.element("msub", target, ids), ml.sign("←"), ml.element("msub", target, ids), ml.sign("+"), rows]
+            return [ml.indexed(target, ids), ml.sign("←"), ml.indexed(target, ids), ml.sign("+"), rows]
         return None
 
     def _targets(self, node: ast.expr) -> list[Element]:
@@ -130,7 +127,7 @@ class Formula:
         build: Callable[[Any], tuple[list[Element], int]] | None = getattr(
             self, f"_{type(node).__name__.lower()}", None
         )
-        parts, tightness = build(node) if build else ([ml.text("mtext", ast.unparse(node))], TIGHT)
+        parts, tightness = build(node) if build else ([ml.text(ast.unparse(node))], TIGHT)
         return ml.bracketed(*parts) if tightness < within else ml.row(parts)
 
     def _name(self, node: ast.Name) -> tuple[list[Element], int]:
@@ -138,8 +135,8 @@ class Formula:
 
     def _constant(self, node: ast.Constant) -> tuple[list[Element], int]:
         if isinstance(node.value, bool | str | None) or node.value is Ellipsis:
-            return [ml.text("mtext", "…" if node.value is Ellipsis else repr(node.value))], TIGHT
-        return [ml.text("mn", f"{node.value:g}" if isinstance(node.value, float) else str(node.value))], TIGHT
+            return [ml.text("…" if node.value is Ellipsis else repr(node.value))], TIGHT
+        return [ml.number(f"{node.value:g}" if isinstance(node.value, float) else str(node.value))], TIGHT
 
     def _attribute(self, node: ast.Attribute) -> tuple[list[Element], int]:
         if node.attr == "T":
@@ -171,9 +168,9 @@ class Formula:
             within = SERIES if isinstance(node.op, ast.Sub) else SUM
             return [self.expression(left, SUM), sign, self.expression(right, within)], SUM
         if type(node.op) in _BETWEEN:
-            sign = ml.sign(_BETWEEN[type(node.op)], lspace="0.3em", rspace="0.3em")
+            sign = _between(_BETWEEN[type(node.op)])
             return [self.expression(left, PRODUCT), sign, self.expression(right, PRODUCT)], SUM
-        return [ml.text("mtext", ast.unparse(node))], TIGHT
+        return [ml.text(ast.unparse(node))], TIGHT
 
     def _is_single(self, node: ast.expr) -> bool:
         """Whether the node consists only of numbers and names of numbers."""
@@ -191,14 +188,14 @@ class Formula:
     def _boolop(self, node: ast.BoolOp) -> tuple[list[Element], int]:
         out: list[Element] = []
         for part in node.values:
-            out += [ml.sign(_BETWEEN[type(node.op)], lspace="0.3em", rspace="0.3em")] if out else []
+            out += [_between(_BETWEEN[type(node.op)])] if out else []
             out.append(self.expression(part, PRODUCT))
         return out, 0
 
     def _compare(self, node: ast.Compare) -> tuple[list[Element], int]:
         out = [self.expression(node.left, SUM)]
         for operator, side in zip(node.ops, node.comparators, strict=True):
-            out += [ml.sign(_COMPARISONS[type(operator)], lspace="0.3em", rspace="0.3em"), self.expression(side, SUM)]
+            out += [_between(_COMPARISONS[type(operator)]), self.expression(side, SUM)]
         return out, 0
 
     def _ifexp(self, node: ast.IfExp) -> tuple[list[Element], int]:
@@ -207,16 +204,16 @@ class Formula:
     def _cases(self, test: ast.expr, first: ast.expr, second: ast.expr) -> Element:
         """A brace with two rows: the value if the test is true, and the value otherwise."""
         rows = [
-            (self.expression(first), ml.text("mtext", f"if{_NBSP}"), self.expression(test)),
-            (self.expression(second), ml.text("mtext", "otherwise")),
+            (self.expression(first), ml.text(f"if{_NBSP}"), self.expression(test)),
+            (self.expression(second), ml.text("otherwise")),
         ]
         cells = [[ml.element("mtd", value), ml.element("mtd", ml.row(rest))] for value, *rest in rows]
         table = ml.element("mtable", *(ml.element("mtr", *row) for row in cells), columnalign="left left")
         return ml.element("mrow", ml.sign("{", form="prefix", stretchy="true"), table)
 
     def _subscript(self, node: ast.Subscript) -> tuple[list[Element], int]:
-        index = ml.text("mtext", ast.unparse(node.slice).strip("()").replace("None", "new"))
-        return [ml.element("msub", self.expression(node.value, TIGHT), index)], TIGHT
+        index = ml.text(ast.unparse(node.slice).strip("()").replace("None", "new"))
+        return [ml.indexed(self.expression(node.value, TIGHT), index)], TIGHT
 
     def _call(self, node: ast.Call) -> tuple[list[Element], int]:
         called, function, arguments = name_called(node), node.func, node.args
@@ -237,13 +234,12 @@ class Formula:
             return [ml.word(called[:3]), ml.bracketed(*ml.separated([self.expression(a) for a in arguments]))], TIGHT
         if is_pullback(called) and len(arguments) == 1:
             op = called.removesuffix("pullback").removesuffix("backward").strip("_")
-            index = [name(op)] if op else []
-            jacobian = ml.element("msubsup" if op else "msup", ml.letter("J"), *index, ml.word("T"))
+            j = ml.letter("J")
+            jacobian = ml.element("msubsup", j, name(op), ml.word("T")) if op else ml.transposed(j)
             return [jacobian, ml.space(), self.expression(arguments[0], MATRICES)], MATRICES
         if called in _FILLED and isinstance(function, ast.Attribute):
-            return [
-                self.expression(arguments[1]) if called.startswith("full") else ml.text("mn", _FILLED[called])
-            ], TIGHT
+            number = _FILLED[called]
+            return [ml.number(number) if number else self.expression(arguments[1])], TIGHT
         if called == "abs" and len(arguments) == 1:
             return [ml.element("mrow", ml.sign("|"), self.expression(arguments[0]), ml.sign("|"))], TIGHT
         if library and called in _JOINS and isinstance(arguments[0], ast.List | ast.Tuple):
@@ -255,7 +251,7 @@ class Formula:
         word = ml.word(ast.unparse(function) if not library else called)
         base = node.args[0] if node.args else function.value if isinstance(function, ast.Attribute) else None
         if axis is not None and base is not None:
-            word = ml.element("msub", word, self.axis(axis, base))
+            word = ml.indexed(word, self.axis(axis, base))
         return [word, ml.bracketed(*ml.separated(inner))], TIGHT
 
     def _joined(self, node: ast.expr) -> Element:
@@ -266,27 +262,23 @@ class Formula:
 
     def _method(self, node: ast.Call, base: ast.expr, called: str) -> tuple[list[Element], int] | None:
         """The formula of an array's method, such as a sum or a reshape; None if it has none."""
-        arguments = [ast.unparse(argument) for argument in node.args]
+        texts = ["…" if isinstance(part, ast.Starred) else ast.unparse(part) for part in node.args]
         if called in _REDUCTIONS:
             return self._reduced(node, base, called), SERIES if called == "sum" else TIGHT
-        if called == "swapaxes" and arguments == ["-1", "-2"]:
+        if called == "swapaxes" and texts == ["-1", "-2"]:
             return [ml.transposed(self.expression(base, TIGHT))], TIGHT
         if called == "astype":
             return [self.expression(base)], TIGHT
-        if called == "swapaxes":
-            swap = ml.element("msub", ml.word("swap"), ml.text("mtext", ", ".join(arguments)))
-            return [swap, ml.bracketed(self.expression(base))], TIGHT
-        if called == "reshape":
-            parts = ["…" if isinstance(a, ast.Starred) else ast.unparse(a) for a in node.args]
-            shape = ml.text("mtext", ", ".join(parts))
-            return [ml.element("msub", ml.word("reshape"), shape), ml.bracketed(self.expression(base))], TIGHT
+        if called in ("swapaxes", "reshape"):
+            word = ml.indexed(ml.word(called.removesuffix("axes")), ml.text(", ".join(texts)))
+            return [word, ml.bracketed(self.expression(base))], TIGHT
         return None
 
     def axis(self, axis: ast.expr, base: ast.expr) -> Element:
         """The axis of an array, as it is written under a sign."""
         if isinstance(axis, ast.Name):  # axis=axis
             return self.expression(axis)
-        return ml.row([ml.text("mtext", f"axis{_NBSP}"), self.expression(axis)])
+        return ml.row([ml.text(f"axis{_NBSP}"), self.expression(axis)])
 
     def _reduced(self, node: ast.Call, base: ast.expr, called: str) -> list[Element]:
         """A sum, mean or extreme, with the axis under its sign."""
@@ -297,11 +289,6 @@ class Formula:
         return [sign, self.expression(base, PRODUCT if called == "sum" else TIGHT + 1)]
 
 
-def name_called(node: ast.Call) -> str:
-    """The name of the function that a node calls: "exp" for xp.exp(x)."""
-    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-
-
 def is_pullback(identifier: str) -> bool:
     """Whether a name is that of a pullback: softmax_backward, pullback."""
     return identifier.endswith(("backward", "pullback"))
@@ -309,3 +296,7 @@ def is_pullback(identifier: str) -> bool:
 
 def _two_numbers(left: ast.expr, right: ast.expr) -> bool:
     return isinstance(right, ast.Constant) and isinstance(left, ast.Constant | ast.BinOp)
+
+
+def _between(sign: str) -> Element:
+    return ml.sign(sign, lspace="0.3em", rspace="0.3em")

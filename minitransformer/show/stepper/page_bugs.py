@@ -103,12 +103,10 @@ class _Page:
 
     def __init__(self, recording: Steps, data: dict[str, Any]) -> None:
         self.recording = recording
-        self.bindings = [(step, bound) for step in recording.steps for bound in step.bound]
         self.lines, self.terms, self.changes, self.sources = (
             Table(data[name]) for name in ("lines", "terms", "changes", "sources")
         )
         self.source_by_label = {call["label"]: call["source"] for call in data["calls"]}
-        self.number_of = {bound.serial: n for n, (_, bound) in enumerate(self.bindings)}
 
     def bug(self, mistake: Mistake) -> dict[str, Any]:
         """The mistake as data for the page. refused: what it raises. numbers: those it changes, or []."""
@@ -133,7 +131,7 @@ class _Page:
     def differences(self, others: Partners) -> list[tuple[int, int, list[int] | None, np.ndarray]]:
         """(step, which of its names, the flat indices of the cells that differ, or None for all, their numbers)."""
         found = []
-        for step, bound in self.bindings:
+        for step, bound in self.recording.bindings:
             right, wrong = bound.value.array, others[bound.serial][1].value.array if bound.serial in others else None
             if right is None or wrong is None or wrong.shape != right.shape:
                 continue
@@ -148,10 +146,10 @@ class _Page:
         """[step, line] for each step whose line has another text or another place in the file; and for those with
         another text, [step, which of its names, where its numbers come from].
         """
-        number_of = {there.serial: self.number_of[serial] for serial, (_, there) in others.items()}
+        number_of = {there.serial: self.recording.number_of[serial] for serial, (_, there) in others.items()}
         changed: dict[int, int] = {}
         origins = []
-        for step, bound in self.bindings:
+        for step, bound in self.recording.bindings:
             if bound.serial not in others:
                 continue
             other, there = others[bound.serial]
@@ -159,14 +157,8 @@ class _Page:
                 continue
             line = line_of(wrong, other) | {"wrong": other.source != step.source}
             changed[step.index] = self.lines.add(line)
-            array = bound.value.array
-            if (
-                line["wrong"]
-                and there in other.bound
-                and is_expandable(there)
-                and array is not None
-                and array.size <= 64
-            ):
+            few = bound.value.array is not None and bound.value.array.size <= 64
+            if line["wrong"] and few and there in other.bound and is_expandable(there):
                 origin = written_out(wrong, other, there, number_of, self.terms)
                 origins.append([step.index, step.bound.index(bound), origin])
         return [[index, line] for index, line in changed.items()], origins

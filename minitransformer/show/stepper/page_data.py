@@ -13,13 +13,13 @@ import functools
 import json
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...trace.calls import Binding, Call
-from ...trace.values import CORNER, corner_of, summary_of
+from ...trace.values import CORNER, Value, copied, corner_of, summary_of
 from ..page import packed
 from . import mathml
 from .drawing import verdict
@@ -53,8 +53,7 @@ class _Page:
         self.sources = Table()
         self.lines = Table()
         self.symbols = Table()
-        self.bindings = [bound for step in recording.steps for bound in step.bound]
-        self.number_of = {bound.serial: number for number, bound in enumerate(self.bindings)}
+        self.number_of = recording.number_of
 
     def data(self) -> dict[str, Any]:
         steps = [self._step(step) for step in self.recording.steps]
@@ -69,7 +68,7 @@ class _Page:
             "steps": steps,
             "lines": self.lines.items,
             "output": self._output(),
-            "names": {bound.name: mathml.as_lists(mathml.name(bound.name)) for bound in self.bindings},
+            "names": {bound.name: mathml.as_lists(mathml.name(bound.name)) for _, bound in self.recording.bindings},
             "symbols": self.symbols.items,
             "arrays": arrays,
             "terms": terms,
@@ -138,7 +137,7 @@ class _Page:
         bindings: of this very array under another name, and of the value whose gradient this is. told: the result of a
         gradient's check, if it does not have a finite difference for each number.
         """
-        out: dict[str, Any] = {"name": bound.name, "array": self.arrays.add(bound.value.array, bound.value)}
+        out: dict[str, Any] = {"name": bound.name, "array": self.arrays.add(bound.value)}
         out["symbol"] = self.symbols.add(mathml.as_lists(symbols_of(self.recording).of(bound)))
         if self.recording.is_gradient(bound):
             out["gradient"] = True
@@ -149,7 +148,7 @@ class _Page:
             out["pair"] = self.number_of[value.serial]
         row = self.recording.check_of(step, bound)
         if row is not None and row.full is not None and row.full.numerical.shape == bound.value.shape:
-            out["numerical"] = self.arrays.add(row.full.numerical)
+            out["numerical"] = self.arrays.add(copied(row.full.numerical))
         elif told := verdict(self.recording, step, bound):
             out["told"] = told
         return out
@@ -242,7 +241,7 @@ def line_of(recording: Steps, step: Step) -> dict[str, Any]:
     entry = step is recording.steps_of(call)[0] and not is_lambda
     element = mathml.formula(f"{step.source}\n    pass" if entry else step.source, recording.scalars(step))
     written = paper(recording, step, entry) if is_shown(step) else None
-    names = [] if entry else list(_names_read(step.source))
+    names = [] if entry else _names_read(step.source)
     if is_lambda:  # its line is that of the function around it, which reads other names
         names = [name for name in names if name in call.code.co_freevars]
     return {
@@ -257,16 +256,16 @@ def line_of(recording: Steps, step: Step) -> dict[str, Any]:
     }
 
 
-def _names_read(text: str) -> Iterator[str]:
+def _names_read(text: str) -> list[str]:
     """The names that a statement reads, in the order of the text, each once."""
     statement = parse(text)
     if statement is None:
-        return
+        return []
     names = [n for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
     if isinstance(statement, ast.AugAssign):
         names += [node for node in ast.walk(statement.target) if isinstance(node, ast.Name)]
     names.sort(key=lambda node: (node.lineno, node.col_offset))
-    yield from dict.fromkeys(node.id for node in names)
+    return list(dict.fromkeys(node.id for node in names))
 
 
 def code_of(call: Call) -> dict[str, Any]:
@@ -306,26 +305,27 @@ class Pool:
     """All arrays of the page, each once."""
 
     def __init__(self) -> None:
-        self._arrays: list[tuple[np.ndarray | None, Any]] = []
+        self._values: list[Value] = []
         self._places: dict[Any, int] = {}
 
-    def add(self, array: np.ndarray | None, value: Any = None) -> int:
-        """The array's index in the pool. value: the recorded Value; it has a large array's summary and corner."""
-        kept = value.corner if array is None else array
-        about = (value.shape, value.summary) if array is None else (array.shape, "")
-        key = (*about, kept.dtype.str, kept.tobytes())
+    def add(self, value: Value) -> int:
+        """The array's index in the pool."""
+        kept = value.corner if value.array is None else value.array
+        assert kept is not None
+        key = (value.shape, value.summary, kept.dtype.str, kept.tobytes())
         if key not in self._places:
-            self._places[key] = len(self._arrays)
-            self._arrays.append((array, value))
+            self._places[key] = len(self._values)
+            self._values.append(value)
         return self._places[key]
 
     def fitted(self) -> tuple[list[dict[str, Any]], int]:
         """The arrays for JSON, and the size in cells up to which they are kept whole to fit the budget."""
         for limit in _LIMITS:
-            if sum(_length(array, limit) for array, _ in self._arrays) <= BUDGET:
+            if sum(_length(value.array, limit) for value in self._values) <= BUDGET:
                 break
-        largest = max((a.size for a, _ in self._arrays if a is not None and a.size <= limit), default=0)
-        return [_encoded(array, value, limit) for array, value in self._arrays], min(limit, largest)
+        arrays = [value.array for value in self._values if value.array is not None]
+        largest = max((array.size for array in arrays if array.size <= limit), default=0)
+        return [_encoded(value, limit) for value in self._values], min(limit, largest)
 
 
 def _length(array: np.ndarray | None, limit: int) -> int:
@@ -334,20 +334,18 @@ def _length(array: np.ndarray | None, limit: int) -> int:
     return 19 * array.size if array.size <= EXACT else 6 * array.size
 
 
-def _encoded(array: np.ndarray | None, value: Any, limit: int) -> dict[str, Any]:
+def _encoded(value: Value, limit: int) -> dict[str, Any]:
     """An array for JSON; above the limit only its summary and, except at the lowest limit, its corner."""
+    array = value.array
+    out: dict[str, Any] = {"shape": list(value.shape), "kind": value.dtype if array is None else str(array.dtype)}
     if array is not None and array.size <= limit:
-        out: dict[str, Any] = {"shape": list(array.shape), "kind": str(array.dtype)}
         return out | ({"data": plain(array)} if array.size <= EXACT else {"float32": packed(array)})
-    if array is None:
-        out = {"shape": list(value.shape), "kind": value.dtype, "summary": value.summary}
-        corner = value.corner
-    else:
-        out = {"shape": list(array.shape), "kind": str(array.dtype), "summary": summary_of(array)}
-        corner = corner_of(array)
+    out["summary"] = value.summary if array is None else summary_of(array)
     if limit == _LIMITS[-1]:
         return out
-    return out | {"corner": {"shape": list(corner.shape), "kind": out["kind"]} | {"float32": packed(corner)}}
+    corner = value.corner if array is None else corner_of(array)
+    assert corner is not None
+    return out | {"corner": {"shape": list(corner.shape), "kind": out["kind"], "float32": packed(corner)}}
 
 
 def plain(array: np.ndarray) -> list[Any]:

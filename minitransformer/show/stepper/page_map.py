@@ -24,12 +24,12 @@ def map_data(recording: Steps, shown: Collection[int]) -> dict[str, Any]:
     shown: the indices of the steps that the page shows.
     """
     boxes = Boxes(recording, shown)
-    inside = boxes.inside()
+    parents = boxes.parents()
     names = {box: boxes.name(box) for box in boxes.drawn}
     return {
         "of": [next(outer for outer in boxes.path(box) if outer in names) for box in boxes.of],
         "boxes": {
-            str(box): {"name": name, "row": _Rows(graph_of(boxes, box), names).row() if box in inside else []}
+            str(box): {"name": name, "row": _Rows(graph_of(boxes, box), names).row() if box in parents else []}
             for box, name in names.items()
         },
     }

@@ -22,6 +22,7 @@ import numpy as np
 
 from . import elements as ml
 from . import mathml
+from .sources import name_called
 from .steps import Step, Steps, Summarised
 from .symbols import symbol, symbols_of
 from .walk import NotExpandable, walk_of
@@ -116,14 +117,14 @@ class PaperFormula(mathml.Formula):
         if isinstance(node, ast.IfExp):
             test = self._value(node.test)
             return None if test is None or np.ndim(test) else node.body if test else node.orelse
-        if isinstance(node, ast.Call) and mathml.name_called(node) == "where" and len(node.args) == 3:
+        if isinstance(node, ast.Call) and name_called(node) == "where" and len(node.args) == 3:
             test = self._value(node.args[0])
             if test is not None and np.size(test) and np.all(test == np.ravel(test)[0]):
                 return node.args[1] if np.all(test) else node.args[2]
         return None
 
     def _passed(self, node: ast.expr) -> ast.expr | None:
-        same = isinstance(node, ast.Call) and mathml.name_called(node) in _SAME and bool(node.args)
+        same = isinstance(node, ast.Call) and name_called(node) in _SAME and bool(node.args)
         return node.args[0] if same else None  # type: ignore[attr-defined]
 
     def _number(self, node: ast.expr) -> ast.expr | None:
@@ -135,9 +136,7 @@ class PaperFormula(mathml.Formula):
         walk = walk_of(self.recording, step)
         if not isinstance(walk.statement, ast.Assign) or not isinstance(walk.statement.targets[0], ast.Name):
             return None
-        value = walk.statement.value
-        while isinstance(value, ast.IfExp):
-            value = value.body if walk.value(value.test) else value.orelse
+        value = walk.chosen(walk.statement.value)
         return value if self._is_single(value) or _is_size(value) else None
 
     def _quotient(self, node: ast.expr) -> ast.expr | None:
@@ -268,4 +267,4 @@ def _is_size(node: ast.expr) -> bool:
         return of_shape and isinstance(node.value.value, ast.Name) and ast.unparse(node.slice) == "-1"  # type: ignore[attr-defined]
     if isinstance(node, ast.BinOp):
         return all(_is_size(side) or isinstance(side, ast.Constant) for side in (node.left, node.right))
-    return isinstance(node, ast.Call) and mathml.name_called(node) == "sqrt" and _is_size(node.args[0])
+    return isinstance(node, ast.Call) and name_called(node) == "sqrt" and _is_size(node.args[0])

@@ -22,8 +22,8 @@ import numpy as np
 from ...arrays.backend import Array, device_of, to_device
 from ...arrays.boundary import check_positive
 from ...arrays.files import write
-from ...trace.calls import Binding, Call
-from ...trace.lines import LineRecorder, Returned
+from ...trace.calls import Call
+from ...trace.lines import Line, LineRecorder, Returned
 from ...trace.tracing import textbook_of
 from ...trace.values import host_copy, is_array
 from ...verify import gradients
@@ -148,47 +148,32 @@ def _name_of(f: Any) -> str:
     return getattr(f, "__name__", None) or type(f).__name__
 
 
-@dataclass
-class _Statement:
-    """A statement that was or is being executed. end: the position of the last of its lines that ran."""
-
-    call: Call
-    line: int
-    source: str
-    end: int
-    bound: list[Binding]
-    other: dict[str, Any]
-
-
 def _steps(recorder: LineRecorder) -> tuple[Step, ...]:
     """One step for each executed statement, with everything that its lines bound. Also sets the source of the calls."""
     files = {file: source_of(file) for file in {call.file for call in recorder.calls}}
     for call in recorder.calls:
         call.source = files[call.file].function(call.first_line)
-    current: dict[int, _Statement] = {}  # by call
-    statements: list[_Statement] = []
-    for position, line in enumerate(recorder.lines):
-        source = files[line.call.file]
-        first = source.first_line(line.line)
+    current: dict[int, Line] = {}  # by call: the statement that runs, as one line that binds all that its lines bind
+    statements: dict[int, Line] = {}  # by id, in the order in which their last lines ran
+    for line in recorder.lines:
+        first = files[line.call.file].first_line(line.line)
         running = current.get(line.call.index)
         if running is None or running.line != first:
-            running = _Statement(line.call, first, source.statement(line.line), position, [], {})
-            current[line.call.index] = running
-            statements.append(running)
-        running.end = position
+            running = current[line.call.index] = Line(line.call, first)
+        statements.pop(id(running), None)
+        statements[id(running)] = running
         running.bound += line.bound
         running.other |= line.other
-    statements.sort(key=lambda statement: statement.end)
     steps = []
-    for index, statement in enumerate(statements):
-        call = statement.call
-        inner = only_in_comprehensions(statement.source) if statement.bound else ()
+    for index, statement in enumerate(statements.values()):
+        call, source = statement.call, files[statement.call.file].statement(statement.line)
+        inner = only_in_comprehensions(source) if statement.bound else ()
         hidden = [binding for binding in statement.bound if binding.name in inner]
         for binding in hidden:
             call.bound[binding.name] = [group for group in call.bound[binding.name] if binding not in group]
         bound = tuple(binding for binding in statement.bound if binding not in hidden)
         quiet = not bound or (call.results is None and not call.backward) or _passes_on(call)
-        steps.append(Step(index, call.index, statement.line, statement.source, bound, quiet, statement.other))
+        steps.append(Step(index, call.index, statement.line, source, bound, quiet, statement.other))
     return tuple(steps)
 
 

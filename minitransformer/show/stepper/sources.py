@@ -80,6 +80,11 @@ def parse(source: str) -> ast.stmt | None:
         return None
 
 
+def name_called(node: ast.Call) -> str:
+    """The name of the function that a node calls: "exp" for xp.exp(x)."""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
 @functools.lru_cache(maxsize=1024)
 def only_in_comprehensions(source: str) -> frozenset[str]:
     """The names that a statement binds only inside a comprehension: from Python 3.12 these show among the locals."""

@@ -152,12 +152,22 @@ class Steps:
         return self.report is not None and ran_again and self._partners.get(bound.serial, (None, ""))[1] != ""
 
     @functools.cached_property
+    def bindings(self) -> tuple[tuple[Step, Binding], ...]:
+        """All bindings in the order of their steps, each with its step."""
+        return tuple((step, bound) for step in self.steps for bound in step.bound)
+
+    @functools.cached_property
+    def number_of(self) -> dict[int, int]:
+        """By the serial of a binding: its place among all bindings."""
+        return {bound.serial: number for number, (_, bound) in enumerate(self.bindings)}
+
+    @functools.cached_property
     def _by_title(self) -> dict[str, tuple[Step, Binding]]:
-        return {bound.title: (step, bound) for step in self.steps for bound in step.bound}
+        return {bound.title: (step, bound) for step, bound in self.bindings}
 
     @functools.cached_property
     def _by_serial(self) -> dict[int, tuple[Step, Binding]]:
-        return {bound.serial: (step, bound) for step in self.steps for bound in step.bound}
+        return {bound.serial: (step, bound) for step, bound in self.bindings}
 
     @functools.cached_property
     def _by_call(self) -> tuple[tuple[Step, ...], ...]:
@@ -186,7 +196,7 @@ class Steps:
 
     @functools.cached_property
     def workings(self) -> dict[Any, Any]:
-        """A cache in which expansion.py keeps its work on a step, for the next cell of the same step."""
+        """A cache in which walk.py and symbols.py keep what they made of a step or of all of them."""
         return {}
 
 

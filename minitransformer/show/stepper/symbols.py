@@ -62,21 +62,20 @@ class Symbols:
             return ml.gradient(self.of(value[-1][-1]))
         if bound.call.backward and bound.name[0] == "d" and is_known(bound.name[1:]):
             return ml.gradient(symbol(bound.name[1:], len(bound.value.shape)))
-        subject = self._subjects.get(call.index)
-        if subject is None:
-            return symbol(bound.name, len(bound.value.shape))
-        known = is_known(bound.name)
-        if self._is(bound, subject):
-            return self.of(subject)
         plain = symbol(bound.name, len(bound.value.shape))
-        return plain if known or not bound.value.shape else ml.indexed(self.of(subject), plain)
+        subject = self._subjects.get(call.index)
+        if subject is not None and self._is(bound, subject):
+            return self.of(subject)
+        if subject is None or is_known(bound.name) or not bound.value.shape:
+            return plain
+        return ml.indexed(self.of(subject), plain)
 
     def _is(self, bound: Binding, result: Binding) -> bool:
         """Whether the caller's result is this very array."""
-        serials = {self.first(bound).serial}
+        first = self.first(bound)
         while result.origin is not None:
             result = self.recording.binding(result.origin)[1]
-            if self.first(result).serial in serials:
+            if self.first(result) is first:
                 return True
         return False
 

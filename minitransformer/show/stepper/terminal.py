@@ -13,7 +13,7 @@ import signal
 import sys
 import textwrap
 import types
-from typing import Any, TextIO
+from typing import Any
 
 from .drawing import PLAIN, Style, draw, heading, is_backward, source
 from .expansion import NotExpandable, expand
@@ -39,10 +39,10 @@ _HELP = "n p → ← next, back   o over   u out   ↑ ↓ scroll   g step   b b
 _SCREEN, _BACK = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the alternate screen, no cursor; and the way back
 
 
-def can_view(inward: TextIO | None = None, outward: TextIO | None = None) -> bool:
+def can_view() -> bool:
     """Whether this terminal can draw a screen and read keys."""
-    streams = (inward or sys.stdin, outward or sys.stdout)
-    return termios is not None and all(s.isatty() for s in streams) and os.environ.get("TERM", "dumb") != "dumb"
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    return termios is not None and is_terminal and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def colours() -> Style:

@@ -8,9 +8,8 @@ There are brackets only where the order of operations needs them.
 from __future__ import annotations
 
 import ast
-import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -100,24 +99,24 @@ def _exact(term: Term) -> tuple[str, int]:
     return f" {term.symbol} ".join(sides), strength
 
 
-def pretty(term: Term, write: Callable[[Number], str] | None = None, longest: int = LONGEST) -> str:
-    """The term for a reader, with four digits: 2·3 + 8·(−0.5). write: another way to write a number."""
-    return _pretty(term, write or (lambda number: readable(number.value)), longest)[0]
+def pretty(term: Term) -> str:
+    """The term for a reader, with four digits: 2·3 + 8·(−0.5)."""
+    return _pretty(term)[0]
 
 
-def _pretty(term: Term, write: Callable[[Number], str], longest: int) -> tuple[str, int]:
+def _pretty(term: Term) -> tuple[str, int]:
     if isinstance(term, Number):
-        text = write(term)
+        text = readable(term.value)
         return text, _STRENGTH["negative"] if text.startswith("−") else _STRENGTH["*"] if "·" in text else _ATOM
-    some = functools.partial(_some, write=write, longest=longest)
+    parts = _some(term.parts)
     if isinstance(term, Applied):
-        return f"{term.name}({', '.join(text for text, _ in some(term.parts))})", _ATOM
+        return f"{term.name}({', '.join(text for text, _ in parts)})", _ATOM
     strength = _STRENGTH[term.symbol]
     if term.symbol == "negative":
-        return f"−{_bracketed(*some(term.parts)[0], strength + 1)}", strength
+        return f"−{_bracketed(*parts[0], strength + 1)}", strength
     sign = _SIGNS.get(term.symbol, f" {term.symbol} ")
     written = ""
-    for i, (text, own) in enumerate(some(term.parts)):
+    for i, (text, own) in enumerate(parts):
         if i == 0:
             written = _bracketed(text, own, strength + (term.symbol == "**"))
         elif term.symbol == "+" and text.startswith("−") and own > strength:
@@ -131,12 +130,12 @@ def _pretty(term: Term, write: Callable[[Number], str], longest: int) -> tuple[s
     return written, strength
 
 
-def _some(parts: tuple[Term, ...], write: Callable[[Number], str], longest: int) -> list[tuple[str, int]]:
+def _some(parts: tuple[Term, ...]) -> list[tuple[str, int]]:
     """The parts as texts; if there are too many, the first ones, how many are left out, and the last."""
-    if len(parts) <= longest:
-        return [_pretty(part, write, longest) for part in parts]
-    first = [_pretty(part, write, longest) for part in parts[: longest // 2]]
-    return [*first, (f"… {len(parts) - len(first) - 1} more …", _ATOM), _pretty(parts[-1], write, longest)]
+    if len(parts) <= LONGEST:
+        return list(map(_pretty, parts))
+    first = LONGEST // 2
+    return [*map(_pretty, parts[:first]), (f"… {len(parts) - first - 1} more …", _ATOM), _pretty(parts[-1])]
 
 
 def _bracketed(text: str, own: int, needed: int) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...trace.calls import Binding, Call
 from ...trace.lines import Returned
-from .sources import parse
+from .sources import name_called, parse
 from .steps import Step, Steps, Summarised
 from .terms import Applied, Index, Number, Operation, Term, joined, total
 
@@ -73,6 +73,10 @@ class Walk:
                 waiting = waiting[found + 1 :]
         return made
 
+    def node_of(self, call: Call) -> ast.Call | None:
+        """The node that made a call; None if it was not found."""
+        return next((node for node, made in self.made.items() if made is call), None)
+
     def callee(self, node: ast.Call) -> Any:
         """The object that a node calls; None if it cannot be found without calling anything."""
         if any(isinstance(part, ast.Call) for part in ast.walk(node.func)):
@@ -97,8 +101,9 @@ class Walk:
                     instead = instead | {id(part): _plain(self.made[part].results)}
                 elif not self._is_harmless(part):
                     raise NotExpandable(f"{ast.unparse(part)} cannot be computed again")
-        replaced = _Replace({key: f"_instead_{i}" for i, key in enumerate(instead)}).visit(_marked(node))
         names = self.names | {f"_instead_{i}": value for i, value in enumerate(instead.values())}
+        memo = {key: ast.Name(f"_instead_{i}", ast.Load()) for i, key in enumerate(instead)}
+        replaced = copy.deepcopy(node, memo)  # the copy has these in place of the nodes with the ids
         try:
             with np.errstate(all="ignore"):  # what overflowed overflows again
                 return eval(_compiled(replaced), names)
@@ -107,17 +112,22 @@ class Walk:
 
     def _is_harmless(self, node: ast.Call) -> bool:
         """Whether a call can be made again: it draws nothing at random, and changes nothing."""
-        return _called(node) in _HARMLESS or hasattr(self.callee(node), "cache_info")
+        return name_called(node) in _HARMLESS or hasattr(self.callee(node), "cache_info")
 
     def shape(self, node: ast.expr) -> tuple[int, ...]:
         """The shape of an expression's value."""
         value = self.value(node)
         return value.shape if isinstance(value, Summarised) else np.shape(value)
 
+    def chosen(self, node: ast.expr) -> ast.expr:
+        """The side of `a if test else b` that was taken; any other node as it is."""
+        while isinstance(node, ast.IfExp):
+            node = node.body if self.value(node.test) else node.orelse
+        return node
+
     def cell(self, node: ast.expr, index: Index) -> Term:
         """One cell of the node's value. Raises NotExpandable."""
-        if isinstance(node, ast.IfExp):
-            return self.cell(node.body if self.value(node.test) else node.orelse, index)
+        node = self.chosen(node)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             inner = self.cell(node.operand, index)
             constant = isinstance(inner, Number) and inner.serial is None
@@ -177,7 +187,7 @@ class Walk:
         return total(tuple(terms))
 
     def _call(self, node: ast.Call, index: Index) -> Term:
-        name = _called(node)
+        name = name_called(node)
         on_array = isinstance(node.func, ast.Attribute) and not _is_library(node.func.value)
         base = node.func.value if on_array else node.args[0] if node.args else None  # type: ignore[attr-defined]
         if base is None or not self._is_harmless(node):
@@ -232,7 +242,7 @@ class Walk:
                 if keeps:
                     next(kept_places)
         parts = tuple(self.cell(base, place) for place in itertools.product(*ranges))
-        name = _called(node)
+        name = name_called(node)
         if name in ("max", "min"):
             return Applied(name, parts) if len(parts) > 1 else parts[0]
         return total(parts) if name == "sum" else Operation("/", (total(parts), Number(len(parts))))
@@ -303,34 +313,9 @@ def _code_of(callee: Any) -> types.CodeType | None:
     return getattr(callee, "__code__", None)
 
 
-def _called(node: ast.Call) -> str:
-    """The name of the function that a node calls: "exp" for xp.exp(x)."""
-    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-
-
 def _is_library(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id in ("xp", "np", "numpy", "math")
 
 
 def _compiled(node: ast.expr) -> types.CodeType:
     return compile(ast.fix_missing_locations(ast.Expression(node)), "<expression>", "eval")
-
-
-class _Replace(ast.NodeTransformer):
-    """Replaces nodes with names; finds the nodes by the id that `_marked` wrote into the copy."""
-
-    def __init__(self, names: dict[int, str]) -> None:
-        self.names = names
-
-    def visit(self, node: ast.AST) -> Any:
-        if getattr(node, "_original", None) in self.names:
-            return ast.copy_location(ast.Name(self.names[node._original], ast.Load()), node)  # type: ignore[attr-defined]
-        return super().visit(node)
-
-
-def _marked(node: ast.expr) -> ast.expr:
-    """A deep copy in which every node holds the id of its original."""
-    duplicate = copy.deepcopy(node)
-    for original, copied in zip(ast.walk(node), ast.walk(duplicate), strict=True):
-        copied._original = id(original)  # type: ignore[attr-defined]
-    return duplicate

@@ -79,15 +79,12 @@ def _written(recording: Steps, step: Step) -> str:
     fitting = [key for key in section if _begins(step.source, key.partition(" if ")[0])]
     if not fitting:
         return ""
-    names = _numbers_of(recording, step) if any(" if " in key or "{" in section[key] for key in fitting) else {}
+    names: dict[str, Any] = {}  # those before the line and those that it binds, for conditions and numbers
+    if any(" if " in key or "{" in section[key] for key in fitting):
+        names = recording.names_before(step) | step.other | {b.name: b.value.plain() for b in step.bound}
     holding = [key for key in fitting if " if " not in key or eval(key.partition(" if ")[2], names)]
     told = section[max(holding, key=lambda key: (len(key.partition(" if ")[0]), " if " in key))] if holding else ""
     return re.sub(r"\{(.+?)\}", lambda match: readable(float(eval(match[1], names))), told)
-
-
-def _numbers_of(recording: Steps, step: Step) -> dict[str, Any]:
-    """The values that conditions and numbers in a sentence read: those before the line and those that it binds."""
-    return recording.names_before(step) | step.other | {b.name: b.value.plain() for b in step.bound}
 
 
 def _begins(source: str, key: str) -> bool:
@@ -175,8 +172,7 @@ def _aliases(recording: Steps, step: Step) -> str:
 def _given_names(recording: Steps, call: Call) -> dict[str, str]:
     """By argument: the name that the caller's line passes, where it passes a name."""
     around = recording.step_around(call)
-    made = {} if around is None else walk_of(recording, around).made
-    node = next((node for node, other in made.items() if other is call), None)
+    node = None if around is None else walk_of(recording, around).node_of(call)
     if node is None:
         return {}
     passed = {name: argument_in(node, call.code, name) for name in arguments(call.code)}
@@ -277,18 +273,16 @@ def _by_kind(recording: Steps, step: Step) -> str:
         return f"{results} {are}, which the next lines need{because}."
     if isinstance(statement, ast.Return):
         return f"What arrives as {results} is handed back as it is."
-    read = names_of(step) - {bound.name for bound in step.bound}
-    from_ = _listed(sorted(name for name in read if _reads(step, name)))
+    from_ = _listed(_read_by(statement, {bound.name for bound in step.bound}))
     return f"{results} {'are' if ' and ' in results else 'is'} computed{f' from {from_}' if from_ else ''}{because}."
 
 
-def _reads(step: Step, name: str) -> bool:
-    """Whether a name is read by itself, not as a function or a module."""
-    statement = parse(step.source)
-    nodes = list(ast.walk(statement)) if statement is not None else []
-    used = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
-    used |= {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
-    return any(isinstance(n, ast.Name) and n.id == name and id(n) not in used for n in nodes)
+def _read_by(statement: ast.stmt, bound: set[str]) -> list[str]:
+    """The other names that a line reads by themselves, not as a function or a module."""
+    nodes = list(ast.walk(statement))
+    used = {node.func for node in nodes if isinstance(node, ast.Call)}
+    used |= {node.value for node in nodes if isinstance(node, ast.Attribute)}
+    return sorted({node.id for node in nodes if isinstance(node, ast.Name) and node not in used} - bound)
 
 
 def _listed(names: list[str]) -> str:

@@ -40,7 +40,8 @@ def sink_attention(
     """Attention in which each head may look at nothing.
 
     q: (..., H, T_q, d_k); k: (..., H, T_k, d_k); v: (..., H, T_k, d_v); sink: (H,), a score; output: (..., H, T_q,
-    d_v). mask, causal, scale: as in attention. backward(doutput) returns (dq, dk, dv, dsink).
+    d_v). mask: boolean, broadcasts to (..., H, T_q, T_k), True means "may attend". causal, scale: as in attention.
+    backward(doutput) returns (dq, dk, dv, dsink).
     """
     xp = check_floats("sink_attention", q=q, k=k, v=v, sink=sink)
     check_shapes("sink_attention", q, k, v)

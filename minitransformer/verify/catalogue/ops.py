@@ -65,7 +65,12 @@ case(
 case(
     "op",
     "attention with a bias",
-    lambda r: call(ops.attention, *_qkv_heads(r), None, False, 0.3, 0.0, None, r.normal(size=(1, 4, 4))),
+    lambda r: call(
+        ops.attention,
+        *(r.normal(size=(2, 3, *axes)) for axes in ((4, 2), (5, 2), (5, 3))),
+        *(None, False, 0.3, 0.0, None),
+        r.normal(size=(1, 4, 5)),
+    ),
 )
 case(  # with unequal sizes a forgotten transpose fails at once; here it must be found by its numbers
     "op",

@@ -101,33 +101,33 @@ _MASKS: dict[int, Callable[[Random], Any]] = {
     0: lambda r: np.array(True),
     1: lambda r: np.array([True, False, True, True, False]),
     2: lambda r: some_mask(r, 3, 5),
-    3: lambda r: some_mask(r, 5, 3, 5),
-    4: lambda r: some_mask(r, 2, 5, 3, 5),
+    3: lambda r: some_mask(r, 7, 3, 5),
+    4: lambda r: some_mask(r, 2, 7, 3, 5),
 }
 
 
 def _mask_of_rank(n: int) -> None:
     def of_attention(r: Random) -> Setup:
-        return _attention(r, (2, 5), _MASKS[n](r))
+        return _attention(r, (2, 7), _MASKS[n](r))
 
     def of_mean_pool(r: Random) -> Setup:
         shape = (2, 3, 5)[3 - n :]
         return call(ops.mean_pool, r.normal(size=(2, 3, 5, 4)), np.asarray(r.random(shape) < 0.7))
 
     def of_additive_attention(r: Random) -> Setup:
-        return _drawn("additive_attention", (0, 3, 4), (0, 5, 4), (0, 5, 2), (4,), mask=_MASKS[n](r))(r, (2, 5))
+        return _drawn("additive_attention", (0, 3, 4), (0, 5, 4), (0, 5, 2), (4,), mask=_MASKS[n](r))(r, (2, 7))
 
     def of_local_attention(r: Random) -> Setup:
-        mask = np.asarray(r.random((2, 5, 5)[3 - n :]) < 0.8)
-        return _drawn("local_attention", (0, 5, 4), (0, 5, 4), (0, 5, 2), radius=2, mask=mask)(r, (2, 5))
+        mask = np.asarray(r.random((2, 7, 5)[3 - n :]) < 0.8)
+        return _drawn("local_attention", (0, 5, 4), (0, 5, 4), (0, 5, 2), radius=2, mask=mask)(r, (2, 7))
 
     def of_sink_attention(r: Random) -> Setup:
-        return _drawn("sink_attention", (0, 3, 4), (0, 5, 4), (0, 5, 2), (5,), mask=_MASKS[n](r))(r, (2, 5))
+        return _drawn("sink_attention", (0, 3, 4), (0, 5, 4), (0, 5, 2), (7,), mask=_MASKS[n](r))(r, (2, 7))
 
     def of_keys(op: str) -> Callable[[Random], Setup]:
         def build(r: Random) -> Setup:
-            mask = np.asarray(r.random((2, 5, 5)[3 - n :]) < 0.8)
-            return _drawn(op, (0, 5, 4), (0, 5, 4), (0, 5, 2), mask=mask)(r, (2, 5))
+            mask = np.asarray(r.random((2, 7, 5)[3 - n :]) < 0.8)
+            return _drawn(op, (0, 5, 4), (0, 5, 4), (0, 5, 2), mask=mask)(r, (2, 7))
 
         return build
 

@@ -175,7 +175,8 @@ def test_the_command_says_what_it_does_while_it_takes_minutes(
 @pytest.mark.slow
 def test_a_page_of_the_stepper_is_the_same_whatever_python_hashes() -> None:
     """So that two builds of one source are equal: no set decides about an order."""
-    code = "from minitransformer.show.stepper.examples import EXAMPLES as e; print(e['softmax'].record().to_html())"
+    examples = "from minitransformer.show.stepper.examples import EXAMPLES"
+    code = f"{examples}\nfor name in ('softmax', 'gru', 'lstm'): print(EXAMPLES[name].record().to_html())"
     pages = [
         subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True)
         for seed in "12"

@@ -26,7 +26,7 @@ class Graph:
 
     def read(self, flow: Flow, reader: Place, name: str) -> None:
         """Note that the reader takes in the flow."""
-        for place in whole(flow):
+        for place in sorted(whole(flow)):  # else the page would differ from one process to the next
             if place != reader:
                 self.edges.setdefault((place, reader), name)
 

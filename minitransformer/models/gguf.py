@@ -30,6 +30,7 @@ _BOOL, _TEXT, _ARRAY = 7, 8, 9
 class Packed:
     """A tensor: where it lies, how its blocks are packed, and its shape, rows first."""
 
+    name: str
     path: Path
     kind: str
     shape: tuple[int, ...]
@@ -193,7 +194,7 @@ def _placed(path: Path, library: Any, described: Any, begin: int, size: int) -> 
             raise ValueError(f"the tensor {name[:60]!r} is of type {number}, which cannot be read") from None
         if 0 in shape or shape[-1] % block:
             raise ValueError(f"the tensor {name[:60]!r} of shape {shape} has no whole blocks of {block} numbers")
-        found[name] = Packed(path, kind.name, shape, begin + offset, math.prod(shape) // block * n_bytes)
+        found[name] = Packed(name, path, kind.name, shape, begin + offset, math.prod(shape) // block * n_bytes)
     end, last = begin, ""
     for name, tensor in sorted(found.items(), key=lambda item: item[1].start):
         if tensor.start < end:

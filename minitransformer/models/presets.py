@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..layers.module import Unread
 from .families import FAMILIES
 from .families.family import BODY, WORDS, Config, Pretrained
 from .families.fields import Fields
+
+# The tensors that the published bodies have, as far as a config depends on them; none is read.
+_POOLERS: Any = {"pooler.dense.weight": None, "pooler.weight": None}
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ class Preset:
 
     def build(self) -> Pretrained:
         """The model, with zeros for parameters that take no memory: to be looked at, and not to compute with."""
-        family, stored = FAMILIES[self.family], _WithPooler()
-        return family.build(family.ours(Fields(self.fields), self.head, stored), self.head, 1, Unread())
+        family = FAMILIES[self.family]
+        return family.build(family.ours(Fields(self.fields), self.head, _POOLERS), self.head, 1, Unread())
 
     @property
     def config(self) -> Config:
@@ -45,19 +46,6 @@ class Preset:
     def parameters(self) -> int:
         """How many numbers are learned."""
         return sum(parameter.value.size for _, parameter in self.build().parameters())
-
-
-class _WithPooler:
-    """The tensors that the published bodies have, as far as a config depends on them."""
-
-    def __contains__(self, name: object) -> bool:
-        return name in ("pooler.dense.weight", "pooler.weight")
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        raise KeyError(name)
-
-    def read(self, name: str) -> np.ndarray:
-        raise KeyError(name)
 
 
 def _bert(width: int, heads: int, layers: int, **more: Any) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def _ours(fields: Fields, stored: Stored, particular: dict[str, Any]) -> Transfo
         scale_embedding=fields.flag("scale_embedding", False),
         share_embeddings=tied and fields.flag("share_encoder_decoder_embeddings", True),
         tie_output=tied,
-        logit_bias="final_logits_bias" in stored and bool(np.any(stored.read("final_logits_bias"))),
+        logit_bias="final_logits_bias" in stored and bool(np.any(stored["final_logits_bias"].read())),
     )
 
 
@@ -56,10 +56,10 @@ def _check_positions(stored: Stored, width: int) -> None:
     """Where a file holds the table of positions, it must be the one we compute."""
     for name in ("encoder.embed_positions.weight", "decoder.embed_positions.weight"):
         if name in stored:
-            shape = stored.shape(name)
+            shape = stored[name].shape
             if len(shape) != 2 or shape[1] != width or width % 2:
                 raise ValueError(f"{name} has shape {shape}, but d_model is {width}")
-            if abs(stored.read(name) - ops.sinusoidal_positions(*shape, interleaved=False)).max() > 1e-2:
+            if abs(stored[name].read() - ops.sinusoidal_positions(*shape, interleaved=False)).max() > 1e-2:
                 raise ValueError(f"{name} does not hold sines and cosines, and learned positions are BART's alone")
 
 

@@ -58,8 +58,8 @@ def ours(fields: Fields, head: str, stored: Stored) -> TransformerConfig:
 def _same(stored: Stored, name: str, other: str) -> bool:
     return (
         other in stored
-        and stored.shape(name) == stored.shape(other)
-        and np.array_equal(stored.read(name), stored.read(other))
+        and stored[name].shape == stored[other].shape
+        and np.array_equal(stored[name].read(), stored[other].read())
     )
 
 

@@ -250,18 +250,15 @@ def _differences(config: Any, again: Any) -> list[str]:
 def _meaning(config: Any) -> dict[str, Any]:
     """The fields of a config, with those that are None at what they then mean."""
     found = dataclasses.asdict(config)
-    if "d_head" in found and found["d_head"] is None:
-        found["d_head"] = config.d_model // config.n_heads
-    if "n_key_heads" in found and found["n_key_heads"] is None:
-        found["n_key_heads"] = config.n_heads
-    if "qkv_bias" in found and found["qkv_bias"] is None:
-        found["qkv_bias"] = config.bias
-    if "final_norm" in found and found["final_norm"] is None:
-        found["final_norm"] = config.norm_order == "pre"
-    for name in (
-        {"relative_buckets", "relative_distance"} & found.keys() if found.get("positions") != "relative" else ()
-    ):
-        del found[name]
+    unless_given = {
+        "d_head": config.d_model // config.n_heads,
+        "n_key_heads": config.n_heads,
+        "qkv_bias": found.get("bias"),
+        "final_norm": found.get("norm_order") == "pre",
+    }
+    found |= {name: meant for name, meant in unless_given.items() if name in found and found[name] is None}
+    if found.get("positions") != "relative":
+        found = {name: value for name, value in found.items() if not name.startswith("relative_")}
     if found.get("positions") in ("sinusoidal", "relative", "alibi"):
         found["n_positions"] = None
     return found

@@ -55,9 +55,11 @@ def _bert(width: int, heads: int, layers: int, **more: Any) -> dict[str, Any]:
     return sizes | rates | common | more
 
 
-def _gpt2(width: int, heads: int, layers: int) -> dict[str, Any]:
+def _gpt2(width: int, heads: int, layers: int, said: str, in_table: str) -> Preset:
     sizes = {"n_embd": width, "n_head": heads, "n_layer": layers, "resid_pdrop": 0.1, "attn_pdrop": 0.1}
-    return sizes | {"vocab_size": 50257, "n_positions": 1024}
+    sizes |= {"vocab_size": 50257, "n_positions": 1024}
+    why = f"rounded; the paper's table says {in_table}, a count its authors corrected"
+    return Preset("gpt2", sizes, said, why, WORDS)
 
 
 def _bart(width: int, heads: int, layers: int, vocabulary: int, **more: Any) -> dict[str, Any]:
@@ -97,23 +99,9 @@ PRESETS: dict[str, Preset] = {
         "12M",
         "rounded up; its one layer is counted once and used 12 times",
     ),
-    "gpt2": Preset(
-        "gpt2", _gpt2(768, 12, 12), "124M", "rounded; the paper's table says 117M, a count its authors corrected", WORDS
-    ),
-    "gpt2-medium": Preset(
-        "gpt2",
-        _gpt2(1024, 16, 24),
-        "355M",
-        "rounded; the paper's table says 345M, a count its authors corrected",
-        WORDS,
-    ),
-    "gpt2-large": Preset(
-        "gpt2",
-        _gpt2(1280, 20, 36),
-        "774M",
-        "rounded; the paper's table says 762M, a count its authors corrected",
-        WORDS,
-    ),
+    "gpt2": _gpt2(768, 12, 12, "124M", "117M"),
+    "gpt2-medium": _gpt2(1024, 16, 24, "355M", "345M"),
+    "gpt2-large": _gpt2(1280, 20, 36, "774M", "762M"),
     "t5-small": Preset("t5", _t5(512, 8, 6), "60M", "rounded", WORDS),
     "t5-base": Preset("t5", _t5(768, 12, 12), "220M", "rounded to tens of millions", WORDS),
     "bart-base": Preset("bart", _bart(768, 12, 6, 50265), "140M", "rounded", WORDS),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -72,7 +72,7 @@ def tensors(folder: Path) -> dict[str, Tensor]:
     Raises FileNotFoundError where a file is missing, and ValueError where one is not what it should be.
     """
     if (folder / WEIGHTS).is_file():
-        return dict(_of_file(folder / WEIGHTS))
+        return of_file(folder / WEIGHTS)
     if (folder / INDEX).exists():
         return _of_shards(folder)
     if _there(folder / WEIGHTS):
@@ -92,7 +92,8 @@ def _there(path: Path) -> bool:
     return path.is_symlink() or path.exists()
 
 
-def _of_file(path: Path) -> Iterator[tuple[str, Tensor]]:
+def of_file(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file by name. Raises ValueError where it cannot be read."""
     from safetensors import SafetensorError, safe_open  # here, because it is missing in a browser
 
     try:
@@ -103,9 +104,11 @@ def _of_file(path: Path) -> Iterator[tuple[str, Tensor]]:
             header = json.loads(file.read(length))
     except (SafetensorError, ValueError, RecursionError, OSError) as error:
         raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
-    for name, entry in header.items():
-        if name != "__metadata__":
-            yield name, Tensor(name, path, entry["dtype"], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
+    return {
+        name: Tensor(name, path, entry["dtype"], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
+        for name, entry in header.items()
+        if name != "__metadata__"
+    }
 
 
 def _of_shards(folder: Path) -> dict[str, Tensor]:
@@ -118,7 +121,7 @@ def _of_shards(folder: Path) -> dict[str, Tensor]:
             raise ValueError(f"{folder / INDEX} names {file!r}, which is no file of this folder")
         if not (folder / file).is_file():
             raise FileNotFoundError(f"{folder / INDEX} names {file}, but it is missing, or a link that leads nowhere")
-        for name, tensor in _of_file(folder / file):
+        for name, tensor in of_file(folder / file).items():
             if index.get(name) != file:
                 raise ValueError(f"{folder / file} holds {name}, but {INDEX} does not say so")
             found[name] = tensor

@@ -32,7 +32,7 @@ COMPILED = (
     "phases",
 )  # the kernels ask for these, and do without
 ONLY_IN = {"arrays/backend.py": {"cupy", "cupyx"}, "text/tokenizer.py": {"tokenizers"}}
-ONLY_IN |= {"models/gguf.py": {"gguf"}, "text/published.py": {"tokenizers"}, "text/chat.py": {"jinja2"}}
+ONLY_IN |= {"models/gguf.py": {"gguf"}, "text/chat.py": {"jinja2"}}
 ONLY_IN |= {"parallel/mpi.py": {"mpi4py"}, "show/stepper/widget.py": {"anywidget", "traitlets"}}
 ONLY_IN |= {"show/site/markdown.py": {"markdown_it", "mdit_py_plugins", "latex2mathml"}}
 ONLY_IN |= {f"fast/{name}.py": {"numba", "llvmlite"} for name in COMPILED}

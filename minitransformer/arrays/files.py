@@ -119,20 +119,6 @@ def write_npy(path: Path, array: np.ndarray) -> None:
     write(path, content.getvalue())
 
 
-def array_headers(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The dtype, as safetensors calls it, and the shape of each array in a file, without reading the arrays. Raises the
-    same errors as `read_arrays`.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  # file is not a mapping
-            return {name: (each.get_dtype(), tuple(each.get_shape())) for name, each in slices.items()}
-    except (SafetensorError, KeyError, ValueError, TypeError) as error:
-        raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
-
-
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays that `write_arrays` wrote. Raises ValueError that names the file, if it cannot be read."""
     from safetensors import SafetensorError

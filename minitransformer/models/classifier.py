@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_array, check_shape
 from ..layers import Embedding, Encoder, InputEmbedding, Linear, Module, SinusoidalPositions
 from ..layers.module import generator
+from .encoder_decoder import check_sequences, keys
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,10 @@ class Classifier(Module):
         self, ids: Array, mask: Array | None = None, rng: np.random.Generator | None = None
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns None, because ids have no gradient."""
-        check_array("Classifier", "ids", ids)
-        if ids.ndim != 2:
-            raise ValueError(f"Classifier: ids must be a batch of sequences (B, T), got shape {ids.shape}")
-        if mask is not None:
-            check_array("Classifier", "mask", mask)
-            check_shape("Classifier", "mask", mask, ids.shape)
+        check_sequences("Classifier", "ids", ids)
+        real = keys("Classifier", "mask", mask, ids.shape)
         embedded, embed_backward = self.embed(ids, rng=rng)
-        hidden, encoder_backward = self.encoder(embedded, mask=None if mask is None else mask[:, None, :], rng=rng)
+        hidden, encoder_backward = self.encoder(embedded, mask=real, rng=rng)
         pooled, pool_backward = self.ops.mean_pool(hidden, mask)
         logits, head_backward = self.head(pooled)
 

@@ -39,6 +39,7 @@ import numpy as np
 from ..arrays.boundary import check_sizes
 from ..layers import SinusoidalPositions
 from . import Classifier, ClassifierConfig, LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
+from .encoder_decoder import check_shared
 
 Config: TypeAlias = TransformerConfig | LanguageModelConfig | ClassifierConfig
 
@@ -188,8 +189,8 @@ def describe(config: Config, batch: int = 1, length: int | None = None, dtype: s
     length: 128 by default, or a language model's max_length if that is less. Raises ValueError for a config that the
     model would refuse, and TypeError for anything but a config.
     """
-    if type(config) not in _PARTS:
-        known = ", ".join(kind.__name__ for kind in _PARTS)
+    if type(config) not in _KINDS:
+        known = ", ".join(kind.__name__ for kind in _KINDS)
         raise TypeError(f"describe: config must be one of {known}, got {type(config).__name__}")
     longest = config.max_length if isinstance(config, LanguageModelConfig) else None
     if length is None:
@@ -200,7 +201,7 @@ def describe(config: Config, batch: int = 1, length: int | None = None, dtype: s
     if np.dtype(dtype).kind != "f":
         raise ValueError(f"describe: dtype must be a floating-point one, such as float32, got {dtype}")
     _check(config)
-    parts = tuple(_PARTS[type(config)](config, batch, length))
+    parts = tuple(_KINDS[type(config)][1](config, batch, length))
     return Info(config, batch, length, np.dtype(dtype).name, parts)
 
 
@@ -223,19 +224,10 @@ def _check(config: Config) -> None:
         raise ValueError(f"{where}: d_model {config.d_model} cannot be divided into {config.n_heads} equal heads")
     if not isinstance(config, LanguageModelConfig):
         SinusoidalPositions(config.d_model)
-    if isinstance(config, TransformerConfig) and config.share_embeddings:
-        source, target = config.source_vocabulary, config.target_vocabulary
-        if source != target:
-            raise ValueError(
-                f"{where}: share_embeddings needs one vocabulary, got {source} source and {target} target tokens"
-            )
+    if isinstance(config, TransformerConfig):
+        check_shared(where, config)
     miniature = dataclasses.replace(config, **{name: 1 for name in sizes} | {"d_model": 2})  # type: ignore[arg-type]
-    if isinstance(miniature, TransformerConfig):
-        Transformer(miniature)
-    elif isinstance(miniature, LanguageModelConfig):
-        LanguageModel(miniature)
-    else:
-        Classifier(miniature)
+    _KINDS[type(config)][0](miniature)
 
 
 def _layers(config: Config, stack: str, copies: int, sublayers: tuple[str, ...], batch: int, length: int) -> list[Part]:
@@ -320,10 +312,11 @@ def _classifier(config: ClassifierConfig, batch: int, length: int) -> list[Part]
     ]
 
 
-_PARTS: dict[type[Any], Callable[[Any, int, int], list[Part]]] = {
-    TransformerConfig: _transformer,
-    LanguageModelConfig: _language_model,
-    ClassifierConfig: _classifier,
+# The model that a config is for, and the function that counts its parts.
+_KINDS: dict[type[Any], tuple[type[Any], Callable[[Any, int, int], list[Part]]]] = {
+    TransformerConfig: (Transformer, _transformer),
+    LanguageModelConfig: (LanguageModel, _language_model),
+    ClassifierConfig: (Classifier, _classifier),
 }
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_array, check_shape
 from ..layers import Embedding, Encoder, InputEmbedding, LayerNorm, LearnedPositions, Linear, Module, Parameter
 from ..layers.module import generator
+from .encoder_decoder import check_sequences, keys
 from .language_model import positions_of
 
 
@@ -85,15 +85,11 @@ class TextEncoder(Module):
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (hidden, backward); backward(dhidden) returns None, since ids have no gradient."""
-        check_array("TextEncoder", "ids", ids)
-        if ids.ndim != 2:
-            raise ValueError(f"TextEncoder: ids must be a batch of sequences (B, T), got shape {ids.shape}")
-        if mask is not None:
-            check_array("TextEncoder", "mask", mask)
-            check_shape("TextEncoder", "mask", mask, ids.shape)
+        check_sequences("TextEncoder", "ids", ids)
+        real = keys("TextEncoder", "mask", mask, ids.shape)
         at = None if mask is None or not self.config.count_real else positions_of(mask)
         embedded, embed_backward = self.embed(ids, rng=rng, at=at, types=types)
-        hidden, stack_backward = self.stack(embedded, mask=None if mask is None else mask[:, None, :], rng=rng)
+        hidden, stack_backward = self.stack(embedded, mask=real, rng=rng)
 
         def backward(dhidden: Array) -> None:
             dembedded = stack_backward(dhidden)

@@ -89,6 +89,15 @@ class EncoderDecoder(Module):
         return loss, backward
 
 
+def check_shared(where: str, config: Any) -> None:
+    """Require one vocabulary for source and target where they share a table."""
+    if config.share_embeddings and config.source_vocabulary != config.target_vocabulary:
+        raise ValueError(
+            f"{where}: share_embeddings needs one vocabulary, got {config.source_vocabulary} source and "
+            f"{config.target_vocabulary} target tokens; build a joint vocabulary or set share_embeddings=False"
+        )
+
+
 def check_sequences(where: str, name: str, ids: Array) -> None:
     """Require a batch of sequences of ids, (B, T)."""
     check_array(where, name, ids)

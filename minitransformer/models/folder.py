@@ -7,7 +7,6 @@ model.safetensors  every parameter under its dotted name, without code (https://
 from __future__ import annotations
 
 import json
-import math
 import os
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -16,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from ..arrays.boundary import check_sizes
-from ..arrays.files import array_headers, read_arrays, read_json, write, write_arrays
+from ..arrays.files import read_arrays, read_json, write, write_arrays
 from .classifier import Classifier, ClassifierConfig
 from .encoder_decoder import EncoderDecoder
 from .language_model import LanguageModel, LanguageModelConfig
 from .recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
 from .transformer import Transformer, TransformerConfig
+from .weights import n_numbers, of_file
 
 Model = EncoderDecoder | LanguageModel | Classifier
 
@@ -68,13 +68,13 @@ def load(folder: str | os.PathLike[str]) -> Model:
     if not weights_path.is_file():
         raise FileNotFoundError(f"{folder} holds no model: {weights_path.name} is missing")
     model_class, config_class = _KINDS[name]
-    headers = array_headers(weights_path)
-    for parameter, (dtype_name, _) in headers.items():
-        if dtype_name not in _DTYPES:
+    tensors = of_file(weights_path)
+    for parameter, tensor in sorted(tensors.items()):
+        if tensor.dtype not in _DTYPES:
             raise ValueError(
-                f"{weights_path}: {parameter} has dtype {dtype_name}, but must have {', '.join(_DTYPES)}; convert it"
+                f"{weights_path}: {parameter} has dtype {tensor.dtype}, but must have {', '.join(_DTYPES)}; convert it"
             )
-    there = sum(math.prod(shape) for _, shape in headers.values())
+    there = n_numbers(tensors)
     try:
         sizes = config_class(**config)
         if (fewest := _fewest(sizes)) > there:

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -30,6 +30,7 @@ _BOOL, _TEXT, _ARRAY = 7, 8, 9
 class Packed:
     """A tensor: where it lies, how its blocks are packed, and its shape, rows first."""
 
+    name: str
     path: Path
     kind: str
     shape: tuple[int, ...]
@@ -85,21 +86,22 @@ def open_file(path: str | os.PathLike[str]) -> File:
         raise FileNotFoundError(f"there is no file {path}")
     library = load_library()
     try:
-        reader = _Reader(path)
-        if reader.take(4) != _MAGIC:
-            raise ValueError("it does not begin with GGUF")
-        version = reader.number("<I")
-        if version not in _VERSIONS:
-            raise ValueError(f"its version must be one of {_VERSIONS}, got {version}")
-        n_tensors, n_entries = reader.count(24), reader.count(13)
-        metadata: dict[str, Any] = {}
-        for _ in range(n_entries):
-            name = reader.text()
-            if name in metadata:
-                raise ValueError(f"{name[:60]!r} is there twice")
-            metadata[name] = reader.value(reader.number("<I"))
-        described = [reader.tensor() for _ in range(n_tensors)]
-        tensors = _placed(path, library, described, _aligned(reader.place, metadata), reader.size)
+        with path.open("rb") as file:
+            reader = _Reader(file, path.stat().st_size)
+            if reader.take(4) != _MAGIC:
+                raise ValueError("it does not begin with GGUF")
+            version = reader.number("<I")
+            if version not in _VERSIONS:
+                raise ValueError(f"its version must be one of {_VERSIONS}, got {version}")
+            n_tensors, n_entries = reader.count(24), reader.count(13)
+            metadata: dict[str, Any] = {}
+            for _ in range(n_entries):
+                name = reader.text()
+                if name in metadata:
+                    raise ValueError(f"{name[:60]!r} is there twice")
+                metadata[name] = reader.value(reader.number("<I"))
+            described = [reader.tensor() for _ in range(n_tensors)]
+            tensors = _placed(path, library, described, _aligned(reader.place, metadata), reader.size)
     except (ValueError, OverflowError) as error:  # UnicodeDecodeError is a ValueError
         raise ValueError(f"{path} cannot be read as GGUF: {error}") from error
     return File(path, metadata, tensors)
@@ -108,24 +110,17 @@ def open_file(path: str | os.PathLike[str]) -> File:
 class _Reader:
     """Reads a file from its beginning on, and never more than is there."""
 
-    def __init__(self, path: Path) -> None:
-        self.size = path.stat().st_size
-        with path.open("rb") as file:
-            self.data = memoryview(file.read(min(self.size, 1 << 16)))
-        self.path, self.place = path, 0
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self.file, self.size, self.place = file, size, 0
 
     def take(self, n: int) -> bytes:
         """The next n bytes."""
-        end = self.place + n
-        if end > min(self.size, _LONGEST_HEADER):
+        if self.place + n > min(self.size, _LONGEST_HEADER):
             raise ValueError(f"its header asks for {n:,} bytes at byte {self.place:,}, past its end")
-        if end > len(self.data):  # twice as much, so that a long header is read a few times only
-            with self.path.open("rb") as file:
-                self.data = memoryview(file.read(min(self.size, max(end, 2 * len(self.data)))))
-            if end > len(self.data):
-                raise ValueError("it became shorter while it was read")
-        found = bytes(self.data[self.place : end])
-        self.place = end
+        found = self.file.read(n)
+        if len(found) < n:
+            raise ValueError("it became shorter while it was read")
+        self.place += n
         return found
 
     def number(self, form: str) -> Any:
@@ -193,7 +188,7 @@ def _placed(path: Path, library: Any, described: Any, begin: int, size: int) -> 
             raise ValueError(f"the tensor {name[:60]!r} is of type {number}, which cannot be read") from None
         if 0 in shape or shape[-1] % block:
             raise ValueError(f"the tensor {name[:60]!r} of shape {shape} has no whole blocks of {block} numbers")
-        found[name] = Packed(path, kind.name, shape, begin + offset, math.prod(shape) // block * n_bytes)
+        found[name] = Packed(name, path, kind.name, shape, begin + offset, math.prod(shape) // block * n_bytes)
     end, last = begin, ""
     for name, tensor in sorted(found.items(), key=lambda item: item[1].start):
         if tensor.start < end:

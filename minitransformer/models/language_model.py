@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_array, check_shape
 from ..layers import Cache, Embedding, Encoder, InputEmbedding, LearnedPositions, Module
 from ..layers.cache import check_cache, no_backward
 from ..layers.module import generator
+from .encoder_decoder import check_sequences, keys
 
 
 @dataclass(frozen=True)
@@ -126,17 +126,12 @@ class LanguageModel(Module):
         positions: Array | None = None,
     ) -> tuple[Array, Pullback]:
         """The vectors that the logits are made of. hidden: (B, T, D); the rest as of a call."""
-        check_array("LanguageModel", "ids", ids)
-        if ids.ndim != 2:
-            raise ValueError(f"LanguageModel: ids must be a batch of sequences (B, T), got shape {ids.shape}")
+        check_sequences("LanguageModel", "ids", ids)
         check_cache("LanguageModel", cache, self.config.n_layers)
         start = 0 if cache is None else cache.length
-        if mask is not None:
-            check_array("LanguageModel", "mask", mask)
-            check_shape("LanguageModel", "mask", mask, (ids.shape[0], start + ids.shape[1]))
-            mask = mask[:, None, :]
+        real = keys("LanguageModel", "mask", mask, (ids.shape[0], start + ids.shape[1]))
         embedded, embed_backward = self.embed(ids, start=start, rng=rng, at=positions)
-        hidden, stack_backward = self.stack(embedded, mask=mask, causal=True, cache=cache, rng=rng, positions=positions)
+        hidden, stack_backward = self.stack(embedded, mask=real, causal=True, cache=cache, rng=rng, positions=positions)
 
         def backward(dhidden: Array) -> None:
             dembedded = stack_backward(dhidden)

@@ -33,45 +33,17 @@ from .weights import CONFIG, WEIGHTS, Unopened, check_dtype, n_numbers, read_obj
 _MOST_LAYERS = 10_000  # of a layer that is used many times; others are counted in the file
 
 
-class _Stored:
+def _named(found: Mapping[str, Unopened], prefix: str) -> dict[str, Unopened]:
     """The tensors of a file under the names of a body without a head."""
-
-    def __init__(self, found: Mapping[str, Unopened], prefix: str) -> None:
-        self.tensors: dict[str, Unopened] = {}
-        self.names: dict[str, str] = {}  # in the file
-        for name, tensor in found.items():
-            plain = name.removeprefix(f"{prefix}.") if prefix else name
-            for old, new in ((".gamma", ".weight"), (".beta", ".bias")):  # BERT's first files
-                plain = plain[: -len(old)] + new if plain.endswith(f"LayerNorm{old}") else plain
-            if plain in self.tensors:
-                raise ValueError(f"{name} and {self.names[plain]} mean the same tensor")
-            self.tensors[plain], self.names[plain] = tensor, name
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.tensors
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self.tensors[name].shape
-
-    def read(self, name: str) -> np.ndarray:
-        check_dtype(self.names[name], self.tensors[name])
-        return self.tensors[name].read()
-
-
-class _Written:
-    """The tensors that are about to be written, as a family sees those of a file."""
-
-    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
-        self.arrays = arrays
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.arrays
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self.arrays[name].shape
-
-    def read(self, name: str) -> np.ndarray:
-        return self.arrays[name]
+    stored: dict[str, Unopened] = {}
+    for name, tensor in found.items():
+        plain = name.removeprefix(f"{prefix}.") if prefix else name
+        for old, new in ((".gamma", ".weight"), (".beta", ".bias")):  # BERT's first files
+            plain = plain[: -len(old)] + new if plain.endswith(f"LayerNorm{old}") else plain
+        if plain in stored:
+            raise ValueError(f"{name} and {stored[plain].name} mean the same tensor")
+        stored[plain] = tensor
+    return stored
 
 
 def is_published(path: str | os.PathLike[str]) -> bool:
@@ -106,7 +78,7 @@ def from_pretrained(directory: str | os.PathLike[str]) -> Pretrained:
         family, head = _family(document)
     except ValueError as error:
         raise ValueError(f"{folder / CONFIG}: {error}") from error
-    return _filled(family, head, document, _Stored(tensors(folder), family.prefix), folder, folder / CONFIG)
+    return _filled(family, head, document, _named(tensors(folder), family.prefix), folder, folder / CONFIG)
 
 
 def _from_file(path: Path) -> Pretrained:
@@ -117,7 +89,7 @@ def _from_file(path: Path) -> Pretrained:
         document = llama_gguf.document(file)
         found = llama_gguf.tensors(file, document)
         family, head = _family(document)
-        stored = _Stored(found, family.prefix)
+        stored = _named(found, family.prefix)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return _filled(family, head, document, stored, path, path)
@@ -138,12 +110,12 @@ def _family(document: Mapping[str, Any]) -> tuple[Family, str]:
 
 
 def _filled(
-    family: Family, head: str, document: Mapping[str, Any], stored: _Stored, folder: Path, about: Path
+    family: Family, head: str, document: Mapping[str, Any], stored: Mapping[str, Unopened], folder: Path, about: Path
 ) -> Pretrained:
     """The model. folder, about: where its tensors and its config are, for the errors."""
     try:
         config = family.ours(Fields(document), head, stored)
-        _check_sizes(config, n_numbers(stored.tensors), len(stored.tensors))
+        _check_sizes(config, n_numbers(stored), len(stored))
         model = family.build(config, head, _n_classes(head, stored), Unread())
     except (ValueError, TypeError, MemoryError) as error:
         raise ValueError(f"{about}: {error}") from error
@@ -169,43 +141,43 @@ def _check_sizes(config: Config, n_numbers: int, n_tensors: int) -> None:
         raise ValueError(f"these sizes ask for more than the {n_numbers:,} numbers that the file holds")
 
 
-def _n_classes(head: str, stored: _Stored) -> int:
+def _n_classes(head: str, stored: Mapping[str, Unopened]) -> int:
     if head != CLASSES:
         return 1
     name = "classifier.out_proj.weight" if "classifier.out_proj.weight" in stored else "classifier.weight"
-    if name not in stored or len(stored.shape(name)) != 2 or 0 in stored.shape(name):
+    if name not in stored or len(stored[name].shape) != 2 or 0 in stored[name].shape:
         raise ValueError(f"{name} must be the matrix (classes, width) of the head")
-    return stored.shape(name)[0]
+    return stored[name].shape[0]
 
 
-def _check_tensors(layout: Layout, stored: _Stored) -> None:
+def _check_tensors(layout: Layout, stored: Mapping[str, Unopened]) -> None:
     """Require every tensor that the model has, in its shape, and no other."""
     wanted = {place.theirs: place for place in layout.places}
     problems = [f"{name} is missing" for name in wanted if name not in stored]
     known = {**layout.again, **wanted}
-    for name, tensor in stored.tensors.items():
+    for name, tensor in stored.items():
         if name in known:
             if tensor.shape != known[name].shape:
-                problems.append(f"{stored.names[name]} must have shape {known[name].shape}, got {tensor.shape}")
+                problems.append(f"{tensor.name} must have shape {known[name].shape}, got {tensor.shape}")
             else:
-                check_dtype(stored.names[name], tensor)
+                check_dtype(tensor)
         elif not layout.ignores(name):
-            problems.append(f"{stored.names[name]} is unknown")
+            problems.append(f"{tensor.name} is unknown")
     if problems:
         more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
         raise ValueError("the tensors do not fit the config: " + "; ".join(problems[:5]) + more)
     for name, place in layout.again.items():
-        if name in stored and not np.array_equal(stored.read(name), stored.read(place.theirs)):
+        if name in stored and not np.array_equal(stored[name].read(), stored[place.theirs].read()):
             raise ValueError(
-                f"{stored.names[name]} and {stored.names[place.theirs]} differ, though the config says that they are "
+                f"{stored[name].name} and {stored[place.theirs].name} differ, though the config says that they are "
                 "tied; if they are not, set tie_word_embeddings to false"
             )
 
 
-def _fill(layout: Layout, stored: _Stored) -> None:
-    wide = any(stored.tensors[place.theirs].dtype == "F64" for place in layout.places)
+def _fill(layout: Layout, stored: Mapping[str, Unopened]) -> None:
+    wide = any(stored[place.theirs].dtype == "F64" for place in layout.places)
     for place in layout.places:
-        values = place.split(stored.read(place.theirs))
+        values = place.split(stored[place.theirs].read())
         for (_, parameter), value in zip(place.ours, values, strict=True):
             parameter.value = to_device(value.astype(np.float64 if wide else np.float32, copy=False))
             parameter.grad = array_module(parameter.value).zeros(value.shape, dtype=parameter.value.dtype)
@@ -248,16 +220,16 @@ def _as_family(family: Family, model: Pretrained, head: str) -> tuple[dict[str, 
     if isinstance(model, TextClassifier) and model.activation != family.class_activation:
         raise _Unlike(f"classifies with {family.class_activation}")
     try:
-        plain = {place.theirs: place.joined() for place in family.layout(model, head).places}
+        plain = {place.theirs: place for place in family.layout(model, head).places}
         document = family.theirs(model.config)
-        again = family.ours(Fields(document), head, _Written(plain))
+        again = family.ours(Fields(document), head, plain)
     except (ValueError, TypeError, AttributeError, StopIteration, KeyError) as error:
         raise _Unlike(str(error)) from error
     differ = _differences(model.config, again)
     if differ:
         raise _Unlike(f"has other {', '.join(differ[:3])}")
     prefix = f"{family.prefix}." if family.prefix and head != BODY else ""
-    arrays = {place.theirs: place.joined() for place in family.layout(model, head, prefix).places}
+    arrays = {place.theirs: place.read() for place in family.layout(model, head, prefix).places}
     names: dict[str, Any] = {"architectures": [architecture], "model_type": family.model_type}
     if isinstance(model, TextClassifier):
         labels = [f"LABEL_{i}" for i in range(model.output.weight.value.shape[1])]
@@ -278,18 +250,15 @@ def _differences(config: Any, again: Any) -> list[str]:
 def _meaning(config: Any) -> dict[str, Any]:
     """The fields of a config, with those that are None at what they then mean."""
     found = dataclasses.asdict(config)
-    if "d_head" in found and found["d_head"] is None:
-        found["d_head"] = config.d_model // config.n_heads
-    if "n_key_heads" in found and found["n_key_heads"] is None:
-        found["n_key_heads"] = config.n_heads
-    if "qkv_bias" in found and found["qkv_bias"] is None:
-        found["qkv_bias"] = config.bias
-    if "final_norm" in found and found["final_norm"] is None:
-        found["final_norm"] = config.norm_order == "pre"
-    for name in (
-        {"relative_buckets", "relative_distance"} & found.keys() if found.get("positions") != "relative" else ()
-    ):
-        del found[name]
+    unless_given = {
+        "d_head": config.d_model // config.n_heads,
+        "n_key_heads": config.n_heads,
+        "qkv_bias": found.get("bias"),
+        "final_norm": found.get("norm_order") == "pre",
+    }
+    found |= {name: meant for name, meant in unless_given.items() if name in found and found[name] is None}
+    if found.get("positions") != "relative":
+        found = {name: value for name, value in found.items() if not name.startswith("relative_")}
     if found.get("positions") in ("sinusoidal", "relative", "alibi"):
         found["n_positions"] = None
     return found

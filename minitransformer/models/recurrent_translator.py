@@ -24,7 +24,7 @@ from ..layers import Alignment, Bidirectional, Cache, Embedding, InputEmbedding,
 from ..layers.alignment import SCORES
 from ..layers.cache import check_cache, no_backward
 from ..layers.module import generator
-from .encoder_decoder import EncoderDecoder, check_sequences, keys
+from .encoder_decoder import EncoderDecoder, check_sequences, check_shared, keys
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,7 @@ class RecurrentTranslator(EncoderDecoder):
     def __init__(self, config: RecurrentTranslatorConfig, rng: np.random.Generator | None = None) -> None:
         sizes = {"n_encoder_layers": config.n_encoder_layers, "n_decoder_layers": config.n_decoder_layers}
         check_sizes("RecurrentTranslator", **sizes)
-        if config.share_embeddings and config.source_vocabulary != config.target_vocabulary:
-            raise ValueError(
-                "RecurrentTranslator: share_embeddings needs one vocabulary, got "
-                f"{config.source_vocabulary} source and {config.target_vocabulary} target tokens; build a joint "
-                "vocabulary or set share_embeddings=False"
-            )
+        check_shared("RecurrentTranslator", config)
         rng = generator(rng)
         d = config.d_model
         self.config = config

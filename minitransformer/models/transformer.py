@@ -23,11 +23,9 @@ from ..layers import (
     Encoder,
     InputEmbedding,
     KeyValueCache,
-    LayerNorm,
     LearnedPositions,
     Parameter,
     RelativeBias,
-    RMSNorm,
     SinusoidalPositions,
     StateCache,
 )
@@ -35,7 +33,7 @@ from ..layers.cache import check_cache, no_backward
 from ..layers.embedding import Positions
 from ..layers.module import generator
 from ..layers.normalization import NORMS
-from .encoder_decoder import EncoderDecoder, check_sequences, keys
+from .encoder_decoder import EncoderDecoder, check_sequences, check_shared, keys
 
 
 @dataclass(frozen=True)
@@ -105,11 +103,7 @@ class Transformer(EncoderDecoder):
     """
 
     def __init__(self, config: TransformerConfig, rng: np.random.Generator | None = None) -> None:
-        if config.share_embeddings and config.source_vocabulary != config.target_vocabulary:
-            raise ValueError(
-                f"Transformer: share_embeddings needs one vocabulary, got {config.source_vocabulary} source and "
-                f"{config.target_vocabulary} target tokens; build a joint vocabulary or set share_embeddings=False"
-            )
+        check_shared("Transformer", config)
         rng = generator(rng)
         self.config = config
         sizes = (config.d_model, config.n_heads, config.d_ff)
@@ -131,7 +125,9 @@ class Transformer(EncoderDecoder):
         self.target_tokens = (
             source_tokens if config.share_embeddings else Embedding(config.target_vocabulary, config.d_model, rng=rng)
         )
-        source_norm, target_norm = (self._norm(config) if config.embedding_norm else None for _ in range(2))
+        source_norm, target_norm = (
+            NORMS[config.norm](config.d_model, config.norm_eps) if config.embedding_norm else None for _ in range(2)
+        )
         self.embed_source = InputEmbedding(
             source_tokens, self._positions(config, rng), scale, config.dropout, norm=source_norm
         )
@@ -172,10 +168,6 @@ class Transformer(EncoderDecoder):
         if config.positions == "learned":
             return LearnedPositions(config.n_positions, config.d_model, rng=rng, offset=config.position_offset)
         return SinusoidalPositions(config.d_model, interleaved=config.positions == "sinusoidal")
-
-    @staticmethod
-    def _norm(config: TransformerConfig) -> LayerNorm | RMSNorm:
-        return NORMS[config.norm](config.d_model, config.norm_eps)
 
     def encode(
         self, source: Array, source_mask: Array | None = None, rng: np.random.Generator | None = None

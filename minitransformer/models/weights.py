@@ -10,24 +10,21 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from ..arrays.files import read_json
+
 WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
-_LARGEST_JSON = 1 << 26  # bytes of a config or an index; published ones have a few thousand
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
-class Unopened(Protocol):
-    """A tensor of a file, whose numbers have not been read yet. dtype: of the numbers, in safetensors' words."""
-
-    @property
-    def dtype(self) -> str: ...
+class Numbers(Protocol):
+    """An array that is made when it is read."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -36,10 +33,21 @@ class Unopened(Protocol):
         """Its numbers, in float32 or float64."""
 
 
+class Unopened(Numbers, Protocol):
+    """A tensor of a file, whose numbers have not been read yet. dtype: of the numbers, in safetensors' words."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+
 @dataclass(frozen=True)
 class Tensor:
     """Where a tensor lies: `start` bytes into its file."""
 
+    name: str
     path: Path
     dtype: str
     shape: tuple[int, ...]
@@ -47,6 +55,7 @@ class Tensor:
 
     def read(self) -> np.ndarray:
         """Its numbers: float64 as they are, float32 for float32, float16 and bfloat16."""
+        check_dtype(self)
         count = math.prod(self.shape)
         stored = np.fromfile(self.path, _DTYPES[self.dtype], count, offset=self.start)
         if stored.size != count:
@@ -63,7 +72,7 @@ def tensors(folder: Path) -> dict[str, Tensor]:
     Raises FileNotFoundError where a file is missing, and ValueError where one is not what it should be.
     """
     if (folder / WEIGHTS).is_file():
-        return dict(_of_file(folder / WEIGHTS))
+        return of_file(folder / WEIGHTS)
     if (folder / INDEX).exists():
         return _of_shards(folder)
     if _there(folder / WEIGHTS):
@@ -83,7 +92,8 @@ def _there(path: Path) -> bool:
     return path.is_symlink() or path.exists()
 
 
-def _of_file(path: Path) -> Iterator[tuple[str, Tensor]]:
+def of_file(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file by name. Raises ValueError where it cannot be read."""
     from safetensors import SafetensorError, safe_open  # here, because it is missing in a browser
 
     try:
@@ -94,9 +104,11 @@ def _of_file(path: Path) -> Iterator[tuple[str, Tensor]]:
             header = json.loads(file.read(length))
     except (SafetensorError, ValueError, RecursionError, OSError) as error:
         raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
-    for name, entry in header.items():
-        if name != "__metadata__":
-            yield name, Tensor(path, entry["dtype"], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
+    return {
+        name: Tensor(name, path, entry["dtype"], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
+        for name, entry in header.items()
+        if name != "__metadata__"
+    }
 
 
 def _of_shards(folder: Path) -> dict[str, Tensor]:
@@ -109,7 +121,7 @@ def _of_shards(folder: Path) -> dict[str, Tensor]:
             raise ValueError(f"{folder / INDEX} names {file!r}, which is no file of this folder")
         if not (folder / file).is_file():
             raise FileNotFoundError(f"{folder / INDEX} names {file}, but it is missing, or a link that leads nowhere")
-        for name, tensor in _of_file(folder / file):
+        for name, tensor in of_file(folder / file).items():
             if index.get(name) != file:
                 raise ValueError(f"{folder / file} holds {name}, but {INDEX} does not say so")
             found[name] = tensor
@@ -123,21 +135,16 @@ def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises FileNotFoundError or ValueError, naming the file."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing" + (", or a link that leads nowhere" if _there(path) else ""))
-    if os.path.getsize(path) > _LARGEST_JSON:
-        raise ValueError(f"{path} has {os.path.getsize(path):,} bytes, and {_LARGEST_JSON:,} is the most that is read")
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read as JSON: {error}") from error
+    document = read_json(path)
     if not isinstance(document, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(document).__name__}")
     return document
 
 
-def check_dtype(name: str, tensor: Unopened) -> None:
+def check_dtype(tensor: Unopened) -> None:
     """Require numbers that can be read as float32 or float64."""
     if tensor.dtype not in _DTYPES:
-        raise ValueError(f"{name} is {tensor.dtype}; only {', '.join(_DTYPES)} can be read")
+        raise ValueError(f"{tensor.name} is {tensor.dtype}; only {', '.join(_DTYPES)} can be read")
 
 
 def n_numbers(found: Mapping[str, Unopened]) -> int:

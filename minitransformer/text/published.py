@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.files import read_json, write
+from ..arrays.files import write
 from ..models import gguf
+from ..models.weights import read_object
 from . import chat
-from .tokenizer import Tokenizer
+from .tokenizer import Tokenizer, load_library
 
 _LONGEST = 1 << 27  # bytes of a tokenizer.json
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -120,14 +121,7 @@ def pieces(tokenizer: Tokenizer, before: Sequence[int], ids: Iterable[int]) -> I
 
 
 def _library() -> Any:
-    try:
-        import tokenizers
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            "the tokenizer of a published model needs the library tokenizers; install it: "
-            'pip install "minitransformer[models]"'
-        ) from error
-    return tokenizers
+    return load_library("the tokenizer of a published model", "models")
 
 
 @contextlib.contextmanager
@@ -184,10 +178,7 @@ def _template(folder: Path, about: Mapping[str, Any]) -> str | None:
 
 def _object(path: Path) -> dict[str, Any]:
     """The JSON object in a file; an empty one where the file is missing."""
-    document = read_json(path) if path.is_file() else {}
-    if not isinstance(document, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(document).__name__}")
-    return document
+    return read_object(path) if path.is_file() else {}
 
 
 def _text(value: Any) -> str | None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from ..arrays.boundary import check_sizes
 from ..arrays.files import read_json, write
-from .vocabulary import END, PAD, START, Vocabulary
+from .vocabulary import END, Vocabulary, said
 
 _FORMAT = 1
 _UNKNOWN = "<unknown>"
@@ -121,7 +121,7 @@ class BytePairTokenizer(Tokenizer):
         Raises ModuleNotFoundError that names the extra, if the library `tokenizers` is not installed.
         """
         check_sizes("BytePairTokenizer", size=size)
-        library = _library()
+        library = load_library()
         texts = _texts(cls, texts)
         # The library reserves memory for as many tokens as it is given. There cannot be more than one for each
         # character and one for each merge.
@@ -150,14 +150,7 @@ class BytePairTokenizer(Tokenizer):
 
     def decode(self, ids: Iterable[int]) -> str:
         """The pieces, joined, with spaces where they were."""
-        kept: list[int] = []
-        for i in ids:
-            if i == END:
-                break
-            if not 0 <= i < len(self):
-                raise ValueError(f"ids must be from 0 to {len(self) - 1}, got {i}")
-            if i not in (PAD, START):
-                kept.append(int(i))
+        kept = [int(i) for i in said(ids, len(self))]
         return self._model.decode(kept, skip_special_tokens=False)
 
     def _document(self) -> dict[str, Any]:
@@ -172,12 +165,13 @@ def _texts(owner: type[Tokenizer], texts: Any) -> list[str]:
     return found
 
 
-def _library() -> Any:
+def load_library(what: str = "byte-pair encoding", extra: str = "text") -> Any:
+    """The library `tokenizers`. Raises ModuleNotFoundError that says what needs it and names the extra."""
     try:
         import tokenizers
     except ImportError as error:
         raise ModuleNotFoundError(
-            'byte-pair encoding needs the library tokenizers; install it: pip install "minitransformer[text]"'
+            f'{what} needs the library tokenizers; install it: pip install "minitransformer[{extra}]"'
         ) from error
     return tokenizers
 
@@ -203,7 +197,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
         raise ValueError(f'{path} must be an object with "format": {_FORMAT}')
     kind = document.get("kind")
     if kind == "bpe":
-        library = _library()
+        library = load_library()
         try:
             tokenizer = BytePairTokenizer(library.Tokenizer.from_str(json.dumps(document.get("bpe"))))
         except Exception as error:  # the library raises a plain Exception

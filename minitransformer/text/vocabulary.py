@@ -35,15 +35,20 @@ class Vocabulary:
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """The tokens of ids up to <end>, without <pad> and <start>. Raises ValueError for an unknown id."""
-        sentence = []
-        for i in ids:
-            if i == END:
-                break
-            if not 0 <= i < len(self):
-                raise ValueError(f"ids must be from 0 to {len(self) - 1}, got {i}")
-            if i not in (PAD, START):
-                sentence.append(self.tokens[i])
-        return sentence
+        return [self.tokens[i] for i in said(ids, len(self))]
+
+
+def said(ids: Iterable[int], size: int) -> list[int]:
+    """The ids up to <end>, without <pad> and <start>. Raises ValueError for one that is not below size."""
+    kept: list[int] = []
+    for i in ids:
+        if i == END:
+            break
+        if not 0 <= i < size:
+            raise ValueError(f"ids must be from 0 to {size - 1}, got {i}")
+        if i not in (PAD, START):
+            kept.append(i)
+    return kept
 
 
 def padded(sequences: Sequence[Sequence[int]]) -> np.ndarray:

@@ -331,7 +331,7 @@ def our_gradients(case: Case, theirs: Any, ours: Any) -> dict[str, np.ndarray]:
     try:
         for _, parameter in ours.parameters():
             parameter.value = parameter.grad
-        return {place.theirs: place.joined() for place in family.layout(ours, head, prefix).places}
+        return {place.theirs: place.read() for place in family.layout(ours, head, prefix).places}
     finally:
         for name, parameter in ours.parameters():
             parameter.value = values[name]

@@ -47,27 +47,16 @@ pooler                                         T  pooler
 embeddings.position_ids                        -
 """
 MASKED_NAMES = """
-predictions.dense                              T  dense
-predictions.LayerNorm                          =  norm
+HEAD.dense                                     T  dense
+HEAD.LayerNorm                                 =  norm
 sop_classifier.classifier                      -
-"""
-TIED = """
-predictions.bias                               =  logit_bias
-predictions.decoder.bias                       ~  logit_bias
-predictions.decoder                            ~  encoder.tokens
-"""
-UNTIED = """
-predictions.decoder                            =  output
-predictions.decoder.bias                       =  logit_bias
-predictions.bias                               -
 """
 
 
 def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
     """The tables of the body and of the head."""
-    return NAMES, {MASKED: MASKED_NAMES + (TIED if config.tie_output else UNTIED), CLASSES: bert.CLASSES_NAMES}.get(
-        head, ""
-    )
+    masked = bert.masked(config, "predictions", MASKED_NAMES)
+    return NAMES, {MASKED: masked, CLASSES: bert.CLASSES_NAMES}.get(head, "")
 
 
 FAMILY = Family(

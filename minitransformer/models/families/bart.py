@@ -48,7 +48,7 @@ def _ours(fields: Fields, stored: Stored, particular: dict[str, Any]) -> Transfo
         scale_embedding=fields.flag("scale_embedding", False),
         share_embeddings=tied and fields.flag("share_encoder_decoder_embeddings", True),
         tie_output=tied,
-        logit_bias="final_logits_bias" in stored and bool(np.any(stored.read("final_logits_bias"))),
+        logit_bias="final_logits_bias" in stored and bool(np.any(stored["final_logits_bias"].read())),
     )
 
 
@@ -56,10 +56,10 @@ def _check_positions(stored: Stored, width: int) -> None:
     """Where a file holds the table of positions, it must be the one we compute."""
     for name in ("encoder.embed_positions.weight", "decoder.embed_positions.weight"):
         if name in stored:
-            shape = stored.shape(name)
+            shape = stored[name].shape
             if len(shape) != 2 or shape[1] != width or width % 2:
                 raise ValueError(f"{name} has shape {shape}, but d_model is {width}")
-            if abs(stored.read(name) - ops.sinusoidal_positions(*shape, interleaved=False)).max() > 1e-2:
+            if abs(stored[name].read() - ops.sinusoidal_positions(*shape, interleaved=False)).max() > 1e-2:
                 raise ValueError(f"{name} does not hold sines and cosines, and learned positions are BART's alone")
 
 
@@ -98,36 +98,25 @@ shared                                 -
 encoder.embed_tokens                   =  embed_source.tokens
 decoder.embed_tokens                   =  target_tokens
 """
+# The lines of either side, SIDE; the decoder also reads the memory.
 NAMES = """
-encoder.embed_positions                =  embed_source.positions
-encoder.layernorm_embedding            =  embed_source.norm
-encoder.layers.*.self_attn.q_proj      T  encoder.layers.*.self_attention.sublayer.query
-encoder.layers.*.self_attn.k_proj      T  encoder.layers.*.self_attention.sublayer.key
-encoder.layers.*.self_attn.v_proj      T  encoder.layers.*.self_attention.sublayer.value
-encoder.layers.*.self_attn.out_proj    T  encoder.layers.*.self_attention.sublayer.output
-encoder.layers.*.self_attn_layer_norm  =  encoder.layers.*.self_attention.norm
-encoder.layers.*.fc1                   T  encoder.layers.*.feed_forward.sublayer.inner
-encoder.layers.*.fc2                   T  encoder.layers.*.feed_forward.sublayer.output
-encoder.layers.*.final_layer_norm      =  encoder.layers.*.feed_forward.norm
-encoder.layer_norm                     =  encoder.final_norm
-decoder.embed_positions                =  embed_target.positions
-decoder.layernorm_embedding            =  embed_target.norm
-decoder.layers.*.self_attn.q_proj      T  decoder.layers.*.self_attention.sublayer.query
-decoder.layers.*.self_attn.k_proj      T  decoder.layers.*.self_attention.sublayer.key
-decoder.layers.*.self_attn.v_proj      T  decoder.layers.*.self_attention.sublayer.value
-decoder.layers.*.self_attn.out_proj    T  decoder.layers.*.self_attention.sublayer.output
-decoder.layers.*.self_attn_layer_norm  =  decoder.layers.*.self_attention.norm
-decoder.layers.*.encoder_attn.q_proj   T  decoder.layers.*.cross_attention.sublayer.query
-decoder.layers.*.encoder_attn.k_proj   T  decoder.layers.*.cross_attention.sublayer.key
-decoder.layers.*.encoder_attn.v_proj   T  decoder.layers.*.cross_attention.sublayer.value
-decoder.layers.*.encoder_attn.out_proj T  decoder.layers.*.cross_attention.sublayer.output
-decoder.layers.*.encoder_attn_layer_norm  =  decoder.layers.*.cross_attention.norm
-decoder.layers.*.fc1                   T  decoder.layers.*.feed_forward.sublayer.inner
-decoder.layers.*.fc2                   T  decoder.layers.*.feed_forward.sublayer.output
-decoder.layers.*.final_layer_norm      =  decoder.layers.*.feed_forward.norm
-decoder.layer_norm                     =  decoder.final_norm
-encoder.embed_positions                -
-decoder.embed_positions                -
+SIDE.embed_positions                =  embed_OF.positions
+SIDE.layernorm_embedding            =  embed_OF.norm
+SIDE.layers.*.self_attn.q_proj      T  SIDE.layers.*.self_attention.sublayer.query
+SIDE.layers.*.self_attn.k_proj      T  SIDE.layers.*.self_attention.sublayer.key
+SIDE.layers.*.self_attn.v_proj      T  SIDE.layers.*.self_attention.sublayer.value
+SIDE.layers.*.self_attn.out_proj    T  SIDE.layers.*.self_attention.sublayer.output
+SIDE.layers.*.self_attn_layer_norm  =  SIDE.layers.*.self_attention.norm
+SIDE.layers.*.encoder_attn.q_proj   T  SIDE.layers.*.cross_attention.sublayer.query
+SIDE.layers.*.encoder_attn.k_proj   T  SIDE.layers.*.cross_attention.sublayer.key
+SIDE.layers.*.encoder_attn.v_proj   T  SIDE.layers.*.cross_attention.sublayer.value
+SIDE.layers.*.encoder_attn.out_proj T  SIDE.layers.*.cross_attention.sublayer.output
+SIDE.layers.*.encoder_attn_layer_norm  =  SIDE.layers.*.cross_attention.norm
+SIDE.layers.*.fc1                   T  SIDE.layers.*.feed_forward.sublayer.inner
+SIDE.layers.*.fc2                   T  SIDE.layers.*.feed_forward.sublayer.output
+SIDE.layers.*.final_layer_norm      =  SIDE.layers.*.feed_forward.norm
+SIDE.layer_norm                     =  SIDE.final_norm
+SIDE.embed_positions                -
 """
 WORDS_NAMES = """
 lm_head                                =  output
@@ -139,7 +128,10 @@ final_logits_bias                      -
 
 def names(config: TransformerConfig, head: str) -> tuple[str, str]:
     """The tables of the body and of the head."""
-    return (SHARED if config.share_embeddings else APART) + NAMES, {WORDS: WORDS_NAMES}.get(head, "")
+    tables = SHARED if config.share_embeddings else APART
+    encoder, decoder = NAMES.replace("OF", "source"), NAMES.replace("OF", "target")
+    body = tables + encoder.replace("SIDE", "encoder") + decoder.replace("SIDE", "decoder")
+    return body, {WORDS: WORDS_NAMES}.get(head, "")
 
 
 def _family(model_type: str, body: str, words: str, particular: dict[str, Any], theirs: Any = _theirs) -> Family:

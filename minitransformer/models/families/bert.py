@@ -63,28 +63,33 @@ pooler.dense                                   T  pooler
 embeddings.position_ids                        -
 """
 MASKED_NAMES = """
-cls.predictions.transform.dense                T  dense
-cls.predictions.transform.LayerNorm            =  norm
+HEAD.transform.dense                           T  dense
+HEAD.transform.LayerNorm                       =  norm
 cls.seq_relationship                           -
 """
 TIED = """
-cls.predictions.bias                           =  logit_bias
-cls.predictions.decoder.bias                   ~  logit_bias
-cls.predictions.decoder                        ~  encoder.tokens
+HEAD.bias                                      =  logit_bias
+HEAD.decoder.bias                              ~  logit_bias
+HEAD.decoder                                   ~  encoder.tokens
 """
 UNTIED = """
-cls.predictions.decoder                        =  output
-cls.predictions.decoder.bias                   =  logit_bias
-cls.predictions.bias                           -
+HEAD.decoder                                   =  output
+HEAD.decoder.bias                              =  logit_bias
+HEAD.bias                                      -
 """
 CLASSES_NAMES = """
 classifier                                     T  output
 """
 
 
+def masked(config: TextEncoderConfig, head: str, table: str) -> str:
+    """The table of a masked-language model and its logits. head: what they call it, in place of HEAD."""
+    return (table + (TIED if config.tie_output else UNTIED)).replace("HEAD", head)
+
+
 def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
     """The tables of the body and of the head."""
-    return NAMES, {MASKED: MASKED_NAMES + (TIED if config.tie_output else UNTIED), CLASSES: CLASSES_NAMES}.get(head, "")
+    return NAMES, {MASKED: masked(config, "cls.predictions", MASKED_NAMES), CLASSES: CLASSES_NAMES}.get(head, "")
 
 
 FAMILY = Family(

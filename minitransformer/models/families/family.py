@@ -4,32 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..encoder import MaskedLanguageModel, TextClassifier, TextEncoder, TextEncoderConfig
 from ..language_model import LanguageModel, LanguageModelConfig
 from ..transformer import Transformer, TransformerConfig
+from ..weights import Numbers
 from .fields import Fields
 from .names import Layout, layout, lines
 
 Config = TextEncoderConfig | LanguageModelConfig | TransformerConfig
 Pretrained = TextEncoder | MaskedLanguageModel | TextClassifier | LanguageModel | Transformer
+Stored: TypeAlias = Mapping[str, Numbers]  # the tensors of a file by their names, without the prefix of the body
 
 BODY, MASKED, CLASSES, WORDS = "body", "masked", "classes", "words"
-
-
-class Stored(Protocol):
-    """The tensors of a file: their names, without the prefix of the body, their shapes and numbers."""
-
-    def __contains__(self, name: object) -> bool: ...
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor."""
-
-    def read(self, name: str) -> np.ndarray:
-        """The numbers of a tensor."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ folders rotate numbers of two halves. So it has moved the rows of the queries an
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -41,23 +42,14 @@ _NAMES = {
 
 
 @dataclass(frozen=True)
-class _Moved:
+class _Moved(Packed):
     """A tensor of queries or keys, whose rows are put back. n_heads: of these queries or keys."""
 
-    packed: Packed
-    n_heads: int
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.packed.shape
-
-    @property
-    def dtype(self) -> str:
-        return self.packed.dtype
+    n_heads: int = 1
 
     def read(self) -> np.ndarray:
         """Its numbers, in float32."""
-        stored = self.packed.read()
+        stored = super().read()
         pairs = stored.reshape(self.n_heads, -1, 2, *stored.shape[1:])
         return pairs.swapaxes(1, 2).reshape(stored.shape)
 
@@ -99,21 +91,21 @@ def document(file: File) -> dict[str, Any]:
     }
 
 
-def tensors(file: File, config: Mapping[str, Any]) -> dict[str, Packed | _Moved]:
+def tensors(file: File, config: Mapping[str, Any]) -> dict[str, Packed]:
     """The tensors of a file under Llama's names. config: its config.json. A name that Llama has not stays as it is."""
-    found: dict[str, Packed | _Moved] = {}
+    found: dict[str, Packed] = {}
     for name, packed in file.tensors.items():
         place, leaf = name.rpartition(".")[::2]
         layer, part = place.rpartition(".")[::2]
-        number = layer.removeprefix("blk.")
-        tensor: Packed | _Moved = packed
+        theirs = f"{_NAMES[part]}.{leaf}" if part in _NAMES else name
+        if layer.startswith("blk.") and part in _NAMES:
+            theirs = f"model.layers.{layer.removeprefix('blk.')}.{theirs}"
+        found[theirs] = dataclasses.replace(packed, name=theirs)
         if part in ("attn_q", "attn_k"):
             n_heads = config["num_attention_heads" if part == "attn_q" else "num_key_value_heads"]
             if packed.shape[0] % (2 * n_heads):
                 raise ValueError(f"{name} has {packed.shape[0]} rows, which are no {n_heads} heads of even width")
-            tensor = _Moved(packed, n_heads)
-        theirs = f"{_NAMES[part]}.{leaf}" if part in _NAMES else name
-        found[f"model.layers.{number}.{theirs}" if layer.startswith("blk.") and part in _NAMES else theirs] = tensor
+            found[theirs] = _Moved(**vars(found[theirs]), n_heads=n_heads)
     if len(found) < len(file.tensors):
         raise ValueError("two tensors mean the same one of Llama's")
     return found

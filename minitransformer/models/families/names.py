@@ -54,7 +54,7 @@ class Place:
         ends = np.cumsum([parameter.value.shape[-1] for _, parameter in self.ours])[:-1]
         return [np.array(part, order="C") for part in np.split(whole, ends, axis=-1)]
 
-    def joined(self) -> np.ndarray:
+    def read(self) -> np.ndarray:
         """Their tensor, of our values."""
         whole = np.concatenate([to_numpy(parameter.value) for _, parameter in self.ours], axis=-1)
         return np.ascontiguousarray(whole[None] if self.mark == "row" else whole.T if self._is_transposed else whole)

@@ -43,19 +43,9 @@ def theirs(config: TextEncoderConfig) -> dict[str, Any]:
 
 
 MASKED_NAMES = """
-lm_head.dense                                  T  dense
-lm_head.layer_norm                             =  norm
+HEAD.dense                                     T  dense
+HEAD.layer_norm                                =  norm
 pooler.dense                                   -
-"""
-TIED = """
-lm_head.bias                                   =  logit_bias
-lm_head.decoder.bias                           ~  logit_bias
-lm_head.decoder                                ~  encoder.tokens
-"""
-UNTIED = """
-lm_head.decoder                                =  output
-lm_head.decoder.bias                           =  logit_bias
-lm_head.bias                                   -
 """
 CLASSES_NAMES = """
 classifier.dense                               T  dense
@@ -66,9 +56,8 @@ pooler.dense                                   -
 
 def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
     """The tables of the body and of the head."""
-    return bert.NAMES, {MASKED: MASKED_NAMES + (TIED if config.tie_output else UNTIED), CLASSES: CLASSES_NAMES}.get(
-        head, ""
-    )
+    masked = bert.masked(config, "lm_head", MASKED_NAMES)
+    return bert.NAMES, {MASKED: masked, CLASSES: CLASSES_NAMES}.get(head, "")
 
 
 FAMILY = Family(

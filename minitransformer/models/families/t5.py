@@ -58,8 +58,8 @@ def ours(fields: Fields, head: str, stored: Stored) -> TransformerConfig:
 def _same(stored: Stored, name: str, other: str) -> bool:
     return (
         other in stored
-        and stored.shape(name) == stored.shape(other)
-        and np.array_equal(stored.read(name), stored.read(other))
+        and stored[name].shape == stored[other].shape
+        and np.array_equal(stored[name].read(), stored[other].read())
     )
 
 
@@ -86,40 +86,33 @@ NAMES = """
 shared                                         =  target_tokens
 encoder.embed_tokens                           ~  target_tokens
 decoder.embed_tokens                           ~  target_tokens
-encoder.block.0.layer.0.SelfAttention.relative_attention_bias  =  encoder.layers.0.self_attention.sublayer.relative
-encoder.block.*.layer.0.layer_norm             =  encoder.layers.*.self_attention.norm
-encoder.block.*.layer.0.SelfAttention.q        T  encoder.layers.*.self_attention.sublayer.query
-encoder.block.*.layer.0.SelfAttention.k        T  encoder.layers.*.self_attention.sublayer.key
-encoder.block.*.layer.0.SelfAttention.v        T  encoder.layers.*.self_attention.sublayer.value
-encoder.block.*.layer.0.SelfAttention.o        T  encoder.layers.*.self_attention.sublayer.output
-encoder.block.*.layer.1.layer_norm             =  encoder.layers.*.feed_forward.norm
-encoder.block.*.layer.1.DenseReluDense.wo      T  encoder.layers.*.feed_forward.sublayer.output
-encoder.final_layer_norm                       =  encoder.final_norm
-decoder.block.0.layer.0.SelfAttention.relative_attention_bias  =  decoder.layers.0.self_attention.sublayer.relative
-decoder.block.*.layer.0.layer_norm             =  decoder.layers.*.self_attention.norm
-decoder.block.*.layer.0.SelfAttention.q        T  decoder.layers.*.self_attention.sublayer.query
-decoder.block.*.layer.0.SelfAttention.k        T  decoder.layers.*.self_attention.sublayer.key
-decoder.block.*.layer.0.SelfAttention.v        T  decoder.layers.*.self_attention.sublayer.value
-decoder.block.*.layer.0.SelfAttention.o        T  decoder.layers.*.self_attention.sublayer.output
+"""
+# The lines of either side, SIDE. FF is the place of the feed-forward network in a layer.
+LAYERS = """
+SIDE.block.0.layer.0.SelfAttention.relative_attention_bias  =  SIDE.layers.0.self_attention.sublayer.relative
+SIDE.block.*.layer.0.layer_norm             =  SIDE.layers.*.self_attention.norm
+SIDE.block.*.layer.0.SelfAttention.q        T  SIDE.layers.*.self_attention.sublayer.query
+SIDE.block.*.layer.0.SelfAttention.k        T  SIDE.layers.*.self_attention.sublayer.key
+SIDE.block.*.layer.0.SelfAttention.v        T  SIDE.layers.*.self_attention.sublayer.value
+SIDE.block.*.layer.0.SelfAttention.o        T  SIDE.layers.*.self_attention.sublayer.output
+SIDE.block.*.layer.FF.layer_norm            =  SIDE.layers.*.feed_forward.norm
+SIDE.block.*.layer.FF.DenseReluDense.wo     T  SIDE.layers.*.feed_forward.sublayer.output
+SIDE.final_layer_norm                       =  SIDE.final_norm
+"""
+PLAIN = """
+SIDE.block.*.layer.FF.DenseReluDense.wi     T  SIDE.layers.*.feed_forward.sublayer.inner
+"""
+GATED = """
+SIDE.block.*.layer.FF.DenseReluDense.wi_0   T  SIDE.layers.*.feed_forward.sublayer.gate
+SIDE.block.*.layer.FF.DenseReluDense.wi_1   T  SIDE.layers.*.feed_forward.sublayer.inner
+"""
+MEMORY = """
 decoder.block.*.layer.1.layer_norm             =  decoder.layers.*.cross_attention.norm
 decoder.block.*.layer.1.EncDecAttention.q      T  decoder.layers.*.cross_attention.sublayer.query
 decoder.block.*.layer.1.EncDecAttention.k      T  decoder.layers.*.cross_attention.sublayer.key
 decoder.block.*.layer.1.EncDecAttention.v      T  decoder.layers.*.cross_attention.sublayer.value
 decoder.block.*.layer.1.EncDecAttention.o      T  decoder.layers.*.cross_attention.sublayer.output
-decoder.block.*.layer.2.layer_norm             =  decoder.layers.*.feed_forward.norm
-decoder.block.*.layer.2.DenseReluDense.wo      T  decoder.layers.*.feed_forward.sublayer.output
-decoder.final_layer_norm                       =  decoder.final_norm
 decoder.block.0.layer.1.EncDecAttention.relative_attention_bias  -
-"""
-PLAIN = """
-encoder.block.*.layer.1.DenseReluDense.wi      T  encoder.layers.*.feed_forward.sublayer.inner
-decoder.block.*.layer.2.DenseReluDense.wi      T  decoder.layers.*.feed_forward.sublayer.inner
-"""
-GATED = """
-encoder.block.*.layer.1.DenseReluDense.wi_0    T  encoder.layers.*.feed_forward.sublayer.gate
-encoder.block.*.layer.1.DenseReluDense.wi_1    T  encoder.layers.*.feed_forward.sublayer.inner
-decoder.block.*.layer.2.DenseReluDense.wi_0    T  decoder.layers.*.feed_forward.sublayer.gate
-decoder.block.*.layer.2.DenseReluDense.wi_1    T  decoder.layers.*.feed_forward.sublayer.inner
 """
 WORDS_NAMES = """
 lm_head                                        =  output
@@ -129,7 +122,10 @@ lm_head                                        ~  target_tokens
 
 def names(config: TransformerConfig, head: str) -> tuple[str, str]:
     """The tables of the body and of the head."""
-    return NAMES + (GATED if config.gated else PLAIN), {WORDS: WORDS_NAMES}.get(head, "")
+    side = LAYERS + (GATED if config.gated else PLAIN)
+    encoder = side.replace("SIDE", "encoder").replace("FF", "1")
+    decoder = side.replace("SIDE", "decoder").replace("FF", "2")
+    return NAMES + encoder + decoder + MEMORY, {WORDS: WORDS_NAMES}.get(head, "")
 
 
 FAMILY = Family(

@@ -25,11 +25,12 @@ import threadpoolctl
 from .. import ops as textbook
 from ..arrays.backend import Array, to_device, to_numpy
 from ..layers import Module
+from ..training import as_written
 from ..verify import Case
 from ..verify.catalogue import Setup
 from . import attention, blocks, decoding, ops
 from . import layers as fast_layers
-from .large_cases import LARGE, as_written
+from .large_cases import LARGE, to_accelerate
 from .twins import accelerate
 
 KERNELS = {"adam", "attention", "cached_layer", "cross_entropy", "encoder_layer", "feed_forward", "gelu", "layer_norm"}
@@ -177,7 +178,7 @@ def _host(x: Array) -> np.ndarray:
 
 def _twin(f: Any) -> Any:
     """The fast twin of what a case calls: an op, a module, a method of one, or a function around these."""
-    if f is as_written:
+    if f is to_accelerate:
         return accelerate
     if isinstance(f, Module):
         return accelerate(f)

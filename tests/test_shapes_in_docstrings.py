@@ -18,7 +18,6 @@ import pytest
 
 from minitransformer import ops
 from minitransformer.verify import CASES
-from minitransformer.verify.catalogue import Case
 
 NAMES = r"(?P<names>\w+(?:, \w+)*(?: and (?:the )?\w+)?)(?: = \w+)?"
 SHAPE = re.compile(rf"{NAMES}: (?:integers of any shape )?\((?P<axes>[^()]*)\)")

@@ -471,6 +471,7 @@ def test_gelu_of_huge_numbers(approximate: str, form: str) -> None:
 def test_attention_on_split_heads_is_compiled_and_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: list[tuple[int, int]] = []
     used: set[int] = set()
+    attention_loops.ready()  # compiles them, before others take their places
     for name in ("attend", "attend_backward"):
         loop = getattr(attention_loops, name)
 

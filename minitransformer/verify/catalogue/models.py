@@ -1,4 +1,4 @@
-"""A case, or several, for every model: the loss from ids, so that the gradient of every parameter is checked."""
+"""At least one case for every model: its loss as a function of ids, so that every parameter has a gradient to check."""
 
 from __future__ import annotations
 
@@ -14,19 +14,32 @@ _WANTED = np.array([[5, 5, 2, 3], [4, 3, 0, 0]])
 _SMALL: dict[str, Any] = {"d_model": 4, "n_heads": 2, "d_ff": 6}
 
 
-def _transformer(target_vocabulary: int = 7, **options: Any) -> Callable[[Random], Setup]:
+def _translator(make: Callable[[], models.EncoderDecoder], **options: Any) -> Callable[[Random], Setup]:
+    """Two sentences of each language, the second of them padded."""
+
     def build(r: Random) -> Setup:
-        sizes = _SMALL | {"n_encoder_layers": 1, "n_decoder_layers": 2, "dropout": 0.2}
-        model = ordinary(models.Transformer(models.TransformerConfig(7, target_vocabulary, **sizes, **options)), r)
+        model = ordinary(make(), r)
         source, target = np.array([[1, 3, 1], [2, 6, 0]]), np.array([[1, 5, 5, 2], [1, 4, 0, 0]])
         padding = {"source_mask": source != 0, "target_mask": target != 0, "ignore_index": 0}
-        return call(model.loss, source, target, _WANTED, module=model, label_smoothing=0.1, **padding, **frozen(r))
+        return call(r, model.loss, source, target, _WANTED, module=model, **options, **padding, rng=frozen)
 
     return build
 
 
+def _transformer(target_vocabulary: int = 7, **options: Any) -> Callable[[Random], Setup]:
+    sizes = _SMALL | {"n_encoder_layers": 1, "n_decoder_layers": 2, "dropout": 0.2} | options
+    return _translator(
+        lambda: models.Transformer(models.TransformerConfig(7, target_vocabulary, **sizes)), label_smoothing=0.1
+    )
+
+
+def _recurrent_translator(**options: Any) -> Callable[[Random], Setup]:
+    sizes = options | {"d_model": 4, "n_encoder_layers": 1, "dropout": 0.2}
+    return _translator(lambda: models.RecurrentTranslator(models.RecurrentTranslatorConfig(7, 7, **sizes)))
+
+
 def _encoder_of_text(make: Callable[[Any], Any], **options: Any) -> Callable[[Random], Setup]:
-    """Two padded texts of two types, on the right or, where positions count the real tokens, on the left."""
+    """Two texts with tokens of two types. Padding is on the right, or on the left where positions count real tokens."""
 
     def build(r: Random) -> Setup:
         sizes = _SMALL | {"max_length": 6, "n_layers": 1, "dropout": 0.2}
@@ -37,9 +50,9 @@ def _encoder_of_text(make: Callable[[Any], Any], **options: Any) -> Callable[[Ra
             ids = np.array([[1, 5, 5, 2], [0, 0, 1, 4]])
         texts = {"mask": ids != 0, "types": types if config.types else None}
         if isinstance(model, models.TextEncoder):
-            return call(model, ids, **texts, **frozen(r))
+            return call(r, model, ids, **texts, rng=frozen)
         wanted = np.array([2, 0]) if isinstance(model, models.TextClassifier) else np.array([[-100, 3, 5, 2], [6] * 4])
-        return call(model.loss, ids, wanted, module=model, **texts, **frozen(r))
+        return call(r, model.loss, ids, wanted, module=model, **texts, rng=frozen)
 
     return build
 
@@ -52,7 +65,7 @@ def _language_model(**options: Any) -> Callable[[Random], Setup]:
     def build(r: Random) -> Setup:
         config = models.LanguageModelConfig(7, max_length=6, n_layers=2, **_SMALL, **options)
         model = ordinary(models.LanguageModel(config), r)
-        return call(model.loss, np.array([[1, 5, 5, 2], [1, 4, 0, 1]]), _WANTED, module=model, **frozen(r))
+        return call(r, model.loss, np.array([[1, 5, 5, 2], [1, 4, 0, 1]]), _WANTED, module=model, rng=frozen)
 
     return build
 
@@ -60,7 +73,7 @@ def _language_model(**options: Any) -> Callable[[Random], Setup]:
 def _classifier(r: Random) -> Setup:
     model = ordinary(models.Classifier(models.ClassifierConfig(7, 3, n_layers=1, **_SMALL)), r)
     ids = np.array([[1, 5, 5], [2, 4, 0]])
-    return call(model.loss, ids, np.array([2, 0]), ids != 0, module=model, label_smoothing=0.1, **frozen(r))
+    return call(r, model.loss, ids, np.array([2, 0]), ids != 0, module=model, label_smoothing=0.1, rng=frozen)
 
 
 _T5: dict[str, Any] = {
@@ -119,22 +132,11 @@ case("model", "TextClassifier without a pooler", _encoder_of_text(_classifier_of
 case("model", "Classifier", _classifier)
 
 
-def _recurrent_translator(**options: Any) -> Callable[[Random], Setup]:
-    def build(r: Random) -> Setup:
-        config = models.RecurrentTranslatorConfig(7, 7, d_model=4, n_encoder_layers=1, dropout=0.2, **options)
-        model = ordinary(models.RecurrentTranslator(config), r)
-        source, target = np.array([[1, 3, 1], [2, 6, 0]]), np.array([[1, 5, 5, 2], [1, 4, 0, 0]])
-        padding = {"source_mask": source != 0, "target_mask": target != 0, "ignore_index": 0}
-        return call(model.loss, source, target, _WANTED, module=model, **padding, **frozen(r))
-
-    return build
-
-
 def _small_recurrent_translator(r: Random) -> Setup:
-    """Two tokens and plain cells: few enough intermediates to look at every one."""
+    """Two tokens and plain cells: so few intermediates that each can be checked."""
     config = models.RecurrentTranslatorConfig(5, 5, d_model=2, n_encoder_layers=1, cell="rnn", dropout=0.2)
     model = ordinary(models.RecurrentTranslator(config), r)
-    return call(model.loss, np.array([[1, 3]]), np.array([[1, 4]]), np.array([[4, 2]]), module=model, **frozen(r))
+    return call(r, model.loss, np.array([[1, 3]]), np.array([[1, 4]]), np.array([[4, 2]]), module=model, rng=frozen)
 
 
 case("model", "RecurrentTranslator", _small_recurrent_translator)

@@ -34,7 +34,7 @@ def _transformer(target_vocabulary: int = 7, **options: Any) -> Callable[[Random
 
 
 def _recurrent_translator(**options: Any) -> Callable[[Random], Setup]:
-    sizes = options | {"d_model": 4, "n_encoder_layers": 1, "dropout": 0.2}
+    sizes = {"d_model": 4, "n_encoder_layers": 1, "dropout": 0.2} | options
     return _translator(lambda: models.RecurrentTranslator(models.RecurrentTranslatorConfig(7, 7, **sizes)))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from ... import layers
 from .case import Draw, frozen, gain, ids, layer, op, some_mask
 
-_LEADING = {n: (2, 3, 2, 6)[4 - n :] for n in range(5)}  # n axes before those that the op is about
+_LEADING = {n: (2, 3, 2, 6)[4 - n :] for n in range(5)}  # n axes before an input's own
 _op, _layer = (partial(enter, along_directions=True) for enter in (op, layer))
 
 
@@ -90,7 +90,7 @@ _MASKS: list[Draw] = [
 ]
 _QK = (2, 5, 3, 4), (2, 5, 5, 4)
 _QKV = (2, 5, 5, 4), (2, 5, 5, 4), (2, 5, 5, 2)
-for _n, _mask in enumerate(_MASKS):
+for _n, _mask in enumerate(_MASKS):  # most masks are drawn before the inputs
     _about, _first = f"with a mask of rank {_n}", {"options_first": True}
     _op(f"attention {_about}", *_QK, (2, 5, 5, 6), mask=_mask, **_first)
     _op(f"additive_attention {_about}", *_QK, (2, 5, 5, 2), (4,), mask=_mask, **_first)

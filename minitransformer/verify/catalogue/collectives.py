@@ -44,9 +44,11 @@ def _one(copies: list[Array]) -> Array:
     return xp.where(same, copies[0], xp.nan).astype(copies[0].dtype)
 
 
-def _enter(name: str, collective: Collective, *shape: int, copies: int = _RANKS, copied: bool = False) -> None:
+def _enter(name: str, collective: Collective, *shapes: tuple[int, ...], copied: bool = False) -> None:
+    """Enter a case of a collective of normal numbers; shapes: one for each rank, or one for all, as in across_ranks."""
+
     def build(r: Random) -> Setup:
-        return Setup(across_ranks, (collective, *(r.normal(size=shape) for _ in range(copies))), {"copied": copied})
+        return Setup(across_ranks, (collective, *(r.normal(size=shape) for shape in shapes)), {"copied": copied})
 
     case("collective", name, build)
 
@@ -68,16 +70,17 @@ def _passed_on(x: Array, group: Group) -> tuple[Array, Pullback]:
     return received + 2.0 * x, backward
 
 
+_EACH = [(2, 4)] * _RANKS
 # A collective is looked up when the case is run, so a case checks whatever `parallel` holds at that moment.
-_enter("broadcast", lambda x, group: parallel.broadcast(x, group, 1), 2, 4)
-_enter("reduce", lambda x, group: parallel.reduce(x, group, 2), 2, 4)
-_enter("all_gather", lambda x, group: parallel.all_gather(x, group), 2, 4)
-_enter("reduce_scatter", lambda x, group: parallel.reduce_scatter(x, group), 6, 2)
-_enter("all_reduce", lambda x, group: parallel.all_reduce(x, group), 2, 4, copied=True)
-_enter("identity", lambda x, group: parallel.identity(x, group), 2, 4, copies=1)
-_enter("mean", lambda x, group: parallel.mean(x, group, (5.0, 2.0, 4.0)[group.rank]), 3, copied=True)
-_enter("send", _passed_on, 2, 4)
-_enter("receive", _passed_on, 2, 4)
+_enter("broadcast", lambda x, group: parallel.broadcast(x, group, 1), *_EACH)
+_enter("reduce", lambda x, group: parallel.reduce(x, group, 2), *_EACH)
+_enter("all_gather", lambda x, group: parallel.all_gather(x, group), *_EACH)
+_enter("reduce_scatter", lambda x, group: parallel.reduce_scatter(x, group), *[(6, 2)] * _RANKS)
+_enter("all_reduce", lambda x, group: parallel.all_reduce(x, group), *_EACH, copied=True)
+_enter("identity", lambda x, group: parallel.identity(x, group), (2, 4))
+_enter("mean", lambda x, group: parallel.mean(x, group, (5.0, 2.0, 4.0)[group.rank]), *[(3,)] * _RANKS, copied=True)
+_enter("send", _passed_on, *_EACH)
+_enter("receive", _passed_on, *_EACH)
 
 
 def _cut(make: Callable[[], Any]) -> Collective:
@@ -88,17 +91,14 @@ def _cut(make: Callable[[], Any]) -> Collective:
     return collective
 
 
-def _vocabulary_cross_entropy(label_smoothing: float = 0.0) -> Callable[[Random], Setup]:
+def _vocabulary_cross_entropy(label_smoothing: float) -> Collective:
     """A vocabulary of seven tokens, cut into parts for three ranks; one target is ignored."""
 
     def collective(logits: Array, group: Group) -> tuple[Array, Pullback]:
         targets = array_module(logits).asarray([[0, 6, 3], [1, -1, 5]])
         return parallel.vocabulary_cross_entropy(logits, targets, group, 7, -1, label_smoothing)
 
-    def build(r: Random) -> Setup:
-        return Setup(across_ranks, (collective, *(r.normal(size=(2, 3, n)) for n in _STRETCHES)), {"copied": True})
-
-    return build
+    return collective
 
 
 def _looked_up(x: Array, group: Group) -> tuple[Array, Pullback]:
@@ -130,12 +130,13 @@ def _embedded(x: Array, group: Group) -> tuple[Array, Pullback]:
     return y, backward
 
 
-case("collective", "vocabulary_cross_entropy", _vocabulary_cross_entropy())
-case("collective", "vocabulary_cross_entropy with label smoothing", _vocabulary_cross_entropy(0.1))
-_enter("CutEmbedding looks up", _looked_up, 7, 4, copies=1, copied=True)
-_enter("CutEmbedding makes logits", _embedded, 3, 4, copies=1, copied=True)
-_enter("Cut of a feed-forward network", _cut(lambda: layers.FeedForward(4, 9, "gelu")), 2, 3, 4, copies=1, copied=True)
-_enter("Cut of attention", _cut(lambda: layers.MultiHeadAttention(6, 3)), 2, 3, 6, copies=1, copied=True)
+_PARTS = [(2, 3, n) for n in _STRETCHES]
+_enter("vocabulary_cross_entropy", _vocabulary_cross_entropy(0.0), *_PARTS, copied=True)
+_enter("vocabulary_cross_entropy with label smoothing", _vocabulary_cross_entropy(0.1), *_PARTS, copied=True)
+_enter("CutEmbedding looks up", _looked_up, (7, 4), copied=True)
+_enter("CutEmbedding makes logits", _embedded, (3, 4), copied=True)
+_enter("Cut of a feed-forward network", _cut(lambda: layers.FeedForward(4, 9, "gelu")), (2, 3, 4), copied=True)
+_enter("Cut of attention", _cut(lambda: layers.MultiHeadAttention(6, 3)), (2, 3, 6), copied=True)
 
 
 def _piece(r: Random) -> Setup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from ... import models
 from .case import Random, Setup, call, case, frozen, ordinary
 
 _WANTED = np.array([[5, 5, 2, 3], [4, 3, 0, 0]])
+_enter = partial(case, "model")
 _SMALL: dict[str, Any] = {"d_model": 4, "n_heads": 2, "d_ff": 6}
 
 
@@ -76,23 +78,14 @@ def _classifier(r: Random) -> Setup:
     return call(r, model.loss, ids, np.array([2, 0]), ids != 0, module=model, label_smoothing=0.1, rng=frozen)
 
 
-_T5: dict[str, Any] = {
-    "scale_logits": True,
-    "scale_embedding": False,
-    "norm_order": "pre",
-    "d_head": 3,
-    "checkpoint": True,
-}
+_T5: dict[str, Any] = {"scale_logits": True, "scale_embedding": False, "scale_scores": False, "norm_order": "pre"}
 _UNTIED: dict[str, Any] = {"target_vocabulary": 8, "share_embeddings": False, "tie_output": False}
-case("model", "Transformer with one table for source, target and output", _transformer())
-case(
-    "model", "Transformer in pre-norm order, three tables", _transformer(norm_order="pre", activation="gelu", **_UNTIED)
-)
-case("model", "Transformer checkpointed", _transformer(checkpoint=True, attention_dropout=0.2))
-case("model", "LanguageModel", _language_model(attention_dropout=0.0))
-case("model", "LanguageModel in post-norm order, checkpointed", _language_model(norm_order="post", checkpoint=True))
-case(
-    "model",
+_enter("Transformer with one table for source, target and output", _transformer())
+_enter("Transformer in pre-norm order, three tables", _transformer(norm_order="pre", activation="gelu", **_UNTIED))
+_enter("Transformer checkpointed", _transformer(checkpoint=True, attention_dropout=0.2))
+_enter("LanguageModel", _language_model(attention_dropout=0.0))
+_enter("LanguageModel in post-norm order, checkpointed", _language_model(norm_order="post", checkpoint=True))
+_enter(
     "LanguageModel with shared key heads and rotation",
     _language_model(
         n_key_heads=1,
@@ -105,31 +98,30 @@ case(
         checkpoint=True,
     ),
 )
-case(
-    "model",
+_enter(
     "Transformer with relative positions and scaled logits",
-    _transformer(positions="relative", relative_buckets=6, norm="rms_norm", bias=False, scale_scores=False, **_T5),
+    _transformer(
+        positions="relative", relative_buckets=6, norm="rms_norm", bias=False, d_head=3, checkpoint=True, **_T5
+    ),
 )
-case("model", "Transformer with linear biases", _transformer(positions="alibi"))
-case("model", "LanguageModel with linear biases", _language_model(alibi=True))
-case(
-    "model",
+_enter("Transformer with linear biases", _transformer(positions="alibi"))
+_enter("LanguageModel with linear biases", _language_model(alibi=True))
+_enter(
     "Transformer with learned positions and a logit bias",
     _transformer(
         positions="learned", n_positions=5, position_offset=2, embedding_norm=True, logit_bias=True, checkpoint=True
     ),
 )
-case("model", "TextEncoder", _encoder_of_text(models.TextEncoder))
-case("model", "TextEncoder that counts the real tokens", _encoder_of_text(models.TextEncoder, count_real=True, types=0))
-case("model", "MaskedLanguageModel", _encoder_of_text(models.MaskedLanguageModel))
-case(
-    "model",
+_enter("TextEncoder", _encoder_of_text(models.TextEncoder))
+_enter("TextEncoder that counts the real tokens", _encoder_of_text(models.TextEncoder, count_real=True, types=0))
+_enter("MaskedLanguageModel", _encoder_of_text(models.MaskedLanguageModel))
+_enter(
     "MaskedLanguageModel of one layer used twice",
     _encoder_of_text(models.MaskedLanguageModel, width=3, shared=True, n_layers=2, activation="gelu_tanh"),
 )
-case("model", "TextClassifier", _encoder_of_text(_classifier_of("tanh")))
-case("model", "TextClassifier without a pooler", _encoder_of_text(_classifier_of("relu"), pooler=False, types=0))
-case("model", "Classifier", _classifier)
+_enter("TextClassifier", _encoder_of_text(_classifier_of("tanh")))
+_enter("TextClassifier without a pooler", _encoder_of_text(_classifier_of("relu"), pooler=False, types=0))
+_enter("Classifier", _classifier)
 
 
 def _small_recurrent_translator(r: Random) -> Setup:
@@ -139,13 +131,12 @@ def _small_recurrent_translator(r: Random) -> Setup:
     return call(r, model.loss, np.array([[1, 3]]), np.array([[1, 4]]), np.array([[4, 2]]), module=model, rng=frozen)
 
 
-case("model", "RecurrentTranslator", _small_recurrent_translator)
-case("model", "RecurrentTranslator of LSTM cells", _recurrent_translator(), along_directions=True)
-case("model", "RecurrentTranslator without attention", _recurrent_translator(attention="none"), along_directions=True)
-case(
-    "model",
+_enter("RecurrentTranslator", _small_recurrent_translator)
+_enter("RecurrentTranslator of LSTM cells", _recurrent_translator(), along_directions=True)
+_enter("RecurrentTranslator without attention", _recurrent_translator(attention="none"), along_directions=True)
+_enter(
     "RecurrentTranslator with additive attention",
     _recurrent_translator(attention="additive", cell="gru"),
     along_directions=True,
 )
-case("model", "Transformer of convolutions", _transformer(mixing="convolution", kernel=3, norm_order="pre"), True)
+_enter("Transformer of convolutions", _transformer(mixing="convolution", kernel=3, norm_order="pre"), True)

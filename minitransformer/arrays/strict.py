@@ -49,9 +49,8 @@ _METHODS = frozenset(
     "prod ravel repeat reshape round sort squeeze std sum swapaxes tolist trace transpose var view".split()
 )
 _NUMPY_ONLY_OPTIONS = frozenset("correction device initial like stable where".split())
-_WAITING = frozenset(
-    "flatnonzero item nonzero tolist unique".split()
-)  # functions that fetch a number, or whose result's size depends on data
+# Functions that fetch a number, or whose result's size depends on the data.
+_WAITING = frozenset("flatnonzero item nonzero tolist unique".split())
 _listeners: list[list[str]] = []
 _counters: list[list[int]] = []
 

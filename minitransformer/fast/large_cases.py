@@ -18,7 +18,7 @@ from ..arrays.backend import Array, Pullback
 from ..layers import KeyValueCache
 from ..training import Adam, AdamW, Optimizer
 from ..verify import Case
-from ..verify.catalogue.case import Random, Setup, call, frozen, ordinary, some_mask
+from ..verify.catalogue.case import Random, Setup, call, frozen, gain, ordinary, some_mask
 from . import blocks
 
 LARGE: dict[str, Case] = {}
@@ -39,10 +39,10 @@ def _qkv(r: Random, t_q: int, t_k: int, *first: int) -> list[Array]:
 
 def _attention(*sizes: int, mask: tuple[int, ...] | None = None, **options: Any) -> Callable[[Random], Setup]:
     def build(r: Random) -> Setup:
-        given = options | (frozen(r) if "dropout" in options else {})
+        given = options | ({"rng": frozen(r)} if "dropout" in options else {})
         if mask:
-            given["mask"] = some_mask(r, *mask) if mask[-2] > 1 else r.random(mask) < 0.6
-        return call(textbook.attention, *_qkv(r, *sizes), **given)
+            given["mask"] = some_mask(*mask)(r) if mask[-2] > 1 else r.random(mask) < 0.6
+        return call(r, textbook.attention, *_qkv(r, *sizes), **given)
 
     return build
 
@@ -65,36 +65,37 @@ def _numbers(r: Random) -> Array:
     return np.concatenate([4.0 * r.normal(size=2 * blocks.BLOCK), [0.0, 12.0, -12.0, 20.0, -20.0]])
 
 
-_large("op", "gelu of several blocks", lambda r: call(textbook.gelu, _numbers(r)))
-_large("op", "gelu by tanh, of several blocks", lambda r: call(textbook.gelu, _numbers(r), approximate="tanh"))
+_large("op", "gelu of several blocks", lambda r: call(r, textbook.gelu, _numbers))
+_large("op", "gelu by tanh, of several blocks", lambda r: call(r, textbook.gelu, _numbers, approximate="tanh"))
 _HUGE = np.array([1e4, -1e4, 1e15, -1e15])
-_large("op", "gelu of huge numbers", lambda r: call(textbook.gelu, _HUGE))
-_large("op", "gelu by tanh, of huge numbers", lambda r: call(textbook.gelu, _HUGE, approximate="tanh"))
+_large("op", "gelu of huge numbers", lambda r: call(r, textbook.gelu, _HUGE))
+_large("op", "gelu by tanh, of huge numbers", lambda r: call(r, textbook.gelu, _HUGE, approximate="tanh"))
 _large(
     "op",
     "layer_norm of several blocks",
-    lambda r: call(textbook.layer_norm, r.normal(size=(263, 129)), r.normal(1.0, 0.5, 129), r.normal(size=129)),
+    lambda r: call(r, textbook.layer_norm, (263, 129), gain(129), (129,)),
 )
 _large(
     "op",
     "cross_entropy of several blocks",
     lambda r: call(
+        r,
         textbook.cross_entropy,
         3.0 * r.normal(size=(41, 9001)),
         np.where(r.random(41) < 0.2, -100, r.integers(9001, size=41)),
         label_smoothing=0.1,
     ),
 )
-_large("op", "linear of one row", lambda r: call(textbook.linear, r.normal(size=(1, 37)), r.normal(size=(37, 21))))
+_large("op", "linear of one row", lambda r: call(r, textbook.linear, (1, 37), (37, 21)))
 _large(
     "op",
     "linear by a transposed weight",
-    lambda r: call(textbook.linear, r.normal(size=(3, 37)), r.normal(size=(21, 37)).T, r.normal(size=21)),
+    lambda r: call(r, textbook.linear, (3, 37), lambda r: r.normal(size=(21, 37)).T, (21,)),
 )
 
 
 def _feed_forward(activation: str, bias: bool, *shape: int) -> Callable[[Random], Setup]:
-    return lambda r: call(ordinary(layers.FeedForward(shape[-1], 130, activation, bias=bias), r), r.normal(size=shape))
+    return lambda r: call(r, ordinary(layers.FeedForward(shape[-1], 130, activation, bias=bias), r), shape)
 
 
 _large("layer", "FeedForward of several blocks", _feed_forward("relu", True, 300, 5))
@@ -112,8 +113,8 @@ def _encoder_layer(r: Random, **options: Any) -> Any:
 def _whole(*shape: int, seen: tuple[int, ...] | None = None, causal: bool = False, **options: Any) -> Any:
     def build(r: Random) -> Setup:
         layer = _encoder_layer(r, **options)
-        mask = None if seen is None else some_mask(r, *seen)
-        return call(layer, r.normal(size=(*shape, 12)), mask=mask, causal=causal, **frozen(r))
+        mask = None if seen is None else some_mask(*seen)(r)
+        return call(r, layer, (*shape, 12), mask=mask, causal=causal, rng=frozen)
 
     return build
 
@@ -146,7 +147,7 @@ def _cached(n_rows: int, pieces: tuple[int, ...], **options: Any) -> Callable[[R
             read = [layer(x[:, a:b], causal=True, cache=cache)[0] for a, b in itertools.pairwise(cuts)]
             return np.concatenate(read, axis=1), lambda dy: ()
 
-        return call(read, r.normal(size=(n_rows, sum(pieces), 12)), module=layer)
+        return call(r, read, (n_rows, sum(pieces), 12), module=layer)
 
     return build
 
@@ -177,7 +178,7 @@ def _steps(kind: type[Optimizer], **options: Any) -> Callable[[Random], Setup]:
                 after += [p.value.reshape(-1).copy() for _, p in layer.parameters()]
             return np.concatenate(after), lambda dy: ()
 
-        return call(step, module=layer)
+        return call(r, step, module=layer)
 
     return build
 

@@ -72,7 +72,8 @@ def copied(array: Array) -> Value:
 def keep(value: Any, limit: int) -> Value | None:
     """A copy of an array or number; a summary of an array of more than `limit` elements; None for any other value."""
     if isinstance(value, bool | int | float) and not isinstance(value, np.generic):
-        return _number(value)
+        array = np.asarray(value)
+        return Value((), type(value).__name__, array) if array.dtype.kind in "fiub" else None  # an int may be too long
     if not is_array(value) or value.dtype.kind not in "fiub":
         return None
     if value.size <= limit:
@@ -90,8 +91,3 @@ def corner_of(array: Array) -> Array:
     """The first rows and columns of an array, (T, D) or (D,); with more axes, those of its first matrix."""
     first = (0,) * (array.ndim - 2)
     return array[(*first, *[slice(CORNER)] * min(array.ndim, 2))]
-
-
-def _number(value: bool | int | float) -> Value | None:
-    array = np.asarray(value)
-    return Value((), type(value).__name__, array) if array.dtype.kind in "fiub" else None  # an int may be too long

@@ -119,11 +119,6 @@ def flipped(x: Any) -> Any:
     return x[(slice(None, None, -1),) * x.ndim].copy() if is_array(x) and x.dtype.kind in "iub" else x
 
 
-def as_it_is(x: Array) -> Array:
-    """x itself."""
-    return x
-
-
 def transposed(x: Array) -> Array:
     """A copy that stores neighbours along the first axis next to each other."""
     return x.T.copy().T
@@ -146,16 +141,26 @@ def parameters_of(f: Any, given: Parameters | None) -> list[tuple[str, Parameter
 
 
 @contextlib.contextmanager
-def in_float64(owned: list[tuple[str, Parameter]]) -> Iterator[None]:
-    """Convert the parameters to float64 during a check, then restore their values and gradients."""
-    kept = [(parameter, parameter.value, parameter.grad) for _, parameter in owned]
+def parameters_as(change: Callable[[Array], Array], *parameters: Parameter) -> Iterator[None]:
+    """Inside this context, `change` is applied to the parameters; then they have their values and gradients again."""
+    kept = [(parameter, parameter.value, parameter.grad) for parameter in parameters]
     try:
         for parameter, value, _ in kept:
-            parameter.value = to_float64(value)
+            parameter.value = change(value)
         yield
     finally:
         for parameter, value, grad in kept:
             parameter.value, parameter.grad = value, grad
+
+
+def parameter_probe(parameter: Parameter, run: Callable[[], Any]) -> Callable[[np.ndarray], np.ndarray]:
+    """A function from a displacement of the parameter to the output of `run`."""
+
+    def probe(displacement: np.ndarray) -> np.ndarray:
+        with parameters_as(lambda value: displaced(value, displacement), parameter):
+            return host_copy(run()[0])
+
+    return probe
 
 
 def inside_partial(f: Any) -> Any:

@@ -53,7 +53,10 @@ class _Verdict(NamedTuple):
 
 @dataclass
 class Differences:
-    """How one function is differentiated: at which output, with which upstream gradient, how finely."""
+    """How one function is differentiated: at which output, with which upstream gradient, how finely.
+
+    entries_at_kinks: where a direction meets a kink, look at single entries, which takes up to a thousand runs of f.
+    """
 
     output: np.ndarray
     upstream: np.ndarray
@@ -63,9 +66,7 @@ class Differences:
     step: float
     entrywise: int
     directions: int
-    entries_at_kinks: bool = (
-        True  # where a direction meets a kink, look at single entries: a thousand runs for an array
-    )
+    entries_at_kinks: bool = True
 
     @property
     def weighted(self) -> np.ndarray:
@@ -75,7 +76,7 @@ class Differences:
     def row(self, name: str, kind: str, value: np.ndarray, gradient: np.ndarray, probe: Probe) -> Row:
         """Compare the gradient by hand with differences: entry by entry or, for a large array, along directions."""
         if not np.isfinite(gradient).all():
-            index = _first(~np.isfinite(gradient))
+            index = tuple(np.argwhere(~np.isfinite(gradient))[0].tolist())
             return Row(name, kind, value.shape, where=index, error=math.inf, ok=False, problem="gradient is not finite")
         if value.size > self.entrywise:
             row = self._along_directions(name, kind, gradient, probe)
@@ -213,7 +214,3 @@ def _with_hidden(row: Row, hidden: int, of: int) -> Row:
 def _error(hand: float, numerical: float) -> float:
     error = abs(hand - numerical) / (1.0 + abs(numerical))
     return error if math.isfinite(error) else math.inf
-
-
-def _first(found: np.ndarray) -> tuple[int, ...]:
-    return tuple(int(i) for i in np.argwhere(found)[0])

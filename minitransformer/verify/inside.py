@@ -2,7 +2,7 @@
 
 Each parameter is displaced along random directions while the model runs from its input to its loss. The intermediates
 are those of one layer, with the inputs and the upstream gradient that it has in the model: `verify.gradients` checks
-the layer alone. So nothing of the other layers is recorded, and the memory is that of the weights, of their gradients,
+the layer alone. Nothing of the other layers is recorded, so a check needs the memory of the weights, of their gradients
 and of a few copies of the largest one.
 """
 
@@ -18,7 +18,7 @@ from ..arrays.backend import Array, Pullback, to_numpy
 from ..layers import Module
 from ..trace.inside import layer_inside, upstream_of
 from ..trace.values import host_copy
-from .arguments import displaced
+from .arguments import parameter_probe
 from .differences import Differences
 from .gradients import Progress, gradients
 from .report import Report, Row
@@ -37,8 +37,8 @@ def model_gradients(
     """The check of every parameter of `model`, which `run` runs, and of everything in layer i of `layers`.
 
     The model must be in float64. Afterwards its gradients are those of one run. place: the number of the layer in the
-    names of its rows. The rest: see `verify.gradients`. Raises ValueError for a
-    model in another dtype, or whose output is not finite.
+    names of its rows; for the other settings see `verify.gradients`. Raises ValueError for a model in another dtype, or
+    whose output is not finite.
     """
     parameters = list(model.parameters())
     narrow = [key for key, parameter in parameters if str(parameter.value.dtype) != "float64"]
@@ -57,16 +57,8 @@ def model_gradients(
 
     def row(key: str) -> Row:
         parameter = dict(parameters)[key]
-        kept = parameter.value
-
-        def probe(displacement: np.ndarray) -> np.ndarray:
-            parameter.value = displaced(kept, displacement)
-            try:
-                return host_copy(run()[0])
-            finally:
-                parameter.value = kept
-
-        return differences.row(key, "parameter", to_numpy(kept), to_numpy(parameter.grad), probe)
+        value, gradient = to_numpy(parameter.value), to_numpy(parameter.grad)
+        return differences.row(key, "parameter", value, gradient, parameter_probe(parameter, run))
 
     rows = [row(key) for key in progress([key for key, _ in parameters])]
     part = layer_inside(model, layers, i, run, seed)

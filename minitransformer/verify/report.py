@@ -49,20 +49,7 @@ class Row:
 
     def as_dict(self) -> dict[str, Any]:
         """The row as a dict for JSON."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "shape": list(self.shape),
-            "checked": self.checked,
-            "where": None if self.where is None else list(self.where),
-            "hand": _finite(self.hand),
-            "numerical": _finite(self.numerical),
-            "error": _finite(self.error),
-            "ok": self.ok,
-            "kinks": self.kinks,
-            "hidden": self.hidden,
-            "problem": self.problem,
-        }
+        return {name: _in_json(x) for name, x in vars(self).items() if name != "full"}
 
     def cells(self) -> list[str]:
         """The row as a table shows it."""
@@ -76,9 +63,11 @@ class Row:
         return [self.name, self.kind, str(self.shape), self.checked, place, *numbers, verdict]
 
 
-def _finite(number: float) -> float | None:
-    """The number, or None for NaN and infinity, which JSON does not have."""
-    return number if math.isfinite(number) else None
+def _in_json(x: Any) -> Any:
+    """x as JSON can hold it: a list for a tuple, None for NaN and infinity."""
+    if isinstance(x, tuple):
+        return list(x)
+    return None if isinstance(x, float) and not math.isfinite(x) else x
 
 
 _HEADINGS = ["name", "kind", "shape", "checked", "worst at", "by hand", "numerically", "error", ""]
@@ -142,8 +131,8 @@ class Report:
         return {
             "name": self.name,
             "ok": self.ok,
-            "max_error": _finite(self.max_error),
-            "max_error_by_kind": {kind: _finite(error) for kind, error in errors.items()},
+            "max_error": _in_json(self.max_error),
+            "max_error_by_kind": {kind: _in_json(error) for kind, error in errors.items()},
             "rows": [row.as_dict() for row in self.rows],
         }
 

@@ -1,7 +1,8 @@
 """What `minitransformer check` checks: at least one case for every op, layer, model and collective.
 
-The numbers are chosen so that a mistake cannot hide: all dimensions differ, weights have ordinary sizes, γ is not
-constant, tokens repeat, a row of each mask is empty, dropout is on and frozen, and the upstream gradient is random.
+The arguments are chosen so that no mistake can hide. All dimensions differ. Weights have ordinary sizes, and γ is not
+constant. Tokens repeat, and a row of each random mask is empty. Dropout is on, and the same each time. The upstream
+gradient is random.
 """
 
 from . import collectives, layers, models, ops, ranks

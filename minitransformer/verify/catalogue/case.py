@@ -1,4 +1,4 @@
-"""A case of the catalogue: a function with its arguments, and how they are drawn."""
+"""A case of the catalogue: a function with its arguments, which are drawn from a seed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.backend import Array, to_device
+from ... import ops
+from ...arrays.backend import to_device
 from ...layers import Module
 from ..gradients import gradients
 from ..report import Report
 
 Random = np.random.Generator
+Draw = Callable[[Random], Any]
 
 
 @dataclass(frozen=True)
@@ -39,16 +41,16 @@ class Setup:
 
 @dataclass(frozen=True)
 class Case:
-    """A named entry of the catalogue."""
+    """A named case of the catalogue."""
 
     name: str
     kind: str  # "op", "layer", "model" or "collective"
     build: Callable[[Random], Setup]
-    along_directions: bool = False  # one direction for each array, not entry by entry
+    along_directions: bool = False  # check each array along one direction, not entry by entry
 
     @property
     def covers(self) -> str:
-        """The public op, layer or model that the case is about: the first word of its name."""
+        """The public name that the case is about: the first word of its own name."""
         return self.name.partition(" ")[0]
 
     def run(self, seed: int = 0, device: str = "numpy", **settings: Any) -> Report:
@@ -56,7 +58,7 @@ class Case:
         setup = self.build(np.random.default_rng(seed)).on(device)
         if self.along_directions:
             settings = {"entrywise": 0, "directions": 1, "intermediates": self.kind == "op"} | settings
-        elif self.kind in ("layer", "model"):  # some hundred intermediates, which the ops show entry by entry
+        elif self.kind in ("layer", "model"):  # hundreds of intermediates; the cases of ops check them by entries
             settings = {"entrywise": 8 if self.kind == "layer" else 0, "directions": 1} | settings
         settings |= {"parameters": setup.module, "seed": seed, "name": self.name}
         return gradients(setup.f, *setup.inputs, **settings, **setup.options)
@@ -66,34 +68,87 @@ CASES: dict[str, Case] = {}
 
 
 def case(kind: str, name: str, build: Callable[[Random], Setup], along_directions: bool = False) -> None:
-    """Enter a builder into the catalogue. The first word of the name is the public op, layer or model it is about."""
+    """Enter a case into the catalogue. The first word of its name is the public name that it is about."""
     if name in CASES:
         raise ValueError(f"the catalogue has two cases called {name!r}")
     CASES[name] = Case(name, kind, build, along_directions)
 
 
-def call(f: Callable[..., Any], *inputs: Any, module: Module | None = None, **options: Any) -> Setup:
-    """The setup f(*inputs, **options)."""
+def op(name: str, *arguments: Any, along_directions: bool = False, **options: Any) -> None:
+    """Enter a case of the op that is the first word of the name; `call` says what the arguments may be."""
+
+    def build(r: Random) -> Setup:  # looks the op up, so a case checks whatever `ops` holds when it is run
+        return call(r, getattr(ops, name.partition(" ")[0]), *arguments, **options)
+
+    case("op", name, build, along_directions)
+
+
+def layer(
+    name: str, make: Callable[[], Module], *arguments: Any, along_directions: bool = False, **options: Any
+) -> None:
+    """Enter a case of the layer that `make` returns, with ordinary parameters; `call` says what the rest may be."""
+    case("layer", name, lambda r: call(r, ordinary(make(), r), *arguments, **options), along_directions)
+
+
+def call(
+    r: Random,
+    f: Callable[..., Any],
+    *arguments: Any,
+    module: Module | None = None,
+    options_first: bool = False,
+    **options: Any,
+) -> Setup:
+    """The setup f(*arguments, **options). options_first: the options are drawn before the arguments.
+
+    A tuple is a shape and stands for normal numbers; a function stands for what it draws from r.
+    """
+
+    def drawn(x: Any) -> Any:
+        if isinstance(x, tuple):
+            return r.normal(size=x)
+        return x(r) if callable(x) else x
+
+    if options_first:
+        options = {name: drawn(option) for name, option in options.items()}
+    inputs = tuple(map(drawn, arguments))
+    options = {name: drawn(option) for name, option in options.items()}  # drawn numbers stay as they are
     return Setup(f, inputs, options, f if module is None and isinstance(f, Module) else module)
 
 
-def ordinary(module: Module, rng: Random) -> Any:
-    """Give every parameter float64 numbers of ordinary size, with gains around 1; initial values hide mistakes."""
+def ordinary(module: Module, r: Random) -> Any:
+    """Give every parameter float64 numbers of ordinary size, and gains numbers around 1.
+
+    The initial values would hide mistakes: biases are 0 and gains are 1.
+    """
     for name, parameter in module.parameters():
         shape = parameter.value.shape
-        parameter.value = rng.normal(1.0, 0.5, shape) if name.endswith("gamma") else rng.normal(0.0, 0.6, shape)
+        parameter.value = r.normal(1.0, 0.5, shape) if name.endswith("gamma") else r.normal(0.0, 0.6, shape)
         parameter.grad = np.zeros(shape)
     return module
 
 
-def some_mask(rng: Random, *shape: int) -> Array:
-    """A random mask in which query 1 may attend to nothing and every other query to something."""
-    mask = rng.random(shape) < 0.6
-    mask[..., 0] = True
-    mask[..., 1, :] = False
-    return mask
+def gain(size: int) -> Draw:
+    """Numbers around 1, as the gains of a norm are."""
+    return lambda r: r.normal(1.0, 0.5, size)
 
 
-def frozen(rng: Random) -> dict[str, Any]:
-    """The option `rng`: a generator for dropout, with a state of its own that each evaluation starts from anew."""
-    return {"rng": np.random.default_rng(rng.integers(2**32))}
+def ids(below: int, *shape: int) -> Draw:
+    """Integers from 0 to below - 1."""
+    return lambda r: np.asarray(r.integers(below, size=shape))
+
+
+def some_mask(*shape: int) -> Draw:
+    """A random mask in which query 1 may attend to nothing, and every other query to something."""
+
+    def draw(r: Random) -> np.ndarray:
+        mask = r.random(shape) < 0.6
+        mask[..., 0] = True
+        mask[..., 1, :] = False
+        return mask
+
+    return draw
+
+
+def frozen(r: Random) -> Random:
+    """A generator for dropout: each evaluation of a case begins with a copy of it, so dropout is always the same."""
+    return np.random.default_rng(r.integers(2**32))

@@ -1,4 +1,4 @@
-"""Collectives, on three ranks in threads: one function of the arrays of all ranks."""
+"""Cases for collectives. Three ranks run in threads, and a case is one function of the arrays of all of them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ...parallel import Group
 from .case import Random, Setup, call, case, ordinary
 
 _RANKS = 3
-_STRETCHES = [2, 2, 3]  # of seven tokens, one for each rank
+_STRETCHES = [2, 2, 3]  # how many of seven tokens each rank has
 
 Collective = Callable[[Array, Group], tuple[Array, Pullback]]
 
 
 def across_ranks(collective: Collective, *xs: Array, copied: bool = False) -> tuple[Array, Pullback]:
-    """Run collective(x, group) with one x for each rank.
+    """Run collective(x, group) on every rank. xs: one array for each rank, or a single one that all ranks get.
 
-    y: (n, ...), the outputs of all ranks; or, if they are copies of one value, that value, and NaN where they differ.
-    With a single x, all ranks have a copy of it. The pullback does the same with gradients.
+    y: (n, ...), the outputs of all ranks. copied: the ranks return copies of one value, so y is that value, with NaN
+    where the copies differ. The pullback takes the gradient of y and returns those of xs, in the same forms.
     """
     xp, single = array_module(xs[0]), len(xs) == 1
     ranks = parallel.thread_ranks(_RANKS)
@@ -44,15 +44,17 @@ def _one(copies: list[Array]) -> Array:
     return xp.where(same, copies[0], xp.nan).astype(copies[0].dtype)
 
 
-def _enter(name: str, collective: Collective, *shape: int, copies: int = _RANKS, copied: bool = False) -> None:
+def _enter(name: str, collective: Collective, *shapes: tuple[int, ...], copied: bool = False) -> None:
+    """Enter a case of a collective of normal numbers; shapes: one for each rank, or one for all, as in across_ranks."""
+
     def build(r: Random) -> Setup:
-        return call(across_ranks, collective, *(r.normal(size=shape) for _ in range(copies)), copied=copied)
+        return Setup(across_ranks, (collective, *(r.normal(size=shape) for shape in shapes)), {"copied": copied})
 
     case("collective", name, build)
 
 
 def _passed_on(x: Array, group: Group) -> tuple[Array, Pullback]:
-    """Rank 0 sends its x to rank 2, and adds nothing; the others' outputs are twice their x."""
+    """Rank 0 sends its x to rank 2 and returns 0. The others return twice their x, and rank 2 adds what it received."""
     xp = array_module(x)
     if group.rank == 0:
         _, send_backward = parallel.send(x, group, 2)
@@ -68,16 +70,17 @@ def _passed_on(x: Array, group: Group) -> tuple[Array, Pullback]:
     return received + 2.0 * x, backward
 
 
-# The collective is looked up when the case is run, so a case checks whatever `parallel` holds at that moment.
-_enter("broadcast", lambda x, group: parallel.broadcast(x, group, 1), 2, 4)
-_enter("reduce", lambda x, group: parallel.reduce(x, group, 2), 2, 4)
-_enter("all_gather", lambda x, group: parallel.all_gather(x, group), 2, 4)
-_enter("reduce_scatter", lambda x, group: parallel.reduce_scatter(x, group), 6, 2)
-_enter("all_reduce", lambda x, group: parallel.all_reduce(x, group), 2, 4, copied=True)
-_enter("identity", lambda x, group: parallel.identity(x, group), 2, 4, copies=1)
-_enter("mean", lambda x, group: parallel.mean(x, group, (5.0, 2.0, 4.0)[group.rank]), 3, copied=True)
-_enter("send", _passed_on, 2, 4)
-_enter("receive", _passed_on, 2, 4)
+_EACH = [(2, 4)] * _RANKS
+# A collective is looked up when the case is run, so a case checks whatever `parallel` holds at that moment.
+_enter("broadcast", lambda x, group: parallel.broadcast(x, group, 1), *_EACH)
+_enter("reduce", lambda x, group: parallel.reduce(x, group, 2), *_EACH)
+_enter("all_gather", lambda x, group: parallel.all_gather(x, group), *_EACH)
+_enter("reduce_scatter", lambda x, group: parallel.reduce_scatter(x, group), *[(6, 2)] * _RANKS)
+_enter("all_reduce", lambda x, group: parallel.all_reduce(x, group), *_EACH, copied=True)
+_enter("identity", lambda x, group: parallel.identity(x, group), (2, 4))
+_enter("mean", lambda x, group: parallel.mean(x, group, (5.0, 2.0, 4.0)[group.rank]), *[(3,)] * _RANKS, copied=True)
+_enter("send", _passed_on, *_EACH)
+_enter("receive", _passed_on, *_EACH)
 
 
 def _cut(make: Callable[[], Any]) -> Collective:
@@ -88,18 +91,18 @@ def _cut(make: Callable[[], Any]) -> Collective:
     return collective
 
 
-def _vocabulary_cross_entropy(label_smoothing: float = 0.0) -> Callable[[Random], Setup]:
-    """Seven tokens on three ranks; one position does not count."""
+def _vocabulary_cross_entropy(label_smoothing: float) -> Collective:
+    """A vocabulary of seven tokens, cut into parts for three ranks; one target is ignored."""
 
     def collective(logits: Array, group: Group) -> tuple[Array, Pullback]:
         targets = array_module(logits).asarray([[0, 6, 3], [1, -1, 5]])
         return parallel.vocabulary_cross_entropy(logits, targets, group, 7, -1, label_smoothing)
 
-    return lambda r: call(across_ranks, collective, *(r.normal(size=(2, 3, n)) for n in _STRETCHES), copied=True)
+    return collective
 
 
 def _looked_up(x: Array, group: Group) -> tuple[Array, Pullback]:
-    """The rows of a cut table x, and the gradients of all its parts."""
+    """Rows looked up in a table x that is cut; backward gathers the gradients of its parts."""
     whole = layers.Embedding(7, 4)
     whole.table.value, whole.table.grad = x, array_module(x).zeros_like(x)
     table = parallel.CutEmbedding(whole, group)
@@ -114,7 +117,7 @@ def _looked_up(x: Array, group: Group) -> tuple[Array, Pullback]:
 
 
 def _embedded(x: Array, group: Group) -> tuple[Array, Pullback]:
-    """The logits of a cut table for x, one rank after the other."""
+    """The logits for x from a cut table, those of all ranks side by side."""
     whole = ordinary(layers.Embedding(7, 4), np.random.default_rng(5)).to(device_of(x).name, str(x.dtype))
     table = parallel.CutEmbedding(whole, group)
     logits, unembed_backward = table.unembed(x)
@@ -127,16 +130,17 @@ def _embedded(x: Array, group: Group) -> tuple[Array, Pullback]:
     return y, backward
 
 
-case("collective", "vocabulary_cross_entropy", _vocabulary_cross_entropy())
-case("collective", "vocabulary_cross_entropy with label smoothing", _vocabulary_cross_entropy(0.1))
-_enter("CutEmbedding looks up", _looked_up, 7, 4, copies=1, copied=True)
-_enter("CutEmbedding makes logits", _embedded, 3, 4, copies=1, copied=True)
-_enter("Cut of a feed-forward network", _cut(lambda: layers.FeedForward(4, 9, "gelu")), 2, 3, 4, copies=1, copied=True)
-_enter("Cut of attention", _cut(lambda: layers.MultiHeadAttention(6, 3)), 2, 3, 6, copies=1, copied=True)
+_PARTS = [(2, 3, n) for n in _STRETCHES]
+_enter("vocabulary_cross_entropy", _vocabulary_cross_entropy(0.0), *_PARTS, copied=True)
+_enter("vocabulary_cross_entropy with label smoothing", _vocabulary_cross_entropy(0.1), *_PARTS, copied=True)
+_enter("CutEmbedding looks up", _looked_up, (7, 4), copied=True)
+_enter("CutEmbedding makes logits", _embedded, (3, 4), copied=True)
+_enter("Cut of a feed-forward network", _cut(lambda: layers.FeedForward(4, 9, "gelu")), (2, 3, 4), copied=True)
+_enter("Cut of attention", _cut(lambda: layers.MultiHeadAttention(6, 3)), (2, 3, 6), copied=True)
 
 
 def _piece(r: Random) -> Setup:
-    """Half of a batch on one rank, which embeds and has the loss."""
+    """Half of a batch, on one rank that both embeds the tokens and computes the loss."""
     sizes: dict[str, Any] = {"d_model": 4, "n_heads": 2, "d_ff": 6, "n_layers": 1, "max_length": 6, "dropout": 0.0}
     model = ordinary(models.LanguageModel(models.LanguageModelConfig(7, tie_output=False, **sizes)), r)
 
@@ -145,7 +149,7 @@ def _piece(r: Random) -> Setup:
         return stage(0, None)
 
     ids = np.array([[1, 5, 5, 2, 3], [1, 4, 0, 3, 3], [6, 2, 2, 1, 0]])
-    return call(of_a_piece, ids[:, :-1], ids[:, 1:], module=model)
+    return call(r, of_a_piece, ids[:, :-1], ids[:, 1:], module=model)
 
 
 case("collective", "stage_of a piece of a batch", _piece)

@@ -104,10 +104,6 @@ def cross_entropy_unfused_backward(p: Array, targets: Array) -> tuple[Array, Arr
     return dp, dlogits
 
 
-def _smoothing(draw: Draw) -> Arguments:
-    return *_backward(draw), draw.uniform(0.1, 0.5)
-
-
 @exercise(
     title="Label smoothing, backward",
     statement="""
@@ -117,7 +113,7 @@ def _smoothing(draw: Draw) -> Arguments:
 
         logits, dlogits: (N, V); targets: (N,) integers; epsilon: a number. Some logits are around 1000.
     """,
-    inputs=_smoothing,
+    inputs=lambda draw: (*_backward(draw), draw.uniform(0.1, 0.5)),
     hint="""
         In the derivation of the backward pass of cross-entropy, the target may be any distribution that sums to one.
         So only the target changes.

@@ -30,10 +30,6 @@ def split_heads(x: Array, n_heads: int) -> Array:
     return heads
 
 
-def _merge(draw: Draw) -> Arguments:
-    return (draw.normal(*draw.sizes(4, 2, 6)),)
-
-
 @exercise(
     title="Merging heads",
     statement="""
@@ -42,7 +38,7 @@ def _merge(draw: Draw) -> Arguments:
 
         heads: (B, H, T, d); x: (B, T, H·d).
     """,
-    inputs=_merge,
+    inputs=lambda draw: (draw.normal(*draw.sizes(4, 2, 6)),),
     hint="Before a reshape can join two axes, they must be adjacent, with the heads before d.",
 )
 def merge_heads(heads: Array) -> Array:

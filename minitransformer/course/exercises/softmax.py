@@ -41,11 +41,6 @@ def softmax_forward(x: Array) -> Array:
     return y
 
 
-def _jacobian(draw: Draw) -> Arguments:
-    (n,) = draw.sizes(1, 3, 6)
-    return (draw.weights(n),)
-
-
 @exercise(
     title="The Jacobian of softmax",
     statement="""
@@ -55,7 +50,7 @@ def _jacobian(draw: Draw) -> Arguments:
 
         y: (n,); jacobian: (n, n).
     """,
-    inputs=_jacobian,
+    inputs=lambda draw: (draw.weights(*draw.sizes(1, 3, 6)),),
     hint="""
         Take the logarithm: log y_i = x_i - log Σ_l exp(x_l). Its derivative with respect to x_j is δ_ij - y_j, and
         ∂y_i = y_i ∂(log y_i).

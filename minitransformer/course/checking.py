@@ -169,15 +169,12 @@ def _explain(attempt: _Attempt, wrong: list[int]) -> dict[int, tuple[Mistake, ..
     If several mistakes do, choose the one that explains most of the wrong outputs and contradicts fewest outputs.
     """
     explained: dict[int, tuple[Mistake, ...]] = {}
-    for suspects in (
-        _singles(attempt.exercise),
-        _pairs(attempt.exercise),
-    ):  # pairs of mistakes for the rest
+    for count in (1, 2):  # pairs of mistakes for the rest
         left = {i for i in wrong if i not in explained}
         if not left:
             break
         found = []
-        for mistakes, f in suspects:
+        for mistakes, f in _mistaken(attempt.exercise, count):
             alike = _reproduced(f, attempt, left)
             if alike & left:
                 found.append((len(alike & left), len(alike), alike & left, mistakes))
@@ -199,20 +196,15 @@ def _reproduced(f: Callable[..., Any], attempt: _Attempt, left: set[int]) -> set
     return {i for i in range(len(values)) if attempt.equals(i, values[i])}
 
 
-def _singles(exercise: Exercise) -> Iterator[tuple[tuple[Mistake, ...], Callable[..., Any]]]:
-    for mistake in exercise.mistakes:
-        yield (mistake,), exercise.mistaken(mistake)
-
-
-def _pairs(exercise: Exercise) -> Iterator[tuple[tuple[Mistake, ...], Callable[..., Any]]]:
-    """Pairs of mistakes whose edits do not overlap."""
-    for pair in itertools.combinations(exercise.mistakes, 2):
-        for order in (pair, pair[::-1]):
+def _mistaken(exercise: Exercise, count: int) -> Iterator[tuple[tuple[Mistake, ...], Callable[..., Any]]]:
+    """The reference with `count` mistakes in it, for all that do not overlap."""
+    for mistakes in itertools.combinations(exercise.mistakes, count):
+        for order in itertools.permutations(mistakes):
             try:
                 f = exercise.mistaken(*order)
             except (ValueError, SyntaxError):
                 continue
-            yield pair, f
+            yield mistakes, f
             break
 
 

@@ -132,7 +132,7 @@ class Result:
         }
 
     def __str__(self) -> str:
-        said = [f"\n{_wrapped(sentence)}" for sentence in self.sentences]
+        said = [f"\n{textwrap.fill(sentence, 100, break_on_hyphens=False)}" for sentence in self.sentences]
         return "\n".join([self.verdict, *said, *self.details])
 
     __repr__ = __str__
@@ -206,10 +206,6 @@ class Result:
 
 def _listed(names: list[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
-
-
-def _wrapped(line: str) -> str:
-    return textwrap.fill(line, 100, break_on_hyphens=False)
 
 
 def _place(name: str, index: tuple[int, ...]) -> str:

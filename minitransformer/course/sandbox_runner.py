@@ -11,6 +11,7 @@ an op raises an error that says why: the exercises need only NumPy and SciPy's e
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import linecache
@@ -59,7 +60,9 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             os.setpgid(0, 0)
-            _limit(CPU=int(order["seconds"]) + 2, NOFILE=_DESCRIPTORS, **_processes(order["alone"]))
+            _limit(CPU=int(order["seconds"]) + 2, NOFILE=_DESCRIPTORS)
+            if order["alone"]:  # the system counts the hand-in's processes apart from this user's others
+                _limit(NPROC=_PROCESSES)
             try:
                 _answer(channel, exercises[name], found)
             except BaseException as error:  # a hand-in may raise anything, anywhere
@@ -99,7 +102,7 @@ def _run(found: Any, name: str, channel: _Channel) -> Any:
     for place in found.needed(name):
         title, node = found.statements[place].title, found.statements[place].node
         try:
-            code = compile(_module(node), title, "exec", flags=found.flags, dont_inherit=True)
+            code = compile(ast.Module([node], []), title, "exec", flags=found.flags, dont_inherit=True)
             exec(code, module.__dict__)
         except BaseException as error:
             failures += 1
@@ -111,12 +114,6 @@ def _run(found: Any, name: str, channel: _Channel) -> Any:
                 functions[defined] = module.__dict__.get(defined)
     module.__dict__.update(functions)  # later bindings of their names do not count
     return functions.get(name)
-
-
-def _module(node: Any) -> Any:
-    import ast
-
-    return ast.Module([node], [])
 
 
 def _as_message(answer: Any, encode: Callable[[Any], Any]) -> dict[str, Any]:
@@ -147,11 +144,6 @@ def _limit(**limits: int) -> None:
     for name, value in limits.items():
         with contextlib.suppress(ValueError, OSError, AttributeError):  # some systems lack this kind of limit
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
-
-
-def _processes(alone: bool) -> dict[str, int]:
-    """A limit on the number of processes, if the system counts the hand-in's apart from this user's others."""
-    return {"NPROC": _PROCESSES} if alone else {}
 
 
 def _ended(child: int, seconds: float, alone: bool) -> int | None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...arrays.backend import Array
-from ..draw import Draw
-from ..exercise import exercise
+from ..exercise import Arguments, Draw, exercise
 
 
-def _forward(draw: Draw) -> tuple[Any, ...]:
+def _forward(draw: Draw) -> Arguments:
     batch, t_q, t_k, d_k, d_v = draw.sizes(5)
     q, k = draw.queries_and_keys((batch,), t_q, t_k, d_k)
     return q, k, draw.normal(batch, t_k, d_v)
@@ -26,7 +23,6 @@ def _forward(draw: Draw) -> tuple[Any, ...]:
         q: (B, T_q, d_k); k: (B, T_k, d_k); v: (B, T_k, d_v); output: (B, T_q, d_v); weights: (B, T_q, T_k).
         Some scores are near 800, where exp overflows.
     """,
-    outputs="output, weights",
     inputs=_forward,
     hint="k.swapaxes(-1, -2) transposes the keys of every sequence; @ then multiplies sequence by sequence.",
 )
@@ -38,7 +34,7 @@ def attention_forward(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
     return output, weights
 
 
-def _backward(draw: Draw) -> tuple[Any, ...]:
+def _backward(draw: Draw) -> Arguments:
     q, k, v = _forward(draw)
     output, weights = attention_forward(q, k, v)
     return q, k, v, weights, draw.gradient(*output.shape)
@@ -53,7 +49,6 @@ def _backward(draw: Draw) -> tuple[Any, ...]:
         q, dq: (B, T_q, d_k); k, dk: (B, T_k, d_k); v, dv: (B, T_k, d_v); weights: (B, T_q, T_k);
         doutput: (B, T_q, d_v).
     """,
-    outputs="dq, dk, dv",
     inputs=_backward,
     hint="""
         Go back line by line: output = weights v gives dweights and dv; the softmax backward turns dweights into
@@ -71,7 +66,7 @@ def attention_backward(q: Array, k: Array, v: Array, weights: Array, doutput: Ar
     return dq, dk, dv
 
 
-def _masked(draw: Draw) -> tuple[Any, ...]:
+def _masked(draw: Draw) -> Arguments:
     t_q, t_k, d_k, d_v = draw.sizes(4, 4 if draw.extreme else 3, 7)
     q, k = draw.queries_and_keys((), t_q, t_k, d_k)
     return q, k, draw.normal(t_k, d_v), draw.mask(t_q, t_k), draw.gradient(t_q, d_v)
@@ -87,7 +82,6 @@ def _masked(draw: Draw) -> tuple[Any, ...]:
         q, dq: (T_q, d_k); k, dk: (T_k, d_k); v, dv: (T_k, d_v); mask: (T_q, T_k) booleans, True for "may attend";
         doutput: (T_q, d_v). Some scores are near 800, where exp overflows.
     """,
-    outputs="dq, dk, dv",
     inputs=_masked,
     hint="""
         With the weights of masked_softmax_forward the rest is attention_backward: a hidden pair has the weight 0, so

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...arrays.backend import Array
-from ..draw import Draw
-from ..exercise import exercise
+from ..exercise import Arguments, Draw, exercise
 
 
-def _sizes_of_a_bias(draw: Draw) -> tuple[Any, ...]:
+def _sizes_of_a_bias(draw: Draw) -> Arguments:
     t_q, t_k = sorted(draw.sizes(2, 9, 12) if draw.extreme else draw.sizes(2, 3, 8))
     return draw.sizes(1, 3, 8)[0], t_q, t_k
 
@@ -25,7 +22,6 @@ def _sizes_of_a_bias(draw: Draw) -> tuple[Any, ...]:
 
         n_heads: H; t_q, t_k: sizes, t_q at most t_k; bias: (H, t_q, t_k).
     """,
-    outputs="bias",
     inputs=_sizes_of_a_bias,
     hint="""
         The distances are one matrix: a column with the positions of the queries minus a row with those of the keys.
@@ -39,7 +35,7 @@ def alibi_bias(n_heads: int, t_q: int, t_k: int) -> Array:
     return bias
 
 
-def _second_tile(draw: Draw) -> tuple[Any, ...]:
+def _second_tile(draw: Draw) -> Arguments:
     """A tile of keys, and what another tile before it left."""
     t_q, first, second, d_k, d_v = draw.sizes(5, 4 if draw.extreme else 2, 8)
     q, k = draw.queries_and_keys((), t_q, first + second, d_k)
@@ -60,7 +56,6 @@ def _second_tile(draw: Draw) -> tuple[Any, ...]:
         q: (T_q, d_k); k: (T_k, d_k) and v: (T_k, d_v), the tile; largest, new_largest, total, new_total: (T_q,);
         found, new_found: (T_q, d_v). Some scores are near 800, where exp overflows.
     """,
-    outputs="new_largest, new_total, new_found",
     inputs=_second_tile,
     hint="""
         The new maximum is the larger one of the old maximum and that of the tile. exp(s - m') = exp(s - m) exp(m - m'):
@@ -79,7 +74,7 @@ def online_softmax_step(
     return new_largest, new_total, new_found
 
 
-def _sequence(draw: Draw) -> tuple[Any, ...]:
+def _sequence(draw: Draw) -> Arguments:
     t, d_k, d_v = draw.sizes(3, 3, 7)
     size = 3.0 if draw.extreme else 1.0
     return size * draw.normal(t, d_k), size * draw.normal(t, d_k), draw.normal(t, d_v)
@@ -97,7 +92,6 @@ def _sequence(draw: Draw) -> tuple[Any, ...]:
 
         q, k: (T, d_k); v: (T, d_v); output: (T, d_v).
     """,
-    outputs="output",
     inputs=_sequence,
     hint="""
         φ(q_i) can be taken out of both sums. What is left are the sums of φ(k_j) v_jᵀ and of φ(k_j) over j ≤ i; each
@@ -115,7 +109,7 @@ def linear_attention_forward(q: Array, k: Array, v: Array) -> Array:
     return output
 
 
-def _with_a_sink(draw: Draw) -> tuple[Any, ...]:
+def _with_a_sink(draw: Draw) -> Arguments:
     n_heads, t_q, t_k, d_k, d_v = draw.sizes(5)
     q, k, v = draw.normal(n_heads, t_q, d_k), draw.normal(n_heads, t_k, d_k), draw.normal(n_heads, t_k, d_v)
     weights = draw.weights(n_heads, t_q, t_k + 1)[:, :, :-1]
@@ -135,7 +129,6 @@ def _with_a_sink(draw: Draw) -> tuple[Any, ...]:
         q, dq: (H, T_q, d_k); k, dk: (H, T_k, d_k); v, dv: (H, T_k, d_v); weights: (H, T_q, T_k);
         doutput: (H, T_q, d_v); dsink: (H,).
     """,
-    outputs="dq, dk, dv, dsink",
     inputs=_with_a_sink,
     hint="""
         It is a softmax over T_k + 1 scores. The weight of the sink is what the others leave of 1, and as it has no
@@ -157,7 +150,7 @@ def sink_attention_backward(
     return dq, dk, dv, dsink
 
 
-def _latents(draw: Draw) -> tuple[Any, ...]:
+def _latents(draw: Draw) -> Arguments:
     n_heads, d, d_latent, d_rotary, t = draw.sizes(5)
     q, q_place = draw.normal(n_heads, d), draw.normal(n_heads, d_rotary)
     return q, q_place, draw.normal(t, d_latent), draw.normal(t, d_rotary), draw.normal(n_heads, d_latent, d)
@@ -173,7 +166,6 @@ def _latents(draw: Draw) -> tuple[Any, ...]:
 
         q: (H, d); q_place: (H, d_R); latent: (T, d_c); place: (T, d_R); w_uk: (H, d_c, d), all W_h; scores: (H, T).
     """,
-    outputs="scores",
     inputs=_latents,
     hint="q_h·(c_t W_h) = (W_h q_h)·c_t: multiply the query by the matrix, once, and not every latent.",
 )
@@ -183,7 +175,7 @@ def latent_scores(q: Array, q_place: Array, latent: Array, place: Array, w_uk: A
     return scores
 
 
-def _normed(draw: Draw) -> tuple[Any, ...]:
+def _normed(draw: Draw) -> Arguments:
     t_q, t_k, d = draw.sizes(3, 3, 8)
     q, k = draw.normal(t_q, d), draw.normal(t_k, d)
     if draw.extreme:
@@ -203,7 +195,6 @@ def _normed(draw: Draw) -> tuple[Any, ...]:
 
         q, dq: (T_q, d); k, dk: (T_k, d); gamma_q, gamma_k, dgamma_q, dgamma_k: (d,); dscores: (T_q, T_k).
     """,
-    outputs="dq, dk, dgamma_q, dgamma_k",
     inputs=_normed,
     hint="""
         First the product: its gradients belong to the normalised rows. Then each norm: with u = x / r, where r is the
@@ -230,7 +221,7 @@ def normed_scores_backward(
     return dq, dk, dgamma_q, dgamma_k
 
 
-def _text_and_window(draw: Draw) -> tuple[Any, ...]:
+def _text_and_window(draw: Draw) -> Arguments:
     window, sinks, more = draw.sizes(3, 2, 30 if draw.extreme else 7)
     n = window - 1 if draw.number == 1 else window + sinks + more  # in one trial nothing is forgotten yet
     return draw.normal(2), draw.normal(n, 2), window, sinks
@@ -247,7 +238,6 @@ def _text_and_window(draw: Draw) -> tuple[Any, ...]:
         q: (2,), the new token's query; k: (n, 2), all keys before the new token's; both not rotated yet;
         window, sinks: integers; scores: (n_kept,).
     """,
-    outputs="scores",
     inputs=_text_and_window,
     hint="""
         Choose the kept keys with a mask over 0, ..., n - 1. A rotation of (a, b) by an angle is the product of a + ib

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...arrays.backend import Array
-from ..draw import Draw
-from ..exercise import exercise
+from ..exercise import Arguments, Draw, exercise
 
 
-def _forward(draw: Draw) -> tuple[Any, ...]:
+def _forward(draw: Draw) -> Arguments:
     n, vocabulary = draw.sizes(2, 3, 8)
     logits = 2.0 * draw.scores(n, vocabulary)
     logits[0] += 1000.0
@@ -31,7 +28,6 @@ def _forward(draw: Draw) -> tuple[Any, ...]:
         logits: (N, V); targets: (N,) integers, the wanted tokens; loss: one number. Some logits are around 1000,
         and a wanted token may be so unlikely that its p is too small for a float.
     """,
-    outputs="loss",
     inputs=_forward,
     hint="""
         Do not take the logarithm of softmax: log p = shifted - log Σ exp(shifted), where shifted is the logits minus
@@ -45,7 +41,7 @@ def cross_entropy_forward(logits: Array, targets: Array) -> float:
     return loss
 
 
-def _backward(draw: Draw) -> tuple[Any, ...]:
+def _backward(draw: Draw) -> Arguments:
     n, vocabulary = draw.sizes(2, 3, 8)
     vocabulary = max(vocabulary, 2)
     logits = draw.scores(n, vocabulary)
@@ -64,7 +60,6 @@ def _backward(draw: Draw) -> tuple[Any, ...]:
 
         logits, dlogits: (N, V); targets: (N,) integers. Some logits are around 1000.
     """,
-    outputs="dlogits",
     inputs=_backward,
     hint="""
         -log p_t = -logits_t + log Σ_v exp(logits_v). The second term's derivative with respect to logits_v is p_v.
@@ -81,7 +76,7 @@ def cross_entropy_backward(logits: Array, targets: Array) -> Array:
     return dlogits
 
 
-def _unfused(draw: Draw) -> tuple[Any, ...]:
+def _unfused(draw: Draw) -> Arguments:
     n, vocabulary = draw.sizes(2, 3, 8)
     return draw.weights(n, vocabulary), draw.indices(vocabulary, n)
 
@@ -94,7 +89,6 @@ def _unfused(draw: Draw) -> tuple[Any, ...]:
 
         p, dp, dlogits: (N, V); targets: (N,) integers. (Derive that dlogits is (p - target) / N; do not assume it.)
     """,
-    outputs="dp, dlogits",
     inputs=_unfused,
     hint="""
         The loss touches one entry of each row of p, so dp is zero elsewhere; the derivative of -log p is -1/p. The
@@ -110,10 +104,6 @@ def cross_entropy_unfused_backward(p: Array, targets: Array) -> tuple[Array, Arr
     return dp, dlogits
 
 
-def _smoothing(draw: Draw) -> tuple[Any, ...]:
-    return *_backward(draw), draw.uniform(0.1, 0.5)
-
-
 @exercise(
     title="Label smoothing, backward",
     statement="""
@@ -123,8 +113,7 @@ def _smoothing(draw: Draw) -> tuple[Any, ...]:
 
         logits, dlogits: (N, V); targets: (N,) integers; epsilon: a number. Some logits are around 1000.
     """,
-    outputs="dlogits",
-    inputs=_smoothing,
+    inputs=lambda draw: (*_backward(draw), draw.uniform(0.1, 0.5)),
     hint="""
         In the derivation of the backward pass of cross-entropy, the target may be any distribution that sums to one.
         So only the target changes.

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from ...arrays.backend import Array
-from ..draw import Draw
-from ..exercise import exercise
+from ..exercise import Arguments, Draw, exercise
 
 
-def _function_and_point(draw: Draw) -> tuple[Any, ...]:
+def _function_and_point(draw: Draw) -> Arguments:
     x = draw.normal(*((2, 1, 3) if draw.extreme else draw.sizes(2, 2, 4)))
     a, b = draw.normal(*x.shape), draw.normal(*x.shape)
 
@@ -31,7 +29,6 @@ def _function_and_point(draw: Draw) -> tuple[Any, ...]:
 
         x, dx: of any shape; h: a number, here large enough that a one-sided difference is visibly less exact.
     """,
-    outputs="dx",
     inputs=_function_and_point,
     hint="""
         np.ndindex(x.shape) goes through all indices. Make an array of zeros, put h at one index, and add it to x: then
@@ -47,7 +44,7 @@ def finite_difference(f: Callable[[Array], float], x: Array, h: float) -> Array:
     return dx
 
 
-def _matrices(draw: Draw) -> tuple[Any, ...]:
+def _matrices(draw: Draw) -> Arguments:
     n, m, p = draw.sizes(3)
     return draw.normal(n, m), draw.normal(m, p), draw.gradient(n, p)
 
@@ -59,7 +56,6 @@ def _matrices(draw: Draw) -> tuple[Any, ...]:
 
         a, da: (n, m); b, db: (m, p); dc: (n, p).
     """,
-    outputs="da, db",
     inputs=_matrices,
     hint="""
         c_ij = Σ_l a_il b_lj. Which entries of c contain a_il? Then look at the shapes: only one product of dc and b has
@@ -72,7 +68,7 @@ def matmul_backward(a: Array, b: Array, dc: Array) -> tuple[Array, Array]:
     return da, db
 
 
-def _broadcast(draw: Draw) -> tuple[Any, ...]:
+def _broadcast(draw: Draw) -> Arguments:
     batch, t, d = draw.sizes(3)
     return draw.normal(batch, t, d), draw.normal(t, 1), draw.gradient(batch, t, d)
 
@@ -85,7 +81,6 @@ def _broadcast(draw: Draw) -> tuple[Any, ...]:
 
         x, dx, dy: (B, T, D); gain, dgain: (T, 1); dbias: (D,).
     """,
-    outputs="dx, dgain, dbias",
     inputs=_broadcast,
     hint="""
         Broadcasting copies a number to many places; each copy gets a gradient, and they add up. So sum over every axis

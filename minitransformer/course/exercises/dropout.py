@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...arrays.backend import Array
-from ..draw import Draw
-from ..exercise import exercise
+from ..exercise import Arguments, Draw, exercise
 
 
-def _dropout_forward(draw: Draw) -> tuple[Any, ...]:
+def _dropout_forward(draw: Draw) -> Arguments:
     shape = draw.sizes(3 if draw.extreme else 2, 4, 8)
     rate = 0.0 if draw.ones else draw.integer(7, 22) / 64.0  # exact in float32, so that u < rate is the same
     u = draw.rng.random(shape)
@@ -28,7 +25,6 @@ def _dropout_forward(draw: Draw) -> tuple[Any, ...]:
 
         x, y: of any shape; rate: a number from 0 to below 1; u: uniform numbers from [0, 1), of the shape of x.
     """,
-    outputs="y",
     inputs=_dropout_forward,
     hint="An entry survives with probability 1 - rate. By what must it be multiplied for the mean to stay x?",
 )
@@ -38,7 +34,7 @@ def dropout_forward(x: Array, rate: float, u: Array) -> Array:
     return y
 
 
-def _dropout_backward(draw: Draw) -> tuple[Any, ...]:
+def _dropout_backward(draw: Draw) -> Arguments:
     x, rate, u = _dropout_forward(draw)
     return draw.gradient(*x.shape), u >= rate, rate
 
@@ -51,7 +47,6 @@ def _dropout_backward(draw: Draw) -> tuple[Any, ...]:
 
         dy, dx: of any shape; keep: booleans of the same shape; rate: a number from 0 to below 1.
     """,
-    outputs="dx",
     inputs=_dropout_backward,
     hint="Dropout multiplies each entry by a fixed number. So does its backward pass.",
 )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...arrays.backend import Array
-from ..draw import Draw
-from ..exercise import exercise
+from ..exercise import Arguments, Draw, exercise
 
 
-def _scores(draw: Draw) -> tuple[Any, ...]:
+def _scores(draw: Draw) -> Arguments:
     n, n_experts = draw.sizes(2, 4, 7)
     # All different, and exact in float32, so that none become equal there.
     different = draw.scores(n, n_experts) + np.arange(n_experts) / 1024.0
@@ -29,7 +26,6 @@ def _scores(draw: Draw) -> tuple[Any, ...]:
 
         logits, gates: (N, E), a row for each token; k: from 1 to E.
     """,
-    outputs="gates",
     inputs=_scores,
     hint="np.sort finds the k-th largest score of a row; what is smaller is not chosen. exp must not overflow.",
 )
@@ -40,7 +36,7 @@ def top_k_gates(logits: Array, k: int) -> Array:
     return gates
 
 
-def _mixed(draw: Draw) -> tuple[Any, ...]:
+def _mixed(draw: Draw) -> Arguments:
     n, n_experts, d = draw.sizes(3, 3, 7)
     gates = draw.weights(n, n_experts)
     k = 1 if draw.ones else 2
@@ -60,7 +56,6 @@ def _mixed(draw: Draw) -> tuple[Any, ...]:
 
         gates, dlogits: (N, E); outputs, doutputs: (N, E, D); dy: (N, D).
     """,
-    outputs="doutputs, dlogits",
     inputs=_mixed,
     hint="First the gradient of the gates, a sum over D. Then among the chosen it is softmax_backward.",
 )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...arrays.backend import Array
-from ..draw import Draw
-from ..exercise import exercise
+from ..exercise import Arguments, Draw, exercise
 
 
-def _activation(draw: Draw) -> tuple[Any, ...]:
+def _activation(draw: Draw) -> Arguments:
     shape = draw.sizes(3 if draw.extreme else 2, 3, 7)
     x, dy = (10.0 if draw.extreme else 1.5) * draw.normal(*shape), draw.gradient(*shape)
     if draw.extreme:
@@ -27,7 +24,6 @@ def _activation(draw: Draw) -> tuple[Any, ...]:
 
         x, dy, dx: of any shape.
     """,
-    outputs="dx",
     inputs=_activation,
     hint="Where does the slope of max(x, 0) change, and what is it on both sides?",
 )
@@ -45,7 +41,6 @@ def relu_backward(x: Array, dy: Array) -> Array:
 
         x, dy, dx: of any shape.
     """,
-    outputs="dx",
     inputs=_activation,
     hint="The product rule.",
 )
@@ -58,7 +53,7 @@ def gelu_backward(x: Array, dy: Array) -> Array:
     return dx
 
 
-def _feed_forward(draw: Draw) -> tuple[Any, ...]:
+def _feed_forward(draw: Draw) -> Arguments:
     n, d, d_ff = draw.sizes(3, 3, 8)
     w_1, b_1, w_2 = draw.normal(d, d_ff), draw.normal(d_ff), draw.normal(d_ff, d)
     return draw.normal(n, d), w_1, b_1, w_2, draw.gradient(n, d)
@@ -72,7 +67,6 @@ def _feed_forward(draw: Draw) -> tuple[Any, ...]:
 
         x, dx, dy: (N, D); w_1, dw_1: (D, d_ff); b_1, db_1: (d_ff,); w_2, dw_2: (d_ff, D); db_2: (D,).
     """,
-    outputs="dx, dw_1, db_1, dw_2, db_2",
     inputs=_feed_forward,
     hint="Name the intermediates: hidden = x w_1 + b_1, active = relu(hidden). Then go back: y, active, hidden, x.",
 )

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...arrays.backend import Array
-from ..draw import Draw
-from ..exercise import exercise
+from ..exercise import Arguments, Draw, exercise
 from .attention import attention_backward, attention_forward
 
 
-def _split(draw: Draw) -> tuple[Any, ...]:
+def _split(draw: Draw) -> Arguments:
     batch, t, n_heads, d = draw.sizes(4, 2, 6)
     return draw.normal(batch, t, n_heads * d), n_heads
 
@@ -24,7 +21,6 @@ def _split(draw: Draw) -> tuple[Any, ...]:
 
         x: (B, T, H·d); n_heads: H; heads: (B, H, T, d).
     """,
-    outputs="heads",
     inputs=_split,
     hint="A reshape can only cut an axis in two, in place: (B, T, H, d). Then two axes have to change places.",
 )
@@ -32,10 +28,6 @@ def split_heads(x: Array, n_heads: int) -> Array:
     batch, t, _ = x.shape
     heads = x.reshape(batch, t, n_heads, -1).swapaxes(1, 2)
     return heads
-
-
-def _merge(draw: Draw) -> tuple[Any, ...]:
-    return (draw.normal(*draw.sizes(4, 2, 6)),)
 
 
 @exercise(
@@ -46,8 +38,7 @@ def _merge(draw: Draw) -> tuple[Any, ...]:
 
         heads: (B, H, T, d); x: (B, T, H·d).
     """,
-    outputs="x",
-    inputs=_merge,
+    inputs=lambda draw: (draw.normal(*draw.sizes(4, 2, 6)),),
     hint="Before a reshape can join two axes, they must be adjacent, with the heads before d.",
 )
 def merge_heads(heads: Array) -> Array:
@@ -56,7 +47,7 @@ def merge_heads(heads: Array) -> Array:
     return x
 
 
-def _multi_head(draw: Draw) -> tuple[Any, ...]:
+def _multi_head(draw: Draw) -> Arguments:
     batch, t, n_heads, d = draw.sizes(4, 2, 5)
     width = n_heads * d + 1  # not H·d, so that W_O is not square and no wrong product fits
     scale = 3.0 if draw.extreme else 1.0
@@ -73,7 +64,6 @@ def _multi_head(draw: Draw) -> tuple[Any, ...]:
 
         x, y: (B, T, D); w_q, w_k, w_v: (D, H·d); w_o: (H·d, D); n_heads: H.
     """,
-    outputs="y",
     inputs=_multi_head,
     hint="""
         You have written every piece: split_heads, attention_forward, merge_heads. Does your attention_forward care how
@@ -87,7 +77,7 @@ def multi_head_attention_forward(x: Array, w_q: Array, w_k: Array, w_v: Array, w
     return y
 
 
-def _multi_head_backward(draw: Draw) -> tuple[Any, ...]:
+def _multi_head_backward(draw: Draw) -> Arguments:
     x, w_q, w_k, w_v, w_o, n_heads = _multi_head(draw)
     q, k, v = (split_heads(x @ w, n_heads) for w in (w_q, w_k, w_v))
     heads, weights = attention_forward(q, k, v)
@@ -107,7 +97,6 @@ def _multi_head_backward(draw: Draw) -> tuple[Any, ...]:
         saved: a dictionary with what the forward pass computed: "q", "k", "v": (B, H, T, d), "weights": (B, H, T, T),
         "merged": (B, T, H·d). You may call your split_heads, merge_heads and attention_backward.
     """,
-    outputs="dx, dw_q, dw_k, dw_v, dw_o",
     inputs=_multi_head_backward,
     hint="""
         The pullback of merging is splitting, and that of splitting is merging. x is used three times, so its gradient
@@ -132,7 +121,7 @@ def multi_head_attention_backward(
     return dx, dw_q, dw_k, dw_v, dw_o
 
 
-def _cache(draw: Draw) -> tuple[Any, ...]:
+def _cache(draw: Draw) -> Arguments:
     t, width, d_k, d_v = draw.sizes(4)
     x, values, w_v = draw.normal(width), draw.normal(t, d_v), draw.normal(width, d_v)
     keys, w_q, w_k = draw.normal(t, d_k), *(draw.normal(width, d_k) / np.sqrt(width) for _ in range(2))
@@ -153,7 +142,6 @@ def _cache(draw: Draw) -> tuple[Any, ...]:
         x: (D,); keys: (T, d_k); values: (T, d_v); w_q, w_k: (D, d_k); w_v: (D, d_v); output: (d_v,);
         new_keys: (T + 1, d_k); new_values: (T + 1, d_v). Some scores are near 800, where exp overflows.
     """,
-    outputs="output, new_keys, new_values",
     inputs=_cache,
     hint="Compute only one query, one key and one value. np.concatenate or np.vstack makes a longer array.",
 )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...arrays.backend import Array
-from ..draw import Draw
-from ..exercise import exercise
+from ..exercise import Arguments, Draw, exercise
 
 
-def _repeating(draw: Draw) -> tuple[Any, ...]:
+def _repeating(draw: Draw) -> Arguments:
     n_heads, period, before = draw.sizes(3, 2, 6)
     t = 2 * period + before
     return draw.weights(n_heads, t, t), period
@@ -26,7 +23,6 @@ def _repeating(draw: Draw) -> tuple[Any, ...]:
 
         weights: (H, T, T), row t holds the weights of query t; score: (H,). T may be larger than 2 · period.
     """,
-    outputs="score",
     inputs=_repeating,
     hint="np.diagonal(weights, offset, 1, 2) takes weights[:, t, t + offset] for all t for which there is such a key.",
 )
@@ -36,7 +32,7 @@ def induction_score(weights: Array, period: int) -> Array:
     return score
 
 
-def _projections(draw: Draw) -> tuple[Any, ...]:
+def _projections(draw: Draw) -> Arguments:
     d, d_v, n_key_heads, times = draw.sizes(4, 2, 6)
     n_heads = n_key_heads * times
     width = n_heads * d_v + 1  # not H·d, so that no wrong product fits
@@ -61,7 +57,6 @@ def _projections(draw: Draw) -> tuple[Any, ...]:
         w_q: (D, n_heads · d); w_k: (D, n_key_heads · d); w_v: (D, n_key_heads · d_v); w_o: (n_heads · d_v, D);
         qk, ov: (D, D).
     """,
-    outputs="qk, ov",
     inputs=_projections,
     hint="np.split(w_q, n_heads, axis=1) gives the pieces of the heads. Of w_o a head has rows, not columns.",
 )
@@ -78,7 +73,7 @@ def head_circuits(
     return qk, ov
 
 
-def _residual_path(draw: Draw) -> tuple[Any, ...]:
+def _residual_path(draw: Draw) -> Arguments:
     n_layers, t, width, vocabulary = draw.sizes(4, 2, 7)
     growing = np.arange(1, n_layers + 1)[:, None, None]  # as on a residual path, to which every layer adds
     size = 100.0 if draw.extreme else 1.0
@@ -98,7 +93,6 @@ def _residual_path(draw: Draw) -> tuple[Any, ...]:
 
         x: (L, T, D); gamma: (D,); table: (V, D); logits: (L, T, V).
     """,
-    outputs="logits",
     inputs=_residual_path,
     hint="The mean is over the last axis, with keepdims=True. Each layer's vectors have a size of their own.",
 )
@@ -108,7 +102,7 @@ def lens_logits(x: Array, gamma: Array, table: Array, eps: float) -> Array:
     return logits
 
 
-def _outputs(draw: Draw) -> tuple[Any, ...]:
+def _outputs(draw: Draw) -> Arguments:
     batch, n_heads, t, d = draw.sizes(4, 4, 8)
     size = 10.0 if draw.extreme else 1.0
     w_o = draw.normal(n_heads * d, n_heads * d + 1)
@@ -124,7 +118,6 @@ def _outputs(draw: Draw) -> tuple[Any, ...]:
 
         heads: (B, H, T, d); w_o: (H·d, D); removed: from 0; y: (B, T, D).
     """,
-    outputs="y",
     inputs=_outputs,
     hint="Copy before you write zeros. merge_heads of notebook 9 puts the heads side by side.",
 )
@@ -136,7 +129,7 @@ def ablated_output(heads: Array, w_o: Array, removed: int) -> Array:
     return y
 
 
-def _two_runs(draw: Draw) -> tuple[Any, ...]:
+def _two_runs(draw: Draw) -> Arguments:
     batch, n_heads, t, d = draw.sizes(4, 4, 8)
     size = 10.0 if draw.extreme else 1.0
     if draw.number == 0:
@@ -155,7 +148,6 @@ def _two_runs(draw: Draw) -> tuple[Any, ...]:
 
         own, other, patched: (B, H, T, d); head, position: from 0.
     """,
-    outputs="patched",
     inputs=_two_runs,
     hint="Copy `own`, then set one slice of the copy.",
 )
@@ -165,7 +157,7 @@ def patch_head(own: Array, other: Array, head: int, position: int) -> Array:
     return patched
 
 
-def _gradients(draw: Draw) -> tuple[Any, ...]:
+def _gradients(draw: Draw) -> Arguments:
     shape = draw.sizes(4, 2, 6)
     return draw.normal(*shape), draw.gradient(*shape)
 
@@ -179,7 +171,6 @@ def _gradients(draw: Draw) -> tuple[Any, ...]:
 
         heads, dheads: (B, H, T, d); attribution: (B, H).
     """,
-    outputs="attribution",
     inputs=_gradients,
     hint="The chain rule: every number of the head's output changes by itself times ds; add up over all.",
 )

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backend import Array
-from ..draw import Draw
-from ..exercise import exercise
+from ..exercise import Arguments, Draw, exercise
 from .attention import attention_backward, attention_forward
 from .normalization import layer_norm_backward, layer_norm_forward
 
 _EPS = 1e-5
 
 
-def _encoder(draw: Draw) -> tuple[Any, ...]:
+def _encoder(draw: Draw) -> Arguments:
     batch, t, d, d_k, d_ff = draw.sizes(5, 3, 8)
     d = max(d, 4)  # a norm of fewer entries leaves little more than rounding errors
     small = 0.002 if draw.extreme else 1.0  # so small that ε counts in both norms
@@ -60,7 +59,6 @@ def _encoder(draw: Draw) -> tuple[Any, ...]:
         "gamma_1", "gamma_2": (D,). saved: a dictionary: "x", "sum_1", "attended", "sum_2": (B, T, D);
         "q", "k", "v", "heads": (B, T, d_k); "weights": (B, T, T); "active": (B, T, d_ff). dy: (B, T, D).
     """,
-    outputs="dx, dw_q, dw_k, dw_v, dw_o, dgamma_1, dw_1, dw_2, dgamma_2",
     inputs=_encoder,
     hint="""
         Read the seven lines from the bottom up, and for each one write down the gradients of the values on its right.
@@ -88,7 +86,7 @@ def encoder_layer_backward(params: dict[str, Array], saved: dict[str, Array], dy
     return dx, dw_q, dw_k, dw_v, dw_o, dgamma_1, dw_1, dw_2, dgamma_2
 
 
-def _decoder(draw: Draw) -> tuple[Any, ...]:
+def _decoder(draw: Draw) -> Arguments:
     t, t_k, d = draw.sizes(3, 3, 7)
 
     def linear() -> Callable[[Array], Array]:
@@ -117,7 +115,6 @@ def _decoder(draw: Draw) -> tuple[Any, ...]:
         "norm_1", "norm_2", "norm_3" take (T, D) to (T, D); "cross_attention" takes (T, D) to a pair, the gradients of
         its queries' side and of the memory.
     """,
-    outputs="dx, dmemory",
     inputs=_decoder,
     hint="Three times the same: back through the norm to a sum, then along the residual path and through the part.",
 )

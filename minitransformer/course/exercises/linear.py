@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...arrays.backend import Array
-from ..draw import Draw
-from ..exercise import exercise
+from ..exercise import Arguments, Draw, exercise
 
 
-def _linear_forward(draw: Draw) -> tuple[Any, ...]:
+def _linear_forward(draw: Draw) -> Arguments:
     batch, t, d_in, d_out = draw.sizes(4)
     return draw.normal(batch, t, d_in), draw.normal(d_in, d_out), draw.normal(d_out)
 
@@ -21,7 +18,6 @@ def _linear_forward(draw: Draw) -> tuple[Any, ...]:
 
         x: (B, T, d_in); w: (d_in, d_out); b: (d_out,); y: (B, T, d_out).
     """,
-    outputs="y",
     inputs=_linear_forward,
     hint="@ multiplies the last two axes of x with w and repeats it over the batch; b broadcasts along the last axis.",
 )
@@ -30,7 +26,7 @@ def linear_forward(x: Array, w: Array, b: Array) -> Array:
     return y
 
 
-def _linear_backward(draw: Draw) -> tuple[Any, ...]:
+def _linear_backward(draw: Draw) -> Arguments:
     batch, t, d_in, d_out = draw.sizes(4)
     return draw.normal(batch, t, d_in), draw.normal(d_in, d_out), draw.gradient(batch, t, d_out)
 
@@ -42,7 +38,6 @@ def _linear_backward(draw: Draw) -> tuple[Any, ...]:
 
         x, dx: (B, T, d_in); w, dw: (d_in, d_out); db: (d_out,); dy: (B, T, d_out).
     """,
-    outputs="dx, dw, db",
     inputs=_linear_backward,
     hint="""
         The same w and b serve all B·T positions, so their gradients sum over all of them. Flatten x and dy to rows
@@ -58,7 +53,7 @@ def linear_backward(x: Array, w: Array, dy: Array) -> tuple[Array, Array, Array]
     return dx, dw, db
 
 
-def _low_rank(draw: Draw) -> tuple[Any, ...]:
+def _low_rank(draw: Draw) -> Arguments:
     n, d_in, rank, d_out = draw.sizes(4)
     down, up = draw.normal(d_in, rank), draw.normal(rank, d_out)
     return draw.normal(n, d_in), down, up, draw.gradient(n, d_out)
@@ -72,7 +67,6 @@ def _low_rank(draw: Draw) -> tuple[Any, ...]:
 
         x, dx: (N, d_in); down, ddown: (d_in, r); up, dup: (r, d_out); dy: (N, d_out).
     """,
-    outputs="dx, ddown, dup",
     inputs=_low_rank,
     hint="Name the middle: hidden = x down, y = hidden up. Two matrix products, so go back through the second first.",
 )

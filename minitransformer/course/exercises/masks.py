@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...arrays.backend import Array
-from ..draw import Draw
-from ..exercise import exercise
+from ..exercise import Arguments, Draw, exercise
 
 
-def _causal(draw: Draw) -> tuple[Any, ...]:
+def _causal(draw: Draw) -> Arguments:
     if draw.ones or draw.extreme:
         t = draw.integer(8, 12) if draw.extreme else 1
         return t, t
@@ -27,7 +24,6 @@ def _causal(draw: Draw) -> tuple[Any, ...]:
 
         t_q, t_k: integers, t_q ≤ t_k; mask: (T_q, T_k) booleans, True for "may attend".
     """,
-    outputs="mask",
     inputs=_causal,
     hint="Compare a column of query positions, np.arange(...)[:, None], with a row of key positions.",
 )
@@ -38,7 +34,7 @@ def causal_mask(t_q: int, t_k: int) -> Array:
     return mask
 
 
-def _padding(draw: Draw) -> tuple[Any, ...]:
+def _padding(draw: Draw) -> Arguments:
     batch, t_k = draw.sizes(2, 3, 8)
     lengths = draw.rng.integers(1, t_k + 1, size=batch)
     lengths[:2] = (0, t_k - 1)[:batch]
@@ -53,7 +49,6 @@ def _padding(draw: Draw) -> tuple[Any, ...]:
 
         lengths: (B,) integers from 0 to T_k; t_k: an integer; mask: (B, 1, T_k) booleans, True for "may attend".
     """,
-    outputs="mask",
     inputs=_padding,
     hint="The keys have positions 0, 1, ..., so a sequence of length 2 has the real positions 0 and 1.",
 )
@@ -63,7 +58,7 @@ def padding_mask(lengths: Array, t_k: int) -> Array:
     return mask
 
 
-def _local(draw: Draw) -> tuple[Any, ...]:
+def _local(draw: Draw) -> Arguments:
     if draw.ones:
         return 1, 0
     if draw.extreme:
@@ -79,7 +74,6 @@ def _local(draw: Draw) -> tuple[Any, ...]:
 
         t, radius: integers; mask: (t, t) booleans, True for "may attend".
     """,
-    outputs="mask",
     inputs=_local,
     hint="What is the distance between position i and position j, and what must it be?",
 )
@@ -89,7 +83,7 @@ def local_mask(t: int, radius: int) -> Array:
     return mask
 
 
-def _masked_scores(draw: Draw) -> tuple[Any, ...]:
+def _masked_scores(draw: Draw) -> Arguments:
     t_q, t_k = draw.sizes(2, 3, 8)
     scores, mask = draw.scores(t_q, t_k), draw.mask(t_q, t_k)
     if draw.extreme:
@@ -107,7 +101,6 @@ def _masked_scores(draw: Draw) -> tuple[Any, ...]:
         scores: (T_q, T_k); mask: (T_q, T_k) booleans, True for "may attend"; weights: (T_q, T_k).
         Some scores are around 1000, others around -1000, and some hidden ones are larger still.
     """,
-    outputs="weights",
     inputs=_masked_scores,
     hint="""
         np.where(mask, scores, -np.inf) and softmax do it, except for the row that is all -inf: -inf - (-inf) is NaN,

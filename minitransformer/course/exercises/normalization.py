@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...arrays.backend import Array
-from ..draw import Draw
-from ..exercise import exercise
+from ..exercise import Arguments, Draw, exercise
 
 
-def _forward(draw: Draw) -> tuple[Any, ...]:
+def _forward(draw: Draw) -> Arguments:
     batch, t, d = draw.sizes(3)
     x = (0.2 if draw.ones else 1.0) * (1.0 + 2.0 * draw.normal(batch, t, d))
     if draw.extreme:
@@ -29,7 +26,6 @@ def _forward(draw: Draw) -> tuple[Any, ...]:
         The variance is the mean of the squared distances from the mean, divided by D.
         x, y: (B, T, D); gamma, beta: (D,); eps: a number, here large enough that its place in the formula matters.
     """,
-    outputs="y",
     inputs=_forward,
     hint="keepdims=True keeps the last axis with length 1, so that the mean of each row can be subtracted from it.",
 )
@@ -41,7 +37,7 @@ def layer_norm_forward(x: Array, gamma: Array, beta: Array, eps: float) -> Array
     return y
 
 
-def _backward(draw: Draw) -> tuple[Any, ...]:
+def _backward(draw: Draw) -> Arguments:
     x, gamma, _, eps = _forward(draw)
     return x, gamma, eps, draw.gradient(*x.shape)
 
@@ -54,7 +50,6 @@ def _backward(draw: Draw) -> tuple[Any, ...]:
 
         x, dx, dy: (B, T, D); gamma, dgamma, dbeta: (D,); eps: a number.
     """,
-    outputs="dx, dgamma, dbeta",
     inputs=_backward,
     hint="""
         x_j affects the loss in three ways: directly, through the mean of its row, and through its variance. So dx has
@@ -84,7 +79,6 @@ def layer_norm_backward(x: Array, gamma: Array, eps: float, dy: Array) -> tuple[
 
         x, dx, dy: (B, T, D); gamma, dgamma: (D,); eps: a number.
     """,
-    outputs="dx, dgamma",
     inputs=_backward,
     hint="One of the three terms in LayerNorm's backward pass came from subtracting the mean.",
 )

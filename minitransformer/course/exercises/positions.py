@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...arrays.backend import Array
-from ..draw import Draw
-from ..exercise import exercise
+from ..exercise import Arguments, Draw, exercise
 from .attention import attention_backward
 
 
-def _rotated(draw: Draw) -> tuple[Any, ...]:
+def _rotated(draw: Draw) -> Arguments:
     if draw.ones:
         return draw.normal(1, 2), 10.0
     t, half = (draw.integer(30, 40), 4) if draw.extreme else draw.sizes(2, 3, 7)
@@ -31,7 +28,6 @@ def _rotated(draw: Draw) -> tuple[Any, ...]:
 
         x, y: (T, d), d even; base: a number (10000 in the paper).
     """,
-    outputs="y",
     inputs=_rotated,
     hint="""
         All angles are one product of a column with the positions and a row with the frequencies, (T, d/2).
@@ -47,7 +43,7 @@ def rotary_forward(x: Array, base: float) -> Array:
     return y
 
 
-def _rotated_back(draw: Draw) -> tuple[Any, ...]:
+def _rotated_back(draw: Draw) -> Arguments:
     x, base = _rotated(draw)
     return draw.gradient(*x.shape), base
 
@@ -64,7 +60,6 @@ def _rotated_back(draw: Draw) -> tuple[Any, ...]:
 
         dy, dx: (T, d), d even; base: a number.
     """,
-    outputs="dx",
     inputs=_rotated_back,
     hint="""
         Each pair is multiplied by a matrix of two rows and two columns. Its gradient is multiplied by the transpose of
@@ -80,7 +75,7 @@ def rotary_backward(dy: Array, base: float) -> Array:
     return dx
 
 
-def _shared(draw: Draw) -> tuple[Any, ...]:
+def _shared(draw: Draw) -> Arguments:
     t_q, t_k, d_k, d_v = draw.sizes(4)
     n_shared, times = draw.sizes(2, 2, 4)
     n_heads = n_shared * times
@@ -99,7 +94,6 @@ def _shared(draw: Draw) -> tuple[Any, ...]:
         q, dq: (H, T_q, d_k); k, dk: (G, T_k, d_k); v, dv: (G, T_k, d_v); weights: (H, T_q, T_k);
         doutput: (H, T_q, d_v). You may call your attention_backward.
     """,
-    outputs="dq, dk, dv",
     inputs=_shared,
     hint="""
         Repeat k and v until each head of queries has its own; then it is attention_backward. What was used n times has
@@ -115,7 +109,7 @@ def shared_heads_backward(q: Array, k: Array, v: Array, weights: Array, doutput:
     return dq, dk, dv
 
 
-def _biased(draw: Draw) -> tuple[Any, ...]:
+def _biased(draw: Draw) -> Arguments:
     t_q, t_k, n_heads = draw.sizes(3)
     nearest = 2 + draw.number % 2
     distances = np.arange(t_k)[None, :] - np.arange(t_q)[:, None]
@@ -133,7 +127,6 @@ def _biased(draw: Draw) -> tuple[Any, ...]:
         dbias: (H, T_q, T_k); buckets: (T_q, T_k) integers from 0 to n_buckets - 1; n_buckets: the number of rows;
         dtable: (n_buckets, H).
     """,
-    outputs="dtable",
     inputs=_biased,
     hint="""
         It is an embedding whose ids are the buckets. Where is the axis of the heads in dbias, and where in a row of

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...arrays.backend import Array
-from ..draw import Draw
-from ..exercise import exercise
+from ..exercise import Arguments, Draw, exercise
 
 
-def _ring(draw: Draw) -> tuple[Any, ...]:
+def _ring(draw: Draw) -> Arguments:
     n = (3, 4, 5, 6, 3, 2, 4)[draw.number]
     (k,) = draw.sizes(1, 2, 7)
     return draw.gradient(n, n, k), 3 * draw.number
@@ -25,7 +22,6 @@ def _ring(draw: Draw) -> tuple[Any, ...]:
 
         parts, after: (n, n, k); t: an integer, 0 or more.
     """,
-    outputs="after",
     inputs=_ring,
     hint="What changes on rank r - 1, and where? Compute what all ranks send before anybody adds.",
 )
@@ -38,7 +34,7 @@ def ring_step(parts: Array, t: int) -> Array:
     return after
 
 
-def _gathered(draw: Draw) -> tuple[Any, ...]:
+def _gathered(draw: Draw) -> Arguments:
     n, k, d = draw.sizes(3, 2, 5)
     return (draw.gradient(n, n * k, d),)
 
@@ -52,7 +48,6 @@ def _gathered(draw: Draw) -> tuple[Any, ...]:
 
         dys: (n, n k, D), dys[s] is that of rank s; dxs: (n, k, D), dxs[r] is that of rank r.
     """,
-    outputs="dxs",
     inputs=_gathered,
     hint="On how many ranks is a number of x_r found, and where? Its gradients add up.",
 )

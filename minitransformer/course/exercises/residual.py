@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ...arrays.backend import Array
-from ..draw import Draw
-from ..exercise import exercise
+from ..exercise import Arguments, Draw, exercise
 
 Pullback = Callable[[Array], Array]
 
@@ -18,7 +16,7 @@ def _linear_pullback(draw: Draw, width: int) -> Pullback:
     return lambda dy: dy @ matrix.T
 
 
-def _residual(draw: Draw) -> tuple[Any, ...]:
+def _residual(draw: Draw) -> Arguments:
     t, d = draw.sizes(2, 3, 7)
     return draw.gradient(t, d), _linear_pullback(draw, d)
 
@@ -32,7 +30,6 @@ def _residual(draw: Draw) -> tuple[Any, ...]:
 
         dy, dx: (T, D); sublayer_backward: a function from (T, D) to (T, D).
     """,
-    outputs="dx",
     inputs=_residual,
     hint="x is used twice. What do you do with its two gradients?",
 )
@@ -41,7 +38,7 @@ def residual_backward(dy: Array, sublayer_backward: Pullback) -> Array:
     return dx
 
 
-def _normed(draw: Draw) -> tuple[Any, ...]:
+def _normed(draw: Draw) -> Arguments:
     dy, sublayer_backward = _residual(draw)
     return dy, sublayer_backward, _linear_pullback(draw, dy.shape[-1])
 
@@ -54,7 +51,6 @@ def _normed(draw: Draw) -> tuple[Any, ...]:
 
         dy, dx: (T, D); sublayer_backward, norm_backward: functions from (T, D) to (T, D).
     """,
-    outputs="dx",
     inputs=_normed,
     hint="Draw it: one path leads straight from y to x, the other first through f and then through the norm.",
 )
@@ -72,7 +68,6 @@ def pre_norm_backward(dy: Array, sublayer_backward: Pullback, norm_backward: Pul
 
         dy, dx: (T, D); sublayer_backward, norm_backward: functions from (T, D) to (T, D).
     """,
-    outputs="dx",
     inputs=_normed,
     hint="Name the sum: total = x + f(x), y = norm(total). What is dtotal, and where does it go?",
 )

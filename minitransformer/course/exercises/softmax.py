@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...arrays.backend import Array
-from ..draw import Draw
-from ..exercise import exercise
+from ..exercise import Arguments, Draw, exercise
 
 
-def _forward(draw: Draw) -> tuple[Any, ...]:
+def _forward(draw: Draw) -> Arguments:
     n_rows, n = draw.sizes(2)
     x = 2.0 * draw.scores(n_rows, n)
     x[0] += 1000.0
@@ -32,7 +29,6 @@ def _forward(draw: Draw) -> tuple[Any, ...]:
         x: (N, n); y: (N, n). Some rows have scores around 1000, others around -1000; your answer must be finite there
         too. A score of -inf gets the weight 0.
     """,
-    outputs="y",
     inputs=_forward,
     hint="""
         exp(1000) is more than a float can hold. But softmax does not change if the same number is added to all scores
@@ -45,11 +41,6 @@ def softmax_forward(x: Array) -> Array:
     return y
 
 
-def _jacobian(draw: Draw) -> tuple[Any, ...]:
-    (n,) = draw.sizes(1, 3, 6)
-    return (draw.weights(n),)
-
-
 @exercise(
     title="The Jacobian of softmax",
     statement="""
@@ -59,8 +50,7 @@ def _jacobian(draw: Draw) -> tuple[Any, ...]:
 
         y: (n,); jacobian: (n, n).
     """,
-    outputs="jacobian",
-    inputs=_jacobian,
+    inputs=lambda draw: (draw.weights(*draw.sizes(1, 3, 6)),),
     hint="""
         Take the logarithm: log y_i = x_i - log Σ_l exp(x_l). Its derivative with respect to x_j is δ_ij - y_j, and
         ∂y_i = y_i ∂(log y_i).
@@ -71,7 +61,7 @@ def softmax_jacobian(y: Array) -> Array:
     return jacobian
 
 
-def _backward(draw: Draw) -> tuple[Any, ...]:
+def _backward(draw: Draw) -> Arguments:
     n_rows, n = draw.sizes(2)
     return draw.weights(n_rows, n), draw.gradient(n_rows, n)
 
@@ -84,7 +74,6 @@ def _backward(draw: Draw) -> tuple[Any, ...]:
 
         y, dy, dx: (N, n). Do it without forming the n × n Jacobian.
     """,
-    outputs="dx",
     inputs=_backward,
     hint="""
         The Jacobian is ∂y_i/∂x_j = y_i (δ_ij - y_j). Put it into dx_j = Σ_i dy_i ∂y_i/∂x_j and multiply out: one of the
@@ -96,7 +85,7 @@ def softmax_backward(y: Array, dy: Array) -> Array:
     return dx
 
 
-def _temperature(draw: Draw) -> tuple[Any, ...]:
+def _temperature(draw: Draw) -> Arguments:
     temperature = draw.uniform(0.2, 0.7)
     return *_backward(draw), temperature if draw.integer(0, 1) else 1.0 / temperature
 
@@ -108,7 +97,6 @@ def _temperature(draw: Draw) -> tuple[Any, ...]:
 
         y, dy, dx: (N, n); temperature: a number above 0.
     """,
-    outputs="dx",
     inputs=_temperature,
     hint="Go back in two steps: first through softmax to its input z = x / temperature, then from z to x.",
 )

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...arrays.backend import Array
-from ..draw import Draw
-from ..exercise import exercise
+from ..exercise import Arguments, Draw, exercise
 
 
 def _ids(draw: Draw, batch: int, t: int, vocabulary: int) -> Array:
@@ -21,7 +18,7 @@ def _ids(draw: Draw, batch: int, t: int, vocabulary: int) -> Array:
     return ids
 
 
-def _forward(draw: Draw) -> tuple[Any, ...]:
+def _forward(draw: Draw) -> Arguments:
     batch, t, vocabulary, d = draw.sizes(4, 3, 8)
     return _ids(draw, batch, t, vocabulary), draw.normal(vocabulary, d)
 
@@ -33,7 +30,6 @@ def _forward(draw: Draw) -> tuple[Any, ...]:
 
         ids: (B, T) integers from 0 to V - 1; table: (V, D); y: (B, T, D).
     """,
-    outputs="y",
     inputs=_forward,
     hint="NumPy can index with an array of integers.",
 )
@@ -42,7 +38,7 @@ def embedding_forward(ids: Array, table: Array) -> Array:
     return y
 
 
-def _backward(draw: Draw) -> tuple[Any, ...]:
+def _backward(draw: Draw) -> Arguments:
     ids, table = _forward(draw)
     return ids, draw.gradient(*ids.shape, table.shape[1]), len(table)
 
@@ -54,7 +50,6 @@ def _backward(draw: Draw) -> tuple[Any, ...]:
 
         ids: (B, T) integers; dy: (B, T, D); vocabulary: V, the number of rows; dtable: (V, D).
     """,
-    outputs="dtable",
     inputs=_backward,
     hint="""
         y is the product of a one-hot matrix O with the table, so dtable = Oᵀ dy: a row gets the sum over all places
@@ -67,7 +62,7 @@ def embedding_backward(ids: Array, dy: Array, vocabulary: int) -> Array:
     return dtable
 
 
-def _tied(draw: Draw) -> tuple[Any, ...]:
+def _tied(draw: Draw) -> Arguments:
     ids, table = _forward(draw)
     hidden = draw.normal(*ids.shape, table.shape[1])
     dlogits = draw.gradient(*ids.shape, len(table))
@@ -83,7 +78,6 @@ def _tied(draw: Draw) -> tuple[Any, ...]:
 
         ids: (B, T) integers; table, dtable: (V, D); hidden, dhidden, dembedded: (B, T, D); dlogits: (B, T, V).
     """,
-    outputs="dhidden, dtable",
     inputs=_tied,
     hint="The table is used twice, so its gradient is a sum of two: from the look-up and from the matrix product.",
 )
@@ -98,7 +92,7 @@ def tied_embedding_backward(
     return dhidden, dtable
 
 
-def _positions(draw: Draw) -> tuple[Any, ...]:
+def _positions(draw: Draw) -> Arguments:
     if draw.ones:
         return 1, 2, 10.0
     if draw.extreme:
@@ -117,7 +111,6 @@ def _positions(draw: Draw) -> tuple[Any, ...]:
         length: the number of positions, from 0; width: D, even; base: a number (10000 in the paper); table: (length,
         D).
     """,
-    outputs="table",
     inputs=_positions,
     hint="Fill two columns at a time: table[:, 0::2] are the even ones. np.arange(0, width, 2) is all the 2i.",
 )

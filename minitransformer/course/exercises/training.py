@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...arrays.backend import Array
-from ..draw import Draw
-from ..exercise import exercise
+from ..exercise import Arguments, Draw, exercise
 
 
-def _adam(draw: Draw) -> tuple[Any, ...]:
+def _adam(draw: Draw) -> Arguments:
     shape = draw.sizes(3 if draw.extreme else 2)
     theta, g, m = draw.normal(*shape), draw.gradient(*shape), draw.gradient(*shape)
     v = draw.gradient(*shape) ** 2
@@ -34,7 +31,6 @@ def _adam(draw: Draw) -> tuple[Any, ...]:
         Return the new theta, m and v as new arrays. theta, g, m, v: of one shape; t: an integer; learning_rate (η),
         beta1, beta2, eps: numbers, not the usual ones.
     """,
-    outputs="new_theta, new_m, new_v",
     inputs=_adam,
     hint="Keep m and v, without the correction, for the next step; m̂ and v̂ are used once and forgotten.",
 )
@@ -57,7 +53,7 @@ def adam_step(
     return new_theta, new_m, new_v
 
 
-def _matrix(draw: Draw) -> tuple[Any, ...]:
+def _matrix(draw: Draw) -> Arguments:
     m, n = draw.sizes(2)
     x = draw.normal(m, n)
     a, b, c = draw.uniform(2.0, 4.0), -draw.uniform(3.0, 5.0), draw.uniform(1.0, 2.0)
@@ -75,7 +71,6 @@ def _matrix(draw: Draw) -> tuple[Any, ...]:
 
         x, y: (M, N); a, b, c: numbers.
     """,
-    outputs="y",
     inputs=_matrix,
     hint="x xᵀ occurs twice: compute it once, and x only at the end. (x xᵀ)² is a product of matrices too.",
 )
@@ -85,7 +80,7 @@ def newton_schulz_step(x: Array, a: float, b: float, c: float) -> Array:
     return y
 
 
-def _warmup(draw: Draw) -> tuple[Any, ...]:
+def _warmup(draw: Draw) -> Arguments:
     if draw.ones:
         return np.array([1.0]), 1, 1
     if draw.extreme:
@@ -103,7 +98,6 @@ def _warmup(draw: Draw) -> tuple[Any, ...]:
 
         steps: (N,), counted from 1; d_model, warmup: integers; rates: (N,).
     """,
-    outputs="rates",
     inputs=_warmup,
     hint="np.minimum takes the smaller number, entry by entry. Plot your answer: it rises linearly, then falls.",
 )

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .kinds import KINDS, make
+from .kinds import make
 from .sheet import UNITS, Sheet, number
 
 _HEADER = ("worksheet", "seed", "size", "student")
@@ -90,8 +90,6 @@ def _sheet(header: dict[str, str]) -> Sheet:
     for name in ("worksheet", "seed", "size"):
         if name not in header:
             raise ValueError(f"this is not an answer form: its line `{name}: ...` is missing")
-    if header["worksheet"] not in KINDS:
-        raise ValueError(f"there is no worksheet {header['worksheet']!r}; there are {', '.join(KINDS)}")
     for name in ("seed", "size"):
         if not re.fullmatch(r"[0-9]{1,18}", header[name]):
             raise ValueError(f"the form's {name} must be a whole number, got {header[name]!r}")

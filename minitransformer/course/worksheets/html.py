@@ -41,16 +41,14 @@ def _article(page: Page) -> str:
 
 
 def _table(block: Block) -> str:
-    kind = "blank" if block.cells is None else "given" if block.is_given else "answer"
     rows = []
-    for i in range(block.rows):
-        texts = block.cells[i] if block.cells is not None else ("",) * block.columns
+    for i, texts in enumerate(block.cells):
         cells = "".join(f"<td>{escape(text)}</td>" for text in texts)
         if block.unit and i == 0:
-            cells += f'<td class="unit" rowspan="{block.rows}">· {escape(block.unit)}</td>'
+            cells += f'<td class="unit" rowspan="{len(block.cells)}">· {escape(block.unit)}</td>'
         rows.append(f"<tr>{cells}</tr>")
     size = f"--w: {block.cell[0]:g}mm; --h: {block.cell[1]:g}mm"
     caption = f"<figcaption>{escape(block.caption)}</figcaption>"
     width = f' style="width: calc({block.width:.4g}mm * var(--s))"'
-    table = f'<table class="{kind}" style="{size}">\n' + "\n".join(rows) + "\n</table>"
+    table = f'<table class="{block.kind}" style="{size}">\n' + "\n".join(rows) + "\n</table>"
     return f"<figure{width}>\n{caption}\n{table}\n</figure>\n"

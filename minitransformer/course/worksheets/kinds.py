@@ -9,8 +9,7 @@ import numpy as np
 
 from .differences import require_right
 from .later_kinds import lstm_backward, rotary_scores, routing
-from .linear_kinds import embedding_backward, matmul_backward, residual_backward
-from .normalization_kinds import layer_norm_backward
+from .layer_kinds import embedding_backward, layer_norm_backward, matmul_backward, residual_backward
 from .numbers import Draw
 from .sheet import Sheet, Task
 from .softmax_kinds import attention_backward, attention_forward, cross_entropy_backward, softmax_backward

@@ -11,9 +11,8 @@ import numpy as np
 from ... import ops
 from ...arrays.backend import Array, Pullback
 from .numbers import Draw
-from .sheet import Given, Rule, Step, Task, Values
-
-_LN2 = math.log(2.0)
+from .sheet import LN2, Given, Rule, Step, Task, Values
+from .softmax_kinds import row_sum_step
 
 
 def _logit(p: Array) -> Array:
@@ -70,7 +69,7 @@ def lstm_backward(draw: Draw, size: int) -> Task:
         for name, number in zip(tenths, (f1, i1, g1, o1, f2, i2, g2, o2, c0), strict=True):
             tenths[name].append(number)
     units = {name: "0.1 ln 2" if name[0] in "gc" else "0.1" for name in tenths}
-    values = {name: np.array([row]) * (0.1 * (_LN2 if name[0] in "gc" else 1.0)) for name, row in tenths.items()}
+    values = {name: np.array([row]) * (0.1 * (LN2 if name[0] in "gc" else 1.0)) for name, row in tenths.items()}
     dh = 5.0 * draw.matrix(-2, 2, 2, size)
 
     def cell(t: int) -> Rule:
@@ -88,10 +87,10 @@ def lstm_backward(draw: Draw, size: int) -> Task:
     def gates(t: int) -> tuple[Step, ...]:
         cell_step = f"dc{t}"
         return (
-            Step(f"do{t}", f"do{t} = row {t} of dh ∘ s{t}", lambda v: v["dh"][t - 1 : t] * v[f"s{t}"], backward=True),
-            Step(f"df{t}", f"df{t} = dc{t} ∘ c{t - 1}", times(cell_step, f"c{t - 1}"), unit="ln 2", backward=True),
-            Step(f"di{t}", f"di{t} = dc{t} ∘ g{t}", times(cell_step, f"g{t}"), unit="ln 2", backward=True),
-            Step(f"dg{t}", f"dg{t} = dc{t} ∘ i{t}", times(cell_step, f"i{t}"), backward=True),
+            Step(f"do{t} = row {t} of dh ∘ s{t}", lambda v: v["dh"][t - 1 : t] * v[f"s{t}"]),
+            Step(f"df{t} = dc{t} ∘ c{t - 1}", times(cell_step, f"c{t - 1}"), unit="ln 2"),
+            Step(f"di{t} = dc{t} ∘ g{t}", times(cell_step, f"g{t}"), unit="ln 2"),
+            Step(f"dg{t} = dc{t} ∘ i{t}", times(cell_step, f"i{t}")),
         )
 
     return Task(
@@ -104,27 +103,24 @@ def lstm_backward(draw: Draw, size: int) -> Task:
         ),
         given=(*(Given(name, values[name], units[name]) for name in values), Given("dh", dh)),
         steps=(
-            Step("c1", "c1 = f1 ∘ c0 + i1 ∘ g1", cell(1), lambda r: r["lstm_cell.new_cell"], "ln 2"),
-            Step("s1", "s1 = tanh(c1)", shown(1), lambda r: r["lstm_cell.shown"]),
-            Step("c2", "c2 = f2 ∘ c1 + i2 ∘ g2", cell(2), lambda r: r["lstm_cell#2.new_cell"], "ln 2"),
-            Step("s2", "s2 = tanh(c2)", shown(2), lambda r: r["lstm_cell#2.shown"]),
+            Step("c1 = f1 ∘ c0 + i1 ∘ g1", cell(1), "lstm_cell.new_cell", "ln 2"),
+            Step("s1 = tanh(c1)", shown(1), "lstm_cell.shown"),
+            Step("c2 = f2 ∘ c1 + i2 ∘ g2", cell(2), "lstm_cell#2.new_cell", "ln 2"),
+            Step("s2 = tanh(c2)", shown(2), "lstm_cell#2.shown"),
             Step(
-                "h",
                 "h = o1 ∘ s1 in row 1, o2 ∘ s2 in row 2",
                 lambda v: np.concatenate([v["o1"] * v["s1"], v["o2"] * v["s2"]]),
-                lambda r: r["two_lstm_steps.h"],
+                "two_lstm_steps.h",
             ),
-            Step("dc2", "dc2 = row 2 of dh ∘ o2 ∘ (1 − s2²)", lambda v: of_cell(v, 2), backward=True),
+            Step("dc2 = row 2 of dh ∘ o2 ∘ (1 − s2²)", lambda v: of_cell(v, 2)),
             *gates(2),
             Step(
-                "dc1",
                 "dc1 = dc2 ∘ f2 + row 1 of dh ∘ o1 ∘ (1 − s1²)",
                 lambda v: v["dc2"] * v["f2"] + of_cell(v, 1),
-                lambda r: r["lstm_cell.dnew_cell"],
-                backward=True,
+                "lstm_cell.dnew_cell",
             ),
             *gates(1),
-            Step("dc0", "dc0 = dc1 ∘ f1", times("dc1", "f1"), lambda r: r["lstm_cell.dcell"], backward=True),
+            Step("dc0 = dc1 ∘ f1", times("dc1", "f1"), "lstm_cell.dcell"),
         ),
         output="h",
         run=lambda: (*two_lstm_steps(*values.values()), dh),
@@ -180,14 +176,14 @@ def rotary_scores(draw: Draw, size: int) -> Task:
         ),
         given=(Given("q", q), Given("k", k), Given("R", _TURN, "0.1"), Given("dscores", dscores)),
         steps=(
-            Step("R²", "R² = R R", lambda v: v["R"] @ v["R"]),
-            Step("q'", "q' = rows of q, turned", _turned("q"), lambda r: r["rotary.y"][:, 1::2]),
-            Step("k'", "k' = rows of k, turned", _turned("k"), lambda r: r["rotary#2.y"][:, 1::2]),
-            Step("scores", "scores = q' k'ᵀ", lambda v: v["q'"] @ v["k'"].T, lambda r: r["rotated_scores.scores"]),
-            Step("dq'", "dq' = dscores k'", lambda v: v["dscores"] @ v["k'"], backward=True),
-            Step("dk'", "dk' = dscoresᵀ q'", lambda v: v["dscores"].T @ v["q'"], backward=True),
-            Step("dq", "dq = rows of dq', turned back", _turned("dq'", True), backward=True),
-            Step("dk", "dk = rows of dk', turned back", _turned("dk'", True), backward=True),
+            Step("R² = R R", lambda v: v["R"] @ v["R"]),
+            Step("q' = rows of q, turned", _turned("q"), lambda r: r["rotary.y"][:, 1::2]),
+            Step("k' = rows of k, turned", _turned("k"), lambda r: r["rotary#2.y"][:, 1::2]),
+            Step("scores = q' k'ᵀ", lambda v: v["q'"] @ v["k'"].T, "rotated_scores.scores"),
+            Step("dq' = dscores k'", lambda v: v["dscores"] @ v["k'"]),
+            Step("dk' = dscoresᵀ q'", lambda v: v["dscores"].T @ v["q'"]),
+            Step("dq = rows of dq', turned back", _turned("dq'", True)),
+            Step("dk = rows of dk', turned back", _turned("dk'", True)),
         ),
         output="scores",
         run=lambda: (*rotated_scores(q, k), dscores),
@@ -219,7 +215,7 @@ def routing(draw: Draw, size: int) -> Task:
         best = [low, low + more]
         others = [min(best) - draw.choose((1, 2, 3)) for _ in range(size - 2)]
         rows.append(draw.several([*best, *others], size))
-    logits = np.array(rows) * _LN2
+    logits = np.array(rows) * LN2
     outputs = draw.matrix(-5, 6, size - 1, size)
     dy = draw.matrix(-3, 4, size - 1, 1)
 
@@ -240,43 +236,20 @@ def routing(draw: Draw, size: int) -> Task:
         ),
         given=(Given("logits", logits, "ln 2"), Given("outputs", outputs), Given("dy", dy)),
         steps=(
-            Step("chosen", "chosen = 1 for the two largest of the row, else 0", chosen),
-            Step("E", "E = chosen ∘ e^(logits − smaller of the chosen)", exponentials),
-            Step("total", "total = sum of the row of E", lambda v: v["E"].sum(axis=1, keepdims=True)),
-            Step("gates", "gates = E / total", lambda v: v["E"] / v["total"], lambda r: r["top_k_gates.gates"]),
+            Step("chosen = 1 for the two largest of the row, else 0", chosen),
+            Step("E = chosen ∘ e^(logits − smaller of the chosen)", exponentials),
+            Step("total = sum of the row of E", lambda v: v["E"].sum(axis=1, keepdims=True)),
+            Step("gates = E / total", lambda v: v["E"] / v["total"], "top_k_gates.gates"),
             Step(
-                "y",
                 "y = row sums of gates ∘ outputs",
                 lambda v: (v["gates"] * v["outputs"]).sum(axis=1, keepdims=True),
-                lambda r: r["two_of_many.y"],
+                "two_of_many.y",
             ),
+            Step("doutputs = gates ∘ dy", lambda v: v["gates"] * v["dy"], "two_of_many.doutputs"),
+            Step("dgates = outputs ∘ dy", lambda v: v["outputs"] * v["dy"], "two_of_many.dgates"),
+            row_sum_step("gates"),
             Step(
-                "doutputs",
-                "doutputs = gates ∘ dy",
-                lambda v: v["gates"] * v["dy"],
-                lambda r: r["two_of_many.doutputs"],
-                backward=True,
-            ),
-            Step(
-                "dgates",
-                "dgates = outputs ∘ dy",
-                lambda v: v["outputs"] * v["dy"],
-                lambda r: r["two_of_many.dgates"],
-                backward=True,
-            ),
-            Step(
-                "r",
-                "r = row sums of dgates ∘ gates",
-                lambda v: (v["dgates"] * v["gates"]).sum(axis=1, keepdims=True),
-                moves=("gates", lambda v, t: v["gates"] * (1.0 + t)),
-                backward=True,
-            ),
-            Step(
-                "dlogits",
-                "dlogits = gates ∘ (dgates − r)",
-                lambda v: v["gates"] * (v["dgates"] - v["r"]),
-                lambda r: r["top_k_gates.dlogits"],
-                backward=True,
+                "dlogits = gates ∘ (dgates − r)", lambda v: v["gates"] * (v["dgates"] - v["r"]), "top_k_gates.dlogits"
             ),
         ),
         output="y",

@@ -4,6 +4,7 @@ fill exactly one page.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,26 +17,24 @@ LARGEST, SMALLEST = 1.15, 0.55
 
 @dataclass(frozen=True)
 class Block:
-    """One matrix with the line above it. cells: its numbers as texts, or None for a matrix to fill in."""
+    """One matrix with the line above it. kind: "given", "blank" or "answer". cells: its numbers as texts, or blanks."""
 
     name: str
+    kind: str
     caption: str
-    rows: int
-    columns: int
-    cells: tuple[tuple[str, ...], ...] | None
+    cells: tuple[tuple[str, ...], ...]
     unit: str
     cell: tuple[float, float]
-    is_given: bool
 
     @property
     def width(self) -> float:
         """At scale 1."""
-        return max(self.columns * self.cell[0] + (11.0 if self.unit else 0.0), 1.95 * len(self.caption))
+        return max(len(self.cells[0]) * self.cell[0] + (11.0 if self.unit else 0.0), 1.95 * len(self.caption))
 
     @property
     def height(self) -> float:
         """At scale 1, with the caption and the space below."""
-        return 6.0 + self.rows * self.cell[1] + 4.0
+        return 6.0 + len(self.cells) * self.cell[1] + 4.0
 
 
 @dataclass(frozen=True)
@@ -76,12 +75,9 @@ def header_height(sheet: Sheet) -> float:
     return 22.0 + 4.6 * sum(len(wrapped(note)) for note in sheet.task.notes)
 
 
-def wrapped(text: str, width: int = 112) -> list[str]:
+def wrapped(text: str) -> list[str]:
     """A note as lines."""
-    lines = [""]
-    for word in text.split():
-        lines[-1:] = [f"{lines[-1]} {word}".strip()] if len(lines[-1]) + len(word) < width else [lines[-1], word]
-    return lines
+    return textwrap.wrap(text, 112, break_on_hyphens=False)
 
 
 SECTION_HEIGHT = 8.0
@@ -113,11 +109,13 @@ def _given_block(sheet: Sheet, given: Given) -> Block:
     cells = texts(sheet, given.name)
     caption = f"{given.name}: {given.note}" if given.note else given.name
     width = 14.0 if given.ignored is not None else 9.5
-    return Block(given.name, caption, len(cells), len(cells[0]), cells, given.unit, (width, 7.0), True)
+    return Block(given.name, "given", caption, cells, given.unit, (width, 7.0))
 
 
 def _step_block(sheet: Sheet, step: Step, key: bool) -> Block:
     cells = texts(sheet, step.name)
     widest = max(len(text) for row in cells for text in row)
     cell = (16.0 if widest > 5 else 14.0, 8.5)
-    return Block(step.name, step.formula, len(cells), len(cells[0]), cells if key else None, step.unit, cell, False)
+    if not key:
+        cells = tuple(("",) * len(row) for row in cells)
+    return Block(step.name, "answer" if key else "blank", step.formula, cells, step.unit, cell)

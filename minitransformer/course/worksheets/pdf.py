@@ -96,14 +96,13 @@ def _draw(paper: _Paper, x: float, y: float, block: Block, scale: float) -> None
     paper.text(x, y + 4.0 * scale, block.caption, 9.0 * scale)
     top = y + 6.0 * scale
     width, height = block.cell[0] * scale, block.cell[1] * scale
-    for i in range(block.rows):
-        for j in range(block.columns):
+    is_given = block.kind == "given"
+    for i, texts in enumerate(block.cells):
+        for j, text in enumerate(texts):
             place = (x + j * width, top + i * height, width, height)
-            paper.box(*place, edgecolor=_GREY, facecolor="#f1f1f1", fill=block.is_given)
-            if block.cells is not None:
-                centre = (x + (j + 0.5) * width, top + (i + 0.5) * height + 1.2 * scale)
-                colour = _INK if block.is_given else _ANSWER
-                paper.text(*centre, block.cells[i][j], 9.5 * scale, ha="center", color=colour)
+            paper.box(*place, edgecolor=_GREY, facecolor="#f1f1f1", fill=is_given)
+            centre = (x + (j + 0.5) * width, top + (i + 0.5) * height + 1.2 * scale)
+            paper.text(*centre, text, 9.5 * scale, ha="center", color=_INK if is_given else _ANSWER)
     if block.unit:
-        middle = top + block.rows * height / 2.0 + 1.2 * scale
-        paper.text(x + block.columns * width + 1.5 * scale, middle, f"· {block.unit}", 9.5 * scale)
+        middle = top + len(block.cells) * height / 2.0 + 1.2 * scale
+        paper.text(x + len(block.cells[0]) * width + 1.5 * scale, middle, f"· {block.unit}", 9.5 * scale)

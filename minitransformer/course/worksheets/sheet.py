@@ -8,6 +8,7 @@ answers, and serve to mark the work of a student who continues from a wrong numb
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +21,8 @@ from ...trace.recorder import Recorder
 Values = Mapping[str, np.ndarray]
 Rule = Callable[[Values], np.ndarray]
 
-UNITS = {"": 1.0, "ln 2": math.log(2.0), "0.1": 0.1, "0.1 ln 2": 0.1 * math.log(2.0)}
+LN2 = math.log(2.0)
+UNITS = {"": 1.0, "ln 2": LN2, "0.1": 0.1, "0.1 ln 2": 0.1 * LN2}
 
 
 @dataclass(frozen=True)
@@ -41,20 +43,28 @@ class Given:
 class Step:
     """A matrix to fill in.
 
-    formula: the text above it. rule: the same as a function of the values before it. key: the answer, from the
-    library's variables; None if the library has no variable for it and the rule gives the answer.
-    unit: the factor of the numbers in the boxes, printed beside them.
-    moves: for a backward step, the forward value that is displaced by t, and the displacement whose derivative the step
-    is. None for the step `dname`, which displaces every entry of `name` separately.
+    formula: the text above it. rule: the same as a function of the values before it. key: the name of the library's
+    variable that holds the answer, or the answer as a function of these variables; None if the library has no variable
+    for it and the rule gives the answer. unit: the factor of the numbers in the boxes, printed beside them.
+    moves: the forward value that is displaced by t, and the displacement whose derivative the step is. None for a
+    forward step, and for the step `dname`, which displaces every entry of `name` separately.
     """
 
-    name: str
     formula: str
     rule: Rule
-    key: Rule | None = None
+    key: str | Rule | None = None
     unit: str = ""
     moves: tuple[str, Callable[[Values, np.ndarray], np.ndarray]] | None = None
-    backward: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the matrix: the first word of the formula."""
+        return self.formula.split()[0]
+
+    @property
+    def backward(self) -> bool:
+        """Whether it belongs to the backward pass: it is a derivative."""
+        return self.name.startswith("d") or self.moves is not None
 
 
 @dataclass(frozen=True)
@@ -105,7 +115,8 @@ class Sheet:
         recorded = _recorded(self.task.run)
         values = dict(self.given)
         for step in self.task.steps:
-            values[step.name] = np.asarray(step.rule(values) if step.key is None else step.key(recorded))
+            key = operator.itemgetter(step.key) if isinstance(step.key, str) else step.key
+            values[step.name] = np.asarray(step.rule(values) if key is None else key(recorded))
         return {step.name: values[step.name] for step in self.task.steps}
 
     def boxes(self, name: str) -> np.ndarray:

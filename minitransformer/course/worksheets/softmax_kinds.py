@@ -11,9 +11,8 @@ import numpy as np
 from ... import ops
 from ...arrays.backend import Array, Pullback
 from .numbers import Draw, queries_and_keys, score_rows
-from .sheet import Given, Rule, Step, Task, Values
+from .sheet import LN2, Given, Rule, Step, Task, Values
 
-_LN2 = math.log(2.0)
 _POWERS_OF_TWO = "Scores are multiples of ln 2; the boxes hold the factor. For example e^(3 ln 2) = 2³ = 8."
 _SHIFT = (
     "First subtract the smallest score of each row: then E is whole, and the weights do not change. "
@@ -29,39 +28,35 @@ def _softmax_steps(scores: str, weights: str) -> tuple[Step, ...]:
     """E, the sums of its rows, and the weights."""
     return (
         Step(
-            "E",
             f"E = e^({scores} − smallest of the row)",
             _exponentials(scores),
             lambda r: r["softmax.exponentials"] / r["softmax.exponentials"].min(axis=-1, keepdims=True),
         ),
         Step(
-            "total",
             "total = sum of the row of E",
             lambda v: v["E"].sum(axis=-1, keepdims=True),
             lambda r: r["softmax.total"] / r["softmax.exponentials"].min(axis=-1, keepdims=True),
         ),
-        Step(weights, f"{weights} = E / total", lambda v: v["E"] / v["total"], lambda r: r["softmax.y"]),
+        Step(f"{weights} = E / total", lambda v: v["E"] / v["total"], "softmax.y"),
     )
 
 
-def _row_sum_step(weights: str) -> Step:
+def row_sum_step(weights: str) -> Step:
     """r, the weighted mean of the gradient: the derivative of L when a whole row of weights grows by a factor 1 + t."""
 
     def grown(v: Values, t: np.ndarray) -> np.ndarray:
         return v[weights] * (1.0 + t)
 
     return Step(
-        "r",
         f"r = row sums of d{weights} ∘ {weights}",
         lambda v: (v["d" + weights] * v[weights]).sum(axis=-1, keepdims=True),
         moves=(weights, grown),
-        backward=True,
     )
 
 
 def softmax_backward(draw: Draw, size: int) -> Task:
     """y = softmax(x) by rows, and dx. x: (size - 1, size)."""
-    x = score_rows(draw, size - 1, size, 10) * _LN2
+    x = score_rows(draw, size - 1, size, 10) * LN2
     dy = draw.matrix(-5, 6, size - 1, size)
     return Task(
         title="Softmax, backward",
@@ -69,14 +64,8 @@ def softmax_backward(draw: Draw, size: int) -> Task:
         given=(Given("x", x, "ln 2"), Given("dy", dy)),
         steps=(
             *_softmax_steps("x", "y"),
-            _row_sum_step("y"),
-            Step(
-                "dx",
-                "dx = y ∘ (dy − r)",
-                lambda v: v["y"] * (v["dy"] - v["r"]),
-                lambda r: r["softmax.dx"],
-                backward=True,
-            ),
+            row_sum_step("y"),
+            Step("dx = y ∘ (dy − r)", lambda v: v["y"] * (v["dy"] - v["r"]), "softmax.dx"),
         ),
         output="y",
         run=lambda: (*ops.softmax(x), dy),
@@ -86,7 +75,7 @@ def softmax_backward(draw: Draw, size: int) -> Task:
 def cross_entropy_backward(draw: Draw, size: int) -> Task:
     """The mean loss over two of three positions, and dlogits. logits: (3, size + 1)."""
     width, ignore = size + 1, -100
-    logits = score_rows(draw, 3, width, 20) * _LN2
+    logits = score_rows(draw, 3, width, 20) * LN2
     targets = np.array([draw.choose(range(width)) for _ in range(3)])
     targets[draw.choose(range(3))] = ignore
     counted = targets != ignore
@@ -117,29 +106,20 @@ def cross_entropy_backward(draw: Draw, size: int) -> Task:
         steps=(
             *_softmax_steps("logits", "p"),
             Step(
-                "losses",
                 "losses = −ln p[target], or 0",
                 losses,
                 lambda r: np.where(counted, r["cross_entropy.loss_at"], 0.0)[:, None],
             ),
+            Step("loss = sum of losses / N", lambda v: v["losses"].sum() / counted.sum(), "cross_entropy.loss"),
             Step(
-                "loss",
-                "loss = sum of losses / N",
-                lambda v: v["losses"].sum() / counted.sum(),
-                lambda r: r["cross_entropy.loss"],
-            ),
-            Step(
-                "T",
                 "T = 1 at the target, 0 elsewhere",
                 lambda v: hit,
                 lambda r: r["cross_entropy.target"] * counted[:, None],
             ),
             Step(
-                "dlogits",
                 "dlogits = (p − T) / N, or 0",
                 lambda v: np.where(counted[:, None], v["p"] - v["T"], 0.0) / counted.sum(),
-                lambda r: r["cross_entropy.dlogits"],
-                backward=True,
+                "cross_entropy.dlogits",
             ),
         ),
         output="loss",
@@ -157,15 +137,9 @@ def _attention(draw: Draw, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
         _SHIFT,
     )
     steps = (
-        Step(
-            "scores",
-            "scores = ½ q kᵀ · ln 2",
-            lambda v: 0.5 * _LN2 * (v["q"] @ v["k"].T),
-            lambda r: r["attention.scores"],
-            unit="ln 2",
-        ),
+        Step("scores = ½ q kᵀ · ln 2", lambda v: 0.5 * LN2 * (v["q"] @ v["k"].T), "attention.scores", unit="ln 2"),
         *_softmax_steps("scores", "weights"),
-        Step("output", "output = weights v", lambda v: v["weights"] @ v["v"], lambda r: r["attention.output"]),
+        Step("output = weights v", lambda v: v["weights"] @ v["v"], "attention.output"),
     )
     return q, k, v, notes, steps
 
@@ -179,7 +153,7 @@ def attention_forward(draw: Draw, size: int) -> Task:
         given=(Given("q", q), Given("k", k), Given("v", v)),
         steps=steps,
         output="output",
-        run=lambda: (*ops.attention(q, k, v, scale=0.5 * _LN2), np.ones((size - 1, 2))),
+        run=lambda: (*ops.attention(q, k, v, scale=0.5 * LN2), np.ones((size - 1, 2))),
     )
 
 
@@ -193,45 +167,22 @@ def attention_backward(draw: Draw, size: int) -> Task:
         given=(Given("q", q), Given("k", k), Given("v", v), Given("doutput", doutput)),
         steps=(
             *steps,
+            Step("dv = weightsᵀ doutput", lambda v: v["weights"].T @ v["doutput"], "attention.dv"),
+            Step("dweights = doutput vᵀ", lambda v: v["doutput"] @ v["v"].T, "attention.dweights"),
+            row_sum_step("weights"),
             Step(
-                "dv",
-                "dv = weightsᵀ doutput",
-                lambda v: v["weights"].T @ v["doutput"],
-                lambda r: r["attention.dv"],
-                backward=True,
-            ),
-            Step(
-                "dweights",
-                "dweights = doutput vᵀ",
-                lambda v: v["doutput"] @ v["v"].T,
-                lambda r: r["attention.dweights"],
-                backward=True,
-            ),
-            _row_sum_step("weights"),
-            Step(
-                "dscores",
                 "dscores = weights ∘ (dweights − r)",
                 lambda v: v["weights"] * (v["dweights"] - v["r"]),
-                lambda r: r["attention.dscores"],
-                backward=True,
+                "attention.dscores",
             ),
+            Step("dq = ½ dscores k · ln 2", lambda v: 0.5 * LN2 * (v["dscores"] @ v["k"]), "attention.dq", unit="ln 2"),
             Step(
-                "dq",
-                "dq = ½ dscores k · ln 2",
-                lambda v: 0.5 * _LN2 * (v["dscores"] @ v["k"]),
-                lambda r: r["attention.dq"],
-                unit="ln 2",
-                backward=True,
-            ),
-            Step(
-                "dk",
                 "dk = ½ dscoresᵀ q · ln 2",
-                lambda v: 0.5 * _LN2 * (v["dscores"].T @ v["q"]),
-                lambda r: r["attention.dk"],
+                lambda v: 0.5 * LN2 * (v["dscores"].T @ v["q"]),
+                "attention.dk",
                 unit="ln 2",
-                backward=True,
             ),
         ),
         output="output",
-        run=lambda: (*ops.attention(q, k, v, scale=0.5 * _LN2), doutput),
+        run=lambda: (*ops.attention(q, k, v, scale=0.5 * LN2), doutput),
     )

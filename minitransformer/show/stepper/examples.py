@@ -13,7 +13,7 @@ import numpy as np
 from ... import layers, models, ops
 from ...arrays.backend import Array, to_device
 from ...course import worked_example
-from ...verify.catalogue.case import Random, Setup, call
+from ...verify.catalogue.case import Random, Setup
 from ...verify.gradients import Progress
 from .recording import LIMIT, Recording, step
 
@@ -55,6 +55,10 @@ def _tenths(rng: Random, *shape: int) -> Array:
     return rng.normal(size=shape).round(1)
 
 
+def _setup(f: Callable[..., Any], *inputs: Any, module: layers.Module | None = None, **options: Any) -> Setup:
+    return Setup(f, inputs, options, f if module is None and isinstance(f, layers.Module) else module)
+
+
 def _filled(module: layers.Module, rng: Random) -> Any:
     """Give every parameter numbers of one decimal, with gains around 1."""
     for name, parameter in module.parameters():
@@ -66,18 +70,18 @@ def _filled(module: layers.Module, rng: Random) -> Any:
 
 def _op(f: Callable[..., Any], *shapes: tuple[int, ...], **options: Any) -> Callable[[Random], Setup]:
     """A function of arrays of these shapes."""
-    return lambda r: call(f, *(_tenths(r, *shape) for shape in shapes), **options)
+    return lambda r: _setup(f, *(_tenths(r, *shape) for shape in shapes), **options)
 
 
 def _layer(make: Callable[[], layers.Module], *shapes: tuple[int, ...], **options: Any) -> Callable[[Random], Setup]:
     """A layer that reads arrays of these shapes."""
-    return lambda r: call(_filled(make(), r), *(_tenths(r, *shape) for shape in shapes), **options)
+    return lambda r: _setup(_filled(make(), r), *(_tenths(r, *shape) for shape in shapes), **options)
 
 
 def _worked_example(rng: Random) -> Setup:
     example = worked_example.UNSCALED
     arrays = (example.x, example.w_q, example.w_k, example.w_v)
-    return call(worked_example.self_attention, *arrays, scale=example.scale)
+    return _setup(worked_example.self_attention, *arrays, scale=example.scale)
 
 
 def _gpt(rng: Random) -> Setup:
@@ -85,7 +89,7 @@ def _gpt(rng: Random) -> Setup:
         vocabulary=5, max_length=6, d_model=4, n_heads=2, d_ff=7, n_layers=1, dropout=0.0, attention_dropout=0.0
     )
     model = _filled(models.LanguageModel(config), rng)
-    return call(model.loss, np.array([[1, 4, 1]]), np.array([[4, 1, 3]]), module=model)
+    return _setup(model.loss, np.array([[1, 4, 1]]), np.array([[4, 1, 3]]), module=model)
 
 
 EXAMPLES: dict[str, Example] = {
@@ -100,7 +104,7 @@ EXAMPLES: dict[str, Example] = {
     ),
     "layer-norm": Example(
         "LayerNorm of two rows of four",
-        lambda r: call(ops.layer_norm, _tenths(r, 2, 4), (1.0 + r.normal(size=4) / 3.0).round(1), _tenths(r, 4)),
+        lambda r: _setup(ops.layer_norm, _tenths(r, 2, 4), (1.0 + r.normal(size=4) / 3.0).round(1), _tenths(r, 4)),
     ),
     "ffn": Example(
         "The feed-forward network: 2 tokens of width 3, 5 hidden units",
@@ -116,11 +120,11 @@ EXAMPLES: dict[str, Example] = {
     ),
     "cross-entropy": Example(
         "Cross-entropy of 2 positions over 4 tokens",
-        lambda r: call(ops.cross_entropy, _tenths(r, 2, 4), np.array([2, 0])),
+        lambda r: _setup(ops.cross_entropy, _tenths(r, 2, 4), np.array([2, 0])),
     ),
     "embedding": Example(
         "Looking up 4 ids, one of them twice, in a table of 5 rows",
-        lambda r: call(ops.embedding, np.array([1, 4, 1, 2]), _tenths(r, 5, 3)),
+        lambda r: _setup(ops.embedding, np.array([1, 4, 1, 2]), _tenths(r, 5, 3)),
     ),
     "rnn": Example(
         "A plain recurrent cell: one step of 2 sequences, 3 units", _op(ops.rnn_cell, (2, 3), (2, 3), (3, 3))
@@ -135,11 +139,11 @@ EXAMPLES: dict[str, Example] = {
     ),
     "local-attention": Example(
         "Restricted attention of radius 2 over 5 tokens, in blocks",
-        lambda r: call(ops.local_attention, _tenths(r, 5, 2), _tenths(r, 5, 2), _tenths(r, 5, 3), 2),
+        lambda r: _setup(ops.local_attention, _tenths(r, 5, 2), _tenths(r, 5, 2), _tenths(r, 5, 3), 2),
     ),
     "alibi": Example(
         "Linear biases of 2 heads, for 2 queries at the end of 4 positions",
-        lambda r: call(ops.alibi, abs(_tenths(r, 2)), 2, 4),
+        lambda r: _setup(ops.alibi, abs(_tenths(r, 2)), 2, 4),
     ),
     "flash-attention": Example(
         "Flash attention of 3 queries to 4 keys, in tiles of 2",

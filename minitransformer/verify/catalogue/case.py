@@ -58,7 +58,7 @@ class Case:
         setup = self.build(np.random.default_rng(seed)).on(device)
         if self.along_directions:
             settings = {"entrywise": 0, "directions": 1, "intermediates": self.kind == "op"} | settings
-        elif self.kind in ("layer", "model"):  # hundreds of intermediates; the cases of ops check them by entries
+        elif self.kind in ("layer", "model"):  # hundreds of intermediates, which the cases of ops look at
             settings = {"entrywise": 8 if self.kind == "layer" else 0, "directions": 1} | settings
         settings |= {"parameters": setup.module, "seed": seed, "name": self.name}
         return gradients(setup.f, *setup.inputs, **settings, **setup.options)
@@ -75,7 +75,7 @@ def case(kind: str, name: str, build: Callable[[Random], Setup], along_direction
 
 
 def op(name: str, *arguments: Any, along_directions: bool = False, **options: Any) -> None:
-    """Enter a case of the op that is the first word of the name; `call` says what the arguments may be."""
+    """Enter a case of the op that is the first word of the name. Its arguments are drawn as `call` says."""
 
     def build(r: Random) -> Setup:  # looks the op up, so a case checks whatever `ops` holds when it is run
         return call(r, getattr(ops, name.partition(" ")[0]), *arguments, **options)
@@ -86,7 +86,7 @@ def op(name: str, *arguments: Any, along_directions: bool = False, **options: An
 def layer(
     name: str, make: Callable[[], Module], *arguments: Any, along_directions: bool = False, **options: Any
 ) -> None:
-    """Enter a case of the layer that `make` returns, with ordinary parameters; `call` says what the rest may be."""
+    """Enter a case of the layer that `make` returns. Its parameters are ordinary; the rest is drawn as `call` says."""
     case("layer", name, lambda r: call(r, ordinary(make(), r), *arguments, **options), along_directions)
 
 
@@ -98,9 +98,9 @@ def call(
     options_first: bool = False,
     **options: Any,
 ) -> Setup:
-    """The setup f(*arguments, **options). options_first: the options are drawn before the arguments.
+    """f(*arguments, **options). A tuple stands for normal numbers of this shape, a function for what it draws.
 
-    A tuple is a shape and stands for normal numbers; a function stands for what it draws from r.
+    module: whose parameters are checked, if not those of f. options_first: draw the options before the arguments.
     """
 
     def drawn(x: Any) -> Any:

@@ -47,7 +47,8 @@ def _by_factor_or_summand(
         pairs.append((one.astype(np.float64), right, scale))
     summands = [float((one - right).mean()) for one, right, _ in pairs]
     if all(close(one - summands[0], right, scale) for one, right, scale in pairs):
-        return f"It is {abs(summands[0]):.6g} too {'large' if summands[0] > 0 else 'small'}{_everywhere(expected)}."
+        everywhere = " everywhere" if any(right.size > 1 for right in expected) else ""
+        return f"It is {abs(summands[0]):.6g} too {'large' if summands[0] > 0 else 'small'}{everywhere}."
     factors: list[float] = []
     telling: list[tuple[float, str]] = []  # without outputs of one entry, which is a multiple of any other
     for (one, right, scale), where in zip(pairs, inputs, strict=True):
@@ -69,7 +70,3 @@ def _by_factor_or_summand(
         "It is what it should be times a factor that depends on the inputs. "
         f"The factor is {least:.6g} for {here}, and {most:.6g} for {there}."
     )
-
-
-def _everywhere(expected: list[np.ndarray]) -> str:
-    return " everywhere" if any(right.size > 1 for right in expected) else ""

@@ -7,7 +7,7 @@ Every backward step is the derivative of L = sum(upstream ∘ output) along some
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -36,17 +36,13 @@ def require_right(sheet: Sheet) -> None:
 
 def _slope(sheet: Sheet, step: Step, values: Values) -> np.ndarray:
     shape = sheet.answers[step.name].shape
-    name, move = step.moves or (step.name[1:], _displace(step.name[1:]))
+    name, move = step.moves or (step.name[1:], lambda values, t: values[name] + t)
     slope = np.zeros(shape)
     for index in np.ndindex(shape):
         t = np.zeros(shape)
         t[index] = _STEP
         slope[index] = (_loss(sheet, name, move(values, t)) - _loss(sheet, name, move(values, -t))) / (2.0 * _STEP)
     return slope
-
-
-def _displace(name: str) -> Callable[[Values, np.ndarray], np.ndarray]:
-    return lambda values, t: values[name] + t
 
 
 def _loss(sheet: Sheet, name: str, value: np.ndarray) -> float:

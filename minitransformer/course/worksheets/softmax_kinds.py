@@ -11,7 +11,7 @@ import numpy as np
 from ... import ops
 from ...arrays.backend import Array, Pullback
 from .numbers import Draw, queries_and_keys, score_rows
-from .sheet import LN2, Given, Rule, Step, Task, Values
+from .sheet import LN2, Given, Step, Task, Values
 
 _POWERS_OF_TWO = "Scores are multiples of ln 2; the boxes hold the factor. For example e^(3 ln 2) = 2³ = 8."
 _SHIFT = (
@@ -20,16 +20,12 @@ _SHIFT = (
 )
 
 
-def _exponentials(scores: str) -> Rule:
-    return lambda v: np.exp(v[scores] - v[scores].min(axis=-1, keepdims=True))
-
-
 def _softmax_steps(scores: str, weights: str) -> tuple[Step, ...]:
     """E, the sums of its rows, and the weights."""
     return (
         Step(
             f"E = e^({scores} − smallest of the row)",
-            _exponentials(scores),
+            lambda v: np.exp(v[scores] - v[scores].min(axis=-1, keepdims=True)),
             lambda r: r["softmax.exponentials"] / r["softmax.exponentials"].min(axis=-1, keepdims=True),
         ),
         Step(

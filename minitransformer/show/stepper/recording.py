@@ -10,7 +10,6 @@ The ops know nothing of it; trace/ watches them from outside.
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from ...trace.lines import Line, LineRecorder, Returned
 from ...trace.tracing import textbook_of
 from ...trace.values import host_copy, is_array
 from ...verify import gradients
-from ...verify.arguments import parameters_of
+from ...verify.arguments import fresh, name_of, parameters_of
 from ...verify.gradients import Progress
 from ..page import frame
 from . import document, drawing, page, widget
@@ -90,8 +89,8 @@ def step(
     a coverage tool. Calls in other threads are not recorded. A layer in a Checkpoint runs and is shown twice.
     """
     check_positive("step", limit=limit)
-    inputs = tuple(map(_fresh, inputs))
-    options = {name: _fresh(option) for name, option in options.items()}
+    inputs = tuple(map(fresh, inputs))
+    options = {name: fresh(option) for name, option in options.items()}
     f = textbook_of(f)
     copies = _apart([*inputs, *options.values()])
     arguments, keywords = copies[: len(inputs)], dict(zip(options, copies[len(inputs) :], strict=True))
@@ -108,7 +107,7 @@ def step(
     recorder.in_forward = False
     with _parameters_kept(f, parameters), recorder:
         backward(upstream.copy())
-    name, report = _name_of(f), None
+    name, report = name_of(f), None
     if verify:
         given: dict[str, Any] = {"upstream": upstream, "parameters": parameters, "progress": progress}
         report = gradients(f, *inputs, name=name, **given, **options)
@@ -134,18 +133,8 @@ def _apart(arguments: list[Any]) -> list[Any]:
     copies: dict[int, Any] = {}
     for x in arguments:
         is_whole = is_array(x) and x.shape != ()
-        copies[id(x)] = to_device(host_copy(x), device_of(x).name) if is_whole else _fresh(x)
+        copies[id(x)] = to_device(host_copy(x), device_of(x).name) if is_whole else fresh(x)
     return [copies[id(x)] for x in arguments]
-
-
-def _fresh(argument: Any) -> Any:
-    return copy.deepcopy(argument) if isinstance(argument, np.random.Generator) else argument
-
-
-def _name_of(f: Any) -> str:
-    while isinstance(f, functools.partial):
-        f = f.func
-    return getattr(f, "__name__", None) or type(f).__name__
 
 
 def _steps(recorder: LineRecorder) -> tuple[Step, ...]:

@@ -15,8 +15,8 @@ scores. If attention is causal, a block of queries computes only the keys that o
 Up to KEPT_KEYS keys, E is kept for backward. Beyond that it is recomputed from q and k, so for long sequences the
 memory grows with T, not with T².
 
-All this is done in compiled loops, attention_loops.py. Without them the op runs as written, but a long causal call
-block by block: each block of queries with the keys that it may see. Then the weights of these are kept.
+Where Numba is installed all this is done in compiled loops, attention_loops.py; the form in NumPy is here. It pays
+where a causal mask lets it skip keys, and in memory; so a short call that is not causal runs as written.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, uniform
 from ..arrays.masks import causal_mask
-from ..ops.attention import attention as written
 from ..training.threads import blas_threads, share_out
-from .blocks import compiled, takes
+from .blocks import BLOCK, compiled, row_sums, takes
 
 KEPT_KEYS = 64
+SHORT = 128  # keys: with so few, and none to skip, the form in NumPy is slower than the op as written
 _MANY = 1 << 18  # scores that are worth threads of their own
-LONG = 192  # keys: with fewer, the blocks in NumPy are not 1.3 times as fast as the op as written
-ROWS = 64  # queries of such a block: with fewer a matrix product is slow, and more of them could skip fewer keys
+
+Place = tuple[slice, slice, slice, int]  # a block: its sequences, heads and queries, and how many keys it sees
 
 
 def attention(
@@ -65,27 +66,25 @@ def attention(
     if causal and t_q > t_k:  # the first queries see nothing; causal blocks cannot handle that
         seen = causal_mask(t_q, t_k, "numpy")
         return attention(q, k, v, seen if mask is None else mask & seen, False, factor, dropout, rng)
+    form = _in_loops if compiled(np.empty(0, q.dtype)) and _loops() else _in_blocks
+    if form is _in_blocks and not causal and t_k <= SHORT:
+        return None
     if not isinstance(rng, np.random.Generator | None) or type(dropout) not in (int, float) or not 0 <= dropout < 1:
         return None
     generator = rng if dropout else None
-    in_loops = compiled(np.empty(0, q.dtype)) and _loops()
-    if not in_loops and (not causal or t_k < LONG or generator is not None):
-        return None
 
     q4, k4, v4, shapes = *map(_four_axes, (q, k, v)), (q.shape, k.shape, v.shape)
     mask4 = None if mask is None else mask_of((*q.shape[:-1], t_k), mask)
-    if in_loops:
-        kept = None if generator is None else uniform(generator, (*q4.shape[:-1], t_k), like=q) >= dropout
-        raised = 1.0 if generator is None else 1.0 / (1.0 - dropout)  # what dropout scales the rest up by
-        output4, backward4 = _in_loops(q4, k4, v4, mask4, causal, factor, kept, raised)
-    else:
-        output4, backward4 = _in_blocks(q4, k4, v4, mask4, factor)
+    kept = None if generator is None else uniform(generator, (*q4.shape[:-1], t_k), like=q) >= dropout
+    raised = 1.0 if generator is None else 1.0 / (1.0 - dropout)  # what dropout scales the rest up by
+    output4, backward4 = form(q4, k4, v4, mask4, causal, factor, kept, raised)
 
     def backward(doutput: Array) -> tuple[Array, ...]:
         gradients = backward4(_four_axes(doutput))
         return tuple(x.reshape(shape) for x, shape in zip(gradients, shapes, strict=True))
 
-    return output4.reshape(*q.shape[:-1], v.shape[-1]), backward
+    output = output4.copy(order="K")  # backward reads its own copy: the caller may write to output
+    return output.reshape(*q.shape[:-1], v.shape[-1]), backward
 
 
 def _in_loops(
@@ -112,40 +111,78 @@ def _in_loops(
         run(loops.attend_backward, _as_matrices(dout4), dq, dk, dv)
         return dq, dk, dv
 
-    return output4.copy(order="K"), backward  # backward reads its own copy: the caller may write to output
+    return output4, backward
 
 
-def _in_blocks(q4: Array, k4: Array, v4: Array, mask4: Array | None, scale: float) -> tuple[Array, Pullback]:
-    """The form in NumPy, causal. Each thread takes some of the sequences."""
-    n_batch, (t_q, t_k) = len(q4), (q4.shape[-2], k4.shape[-2])
-    n = min(n_batch, blas_threads())
-    parts = [slice(n_batch * i // n, n_batch * (i + 1) // n) for i in range(n)]
-    seen = None if mask4 is None else np.broadcast_to(mask4, (*q4.shape[:-1], t_k))
-    ends = [min(start + ROWS, t_q) for start in range(0, t_q, ROWS)]
-    places = [(slice(start, end), slice(t_k - t_q + end)) for start, end in zip([0, *ends], ends, strict=False)]
-    output4 = _heads_like(q4, v4.shape[-1])
-    pullbacks: dict[tuple[int, int], Pullback] = {}
+def _in_blocks(
+    q4: Array, k4: Array, v4: Array, mask4: Array | None, causal: bool, scale: float, kept: Array | None, raised: float
+) -> tuple[Array, Pullback]:
+    """The NumPy form, with the same arguments."""
+    t_q, t_k = q4.shape[-2], k4.shape[-2]
+    scaled_q = q4 * scale  # from here on q itself is not needed and can be freed
+    hidden = None if mask4 is None else np.broadcast_to(~mask4, (*q4.shape[:-1], t_k))
+    parts = [list(part) for part in _parts(scaled_q.shape, t_k, causal)]
+    share = share_out if scaled_q[..., 0].size * t_k >= _MANY else _in_turn
+    output4 = _heads_like(scaled_q, v4.shape[-1])
+    totals = np.empty((*q4.shape[:-1], 1), q4.dtype)
+    stored: dict[tuple[int, ...], Array] = {}
 
-    def attend(part: slice) -> None:
-        for rows, keys in places:
-            given = (q4[part, :, rows], k4[part, :, keys], v4[part, :, keys])
-            mask = None if seen is None else seen[part, :, rows, keys]
-            y, pullbacks[part.start, rows.start] = written(*given, mask, causal=True, scale=scale)
-            output4[part, :, rows] = y
+    def exponentials(place: Place) -> tuple[Array, Array]:
+        """exp(scores) of one block, zero for hidden keys, and the sum of each row."""
+        batch, heads, queries, n_keys = place
+        part_q = scaled_q[batch, heads, queries]
+        e = np.empty((*part_q.shape[:-1], n_keys), part_q.dtype)  # contiguous for any layout of q, so rows is a view
+        np.matmul(part_q, k4[batch, heads, :n_keys].swapaxes(-1, -2), out=e)
+        rows = e.reshape(-1, n_keys)
+        if hidden is not None:  # hidden scores may be NaN, so overwrite them instead of adding to them
+            np.copyto(e, -np.inf, where=hidden[batch, heads, queries, :n_keys])
+        if causal:
+            n = queries.stop - queries.start
+            np.copyto(e[..., n_keys - n :], -np.inf, where=_ahead(n))
+        largest = e.max(axis=-1, keepdims=True)
+        e -= np.where(largest == -np.inf, 0.0, largest)
+        total = row_sums(np.exp(rows, out=rows))
+        return e, total.reshape(*e.shape[:-1], 1)
 
-    share_out(attend, parts)
+    def attend(part: list[Place]) -> None:
+        for place in part:
+            batch, heads, queries, n_keys = place
+            e, total = exponentials(place)
+            totals[batch, heads, queries] = np.where(total == 0.0, 1.0, total)
+            if t_k <= KEPT_KEYS:
+                stored[_start(place)] = e
+            weights = e if kept is None else e * kept[batch, heads, queries, :n_keys]
+            np.matmul(weights, v4[batch, heads, :n_keys], out=output4[batch, heads, queries])
+
+    share(attend, parts)
+    np.divide(output4, totals, out=output4)
+    np.multiply(output4, raised, out=output4)
 
     def backward(dout4: Array) -> tuple[Array, ...]:
-        dq, dk, dv = (_heads_like(x, x.shape[-1]) for x in (q4, k4, v4))
+        dout = dout4 / totals
+        along = np.einsum("bhtd,bhtd->bht", dout, output4)[..., None]
+        np.multiply(dout, raised, out=dout)
+        dq, dk, dv = (_heads_like(x, x.shape[-1]) for x in (scaled_q, k4, v4))
 
-        def collect(part: slice) -> None:
-            dk[part], dv[part] = 0.0, 0.0
-            for rows, keys in places:
-                dq[part, :, rows], dk_part, dv_part = pullbacks[part.start, rows.start](dout4[part, :, rows])
-                dk[part, :, keys] += dk_part
-                dv[part, :, keys] += dv_part
+        def fill_gradients(part: list[Place]) -> None:
+            for place in reversed(part):
+                batch, heads, queries, n_keys = place
+                last = queries.stop == t_q  # the last queries come first, and see all keys
+                e = stored[_start(place)] if stored else exponentials(place)[0]
+                dout_block = dout[batch, heads, queries]
+                dscores = dout_block @ v4[batch, heads, :n_keys].swapaxes(-1, -2)
+                weights = e
+                if kept is not None:
+                    weights = e * kept[batch, heads, queries, :n_keys]
+                    dscores *= kept[batch, heads, queries, :n_keys]
+                _collect(weights.swapaxes(-1, -2), dout_block, dv[batch, heads, :n_keys], last)
+                dscores -= along[batch, heads, queries]
+                dscores *= e
+                np.matmul(dscores, k4[batch, heads, :n_keys], out=dq[batch, heads, queries])
+                _collect(dscores.swapaxes(-1, -2), scaled_q[batch, heads, queries], dk[batch, heads, :n_keys], last)
 
-        share_out(collect, parts)
+        share(fill_gradients, parts)
+        np.multiply(dq, scale, out=dq)
         return dq, dk, dv
 
     return output4, backward
@@ -197,3 +234,50 @@ def mask_of(shape: tuple[int, ...], mask: Array) -> Array:
     mask = mask.reshape((1,) * (n - mask.ndim) + mask.shape)
     leading = shape[:-3] if n > 4 else mask.shape[:-3]  # if several axes become one, each must have its full size
     return np.array(_four_axes(np.broadcast_to(mask, (*leading, *mask.shape[-3:-1], shape[-1]))), order="C")
+
+
+@functools.lru_cache(maxsize=32)
+def _ahead(n: int) -> Array:
+    """(n, n): True for the keys after each query."""
+    return np.triu(np.ones((n, n), np.bool_), k=1)
+
+
+def _parts(shape: tuple[int, ...], n_keys: int, causal: bool) -> Iterator[Iterator[Place]]:
+    """Blocks of about BLOCK · 4 scores, in parts that share no sequence and no head.
+
+    A block is several sequences, or some heads of one sequence, or some queries of one head. It has at least 64
+    queries, because with fewer rows a matrix product is slow, and at least 128 if one row fills much of the cache.
+    Causal blocks are no higher than that, because each block computes all keys that its last query sees.
+    """
+    n_batch, n_heads, n_queries, _ = shape
+    fewest = 64 if n_keys < 2048 else 128
+    n_rows = min(n_queries, fewest if causal else max(fewest, BLOCK * 4 // n_keys))
+    step = min(n_heads, max(1, BLOCK * 4 // (n_rows * n_keys)))
+    n_sequences = max(1, BLOCK * 4 // (n_queries * n_keys * n_heads))
+
+    def places(batch: slice, heads: slice) -> Iterator[Place]:
+        for start in range(0, n_queries, n_rows):
+            stop = min(start + n_rows, n_queries)
+            yield batch, heads, slice(start, stop), n_keys - n_queries + stop if causal else n_keys
+
+    for b in range(0, n_batch, n_sequences):
+        for h in range(0, n_heads, step):
+            yield places(slice(b, min(b + n_sequences, n_batch)), slice(h, min(h + step, n_heads)))
+
+
+def _start(place: Place) -> tuple[int, ...]:
+    batch, heads, queries, _ = place
+    return batch.start, heads.start, queries.start
+
+
+def _in_turn(work: Callable[[list[Place]], None], parts: list[list[Place]]) -> None:
+    for part in parts:
+        work(part)
+
+
+def _collect(a: Array, b: Array, target: Array, first: bool) -> None:
+    """Write the product a b to target the first time; afterwards add it."""
+    if first:
+        np.matmul(a, b, out=target)
+    else:
+        target += a @ b

@@ -1,13 +1,11 @@
 """The feed-forward network in one piece, so that backward keeps only one of its large arrays.
 
 Layer by layer, f(h) is kept for the gradient of W_2 and f'(h) for the gradient of h, where h = x W_1 + b_1. Both can be
-recomputed from h alone, in one quick pass if the loop is compiled. So keeping h takes half the memory. Without Numba
-the layer runs as written.
+recomputed from h alone, in one quick pass if the loop is compiled or f is ReLU. So keeping h takes half the memory.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -26,10 +24,9 @@ def feed_forward(x: Array, inner: Any, output: Any, activation: str) -> tuple[Ar
     weights = [p.value for layer in (inner, output) for p in (layer.weight, layer.bias) if p is not None]
     if not takes(x, *weights) or not _fits(x.shape[-1:], inner) or not _fits(inner.weight.value.shape[1:], output):
         return None
-    loops = compiled(x)
-    if loops is None or activation not in loops.CURVES:
+    curve = _curve(activation, x)
+    if curve is None:
         return None
-    curve = functools.partial(loops.activate, loops.CURVES[activation])
     w1, w2 = inner.weight.value, output.weight.value
     rows, shape = x.reshape(-1, x.shape[-1]), x.shape
 
@@ -58,6 +55,18 @@ def _fits(width: tuple[int, ...], layer: Any) -> bool:
     """Whether a Linear layer's arrays have the right shapes for rows of this width."""
     weight, bias = layer.weight.value, layer.bias
     return weight.ndim == 2 and weight.shape[:1] == width and (bias is None or bias.value.shape == weight.shape[1:])
+
+
+def _curve(activation: str, x: Array) -> Curve | None:
+    loops = compiled(x)
+    if loops and activation in ("gelu", "gelu_tanh"):
+        return getattr(loops, activation)
+    return _relu if activation == "relu" else None
+
+
+def _relu(h: Array, active: Array, slope: Array) -> None:
+    np.maximum(h, 0.0, out=active)
+    np.greater(h, 0.0, out=slope)
 
 
 def _through(h: Array, curve: Curve, dactive: Array | None = None) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -149,6 +150,19 @@ def unknown_changes(x: np.ndarray) -> dict[str, Callable[[np.ndarray], np.ndarra
     if x.ndim:
         changes["an axis more"] = lambda y: y[None]
     return changes
+
+
+@each_exercise
+def test_what_is_returned_has_a_name(exercise: Exercise) -> None:
+    assert all(name.isidentifier() for name in exercise.outputs)
+
+
+def test_a_mistake_that_no_longer_fits_its_reference_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    exercise = EXERCISES["softmax_backward"]
+    stale = dataclasses.replace(exercise.mistakes[0], edits=(("no such line", "another"),))
+    monkeypatch.setattr(type(exercise), "mistakes", (stale,))
+    with pytest.raises(ValueError, match="its snippet must occur exactly once"):
+        course.check(exercise.name, lambda y, dy: dy)
 
 
 @pytest.mark.few(10)

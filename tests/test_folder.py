@@ -263,5 +263,5 @@ def test_json_that_is_nested_deeply_is_named(text, tmp_path):
 def test_json_that_is_too_long_is_not_read(tmp_path):
     with (tmp_path / "long.json").open("wb") as file:
         file.truncate(files._LONGEST_JSON + 1)
-    with pytest.raises(ValueError, match=r"long\.json cannot be read as JSON: it is longer than 67,108,864 bytes"):
+    with pytest.raises(ValueError, match=r"long\.json cannot be read as JSON: it has 67,108,865 bytes"):
         files.read_json(tmp_path / "long.json")

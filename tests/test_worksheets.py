@@ -512,6 +512,28 @@ def test_bad_usage(capsys, arguments, message):
     assert (status, out) == (2, "") and message in err and err.count("\n") == 1
 
 
+def test_the_progress_bar_is_closed_before_a_failure_is_told(tmp_path, capsys, monkeypatch):
+    class Bar(list):
+        closed = False
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            Bar.closed = True
+
+    def fail(*_):
+        raise OSError("No space left on device")
+
+    (tmp_path / "class.txt").write_text("Ada\nEmmy\n")
+    monkeypatch.setattr("minitransformer.commands.worksheet.progress_bar", lambda *_: Bar)
+    monkeypatch.setattr("minitransformer.course.worksheets.hand_out.write", fail)
+    arguments = ["softmax-backward", "--class", tmp_path / "class.txt", "--out", tmp_path / "sheets"]
+    assert main(["worksheet", *map(str, arguments)]) == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert Bar.closed
+
+
 def test_a_file_that_cannot_be_written(tmp_path, capsys):
     status, _, err = run(capsys, "softmax-backward", "--html", tmp_path / "absent" / "a.html")
     assert status == 1 and "cannot write" in err and err.count("\n") == 1

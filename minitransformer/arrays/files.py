@@ -93,8 +93,8 @@ def _is_at(file: IO[str], path: Path) -> bool:
 def read_json(path: Path) -> Any:
     """The content of a JSON file. Raises ValueError that names the file, if it is damaged or longer than 64 MiB."""
     try:
-        if path.stat().st_size > _LONGEST_JSON:
-            raise ValueError(f"it is longer than {_LONGEST_JSON:,} bytes")
+        if (size := path.stat().st_size) > _LONGEST_JSON:
+            raise ValueError(f"it has {size:,} bytes, and {_LONGEST_JSON:,} is the most that is read")
         return json.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
         raise ValueError(f"{path} cannot be read as JSON: it is nested too deeply") from None

@@ -9,16 +9,13 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tqdm import tqdm
 
 from ..fast import accelerate
 from ..training import Accelerate, as_written
 from . import UsageError
-
-if TYPE_CHECKING:
-    from ..verify.gradients import Progress  # which would import the whole catalogue
 
 _TYPES = {"int": int, "float": float, "str": str}  # each may also be None
 
@@ -43,7 +40,7 @@ def speed(options: argparse.Namespace) -> Accelerate:
     return as_written if options.textbook else accelerate
 
 
-def progress_bar(what: str, unit: str) -> Progress:
+def progress_bar(what: str, unit: str) -> Callable[[list[Any]], Any]:
     """A function that iterates over a list and shows on a terminal how far it is."""
     return functools.partial(tqdm, desc=what, unit=unit, leave=False, disable=None)
 

@@ -95,9 +95,9 @@ def _print(options: argparse.Namespace) -> int:
 
 def _hand_out(options: argparse.Namespace) -> int:
     students = names(_read(options.class_list))
-    bar = progress_bar("worksheet", "sheet")(students)
-    sheets = (make(options.kind, options.seed, options.size, student) for student in bar)
-    paths = hand_out(sheets, options.out, options.format)
+    with progress_bar("worksheet", "sheet")(students) as bar:  # closed before a message about what failed
+        sheets = (make(options.kind, options.seed, options.size, student) for student in bar)
+        paths = hand_out(sheets, options.out, options.format)
     print(f"wrote {len(students)} sheets, each with a form, to {options.out}")
     print(f"the answers to all of them: {paths[-1]}")
     return 0

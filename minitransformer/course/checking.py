@@ -203,6 +203,8 @@ def _mistaken(exercise: Exercise, count: int) -> Iterator[tuple[tuple[Mistake, .
             try:
                 f = exercise.mistaken(*order)
             except (ValueError, SyntaxError):
+                if count == 1:  # only edits of two mistakes may overlap
+                    raise
                 continue
             yield mistakes, f
             break

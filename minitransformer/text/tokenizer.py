@@ -22,7 +22,7 @@ from typing import Any
 
 from ..arrays.boundary import check_sizes
 from ..arrays.files import read_json, write
-from .vocabulary import END, Vocabulary, said
+from .vocabulary import END, Vocabulary, without_special
 
 _FORMAT = 1
 _UNKNOWN = "<unknown>"
@@ -150,7 +150,7 @@ class BytePairTokenizer(Tokenizer):
 
     def decode(self, ids: Iterable[int]) -> str:
         """The pieces, joined, with spaces where they were."""
-        kept = [int(i) for i in said(ids, len(self))]
+        kept = [int(i) for i in without_special(ids, len(self))]
         return self._model.decode(kept, skip_special_tokens=False)
 
     def _document(self) -> dict[str, Any]:

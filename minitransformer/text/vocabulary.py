@@ -35,10 +35,10 @@ class Vocabulary:
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """The tokens of ids up to <end>, without <pad> and <start>. Raises ValueError for an unknown id."""
-        return [self.tokens[i] for i in said(ids, len(self))]
+        return [self.tokens[i] for i in without_special(ids, len(self))]
 
 
-def said(ids: Iterable[int], size: int) -> list[int]:
+def without_special(ids: Iterable[int], size: int) -> list[int]:
     """The ids up to <end>, without <pad> and <start>. Raises ValueError for one that is not below size."""
     kept: list[int] = []
     for i in ids:

@@ -98,8 +98,8 @@ shared                                 -
 encoder.embed_tokens                   =  embed_source.tokens
 decoder.embed_tokens                   =  target_tokens
 """
-# The lines of either side, SIDE; the decoder also reads the memory.
-NAMES = """
+# The lines of either side, SIDE.
+LAYERS = """
 SIDE.embed_positions                =  embed_OF.positions
 SIDE.layernorm_embedding            =  embed_OF.norm
 SIDE.layers.*.self_attn.q_proj      T  SIDE.layers.*.self_attention.sublayer.query
@@ -107,16 +107,18 @@ SIDE.layers.*.self_attn.k_proj      T  SIDE.layers.*.self_attention.sublayer.key
 SIDE.layers.*.self_attn.v_proj      T  SIDE.layers.*.self_attention.sublayer.value
 SIDE.layers.*.self_attn.out_proj    T  SIDE.layers.*.self_attention.sublayer.output
 SIDE.layers.*.self_attn_layer_norm  =  SIDE.layers.*.self_attention.norm
-SIDE.layers.*.encoder_attn.q_proj   T  SIDE.layers.*.cross_attention.sublayer.query
-SIDE.layers.*.encoder_attn.k_proj   T  SIDE.layers.*.cross_attention.sublayer.key
-SIDE.layers.*.encoder_attn.v_proj   T  SIDE.layers.*.cross_attention.sublayer.value
-SIDE.layers.*.encoder_attn.out_proj T  SIDE.layers.*.cross_attention.sublayer.output
-SIDE.layers.*.encoder_attn_layer_norm  =  SIDE.layers.*.cross_attention.norm
 SIDE.layers.*.fc1                   T  SIDE.layers.*.feed_forward.sublayer.inner
 SIDE.layers.*.fc2                   T  SIDE.layers.*.feed_forward.sublayer.output
 SIDE.layers.*.final_layer_norm      =  SIDE.layers.*.feed_forward.norm
 SIDE.layer_norm                     =  SIDE.final_norm
 SIDE.embed_positions                -
+"""
+MEMORY = """
+decoder.layers.*.encoder_attn.q_proj   T  decoder.layers.*.cross_attention.sublayer.query
+decoder.layers.*.encoder_attn.k_proj   T  decoder.layers.*.cross_attention.sublayer.key
+decoder.layers.*.encoder_attn.v_proj   T  decoder.layers.*.cross_attention.sublayer.value
+decoder.layers.*.encoder_attn.out_proj T  decoder.layers.*.cross_attention.sublayer.output
+decoder.layers.*.encoder_attn_layer_norm  =  decoder.layers.*.cross_attention.norm
 """
 WORDS_NAMES = """
 lm_head                                =  output
@@ -129,8 +131,8 @@ final_logits_bias                      -
 def names(config: TransformerConfig, head: str) -> tuple[str, str]:
     """The tables of the body and of the head."""
     tables = SHARED if config.share_embeddings else APART
-    encoder, decoder = NAMES.replace("OF", "source"), NAMES.replace("OF", "target")
-    body = tables + encoder.replace("SIDE", "encoder") + decoder.replace("SIDE", "decoder")
+    encoder, decoder = LAYERS.replace("OF", "source"), LAYERS.replace("OF", "target")
+    body = tables + encoder.replace("SIDE", "encoder") + decoder.replace("SIDE", "decoder") + MEMORY
     return body, {WORDS: WORDS_NAMES}.get(head, "")
 
 

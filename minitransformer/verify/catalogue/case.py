@@ -111,7 +111,8 @@ def call(
     if options_first:
         options = {name: drawn(option) for name, option in options.items()}
     inputs = tuple(map(drawn, arguments))
-    options = {name: drawn(option) for name, option in options.items()}  # drawn numbers stay as they are
+    if not options_first:
+        options = {name: drawn(option) for name, option in options.items()}
     return Setup(f, inputs, options, f if module is None and isinstance(f, Module) else module)
 
 

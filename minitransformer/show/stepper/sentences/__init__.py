@@ -79,9 +79,9 @@ def _written(recording: Steps, step: Step) -> str:
     fitting = [key for key in section if _begins(step.source, key.partition(" if ")[0])]
     if not fitting:
         return ""
-    names: dict[str, Any] = {}  # those before the line and those that it binds, for conditions and numbers
-    if any(" if " in key or "{" in section[key] for key in fitting):
-        names = recording.names_before(step) | step.other | {b.name: b.value.plain() for b in step.bound}
+    in_use = any(" if " in key or "{" in section[key] for key in fitting)  # conditions and numbers need the values
+    bound = {b.name: b.value.plain() for b in step.bound} if in_use else {}
+    names = recording.names_before(step) | step.other | bound if in_use else {}
     holding = [key for key in fitting if " if " not in key or eval(key.partition(" if ")[2], names)]
     told = section[max(holding, key=lambda key: (len(key.partition(" if ")[0]), " if " in key))] if holding else ""
     return re.sub(r"\{(.+?)\}", lambda match: readable(float(eval(match[1], names))), told)

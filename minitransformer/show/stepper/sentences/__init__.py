@@ -23,7 +23,6 @@ import inspect
 import re
 import textwrap
 from importlib import resources
-from typing import Any
 
 from ....trace.calls import Call
 from ..origins import argument_in, arguments

@@ -890,17 +890,19 @@ def test_a_kernel_keeps_no_more_than_backward_needs(form: str) -> None:
 
 
 @pytest.mark.slow
-def test_attention_without_kept_weights_needs_memory_that_grows_with_the_length() -> None:
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])  # compiled loops, and NumPy's form
+def test_attention_without_kept_weights_needs_memory_that_grows_with_the_length(dtype: str, causal: bool) -> None:
     code = """
 import sys, tracemalloc
 import numpy
 from minitransformer.fast import ops
 def peak(length):
-    q = numpy.random.default_rng(0).normal(size=(1, 2, length, 16)).astype("float32")
-    y, backward = ops.attention(q, q, q, causal=True)
+    q = numpy.random.default_rng(0).normal(size=(1, 2, length, 16)).astype(sys.argv[1])
+    y, backward = ops.attention(q, q, q, causal=sys.argv[2] == 'True')
     backward(y)  # loads what is compiled
     tracemalloc.start()
-    y, backward = ops.attention(q, q, q, causal=True)
+    y, backward = ops.attention(q, q, q, causal=sys.argv[2] == 'True')
     backward(y)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -908,7 +910,8 @@ def peak(length):
 print(peak(4096) / peak(2048))
 """
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # two may need the most at the same time, or not
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    command = [sys.executable, "-c", code, dtype, str(causal)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert float(shown.stdout) < 2.5  # four times with the weights
 
 

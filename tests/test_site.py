@@ -11,16 +11,19 @@ from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
 
 from minitransformer import cli
 from minitransformer.course.worksheets import make, page, to_html
+from minitransformer.show.site.build import build
 from minitransformer.show.site.cell import LONGEST, Session, check
 from minitransformer.show.site.chapters import linked, read, source_of
 from minitransformer.show.site.predictions import kind
 from minitransformer.show.site.worksheets import document
+from minitransformer.show.stepper.examples import EXAMPLES
 
 Outputs = list[dict[str, Any]]
 ROOT = Path(__file__).parent.parent
@@ -170,6 +173,31 @@ def test_the_command_says_what_it_does_while_it_takes_minutes(
     monkeypatch.setattr("minitransformer.commands.site.build", lambda *_, progress: passed.extend(progress([1])) or 1)
     assert cli.main(["site", "--out", str(tmp_path)]) == 0 and passed == [1]
     assert capsys.readouterr().err.startswith(f"writing the site to {tmp_path}")
+
+
+def without_file(folder: Path) -> set[str]:
+    """The links of the pages that lead to no file. A stepper's page holds its links in data, so it is left out."""
+    found = set()
+    for path in folder.rglob("*.html"):
+        links = re.findall(r'(?:href|src)="([^"#?]+)', path.read_text(encoding="utf-8"))
+        inside = [link for link in links if ":" not in link and path.parent.name != "steppers"]
+        found |= {link for link in inside if not (path.parent / unquote(link)).is_file()}
+    return found
+
+
+@pytest.mark.parametrize("instructor", [False, True])
+def test_a_chapter_for_each_notebook_and_a_file_for_each_link(
+    instructor: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in set(EXAMPLES) - {"softmax"}:  # the others take most of the time of a build
+        monkeypatch.delitem(EXAMPLES, name)
+    folder = tmp_path / "site"
+    assert build(folder, ROOT, instructor=instructor) == sum(path.is_file() for path in folder.rglob("*"))
+    notebooks = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert {path.stem for path in (folder / "chapters").glob("*.html")} == notebooks | {"index"}
+    assert without_file(folder) == set()
+    (folder / "chapters" / "03_softmax.html").unlink()
+    assert {link.rpartition("/")[2] for link in without_file(folder)} == {"03_softmax.html"}
 
 
 @pytest.mark.slow

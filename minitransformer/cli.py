@@ -46,7 +46,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options of the command that is asked for. Only its file is imported, which takes most of the time."""
+    """The options of the command that is asked for. Importing takes the most time, so only its file is imported."""
     parser = _Parser(
         prog="minitransformer",
         description="The Transformer from scratch, every backward pass derived by hand and checked.",

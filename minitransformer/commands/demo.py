@@ -80,7 +80,8 @@ def run(
 
 def _check_ops(device: str, say: Callable[[str], None]) -> bool:
     cases = [case for case in CASES.values() if case.kind == "op"]
-    reports = [case.run(device=device) for case in progress_bar("check", "op")(cases)]
+    with progress_bar("check", "op")(cases) as bar:
+        reports = [case.run(device=device) for case in bar]
     width = max(len(report.name) for report in reports)
     say(f"   {'':<{width}}  gradients    error")
     for report in reports:

@@ -110,12 +110,18 @@ def check_array(where: str, name: str, x: Any) -> None:
         raise TypeError(
             f"{where}: {name} must be a NumPy or CuPy array, got {type(x).__name__}; convert it with numpy.asarray"
         )
+    if type(x) is not np.ndarray and isinstance(x, np.matrix | np.ma.MaskedArray):
+        kind, way = type(x).__name__, "numpy.asarray" if isinstance(x, np.matrix) else "x.filled"
+        raise TypeError(f"{where}: {name} is a {kind}, which does not compute as an array does; convert it with {way}")
     if x.size == 0:
         raise ValueError(f"{where}: {name} is empty, its shape is {x.shape}; every axis needs at least one element")
 
 
 def check_floats(where: str, **arrays: Any) -> Any:
     """Require non-empty floating-point arrays, all with one dtype and on one device. Returns xp."""
+    dtypes = {x.dtype if type(x) is np.ndarray and x.size else None for x in arrays.values()}
+    if len(dtypes) == 1 and (dtype := dtypes.pop()) is not None and dtype.kind == "f":
+        return np  # nearly every call; the rest finds out what is wrong, or checks another library
     first_name, first = "", None
     for name, x in arrays.items():
         check_array(where, name, x)
@@ -215,6 +221,21 @@ def check_last(where: str, name: str, x: Array, size: int, meaning: str) -> None
         raise ValueError(f"{where}: the last axis of {name} must be {size} ({meaning}), got shape {x.shape}")
 
 
+def check_sequences(where: str, width: int, **sequences: Any) -> None:
+    """Require floating-point sequences of vectors, each (..., T, width)."""
+    check_floats(where, **sequences)
+    for name, x in sequences.items():
+        check_last(where, name, x, width, "d_model")
+        if x.ndim < 2:
+            raise ValueError(f"{where}: {name} must be (..., T, D), got shape {x.shape}")
+
+
+def lacks_heads(where: str, mask: Any, x: Array) -> bool:
+    """Whether a mask of the sequences x has no axis for the heads yet."""
+    check_array(where, "mask", mask)
+    return 2 < mask.ndim <= x.ndim
+
+
 def check_shape(where: str, name: str, x: Array, shape: tuple[int, ...]) -> None:
     """Require x to have exactly this shape."""
     if x.shape != shape:
@@ -248,8 +269,21 @@ def check_number(where: str, name: str, number: Any) -> None:
 def check_integers(where: str, **integers: Any) -> None:
     """Require every named number to be an integer."""
     for name, integer in integers.items():
-        if not isinstance(integer, numbers.Integral):
+        if not isinstance(integer, numbers.Integral) or isinstance(integer, bool):
             raise TypeError(f"{where}: {name} must be an integer, got {integer!r}")
+
+
+def check_flags(where: str, **flags: Any) -> None:
+    """Require every named flag to be True or False."""
+    for name, flag in flags.items():
+        if not isinstance(flag, bool | np.bool_):
+            raise TypeError(f"{where}: {name} must be True or False, got {flag!r}")
+
+
+def check_kind(where: str, name: str, x: Any, kind: type, hint: str = "") -> None:
+    """Require an instance of a class. hint: how to fix it."""
+    if not isinstance(x, kind):
+        raise TypeError(f"{where}: {name} must be a {kind.__name__}, got {x!r}{hint}")
 
 
 def check_sizes(where: str, **sizes: Any) -> None:

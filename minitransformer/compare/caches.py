@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import to_device
-from ..layers import KeyValueCache, LatentAttention, LinearAttention, MultiHeadAttention, RollingCache, StateCache
+from ..later import LatentAttention, LinearAttention, RollingCache, grouped
+from ..layers import KeyValueCache, MultiHeadAttention, StateCache
 from ..layers.module import generator
 
 GROUPS, WINDOW, SINKS = 2, 128, 4
@@ -47,10 +48,10 @@ KINDS = {
     "grouped": Kind(
         f"2·n·{GROUPS}·d",
         lambda n, h, d: 2 * n * GROUPS * d,
-        partial(MultiHeadAttention, n_key_heads=GROUPS),
+        partial(grouped, n_key_heads=GROUPS),
         KeyValueCache,
     ),
-    "multi-query": Kind("2·n·d", lambda n, h, d: 2 * n * d, partial(MultiHeadAttention, n_key_heads=1), KeyValueCache),
+    "multi-query": Kind("2·n·d", lambda n, h, d: 2 * n * d, partial(grouped, n_key_heads=1), KeyValueCache),
     "latent": Kind("n·(4·d + d/2)", lambda n, h, d: n * (4 * d + d // 2), _latent, KeyValueCache),
     "window": Kind(
         f"2·{WINDOW}·H·d", lambda n, h, d: 2 * min(n, WINDOW) * h * d, MultiHeadAttention, partial(RollingCache, WINDOW)

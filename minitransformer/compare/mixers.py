@@ -25,7 +25,8 @@ import numpy as np
 
 from .. import ops
 from ..arrays.backend import Array, Pullback, array_module, device_of, to_device
-from ..layers import Module, MultiHeadAttention, Recurrent
+from ..later import Recurrent
+from ..layers import Module, MultiHeadAttention
 
 KERNEL, RADIUS, BLOCK = 3, 16, 64
 Step = Callable[[Array], tuple[Array, Pullback]]

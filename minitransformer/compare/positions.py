@@ -15,7 +15,8 @@ import numpy as np
 from .. import ops
 from ..arrays.backend import Array, Pullback
 from ..fast import accelerate
-from ..layers import Embedding, Encoder, InputEmbedding, LearnedPositions, Module, RelativeBias, SinusoidalPositions
+from ..later import Biased, LinearBias, RelativeBias, rotary
+from ..layers import Embedding, Encoder, InputEmbedding, LearnedPositions, Module, SinusoidalPositions
 from ..training import AdamW, clip_gradient_norm, cosine
 
 if TYPE_CHECKING:  # at run time it would import the whole catalogue
@@ -37,14 +38,20 @@ class Copier(Module):
             "sinusoidal": lambda: SinusoidalPositions(_D),
             "learned": lambda: LearnedPositions(longest, _D, std=0.7, rng=rng),  # as large as sines
         }
-        attention: dict[str, Any] = {
-            "rotary_base": 10000.0 if kind == "rotary" else None,
-            "relative": RelativeBias(_HEADS, both_ways=False, rng=rng) if kind == "relative" else None,
-            "alibi": kind == "alibi",
+        biases: dict[str, Any] = {
+            "relative": lambda: RelativeBias(_HEADS, both_ways=False, rng=rng),
+            "alibi": lambda: LinearBias(_HEADS),
         }
+        bias = biases[kind]() if kind in biases else None
         self.tokens = Embedding(VOCABULARY, _D, rng=rng)
         self.embed = InputEmbedding(self.tokens, added[kind]() if kind in added else None, _D**0.5)
-        self.stack = Encoder(_LAYERS, _D, _HEADS, 2 * _D, norm_order="pre", attention=attention, rng=rng)
+        self.stack = Encoder(_LAYERS, _D, _HEADS, 2 * _D, norm_order="pre", rng=rng)
+        layers: list[Any] = self.stack.layers
+        for attention in (layer.self_attention.sublayer for layer in layers):
+            if bias is not None:
+                attention.mix = Biased(bias)
+            if kind == "rotary":
+                attention.turn_query, attention.turn_key = rotary(10000.0)
 
     def __call__(self, ids: Array) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns None."""

@@ -53,7 +53,7 @@ def attention(
     bias: Array | None = None,
 ) -> tuple[Array, Pullback] | None:
     """See ops/attention.py; scores with a bias are left to it."""
-    if bias is not None:
+    if bias is not None or type(causal) is not bool:
         return None
     if not takes(q, k, v) or not q.ndim == k.ndim == v.ndim >= 2:
         return None

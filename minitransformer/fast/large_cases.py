@@ -105,7 +105,8 @@ _large("layer", "FeedForward of several blocks with gelu_tanh", _feed_forward("g
 
 def _encoder_layer(r: Random, **options: Any) -> Any:
     """With eps that shows, and a different one in each norm."""
-    layer = ordinary(layers.EncoderLayer(12, 3, 20, eps=0.1, **options), r)
+    layer = ordinary(layers.EncoderLayer(12, 3, 20, **options), r)
+    layer.self_attention.norm.eps = layer.feed_forward.norm.eps = 0.1
     layer.feed_forward.norm.eps = 0.3
     return layer
 

@@ -32,7 +32,7 @@ def encoder_layer(
 
     With a cache there is no backward.
     """
-    if cache is not None and (cache.memory is not None or rng is not None):
+    if type(causal) is not bool or (cache is not None and (cache.memory is not None or rng is not None)):
         return None
     if cache is not None and mask is None and (y := cached_layer(x, layer, cache)) is not None:
         return y, None
@@ -55,7 +55,7 @@ def encoder_layer(
     scores = (*x.shape[:-2], n_heads, n_new, length + n_new)
     if type(mask) is np.ndarray and 2 < mask.ndim <= x.ndim:
         mask = mask[..., None, :, :]  # the same for every head, as in layers/attention.py
-    rates = (attention.dropout, layer.self_attention.dropout, layer.feed_forward.dropout)
+    rates = (attention.mix.dropout, layer.self_attention.dropout, layer.feed_forward.dropout)
     if not mask_fits(mask, scores) or not isinstance(rng, np.random.Generator | None):
         return None
     if not all(type(rate) in (int, float) and 0.0 <= rate < 1.0 for rate in rates):

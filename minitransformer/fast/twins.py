@@ -58,7 +58,7 @@ class FeedForward(Fast, layers.FeedForward):
 
     def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
         """See layers/feed_forward.py."""
-        plain = type(x) is np.ndarray and self.gate is None and _are(layers.Linear, self.inner, self.output)
+        plain = type(x) is np.ndarray and _are(layers.Linear, self.inner, self.output)
         fast = feed_forward(x, self.inner, self.output, self.activation) if plain else None
         return fast or super().__call__(x, rng)
 
@@ -70,16 +70,16 @@ class EncoderLayer(Fast, layers.EncoderLayer):
         self,
         x: Array,
         mask: Array | None = None,
+        rng: np.random.Generator | None = None,
         causal: bool = False,
         cache: KeyValueCache | None = None,
-        rng: np.random.Generator | None = None,
-        positions: Array | None = None,
+        **how: Any,
     ) -> tuple[Array, Pullback]:
         """See layers/blocks.py."""
         plain = type(x) is np.ndarray and self._is_plain(cache)
         fast = encoder_layer(x, self, mask, causal, cache, rng) if plain else None
         if fast is None:
-            return super().__call__(x, mask, causal, cache, rng, positions)
+            return super().__call__(x, mask, rng, causal=causal, cache=cache, **how)
         y, backward = fast
         return y, backward or no_backward
 
@@ -90,10 +90,9 @@ class EncoderLayer(Fast, layers.EncoderLayer):
         t: Any = f.sublayer
         if type(cache) not in (type(None), KeyValueCache) or not _are(layers.Residual, a, f):
             return False
-        if not _are(layers.MultiHeadAttention, s) or not _are(layers.FeedForward, t) or t.gate:
+        if not _are(layers.MultiHeadAttention, s) or not _are(layers.FeedForward, t):
             return False
-        special = (s.scale, s.rotary_base, s.relative, s.slopes, s.query_norm, s.sink, s.window, s.radius)
-        if s.n_key_heads != s.n_heads or any(option is not None for option in special):
+        if not _are(layers.ScaledDotProduct, s.mix) or s.mix.scale is not None or s.turn_query or s.turn_key:
             return False
         plain = _are(layers.Linear, s.query, s.key, s.value, s.output, t.inner, t.output)
         return plain and _are(layers.LayerNorm, a.norm, f.norm) and a.order == f.order

@@ -7,9 +7,15 @@ where |y| counts the tokens written, including the end. Every token makes log P 
 2019, "fairseq: A Fast, Extensible Toolkit for Sequence Modeling"); Wu et al. 2016 divide by ((5 + |y|) / 6)^α instead.
 
 With K beams, each step takes the 2K most probable one-token continuations of all beams of a sentence. Those among the
-first K that end are finished, and keep their places in the result. The first K of the others become the next beams. The
-search of a sentence ends when K hypotheses are finished. It also ends at the maximum length, where the best open beams
-fill the remaining places. With K = 1 this is greedy decoding.
+first K that end are finished; at the maximum length all of the first K are. The K finished texts with the best scores
+are kept. The first K continuations that do not end become the next beams. There are two rules for the end of a search:
+
+    early_stopping=True     it ends as soon as K texts are finished. With K = 1 this is greedy decoding
+    early_stopping=False    it goes on while the best open beam has a better score than the worst of K finished texts
+
+The first is the default, as it is fairseq's. It takes fewer steps. The second never ends with a worse best score, but a
+better score need not mean a better translation (Stahlberg and Byrne 2019, "On NMT Search Errors and Model Errors: Cat
+Got Your Tongue?"). It is the default of the library transformers, which has both rules under the same name.
 """
 
 from __future__ import annotations
@@ -40,11 +46,13 @@ def beam_search(
     beam: int = 5,
     length_penalty: float = 1.0,
     end: int | None = None,
+    early_stopping: bool = True,
 ) -> list[list[Hypothesis]]:
     """Continue each prompt by up to n_new tokens. Returns up to `beam` hypotheses for each, the best first.
 
     The prompts may have different lengths, as in `write`; the score and its length do not count their tokens. Among
     hypotheses with equal scores, the one found first comes first. length_penalty: α of the formula, from 0 to 10.
+    early_stopping: which of the two rules above ends the search.
     """
     check_sizes("beam_search", n_new=n_new, beam=beam)
     check_number("beam_search", "length_penalty", length_penalty)
@@ -55,9 +63,14 @@ def beam_search(
     found: list[list[Hypothesis]] = [[] for _ in prompts]
 
     def finish(sentence: int, text: np.ndarray, log_p: float) -> None:
-        if len(found[sentence]) < beam:
-            tokens = text[lengths[sentence] : position].tolist()
-            found[sentence].append(Hypothesis(tokens, float(log_p) / len(tokens) ** length_penalty))
+        tokens = text[lengths[sentence] : position].tolist()
+        found[sentence].append(Hypothesis(tokens, float(log_p) / len(tokens) ** length_penalty))
+        found[sentence] = sorted(found[sentence], key=lambda h: -h.score)[:beam]
+
+    def is_over(sentence: int, best_log_p: float) -> bool:
+        if len(found[sentence]) < beam or early_stopping:
+            return len(found[sentence]) >= beam
+        return float(best_log_p) / (position - lengths[sentence]) ** length_penalty <= found[sentence][-1].score
 
     sentences = np.arange(len(prompts))  # the S sentences whose search goes on
     texts = prompt_texts[:, None, :]  # (S, K, T), at first with a single beam; kept on the host
@@ -77,20 +90,18 @@ def beam_search(
         texts[:, :, position] = tokens
         position += 1
 
-        for s, k in np.argwhere(ends[:, :beam] & (log_p[:, :beam] > -np.inf)):
+        at_limit = lengths[sentences] + n_new == position
+        for s, k in np.argwhere((ends | at_limit[:, None])[:, :beam] & (log_p[:, :beam] > -np.inf)):
             finish(sentences[s], texts[s, k], log_p[s, k])
         log_p[ends] = -np.inf
         living = np.argsort(ends, axis=1, kind="stable")[:, :beam]
         log_p, parents = np.take_along_axis(log_p, living, axis=1), np.take_along_axis(parents, living, axis=1)
         texts = np.take_along_axis(texts, living[:, :, None], axis=1)
 
-        at_limit = lengths[sentences] + n_new == position
-        for s, k in np.argwhere(at_limit[:, None] & (log_p > -np.inf)):
-            finish(sentences[s], texts[s, k], log_p[s, k])
-        is_full = np.array([len(found[sentence]) >= beam for sentence in sentences])
-        going = np.flatnonzero(~(is_full | at_limit | (log_p == -np.inf).all(axis=1)))
+        over = np.array([is_over(*each) for each in zip(sentences.tolist(), log_p[:, 0], strict=True)])
+        going = np.flatnonzero(~(over | at_limit | (log_p == -np.inf).all(axis=1)))
         if len(going) == 0:
-            return [sorted(hypotheses, key=lambda h: -h.score) for hypotheses in found]
+            return found
         rows = (np.arange(len(sentences))[:, None] * n_beams + parents)[going]
         prefix.select(rows.reshape(-1), same_source=len(going) == len(sentences) and rows.shape[1] == n_beams)
         sentences, texts, log_p = sentences[going], texts[going], log_p[going]

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import ops
-from ..arrays.backend import to_numpy
+from ..arrays.backend import to_device, to_numpy
 from ..layers import Module
 from .interventions import Head, place_of
 from .watch import attentions
@@ -25,19 +24,14 @@ def circuits(model: Module, head: Head, distance: int = 0) -> tuple[np.ndarray, 
     """
     kind, layer, number = place_of(model, head)
     attention = attentions(model)[kind][layer]
-    shared = number * attention.n_key_heads // attention.n_heads
-    if attention.query_norm is not None:
+    turn = attention.turn_query
+    if turn is not None and any(turn.parameters()):
         raise ValueError("circuits: the norm of queries and keys is not linear, so this attention has no QK matrix")
-    query, key, value, output = (
-        np.asarray(to_numpy(part.weight.value))
-        for part in (attention.query, attention.key, attention.value, attention.output)
+    alone = attention.head(number)
+    w_q, w_k, w_v, w_o = (
+        np.asarray(to_numpy(part.weight.value)) for part in (alone.query, alone.key, alone.value, alone.output)
     )
-    w_q = np.split(query, attention.n_heads, axis=1)[number]
-    w_k = np.split(key, attention.n_key_heads, axis=1)[shared]
-    w_v = np.split(value, attention.n_key_heads, axis=1)[shared]
-    w_o = np.split(output, attention.n_heads, axis=0)[number]
-    if attention.rotary_base is not None:
-        turned = np.full(len(w_q), distance)
-        w_q, _ = ops.rotary(w_q, base=attention.rotary_base, positions=turned)
-    scale = w_q.shape[1] ** -0.5 if attention.scale is None else attention.scale
+    if turn is not None:  # as a query at this position turns, for a key at position 0, which a rotation leaves as it is
+        w_q = to_numpy(turn(to_device(w_q[None]), 0, np.full(len(w_q), distance))[0][0])
+    scale = w_q.shape[1] ** -0.5 if alone.mix.scale is None else alone.mix.scale
     return (w_q @ w_k.T) * scale, w_v @ w_o

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..arrays.backend import Array
 from ..layers import Module
-from ..models import TextEncoder
+from ..published import TextEncoder
 from ..trace.tracing import textbook_of
 from .watch import stack_of
 

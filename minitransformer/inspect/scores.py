@@ -4,7 +4,7 @@
     first token       mean over t ≥ 1 of weights[t, 0]
     induction         mean over the second copy of weights[t, t - period + 1], on a text that repeats after `period`
 
-An induction head finds the place where the present token was last time, and looks at the token after it. What it writes
+An induction head finds the place where the current token last occurred, and looks at the token after it. What it writes
 continues a pattern. It needs a head in a layer below that tells each token which one came before it, a previous-token
 head. Olsson et al. 2022, "In-context Learning and Induction Heads".
 """

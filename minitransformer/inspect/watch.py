@@ -1,7 +1,7 @@
 """Watch the heads of a running model by the names of its forward pass, and exchange what such a name holds.
 
     heads      in layers.MultiHeadAttention: the heads' outputs before W_O mixes them, (B, H, T_q, d_v)
-    weights    in ops.attention: how much each query takes of each value, (B, H, T_q, T_k)
+    weights    in ops.attention and its kin: how much each query takes of each value, (B, H, T_q, T_k)
     dheads     in the pullback of the first: the gradient of `heads`
 
 The code of the model knows nothing of it.
@@ -18,10 +18,12 @@ from typing import Any
 
 from .. import ops
 from ..arrays.backend import Array
+from ..later.softcap import softcapped_attention
 from ..layers import Checkpoint, Decoder, Encoder, Module, MultiHeadAttention
 from ..models import Transformer
 from ..trace.tracing import Traced
 
+_ATTEND = (ops.attention, softcapped_attention)
 Place = tuple[str, int]  # kind of attention, layer
 See = Callable[[Place, str, Array], Array | None]
 
@@ -49,7 +51,14 @@ def attentions(model: Module) -> dict[str, list[MultiHeadAttention]]:
 
 def _sublayers(stack: Encoder | Decoder, name: str) -> list[MultiHeadAttention]:
     layers: Iterator[Any] = (layer.layer if isinstance(layer, Checkpoint) else layer for layer in stack.layers)
-    return [getattr(layer, name).sublayer for layer in layers]
+    return [_attention_in(getattr(layer, name)) for layer in layers]
+
+
+def _attention_in(part: Any) -> MultiHeadAttention:
+    """What a residual connection goes around, without a norm that stands between."""
+    while hasattr(part, "sublayer"):
+        part = part.sublayer
+    return part
 
 
 class Watch(Traced):
@@ -76,8 +85,7 @@ class Watch(Traced):
         (pullback,) = (c for c in call.co_consts if isinstance(c, types.CodeType) and c.co_name == "backward")
         self._names = {
             call: "heads",
-            MultiHeadAttention._cached.__code__: "heads",
-            inspect.unwrap(ops.attention).__code__: "weights",
+            **{inspect.unwrap(op).__code__: "weights" for op in _ATTEND},
             pullback: "dheads",
         }
         outer = getattr(sys.gettrace(), "__self__", None)
@@ -93,8 +101,8 @@ class Watch(Traced):
             return None
         if isinstance(frame.f_locals.get("self"), MultiHeadAttention):
             self._running, self._layer = frame.f_locals["self"], _layer_of(frame)
-        if name == "dheads":  # attend_backward was made in the call that this pullback belongs to
-            self._running, self._layer = self._of_pullback.get(frame.f_locals["attend_backward"], (None, 0))
+        if name == "dheads":  # mix_backward was made in the call that this pullback belongs to
+            self._running, self._layer = self._of_pullback.get(frame.f_locals["mix_backward"], (None, 0))
         waiting = self._running is not None
 
         def look(frame: types.FrameType, event: str, arg: Any) -> Any:
@@ -103,8 +111,8 @@ class Watch(Traced):
                 frame_locals = frame.f_locals  # read once: before Python 3.13 a second look would undo the change
                 if name in frame_locals:
                     waiting = False
-                    if "attend_backward" in frame_locals:
-                        self._of_pullback[frame_locals["attend_backward"]] = self._running, self._layer
+                    if "mix_backward" in frame_locals:
+                        self._of_pullback[frame_locals["mix_backward"]] = self._running, self._layer
                     frame_locals[name] = self._exchanged(name, frame_locals[name])
             if event == "return" and name != "weights":
                 self._running = None  # an op that is called by itself belongs to no layer

@@ -5,13 +5,14 @@
 
 each sub-layer in a residual connection. A decoder without cross-attention (GPT) is an encoder whose self-attention is
 causal, so it is built from the encoder's parts.
+
+Each class builds the paper's layer from sizes. Its method `of` takes the sub-layers, or the layers, as modules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,26 +20,20 @@ from ..arrays.backend import Array, Pullback
 from ..arrays.boundary import check_array, check_sizes
 from .attention import MultiHeadAttention
 from .cache import Cache, KeyValueCache, check_cache, no_backward
-from .convolution import Convolution
 from .feed_forward import FeedForward
 from .module import Module, generator
-from .normalization import NORMS, LayerNorm, RMSNorm
+from .normalization import LayerNorm
 from .residual import Checkpoint, Residual
 
-
-def _norm(kind: str, width: int, eps: float) -> LayerNorm | RMSNorm:
-    if kind not in NORMS:
-        raise ValueError(f"norm must be one of {', '.join(NORMS)}, got {kind!r}")
-    return NORMS[kind](width, eps)
+L = TypeVar("L", bound="_Layer")
+S = TypeVar("S", bound="_Stack")
 
 
 class _Layer(Module):
-    """The sub-layers of an encoder or a decoder layer, each in its residual connection.
+    """The paper's sub-layers of an encoder or a decoder layer, each in its residual connection.
 
-    dropout: after each sub-layer; attention_dropout: on the attention weights; activation and gated: as in FeedForward;
-    norm: "layer_norm" or "rms_norm"; norm_order: "post" as in the paper, or "pre". attention: further options of
-    MultiHeadAttention for the self-attention; the cross-attention takes those that concern no positions. mixing:
-    "convolution" for a convolution of this kernel in the place of the self-attention.
+    dropout: after each sub-layer; attention_dropout: on the attention weights; activation: as in FeedForward;
+    norm_order: "post" as in the paper, or "pre".
     """
 
     reads_memory = False
@@ -48,60 +43,47 @@ class _Layer(Module):
         d_model: int,
         n_heads: int,
         d_ff: int,
-        *,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         activation: str = "relu",
-        gated: bool = False,
-        bias: bool = True,
-        norm: str = "layer_norm",
         norm_order: str = "post",
-        eps: float = 1e-5,
-        attention: Mapping[str, Any] = MappingProxyType({}),
-        mixing: str = "attention",
-        kernel: int = 5,
+        bias: bool = True,
         rng: np.random.Generator | None = None,
     ) -> None:
-        if mixing not in ("attention", "convolution"):
-            raise ValueError(f'mixing must be "attention" or "convolution", got {mixing!r}')
         rng = generator(rng)
-        across = {
-            name: value
-            for name, value in attention.items()
-            if name not in ("rotary_base", "relative", "alibi", "window", "radius")
-        }
 
-        def heads(options: Mapping[str, Any]) -> MultiHeadAttention:
-            given: dict[str, Any] = {"bias": bias, "dropout": attention_dropout, "rng": rng}
-            return MultiHeadAttention(d_model, n_heads, **(given | dict(options)))
+        def attention() -> Residual:
+            heads = MultiHeadAttention(d_model, n_heads, bias=bias, dropout=attention_dropout, rng=rng)
+            return Residual(heads, LayerNorm(d_model), norm_order, dropout)
 
-        def residual(sublayer: Module) -> Residual:
-            return Residual(sublayer, _norm(norm, d_model, eps), norm_order, dropout)
-
-        self.self_attention = residual(
-            heads(attention) if mixing == "attention" else Convolution(d_model, d_model, kernel, rng=rng)
-        )
+        self.self_attention = attention()
         if self.reads_memory:
-            self.cross_attention = residual(heads(across))
-        self.feed_forward = residual(FeedForward(d_model, d_ff, activation, gated, bias, rng))
+            self.cross_attention = attention()
+        feed_forward = FeedForward(d_model, d_ff, activation, bias, rng)
+        self.feed_forward = Residual(feed_forward, LayerNorm(d_model), norm_order, dropout)
+
+    @classmethod
+    def of(cls: type[L], *sublayers: Residual) -> L:
+        """A layer of these sub-layers, in the order in which they are called."""
+        layer = cls.__new__(cls)
+        across = ("cross_attention",) if cls.reads_memory else ()
+        vars(layer).update(zip(("self_attention", *across, "feed_forward"), sublayers, strict=True))
+        return layer
+
+    def new_cache(self) -> Any:
+        """An empty cache for what mixes the positions; None where that needs none."""
+        new = getattr(self.self_attention.sublayer, "new_cache", None)
+        return None if new is None else new()
 
 
 class EncoderLayer(_Layer):
     """Self-attention, then feed-forward. x, y: (..., T, D)."""
 
     def __call__(
-        self,
-        x: Array,
-        mask: Array | None = None,
-        causal: bool = False,
-        cache: KeyValueCache | None = None,
-        rng: np.random.Generator | None = None,
-        positions: Array | None = None,
+        self, x: Array, mask: Array | None = None, rng: np.random.Generator | None = None, **how: Any
     ) -> tuple[Array, Pullback]:
-        """Return (y, backward); backward(dy) returns dx. positions: of rotary attention; see layers/attention.py."""
-        attended, attention_backward = self.self_attention(
-            x, mask=mask, causal=causal, cache=cache, rng=rng, positions=positions
-        )
+        """Return (y, backward); backward(dy) returns dx. how: causal, cache, positions, as of MultiHeadAttention."""
+        attended, attention_backward = self.self_attention(x, mask=mask, rng=rng, **how)
         y, feed_forward_backward = self.feed_forward(attended, rng=rng)
 
         def backward(dy: Array) -> Array:
@@ -146,10 +128,7 @@ class DecoderLayer(_Layer):
 
 
 class _Stack(Module):
-    """Equal layers, one on the other. final_norm: by default after pre-norm layers, whose sum has had no norm yet.
-
-    shared: one layer used n_layers times, whose gradients add up (Lan et al. 2020, "ALBERT", section 3.1).
-    """
+    """Layers, one on the other. final_norm: by default after pre-norm layers, whose sum has had no norm yet."""
 
     layer_type: type[EncoderLayer] | type[DecoderLayer]
 
@@ -162,22 +141,31 @@ class _Stack(Module):
         *,
         final_norm: bool | None = None,
         checkpoint: bool = False,
-        shared: bool = False,
-        norm: str = "layer_norm",
-        norm_order: str = "post",
-        eps: float = 1e-5,
         rng: np.random.Generator | None = None,
         **options: Any,
     ) -> None:
         check_sizes(type(self).__name__, n_layers=n_layers)
         rng = generator(rng)
-        options |= {"norm": norm, "norm_order": norm_order, "eps": eps, "rng": rng}
-        n_different = 1 if shared else n_layers
-        layers = [self.layer_type(d_model, n_heads, d_ff, **options) for _ in range(n_different)]
-        wrapped: list[Module] = [Checkpoint(layer) if checkpoint else layer for layer in layers]
-        self.layers = wrapped * (n_layers // n_different)
-        wants_norm = norm_order == "pre" if final_norm is None else final_norm
-        self.final_norm = _norm(norm, d_model, eps) if wants_norm else None
+        layers = [self.layer_type(d_model, n_heads, d_ff, rng=rng, **options) for _ in range(n_layers)]
+        wants_norm = options.get("norm_order") == "pre" if final_norm is None else final_norm
+        self._hold(layers, LayerNorm(d_model) if wants_norm else None, checkpoint)
+
+    @classmethod
+    def of(cls: type[S], layers: Sequence[Module], final_norm: Module | None = None, checkpoint: bool = False) -> S:
+        """A stack of these layers. The same layer at several places is shared: its gradients add up."""
+        stack = cls.__new__(cls)
+        stack._hold(layers, final_norm, checkpoint)
+        return stack
+
+    def _hold(self, layers: Sequence[Module], final_norm: Module | None, checkpoint: bool) -> None:
+        wrapped = {id(layer): Checkpoint(layer) if checkpoint else layer for layer in layers}
+        self.layers = [wrapped[id(layer)] for layer in layers]
+        self.final_norm = final_norm
+
+    def new_cache(self) -> Cache:
+        """Empty caches for all layers."""
+        layers: list[Any] = [layer.layer if isinstance(layer, Checkpoint) else layer for layer in self.layers]
+        return Cache.of([layer.new_cache() for layer in layers])
 
     def _finish(self, x: Array) -> tuple[Array, Pullback]:
         return (x, lambda dy: dy) if self.final_norm is None else self.final_norm(x)
@@ -192,17 +180,16 @@ class Encoder(_Stack):
         self,
         x: Array,
         mask: Array | None = None,
-        causal: bool = False,
-        cache: Cache | None = None,
         rng: np.random.Generator | None = None,
-        positions: Array | None = None,
+        cache: Cache | None = None,
+        **how: Any,
     ) -> tuple[Array, Pullback]:
-        """Return (y, backward); backward(dy) returns dx. x, y: (..., T, D)."""
+        """Return (y, backward); backward(dy) returns dx. x, y: (..., T, D). how: as of EncoderLayer."""
         check_cache("Encoder", cache, len(self.layers))
         pullbacks = []
         for i, layer in enumerate(self.layers):
             layer_cache = None if cache is None else cache.self_attention[i]
-            x, pullback = layer(x, mask=mask, causal=causal, cache=layer_cache, rng=rng, positions=positions)
+            x, pullback = layer(x, mask=mask, rng=rng, cache=layer_cache, **how)
             pullbacks.append(pullback)
         y, finish_backward = self._finish(x)
 

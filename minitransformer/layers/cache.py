@@ -6,10 +6,11 @@ each new token costs one row of attention instead of a new pass over the whole p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..arrays.backend import Array, array_module
-from ..arrays.boundary import check_ids, check_integers, check_shape, check_sizes
+from ..arrays.boundary import check_ids, check_integers, check_sizes
 
 
 class KeyValueCache:
@@ -41,6 +42,32 @@ class KeyValueCache:
         if not 0 <= length <= room:
             raise ValueError(f"KeyValueCache: length must be from 0 to {room}, the room in its buffers, got {length}")
         self._length = int(length)
+
+    def attend(
+        self,
+        attention: Any,
+        x: Array,
+        memory: Array | None,
+        mask: Array | None,
+        causal: bool,
+        positions: Array | None,
+    ) -> Array:
+        """The heads of a MultiHeadAttention for new tokens x, (..., H, T_new, d_v).
+
+        The keys and values of new tokens join those in the cache; those of a memory are computed once.
+        """
+        if self.memory is not None and self.memory is not memory:
+            raise ValueError("MultiHeadAttention: the cache holds another memory; start a new cache for a new source")
+        start = self.length if memory is None else 0
+        if memory is None or self.length == 0:
+            self.memory = memory
+            source = x if memory is None else memory
+            new_k = attention.project(attention.key, source, attention.d_k, attention.turn_key, start, positions)[0]
+            k, v = self.extend(new_k, attention.project(attention.value, source, attention.d_v)[0])
+        else:
+            k, v = self.read()  # the memory does not change while its translation is written
+        q = attention.project(attention.query, x, attention.d_k, attention.turn_query, start, positions)[0]
+        return attention.mix(q, k, v, mask, causal)[0]
 
     def extend(self, keys: Array, values: Array) -> tuple[Array, Array]:
         """Append the keys and values of new tokens, (..., H, T_new, d). Returns all of them, as views."""
@@ -107,59 +134,8 @@ def _grown(buffer: Array | None, new: Array, used: int, needed: int) -> Array:
     return larger
 
 
-class RollingCache(KeyValueCache):
-    """The last `window` tokens and the first `sinks`: the same memory, however many tokens were read.
-
-    The window is that of Beltagy et al. 2020, "Longformer"; the first tokens are the sinks of Xiao et al. 2024, section
-    3.2, without which a model fails that was trained to look at them. Keys are not rotated yet: their positions in the
-    cache change.
-    """
-
-    def __init__(self, window: int, sinks: int = 0) -> None:
-        super().__init__()
-        check_sizes("RollingCache", window=window)
-        check_integers("RollingCache", sinks=sinks)
-        if sinks < 0:
-            raise ValueError(f"RollingCache: sinks must be at least 0, got {sinks}")
-        self.window, self.sinks = window, sinks
-
-    @property
-    def length(self) -> int:
-        """The number of tokens read so far. Setting it raises ValueError: what was forgotten does not come back."""
-        return self._length
-
-    @length.setter
-    def length(self, length: int) -> None:
-        raise ValueError("RollingCache: tokens cannot be taken back; start a new cache")
-
-    def extend(self, keys: Array, values: Array) -> tuple[Array, Array]:
-        """Append the keys and values of new tokens. Returns those kept before with the new ones, then forgets."""
-        xp = array_module(keys)
-        both = [keys, values] if self._keys is None else []
-        if not both:
-            for old, new in zip(self.read(), (keys, values), strict=True):
-                check_shape("RollingCache", "the new ones", new, (*old.shape[:-2], new.shape[-2], old.shape[-1]))
-                both.append(xp.concatenate([old, new], axis=-2))
-        places = xp.arange(both[0].shape[-2])
-        kept = places[(places < self.sinks) | (places >= len(places) - self.window)]
-        self._keys, self._values = (x[..., kept, :] for x in both)  # copies: a view would keep all
-        self._length += keys.shape[-2]
-        return both[0], both[1]
-
-    def read(self) -> tuple[Array, Array]:
-        """The keys and values that are kept."""
-        return self.buffers()
-
-    def of_kept(self, mask: Array, n: int) -> Array:
-        """A mask of all keys so far, cut to the n that take part: the first ones and the last ones."""
-        total = mask.shape[-1]
-        if total in (1, n):
-            return mask
-        return array_module(mask).concatenate([mask[..., : self.sinks], mask[..., total - n + self.sinks :]], axis=-1)
-
-
 class StateCache:
-    """What a recurrent or a convolutional layer keeps of the tokens read: always as much, however many there were.
+    """What a recurrent or a convolutional layer keeps of the tokens read: its size is constant.
 
     state: (..., width) of a recurrent layer, the last inputs (..., reach, D) of a convolution; None before the first.
     """
@@ -183,19 +159,25 @@ class StateCache:
 class Cache:
     """The caches of a whole stack: for each layer one for self-attention, and possibly one for cross-attention.
 
-    kind: makes the first; StateCache where another layer is in the place of the self-attention, or a function that
-    returns a RollingCache.
+    kind: a factory for the self-attention caches. `of` takes the caches of layers that differ.
     """
 
     def __init__(self, n_layers: int, kind: Callable[[], KeyValueCache | StateCache] = KeyValueCache) -> None:
         check_sizes("Cache", n_layers=n_layers)
-        self.self_attention = [kind() for _ in range(n_layers)]
+        self.self_attention: list[Any] = [kind() for _ in range(n_layers)]
         self.cross_attention = [KeyValueCache() for _ in range(n_layers)]
+
+    @classmethod
+    def of(cls, caches: Sequence[Any]) -> Cache:
+        """A cache of these, one for the self-attention of each layer."""
+        cache = cls(len(caches))
+        cache.self_attention = list(caches)
+        return cache
 
     @property
     def length(self) -> int:
         """The number of tokens read so far: the position of the next one."""
-        return self.self_attention[0].length
+        return next(layer.length for layer in self.self_attention if layer is not None)
 
     def select(self, rows: Array, memory: Array | None = None) -> None:
         """Keep these rows of the batch, as when sentences end or beams continue other beams. rows: (N,) integers.
@@ -204,7 +186,8 @@ class Cache:
         That is right if there is none, or if rows only change places with rows that read the same memory.
         """
         for layer in self.self_attention:
-            layer.select(rows)
+            if layer is not None:
+                layer.select(rows)
         if memory is not None:
             for layer in self.cross_attention:
                 if layer.length:  # a recurrent decoder keeps none
@@ -224,3 +207,11 @@ def check_cache(where: str, cache: Cache | None, n_layers: int) -> None:
         raise TypeError(f"{where}: cache must be a Cache({n_layers}), got {type(cache).__name__}")
     if cache is not None and len(cache.self_attention) != n_layers:
         raise ValueError(f"{where}: the cache is for {len(cache.self_attention)} layers, but there are {n_layers}")
+
+
+def check_layer_cache(where: str, cache: object, rng: object) -> None:
+    """Require a key-value cache, and no dropout beside it."""
+    if not isinstance(cache, KeyValueCache):
+        raise TypeError(f"{where}: cache must be a KeyValueCache, got {type(cache).__name__}")
+    if rng is not None:
+        raise ValueError(f"{where}: a cache is for inference, so there is no dropout: leave out rng")

@@ -13,6 +13,7 @@ import numpy as np
 from .. import ops
 from ..arrays.backend import Array, Pullback, array_module, device_of
 from ..arrays.boundary import (
+    check_array,
     check_floats,
     check_integers,
     check_last,
@@ -88,7 +89,7 @@ class SinusoidalPositions(Module):
     def __call__(self, x: Array, start: int = 0, at: Array | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
         check_floats("SinusoidalPositions", x=x)
-        _check_sequence("SinusoidalPositions", x, self.width, start)
+        _check_sequence("SinusoidalPositions", x, self.width, start, at)
         stop = start + x.shape[-2] if at is None else int(at.max()) + 1
         length = 1 << (stop - 1).bit_length()  # round up, so that a growing sequence seldom needs a new table
         table = _table(length, self.width, self.base, str(x.dtype), device_of(x).name, self.interleaved)
@@ -128,7 +129,7 @@ class LearnedPositions(Module):
     def __call__(self, x: Array, start: int = 0, at: Array | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
         check_floats("LearnedPositions", table=self.table.value, x=x)
-        _check_sequence("LearnedPositions", x, self.table.value.shape[1], start)
+        _check_sequence("LearnedPositions", x, self.table.value.shape[1], start, at)
         if at is not None:
             return self._looked_up(x, at)
         rows, rows_backward = self.ops.learned_positions(self.table.value, x.shape[-2], self.offset + start)
@@ -145,7 +146,6 @@ class LearnedPositions(Module):
     def _looked_up(self, x: Array, at: Array) -> tuple[Array, Pullback]:
         """Each token at a position of its own, as where sequences are padded on the left."""
         rows, rows_backward = self.ops.embedding(at + self.offset, self.table.value)
-        check_shape("LearnedPositions", "at", at, x.shape[:-1])
         y = x + rows
 
         def backward(dy: Array) -> Array:
@@ -157,13 +157,16 @@ class LearnedPositions(Module):
         return y, backward
 
 
-def _check_sequence(where: str, x: Array, width: int, start: int) -> None:
+def _check_sequence(where: str, x: Array, width: int, start: int, at: Array | None) -> None:
     check_last(where, "x", x, width, "its width")
     if x.ndim < 2:
         raise ValueError(f"{where}: x must be (..., T, {width}), got shape {x.shape}")
     check_integers(where, start=start)
     if start < 0:
         raise ValueError(f"{where}: start must be at least 0, got {start}")
+    if at is not None:
+        check_array(where, "at", at)
+        check_shape(where, "at", at, x.shape[:-1])
 
 
 class InputEmbedding(Module):

@@ -1,7 +1,6 @@
 """The position-wise feed-forward network. Vaswani et al. 2017, section 3.3.
 
-    y = f(x W_1 + b_1) W_2 + b_2                         as in the paper, with f = ReLU
-    y = (f(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2       gated: Shazeer 2020, "GLU Variants Improve Transformer"
+    y = f(x W_1 + b_1) W_2 + b_2         with f = ReLU
 
 It treats each position separately: two linear maps with a non-linearity between them.
 """
@@ -25,22 +24,18 @@ class FeedForward(Module):
         d_model: int,
         d_ff: int,
         activation: str = "relu",
-        gated: bool = False,
         bias: bool = True,
         rng: np.random.Generator | None = None,
     ) -> None:
         if activation not in ACTIVATIONS:
             raise ValueError(f"FeedForward: activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
         rng = generator(rng)
-        self.gate = Linear(d_model, d_ff, bias, rng) if gated else None
         self.inner = Linear(d_model, d_ff, bias, rng)
         self.output = Linear(d_ff, d_model, bias, rng)
         self.activation = activation
 
     def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. Every sub-layer accepts rng; this one does not use it."""
-        if self.gate is not None:
-            return self._gated(x, self.gate)
         hidden, inner_backward = self.inner(x)
         active, activation_backward = self._activate(hidden)
         y, output_backward = self.output(active)
@@ -57,17 +52,3 @@ class FeedForward(Module):
         if self.activation == "gelu_tanh":
             return self.ops.gelu(hidden, approximate="tanh")
         return getattr(self.ops, self.activation)(hidden)
-
-    def _gated(self, x: Array, gate_layer: Linear) -> tuple[Array, Pullback]:
-        gate, gate_backward = gate_layer(x)
-        hidden, inner_backward = self.inner(x)
-        active, gated_backward = self.ops.gated(gate, hidden, self._activate)
-        y, output_backward = self.output(active)
-
-        def backward(dy: Array) -> Array:
-            dactive = output_backward(dy)
-            dgate, dhidden = gated_backward(dactive)
-            dx = gate_backward(dgate) + inner_backward(dhidden)
-            return dx
-
-        return y, backward

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import numpy as np
@@ -37,3 +38,10 @@ class Linear(Module):
             return dx
 
         return y, backward
+
+    def part(self, rows: slice = slice(None), columns: slice = slice(None)) -> Linear:
+        """A copy of these rows and columns of the weight. Where rows are left out, so is the bias: the parts add up."""
+        part = copy.copy(self)
+        part.weight = self.weight.part((rows, columns))
+        part.bias = None if self.bias is None or rows != slice(None) else self.bias.part(columns)
+        return part

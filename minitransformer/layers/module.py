@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -23,6 +26,13 @@ class Parameter:
         self.value: Array = to_device(value)
         self.grad: Array = array_module(self.value).zeros(self.value.shape, dtype=self.value.dtype)
 
+    def part(self, at: Any) -> Parameter:
+        """A copy of the part value[at], with a gradient of zero."""
+        part = copy.copy(self)
+        part.value = self.value[at].copy()
+        part.grad = array_module(part.value).zeros_like(part.value)
+        return part
+
     def __repr__(self) -> str:
         return f"Parameter(shape={self.value.shape}, dtype={self.value.dtype}, device={device_of(self.value).name})"
 
@@ -30,8 +40,9 @@ class Parameter:
 class Module:
     """Something with parameters. A call returns `(output, backward)`; nothing of a call is stored on the module.
 
-    The module finds the parameters and modules among its attributes, also those in lists and dicts, in the order they
-    were set. It computes with `self.ops`, which are the textbook ops unless `fast.accelerate` made the module.
+    The module finds the parameters and modules among its attributes, also those in lists, tuples and dicts and in
+    lists of these, in the order they were set. It computes with `self.ops`, which are the textbook ops unless
+    `fast.accelerate` made the module.
     """
 
     ops: Any = ops
@@ -46,12 +57,7 @@ class Module:
 
     def _attributes(self) -> Iterator[tuple[str, Any]]:
         for name, attribute in vars(self).items():
-            if isinstance(attribute, list | tuple):
-                yield from ((f"{name}.{i}", item) for i, item in enumerate(attribute))
-            elif isinstance(attribute, dict):
-                yield from ((f"{name}.{key}", item) for key, item in attribute.items())
-            else:
-                yield name, attribute
+            yield from _items(name, attribute)
 
     def modules(self, path: str = "") -> Iterator[tuple[str, Module]]:
         """Yield (dotted name, module) for this module, whose name is path, and for all inside it."""
@@ -64,7 +70,7 @@ class Module:
         seen: set[int] = set()
         own = ((name, item) for name, item in self._attributes() if isinstance(item, Parameter))
         inner = ((f"{name}.{rest}", p) for name, child in self.children() for rest, p in child.parameters())
-        for name, parameter in (*own, *inner):
+        for name, parameter in itertools.chain(own, inner):  # who asks for the first alone need not wait for all
             if id(parameter) not in seen:
                 seen.add(id(parameter))
                 yield name, parameter
@@ -102,6 +108,15 @@ class Module:
         load_arrays(type(self).__name__, {name: p.value for name, p in self.parameters()}, mapping)
 
 
+def _items(name: str, attribute: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(attribute, list | tuple | dict):
+        parts = attribute.items() if isinstance(attribute, dict) else enumerate(attribute)
+        for key, part in parts:
+            yield from _items(f"{name}.{key}", part)
+    else:
+        yield name, attribute
+
+
 def load_arrays(owner: str, targets: Mapping[str, Array], mapping: Mapping[str, np.ndarray]) -> None:
     """Fill every target, in place, with the array of its name in `mapping`. On ValueError, none has changed."""
     if not isinstance(mapping, Mapping):
@@ -124,16 +139,26 @@ def load_arrays(owner: str, targets: Mapping[str, Array], mapping: Mapping[str, 
 
 
 class Unread(np.random.Generator):
-    """Draws zeros that take no memory: for a model whose parameters are replaced before it computes anything."""
+    """Draws zeros that take no memory: for a model whose parameters are replaced before it computes anything.
 
-    def __init__(self) -> None:
+    at_most: how many numbers may be drawn; more raise ValueError, before a model of hostile sizes takes memory.
+    """
+
+    def __init__(self, at_most: int | None = None) -> None:
         super().__init__(np.random.PCG64(0))
+        self.left = at_most
 
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
         """Zeros, all of them one number in memory."""
+        if self.left is not None:
+            self.left -= math.prod(size)
+            if self.left < 0:
+                raise ValueError("these sizes ask for more numbers than the file holds")
         return np.broadcast_to(np.float32(0.0), size)
 
-    uniform = normal  # type: ignore[assignment]  # of the same arguments, by other names
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
+        """As normal."""
+        return self.normal(low, high, size)
 
 
 def generator(rng: np.random.Generator | None) -> np.random.Generator:

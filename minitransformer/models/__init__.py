@@ -1,15 +1,35 @@
-"""Models, from token ids to logits: a frozen config and a module built from it. `folder` saves and loads trained ones.
+"""Models, from token ids to logits: a frozen config and a module built from it.
 
-`from_pretrained` opens published models, `save_pretrained` writes them.
+`load` opens whatever is a model: what `folder.save` wrote, as training does, and what others published.
+`from_pretrained` opens the latter alone, and `save_pretrained` writes a model as others publish theirs.
 """
 
+from importlib import import_module
+from typing import Any
+
 from .classifier import Classifier, ClassifierConfig
-from .encoder import MaskedLanguageModel, TextClassifier, TextEncoder, TextEncoderConfig
 from .encoder_decoder import EncoderDecoder
 from .language_model import LanguageModel, LanguageModelConfig
-from .pretrained import from_pretrained, is_published, save_pretrained
-from .recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
 from .transformer import Transformer, TransformerConfig
+
+# These names live in published/, which plugs in from outside; here so that users find all models in one place.
+_PUBLISHED = (
+    "MaskedLanguageModel",
+    "TextClassifier",
+    "TextEncoder",
+    "TextEncoderConfig",
+    "from_pretrained",
+    "is_published",
+    "load",
+    "save_pretrained",
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLISHED:
+        return getattr(import_module("minitransformer.published"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "Classifier",
@@ -17,15 +37,6 @@ __all__ = [
     "EncoderDecoder",
     "LanguageModel",
     "LanguageModelConfig",
-    "MaskedLanguageModel",
-    "RecurrentTranslator",
-    "RecurrentTranslatorConfig",
-    "TextClassifier",
-    "TextEncoder",
-    "TextEncoderConfig",
     "Transformer",
     "TransformerConfig",
-    "from_pretrained",
-    "is_published",
-    "save_pretrained",
 ]

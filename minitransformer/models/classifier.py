@@ -15,7 +15,7 @@ import numpy as np
 from ..arrays.backend import Array, Pullback
 from ..layers import Embedding, Encoder, InputEmbedding, Linear, Module, SinusoidalPositions
 from ..layers.module import generator
-from .encoder_decoder import check_sequences, keys
+from .encoder_decoder import check_config, check_sequences, keys
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,16 @@ class ClassifierConfig:
     norm_order: str = "pre"
     checkpoint: bool = False
 
+    def build(self, rng: np.random.Generator | None = None) -> Classifier:
+        """The model of these sizes, untrained."""
+        return Classifier(self, rng)
+
 
 class Classifier(Module):
     """From ids to logits. ids: (B, T); mask: boolean (B, T), True where a token is real; logits: (B, n_classes)."""
 
     def __init__(self, config: ClassifierConfig, rng: np.random.Generator | None = None) -> None:
+        check_config("Classifier", config, ClassifierConfig)
         rng = generator(rng)
         self.config = config
         tokens = Embedding(config.vocabulary, config.d_model, rng=rng)

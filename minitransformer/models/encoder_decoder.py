@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_array, check_shape
+from ..arrays.boundary import check_array, check_kind, check_shape
 from ..layers import Cache, Module
 
 
@@ -87,6 +87,14 @@ class EncoderDecoder(Module):
             model_backward(dlogits)
 
         return loss, backward
+
+
+def check_config(where: str, config: Any, kind: type) -> None:
+    """Require the configuration of this kind of model, or another recipe."""
+    if hasattr(config, "parts") and hasattr(kind, "parts"):
+        return
+    hint = f"; make one, {kind.__name__}(...), or open a model that exists with models.load(path)"
+    check_kind(where, "config", config, kind, hint)
 
 
 def check_shared(where: str, config: Any) -> None:

@@ -1,6 +1,7 @@
 """A model as a folder: its sizes in config.json, its parameters in model.safetensors.
 
-config.json        {"format": 1, "model": "Transformer", "config": {"d_model": 64, ...}}
+config.json        {"format": 1, "model": "Transformer", "recipe": "models.transformer.TransformerConfig",
+                    "config": {"d_model": 64, ...}}
 model.safetensors  every parameter under its dotted name, without code (https://github.com/huggingface/safetensors)
 """
 
@@ -8,30 +9,31 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, fields
+import re
+from dataclasses import asdict, is_dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..arrays.boundary import check_sizes
 from ..arrays.files import read_arrays, read_json, write, write_arrays
+from ..layers.module import Unread
 from .classifier import Classifier, ClassifierConfig
 from .encoder_decoder import EncoderDecoder
 from .language_model import LanguageModel, LanguageModelConfig
-from .recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
 from .transformer import Transformer, TransformerConfig
 from .weights import n_numbers, of_file
 
 Model = EncoderDecoder | LanguageModel | Classifier
 
 _FORMAT = 1
+_PACKAGE = __name__.split(".")[0]
 _DTYPES = ("F16", "F32", "F64")
-_KINDS: dict[str, tuple[type[Any], type[Any]]] = {
+_KINDS: dict[str, tuple[type[Any], type[Any]]] = {  # what an older folder means, which names no recipe
     "Transformer": (Transformer, TransformerConfig),
     "LanguageModel": (LanguageModel, LanguageModelConfig),
     "Classifier": (Classifier, ClassifierConfig),
-    "RecurrentTranslator": (RecurrentTranslator, RecurrentTranslatorConfig),
 }
 
 
@@ -41,9 +43,11 @@ def save(model: Model, folder: str | os.PathLike[str]) -> None:
     Raises TypeError for anything but a model of this library.
     """
     name = type(model).__name__
-    if type(model) is not _KINDS.get(name, (None,))[0]:
-        raise TypeError(f"save: the model must be one of {', '.join(_KINDS)}, got {name}")
-    config = {"format": _FORMAT, "model": name, "config": asdict(model.config)}
+    made_by = type(getattr(model, "config", None))
+    if not hasattr(made_by, "build"):
+        raise TypeError(f"save: the model must be one of {', '.join(_KINDS)}, or made by a recipe; got {name}")
+    recipe = f"{made_by.__module__}.{made_by.__qualname__}".removeprefix(f"{_PACKAGE}.")
+    config = {"format": _FORMAT, "model": name, "recipe": recipe, "config": asdict(model.config)}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_arrays(folder / "model.safetensors", model.state())
@@ -63,23 +67,18 @@ def load(folder: str | os.PathLike[str]) -> Model:
     memory is taken for them.
     """
     folder = Path(folder)
-    name, config = _described(folder)
+    _, config_class, config = _described(folder)
     weights_path = folder / "model.safetensors"
     if not weights_path.is_file():
         raise FileNotFoundError(f"{folder} holds no model: {weights_path.name} is missing")
-    model_class, config_class = _KINDS[name]
     tensors = of_file(weights_path)
     for parameter, tensor in sorted(tensors.items()):
         if tensor.dtype not in _DTYPES:
             raise ValueError(
                 f"{weights_path}: {parameter} has dtype {tensor.dtype}, but must have {', '.join(_DTYPES)}; convert it"
             )
-    there = n_numbers(tensors)
     try:
-        sizes = config_class(**config)
-        if (fewest := _fewest(sizes)) > there:
-            raise ValueError(f"these sizes need at least {fewest:,} parameters, but {weights_path.name} has {there:,}")
-        model = model_class(sizes, np.random.default_rng(0))
+        model = config_class(**config).build(Unread(at_most=4 * n_numbers(tensors)))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{folder / 'config.json'}: {error}") from error
     state = read_arrays(weights_path)
@@ -98,34 +97,8 @@ def load(folder: str | os.PathLike[str]) -> Model:
     return model
 
 
-def _fewest(config: Any) -> int:
-    """A lower bound of the number of parameters, found without making any; a model has less than four times as many.
-
-    Attention with H heads of queries and G of keys has at least 2·D·(H + G)·d in each layer, the feed-forward network
-    2·D·F, each table of N rows N·D.
-    """
-    sizes = {f.name: getattr(config, f.name) for f in fields(config) if f.type in ("int", "int | None")}
-    offset = sizes.pop("position_offset", 0)
-    check_sizes(type(config).__name__, **{name: size for name, size in sizes.items() if size is not None})
-    if isinstance(config, RecurrentTranslatorConfig):  # each LSTM, GRU or plain layer has at least 2·D²
-        n_layers = config.n_encoder_layers // 2 + config.n_decoder_layers
-        return n_layers * 2 * config.d_model**2 + config.target_vocabulary * config.d_model
-    d, f, n_heads = config.d_model, config.d_ff, config.n_heads
-    d_head, n_key_heads = sizes.get("d_head") or d // n_heads, sizes.get("n_key_heads") or n_heads
-    n_layers = sum(getattr(config, name, 0) for name in ("n_layers", "n_encoder_layers", "n_decoder_layers"))
-    tables = [getattr(config, name, 0) for name in ("vocabulary", "source_vocabulary", "target_vocabulary")]
-    rows = max(tables) + getattr(config, "n_classes", 0)
-    if getattr(config, "rotary_base", None) is None and not getattr(config, "alibi", False):
-        rows += getattr(config, "max_length", 0)
-    positions = getattr(config, "positions", None)
-    if positions == "learned":
-        rows += 2 * (offset + config.n_positions)
-    biases = 2 * config.relative_buckets * n_heads if positions == "relative" else 0
-    return n_layers * 2 * d * ((n_heads + n_key_heads) * d_head + f) + rows * d + biases
-
-
-def _described(folder: Path) -> tuple[str, dict[str, Any]]:
-    """The kind of model that a folder's config.json names, and the fields of its config."""
+def _described(folder: Path) -> tuple[str, type[Any], dict[str, Any]]:
+    """The kind of model that a folder's config.json names, the class of its config, and the fields of that."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no model folder {folder}")
     path = folder / "config.json"
@@ -136,11 +109,24 @@ def _described(folder: Path) -> tuple[str, dict[str, Any]]:
             hint = f"; did you mean {folder / 'model'}?"
         raise FileNotFoundError(f"{folder} holds no model: {path.name} is missing{hint}")
     document = read_json(path)
+    if isinstance(document, dict) and "model_type" in document:
+        raise ValueError(f"{folder} holds a published model; open it with models.load")
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise ValueError(f'{path} must be an object with "format": {_FORMAT}; write the folder again with save')
-    name = document.get("model")
-    if not isinstance(name, str) or name not in _KINDS:
+    name, recipe = document.get("model"), document.get("recipe")
+    if not isinstance(name, str) or (recipe is None and name not in _KINDS):
         raise ValueError(f'{path}: "model" must be one of {", ".join(_KINDS)}, got {name!r}')
     if not isinstance(document.get("config"), dict):
         raise ValueError(f'{path}: "config" must be an object')
-    return name, document["config"]
+    return name, _KINDS[name][1] if recipe is None else _recipe(path, recipe), document["config"]
+
+
+def _recipe(path: Path, recipe: Any) -> type[Any]:
+    """The class of a config by its place in this package. Nothing outside of the package is imported."""
+    module, _, name = str(recipe).rpartition(".")
+    inside = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
+    if re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)*", module) and inside.is_file():
+        found = getattr(import_module(f"{_PACKAGE}.{module}"), name, None)
+        if isinstance(found, type) and is_dataclass(found) and hasattr(found, "build"):
+            return found
+    raise ValueError(f'{path}: "recipe" names {str(recipe)[:60]!r}, which this version does not have')

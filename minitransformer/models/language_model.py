@@ -4,26 +4,48 @@
 
 Each position predicts the token after it and sees only what came before, so one pass gives T predictions.
 
-The language models of today (Touvron et al. 2023, "LLaMA", section 2.2) are the same stack with other parts: RMSNorm,
-positions by rotation, gated feed-forward networks, no biases, heads of queries that share keys and values.
+The language models of today are the same stack with other parts; their recipes are in published/.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..layers import Cache, Embedding, Encoder, InputEmbedding, LearnedPositions, Module
+from ..arrays.boundary import check_sizes
+from ..layers import (
+    Cache,
+    Embedding,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    InputEmbedding,
+    LayerNorm,
+    LearnedPositions,
+    Module,
+    MultiHeadAttention,
+    Residual,
+)
 from ..layers.cache import check_cache, no_backward
 from ..layers.module import generator
-from .encoder_decoder import check_sequences, keys
+from .encoder_decoder import check_config, check_sequences, keys
+
+
+@dataclass(frozen=True)
+class LanguageModelParts:
+    """The tree of a decoder-only model. output: what turns vectors into logits, by its `unembed`."""
+
+    embed: InputEmbedding
+    stack: Encoder
+    output: Any
 
 
 @dataclass(frozen=True)
 class LanguageModelConfig:
-    """Sizes of a decoder-only model. The defaults are those of GPT-2's smallest, of 124 million parameters."""
+    """Sizes of GPT-2. The defaults are those of the smallest, of 124 million parameters."""
 
     vocabulary: int
     max_length: int = 1024
@@ -36,57 +58,52 @@ class LanguageModelConfig:
     activation: str = "gelu_tanh"
     bias: bool = True
     norm_order: str = "pre"
-    checkpoint: bool = False
-    norm: str = "layer_norm"
     norm_eps: float = 1e-5
-    gated: bool = False
-    n_key_heads: int | None = None  # that the heads of queries share; n_heads unless given
-    d_head: int | None = None  # width of a head; d_model / n_heads unless given
-    qkv_bias: bool | None = None  # of queries, keys and values; as `bias` unless given
-    rotary_base: float | None = None  # positions by rotation, in place of a learned table
-    alibi: bool = False  # scores that fall with the distance, in place of a learned table
-    window: int | None = None  # how many tokens back attention reaches, the token itself included
     tie_output: bool = True  # the table of tokens also makes the logits
+    checkpoint: bool = False
+
+    def build(self, rng: np.random.Generator | None = None) -> LanguageModel:
+        """The model of these sizes, untrained."""
+        return LanguageModel(self, rng)
+
+    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+        """The recipe: GPT-2, part by part."""
+        d = self.d_model
+        tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
+        positions = LearnedPositions(self.max_length, d, rng=rng)
+
+        def residual(sublayer: Module) -> Residual:
+            return Residual(sublayer, LayerNorm(d, self.norm_eps), self.norm_order, self.dropout)
+
+        def layer() -> EncoderLayer:
+            attention = MultiHeadAttention(d, self.n_heads, bias=self.bias, dropout=self.attention_dropout, rng=rng)
+            feed_forward = FeedForward(d, self.d_ff, self.activation, self.bias, rng)
+            return EncoderLayer.of(residual(attention), residual(feed_forward))
+
+        layers = [layer() for _ in range(self.n_layers)]
+        final_norm = LayerNorm(d, self.norm_eps) if self.norm_order == "pre" else None
+        return LanguageModelParts(
+            embed=InputEmbedding(tokens, positions, dropout=self.dropout),
+            stack=Encoder.of(layers, final_norm, self.checkpoint),
+            output=tokens if self.tie_output else Embedding(self.vocabulary, d, std=0.02, rng=rng),
+        )
 
 
 class LanguageModel(Module):
     """ids to logits for the token after each. ids: (B, T) with T up to max_length; logits: (B, T, vocabulary)."""
 
-    def __init__(self, config: LanguageModelConfig, rng: np.random.Generator | None = None) -> None:
-        rng = generator(rng)
+    def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
+        """config: a LanguageModelConfig, or another whose `parts(rng)` are those of a decoder-only model."""
+        check_config("LanguageModel", config, LanguageModelConfig)
+        check_sizes("LanguageModel", n_layers=config.n_layers)
+        parts = config.parts(generator(rng))
         self.config = config
-        self.tokens = Embedding(config.vocabulary, config.d_model, std=0.02, rng=rng)
-        positions = None
-        if config.rotary_base is None and not config.alibi:
-            positions = LearnedPositions(config.max_length, config.d_model, rng=rng)
-        self.embed = InputEmbedding(self.tokens, positions, dropout=config.dropout)
-        self.stack = Encoder(
-            config.n_layers,
-            config.d_model,
-            config.n_heads,
-            config.d_ff,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-            activation=config.activation,
-            bias=config.bias,
-            norm_order=config.norm_order,
-            checkpoint=config.checkpoint,
-            norm=config.norm,
-            eps=config.norm_eps,
-            gated=config.gated,
-            attention={
-                "n_key_heads": config.n_key_heads,
-                "d_k": config.d_head,
-                "d_v": config.d_head,
-                "bias": config.bias if config.qkv_bias is None else config.qkv_bias,
-                "output_bias": config.bias,
-                "rotary_base": config.rotary_base,
-                "alibi": config.alibi,
-                "window": config.window,
-            },
-            rng=rng,
-        )
-        self.output = None if config.tie_output else Embedding(config.vocabulary, config.d_model, std=0.02, rng=rng)
+        self.tokens = parts.embed.tokens
+        self.embed, self.stack, self.output = parts.embed, parts.stack, parts.output
+
+    def new_cache(self) -> Cache:
+        """An empty cache for calls with new tokens."""
+        return self.stack.new_cache()
 
     def __call__(
         self,
@@ -109,7 +126,7 @@ class LanguageModel(Module):
         hidden, hidden_backward = self.hidden(ids, cache, rng, mask, positions)
         if last:
             hidden = hidden[:, -1:]
-        logits, unembed_backward = (self.output or self.tokens).unembed(hidden)
+        logits, unembed_backward = self.output.unembed(hidden)
 
         def backward(dlogits: Array) -> None:
             dhidden = unembed_backward(dlogits)

@@ -15,25 +15,32 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_array
+from ..arrays.boundary import check_array, check_sizes
 from ..layers import (
     Cache,
     Decoder,
+    DecoderLayer,
     Embedding,
     Encoder,
+    EncoderLayer,
     InputEmbedding,
-    KeyValueCache,
-    LearnedPositions,
-    Parameter,
-    RelativeBias,
+    LayerNorm,
     SinusoidalPositions,
-    StateCache,
 )
 from ..layers.cache import check_cache, no_backward
-from ..layers.embedding import Positions
 from ..layers.module import generator
-from ..layers.normalization import NORMS
-from .encoder_decoder import EncoderDecoder, check_sequences, check_shared, keys
+from .encoder_decoder import EncoderDecoder, check_config, check_sequences, check_shared, keys
+
+
+@dataclass(frozen=True)
+class TransformerParts:
+    """The tree of an encoder-decoder. output: what turns vectors into logits, by its `unembed`."""
+
+    embed_source: InputEmbedding
+    embed_target: InputEmbedding
+    encoder: Encoder
+    decoder: Decoder
+    output: Any
 
 
 @dataclass(frozen=True)
@@ -54,31 +61,33 @@ class TransformerConfig:
     share_embeddings: bool = True  # one table for source and target, which needs one vocabulary (section 3.4)
     tie_output: bool = True  # the target's table also makes the logits
     checkpoint: bool = False
-    norm: str = "layer_norm"
-    norm_eps: float = 1e-5
-    gated: bool = False
-    bias: bool = True
-    d_head: int | None = None  # width of a head; d_model / n_heads unless given
-    final_norm: bool | None = None  # after each stack; with pre-norm unless given
-    positions: str = "sinusoidal"  # "halves" (all sines, then all cosines), "learned", "relative" (T5's bias), "alibi"
-    relative_buckets: int = 32  # of the relative positions
-    relative_distance: int = 128  # from which on all share the last bucket
-    n_positions: int = 1024  # in a learned table
-    position_offset: int = 0  # rows of the learned table before position 0
-    scale_embedding: bool = True  # by √d_model (section 3.4)
-    embedding_norm: bool = False
-    scale_scores: bool = True  # by 1/√d_k; T5 has it in its initial weights instead
-    scale_logits: bool = False  # by 1/√d_model, as T5 does where its table makes the logits
-    logit_bias: bool = False
-    mixing: str = "attention"  # what mixes the positions of a layer; or "convolution" in its place
-    kernel: int = 5  # of the convolutions
 
-    def __post_init__(self) -> None:
-        if self.positions not in ("sinusoidal", "halves", "learned", "relative", "alibi"):
-            raise ValueError(
-                f'TransformerConfig: positions must be "sinusoidal", "halves", "learned", "relative" or "alibi", '
-                f"got {self.positions!r}"
-            )
+    def build(self, rng: np.random.Generator | None = None) -> Transformer:
+        """The model of these sizes, untrained."""
+        return Transformer(self, rng)
+
+    def parts(self, rng: np.random.Generator) -> TransformerParts:
+        """The recipe: the paper's model, part by part."""
+        d = self.d_model
+        sizes = (d, self.n_heads, self.d_ff, self.dropout, self.attention_dropout, self.activation, self.norm_order)
+        source_tokens = Embedding(self.source_vocabulary, d, rng=rng)
+        target_tokens = source_tokens if self.share_embeddings else Embedding(self.target_vocabulary, d, rng=rng)
+        encoder_layers = [EncoderLayer(*sizes, rng=rng) for _ in range(self.n_encoder_layers)]
+        decoder_layers = [DecoderLayer(*sizes, rng=rng) for _ in range(self.n_decoder_layers)]
+
+        def embed(tokens: Embedding) -> InputEmbedding:
+            return InputEmbedding(tokens, SinusoidalPositions(d), math.sqrt(d), self.dropout)
+
+        def final_norm() -> LayerNorm | None:
+            return LayerNorm(d) if self.norm_order == "pre" else None
+
+        return TransformerParts(
+            embed_source=embed(source_tokens),
+            embed_target=embed(target_tokens),
+            encoder=Encoder.of(encoder_layers, final_norm(), self.checkpoint),
+            decoder=Decoder.of(decoder_layers, final_norm(), self.checkpoint),
+            output=target_tokens if self.tie_output else Embedding(self.target_vocabulary, d, rng=rng),
+        )
 
     @classmethod
     def base(cls, vocabulary: int = 37000, **changes: Any) -> TransformerConfig:
@@ -102,72 +111,21 @@ class Transformer(EncoderDecoder):
     and (B, T), True where a token is real and not padding.
     """
 
-    def __init__(self, config: TransformerConfig, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
+        """config: a TransformerConfig, or another whose `parts(rng)` are those of an encoder-decoder."""
+        check_config("Transformer", config, TransformerConfig)
         check_shared("Transformer", config)
-        rng = generator(rng)
+        check_sizes("Transformer", n_encoder_layers=config.n_encoder_layers, n_decoder_layers=config.n_decoder_layers)
+        parts = config.parts(generator(rng))
         self.config = config
-        sizes = (config.d_model, config.n_heads, config.d_ff)
-        options: dict[str, Any] = {
-            "dropout": config.dropout,
-            "attention_dropout": config.attention_dropout,
-            "activation": config.activation,
-            "norm_order": config.norm_order,
-            "checkpoint": config.checkpoint,
-            "norm": config.norm,
-            "eps": config.norm_eps,
-            "gated": config.gated,
-            "bias": config.bias,
-            "final_norm": config.final_norm,
-            "rng": rng,
-        }
-        scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
-        source_tokens = Embedding(config.source_vocabulary, config.d_model, rng=rng)
-        self.target_tokens = (
-            source_tokens if config.share_embeddings else Embedding(config.target_vocabulary, config.d_model, rng=rng)
-        )
-        source_norm, target_norm = (
-            NORMS[config.norm](config.d_model, config.norm_eps) if config.embedding_norm else None for _ in range(2)
-        )
-        self.embed_source = InputEmbedding(
-            source_tokens, self._positions(config, rng), scale, config.dropout, norm=source_norm
-        )
-        self.embed_target = InputEmbedding(
-            self.target_tokens, self._positions(config, rng), scale, config.dropout, norm=target_norm
-        )
-        options |= {"mixing": config.mixing, "kernel": config.kernel}
-        attention = {
-            "d_k": config.d_head,
-            "d_v": config.d_head,
-            "scale": None if config.scale_scores else 1.0,
-            "alibi": config.positions == "alibi",
-        }
-        looks_back, looks_around = (
-            RelativeBias(config.n_heads, config.relative_buckets, config.relative_distance, both_ways, rng=rng)
-            if config.positions == "relative"
-            else None
-            for both_ways in (False, True)
-        )
-        self.encoder = Encoder(
-            config.n_encoder_layers, *sizes, **options, attention=attention | {"relative": looks_around}
-        )
-        self.decoder = Decoder(
-            config.n_decoder_layers, *sizes, **options, attention=attention | {"relative": looks_back}
-        )
-        self.output = None if config.tie_output else Embedding(config.target_vocabulary, config.d_model, rng=rng)
-        self.logit_bias = Parameter(np.zeros(config.target_vocabulary, np.float32)) if config.logit_bias else None
+        self.target_tokens = parts.embed_target.tokens
+        self.embed_source, self.embed_target = parts.embed_source, parts.embed_target
+        self.encoder, self.decoder = parts.encoder, parts.decoder
+        self.output = parts.output
 
     def new_cache(self) -> Cache:
         """An empty cache for `decode`."""
-        kind = KeyValueCache if self.config.mixing == "attention" else StateCache
-        return Cache(self.config.n_decoder_layers, kind)
-
-    @staticmethod
-    def _positions(config: TransformerConfig, rng: np.random.Generator) -> Positions | None:
-        if config.positions in ("relative", "alibi"):
-            return None
-        if config.positions == "learned":
-            return LearnedPositions(config.n_positions, config.d_model, rng=rng, offset=config.position_offset)
-        return SinusoidalPositions(config.d_model, interleaved=config.positions == "sinusoidal")
+        return self.decoder.new_cache()
 
     def encode(
         self, source: Array, source_mask: Array | None = None, rng: np.random.Generator | None = None
@@ -199,7 +157,7 @@ class Transformer(EncoderDecoder):
         With a cache, target holds only the tokens that come after those read before, and there is no backward.
         """
         hidden, hidden_backward = self.hidden(target, memory, source_mask, target_mask, cache, rng)
-        logits, unembed_backward = self._unembed(hidden)
+        logits, unembed_backward = self.output.unembed(hidden)
 
         def backward(dlogits: Array) -> Array:
             dhidden = unembed_backward(dlogits)
@@ -235,20 +193,3 @@ class Transformer(EncoderDecoder):
             return dmemory
 
         return hidden, backward if cache is None else no_backward
-
-    def _unembed(self, hidden: Array) -> tuple[Array, Pullback]:
-        """logits = (hidden · scale) tableᵀ + bias, with the scale and the bias that the config asks for."""
-        scale = 1.0 / math.sqrt(self.config.d_model) if self.config.scale_logits else 1.0
-        scaled = hidden * scale if self.config.scale_logits else hidden
-        products, products_backward = (self.output or self.target_tokens).unembed(scaled)
-        logits = products if self.logit_bias is None else products + self.logit_bias.value
-
-        def backward(dlogits: Array) -> Array:
-            if self.logit_bias is not None:
-                self.logit_bias.grad += dlogits.sum(axis=(0, 1))
-            dproducts = dlogits
-            dscaled = products_backward(dproducts)
-            dhidden = dscaled * scale if self.config.scale_logits else dscaled
-            return dhidden
-
-        return logits, backward

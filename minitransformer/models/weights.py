@@ -76,7 +76,7 @@ def tensors(folder: Path) -> dict[str, Tensor]:
     if (folder / INDEX).exists():
         return _of_shards(folder)
     if _there(folder / WEIGHTS):
-        raise ValueError(f"{folder / WEIGHTS} is no regular file, or a link that leads nowhere")
+        raise ValueError(f"{folder / WEIGHTS} is not a regular file, or is a link that leads nowhere")
     pickled = sorted(path.name for path in folder.glob("*.bin"))[:1]
     if pickled:
         raise ValueError(
@@ -118,7 +118,7 @@ def _of_shards(folder: Path) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for file in sorted(set(index.values())):
         if Path(file).name != file or file in (".", "..") or "\\" in file or "\0" in file:
-            raise ValueError(f"{folder / INDEX} names {file!r}, which is no file of this folder")
+            raise ValueError(f"{folder / INDEX} names {file!r}, which is not a file of this folder")
         if not (folder / file).is_file():
             raise FileNotFoundError(f"{folder / INDEX} names {file}, but it is missing, or a link that leads nowhere")
         for name, tensor in of_file(folder / file).items():

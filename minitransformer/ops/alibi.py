@@ -6,7 +6,7 @@ is added to the score of query i and key j in head h (section 3): the farther a 
 is added to any vector, and a distance longer than all those in training only continues the line. The paper's slopes
 are a geometric sequence, so that some heads look far and others near:
 
-    m_h = 2^(-8 h / H),    h = 1, ..., H
+    m_h = 2^(-8 h / H),    h = 1, ..., H    (another rule where H is not a power of two: see `paper_slopes`)
 
 Backward. The paper keeps the slopes fixed. They may be learned as well: m_h stands in every score of its head, so
 
@@ -45,5 +45,13 @@ def alibi(slopes: Array, t_q: int, t_k: int) -> tuple[Array, Pullback]:
 
 
 def paper_slopes(n_heads: int) -> np.ndarray:
-    """(H,): 2^(-8/H), 2^(-16/H), ..., 2^(-8)."""
-    return 2.0 ** (-8.0 * np.arange(1, n_heads + 1) / n_heads)
+    """(H,): 2^(-8/H), 2^(-16/H), ..., 2^(-8), if H is a power of two.
+
+    Otherwise those of the largest power of two P below H, and then every second one of 2P heads: 2^(-4/P), 2^(-12/P),
+    ... So does the code that the authors published (https://github.com/ofirpress/attention_with_linear_biases,
+    get_slopes), and BLOOM (Le Scao et al. 2022); the paper does not speak of it.
+    """
+    power = 1 << (n_heads.bit_length() - 1)
+    slopes = 2.0 ** (-8.0 * np.arange(1, power + 1) / power)
+    between = 2.0 ** (-4.0 * np.arange(1, 2 * power, 2) / power)
+    return np.concatenate([slopes, between[: n_heads - power]])

@@ -40,7 +40,7 @@ import math
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, device_of
-from ..arrays.boundary import check_broadcasts, check_floats, check_mask, check_number, op
+from ..arrays.boundary import check_broadcasts, check_flags, check_floats, check_mask, check_number, op
 from ..arrays.float16 import in_float32_on_host
 from ..arrays.masks import causal_mask
 from .dropout import dropout as drop
@@ -78,6 +78,7 @@ def attention(
     t_k = k.shape[-2]
     factor = 1.0 / math.sqrt(d_k) if scale is None else scale
     check_number("attention", "scale", factor)
+    check_flags("attention", causal=causal)
     if mask is not None:
         check_mask("attention", mask, (*q.shape[:-1], t_k), like=q)
     if bias is not None:

@@ -24,7 +24,7 @@ One layer sees k positions; n layers of kernel k with dilations 1, k, k², ... s
 from __future__ import annotations
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_floats, check_last, check_shape, check_sizes, op
+from ..arrays.boundary import check_flags, check_floats, check_last, check_shape, check_sizes, op
 from ..arrays.float16 import in_float32_on_host
 from .linear import linear
 
@@ -41,6 +41,7 @@ def convolution(
     """
     check_floats("convolution", x=x, weight=weight, bias=bias)
     check_sizes("convolution", dilation=dilation)
+    check_flags("convolution", causal=causal)
     if weight.ndim != 3:
         raise ValueError(f"convolution: weight must have three axes (k, D_in, D_out), got shape {weight.shape}")
     kernel, d_in, d_out = weight.shape

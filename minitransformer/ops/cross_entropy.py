@@ -1,7 +1,7 @@
 """Cross-entropy between the predicted distribution softmax(logits) and the wanted token.
 
     log_p = logits - log sum_j exp(logits_j),      p = exp(log_p) = softmax(logits)
-    loss  = -sum_v target_v log_p_v                at each position, averaged (or summed) over those that count
+    loss  = -sum_v target_v log_p_v                at each position, averaged, summed or left as they are
 
 The wanted distribution `target` is 1 at the wanted token. With label smoothing ε (Szegedy et al. 2016, "Rethinking the
 Inception Architecture", section 7; Vaswani et al. 2017, section 5.4) it is 1 - ε + ε/V at the wanted token and ε/V at
@@ -38,10 +38,11 @@ def cross_entropy(
 ) -> tuple[Array, Pullback]:
     """How surprised the model is, in nats: without smoothing, -log p of the wanted token.
 
-    logits: (..., V); targets: (...), the ids of the wanted tokens; loss: () in the dtype of logits, at least float32.
+    logits: (..., V); targets: (...), the ids of the wanted tokens; loss: (), or (...), in the dtype of logits, at least
+    float32.
     Positions whose target is ignore_index count neither in the loss nor in N. If no position counts, loss and gradient
-    are 0. reduction: "mean" over the counted positions or "sum". The largest logit is subtracted first, so that huge
-    logits cannot overflow. backward(dloss=1.0) returns dlogits.
+    are 0. reduction: "mean" over the counted positions, "sum", or "none": the loss at each position, (...). The largest
+    logit is subtracted first, so that huge logits cannot overflow. backward(dloss=1.0) returns dlogits.
     """
     xp = check_floats("cross_entropy", logits=logits)
     if logits.ndim < 1:
@@ -53,8 +54,8 @@ def cross_entropy(
     check_number("cross_entropy", "label_smoothing", label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"cross_entropy: label_smoothing must be from 0 to 1, got {label_smoothing}")
-    if reduction not in ("mean", "sum"):
-        raise ValueError(f'cross_entropy: reduction must be "mean" or "sum", got {reduction!r}')
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f'cross_entropy: reduction must be "mean", "sum" or "none", got {reduction!r}')
 
     counted = targets != ignore_index  # (...)
     wanted = xp.where(counted, targets, 0)[..., None]  # (..., 1): any valid id at positions that do not count
@@ -64,12 +65,14 @@ def cross_entropy(
     if label_smoothing:
         loss_at = loss_at - label_smoothing * log_p.mean(axis=-1)
     n_counted = xp.maximum(counted.sum(dtype=logits.dtype), 1.0) if reduction == "mean" else 1.0
-    loss = xp.where(counted, loss_at, 0.0).sum() / n_counted
+    losses = xp.where(counted, loss_at, 0.0)
+    loss = losses if reduction == "none" else losses.sum() / n_counted
 
     def backward(dloss: Array | float = 1.0) -> Array:
         hit = (xp.arange(n_classes) == wanted).astype(logits.dtype)
         target = (1.0 - label_smoothing) * hit + label_smoothing / n_classes
-        dlogits = xp.where(counted[..., None], xp.exp(log_p) - target, 0.0) * (dloss / n_counted)
+        dlosses = xp.zeros(counted.shape, log_p.dtype) + (dloss / n_counted)
+        dlogits = xp.where(counted[..., None], xp.exp(log_p) - target, 0.0) * dlosses[..., None]
         return dlogits
 
     return loss, backward

@@ -28,7 +28,7 @@ import math
 from collections.abc import Iterator
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_floats, check_mask, check_number, check_sizes, op
+from ..arrays.boundary import check_flags, check_floats, check_mask, check_number, check_sizes, op
 from ..arrays.float16 import in_float32
 from .attention import check_shapes
 
@@ -55,6 +55,7 @@ def flash_attention(
     t_q, t_k = q.shape[-2], k.shape[-2]
     factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     check_number("flash_attention", "scale", factor)
+    check_flags("flash_attention", causal=causal)
     if mask is not None:
         check_mask("flash_attention", mask, (*k.shape[:-2], t_k), like=q)
     real = xp.ones((t_k,), dtype=bool) if mask is None else mask & xp.ones((t_k,), dtype=bool)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_floats, check_integers, check_mask, op
+from ..arrays.boundary import check_flags, check_floats, check_integers, check_mask, op
 from ..arrays.float16 import in_float32_on_host
 from .attention import attention
 
@@ -46,6 +46,7 @@ def local_attention(
     """
     xp = check_floats("local_attention", q=q, k=k, v=v)
     check_integers("local_attention", radius=radius)
+    check_flags("local_attention", causal=causal)
     if radius < 0:
         raise ValueError(f"local_attention: radius must be at least 0, got {radius}")
     if min(q.ndim, v.ndim) < 2 or q.shape != k.shape or q.shape[:-1] != v.shape[:-1]:

@@ -23,7 +23,15 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_array, check_floats, check_integers, check_positive, check_same_device, op
+from ..arrays.boundary import (
+    check_array,
+    check_broadcasts,
+    check_floats,
+    check_integers,
+    check_positive,
+    check_same_device,
+    op,
+)
 from ..arrays.float16 import in_float32
 
 
@@ -51,11 +59,9 @@ def rotary(
     else:
         check_array("rotary", "positions", positions)
         check_same_device("rotary", "x", x, "positions", positions)
-        if positions.dtype.kind not in "iu" or np.broadcast_shapes(positions.shape, x.shape[:-1]) != x.shape[:-1]:
-            raise ValueError(
-                f"rotary: positions must be integers that broadcast to {x.shape[:-1]}, "
-                f"got {positions.dtype} of shape {positions.shape}"
-            )
+        if positions.dtype.kind not in "iu":
+            raise TypeError(f"rotary: positions must be integers, got {positions.dtype}")
+        check_broadcasts("rotary", "positions", positions, x.shape[:-1])
     cos, sin = _turns(positions, d, base, x.dtype)
 
     a, b = _pairs(x, interleaved)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 
 from ..arrays.backend import Array, Pullback, device_of
-from ..arrays.boundary import check_floats, check_mask, check_number, check_shape, op
+from ..arrays.boundary import check_flags, check_floats, check_mask, check_number, check_shape, op
 from ..arrays.float16 import in_float32
 from ..arrays.masks import causal_mask
 from .attention import check_shapes
@@ -51,6 +51,7 @@ def sink_attention(
     t_q, t_k = q.shape[-2], k.shape[-2]
     factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     check_number("sink_attention", "scale", factor)
+    check_flags("sink_attention", causal=causal)
     allowed = xp.ones((t_q, t_k), dtype=bool)
     if mask is not None:
         check_mask("sink_attention", mask, (*q.shape[:-1], t_k), like=q)

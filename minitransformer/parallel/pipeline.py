@@ -97,7 +97,7 @@ def stage_of(
     ids, wanted: (B, T). The first rank also embeds, and the last one has the mean loss over the batch. Raises
     ValueError for a tied output.
     """
-    if model.output is None:
+    if model.output is model.tokens:
         raise ValueError("stage_of: first and last rank would hold the tied table; give a model with tie_output=False")
     output, layers = model.output, model.stack.layers[stretch(len(model.stack.layers), group)]
     ends = np.cumsum([0, *lengths(len(ids), pieces)]).tolist()

@@ -38,19 +38,18 @@ class Cut(Module):
         self._group = group
         self.part: Any = copy.deepcopy(whole)
         if isinstance(whole, MultiHeadAttention):
-            extras = (whole.relative, whole.slopes, whole.query_norm, whole.sink)
-            if any(extra is not None for extra in extras):
+            turns = (part for part in (whole.turn_query, whole.turn_key) if part is not None)
+            if not whole.mix.alike or any(any(part.parameters()) for part in turns):
                 raise ValueError("Cut: attention with a score for each distance, norms or a sink cannot be cut")
-            first = [self.part.query, self.part.key, self.part.value]
-            counts = {"heads of queries": whole.n_heads, "heads of keys": whole.n_key_heads}
-            self.part.n_heads, self.part.n_key_heads = (n // group.size for n in counts.values())
+            n_key_heads = whole.key.weight.value.shape[1] // whole.d_k
+            counts = {"heads of queries": whole.n_heads, "heads of keys": n_key_heads}
+            self.part.n_heads //= group.size
         else:
-            first = [self.part.inner, *([] if self.part.gate is None else [self.part.gate])]
             counts = {"units": whole.inner.weight.value.shape[1]}
         for name, count in counts.items():
             if count % group.size:
                 raise ValueError(f"Cut: {count} {name} do not divide into {group.size} equal parts, one for each rank")
-        for linear in first:
+        for linear in [part for name, part in self.part.children() if isinstance(part, Linear) and name != "output"]:
             _keep(linear.weight, 1, group)
             if linear.bias is not None:
                 _keep(linear.bias, 0, group)

@@ -121,7 +121,7 @@ class _CutOps:
 
 def cut_vocabulary(model: LanguageModel | Transformer, group: Group) -> None:
     """Replace every table of tokens in a model by this rank's part of it, and the loss by the one over the group."""
-    if getattr(model, "logit_bias", None) is not None:
+    if not isinstance(model.output, Embedding) and any(type(p) is Parameter for p in vars(model.output).values()):
         raise ValueError("cut: a model with a bias for each token's logit cannot be cut")
     kept: dict[int, CutEmbedding] = {}  # by the id of the whole: one table may have several names
     vocabulary = model.config.vocabulary if isinstance(model, LanguageModel) else model.config.target_vocabulary

@@ -30,6 +30,7 @@ def evaluate_translator(
     length_penalty: float,
     tokenize: str,
     accelerate: Accelerate = as_written,
+    early_stopping: bool = True,
 ) -> dict[str, Any]:
     """BLEU of the translations of a file, by sacrebleu with its signature."""
     import sacrebleu  # here, because it is missing in a browser
@@ -37,7 +38,7 @@ def evaluate_translator(
     model, source_tokenizer, target_tokenizer = load_translator(folder)
     pairs = read_pairs(source, target)
     sequences = encode_lines(source_tokenizer, [text for text, _ in pairs], source)
-    ids = written(accelerate(model.to(device)), sequences, beam, length_penalty)
+    ids = written(accelerate(model.to(device)), sequences, beam, length_penalty, early_stopping=early_stopping)
     said, wanted = [target_tokenizer.decode(row) for row in ids], [text for _, text in pairs]
     metric = sacrebleu.BLEU(tokenize=tokenize, force=tokenize == "none")  # force: the user asked for tokenized text
     score = metric.corpus_score(said, [wanted])

@@ -13,21 +13,16 @@ import numpy as np
 from .. import ops
 from ..arrays.backend import Array, Pullback, array_module, to_device, to_numpy
 from ..arrays.files import read_json
-from ..models import (
-    Classifier,
-    LanguageModel,
-    MaskedLanguageModel,
-    TextClassifier,
-    TextEncoder,
-    Transformer,
-    from_pretrained,
-    is_published,
-)
-from ..models.families.family import Pretrained
-from ..text import PublishedTokenizer, load_published, padded
+from ..models import Classifier, LanguageModel, Transformer, folder
+from ..published import MaskedLanguageModel, TextClassifier, TextEncoder, from_pretrained, is_published
+from ..published.family import Pretrained
+from ..text import PublishedTokenizer, Tokenizer, load_published, padded
 from ..verify import Report
 from ..verify.gradients import Progress
 from ..verify.inside import model_gradients
+from .classification import load_classifier
+from .language import load_writer
+from .translation import load_translator
 
 _BATCH = 32  # texts that are read at once
 _CHECKED = 6  # tokens of a sequence that a check reads
@@ -36,12 +31,24 @@ _CHECKED = 6  # tokens of a sequence that a check reads
 def open_published(path: Path) -> tuple[Pretrained, PublishedTokenizer]:
     """A published model and its tokenizer. Raises ValueError if that has more tokens than the model."""
     if not is_published(path):
-        raise ValueError(f"{path} is no published model: there is no config.json that names its family (model_type)")
+        raise ValueError(f"{path} is not a published model: it has no config.json that names its family (model_type)")
     model, tokenizer = from_pretrained(path), load_published(path)
     vocabulary = model.config.source_vocabulary if isinstance(model, Transformer) else model.config.vocabulary
     if len(tokenizer) > vocabulary:
         raise ValueError(f"{path}: the tokenizer has {len(tokenizer)} tokens, but the model {vocabulary}")
     return model, tokenizer
+
+
+def open_any(path: Path) -> tuple[Any, tuple[Tokenizer, ...]]:
+    """A model, of a run or a published one, and its tokenizers: one, or those of source and target."""
+    if is_published(path):
+        found: tuple[Any, ...] = open_published(path)
+    elif (kind := folder.kind(path)) == "LanguageModel":
+        found = load_writer(path)
+    else:
+        found = load_classifier(path)[:2] if kind == "Classifier" else load_translator(path)
+    model, *tokenizers = found
+    return model, tuple(dict.fromkeys(tokenizers))
 
 
 def load_published_writer(path: Path) -> tuple[LanguageModel, PublishedTokenizer]:

@@ -13,11 +13,10 @@ from tqdm import tqdm
 from ..arrays.backend import to_device
 from ..arrays.boundary import check_sizes
 from ..generation import translate
+from ..later.convolutional import ConvolutionalConfig
+from ..later.recurrent_translator import RecurrentTranslatorConfig
 from ..models import (
     EncoderDecoder,
-    RecurrentTranslator,
-    RecurrentTranslatorConfig,
-    Transformer,
     TransformerConfig,
     folder,
 )
@@ -84,7 +83,6 @@ class TranslatorConfig(TransformerConfig):
     model: str = "transformer"  # transformer, convolution, lstm or lstm-attention
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.model not in KINDS:
             raise ValueError(f"model must be one of {', '.join(KINDS)}, got {self.model!r}")
 
@@ -96,7 +94,7 @@ class TranslatorConfig(TransformerConfig):
         if kind == "transformer":
             return TransformerConfig(**sizes)
         if kind == "convolution":
-            return TransformerConfig(**(sizes | {"mixing": "convolution"}))
+            return ConvolutionalConfig(**sizes)
         used = {name: sizes[name] for name in (f.name for f in fields(RecurrentTranslatorConfig)) if name in sizes}
         return RecurrentTranslatorConfig(**used, attention="multiplicative" if kind == "lstm-attention" else "none")
 
@@ -110,8 +108,7 @@ class TranslatorConfig(TransformerConfig):
 
 def translator(config: TranslatorConfig, rng: np.random.Generator | None = None) -> EncoderDecoder:
     """The untrained model that a config asks for."""
-    plain = config.plain
-    return Transformer(plain, rng) if isinstance(plain, TransformerConfig) else RecurrentTranslator(plain, rng)
+    return config.plain.build(rng)
 
 
 def prepare(
@@ -184,10 +181,12 @@ def written(
     length_penalty: float = 1.0,
     max_length: int = 200,
     tokens: int = 1500,
+    early_stopping: bool = True,
 ) -> list[list[int]]:
     """Translate encoded sentences by beam search, in batches of similar length with at most `tokens` source tokens.
 
-    A translation without <end> after max_length tokens is cut off there. The order is kept.
+    A translation without <end> after max_length tokens is cut off there. The order is kept. early_stopping: as of
+    `beam_search`.
     """
     widths = np.array([(len(source),) for source in sources])
     found: dict[int, list[int]] = {}
@@ -205,6 +204,7 @@ def written(
                     max_length=max_length,
                     beam=beam,
                     length_penalty=length_penalty,
+                    early_stopping=early_stopping,
                 ),
                 strict=True,
             )

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from ..arrays.files import write
-from ..models import gguf
 from ..models.weights import read_object
+from ..published import gguf
 from . import chat
-from .tokenizer import Tokenizer, load_library
+from .tokenizer import Tokenizer, load_library, load_tokenizer
 
 _LONGEST = 1 << 27  # bytes of a tokenizer.json
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -39,18 +39,24 @@ _CONTROL, _USER_DEFINED = 3, 4  # kinds of tokens
 class PublishedTokenizer(Tokenizer):
     """A tokenizer that came with a model. special: {"mask_token": "[MASK]", ...}; ends: ids that end a text.
 
-    Special tokens in a text are read as such. `decode` leaves them out.
+    Special tokens in a text are read as such, unless plain=True. `decode` leaves them out.
     """
 
     kind = "published"
 
     def __init__(
-        self, model: Any, special: Mapping[str, str], ends: Sequence[int] = (), template: str | None = None
+        self,
+        model: Any,
+        special: Mapping[str, str],
+        ends: Sequence[int] = (),
+        template: str | None = None,
+        plain: bool = False,
     ) -> None:
         model.no_truncation()  # a file may hold the lengths of some training
         model.no_padding()
+        model.encode_special_tokens = plain
         self._model = model  # a tokenizers.Tokenizer
-        self.special, self.ends, self.template = dict(special), tuple(ends), template
+        self.special, self.ends, self.template, self.plain = dict(special), tuple(ends), template, plain
 
     @functools.cached_property
     def tokens(self) -> tuple[str, ...]:  # type: ignore[override]  # read-only, and made when asked for
@@ -97,6 +103,16 @@ class PublishedTokenizer(Tokenizer):
         """Write the tokenizer.json."""
         write(path, self._model.to_str(pretty=True) + "\n")
 
+    def special_ids(self) -> dict[str, Any]:
+        """The ids of the special tokens that a model's config.json names, as far as they are known."""
+        found = {f"{name}_id": self._model.token_to_id(text) for name, text in self.special.items()}
+        ends = {"eos_token_id": self.ends[0] if len(self.ends) == 1 else list(self.ends)} if self.ends else {}
+        known = {name: found.get(name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")} | ends
+        return {name: i for name, i in known.items() if i is not None}
+
+    def _for_library(self) -> Any:
+        return self._model
+
 
 def load_published(path: str | os.PathLike[str]) -> PublishedTokenizer:
     """The tokenizer of a published model: of its folder, or of its .gguf file.
@@ -106,6 +122,19 @@ def load_published(path: str | os.PathLike[str]) -> PublishedTokenizer:
     """
     path = Path(path)
     return _of_file(path) if path.is_file() else _of_folder(path)
+
+
+def load(path: str | os.PathLike[str]) -> Tokenizer:
+    """The tokenizer that belongs to a model: of a run's folder, of a folder of Hugging Face's, or of a .gguf file.
+
+    Raises errors as `load_tokenizer` and `load_published` do, and ValueError for a run with two tokenizers.
+    """
+    path = Path(path)
+    own, two = path / "tokenizer.json", path / "source_tokenizer.json"
+    if two.is_file():
+        raise ValueError(f"{path} has two tokenizers; open each with text.load_tokenizer: {two}, and the target's")
+    is_own = own.is_file() and own.stat().st_size <= _LONGEST and "kind" in read_object(own)
+    return load_tokenizer(own) if is_own else load_published(path)
 
 
 def pieces(tokenizer: Tokenizer, before: Sequence[int], ids: Iterable[int]) -> Iterator[str]:
@@ -162,7 +191,9 @@ def _of_folder(folder: Path) -> PublishedTokenizer:
     found = ends if isinstance(ends, list) else [] if ends is None else [ends]
     if not all(type(i) is int for i in found):
         raise ValueError(f"{folder}: eos_token_id must be an integer or a list of integers, got {str(ends)[:60]}")
-    return PublishedTokenizer(model, special, found, _template(folder, about))
+    return PublishedTokenizer(
+        model, special, found, _template(folder, about), about.get("split_special_tokens") is True
+    )
 
 
 def _template(folder: Path, about: Mapping[str, Any]) -> str | None:

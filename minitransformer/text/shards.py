@@ -158,7 +158,9 @@ class Shards:
     def __init__(self, folder: Path) -> None:
         path = folder / INDEX
         if not path.is_file():
-            raise FileNotFoundError(f"{folder} is no prepared folder: {INDEX} is missing; run minitransformer prepare")
+            raise FileNotFoundError(
+                f"{folder} is not a prepared folder: {INDEX} is missing; run minitransformer prepare"
+            )
         self._arrays: list[np.ndarray] = []
         for shard in read_json(path)["shards"]:
             try:

@@ -10,30 +10,43 @@ the space before each with ▁, and starts from characters. A character that the
 
 A text cannot contain <pad>, <start> or <end> as tokens. The kinds `characters` and `bpe` read them as plain characters;
 for `words` they are an error.
+
+`save_pretrained` writes any of them for Hugging Face's AutoTokenizer, which then encodes and decodes alike. What is an
+error here is an error there.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..arrays.boundary import check_sizes
 from ..arrays.files import read_json, write
-from .vocabulary import END, Vocabulary, without_special
+from .vocabulary import END, PAD, START, Vocabulary, without_special
 
 _FORMAT = 1
 _UNKNOWN = "<unknown>"
 _SPECIAL = ("<pad>", "<start>", "<end>", _UNKNOWN)  # of bpe
+_SPACE = "".join(c for c in map(chr, range(0x3001)) if c.isspace())  # what str.split removes, and \s not quite
+_NONE = "none of these"  # stands for what is unknown; no character or word, so the library raises an error
 
 
 class Tokenizer:
-    """Base of every tokenizer. tokens: the text of each id; kind: its name."""
+    """Base of every tokenizer. tokens: the text of each id; kind: its name.
+
+    special: the names of special tokens, as Hugging Face calls them; ends: the ids that end a text; template: of chats;
+    plain: whether the names of special tokens are plain characters in a text.
+    """
 
     kind: str
     tokens: tuple[str, ...]
+    special: Mapping[str, str] = {"bos_token": "<start>", "eos_token": "<end>", "pad_token": "<pad>"}
+    ends: tuple[int, ...] = (END,)
+    template: str | None = None
+    plain: bool = True
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -52,6 +65,32 @@ class Tokenizer:
         write(path, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
 
     def _document(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def save_pretrained(self, folder: str | os.PathLike[str], max_length: int | None = None) -> None:
+        """Write what AutoTokenizer and load_published read: tokenizer.json, tokenizer_config, special_tokens_map.
+
+        Their `decode` with skip_special_tokens leaves <pad>, <start> and <end> out, but reads on after <end>.
+        max_length: the most tokens that the model reads. Raises ModuleNotFoundError without the library `tokenizers`.
+        """
+        folder, special = Path(folder), dict(self.special)
+        about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", **special}
+        about |= {"split_special_tokens": self.plain, "clean_up_tokenization_spaces": False}
+        about |= {"model_input_names": ["input_ids", "attention_mask"]}
+        about |= {} if max_length is None else {"model_max_length": max_length}
+        about |= {} if self.template is None else {"chat_template": self.template}
+        model = self._for_library()
+        folder.mkdir(parents=True, exist_ok=True)
+        write(folder / "tokenizer.json", model.to_str(pretty=True) + "\n")
+        for name, document in (("tokenizer_config", about), ("special_tokens_map", special)):
+            write(folder / f"{name}.json", json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+
+    def special_ids(self) -> dict[str, Any]:
+        """The ids of the special tokens that a model's config.json names: {"eos_token_id": 2, ...}."""
+        return {"bos_token_id": START, "eos_token_id": END, "pad_token_id": PAD, "decoder_start_token_id": START}
+
+    def _for_library(self) -> Any:
+        """A tokenizers.Tokenizer that does the same."""
         raise NotImplementedError
 
 
@@ -84,6 +123,25 @@ class WordTokenizer(Tokenizer):
     def _document(self) -> dict[str, Any]:
         return {"tokens": self.tokens}
 
+    def _for_library(self) -> Any:
+        library, refused = load_library("a tokenizer for Hugging Face"), "<special>"
+        while refused in self.tokens:
+            refused += ">"
+        model, space = self._levels(library), f"[{_SPACE}]"
+        special = rf"(?<![^{_SPACE}])<(pad|start|end)>(?![^{_SPACE}])"
+        model.normalizer = library.normalizers.Replace(library.Regex(special), refused)
+        model.pre_tokenizer = library.pre_tokenizers.Split(library.Regex(f"{space}+"), "removed")
+        return model  # without a decoder the library puts spaces between the words
+
+    def _levels(self, library: Any) -> Any:
+        """A library's tokenizer whose tokens are those of the vocabulary, and nothing is unknown."""
+        ids = {token: i for i, token in enumerate(self.tokens)}
+        model = library.Tokenizer(library.models.WordLevel(ids, unk_token=_NONE))
+        model.add_special_tokens(
+            [library.AddedToken(token, special=True, normalized=False) for token in self.tokens[: END + 1]]
+        )
+        return model
+
 
 class CharacterTokenizer(WordTokenizer):
     """Single characters. One that is not in the vocabulary is an error."""
@@ -102,6 +160,13 @@ class CharacterTokenizer(WordTokenizer):
     def decode(self, ids: Iterable[int]) -> str:
         """The characters, joined."""
         return "".join(self.vocabulary.decode(ids))
+
+    def _for_library(self) -> Any:
+        library = load_library("a tokenizer for Hugging Face")
+        model = self._levels(library)
+        model.pre_tokenizer = library.pre_tokenizers.Split(library.Regex(r"[\s\S]"), "isolated")
+        model.decoder = library.decoders.Fuse()
+        return model
 
 
 class BytePairTokenizer(Tokenizer):
@@ -155,6 +220,11 @@ class BytePairTokenizer(Tokenizer):
 
     def _document(self) -> dict[str, Any]:
         return {"bpe": json.loads(self._model.to_str())}
+
+    def _for_library(self) -> Any:
+        document = json.loads(self._model.to_str())  # where <unknown> is a piece: `decode` shows it
+        document["added_tokens"] = [each for each in document["added_tokens"] if each["content"] != _UNKNOWN]
+        return load_library().Tokenizer.from_str(json.dumps(document))
 
 
 def _texts(owner: type[Tokenizer], texts: Any) -> list[str]:

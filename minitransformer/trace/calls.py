@@ -79,6 +79,7 @@ class Binding:
         return f"{self.call.label}.{self.name}"
 
 
+GRADIENT_OF = ("d", "grad_")  # what comes before a name in the name of its gradient
 Group = list[Binding]  # a binding, then each in-place change of its array while the name held it
 
 
@@ -128,7 +129,8 @@ def _meetings(calls: Iterable[Call]) -> Iterator[tuple[Call, str, list[Group], l
     for call in calls:
         for name in call.bound if call.index in pullbacks else ():
             values = _of_arrays([call], name)
-            gradients = _of_arrays(pullbacks[call.index], f"d{name}")
+            pulled = (_of_arrays(pullbacks[call.index], start + name) for start in GRADIENT_OF)
+            gradients = next(filter(None, pulled), [])
             if values and gradients:
                 yield call, name, values, gradients
 

@@ -7,6 +7,7 @@ happens later can change the record.
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .calls import Binding, Call, Group, Pair, number, pairs_of
+from .foreign import arguments_of, as_numpy, function_of, token_in
 from .tracing import Traced, label_of, made_here, newly_bound, textbook_of
 from .values import Value, copied, is_float_array, same_numbers
 
@@ -111,8 +113,7 @@ class Recorder(Traced):
         code = frame.f_code
         if not self._wants(code):
             return None
-        of_object = frame.f_locals.get("self") if code.co_name == "__call__" else None
-        maker, _ = self._makers.get(id(code)) or self._makers.get(id(of_object)) or (None, None)
+        maker = self._maker_of(frame)
         if not (self.in_forward or maker is not None or self.helpers_in_backward):
             return None if id(code) in self._again else self._stray(frame)
         caller = self.open[-1].call if self.open else None
@@ -127,6 +128,8 @@ class Recorder(Traced):
             in_backward=not self.in_forward,
         )
         self.calls.append(call)
+        if self._separate and self.in_forward:
+            self._note_common(frame, call)
         # The values that a pullback captured were recorded in the call that made it.
         names = code.co_freevars if maker is not None else ()
         watch = self._watch(call, {name: frame.f_locals[name] for name in names if name in frame.f_locals})
@@ -139,11 +142,33 @@ class Recorder(Traced):
                     self._makers[id(pullback.__code__)] = (call.index, pullback.__code__)
                 elif self.in_forward and isinstance(arg, tuple) and len(arg) == 2 and callable(arg[1]):
                     self._makers.setdefault(id(arg[1]), (call.index, arg[1]))
+                elif self.in_forward and self._separate and (token := token_in(arg)) is not None:
+                    self._makers[id(token)] = (call.index, token)
                 watch.end(arg)
                 self.open.pop()
             return follow
 
         return follow(frame, event, arg)
+
+    def _maker_of(self, frame: types.FrameType) -> int | None:
+        """The index of the forward call that this call is the pullback of; None if it is not a pullback."""
+        code = frame.f_code
+        of_object = frame.f_locals.get("self") if code.co_name == "__call__" else None
+        found = self._makers.get(id(code)) or self._makers.get(id(of_object))
+        if found is None and self._separate and not self.in_forward:
+            found = next(filter(None, (self._makers.get(id(x)) for x in arguments_of(frame))), None)
+        return None if found is None else found[0]
+
+    def _note_common(self, frame: types.FrameType, call: Call) -> None:
+        """Note what a separate backward will have in common with this call: see foreign.py."""
+        first = next(arguments_of(frame), None)
+        if (function := function_of(first)) is not None:  # with setup_context, forward itself has no ctx
+            code = inspect.unwrap(function.forward).__code__
+            last = next((each for each in reversed(self.calls) if each.code is code), call)
+            last.name = function.__name__
+            self._makers[id(first)] = (last.index, first)
+        elif call.code.co_name in ("forward", "__call__") and "self" in frame.f_locals:
+            self._makers[id(first)] = (call.index, first)
 
     def _stray(self, frame: types.FrameType) -> Any:
         """Record which arrays a function that is not a pullback binds in backward."""
@@ -152,7 +177,7 @@ class Recorder(Traced):
         held = dict(frame.f_locals)  # its arguments have their names elsewhere
 
         def follow(frame: types.FrameType, event: str, arg: Any) -> Any:
-            names.update(name for name, value in newly_bound(held, frame.f_locals) if is_float_array(value))
+            names.update(name for name, value in newly_bound(held, frame.f_locals) if is_float_array(as_numpy(value)))
             if event == "return":
                 if pullback := made_here(arg, code):  # a checkpointed layer's second run; the first was recorded
                     self._again[id(pullback.__code__)] = pullback.__code__
@@ -173,7 +198,8 @@ class Watch:
 
     def look(self, frame: types.FrameType) -> None:
         """Record what has been bound since the last look."""
-        for name, value in newly_bound(self.held, frame.f_locals):
+        for name, bound in newly_bound(self.held, frame.f_locals):
+            value = as_numpy(bound)
             if is_float_array(value) and (self.recorder.only is None or name in self.recorder.only):
                 self._arrays.append((value, self.recorder.bind(self.call, name, copied(value))))
 

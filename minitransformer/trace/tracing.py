@@ -1,8 +1,9 @@
 """Follow running ops, layers and models from outside, and replace a value inside them; their code knows nothing of it.
 
-`sys.settrace` reports every call, line and return. The traced code is that in ops/, layers/ and models/, and in the
-file of the function under study. A Recorder (recorder.py) records what the calls bind to names. A Replacement runs the
-function again and replaces one such value the moment it is bound, to take a finite difference with respect to it.
+`sys.settrace` reports every call, line and return. The traced code is that in ops/, layers/, models/, later/ and
+published/, and in the file of the function under study. A Recorder (recorder.py) records what the calls bind to names.
+A Replacement runs the function again and replaces one such value the moment it is bound, to take a finite difference
+with respect to it.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from typing import Any
 
 from ..arrays.backend import Array
 from .calls import Pair
+from .foreign import as_numpy, function_of, like, of_a_user
 from .values import is_float_array
 
 _PACKAGE = Path(__file__).parent.parent  # not resolved: code objects keep the path they were imported by
-_ROOMS = tuple(str(_PACKAGE / room) for room in ("ops", "layers", "models"))
+_ROOMS = tuple(str(_PACKAGE / room) for room in ("ops", "layers", "models", "later", "published"))
 _HIDDEN = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -32,7 +34,7 @@ def textbook_of(f: Any) -> Any:
 
 
 def _file_of(f: Any) -> str:
-    """The file that holds the code of f: calls into it are traced, too, like those into ops, layers and models."""
+    """The file that holds the code of f: calls into it are traced, too, like those into layers."""
     f = inspect.unwrap(f) if callable(f) else f
     while hasattr(f, "func"):  # functools.partial
         f = inspect.unwrap(f.func)
@@ -66,11 +68,13 @@ def made_here(result: Any, code: types.CodeType) -> types.FunctionType | None:
 
 def label_of(frame: types.FrameType) -> str:
     """The name of the op, or of the module's class: "attention", "EncoderLayer", "Residual._pre"."""
-    owner = frame.f_locals.get("self")
-    name = frame.f_code.co_name
+    code = frame.f_code
+    owner, name = frame.f_locals.get("self"), code.co_name
     if owner is None:
-        return name
-    return type(owner).__name__ if name == "__call__" else f"{type(owner).__name__}.{name}"
+        context = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        function = function_of(context)
+        return function.__name__ if function is not None and name in ("forward", "backward") else name
+    return type(owner).__name__ if name in ("__call__", "forward") else f"{type(owner).__name__}.{name}"
 
 
 class Traced(abc.ABC):
@@ -78,6 +82,7 @@ class Traced(abc.ABC):
 
     def __init__(self, f: Any) -> None:
         self._file = _file_of(f)
+        self._separate = getattr(f, "separate", False)
 
     def __enter__(self) -> Any:
         self._previous = sys.gettrace()
@@ -89,7 +94,8 @@ class Traced(abc.ABC):
 
     def _wants(self, code: types.CodeType) -> bool:
         """Whether to follow this code. Comprehensions and generators belong to the statement that runs them."""
-        if code.co_filename != self._file and not code.co_filename.startswith(_ROOMS):
+        name = code.co_filename
+        if not (of_a_user(name) if self._separate else name == self._file) and not name.startswith(_ROOMS):
             return False
         return not code.co_flags & _HIDDEN and (code.co_name[0] != "<" or code.co_name == "<lambda>")
 
@@ -119,9 +125,9 @@ class Replacement(Traced):
             nonlocal bindings
             frame_locals = frame.f_locals  # read once: before Python 3.13 a second look would undo the change
             for name, value in newly_bound(held, frame_locals):
-                if name == self._pair.name and is_float_array(value):
+                if name == self._pair.name and is_float_array(as_numpy(value)):
                     if bindings == self._pair.occurrence:
-                        frame_locals[name] = self._change(value)
+                        frame_locals[name] = like(self._change(as_numpy(value)), value)
                         self.done = True
                         sys.settrace(None)
                         return None

@@ -21,7 +21,9 @@ def first_not_finite(model: Module, run: Callable[[], Any]) -> str | None:
     An inner layer comes before the layer that contains it. Returns None if every output is finite. Do not use this
     while other threads run modules.
     """
-    names = {id(module): name or type(model).__name__ for name, module in model.modules()}
+    names: dict[int, str] = {}
+    for name, module in model.modules():  # one that is shared goes by its first name
+        names.setdefault(id(module), name or type(model).__name__)
     originals = {type(module): type(module).__call__ for _, module in model.modules()}
 
     def watched(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -42,12 +42,10 @@ from .optimizers import Optimizer
 from .precision import FIRST_SCALE, MixedPrecision, next_scale
 from .settings import TrainingSettings
 from .sharded import ShardedOptimizer
-from .workers import Workers, share
+from .worker import DROPOUT, ORDER
+from .workers import share, workers_of
 
 Accelerate: TypeAlias = Callable[[Any], Any]  # from a model or an optimiser to its fast twin
-
-_ORDER, _DROPOUT = 0, 1  # two streams of random numbers from one seed
-
 
 T = TypeVar("T")
 
@@ -105,7 +103,7 @@ class Trainer:
         self._half = settings.precision == "float16"
         self._computing = accelerate(MixedPrecision(model) if self._half else model)
         sharded = settings.shard_optimizer and group.size > 1
-        self.workers = Workers(self._computing, settings.workers, group, sharded)
+        self.workers = workers_of(self._computing, settings.workers, group, sharded)
         self.optimizer: Optimizer | ShardedOptimizer
         if sharded:
             pairs = model.parameters()
@@ -184,7 +182,7 @@ class Trainer:
         settings, progress = self.settings, self.progress
         began, epoch = time.perf_counter(), progress.epoch
         batches = [self._next_batch() for _ in range(settings.accumulate)]
-        seed = (settings.seed, _DROPOUT, progress.step)
+        seed = (settings.seed, DROPOUT, progress.step)
         scale = progress.loss_scale if self._half else 1.0
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # non-finite results are handled below
             loss = self.workers.gradients(self.training, batches, seed, scale)
@@ -217,7 +215,7 @@ class Trainer:
     def _next_batch(self) -> np.ndarray:
         progress = self.progress
         if self._order is None or self._order[0] != progress.epoch:
-            rng = np.random.default_rng((self.settings.seed, _ORDER, progress.epoch))
+            rng = np.random.default_rng((self.settings.seed, ORDER, progress.epoch))
             self._order = progress.epoch, self.training.batches(rng)
         batches = self._order[1]
         if progress.position >= len(batches):

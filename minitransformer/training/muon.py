@@ -19,8 +19,8 @@ singular value is above 1, and
 keeps U and V and takes each singular value s to a s + b s³ + c s⁵. With a, b, c = 3.4445, -4.7750, 2.0315 five
 rounds bring all but the smallest between about 0.7 and 1.2: not exactly 1, but fast, as the slope at 0 is steep.
 
-Muon is for matrices that map vectors. What is no such map takes the steps of AdamW: biases, gains and tables, whose
-rows are looked up one by one.
+Muon updates only matrices that map vectors. AdamW updates everything else: biases, gains, and tables, whose rows are
+looked up one by one.
 """
 
 from __future__ import annotations

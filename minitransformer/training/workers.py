@@ -22,14 +22,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..arrays.backend import Array
 from ..arrays.boundary import check_sizes
 from ..layers import Module
 from ..parallel.group import ALONE, Group, lengths, stretch
 from .buckets import Buckets
 from .corpora import Corpus
-from .flat import as_one, in_order, side_by_side
 from .threads import together
+from .worker import Worker, flat_gradients
 
 T = TypeVar("T")
 
@@ -43,11 +42,8 @@ def check_workers(where: str, workers: int) -> None:
         raise ValueError(f"{where}: workers must be at most {MOST}, got {workers}; the number of cores is best")
 
 
-class Workers:
+class Workers(Worker):
     """The model itself and n - 1 replicas that share its values. The model's parameters receive the gradients.
-
-    From here on, one flat array contains all values, and another all gradients (flat.py). These arrays are new, so old
-    references to parameter arrays go stale.
 
     group: the ranks that share every batch; all must call the methods together. sharded: each rank gets the gradients
     of its own stretch of the flat array alone, for a ShardedOptimizer. overlap: as in Buckets.
@@ -57,19 +53,9 @@ class Workers:
         self, model: Module, n: int = 1, group: Group = ALONE, sharded: bool = False, overlap: bool = True
     ) -> None:
         check_workers("Workers", n)
-        if not callable(getattr(model, "parameters", None)):
-            raise TypeError(f"Workers: model must be a module with parameters, got {type(model).__name__}")
-        parameters = [p for _, p in in_order(model.parameters())]
-        if len(dtypes := {str(p.value.dtype) for p in parameters}) > 1:
-            raise TypeError(
-                f"Workers: all parameters must be of one dtype, got {', '.join(sorted(dtypes))}; use model.to"
-            )
-        if as_one([p.value for p in parameters]) is None:
-            for p, value in zip(parameters, side_by_side([p.value for p in parameters])[1], strict=True):
-                value[...] = p.value
-                p.value = value
+        super().__init__(model)
         self.models = [model, *(replica(model) for _ in range(n - 1))]
-        self._gradients = [_flat_gradients(each) for each in self.models]
+        self._gradients = [self.gradient, *map(flat_gradients, self.models[1:])]
         self.group = group
         size = self._gradients[0].size
         self._own = stretch(size, group) if sharded else slice(0, size)  # of the gradients, those that this rank needs
@@ -81,12 +67,7 @@ class Workers:
     def gradients(
         self, corpus: Corpus, batches: Sequence[np.ndarray], seed: Sequence[int], scale: float = 1.0
     ) -> float:
-        """Set every gradient to that of the mean loss over all predictions of the batches. Returns that loss.
-
-        Several batches act as one large batch but need only the memory of a small one (gradient accumulation). seed:
-        for dropout; each worker makes a generator of its own from it. scale: a factor for all gradients, but not for
-        the returned loss; see precision.py.
-        """
+        """As Worker.gradients; each worker makes a generator of its own from the seed."""
         total = sum(corpus.count(rows) for rows in batches)
         n, first = len(self.models), self.group.rank * len(self.models)
         shares = [share(corpus, rows, self.group) for rows in batches]
@@ -197,15 +178,11 @@ def share(corpus: Corpus, rows: np.ndarray, group: Group) -> np.ndarray:
     return rows[owners == group.rank]
 
 
+def workers_of(model: Module, n: int, group: Group = ALONE, sharded: bool = False) -> Worker:
+    """Workers, or where a model trains alone the plain Worker."""
+    return Worker(model) if n == 1 and group.size == 1 else Workers(model, n, group, sharded)
+
+
 def replica(model: Module) -> Module:
     """A module that shares the parameter values, without a copy, and has gradients of its own."""
     return copy.deepcopy(model, {id(p.value): p.value for _, p in model.parameters()})
-
-
-def _flat_gradients(model: Module) -> Array:
-    """Put the gradients side by side in one array, and return it. Each `.grad` becomes a view of it."""
-    parameters = [p for _, p in in_order(model.parameters())]
-    flat, views = side_by_side([p.grad for p in parameters])
-    for p, view in zip(parameters, views, strict=True):
-        p.grad = view
-    return flat

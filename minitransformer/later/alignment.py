@@ -1,0 +1,77 @@
+"""Attention between a recurrent decoder and a recurrent encoder.
+
+    additive         scores_ij = w · tanh(x_i W_q + m_j W_k)      Bahdanau et al. 2015, appendix A.1.2
+    multiplicative   scores_ij = x_i · (m_j W_k)                  Luong et al. 2015, equation 8, "general"
+
+    c_i = sum_j softmax(scores_i)_j m_j                           the context: a mean of the encoder's states
+    y_i = tanh((c_i, x_i) W_c)                                    Luong et al. 2015, equation 5
+
+Each decoder state x_i asks once it is computed, as Luong has it; Bahdanau asks with x_{i-1} and feeds c_i into the
+cell. So all queries of a sequence are one product.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.boundary import check_sizes
+from ..layers.linear import Linear
+from ..layers.module import Module, Parameter, generator
+
+SCORES = ("additive", "multiplicative")
+
+
+class Alignment(Module):
+    """Tell a decoder's states what they need of the encoder's. x: (..., T_q, D); memory: (..., T_k, D); y: as x.
+
+    score: "additive" or "multiplicative". No map has a bias.
+    """
+
+    def __init__(self, d_model: int, score: str = "multiplicative", rng: np.random.Generator | None = None) -> None:
+        check_sizes("Alignment", d_model=d_model)
+        if score not in SCORES:
+            raise ValueError(f"Alignment: score must be one of {', '.join(SCORES)}, got {score!r}")
+        rng = generator(rng)
+        limit = d_model**-0.5
+        additive = score == "additive"
+        self.key = Linear(d_model, d_model, bias=False, rng=rng)
+        self.query = Linear(d_model, d_model, bias=False, rng=rng) if additive else None
+        self.w = Parameter(rng.uniform(-limit, limit, d_model).astype(np.float32, copy=False)) if additive else None
+        self.output = Linear(2 * d_model, d_model, bias=False, rng=rng)
+
+    def __call__(self, x: Array, memory: Array, mask: Array | None = None) -> tuple[Array, Pullback]:
+        """Return (y, backward); backward(dy) returns (dx, dmemory). mask: broadcasts to (..., T_q, T_k)."""
+        context, context_backward = self._context(x, memory, mask)
+        both = array_module(x).stack([context, x], axis=-2).reshape(*x.shape[:-1], 2 * x.shape[-1])
+        mixed, output_backward = self.output(both)
+        y, tanh_backward = self.ops.tanh(mixed)
+
+        def backward(dy: Array) -> tuple[Array, Array]:
+            dmixed = tanh_backward(dy)
+            dboth = output_backward(dmixed)
+            dcontext = dboth[..., : x.shape[-1]]
+            dx_asking, dmemory = context_backward(dcontext)
+            dx = dboth[..., x.shape[-1] :] + dx_asking
+            return dx, dmemory
+
+        return y, backward
+
+    def _context(self, x: Array, memory: Array, mask: Array | None) -> tuple[Array, Pullback]:
+        k, key_backward = self.key(memory)
+        if self.query is None or self.w is None:
+            q, query_backward = x, None
+            context, attention_backward = self.ops.attention(q, k, memory, mask, scale=1.0)
+        else:
+            q, query_backward = self.query(x)
+            context, attention_backward = self.ops.additive_attention(q, k, memory, self.w.value, mask)
+
+        def backward(dcontext: Array) -> tuple[Array, Array]:
+            dq, dk, dvalues, *dw = attention_backward(dcontext)
+            if self.w is not None:
+                self.w.grad += dw[0]
+            dx = dq if query_backward is None else query_backward(dq)
+            dmemory = key_backward(dk) + dvalues  # it gave the keys, and it is the values
+            return dx, dmemory
+
+        return context, backward

@@ -1,0 +1,25 @@
+"""What can stand around a part that mixes: it changes what that part sees, and passes its gradients back."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from ..layers import Module
+
+A = TypeVar("A", bound="Around")
+
+
+class Around(Module):
+    """A part that mixes, with another inside. scale: that of the part inside."""
+
+    inner: Any
+
+    @property
+    def scale(self) -> float | None:
+        """The factor of the scores."""
+        return self.inner.scale
+
+    @property
+    def alike(self) -> bool:
+        """Whether every head is mixed in the same way."""
+        return self.inner.alike

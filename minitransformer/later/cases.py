@@ -1,0 +1,287 @@
+"""The cases of later ideas for `minitransformer check`: layers and models in which each part fills its socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .. import layers, models
+from ..verify.catalogue.caches import X, read_in_pieces
+from ..verify.catalogue.case import Random, Setup, call, case, frozen, layer, ordinary, some_mask
+from ..verify.catalogue.collectives import enter_cut
+from ..verify.catalogue.models import SMALL, language_model, translator
+from ..verify.catalogue.ranks import layer_of_every_rank
+from . import (
+    Alignment,
+    Biased,
+    Bidirectional,
+    Convolution,
+    GatedFeedForward,
+    Grouped,
+    HeadNorm,
+    LatentAttention,
+    LinearAttention,
+    LinearBias,
+    Local,
+    MixtureOfExperts,
+    Normed,
+    OffsetRMSNorm,
+    Recurrent,
+    RelativeBias,
+    RollingCache,
+    RotaryPositions,
+    Sink,
+    SoftCapped,
+    Window,
+    grouped,
+    qk_norm,
+    rotary,
+)
+from .alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
+from .clamped_experts import ClampedExperts, clamped_swiglu
+from .convolutional import ConvolutionalConfig
+from .recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
+from .softcap import CappedOutput, softcap, softcapped_attention
+
+
+def _mixed(mix: Callable[[], layers.Module], **options: Any) -> Callable[[], layers.Module]:
+    return lambda: layers.MultiHeadAttention(6, 2, mix=mix(), **options)
+
+
+def _softcap(shape: tuple[int, ...]) -> Callable[[Random], Setup]:
+    return lambda r: call(r, softcap, shape, 1.3)
+
+
+def _clamped(shape: tuple[int, ...]) -> Callable[[Random], Setup]:
+    return lambda r: call(r, clamped_swiglu, shape, 0.8, 0.9)
+
+
+for _shape in ((3, 6), (6,), (2, 3, 6), (2, 1, 3, 6)):
+    _about = "" if _shape == (3, 6) else f" of rank {len(_shape)}"
+    case("op", f"clamped_swiglu{_about}", _clamped(_shape), along_directions=bool(_about))
+for _shape in ((2, 3, 4), (4,), (3, 4), (2, 1, 3, 4)):
+    _about = "" if _shape == (2, 3, 4) else f" of rank {len(_shape)}"
+    layer(f"ClampedExperts{_about}", lambda: ClampedExperts(4, 3, 5, 2, 0.8, 0.9), _shape)
+
+
+def _softcapped(axes: tuple[int, ...], options: dict[str, Any]) -> Callable[[Random], Setup]:
+    q, k, v = ((*axes, *own) for own in ((3, 4), (5, 4), (5, 6)))
+    return lambda r: call(r, softcapped_attention, q, k, v, 0.9, **options)
+
+
+_SOFTCAPPED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    "": ((2,), {}),
+    " looking back, masked": ((2,), {"mask": some_mask(3, 5), "causal": True, "scale": 0.8}),
+    " with dropout": ((2,), {"dropout": 0.3, "rng": frozen}),
+    " of rank 2": ((), {}),
+    " of rank 4": ((2, 3), {}),
+    " with a mask of rank 0": ((2,), {"mask": np.array(True)}),
+    " with a mask of rank 1": ((2,), {"mask": np.arange(5) != 2}),
+    " with a mask of rank 3": ((2,), {"mask": some_mask(2, 3, 5)}),
+}
+for _about, _how in _SOFTCAPPED.items():
+    case("op", f"softcapped_attention{_about}", _softcapped(*_how), along_directions="rank" in _about)
+for _shape in ((3, 5), (5,), (2, 3, 5), (2, 1, 3, 5)):
+    _about = "" if _shape == (3, 5) else f" of rank {len(_shape)}"
+    case("op", f"softcap{_about}", _softcap(_shape), along_directions=bool(_about))
+
+
+def _capped_output(*shape: int) -> Callable[[Random], Setup]:
+    def build(r: Random) -> Setup:
+        output = ordinary(CappedOutput(layers.Embedding(5, 4), 1.3), r)
+        return call(r, output.unembed, shape, module=output)
+
+    return build
+
+
+for _shape in ((4,), (3, 4), (2, 3, 4), (2, 1, 3, 4)):
+    case("layer", f"CappedOutput.unembed of rank {len(_shape)}", _capped_output(*_shape))
+layer("RelativeBias", lambda: RelativeBias(2, 8, 7), 9, 11)
+_MIXING: dict[str, Callable[[], layers.Module]] = {
+    "Biased": lambda: Biased(RelativeBias(2, 8, 7)),
+    "Local": lambda: Local(1),
+    "Sink": lambda: Sink(2, scale=0.7),
+    "SoftCapped": lambda: SoftCapped(0.9),
+    "Window": lambda: Window(2, always=1),
+}
+for _name, _part in _MIXING.items():
+    layer(_name, _part, (2, 2, 5, 4), (2, 2, 5, 4), (2, 2, 5, 3))
+layer("Grouped", lambda: Grouped(layers.ScaledDotProduct()), (2, 4, 3, 2), (2, 2, 5, 2), (2, 2, 5, 3))
+layer("RotaryPositions", lambda: RotaryPositions(50.0), (2, 3, 5, 4), start=2)
+layer("HeadNorm", lambda: HeadNorm(4, then=RotaryPositions(50.0)), (2, 3, 5, 4), start=2)
+layer(
+    "MultiHeadAttention with shared key heads and rotation",
+    lambda: grouped(8, 4, 2, output_bias=False, mix=Window(3), turn=rotary(50.0)),
+    (2, 5, 8),
+    positions=np.array([[0, 0, 1, 2, 3], [0, 1, 2, 3, 4]]),
+)
+layer(
+    "MultiHeadAttention with a relative bias",
+    _mixed(lambda: Biased(RelativeBias(2, 8, 7), scale=0.8)),
+    (2, 5, 6),
+    mask=some_mask(2, 5, 5),
+)
+layer(
+    "MultiHeadAttention with linear biases", _mixed(lambda: Biased(LinearBias(2))), (2, 5, 6), mask=some_mask(2, 5, 5)
+)
+layer(
+    "MultiHeadAttention of a radius",
+    _mixed(lambda: Local(2)),
+    (2, 7, 6),
+    mask=(np.arange(7) < np.array([[5], [7]]))[:, None],
+)
+layer(
+    "MultiHeadAttention with norms of queries and keys",
+    lambda: grouped(8, 4, 2, turn=qk_norm(2, rotary_base=50.0)),
+    (2, 5, 8),
+    causal=True,
+)
+layer("MultiHeadAttention with a sink", _mixed(lambda: Sink(2)), (2, 3, 6), mask=some_mask(2, 3, 3))
+layer("MultiHeadAttention with a sink in a window", _mixed(lambda: Window(2, Sink(2), always=1)), (2, 4, 6))
+layer(
+    "MultiHeadAttention with softcapped scores in a window",
+    lambda: grouped(8, 4, 2, mix=Window(2, SoftCapped(0.9, 0.7))),
+    (2, 4, 8),
+    mask=some_mask(2, 4, 4),
+)
+layer("OffsetRMSNorm", lambda: OffsetRMSNorm(4), (2, 3, 4))
+layer("Normed", lambda: Normed(GatedFeedForward(4, 7), OffsetRMSNorm(4)), (2, 3, 4))
+layer("GatedFeedForward", lambda: GatedFeedForward(4, 7), (2, 3, 4))
+enter_cut("Cut of a gated network", lambda: GatedFeedForward(4, 6, bias=False), (2, 3, 4))
+
+
+def _llama_layer() -> layers.Module:
+    parts = (layers.MultiHeadAttention(4, 2, bias=False), GatedFeedForward(4, 6, bias=False))
+    return layers.EncoderLayer.of(*(layers.Residual(part, layers.RMSNorm(4), "post") for part in parts))
+
+
+layer("EncoderLayer with RMSNorm and a gated unit", _llama_layer, (3, 4), causal=True)
+
+
+_REAL = np.array([[True, True, True, False], [True, True, True, True], [True, False, False, False]])
+layer("Recurrent of plain cells, padded", lambda: Recurrent(2, 3, "rnn"), (3, 4, 2), mask=_REAL)
+layer("Recurrent of LSTM cells, padded", lambda: Recurrent(2, 3, "lstm"), (3, 4, 2), mask=_REAL)
+layer(
+    "Recurrent of GRU cells, padded, in reverse",
+    lambda: Recurrent(2, 3, "gru", reverse=True),
+    (3, 4, 2),
+    mask=_REAL,
+)
+layer("Recurrent from a given state", lambda: Recurrent(2, 3), (2, 4, 2), (2, 6))
+layer("Bidirectional", lambda: Bidirectional(3, 4, "rnn"), (2, 3, 3), mask=_REAL[1:, :3])
+layer("Convolution with padding", lambda: Convolution(2, 3, 3, 2), (3, 4, 2), mask=_REAL[:, None])
+layer("Convolution that looks back", lambda: Convolution(3, 2, 4), (2, 5, 3), causal=True)
+for _score, _words in {"additive": "addition", "multiplicative": "multiplication"}.items():
+    layer(
+        f"Alignment by {_words}",
+        partial(Alignment, 4, _score),
+        (2, 3, 4),
+        (2, 5, 4),
+        mask=some_mask(2, 3, 5),
+    )
+layer("LinearAttention in blocks, padded", lambda: LinearAttention(6, 2, block=2), (2, 4, 6), mask=_REAL[:2])
+layer("LatentAttention looking back", lambda: LatentAttention(6, 2, 3, 5, 4), (2, 4, 6), causal=True)
+layer(
+    "LatentAttention with a mask",
+    lambda: LatentAttention(6, 3, 2, 4, 2, 50.0),
+    (2, 3, 6),
+    mask=some_mask(2, 3, 3),
+)
+
+
+def _balance(r: Random) -> Setup:
+    experts = ordinary(MixtureOfExperts(4, 2, 3), r)
+    return call(r, experts.balance, (2, 3, 4), module=experts.router)
+
+
+layer("MixtureOfExperts", lambda: MixtureOfExperts(4, 2, 3), (2, 3, 4))
+layer("MixtureOfExperts of which some get no token", lambda: MixtureOfExperts(4, 2, 5, 1), (2, 4))
+case("layer", "MixtureOfExperts and its loss", _balance)
+
+
+def _transformer(kind: Callable[..., Any], **options: Any) -> Callable[[Random], Setup]:
+    sizes = SMALL | {"n_encoder_layers": 1, "n_decoder_layers": 2, "dropout": 0.2} | options
+    return translator(lambda: models.Transformer(kind(7, 7, **sizes)), label_smoothing=0.1)
+
+
+case("model", "LanguageModel with linear biases", language_model(AlibiLanguageModelConfig))
+case("model", "Transformer with linear biases", _transformer(AlibiTransformerConfig))
+case("model", "Transformer of convolutions", _transformer(ConvolutionalConfig, kernel=3, norm_order="pre"), True)
+
+
+def _recurrent_translator(**options: Any) -> Callable[[Random], Setup]:
+    sizes = {"d_model": 4, "n_encoder_layers": 1, "dropout": 0.2} | options
+    return translator(lambda: RecurrentTranslatorConfig(7, 7, **sizes).build())
+
+
+def _small_recurrent_translator(r: Random) -> Setup:
+    """Two tokens and plain cells: so few intermediates that each can be checked."""
+    config = RecurrentTranslatorConfig(5, 5, d_model=2, n_encoder_layers=1, cell="rnn", dropout=0.2)
+    model = ordinary(RecurrentTranslator(config), r)
+    return call(r, model.loss, np.array([[1, 3]]), np.array([[1, 4]]), np.array([[4, 2]]), module=model, rng=frozen)
+
+
+case("model", "RecurrentTranslator", _small_recurrent_translator)
+case("model", "RecurrentTranslator of LSTM cells", _recurrent_translator(), along_directions=True)
+case("model", "RecurrentTranslator without attention", _recurrent_translator(attention="none"), along_directions=True)
+case(
+    "model",
+    "RecurrentTranslator with additive attention",
+    _recurrent_translator(attention="additive", cell="gru"),
+    along_directions=True,
+)
+
+_RANKS: dict[str, tuple[Callable[[], layers.Module], list[tuple[Any, ...]]]] = {
+    "Recurrent": (lambda: Recurrent(4, 3), [(..., 3, 4)]),
+    "Bidirectional": (lambda: Bidirectional(4, 2, "gru"), [(..., 3, 4)]),
+    "MixtureOfExperts": (lambda: MixtureOfExperts(4, 2, 3), [(..., 4)]),
+    "GatedFeedForward": (lambda: GatedFeedForward(4, 6), [(..., 4)]),
+    "Convolution": (lambda: Convolution(4, 3), [(..., 3, 4)]),
+    "LinearAttention": (lambda: LinearAttention(4, 2), [(..., 3, 4)]),
+    "LatentAttention": (lambda: LatentAttention(4, 2, 3, 5, 2), [(..., 3, 4)]),
+    "Alignment": (lambda: Alignment(4), [(..., 3, 4), (..., 2, 4)]),
+    "Grouped": (lambda: Grouped(layers.ScaledDotProduct()), [(..., 4, 3, 2), (..., 2, 5, 2), (..., 2, 5, 3)]),
+    "RotaryPositions": (lambda: RotaryPositions(50.0), [(..., 3, 4)]),
+    "HeadNorm": (lambda: HeadNorm(4), [(..., 4)]),
+    "Biased": (_MIXING["Biased"], [(..., 2, 5, 4), (..., 2, 5, 4), (..., 2, 5, 3)]),
+    "Sink": (_MIXING["Sink"], [(..., 2, 5, 4), (..., 2, 5, 4), (..., 2, 5, 3)]),
+    "SoftCapped": (_MIXING["SoftCapped"], [(..., 5, 4), (..., 5, 4), (..., 5, 3)]),
+    "OffsetRMSNorm": (lambda: OffsetRMSNorm(4), [(..., 4)]),
+    "Normed": (lambda: Normed(GatedFeedForward(4, 6), OffsetRMSNorm(4)), [(..., 4)]),
+    "Local": (_MIXING["Local"], [(..., 5, 4), (..., 5, 4), (..., 5, 3)]),
+    "Window": (_MIXING["Window"], [(..., 5, 4), (..., 5, 4), (..., 5, 3)]),
+}
+for _name, (_make, _shapes) in _RANKS.items():
+    layer_of_every_rank(_name, _make, *_shapes)
+
+_CACHED: dict[str, tuple[Callable[[], layers.Module], dict[str, Any]]] = {
+    "MultiHeadAttention with a cache and rotation": (
+        lambda: grouped(8, 4, 2, turn=qk_norm(2, rotary_base=50.0)),
+        {"causal": True},
+    ),
+    "MultiHeadAttention with a cache and a window": (lambda: grouped(8, 4, 2, mix=Window(3)), {"causal": True}),
+    "MultiHeadAttention with a cache and linear biases": (
+        lambda: grouped(8, 4, 2, mix=Biased(LinearBias(4))),
+        {"causal": True},
+    ),
+    "MultiHeadAttention with a cache and relative positions": (
+        lambda: layers.MultiHeadAttention(8, 4, mix=Biased(RelativeBias(4, 4, 4, False))),
+        {"causal": True},
+    ),
+    "MultiHeadAttention with a rolling cache": (
+        lambda: grouped(8, 4, 2),
+        {
+            "cache": lambda: RollingCache(3),
+            "whole": {"mask": np.tri(5, dtype=bool) & ~np.tri(5, k=-3, dtype=bool)},
+        },
+    ),
+    "LatentAttention with a cache": (lambda: LatentAttention(8, 2, 3, 5, 4), {"causal": True}),
+    "LinearAttention with a cache": (lambda: LinearAttention(8, 2, block=2), {"cache": layers.StateCache}),
+    "Recurrent with a cache": (lambda: Recurrent(8, 3, "lstm"), {"cache": layers.StateCache}),
+    "Convolution with a cache": (lambda: Convolution(8, 3, 3), {"cache": layers.StateCache, "causal": True}),
+}
+for _name, (_make, _options) in _CACHED.items():
+    read_in_pieces(_name, _make, X, **_options)

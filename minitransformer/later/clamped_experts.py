@@ -1,0 +1,117 @@
+"""Experts with a clamped gate. gpt-oss (OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card", section 2.2).
+
+    gate, up = x W_1 + b_1, in turn along the last axis;   gate' = min(gate, limit);   up' = up within ±limit
+    y        = (gate' σ(alpha · gate') · (up' + 1)) W_2 + b_2
+
+Backward. y = s (u + 1) with s = gate' σ and u = up'. By the product rule ds = dy (u + 1) and du = dy s. With σ' =
+alpha σ (1 - σ), dgate' = ds (σ + gate' alpha σ (1 - σ)). A number beyond its limit does not move what is clamped, so
+its gradient is 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.boundary import check_floats, check_positive, check_sizes, op
+from ..arrays.float16 import in_float32
+from ..layers import Linear, Module, Parameter
+from ..layers.module import generator
+from ..ops.activations import logistic
+from ..ops.experts import chosen_experts
+
+
+@op
+@in_float32
+def clamped_swiglu(x: Array, alpha: float = 1.702, limit: float = 7.0) -> tuple[Array, Pullback]:
+    """Gates and inputs in turn to what passes. x: (..., 2·F); y: (..., F); backward(dy) returns dx."""
+    xp = check_floats("clamped_swiglu", x=x)
+    check_positive("clamped_swiglu", alpha=alpha, limit=limit)
+    if x.ndim == 0 or x.shape[-1] % 2:
+        raise ValueError(f"clamped_swiglu: the last axis of x must be even, gates and inputs in turn; got {x.shape}")
+    gate, up = xp.minimum(x[..., ::2], limit), xp.clip(x[..., 1::2], -limit, limit)
+    sigmoid = logistic(alpha * gate)
+    opening = gate * sigmoid
+    y = opening * (up + 1.0)
+
+    def backward(dy: Array) -> Array:
+        dopening = dy * (up + 1.0)
+        dx = xp.empty_like(x)
+        dx[..., ::2] = dopening * (sigmoid + alpha * opening * (1.0 - sigmoid)) * (x[..., ::2] <= limit)
+        dx[..., 1::2] = dy * opening * (abs(x[..., 1::2]) <= limit)
+        return dx
+
+    return y, backward
+
+
+class ClampedExperts(Module):
+    """k of n_experts work for each position, with clamped gates and biases everywhere. x, y: (..., d_model).
+
+    into: (E, D, 2·F) and into_bias: (E, 2·F), out: (E, F, D) and out_bias: (E, D), those of all experts.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        n_experts: int,
+        k: int = 4,
+        alpha: float = 1.702,
+        limit: float = 7.0,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        check_sizes("ClampedExperts", d_model=d_model, d_ff=d_ff, n_experts=n_experts, k=k)
+        if k > n_experts:
+            raise ValueError(f"ClampedExperts: k must be at most n_experts, got {k} of {n_experts}")
+        rng = generator(rng)
+        self.k, self.alpha, self.limit = k, alpha, limit
+        self.router = Linear(d_model, n_experts, True, rng)
+        self.into = Parameter(rng.normal(0.0, d_model**-0.5, (n_experts, d_model, 2 * d_ff)).astype(np.float32))
+        self.into_bias = Parameter(np.zeros((n_experts, 2 * d_ff), np.float32))
+        self.out = Parameter(rng.normal(0.0, d_ff**-0.5, (n_experts, d_ff, d_model)).astype(np.float32))
+        self.out_bias = Parameter(np.zeros((n_experts, d_model), np.float32))
+
+    def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
+        """Return (y, backward); backward(dy) returns dx. Every sub-layer accepts rng; this one does not use it."""
+        xp = array_module(x)
+        rows = x.reshape(-1, x.shape[-1])
+        logits, router_backward = self.router(rows)
+        gates, gates_backward = self.ops.top_k_gates(logits, self.k)
+        chosen = chosen_experts(logits, self.k)
+        total = xp.zeros_like(rows)
+        calls = []
+        for i in range(gates.shape[-1]):
+            mine = xp.flatnonzero(chosen[:, i])
+            if len(mine):
+                output, expert_backward = self._expert(i, rows[mine])
+                total[mine] += gates[mine, i][:, None] * output
+                calls.append((i, mine, output, expert_backward))
+
+        def backward(dy: Array) -> Array:
+            upstream = dy.reshape(rows.shape)
+            dgates, drows = xp.zeros_like(gates), xp.zeros_like(rows)
+            for i, mine, output, expert_backward in calls:
+                dgates[mine, i] = (upstream[mine] * output).sum(axis=-1)
+                drows[mine] += expert_backward(gates[mine, i][:, None] * upstream[mine])
+            dlogits = gates_backward(dgates)
+            drows += router_backward(dlogits)
+            return drows.reshape(x.shape)
+
+        return total.reshape(x.shape), backward
+
+    def _expert(self, i: int, x: Array) -> tuple[Array, Pullback]:
+        hidden, inner_backward = self.ops.linear(x, self.into.value[i], self.into_bias.value[i])
+        active, gate_backward = clamped_swiglu(hidden, self.alpha, self.limit)
+        y, output_backward = self.ops.linear(active, self.out.value[i], self.out_bias.value[i])
+
+        def backward(dy: Array) -> Array:
+            dactive, dweight, dbias = output_backward(dy)
+            self.out.grad[i] += dweight
+            self.out_bias.grad[i] += dbias
+            dhidden = gate_backward(dactive)
+            dx, dweight, dbias = inner_backward(dhidden)
+            self.into.grad[i] += dweight
+            self.into_bias.grad[i] += dbias
+            return dx
+
+        return y, backward

@@ -1,0 +1,30 @@
+"""A translator of convolutions. Gehring et al. 2017, "Convolutional Sequence to Sequence Learning", made comparable:
+
+the paper's model with a convolution in the place of each self-attention. Its cross-attention stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..layers import Checkpoint
+from ..models.transformer import TransformerConfig, TransformerParts
+from .convolution import Convolution
+
+
+@dataclass(frozen=True)
+class ConvolutionalConfig(TransformerConfig):
+    """Sizes of a Transformer, and the kernel of its convolutions."""
+
+    kernel: int = 5
+
+    def parts(self, rng: np.random.Generator) -> TransformerParts:
+        """The recipe: the paper's parts, with convolutions that mix the positions."""
+        parts = super().parts(rng)
+        for layer in (*parts.encoder.layers, *parts.decoder.layers):
+            plain: Any = layer.layer if isinstance(layer, Checkpoint) else layer
+            plain.self_attention.sublayer = Convolution(self.d_model, self.d_model, self.kernel, rng=rng)
+        return parts

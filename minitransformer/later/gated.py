@@ -1,0 +1,43 @@
+"""The gated feed-forward network. Shazeer 2020, "GLU Variants Improve Transformer"; the op is ops.gated.
+
+y = (f(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..arrays.backend import Array, Pullback
+from ..layers import FeedForward, Linear
+from ..layers.module import generator
+
+
+class GatedFeedForward(FeedForward):
+    """x, y: (..., d_model); between them d_ff units, and as many gates. activation: f, as of FeedForward."""
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        activation: str = "silu",
+        bias: bool = True,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        rng = generator(rng)
+        self.gate = Linear(d_model, d_ff, bias, rng)
+        super().__init__(d_model, d_ff, activation, bias, rng)
+
+    def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
+        """Return (y, backward); backward(dy) returns dx."""
+        gate, gate_backward = self.gate(x)
+        hidden, inner_backward = self.inner(x)
+        active, gated_backward = self.ops.gated(gate, hidden, self._activate)
+        y, output_backward = self.output(active)
+
+        def backward(dy: Array) -> Array:
+            dactive = output_backward(dy)
+            dgate, dhidden = gated_backward(dactive)
+            dx = gate_backward(dgate) + inner_backward(dhidden)
+            return dx
+
+        return y, backward

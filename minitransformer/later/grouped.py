@@ -1,0 +1,85 @@
+"""Heads of queries that share keys and values. Ainslie et al. 2023, "GQA"; one shared head: Shazeer 2019, "MQA".
+
+    layers.MultiHeadAttention(d_model, 8 heads), of which W_K and W_V make 2 heads; each serves 4 heads of queries
+
+The op is ops.repeat_heads, in ops/heads.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_sizes
+from ..layers import Linear, Module, MultiHeadAttention, ScaledDotProduct
+from ..layers.module import Unread, generator
+from .around import Around
+
+
+class Grouped(Around):
+    """Each shared head of keys and values once for every head of queries in its group. k, v: (..., G, T_k, d)."""
+
+    def __init__(self, inner: Module) -> None:
+        self.inner = inner
+
+    def __call__(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        mask: Array | None = None,
+        causal: bool = False,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Array, Pullback]:
+        """Return (heads, backward); backward(dheads) returns (dq, dk, dv)."""
+        times = q.shape[-3] // k.shape[-3]
+        all_k, k_backward = self.ops.repeat_heads(k, times)
+        all_v, v_backward = self.ops.repeat_heads(v, times)
+        heads, inner_backward = self.inner(q, all_k, all_v, mask, causal, rng)
+
+        def backward(dheads: Array) -> tuple[Array, Array, Array]:
+            dq, dall_k, dall_v = inner_backward(dheads)
+            dk = k_backward(dall_k)
+            dv = v_backward(dall_v)
+            return dq, dk, dv
+
+        return heads, backward
+
+    def head(self, i: int) -> Any:
+        """What mixes head i alone: one head of queries, and the one of keys and values that it reads."""
+        return self.inner.head(i)
+
+
+def grouped(
+    d_model: int,
+    n_heads: int,
+    n_key_heads: int,
+    d_head: int | None = None,
+    bias: bool = True,
+    output_bias: bool | None = None,
+    rng: np.random.Generator | None = None,
+    mix: Module | None = None,
+    turn: tuple[Module | None, Module | None] = (None, None),
+) -> MultiHeadAttention:
+    """A MultiHeadAttention whose n_heads of queries share n_key_heads of keys and values. output_bias: as bias, or so.
+
+    Raises ValueError where the heads cannot be shared equally.
+    """
+    check_sizes("grouped", n_heads=n_heads, n_key_heads=n_key_heads)
+    if n_heads % n_key_heads:
+        raise ValueError(f"grouped: {n_heads} heads of queries cannot share {n_key_heads} of keys equally")
+    rng = generator(rng)
+    mix = ScaledDotProduct() if mix is None else mix
+    around = mix if n_heads == n_key_heads else Grouped(mix)
+    if d_head is None and d_model % n_heads:
+        raise ValueError(f"grouped: d_model {d_model} cannot be divided into {n_heads} equal heads; give d_head")
+    width = d_model // n_heads if d_head is None else d_head
+    layer = MultiHeadAttention(n_heads, n_heads, 1, 1, bias, 0.0, Unread(), around, turn)
+    layer.d_model, layer.d_k, layer.d_v = d_model, width, width
+    layer.query = Linear(d_model, n_heads * width, bias, rng)
+    layer.key = Linear(d_model, n_key_heads * width, bias, rng)
+    layer.value = Linear(d_model, n_key_heads * width, bias, rng)
+    layer.output = Linear(n_heads * width, d_model, bias if output_bias is None else output_bias, rng)
+    return layer

@@ -1,0 +1,135 @@
+"""A window to the left, as a part around one that mixes, and the cache that forgets what no window reaches any more.
+
+    query i sees keys i - width + 1, ..., i, and the first `always` keys
+
+The window is that of Beltagy et al. 2020, "Longformer"; the first tokens are the sinks of Xiao et al. 2024, "Efficient
+Streaming Language Models with Attention Sinks", section 3.2: models trained to attend to them fail without them.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+from ..arrays.backend import Array, Pullback, array_module, device_of
+from ..arrays.boundary import check_integers, check_shape, check_sizes
+from ..arrays.masks import local_mask
+from ..layers import KeyValueCache, Module, ScaledDotProduct
+from .around import Around
+from .local import Local
+
+
+class Window(Around):
+    """Each query sees the last `width` keys, its own among them, and the first `always` ones. inner: what mixes."""
+
+    def __init__(self, width: int, inner: Module | None = None, always: int = 0) -> None:
+        check_sizes("Window", width=width)
+        if isinstance(inner, Local):
+            raise ValueError("Window: a window goes around no other restriction; give Local or Window")
+        self.width, self.always = width, always
+        self.inner = ScaledDotProduct() if inner is None else inner
+
+    def __call__(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        mask: Array | None = None,
+        causal: bool = False,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Array, Pullback]:
+        """Return (heads, backward); backward(dheads) returns (dq, dk, dv). A window looks back, so it is causal."""
+        near = local_mask(q.shape[-2], self.width - 1, k.shape[-2], device_of(q).name)
+        if self.always:
+            near = near | (array_module(q).arange(k.shape[-2]) < self.always)
+        return self.inner(q, k, v, near if mask is None else mask & near, True, rng)
+
+    def head(self, i: int) -> Window:
+        """What mixes head i alone."""
+        return Window(self.width, self.inner.head(i), self.always)
+
+
+class RollingCache(KeyValueCache):
+    """The last `window` tokens and the first `sinks`: constant memory, however many tokens were read.
+
+    Keys are kept unturned: their positions in the cache change, and a rotation counts those (Xiao et al., section 3.2).
+    """
+
+    def __init__(self, window: int, sinks: int = 0) -> None:
+        super().__init__()
+        check_sizes("RollingCache", window=window)
+        check_integers("RollingCache", sinks=sinks)
+        if sinks < 0:
+            raise ValueError(f"RollingCache: sinks must be at least 0, got {sinks}")
+        self.window, self.sinks = window, sinks
+
+    def attend(
+        self,
+        attention: Any,
+        x: Array,
+        memory: Array | None,
+        mask: Array | None,
+        causal: bool,
+        positions: Array | None,
+    ) -> Array:
+        """The heads of a MultiHeadAttention for new tokens, within the window. See KeyValueCache.attend."""
+        mix = _within(attention.mix, self)
+        new_k = attention.project(attention.key, x, attention.d_k)[0]
+        k, v = self.extend(new_k, attention.project(attention.value, x, attention.d_v)[0])
+        if attention.turn_key is not None:
+            k = attention.turn_key(k)[0]
+        start = k.shape[-2] - x.shape[-2]
+        q = attention.project(attention.query, x, attention.d_k, attention.turn_query, start)[0]
+        if mask is not None:
+            mask = self.of_kept(mask, k.shape[-2])
+        return mix(q, k, v, mask, True)[0]
+
+    @property
+    def length(self) -> int:
+        """The number of tokens read so far. Setting it raises ValueError: what was forgotten does not come back."""
+        return self._length
+
+    @length.setter
+    def length(self, length: int) -> None:
+        raise ValueError("RollingCache: tokens cannot be taken back; start a new cache")
+
+    def extend(self, keys: Array, values: Array) -> tuple[Array, Array]:
+        """Append the keys and values of new tokens. Returns those kept before with the new ones, then forgets."""
+        xp = array_module(keys)
+        both = [keys, values] if self._keys is None else []
+        if not both:
+            for old, new in zip(self.read(), (keys, values), strict=True):
+                check_shape("RollingCache", "the new ones", new, (*old.shape[:-2], new.shape[-2], old.shape[-1]))
+                both.append(xp.concatenate([old, new], axis=-2))
+        places = xp.arange(both[0].shape[-2])
+        kept = places[(places < self.sinks) | (places >= len(places) - self.window)]
+        self._keys, self._values = (x[..., kept, :] for x in both)  # copies: a view would keep all
+        self._length += keys.shape[-2]
+        return both[0], both[1]
+
+    def read(self) -> tuple[Array, Array]:
+        """The keys and values that are kept."""
+        return self.buffers()
+
+    def of_kept(self, mask: Array, n: int) -> Array:
+        """A mask of all keys so far, cut to the n that take part: the first ones and the last ones."""
+        total = mask.shape[-1]
+        if total in (1, n):
+            return mask
+        return array_module(mask).concatenate([mask[..., : self.sinks], mask[..., total - n + self.sinks :]], axis=-1)
+
+
+def _within(mix: Any, cache: RollingCache) -> Any:
+    """What mixes, within the window of a cache."""
+    if isinstance(mix, Local) or (isinstance(mix, Window) and mix.width != cache.window):
+        other = f"with a window of {mix.width}" if isinstance(mix, Window) else "of restricted attention"
+        raise ValueError(f"RollingCache: the window of {cache.window} does not fit a layer {other}")
+    if isinstance(mix, Window):
+        return Window(mix.width, mix.inner, cache.sinks)
+    if isinstance(mix, Around):
+        around = copy.copy(mix)
+        around.inner = _within(mix.inner, cache)
+        return around
+    return Window(cache.window, mix, cache.sinks)

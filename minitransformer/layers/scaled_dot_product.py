@@ -1,0 +1,40 @@
+"""The paper's way to mix queries, keys and values, as a part of multi-head attention. Section 3.2.1."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_number, check_rate
+from .module import Module
+
+
+class ScaledDotProduct(Module):
+    """heads = softmax(q kᵀ · scale) v, as in ops/attention.py. q: (..., H, T_q, d_k); heads: (..., H, T_q, d_v).
+
+    scale: 1/√d_k unless given. dropout: on the weights.
+    """
+
+    alike = True  # every head is mixed in the same way, so ranks may share the heads
+
+    def __init__(self, scale: float | None = None, dropout: float = 0.0) -> None:
+        if scale is not None:
+            check_number("ScaledDotProduct", "scale", scale)
+        check_rate("ScaledDotProduct", dropout)
+        self.scale, self.dropout = scale, dropout
+
+    def __call__(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        mask: Array | None = None,
+        causal: bool = False,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Array, Pullback]:
+        """Return (heads, backward); backward(dheads) returns (dq, dk, dv)."""
+        return self.ops.attention(q, k, v, mask, causal, self.scale, self.dropout, rng)
+
+    def head(self, i: int) -> ScaledDotProduct:
+        """What mixes head i alone: the same."""
+        return self

@@ -1,0 +1,73 @@
+"""Cross-entropy in which some classes count more. King and Zeng 2001, "Logistic Regression in Rare Events Data", (15).
+
+Where one class is rare, a model does well without ever naming it. So let each class have a weight w_v:
+
+    loss_i = -sum_v w_v target_v log_p_v,       log_p = log_softmax(logits)
+
+and the mean divides by the weights of the wanted classes, sum_i w_{y_i}, not by the number of positions. target is as
+in `cross_entropy`: 1 at the wanted class, or smoothed. Write t_v = w_v target_v. It does not sum to one; its sum stays:
+
+    dlogits_j = dloss_i (p_j sum_v t_v - t_j)
+    dw_v      = - sum_i dloss_i target_v log_p_v, and for the mean  - dloss loss / total  for each position that wants v
+"""
+
+from __future__ import annotations
+
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_floats, check_ids, check_integers, check_number, check_shape, op
+from ..arrays.float16 import in_float32_with_result
+
+
+@op
+@in_float32_with_result
+def weighted_cross_entropy(
+    logits: Array,
+    targets: Array,
+    class_weights: Array,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> tuple[Array, Pullback]:
+    """`cross_entropy` with a weight for each class. logits: (..., V); targets: (...); class_weights: (V,).
+
+    loss: (), or (...) where reduction is "none" in place of "mean" or "sum"; the mean divides by the weights of the
+    wanted classes. backward(dloss=1.0) returns (dlogits, dclass_weights). King and Zeng 2001.
+    """
+    xp = check_floats("weighted_cross_entropy", logits=logits, class_weights=class_weights)
+    if logits.ndim < 1:
+        raise ValueError("weighted_cross_entropy: logits must have at least one axis (..., V), got a scalar")
+    n_classes = logits.shape[-1]
+    check_shape("weighted_cross_entropy", "class_weights", class_weights, (n_classes,))
+    check_integers("weighted_cross_entropy", ignore_index=ignore_index)
+    check_ids("weighted_cross_entropy", "targets", targets, size=n_classes, like=logits, ignore_index=ignore_index)
+    check_shape("weighted_cross_entropy", "targets", targets, logits.shape[:-1])
+    check_number("weighted_cross_entropy", "label_smoothing", label_smoothing)
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise ValueError(f"weighted_cross_entropy: label_smoothing must be from 0 to 1, got {label_smoothing}")
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f'weighted_cross_entropy: reduction must be "mean", "sum" or "none", got {reduction!r}')
+
+    counted = targets != ignore_index
+    wanted = xp.where(counted, targets, 0)[..., None]
+    hit = ((xp.arange(n_classes) == wanted) & counted[..., None]).astype(logits.dtype)  # a row of zeros does not count
+    share = (1.0 - label_smoothing) * hit + label_smoothing / n_classes * counted[..., None].astype(logits.dtype)
+    target = class_weights * share
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    log_p = shifted - xp.log(xp.exp(shifted).sum(axis=-1, keepdims=True))
+    losses = -(target * log_p).sum(axis=-1)
+    times = hit.reshape(-1, n_classes).sum(axis=0)  # how often each class is wanted
+    weight = (class_weights * times).sum()
+    total = xp.where(weight == 0.0, 1.0, weight).astype(logits.dtype) if reduction == "mean" else 1.0
+    loss = losses if reduction == "none" else losses.sum() / total
+
+    def backward(dloss: Array | float = 1.0) -> tuple[Array, Array]:
+        dlosses = xp.zeros_like(losses) + dloss / total
+        p = xp.exp(log_p)
+        dlogits = dlosses[..., None] * (p * target.sum(axis=-1, keepdims=True) - target)
+        dtarget = -dlosses[..., None] * log_p
+        dclass_weights = (dtarget * share).reshape(-1, n_classes).sum(axis=0)
+        if reduction == "mean":
+            dclass_weights = dclass_weights - dloss * loss / total * times
+        return dlogits, dclass_weights
+
+    return loss, backward

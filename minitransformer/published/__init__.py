@@ -1,0 +1,16 @@
+"""Published models: families as recipes of the core's parts and later ones, and the folders and files they come in."""
+
+from .opening import load
+from .pretrained import from_pretrained, is_published, save_pretrained
+from .text_encoder import MaskedLanguageModel, TextClassifier, TextEncoder, TextEncoderConfig
+
+__all__ = [
+    "MaskedLanguageModel",
+    "TextClassifier",
+    "TextEncoder",
+    "TextEncoderConfig",
+    "from_pretrained",
+    "is_published",
+    "load",
+    "save_pretrained",
+]

@@ -1,0 +1,74 @@
+"""ALBERT: Lan et al. 2020, "ALBERT: A Lite BERT for Self-supervised Learning of Language Representations".
+
+One layer is used many times, and the tables are narrow, with a projection to the width of the layer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from . import bert
+from .family import BODY, CLASSES, MASKED, Family, Stored
+from .fields import Fields
+from .text_encoder import TextEncoderConfig
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
+    """The config of ALBERT's config.json."""
+    fields.only(num_hidden_groups=1, inner_group_num=1)
+    fields.document = {"hidden_act": "gelu_new"} | dict(fields.document)  # its default is not BERT's
+    config = bert.ours(fields, head, stored)
+    width, pooler = fields.size("embedding_size", 128), "pooler.weight" in stored
+    return dataclasses.replace(config, width=width, shared=True, pooler=pooler)
+
+
+def theirs(config: TextEncoderConfig) -> dict[str, Any]:
+    """ALBERT's config.json."""
+    once = {"num_hidden_groups": 1, "inner_group_num": 1, "classifier_dropout_prob": config.dropout}
+    return {**bert.theirs(config), **once, "embedding_size": config.width}
+
+
+NAMES = """
+embeddings.word_embeddings                     =  tokens
+embeddings.position_embeddings                 =  embed.positions
+embeddings.token_type_embeddings               =  embed.types
+embeddings.LayerNorm                           =  embed.norm
+encoder.embedding_hidden_mapping_in            T  embed.projection
+encoder.albert_layer_groups.0.albert_layers.0.attention.query      T  stack.layers.0.self_attention.sublayer.query
+encoder.albert_layer_groups.0.albert_layers.0.attention.key        T  stack.layers.0.self_attention.sublayer.key
+encoder.albert_layer_groups.0.albert_layers.0.attention.value      T  stack.layers.0.self_attention.sublayer.value
+encoder.albert_layer_groups.0.albert_layers.0.attention.dense      T  stack.layers.0.self_attention.sublayer.output
+encoder.albert_layer_groups.0.albert_layers.0.attention.LayerNorm  =  stack.layers.0.self_attention.norm
+encoder.albert_layer_groups.0.albert_layers.0.ffn                  T  stack.layers.0.feed_forward.sublayer.inner
+encoder.albert_layer_groups.0.albert_layers.0.ffn_output           T  stack.layers.0.feed_forward.sublayer.output
+encoder.albert_layer_groups.0.albert_layers.0.full_layer_layer_norm  =  stack.layers.0.feed_forward.norm
+pooler                                         T  pooler
+embeddings.position_ids                        -
+"""
+MASKED_NAMES = """
+HEAD.dense                                     T  dense
+HEAD.LayerNorm                                 =  norm
+sop_classifier.classifier                      -
+"""
+
+
+def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
+    """The tables of the body and of the head."""
+    masked = bert.masked(config, "predictions", MASKED_NAMES)
+    return NAMES, {MASKED: masked, CLASSES: bert.CLASSES_NAMES}.get(head, "")
+
+
+FAMILY = Family(
+    "albert",
+    "albert",
+    {
+        "AlbertModel": BODY,
+        "AlbertForMaskedLM": MASKED,
+        "AlbertForPreTraining": MASKED,
+        "AlbertForSequenceClassification": CLASSES,
+    },
+    ours,
+    theirs,
+    names,
+)

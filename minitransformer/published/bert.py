@@ -1,0 +1,107 @@
+"""BERT: Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .family import BODY, CLASSES, MASKED, Family, Stored
+from .fields import ACTIVATIONS, Fields, renamed, their_activation
+from .text_encoder import TextEncoderConfig
+
+SIZES = {
+    "vocabulary": "vocab_size",
+    "max_length": "max_position_embeddings",
+    "d_model": "hidden_size",
+    "n_heads": "num_attention_heads",
+    "d_ff": "intermediate_size",
+    "n_layers": "num_hidden_layers",
+}
+RATES = {"dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob"}
+ONE_SIDED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
+    """The config of BERT's config.json."""
+    fields.only(**ONE_SIDED)
+    return TextEncoderConfig(
+        **fields.sizes(SIZES),
+        **fields.rates(RATES),
+        activation=fields.choice("hidden_act", ACTIVATIONS, "gelu"),
+        norm_eps=fields.positive("layer_norm_eps", 1e-12),
+        types=fields.size("type_vocab_size", 2),
+        pooler="pooler.dense.weight" in stored,
+        tie_output=fields.flag("tie_word_embeddings", True),
+    )
+
+
+def theirs(config: TextEncoderConfig) -> dict[str, Any]:
+    """BERT's config.json."""
+    return {
+        **renamed(config, SIZES, RATES),
+        "hidden_act": their_activation(config.activation),
+        "layer_norm_eps": config.norm_eps,
+        "type_vocab_size": config.types,
+        "tie_word_embeddings": config.tie_output,
+        "pad_token_id": None,
+    }
+
+
+NAMES = """
+embeddings.word_embeddings                     =  tokens
+embeddings.position_embeddings                 =  embed.positions
+embeddings.token_type_embeddings               =  embed.types
+embeddings.LayerNorm                           =  embed.norm
+encoder.layer.*.attention.self.query           T  stack.layers.*.self_attention.sublayer.query
+encoder.layer.*.attention.self.key             T  stack.layers.*.self_attention.sublayer.key
+encoder.layer.*.attention.self.value           T  stack.layers.*.self_attention.sublayer.value
+encoder.layer.*.attention.output.dense         T  stack.layers.*.self_attention.sublayer.output
+encoder.layer.*.attention.output.LayerNorm     =  stack.layers.*.self_attention.norm
+encoder.layer.*.intermediate.dense             T  stack.layers.*.feed_forward.sublayer.inner
+encoder.layer.*.output.dense                   T  stack.layers.*.feed_forward.sublayer.output
+encoder.layer.*.output.LayerNorm               =  stack.layers.*.feed_forward.norm
+pooler.dense                                   T  pooler
+embeddings.position_ids                        -
+"""
+MASKED_NAMES = """
+HEAD.transform.dense                           T  dense
+HEAD.transform.LayerNorm                       =  norm
+cls.seq_relationship                           -
+"""
+TIED = """
+HEAD.bias                                      =  logit_bias
+HEAD.decoder.bias                              ~  logit_bias
+HEAD.decoder                                   ~  encoder.tokens
+"""
+UNTIED = """
+HEAD.decoder                                   =  output
+HEAD.decoder.bias                              =  logit_bias
+HEAD.bias                                      -
+"""
+CLASSES_NAMES = """
+classifier                                     T  output
+"""
+
+
+def masked(config: TextEncoderConfig, head: str, table: str) -> str:
+    """The table of a masked-language model and its logits. head: what they call it, in place of HEAD."""
+    return (table + (TIED if config.tie_output else UNTIED)).replace("HEAD", head)
+
+
+def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
+    """The tables of the body and of the head."""
+    return NAMES, {MASKED: masked(config, "cls.predictions", MASKED_NAMES), CLASSES: CLASSES_NAMES}.get(head, "")
+
+
+FAMILY = Family(
+    "bert",
+    "bert",
+    {
+        "BertModel": BODY,
+        "BertForMaskedLM": MASKED,
+        "BertForPreTraining": MASKED,
+        "BertForSequenceClassification": CLASSES,
+    },
+    ours,
+    theirs,
+    names,
+)

@@ -1,0 +1,101 @@
+"""The cases of published models for `minitransformer check`: each recipe with all that its family can have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import models
+from ..arrays.backend import Array
+from ..verify.catalogue.caches import IDS, REAL, each_alone, padded, small, with_cache
+from ..verify.catalogue.case import Random, Setup, call, case, frozen, ordinary
+from ..verify.catalogue.models import SMALL, language_model, translator
+from .bart import BartConfig
+from .gemma2 import Gemma2Config
+from .gpt_oss import GptOssConfig
+from .llama import LlamaConfig
+from .qwen3 import Qwen3Config
+from .t5 import T5Config
+from .text_encoder import MaskedLanguageModel, TextClassifier, TextEncoder, TextEncoderConfig
+
+
+def _enter(name: str, build: Callable[[Random], Setup]) -> None:
+    case("model", name, build)
+
+
+def _encoder_of_text(make: Callable[[Any], Any], **options: Any) -> Callable[[Random], Setup]:
+    """Two texts with tokens of two types. Padding is on the right, or on the left where positions count real tokens."""
+
+    def build(r: Random) -> Setup:
+        sizes = SMALL | {"max_length": 6, "n_layers": 1, "dropout": 0.2}
+        config = TextEncoderConfig(7, **(sizes | options))
+        model = ordinary(make(config), r)
+        ids, types = np.array([[1, 5, 5, 2], [1, 4, 0, 0]]), np.array([[0, 0, 1, 1], [0, 1, 0, 0]])
+        if config.count_real:
+            ids = np.array([[1, 5, 5, 2], [0, 0, 1, 4]])
+        texts = {"mask": ids != 0, "types": types if config.types else None}
+        if isinstance(model, TextEncoder):
+            return call(r, model, ids, **texts, rng=frozen)
+        wanted = np.array([2, 0]) if isinstance(model, TextClassifier) else np.array([[-100, 3, 5, 2], [6] * 4])
+        return call(r, model.loss, ids, wanted, module=model, **texts, rng=frozen)
+
+    return build
+
+
+def _classifier_of(activation: str) -> Callable[[Any], Any]:
+    return lambda config: TextClassifier(config, 3, activation)
+
+
+def _transformer(kind: Callable[..., Any], **options: Any) -> Callable[[Random], Setup]:
+    sizes = SMALL | {"n_encoder_layers": 1, "n_decoder_layers": 2, "dropout": 0.2} | options
+    return translator(lambda: models.Transformer(kind(7, 7, **sizes)), label_smoothing=0.1)
+
+
+_enter(
+    "LanguageModel with shared key heads and rotation",
+    language_model(LlamaConfig, n_key_heads=1, rotary_base=50.0, window=3, checkpoint=True),
+)
+_enter("LanguageModel with norms of queries and keys", language_model(Qwen3Config, n_key_heads=1, rotary_base=50.0))
+_GEMMA_2: dict[str, Any] = {"query_scalar": 3, "score_cap": 1.5, "logit_cap": 2.0, "rotary_base": 50.0, "window": 2}
+_enter("LanguageModel with softcapped scores and logits", language_model(Gemma2Config, n_key_heads=1, **_GEMMA_2))
+_GPT_OSS: dict[str, Any] = {"n_experts": 3, "k": 2, "gate_limit": 0.9, "rotary_base": 50.0, "window": 2}
+_enter("LanguageModel with sinks and experts", language_model(GptOssConfig, n_key_heads=1, **_GPT_OSS))
+_enter(
+    "Transformer with relative positions and scaled logits",
+    _transformer(T5Config, buckets=6, d_head=3, checkpoint=True),
+)
+_enter(
+    "Transformer with learned positions and a logit bias",
+    _transformer(BartConfig, n_positions=5, position_offset=2, embedding_norm=True, logit_bias=True, checkpoint=True),
+)
+_enter("TextEncoder", _encoder_of_text(TextEncoder))
+_enter("TextEncoder that counts the real tokens", _encoder_of_text(TextEncoder, count_real=True, types=0))
+_enter("MaskedLanguageModel", _encoder_of_text(MaskedLanguageModel))
+_enter(
+    "MaskedLanguageModel of one layer used twice",
+    _encoder_of_text(MaskedLanguageModel, width=3, shared=True, n_layers=2, activation="gelu_tanh"),
+)
+_enter("TextClassifier", _encoder_of_text(_classifier_of("tanh")))
+_enter("TextClassifier without a pooler", _encoder_of_text(_classifier_of("relu"), pooler=False, types=0))
+
+
+def _text_encoder(r: Random) -> Setup:
+    """Its positions are counted from the mask; without one they count from 0."""
+    sizes: dict[str, Any] = {"d_model": 4, "n_heads": 2, "d_ff": 6, "max_length": 6, "n_layers": 1, "types": 0}
+    config = TextEncoderConfig(7, dropout=0.0, attention_dropout=0.0, count_real=True, position_offset=9, **sizes)
+    model = ordinary(TextEncoder(config), r)
+
+    def alone(ids: Array, mask: Array) -> Array:
+        return each_alone(model, ids)
+
+    return Setup(model, (IDS,), {"mask": REAL}, model, alone, False)
+
+
+_enter("LanguageModel with a cache and rotation", with_cache(small(LlamaConfig, rotary_base=50.0)))
+_enter("LanguageModel with a cache and QK norms", with_cache(small(Qwen3Config, rotary_base=50.0)))
+_enter("LanguageModel with a cache and softcapped scores", with_cache(small(Gemma2Config, **_GEMMA_2)))
+_enter("LanguageModel with a cache, sinks and experts", with_cache(small(GptOssConfig, **_GPT_OSS)))
+_enter("LanguageModel with rotation, padded on the left", padded(small(LlamaConfig, rotary_base=50.0)))
+_enter("TextEncoder padded on the left", _text_encoder)

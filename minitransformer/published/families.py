@@ -1,0 +1,25 @@
+"""Families of published models: for each its config, translated both ways, and a table of names."""
+
+from . import albert, bart, bert, distilbert, gemma2, gpt2, gpt_oss, llama, qwen3, roberta, t5
+from .family import Family
+
+_ALL = (
+    bert.FAMILY,
+    roberta.FAMILY,
+    distilbert.FAMILY,
+    albert.FAMILY,
+    gpt2.FAMILY,
+    llama.LLAMA,
+    llama.MISTRAL,
+    llama.QWEN2,
+    qwen3.FAMILY,
+    gemma2.FAMILY,
+    gpt_oss.FAMILY,
+    t5.FAMILY,
+    bart.BART,
+    bart.PEGASUS,
+    bart.MARIAN,
+)
+FAMILIES: dict[str, Family] = {family.model_type: family for family in _ALL}
+
+__all__ = ["FAMILIES", "Family"]

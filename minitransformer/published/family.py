@@ -1,0 +1,63 @@
+"""What a family of published models is: how its config.json reads, and where its tensors lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..models.language_model import LanguageModel
+from ..models.transformer import Transformer
+from ..models.weights import Numbers
+from .fields import Fields
+from .names import Layout, layout, lines
+from .text_encoder import MaskedLanguageModel, TextClassifier, TextEncoder, TextEncoderConfig
+
+Config: TypeAlias = Any  # a TextEncoderConfig, or one with a recipe: `parts(rng)`
+Pretrained = TextEncoder | MaskedLanguageModel | TextClassifier | LanguageModel | Transformer
+Stored: TypeAlias = Mapping[str, Numbers]  # the tensors of a file by their names, without the prefix of the body
+
+BODY, MASKED, CLASSES, WORDS = "body", "masked", "classes", "words"
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family. model_type: as in config.json. prefix: of the body's names inside a model with a head.
+
+    architectures: {their class: BODY, MASKED, CLASSES or WORDS}; the first with a head is the one that is written.
+    ours(fields, head, stored) returns our config; theirs(config) the fields of config.json. names(config, head): the
+    tables of the body and of the head; see names.py. class_activation: f in the head of a classifier.
+    """
+
+    model_type: str
+    prefix: str
+    architectures: Mapping[str, str]
+    ours: Callable[[Fields, str, Stored], Config]
+    theirs: Callable[[Any], dict[str, Any]]
+    names: Callable[[Any, str], tuple[str, str]]
+    class_activation: str = "tanh"
+
+    def build(self, config: Config, head: str, n_classes: int, rng: np.random.Generator) -> Pretrained:
+        """A model of this config with this head."""
+        if not isinstance(config, TextEncoderConfig):
+            return config.build(rng)
+        if head == MASKED:
+            return MaskedLanguageModel(config, rng)
+        if head == CLASSES:
+            return TextClassifier(config, n_classes, self.class_activation, rng)
+        return TextEncoder(config, rng)
+
+    def layout(self, model: Pretrained, head: str, prefix: str = "") -> Layout:
+        """Where the parameters of a model lie in a file. prefix: before their names of the body."""
+        inner = "" if isinstance(model, TextEncoder | LanguageModel | Transformer) else "encoder."
+        body, rest = map(lines, self.names(model.config, head))
+        within = [(prefix + theirs, mark, inner + ours) for theirs, mark, ours in body]
+        return layout(dict(model.parameters()), [*within, *rest])
+
+
+def head_of(model: Pretrained) -> str:
+    """Which head a model of ours has."""
+    kinds: dict[type[Any], str] = {TextEncoder: BODY, MaskedLanguageModel: MASKED, TextClassifier: CLASSES}
+    return next((head for kind, head in kinds.items() if isinstance(model, kind)), WORDS)

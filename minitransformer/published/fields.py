@@ -1,0 +1,113 @@
+"""Reading a config.json that somebody else wrote: each field is checked, and refused by its name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+_LARGEST = 1 << 40  # of a size; what it asks for is compared with the file before anything is made
+
+
+class Fields:
+    """The fields of a config.json. What is missing, of a wrong type or out of range raises ValueError, naming it."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.document = document
+
+    def size(self, name: str, default: int | None = None) -> int:
+        """An integer of at least 1."""
+        value = self._get(name, default)
+        if type(value) is not int or not 1 <= value <= _LARGEST:
+            raise ValueError(f"{name} must be an integer from 1 to {_LARGEST}, got {_short(value)}")
+        return value
+
+    def size_or_none(self, name: str) -> int | None:
+        """An integer of at least 1, or None where the field is null or missing."""
+        return None if self.document.get(name) is None else self.size(name)
+
+    def sizes(self, names: Mapping[str, str]) -> dict[str, Any]:
+        """{ours: size} of {ours: theirs}."""
+        return {ours: self.size(theirs) for ours, theirs in names.items()}
+
+    def rates(self, names: Mapping[str, str]) -> dict[str, Any]:
+        """{ours: rate} of {ours: theirs}: of dropout, from 0 to below 1, and 0 where the field is missing."""
+        found = {ours: self._get(theirs, 0.0) for ours, theirs in names.items()}
+        for ours, rate in found.items():
+            if type(rate) not in (int, float) or not 0.0 <= rate < 1.0:
+                raise ValueError(f"{names[ours]} must be a rate from 0 to below 1, got {_short(rate)}")
+        return {ours: float(rate) for ours, rate in found.items()}
+
+    def positive(self, name: str, default: float | None = None) -> float:
+        """A number above 0."""
+        value = self._get(name, default)
+        if type(value) not in (int, float) or not 0.0 < value < math.inf:
+            raise ValueError(f"{name} must be a number above 0, got {_short(value)}")
+        return float(value)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """True or False."""
+        value = self._get(name, default)
+        if type(value) is not bool:
+            raise ValueError(f"{name} must be true or false, got {_short(value)}")
+        return value
+
+    def choice(self, name: str, meanings: Mapping[str, Any], default: str) -> Any:
+        """What one of a few words means."""
+        value = self._get(name, default)
+        if not isinstance(value, str) or value not in meanings:
+            raise ValueError(f"{name} {_short(value)} is not supported; one of {', '.join(meanings)} is")
+        return meanings[value]
+
+    def only(self, **allowed: Any) -> None:
+        """Refuse a field with any other value than this, or than null: it would change the mathematics."""
+        for name, value in allowed.items():
+            if (found := self.document.get(name)) is not None and found != value:
+                raise ValueError(f"{name} {_short(found)} is not supported, only {_short(value)} is")
+
+    def same(self, *names: str) -> None:
+        """Require sizes that are equal here, though a config can tell them apart."""
+        if len({self.size(name) for name in names}) > 1:
+            raise ValueError(f"{' and '.join(names)} must be equal, got {[self.size(name) for name in names]}")
+
+    def _get(self, name: str, default: Any) -> Any:
+        value = self.document.get(name)
+        if value is None and default is None:
+            raise ValueError(f"{name} is missing")
+        return default if value is None else value
+
+
+def _short(value: Any) -> str:
+    text = repr(value) if not isinstance(value, int) or abs(value) < 1 << 64 else "an integer of many digits"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+def their_activation(ours: str) -> str:
+    """The name that config.json has for one of our activations."""
+    for theirs, meaning in ACTIVATIONS.items():
+        if meaning == ours:
+            return theirs
+    raise ValueError(f"has no activation {ours!r}")
+
+
+def every_second(fields: Fields, n_layers: int) -> None:
+    """Require a window in every second layer, from the first on: what a config without layer_types means as well."""
+    kinds = [("sliding_attention", "full_attention")[i % 2] for i in range(n_layers)]
+    if fields.document.get("layer_types") not in (None, kinds):
+        raise ValueError("layer_types must be 'sliding_attention' and 'full_attention' in turn, or missing")
+
+
+def renamed(config: Any, *names: Mapping[str, str]) -> dict[str, Any]:
+    """{theirs: value} of a config, by {ours: theirs}."""
+    return {theirs: getattr(config, ours) for part in names for ours, theirs in part.items()}

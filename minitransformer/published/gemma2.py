@@ -1,0 +1,122 @@
+"""Gemma 2: Gemma Team 2024, "Gemma 2: Improving Open Language Models at a Practical Size", section 2.
+
+Capped scores and logits, norms before and after each sub-layer, a window in every second layer from the first on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..later import GatedFeedForward, Normed, OffsetRMSNorm, SoftCapped, Window, grouped, rotary
+from ..later.softcap import CappedOutput
+from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, ScaledDotProduct
+from ..models.language_model import LanguageModelParts
+from . import llama
+from .family import BODY, WORDS, Family, Stored
+from .fields import ACTIVATIONS, Fields, every_second
+
+
+@dataclass(frozen=True)
+class Gemma2Config(llama.LlamaConfig):
+    """Sizes of a Gemma 2. bias: of the four maps of attention. query_scalar: scores are scaled by its -½th power.
+
+    score_cap, logit_cap: None for no cap. window: of the first layer, the third, ...
+    """
+
+    activation: str = "gelu_tanh"
+    tie_output: bool = True
+    window: int | None = 4096
+    query_scalar: int = 256
+    score_cap: float | None = 50.0
+    logit_cap: float | None = 30.0
+
+    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+        """The recipe: Gemma 2, part by part."""
+        d, h, g, width = self.d_model, self.n_heads, self.n_key_heads or 1, self.d_head
+        tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
+        output = tokens if self.tie_output else Embedding(self.vocabulary, d, std=0.02, rng=rng)
+
+        def norm() -> OffsetRMSNorm:
+            return OffsetRMSNorm(d, self.norm_eps)
+
+        def residual(sublayer: Module) -> Residual:
+            return Residual(Normed(sublayer, norm()), norm(), "pre", self.dropout)
+
+        def layer(i: int) -> EncoderLayer:
+            how = self.query_scalar**-0.5, self.attention_dropout
+            mix: Module = ScaledDotProduct(*how) if self.score_cap is None else SoftCapped(self.score_cap, *how)
+            mix = mix if self.window is None or i % 2 else Window(self.window, mix)
+            attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=rotary(self.rotary_base))
+            feed_forward = GatedFeedForward(d, self.d_ff, self.activation, bias=False, rng=rng)
+            return EncoderLayer.of(residual(attention), residual(feed_forward))
+
+        return LanguageModelParts(
+            embed=InputEmbedding(tokens, None, scale=d**0.5, dropout=self.dropout),
+            stack=Encoder.of([layer(i) for i in range(self.n_layers)], norm(), self.checkpoint),
+            output=output if self.logit_cap is None else CappedOutput(output, self.logit_cap),
+        )
+
+
+_DEFAULTS = {"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096, "tie_word_embeddings": True}
+_CAPS = {"score_cap": "attn_logit_softcapping", "logit_cap": "final_logit_softcapping"}
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> Gemma2Config:
+    """The config of Gemma 2's config.json."""
+    fields = Fields({**_DEFAULTS, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, **fields.document})
+    fields.only(use_bidirectional_attention=False)
+    alike = asdict(llama.mistral_ours(fields, head, stored))
+    every_second(fields, alike["n_layers"])
+    bias = fields.flag("attention_bias", False)
+    caps = {our: None if fields.document[their] is None else fields.positive(their) for our, their in _CAPS.items()}
+    particular = {
+        "activation": fields.choice("hidden_activation", ACTIVATIONS, "gelu_pytorch_tanh"),
+        "window": fields.size("sliding_window"),
+        "query_scalar": fields.size("query_pre_attn_scalar", 256),
+    }
+    return Gemma2Config(**(alike | {"bias": bias, "qkv_bias": bias} | caps | particular))
+
+
+def theirs(config: Gemma2Config) -> dict[str, Any]:
+    """Gemma 2's config.json."""
+    alike = llama.mistral_theirs(config)
+    alike["hidden_activation"] = alike.pop("hidden_act")
+    return {
+        **alike,
+        "attention_bias": config.bias,
+        "query_pre_attn_scalar": config.query_scalar,
+        **{their: getattr(config, our) for our, their in _CAPS.items()},
+    }
+
+
+NAMES = """
+embed_tokens                           =  tokens
+layers.*.input_layernorm               =  stack.layers.*.self_attention.norm
+layers.*.self_attn.q_proj              T  stack.layers.*.self_attention.sublayer.sublayer.query
+layers.*.self_attn.k_proj              T  stack.layers.*.self_attention.sublayer.sublayer.key
+layers.*.self_attn.v_proj              T  stack.layers.*.self_attention.sublayer.sublayer.value
+layers.*.self_attn.o_proj              T  stack.layers.*.self_attention.sublayer.sublayer.output
+layers.*.post_attention_layernorm      =  stack.layers.*.self_attention.sublayer.norm
+layers.*.pre_feedforward_layernorm     =  stack.layers.*.feed_forward.norm
+layers.*.mlp.gate_proj                 T  stack.layers.*.feed_forward.sublayer.sublayer.gate
+layers.*.mlp.up_proj                   T  stack.layers.*.feed_forward.sublayer.sublayer.inner
+layers.*.mlp.down_proj                 T  stack.layers.*.feed_forward.sublayer.sublayer.output
+layers.*.post_feedforward_layernorm    =  stack.layers.*.feed_forward.sublayer.norm
+norm                                   =  stack.final_norm
+"""
+WORDS_NAMES = """
+lm_head                                =  output
+lm_head                                =  output.tokens
+lm_head                                ~  tokens
+"""
+
+
+def names(config: Gemma2Config, head: str) -> tuple[str, str]:
+    """The tables of the body and of the head."""
+    return NAMES, WORDS_NAMES if head == WORDS else ""
+
+
+FAMILY = Family("gemma2", "model", {"Gemma2Model": BODY, "Gemma2ForCausalLM": WORDS}, ours, theirs, names)

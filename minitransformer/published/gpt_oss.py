@@ -1,0 +1,104 @@
+"""gpt-oss: OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card", section 2.
+
+A learned sink in each head, a window in every second layer from the first on, experts in place of one network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..later import Sink, Window, grouped, rotary
+from ..later.clamped_experts import ClampedExperts
+from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, RMSNorm
+from ..models.language_model import LanguageModelParts
+from . import llama
+from .family import BODY, WORDS, Family, Stored
+from .fields import Fields, every_second
+
+
+@dataclass(frozen=True)
+class GptOssConfig(llama.LlamaConfig):
+    """Sizes of a gpt-oss. bias: of the four maps of attention. k: how many of n_experts work for each position.
+
+    window: of the first layer, the third, ... There is no dropout of attention weights.
+    """
+
+    bias: bool = True
+    window: int | None = 128
+    norm_eps: float = 1e-5
+    n_experts: int = 32
+    k: int = 4
+    gate_alpha: float = 1.702
+    gate_limit: float = 7.0
+
+    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+        """The recipe: gpt-oss, part by part."""
+        d, h, g, width = self.d_model, self.n_heads, self.n_key_heads or 1, self.d_head
+        tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
+
+        def residual(sublayer: Module) -> Residual:
+            return Residual(sublayer, RMSNorm(d, self.norm_eps), "pre", self.dropout)
+
+        def layer(i: int) -> EncoderLayer:
+            sink: Module = Sink(h)
+            mix = sink if self.window is None or i % 2 else Window(self.window, sink)
+            attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=rotary(self.rotary_base))
+            experts = ClampedExperts(d, self.d_ff, self.n_experts, self.k, self.gate_alpha, self.gate_limit, rng)
+            return EncoderLayer.of(residual(attention), residual(experts))
+
+        return LanguageModelParts(
+            embed=InputEmbedding(tokens, None, dropout=self.dropout),
+            stack=Encoder.of([layer(i) for i in range(self.n_layers)], RMSNorm(d, self.norm_eps), self.checkpoint),
+            output=tokens if self.tie_output else Embedding(self.vocabulary, d, std=0.02, rng=rng),
+        )
+
+
+_OWN = {"n_experts": "num_local_experts", "k": "num_experts_per_tok"}
+_GATE = {"gate_alpha": "swiglu_alpha", "gate_limit": "swiglu_limit"}
+_DEFAULTS: dict[str, Any] = {
+    "num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "rope_theta": 150000.0, "rms_norm_eps": 1e-5,
+    "num_local_experts": 128, "num_experts_per_tok": 4, "swiglu_alpha": 1.702, "swiglu_limit": 7.0,
+    "rope_parameters": {"rope_type": "yarn"},
+}  # fmt: skip
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> GptOssConfig:
+    """The config of gpt-oss's config.json. Scaled angles (yarn) and packed experts are refused."""
+    if "quantization_config" in fields.document:
+        raise ValueError("quantization_config is not supported: unpack the experts first")
+    fields = Fields({**_DEFAULTS, **fields.document})
+    alike = asdict(llama.mistral_ours(fields, head, stored))
+    every_second(fields, alike["n_layers"])
+    bias = fields.flag("attention_bias", True)
+    own = fields.sizes(_OWN) | {name: fields.positive(their) for name, their in _GATE.items()}
+    return GptOssConfig(**(alike | {"bias": bias, "qkv_bias": bias, "window": fields.size("sliding_window")} | own))
+
+
+def theirs(config: GptOssConfig) -> dict[str, Any]:
+    """gpt-oss's config.json."""
+    own = {their: getattr(config, our) for our, their in (_OWN | _GATE).items()}
+    return {**llama.mistral_theirs(config), "attention_bias": config.bias, **own}
+
+
+NAMES = """
+layers.*.self_attn.sinks               =  stack.layers.*.self_attention.sublayer.mix.sink
+layers.*.self_attn.sinks               =  stack.layers.*.self_attention.sublayer.mix.inner.sink
+layers.*.self_attn.sinks               =  stack.layers.*.self_attention.sublayer.mix.inner.inner.sink
+layers.*.mlp.router                    T  stack.layers.*.feed_forward.sublayer.router
+layers.*.mlp.experts.gate_up_proj      =  stack.layers.*.feed_forward.sublayer.into
+layers.*.mlp.experts.gate_up_proj_bias =  stack.layers.*.feed_forward.sublayer.into_bias
+layers.*.mlp.experts.down_proj         =  stack.layers.*.feed_forward.sublayer.out
+layers.*.mlp.experts.down_proj_bias    =  stack.layers.*.feed_forward.sublayer.out_bias
+"""
+
+
+def names(config: GptOssConfig, head: str) -> tuple[str, str]:
+    """The tables of the body and of the head."""
+    body, rest = llama.names(config, head)
+    return body + NAMES, rest
+
+
+FAMILY = Family("gpt_oss", "model", {"GptOssModel": BODY, "GptOssForCausalLM": WORDS}, ours, theirs, names)

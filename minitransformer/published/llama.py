@@ -1,0 +1,216 @@
+"""Llama: Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models"; and its kin.
+
+Mistral (Jiang et al. 2023) looks back through a window, and Qwen2 (Yang et al. 2024) has biases of queries, keys and
+values. All else is alike, names included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..later import GatedFeedForward, Window, grouped, rotary
+from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, RMSNorm, ScaledDotProduct
+from ..models.language_model import LanguageModel, LanguageModelParts
+from .family import BODY, WORDS, Family, Stored
+from .fields import ACTIVATIONS, Fields, renamed, their_activation
+
+SIZES = {
+    "vocabulary": "vocab_size",
+    "d_model": "hidden_size",
+    "n_heads": "num_attention_heads",
+    "d_ff": "intermediate_size",
+    "n_layers": "num_hidden_layers",
+}
+
+
+@dataclass(frozen=True)
+class LlamaConfig:
+    """Sizes of a Llama, Mistral or Qwen2. n_key_heads and d_head: n_heads and d_model / n_heads unless given."""
+
+    vocabulary: int
+    max_length: int = 2048
+    d_model: int = 4096
+    n_heads: int = 32
+    d_ff: int = 11008
+    n_layers: int = 32
+    n_key_heads: int | None = None  # that the heads of queries share
+    d_head: int | None = None
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    activation: str = "silu"
+    bias: bool = False
+    qkv_bias: bool | None = None  # of queries, keys and values; as `bias` unless given
+    rotary_base: float = 10000.0
+    window: int | None = None  # how many tokens back attention reaches, the token itself included
+    norm_eps: float = 1e-6
+    tie_output: bool = False
+    checkpoint: bool = False
+
+    def __post_init__(self) -> None:
+        meant = {"n_key_heads": self.n_heads, "d_head": self.d_model // max(1, self.n_heads), "qkv_bias": self.bias}
+        for name, value in meant.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+
+    def build(self, rng: np.random.Generator | None = None) -> LanguageModel:
+        """The model of these sizes, untrained."""
+        return LanguageModel(self, rng)
+
+    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+        """The recipe: Llama, part by part."""
+        d, h, g, width = self.d_model, self.n_heads, self.n_key_heads or 1, self.d_head
+        tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
+
+        def residual(sublayer: Module) -> Residual:
+            return Residual(sublayer, RMSNorm(d, self.norm_eps), "pre", self.dropout)
+
+        def layer() -> EncoderLayer:
+            mix: Module = ScaledDotProduct(dropout=self.attention_dropout)
+            mix = mix if self.window is None else Window(self.window, mix)
+            attention = grouped(d, h, g, width, bool(self.qkv_bias), self.bias, rng, mix, rotary(self.rotary_base))
+            feed_forward = GatedFeedForward(d, self.d_ff, self.activation, self.bias, rng)
+            return EncoderLayer.of(residual(attention), residual(feed_forward))
+
+        layers = [layer() for _ in range(self.n_layers)]
+        return LanguageModelParts(
+            embed=InputEmbedding(tokens, None, dropout=self.dropout),
+            stack=Encoder.of(layers, RMSNorm(d, self.norm_eps), self.checkpoint),
+            output=tokens if self.tie_output else Embedding(self.vocabulary, d, std=0.02, rng=rng),
+        )
+
+
+def _ours(fields: Fields, head: str, **particular: Any) -> LlamaConfig:
+    sizes = fields.sizes(SIZES)
+    return LlamaConfig(
+        **sizes,
+        max_length=fields.size("max_position_embeddings", 2048),
+        **fields.rates({"attention_dropout": "attention_dropout"}),
+        activation=fields.choice("hidden_act", ACTIVATIONS, "silu"),
+        norm_eps=fields.positive("rms_norm_eps", 1e-6),
+        n_key_heads=fields.size("num_key_value_heads", sizes["n_heads"]),
+        d_head=fields.size("head_dim", max(1, sizes["d_model"] // sizes["n_heads"])),
+        rotary_base=_rotary_base(fields),
+        tie_output=fields.flag("tie_word_embeddings", False) or head == BODY,
+        **particular,
+    )
+
+
+def _rotary_base(fields: Fields) -> float:
+    """The base of the angles; it has been in three places."""
+    base = fields.positive("rope_theta", 10000.0)
+    for name in ("rope_parameters", "rope_scaling"):
+        found = fields.document.get(name)
+        if found is None:
+            continue
+        if not isinstance(found, dict):
+            raise ValueError(f"{name} must be an object, got {type(found).__name__}")
+        kind = found.get("rope_type", found.get("type", "default"))
+        if kind != "default":
+            raise ValueError(f"{name} of type {str(kind)[:40]!r} is not supported, only 'default' is")
+        if "rope_theta" in found:
+            base = Fields(found).positive("rope_theta")
+    return base
+
+
+def _theirs(config: LlamaConfig) -> dict[str, Any]:
+    return {
+        **renamed(config, SIZES),
+        "max_position_embeddings": config.max_length,
+        "attention_dropout": config.attention_dropout,
+        "hidden_act": their_activation(config.activation),
+        "rms_norm_eps": config.norm_eps,
+        "num_key_value_heads": config.n_key_heads,
+        "head_dim": config.d_head,
+        "rope_theta": config.rotary_base,
+        "rope_parameters": config.rotary_base and {"rope_type": "default", "rope_theta": config.rotary_base},
+        "tie_word_embeddings": config.tie_output,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+
+
+def llama_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
+    """The config of Llama's config.json."""
+    fields.only(pretraining_tp=1)
+    bias = fields.flag("attention_bias", False)
+    if bias != fields.flag("mlp_bias", False):
+        raise ValueError("attention_bias and mlp_bias must be equal: here all maps have biases or none has")
+    return _ours(fields, head, bias=bias)
+
+
+def llama_theirs(config: LlamaConfig) -> dict[str, Any]:
+    """Llama's config.json."""
+    return {**_theirs(config), "attention_bias": config.bias, "mlp_bias": config.bias}
+
+
+def mistral_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
+    """The config of Mistral's config.json."""
+    return _ours(fields, head, bias=False, window=fields.size_or_none("sliding_window"))
+
+
+def mistral_theirs(config: LlamaConfig) -> dict[str, Any]:
+    """Mistral's config.json."""
+    return {**_theirs(config), "sliding_window": config.window}
+
+
+def qwen2_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
+    """The config of Qwen2's config.json."""
+    window = None
+    if fields.flag("use_sliding_window", False):
+        window = fields.size_or_none("sliding_window")
+        if window is not None and fields.document.get("max_window_layers", 28) != 0:
+            raise ValueError("max_window_layers must be 0 with use_sliding_window: here all layers have the window")
+    kind = "full_attention" if window is None else "sliding_attention"
+    if any(layer != kind for layer in fields.document.get("layer_types") or ()):
+        raise ValueError(f"layer_types must all be {kind!r}")
+    return _ours(fields, head, bias=False, qkv_bias=True, window=window)
+
+
+def qwen2_theirs(config: LlamaConfig) -> dict[str, Any]:
+    """Qwen2's config.json."""
+    kind = "full_attention" if config.window is None else "sliding_attention"
+    return {
+        **_theirs(config),
+        "use_sliding_window": config.window is not None,
+        "sliding_window": config.window,
+        "max_window_layers": config.n_layers if config.window is None else 0,
+        "layer_types": [kind] * config.n_layers,
+    }
+
+
+NAMES = """
+embed_tokens                           =  tokens
+layers.*.input_layernorm               =  stack.layers.*.self_attention.norm
+layers.*.self_attn.q_proj              T  stack.layers.*.self_attention.sublayer.query
+layers.*.self_attn.k_proj              T  stack.layers.*.self_attention.sublayer.key
+layers.*.self_attn.v_proj              T  stack.layers.*.self_attention.sublayer.value
+layers.*.self_attn.o_proj              T  stack.layers.*.self_attention.sublayer.output
+layers.*.post_attention_layernorm      =  stack.layers.*.feed_forward.norm
+layers.*.mlp.gate_proj                 T  stack.layers.*.feed_forward.sublayer.gate
+layers.*.mlp.up_proj                   T  stack.layers.*.feed_forward.sublayer.inner
+layers.*.mlp.down_proj                 T  stack.layers.*.feed_forward.sublayer.output
+norm                                   =  stack.final_norm
+layers.*.self_attn.rotary_emb.inv_freq -
+"""
+WORDS_NAMES = """
+lm_head                                =  output
+lm_head                                ~  tokens
+"""
+
+
+def names(config: LlamaConfig, head: str) -> tuple[str, str]:
+    """The tables of the body and of the head."""
+    return NAMES, {WORDS: WORDS_NAMES}.get(head, "")
+
+
+def _family(model_type: str, stem: str, ours: Any, theirs: Any) -> Family:
+    architectures = {f"{stem}Model": BODY, f"{stem}ForCausalLM": WORDS}
+    return Family(model_type, "model", architectures, ours, theirs, names)
+
+
+LLAMA = _family("llama", "Llama", llama_ours, llama_theirs)
+MISTRAL = _family("mistral", "Mistral", mistral_ours, mistral_theirs)
+QWEN2 = _family("qwen2", "Qwen2", qwen2_ours, qwen2_theirs)

@@ -1,0 +1,73 @@
+"""Qwen3: Yang et al. 2025, "Qwen3 Technical Report", section 2. A Llama whose queries and keys have norms.
+
+RMSNorm of each head's queries and of its keys, before the rotation, in place of Qwen2's biases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..later import GatedFeedForward, Window, grouped, qk_norm
+from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, RMSNorm, ScaledDotProduct
+from ..models.language_model import LanguageModelParts
+from . import llama
+from .family import BODY, WORDS, Family, Stored
+from .fields import Fields
+
+
+@dataclass(frozen=True)
+class Qwen3Config(llama.LlamaConfig):
+    """Sizes of a Qwen3: those of a Llama. bias: of the four maps of attention."""
+
+    def parts(self, rng: np.random.Generator) -> LanguageModelParts:
+        """The recipe: Qwen3, part by part."""
+        d, h, g, width = self.d_model, self.n_heads, self.n_key_heads or 1, self.d_head
+        tokens = Embedding(self.vocabulary, d, std=0.02, rng=rng)
+
+        def residual(sublayer: Module) -> Residual:
+            return Residual(sublayer, RMSNorm(d, self.norm_eps), "pre", self.dropout)
+
+        def layer() -> EncoderLayer:
+            mix: Module = ScaledDotProduct(dropout=self.attention_dropout)
+            mix = mix if self.window is None else Window(self.window, mix)
+            turn = qk_norm(width or 1, self.norm_eps, self.rotary_base)
+            attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=turn)
+            feed_forward = GatedFeedForward(d, self.d_ff, self.activation, bias=False, rng=rng)
+            return EncoderLayer.of(residual(attention), residual(feed_forward))
+
+        layers = [layer() for _ in range(self.n_layers)]
+        return LanguageModelParts(
+            embed=InputEmbedding(tokens, None, dropout=self.dropout),
+            stack=Encoder.of(layers, RMSNorm(d, self.norm_eps), self.checkpoint),
+            output=tokens if self.tie_output else Embedding(self.vocabulary, d, std=0.02, rng=rng),
+        )
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> Qwen3Config:
+    """The config of Qwen3's config.json."""
+    alike = asdict(llama.qwen2_ours(Fields({"head_dim": 128} | dict(fields.document)), head, stored))
+    bias = fields.flag("attention_bias", False)
+    return Qwen3Config(**(alike | {"bias": bias, "qkv_bias": bias}))
+
+
+def theirs(config: Qwen3Config) -> dict[str, Any]:
+    """Qwen3's config.json."""
+    return {**llama.qwen2_theirs(config), "attention_bias": config.bias}
+
+
+NAMES = """
+layers.*.self_attn.q_norm              =  stack.layers.*.self_attention.sublayer.turn_query.norm
+layers.*.self_attn.k_norm              =  stack.layers.*.self_attention.sublayer.turn_key.norm
+"""
+
+
+def names(config: Qwen3Config, head: str) -> tuple[str, str]:
+    """The tables of the body and of the head."""
+    body, rest = llama.names(config, head)
+    return body + NAMES, rest
+
+
+FAMILY = Family("qwen3", "model", {"Qwen3Model": BODY, "Qwen3ForCausalLM": WORDS}, ours, theirs, names)

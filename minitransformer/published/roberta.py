@@ -1,0 +1,70 @@
+"""RoBERTa: Liu et al. 2019, "RoBERTa: A Robustly Optimized BERT Pretraining Approach".
+
+It is BERT with other data and other heads. Positions count the real tokens, and begin one row after that of the id of
+padding in their table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from . import bert
+from .family import BODY, CLASSES, MASKED, Family, Stored
+from .fields import Fields
+from .text_encoder import TextEncoderConfig
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
+    """The config of RoBERTa's config.json."""
+    padding = fields.document.get("pad_token_id", 1)
+    if type(padding) is not int or not 0 <= padding < fields.size("max_position_embeddings") - 1:
+        raise ValueError(f"pad_token_id must be a row of the table of positions, and not the last; got {padding!r}")
+    config = bert.ours(fields, head, stored)
+    if head == MASKED and config.activation != "gelu":
+        raise ValueError("hidden_act must be gelu, for that is the activation of RoBERTa's head")
+    offset = padding + 1
+    return dataclasses.replace(
+        config,
+        max_length=config.max_length - offset,
+        position_offset=offset,
+        count_real=True,
+        pooler=config.pooler and head == BODY,
+    )
+
+
+def theirs(config: TextEncoderConfig) -> dict[str, Any]:
+    """RoBERTa's config.json."""
+    return {
+        **bert.theirs(config),
+        "max_position_embeddings": config.max_length + config.position_offset,
+        "pad_token_id": config.position_offset - 1,
+    }
+
+
+MASKED_NAMES = """
+HEAD.dense                                     T  dense
+HEAD.layer_norm                                =  norm
+pooler.dense                                   -
+"""
+CLASSES_NAMES = """
+classifier.dense                               T  dense
+classifier.out_proj                            T  output
+pooler.dense                                   -
+"""
+
+
+def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
+    """The tables of the body and of the head."""
+    masked = bert.masked(config, "lm_head", MASKED_NAMES)
+    return bert.NAMES, {MASKED: masked, CLASSES: CLASSES_NAMES}.get(head, "")
+
+
+FAMILY = Family(
+    "roberta",
+    "roberta",
+    {"RobertaModel": BODY, "RobertaForMaskedLM": MASKED, "RobertaForSequenceClassification": CLASSES},
+    ours,
+    theirs,
+    names,
+)

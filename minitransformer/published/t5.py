@@ -1,0 +1,229 @@
+"""T5: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer".
+
+Version 1.1 has a gated feed-forward network, and a table of its own for the logits, which are then not scaled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..arrays.backend import Array, Pullback
+from ..later import Biased, GatedFeedForward, RelativeBias
+from ..layers import (
+    Decoder,
+    DecoderLayer,
+    Embedding,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    InputEmbedding,
+    Module,
+    MultiHeadAttention,
+    Residual,
+    RMSNorm,
+    ScaledDotProduct,
+)
+from ..models.transformer import Transformer, TransformerParts
+from .family import BODY, WORDS, Family, Stored
+from .fields import ACTIVATIONS, Fields, renamed, their_activation
+
+SIZES = {
+    "source_vocabulary": "vocab_size",
+    "d_model": "d_model",
+    "n_heads": "num_heads",
+    "d_ff": "d_ff",
+    "d_head": "d_kv",
+    "n_encoder_layers": "num_layers",
+}
+_FEED_FORWARD = {name: (meaning, False) for name, meaning in ACTIVATIONS.items()} | {
+    f"gated-{name}": ("gelu_tanh" if name == "gelu" else meaning, True) for name, meaning in ACTIVATIONS.items()
+}
+
+
+@dataclass(frozen=True)
+class T5Config:
+    """Sizes of a T5. The defaults are those of T5-Small. scale_logits: by 1/√d_model, as version 1.0 does."""
+
+    source_vocabulary: int
+    target_vocabulary: int
+    d_model: int = 512
+    n_heads: int = 8
+    d_head: int = 64
+    d_ff: int = 2048
+    n_encoder_layers: int = 6
+    n_decoder_layers: int = 6
+    dropout: float = 0.1
+    activation: str = "relu"
+    gated: bool = False
+    norm_eps: float = 1e-6
+    buckets: int = 32
+    max_distance: int = 128
+    tie_output: bool = True
+    scale_logits: bool = True
+    checkpoint: bool = False
+    share_embeddings: bool = True
+
+    def build(self, rng: np.random.Generator | None = None) -> Transformer:
+        """The model of these sizes, untrained."""
+        return Transformer(self, rng)
+
+    def parts(self, rng: np.random.Generator) -> TransformerParts:
+        """The recipe: T5, part by part. No biases, scores without a scale, and positions as a bias of the scores."""
+        d, h, width = self.d_model, self.n_heads, self.d_head
+        tokens = Embedding(self.source_vocabulary, d, rng=rng)
+        before, around = (RelativeBias(h, self.buckets, self.max_distance, both, rng=rng) for both in (False, True))
+        biased = {kind: Biased(bias, 1.0, self.dropout) for kind, bias in (("before", before), ("around", around))}
+
+        def residual(sublayer: Module) -> Residual:
+            return Residual(sublayer, RMSNorm(d, self.norm_eps), "pre", self.dropout)
+
+        def attention(mix: Module) -> Residual:
+            return residual(MultiHeadAttention(d, h, width, width, False, rng=rng, mix=mix))
+
+        def feed_forward() -> Residual:
+            kind = GatedFeedForward if self.gated else FeedForward
+            return residual(kind(d, self.d_ff, self.activation, False, rng))
+
+        plain = ScaledDotProduct(1.0, self.dropout)
+        encoder = [EncoderLayer.of(attention(biased["around"]), feed_forward()) for _ in range(self.n_encoder_layers)]
+        decoder = [
+            DecoderLayer.of(attention(biased["before"]), attention(plain), feed_forward())
+            for _ in range(self.n_decoder_layers)
+        ]
+        table = tokens if self.tie_output else Embedding(self.target_vocabulary, d, rng=rng)
+        return TransformerParts(
+            embed_source=InputEmbedding(tokens, None, dropout=self.dropout),
+            embed_target=InputEmbedding(tokens, None, dropout=self.dropout),
+            encoder=Encoder.of(encoder, RMSNorm(d, self.norm_eps), self.checkpoint),
+            decoder=Decoder.of(decoder, RMSNorm(d, self.norm_eps), self.checkpoint),
+            output=ScaledOutput(table, d**-0.5) if self.scale_logits else table,
+        )
+
+
+class ScaledOutput(Module):
+    """logits = (x · scale) tableᵀ. x: (..., width); logits: (..., vocabulary)."""
+
+    def __init__(self, tokens: Embedding, scale: float) -> None:
+        self.tokens, self.scale = tokens, scale
+
+    def unembed(self, x: Array) -> tuple[Array, Pullback]:
+        """Return (logits, backward); backward(dlogits) returns dx."""
+        scaled = x * self.scale
+        logits, table_backward = self.tokens.unembed(scaled)
+
+        def backward(dlogits: Array) -> Array:
+            dscaled = table_backward(dlogits)
+            dx = dscaled * self.scale
+            return dx
+
+        return logits, backward
+
+
+def ours(fields: Fields, head: str, stored: Stored) -> T5Config:
+    """The config of T5's config.json. Whether the table is tied is seen in the file: the field means the scale."""
+    sizes = fields.sizes(SIZES)
+    activation, gated = fields.choice("feed_forward_proj", _FEED_FORWARD, "relu")
+    scaled = fields.flag("tie_word_embeddings", True)
+    rate = fields.rates({"dropout": "dropout_rate"})["dropout"]
+    tied = "lm_head.weight" not in stored or _same(stored, "lm_head.weight", "shared.weight")
+    return T5Config(
+        **sizes,
+        target_vocabulary=sizes["source_vocabulary"],
+        n_decoder_layers=fields.size("num_decoder_layers", sizes["n_encoder_layers"]),
+        dropout=rate,
+        activation=activation,
+        gated=gated,
+        norm_eps=fields.positive("layer_norm_epsilon", 1e-6),
+        buckets=fields.size("relative_attention_num_buckets", 32),
+        max_distance=fields.size("relative_attention_max_distance", 128),
+        scale_logits=fields.flag("scale_decoder_outputs", scaled),
+        tie_output=tied,
+    )
+
+
+def _same(stored: Stored, name: str, other: str) -> bool:
+    return (
+        other in stored
+        and stored[name].shape == stored[other].shape
+        and np.array_equal(stored[name].read(), stored[other].read())
+    )
+
+
+def theirs(config: T5Config) -> dict[str, Any]:
+    """T5's config.json."""
+    kind = their_activation(config.activation)
+    return {
+        **renamed(config, SIZES),
+        "d_kv": config.d_model // config.n_heads if config.d_head is None else config.d_head,
+        "num_decoder_layers": config.n_decoder_layers,
+        "dropout_rate": config.dropout,
+        "feed_forward_proj": f"gated-{'gelu' if kind == 'gelu_new' else kind}" if config.gated else kind,
+        "layer_norm_epsilon": config.norm_eps,
+        "relative_attention_num_buckets": config.buckets,
+        "relative_attention_max_distance": config.max_distance,
+        "tie_word_embeddings": config.scale_logits,
+        "is_encoder_decoder": True,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "decoder_start_token_id": 0,
+    }
+
+
+NAMES = """
+shared                                         =  target_tokens
+encoder.embed_tokens                           ~  target_tokens
+decoder.embed_tokens                           ~  target_tokens
+"""
+# The lines of either side, SIDE. FF is the place of the feed-forward network in a layer.
+LAYERS = """
+SIDE.block.0.layer.0.SelfAttention.relative_attention_bias  =  SIDE.layers.0.self_attention.sublayer.mix.bias
+SIDE.block.*.layer.0.layer_norm             =  SIDE.layers.*.self_attention.norm
+SIDE.block.*.layer.0.SelfAttention.q        T  SIDE.layers.*.self_attention.sublayer.query
+SIDE.block.*.layer.0.SelfAttention.k        T  SIDE.layers.*.self_attention.sublayer.key
+SIDE.block.*.layer.0.SelfAttention.v        T  SIDE.layers.*.self_attention.sublayer.value
+SIDE.block.*.layer.0.SelfAttention.o        T  SIDE.layers.*.self_attention.sublayer.output
+SIDE.block.*.layer.FF.layer_norm            =  SIDE.layers.*.feed_forward.norm
+SIDE.block.*.layer.FF.DenseReluDense.wo     T  SIDE.layers.*.feed_forward.sublayer.output
+SIDE.final_layer_norm                       =  SIDE.final_norm
+"""
+PLAIN = """
+SIDE.block.*.layer.FF.DenseReluDense.wi     T  SIDE.layers.*.feed_forward.sublayer.inner
+"""
+GATED = """
+SIDE.block.*.layer.FF.DenseReluDense.wi_0   T  SIDE.layers.*.feed_forward.sublayer.gate
+SIDE.block.*.layer.FF.DenseReluDense.wi_1   T  SIDE.layers.*.feed_forward.sublayer.inner
+"""
+MEMORY = """
+decoder.block.*.layer.1.layer_norm             =  decoder.layers.*.cross_attention.norm
+decoder.block.*.layer.1.EncDecAttention.q      T  decoder.layers.*.cross_attention.sublayer.query
+decoder.block.*.layer.1.EncDecAttention.k      T  decoder.layers.*.cross_attention.sublayer.key
+decoder.block.*.layer.1.EncDecAttention.v      T  decoder.layers.*.cross_attention.sublayer.value
+decoder.block.*.layer.1.EncDecAttention.o      T  decoder.layers.*.cross_attention.sublayer.output
+decoder.block.0.layer.1.EncDecAttention.relative_attention_bias  -
+"""
+WORDS_NAMES = """
+lm_head                                        =  output
+lm_head                                        =  output.tokens
+lm_head                                        ~  target_tokens
+"""
+
+
+def names(config: T5Config, head: str) -> tuple[str, str]:
+    """The tables of the body and of the head."""
+    side = LAYERS + (GATED if config.gated else PLAIN)
+    encoder = side.replace("SIDE", "encoder").replace("FF", "1")
+    decoder = side.replace("SIDE", "decoder").replace("FF", "2")
+    return NAMES + encoder + decoder + MEMORY, {WORDS: WORDS_NAMES}.get(head, "")
+
+
+FAMILY = Family(
+    "t5",
+    "",
+    {"T5Model": BODY, "T5ForConditionalGeneration": WORDS},
+    ours,
+    theirs,
+    names,
+)

@@ -1,0 +1,114 @@
+"""One step of training, to be read aloud: batch, loss, backward, clip, move.
+
+    loss  = worker.gradients(corpus, [rows], seed)       forward and backward
+    norm  = worker.gradient_norm()                       clip: gradients of a larger norm are made shorter
+    optimizer.step(rate)                                 move
+
+`train` is this loop and nothing more. loop.py has what a long run needs around it: a folder, validation, resuming.
+workers.py shares each batch among threads and ranks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from ..arrays.backend import Array
+from ..layers import Module
+from .corpora import Corpus
+from .flat import as_one, in_order, side_by_side
+from .optimizers import Optimizer, in_turn
+
+
+class Worker:
+    """A model, and the gradients of its loss on batches.
+
+    From here on, one flat array contains all values, and another all gradients (flat.py). These arrays are new, so old
+    references to parameter arrays go stale.
+    """
+
+    def __init__(self, model: Module) -> None:
+        if not callable(getattr(model, "parameters", None)):
+            raise TypeError(f"Workers: model must be a module with parameters, got {type(model).__name__}")
+        parameters = [p for _, p in in_order(model.parameters())]
+        if len(dtypes := {str(p.value.dtype) for p in parameters}) > 1:
+            raise TypeError(
+                f"Workers: all parameters must be of one dtype, got {', '.join(sorted(dtypes))}; use model.to"
+            )
+        if as_one([p.value for p in parameters]) is None:
+            for p, value in zip(parameters, side_by_side([p.value for p in parameters])[1], strict=True):
+                value[...] = p.value
+                p.value = value
+        self.model, self.gradient = model, flat_gradients(model)
+
+    def gradients(
+        self, corpus: Corpus, batches: Sequence[np.ndarray], seed: Sequence[int], scale: float = 1.0
+    ) -> float:
+        """Set every gradient to that of the mean loss over all predictions of the batches. Returns that loss.
+
+        Several batches act as one large batch but need only the memory of a small one (gradient accumulation). seed:
+        for dropout. scale: a factor for all gradients, but not for the returned loss; see precision.py.
+        """
+        rng, total, loss_sum = np.random.default_rng([*seed, 0]), sum(map(corpus.count, batches)), 0.0
+        self.gradient.fill(0.0)
+        for rows in batches:
+            count = corpus.count(rows)
+            loss, backward = corpus.loss(self.model, rows, rng)
+            backward(scale * count / total)  # from a mean over `count` to its share of the total mean
+            loss_sum += float(loss) * count
+        return loss_sum / total
+
+    def loss(self, corpus: Corpus) -> float:
+        """The mean loss over a whole corpus, without dropout."""
+        counted = [(corpus.count(rows), corpus.loss(self.model, rows, None)[0]) for rows in corpus.batches(None)]
+        return sum(count * float(loss) for count, loss in counted) / sum(count for count, _ in counted)
+
+    def gradient_norm(self) -> float:
+        """The norm of all gradients together: √(sum of g²)."""
+        return math.sqrt(float((self.gradient * self.gradient).sum()))
+
+    def scale_gradients(self, factor: float) -> None:
+        """Multiply all gradients by a factor."""
+        self.gradient *= factor
+
+    def share_out(self, work: Callable[[str], None], sizes: Mapping[str, int]) -> None:
+        """Call work(name) for every name."""
+        in_turn(work, sizes)
+
+
+def train(
+    worker: Worker,
+    corpus: Corpus,
+    optimizer: Optimizer,
+    steps: int,
+    rate: Callable[[int], float],
+    clip: float = 0.0,
+    seed: int = 0,
+) -> Iterator[float]:
+    """Train for some steps; yield the loss of each, as it is before the step. clip: the longest gradient, 0 for any."""
+    step = 0
+    for epoch in range(steps):
+        for rows in corpus.batches(np.random.default_rng((seed, ORDER, epoch))):
+            loss = worker.gradients(corpus, [rows], (seed, DROPOUT, step))
+            norm = worker.gradient_norm()
+            if 0.0 < clip < norm:
+                worker.scale_gradients(clip / norm)
+            step += 1
+            optimizer.step(rate(step))
+            yield loss
+            if step == steps:
+                return
+
+
+ORDER, DROPOUT = 0, 1  # two streams of random numbers from one seed
+
+
+def flat_gradients(model: Module) -> Array:
+    """Put the gradients side by side in one array, and return it. Each `.grad` becomes a view of it."""
+    parameters = [p for _, p in in_order(model.parameters())]
+    flat, views = side_by_side([p.grad for p in parameters])
+    for p, view in zip(parameters, views, strict=True):
+        p.grad = view
+    return flat

@@ -83,12 +83,21 @@ def refuse_unusable(arrays: list[Named], options: dict[str, Any]) -> None:
                 f"verify: {name} is a floating-point array given by keyword; give it by position to have it checked, "
                 "or bind it with functools.partial to leave it unchecked"
             )
+    floats = [name for name, x in arrays if is_float_array(x)]
+    if floats and not any(x.size for _, x in arrays if is_float_array(x)):
+        raise ValueError(f"verify: {', '.join(floats)}: every floating-point array is empty, so nothing can be checked")
     for name, x in arrays:
         if is_float_array(x) and np.isnan(host_copy(x)).any():
             index = tuple(int(i) for i in np.argwhere(np.isnan(host_copy(x)))[0])
             raise ValueError(
                 f"verify: {name} contains NaN, first at {index}; gradients can be checked only where f is defined"
             )
+
+
+def check_callable(where: str, f: Any) -> None:
+    """Require a function or a module."""
+    if not callable(f):
+        raise TypeError(f"{where}: f must be a function or a module that returns (output, backward), got {f!r}")
 
 
 def fresh(argument: Any) -> Any:

@@ -26,6 +26,7 @@ from ..trace.recorder import Recorder
 from ..trace.tracing import Replacement, textbook_of
 from ..trace.values import host_copy, is_array, is_float_array, same_numbers
 from . import arguments as given
+from . import foreign
 from .arguments import Named, displaced, leaves_of, nearby
 from .differences import Differences, Probe
 from .report import Report, Row
@@ -65,9 +66,11 @@ def gradients(
 
     Arrays of up to `entrywise` elements are checked entry by entry, larger ones along `directions` random directions.
     Generators among the arguments start from the same state in each evaluation, so dropout stays frozen. At a kink of
-    f, such as ReLU at 0, any slope between those of the two sides is accepted, and the row counts it; entries_at_kinks:
-    whether a large array is then checked at up to a thousand entries. Raises ValueError for NaN in an input, parameter
-    or output, or if f is random by a generator that is no argument; TypeError if f does not return (array, backward).
+    f, such as ReLU at 0, any slope between those of the two sides is accepted, and the row counts it. Along directions
+    that move several entries, also of several arrays, the gradient must then be possible too. entries_at_kinks: whether
+    a large array is then checked at up to a thousand entries. Raises ValueError for NaN in an input, parameter
+    or output, or if f is random by a generator that is not an argument; TypeError if f does not return
+    (array, backward).
 
     All this checks the textbook form. A fast twin (fast/twins.py) then runs as well and must give the same results.
     progress: iterates over the list of checks of parameters and intermediates.
@@ -76,8 +79,10 @@ def gradients(
         check_number("verify.gradients", setting, number)
     check_integers("verify.gradients", directions=directions, entrywise=entrywise)
     check_positive("verify.gradients", step=step, directions=directions)
+    given.check_callable("verify.gradients", f)
     if min(atol or 0.0, rtol) < 0.0:
         raise ValueError(f"verify.gradients: atol and rtol must be at least 0, got {atol} and {rtol}")
+    inputs = foreign.arrays_for(f, inputs)
     wide = (given.with_leaves(x, given.to_float64) for x in inputs)
     arguments = list(zip(given.input_names(f, inputs), wide, strict=True))
     owned = given.parameters_of(f, parameters)
@@ -85,13 +90,14 @@ def gradients(
     given.refuse_unusable([*leaves, *((key, p.value) for key, p in owned)], options)
     settings: dict[str, Any] = {"atol": atol, "rtol": rtol, "step": step, "entrywise": entrywise}
     settings |= {"directions": directions, "entries_at_kinks": entries_at_kinks}
+    settings, note = foreign.as_close_as_it_computes(f, settings)
     with given.parameters_as(given.to_float64, *(parameter for _, parameter in owned)):
         check = _Check(textbook_of(f), arguments, options, owned, seed)
         rows = check.run(upstream, settings, intermediates, progress)
         rows = check.in_other_forms(rows)
         if check.f is not f:
             rows = check.with_twin(f, rows)
-    return Report(name or given.name_of(f), tuple(rows))
+    return Report(name or given.name_of(f), tuple(foreign.by_other_names(f, rows)), note)
 
 
 class _Check:
@@ -137,10 +143,7 @@ class _Check:
         _require_finite(output, recording)
         again = host_copy(self.call()[0])
         if not self._changed(belongings, self._belongings()) and not np.array_equal(again, output):
-            raise ValueError(
-                f"{given.name_of(self.f)} gives a different output each time it runs, so its differences mean nothing; "
-                "pass its random generator as an argument, so that every run starts from the same state"
-            )
+            raise ValueError(foreign.why_unsteady(given.name_of(self.f), lambda: host_copy(self.call()[0])))
         rng = self.dy_rng
         self.differences = Differences(output, _upstream(upstream, output, rng), rng, **settings)
         dy = to_device(self.differences.upstream.astype(output.dtype), device_of(y).name)
@@ -168,6 +171,7 @@ class _Check:
         checks = [functools.partial(self._parameter_row, key, p, added[key]) for key, p in self.owned]
         checks += [functools.partial(self._intermediate_row, pair) for pair in pairs]
         rows += [check() for check in progress(checks)]
+        rows += self.differences.together(self._joint_probe)
         rows = _marked(rows, not_linear, "backward is not linear in its argument, but a derivative is")
         rows = _marked(rows, unlike, "backward gives a different gradient when called again", first=True)
         rows = _marked(rows, overwritten, "a later backward wrote into this gradient; return a new array", first=True)
@@ -263,8 +267,9 @@ class _Check:
         A sum that should be zero comes out as rounding, so numbers far below all gradients and the output may differ.
         """
         results = self.results if results is None else results
+        rtol = max(rtol, foreign.least_rtol(self.f))
         sizes = [0.1 * self.differences.weighted, *(x for _, x in results[1:] if is_float_array(x))]
-        largest = max(float(abs(host_copy(x)).max()) for x in sizes)
+        largest = max(float(abs(host_copy(x)).max(initial=0.0)) for x in sizes)
         pairs = [(name, x, other) for (name, x), (_, other) in zip(results, others, strict=False) if is_float_array(x)]
         return [name for name, x, other in pairs if not _alike(x, other, rtol, 0.01 * rtol * largest)]
 
@@ -285,7 +290,9 @@ class _Check:
         if len(self.returned) != len(self.wanted):
             problem = f"backward returned {len(self.returned)} gradients for {len(self.wanted)} floating-point inputs"
             integers = [name for name, x in self.leaves if is_array(x) and x.dtype.kind in "iu"]
-            if len(self.returned) < len(self.wanted):
+            if [type(x) for x in self.returned] == [list]:
+                problem = "backward returned a list; return its gradients as a tuple: return dx, dw"
+            elif len(self.returned) < len(self.wanted):
                 problem += "; return one for each, in order (bind inputs without a gradient with functools.partial)"
             elif integers:
                 problem += f"; {integers[0]} holds integers, which have no gradient: convert it with astype(float)"
@@ -325,6 +332,19 @@ class _Check:
             return host_copy(self.call(moved)[0])
 
         return probe
+
+    def _joint_probe(self, displacements: list[np.ndarray]) -> np.ndarray:
+        """The output where each input and parameter that is at a kink is displaced."""
+        at_kinks = zip(self.differences.at_kinks, displacements, strict=True)
+        moves = {(kinks.kind, kinks.name): displacement for kinks, displacement in at_kinks}
+
+        def moved(kind: str, name: str, x: Any) -> Any:
+            return displaced(x, moves[kind, name]) if (kind, name) in moves else x
+
+        with contextlib.ExitStack() as stack:
+            for name, parameter in self.owned:
+                stack.enter_context(given.parameters_as(functools.partial(moved, "parameter", name), parameter))
+            return host_copy(self.call([moved("input", name, x) for name, x in self.leaves])[0])
 
     def _intermediate_probe(self, pair: Pair) -> Probe:
         def probe(displacement: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ class Row:
     """
 
     name: str
-    kind: str  # "input", "parameter" or "intermediate"
+    kind: str  # "input", "parameter" or "intermediate"; "output" where not a gradient is wrong but the value
     shape: tuple[int, ...]
     checked: str = ""  # "12 entries" or "4 directions"
     where: tuple[int, ...] | None = None
@@ -79,6 +79,7 @@ class Report:
 
     name: str
     rows: tuple[Row, ...] = field(default_factory=tuple)
+    note: str = ""  # what the check cannot see
 
     @property
     def ok(self) -> bool:
@@ -142,11 +143,12 @@ class Report:
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in table
         ]
-        return "\n".join([self._verdict(), *lines])
+        return "\n".join([self._verdict(), *lines, *filter(None, [self.note])])
 
     def _repr_html_(self) -> str:
         def line(cells: list[str], tag: str) -> str:
             return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
         body = "".join(line(row.cells(), "td") for row in self.rows)
-        return f"<p>{html.escape(self._verdict())}</p><table>{line(_HEADINGS, 'th')}{body}</table>"
+        note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
+        return f"<p>{html.escape(self._verdict())}</p><table>{line(_HEADINGS, 'th')}{body}</table>{note}"

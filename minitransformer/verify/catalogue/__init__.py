@@ -5,7 +5,14 @@ constant. Tokens repeat, and a row of each random mask is empty. Dropout is on, 
 gradient is random.
 """
 
-from . import collectives, layers, models, ops, ranks
+from importlib import import_module
+from pathlib import Path
+
+from . import caches, collectives, layers, models, ops, ranks
 from .case import CASES, Case, Setup
 
-__all__ = ["CASES", "Case", "Setup", "collectives", "layers", "models", "ops", "ranks"]
+_PACKAGE = Path(__file__).parents[2]
+for _file in sorted(_PACKAGE.glob("*/cases.py")):  # ideas that plug in bring their own cases
+    import_module(f"{_PACKAGE.name}.{_file.parent.name}.cases")
+
+__all__ = ["CASES", "Case", "Setup", "caches", "collectives", "layers", "models", "ops", "ranks"]

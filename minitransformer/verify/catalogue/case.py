@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ... import ops
-from ...arrays.backend import to_device
+from ...arrays.backend import to_device, to_numpy
 from ...layers import Module
 from ..gradients import gradients
-from ..report import Report
+from ..report import Report, Row
 
 Random = np.random.Generator
 Draw = Callable[[Random], Any]
@@ -20,12 +23,18 @@ Draw = Callable[[Random], Any]
 
 @dataclass(frozen=True)
 class Setup:
-    """A function with its arguments, ready for `verify.gradients`."""
+    """A function with its arguments, ready for `verify.gradients`.
+
+    truth: takes the same arguments and computes the same output in another way, with NaN where any number is right.
+    Differences cannot see a mistake that forward and backward share. intermediates: whether to check those of f.
+    """
 
     f: Callable[..., Any]
     inputs: tuple[Any, ...]
     options: dict[str, Any] = field(default_factory=dict)
     module: Module | None = None  # whose parameters are checked
+    truth: Callable[..., Any] | None = None
+    intermediates: bool = True
 
     def on(self, device: str) -> Setup:
         """The same setup with every array on the named device."""
@@ -36,7 +45,19 @@ class Setup:
             return to_device(x, device) if isinstance(x, np.ndarray) else x
 
         options = {name: move(option) for name, option in self.options.items()}
-        return Setup(self.f, tuple(map(move, self.inputs)), options, self.module)
+        return Setup(self.f, tuple(map(move, self.inputs)), options, self.module, self.truth, self.intermediates)
+
+    def differs(self) -> float:
+        """The largest difference between the output and the truth; 0 without a truth, infinite for another shape."""
+        if self.truth is None:
+            return 0.0
+        y, wanted = (np.asarray(to_numpy(f(*self.inputs, **self.options))) for f in (self._output, self.truth))
+        if y.shape != wanted.shape:
+            return math.inf
+        return float(np.nan_to_num(abs(y - wanted)[~np.isnan(wanted)], nan=math.inf).max())
+
+    def _output(self, *inputs: Any, **options: Any) -> Any:
+        return self.f(*inputs, **options)[0]
 
 
 @dataclass(frozen=True)
@@ -60,8 +81,17 @@ class Case:
             settings = {"entrywise": 0, "directions": 1, "intermediates": self.kind == "op"} | settings
         elif self.kind in ("layer", "model"):  # hundreds of intermediates, which the cases of ops look at
             settings = {"entrywise": 8 if self.kind == "layer" else 0, "directions": 1} | settings
+        if not setup.intermediates:
+            settings = {"intermediates": False} | settings
         settings |= {"parameters": setup.module, "seed": seed, "name": self.name}
-        return gradients(setup.f, *setup.inputs, **settings, **setup.options)
+        report = gradients(setup.f, *setup.inputs, **settings, **setup.options)
+        error = setup.differs() if device == "numpy" else 0.0
+        if error <= 1e-10:
+            return report
+        problem = f"it differs by {error:.1e} from what an independent computation gives"
+        return dataclasses.replace(
+            report, rows=(*report.rows, Row("the output", "output", (), error=error, ok=False, problem=problem))
+        )
 
 
 CASES: dict[str, Case] = {}
@@ -84,10 +114,23 @@ def op(name: str, *arguments: Any, along_directions: bool = False, **options: An
 
 
 def layer(
-    name: str, make: Callable[[], Module], *arguments: Any, along_directions: bool = False, **options: Any
+    name: str,
+    make: Callable[[], Module],
+    *arguments: Any,
+    along_directions: bool = False,
+    truth: Callable[..., Any] | None = None,
+    **options: Any,
 ) -> None:
-    """Enter a case of the layer that `make` returns. Its parameters are ordinary; the rest is drawn as `call` says."""
-    case("layer", name, lambda r: call(r, ordinary(make(), r), *arguments, **options), along_directions)
+    """Enter a case of the layer that `make` returns. Its parameters are ordinary; the rest is drawn as `call` says.
+
+    truth: that of a Setup, with the layer as its first argument.
+    """
+
+    def build(r: Random) -> Setup:
+        setup = call(r, ordinary(make(), r), *arguments, **options)
+        return setup if truth is None else dataclasses.replace(setup, truth=partial(truth, setup.f))
+
+    case("layer", name, build, along_directions)
 
 
 def call(
@@ -128,7 +171,7 @@ def ordinary(module: Module, r: Random) -> Any:
     return module
 
 
-def gain(size: int) -> Draw:
+def gain(size: int | tuple[int, ...]) -> Draw:
     """Numbers around 1, as the gains of a norm are."""
     return lambda r: r.normal(1.0, 0.5, size)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ... import layers, models, parallel
+from ... import layers, models, ops, parallel
 from ...arrays.backend import Array, Pullback, array_module, device_of
 from ...parallel import Group
 from .case import Random, Setup, call, case, ordinary
@@ -44,11 +45,17 @@ def _one(copies: list[Array]) -> Array:
     return xp.where(same, copies[0], xp.nan).astype(copies[0].dtype)
 
 
-def _enter(name: str, collective: Collective, *shapes: tuple[int, ...], copied: bool = False) -> None:
-    """Enter a case of a collective of normal numbers; shapes: one for each rank, or one for all, as in across_ranks."""
+def _enter(
+    name: str, collective: Collective, *shapes: tuple[int, ...], truth: Callable[..., Any], copied: bool = False
+) -> None:
+    """Enter a case of a collective of normal numbers; shapes: one for each rank, or one for all, as in across_ranks.
+
+    truth: the output of across_ranks by NumPy, of the arrays of all ranks.
+    """
 
     def build(r: Random) -> Setup:
-        return Setup(across_ranks, (collective, *(r.normal(size=shape) for shape in shapes)), {"copied": copied})
+        inputs = (collective, *(r.normal(size=shape) for shape in shapes))
+        return Setup(across_ranks, inputs, {"copied": copied}, truth=lambda _, *xs, copied: truth(*xs))
 
     case("collective", name, build)
 
@@ -72,33 +79,92 @@ def _passed_on(x: Array, group: Group) -> tuple[Array, Pullback]:
 
 _EACH = [(2, 4)] * _RANKS
 # A collective is looked up when the case is run, so a case checks whatever `parallel` holds at that moment.
-_enter("broadcast", lambda x, group: parallel.broadcast(x, group, 1), *_EACH)
-_enter("reduce", lambda x, group: parallel.reduce(x, group, 2), *_EACH)
-_enter("all_gather", lambda x, group: parallel.all_gather(x, group), *_EACH)
-_enter("reduce_scatter", lambda x, group: parallel.reduce_scatter(x, group), *[(6, 2)] * _RANKS)
-_enter("all_reduce", lambda x, group: parallel.all_reduce(x, group), *_EACH, copied=True)
-_enter("identity", lambda x, group: parallel.identity(x, group), (2, 4))
-_enter("mean", lambda x, group: parallel.mean(x, group, (5.0, 2.0, 4.0)[group.rank]), *[(3,)] * _RANKS, copied=True)
-_enter("send", _passed_on, *_EACH)
-_enter("receive", _passed_on, *_EACH)
+_enter("broadcast", lambda x, group: parallel.broadcast(x, group, 1), *_EACH, truth=lambda x, y, z: np.stack([y, y, y]))
+_enter(
+    "reduce",
+    lambda x, group: parallel.reduce(x, group, 2),
+    *_EACH,
+    truth=lambda x, y, z: np.stack([0.0 * x, 0.0 * x, x + y + z]),
+)
+_enter(
+    "all_gather",
+    lambda x, group: parallel.all_gather(x, group),
+    *_EACH,
+    truth=lambda *xs: np.stack([np.concatenate(xs)] * _RANKS),
+)
+_enter(
+    "reduce_scatter",
+    lambda x, group: parallel.reduce_scatter(x, group),
+    *[(6, 2)] * _RANKS,
+    truth=lambda x, y, z: (x + y + z).reshape(3, 2, 2),
+)
+_enter("all_reduce", lambda x, group: parallel.all_reduce(x, group), *_EACH, truth=lambda *xs: sum(xs), copied=True)
+_enter("identity", lambda x, group: parallel.identity(x, group), (2, 4), truth=lambda x: np.stack([x] * _RANKS))
+_enter(
+    "mean",
+    lambda x, group: parallel.mean(x, group, (5.0, 2.0, 4.0)[group.rank]),
+    *[(3,)] * _RANKS,
+    truth=lambda x, y, z: (5.0 * x + 2.0 * y + 4.0 * z) / 11.0,
+    copied=True,
+)
+_enter("send", _passed_on, *_EACH, truth=lambda x, y, z: np.stack([0.0 * x, 2.0 * y, x + 2.0 * z]))
+_enter("receive", _passed_on, *_EACH, truth=lambda x, y, z: np.stack([0.0 * x, 2.0 * y, x + 2.0 * z]))
 
 
-def _cut(make: Callable[[], Any]) -> Collective:
-    def collective(x: Array, group: Group) -> tuple[Array, Pullback]:
-        whole = ordinary(make(), np.random.default_rng(5)).to(device_of(x).name, str(x.dtype))
-        return parallel.Cut(whole, group)(x)
+def enter_cut(name: str, make: Callable[[], Any], *shapes: tuple[int, ...], **options: Any) -> None:
+    """Enter a case of a cut module, whose inputs, output and gradients must be those of the whole."""
 
-    return collective
+    def build(r: Random) -> Setup:
+        whole = ordinary(make(), r)
+
+        def across(*inputs: Array) -> tuple[Array, Pullback]:
+            ranks = parallel.thread_ranks(_RANKS)
+            parts = parallel.in_threads(ranks, lambda group: parallel.Cut(whole, group))
+            both = parallel.in_threads(ranks, lambda group: parts[group.rank](*inputs, **options))
+
+            def backward(dy: Array) -> Any:
+                for part in parts:
+                    part.zero_grad()
+                results = parallel.in_threads(ranks, lambda group: both[group.rank][1](dy))
+                for parameters in zip(whole.parameters(), *(_in_order(part) for part in parts), strict=True):
+                    (_, parameter), *own = parameters
+                    parameter.grad += _joined([p.grad for p in own], parameter.grad.shape)
+                alone = len(inputs) == 1
+                return _one(results) if alone else tuple(_one(list(copies)) for copies in zip(*results, strict=True))
+
+            return _one([y for y, _ in both]), backward
+
+        setup = call(r, across, *shapes, module=whole)
+        return Setup(across, setup.inputs, {}, whole, lambda *inputs: whole(*inputs, **options)[0])
+
+    case("collective", name, build)
 
 
-def _vocabulary_cross_entropy(label_smoothing: float) -> Collective:
+def _in_order(cut: Any) -> list[Any]:
+    """The parameters of a cut module in the order of the whole, in which the bias of the output is the last."""
+    return [p for _, p in cut.part.parameters()] + ([] if cut.bias is None else [cut.bias])
+
+
+def _joined(parts: list[Array], shape: tuple[int, ...]) -> Array:
+    """The whole of which each rank has a stretch, or a copy."""
+    axis = next((i for i, n in enumerate(parts[0].shape) if n != shape[i]), None)
+    return _one(parts) if axis is None else array_module(parts[0]).concatenate(parts, axis=axis)
+
+
+_TARGETS = [[0, 6, 3], [1, -1, 5]]
+
+
+def _enter_cross_entropy(name: str, label_smoothing: float = 0.0) -> None:
     """A vocabulary of seven tokens, cut into parts for three ranks; one target is ignored."""
 
     def collective(logits: Array, group: Group) -> tuple[Array, Pullback]:
-        targets = array_module(logits).asarray([[0, 6, 3], [1, -1, 5]])
+        targets = array_module(logits).asarray(_TARGETS)
         return parallel.vocabulary_cross_entropy(logits, targets, group, 7, -1, label_smoothing)
 
-    return collective
+    def truth(*parts: Array) -> Array:
+        return ops.cross_entropy(np.concatenate(parts, axis=-1), np.array(_TARGETS), -1, label_smoothing)[0]
+
+    _enter(name, collective, *((2, 3, n) for n in _STRETCHES), truth=truth, copied=True)
 
 
 def _looked_up(x: Array, group: Group) -> tuple[Array, Pullback]:
@@ -130,13 +196,20 @@ def _embedded(x: Array, group: Group) -> tuple[Array, Pullback]:
     return y, backward
 
 
-_PARTS = [(2, 3, n) for n in _STRETCHES]
-_enter("vocabulary_cross_entropy", _vocabulary_cross_entropy(0.0), *_PARTS, copied=True)
-_enter("vocabulary_cross_entropy with label smoothing", _vocabulary_cross_entropy(0.1), *_PARTS, copied=True)
-_enter("CutEmbedding looks up", _looked_up, (7, 4), copied=True)
-_enter("CutEmbedding makes logits", _embedded, (3, 4), copied=True)
-_enter("Cut of a feed-forward network", _cut(lambda: layers.FeedForward(4, 9, "gelu")), (2, 3, 4), copied=True)
-_enter("Cut of attention", _cut(lambda: layers.MultiHeadAttention(6, 3)), (2, 3, 6), copied=True)
+_TABLE = ordinary(layers.Embedding(7, 4), np.random.default_rng(5)).table.value
+_enter_cross_entropy("vocabulary_cross_entropy")
+_enter_cross_entropy("vocabulary_cross_entropy with label smoothing", 0.1)
+_enter(
+    "CutEmbedding looks up",
+    _looked_up,
+    (7, 4),
+    truth=lambda table: table[[[0, 6, 3], [1, 6, 5]]],
+    copied=True,
+)
+_enter("CutEmbedding makes logits", _embedded, (3, 4), truth=lambda x: x @ _TABLE.T, copied=True)
+enter_cut("Cut of a feed-forward network", lambda: layers.FeedForward(4, 9, "gelu"), (2, 3, 4))
+enter_cut("Cut of attention", lambda: layers.MultiHeadAttention(6, 3), (2, 3, 6), causal=True)
+enter_cut("Cut of attention across to a memory", lambda: layers.MultiHeadAttention(6, 3), (2, 3, 6), (2, 5, 6))
 
 
 def _piece(r: Random) -> Setup:
@@ -148,8 +221,11 @@ def _piece(r: Random) -> Setup:
         stage, _ = parallel.stage_of(model, ids, wanted, 2, parallel.thread_ranks(1)[0])
         return stage(0, None)
 
+    def truth(ids: Array, wanted: Array) -> Array:
+        return model.loss(ids[:1], wanted[:1])[0] / 3.0  # of three rows, the first piece has one
+
     ids = np.array([[1, 5, 5, 2, 3], [1, 4, 0, 3, 3], [6, 2, 2, 1, 0]])
-    return call(r, of_a_piece, ids[:, :-1], ids[:, 1:], module=model)
+    return replace(call(r, of_a_piece, ids[:, :-1], ids[:, 1:], module=model), truth=truth, intermediates=False)
 
 
 case("collective", "stage_of a piece of a batch", _piece)

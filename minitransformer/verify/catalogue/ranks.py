@@ -38,7 +38,8 @@ def _op_of_every_rank(name: str, *arguments: Any, **options: Any) -> None:
         _op(f"{name} of rank {rank}", *(_with(axes, x) for x in arguments), **options)
 
 
-def _layer_of_every_rank(name: str, make: Callable[[], Any], *shapes: tuple[Any, ...]) -> None:
+def layer_of_every_rank(name: str, make: Callable[[], Any], *shapes: tuple[Any, ...]) -> None:
+    """Enter a case for each rank of the first shape, in which `...` stands for the leading axes."""
     for rank, axes in _ranks(shapes[0]):
         _layer(f"{name} of rank {rank}", make, *(_with(axes, x) for x in shapes))
 
@@ -61,10 +62,16 @@ for _rank, _axes in _ranks((...,)):
     _op(f"embedding of rank {_rank}", ids(6, *_axes), (6, 3))
 for _rank, _axes in _ranks((..., 4)):
     _op(f"cross_entropy of rank {_rank}", (*_axes, 4), ids(4, *_axes))
+    _op(f"weighted_cross_entropy of rank {_rank}", (*_axes, 4), ids(4, *_axes), gain(4))
 _op_of_every_rank("mean_pool", (..., 3, 4))
 _op_of_every_rank("rnn_cell", (..., 3), (..., 3), (3, 3))
 _op_of_every_rank("lstm_cell", (..., 8), (..., 4), (2, 8))
 _op_of_every_rank("gru_cell", (..., 6), (..., 2), (2, 6), (6,))
+_op_of_every_rank("gru_cell_reset_first", (..., 6), (..., 2), (2, 6))
+_op_of_every_rank("rotate", (..., 3, 6), (3, 2), (3, 2))
+_op_of_every_rank("layer_norm_over_axes", (..., 4), gain(4), gain(4))
+_op_of_every_rank("rms_norm_over_axes", (..., 4), gain(4))
+_op_of_every_rank("gated_delta", (..., 4, 2), (..., 4, 2), (..., 4, 3), (..., 4, 2), (..., 4))
 _op_of_every_rank("convolution", (..., 4, 2), (3, 2, 3), (3,))
 _op_of_every_rank("additive_attention", (..., 3, 4), (..., 5, 4), (..., 5, 2), (4,))
 _op_of_every_rank("top_k_gates", (..., 4))
@@ -105,31 +112,28 @@ for _n, _mask in enumerate(_MASKS):  # most masks are drawn before the inputs
 for _eps in (1e-12, 1e-6, 1e-2):
     _op(f"layer_norm with ε = {_eps}", (3, 4), (4,), (4,), eps=_eps)
     _op(f"rms_norm with ε = {_eps}", (3, 4), (4,), eps=_eps)
+    _op(f"layer_norm_over_axes with ε = {_eps}", (3, 2, 4), gain((2, 4)), gain((2, 4)), eps=_eps)
+    _op(f"rms_norm_over_axes with ε = {_eps}", (3, 2, 4), gain((2, 4)), eps=_eps)
     _layer(f"LayerNorm with ε = {_eps}", partial(layers.LayerNorm, 4, _eps), (3, 4))
     _layer(f"RMSNorm with ε = {_eps}", partial(layers.RMSNorm, 4, _eps), (3, 4))
 
 _GELU: dict[str, Any] = {"activation": "gelu"}
-_layer_of_every_rank("Linear", lambda: layers.Linear(4, 3), (..., 4))
-_layer_of_every_rank("LayerNorm", lambda: layers.LayerNorm(4), (..., 4))
-_layer_of_every_rank("RMSNorm", lambda: layers.RMSNorm(4), (..., 4))
-_layer_of_every_rank("FeedForward", lambda: layers.FeedForward(4, 6, **_GELU), (..., 4))
-_layer_of_every_rank(
+layer_of_every_rank("Linear", lambda: layers.Linear(4, 3), (..., 4))
+layer_of_every_rank("LayerNorm", lambda: layers.LayerNorm(4), (..., 4))
+layer_of_every_rank("RMSNorm", lambda: layers.RMSNorm(4), (..., 4))
+layer_of_every_rank("FeedForward", lambda: layers.FeedForward(4, 6, **_GELU), (..., 4))
+layer_of_every_rank(
     "Residual around a feed-forward network",
     lambda: layers.Residual(layers.FeedForward(4, 6, **_GELU), layers.LayerNorm(4)),
     (..., 4),
 )
-_layer_of_every_rank("SinusoidalPositions", lambda: layers.SinusoidalPositions(4), (..., 3, 4))
-_layer_of_every_rank("LearnedPositions", lambda: layers.LearnedPositions(5, 4), (..., 3, 4))
-_layer_of_every_rank("MultiHeadAttention", lambda: layers.MultiHeadAttention(4, 2), (..., 3, 4))
-_layer_of_every_rank("EncoderLayer", lambda: layers.EncoderLayer(4, 2, 6, **_GELU), (..., 3, 4))
-_layer_of_every_rank("Encoder", lambda: layers.Encoder(1, 4, 2, 6, **_GELU), (..., 3, 4))
-_layer_of_every_rank("Checkpoint", lambda: layers.Checkpoint(layers.EncoderLayer(4, 2, 6, **_GELU)), (..., 3, 4))
-_layer_of_every_rank("Recurrent", lambda: layers.Recurrent(4, 3), (..., 3, 4))
-_layer_of_every_rank("Bidirectional", lambda: layers.Bidirectional(4, 2, "gru"), (..., 3, 4))
-_layer_of_every_rank("MixtureOfExperts", lambda: layers.MixtureOfExperts(4, 2, 3), (..., 4))
-_layer_of_every_rank("Convolution", lambda: layers.Convolution(4, 3), (..., 3, 4))
-_layer_of_every_rank("LinearAttention", lambda: layers.LinearAttention(4, 2), (..., 3, 4))
-_layer_of_every_rank("LatentAttention", lambda: layers.LatentAttention(4, 2, 3, 5, 2), (..., 3, 4))
+layer_of_every_rank("SinusoidalPositions", lambda: layers.SinusoidalPositions(4), (..., 3, 4))
+layer_of_every_rank("LearnedPositions", lambda: layers.LearnedPositions(5, 4), (..., 3, 4))
+layer_of_every_rank("ScaledDotProduct", lambda: layers.ScaledDotProduct(0.7), (..., 3, 4), (..., 5, 4), (..., 5, 2))
+layer_of_every_rank("MultiHeadAttention", lambda: layers.MultiHeadAttention(4, 2), (..., 3, 4))
+layer_of_every_rank("EncoderLayer", lambda: layers.EncoderLayer(4, 2, 6, **_GELU), (..., 3, 4))
+layer_of_every_rank("Encoder", lambda: layers.Encoder(1, 4, 2, 6, **_GELU), (..., 3, 4))
+layer_of_every_rank("Checkpoint", lambda: layers.Checkpoint(layers.EncoderLayer(4, 2, 6, **_GELU)), (..., 3, 4))
 for _rank, _axes in _ranks((...,)):
     _layer(f"Embedding of rank {_rank}", lambda: layers.Embedding(6, 3), ids(6, *_axes))
 for _rank, _axes in _ranks((..., 3)):
@@ -138,6 +142,5 @@ for _rank, _axes in _ranks((..., 3)):
         lambda: layers.InputEmbedding(layers.Embedding(6, 4), layers.LearnedPositions(5, 4)),
         ids(6, *_axes, 3),
     )
-_layer_of_every_rank("DecoderLayer", lambda: layers.DecoderLayer(4, 2, 6, **_GELU), (..., 3, 4), (..., 2, 4))
-_layer_of_every_rank("Decoder", lambda: layers.Decoder(1, 4, 2, 6, **_GELU), (..., 3, 4), (..., 2, 4))
-_layer_of_every_rank("Alignment", lambda: layers.Alignment(4), (..., 3, 4), (..., 2, 4))
+layer_of_every_rank("DecoderLayer", lambda: layers.DecoderLayer(4, 2, 6, **_GELU), (..., 3, 4), (..., 2, 4))
+layer_of_every_rank("Decoder", lambda: layers.Decoder(1, 4, 2, 6, **_GELU), (..., 3, 4), (..., 2, 4))

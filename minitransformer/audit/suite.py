@@ -1,0 +1,123 @@
+"""A test suite as a TOML file describes it.
+
+    title = "CS336, assignment 1"
+    repository = "https://github.com/stanford-cs336/assignment1-basics"
+    commit = "25a8a49f6460"
+    arrays = "torch"                                  # or "numpy"
+
+    [[functions]]
+    ops = ["softmax"]                                 # whose known mistakes take the function's place
+    replaces = "tests.adapters:run_softmax"           # where the suite looks the function up: module:attribute
+    call = "lambda in_features, dim: softmax(in_features, axis=dim)"
+    tests = ["tests/test_nn_utils.py::test_softmax_matches_pytorch"]
+    inputs = ["(r.normal(size=(3, 4)), -1)"]
+
+`call` says how the suite's arguments become ours: an expression, or lines that define `replacement`. In it stand the
+ops under their names, `np`, and with arrays = "torch" also `torch`; there an op takes tensors and returns one, and
+PyTorch's autograd calls our backward. With arrays = "numpy" an op is as everywhere else: it returns (y, backward).
+Without `replaces` and `call` the mistakes are put into this library itself.
+
+`inputs` are expressions for what the function can be called with; r is a NumPy generator, and arrays become tensors
+where the suite has tensors. They serve to find an input at which a mistake shows that the tests let pass. `probe`
+(lines that define `probe(function, *inputs)`, which returns a dict of arrays) says what is looked at; by default the
+function's outputs and, for tensors, their gradients. With gradients = false these are the outputs alone (of a probe,
+what is called "the ..."), as where students write no backward pass.
+
+`before` are lines that run before anything is imported, `folder` is where pytest starts, and `paths` are more folders
+to import from, both within the suite's. A function without ops and tests is only put in place, as where the tests of
+one need another that the student writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import ops
+
+_SUITE = {"title", "repository", "commit", "arrays", "before", "folder", "paths", "functions"}
+_FUNCTION = {"ops", "replaces", "call", "tests", "inputs", "probe", "gradients"}
+
+
+@dataclass(frozen=True)
+class Function:
+    """One function that a suite tests."""
+
+    ops: tuple[str, ...]
+    tests: tuple[str, ...]
+    replaces: str = ""
+    call: str = ""
+    inputs: tuple[str, ...] = ()
+    probe: str = ""
+    gradients: bool = True  # whether the suite asks for backward passes; if not, only outputs are looked at
+
+    @property
+    def name(self) -> str:
+        """What the table calls it."""
+        return self.replaces.rpartition(":")[2] or self.ops[0]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A test suite: where it is from, and the functions that it tests."""
+
+    title: str
+    functions: tuple[Function, ...]
+    repository: str = ""
+    commit: str = ""
+    arrays: str = "numpy"
+    before: str = ""
+    folder: str = "."
+    paths: tuple[str, ...] = ()
+
+
+def read(path: str | Path) -> Suite:
+    """The suite that a TOML file describes. Raises ValueError that names the file and what is wrong in it."""
+    import_error = "audit: TOML files are read by Python 3.11 or newer, or with tomli: pip install tomli"
+    try:
+        import tomllib
+    except ModuleNotFoundError:
+        try:
+            import tomli as tomllib  # type: ignore[no-redef, import-not-found, unused-ignore]
+        except ModuleNotFoundError as error:
+            raise ImportError(import_error) from error
+    try:
+        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: this is not a TOML file: {error}") from error
+    _only(path, "the suite", found, _SUITE, {"title": str, "functions": list})
+    if found.get("arrays", "numpy") not in ("numpy", "torch"):
+        raise ValueError(f'{path}: arrays must be "numpy" or "torch", got {found["arrays"]!r}')
+    functions = tuple(_function(path, i, each) for i, each in enumerate(found.pop("functions"), 1))
+    if not functions:
+        raise ValueError(f"{path}: there must be at least one [[functions]]")
+    return Suite(functions=functions, **{key: _tupled(value) for key, value in found.items()})
+
+
+def _function(path: Any, i: int, found: Any) -> Function:
+    where = f"function {i}"
+    if not isinstance(found, dict):
+        raise ValueError(f"{path}: {where} must be a table, [[functions]]")
+    _only(path, where, found, _FUNCTION, {"ops": list, "tests": list})
+    unknown = [name for name in found["ops"] if name not in ops.__all__]
+    if unknown or bool(found["ops"]) != bool(found["tests"]):
+        raise ValueError(f"{path}: {where}: there is no op {', '.join(map(repr, unknown)) or 'given'}; see ops.__all__")
+    if bool(found.get("replaces")) != bool(found.get("call")):
+        raise ValueError(f"{path}: {where}: replaces and call go together: where the function is, and what it becomes")
+    if found.get("replaces") and found["replaces"].count(":") != 1:
+        raise ValueError(f'{path}: {where}: replaces must be "module:attribute", got {found["replaces"]!r}')
+    return Function(**{key: _tupled(value) for key, value in found.items()})
+
+
+def _only(path: Any, where: str, found: dict[str, Any], known: set[str], needed: dict[str, type]) -> None:
+    if found.keys() - known:
+        words = ", ".join(sorted(found.keys() - known))
+        raise ValueError(f"{path}: {where} has {words}; known are {', '.join(sorted(known))}")
+    for key, kind in needed.items():
+        if not isinstance(found.get(key), kind):
+            raise ValueError(f"{path}: {where} needs {key}, a {'list' if kind is list else 'text'}")
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,240 @@
+"""Run a suite with each mistake: `python -m minitransformer.audit.worker suite.toml folder seconds`.
+
+The process imports what all runs need, and then forks one process for each mistake, with a limit of time. It writes one
+line of JSON for each run to the file descriptor that AUDIT_OUT names; what the tests print goes nowhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..verify.diagnosis import known_mistakes
+from ..verify.mistakes import Mistake
+from .suite import Function, Suite, read
+
+DRAWS = 20
+Tell = Callable[[dict[str, Any]], None]
+
+
+def main(path: str, folder: str, limit: float) -> None:
+    """Run every function of the suite, right and with each mistake."""
+    suite = read(path)
+    os.chdir(Path(folder) / suite.folder)
+    sys.path[:0] = [str(Path.cwd()), *(str(Path(folder, part).resolve()) for part in suite.paths)]
+    sys.dont_write_bytecode = True
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    with os.fdopen(int(os.environ["AUDIT_OUT"]), "w") as out:
+        quiet = os.open(os.devnull, os.O_RDWR)
+        os.dup2(quiet, 1)
+        os.dup2(quiet, 2)
+        os.dup2(quiet, 0)
+
+        def tell(line: dict[str, Any]) -> None:
+            print(json.dumps(line), file=out, flush=True)
+
+        exec(suite.before, {"np": np})
+        namespace = _namespace(suite)
+        for i, function in enumerate(suite.functions):
+            if not function.tests:
+                continue
+            right = _apart(limit, functools.partial(_run, suite, function, namespace, None))
+            known = list({m.name: m for op in function.ops for m in known_mistakes(op)}.values())
+            if not function.replaces:  # our own tests of an op need not find what is wrong in another that it calls
+                known = [m for m in known if m.target.partition(":")[2] in function.ops]
+            tell({"function": i, "right": right, "known": len(known)})
+            if right["outcome"] != "passed":
+                continue
+            _collect(suite, function, namespace)
+            for mistake in known:
+                result = _apart(limit, functools.partial(_run, suite, function, namespace, mistake))
+                tell({"function": i, "mistake": mistake.name, "sentence": mistake.sentence, **result})
+
+
+def _namespace(suite: Suite) -> dict[str, Any]:
+    """What `call` may name."""
+    wrap: Callable[[Any], Any] = lambda op: op  # noqa: E731
+    more: dict[str, Any] = {"np": np, "ops": ops}
+    if suite.arrays == "torch":
+        import torch
+
+        from .tensors import of_tensors
+
+        torch.set_num_threads(1)
+        wrap, more["torch"] = of_tensors, torch
+    return {name: wrap(getattr(ops, name)) for name in ops.__all__} | more
+
+
+def _apart(limit: float, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What run returns, in a process of its own; "ran out of time" if it is not done within the limit."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        os.close(read_end)
+        try:
+            result = run()
+        except BaseException:
+            result = {"outcome": "error", "problem": traceback.format_exc(limit=-3).strip()}
+        with contextlib.suppress(BaseException), os.fdopen(write_end, "w") as out:
+            json.dump(result, out)
+        os._exit(0)
+    os.close(write_end)
+    os.set_blocking(read_end, False)
+    end, text = time.monotonic() + limit, b""
+    while time.monotonic() < end:
+        try:
+            part = os.read(read_end, 1 << 16)
+        except BlockingIOError:
+            time.sleep(0.005)
+            continue
+        if not part:
+            break
+        text += part
+    os.close(read_end)
+    with contextlib.suppress(ProcessLookupError):  # the child and whatever it started
+        os.killpg(child, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    if time.monotonic() >= end:
+        return {"outcome": "ran out of time"}
+    return json.loads(text) if text else {"outcome": "error", "problem": "the process died"}
+
+
+def _run(suite: Suite, function: Function, namespace: dict[str, Any], mistake: Mistake | None) -> dict[str, Any]:
+    """One run of the tests. Where they pass despite a mistake, also an input at which it shows."""
+    if mistake is None:
+        try:
+            _replace(suite, namespace)
+        except (ImportError, AttributeError) as error:
+            return {"outcome": "not found", "problem": str(error)}
+        return _tests(function)
+    with mistake.applied():
+        outcome = _tests(function)
+    if outcome["outcome"] != "passed" or not function.replaces:
+        return outcome
+    return outcome | _shown(suite, function, namespace, mistake)
+
+
+def _collect(suite: Suite, function: Function, namespace: dict[str, Any]) -> None:
+    """Import the tests, here, so that the processes of all mistakes find them imported."""
+    import pytest
+
+    _replace(suite, namespace)
+    pytest.main(["-q", "--collect-only", "-p", "no:cacheprovider", *function.tests])
+
+
+def _replace(suite: Suite, namespace: dict[str, Any]) -> None:
+    """Put ours in the place of every function of the suite, since the tests of one may call another."""
+    for function in suite.functions:
+        if function.replaces:
+            module, _, path = function.replaces.partition(":")
+            holder = importlib.import_module(module)
+            *outer, name = path.split(".")
+            for part in outer:
+                holder = getattr(holder, part)
+            getattr(holder, name)  # it must be there
+            setattr(holder, name, _made(function, namespace))
+
+
+def _made(function: Function, namespace: dict[str, Any]) -> Any:
+    scope = dict(namespace)
+    if "\n" not in function.call.strip():
+        return eval(function.call, scope)
+    exec(function.call, scope)
+    return scope["replacement"]
+
+
+class _Counts:
+    """A plugin of pytest that counts what passed."""
+
+    def __init__(self) -> None:
+        self.passed, self.failed = 0, ""
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
+        self.passed += report.when == "call" and report.passed
+
+
+def _tests(function: Function) -> dict[str, Any]:
+    import pytest
+
+    counts = _Counts()
+    status = int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *function.tests], plugins=[counts]))
+    if status == 0 and counts.passed:
+        return {"outcome": "passed", "tests": counts.passed}
+    if status == 1:
+        return {"outcome": "failed", "by": counts.failed}
+    return {"outcome": "no tests" if status in (0, 5) else "error", "problem": f"pytest ended with status {status}"}
+
+
+def _shown(suite: Suite, function: Function, namespace: dict[str, Any], mistake: Mistake) -> dict[str, Any]:
+    """An input at which the function with the mistake differs from the right one, and where; empty if none is found."""
+    for text, seed in _trials(function):
+        with np.errstate(all="ignore"):
+            right = _results(suite, function, namespace, text, seed)
+            try:
+                with mistake.applied():
+                    wrong = _results(suite, function, namespace, text, seed)
+            except Exception as error:
+                return {"input": text, "seed": seed, "shows": f"it stops with {type(error).__name__}"}
+        for name, a in right.items():
+            b = wrong.get(name)
+            if b is None or b.shape != a.shape:
+                return {"input": text, "seed": seed, "shows": f"{name} has another shape or is missing"}
+            if not np.array_equal(np.isfinite(a), np.isfinite(b)):
+                return {"input": text, "seed": seed, "shows": f"{name} is not finite where it should be"}
+            finite = np.isfinite(a)
+            apart = float(abs(a[finite] - b[finite]).max(initial=0.0))
+            size = float(abs(a[finite]).max(initial=0.0))
+            if apart > 1e-3 * size + 1e-6:
+                return {
+                    "input": text,
+                    "seed": seed,
+                    "shows": f"{name} is off by {apart:.2g}, its largest is {size:.2g}",
+                }
+    return {}
+
+
+def _trials(function: Function) -> Iterator[tuple[str, int]]:
+    yield from ((text, seed) for text in function.inputs for seed in range(DRAWS))
+
+
+def _results(
+    suite: Suite, function: Function, namespace: dict[str, Any], text: str, seed: int
+) -> dict[str, np.ndarray]:
+    """The outputs and gradients of the function on one input, by name."""
+    scope = dict(namespace)
+    inputs = eval(text, scope | {"r": np.random.default_rng(seed)})
+    made = _made(function, namespace)
+    if function.probe:
+        exec(function.probe, scope)
+        found = {name: np.asarray(x, np.float64) for name, x in scope["probe"](made, *inputs).items()}
+        return {name: x for name, x in found.items() if function.gradients or name.startswith("the ")}
+    if suite.arrays == "torch":
+        from .tensors import results
+
+        return results(made, inputs, seed if function.gradients else None)
+    returned = made(*inputs)
+    returned = returned if isinstance(returned, tuple) else (returned,)
+    arrays = [x for x in returned if isinstance(x, np.ndarray | float | np.floating)]
+    return {f"output {i}" if i else "the output": np.asarray(x, np.float64) for i, x in enumerate(arrays)}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]))

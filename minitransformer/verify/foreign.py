@@ -1,0 +1,109 @@
+"""What the checker does otherwise for functions that others wrote: see other_forms.py."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..trace.foreign import as_numpy
+from ..trace.values import host_copy
+from . import arguments as given
+from .report import Row
+
+# In float32: a step that rounds little, and what then is left of differences.
+_STEP, _RTOL, _ATOL = 1e-2, 1e-2, 3e-4
+
+
+def as_array(x: Any) -> Any:
+    """The numbers of a tensor of PyTorch or of an array of JAX as an array of NumPy; any other value unchanged."""
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(x, getattr(jax, "Array", ())):
+        return np.array(x)
+    array = as_numpy(x)
+    return array if array is x else array.copy()
+
+
+def arrays_for(f: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The inputs with NumPy's arrays in place of tensors. Raises TypeError if no adapter has made f one of ours."""
+    leaves = [leaf for x in inputs for _, leaf in given.leaves_of("", x)]
+    other = next((leaf for leaf in leaves if as_array(leaf) is not leaf), None)
+    if other is not None and not getattr(given.inside_partial(f), "separate", False):
+        adapter = "from_torch" if type(other).__module__.startswith("torch") else "from_jax"
+        raise TypeError(f"verify: {given.name_of(f)} is given a {type(other).__name__}; wrap it: verify.{adapter}(f)")
+    return tuple(given.with_leaves(x, as_array) for x in inputs)
+
+
+def precision_of(f: Any) -> str:
+    """What f computes in, float64 or float32, whatever it is given."""
+    return str(getattr(given.inside_partial(f), "precision", "float64"))
+
+
+def least_rtol(f: Any) -> float:
+    """How far two results of f that are the same may be apart."""
+    return 1e-3 if precision_of(f) == "float32" else 0.0
+
+
+def as_close_as_it_computes(f: Any, settings: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """The settings for differences, made coarser where f computes in float32, and a note on what these cannot see."""
+    unchecked = getattr(f, "unchecked", [])
+    note = f"Not checked, for nothing is known that holds their gradients: {', '.join(unchecked)}." if unchecked else ""
+    if precision_of(f) == "float64":
+        return settings, note
+    step, rtol = max(settings["step"], _STEP), max(settings["rtol"], _RTOL)
+    atol = max(settings["atol"] or 0.0, _ATOL)
+    coarse = {"step": step, "rtol": rtol, "atol": atol, "eps": float(np.finfo(np.float32).eps)}
+    close = f"It computes in float32: errors of a gradient g below {atol:g} + {rtol:g} |g| are not seen."
+    return settings | coarse, " ".join(filter(None, [close, note]))
+
+
+def by_other_names(f: Any, rows: list[Row]) -> list[Row]:
+    """The rows, where an intermediate is not called wrong if all gradients that f returns are right.
+
+    Others may call something else dP than the gradient of what they called P.
+    """
+    if not getattr(given.inside_partial(f), "separate", False):
+        return rows
+    if not all(row.ok for row in rows if row.kind != "intermediate"):
+        return rows
+    why_not = "not checked: its d... or grad_... seems to be another thing's gradient, for all inputs' are right"
+    return [row if row.ok else dataclasses.replace(row, ok=True, error=0.0, problem=why_not) for row in rows]
+
+
+def why_unsteady(name: str, run: Callable[[], np.ndarray]) -> str:
+    """Why a function gives another output each time it runs, and what to do."""
+    start = f"{name} gives a different output each time it runs, so its differences mean nothing; "
+    first, second = _seeded(run), _seeded(run)
+    if first.shape != second.shape:
+        return f"{start}even its shape changes, from {first.shape} to {second.shape}"
+    if np.array_equal(first, second, equal_nan=True):
+        return (
+            f"{start}it draws random numbers of its own: pass its random generator as an argument, so that every run "
+            "starts from the same state, or switch them off, as module.eval() does with dropout"
+        )
+    return (
+        f"{start}it keeps state from run to run, as a generator does: pass its random generator as an argument, "
+        "or its other state, so that every run starts from the same"
+    )
+
+
+def _seeded(run: Callable[[], np.ndarray]) -> np.ndarray:
+    """The output of one run with the global random generators in a fixed state; they are then as before."""
+    torch: Any = sys.modules.get("torch")
+    numbers, own = np.random.get_state(), random.getstate()  # noqa: NPY002
+    of_torch = torch.get_rng_state() if torch else None
+    np.random.seed(0)  # noqa: NPY002
+    random.seed(0)
+    if torch:
+        torch.manual_seed(0)
+    try:
+        return host_copy(run())
+    finally:
+        np.random.set_state(numbers)  # noqa: NPY002
+        random.setstate(own)
+        if torch:
+            torch.set_rng_state(of_torch)

@@ -13,12 +13,12 @@ import difflib
 from collections.abc import Callable
 from typing import Any
 
+from ..verify.mistakes import MISTAKES, Mistake
 from . import checking
 from .checking import judge
 from .collecting import Answer, collect
 from .exercise import Exercise
 from .exercises import EXERCISES
-from .mistakes import MISTAKES, Mistake
 from .result import Output, Result
 from .suspects import suspect
 

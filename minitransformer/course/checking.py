@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import to_numpy
+from ..verify.mistakes import Mistake
 from .collecting import Answer, collect, described, is_pullback
 from .comparison import close, differing, of_one_kind, scales
 from .exercise import Exercise
-from .mistakes import Mistake
 from .remarks import remark
 from .result import Entry, Output, Result
 

@@ -2,7 +2,7 @@
 
 The inputs of the trials differ from trial to trial, and the extremes are included.
 
-A known mistake (mistakes/) is an edit of the reference. So a mistake differs from the reference only in what is wrong,
+A known mistake (verify/mistakes/) is an edit of the reference. So it differs from the reference only in what is wrong,
 two mistakes at once are two edits, and a change of the reference also changes its mistakes.
 """
 
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..arrays.backend import Array
-from .mistakes import Mistake, mistakes_in
+from ..verify.mistakes import Mistake, mistakes_in
 
 # Five usual trials have axes of unequal lengths, so that every mistake in the axes shows. In "ones" every axis has
 # length 1 and every count is minimal: one head, the first step. In "extreme" the numbers are large, and everything that
@@ -78,15 +78,19 @@ class Draw:
     def queries_and_keys(self, batch: tuple[int, ...], t_q: int, t_k: int, d_k: int) -> tuple[Array, Array]:
         """q (*batch, t_q, d_k) and k (*batch, t_k, d_k).
 
-        In "extreme" d_k is 4, and the even queries have scores near 800 for the keys 0, 3, 6, ... and near -800 for the
-        others; the odd ones have the usual scores. Float32 holds all of them exactly: √4 is 2, and both factors are
-        multiples of 1/8.
+        In "extreme" d_k is 4. The scores of the queries 0, 3, 6, ... are near 800 for the even keys, all of them
+        different, and near -1600 for the odd ones; those of the queries 1, 4, ... are near -800 for all keys; the
+        others have the usual scores. Float32 holds all of them exactly: √4 is 2, and both factors are multiples of 1/8.
         """
         if not self.extreme:
             return 1.5 * self.normal(*batch, t_q, d_k), 1.5 * self.normal(*batch, t_k, d_k)
         q, k = (np.round(8.0 * self.normal(*batch, t, 4)) / 8.0 for t in (t_q, t_k))
-        q[..., 0] = np.where(np.arange(t_q) % 2 == 0, 40.0, 0.0)
-        k[..., 0] = np.where(np.arange(t_k) % 3 == 0, 40.0, -40.0)
+        q[..., :2] = 0.0
+        q[..., 0::3, :] = (40.0, 0.0, 2.0, 0.0)
+        q[..., 1::3, 1] = -40.0
+        k[..., 0] = np.where(np.arange(t_k) % 2 == 0, 40.0, -80.0)
+        k[..., 1] = 40.0
+        k[..., 2] = self.rng.permutation(t_k) / 2.0
         return q, k
 
     def mask(self, t_q: int, t_k: int) -> Array:

@@ -6,12 +6,13 @@ that a hand-in does has any effect.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +71,15 @@ class Grade:
 class Grades:
     """The grades of a hand-in, in the order of the course.
 
-    error: why it could not be graded. problems: the cells that are not valid Python.
+    error: why it could not be graded. problems: the cells that are not valid Python. doubt: what the teacher should
+    look at, in words.
     """
 
     file: str
     grades: tuple[Grade, ...] = ()
     error: str = ""
     problems: tuple[str, ...] = ()
+    doubt: str = ""
 
     @property
     def score(self) -> float:
@@ -85,10 +88,23 @@ class Grades:
 
     @property
     def note(self) -> str:
-        """Why there are no grades, in one line; empty if there are grades."""
+        """Why there are no grades, or what is doubtful about them, in one line; usually empty."""
         if self.error:
             return one_line(self.error)
-        return "" if self.grades else one_line("; ".join(["it defines no exercise", *self.problems]))
+        if all(grade.verdict == "missing" for grade in self.grades):
+            return one_line("; ".join(["it defines no exercise", *self.problems]))
+        return one_line(self.doubt)
+
+    def over(self, exercises: Sequence[str]) -> Grades:
+        """The grades for exactly these exercises, those that were not handed in as "missing". Errors stay as they are.
+
+        So all hand-ins of a class have one denominator.
+        """
+        if self.error:
+            return self
+        found = {grade.exercise: grade for grade in self.grades}
+        grades = [found.get(name) or Grade(name, "missing", 0.0, _why_missing(name, False)) for name in exercises]
+        return replace(self, grades=tuple(grades))
 
     def as_dict(self) -> dict[str, Any]:
         """The grades as JSON types."""
@@ -99,10 +115,11 @@ class Grades:
     def text(self, verbose: bool = False) -> str:
         """A line for each exercise; with `verbose` all remarks on it, indented."""
         name = one_line(self.file)
-        if self.note:
+        if self.error or not self.grades:
             return f"{name}: {self.note}"
         width = max(len(grade.exercise) for grade in self.grades)
         lines = [f"{name}: {100 * self.score:.0f} % of {len(self.grades)}"]
+        lines += [f"  {self.note}"] if self.note else []
         for grade in self.grades:
             line = f"  {grade.exercise:<{width}}  {grade.verdict:<7}  {grade.score:4.2f}  {grade.summary}"
             lines.append(line.rstrip())
@@ -122,11 +139,27 @@ def one_line(text: str, strip: bool = True) -> str:
 
 
 def hand_ins(path: Path) -> list[Path]:
-    """The hand-ins in a folder and in the folders in it, without hidden ones; for any other path, the path itself."""
-    if not path.is_dir():
+    """The hand-ins in a folder and in the folders in it, without hidden ones; for any other path, the path itself.
+
+    Links are among them, but not what they lead to: see `_read`.
+    """
+    if path.is_symlink() or not path.is_dir():
         return [path]
-    found = [one for pattern in ("*", "*/*") for one in path.glob(pattern) if one.suffix in _KINDS and not one.is_dir()]
-    return sorted(one for one in found if not any(part[0] == "." for part in one.relative_to(path).parts)) or [path]
+    found = []
+    for one in _listed(path):
+        if one.is_symlink() or not one.is_dir():
+            found += [one] if one.suffix in _KINDS or one.is_dir() else []
+        else:
+            found += [inner for inner in _listed(one) if inner.suffix in _KINDS]
+    return found or [path]
+
+
+def _listed(folder: Path) -> list[Path]:
+    """What is in a folder and not hidden, in order; for an unreadable folder, the folder itself."""
+    try:
+        return sorted(one for one in folder.iterdir() if one.name[0] != ".")
+    except OSError:
+        return [folder]
 
 
 def grade(
@@ -161,9 +194,11 @@ def grade_all(
     hand-in defines are graded. jobs: the number of hand-ins at once (default: one for each core).
     """
     pool = ThreadPoolExecutor(jobs or os.cpu_count() or 1)
+    doubts = _same_files(paths)
     try:
         for done in as_completed([pool.submit(_graded, box, path, exercises) for path in paths]):
-            yield done.result()
+            grades = done.result()
+            yield replace(grades, doubt=doubts.get(grades.file, ""))
     finally:
         box.stop()
         pool.shutdown(cancel_futures=True)
@@ -182,7 +217,8 @@ def _graded(box: Sandbox, path: Path, exercises: Sequence[str] | None) -> Grades
                 grades.append(Grade(name, "wrong", 0.0, outcome.broken[name]))
             elif exercises is not None and name in exercises:
                 grades.append(Grade(name, "missing", 0.0, _why_missing(name, name in outcome.assigned)))
-        return Grades(str(path), tuple(grades), problems=tuple(outcome.problems))
+        problems = [*outcome.problems, *(f"{n}: {_why_missing(n, True)}" for n in outcome.assigned if not grades)]
+        return Grades(str(path), tuple(grades), problems=tuple(problems))
     except Stopped:
         return Grades(str(path), error=f"{path}: grading was stopped")
     except Exception as error:  # whatever one hand-in causes, the others are graded
@@ -203,16 +239,39 @@ def _judged(name: str, attempt: Attempt, seed: int) -> Grade:
     return Grade(name, verdict, result.score, str(result), result, problems)
 
 
+def _same_files(paths: Sequence[Path]) -> dict[str, str]:
+    """For hand-ins that are one file under several names (hard links), the other names. Who copied remains open."""
+    alike: dict[tuple[int, int], list[str]] = {}
+    for path in dict.fromkeys(paths):
+        with contextlib.suppress(OSError):
+            found = path.stat(follow_symlinks=False)
+            if found.st_nlink > 1 and stat.S_ISREG(found.st_mode):
+                alike.setdefault((found.st_dev, found.st_ino), []).append(str(path))
+    return {
+        name: f"it is the same file as {', '.join(other for other in names if other != name)} (a hard link)"
+        for names in alike.values()
+        for name in names
+        if len(names) > 1
+    }
+
+
 def _read(path: Path) -> bytes:
-    """The content of a file. Raises ValueError for a file that is not a hand-in, and OSError for an unreadable one."""
+    """The content of a file. Raises ValueError for a file that is not a hand-in, and OSError for an unreadable one.
+
+    Neither the file nor its folder may be a link: it could lead to a classmate's file, or to the teacher's.
+    """
+    for one in (path, path.parent):
+        if one.is_symlink():
+            what = "the folder itself" if one.is_dir() else "the file itself"
+            raise ValueError(f"{path}: {one.name} is a link, which is not followed; hand in, or name, {what}")
     if path.is_dir():
         raise ValueError(f"cannot read {path}: the folder holds no notebook (.ipynb) or Python file (.py)")
     if path.suffix not in _KINDS:
         raise ValueError(f"{path}: a hand-in is a notebook, .ipynb, or a Python file, .py")
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a FIFO would wait for its writer
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW  # opening a FIFO would wait for its writer
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ValueError(f"{path} is not a regular file")
             data = file.read(_LARGEST + 1)
     except OSError as error:

@@ -12,9 +12,11 @@ from __future__ import annotations
 import __future__
 
 import ast
+import io
 import json
 import re
 import symtable
+import tokenize
 import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -65,15 +67,12 @@ class HandIn:
 
 def read(name: str, data: bytes, exercises: Collection[str]) -> HandIn:
     """Find the exercises in a file: a notebook (.ipynb) or a Python file. Raises ValueError for any other file."""
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError("it is not UTF-8 text") from error
     is_notebook = name.endswith(".ipynb")
-    cells = _cells(text) if is_notebook else [text]
+    cells = _cells(_decoded(data)) if is_notebook else [_decoded(data, _encoding(data))]
     if sum(map(len, cells)) > _MOST_CODE:
         raise ValueError(f"it contains more than {_MOST_CODE:,} characters of code")
     hand_in = HandIn()
+    functions: list[set[str]] = []  # that each statement defines
     for i, cell in enumerate(cells, 1):
         title = f"{name}, code cell {i}" if is_notebook else name
         hand_in.sources[title] = cell
@@ -86,18 +85,38 @@ def read(name: str, data: bytes, exercises: Collection[str]) -> HandIn:
             hand_in.problems.append(problem)
             hand_in.broken.update({found: problem for found in _DEFINITION.findall(cell) if found in exercises})
             continue
-        for node, functions, names in statements:
-            place = len(hand_in.statements)
-            hand_in.statements.append(Statement(title, node))
-            hand_in.definitions.update(dict.fromkeys(functions & set(exercises), place))
+        for node, defined, names in statements:
             for bound in names:
-                hand_in._bound.setdefault(bound, []).append(place)
+                hand_in._bound.setdefault(bound, []).append(len(hand_in.statements))
+            hand_in.statements.append(Statement(title, node))
+            functions.append(defined)
             if isinstance(node, ast.ImportFrom) and node.module == "__future__":
                 for alias in node.names:
-                    hand_in.flags |= getattr(__future__, alias.name).compiler_flag
+                    hand_in.flags |= getattr(getattr(__future__, alias.name, None), "compiler_flag", 0)
+    known = set().union(*functions)
+    classes = {one.node.name for one in hand_in.statements if isinstance(one.node, ast.ClassDef)}
+    for place, one in enumerate(hand_in.statements):
+        functions[place] |= _named_anew(one.node, known, classes)
+        known |= functions[place]
+        hand_in.definitions.update(dict.fromkeys(functions[place] & set(exercises), place))
     hand_in.broken = {name: why for name, why in hand_in.broken.items() if name not in hand_in.definitions}
     hand_in.assigned = [name for name in exercises if name in hand_in._bound and name not in hand_in.definitions]
     return hand_in
+
+
+def _encoding(data: bytes) -> str:
+    """The encoding that a Python file names in its first lines (PEP 263), or UTF-8."""
+    try:
+        return tokenize.detect_encoding(io.BytesIO(data).readline)[0]
+    except SyntaxError as error:
+        raise ValueError(f"it is not UTF-8 text, or names an encoding that does not exist: {error}") from error
+
+
+def _decoded(data: bytes, encoding: str = "utf-8-sig") -> str:
+    try:
+        return data.decode(encoding)
+    except (UnicodeError, LookupError) as error:
+        raise ValueError(f"it is not {encoding.upper().removesuffix('-SIG')} text") from error
 
 
 def _cells(text: str) -> list[str]:
@@ -172,6 +191,25 @@ def _bindings(statement: ast.stmt) -> tuple[set[str], set[str]]:
         elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
             names.add(node.name)
     return functions, (names | functions) - {""}
+
+
+def _named_anew(statement: ast.stmt, functions: set[str], classes: set[str]) -> set[str]:
+    """The names that `relu_backward = my_relu`, `= np.vectorize(my_relu)` or `= MyReLU.backward` gives a function of
+    the hand-in. An assignment of anything else binds a value and is not a definition.
+    """
+    if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
+        return set()
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    names = {target.id for target in targets if isinstance(target, ast.Name)}
+    value = statement.value
+    if isinstance(value, ast.Attribute):
+        owner = value.value.func if isinstance(value.value, ast.Call) else value.value
+        is_function = isinstance(owner, ast.Name) and owner.id in classes
+    else:
+        given = value.args if isinstance(value, ast.Call) else [value]
+        used = {one.id for one in given if isinstance(one, ast.Name)}
+        is_function = bool(used & functions) and not used & names  # f = jit(f): the definition of f counts
+    return names if is_function else set()
 
 
 def _at_this_level(statement: ast.stmt) -> Iterator[ast.AST]:

@@ -1,32 +1,41 @@
-"""Where a hand-in runs: an isolated place with Python and NumPy, and without any file of this machine's users.
+"""Where a hand-in runs: an isolated place with Python and NumPy, and without any other file of this machine.
 
 A hand-in runs under bubblewrap if it is installed (https://github.com/containers/bubblewrap), otherwise in Linux
 namespaces that the programs `unshare`, `mount` and `chroot` make (namespaces(7)). Both give it its own processes,
-network and files: the libraries of the system and of Python, read-only, and a small /tmp that is removed when it ends.
-If neither works, it runs in an ordinary process, which can see and do everything that the teacher can.
+network and files: what Python and a few packages load, read-only, and a small /tmp that is removed when it ends. All
+else is missing there, so it does not matter where solutions or other hand-ins lie. If neither works, it runs in an
+ordinary process, which can see and do everything that the teacher can.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import re
 import secrets
 import shlex
+import shutil
 import site
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 BUBBLEWRAP, NAMESPACES, NOTHING = "bubblewrap", "Linux namespaces", "nothing"
 KINDS = (BUBBLEWRAP, NAMESPACES)  # the stronger one first
+# What a hand-in may import beside the standard library: these packages, and what they load.
+PACKAGES = "numpy scipy matplotlib numba einops".split()
+_LOADED = (
+    "mpl_toolkits pylab PIL pillow contourpy cycler dateutil fontTools kiwisolver packaging pyparsing six llvmlite"
+)
 _DESK = "/desk"
 _TEMPORARY = 64 * 1024**2  # bytes of /tmp
-_SYSTEM = "/usr /lib /lib32 /lib64 /bin /etc/ld.so.cache /etc/alternatives /nix/store /gnu/store".split()
 _DEVICES = "/dev/null /dev/zero /dev/urandom /dev/random".split()
 _PYTHON = os.path.realpath(sys.executable)
+_SETPRIV = shutil.which("setpriv") or "/usr/bin/setpriv"
 
 
 def environment(home: str = "/tmp") -> dict[str, str]:
@@ -57,7 +66,7 @@ def python_path() -> list[str]:
 def best(desk: Path) -> str:
     """The strongest isolation that works on this machine, found by trying."""
     for isolation in KINDS:
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
             found = subprocess.run(
                 command(isolation, desk, "import numpy, marking.wire; print('ready')"),
                 env=environment(),
@@ -76,35 +85,72 @@ def command(isolation: str, desk: Path, code: str) -> list[str]:
     The working folder there is /tmp. An empty folder `root` must exist beside `desk`.
     """
     seen = str(desk) if isolation == NOTHING else _DESK
-    code = f"import sys; sys.path += {[seen, *python_path()]!r}; {code}"
+    there = "" if isolation == NOTHING else "import os; os.chdir('/tmp'); "
+    code = f"import sys; sys.path += {[seen, *python_path()]!r}; {there}{code}"
     python = [_PYTHON, "-I", "-S", "-B", "-X", "utf8", "-c", code]
     if isolation == BUBBLEWRAP:
         return _bubblewrap(desk, python)
     return _namespaces(desk, python) if isolation == NAMESPACES else python
 
 
-def _visible() -> dict[str, str]:
-    """The folders and files that a hand-in may read, with what it sees there: themselves, or nothing ("").
+@functools.cache
+def visible() -> dict[str, str]:
+    """The folders and files that a hand-in may read, outer ones first, with what it sees there.
 
-    If this package is installed, in this Python or another, it is hidden.
+    That is a file or a folder of this machine; or "", nothing, where a folder of Python holds something that does not
+    belong to it.
     """
-    prefixes = dict.fromkeys((os.path.realpath(sys.base_prefix), str(Path(_PYTHON).parents[1])))
-    wanted = [
-        *_SYSTEM,
-        *(f"{prefix}/{name}" for prefix in prefixes for name in ("bin", "lib", "lib64")),
-        *python_path(),
-    ]
     found: dict[str, str] = {}
-    for path in dict.fromkeys(wanted):
-        if os.path.exists(path) and not any(path.startswith(f"{other}/") for other in found):
+    for folder in _standard_library():
+        found[folder] = os.path.realpath(folder)
+        found |= dict.fromkeys(_strays(folder), "")
+    for folder in python_path():
+        found |= {path: os.path.realpath(path) for path in _packages(folder)}
+    compiled = [
+        str(path)
+        for source in dict.fromkeys(filter(None, found.values()))
+        for path in Path(source).rglob("*.so*")
+        if "site-packages" not in path.relative_to(source).parts and "tests" not in path.parts
+    ]
+    programs = [path for path in (_PYTHON, _SETPRIV) if os.path.exists(path)]
+    for path in (*programs, *_libraries([*programs, *compiled]), "/etc/ld.so.cache"):
+        holder = max((folder for folder in found if path.startswith(f"{folder}/")), key=len, default="")
+        if os.path.exists(path) and not found.get(holder):  # in no folder that is shown, or in one that is covered
             found[path] = os.path.realpath(path)
-    covered = {str(copy): "" for path in found for copy in _copies(Path(path)) if copy.is_dir()}
-    return found | covered
+    return found
 
 
-def _copies(folder: Path) -> Iterator[Path]:
-    for pattern in ("", "python3*/*-packages/", "lib*/python3*/*-packages/", "local/lib*/python3*/*-packages/"):
-        yield from folder.glob(f"{pattern}minitransformer")
+def _standard_library() -> list[str]:
+    """The folder of the standard library, where it is, and where this Python looks for it."""
+    folder = os.path.dirname(os.__file__)
+    beside = Path(_PYTHON).parents[1] / os.path.relpath(folder, sys.base_prefix)
+    return [path for path in dict.fromkeys((os.path.realpath(folder), str(beside))) if os.path.isdir(path)]
+
+
+def _strays(folder: str) -> Iterator[str]:
+    """What lies beside the standard library without belonging to it: installed packages, copies of anything."""
+    parts = sys.stdlib_module_names | {"lib-dynload", "__pycache__"}
+    for entry in os.scandir(folder):
+        name = entry.name.partition(".")[0]
+        if name not in parts and "_sysconfigdata" not in name and not entry.is_symlink():  # a link leads nowhere there
+            yield entry.path
+
+
+def _packages(folder: str) -> Iterator[str]:
+    """What a hand-in may import of the packages in a folder, and the libraries that came with them."""
+    wanted = {*PACKAGES, *_LOADED.split()}
+    for entry in os.scandir(folder):
+        name, _, kind = entry.name.partition(".")
+        if name in wanted and (kind in ("", "py", "libs") or kind.endswith("so")):
+            yield entry.path
+
+
+def _libraries(compiled: Iterable[str]) -> list[str]:
+    """The shared libraries that programs and compiled modules load, as ldd(1) names them."""
+    said = subprocess.run(["ldd", *compiled], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+    found = dict.fromkeys(map(os.path.normpath, re.findall(r"(?:^|=>)\s+(/.*) \(0x", said, re.MULTILINE)))
+    mkl = {os.path.dirname(path) for path in found if "libmkl" in path}  # it loads others of its libraries by itself
+    return [*found, *(str(path) for folder in mkl for path in Path(folder).glob("libmkl*"))]
 
 
 def _parents(paths: list[str]) -> list[str]:
@@ -114,20 +160,24 @@ def _parents(paths: list[str]) -> list[str]:
 
 
 def _bubblewrap(desk: Path, python: list[str]) -> list[str]:
-    visible = _visible()
     options = [f"--unshare-{kind}" for kind in ("pid", "net", "ipc", "uts")]
     options += ["--unshare-user", "--cap-drop", "ALL"] if other_user() is None else []
     options += ["--die-with-parent"]
     options += ["--size", str(_TEMPORARY), "--perms", "1777", "--tmpfs", "/tmp"]  # first: Python may be there
-    for folder in _parents([*visible, *_DEVICES]):
-        if not any(folder == path or folder.startswith(f"{path}/") for path in visible):
+    shown, covers = visible(), []
+    for folder in _parents([*shown, *_DEVICES]):
+        if not any(folder == path or folder.startswith(f"{path}/") for path in shown):
             options += ["--dir", folder]
-    for path, source in visible.items():
-        options += ["--ro-bind", source, path] if source else ["--tmpfs", path, "--remount-ro", path]
+    for path, source in shown.items():
+        if source or not os.path.isdir(path):
+            options += ["--ro-bind", source or os.devnull, path]
+        else:
+            options += ["--tmpfs", path]
+            covers += ["--remount-ro", path]  # when all that belongs in it is there
     for device in _DEVICES:
         options += ["--dev-bind", device, device]
     options += ["--ro-bind", str(desk), _DESK]
-    return ["bwrap", *options, "--remount-ro", "/", "--chdir", "/tmp", "--", *python]
+    return ["bwrap", *options, *covers, "--remount-ro", "/", "--", *python]
 
 
 def _namespaces(desk: Path, python: list[str]) -> list[str]:
@@ -140,16 +190,16 @@ def _namespaces(desk: Path, python: list[str]) -> list[str]:
         target = quoted(root + path)
         if os.path.isdir(source):
             lines.append(f"mkdir -p {target}")
-        else:
-            lines.append(f"mkdir -p {quoted(os.path.dirname(root + path))}; : > {target}")
+        else:  # never empty a file of this machine that is bound already
+            lines.append(f"[ -e {target} ] || {{ mkdir -p {quoted(os.path.dirname(root + path))}; : > {target}; }}")
         lines.append(f"mount --rbind {quoted(source)} {target}")
 
     read_only: list[str] = [root]
-    for path, source in _visible().items():
-        if source:
-            bind(source, path)
+    for path, source in visible().items():
+        if source or not os.path.isdir(path):
+            bind(source or os.devnull, path)
         else:
-            lines.append(f"mount -t tmpfs -o size=4k none {quoted(root + path)}")
+            lines.append(f"mount -t tmpfs -o mode=755,size=4k none {quoted(root + path)}")
         read_only.insert(0, root + path)
     for device in _DEVICES:
         bind(device, device)
@@ -157,10 +207,7 @@ def _namespaces(desk: Path, python: list[str]) -> list[str]:
     read_only.insert(0, root + _DESK)
     lines += [f"mount -o remount,bind,ro {quoted(path)}" for path in read_only]
     bare = ["--no-new-privs", "--inh-caps=-all"] + (["--bounding-set=-all"] if other_user() is None else [])
-    lines.append(
-        f"exec chroot {quoted(root)} /usr/bin/setpriv {shlex.join(bare)} "
-        f"sh -c {quoted('cd /tmp; exec ' + shlex.join(python))}"
-    )
+    lines.append(f"exec chroot {quoted(root)} {shlex.join([_SETPRIV, *bare, *python])}")
     options = ["--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child"]
     options += ["--user", "--map-root-user"] if other_user() is None else []
     return ["unshare", *options, "sh", "-c", "\n".join(lines)]

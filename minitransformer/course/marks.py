@@ -1,7 +1,7 @@
 """The marks of a class as tables: for a spreadsheet, and in the forms that Moodle and Canvas import.
 
-A student's name is the file name without its ending. If two files have the same name, it is the folder's name, or
-otherwise the whole path. So files that are named after the students' user names need no further list.
+A student's name is the file name without its ending. If two files have the same name, it is the folder's name, followed
+by the file's if there are two in the folder. So files that are named after the students need no further list.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import html
 import io
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,18 +20,37 @@ from .grading import Grades, one_line
 
 
 def students(paths: Sequence[Path]) -> list[str]:
-    """The name of the student for each file; no two are equal."""
-    candidates = ([path.stem for path in paths], [path.absolute().parent.name for path in paths])
-    for names in candidates:
-        if len(set(names)) == len(names):
-            return names
-    return [str(path.with_suffix("")) for path in paths]
+    """The name of the student for each file; no two are equal.
+
+    Somebody who hands in two files changes only the names of these two.
+    """
+    names = [path.stem for path in paths]
+    if len(set(names)) == len(names):
+        return names
+    names = [path.absolute().parent.name if path.suffix else path.name for path in paths]  # or a link to a folder
+    for longer in (
+        [f"{name}/{path.stem}" for name, path in zip(names, paths, strict=True)],
+        [str(path.with_suffix("")) for path in paths],
+        [str(path) for path in paths],
+    ):
+        count = Counter(names)
+        names = [name if count[name] == 1 else other for name, other in zip(names, longer, strict=True)]
+    return names
 
 
 def columns(graded: Iterable[Grades], exercises: Sequence[str] | None) -> list[str]:
-    """The exercises that count: those given, otherwise all that anybody handed in."""
+    """The exercises that count, for every hand-in: those given, otherwise all that anybody handed in."""
     names = [grade.exercise for grades in graded for grade in grades.grades] if exercises is None else exercises
     return list(dict.fromkeys(names))
+
+
+def lone(graded: Sequence[Grades]) -> list[str]:
+    """For each exercise that one of several hand-ins alone defines, in words: without a list it counts for all."""
+    definers: dict[str, list[str]] = {}
+    for grades in graded:
+        for grade in grades.grades:
+            definers.setdefault(grade.exercise, []).append(one_line(grades.file))
+    return [f"only {one[0]} defines {name}" for name, one in definers.items() if len(one) == 1 < len(graded)]
 
 
 def spreadsheet(graded: dict[str, Grades], exercises: list[str], seed: int) -> str:

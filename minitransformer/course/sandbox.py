@@ -24,7 +24,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from . import isolation
+from . import isolation, memory
 from .collecting import Answer
 from .exercise import Exercise
 from .wire import decode, encode
@@ -34,13 +34,14 @@ _FILES = ("sandbox_runner.py", "hand_in.py", "collecting.py", "comparison.py", "
 _LONGEST_LINE = 8 * 1024**2
 _MOST_PROBLEMS = 20
 _START = 60.0  # seconds for the process to start and to read the hand-in
+_LOOK = 0.05  # seconds between two looks at a hand-in's memory
 _GRACE = 5.0  # additional seconds for the messages before and after an exercise
 _MALFORMED = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError, MemoryError)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """seconds: wall-clock time for an exercise; memory: bytes for a process."""
+    """seconds: wall-clock time for an exercise; memory: bytes for all processes of a hand-in together."""
 
     seconds: float = 20.0
     memory: int = 2 * 1024**3
@@ -128,7 +129,8 @@ class Sandbox:
             if not alone:
                 stack.callback(_remove, Path(home))
             command = isolation.command(self.isolation, self._desk, "from marking.sandbox_runner import main; main()")
-            process = _Process(command, isolation.environment(home), None if alone else home, self._stop)
+            folder = None if alone else home
+            process = _Process(command, isolation.environment(home), folder, self._stop, self.limits.memory)
             stack.callback(process.end)
             return self._converse(process, order, data)
 
@@ -168,6 +170,7 @@ class Sandbox:
     def _listen(self, process: _Process, name: str, attempt: Attempt) -> None:
         """Record the messages of an exercise until it is done."""
         deadline = time.monotonic() + self.limits.seconds + _GRACE
+        process.exhausted = False
         while time.monotonic() < deadline:
             message = process.receive(deadline)
             try:
@@ -181,7 +184,7 @@ class Sandbox:
                     process.send(json.dumps(self._called(message)).encode() + b"\n", deadline)
                 elif "done" in message:
                     if not attempt.answers:
-                        attempt.stopped = attempt.stopped or self._why_it_ended(message["status"])
+                        attempt.stopped = attempt.stopped or self._why_it_ended(message["status"], process.exhausted)
                     return
             except _MALFORMED:
                 attempt.stopped = "its process sent something that is not an answer"
@@ -196,12 +199,14 @@ class Sandbox:
         except Exception as error:  # the hand-in chose the arguments
             return {"mark": mark, "error": f"{type(error).__name__}: {error}"[:1000]}
 
-    def _why_it_ended(self, status: Any) -> str:
+    def _why_it_ended(self, status: Any, exhausted: bool) -> str:
+        limit = f"{self.limits.memory / 1024**2:.0f} MB of memory"
+        if exhausted:
+            return f"all its processes together used more than {limit}"
         if status is None or status == -getattr(signal, "SIGXCPU", 24):
             return f"it did not finish within {self.limits.seconds:g} s"
         if isinstance(status, int) and status < 0:
-            memory = self.limits.memory / 1024**2
-            return f"its process was ended by {_signal(-status)} (it may use {memory:.0f} MB of memory)"
+            return f"its process was ended by {_signal(-status)} (it may use {limit})"
         return "its process ended before it gave an answer"
 
 
@@ -242,11 +247,16 @@ def _remove(folder: Path) -> None:
 
 
 class _Process:
-    """A process that exchanges lines of JSON with us; we wait for each line only until a deadline."""
+    """A process that exchanges lines of JSON with us; we wait for each line only until a deadline.
+
+    exhausted: whether what it started used more than `memory` bytes and was ended.
+    """
 
     def __init__(
-        self, command: list[str], environment: dict[str, str], folder: str | None, stop: threading.Event
+        self, command: list[str], environment: dict[str, str], folder: str | None, stop: threading.Event, memory: int
     ) -> None:
+        self._memory, self._next_look, self.exhausted = memory, 0.0, False
+        self._killed: set[int] = set()
         self._process = subprocess.Popen(
             command,
             bufsize=0,
@@ -301,8 +311,22 @@ class _Process:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError
-            if poll.poll(min(left, 0.2) * 1000):
+            self._look()
+            if poll.poll(min(left, _LOOK) * 1000):
                 return
+
+    def _look(self) -> None:
+        """End what the process started if all of it uses too much memory. Look only now and then."""
+        if time.monotonic() < self._next_look:
+            return
+        started = memory.started_by(self._process.pid) - self._killed  # these may take a while to give back theirs
+        if memory.used_by(started, self._memory) > self._memory:
+            self.exhausted = True
+            self._killed |= started
+            for one in started:  # the runner ends what they start meanwhile
+                with contextlib.suppress(OSError):
+                    os.kill(one, signal.SIGKILL)
+        self._next_look = time.monotonic() + _LOOK
 
     def end(self) -> None:
         """End it, and every process in its namespace or, without one, in its group."""

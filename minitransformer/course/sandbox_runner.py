@@ -80,8 +80,9 @@ def _answer(channel: _Channel, exercise: dict[str, Any], found: Any) -> None:
     name: str = exercise["name"]
     asked: Any = types.SimpleNamespace(name=name, outputs=outputs, arguments=arguments, trials=lambda seed: trials)
     function = _run(found, name, channel)
-    if function is None:
-        answers = [collecting.Answer(problem=f"{name} does not exist after the statements that it needs have run.")]
+    if not callable(function):
+        problem = f"There is no function {name} after the statements that it needs have run."
+        answers = [collecting.Answer(problem=problem)]
     else:
         try:
             answers = collecting.collect(asked, function)

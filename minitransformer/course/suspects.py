@@ -11,7 +11,7 @@ import difflib
 import hashlib
 import textwrap
 
-from .mistakes import MISTAKES, Mistake
+from ..verify.mistakes import MISTAKES, Mistake
 
 INNOCENT = "innocent"
 

@@ -9,7 +9,7 @@ from ..exercise import Arguments, Draw, exercise
 
 
 def _forward(draw: Draw) -> Arguments:
-    batch, t_q, t_k, d_k, d_v = draw.sizes(5)
+    batch, t_q, t_k, d_k, d_v = draw.sizes(5, 3 if draw.extreme else 2, 7)
     q, k = draw.queries_and_keys((batch,), t_q, t_k, d_k)
     return q, k, draw.normal(batch, t_k, d_v)
 
@@ -21,7 +21,7 @@ def _forward(draw: Draw) -> Arguments:
         over the keys. Return both.
 
         q: (B, T_q, d_k); k: (B, T_k, d_k); v: (B, T_k, d_v); output: (B, T_q, d_v); weights: (B, T_q, T_k).
-        Some scores are near 800, where exp overflows.
+        Some scores are near 800, where exp overflows; some queries have only scores far below 0.
     """,
     inputs=_forward,
     hint="k.swapaxes(-1, -2) transposes the keys of every sequence; @ then multiplies sequence by sequence.",
@@ -69,7 +69,11 @@ def attention_backward(q: Array, k: Array, v: Array, weights: Array, doutput: Ar
 def _masked(draw: Draw) -> Arguments:
     t_q, t_k, d_k, d_v = draw.sizes(4, 4 if draw.extreme else 3, 7)
     q, k = draw.queries_and_keys((), t_q, t_k, d_k)
-    return q, k, draw.normal(t_k, d_v), draw.mask(t_q, t_k), draw.gradient(t_q, d_v)
+    mask = draw.mask(t_q, t_k)
+    if draw.extreme:  # query 0 may attend to keys with scores near -1600 alone, and some scores near 800 are hidden
+        mask[:4] = True
+        mask[0, ::2], mask[1, 0], mask[2] = False, False, False
+    return q, k, draw.normal(t_k, d_v), mask, draw.gradient(t_q, d_v)
 
 
 @exercise(
@@ -80,7 +84,7 @@ def _masked(draw: Draw) -> Arguments:
         are zeros, so its output is zero, and it must give no gradient and no NaN.
 
         q, dq: (T_q, d_k); k, dk: (T_k, d_k); v, dv: (T_k, d_v); mask: (T_q, T_k) booleans, True for "may attend";
-        doutput: (T_q, d_v). Some scores are near 800, where exp overflows.
+        doutput: (T_q, d_v). Some scores are near 800, where exp overflows; some see only scores far below 0.
     """,
     inputs=_masked,
     hint="""

@@ -47,7 +47,7 @@ def _backward(draw: Draw) -> Arguments:
     logits = draw.scores(n, vocabulary)
     if draw.extreme:
         logits -= 1000.0
-        logits[0, 0] = 1000.0
+        logits[0, :2], logits[0, 2:] = (1000.0, 998.5), -2000.0
     return logits, draw.indices(vocabulary, n)
 
 

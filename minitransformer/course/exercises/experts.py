@@ -24,7 +24,8 @@ def _scores(draw: Draw) -> Arguments:
         A token is sent to the k experts with the largest scores. Their weights, the gates, are the softmax over the
         scores of these k alone; the other experts have the gate 0. No two scores of a token are equal.
 
-        logits, gates: (N, E), a row for each token; k: from 1 to E.
+        logits, gates: (N, E), a row for each token; k: from 1 to E. Some scores are in the thousands, where exp
+        overflows; other tokens have only scores far below.
     """,
     inputs=_scores,
     hint="np.sort finds the k-th largest score of a row; what is smaller is not chosen. exp must not overflow.",

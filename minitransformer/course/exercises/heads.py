@@ -122,7 +122,7 @@ def multi_head_attention_backward(
 
 
 def _cache(draw: Draw) -> Arguments:
-    t, width, d_k, d_v = draw.sizes(4)
+    t, width, d_k, d_v = draw.sizes(4, 3 if draw.extreme else 2, 7)
     x, values, w_v = draw.normal(width), draw.normal(t, d_v), draw.normal(width, d_v)
     keys, w_q, w_k = draw.normal(t, d_k), *(draw.normal(width, d_k) / np.sqrt(width) for _ in range(2))
     if draw.extreme:  # the scores are those of the first query there

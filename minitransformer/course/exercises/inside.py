@@ -39,7 +39,8 @@ def _projections(draw: Draw) -> Arguments:
     size = 3.0 if draw.extreme else 1.0
     w_q, w_k = size * draw.normal(width, n_heads * d), draw.normal(width, n_key_heads * d)
     w_v, w_o = size * draw.normal(width, n_key_heads * d_v), draw.normal(n_heads * d_v, width)
-    head = (draw.number - 1) % n_heads  # the last one, then the first ones
+    head = (draw.number - 1) % n_heads  # the last one, then the first ones; and one that tells apart all that mistake
+    head = n_key_heads if draw.number == 1 else head  # n_heads / n_key_heads for n_key_heads
     return w_q, w_k, w_v, w_o, head, n_heads, n_key_heads
 
 

@@ -13,7 +13,7 @@ def _causal(draw: Draw) -> Arguments:
         t = draw.integer(8, 12) if draw.extreme else 1
         return t, t
     t_q = draw.integer(2, 5)
-    return t_q, t_q + draw.integer(2, 4)  # an offset of 1 would look like a query that cannot see itself
+    return t_q, t_q + 2 + draw.number % 3  # an offset of 1 would look like a query that cannot see itself
 
 
 @exercise(
@@ -84,11 +84,16 @@ def local_mask(t: int, radius: int) -> Array:
 
 
 def _masked_scores(draw: Draw) -> Arguments:
-    t_q, t_k = draw.sizes(2, 3, 8)
+    t_q, t_k = draw.sizes(2, 5 if draw.extreme else 3, 9 if draw.extreme else 8)
     scores, mask = draw.scores(t_q, t_k), draw.mask(t_q, t_k)
     if draw.extreme:
-        full = mask.all(axis=-1, keepdims=True)
-        scores += np.where(full, -1000.0, np.where(mask, 1000.0, 3000.0))
+        mask[:5] = True
+        mask[0], mask[1, 0], mask[2, 1], mask[3, ::2] = False, False, False, False
+        scores[1] += np.where(mask[1], -1000.0, 5.0)
+        scores[2] += np.where(mask[2], 1000.0, 3000.0)
+        scores[3] += np.where(mask[3], -1000.0, 1000.0)
+        scores[4] += 1000.0
+        scores[5:] -= 1000.0
     return scores, mask
 
 
@@ -99,7 +104,7 @@ def _masked_scores(draw: Draw) -> Arguments:
         nothing gets only zeros, not NaN: there is such a row in every trial.
 
         scores: (T_q, T_k); mask: (T_q, T_k) booleans, True for "may attend"; weights: (T_q, T_k).
-        Some scores are around 1000, others around -1000, and some hidden ones are larger still.
+        Some rows have visible scores around 1000, others around -1000, and some hidden ones are larger still.
     """,
     inputs=_masked_scores,
     hint="""

@@ -1,0 +1,84 @@
+"""An examination paper as Markdown, which a terminal shows as well, and as a page that prints."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+
+from ..worksheets.numbers import Draw
+from .question import QUESTIONS, Question
+
+_STYLE = """@page { size: A4; margin: 20mm }
+body { max-width: 46rem; margin: 2rem auto; padding: 0 1rem; font: 11pt/1.4 "DejaVu "
+"Sans", Verdana, sans-serif; color: #111 }
+pre { font: 10pt/1.3 "DejaVu Sans Mono", monospace; overflow-x: auto }
+h2 { margin-top: 1.6em; font-size: 12pt; break-after: avoid }
+blockquote { margin: 0.5em 0 0; padding-left: 1em; border-left: 3px solid #0a4a8f; color: #0a4a8f }
+"""
+
+
+def chosen(weeks: Iterable[int], count: int, seed: int) -> list[Question]:
+    """`count` questions of these weeks, in the order of the term; each week gets about as many as the others.
+
+    Raises ValueError if there are fewer.
+    """
+    draw = Draw(f"paper/{seed}")
+    left = {week: [q for q in QUESTIONS.values() if q.week == week] for week in dict.fromkeys(weeks)}
+    available = sum(map(len, left.values()))
+    if not 1 <= count <= available:
+        raise ValueError(f"these weeks have {available} questions, so ask for 1 to {available}, not {count}")
+    taken: list[Question] = []
+    while len(taken) < count:
+        open_weeks = [week for week, questions in left.items() if questions]
+        for week in draw.several(open_weeks, min(len(open_weeks), count - len(taken))):
+            question = draw.choose(left[week])
+            left[week].remove(question)
+            taken.append(question)
+    return sorted(taken, key=lambda question: (question.week, question.name))
+
+
+def paper(questions: Sequence[Question], seed: int, answers: bool = False) -> str:
+    """The paper as Markdown: a heading with the marks for each question, and its worked answer if that is wanted."""
+    total = sum(question.marks for question in questions)
+    parts = [
+        f"# Examination{': answers' if answers else ''}",
+        f"Seed {seed}, {total} marks. {'' if answers else 'Name: ' + '_' * 30}".strip(),
+    ]
+    for i, question in enumerate(questions, 1):
+        asked = question.asked(seed)
+        title = f"{question.name}, week {question.week}, " if answers else ""
+        parts += [f"## {i} ({title}{question.marks} marks)", asked.text]
+        if answers:
+            parts.append("\n".join(f"> {line}".rstrip() for line in asked.worked.split("\n")))
+    return "\n\n".join(parts) + "\n"
+
+
+def to_html(markdown: str) -> str:
+    """A paper as one page without other files. It knows what `paper` writes: headings, paragraphs, matrices, "
+    "answers."""
+    title = markdown.partition("\n")[0].removeprefix("# ")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{html.escape(title)}</title>\n<style>\n{_STYLE}</style>\n</head>\n<body>\n"
+        f"{_blocks(markdown)}</body>\n</html>\n"
+    )
+
+
+def _blocks(text: str) -> str:
+    out = []
+    for part in re.split(r"\n\n+", text.strip("\n")):
+        level = len(part) - len(part.lstrip("#"))
+        if part.startswith(">"):
+            inner = "\n".join(line.removeprefix(">").removeprefix(" ") for line in part.split("\n"))
+            out.append(f"<blockquote>\n{_blocks(inner)}</blockquote>\n")
+        elif level and part[level] == " ":
+            out.append(f"<h{level}>{html.escape(part[level + 1 :])}</h{level}>\n")
+        elif part.startswith("    "):
+            lines = "\n".join(line.removeprefix("    ") for line in part.split("\n"))
+            out.append(f"<pre>{html.escape(lines)}</pre>\n")
+        else:
+            written = [html.escape(line) for line in part.split("\n")]
+            out.append(f"<p>{'<br>'.join(written)}</p>\n")
+    return "".join(out)

@@ -32,17 +32,21 @@ def build(
     scripts: Sequence[str],
     path: str | os.PathLike[str] | None = None,
     style: str = "",
+    links: Sequence[tuple[str, str]] = (),
 ) -> str:
     """The page as a text, also written to `path` if given.
 
     room: the package with the page's own files. scripts: those of its scripts that come before page.js. kind: what the
-    title says after the name, such as "step by step". style: rules for the style sheet besides those in files.
+    title says after the name, such as "step by step". style: rules for the style sheet besides those in files. links:
+    (address, text) of pages of a site that this page is one of.
     """
     tools, body, keys = _read(room, "page.html").split(_PART)
+    ways = "".join(f'<a href="{html.escape(to, quote=True)}">{html.escape(text)}</a>' for to, text in links)
     own = [*scripts, "page.js"]
     parts = {
         "{{title}}": f"{html.escape(title)} · {kind}",
         "{{style}}": f"{style}{colours.STYLE}{_read(_ROOM, 'page.css')}{_read(room, 'page.css')}",
+        "{{links}}": f'<nav class="ways" aria-label="Site">{ways}</nav>' if ways else "",
         "{{tools}}": tools,
         "{{body}}": body,
         "{{keys}}": keys,

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..arrays.backend import Array, to_numpy
 from ..parallel.pipeline import Turn
@@ -97,11 +98,21 @@ def _curves(x: str, y: str) -> tuple[Figure, Axes]:
     return figure, figure.subplots(subplot_kw={"xlabel": x, "ylabel": y})
 
 
+def round_ticks(*axes: Axis) -> None:
+    """Give logarithmic axes ticks in round numbers: 1, 10, 100; where they span little, 1, 2, 5, 10, 20, 50."""
+    for axis in axes:
+        low, high = axis.get_view_interval()
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 300.0 * low else (1.0,)))
+        axis.set_major_formatter("{x:g}" if low >= 0.001 and high <= 10_000.0 else EngFormatter(sep=" "))
+        axis.set_minor_locator(NullLocator())
+
+
 def growth(curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], x: str, y: str) -> Figure:
     """One curve for each name, on logarithmic axes, where a power is a straight line. x, y: what the axes show."""
     figure, axes = _curves(x, y)
     for name, (sizes, costs) in curves.items():
         axes.loglog(sizes, costs, marker=".", label=name)
+    round_ticks(axes.xaxis, axes.yaxis)
     axes.legend()
     return figure
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import io
 import shutil
 import tempfile
@@ -12,11 +11,16 @@ from pathlib import Path
 
 from ...arrays.files import write
 from ...verify.gradients import Progress
-from .chapters import Chapter, read, write_chapters
+from .chapters import write_chapters
 from .code import write_code
-from .exercises import places, progress, write_exercises
+from .exercises import write_exercises
 from .frame import PUBLIC_PYODIDE, Site
+from .notebook import read
+from .places import places
 from .reference import write_reference
+from .search import write_search
+from .siblings import Siblings
+from .start import write_start
 from .steppers import write_steppers
 from .teachers import write_teachers
 
@@ -37,10 +41,10 @@ def build(
     """Write the site to the folder `out`, all of it or nothing, and return the number of its files.
 
     source: the repository's folder, with notebooks/ and docs/. pyodide: the address of Pyodide's files, or a folder
-    whose files are copied into the site. instructor: also write solutions and answers. model: the folder of a trained
-    translator, for the page of its attention. address: where the site will be, for notebooks that install the package
-    from it. progress: as in verify.gradients, for the stepper's examples. Raises OSError if `out` holds anything but a
-    site, and ValueError if the source has no notebooks.
+    whose files are copied into the site. instructor: also write solutions and answers. model: the folder of the demo's
+    translator, for the start page and the page of its attention. address: where the site will be, for notebooks that
+    install the package from it. progress: as in verify.gradients, for the stepper's examples. Raises OSError if `out`
+    holds anything but a site, and ValueError if the source has no notebooks or the model is another one.
     """
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / _MARK).exists())):
         raise OSError(f"{out} exists and is not a site; choose another folder, or remove it")
@@ -50,12 +54,16 @@ def build(
         folder = Path(aside) / "site"
         folder.mkdir()
         site = Site(folder, _pyodide(pyodide, folder), _write_wheel(folder), instructor)
-        write_chapters(site, chapters)
-        write_exercises(site, chapters)
-        write_code(site, write_steppers(site, model, progress))
+        found = places(chapters)
+        siblings = Siblings.of(found)
+        seen = write_steppers(site, siblings, model, progress)
+        write_chapters(site, chapters, siblings)
+        write_exercises(site, found, siblings)
+        write_code(site, seen, siblings)
         write_reference(site)
         write_teachers(site, chapters, source, address)
-        _front(site, chapters)
+        write_start(site, chapters, model)
+        write_search(site)
         site.common_files()
         if out.exists():
             out.rename(Path(aside) / "before")
@@ -97,24 +105,3 @@ def _write_wheel(folder: Path) -> str:
     wheel = f"minitransformer-{version}-py3-none-any.whl"
     write(folder / wheel, content.getvalue())
     return wheel
-
-
-def _front(site: Site, chapters: list[Chapter]) -> None:
-    """The first page, and the page of the search."""
-    items = "".join(f'<li><a href="chapters/{c.stem}.html">{html.escape(c.title)}</a></li>\n' for c in chapters)
-    body = f"""<h1>The Transformer from scratch, every backward pass derived by hand</h1>
-<p>Read, predict, change the code, run it, and write each derivation yourself. Everything runs in this browser:
-nothing to install, nothing is sent anywhere.</p>
-{progress(places(chapters))}<div class="two"><section><h2>The book</h2><ul>{items}</ul></section>
-<section><h2>And beside it</h2><ul>
-<li><a href="exercises/index.html">Exercises</a>: write a backward pass, and learn which term is wrong</li>
-<li><a href="steppers/index.html">Steppers</a>: every number of attention, a layer, a small model</li>
-<li><a href="code/index.html">The code, annotated</a>: each line with its formula and its gradient</li>
-<li><a href="reference/index.html">Reference</a>: the public names</li>
-<li><a href="teachers/index.html">For teachers</a>: plans, slides, notebooks</li>
-</ul></section></div>"""
-    site.page("index.html", "Contents", body, ("progress.js",))
-    search = """<h1>Search</h1>
-<p><input id="question" type="search" aria-label="Words to find"> <span id="count" role="status"></span></p>
-<ul id="results"></ul>"""
-    site.page("search.html", "Search", search, ("index.js", "search.js"))

@@ -31,7 +31,11 @@ document.addEventListener("DOMContentLoaded", () => {
     run.addEventListener("pointerenter", ahead);
     cell.old = make("p", { class: "old" }, "Not run since the code changed.");
     const place = make("span", { class: "note" }, `cell ${i + 1}`);
-    box.querySelector(".editor").after(make("div", { class: "buttons" }, run, reset, place), cell.old);
+    cell.folded = box.querySelector("details.code");
+    if (cell.folded && cell.editor.area.value !== cell.editor.original) cell.folded.open = true;
+    cell.time = make("span", { class: "time" });
+    const buttons = make("div", { class: "buttons" }, run, reset, place, cell.time);
+    (cell.folded ?? box.querySelector(".editor")).after(buttons, cell.old);
     return cell;
   });
   python.restarted = () => cells.forEach((cell) => (cell.ran = null));
@@ -93,15 +97,22 @@ document.addEventListener("DOMContentLoaded", () => {
     const state = stateNow()[cell.i];
     const outputs = [];
     cell.box.dataset.state = "running";
+    cell.problem?.remove();
     const request = { code: cell.editor.area.value, number: cell.i + 1 };
     const ended = await python.run(request, (output) => {
       if (!outputs.length) show(cell, fresh, state);
       outputs.push(output);
       showOutput(fresh, output);
-    }, `cell ${cell.i + 1} of ${cells.length}`);
-    show(cell, fresh, state);
-    if (ended.problem) fresh.append(make("p", { class: "error" }, ended.problem));
-    else keepOutput(cell, state, outputs);
+    }, `cell ${cell.i + 1} of ${cells.length}`, (seconds) => (cell.time.textContent = `running for ${seconds} s`));
+    cell.time.textContent = ended.seconds > 1 ? `ran for ${ended.seconds.toFixed(1)} s` : "";
+    if (!ended.problem || outputs.length) show(cell, fresh, state); // else what was shown stays
+    if (ended.problem) {
+      const again = make("button", { type: "button" }, "Try again");
+      again.addEventListener("click", () => runTo(cell));
+      cell.problem = make("p", { class: "error", role: "alert" }, ended.problem, " ", again);
+      cell.output.before(cell.problem);
+    } else keepOutput(cell, state, outputs);
+    if (!ended.done && cell.folded) cell.folded.open = true;
     cell.ran = ended.done ? state : null;
     cell.box.dataset.state = ended.done ? "done" : "failed";
     refresh();

@@ -12,45 +12,33 @@ import io
 import keyword
 import tokenize
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from xml.etree import ElementTree
 
-from ...course.mistakes import Mistake, mistakes_in
+from ...verify.mistakes import Mistake, mistakes_in
 from ..page import as_script_data
 from ..stepper import mathml
 from . import markdown
 from .frame import Site
+from .modules import ROOMS, address_of, file_of, shown_modules
+from .siblings import Siblings, in_turn, listed
 from .steppers import Seen
 
-ROOMS = ("ops", "layers", "models")
 Function = ast.FunctionDef
 _NO_FORMULA = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda, ast.JoinedStr, ast.Dict)
 _SHORT = 40  # characters of a formula that fit beside the code
 
 
-def address_of(module: str, name: str = "") -> str:
-    """Where the code of a module ("ops.softmax") or of a name in it is shown."""
-    return f"code/{module.replace('.', '-')}.html" + (f"#{name}" if name else "")
-
-
-def shown_modules() -> list[str]:
-    """The modules that have a page, such as "ops.softmax"."""
-    found = []
-    for room in ROOMS:
-        folder = Path(str(import_module(f"minitransformer.{room}").__file__)).parent
-        found += [f"{room}.{path.stem}" for path in sorted(folder.glob("*.py")) if path.stem != "__init__"]
-    return found
-
-
-def write_code(site: Site, seen: Seen) -> None:
+def write_code(site: Site, seen: Seen, siblings: Siblings) -> None:
     """Write the page of each module, and the list of all."""
     lists = []
+    addresses = [(address_of(module), module) for module in shown_modules()]
     for room in ROOMS:
         items = []
         for module in (name for name in shown_modules() if name.startswith(f"{room}.")):
             page = _Module(module, seen)
-            body = "".join(page.parts())
+            links = siblings.links([module], leave_out=address_of(module))
+            body = "".join(page.parts(listed(links))) + in_turn(addresses, address_of(module))
             title = f"{module}: {page.title}"
             site.page(address_of(module), title, body, ("code.js",), page.about)
             for name in page.names:
@@ -66,7 +54,7 @@ class _Module:
 
     def __init__(self, module: str, seen: Seen) -> None:
         self.module, self.seen = module, seen
-        self.file = str(import_module(f"minitransformer.{module}").__file__)
+        self.file = file_of(module)
         source = Path(self.file).read_text(encoding="utf-8")
         self.lines = source.splitlines()
         self.tree = ast.parse(source)
@@ -76,9 +64,9 @@ class _Module:
         self.names = [n.name for n in self.tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
         self.notes: dict[str, dict[str, str]] = {}
 
-    def parts(self) -> Iterator[str]:
-        """The body of the page, piece by piece."""
-        yield f"<h1><code>{self.module}</code></h1>\n{markdown.docstring(self.about)}\n"
+    def parts(self, links: str) -> Iterator[str]:
+        """The body of the page, piece by piece. links: to pages about the same."""
+        yield f"<h1><code>{self.module}</code></h1>\n{links}{markdown.docstring(self.about)}\n"
         for node in self.tree.body:
             if isinstance(node, ast.FunctionDef):
                 yield from self._function(node, node.name, "h2")

@@ -25,7 +25,11 @@ document.addEventListener("DOMContentLoaded", () => {
       showOutput(verdict, output);
       if (["verdict", "error"].includes(output.output_type)) kept.set(`checked:${name}`, JSON.stringify({ code, output }));
     });
-    if (ended.problem) verdict.append(make("p", { class: "error" }, ended.problem));
+    if (ended.problem) {
+      const again = make("button", { type: "button" }, "Try again");
+      again.addEventListener("click", check);
+      verdict.append(make("p", { class: "error" }, ended.problem, " ", again));
+    }
     running = false;
     button.removeAttribute("aria-disabled");
     show();
@@ -37,7 +41,6 @@ document.addEventListener("DOMContentLoaded", () => {
   const show = () => {
     reset.hidden = editor.area.value === editor.original;
     stale.hidden = judged === null || judged === editor.area.value;
-    byId("next").hidden = stateOf(name) !== "right";
   };
   editor.onchange = show;
   editor.area.addEventListener("focus", () => python.ahead(["minitransformer.course"]));

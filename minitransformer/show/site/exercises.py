@@ -6,14 +6,12 @@ import ast
 import html
 import itertools
 import json
-import re
-from dataclasses import dataclass
 
 from ...course.exercise import Exercise
-from ...course.exercises import EXERCISES
 from . import markdown
-from .chapters import Chapter, source_of
 from .frame import Site
+from .places import Place
+from .siblings import Siblings, in_turn, listed, module_of
 
 _FILES = (
     '<button type="button" class="save" hidden>Save my work</button>\n'
@@ -22,46 +20,13 @@ _FILES = (
 _SCRIPTS = ("python.js", "editor.js", "progress.js")
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where an exercise belongs: its chapter, and its number there, such as "7.1", or "" if it has none."""
-
-    exercise: Exercise
-    chapter: Chapter
-    number: str
-
-    @property
-    def title(self) -> str:
-        return f"{self.number} {self.exercise.title}".lstrip()
-
-
-def places(chapters: list[Chapter]) -> list[Place]:
-    """All exercises in the order of the chapters.
-
-    An exercise belongs to the first chapter that has an empty cell for it; otherwise to one whose text names it;
-    otherwise to that of its theme, the exercises in the same file.
-    """
-    found: dict[str, Place] = {}
-    for chapter in chapters:
-        for name, number in chapter.numbered(empty=True).items():
-            found.setdefault(name, Place(EXERCISES[name], chapter, number))
-    for chapter in chapters:
-        for name in re.findall(r"`(\w+)`", " ".join(map(source_of, chapter.cells))):
-            if name in EXERCISES:
-                found.setdefault(name, Place(EXERCISES[name], chapter, ""))
-    themes = {place.exercise.reference.__module__: place.chapter for place in reversed(found.values())}
-    for name, exercise in EXERCISES.items():
-        if (theme := themes.get(exercise.reference.__module__)) is not None:
-            found.setdefault(name, Place(exercise, theme, ""))
-    return sorted(found.values(), key=lambda place: chapters.index(place.chapter))
-
-
-def write_exercises(site: Site, chapters: list[Chapter]) -> None:
+def write_exercises(site: Site, found: list[Place], siblings: Siblings) -> None:
     """Write a page for each exercise, and the list of all."""
-    found = places(chapters)
-    for place, following in itertools.zip_longest(found, found[1:]):
-        body = _page(place, following, site.instructor)
-        path = f"exercises/{place.exercise.name}.html"
+    addresses = [(f"exercises/{place.exercise.name}.html", place.title) for place in found]
+    for place, (path, _) in zip(found, addresses, strict=True):
+        links = siblings.links([module_of(place.exercise.name)], leave_out=path)
+        del links["Chapter"]  # its own is above
+        body = _page(place, listed(links) + in_turn(addresses, path), site.instructor)
         site.page(path, place.exercise.title, body, (*_SCRIPTS, "exercise.js"), place.exercise.statement)
     groups = ""
     for chapter, members in itertools.groupby(found, key=lambda place: place.chapter):
@@ -87,7 +52,7 @@ def progress(found: list[Place]) -> str:
     return f'<p id="progress" data-exercises="{data}" hidden></p>\n'
 
 
-def _page(place: Place, following: Place | None, instructor: bool) -> str:
+def _page(place: Place, near: str, instructor: bool) -> str:
     exercise = place.exercise
     chapter = f'<a href="../chapters/{place.chapter.stem}.html">{html.escape(place.chapter.title)}</a>'
     given, wanted = (html.escape(", ".join(names)) for names in (exercise.arguments, exercise.outputs))
@@ -100,9 +65,6 @@ def _page(place: Place, following: Place | None, instructor: bool) -> str:
     if instructor:
         solution = html.escape(exercise.solution())
         shown += f'<details><summary>Solution</summary><pre tabindex="0">{solution}</pre></details>\n'
-    next_one = ""
-    if following is not None:
-        next_one = f'Next: <a href="{following.exercise.name}.html">{html.escape(following.title)}</a>. '
     return f"""<article data-exercise="{exercise.name}"><p class="note">Chapter {chapter}</p>
 <h1>{html.escape(place.title)}</h1>
 <div class="two"><section aria-label="Statement"><p><code>{html.escape(exercise.signature)}</code></p>
@@ -116,7 +78,8 @@ def _page(place: Place, following: Place | None, instructor: bool) -> str:
 <p class="note"><code>np</code> is NumPy. Shift+Enter checks. What you save holds your code for the exercises with a
 check, to hand in.</p>
 <div id="verdict" class="output" role="status"></div>
-<p id="next" hidden>{next_one}Back to chapter {chapter}.</p></section></div></article>"""
+</section></div>
+{near}</article>"""
 
 
 def _outline(exercise: Exercise) -> str:

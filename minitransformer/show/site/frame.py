@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from ...arrays.files import write
 from .. import colours, font
+from . import markdown
 
 PUBLIC_PYODIDE = "https://cdn.jsdelivr.net/pyodide/v0.27.7/full/"
 _PARTS = (
@@ -41,8 +42,10 @@ class Site:
     instructor: bool = False
     found: list[list[str]] = field(default_factory=list)  # for the search: address, title, text
 
-    def page(self, path: str, title: str, body: str, scripts: Sequence[str] = (), text: str = "") -> None:
-        """Write a page. path: within the site. body: HTML of the main part. text: what the search knows of it."""
+    def page(self, path: str, title: str, body: str, scripts: Sequence[str] = (), text: str | None = "") -> None:
+        """Write a page. path: within the site. body: HTML of the main part. text: what the search knows of it, None if
+        that comes by `index_sections`.
+        """
         root = "../" * path.count("/")
         here = path.partition("/")[0]
         links = "".join(
@@ -78,11 +81,17 @@ class Site:
 </html>
 """,
         )
-        self.index(path, title, text)
+        if text is not None:
+            self.index(path, title, text)
 
     def index(self, address: str, title: str, text: str) -> None:
         """Let the search find an address."""
-        self.found.append([address, title, " ".join(text.split())[:400]])
+        self.found.append([address, title, " ".join(text.split())])
+
+    def index_sections(self, address: str, title: str, texts: Iterable[str]) -> None:
+        """Let the search find each section of a page, made from texts of Markdown."""
+        for name, heading, text in markdown.sections(texts):
+            self.index(f"{address}#{name}" if name else address, f"{heading} ({title})" if name else title, text)
 
     def made(self, path: str) -> Path:
         """The path of a file of the site; its folder exists."""

@@ -6,6 +6,7 @@ import functools
 import html
 import itertools
 import re
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 _CODE = re.compile(r"`([^`]+)`")
 _TAGS = re.compile(r"<[^>]*>")
+_TABLE = '<div class="wide" tabindex="0" role="group" aria-label="Table"><table>\n'
+_EMPTY = re.compile(r"<th([^>]*)></th>")
 _SHORT = 30  # characters of a formula that fit on a phone
 CHAPTERS = "../chapters/"  # where the pages of chapters are, from each page that shows text of a notebook
 PREDICT = "Predict first"  # in bold, it asks the reader for an answer before what follows is shown
@@ -20,7 +23,12 @@ PREDICT = "Predict first"  # in bold, it asks the reader for an answer before wh
 
 def render(text: str) -> str:
     """The text as HTML. HTML in it appears as text. A link to another file becomes plain text: the site has no such."""
-    return _parser().render(text)
+    return without_empty_headings(_parser().render(text))
+
+
+def without_empty_headings(text: str) -> str:
+    """HTML whose tables have an empty cell in the place of a heading that says nothing."""
+    return _EMPTY.sub(r"<td\1></td>", text)
 
 
 def headings(text: str) -> list[tuple[int, str, str]]:
@@ -34,8 +42,25 @@ def headings(text: str) -> list[tuple[int, str, str]]:
     ]
 
 
+def shown(text: str) -> str:
+    """The text as a reader sees it, with the letters of its formulas, for the search."""
+    return html.unescape(_TAGS.sub(" ", render(text).replace("</", " </")))
+
+
+def sections(texts: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """Each section below the title of a page: id and text of its heading, "" before the first, and its prose."""
+    name, heading, found = "", "", list[str]()
+    for part in (part for text in texts for part in re.split(r"^(?=#)", text, flags=re.MULTILINE)):
+        top = headings(part)
+        if top and top[0][0] > 1:
+            yield name, heading, " ".join(found)
+            (_, name, heading), found = top[0], []
+        found.append(shown(part))
+    yield name, heading, " ".join(found)
+
+
 def plain(text: str) -> str:
-    """The text without its marks, for the search."""
+    """The text without its marks."""
     inline = (token.children or [] for token in _parser().parse(text) if token.type == "inline")
     return " ".join(_plain(children) for children in inline)
 
@@ -54,7 +79,9 @@ def _parser() -> MarkdownIt:
     parser.use(dollarmath_plugin, renderer=lambda tex, how: formula(tex, how["display_mode"]), double_inline=True)
     parser.use(anchors_plugin, max_level=3)
     parser.core.ruler.push("links", _without_files)
-    parser.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0" role="region"><table>\n')
+    parser.add_render_rule(
+        "table_open", lambda *_: '<div class="wide" tabindex="0" role="group" aria-label="Table"><table>\n'
+    )
     parser.add_render_rule("math_block", _block)
     parser.add_render_rule("code_block", _code)
     parser.add_render_rule("fence", _code)

@@ -6,24 +6,30 @@ const python = {
   current: null, // what is running: {onOutput, resolve}
   waiting: Promise.resolve(),
   begun: false,
+  ends: 0, // how often Python has ended
+  ended: "", // why, the last time
   packages: ["numpy", "scipy", "threadpoolctl", "matplotlib"],
   next: "cell", // with what Python starts anew
   restarted: () => {}, // called when the names of all cells are gone
 
   // Run one request, {code, number} or {code, exercise}, after those before it. number: of the cell, for tracebacks.
-  // what: is running, for the line that says so. Resolves to {done, problem}.
-  run(request, onOutput, what = "") {
-    const worker = this.worker;
+  // what: is running, for the line that says so. onSecond: is told, each second, for how long it has run. Resolves to
+  // {done, problem, seconds}.
+  run(request, onOutput, what = "", onSecond = () => {}) {
+    const { ends } = this;
     const turn = this.waiting.then(async () => {
-      if (worker !== this.worker && worker !== null) return { done: false, problem: "stopped" };
+      // Whoever waited while Python ended does not run: what ended it is why.
+      if (ends !== this.ends) return { done: false, problem: this.ended };
       if (!this.worker) {
         const begun = await this.start();
         if (!begun.done) return begun;
       }
-      say(`Python is running ${what} …`.replace("  ", " "));
+      const began = performance.now();
+      const clock = saying(`Python is running ${what} …`.replace("  ", " "), onSecond);
       const ended = await this.ask(request, onOutput);
+      clearInterval(clock);
       if (this.worker) say("");
-      return ended;
+      return { ...ended, seconds: (performance.now() - began) / 1000 };
     });
     this.waiting = turn.catch(() => {});
     return turn;
@@ -40,7 +46,7 @@ const python = {
     this.begun = true;
     if (location.protocol === "file:")
       return { done: false, problem: "Python runs only on pages from a server: in the site's folder, run python -m http.server and open the address that it prints." };
-    say("Python starts, which takes some seconds …");
+    const clock = saying("Python starts, which takes some seconds …");
     this.worker = new Worker(`${settings.root}worker.js`);
     this.worker.onmessage = ({ data }) => {
       if (data.output) this.current?.onOutput(data.output);
@@ -51,10 +57,12 @@ const python = {
       this.current?.resolve({ done: false, problem: event.message });
     };
     const begun = await this.ask({ start: { ...settings, root: new URL(settings.root, location.href).href, packages: this.packages } }, () => {});
-    if (begun.done) return begun;
+    clearInterval(clock);
+    if (begun.done || !this.worker) return begun;
+    this.ended = `Python could not be loaded from ${settings.pyodide}: ${begun.problem}. All of the page but running works without it.`;
     this.end();
     say("");
-    return { done: false, problem: `Python could not be loaded from ${settings.pyodide}: ${begun.problem}` };
+    return { done: false, problem: this.ended };
   },
 
   ask(request, onOutput) {
@@ -65,6 +73,7 @@ const python = {
   },
 
   end() {
+    this.ends += 1;
     this.worker?.terminate();
     this.worker = null;
     this.restarted();
@@ -73,15 +82,29 @@ const python = {
   stop() {
     const { current } = this;
     if (!this.worker) return;
+    this.ended = "Stopped.";
     this.end();
     say(`Stopped. Python starts anew with the next ${this.next}.`);
-    current?.resolve({ done: false, problem: "Stopped." });
+    current?.resolve({ done: false, problem: this.ended });
   },
 };
 
 function say(text) {
   byId("python").textContent = text;
+  byId("elapsed").textContent = "";
   byId("stop").hidden = !text.endsWith("…");
+}
+
+// Say a text, and beside it for how many seconds, as long as the clock that this returns runs. The seconds are not read
+// aloud.
+function saying(text, onSecond = () => {}) {
+  const began = performance.now();
+  say(text);
+  return setInterval(() => {
+    const seconds = Math.round((performance.now() - began) / 1000);
+    byId("elapsed").textContent = `${seconds} s`;
+    onSecond(seconds);
+  }, 1000);
 }
 
 // The line at the lower edge that says what Python does, with the button that stops it.
@@ -89,7 +112,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const stop = make("button", { type: "button", id: "stop" }, "Stop");
   stop.hidden = true;
   stop.addEventListener("click", () => python.stop());
-  document.body.append(make("div", { class: "running" }, make("span", { id: "python", role: "status" }), stop));
+  byId("main").append(make("div", { class: "running" }, make("span", { id: "python", role: "status" }), make("span", { id: "elapsed", class: "note", "aria-hidden": "true" }), stop));
 });
 
 // ---- Outputs, as in an .ipynb. Text is shown as text. HTML gets a frame that reaches nothing of this page. ----

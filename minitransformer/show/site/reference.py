@@ -9,10 +9,11 @@ from importlib import import_module
 from typing import Any
 
 from . import markdown
-from .code import address_of, shown_modules
 from .frame import Site
+from .modules import address_of, shown_modules
+from .siblings import in_turn
 
-ROOMS = "ops layers models verify training generation inspect text parallel course fast".split()
+ROOMS = "ops layers models later verify training generation inspect text parallel course fast published".split()
 # A default argument such as <function silu at 0x7f84…>: the address differs from build to build.
 _ADDRESSED = re.compile(r"<(?:function )?(?:<?\w+>?\.)*<?(\w+)>?(?: object)? at 0x[0-9a-f]+>")
 
@@ -21,14 +22,16 @@ def write_reference(site: Site) -> None:
     """Write a page for each room, and the list of all."""
     items = []
     shown = set(shown_modules())
+    addresses = [(f"reference/{name}.html", f"minitransformer.{name}") for name in ROOMS]
     for name in ROOMS:
         room = import_module(f"minitransformer.{name}")
         entries = [_entry(site, name, public, getattr(room, public), shown) for public in sorted(room.__all__)]
         about = inspect.getdoc(room) or ""
         body = f"<h1><code>minitransformer.{name}</code></h1>\n{markdown.docstring(about)}\n{''.join(entries)}"
+        body += in_turn(addresses, f"reference/{name}.html")
         first = about.partition("\n\n")[0]
         site.page(f"reference/{name}.html", f"minitransformer.{name}", body, text=first)
-        items.append(f'<dt><a href="{name}.html">minitransformer.{name}</a></dt><dd>{html.escape(first)}</dd>\n')
+        items.append(f'<dt><a href="{name}.html">minitransformer.{name}</a></dt><dd>{markdown.docstring(first)}</dd>\n')
     site.page("reference/index.html", "Reference", f"<h1>Reference</h1>\n<dl>{''.join(items)}</dl>")
 
 

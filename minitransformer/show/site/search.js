@@ -1,32 +1,50 @@
-// The search: every word must occur; words in a title count most.
+// The search: places with all words first, then those with the most; words in a title count most, then words of a chapter.
 "use strict";
 
 document.addEventListener("DOMContentLoaded", () => {
   const question = new URLSearchParams(location.search).get("q") ?? "";
   const field = byId("question");
   const results = byId("results");
+  const MOST = 40; // results that are shown
+  const AROUND = 90; // characters of a text on each side of a word that was found
+  const WHOLE = 20; // points for the words in a row
   const norm = (text) => text.toLowerCase().normalize("NFKD").replaceAll("_", " ");
   const rows = INDEX.map(([address, title, text]) => ({ address, title, text, head: norm(title), body: norm(text) }));
+  const wordsOf = (text) => [...new Set(norm(text).split(/\s+/).map((word) => word.replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, "")).filter(Boolean))];
 
   function find() {
-    const words = norm(field.value).split(/\s+/).filter(Boolean);
-    const score = (row) => {
-      let sum = 0;
-      for (const word of words) {
-        const points = row.head === word ? 9 : row.head.includes(word) ? 4 : row.body.includes(word) ? 1 : 0;
-        if (!points) return 0;
-        sum += points;
-      }
-      return sum;
-    };
-    const found = words.length ? rows.map((row) => [score(row), row]).filter(([points]) => points) : [];
-    found.sort((a, b) => b[0] - a[0] || a[1].title.length - b[1].title.length);
-    byId("count").textContent = words.length ? `${found.length} found` : "";
+    const words = wordsOf(field.value);
+    // A word that is in few places says more about the place that is meant.
+    const whole = words.length > 1 && norm(field.value).trim();
+    const rarity = new Map(words.map((word) => [word, Math.log(1 + rows.length / (1 + rows.filter((row) => row.head.includes(word) || row.body.includes(word)).length))]));
+    const judged = rows.map((row) => {
+      const has = words.filter((word) => row.head.includes(word) || row.body.includes(word));
+      let points = has.reduce((sum, word) => sum + rarity.get(word) * (row.head === word ? 9 : row.head.includes(word) ? 4 : 1), 0);
+      if (whole && (row.body.includes(whole) || row.head.includes(whole))) points += WHOLE;
+      return { row, n: has.length, points, weight: has.reduce((sum, word) => sum + rarity.get(word), 0) };
+    });
+    const all = judged.filter(({ n }) => words.length && n === words.length);
+    const part = judged.filter(({ n }) => n && n >= words.length / 2);
+    const found = all.length ? all : part;
+    found.sort((a, b) => (all.length ? b.points - a.points : b.weight - a.weight || b.points - a.points) || a.row.title.length - b.row.title.length);
+    byId("count").textContent = !words.length ? "" : all.length ? `${found.length} found` : found.length ? "No place has all of these words. These have most:" : "Nothing found";
     results.replaceChildren(
-      ...found.slice(0, 40).map(([, row]) =>
-        make("li", {}, make("a", { href: settings.root + row.address }, row.title), make("p", {}, row.text.slice(0, 180))),
+      ...found.slice(0, MOST).map(({ row }) =>
+        make("li", {}, make("a", { href: settings.root + row.address }, row.title), make("p", {}, ...excerpt(row.text, words, rarity))),
       ),
     );
+  }
+
+  // The text around the whole question or else the rarest of its words, with all of its words marked.
+  function excerpt(text, words, rarity) {
+    const lower = text.toLowerCase();
+    const rarest = words.filter((word) => lower.includes(word)).sort((a, b) => rarity.get(b) - rarity.get(a))[0] ?? "";
+    const whole = field.value.trim().toLowerCase();
+    const at = lower.includes(whole) ? lower.indexOf(whole) : lower.indexOf(rarest);
+    const [from, to] = [Math.max(0, at - AROUND), at + Math.max(whole.length, rarest.length) + AROUND];
+    const escaped = words.map((word) => word.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&"));
+    const parts = words.length ? text.slice(from, to).split(new RegExp(`(${escaped.join("|")})`, "iu")) : [text.slice(from, to)];
+    return [from ? "… " : "", ...parts.map((part, i) => (i % 2 ? make("mark", {}, part) : part)), to < text.length ? " …" : ""];
   }
   field.value = question;
   field.addEventListener("input", find);

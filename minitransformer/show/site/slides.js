@@ -1,7 +1,7 @@
 // Slides: each fills the screen. The current one is the one that is seen, however the reader came there.
 "use strict";
 
-const SMALLEST = 0.5; // what is still too large then can be scrolled
+const LARGEST = 1.7, SMALLEST = 0.5; // what is still too large then can be scrolled
 
 document.addEventListener("DOMContentLoaded", () => {
   const slides = [...document.querySelectorAll("section.slide")];
@@ -20,14 +20,28 @@ document.addEventListener("DOMContentLoaded", () => {
     slide.focus({ preventScroll: true });
   };
 
-  const wide = (slide) => [...slide.querySelectorAll(".wide, .math")].some((part) => part.scrollWidth > part.clientWidth);
+  const wide = (slide) => [slide, ...slide.querySelectorAll(".wide, .math.block, pre")].some((part) => part.scrollWidth > part.clientWidth + 2);
+  const enlarge = (slide, body) => {
+    let zoom = LARGEST;
+    for (; zoom >= SMALLEST; zoom -= 0.1) {
+      body.style.zoom = zoom;
+      if (slide.offsetHeight <= innerHeight && !wide(slide)) break;
+    }
+    return zoom;
+  };
   const fit = () => {
     const shown = named();
     for (const slide of slides) {
-      const content = slide.firstElementChild;
-      for (let zoom = 1; zoom >= SMALLEST; zoom -= 0.1) {
-        content.style.zoom = zoom;
-        if (slide.offsetHeight <= innerHeight && !wide(slide)) break;
+      const body = slide.querySelector(".body");
+      const pictures = [...body.querySelectorAll("img")].filter((picture) => picture.naturalWidth > 1.9 * picture.naturalHeight);
+      body.classList.toggle("stacked", pictures.length > 0);
+      const beside = enlarge(slide, body);
+      if (beside < 1.4 && body.classList.contains("both") && !pictures.length) { // what is wide has more room below the text
+        body.classList.add("stacked");
+        if (enlarge(slide, body) <= beside) {
+          body.classList.remove("stacked");
+          enlarge(slide, body);
+        }
       }
     }
     if (shown >= 0) go(shown);

@@ -1,72 +1,115 @@
-"""Slides for each chapter: headings, formulas, tables, lists, questions, code, and the beginning of long texts."""
+"""Slides for each chapter, from what its notebook marks: one idea, question or formula beside one picture.
+
+A mark in a notebook's source (notebooks/build.py says how) puts a piece of its text or the output of a cell on a slide.
+The heading above is the title. A question ends its slide, so that nothing answers it; a slide that has text and an
+output is full.
+"""
 
 from __future__ import annotations
 
 import html
-import json
 import re
-from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...course.exercises import EXERCISES
 from . import markdown
-from .chapters import Chapter, code_cell, exercise_in, source_of
+from .chapters import Chapter, output_html, source_of
 from .frame import Site
 
-MOST_WORDS = 40  # a paragraph that has no more is kept whole
-_WHOLE = re.compile(r"#|\||\$\$|[-*] |\d+\. |```| ")  # how a block that is no paragraph begins
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s")
+MOST = 25  # slides of a chapter: two minutes for each
+MOST_WORDS = 60  # of the text of a slide
+_TITLE = re.compile(r"^#{2,3} (?:\d+\.\d+ )?(.+)$", re.MULTILINE)
+_ID = re.compile(r'(<h\d) id="[^"]*"')
+
+
+@dataclass
+class Slide:
+    """title; kind: "title", "question" or "idea"; texts: Markdown; output: HTML, or ""."""
+
+    title: str
+    kind: str = "idea"
+    texts: list[str] = field(default_factory=list)
+    output: str = ""
+
+    def has_room(self, text: str) -> bool:
+        """Whether this text fits beside what is there: a question has no output, which would answer it."""
+        words = sum(len(markdown.plain(each).split()) for each in (*self.texts, text))
+        full = bool(self.output) and (bool(self.texts) or markdown.PREDICT in text)
+        return self.kind == "idea" and words <= MOST_WORDS and not full
 
 
 def write_slides(site: Site, chapters: list[Chapter]) -> None:
     """Write the page of slides of each chapter."""
     for chapter in chapters:
-        parts = _parts(site, chapter)
+        slides = slides_of(site, chapter)
         link = f'<a href="../chapters/{chapter.stem}.html">Chapter</a>'
         body = "".join(
-            f'<section class="slide" id="{i}" tabindex="-1" aria-label="Slide {i}: {html.escape(chapter.title)}">'
-            f"<div>{part}</div>"
-            f'<p class="number">{link} {i} / {len(parts)}</p></section>\n'
-            for i, part in enumerate(parts, 1)
+            f'<section class="slide {slide.kind}" id="{i}" tabindex="-1" '
+            f'aria-label="Slide {i}: {html.escape(slide.title, quote=True)}">{_shown(slide)}'
+            f'<p class="number">{link} {i} / {len(slides)}</p></section>\n'
+            for i, slide in enumerate(slides, 1)
         )
         site.page(f"slides/{chapter.stem}.html", f"Slides: {chapter.title}", body, ("slides.js",))
 
 
-def _parts(site: Site, chapter: Chapter) -> list[str]:
-    """What each slide shows: a heading with its text, or a cell of code with its outputs."""
-    parts: list[str] = []
+def slides_of(site: Site, chapter: Chapter) -> list[Slide]:
+    """The slides of a chapter: its title and goals, what is marked, its exercises."""
+    goals = re.search(r"^[-*] .*?(?=\n\n|\Z)", source_of(chapter.cells[0]), re.MULTILINE | re.DOTALL)
+    slides = [Slide(chapter.title, "title", [goals[0]] if goals else [])]
+    title = chapter.title
     for cell in chapter.cells:
-        text = source_of(cell)
         if cell["cell_type"] == "markdown":
-            texts = re.split(r"^(?=#)", text, flags=re.MULTILINE)
-            parts += [markdown.render(shortened(each)) for each in texts if each.strip()]
-        elif not _is_empty(cell):
-            parts.append(code_cell(site, chapter, cell))
-        elif name := exercise_in(cell):
-            title = html.escape(EXERCISES[name].title)
-            parts[-1] += f'<p>Exercise: <a href="../exercises/{name}.html">{title}</a></p>\n'
-    return [re.sub(r'(<h\d) id="[^"]*"', r"\1", part).replace(' loading="lazy"', "") for part in parts]
-
-
-def _is_empty(cell: dict[str, Any]) -> bool:
-    """Whether a cell of code has nothing to show: it imports, or it waits for the student's answer."""
-    code = source_of(cell)
-    imports = not cell["outputs"] and re.search(r"^(import|from) ", code, re.MULTILINE)
-    return bool(imports) or "raise NotImplementedError" in code or "no answer yet" in json.dumps(cell["outputs"])
-
-
-def shortened(text: str) -> str:
-    """The text with long paragraphs cut: their first sentence, and those after it up to 40 words. All else is kept."""
-    return "\n\n".join(
-        block if _WHOLE.match(block) or markdown.PREDICT in block else " ".join(_first(block))
-        for block in re.split(r"\n\s*\n", text)
+            for heading, text in _marked(cell):
+                if heading:
+                    title = heading
+                    continue
+                if slides[-1].title != title or not slides[-1].has_room(text):
+                    slides.append(Slide(title))
+                slides[-1].texts.append(text)
+                if markdown.PREDICT in text:
+                    slides[-1].kind = "question"
+        elif {"slide", "slide-code"} & set(cell["metadata"].get("tags", [])):
+            if slides[-1].kind != "idea" or slides[-1].output or slides[-1].title != title:
+                slides.append(Slide(title))
+            slides[-1].output = _output(site, chapter, cell)
+    numbers = chapter.numbered()
+    items = "".join(
+        f'<li>{number} <a href="../exercises/{name}.html">{html.escape(EXERCISES[name].title)}</a></li>\n'
+        for name, number in numbers.items()
     )
+    return [*slides, Slide("Exercises", output=f"<ul>{items}</ul>")] if items else slides
 
 
-def _first(paragraph: str) -> Iterator[str]:
-    words = 0
-    for sentence in _SENTENCE_END.split(paragraph):
-        words += len(sentence.split())
-        if words > MOST_WORDS and words > len(sentence.split()):
-            return
-        yield sentence
+def _marked(cell: dict[str, Any]) -> list[tuple[str, str]]:
+    """The headings and the marked pieces of a cell of text, in order: (heading, "") or ("", piece)."""
+    text, found = source_of(cell), []
+    place = 0
+    for piece in cell["metadata"].get("slides", []):
+        begin = _place(text, piece, place)
+        found += [(heading[1], "") for heading in _TITLE.finditer(text, place, begin)]
+        found.append(("", re.sub(r"^> ?", "", piece, flags=re.MULTILINE)))
+        place = begin
+    return [*found, *((heading[1], "") for heading in _TITLE.finditer(text, place))]
+
+
+def _place(text: str, piece: str, start: int) -> int:
+    """Where a piece stands. Mentions of notebooks have become links in the text: then its beginning is looked for."""
+    found = text.find(piece, start)
+    return found if found >= 0 else max(text.find(piece[:12], start), start)
+
+
+def _output(site: Site, chapter: Chapter, cell: dict[str, Any]) -> str:
+    outputs = "".join(output_html(site, chapter, f"{cell['id']}-{i}", out) for i, out in enumerate(cell["outputs"]))
+    with_code = "slide-code" in cell["metadata"]["tags"]
+    code = f'<pre class="code" tabindex="0">{html.escape(source_of(cell))}</pre>' if with_code else ""
+    return (code + outputs).replace(' loading="lazy"', "")
+
+
+def _shown(slide: Slide) -> str:
+    text = "".join(map(markdown.render, slide.texts))
+    left = f'<div class="text">{text}</div>' if text else ""
+    right = f'<div class="shown">{slide.output}</div>' if slide.output else ""
+    both = " both" if left and right else ""
+    title = markdown.render(f"{'#' if slide.kind == 'title' else '##'} {slide.title}")
+    return _ID.sub(r"\1", f'{title}<div class="body{both}">{left}{right}</div>')

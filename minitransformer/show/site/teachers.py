@@ -11,8 +11,8 @@ from typing import Any
 from ...arrays.files import read_json, write
 from ...course.exercises import EXERCISES
 from . import markdown
-from .chapters import Chapter
 from .frame import Site
+from .notebook import Chapter
 from .slides import write_slides
 from .worksheets import write_worksheets
 
@@ -48,7 +48,8 @@ def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: s
         f'<h2 id="{name}">{heading}</h2>\n{content}\n' for name, heading, content in own
     )
     write_worksheets(site)
-    site.page("teachers/index.html", "For teachers", body, text=markdown.plain(public))
+    site.page("teachers/index.html", "For teachers", body, text=None)
+    site.index_sections("teachers/index.html", "For teachers", [public])
     write_slides(site, chapters)
     line = f"%pip install {address.rstrip('/') or 'ADDRESS-OF-THE-SITE'}/{site.wheel}"
     for chapter in chapters:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 
 from ...trace.calls import Call
+from .naming import GROUPS, in_words
 from .steps import Steps
 
 
@@ -43,13 +44,19 @@ class Boxes:
         return {self.of[parent] for parent in parents if parent is not None}
 
     def name(self, box: int) -> str:
-        """What is called and, where the caller calls several alike, also its name for the result: "linear q". Of a
-        helper, only this name.
+        """What is called and, where the caller calls several alike, also its name for the result: "Linear q". Of a
+        helper, only this name; "" for a group, which is drawn as what is in it.
         """
         call = self._call(box)
-        name = _plain(call.name)
+        if _plain(call.name) in GROUPS:
+            return ""
         result = self._result(call) if self._alike[_kind(call)] > 1 else None
-        return name if result is None else result if name.startswith("_") else f"{name} {result}"
+        if result is None:
+            return in_words(call.name)
+        result = result.replace("_", " ")
+        owner = call.name.rpartition(".")[0]  # a method of the layer that calls it is a helper, whatever its name
+        is_helper = _plain(call.name).startswith("_") or (owner and owner == self._call(call.parent or 0).name)
+        return result if is_helper else f"{in_words(call.name)} {result}"
 
     def _call(self, index: int) -> Call:
         return self.recording.calls[index]

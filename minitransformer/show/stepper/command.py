@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backend import Array, Pullback, to_device
-from ...models import Transformer, folder, is_published
+from ...models import Transformer, folder
+from ...published import is_published
 from ...tasks.classification import load_classifier
 from ...tasks.language import load_writer
 from ...tasks.published import layer_of, open_published, reading
@@ -28,12 +29,19 @@ LIMIT = 16384  # elements that an array may have to be kept whole; few weights o
 class TextRecording:
     """A recorded layer, with the names of the tokens in the rows of its arrays.
 
-    memory: of a decoder layer, those of the encoder's tokens, which the cross-attention reads.
+    memory: of a decoder layer, those of the encoder's tokens, which the cross-attention reads. told: what the model
+    reads, and which row writes what. start: the step to begin at, the weights of the last attention.
     """
 
     recording: Recording
     tokens: list[str]
     memory: list[str]
+    told: str
+    start: int | None
+
+    def labels(self) -> dict[str, Any]:
+        """What the page of the recording is told, by the options of page.to_html."""
+        return {"tokens": self.tokens, "memory": self.memory, "told": self.told, "start": self.start}
 
 
 def step_text(
@@ -47,7 +55,7 @@ def step_text(
     chooses. The rest of the model runs unrecorded. options: those of `step`. Raises ValueError for a layer, a head or a
     text that is not possible.
     """
-    model, run, tokens, memory = (_published if is_published(path) else _saved)(path, text, device)
+    model, run, tokens, memory, wanted = (_published if is_published(path) else _saved)(path, text, device)
     layers, i, _ = layer_of(model, layer)
     if head is not None:
         n_heads = getattr(layers[i].self_attention.sublayer, "n_heads", 0)
@@ -62,10 +70,19 @@ def step_text(
     in_encoder = isinstance(model, Transformer) and not reads_memory
     rows = memory if in_encoder else tokens
     # a model that predicts the next token does not read the last one
-    return TextRecording(recording, rows[: len(part.inputs[0])], memory if reads_memory and head is None else [])
+    others = memory if reads_memory and head is None else []
+    told = f"The model reads “{text}”."
+    if wanted and not in_encoder:
+        pairs = list(zip(tokens, wanted, strict=False))
+        told += f" It writes “{' '.join(b for _, b in pairs)}”, a token at a time."
+        rows_write = ", ".join(f"{a} → {b}" for a, b in pairs)
+        told += f" Each row has read the tokens up to its own and writes the next: {rows_write}."
+    weights = [step.index for step, bound in recording.bindings if bound.name == "weights"]
+    return TextRecording(recording, rows[: len(part.inputs[0])], others, told, max(weights, default=None))
 
 
-Text = tuple[Any, Callable[[], tuple[Array, Pullback]], list[str], list[str]]  # model, its run, tokens, memory's tokens
+# model, its run, tokens, memory's tokens, and the token that each row is to write
+Text = tuple[Any, Callable[[], tuple[Array, Pullback]], list[str], list[str], list[str]]
 
 
 def _published(path: Path, text: str, device: str | None) -> Text:
@@ -73,7 +90,7 @@ def _published(path: Path, text: str, device: str | None) -> Text:
     model.to(device)
     ids = _few(tokenizer.encode(text, special=True))
     names = [tokenizer.tokens[token] for token in ids]
-    return model, reading(model, to_device(np.array([ids]), device)), names, names
+    return model, reading(model, to_device(np.array([ids]), device)), names, names, []
 
 
 def _saved(path: Path, text: str, device: str | None) -> Text:
@@ -84,13 +101,14 @@ def _saved(path: Path, text: str, device: str | None) -> Text:
         model, tokenizer = load_writer(path)
         ids = _few(tokenizer.encode(text))
         run = reading(model.to(device, "float64"), to_device(np.array([ids]), device))
-        return model, run, [tokenizer.tokens[token] for token in ids], []
+        names = [tokenizer.tokens[token] for token in ids]
+        return model, run, names, [], names[1:]
     if kind == "Classifier":
         model, tokenizer, _ = load_classifier(path)
         ids = _few(tokenizer.encode(text), least=1)
         batch = to_device(np.array([ids]), device)
         chosen = model.to(device, "float64")(batch)[0].argmax(axis=-1)
-        return model, functools.partial(model.loss, batch, chosen), [tokenizer.tokens[token] for token in ids], []
+        return model, functools.partial(model.loss, batch, chosen), [tokenizer.tokens[token] for token in ids], [], []
     model, source, target = load_translator(path)
     if not isinstance(model, Transformer):
         raise ValueError(f"{path} holds a {type(model).__name__}, which has no layers to step through one by one")
@@ -108,7 +126,8 @@ def _translation(model: Transformer, source: Tokenizer, target: Tokenizer, text:
         raise ValueError("the model writes no translation of this text; give another text")
     batch = [to_device(np.array([each]), model.device) for each in (ids, read, wanted)]
     run = functools.partial(model.loss, *batch)
-    return model, run, [target.tokens[token] for token in read], [source.tokens[token] for token in ids]
+    read_by, writes = ([target.tokens[token] for token in each] for each in (read, wanted))
+    return model, run, read_by, [source.tokens[token] for token in ids], writes
 
 
 def _few(ids: Sequence[int], least: int = 2) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ... import layers, models, ops
+from ... import later, layers, models, ops
 from ...arrays.backend import Array, to_device
 from ...course import worked_example
 from ...verify.catalogue.case import Random, Setup
@@ -158,16 +158,24 @@ EXAMPLES: dict[str, Example] = {
     ),
     "latent-attention": Example(
         "Latent attention: 3 tokens of width 4, 2 heads of width 3, latents of 5 numbers",
-        _layer(lambda: layers.LatentAttention(4, 2, 3, 5, 2), (3, 4), causal=True),
+        _layer(lambda: later.LatentAttention(4, 2, 3, 5, 2), (3, 4), causal=True),
     ),
     "grouped-attention": Example(
         "Grouped attention: 3 tokens of width 8, 4 heads of queries that share 2 of keys and values",
-        _layer(lambda: layers.MultiHeadAttention(8, 4, n_key_heads=2), (3, 8)),
+        _layer(lambda: later.grouped(8, 4, 2), (3, 8)),
     ),
     "qk-norm": Example(
         "Attention with norms of queries and keys, rotated: 3 tokens of width 4, 1 head",
-        _layer(lambda: layers.MultiHeadAttention(4, 1, qk_norm=True, rotary_base=10.0), (3, 4), causal=True),
+        _layer(lambda: layers.MultiHeadAttention(4, 1, turn=later.qk_norm(4, rotary_base=10.0)), (3, 4), causal=True),
     ),
     "experts": Example("Top-2 routing of 2 tokens to 4 experts", _op(ops.top_k_gates, (2, 4))),
     "gpt": Example("The loss of a decoder-only model of one layer: 3 tokens out of 5, width 4, 2 heads", _gpt),
 }
+
+# What else the examples are called, in papers and in code.
+ALSO_CALLED = {
+    "self-attention": "worked-example", "scaled-dot-product-attention": "attention", "cross-attention": "decoder-layer",
+    "multi-head-attention": "multi-head", "multihead-attention": "multi-head", "feed-forward": "ffn", "mlp": "ffn",
+    "encoder": "encoder-layer", "decoder": "decoder-layer", "transformer": "decoder-layer", "moe": "experts",
+    "grouped-query-attention": "grouped-attention", "multi-head-latent-attention": "latent-attention",
+}  # fmt: skip

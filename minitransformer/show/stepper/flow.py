@@ -25,8 +25,19 @@ from .sources import parse
 from .steps import Step
 from .walk import Walk, as_read, walk_of
 
-_SIZES = {"shape", "ndim", "size", "dtype"}  # these are no numbers that flow
-_OF_SIZES = {"array_module", "device_of", "len", "zeros", "zeros_like", "ones", "ones_like", "empty_like", "arange"}
+_SIZES = {"shape", "ndim", "size", "dtype"}  # these are not numbers that flow
+_OF_SIZES = {
+    "array_module",
+    "device_of",
+    "len",
+    "zeros",
+    "zeros_like",
+    "ones",
+    "ones_like",
+    "empty_like",
+    "arange",
+    "lacks_heads",
+}
 
 
 def graph_of(boxes: Boxes, box: int) -> Graph:

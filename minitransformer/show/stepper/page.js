@@ -5,10 +5,12 @@ function start() {
   const map = new CallMap(recording);
   const motion = new Motion(recording);
   const state = { step: 0, predict: false, revealed: true, asked: null, all: false, address: 0, arrays: null };
+  Object.assign(state, { moved: false, playing: 0, seenEnd: false });
   state.red = new Set(); // the steps whose numbers the mistake changes
   state.marks = new Map(); // by step: whether the prediction was right
 
-  const shown = () => recording.steps.map((_, s) => s).filter((s) => state.all || isShown(recording, s));
+  const isStop = (s) => state.all || recording.steps[s].stop || s === state.step || recording.line(s).wrong;
+  const shown = () => [...recording.steps.keys()].filter(isStop);
   const next = (s, by) => {
     const steps = shown();
     return by > 0 ? (steps.find((other) => other > s) ?? s) : (steps.findLast((other) => other < s) ?? s);
@@ -17,8 +19,9 @@ function start() {
 
   function draw() {
     const s = state.step;
+    byId("intro").hidden = state.moved || data.told;
+    map.draw(byId("map"), s, state.red, goTo); // before the formulas, which take the width that it leaves
     showCode(recording, s, covered());
-    map.draw(byId("map"), s, state.red, goTo);
     const question = covered() ? questionAt(recording, s) : null;
     showResult(recording, s, covered() && (question?.kind === "shape" ? "shape" : true));
     byId("reveal-row").hidden = !covered();
@@ -45,7 +48,7 @@ function start() {
   function goTo(s, { keepHash = false } = {}) {
     if (!recording.steps[s]) return;
     Object.assign(state, { step: s, asked: null, revealed: s <= state.step || !state.predict });
-    if (!recording.steps[s].shown && !state.all) setAll(true);
+    state.seenEnd ||= s === shown().at(-1);
     byId("guess").value = "";
     byId("guess").setAttribute("aria-invalid", "false");
     draw();
@@ -55,10 +58,21 @@ function start() {
     if (!keepHash) state.address = setTimeout(writeAddress, 100); // browsers refuse too many changes in a row
   }
 
+  // The edited numbers for the address: name.cell:number.
+  function edits() {
+    const changed = (state.arrays ?? []).flatMap((numbers, i) => {
+      const [s, b] = inputs.places[i];
+      const before = recording.recorded(s, b).data;
+      const cells = [...numbers.keys()].filter((cell) => numbers[cell] !== before[cell]);
+      return cells.map((cell) => `${recording.steps[s].bound[b].name}.${cell}:${numbers[cell]}`);
+    });
+    return changed.join();
+  }
+
   function writeAddress() {
     clearTimeout(state.address);
     try {
-      history.replaceState(null, "", addressOf(state.step, recording.bug));
+      history.replaceState(null, "", addressOf(recording, state.step, edits()));
     } catch {
       /* inside another page, which has its own address */
     }
@@ -118,32 +132,86 @@ function start() {
       draw();
     },
     edit: (on) => editor(on),
-    paper: (on) => {
-      paperView(on);
-      setAll(state.all);
+    code: (on) => {
+      codeView(on);
       draw();
     },
+    play: (on) => play(on),
     motion: (on) => motion.turn(on),
     maps: (on) => document.body.classList.toggle("no-map", !on),
   };
   addTools(ownSwitches, draw);
   if (telephone.matches) toggle("maps");
+  wide.addEventListener("change", draw);
   new ResizeObserver(scrollToLine).observe(byId("listing")); // fonts and banners come after the first drawing
 
   // Mistakes.
-  const chooser = byId("bug");
-  fillMenu(chooser);
-  chooser.addEventListener("change", () => switchBug(data.bugs.find(({ name }) => name === chooser.value) ?? null));
+  fillGame(recording);
+  byId("mistakes").addEventListener("click", () => {
+    byId("first-right").textContent = state.seenEnd
+      ? "One line of the code is wrong; its numbers are red. Find it."
+      : "Go through the correct pass first, to the last step: then you will know what you see.";
+    byId("right").hidden = !recording.bug;
+    byId("game").showModal();
+  });
+  byId("game").addEventListener("click", ({ target }) => {
+    const pressed = target.closest("#surprise, #right, [data-bug]");
+    if (!pressed) return;
+    byId("game").close();
+    const named = playable().find(({ name }) => name === pressed.dataset.bug) ?? null;
+    if (pressed.id === "surprise") surprise();
+    else switchBug(named);
+  });
+  byId("mistake").addEventListener("click", ({ target }) => {
+    if (target.id === "correct") switchBug(null);
+    if (target.id === "give-up") switchBug(recording.bug);
+    if (target.id !== "found") return;
+    if (isCulprit(recording, state.step)) {
+      switchBug(recording.bug);
+      byId("mistake").prepend(make("strong", { class: "found" }, "✓ Found. "));
+    } else {
+      const red = recording.results(state.step).some((place) => recording.wrong(...place)?.size);
+      target.before(red ? "Not here: this line is right, what it reads is wrong already. " : "Not here: nothing is red yet. ");
+    }
+  });
 
-  function switchBug(bug) {
+  function surprise() {
+    const found = playable().filter((bug) => bug !== recording.bug && (byId("editor").hidden || MISTAKES[bug.name]));
+    if (found.length) switchBug(found[Math.floor(Math.random() * found.length)], true);
+  }
+
+  function switchBug(bug, secret = false) {
     if (bug && !byId("editor").hidden && !MISTAKES[bug.name]) editor(setPressed("edit", false));
-    recording.switchBug(bug);
-    chooser.value = bug?.name ?? "";
+    recording.switchBug(bug, secret);
+    byId("mistake").dataset.name = bug?.name ?? "";
     state.asked = null;
     recomputeAll();
-    if (state.red.size) goTo(landing(recording, state.red));
+    const stops = shown().filter((s) => state.red.has(s));
+    if (secret && stops.length) goTo(stops.at(-1)); // what the mistake did, not where it is
+    else if (state.red.size) goTo(landing(recording, state.red));
     byId("result").querySelector(".cell.wrong")?.scrollIntoView({ block: "nearest" });
     writeAddress();
+  }
+
+  // Play: time to read what a step says, then the next one.
+  function play(on) {
+    clearTimeout(state.playing);
+    state.playing = 0;
+    byId("play").textContent = on ? "❚❚ Stop" : "▶ Play";
+    if (!on) return setPressed("play", false);
+    const time = Math.min(12_000, 3000 + 40 * byId("sentence").textContent.length);
+    state.playing = setTimeout(() => {
+      const there = next(state.step, 1);
+      if (covered() || there === state.step) return play(false);
+      move(there);
+      play(!covered());
+    }, time);
+  }
+
+  // A step that the reader asked for.
+  function move(s) {
+    state.moved = true;
+    goTo(s);
   }
 
   // Edited inputs.
@@ -157,7 +225,7 @@ function start() {
     if (on) {
       const fixed = inputs.fixed.map((i) => recording.steps[inputs.places[i][0]].bound[inputs.places[i][1]].name);
       byId("fixed").textContent =
-        inputs.refused ?? `To change ${fixed.join(", ")}, record again in Python: this page takes it as it was.`;
+        inputs.refused ?? `${fixed.join(", ")}: as recorded.`;
       byId("fixed").hidden = fixed.length === 0 && !inputs.refused;
       byId("reset").hidden = inputs.refused !== null;
       if (recording.bug && !MISTAKES[recording.bug.name]) switchBug(null);
@@ -173,7 +241,10 @@ function start() {
         ),
       );
       const figures = byId("inputs").querySelectorAll("figure");
-      for (const i of inputs.fixed) figures[i].querySelectorAll("input").forEach((field) => (field.disabled = true));
+      for (const i of inputs.fixed) {
+        figures[i].hidden = true;
+        figures[i].querySelectorAll("input").forEach((field) => (field.disabled = true));
+      }
     }
     recomputeAll();
   }
@@ -201,6 +272,7 @@ function start() {
       ? `${read(bad)} Until then it counts as it was; all other edits are in the numbers below.`
       : "Inputs edited: this page recomputes every number" + (data.verified ? " and the finite differences." : ".");
     recomputeAll();
+    writeAddress();
   });
   byId("reset").addEventListener("click", () => editor(true));
   makeDraggable(byId("inputs"));
@@ -212,6 +284,10 @@ function start() {
     const here = (s) => !inside && s > state.step && recording.steps[s].call === call;
     return shown().find((s) => later(s) || here(s)) ?? state.step;
   };
+  const user = (s) => {
+    if (state.playing) play(false);
+    move(s);
+  };
   const moves = {
     first: () => shown()[0],
     last: () => shown().at(-1),
@@ -220,8 +296,8 @@ function start() {
     over: () => beyond(false),
     out: () => beyond(true),
   };
-  for (const [id, target] of Object.entries(moves)) byId(id).addEventListener("click", () => goTo(target()));
-  byId("slider").addEventListener("input", () => goTo(shown()[Number(byId("slider").value)]));
+  for (const [id, target] of Object.entries(moves)) byId(id).addEventListener("click", () => user(target()));
+  byId("slider").addEventListener("input", () => user(shown()[Number(byId("slider").value)]));
   byId("all").addEventListener("change", () => {
     setAll(byId("all").checked);
     goTo(shown().findLast((s) => s <= state.step) ?? shown()[0]);
@@ -242,13 +318,31 @@ function start() {
   byId("links").addEventListener("click", (event) => {
     if (event.target.closest("a")) byId("steps").close();
   });
-  const follow = ({ step, bug }) => {
+  const follow = ({ step, bug, edits: wanted }) => {
+    if (wanted.length && !inputs.refused && edits() !== wanted.map(([name, cell, x]) => `${name}.${cell}:${x}`).join())
+      edit(wanted);
     if (bug && bug !== recording.bug) switchBug(bug);
     if (step === null) return;
+    state.moved = true;
     goTo(step, { keepHash: true });
-    if (location.hash !== addressOf(step, recording.bug)) writeAddress();
+    if (location.hash !== addressOf(recording, step, edits())) writeAddress();
   };
+  const edit = (wanted) => {
+    editor(setPressed("edit", true));
+    const figures = [...byId("inputs").querySelectorAll("figure")];
+    for (const [name, cell, x] of wanted) {
+      const field = figures.find((figure) => figure.dataset.name === name)?.querySelectorAll("input")[cell];
+      if (!field) continue;
+      field.value = x;
+      field.dispatchEvent(new Event("change", { bubbles: true }));
+    }
+  };
+  document.addEventListener("go", ({ detail }) => goTo(detail));
   addEventListener("hashchange", () => follow(askedFor(location.hash)));
+
+  byId("sentence").addEventListener("click", ({ target }) => {
+    if (target.matches(".word")) target.nextSibling.hidden = !target.nextSibling.hidden;
+  });
 
   // Cells: a click shows where a number comes from.
   byId("now").addEventListener("click", (event) => {
@@ -272,9 +366,9 @@ function start() {
       End: moves.last,
     };
     const letters = {
-      p: "predict", f: "paper", h: "heat", a: "motion", m: "maps", o: "over", u: "out", t: "large", d: "theme", "?": "help",
+      p: "predict", f: "code", l: "play", h: "heat", a: "motion", m: "maps", o: "over", u: "out", t: "large", d: "theme", "?": "help",
     };
-    if (keys[event.key]) goTo(keys[event.key]());
+    if (keys[event.key]) user(keys[event.key]());
     else if (letters[event.key.toLowerCase()]) byId(letters[event.key.toLowerCase()]).click();
     else if (event.key === " " && !onControl && covered()) reveal();
     else if (event.key === "Escape" && state.asked) ask(state.asked.s, state.asked.b, state.asked.flat);
@@ -296,89 +390,19 @@ function start() {
   matchMedia("print").addEventListener("change", (event) => {
     if (event.matches) handout(recording, scoreOf(state.marks));
   });
-  setPressed("paper", paperView(rememberedPaper()));
+  setPressed("code", codeView(rememberedCode()));
+  const touch = telephone.matches || matchMedia("(pointer: coarse)").matches;
+  const press = touch ? "Press Step" : "Press Step, or the key →";
+  byId("intro").textContent =
+    `${data.title} with real numbers: first forward, to the output; then backward, to how a loss changes with each ` +
+    `number. The formula says what a step does, the coloured box has its numbers. ${press}; tap a number to see its sum.`;
   motion.turn(setPressed("motion", !matchMedia("(prefers-reduced-motion: reduce)").matches));
   setAll(false);
+  byId("told").hidden = !data.told;
+  byId("told").textContent = data.told;
   const asked = askedFor(location.hash);
-  goTo(shown()[0], { keepHash: true });
+  goTo(data.start ?? shown()[0], { keepHash: true });
   follow(asked);
-}
-
-// The arrow keys inside a matrix; Escape leaves it.
-function moveInMatrix(event) {
-  const by = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
-  if (event.key === "Escape") event.target.blur();
-  else if (!by) return false;
-  else {
-    const row = event.target.closest("tr");
-    const cells = (line) => [...(line?.querySelectorAll(".cell") ?? [])];
-    const column = cells(row).indexOf(event.target);
-    const rows = [...row.parentElement.children];
-    const target = cells(rows[rows.indexOf(row) + by[0]])[column + by[1]];
-    if (target) {
-      event.target.tabIndex = -1;
-      target.tabIndex = 0;
-      target.focus();
-    }
-  }
-  event.preventDefault();
-  return true;
-}
-
-// Every step as a link, in the tree of the calls; open is what `current` runs in, and all of a short recording.
-// red: the steps to mark.
-function stepTree(recording, steps, current, red) {
-  const lists = new Map([[null, make("ol")]]); // by call: its steps and the calls that it made, in order
-  const listOf = (c) => {
-    if (!lists.has(c)) {
-      const { label, parent, backward } = recording.calls[c];
-      const open = steps.length <= 100 || recording.within(recording.steps[current].call, c);
-      lists.set(c, make("ol"));
-      const details = make("details", open ? { open: "" } : {}, make("summary", {}, label), lists.get(c));
-      listOf(parent).append(make("li", { class: backward ? "backward" : "forward" }, details));
-    }
-    return lists.get(c);
-  };
-  for (const s of steps) {
-    const { call, bound } = recording.steps[s];
-    const names = bound.map(({ name }) => name).join(", ") || recording.line(s).text.split("\n")[0];
-    const here = s === current ? { "aria-current": "step" } : {};
-    const number = make("span", { class: "label" }, String(s));
-    const link = make("a", { href: `#step=${s}`, ...here }, number, make("code", {}, names));
-    listOf(call).append(make("li", red.has(s) ? { class: "red" } : {}, link));
-  }
-  return [...lists.get(null).children];
-}
-
-// For printing: every step with its formula and its numbers, as they are shown now, and the score of the predictions.
-function handout(recording, score) {
-  const rows = recording.steps
-    .map((step, s) => [step, s])
-    .filter(([, s]) => isShown(recording, s))
-    .map(([step, s]) => {
-      const line = recording.line(s);
-      const figures = recording
-        .results(s)
-        .filter((place) => isNumeric(recording.recorded(...place)))
-        .filter(
-          (place) => (recording.recorded(...place).data?.length ?? 0) <= 64 || recording.recorded(...place).summary,
-        )
-        .map((place) => placeFigure(recording, place, "printed"));
-      const columns = Math.max(1, ...recording.results(s).map((place) => recording.recorded(...place).shape.at(-1) ?? 1));
-      const formula = line.entry ? make("code", {}, line.text) : formulaOf(line);
-      const wide = columns > 5 || formula.textContent.length > 50;
-      const kind = [...(recording.backward(s) ? ["backward"] : []), ...(wide ? ["wide"] : [])].join(" ");
-      return make(
-        "article",
-        { class: kind, style: `--columns: ${columns}` },
-        make("h3", {}, `${s} · ${recording.label(s)}${recording.backward(s) ? " · backward" : ""}`),
-        formula,
-        make("p", {}, ...sentenceOf(recording, s, line)),
-        make("div", { class: "matrices" }, ...figures),
-        ...checkLines(recording, s),
-      );
-    });
-  byId("handout").replaceChildren(make("h1", {}, recording.data.name), make("p", {}, score), ...rows);
 }
 
 start();

@@ -6,6 +6,7 @@ class Recording {
     this.steps = data.steps;
     this.calls = data.calls;
     this.bug = null; // the mistake that is switched on, one of data.bugs
+    this.secret = false; // whether its line is to be found
     this.edited = null; // with edited inputs: what recompute() gives
     this.places = []; // for every binding, by its number: [step, which binding of the step]
     this.history = new Map(); // from a title to the places that bound it, in order
@@ -32,6 +33,27 @@ class Recording {
     return this.calls[this.steps[s].call].backward;
   }
 
+  // The names of the boxes of the map around a step, from the outermost on; a group has none.
+  crumbs(s) {
+    const names = [];
+    for (let c = this.steps[s].call, last = null; c !== null; c = this.calls[c].parent) {
+      const box = this.data.map.of[c];
+      if (box !== last && this.data.map.boxes[box].name) names.unshift(this.data.map.boxes[box].name);
+      last = box;
+    }
+    return names;
+  }
+
+  // Whether the last axis before rows and columns counts heads: inside multi-head attention, which reads one axis fewer.
+  hasHeads(s, shape) {
+    let c = this.steps[s].call;
+    while (c !== null && !/^(MultiHead|Latent)Attention(#|$)/.test(this.calls[c].label)) c = this.calls[c].parent;
+    if (c === null) return false;
+    const { forward } = this.calls[c];
+    const head = this.steps.find(({ call }) => call === forward);
+    return head.bound.length > 0 && shape.length > this.array(head.bound[0].array).shape.length;
+  }
+
   // Whether call c is `outer` or runs inside it.
   within(c, outer) {
     return c !== null && (c === outer || this.within(this.calls[c].parent, outer));
@@ -39,20 +61,22 @@ class Recording {
 
   // The line of a step; with a mistake switched on, the line of the wrong code.
   line(s) {
-    const other = this.bug && this.bug.lineOf.get(s);
-    return this.data.lines[other === undefined || other === null ? this.steps[s].line : other];
+    const other = this.bug && !this.secret && this.bug.lineOf.get(s);
+    return this.data.lines[typeof other !== "number" ? this.steps[s].line : other];
   }
 
-  // The places of the arrays that a step shows: those that it bound or, at a return, those that it hands back.
+  // The places of the arrays that a step shows: those that it bound, with the gradients of parameters that belong to it,
+  // or, at a return, those that it hands back.
   results(s) {
-    const { bound, returned = [] } = this.steps[s];
-    return bound.length ? bound.map((_, b) => [s, b]) : returned.map((binding) => this.places[binding]);
+    const { bound, returned = [], also = [] } = this.steps[s];
+    const others = [...(bound.length ? [] : returned), ...also].map((binding) => this.places[binding]);
+    return [...bound.map((_, b) => [s, b]), ...others];
   }
 
   source(s) {
     const call = this.calls[this.steps[s].call];
-    const other = this.bug && this.bug.sources[call.label];
-    return this.data.sources[other === undefined || other === null ? call.source : other];
+    const other = this.bug && !this.secret && this.bug.sources[call.label];
+    return this.data.sources[typeof other !== "number" ? call.source : other];
   }
 
   // Array number `id`: {shape, kind, data}, or {shape, kind, summary, corner} where it was too large.
@@ -129,8 +153,8 @@ class Recording {
     return null;
   }
 
-  switchBug(bug) {
-    this.bug = bug;
+  switchBug(bug, secret = false) {
+    Object.assign(this, { bug, secret });
     if (bug && !bug.numberAt) {
       bug.numberAt = new Map(
         bug.numbers.map(([s, b, change]) => {
@@ -157,7 +181,8 @@ function toNumber(text) {
 
 const MINUS = "\u2212";
 
-// How to write the numbers of one array: as integers if all are whole, else with four decimals or a power of ten.
+// How to write the numbers of one array: as integers if all are whole, else with as many decimals as they have, four at
+// most, or a power of ten.
 function numberFormat(array) {
   if (array.kind === "bool") return (x) => (x ? "True" : "False");
   if (array.shape.length === 0) return (x) => readable(x, array.kind);
@@ -171,8 +196,12 @@ function numberFormat(array) {
   if (whole && largest < 1e6) return (x) => signed(x, (y) => y.toFixed(0));
   if (largest >= 1e4 || (largest > 0 && largest < 1e-2))
     return (x) => signed(x, (y) => (y === 0 ? "0" : y.toExponential(2)));
-  return (x) => signed(x, (y) => y.toFixed(4));
+  const decimals = Math.max(...Array.from(array.data, (x) => (Number.isFinite(x) ? decimalsOf(x) : 0)));
+  return (x) => signed(x, (y) => y.toFixed(decimals));
 }
+
+// How many decimals a number has, of four.
+const decimalsOf = (x) => (trimZeros(x.toFixed(4)).split(".")[1] ?? "").length;
 
 function signed(x, write) {
   if (Number.isNaN(x)) return "NaN";

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ...course.mistakes import MISTAKES, Mistake
 from ...trace.calls import Binding
 from ...verify.gradients import Progress
+from ...verify.mistakes import MISTAKES, Mistake
 from ..page import packed
 from .page_data import Table, code_of, is_expandable, line_of, written_out
 from .pairing import paired_calls, partners
@@ -35,7 +35,7 @@ def bugs_data(
 ) -> list[dict[str, Any]]:
     """For each mistake: its sentence, the numbers it changes, and the lines that differ; or why it changes none.
 
-    names: names in course.mistakes.MISTAKES; None for all that fit, if the recording is small. Raises ValueError for an
+    names: names in verify.mistakes.MISTAKES; None for all that fit, if the recording is small. Raises ValueError for an
     unknown name, and if the call gives other numbers when run again because its arrays have changed.
     """
     chosen = [mistake for mistakes in _made_in(recording).values() for mistake in mistakes]
@@ -58,7 +58,7 @@ def bugs_data(
 
 def _known(name: str) -> Mistake:
     if name not in MISTAKES:
-        raise ValueError(f"to_html: unknown mistake {name!r}; see minitransformer.course.mistakes.MISTAKES")
+        raise ValueError(f"to_html: unknown mistake {name!r}; see minitransformer.verify.mistakes.MISTAKES")
     return MISTAKES[name]
 
 

@@ -30,6 +30,7 @@ from .sentences import sentence_of
 from .sentences.glossary import GLOSSARY
 from .sources import parse
 from .steps import Step, Steps
+from .stops import stops_of
 from .symbols import symbols_of
 from .terms import Number, Operation, Term, readable
 
@@ -54,12 +55,14 @@ class _Page:
         self.lines = Table()
         self.symbols = Table()
         self.number_of = recording.number_of
+        self.stops = stops_of(recording)
 
     def data(self) -> dict[str, Any]:
         steps = [self._step(step) for step in self.recording.steps]
         terms, cell_limit = self._expand(steps)
         calls = [self._call(call) for call in self.recording.calls]
         arrays, limit = self.arrays.fitted()
+        idle = self.stops.idle
         pairs = zip(self.recording.steps, steps, strict=True)
         return {
             "name": self.recording.name,
@@ -74,7 +77,9 @@ class _Page:
             "terms": terms,
             "changes": [],  # the numbers that mistakes change; see page_bugs.py
             "limits": {"array": limit, "exact": EXACT, "expanded": cell_limit},
-            "map": map_data(self.recording, {step.index for step, entry in pairs if entry["shown"]}),
+            "map": map_data(
+                self.recording, {step.index for step, entry in pairs if entry["shown"] and step.call not in idle}
+            ),
             "verified": self.recording.report is not None,
             "glossary": GLOSSARY,
         }
@@ -97,14 +102,16 @@ class _Page:
     def _step(self, step: Step) -> dict[str, Any]:
         given = self._given(step) if is_shown(step) else []
         returned = self._returned(step)
-        is_end = step is self.recording.steps[-1] and len(returned) > 1  # all gradients together
+        stop = self.stops.found.get(step.index)
+        told: dict[str, Any] = {"given": given, "returned": returned}
+        if stop is not None:
+            told |= {"stop": True, "into": stop.into, "also": [self.number_of[bound.serial] for bound in stop.also]}
         return {
-            **({"given": given} if given else {}),
-            **({"returned": returned} if returned else {}),
+            **{key: value for key, value in told.items() if value not in ([], None)},
             "call": step.call,
             "line": self.lines.add(line_of(self.recording, step)),
             "bound": [self._bound(step, bound) for bound in step.bound],
-            "shown": is_shown(step) or is_end,
+            "shown": stop is not None or is_shown(step),
         }
 
     def _given(self, step: Step) -> list[int]:
@@ -120,7 +127,7 @@ class _Page:
         return [self.number_of[bound.serial] for bound in found if _is_float(bound)]
 
     def _returned(self, step: Step) -> list[int]:
-        """The arrays with names that a return hands back; a pullback beside them is none."""
+        """The named arrays that a return statement returns; pullbacks are skipped."""
         waiting = [self.recording.calls[step.call].results] if step.source.startswith("return ") else []
         found = []
         while waiting:
@@ -233,7 +240,7 @@ def _is_float(bound: Binding) -> bool:
 def line_of(recording: Steps, step: Step) -> dict[str, Any]:
     """A line: its place in its file, its text, its formulas, the names it reads, and what it does, in a sentence.
 
-    math, paper: the formula as the code has it, and as papers write it; None where there is none.
+    paper: the formula as papers write it; where there is none, math: as the code has it. None where there is none.
     entry: whether it is the head of a function, so that its step shows the arguments of the call.
     """
     call = recording.calls[step.call]
@@ -249,7 +256,7 @@ def line_of(recording: Steps, step: Step) -> dict[str, Any]:
         "last": step.line + step.source.count("\n"),
         "text": step.source,
         "entry": entry or is_lambda,
-        "math": None if element is None else mathml.as_lists(element),
+        "math": None if element is None or written is not None else mathml.as_lists(element),
         "paper": None if written is None else mathml.as_lists(written),
         "uses": names,
         "sentence": sentence_of(recording, step),

@@ -1,33 +1,32 @@
-// The view of formulas as papers write them, in place of the code. The browser remembers it.
+// Formulas as papers write them, and the view of the code behind them, which the browser remembers.
 
-const PAPER = "minitransformer.paper";
+const CODE = "minitransformer.code";
+const wide = matchMedia("(min-width: 1600px)"); // there the code stands beside the formulas
 
-// Whether the view is on; with an argument, switch it.
-function paperView(on) {
-  if (on === undefined) return document.body.classList.contains("paper");
+// Whether the code is shown; with an argument, switch it.
+function codeView(on) {
+  if (on === undefined) return document.body.classList.contains("with-code");
   try {
-    localStorage.setItem(PAPER, String(on));
+    localStorage.setItem(CODE, String(on));
   } catch {
     /* a page without a place to remember it */
   }
-  return document.body.classList.toggle("paper", on);
+  return document.body.classList.toggle("with-code", on);
 }
 
-function rememberedPaper() {
+function rememberedCode() {
   try {
-    return localStorage.getItem(PAPER) === "true";
+    return JSON.parse(localStorage.getItem(CODE)) ?? wide.matches;
   } catch {
-    return false;
+    return wide.matches;
   }
 }
 
-// Papers leave out heads of inner functions, loops, and lines that only give an array another name.
-function isShown(recording, s) {
-  return recording.steps[s].shown && (!paperView() || recording.line(s).paper !== null);
-}
+// Whether names are shown as papers write them.
+const inSymbols = () => !codeView() || wide.matches;
 
 function formulaOf(line) {
-  const formula = (paperView() && line.paper) || line.math;
+  const formula = line.paper || line.math;
   return formula ? wrapping(formula) : make("code", {}, line.text);
 }
 
@@ -65,38 +64,39 @@ function withoutRows(parts, inBrackets) {
 const isTall = (part) =>
   Array.isArray(part) && (["mfrac", "munder", "msqrt", "mtable"].includes(part[0]) || part.some(isTall));
 
-// What a figure is called: its name in the code or, as papers have it, its symbol and then that name.
+// What a figure is called: its symbol, as papers have it, and its name in the code where that differs.
 function captionOf(recording, name, place) {
   const inCode = recording.data.names[name] || ["mi", { mathvariant: "normal" }, name];
-  const symbol = paperView() && place && recording.steps[place[0]].bound[place[1]].symbol;
+  const symbol = place && recording.steps[place[0]].bound[place[1]].symbol;
   const outer = document.createElementNS(MATHML, "math");
   outer.append(math(typeof symbol === "number" ? recording.data.symbols[symbol] : inCode));
-  const differs = typeof symbol === "number" && outer.textContent !== name;
-  return differs ? [outer, make("code", { class: "in-code" }, name)] : [outer];
+  const differs = typeof symbol === "number" && outer.textContent.toLowerCase() !== name.replaceAll("_", "\u00a0").toLowerCase();
+  return differs && codeView() ? [outer, make("code", { class: "in-code" }, name)] : [outer];
 }
 
-// In place of the code: the formulas of this function, forward and backward, each a link to its step.
+// The formulas of this function, forward and backward, each a link to its step.
 function showFormulas(recording, s) {
   const { forward } = recording.calls[recording.steps[s].call];
   const rows = new Map(); // by line: its step, of several the last until now
-  recording.steps.forEach(({ call, line }, other) => {
-    const own = recording.calls[call].forward === forward && isShown(recording, other);
+  const inside = recording.steps.filter(({ call }) => recording.calls[call].forward === forward);
+  const all = !inside.some(({ stop }, i) => stop && i > 0); // of a function that is one step elsewhere, every line
+  const isFormula = ({ shown, stop, bound }, line) =>
+    line.paper && !line.entry && (stop || (shown && (all || bound.some(({ origin }) => origin !== undefined))));
+  recording.steps.forEach((step, other) => {
+    const { call, line } = step;
+    const own = recording.calls[call].forward === forward && isFormula(step, recording.line(other));
     if (own && (other <= s || !rows.has(line))) rows.set(line, other);
   });
   const links = [...rows.values()].map((other) => {
     const backward = recording.backward(other) ? " backward" : "";
+    const wrong = recording.line(other).wrong ? " wrong" : "";
     const here = other === s ? { "aria-current": "step" } : {};
-    return make(
-      "a",
-      { class: `line${backward}${other === s ? " lit" : ""}`, href: `#step=${other}`, ...here },
-      make("span", { class: "no" }, String(other)),
-      formulaOf(recording.line(other)),
-    );
+    const formula = formulaOf(recording.line(other));
+    const told = { "aria-label": `step ${other}: ${formula.textContent}`, href: `#step=${other}`, ...here };
+    return make("a", { class: `line${backward}${wrong}${other === s ? " lit" : ""}`, ...told }, formula);
   });
-  const box = byId("listing");
-  box.replaceChildren(...links);
+  byId("formulas").replaceChildren(...links);
   links.forEach((link) => fit(link.lastChild));
-  scrollToLine();
 }
 
 // A formula with a part that is wider than its place is written smaller.
@@ -128,20 +128,31 @@ function sentenceOf(recording, s, line, covered = false) {
   );
 }
 
-// A text in parts; a word of the glossary says what it means when one points at it, where it occurs first.
+// A text in parts; a word of the glossary says what it means when one points at it or taps it, where it occurs first.
 function explained(text, known) {
   const words = Object.keys(data.glossary);
   const parts = text.split(new RegExp(`(?<!\\w)((?:${words.join("|")})s?)(?!\\w)`, "i"));
-  return parts.map((part, i) => {
+  return parts.flatMap((part, i) => {
     const word = i % 2 && words.find((word) => new RegExp(`^${word}s?$`, "i").test(part));
-    if (!word || known.has(word)) return part;
+    if (!word || known.has(word)) return withIndices(part);
     known.add(word);
-    return make("abbr", { title: data.glossary[word] }, part);
+    const told = make("span", { class: "meaning", hidden: true }, ` (${data.glossary[word].replace(/\.$/, "")})`);
+    return make("span", {}, make("button", { type: "button", class: "word", title: data.glossary[word] }, ...withIndices(part)), told);
+  });
+}
+
+// x_i with its index lowered, and longer names of the code as words.
+function withIndices(text) {
+  const parts = text.split(/(?<!\w)([A-Za-zγβ]{1,3}_(?:\{[^}]+\}|[A-Za-z]{1,2}(?!\w)))/);
+  return parts.map((part, i) => {
+    if (i % 2 === 0) return part.replace(/\w*_\w*/g, (name) => name.replaceAll("_", " ").trim());
+    const [base, index] = part.replace(/[{}]/g, "").split("_");
+    return make("span", { class: "name" }, make("i", {}, base), make("sub", {}, index));
   });
 }
 
 function nameIn(recording, s, name) {
   const own = recording.steps[s].bound.findIndex((bound) => bound.name === name);
   const place = own < 0 ? recording.lookup(`${recording.label(s)}.${name}`, s) : [s, own];
-  return paperView() && place ? captionOf(recording, name, place)[0] : make("code", {}, name);
+  return inSymbols() ? captionOf(recording, name, place)[0] : make("code", {}, name);
 }

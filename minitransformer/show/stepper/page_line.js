@@ -3,24 +3,21 @@
 function showCode(recording, s, covered) {
   const call = recording.calls[recording.steps[s].call];
   byId("pass").textContent = call.backward ? "backward" : "forward";
-  for (const id of ["pass", "listing"]) byId(id).classList.toggle("backward", call.backward);
-  const labels = [];
-  for (let c = recording.steps[s].call; c !== null; c = recording.calls[c].parent)
-    labels.unshift(recording.calls[c].label);
+  for (const id of ["pass", "listing", "formulas"]) byId(id).classList.toggle("backward", call.backward);
+  const labels = recording.crumbs(s);
   byId("path").replaceChildren(
     ...labels.map((label, i) => make("li", i === labels.length - 1 ? { "aria-current": "true" } : {}, label)),
   );
   const line = recording.line(s);
   byId("formula").replaceChildren(formulaOf(line));
   fit(byId("formula"));
-  const hint = s === recording.steps.findIndex((_, other) => isShown(recording, other)) && !paperView();
-  const more = hint ? [" F shows formulas in place of the code."] : [];
-  byId("sentence").replaceChildren(...sentenceOf(recording, s, line, covered), ...more);
+  byId("sentence").replaceChildren(...sentenceOf(recording, s, line, covered));
+  showFormulas(recording, s);
   showListing(recording, s, line);
+  scrollToLine();
 }
 
 function showListing(recording, s, line) {
-  if (paperView()) return showFormulas(recording, s);
   const box = byId("listing");
   const source = recording.source(s);
   const right = recording.data.sources[recording.calls[recording.steps[s].call].source];
@@ -47,20 +44,25 @@ function showListing(recording, s, line) {
     );
   }
   box.replaceChildren(...rows);
-  scrollToLine();
 }
 
 function scrollToLine() {
-  const box = byId("listing");
-  const lit = box.querySelector(".lit");
-  if (lit) box.scrollTop = lit.offsetTop - box.clientHeight / 2 + lit.offsetHeight;
+  for (const box of [byId("formulas"), byId("listing")]) {
+    const lit = box.querySelector(".lit");
+    if (lit) box.scrollTop = lit.offsetTop - box.clientHeight / 2 + lit.offsetHeight;
+  }
 }
 
 // What the step bound, and beside each gradient the value that it belongs to.
 function showResult(recording, s, covered) {
   const step = recording.steps[s];
   const line = recording.line(s);
-  const groups = recording.results(s).map((place) => {
+  const isSwitch = ([at, b]) => {
+    const { shape, kind, data } = recording.value(at, b);
+    return shape.length === 0 && (!kind.startsWith("float") || data[0] === 0);
+  };
+  const isHidden = (place) => step.stop && line.entry && !byId("all").checked && isSwitch(place);
+  const groups = recording.results(s).filter((place) => !isHidden(place)).map((place) => {
     const bound = recording.steps[place[0]].bound[place[1]];
     const figure = matrixFigure(recording, {
       array: recording.value(...place),
@@ -70,7 +72,7 @@ function showResult(recording, s, covered) {
       place,
       covered,
     });
-    const pair = bound.pair === undefined ? [] : [placeFigure(recording, recording.places[bound.pair], "pair")];
+    const pair = bound.pair === undefined || step.returned ? [] : [placeFigure(recording, recording.places[bound.pair], "pair")];
     return make("div", { class: "group" }, figure, ...pair);
   });
   const says = line.entry ? "The call begins with" : step.returned ? "This line returns" : "This line computes";
@@ -229,7 +231,7 @@ function showOrigin(recording, s, asked, goTo) {
   );
   byId("sum-note").replaceChildren(origin.note ? `${origin.note} ` : "");
   if (at !== s) {
-    const link = make("a", { href: `#step=${at}` }, `See step ${at}: ${recording.label(at)}`);
+    const link = make("a", { href: `#step=${at}` }, `See step ${at}: ${recording.crumbs(at).at(-1)}`);
     link.addEventListener("click", (event) => {
       event.preventDefault();
       goTo(at);
@@ -266,7 +268,7 @@ function spoken(recording, s, covered) {
     return `${name} is ${shapeText(recording.recorded(from, b).shape).replaceAll("×", "by")}`;
   });
   const text = recording.line(s).text.split(/\s#\s/)[0].trim();
-  return `Step ${s}, ${call.backward ? "backward" : "forward"}, ${call.label}: ${text}. ${shapes.join(", ")}${
+  return `Step ${s}, ${call.backward ? "backward" : "forward"}, ${recording.crumbs(s).at(-1)}: ${text}. ${shapes.join(", ")}${
     covered ? ", covered" : ""
   }.`;
 }

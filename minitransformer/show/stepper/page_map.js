@@ -1,29 +1,30 @@
-// The map: the calls of the forward pass as boxes in boxes. In each, data flows from left to right; what does not depend
-// on one another lies in branches, one below the other. page_map.py tells what flows where. What the current step runs
-// in is lit and open, in the backward pass the box whose pullback runs; a click on a box goes there.
+// The map: the calls of the forward pass as the papers' figures draw them, from below upwards. What does not depend on
+// one another stands side by side, and a residual connection is an arc beside what it goes around. page_map.py tells what
+// flows where. Each figure is one box; the first is the whole, the others are what the current step runs in. In the
+// backward pass the arrows turn round, and the box is lit whose pullback runs. A click on a box goes there.
 
-const NESTED = 3; // so many rows are drawn in one another; those around them stand before them, one after the other
+const FIGURES = 3; // so many are drawn: the outermost and the innermost ones
 
 class CallMap {
   constructor(recording) {
     this.recording = recording;
     this.boxes = recording.data.map.boxes;
     this.of = recording.data.map.of;
-    this.first = new Map(); // from [box, in backward?] to its first shown step
-    recording.steps.forEach((step, s) => {
-      if (!step.shown) return;
-      for (const box of this.path(s)) {
-        const key = `${box},${recording.backward(s)}`;
-        if (!this.first.has(key)) this.first.set(key, s);
-      }
-    });
+    this.first = new Map(); // from [box, in backward?] to its first step to stop at, else to its first shown step
+    for (const good of ["stop", "shown"])
+      recording.steps.forEach((step, s) => {
+        for (const box of step[good] ? this.path(s) : []) {
+          const key = `${box},${recording.backward(s)}`;
+          if (!this.first.has(key)) this.first.set(key, s);
+        }
+      });
   }
 
-  // The boxes in which a step lies, from the outermost on.
+  // The boxes in which a step lies, from the outermost on; of a step that stands for a call, with the box of this call.
   path(s) {
     const { calls, steps } = this.recording;
     const path = [];
-    for (let c = steps[s].call; c !== null; c = calls[path[0]].parent) path.unshift(this.of[c]);
+    for (let c = steps[s].into ?? steps[s].call; c !== null; c = calls[path[0]].parent) path.unshift(this.of[c]);
     return path;
   }
 
@@ -32,8 +33,10 @@ class CallMap {
     const backward = this.recording.backward(s);
     const path = this.path(s);
     const marked = new Set([...red].flatMap((step) => this.path(step)));
-    const own = this.boxes[path.at(-1)].row;
-    const here = own.flatMap(placesIn).some((part) => meeting(part) === s) ? null : path.at(-1); // null: at a sum or product
+    const inside = this.boxes[path.at(-1)].row.flatMap(placesIn).some((part) => meeting(part) === s);
+    const here = inside ? null : path.findLast((box) => this.boxes[box].name); // null: at a sum or product
+    const drawn = [...new Set(path)].filter((box) => this.boxes[box].row.length && this.boxes[box].name);
+    const figures = drawn.length > FIGURES ? [drawn[0], ...drawn.slice(1 - FIGURES)] : drawn;
     const had = element.contains(document.activeElement);
     const button = (text, title, current, there) => {
       const made = make("button", { type: "button", title, ...(current ? { "aria-current": "location" } : {}) }, text);
@@ -41,68 +44,83 @@ class CallMap {
       return made;
     };
 
-    const boxOf = (box, drawn) => {
+    const boxOf = (box, whole) => {
       const { name, row } = this.boxes[box];
       const there = this.first.get(`${box},${backward}`) ?? this.first.get(`${box},false`);
-      const head = button(name, this.recording.calls[box].label, box === here, there);
-      head.classList.toggle("red", marked.has(box));
+      const parts = name || !comesIn(row[0]) ? row : row.slice(1); // what comes in is drawn around a group
+      const incoming = whole && this.boxes[row[0]?.box]?.name === "" ? this.boxes[row[0].box].row.slice(0, 1) : [];
+      const within = (whole || !name) && row.length ? [rowOf([...incoming.filter(({ input }) => input), ...parts])] : [];
       const open = path.includes(box);
-      const within = drawn(box, open, row) && row.length ? [rowOf(row, drawn)] : [];
-      return make("div", { class: `box${open ? " open" : ""}`, "data-place": `box ${box}` }, head, ...within);
+      const kind = name ? `${kindOf(name)}${whole ? " figure" : ""}` : "group";
+      const current = box === here && whole === figures.includes(box); // of two places the figure's own
+      const head = name ? [button(name, name, current, there)] : [];
+      head[0]?.classList.toggle("red", marked.has(box));
+      const input = parts === row ? null : row[0].input ?? null;
+      const told = { class: `box ${kind}${open ? " open" : ""}`, "data-place": `box ${box}`, "data-input": input };
+      return make("div", told, ...head, ...within);
     };
-    const inputOf = (name) => make("span", { class: "input", "data-place": `input ${name}` }, name);
+    const inputOf = (name) => make("span", { class: "input", "data-place": `input ${name}` }, symbolOf(name));
     const meetOf = (kind, sign, step) => {
-      const inside = button(sign, this.recording.line(step).text, s === step, step);
+      const inside = button(sign, sign === "+" ? "Sum" : "Matrix product", s === step, step);
       return make("div", { class: "adds", "data-place": `${kind} ${step}` }, inside);
     };
-    const placeOf = (part, drawn) => {
+    const placeOf = (part) => {
       const place =
         part.box !== undefined
-          ? boxOf(part.box, drawn)
+          ? boxOf(part.box, false)
           : part.input !== undefined
             ? inputOf(part.input)
             : part.sum !== undefined
               ? meetOf("sum", "+", part.sum)
-              : meetOf("product", "×", part.product);
+              : meetOf("product", "MatMul", part.product);
       if (part.reads) place.prepend(make("span", { class: "reads" }, `${part.reads.join(", ")} `));
       if (!part.beside) return place;
+      if (place.matches(".group")) {
+        place.dataset.beside = part.beside; // drawn inside, beside what reads it
+        return place;
+      }
       const beside = part.beside.map((name) => inputOf(name));
       return make("div", { class: "joined" }, make("div", {}, ...beside), place);
     };
-    const rowOf = (row, drawn) =>
-      make("ol", { class: "row" }, ...row.map((part, i) => make("li", {}, partOf(part, row[i + 1], drawn))));
-    const partOf = (part, next, drawn) => {
+    const rowOf = (row) =>
+      make("ol", { class: "row" }, ...row.map((part, i) => make("li", {}, partOf(part, row[i + 1]))));
+    const partOf = (part, next) => {
       if (part.ranks) {
-        const columns = part.ranks.map((rank) => make("li", {}, columnOf(rank.map((inner) => placeOf(inner, drawn)))));
+        const columns = part.ranks.map((rank) => make("li", {}, columnOf(rank.map((inner) => placeOf(inner)))));
         return make("ol", { class: "ranks" }, ...columns);
       }
-      if (!part.branches) return placeOf(part, drawn);
+      if (!part.branches) return placeOf(part);
       const around = part.around === undefined ? [] : [aroundOf(part.around, next)];
-      return columnOf([...around, ...part.branches.map((row) => rowOf(row, drawn))]);
+      return columnOf([...part.branches.map((row) => rowOf(row)), ...around]);
     };
     const columnOf = (branches) =>
       make("ul", { "aria-label": `${branches.length} branches`, class: "branches" }, ...branches.map((b) => make("li", {}, b)));
     const aroundOf = (name, next) => {
       const residual = next?.sum !== undefined;
-      const told = make("span", {}, make("em", {}, name), residual ? " residual connection" : " goes around");
+      const told = make("span", { class: "hidden" }, symbolOf(name), residual ? " residual connection" : " goes around");
       return make("div", { class: residual ? "around residual" : "around" }, told);
     };
 
     element.hidden = this.boxes[path[0]].row.length === 0;
     element.classList.toggle("backward", backward);
-    const rows = path.map((box) => this.boxes[box].row).filter((row) => row.length);
-    const around = rows.splice(0, rows.length - NESTED).map((row) => rowOf(row, () => false));
-    const few = own.flatMap(placesIn).length <= 2 * NESTED; // then the residual connections inside are shown, too
-    const inner = (box, open, row) => open || (few && own.some((part) => part.box === box) && row.some(isResidual));
-    const levels = [...around, ...rows.slice(0, 1).map((row) => rowOf(row, inner))].map((row) => make("li", {}, row));
-    element.replaceChildren(make("ol", { class: "levels" }, ...levels));
+    element.replaceChildren(
+      make("ol", { class: "levels" }, ...figures.map((box) => make("li", {}, boxOf(box, true)))),
+    );
     const lit = element.querySelector("[aria-current]");
     if (had) lit?.focus();
     if (lit && element.scrollHeight > element.clientHeight) element.scrollTop = lit.offsetTop - element.clientHeight / 2;
   }
 }
 
-const isResidual = (part, i, row) => part.around !== undefined && row[i + 1]?.sum !== undefined;
+// Papers give each kind of box its colour.
+const KINDS = ["attention", "norm", "feed forward", "softmax", "linear", "embedding"];
+const kindOf = (name) => (KINDS.find((kind) => name.toLowerCase().includes(kind)) ?? "other").replace(" ", "-");
+
+// X for x, as papers have it, and words without marks of code.
+const symbolOf = (name) => (name.length === 1 ? name.toUpperCase() : name.replaceAll("_", " "));
+
+// Whether a part of a row is only what comes in.
+const comesIn = (part) => part !== undefined && placesIn(part).every(({ input }) => input !== undefined);
 
 // The places in a part of a row.
 function placesIn(part) {

@@ -5,7 +5,7 @@ const MATHML = "http://www.w3.org/1998/Math/MathML";
 function math([tag, attributes, ...children]) {
   const element = document.createElementNS(MATHML, tag);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children.map((child) => (typeof child === "string" ? child : math(child))));
+  element.append(...children.map((child) => (typeof child === "string" ? child.replaceAll("_", "\u00a0") : math(child))));
   return element;
 }
 
@@ -53,8 +53,11 @@ function tables(recording, options) {
   const labels = headings(recording, options.name, array.shape);
   const heat = options.role === "check" ? null : heatOf(array);
   const found = [];
+  const ofHeads = options.place && recording.hasHeads(options.place[0], array.shape);
   for (let start = 0; start < array.data.length; start += rows * columns) {
-    const slice = outer.length ? `[${indexOf(outer, start / (rows * columns)).join(", ")}]` : "";
+    const index = indexOf(outer, start / (rows * columns));
+    const before = outer.slice(0, -1).some((size) => size > 1) ? `[${index.slice(0, -1).join(", ")}] ` : "";
+    const slice = !outer.length ? "" : ofHeads ? `${before}head ${index.at(-1) + 1}` : `[${index.join(", ")}]`;
     const table = make(
       "table",
       {},

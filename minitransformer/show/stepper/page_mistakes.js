@@ -1,30 +1,47 @@
-// Mistakes: the menu, where a mistake leads, what the banner says of it, and the lines that it changed.
+// Mistakes as a game: one line of the code is wrong, its numbers are red, find it. Or one chosen by its line. Where a
+// mistake leads, what the banner says of it, and the lines that it changed.
 
-// Why a mistake cannot be chosen, or "".
-const whyNot = (bug) =>
-  bug.refused !== undefined ? " (raises an error)" : bug.numbers.length ? "" : " (no number here shows it)";
+// Those that show: what changes no number here, or stops with an error, is left out.
+const playable = () => data.bugs.filter((bug) => bug.numbers?.length);
 
-// Below the name of each function its mistakes; those that cannot be chosen come last.
-function fillMenu(chooser) {
-  chooser.append(make("option", { value: "" }, "none"));
-  const option = (bug) =>
-    make("option", { value: bug.name, title: bug.name, disabled: whyNot(bug) !== "" }, bug.mistake + whyNot(bug));
-  for (const [name, bugs] of Map.groupBy(data.bugs, (bug) => bug.in)) {
-    const inOrder = [...bugs.filter((bug) => !whyNot(bug)), ...bugs.filter(whyNot)];
-    chooser.append(make("optgroup", { label: name }, ...inOrder.map(option)));
-  }
-  chooser.closest("label").hidden = data.bugs.length === 0;
+// The steps whose lines a mistake changed.
+const wrongLines = (bug) => bug.lines.filter(([, line]) => data.lines[line].wrong).map(([s]) => s);
+
+// By line, in the order of the code: the mistakes that can be made in it.
+function fillGame(recording) {
+  const byLine = Map.groupBy(playable(), (bug) => data.steps[wrongLines(bug)[0]]?.line ?? bug.in);
+  const groups = [...byLine].map(([line, bugs]) => {
+    const s = wrongLines(bugs[0])[0];
+    const told = s === undefined ? [line.replaceAll("_", " ")] : [formulaOf(data.lines[line]), ` ${recording.crumbs(s).at(-1)}`];
+    const buttons = bugs.map((bug) => make("button", { type: "button", "data-bug": bug.name }, bug.mistake));
+    return make("details", {}, make("summary", {}, ...told), make("div", {}, ...buttons));
+  });
+  byId("bugs").replaceChildren(...groups);
+  byId("mistakes").hidden = playable().length === 0;
 }
 
-// The address of what is shown: #step=12, or #step=12&mistake=softmax-no-sum.
-const addressOf = (step, bug) => `#step=${step}${bug ? `&mistake=${encodeURIComponent(bug.name)}` : ""}`;
+// Whether step s is the changed line, or stands for a call with that line in it.
+function isCulprit(recording, s) {
+  const { bug, steps, calls } = recording;
+  const inside = (c) => (steps[s].into === undefined ? false : c !== null && (c === steps[s].into || inside(calls[c].parent)));
+  const lines = wrongLines(bug);
+  if (lines.length === 0) return s === Math.min(...recording.wrongSteps());
+  return lines.some((other) => steps[other].line === steps[s].line || inside(steps[other].call));
+}
+
+// The address of what is shown: #step=12, or #step=12&mistake=softmax-no-sum&edit=q.0:1.5.
+function addressOf(recording, step, edits) {
+  const bug = recording.bug && !recording.secret ? `&mistake=${encodeURIComponent(recording.bug.name)}` : "";
+  return `#step=${step}${bug}${edits ? `&edit=${edits}` : ""}`;
+}
 
 // What an address asks for; null for what it does not name, or what this page does not have.
 function askedFor(hash) {
   const told = new URLSearchParams(hash.slice(1));
-  const bug = data.bugs.find((each) => each.name === told.get("mistake") && !whyNot(each)) ?? null;
+  const bug = playable().find((each) => each.name === told.get("mistake")) ?? null;
   const step = /^\d+$/.test(told.get("step")) && data.steps[told.get("step")] ? Number(told.get("step")) : null;
-  return { step, bug };
+  const edits = [...(told.get("edit") ?? "").matchAll(/(\w+)\.(\d+):(-?[\d.e-]+)/g)].map(([, ...edit]) => edit);
+  return { step, bug, edits };
 }
 
 // The step to show: the first changed line with a number that differs; else the first such number.
@@ -33,13 +50,20 @@ function landing(recording, red) {
   return steps.find((s) => recording.line(s).wrong) ?? steps[0];
 }
 
-// What the banner says: the mistake, how many numbers it changes, and what finite differences tell of it.
+// What the banner says: the mistake, how many numbers it changes, and what finite differences tell of it. Of a secret
+// one: what to do.
 function showMistake(recording, red, goTo) {
-  const { bug } = recording;
+  const { bug, secret } = recording;
   const box = byId("mistake");
   box.hidden = !bug;
   if (!bug) return;
-  box.replaceChildren(make("strong", {}, "✗ Mistake "), bug.mistake, make("span", {}, verdict(recording, bug)));
+  if (secret) {
+    const told = "One line is wrong. The red numbers follow from it: go back to the line where they begin. ";
+    const press = (id, text) => make("button", { type: "button", id }, text);
+    return box.replaceChildren(make("strong", {}, "✗ "), told, press("found", "It is this line"), " ", press("give-up", "Show it"));
+  }
+  const off = make("button", { type: "button", id: "correct" }, "Correct code");
+  box.replaceChildren(make("strong", {}, "✗ Mistake "), bug.mistake, make("span", {}, verdict(recording, bug)), " ", off);
   const first = Math.min(...red);
   if (red.size === 0 || first === landing(recording, red)) return;
   const link = make("a", { href: `#step=${first}` }, `step ${first}`);
@@ -47,7 +71,7 @@ function showMistake(recording, red, goTo) {
     event.preventDefault();
     goTo(first);
   });
-  box.append(" The first of them is at ", link, ".");
+  off.before("The first of them is at ", link, ". ");
 }
 
 function verdict(recording, bug) {

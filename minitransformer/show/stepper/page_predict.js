@@ -48,10 +48,8 @@ function questionAt(recording, s) {
       form: "such as 0.25",
       wanted: "a number, such as 0.25",
       truth: `${cell(flat)} = ${readable(x)}`,
-      judge: (answer) => {
-        const found = Number(answer.replace(MINUS, "-").replace(",", "."));
-        return answer.trim() === "" || Number.isNaN(found) ? null : Math.abs(found - x) <= halfUnit(x);
-      },
+      judge: (answer) => (answer.trim() === "" || Number.isNaN(numberIn(answer)) ? null : isNear(numberIn(answer), x)),
+      typed: (answer) => `. ${slipOf(recording, [s, b], flat, numberIn(answer))}`,
     },
     sign: {
       text: `Is ${cell(flat)} above or below zero?`,
@@ -79,6 +77,7 @@ function questionAt(recording, s) {
       wanted: "its axes, such as 3\u00d74",
       truth: `${name} is ${shapeText(shape)}${shapesRead(recording, s)}`,
       judge: (answer) => (numbersIn(answer).length ? numbersIn(answer).join() === shape.join() : null),
+      typed: (answer) => (numbersIn(answer).reverse().join() === shape.join() ? ". You typed the transpose's" : ""),
     },
   };
   return { b, kind, flat: kind === "largest" ? most : flat, ...kinds[kind] };
@@ -89,6 +88,82 @@ function questionAt(recording, s) {
 function halfUnit(x) {
   const unit = Math.abs(x) < TINY ? 0 : 10 ** (Math.floor(Math.log10(Math.abs(x))) - 1);
   return (unit / 2) * (1 + TINY) + TINY;
+}
+
+const numberIn = (answer) => Number(answer.replace(MINUS, "-").replace(",", "."));
+const isNear = (answer, x) => Math.abs(answer - x) <= halfUnit(x);
+
+// Which slip gives the number that was typed, in a sentence. Where several do, none is named; but what a mistake of the
+// code and simple words say alike, the words say.
+function slipOf(recording, place, flat, answer) {
+  const found = slipsAt(recording, place, flat).filter(([x]) => isNear(answer, x));
+  if (found.length === 0) return "No slip that this page knows gives your number";
+  const words = new Set(found.filter(([, , bug]) => !bug).map(([, told]) => told));
+  const told = [...(words.size ? words : new Set(found.map(([, told]) => told)))];
+  const same = found.every(([x]) => near(x, found[0][0]));
+  return same && told.length === 1 ? `Your number comes out ${told[0]}` : "Several slips give your number";
+}
+
+// The wrong numbers that one gets for a cell, each with how, and maybe as which mistake: [number, "without ...", bug].
+function slipsAt(recording, place, flat) {
+  const { data: numbers, shape } = recording.value(...place);
+  const { name } = recording.steps[place[0]].bound[place[1]];
+  const x = numbers[flat];
+  const slips = x === 0 ? [] : [[-x, "with the other sign"]];
+  const [row, column] = indexOf(shape, flat).slice(-2);
+  const turned = shape.length === 2 && row < shape[1] && column < shape[0] ? column * shape[1] + row : -1;
+  numbers.forEach((other, i) => {
+    if (i === flat) return;
+    const where = `${name}[${indexOf(shape, i).join(", ")}]`;
+    slips.push([other, i === turned ? `with row and column exchanged: it is ${where}` : `one place further: it is ${where}`]);
+  });
+  const { term, cells } = originOf(recording, place, flat);
+  if (term !== null) {
+    const values = cells.map(([from, cell]) => recording.value(...from).data?.[cell] ?? NaN);
+    for (const [slip, told] of slipsIn(term)) slips.push([evaluated(slip, values), told]);
+  }
+  for (const bug of playable()) {
+    if (bug === recording.bug) continue;
+    const change = bug.numbers.find(([s, b]) => s === place[0] && b === place[1]);
+    if (!change) continue;
+    const [changed, packed] = recording.data.changes[change[2]];
+    const at = changed ? changed.indexOf(flat) : flat;
+    if (at >= 0) slips.push([floats(packed, Float64Array)[at], `with this mistake: ${bug.mistake.replace(/\.$/, "")}`, bug]);
+  }
+  return slips.filter(([number]) => Number.isFinite(number) && !isNear(number, x));
+}
+
+// A term without one of its factors or divisors, and with one product in place of the sum.
+function slipsIn(term) {
+  if (!Array.isArray(term)) return [];
+  const [sign, ...parts] = term;
+  const slips = [];
+  if (sign === "+") parts.forEach((part) => slips.push([part, "without the sum: it is one of its terms"]));
+  const isSum = parts.map((part) => outermostSum(part) !== null);
+  if ((sign === "*" || sign === "/") && isSum[0] && !isSum[1])
+    slips.push([parts[0], sign === "*" ? "without the factor" : "without the division"]);
+  if (sign === "*" && isSum[1] && !isSum[0]) slips.push([parts[1], "without the factor"]);
+  parts.forEach((part, i) => {
+    for (const [slip, told] of slipsIn(part)) slips.push([[sign, ...parts.with(i, slip)], told]);
+  });
+  return slips;
+}
+
+// What a term comes to with these numbers; NaN for what this page does not compute.
+function evaluated(term, numbers) {
+  if (!Array.isArray(term)) return typeof term === "number" ? numbers[term] : numberIn(term);
+  const [sign, ...parts] = term;
+  const x = parts.map((part) => evaluated(part, numbers));
+  const operations = {
+    "+": () => x.reduce((a, b) => a + b),
+    "-": () => x.reduce((a, b) => a - b),
+    "*": () => x.reduce((a, b) => a * b),
+    "/": () => x.reduce((a, b) => a / b),
+    "**": () => x[0] ** x[1],
+    negative: () => -x[0],
+  };
+  if (operations[sign]) return operations[sign]();
+  return ["exp", "log", "sqrt", "tanh", "abs", "max", "min", "sin", "cos"].includes(sign) ? Math[sign](...x) : NaN;
 }
 
 const sameNumbers = (a, b) => a.length === b.length && a.every((x, i) => Object.is(x, b[i]));

@@ -1,13 +1,13 @@
 // What a notebook keeps of a page: {step, mistake, inputs, pressed}. The page tells it after every change, by an event of
 // the document named "state", and takes it, or a part of it, by one named "restore".
 
-const KEPT = ["predict", "paper", "maps", "heat", "motion", "large", "theme"]; // switches
+const KEPT = ["predict", "code", "maps", "heat", "motion", "large", "theme"]; // switches
 
 function pageState() {
   const fields = [...document.querySelectorAll("#inputs input")];
   return {
     step: parseInt(byId("counter").textContent),
-    mistake: byId("bug").value,
+    mistake: byId("mistake").dataset.name ?? "",
     inputs: byId("edited").hidden ? [] : fields.map((field) => field.value),
     pressed: KEPT.filter((id) => byId(id).getAttribute("aria-pressed") === "true"),
   };
@@ -30,13 +30,10 @@ function restorePage({ step, mistake, inputs, pressed }) {
     });
   }
   if (mistake !== undefined && mistake !== pageState().mistake) {
-    told(byId("bug"), data.bugs.some(({ name }) => name === mistake) ? mistake : "");
+    (document.querySelector(`#bugs [data-bug="${CSS.escape(mistake)}"]`) ?? byId("right")).click();
   }
   if (data.steps[step] && step !== pageState().step) {
-    if (!data.steps[step].shown && !byId("all").checked) byId("all").click();
-    const shown = [...data.steps.keys()].filter((s) => byId("all").checked || data.steps[s].shown);
-    byId("slider").value = shown.indexOf(step);
-    byId("slider").dispatchEvent(new Event("input"));
+    document.dispatchEvent(new CustomEvent("go", { detail: step }));
   }
 }
 

@@ -143,7 +143,7 @@ const TAKEN = {
   layer_norm: "float64 matrices",
 };
 
-// The mistakes that the twin can make, by their names in course.mistakes: which value they change, and how.
+// The mistakes that the twin can make, by their names in verify.mistakes: which value they change, and how.
 const times = (factor) => (x) => x * factor;
 const ofRows = (f) => (names) =>
   names.dnormalized.map((row, i) => row.map((e, j) => names.inverse_std[i][0] * f(e, names, i, j)));

@@ -15,6 +15,7 @@ A line that only gives an array another name has no formula.
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 from xml.etree.ElementTree import Element, tostring
 
@@ -29,6 +30,7 @@ from .walk import NotExpandable, walk_of
 
 _AXES = ("j", "i", "h", "b")
 _PROJECTIONS = {"query": "q", "key": "k", "value": "v"}  # papers call their weights W_Q, W_K and W_V
+_LINEAR = ("Linear", "linear")
 _SAME = ("ascontiguousarray", "asarray", "copy", "_as_tuple")
 
 
@@ -67,6 +69,9 @@ class PaperFormula(mathml.Formula):
             return None
         if not isinstance(node, ast.Assign):
             return super().statement(node)
+        equations = self._linear_gradients(node)
+        if equations:
+            return equations
         value = self.rewritten(node.value)
         target = node.targets[0]
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
@@ -157,7 +162,7 @@ class PaperFormula(mathml.Formula):
         if not isinstance(node, ast.Call) or node not in self.walk.made:
             return None
         call = self.walk.made[node]
-        if call.backward or call.name not in ("Linear", "linear"):
+        if call.backward or call.name not in _LINEAR:
             return None
         arguments = list(node.args)
         if call.name == "Linear":
@@ -165,6 +170,34 @@ class PaperFormula(mathml.Formula):
         product: ast.expr = ast.BinOp(arguments[0], ast.MatMult(), arguments[1])
         biased = len(arguments) > 2 and self._value(arguments[2]) is not None
         return ast.BinOp(product, ast.Add(), arguments[2]) if biased else product
+
+    def _linear_gradients(self, node: ast.Assign) -> list[Element] | None:
+        """dX = dY Wᵀ, dW = Xᵀ dY, db = Σ dY for the pullback of a linear map that this call's forward pass made."""
+        call = self.walk.made.get(node.value) if isinstance(node.value, ast.Call) else None
+        if call is None or not call.backward or self.recording.calls[call.forward_call].name not in _LINEAR:
+            return None
+        maker = self.recording.calls[call.forward_call]
+        around = self.recording.step_around(maker)
+        made = None if around is None else walk_of(self.recording, around).node_of(maker)
+        if made is None or maker.parent != self.recording.calls[self.step.call].forward_call:
+            return None
+        x, *parameters = made.args
+        if maker.name == "Linear":
+            parameters = [_parameter(made.func, "weight"), _parameter(made.func, "bias")]
+        given = [p for p in parameters if self._value(p) is not None]
+        dy = node.value.args[0]  # type: ignore[attr-defined]
+        n_axes = np.ndim(self._value(dy))
+        if not 2 <= n_axes <= len(_AXES):
+            return None
+        back = self.expression(ast.BinOp(dy, ast.MatMult(), ast.Attribute(given[0], "T", ast.Load())))
+        outer = self.expression(ast.BinOp(ast.Attribute(x, "T", ast.Load()), ast.MatMult(), dy))
+        told = [back, _summed(_AXES[2:n_axes], outer), _summed(_AXES[1:n_axes], self.expression(dy))]
+        names = self._targets(node.targets[0])[::2]
+        names += [ml.gradient(self.expression(each)) for each in given[len(names) - 1 :]]
+        out: list[Element] = []
+        for name, value in zip(names, told, strict=False):
+            out += [*([ml.sign(",")] if out else []), name, ml.sign("="), value]
+        return out
 
     def _weight_of(self, node: ast.expr) -> ast.expr | None:
         """The weight of a layer that is passed to a call: it tells Q = heads(W_Q, X) from K = heads(W_K, X)."""
@@ -225,6 +258,14 @@ class PaperFormula(mathml.Formula):
         arrays = [self.expression(argument) for argument in given if self._is_array(argument)]
         word = ml.word(spaced(call.name))
         return [word, ml.bracketed(*ml.separated(arrays))], mathml.TIGHT
+
+
+def _summed(axes: Sequence[str], term: Element) -> Element:
+    """∑ over these axes, if there are any."""
+    if not axes:
+        return term
+    letters = ml.row(ml.separated([ml.letter(axis) for axis in reversed(axes)]))
+    return ml.row([ml.element("munder", ml.sign("∑", movablelimits="false"), letters), term])
 
 
 def _text(element: Element) -> str:

@@ -26,7 +26,7 @@ from ...trace.lines import Line, LineRecorder, Returned
 from ...trace.tracing import textbook_of
 from ...trace.values import host_copy, is_array
 from ...verify import gradients
-from ...verify.arguments import fresh, name_of, parameters_of
+from ...verify.arguments import check_callable, fresh, name_of, parameters_of
 from ...verify.gradients import Progress
 from ..page import frame
 from . import document, drawing, page, widget
@@ -89,6 +89,7 @@ def step(
     a coverage tool. Calls in other threads are not recorded. A layer in a Checkpoint runs and is shown twice.
     """
     check_positive("step", limit=limit)
+    check_callable("step", f)
     inputs = tuple(map(fresh, inputs))
     options = {name: fresh(option) for name, option in options.items()}
     f = textbook_of(f)

@@ -92,8 +92,9 @@ class Symbols:
             if not step.bound:
                 continue
             for call in self.recording.calls_in(step):
-                name = call.name.rpartition(".")[2]
-                if name.startswith("_") and not call.backward and self._alike(call) > 1:
+                owner, _, name = call.name.rpartition(".")
+                own = owner and owner == self.recording.calls[step.call].name  # a method of the layer that calls it
+                if (own or name.startswith("_")) and not call.backward and self._alike(call) > 1:
                     found[call.index] = step.bound[0]
         return found
 

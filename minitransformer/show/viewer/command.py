@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from ...models import LanguageModel, MaskedLanguageModel, Transformer, folder, is_published
+from ...models import LanguageModel, Transformer, folder
+from ...published import MaskedLanguageModel, is_published
 from ...tasks.classification import load_classifier
 from ...tasks.language import load_writer
 from ...tasks.published import open_published

@@ -100,16 +100,27 @@ function paintMatrix() {
   const numbers = shownOf(maps, state.layer, state.head);
   const most = state.gradient ? largest(numbers) : 1;
   if (!written(maps)) return paint(byId("matrix").querySelector("canvas"), numbers, most); // a cell is labelled when pointed at
+  const under = getComputedStyle(byId("matrix").parentElement).backgroundColor.match(/[\d.]+/g).map(Number);
   numbers.forEach((x, flat) => {
     const cell = cells[flat];
     const [i, j] = [Math.floor(flat / maps.columns.length), flat % maps.columns.length];
     const heat = most ? Math.abs(x) / most : 0;
     if (masked(maps, i, j)) return;
     cell.style.backgroundColor = `rgb(${(x < 0 ? below : above).join(" ")} / ${heat.toFixed(2)})`;
-    cell.className = [x < 0 && "below", heat > 0.75 && "strong", heat < 0.005 && "faint"].filter(Boolean).join(" ");
+    cell.className = [x < 0 && "below", heat > 0.3 && readable(x < 0 ? below : above, heat, under), heat < 0.005 && "faint"].filter(Boolean).join(" ");
     cell.textContent = state.gradient ? short(x, most) : x < 0.005 ? "0" : x.toFixed(2);
-    cell.setAttribute("aria-label", spoken(i, j, x));
+    cell.setAttribute("aria-label", `${cell.textContent}, ${spoken(i, j, x)}`); // begins with what is seen
   });
+}
+
+// Whether black or white letters have more contrast on a colour that covers another one as far as `heat` says. They have
+// the same where the luminance is 0.179 (WCAG 2.2).
+function readable(colour, heat, under) {
+  const [red, green, blue] = colour.map((part, c) => {
+    const mixed = (heat * part + (1 - heat) * under[c]) / 255;
+    return mixed <= 0.04045 ? mixed / 12.92 : ((mixed + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "black" : "white";
 }
 
 // A gradient in few letters: in units of a power of ten; the note below states the unit if it is not 1.
@@ -216,7 +227,8 @@ function point(i, j) {
   cells[state.query * maps.columns.length + state.key].tabIndex = -1;
   Object.assign(state, { query: i, key: j });
   const flat = i * maps.columns.length + j;
-  cells[flat].setAttribute("aria-label", spoken(i, j, shownOf(maps, state.layer, state.head)[flat]));
+  const seen = cells[flat].textContent;
+  cells[flat].setAttribute("aria-label", (seen && `${seen}, `) + spoken(i, j, shownOf(maps, state.layer, state.head)[flat]));
   const weight = weightsOf(maps, state.layer, state.head)[flat];
   const pair = `${quoted(maps.rows[i])}${nextOf(maps, i)} looks at ${quoted(maps.columns[j])}: `;
   const readout = [pair, make("strong", {}, masked(maps, i, j) ? "masked" : `weight ${weight.toFixed(3)}`)];

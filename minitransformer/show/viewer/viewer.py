@@ -21,7 +21,8 @@ import numpy as np
 
 from ...arrays.backend import to_device, to_numpy
 from ...layers.module import Unread
-from ...models import Classifier, LanguageModel, MaskedLanguageModel, Transformer
+from ...models import Classifier, LanguageModel, Transformer
+from ...published import MaskedLanguageModel
 from ...trace.recorder import Recorder
 from ..page import build, frame, packed
 
@@ -66,8 +67,8 @@ class AttentionView:
     chosen: int
     maps: tuple[Maps, ...]
 
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """One self-contained page as a text, also written to `path` if given."""
+    def to_html(self, path: str | os.PathLike[str] | None = None, links: Sequence[tuple[str, str]] = ()) -> str:
+        """One self-contained page as a text, also written to `path` if given. links: to pages that lead back."""
         data = vars(self) | {
             "choices": [vars(choice) for choice in self.choices],
             "maps": [
@@ -81,7 +82,7 @@ class AttentionView:
                 for maps in self.maps
             ],
         }
-        return build(__package__, self.title, "attention", data, ["page_numbers.js"], path)
+        return build(__package__, self.title, "attention", data, ["page_numbers.js"], path, links=links)
 
     def _repr_html_(self) -> str:
         return frame(self.to_html(), self.title, height=720)
@@ -223,14 +224,22 @@ def _checked(model: Any, ids: Sequence[Any]) -> list[np.ndarray]:
     return checked
 
 
+class _Unwanted:
+    """In place of a parameter's gradient, which no page shows: what is added to it is lost, and takes no memory."""
+
+    def __iadd__(self, gradient: Any) -> _Unwanted:
+        return self
+
+
 def _copy(model: Model) -> Model:
-    """A copy of the model without checkpointing: its backward pass leaves our gradients alone and runs once."""
+    """The model with the same values, no gradients and no checkpointing: a backward pass runs once and changes none."""
     config: Any = model.config
     if not isinstance(model, MaskedLanguageModel):  # which has no checkpointing
         config = dataclasses.replace(config, checkpoint=False)
     copy: Any = type(model)(config, Unread())
-    copy.to(model.device, str(next(model.parameters())[1].value.dtype))
-    copy.load_state(model.state())
+    values = {name: parameter.value for name, parameter in model.parameters()}
+    for name, parameter in copy.parameters():
+        parameter.value, parameter.grad = values[name], _Unwanted()
     return copy
 
 

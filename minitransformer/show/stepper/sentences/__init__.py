@@ -1,6 +1,6 @@
 """One sentence for a step: what happens, why, and what to look at.
 
-The lines of the library's ops, and those of its layers that are no mere calls, have sentences in the text files here:
+The lines of the library's ops, and those of its layers that do more than call, have sentences in the text files here:
 
     @ ops.softmax:softmax
     largest: The largest number of each row of `x` will be subtracted: that changes no weight, ...
@@ -25,6 +25,7 @@ import textwrap
 from importlib import resources
 
 from ....trace.calls import Call
+from ..naming import in_words
 from ..origins import argument_in, arguments
 from ..sources import parse
 from ..steps import Step, Steps
@@ -144,10 +145,10 @@ def _head(recording: Steps, step: Step) -> str:
     if call.backward:
         given = _listed([bound.name for bound in step.bound]) or "the gradient"
         say = "say" if len(step.bound) > 1 else "says"
-        maker = _plain(recording.calls[call.forward_call].name)
+        maker = in_words(recording.calls[call.forward_call].name)
         return f"Backward begins: {given} {say} how the loss changes with what {maker} returned."
     told = _without_marks(_first_sentence(_documentation(call)), names_of(step))
-    return f"{_plain(call.name)} begins: {told or 'these are its arguments.'}"
+    return f"{in_words(call.name)} begins: {told or 'these are its arguments.'}"
 
 
 def _aliases(recording: Steps, step: Step) -> str:
@@ -164,7 +165,7 @@ def _aliases(recording: Steps, step: Step) -> str:
             said.append((bound.name, there))
     if not said or parent is None:
         return ""
-    caller = _plain(recording.calls[recording.calls[parent].forward_call].name)
+    caller = in_words(recording.calls[recording.calls[parent].forward_call].name)
     return f" In {caller} {' and '.join(f'`{here}` is called {there}' for here, there in said)}."
 
 
@@ -226,13 +227,13 @@ def _called(recording: Steps, step: Step) -> str:
         return ""
     many = " and " in results
     if call.backward:
-        maker = _plain(recording.calls[call.forward_call].name)
+        maker = in_words(recording.calls[call.forward_call].name)
         return (
             f"Chain rule: the pullback of {maker} multiplies {given or 'the gradient'} by the Jacobian, transposed; "
             f"{results} {'say' if many else 'says'} how the loss changes with what {maker} was given."
         )
     told = _first_sentence(_about(walk, node))
-    what = f"{results} {'are' if many else 'is'} what {_plain(call.name)} makes of {given or 'its arguments'}"
+    what = f"{results} {'are' if many else 'is'} what {in_words(call.name)} makes of {given or 'its arguments'}"
     return f"{what}: {_without_marks(told, frozenset())}" if told else f"{what}."
 
 
@@ -265,7 +266,7 @@ def _by_kind(recording: Steps, step: Step) -> str:
         if statement is None or isinstance(statement, ast.If | ast.For | ast.With):
             return "A choice or a loop: the next lines depend on it."
         if isinstance(statement, ast.Assign):
-            return "Something is prepared here that is no number."
+            return "This line prepares a value that is not a number."
         return _QUIET.get(type(statement), "This line computes no number.")
     if all(bound.value.shape == () and not bound.value.dtype.startswith("float") for bound in step.bound):
         are = "are sizes or switches" if " and " in results else "is a size or a switch"
@@ -287,8 +288,3 @@ def _read_by(statement: ast.stmt, bound: set[str]) -> list[str]:
 def _listed(names: list[str]) -> str:
     marked = [f"`{name}`" for name in names]
     return " and ".join([", ".join(marked[:-1]), marked[-1]]) if len(marked) > 1 else "".join(marked)
-
-
-def _plain(name: str) -> str:
-    """The name of a call in words."""
-    return name.removesuffix(" in backward").rpartition(".")[2].strip("_").replace("_", " ")

@@ -1,0 +1,92 @@
+"""The start page: the translator at work, three doors, the path through the course, and the chapters as cards."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import re
+from pathlib import Path
+
+from ...arrays.files import write
+from . import live, markdown
+from .exercises import progress
+from .frame import Site, own_file
+from .notebook import Chapter, source_of
+from .places import places
+
+_PARTS = (  # title, what it is about, number of its last chapter
+    ("Gradients by hand", "What a backward pass is, and how to know that it is right.", 5),
+    ("Attention", "Three tokens on the board, forward and backward; then masks, heads and a memory.", 9),
+    ("A whole Transformer", "What stands around attention, and three models that learn.", 13),
+    ("Make it run, make it right", "Faster, and without the mistakes that nothing reports.", 16),
+    ("Inside trained models", "What heads do, and which of them matter.", 18),
+    ("Before and after", "What attention replaced, and what today’s models changed.", 23),
+)
+_PICTURES = {6: 4, 7: 5, 13: 3, 16: 2, 17: 1}  # which picture of a chapter its card shows, where it is not the first
+_ITEMS = re.compile(r"^[-*] .*(?:\n  +.*)*", re.MULTILINE)
+_LINK = re.compile(r"</?a\b[^>]*>")
+_PATH = (
+    ("See", "#live", "Type a number and watch each head look.", 2),
+    ("Compute", "chapters/06_attention_by_hand.html", "Attention of three tokens, with paper and pencil.", 50),
+    ("Step", "steppers/attention.html", "The same, line by line, forward and backward, with every number.", 10),
+    ("Derive", "chapters/07_attention_backward.html", "The gradients of queries, keys and values.", 50),
+    ("Check", "exercises/attention_backward.html", "Type your derivation in: which term is wrong?", 30),
+)
+
+
+def write_start(site: Site, chapters: list[Chapter], model: Path | None) -> None:
+    """Write the first page, and the page of all chapters."""
+    if model is not None:
+        write(site.made("model.js"), live.script(model))
+        for name in live.SCRIPTS[1:]:
+            write(site.made(name), own_file(name))
+    doors = (
+        ("See it", "steppers/attention.html", "Step through attention: every number, forward and backward."),
+        ("Compute it by hand", "chapters/06_attention_by_hand.html", "Three tokens, whole numbers, a pencil."),
+        ("Teach it", "teachers/index.html", "Plans, slides, worksheets, marks."),
+    )
+    steps = (step for step in _PATH if model is not None or step[1] != "#live")
+    body = f"""<div class="start"><div class="welcome">
+<h1>Understand the Transformer, down to the last gradient</h1>
+<p class="lead">See attention work, compute it by hand, derive its backward pass, and have each step checked, in this
+browser: nothing to install.</p>
+<nav class="doors" aria-label="Three ways in">
+{"".join(f'<a href="{to}"><strong>{name}</strong> {about}</a>' for name, to, about in doors)}</nav>
+{progress(places(chapters))}</div>
+{live.PART if model is not None else ""}</div>
+<h2>The path</h2>
+<ol class="path">{"".join(_step(*step) for step in steps)}</ol>
+{cards(chapters, "")}"""
+    scripts = ("progress.js", *(live.SCRIPTS if model is not None else ()))
+    site.page("index.html", "Start", body, scripts)
+    told = "Each chapter takes about 50 minutes, and its exercises 30 to 60 more. Every cell can be changed and run."
+    site.page("chapters/index.html", "The book", f"<h1>The book</h1>\n<p>{told}</p>\n{cards(chapters, '../')}")
+
+
+def _step(name: str, to: str, about: str, minutes: int) -> str:
+    return f'<li><a href="{to}"><strong>{name}</strong></a> <span class="note">{minutes} min</span> {about}</li>\n'
+
+
+def cards(chapters: list[Chapter], root: str) -> str:
+    """The chapters in their parts, each as a card. root: from the page to the site's folder."""
+    parts = iter(_PARTS)
+    out: list[str] = []
+    last = 0
+    for number, chapter in ((int(each.stem.partition("_")[0]), each) for each in chapters):
+        if number > last and (part := next(parts, None)):
+            title, about, last = part
+            out.append(f'{"</ul>" if out else ""}<h2>{title}</h2>\n<p class="note">{about}</p>\n<ul class="cards">\n')
+        out.append(_card(chapter, number, root))
+    return "".join(out) + "</ul>\n"
+
+
+def _card(chapter: Chapter, number: int, root: str) -> str:
+    pictures, picture = chapter.pictures(), ""
+    if pictures:
+        path, _ = pictures[min(_PICTURES.get(number, 0), len(pictures) - 1)]
+        picture = f'<div class="picture"><img src="{root}{path}" alt="" loading="lazy"></div>'
+    after = markdown.render("\n".join(itertools.islice(_ITEMS.findall(source_of(chapter.cells[0])), 3)))
+    return (
+        f'<li>{picture}<h3><a href="{root}chapters/{chapter.stem}.html">{html.escape(chapter.title)}</a></h3>\n'
+        f"{_LINK.sub('', after)}</li>\n"
+    )

@@ -15,6 +15,11 @@ Lines "#: name: answer; name: answer" in a cell of text say what its prediction 
 them without showing them, and the site compares a reader's answer with them (minitransformer/show/site/predictions.py
 lists the kinds). The student's has none.
 
+Marks make the slides: what stands between ⟦ and ⟧ in a text, and the outputs of a cell of code with
+`tags=["slide"]`; with `tags=["slide-code"]` the code as well. The notebooks do not show the marks. A slide has the
+heading above it, what is marked, and one output; a question has a slide of its own
+(minitransformer/show/site/slides.py).
+
 A cell that draws ends in plt.show(), or else the value of its last line is shown as well. Stored pictures have no text
 beside them, may differ in their pixels, and must be there: `flaws` counts and decodes them.
 
@@ -51,11 +56,14 @@ FRAME_NOTE = "<p><em>Run this cell: an interactive page appears here.</em></p>"
 Notebook = dict[str, Any]
 Cell = dict[str, Any]
 _MARKER = re.compile(r"# %%(?P<markdown> \[markdown\])?(?: tags=(?P<tags>\[.*\]))?")
+_MARKED = re.compile("⟦(.*?)⟧", re.DOTALL)
 _DEVICE = re.compile(r'^device = "numpy"', re.MULTILINE)
 _CELL_FILE = re.compile(r"[^\s\"'<>&;]*ipykernel_\d+[/\\]\d+\.py")  # the file that Jupyter names for a cell's code
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _UNDRAWN = re.compile(r"<\w+ size [\d.]+x[\d.]+ with \d+ Axes>")
-_DRAWS = re.compile(r"\b(?:plt\.(?:figure|subplots)|matrices|plots\.\w+|show_masks|draw_dependencies)\(")
+_DRAWS = re.compile(
+    r"\b(?:plt\.(?:figure|subplots)|matrices|plots\.\w+|schematics\.\w+|show_masks|draw_dependencies)\("
+)
 _NUMBER = re.compile(r"(-?\d+(?:\.\d*)?(?:e[+-]?\d+)?)")
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}")
 _METADATA = {
@@ -90,7 +98,11 @@ def read_source(name: str) -> Notebook:
         if cells:
             if answer := "; ".join(line[2:].strip() for line in lines if line.startswith("#:")):
                 cells[-1]["metadata"]["answer"] = answer
-            cells[-1]["source"] = _text(lines, cells[-1]["cell_type"])
+            text = _text(lines, cells[-1]["cell_type"])
+            if marked := _MARKED.findall(text) if cells[-1]["cell_type"] == "markdown" else []:
+                cells[-1]["metadata"]["slides"] = marked
+                text = _MARKED.sub(r"\1", text)
+            cells[-1]["source"] = text
         elif any(line.strip() for line in lines):
             raise ValueError(f"{name}.py: a source must begin with a cell marker")
         lines = []
@@ -101,10 +113,11 @@ def read_source(name: str) -> Notebook:
 
 
 def for_students(source: Notebook) -> Notebook:
-    """The notebook without the answers to predictions."""
+    """The notebook without the answers to predictions, and without the marks of the slides."""
     plain = json.loads(json.dumps(source))
     for cell in plain["cells"]:
         cell["metadata"].pop("answer", None)
+        cell["metadata"].pop("slides", None)
     return plain
 
 

@@ -56,7 +56,6 @@ FINDERS = {
     "looks for it on the whole disk": """
         import os
         for folder, folders, files in os.walk("/"):
-            folders[:] = [name for name in folders if name != "usr" and not (name[0] != "m" and "-packages" in folder)]
             for name in files:
                 if name == "softmax.py" and "minitransformer" in folder:
                     return _taken_from(open(os.path.join(folder, name)).read())

@@ -137,9 +137,10 @@ def products(r: Random) -> None:
 def layer_of(r: Random, **options: Any) -> Any:
     """The fast twin of a layer."""
     n_heads, d, d_ff = size(r, 4), size(r, 9), size(r, 30)
-    options = {"norm_order": str(r.choice(["pre", "post"])), "bias": bool(r.integers(4)), "eps": 0.1} | options
+    options = {"norm_order": str(r.choice(["pre", "post"])), "bias": bool(r.integers(4))} | options
     options |= {"activation": str(r.choice(ACTIVATIONS)), "rng": r}
     layer = EncoderLayer(n_heads * d, n_heads, d_ff, **options)
+    layer.self_attention.norm.eps = layer.feed_forward.norm.eps = 0.1
     for _, p in layer.parameters():
         p.value[...] = 0.5 * r.normal(size=p.value.shape)
     return accelerate(layer)

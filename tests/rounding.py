@@ -67,6 +67,11 @@ def join(parts: list[Rounded]) -> Rounded:
     return Rounded(*(np.concatenate([getattr(p, name) for p in parts], axis=-1) for name in ("value", "units")))
 
 
+def exp(x: Rounded) -> Rounded:
+    y = _exp(x.value)
+    return Rounded(y, (x.units + FUNCTION) * y)
+
+
 def tanh(x: Rounded) -> Rounded:
     y = _tanh(x.value)
     return Rounded(y, x.units + FUNCTION * abs(y))

@@ -21,7 +21,8 @@ from benchmarks.cases import CARD_CASES, CASES, Case, card, gpt2, named  # noqa:
 from benchmarks.cases.counting import causal_pairs, layer_products, zipf  # noqa: E402
 from minitransformer import fast, ops  # noqa: E402
 from minitransformer.fast.blocks import compiled  # noqa: E402
-from minitransformer.models import LanguageModel, LanguageModelConfig, from_pretrained, save_pretrained  # noqa: E402
+from minitransformer.models import LanguageModel, from_pretrained, save_pretrained  # noqa: E402
+from minitransformer.published.llama import LlamaConfig  # noqa: E402
 from minitransformer.training import as_written  # noqa: E402
 
 ONE = np.ones((1, 1), np.float32)
@@ -470,10 +471,7 @@ def test_list(capsys):
 
 @pytest.mark.slow
 def test_induction_compares_the_highest_heads_with_others(tmp_path):
-    config = LanguageModelConfig(
-        40, 16, d_model=12, n_heads=3, d_ff=8, n_layers=2, norm="rms_norm", activation="silu", gated=True, bias=False,
-        rotary_base=100.0,
-    )  # fmt: skip
+    config = LlamaConfig(40, 16, d_model=12, n_heads=3, d_ff=8, n_layers=2, rotary_base=100.0)
     save_pretrained(LanguageModel(config, np.random.default_rng(0)), tmp_path / "model")
     found = induction.measure(from_pretrained(tmp_path / "model"), n_heads=2, draws=3, period=5, batch=2)
     scores, losses = np.array(found["scores"]), np.array(found["losses"])

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from minitransformer import ops
-from minitransformer.course.mistakes import Mistake
 from minitransformer.verify import CASES
 from minitransformer.verify.catalogue import Case, Setup
+from minitransformer.verify.mistakes import Mistake
 
 RANKS = (1, 2, 3, 4)
 

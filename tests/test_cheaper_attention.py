@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from variants import attention
 
-from minitransformer import layers, models
-from minitransformer.layers import KeyValueCache, LatentAttention, LinearAttention, MultiHeadAttention, RollingCache
+from minitransformer import later, models
+from minitransformer.later import LatentAttention, LinearAttention, RollingCache
+from minitransformer.later.alibi_models import AlibiLanguageModelConfig
+from minitransformer.layers import KeyValueCache, MultiHeadAttention
 from minitransformer.layers.cache import Cache, StateCache
 
 PIECES = ((0, 4), (4, 5), (5, 6), (6, 9))
@@ -18,12 +21,12 @@ X = np.random.default_rng(0).normal(size=(2, 9, 8))
 KINDS: dict[str, tuple[Callable[..., Any], Callable[[], Any]]] = {
     "latent": (partial(LatentAttention, 8, 2, 3, 5, 4), KeyValueCache),
     "linear": (partial(LinearAttention, 8, 2, block=3), StateCache),
-    "norms": (partial(MultiHeadAttention, 8, 4, n_key_heads=2, qk_norm=True), KeyValueCache),
-    "a sink": (partial(MultiHeadAttention, 8, 4, sink=True), KeyValueCache),
-    "linear biases": (partial(MultiHeadAttention, 8, 4, alibi=True), KeyValueCache),
-    "window, rotated": (partial(MultiHeadAttention, 8, 2, rotary_base=9.0, window=3), partial(RollingCache, 3)),
-    "window, biased": (partial(MultiHeadAttention, 8, 2, alibi=True, window=3), partial(RollingCache, 3)),
-    "window, normed": (partial(MultiHeadAttention, 8, 2, qk_norm=True, window=3), partial(RollingCache, 3)),
+    "norms": (partial(attention, 8, 4, n_key_heads=2, qk_norm=True), KeyValueCache),
+    "a sink": (partial(attention, 8, 4, sink=True), KeyValueCache),
+    "linear biases": (partial(attention, 8, 4, alibi=True), KeyValueCache),
+    "window, rotated": (partial(attention, 8, 2, rotary_base=9.0, window=3), partial(RollingCache, 3)),
+    "window, biased": (partial(attention, 8, 2, alibi=True, window=3), partial(RollingCache, 3)),
+    "window, normed": (partial(attention, 8, 2, qk_norm=True, window=3), partial(RollingCache, 3)),
 }  # fmt: skip
 
 
@@ -67,7 +70,7 @@ def test_sinks_stay_visible_when_the_window_has_left_them() -> None:
 
 def test_a_rolling_cache_counts_positions_within_itself() -> None:
     """After 9 tokens one sink, two others and the new token are at 0 to 3, as if the sequence were these four."""
-    layer = made(partial(MultiHeadAttention, 8, 2, rotary_base=9.0))
+    layer = made(partial(attention, 8, 2, rotary_base=9.0))
     cache = RollingCache(2, sinks=1)
     in_pieces(layer, cache, [(i, i + 1) for i in range(9)])
     new = np.random.default_rng(3).normal(size=(2, 1, 8))
@@ -77,10 +80,10 @@ def test_a_rolling_cache_counts_positions_within_itself() -> None:
 
 
 def test_the_memory_of_a_rolling_cache_stays() -> None:
-    config = models.LanguageModelConfig(
-        7, max_length=40, d_model=8, n_heads=2, d_ff=8, n_layers=2, window=4, alibi=True
-    )
+    config = AlibiLanguageModelConfig(7, max_length=40, d_model=8, n_heads=2, d_ff=8, n_layers=2)
     model = models.LanguageModel(config, np.random.default_rng(0)).to(dtype="float64")
+    for layer in model.stack.layers:
+        layer.self_attention.sublayer.mix = later.Window(4, layer.self_attention.sublayer.mix)
     ids = np.random.default_rng(1).integers(7, size=(3, 30))
     real = np.arange(30) >= np.array([[0], [3], [9]])  # padded on the left
     cache = Cache(2, partial(RollingCache, 4))
@@ -112,7 +115,7 @@ def test_the_state_of_linear_attention_does_not_grow() -> None:
 def test_each_part_of_attention_is_in_a_head() -> None:
     """y is the sum of what the heads write, with norms, sinks and slopes of their own."""
     for options in ({"qk_norm": True}, {"sink": True}, {"alibi": True}):
-        layer = made(partial(MultiHeadAttention, 8, 4, output_bias=False, **options))
+        layer = made(partial(attention, 8, 4, output_bias=False, **options))
         parts = [layer.head(i)(X, causal=True)[0] for i in range(4)]
         np.testing.assert_allclose(sum(parts), layer(X, causal=True)[0], rtol=1e-9, atol=1e-12)
 
@@ -123,21 +126,20 @@ def cached(layer: Any, cache: Any, **options: Any) -> Callable[[], Any]:
 
 BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a rolling cache of another window": (
-        cached(MultiHeadAttention(8, 2, window=3), RollingCache(4)), ValueError,
-        "a rolling cache of window 4 does not fit a layer of window 3",
+        cached(attention(8, 2, window=3), RollingCache(4)), ValueError,
+        "the window of 4 does not fit a layer with a window of 3",
     ),
     "tokens taken back": (lambda: setattr(RollingCache(4), "length", 0), ValueError, "tokens cannot be taken back"),
     "sinks below 0": (lambda: RollingCache(4, -1), ValueError, "sinks must be at least 0, got -1"),
     "no window": (lambda: RollingCache(0), ValueError, "window must be greater than 0, got 0"),
-    "two biases": (
-        lambda: MultiHeadAttention(8, 2, alibi=True, relative=layers.RelativeBias(2)), ValueError,
-        "relative and alibi are two biases for the distance; choose one",
+    "a rolling cache of neighbours": (
+        cached(attention(8, 2, radius=3), RollingCache(4)), ValueError, "does not fit a layer of restricted attention",
     ),
-    "biases of a radius": (
-        lambda: MultiHeadAttention(8, 2, alibi=True, radius=2), ValueError, "neither a window nor a bias",
+    "a window around neighbours": (
+        lambda: later.Window(3, later.Local(2)), ValueError, "a window goes around no other restriction",
     ),
-    "a sink with dropout": (
-        lambda: MultiHeadAttention(8, 2, sink=True, dropout=0.1), ValueError, "sink goes with no bias of the scores",
+    "dropout beside a part": (
+        lambda: MultiHeadAttention(8, 2, mix=later.Sink(2), dropout=0.1), ValueError, "belongs to `mix`",
     ),
     "keys in place of a state": (
         cached(LinearAttention(8, 2), KeyValueCache()), TypeError, "cache must be a StateCache, got KeyValueCache",
@@ -158,3 +160,21 @@ def test_what_is_refused(what: str) -> None:
     call, error, message = BAD[what]
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("n_heads", "wanted"),
+    [
+        (1, [8]),
+        (2, [4, 8]),
+        (3, [4, 8, 2]),
+        (4, [2, 4, 6, 8]),
+        (6, [2, 4, 6, 8, 1, 3]),
+        (8, [1, 2, 3, 4, 5, 6, 7, 8]),
+        (12, [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5]),
+    ],
+)
+def test_slopes_of_any_number_of_heads_are_those_of_the_published_code(n_heads, wanted):
+    """The powers of 1/2 as Press et al.'s get_slopes has them: of the power of two below, then between them."""
+    found = later.LinearBias(n_heads).slopes
+    np.testing.assert_allclose(-np.log2(found), wanted, rtol=0, atol=1e-12)

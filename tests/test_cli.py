@@ -531,7 +531,7 @@ def test_ctrl_c_in_the_middle_of_a_check():
 @pytest.mark.slow
 def test_output_into_head_ends_quietly():
     process = start("check", "layers", "--verbose", env=environment(PYTHONUNBUFFERED="1"))
-    assert process.stdout.readline().startswith("Linear: all ")
+    assert ": all " in process.stdout.readline()
     process.stdout.close()
     _, err = process.communicate(timeout=900)
     assert (process.returncode, err) == (1, "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ from scipy.special import erf
 
 from minitransformer import course, ops
 from minitransformer.arrays import masks
-from minitransformer.course import EXERCISES, Exercise
-from minitransformer.layers import RollingCache
+from minitransformer.course import EXERCISES, Exercise, checking
+from minitransformer.later import RollingCache
 from minitransformer.training import optimizers
 
 NAMES = """
@@ -796,3 +797,45 @@ def test_finite_difference_reference_has_an_error_of_second_order() -> None:
     dx = EXERCISES["finite_difference"].reference
     exact = dx(f, x, 1e-4)
     assert np.abs(dx(f, x, 0.1) - exact).max() / np.abs(dx(f, x, 0.05) - exact).max() == pytest.approx(4.0, rel=0.2)
+
+
+# Right answers that are written differently, and wrong ones that are easily taken for right, as edits.
+
+
+def answers() -> list[tuple[str, str, list[list[str]]]]:
+    """Those of course_answers.txt: the exercise, "+" or "-", and the edits."""
+    found, name = [], ""
+    for line in (Path(__file__).parent / "course_answers.txt").read_text().splitlines():
+        if line.startswith(("+", "-")):
+            found.append((name, line[0], [edit.replace("\\n", "\n").split(" => ") for edit in line[2:].split(" && ")]))
+        elif not line.startswith("#"):
+            name = line or name
+    return found
+
+
+def edited(name: str, edits: list[list[str]]) -> Callable[..., Any]:
+    source = EXERCISES[name].solution()
+    for old, new in edits:
+        assert source.count(old) == 1, old
+        source = source.replace(old, new)
+    scope: dict[str, Any] = {"np": np} | EXERCISES[name].reference.__globals__
+    exec(compile(source, f"<{edits}>", "exec", dont_inherit=True), scope)
+    return scope[name]
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("name", dict.fromkeys(name for name, _, _ in answers()))
+def test_answers_are_judged_alike_on_every_seed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every seed holds the extreme cases, so that no wrong answer passes by luck."""
+    monkeypatch.setattr(checking, "_explain", lambda attempt, wrong: {})  # the verdict alone matters here
+    for _, kind, edits in (one for one in answers() if one[0] == name):
+        f = edited(name, edits)
+        verdicts = [course.check(name, f, seed).right for seed in range(20)]
+        assert verdicts == [kind == "+"] * 20, (edits, verdicts)
+
+
+def test_the_number_of_the_shared_head_is_not_mistaken_for_a_remainder() -> None:
+    f = edited("head_circuits", [["head // (n_heads // n_key_heads)", "min(head, n_key_heads - 1)"]])
+    for seed in range(5):
+        result = course.check("head_circuits", f, seed)
+        assert not result.right and result.mistake is None, str(result)

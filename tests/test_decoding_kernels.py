@@ -21,7 +21,8 @@ import threadpoolctl
 from waiting import wait_until
 
 from minitransformer.fast import accelerate, decoding, decoding_loops, layers, ops, phases
-from minitransformer.layers import Cache, EncoderLayer, FeedForward, KeyValueCache, MultiHeadAttention
+from minitransformer.later import GatedFeedForward
+from minitransformer.layers import Cache, EncoderLayer, FeedForward, KeyValueCache, MultiHeadAttention, RMSNorm
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.training import threads
 
@@ -41,7 +42,11 @@ def n_threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def encoder_layer(d_model: int = 12, n_heads: int = 3, d_ff: int = 20, **options: Any) -> Any:
     """The fast twin of a layer."""
     options = {"norm_order": "pre", "activation": "gelu_tanh"} | options
+    part, eps = options.pop("part", {}), options.pop("eps", None)
     layer = EncoderLayer(d_model, n_heads, d_ff, rng=np.random.default_rng(0), **options)
+    vars(layer.feed_forward).update(part)
+    if eps is not None:
+        layer.self_attention.norm.eps = layer.feed_forward.norm.eps = eps
     rng = np.random.default_rng(1)
     for _, parameter in layer.parameters():  # biases that are not zero, gains that differ, weights of ordinary size
         parameter.value[...] = 0.5 * rng.normal(size=parameter.value.shape)
@@ -522,8 +527,8 @@ def test_heads_that_leave_a_rest_are_left_to_the_layer(taken: list[Any]) -> None
     cache = begun(encoder_layer(10, 5), width=10)  # heads of width 2, as 12 // 5 is
     layer = encoder_layer()
     attention = layer.self_attention.sublayer
-    attention.n_heads = attention.n_key_heads = 5
-    with pytest.raises(ValueError, match="split_heads"):
+    attention.n_heads, attention.d_k, attention.d_v = 5, 5, 5
+    with pytest.raises(ValueError, match=r"split_heads|start a new cache"):
         layer(tokens(), cache=cache)
     assert taken == [None]
 
@@ -559,8 +564,13 @@ def test_a_layer_with_a_part_of_another_class_calls_it(path: str, taken: list[An
 
 @pytest.mark.parametrize(
     "options",
-    [{"norm_order": "post"}, {"norm": "rms_norm"}, {"gated": True}, {"activation": "silu"}],
-    ids=lambda options: str(options),
+    [
+        {"norm_order": "post"},
+        {"part": {"norm": RMSNorm(12)}},
+        {"part": {"sublayer": GatedFeedForward(12, 20)}},
+        {"activation": "silu"},
+    ],
+    ids=("post-norm", "another norm", "a gated network", "another activation"),
 )
 def test_other_layers_are_computed_as_ever(options: dict[str, Any], taken: list[Any]) -> None:
     layer, x = encoder_layer(**options), tokens(2, 6)
@@ -628,8 +638,9 @@ def test_heads_that_do_not_fit_are_left_to_the_layer(n_heads: int, taken: list[A
     layer = encoder_layer()
     cache = begun(layer)
     attention = layer.self_attention.sublayer
-    attention.n_heads = attention.n_key_heads = n_heads
-    with pytest.raises(ValueError, match=r"split_heads|start a new cache for another batch"):
+    attention.n_heads = n_heads
+    attention.d_k = attention.d_v = 12 // max(n_heads, 1) + n_heads % 2
+    with pytest.raises(ValueError, match=r"split_heads|start a new cache for another"):
         layer(tokens(), cache=cache)
     assert taken == [None]
 

@@ -256,21 +256,23 @@ def picked_at_random(rng, temperature, top_k, top_p):
     return pick
 
 
-def beams_naively(next_logits, prompt, n_new, end, beam, alpha):
+def beams_naively(next_logits, prompt, n_new, end, beam, alpha, early=True):
     """Beam search of one sentence on lists, after the words of generation/beam.py. Returns [(score, tokens)]."""
     living, finished = [(0.0, [])], []
-    for _ in range(n_new):
+    for length in range(1, n_new + 1):
         longer = []
         for log_p, tokens in living:
             steps = log_softmax(next_logits(list(prompt) + tokens))
             longer += [(log_p + step, [*tokens, i]) for i, step in enumerate(steps)]
         longer = sorted(longer, key=lambda pair: -pair[0])[: 2 * beam]
-        finished += [pair for pair in longer[:beam] if pair[1][-1] == end]
+        ended = [pair for pair in longer[:beam] if pair[1][-1] == end or length == n_new]
+        finished += [(log_p / length**alpha, tokens) for log_p, tokens in ended]
+        finished = sorted(finished, key=lambda pair: -pair[0])[:beam]
         living = [pair for pair in longer if pair[1][-1] != end][:beam]
-        if len(finished) >= beam or not living:
+        is_full = len(finished) == beam
+        if not living or (is_full and (early or living[0][0] / length**alpha <= finished[-1][0])):
             break
-    scored = [(log_p / len(tokens) ** alpha, tokens) for log_p, tokens in (finished + living)[:beam]]
-    return sorted(scored, key=lambda pair: -pair[0])
+    return finished
 
 
 def assert_same_hypotheses(found, wanted):
@@ -318,7 +320,7 @@ def test_sampling_in_a_batch_is_sampling_alone_without_a_cache(seed, options):
         assert together[i] == write(alone, [[START]], 10, Sampler([generators(5)[i]], *options), END)[0]
 
 
-OPTIONS = list(itertools.product((1, 2, 5), (0.0, 0.6, 1.0)))  # beam, length penalty
+OPTIONS = list(itertools.product((1, 2, 5), (0.0, 0.6, 1.0), (True, False)))  # beam, length penalty, early stopping
 
 
 @pytest.mark.slow
@@ -327,13 +329,15 @@ def test_beams_of_a_batch_of_sentences_are_those_of_each_alone_without_a_cache(s
     model = model_of(seed)
     source, mask = sources(seed)
     next_logits = [next_of_translation(model, *pair) for pair in zip(source, mask, strict=True)]
-    for beam, alpha in OPTIONS:
-        together = beam_search(Translation(model, source, mask), [[START]] * 5, 8, beam, alpha, END)
+    for beam, alpha, early in OPTIONS:
+        together = beam_search(Translation(model, source, mask), [[START]] * 5, 8, beam, alpha, END, early)
         for i, length in enumerate(mask.sum(axis=1)):
-            assert_same_hypotheses(together[i], beams_naively(next_logits[i], [START], 8, END, beam, alpha))
-            alone = beam_search(Translation(model, source[i : i + 1, :length]), [[START]], 8, beam, alpha, END)[0]
+            assert_same_hypotheses(together[i], beams_naively(next_logits[i], [START], 8, END, beam, alpha, early))
+            prefix = Translation(model, source[i : i + 1, :length])
+            alone = beam_search(prefix, [[START]], 8, beam, alpha, END, early)[0]
             assert_same_hypotheses(alone, [(h.score, h.tokens) for h in together[i]])
         options = {"start": START, "end": END, "max_length": 8, "beam": beam, "length_penalty": alpha}
+        options |= {"early_stopping": early}
         assert translate(model, source, mask, **options) == [hypotheses[0].tokens for hypotheses in together]
 
 
@@ -342,12 +346,54 @@ def test_beams_of_a_batch_of_sentences_are_those_of_each_alone_without_a_cache(s
 def test_beams_of_a_batch_of_prompts_are_those_of_each_alone_without_a_cache(seed):
     model = language_model(seed)
     next_logits = next_of_text(model)
-    for beam, alpha in OPTIONS:
-        together = beam_search(Continuation(model), PROMPTS, 8, beam, alpha, END)
+    for beam, alpha, early in OPTIONS:
+        together = beam_search(Continuation(model), PROMPTS, 8, beam, alpha, END, early)
         for prompt, hypotheses in zip(PROMPTS, together, strict=True):
-            assert_same_hypotheses(hypotheses, beams_naively(next_logits, prompt, 8, END, beam, alpha))
-            alone = beam_search(Continuation(model), [prompt], 8, beam, alpha, END)[0]
+            assert_same_hypotheses(hypotheses, beams_naively(next_logits, prompt, 8, END, beam, alpha, early))
+            alone = beam_search(Continuation(model), [prompt], 8, beam, alpha, END, early)[0]
             assert_same_hypotheses(alone, [(h.score, h.tokens) for h in hypotheses])
+
+
+class Chain:
+    """A prefix whose next token depends on the last one alone. p: the probabilities, (V, V)."""
+
+    def __init__(self, p):
+        self.vocabulary, self._logits = len(p), np.log(np.array(p) + 1e-30)
+
+    def read(self, tokens):
+        return self._logits[tokens[:, -1]]
+
+    def select(self, rows, same_source=False):
+        pass
+
+
+def test_at_the_limit_better_open_texts_take_the_place_of_a_finished_one():
+    """The token 3, the end, comes second at the first place, with log 0.3 = -1.2."""
+    p = [[0.0, 0.6, 0.1, 0.3], [0.0, 0.95, 0.0, 0.05], [0.0, 0.0, 1.0, 0.0], [0.25, 0.25, 0.25, 0.25]]
+    for early in (True, False):
+        ((best, second),) = beam_search(Chain(p), [[0]], 3, 2, 1.0, 3, early)
+        assert best.tokens == [1, 1, 1] and math.isclose(best.score, math.log(0.6 * 0.95**2) / 3)
+        assert second.tokens == [2, 2, 2] and math.isclose(second.score, math.log(0.1) / 3)  # -0.77
+
+
+def test_the_rules_of_stopping_differ_where_an_open_text_is_better_than_a_finished_one():
+    """After two finished texts, 3 and 2 3, the search ends early; 1 1 1 1 comes out better when it goes on."""
+    p = [[0.0, 0.4, 0.25, 0.35], [0.0, 0.99, 0.0, 0.01], [0.0, 0.0, 0.0, 1.0], [0.25, 0.25, 0.25, 0.25]]
+    early, late = (beam_search(Chain(p), [[0]], 4, 2, 1.0, 3, stop)[0] for stop in (True, False))
+    assert [each.tokens for each in early] == [[2, 3], [3]]
+    assert [each.tokens for each in late] == [[1, 1, 1, 1], [2, 3]]
+
+
+def test_a_search_that_goes_on_never_ends_with_a_worse_text_and_sometimes_with_a_better_one():
+    better = 0
+    for seed, n_new in itertools.product(SEEDS, (4, 8, 12)):
+        early, late = (
+            beam_search(Continuation(language_model(seed)), PROMPTS, n_new, 3, 1.0, END, stop) for stop in (True, False)
+        )
+        for one, other in zip(early, late, strict=True):
+            assert other[0].score >= one[0].score - 1e-12
+            better += other[0].score > one[0].score + 1e-6
+    assert better
 
 
 @pytest.mark.slow

@@ -19,6 +19,8 @@ import numpy as np
 import pytest
 from hostile_answers import ANSWERS
 from hostile_hand_ins import ENDINGS, FINDERS, MEDDLERS, SLOW, attack
+from hostile_tricks import FILES as TRICKS_WITH_FILES
+from hostile_tricks import HARM, RETURNS, SEARCHES, STALLS
 
 import minitransformer
 from minitransformer.cli import main
@@ -230,6 +232,22 @@ SLICES = {
         "with ThreadPoolExecutor(2) as pool: two = sum(pool.map(float, '11'))",
         RIGHT.replace("return y", "return one * two / 2 * y"),
     ),
+    "another name for a function": (RIGHT.replace("softmax_backward", "mine"), "softmax_backward = mine"),
+    "another name over the stub": (
+        "def softmax_backward(y, dy):\n    raise NotImplementedError",
+        RIGHT.replace("softmax_backward", "mine"),
+        "also = mine\nsoftmax_backward: object = also",
+    ),
+    "a function made of another": (
+        "import functools\n" + RIGHT.replace("softmax_backward(y, dy)", "mine(axis, y, dy)").replace("-1", "axis"),
+        "softmax_backward = functools.partial(mine, -1)",
+    ),
+    "a method": (
+        "class Softmax:\n    def backward(self, y, dy): return y * (dy - (dy * y).sum(axis=-1, keepdims=True))",
+        "softmax_backward = Softmax().backward",
+    ),
+    "a function that is wrapped under its own name": (RIGHT, "softmax_backward = memo(softmax_backward)"),
+    "a feature that the future does not have": (RIGHT, "from __future__ import nothing"),
     "compiled by Numba": (
         "import numba, numpy as np\n@numba.njit\ndef helper(y, dy):\n    r = np.empty_like(y)\n"
         "    for i in range(len(y)): r[i] = y[i] * (dy[i] - (dy[i] * y[i]).sum())\n    return r",
@@ -272,6 +290,28 @@ def test_a_syntax_error_is_said_with_its_line_and_costs_its_own_cell_alone(tmp_p
         ("softmax_backward", "right", ""),
         ("relu_backward", "wrong", "hand_in.ipynb, code cell 2, line 2: SyntaxError: expected ':'"),
     ]
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"# coding: latin-1\nword = '\xe9'\n",
+        b"#!/usr/bin/python\n# -*- coding: cp1252 -*-\nword = '\x80'\r\n",
+        b"\xef\xbb\xbfword = '\xc3\xa9'\r\n",
+        b"\xef\xbb\xbf# coding: utf-8\n",
+    ],
+)
+def test_a_file_is_read_in_the_encoding_that_it_names(tmp_path, start):
+    path = tmp_path / "hand_in.py"
+    path.write_bytes(start + RIGHT.replace("\n", "\r\n").encode())
+    assert grade(path, None, SEED).score == 1.0
+
+
+def test_a_value_under_the_name_of_an_exercise_is_no_definition(tmp_path):
+    source = "import numpy as np\ncausal_mask = np.tril(np.ones((4, 4)))\nalibi_bias = Model.bias\n"
+    assert [one.exercise for one in graded(tmp_path, source + RIGHT, None).grades] == ["softmax_backward"]
+    assert "causal_mask: it is assigned, not defined: write def causal_mask(" in graded(tmp_path, source, None).note
 
 
 def test_a_file_without_an_exercise_gets_a_row_that_says_why(tmp_path):
@@ -365,8 +405,9 @@ def test_a_table_of_the_answers_to_the_seed_of_check_earns_nothing(tmp_path, cap
 
 # ---- Hostile hand-ins, among honest ones. ----
 
-HOSTILE = {name: (body, "") for name, body in (FINDERS | MEDDLERS).items()}
-HOSTILE |= ENDINGS | {name: (source, "") for name, source in ANSWERS.items()}
+BODIES = FINDERS | MEDDLERS | SEARCHES | HARM
+HOSTILE = {name: (body, "") for name, body in BODIES.items()}
+HOSTILE |= ENDINGS | RETURNS | {name: (source, "") for name, source in ANSWERS.items()}
 NEIGHBOURS = 6
 
 
@@ -390,7 +431,7 @@ def class_of_rogues(tmp_path_factory):
     files = {}
     for i, (name, (source, _)) in enumerate(HOSTILE.items()):
         files[f"{i}.py"] = name
-        text = attack(source, **places) if name in FINDERS | MEDDLERS else source
+        text = attack(source, **places) if name in BODIES else source
         (out / f"{i}.py").write_text(text, encoding="utf-8")
         if i % (len(HOSTILE) // NEIGHBOURS) == 0:
             files[f"neighbour {i}.py"] = f"neighbour {i}"
@@ -439,18 +480,105 @@ def test_a_hostile_hand_in_costs_no_neighbour_and_changes_nothing(class_of_rogue
     assert (changed, left) == ([], ["canary.txt"])
 
 
+@pytest.mark.parametrize("given", ["as a folder", "as files"])
+def test_hostile_files_get_no_marks_and_cost_nobody_any(tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "hand-in"
+    (folder / "right").mkdir(parents=True)
+    (folder / "right" / "answers.py").write_text(RIGHT)
+    for name, make in TRICKS_WITH_FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        make(folder / name)
+    monkeypatch.chdir(tmp_path)
+    paths = grading.hand_ins(folder)
+    if given == "as files":
+        paths = [*(path for path in folder.glob("*/*") if path.suffix in (".py", ".ipynb") and path.name != "b")]
+    with sandbox(["softmax_backward"], SEED) as box:
+        found = {grades.file: grades for grades in grade_all(box, paths, ["softmax_backward"])}
+    assert len(found) >= len(TRICKS_WITH_FILES)
+    marks_of = {file: grades.score for file, grades in found.items() if grades.score}
+    assert marks_of == {str(folder / "right" / "answers.py"): 1.0}
+    assert all(grades.note for grades in found.values() if not grades.score), [g.text() for g in found.values()]
+
+
 @pytest.mark.slow
 def test_no_hand_in_is_waited_for_beyond_its_time(tmp_path):
-    paths = [tmp_path / f"{name}.py" for name in SLOW]
+    slow = SLOW | {name: (source, "did not finish within") for name, source in STALLS.items()}
+    paths = [tmp_path / f"{name}.py" for name in slow]
     for path in paths:
-        path.write_text(SLOW[path.stem][0])
+        path.write_text(slow[path.stem][0])
     start = time.monotonic()
     with sandbox(["softmax_backward"], SEED, Limits(2.0)) as box:
         found = list(grade_all(box, paths, ["softmax_backward"], jobs=len(paths)))
-    assert len(found) == len(SLOW)
+    assert len(found) == len(slow)
     for grades in found:
-        assert grades.score == 0.0 and SLOW[Path(grades.file).stem][1] in grades.grades[0].message, grades.text()
+        assert grades.score == 0.0 and slow[Path(grades.file).stem][1] in grades.grades[0].message, grades.text()
     assert time.monotonic() - start < 300.0  # they run for ever, or sleep for 500 s
+
+
+CROWDS = {  # what takes memory, in one process or several
+    "twelve children with 160 MB each": """
+    for _ in range(12):
+        if os.fork() == 0:
+            kept = np.ones(20_000_000)
+            time.sleep(60.0)
+            os._exit(0)
+    time.sleep(10.0)
+""",
+    "files in memory that are not mapped": """
+    for _ in range(20):
+        file = os.memfd_create("x")
+        for i in range(3):
+            os.pwrite(file, bytes(2**24), i * 2**24)
+    time.sleep(10.0)
+""",
+}
+SHARED = """
+    if not done:
+        done.append(np.ones(2**27, np.uint8))
+        for _ in range(8):
+            if os.fork() == 0:
+                done[0].max()
+                time.sleep(60.0)
+                os._exit(0)
+        time.sleep(3.0)
+"""
+
+
+def with_processes(work):
+    head = "import os, time\nimport numpy as np\ndone = []\ndef matmul_backward(a, b, dc):"
+    return f"{head}{work}    return dc @ b.T, a.T @ dc\n{RIGHT}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [isolation.BUBBLEWRAP, isolation.NAMESPACES, isolation.NOTHING])
+@pytest.mark.parametrize("crowd", CROWDS)
+def test_the_memory_of_all_processes_counts_together(tmp_path, monkeypatch, crowd, kind):
+    """Too much ends the exercise that takes it, and no other."""
+    monkeypatch.setattr(isolation, "KINDS", (kind,) if kind != isolation.NOTHING else ())
+    names, limits = ["matmul_backward", "softmax_backward"], Limits(30.0, 512 * 1024**2)
+    one, other = graded(tmp_path, with_processes(CROWDS[crowd]), names, limits=limits).grades
+    assert one.message == "all its processes together used more than 512 MB of memory"
+    assert other.verdict == "right"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [isolation.BUBBLEWRAP, isolation.NAMESPACES])
+def test_what_fills_the_temporary_folder_counts_as_memory(tmp_path, monkeypatch, kind):
+    """Its files are limited, but a million empty folders take a gigabyte of the kernel's memory."""
+    monkeypatch.setattr(isolation, "KINDS", (kind,))
+    work = "\n    for i in range(10**6): os.mkdir(f'/tmp/{i}')\n"
+    limits = Limits(120.0, 256 * 1024**2)
+    (one,) = graded(tmp_path, with_processes(work), ["matmul_backward"], limits=limits).grades
+    assert one.message == "all its processes together used more than 256 MB of memory"
+
+
+@pytest.mark.slow
+def test_pages_that_processes_share_count_once(tmp_path):
+    """Eight children that only read 128 MB of their parent's use 128 MB in all."""
+    limits = Limits(60.0, 512 * 1024**2)
+    (one,) = graded(tmp_path, with_processes(SHARED), ["matmul_backward"], limits=limits).grades
+    assert one.verdict == "right", one.message
 
 
 @pytest.mark.slow
@@ -493,19 +621,32 @@ def softmax_backward(y, dy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [isolation.BUBBLEWRAP, isolation.NAMESPACES])
-def test_python_may_be_installed_below_tmp(monkeypatch, kind):
-    """It was hidden there by the hand-in's own /tmp, and then hand-ins ran without isolation."""
+def test_a_hand_in_finds_python_and_no_copy_of_the_package_wherever_it_lies(monkeypatch, kind):
+    """Also where Python and its packages are below /tmp, which a hand-in has for itself."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        shown = Path(folder, "shown")
-        shown.mkdir()
-        (shown / "it").write_text("readable")
+        packages = Path(folder, "site-packages")
+        for name in ("minitransformer", "backup/minitransformer", "build/lib/minitransformer", "einops"):
+            (packages / name).mkdir(parents=True)
+            (packages / name / "__init__.py").write_text("solution = 1")
+        (packages / "minitransformer-1.0-py3-none-any.whl").write_text("solution = 1")
+        everywhere = [str(packages), *isolation.python_path()]
+        monkeypatch.setattr(isolation, "python_path", lambda: everywhere)
         monkeypatch.setattr(isolation, "KINDS", (kind,))
-        with sandbox(["softmax_backward"], SEED) as box:
-            if box.isolation == kind:
-                monkeypatch.setattr(isolation, "_SYSTEM", [*isolation._SYSTEM, str(shown)])
-                command = isolation.command(kind, box._desk, f"import os; print(open({str(shown / 'it')!r}).read())")
+        isolation.visible.cache_clear()
+        try:
+            with sandbox(["softmax_backward"], SEED) as box:
+                if box.isolation != kind:
+                    pytest.skip(f"{kind} do not work here")
+                code = f"import os, einops, json; print(json.dumps([*os.walk('/')])); os.listdir({str(packages)!r})"
+                command = isolation.command(kind, box._desk, code)
                 done = subprocess.run(command, env=isolation.environment(), capture_output=True, text=True, timeout=60)
-                assert (done.stdout, done.returncode) == ("readable\n", 0), done.stderr
+        finally:
+            isolation.visible.cache_clear()
+    assert done.returncode == 0, done.stderr
+    seen = {os.path.join(place, name) for place, a, b in json.loads(done.stdout) for name in a + b}
+    assert f"{packages}/einops/__init__.py" in seen and not [path for path in seen if "minitransformer" in path]
+    assert not seen & {"/bin", "/usr/local", "/usr/share", "/usr/src", "/usr/include", "/opt", "/home", "/proc", "/sys"}
+    assert {path for path in seen if os.path.dirname(path) == str(packages)} == {f"{packages}/einops"}
 
 
 def test_without_isolation_a_warning_says_so(tmp_path, capsys, monkeypatch):
@@ -632,9 +773,9 @@ def test_files_that_are_no_hand_in(tmp_path, capsys):
         file.truncate(60_000_000)
     wanted = {name: message for name, (_, message) in FILES.items()} | {
         "fifo.ipynb": "is not a regular file",
-        "zero.py": "is not a regular file",
+        "zero.py": "is a link",
         "folder.py": "cannot read",
-        "loop.py": "cannot read",
+        "loop.py": "is a link",
         "none.py": "cannot read",
         "large.py": "is larger than 50 MB",
     }
@@ -643,7 +784,67 @@ def test_files_that_are_no_hand_in(tmp_path, capsys):
     assert {name: message in rows[name]["note"] for name, message in wanted.items()} == dict.fromkeys(wanted, True)
 
 
+def test_links_are_not_followed_and_the_mark_says_so(tmp_path, capsys):
+    """To a classmate's file or folder, to the teacher's file, to a folder of this process; as files or in a folder."""
+    folder, anna = tmp_path / "hand-in", tmp_path / "hand-in" / "anna" / "answers.py"
+    anna.parent.mkdir(parents=True)
+    anna.write_text(RIGHT)
+    (tmp_path / "solution.py").write_text(RIGHT)
+    for name, target in {"bob": "../anna/answers.py", "carl": "../../solution.py", "dora": str(anna)}.items():
+        (folder / name).mkdir()
+        (folder / name / "answers.py").symlink_to(target)
+    (folder / "emil").symlink_to("anna")
+    (folder / "finn").symlink_to("/proc/self/cwd")
+    for given in ([folder], [anna, *sorted(folder.glob("[b-e]*/*.py")), folder / "finn"]):
+        assert main(["grade", *map(str, given), "--csv", "--exercises", "softmax_backward"]) == 1
+        out, err = capsys.readouterr()
+        rows = list(csv.DictReader(io.StringIO(out)))
+        assert {row["student"] for row in rows if row["percent"] == "100.0"} == {"anna"}, out
+        rogues = [row for row in rows if row["student"] != "anna"]
+        assert len(rogues) >= 5 and all("is a link, which is not followed" in row["note"] for row in rogues), out
+        assert err.count("is a link") == len(rogues)
+    (tmp_path / "link").symlink_to(folder)
+    assert main(["grade", str(tmp_path / "link")]) == 1
+    assert "name, the folder itself" in capsys.readouterr().err
+
+
+def test_one_file_under_two_names_is_noted_on_both(tmp_path, capsys):
+    """A hard link; which of the two wrote it, the teacher must find out."""
+    (tmp_path / "anna.py").write_text(RIGHT)
+    (tmp_path / "bob.py").hardlink_to(tmp_path / "anna.py")
+    (tmp_path / "carl.py").write_text(RIGHT)
+    assert main(["grade", str(tmp_path), "--csv"]) == 0
+    notes = {row["student"]: row["note"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))}
+    assert "the same file as" in notes["anna"] and "anna.py (a hard link)" in notes["bob"] and not notes["carl"]
+    assert main(["grade", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count("(a hard link)") == 2
+
+
 # ---- The command. ----
+
+
+def test_one_denominator_everywhere(tmp_path, capsys):
+    """Without a list, what one file adds counts for all, which a warning says; --out needs the list."""
+    (tmp_path / "anna.py").write_text(RIGHT)
+    (tmp_path / "bob.py").write_text(RIGHT + "def relu_backward(x, dy): return 0\ndef gelu_backward(x, dy): return 0\n")
+    assert main(["grade", str(tmp_path), "--csv"]) == 0
+    out, err = capsys.readouterr()
+    assert [(row["of"], row["percent"]) for row in csv.DictReader(io.StringIO(out))] == [("3", "33.3"), ("3", "33.3")]
+    assert err.count("bob.py defines") == 2 and "only" in err and "--exercises says what counts" in err
+    assert main(["grade", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count("33 % of 3") == 2
+    assert main(["grade", str(tmp_path), "--json"]) == 0
+    assert [round(one["score"], 3) for one in json.loads(capsys.readouterr().out)["files"]] == [0.333, 0.333]
+    out = tmp_path / "marks"
+    assert main(["grade", str(tmp_path), "--out", str(out)]) == 2
+    assert "--out needs --exercises" in capsys.readouterr().err and not out.exists()
+    assert main(["grade", str(tmp_path), "--out", str(out), "--exercises", "softmax_backward,relu_backward"]) == 0
+    text, err = capsys.readouterr()
+    anna = next(csv.DictReader(io.StringIO((out / "marks.csv").read_text())))
+    assert (anna["percent"], anna["of"]) == ("50.0", "2") and "defines" not in err
+    assert "50 % of 2" in text and "50 % of 2" in (out / "feedback" / "anna.txt").read_text()
+    assert "50 % of 2" in (out / "moodle.csv").read_text()
+    assert "Points Possible,,,,,2" in (out / "canvas.csv").read_text()
 
 
 def test_the_table(tmp_path, capsys):
@@ -682,7 +883,8 @@ def test_one_row_and_one_feedback_file_for_each_student(tmp_path, capsys):
     (folder / "carl@uni.example.py").write_text("nothing")
     out = tmp_path / "week 3"
     files = [str(path) for path in sorted(folder.glob("*.py"))]
-    assert main(["grade", *files, "--out", str(out), "--csv", "--seed", "4"]) == 0
+    exercises = "softmax_backward,relu_backward"
+    assert main(["grade", *files, "--exercises", exercises, "--out", str(out), "--csv", "--seed", "4"]) == 0
     text = capsys.readouterr().out
     assert (out / "marks.csv").read_text() == text
     rows = list(csv.DictReader(io.StringIO(text)))
@@ -721,7 +923,7 @@ def test_moodle_and_canvas_find_their_documented_columns(tmp_path, capsys):
     (tmp_path / "anna@uni.example.py").write_text(RIGHT)
     (tmp_path / "bob@uni.example.py").write_text("def softmax_backward(y, dy): raise ValueError('<script>')")
     out = tmp_path / "week 3"
-    assert main(["grade", *map(str, sorted(tmp_path.glob("*.py"))), "--out", str(out)]) == 0
+    assert main(["grade", str(tmp_path), "--exercises", "softmax_backward", "--out", str(out)]) == 0
     capsys.readouterr()
     header, first, second = csv.reader(io.StringIO((out / "moodle.csv").read_text()))
     assert header == ["Email address", "softmax_backward", "Total", "Feedback"]
@@ -737,6 +939,9 @@ def test_students_are_told_apart():
     assert marks.students([Path("a/anna.py"), Path("b/bob.py")]) == ["anna", "bob"]
     assert marks.students([Path("anna/07.py"), Path("bob/07.py")]) == ["anna", "bob"]
     assert marks.students([Path("x/a/07.py"), Path("y/a/07.py")]) == ["x/a/07", "y/a/07"]
+    two_of_bob = [Path("anna/07.py"), Path("bob/07.py"), Path("bob/test.py"), Path("carl/07.py")]
+    assert marks.students(two_of_bob) == ["anna", "bob/07", "bob/test", "carl"]
+    assert marks.students([Path("a/07.py"), Path("a/07.ipynb")]) == ["a/07.py", "a/07.ipynb"]
     files = marks.feedback_files(["a/b", "a?b", "A_B", "..", "x" * 300, "\udc80"])
     assert list(files.values()) == ["a_b.txt", "a_b 2.txt", "A_B 3.txt", "_.txt", "x" * 60 + ".txt", "_ 2.txt"]
 
@@ -753,7 +958,11 @@ def test_nothing_from_outside_reaches_a_report_as_it_is(tmp_path, capfd):
         f"def softmax_backward(y, dy): raise Odd({message}, x)"
     )
     out = tmp_path / "marks"
-    for options in (["--verbose"], ["--csv", "--out", str(out)], ["--json"]):
+    for options in (
+        ["--verbose"],
+        ["--csv", "--out", str(out), "--exercises", "softmax_backward"],
+        ["--json"],
+    ):
         assert main(["grade", str(tmp_path / name), *options]) == 0
         text = "".join(capfd.readouterr())
         assert "\x1b" not in text and "\u202e" not in text
@@ -778,6 +987,8 @@ def test_ctrl_c_writes_what_is_done(tmp_path):
         *files,
         "--seconds",
         "500",
+        "--exercises",
+        "softmax_backward",
         "--out",
         str(tmp_path / "m"),
     ]

@@ -10,27 +10,28 @@ from typing import Any
 
 import numpy as np
 import pytest
+import threadpoolctl
 from test_published import bert, gguf_file, run  # noqa: F401  # a fixture
+from variants import attention
 
 from minitransformer.cli import main
-from minitransformer.course.mistakes import MISTAKES
-from minitransformer.layers import MultiHeadAttention
-from minitransformer.layers.attention import RelativeBias
+from minitransformer.later import RelativeBias
 from minitransformer.models import (
     TextClassifier,
     TextEncoder,
     TextEncoderConfig,
-    Transformer,
-    TransformerConfig,
     from_pretrained,
     save_pretrained,
 )
+from minitransformer.published.t5 import T5Config
 from minitransformer.show.stepper import page_bugs
 from minitransformer.show.stepper.command import step_text
+from minitransformer.tasks import published
 from minitransformer.tasks.published import check_model, layer_of, open_published, reading
 from minitransformer.trace.inside import attention_inside, layer_inside
 from minitransformer.trace.recorder import Recorder
 from minitransformer.verify.inside import model_gradients
+from minitransformer.verify.mistakes import MISTAKES
 
 Run = Callable[..., str]
 
@@ -52,8 +53,8 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "options",
     [
         {},
-        {"n_key_heads": 2, "rotary_base": 50.0, "bias": False, "d_k": 4},
-        {"n_key_heads": 1, "d_k": 2, "d_v": 3, "scale": 0.7, "window": 3},
+        {"n_key_heads": 2, "rotary_base": 50.0, "bias": False, "d_head": 4},
+        {"n_key_heads": 1, "d_head": 2, "scale": 0.7, "window": 3},
         {"relative": True, "output_bias": False},
     ],
     ids=["plain", "shared keys", "one key head", "relative"],
@@ -61,7 +62,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_heads_together_are_the_layer(options: dict[str, Any]) -> None:
     rng = np.random.default_rng(1)
     relative = RelativeBias(4, 8, 6) if options.get("relative") else None
-    whole = MultiHeadAttention(12, 4, **(options | {"relative": relative})).to(dtype="float64")
+    whole = attention(12, 4, **(options | {"relative": relative})).to(dtype="float64")
     for _, parameter in whole.parameters():
         parameter.value = rng.normal(size=parameter.value.shape)
     x, dy = rng.normal(size=(5, 12)), rng.normal(size=(5, 12))
@@ -78,7 +79,7 @@ def test_the_heads_together_are_the_layer(options: dict[str, Any]) -> None:
     rows = np.concatenate([head.output.weight.grad for head in heads])
     np.testing.assert_allclose(rows, whole.output.weight.grad, rtol=0, atol=1e-12)
     if relative is not None:
-        columns = np.concatenate([head.relative.table.grad for head in heads], axis=1)
+        columns = np.concatenate([head.mix.bias.table.grad for head in heads], axis=1)
         np.testing.assert_allclose(columns, relative.table.grad, rtol=0, atol=1e-12)
     with pytest.raises(ValueError, match="there are heads 0 to 3, got 4"):
         whole.head(4)
@@ -174,12 +175,8 @@ def test_step_says_what_it_cannot_show(encoder: Path, run: Run, arguments: list[
 
 def t5(folder: Path) -> Path:
     sizes = {"d_model": 8, "n_heads": 2, "d_ff": 12, "n_encoder_layers": 1, "n_decoder_layers": 2, "dropout": 0.0}
-    config = TransformerConfig(
-        11, 11, **sizes, attention_dropout=0.0, norm="rms_norm", norm_order="pre", bias=False, d_head=4,
-        positions="relative", relative_buckets=8, relative_distance=12, scale_embedding=False, scale_scores=False,
-        scale_logits=True,
-    )  # fmt: skip
-    save_pretrained(Transformer(config, np.random.default_rng(0)), folder)
+    config = T5Config(11, 11, **sizes, d_head=4, buckets=8, max_distance=12)
+    save_pretrained(config.build(np.random.default_rng(0)), folder)
     return folder
 
 
@@ -235,6 +232,20 @@ def test_check_says_what_it_found(encoder: Path, run: Run) -> None:  # noqa: F81
     said = run("check", "--model", encoder, "--layer", 1, "--verbose")
     assert re.search(r"\n\d+ gradients, all ok; largest error of\ninputs .*, parameters .*, intermediates", said)
     assert "layer 1: attention.scores" in said
+
+
+def test_check_of_a_model_uses_one_thread(encoder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """With more, MiniLM's check beside busy programs took ten times as long: the threads waited for each other."""
+    found: list[int] = []
+
+    def stand_in(*_: Any, **__: Any) -> Any:
+        found.extend(pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas")
+        raise ValueError("far enough")
+
+    monkeypatch.setattr(published, "model_gradients", stand_in)
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        assert "far enough" in run("check", "--model", encoder, status=1)
+    assert found and set(found) == {1}
 
 
 def test_check_says_what_it_cannot_check(encoder: Path, run: Run) -> None:  # noqa: F811

@@ -45,7 +45,7 @@ from minitransformer.fast.attention import KEPT_KEYS
 from minitransformer.fast.blocks import BLOCK, blocks, compiled, numpy_only
 from minitransformer.fast.decoding import LARGE
 from minitransformer.fast.feed_forward import feed_forward
-from minitransformer.layers import FeedForward, Linear, Parameter
+from minitransformer.layers import EncoderLayer, FeedForward, Linear, Parameter
 from minitransformer.training import AdamW
 
 KERNELS: dict[str, Callable[..., Any]] = {
@@ -616,9 +616,25 @@ def test_attention_on_sizes_at_the_edge_of_float32(scale: float, size_q: float, 
         np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
-def test_attention_takes_anything_true_for_causal(form: str) -> None:
+def test_attention_takes_no_text_for_causal(form: str) -> None:
     q = heads(2, 9, 3, 4).astype(np.float32)
-    np.testing.assert_array_equal(ops.attention(q, q, q, None, 1)[0], ops.attention(q, q, q, None, True)[0])
+    np.testing.assert_allclose(
+        ops.attention(q, q, q, None, np.True_)[0], ops.attention(q, q, q, None, True)[0], rtol=1e-5, atol=1e-6
+    )
+    layer = fast.accelerate(EncoderLayer(4, 2, 6))
+    for call in (lambda: ops.attention(q, q, q, causal="no"), lambda: layer(q[:, :, 0], causal="no")):
+        with pytest.raises(TypeError, match="causal must be True or False, got 'no'"):
+            call()
+
+
+@pytest.mark.parametrize("call", {name: call for call, (name, _, _) in CALLS.items()}.values())
+def test_a_kernel_leaves_other_dtypes_to_its_textbook_op(call: str, form: str) -> None:
+    name, (x, *others), options = CALLS[call]
+    for dtype in (np.int64, np.complex64):
+        with pytest.raises(TypeError) as wanted:
+            getattr(textbook, name)(x.astype(dtype), *others, **options)
+        with pytest.raises(TypeError, match=f"^{re.escape(str(wanted.value))}$"):
+            getattr(ops, name)(x.astype(dtype), *others, **options)
 
 
 @pytest.mark.slow

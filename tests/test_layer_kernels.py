@@ -14,6 +14,7 @@ import threadpoolctl
 from waiting import wait_until
 
 from minitransformer.fast import accelerate, layer_loops, layers, phases, twins
+from minitransformer.later import GatedFeedForward
 from minitransformer.layers import (
     Checkpoint,
     EncoderLayer,
@@ -23,6 +24,7 @@ from minitransformer.layers import (
     Linear,
     MultiHeadAttention,
     Residual,
+    RMSNorm,
 )
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.training import Workers
@@ -52,9 +54,11 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return answers
 
 
-def encoder_layer(n_heads: int = 3, d_ff: int = 20, **options: Any) -> Any:
+def encoder_layer(n_heads: int = 3, d_ff: int = 20, parts: Any = None, **options: Any) -> Any:
     """The fast twin of a layer."""
     layer = EncoderLayer(WIDTH, n_heads, d_ff, rng=np.random.default_rng(0), **options)
+    for place, part in ({} if parts is None else parts).items():
+        setattr(layer.feed_forward, place, part)
     rng = np.random.default_rng(1)
     for _, parameter in layer.parameters():  # biases that are not zero, gains that differ, weights of ordinary size
         parameter.value[...] = 0.5 * rng.normal(size=parameter.value.shape)
@@ -176,7 +180,8 @@ def test_gains_and_biases_changed_before_backward_change_no_gradient(
 def test_long_sequences_make_their_weights_again(
     norm_order: str, length: int, n_threads: int, taken: list[bool]
 ) -> None:
-    layer = encoder_layer(norm_order=norm_order, activation="gelu", eps=0.1)
+    layer = encoder_layer(norm_order=norm_order, activation="gelu")
+    layer.self_attention.norm.eps = layer.feed_forward.norm.eps = 0.1
     layer.feed_forward.norm.eps = 0.3
     arrays = normal(2, length, WIDTH), normal(2, length, WIDTH, seed=3)
     found = everything(layer, *arrays, causal=True)
@@ -335,8 +340,8 @@ class Louder(Linear):
 
 
 REFUSED: dict[str, Any] = {
-    "gated": {"gated": True},
-    "another norm": {"norm": "rms_norm"},
+    "gated": {"parts": {"sublayer": GatedFeedForward(WIDTH, 20)}},
+    "another norm": {"parts": {"norm": RMSNorm(WIDTH)}},
     "another activation": {"activation": "silu"},
 }
 

@@ -467,11 +467,11 @@ def test_parameters_come_by_dotted_names_in_the_order_they_were_set() -> None:
         "feed_forward.norm.gamma",
         "feed_forward.norm.beta",
     ]
-    stack = layers.Encoder(2, 4, 2, 6, norm_order="pre", norm="rms_norm")
+    stack = layers.Encoder(2, 4, 2, 6, norm_order="pre")
     names = [name for name, _ in stack.parameters()]
-    assert len(names) == len(set(names)) == 2 * 14 + 1
-    assert names[14] == "layers.1.self_attention.sublayer.query.weight"
-    assert names[-1] == "final_norm.gamma"
+    assert len(names) == len(set(names)) == 2 * 16 + 2
+    assert names[16] == "layers.1.self_attention.sublayer.query.weight"
+    assert names[-2:] == ["final_norm.gamma", "final_norm.beta"]
 
 
 def test_values_start_as_documented() -> None:
@@ -655,6 +655,7 @@ LINEAR = layers.Linear(4, 3)
 SINUSOIDS = layers.SinusoidalPositions(4)
 LEARNED = layers.LearnedPositions(5, 4)
 ENCODER, DECODER = layers.Encoder(2, 4, 2, 6), layers.Decoder(2, 4, 2, 6)
+RESIDUAL = layers.Residual(layers.FeedForward(4, 6), layers.LayerNorm(4))
 
 Bad = tuple[Callable[[], Any], type[Exception], str]
 BAD: dict[str, Bad] = {
@@ -698,7 +699,7 @@ BAD: dict[str, Bad] = {
     # options
     "a rate of 1": (
         lambda: layers.MultiHeadAttention(4, 2, dropout=1.0), ValueError,
-        r"MultiHeadAttention: the dropout rate must be at least 0 and below 1, got 1\.0",
+        r"ScaledDotProduct: the dropout rate must be at least 0 and below 1, got 1\.0",
     ),
     "a negative rate": (
         lambda: layers.EncoderLayer(4, 2, 6, dropout=-0.1), ValueError,
@@ -715,9 +716,8 @@ BAD: dict[str, Bad] = {
         lambda: layers.FeedForward(4, 6, "tanh"), ValueError,
         r"FeedForward: activation must be one of relu, gelu, gelu_tanh, silu, got 'tanh'",
     ),
-    "an unknown norm": (
-        lambda: layers.EncoderLayer(4, 2, 6, norm="batch"), ValueError,
-        r"norm must be one of layer_norm, rms_norm, got 'batch'",
+    "another number of sub-layers": (
+        lambda: layers.DecoderLayer.of(RESIDUAL, RESIDUAL), ValueError, r"argument 2 is shorter than argument 1",
     ),
     "an unknown order": (
         lambda: layers.Encoder(1, 4, 2, 6, norm_order="both"), ValueError,

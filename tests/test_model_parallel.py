@@ -58,7 +58,7 @@ def near(found, wanted):
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("n", [3, 1, 2])
 def test_ten_steps_of_a_model_cut_by_heads_and_units(n):
     whole = train(transformer(), translation_loss)
 
@@ -128,7 +128,7 @@ def language_loss(model, step):
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize(("n", "pieces"), [(1, 2), (2, 4), (3, 2), (4, 4)])
+@pytest.mark.parametrize(("n", "pieces"), [(2, 4), (1, 2), (3, 2), (4, 4)])
 def test_ten_steps_of_a_pipeline(n, pieces):
     whole = train(language_model(), language_loss)
 

@@ -506,8 +506,12 @@ BAD: dict[str, Bad] = {
         lambda: transformer(8), ValueError,
         r"share_embeddings needs one vocabulary, got 7 source and 8 target tokens; build a joint vocabulary or set",
     ),
-    "no layers": (lambda: transformer(n_decoder_layers=0), ValueError, r"Decoder: n_layers must be greater than 0"),
-    "layers in halves": (lambda: language_model(n_layers=1.5), TypeError, r"Encoder: n_layers must be an integer"),
+    "no layers": (
+        lambda: transformer(n_decoder_layers=0), ValueError, r"Transformer: n_decoder_layers must be greater than 0"
+    ),
+    "layers in halves": (
+        lambda: language_model(n_layers=1.5), TypeError, r"LanguageModel: n_layers must be an integer"
+    ),
     "no vocabulary": (
         lambda: LanguageModel(LanguageModelConfig(0, **SMALL)), ValueError, r"Embedding: vocabulary must be greater",
     ),

@@ -17,6 +17,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from minitransformer import course
+from minitransformer.show.site import markdown, notebook, slides
+from minitransformer.show.site.frame import Site
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
@@ -102,7 +104,64 @@ def test_ends_with_exercises_that_exist(name: str) -> None:
         course.exercise(exercise)  # refuses a name that it does not know
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_marks_make_slides_with_one_idea_each(name: str, tmp_path: Path) -> None:
+    chapter = next(chapter for chapter in notebook.read(NOTEBOOKS) if chapter.stem == name)
+    found = slides.slides_of(Site(tmp_path, "pyodide/", "x.whl"), chapter)
+    assert 10 <= len(found) <= slides.MOST
+    assert [found[0].kind, found[-1].title] == ["title", "Exercises"] and found[0].texts
+    for slide in found[1:]:
+        words = sum(len(markdown.plain(text).split()) for text in slide.texts)
+        assert slide.texts or slide.output
+        assert words <= slides.MOST_WORDS or len(slide.texts) == 1, (slide.title, words)
+        assert slide.kind == ("question" if any(markdown.PREDICT in text for text in slide.texts) else "idea")
+        assert not (slide.kind == "question" and slide.output)  # which would answer it
+    assert sum(bool(slide.texts and slide.output) for slide in found) >= 4
+    marked = [text for cell in build.read_built(name)["cells"] for text in cell["metadata"].get("slides", [])]
+    assert [text for slide in found[1:] for text in slide.texts] == [re.sub("(?m)^> ?", "", text) for text in marked]
+
+
 # The tool itself.
+
+
+def test_marks_are_kept_for_the_slides_and_shown_to_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "01_x.py").write_text("# %% [markdown]\n# ⟦One idea.⟧ And\n# ⟦two\n# lines.⟧\n\n# %%\nx = '⟦'\n")
+    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    text, code = build.read_source("01_x")["cells"]
+    assert (text["source"], text["metadata"]) == (
+        "One idea. And\ntwo\nlines.",
+        {"slides": ["One idea.", "two\nlines."]},
+    )
+    assert code["source"] == "x = '⟦'" and code["metadata"] == {}
+    assert build.for_students(build.read_source("01_x"))["cells"][0]["metadata"] == {}
+
+
+def test_a_heading_begins_a_slide_and_a_question_is_not_answered_on_its_own(tmp_path: Path) -> None:
+    def text(source: str, *marked: str) -> dict:
+        return {"cell_type": "markdown", "source": source, "metadata": {"slides": list(marked)}, "id": "t"}
+
+    def code(printed: str, *tags: str) -> dict:
+        output = {"output_type": "stream", "name": "stdout", "text": printed}
+        return {"cell_type": "code", "source": "f()", "metadata": {"tags": list(tags)}, "outputs": [output], "id": "c"}
+
+    question = "**Predict first.** g?"
+    cells = [
+        text("# 1 T\n\n- a goal"),
+        text(f"## 1.1 First g\n\nSee f. {question}\n\n## 1.2 Not marked", "See f.", question),
+        code("seven", "slide"),
+        text("## 1.3 Third\n\nIt is seven. More.", "It is seven."),
+        code("not marked"),
+        code("eight", "slide-code", "varies"),
+        text("Nine.", "Nine."),
+    ]
+    found = slides.slides_of(Site(tmp_path, "pyodide/", "x.whl"), notebook.Chapter("01_t", cells))
+    assert [(s.title, s.kind, s.texts, re.sub("<.*?>|\\s", "", s.output)) for s in found] == [
+        ("1 T", "title", ["- a goal"], ""),
+        ("First g", "question", ["See f.", question], ""),
+        ("Not marked", "idea", [], "seven"),
+        ("Third", "idea", ["It is seven."], "f()eight"),
+        ("Third", "idea", ["Nine."], ""),
+    ]
 
 
 def test_answers_to_predictions_are_kept_for_the_teacher_and_shown_to_nobody(

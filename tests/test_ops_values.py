@@ -723,6 +723,18 @@ CALLS: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any]]] = {
     ),
     "repeat_heads": ([(2, 3, 4, 5)], lambda x: ops.repeat_heads(x, 2)),
     "rotary": ([(2, 3, 4)], lambda x: ops.rotary(x, 2, np.float64(100))),
+    "rotate": ([(2, 3, 4), (3, 1), (3, 1)], ops.rotate),
+    "gru_cell_reset_first": ([(2, 9), (2, 3), (3, 9)], ops.gru_cell_reset_first),
+    "gated_delta": (
+        [(2, 3, 4), (2, 3, 4), (2, 3, 5), (2, 3, 4), (2, 3)],
+        lambda q, k, v, decay, beta: ops.gated_delta(q, k, v, -abs(decay), beta, scale=1 / np.sqrt(64)),
+    ),
+    "layer_norm_over_axes": ([(3, 2, 4), (2, 4), (2, 4)], lambda *a: ops.layer_norm_over_axes(*a, np.float64(1e-5))),
+    "rms_norm_over_axes": ([(3, 2, 4), (2, 4)], lambda *a: ops.rms_norm_over_axes(*a, np.float64(1e-6))),
+    "weighted_cross_entropy": (
+        [(2, 3, 5), (5,)],
+        lambda x, w: ops.weighted_cross_entropy(x, np.array([[1, -100, 4], [4, 0, 2]]), w**2),
+    ),
     "relative_bias": ([(8, 3)], lambda table: ops.relative_bias(table, 3, 5)),
     "alibi": ([(3,)], lambda slopes: ops.alibi(slopes, 3, 5)),
     "rnn_cell": ([(2, 3), (2, 3), (3, 3)], ops.rnn_cell),

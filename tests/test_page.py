@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from minitransformer import layers, ops
-from minitransformer.course.mistakes import MISTAKES
 from minitransformer.course.worked_example import UNSCALED, self_attention
 from minitransformer.show.page import as_script_data
 from minitransformer.show.stepper import Recording, step
@@ -26,6 +25,7 @@ from minitransformer.show.stepper.page import to_html
 from minitransformer.show.stepper.page_bugs import differ
 from minitransformer.show.stepper.page_data import Pool, plain
 from minitransformer.trace.values import copied
+from minitransformer.verify.mistakes import MISTAKES
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4))
@@ -35,6 +35,12 @@ OPS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
     "flash_attention": (ops.flash_attention, (X, X, X), {"tile": 2}),
     "linear_attention": (ops.linear_attention, (X, X, X), {"block": 2}),
     "sink_attention": (ops.sink_attention, (X[None], X[None], X[None], X[0, :1]), {}),
+    "rotate": (ops.rotate, (X, X[:, :1], X[:, 1:2]), {}),
+    "gru_cell_reset_first": (ops.gru_cell_reset_first, (X[:, :3], X[:, :1], X[:1, :3]), {}),
+    "gated_delta": (ops.gated_delta, (X, X, X, X, X[:, 0]), {}),
+    "layer_norm_over_axes": (ops.layer_norm_over_axes, (X[None], X, X), {}),
+    "rms_norm_over_axes": (ops.rms_norm_over_axes, (X[None], X), {}),
+    "weighted_cross_entropy": (ops.weighted_cross_entropy, (X, np.array([1, -100, 3]), X[0] ** 2), {}),
     "alibi": (ops.alibi, (X[0], 2, 3), {}),
     "additive_attention": (ops.additive_attention, (X, X, X, X[0]), {}),
     "convolution": (ops.convolution, (X, np.stack([X.T, X.T, X.T]), X[:, 0]), {}),

@@ -370,6 +370,43 @@ def linear_attention(q: Rounded, k: Rounded, v: Rounded, dy: Rounded) -> list[Ro
     return [output, dproducts @ keys * slope_q, dproducts.T @ queries * slope_k, products.T @ (dy * share)]
 
 
+def rotate(x: Rounded, c: Rounded, s: Rounded, dy: Rounded) -> list[Rounded]:
+    """Two of six numbers are left alone."""
+    (a, b, rest), (da, db, drest) = ((z[:, :2], z[:, 2:4], z[:, 4:]) for z in (x, dy))
+    back = [da * c + db * s, db * c - da * s, drest]
+    return [join([a * c - b * s, a * s + b * c, rest]), join(back), da * a + db * b, db * a - da * b]
+
+
+def gru_cell_reset_first(inputs: Rounded, h: Rounded, w: Rounded, dy: Rounded) -> list[Rounded]:
+    n = w.value.shape[0]
+    r, z = (rounding.logistic(inputs[:, p] + h @ w[:, p]) for p in (slice(n), slice(n, 2 * n)))
+    g = rounding.tanh(inputs[:, 2 * n :] + (r * h) @ w[:, 2 * n :])
+    da = dy * (1 - z) * (1 - g * g)
+    dremembered = da @ w[:, 2 * n :].T
+    dgates = join([dremembered * h * r * (1 - r), dy * (h - g) * z * (1 - z)])
+    dh = dgates @ w[:, : 2 * n].T + dremembered * r + dy * z
+    return [(1 - z) * g + z * h, join([dgates, da]), dh, join([h.T @ dgates, (r * h).T @ da])]
+
+
+def gated_delta(q: Rounded, k: Rounded, v: Rounded, decay: Rounded, beta: Rounded, dy: Rounded) -> list[Rounded]:
+    """One position with a width of 4: nothing is remembered, so the value is written under its key and read again."""
+    match = (q * k).sum(axis=-1, keepdims=True) * 0.5
+    dmatch = (dy * v).sum(axis=-1, keepdims=True)
+    dq, dk = (x * dmatch * beta[:, None] * 0.5 for x in (k, q))
+    nothing = Rounded(0 * decay.value)
+    return [v * match * beta[:, None], dq, dk, dy * match * beta[:, None], nothing, (match * dmatch)[:, 0]]
+
+
+def over_axes(x: Any, gamma: Any, beta: Any, dy: Any, eps: float) -> list[Bound]:
+    """The norm of rows of six numbers, which stand in two axes."""
+    flat = (z if z is None else z.reshape(*z.shape[:-2], 6) for z in (x, gamma, beta, dy))
+    shapes = (x.shape, x.shape, gamma.shape, gamma.shape)
+    return [
+        tuple(np.reshape(part, shape) if np.size(part) == np.prod(shape) else part for part in bound)
+        for bound, shape in zip(norm(*flat, eps), shapes, strict=False)
+    ]
+
+
 def top_k_gates(x: Rounded, dy: Rounded) -> list[Rounded]:
     """The two largest of each row share the weight."""
     gates = rounding.softmax(x, x.value >= np.sort(x.value, axis=-1)[..., -2:-1])
@@ -420,6 +457,16 @@ CALLS: dict[str, Call] = {
     "rnn_cell": (ops.rnn_cell, [(4, 3), (4, 3), (3, 3)], running(rnn_cell)),
     "lstm_cell": (ops.lstm_cell, [(4, 12), (4, 6), (3, 12)], running(lstm_cell)),
     "gru_cell": (ops.gru_cell, [(4, 9), (4, 3), (3, 9), (9,)], running(gru_cell)),
+    "rotate": (ops.rotate, [(3, 6), (3, 2), (3, 2)], running(rotate)),
+    "gru_cell_reset_first": (ops.gru_cell_reset_first, [(4, 9), (4, 3), (3, 9)], running(gru_cell_reset_first)),
+    "gated_delta": (ops.gated_delta, [(1, 4), (1, 4), (1, 3), (1, 4), (1,)], running(gated_delta)),
+    "layer_norm_over_axes": (
+        lambda *a: ops.layer_norm_over_axes(*a, 1e-5), [(4, 2, 3), (2, 3), (2, 3)], lambda *a: over_axes(*a, 1e-5),
+    ),
+    "rms_norm_over_axes": (
+        lambda *a: ops.rms_norm_over_axes(*a, 1e-6), [(4, 2, 3), (2, 3)],
+        lambda x, gamma, dy: over_axes(x, gamma, None, dy, 1e-6),
+    ),
     "convolution": (ops.convolution, [(5, 2), (3, 2, 3), (3,)], convolution),
     "additive_attention": (ops.additive_attention, [(3, 4), (6, 4), (6, 5), (4,)], running(additive_attention)),
     "local_attention": (lambda *a: ops.local_attention(*a, 2), [(5, 4), (5, 4), (5, 3)], running(local_attention)),
@@ -517,6 +564,19 @@ def test_cross_entropy(smoothing: float, size: str, dtype: str, form: str) -> No
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", SIZES)
+def test_weighted_cross_entropy(size: str, dtype: str) -> None:
+    """All weights the same power of two: the mean is that of cross_entropy, the sum that times the weight, exactly."""
+    logits, targets = draw(4, 9, scale=SIZES[size]).astype(dtype), np.array([3, 0, 8, 3])
+    weights = np.full(9, 0.25, dtype)
+    with np.errstate(under="ignore"):
+        loss, backward = ops.weighted_cross_entropy(logits, targets, weights, label_smoothing=0.125)
+        results = loss, backward()[0]
+    for got, bound in zip(results, cross_entropy(exact(logits), targets, 0.125), strict=True):
+        hold(dtype, got, *bound)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_sinusoidal_positions(dtype: str) -> None:
     """The angle has an error of a few units of float64, so far along in units of the position; then it is rounded."""
     table = ops.sinusoidal_positions(3000, 6, dtype=dtype)
@@ -544,4 +604,6 @@ def test_rotary(start: int, dtype: str) -> None:
 
 def test_every_op_is_held() -> None:
     held = {name.partition(",")[0].partition(" ")[0] for name in [*ELEMENTWISE, *CALLS]}
-    assert held | {"cross_entropy", "rotary", "sinusoidal_positions"} == set(as_written.__all__)
+    assert held | {"cross_entropy", "rotary", "sinusoidal_positions", "weighted_cross_entropy"} == set(
+        as_written.__all__
+    )

@@ -17,18 +17,19 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from minitransformer.later.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
 from minitransformer.models import (
     LanguageModel,
     LanguageModelConfig,
     MaskedLanguageModel,
     TextClassifier,
     TextEncoderConfig,
-    Transformer,
-    TransformerConfig,
     from_pretrained,
     save_pretrained,
 )
-from minitransformer.models.families import FAMILIES
+from minitransformer.published.bart import BartConfig
+from minitransformer.published.families import FAMILIES
+from minitransformer.published.llama import LlamaConfig
 
 IDS = np.array([[3, 1, 4, 1, 5]])
 
@@ -173,13 +174,13 @@ HOSTILE: dict[str, tuple[Any, type[Exception], str]] = {
     "a folder for the weights": (
         lambda f: ((f / "model.safetensors").unlink(), (f / "model.safetensors").mkdir()),
         ValueError,
-        r"is no regular file",
+        r"is not a regular file",
     ),
     "a link to itself": (link_to_itself("model.safetensors"), ValueError, r"a link that leads nowhere"),
     "a config linked to itself": (link_to_itself("config.json"), FileNotFoundError, r"a link that leads nowhere"),
     "links in a circle": (links_in_a_circle, FileNotFoundError, r"a link that leads nowhere"),
-    "a shard outside": (outside, ValueError, r"'\.\./elsewhere\.safetensors', which is no file of this folder"),
-    "a shard by an absolute path": (absolute, ValueError, r"'/etc/passwd', which is no file of this folder"),
+    "a shard outside": (outside, ValueError, r"'\.\./elsewhere\.safetensors', which is not a file of this folder"),
+    "a shard by an absolute path": (absolute, ValueError, r"'/etc/passwd', which is not a file of this folder"),
     "a huge tensor": (huge_tensor, ValueError, r"cannot be read as safetensors"),
     "a file cut short": (cut, ValueError, r"cannot be read as safetensors"),
     "JSON without end": (deep, ValueError, r"config\.json cannot be read as JSON"),
@@ -187,6 +188,9 @@ HOSTILE: dict[str, tuple[Any, type[Exception], str]] = {
     "a list": (lambda f: (f / "config.json").write_text("[]"), ValueError, r"must hold a JSON object, got list"),
     "bytes": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe"), ValueError, r"cannot be read as JSON"),
     "unknown family": (lambda f: change(f, model_type="mamba"), ValueError, r"model_type must be .* got 'mamba'"),
+    "a family whose mathematics is missing": (
+        lambda f: change(f, model_type="gptj"), ValueError, r"got 'gptj'; .*: rotary positions in a part of each head"
+    ),
     "unknown head": (
         lambda f: change(f, architectures=["GPT2DoubleHeadsModel"]), ValueError, r"architectures must be one of"
     ),
@@ -267,8 +271,8 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     ],
 )
 def test_what_would_change_the_mathematics_is_refused_by_name(tmp_path: Path, field: str, value: Any) -> None:
-    config = {"norm": "rms_norm", "bias": False, "gated": True, "rotary_base": 10000.0, "activation": "silu"}
-    save_pretrained(gpt2(**config), tmp_path)
+    config = LlamaConfig(11, max_length=8, d_model=6, n_heads=1, d_ff=24, n_layers=2)
+    save_pretrained(config.build(np.random.default_rng(0)), tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "llama"
     change(tmp_path, **{field: value})
     with pytest.raises(ValueError, match=field):
@@ -361,11 +365,37 @@ def test_no_spoiled_config_does_more_than_raise_one_error(folder: Path, seed: in
 
 
 def test_a_model_that_no_family_has_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no family has such a model; .*gpt2: has other norm_order"):
-        save_pretrained(gpt2(norm_order="post"), tmp_path / "new")
+    both = {"d_model": 6, "n_heads": 2, "d_ff": 8, "n_encoder_layers": 1, "n_decoder_layers": 2}
+    encoder = TextEncoderConfig(11, 9, 6, 2, 8, 2, pooler=False)
+    refused = [
+        (gpt2(norm_order="post"), "no family has norm_order='post'; the nearest is gpt2, with norm_order='pre'"),
+        (AlibiLanguageModelConfig(11, 8, 6, 2, 24, 2).build(), "no family has the recipe AlibiLanguageModelConfig"),
+        (AlibiTransformerConfig(11, 11, **both).build(), "no family has the recipe AlibiTransformerConfig"),
+        (
+            MaskedLanguageModel(dataclasses.replace(encoder, width=4)),
+            "no family has all of this together; the nearest is bert, with width=None",
+        ),
+        (
+            TextClassifier(dataclasses.replace(encoder, types=0), 3, "tanh"),
+            "no family has all of this together; the nearest is distilbert, with the head's activation='relu'",
+        ),
+    ]
+    for model, message in refused:
+        with pytest.raises(ValueError, match="^" + re.escape(f"save_pretrained: {message}") + "$"):
+            save_pretrained(model, tmp_path / "new")
     assert not (tmp_path / "new").exists()
-    with pytest.raises(TypeError, match="must be one that from_pretrained returns, got dict"):
+    with pytest.raises(TypeError, match=r"published models are one of .*LanguageModel.*, and no dict"):
         save_pretrained({}, tmp_path)  # type: ignore[arg-type]
+
+
+def test_pegasus_of_an_odd_width_is_told_so(tmp_path: Path) -> None:
+    config = BartConfig(11, 11, 6, 2, 8, 1, 1, positions="halves", norm_order="pre", n_positions=9)
+    save_pretrained(config.build(), tmp_path)
+    change(tmp_path, d_model=5)
+    with pytest.raises(
+        ValueError, match="d_model must be even, since sines and cosines for the positions come in pairs"
+    ):
+        from_pretrained(tmp_path)
 
 
 def test_a_pooler_has_tanh_whatever_the_classifier_asks_for() -> None:
@@ -386,11 +416,9 @@ def test_each_kind_is_written_as_its_family(tmp_path: Path) -> None:
         "bert": MaskedLanguageModel(encoder, rng),
         "distilbert": TextClassifier(TextEncoderConfig(11, **sizes, types=0, pooler=False), 3, "relu", rng),
         "gpt2": gpt2(),
-        "bart": Transformer(
-            TransformerConfig(11, 11, **both, positions="learned", position_offset=2, embedding_norm=True), rng
-        ),
-        "pegasus": Transformer(TransformerConfig(11, 11, **both, positions="halves", norm_order="pre"), rng),
-        "marian": Transformer(TransformerConfig(11, 11, **both, positions="halves"), rng),
+        "bart": BartConfig(11, 11, **both, position_offset=2, embedding_norm=True).build(rng),
+        "pegasus": BartConfig(11, 11, **both, positions="halves", norm_order="pre").build(rng),
+        "marian": BartConfig(11, 11, **both, positions="halves").build(rng),
     }
     for name, model in kinds.items():
         save_pretrained(model, tmp_path / name, eos_token_id=2)
@@ -442,3 +470,11 @@ def test_the_example_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     assert all(abs(parameter.grad).max() > 0.0 for _, parameter in names["model"].parameters())
     listed = re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| `")))
     assert set(listed) == FAMILIES.keys()
+
+
+def test_roberta_knows_padding_by_its_id() -> None:
+    config = TextEncoderConfig(11, 9, 6, 2, 8, 1, types=0, position_offset=3, count_real=True)
+    model = MaskedLanguageModel(config, np.random.default_rng(0))
+    ids = np.array([[5, 6, 7, 2, 2], [2, 4, 3, 9, 8]])
+    np.testing.assert_array_equal(model(ids)[0], model(ids, ids != 2)[0])
+    assert abs(model(ids)[0] - model(ids, np.ones(ids.shape, bool))[0]).max() > 1e-3

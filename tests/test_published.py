@@ -398,7 +398,7 @@ def test_embed_prints_the_similarities(encoder: Path, run: Run) -> None:
 
 def test_embed_says_what_it_cannot_do(encoder: Path, writer: Path, tmp_path: Path, run: Run) -> None:
     assert "only an encoder makes vectors" in run("embed", "--model", writer, "a", status=1)
-    assert "is no published model" in run("embed", "--model", tmp_path, "a", status=1)
+    assert "is not a published model" in run("embed", "--model", tmp_path, "a", status=1)
     folder = bert(tmp_path / "other", TextEncoder)
     assert run("embed", "--model", folder, "a")
     (folder / "1_Pooling").mkdir()

@@ -1,16 +1,20 @@
 """What the README shows is true."""
 
+import importlib.util
 import inspect
 import json
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from minitransformer import ops
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(?:python)?\n(.*?)```", README, re.DOTALL)
 
 
@@ -50,4 +54,20 @@ def names_after(code: str) -> dict[str, Any]:
 def test_linked_files_exist() -> None:
     links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("http")]
     assert len(links) > 5
-    assert [link for link in links if not (Path(__file__).parent.parent / link).exists()] == []
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_moving_picture_shows_what_the_op_computes(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("draw_attention", ROOT / "docs" / "draw_attention.py")
+    assert spec is not None and spec.loader is not None
+    drawing = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(drawing)
+    x, verdict = drawing.values()
+    assert np.allclose(x["scores"], x["q"] @ x["k"].T / np.sqrt(2)) and np.allclose(x["output"], x["weights"] @ x["v"])
+    assert np.allclose(x["dv"], x["weights"].T @ x["doutput"]) and np.allclose(
+        x["dq"], x["dscores"] @ x["k"] / np.sqrt(2)
+    )
+    assert {name for names, _ in drawing.LINES for name in names.split()} == {*x} and "largest error" in verdict
+    with Image.open(ROOT / "docs" / "attention.gif") as picture:
+        assert picture.n_frames == len(drawing.LINES) + 1
+    assert (ROOT / "docs" / "attention.gif").stat().st_size < 400_000

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minitransformer import layers
+from minitransformer import later, layers
 from minitransformer.arrays.masks import local_mask
+from minitransformer.later.recurrent import CELLS
 from minitransformer.layers import Cache, KeyValueCache, StateCache
-from minitransformer.layers.recurrent import CELLS
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -23,10 +23,10 @@ def rng() -> np.random.Generator:
 
 
 STEPWISE: dict[str, tuple[Callable[[], Any], type, dict[str, Any]]] = {
-    **{cell: (lambda cell=cell: layers.Recurrent(4, 4, cell, rng=rng()), StateCache, {}) for cell in CELLS},
-    "convolution": (lambda: layers.Convolution(4, 4, 3, 2, rng=rng()), StateCache, {"causal": True}),
-    "convolution of one": (lambda: layers.Convolution(4, 4, 1, rng=rng()), StateCache, {"causal": True}),
-    "radius": (lambda: layers.MultiHeadAttention(4, 2, radius=2, rng=rng()), KeyValueCache, {"causal": True}),
+    **{cell: (lambda cell=cell: later.Recurrent(4, 4, cell, rng=rng()), StateCache, {}) for cell in CELLS},
+    "convolution": (lambda: later.Convolution(4, 4, 3, 2, rng=rng()), StateCache, {"causal": True}),
+    "convolution of one": (lambda: later.Convolution(4, 4, 1, rng=rng()), StateCache, {"causal": True}),
+    "radius": (lambda: layers.MultiHeadAttention(4, 2, mix=later.Local(2), rng=rng()), KeyValueCache, {"causal": True}),
 }
 
 
@@ -49,14 +49,14 @@ def test_reading_token_by_token_gives_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_state_takes_the_place_of_the_tokens_before(cell: str) -> None:
-    layer, x, cache = layers.Recurrent(4, 3, cell, rng=rng()).to(dtype="float64"), normal(2, 5, 4), StateCache()
+    layer, x, cache = later.Recurrent(4, 3, cell, rng=rng()).to(dtype="float64"), normal(2, 5, 4), StateCache()
     layer(x[:, :2], cache=cache)
     np.testing.assert_allclose(layer(x[:, 2:], cache.state)[0], layer(x)[0][:, 2:], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_the_direction_back_has_read_all_but_padding_at_the_first_token(cell: str) -> None:
-    layer = layers.Bidirectional(4, 6, cell, rng=rng()).to(dtype="float64")
+    layer = later.Bidirectional(4, 6, cell, rng=rng()).to(dtype="float64")
     x = normal(1, 5, 4)
     short = layer(x[:, :3])[0]
     padded = layer(x, mask=np.arange(5) < 3)[0]
@@ -68,28 +68,27 @@ def test_the_direction_back_has_read_all_but_padding_at_the_first_token(cell: st
 
 
 def test_attention_of_a_radius_is_attention_under_a_local_mask() -> None:
-    near, all_ = (layers.MultiHeadAttention(6, 2, radius=radius, rng=rng()) for radius in (2, None))
+    near, all_ = (layers.MultiHeadAttention(6, 2, mix=mix, rng=rng()) for mix in (later.Local(2), None))
     near, all_, x = near.to(dtype="float64"), all_.to(dtype="float64"), normal(2, 7, 6)
     real = (np.arange(7) < np.array([[7], [4]]))[:, None]
     expected = all_(x, mask=local_mask(7, 2) & real)[0]
     np.testing.assert_allclose(near(x, mask=real)[0], expected, rtol=0, atol=1e-12)
-    with pytest.raises(ValueError, match=r"with a radius, the mask must be the same for every query, \(..., 1, T\)"):
+    with pytest.raises(ValueError, match=r"the mask must be the same for every query, \(..., 1, T\)"):
         near(x, mask=local_mask(7, 1))
 
 
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: layers.Recurrent(4, 3, "elman"), ValueError, "cell must be one of rnn, lstm, gru, got 'elman'"),
-        (lambda: layers.Recurrent(4, 0), ValueError, "d_hidden must be greater than 0, got 0"),
-        (lambda: layers.Recurrent(4, 3)(normal(4)), ValueError, r"Recurrent: x must be \(..., T, 4\), got \(4,\)"),
-        (lambda: layers.Recurrent(4, 3).to(dtype="float64")(normal(2, 5, 4), normal(2, 3)), ValueError,
+        (lambda: later.Recurrent(4, 3, "elman"), ValueError, "cell must be one of rnn, lstm, gru, got 'elman'"),
+        (lambda: later.Recurrent(4, 0), ValueError, "d_hidden must be greater than 0, got 0"),
+        (lambda: later.Recurrent(4, 3)(normal(4)), ValueError, r"Recurrent: x must be \(..., T, 4\), got \(4,\)"),
+        (lambda: later.Recurrent(4, 3).to(dtype="float64")(normal(2, 5, 4), normal(2, 3)), ValueError,
          r"state must have shape \(2, 6\), got \(2, 3\)"),
-        (lambda: layers.Bidirectional(4, 3), ValueError, "d_hidden must be even, for two directions; got 3"),
-        (lambda: layers.Alignment(4, "dot"), ValueError, "score must be one of additive, multiplicative, got 'dot'"),
-        (lambda: layers.Convolution(4, 4)(normal(3, 4).astype("float32"), cache=StateCache()), ValueError,
+        (lambda: later.Bidirectional(4, 3), ValueError, "d_hidden must be even, for two directions; got 3"),
+        (lambda: later.Alignment(4, "dot"), ValueError, "score must be one of additive, multiplicative, got 'dot'"),
+        (lambda: later.Convolution(4, 4)(normal(3, 4).astype("float32"), cache=StateCache()), ValueError,
          "a cache is for a layer that looks back only; call with causal=True"),
-        (lambda: layers.MultiHeadAttention(4, 2, radius=2, window=2), ValueError, "radius goes with neither a window"),
         (lambda: StateCache().select(np.array([0])), ValueError, "the cache is empty; no tokens were read yet"),
         (lambda: Cache(2, StateCache).select(np.array([0])), ValueError, "the cache is empty"),
     ],

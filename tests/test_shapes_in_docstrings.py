@@ -96,6 +96,13 @@ def problem(doc: str, parameters: list[str], call: Call) -> str:
         if key not in shapes:
             return f"{key or 'the output'} has no shape"
         axes = shapes[key]
+        if key == output and f"{key}: (), or (...)" in doc and shape:
+            axes = ["..."]
+        if axes[-1:] == ["*D"]:  # several axes: as many as in the array that has only these
+            rows = next((call.arrays[name] for name in call.arrays if shapes.get(name) == ["*D"]), None)
+            if rows is None or shape[len(shape) - len(rows) :] != rows:
+                return f"{key}: {axes}, but {shape}"
+            axes, shape = axes[:-1], shape[: len(shape) - len(rows)]
         if axes[:1] == ["..."]:
             n = len(shape) - len(axes) + 1
             if n < 0 or letters.setdefault("...", shape[:n]) != shape[:n]:
@@ -112,6 +119,8 @@ def problem(doc: str, parameters: list[str], call: Call) -> str:
         if length(axis, letters) != size:
             return f"{key}: {axis} is {length(axis, letters)} elsewhere and {size} here"
     for key, shape in call.broadcast.items():
+        if broadcasts[key][-1] not in letters:  # only arrays that broadcast have this axis
+            letters[broadcasts[key][-1]] = shape[-1]
         wanted = tuple(n for axis in broadcasts[key] for n in (letters[axis] if axis == "..." else [letters[axis]]))
         if len(shape) > len(wanted) or any(a not in (1, b) for a, b in zip(shape[::-1], wanted[::-1], strict=False)):
             return f"{key} broadcasts to {broadcasts[key]}, but {shape}"

@@ -17,11 +17,15 @@ import numpy as np
 import pytest
 
 from minitransformer import cli
+from minitransformer.course import EXERCISES
 from minitransformer.course.worksheets import make, page, to_html
 from minitransformer.show.site.build import build
 from minitransformer.show.site.cell import LONGEST, Session, check
-from minitransformer.show.site.chapters import linked, read, source_of
+from minitransformer.show.site.folding import MOST_LINES, summary
+from minitransformer.show.site.modules import shown_modules
+from minitransformer.show.site.notebook import linked, read, source_of
 from minitransformer.show.site.predictions import kind
+from minitransformer.show.site.siblings import module_of
 from minitransformer.show.site.worksheets import document
 from minitransformer.show.stepper.examples import EXAMPLES
 
@@ -151,6 +155,31 @@ def test_worksheets_of_a_class_are_one_document_and_its_key_another() -> None:
         document("matmul-backward", 7, 3, 0, False)
 
 
+def test_long_code_and_imports_are_folded_and_a_line_says_what_they_do() -> None:
+    n_folded = 0
+    for chapter in read(ROOT / "notebooks"):
+        for code in (source_of(cell) for cell in chapter.cells if cell["cell_type"] == "code"):
+            said = summary(code)
+            assert bool(said) or (len(code.splitlines()) <= MOST_LINES and code.count("\nimport ") < 3), code
+            assert re.fullmatch(r"|(Imports|Defines|Computes|Sets|Shows) .*\(\d+ lines\)", said), said
+            n_folded += bool(said)
+    assert n_folded > 60
+    long = "figure, axes = f()\nmean = 1\ndef half(x):\n    return x / 2\n" + "print(mean)\n" * 12
+    assert summary(long) == "Defines half; computes mean; shows numbers (16 lines)"
+    assert summary(long, draws=True).endswith("computes mean; draws a picture (16 lines)")
+    assert summary("import numpy as np\nmean = 1") == ""
+
+
+def test_exercises_know_their_code() -> None:
+    about = {name: module_of(name) for name in EXERCISES}
+    assert set(filter(None, about.values())) <= set(shown_modules())
+    wanted = {"masked_attention_backward": "ops.attention", "multi_head_attention_forward": "layers.attention"}
+    wanted |= {"linear_attention_forward": "ops.linear_attention", "low_rank_linear_backward": "ops.linear"}
+    assert {name: about[name] for name in wanted} == wanted
+    themes = {EXERCISES[name].reference.__module__.rpartition(".")[2] for name, module in about.items() if not module}
+    assert themes == {"derivatives", "training", "inside", "ranks"}  # no op, layer or model
+
+
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert cli.main(["site", *arguments]) == 1
     return capsys.readouterr().err
@@ -175,13 +204,32 @@ def test_the_command_says_what_it_does_while_it_takes_minutes(
     assert capsys.readouterr().err.startswith(f"writing the site to {tmp_path}")
 
 
+def links_of(page: Path) -> set[str]:
+    """Where the links of a page lead within the site, without the place in a page; its scripts and pictures, too."""
+    links = re.findall(r'(?:href|src|action)="([^"#?]+)', page.read_text(encoding="utf-8").partition('id="data">')[0])
+    return {unquote(link) for link in links if ":" not in link}
+
+
 def without_file(folder: Path) -> set[str]:
-    """The links of the pages that lead to no file. A stepper's page holds its links in data, so it is left out."""
-    found = set()
-    for path in folder.rglob("*.html"):
-        links = re.findall(r'(?:href|src)="([^"#?]+)', path.read_text(encoding="utf-8"))
-        inside = [link for link in links if ":" not in link and path.parent.name != "steppers"]
-        found |= {link for link in inside if not (path.parent / unquote(link)).is_file()}
+    """The links of the pages that lead to no file."""
+    return {
+        link
+        for page in folder.rglob("*.html")
+        for link in links_of(page)
+        if not (page.parent / link).resolve().is_file()
+    }
+
+
+def led_to(folder: Path) -> dict[Path, set[Path]]:
+    """A crawler: each page that links lead to from the start, and the pages that its own links lead to."""
+    found: dict[Path, set[Path]] = {}
+    waiting = [folder / "index.html"]
+    while waiting:
+        page = waiting.pop()
+        if page not in found:
+            targets = {(page.parent / link).resolve() for link in links_of(page)}
+            found[page] = {target for target in targets if target.suffix == ".html"}
+            waiting += found[page]
     return found
 
 
@@ -189,13 +237,22 @@ def without_file(folder: Path) -> set[str]:
 def test_a_chapter_for_each_notebook_and_a_file_for_each_link(
     instructor: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = {"softmax": EXAMPLES["softmax"]}  # the others take most of the time of a build
+    few = {name: EXAMPLES[name] for name in ("softmax", "attention")}  # the others take most of the time of a build
     monkeypatch.setattr("minitransformer.show.site.steppers.EXAMPLES", few)
     folder = tmp_path / "site"
     assert build(folder, ROOT, instructor=instructor) == sum(path.is_file() for path in folder.rglob("*"))
     notebooks = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
     assert {path.stem for path in (folder / "chapters").glob("*.html")} == notebooks | {"index"}
     assert without_file(folder) == set()
+    found = led_to(folder)
+    assert set(folder.rglob("*.html")) == set(found)
+    assert [path for path, targets in found.items() if folder / "index.html" not in targets] == []
+    near = {
+        path: {t.parent.name for t in ts if t.stem != "index"} for path, ts in found.items() if path.stem != "index"
+    }
+    leads_to = {"steppers": "code", "exercises": "chapters", "slides": "chapters"}
+    assert [path for path, kinds in near.items() if leads_to.get(path.parent.name, "") not in kinds | {""}] == []
+    assert {"chapters", "exercises", "steppers", "code"} <= near[folder / "code" / "ops-attention.html"]
     (folder / "chapters" / "03_softmax.html").unlink()
     assert {link.rpartition("/")[2] for link in without_file(folder)} == {"03_softmax.html"}
 

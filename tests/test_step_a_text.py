@@ -12,13 +12,12 @@ import pytest
 from test_published import run  # noqa: F401  # a fixture
 
 from minitransformer.generation import greedy
+from minitransformer.later.recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
 from minitransformer.models import (
     Classifier,
     ClassifierConfig,
     LanguageModel,
     LanguageModelConfig,
-    RecurrentTranslator,
-    RecurrentTranslatorConfig,
     Transformer,
     TransformerConfig,
     folder,

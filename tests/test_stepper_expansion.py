@@ -10,13 +10,13 @@ import pytest
 
 from minitransformer import layers, ops, step
 from minitransformer.arrays.backend import scatter_add
-from minitransformer.course.mistakes import MISTAKES
 from minitransformer.course.worked_example import UNSCALED, self_attention
 from minitransformer.show.stepper import NotExpandable, expand, terms
 from minitransformer.show.stepper.examples import EXAMPLES
 from minitransformer.show.stepper.expansion import computed_at, term_of
 from minitransformer.show.stepper.terms import Applied, Number, Operation, evaluate, exact, numbers, pretty, readable
 from minitransformer.verify import CASES
+from minitransformer.verify.mistakes import MISTAKES
 
 OPS = [case for case in CASES.values() if case.kind == "op"]
 # Ops with lines that have no sum to click on: they work tile by tile, join arrays, or rank numbers.
@@ -118,7 +118,7 @@ def test_numbers_of_layers_and_models_are_written_out(name, every) -> None:
     [
         "Encoder in pre-norm order, checkpointed",
         "Decoder of two layers that read one memory",
-        "FeedForward gated by silu",
+        "GatedFeedForward",
         "EncoderLayer used twice, with dropout",
         "Residual around cross-attention",
         "SinusoidalPositions",
@@ -189,7 +189,7 @@ def test_where_a_gradient_fans_in_every_path_is_shown() -> None:
     s, bound = recording.find("MultiHeadAttention.dx")
     expansion = expand(recording, s, bound, (3, 4))
     assert s.source == "dx = q_backward(dq) + k_backward(dk) + v_backward(dv)"
-    paths = [f"MultiHeadAttention._heads#{k}.dx" for k in (1, 2, 3)]
+    paths = [f"MultiHeadAttention.project#{k}.dx" for k in (1, 2, 3)]
     assert expansion.cells == tuple((title, (3, 4)) for title in paths)
     parts = [recording.find(title)[1].value.array[3, 4] for title in paths]
     assert evaluate(expansion.text) == sum(parts)

@@ -48,7 +48,7 @@ class Line:
         nodes = list(ast.walk(self.statement))
         inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
         for node in sorted(nodes, key=lambda node: getattr(node, "attr", "") == "value"):  # of a parameter: at last
-            if isinstance(node, ast.Name | ast.Attribute) and id(node) not in inner:
+            if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and id(node) not in inner):
                 with contextlib.suppress(NotExpandable):
                     found[key(mathml.Formula(()).expression(node))] = self.walk.value(node)
         return found
@@ -175,6 +175,31 @@ def _check(at: Step, element: Element, line: Line, symbols: dict[str, Any], keep
     return count
 
 
+def equations_of(element: Element) -> list[Element]:
+    """The parts of dX = dY Wᵀ, dW = Xᵀ dY; of Q, K = ..., which has one sign of equality, the whole."""
+    pieces = [mathml.block([])]
+    for part in element:
+        if part.text == "," and any(other.text == "=" for other in pieces[-1]):
+            pieces.append(mathml.block([]))
+        else:
+            pieces[-1].append(part)
+    return pieces if all(any(part.text == "=" for part in piece) for piece in pieces) else [element]
+
+
+def check_linear(recording: Recording, at: Step, equations: list[Element], symbols: dict[str, Any]) -> int:
+    """The gradients of a linear map against those that its pullback computed."""
+    (call,) = (c for c in recording.calls_in(at) if c.backward)
+    while recording.calls[call.forward_call].name != "linear":
+        call = next(c for inner in recording.steps_of(call) for c in recording.calls_in(inner))
+    line = Line(recording, at)
+    given = plain(call.results)
+    for equation, recorded in zip(equations, given, strict=True):
+        right = Formula(symbols, line.code, line.call, True).sides(equation)[1]
+        value = np.asarray(Formula(symbols, line.code, line.call, True).values(right)[0])
+        assert_same(value, recorded, f"a gradient of linear in {at.source}")
+    return len(given)
+
+
 def is_computed(recording: Recording, at: Step) -> bool:
     """Whether a step is shown and computes; not the head of a function or a loop, and nothing drawn at random."""
     head = isinstance(walk_of(recording, at).statement, ast.FunctionDef | ast.Return | None)
@@ -196,6 +221,10 @@ def checked(recording: Recording) -> tuple[int, int]:
         if in_paper is not None and (at.source, key(in_paper)) not in seen:
             seen.add((at.source, key(in_paper)))
             leaves = {key(symbol): line.walk.value(node) for symbol, node in paper.leaves}
+            equations = equations_of(in_paper)
+            if len(equations) > 1:
+                counts[1] += check_linear(recording, at, equations, line.paper_symbols() | leaves)
+                continue
             counts[1] += check(recording, at, in_paper, Line(recording, at), line.paper_symbols() | leaves)
     return counts[0], counts[1]
 
@@ -217,9 +246,9 @@ def test_formulas_of_ops(case) -> None:
 def test_queries_keys_and_values_are_told_apart_by_their_weights() -> None:
     """They were Q = heads(X), K = heads(X) and V = heads(X)."""
     data = page_data.page_data(EXAMPLES["multi-head"].record())
-    shown = {"".join(characters(line["paper"])) for line in data["lines"] if "self._heads(" in line["text"]}
+    shown = {"".join(characters(line["paper"])) for line in data["lines"] if "self.project(" in line["text"]}
     letters = str.maketrans({italic(c): c for c in "QKVWX"})
-    assert {text.translate(letters) for text in shown} == {f"{c}=heads(W{c},X)" for c in "QKV"}
+    assert {text.translate(letters) for text in shown} == {f"{c}=project(W{c},X)" for c in "QKV"}
 
 
 @pytest.mark.few(4)

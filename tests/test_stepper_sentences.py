@@ -88,9 +88,9 @@ def test_the_backward_pass_begins_with_what_the_loss_is() -> None:
 
 def test_an_inner_call_says_what_its_caller_calls_its_arguments() -> None:
     recording = EXAMPLES["worked-example"].record()
-    assert told_at(recording, "softmax.x").endswith("In attention `x` is called visible.")
+    assert told_at(recording, "softmax.x").endswith("In Scaled Dot-Product Attention `x` is called visible.")
     assert told_at(recording, "linear#2.weight").endswith("In self attention `weight` is called w_k.")
-    assert told_at(recording, "softmax.dy").endswith("In attention `dy` is called dweights.")
+    assert told_at(recording, "softmax.dy").endswith("In Scaled Dot-Product Attention `dy` is called dweights.")
     assert " is called " not in told_at(recording, "attention.q")
 
 

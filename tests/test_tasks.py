@@ -683,8 +683,8 @@ def test_translations_without_an_end_are_counted(translator, monkeypatch, capsys
     """Written as if the model had found an end for all but some: a short training finds none."""
     target = load_translator(translator.folder)[2]
     ids = [[5, 6] + [END] * (i >= cut_off) for i in range(3)]
-    monkeypatch.setattr("minitransformer.commands.translate.written", lambda *_: ids)
-    monkeypatch.setattr("minitransformer.tasks.evaluation.written", lambda *_: ids)
+    monkeypatch.setattr("minitransformer.commands.translate.written", lambda *_, **__: ids)
+    monkeypatch.setattr("minitransformer.tasks.evaluation.written", lambda *_, **__: ids)
     assert main(["translate", "--model", str(translator.folder), *TEXTS]) == 0
     out, err = capsys.readouterr()
     assert out == f"{target.decode([5, 6])}\n" * 3

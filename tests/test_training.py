@@ -30,6 +30,7 @@ from minitransformer.training import AdamW, Trainer, TrainingSettings, Workers, 
 from minitransformer.training.corpora import PairCorpus, TextCorpus
 from minitransformer.training.finite import first_not_finite
 from minitransformer.training.loop import read_log
+from minitransformer.training.worker import Worker, train
 from minitransformer.training.workers import replica
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12}
@@ -66,6 +67,28 @@ def weights(folder):
 
 def same(a, b):
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def test_the_loop_that_can_be_read_aloud_gives_the_losses_of_a_run(tmp_path):
+    """Bit for bit, over 40 steps, with dropout and clipping."""
+    settings = TrainingSettings(steps=40, warmup=3, clip=0.5, weight_decay=0.1, validate_every=50, save_every=50)
+    run = Trainer(language_model(), text(), text(60, seed=3), settings, tmp_path)
+    run.run()
+    losses = [record["loss"] for record in read_log(tmp_path / "log.jsonl") if "loss" in record]
+    model = language_model()
+    optimizer = settings.optimizer_of(model.parameters())
+    assert list(train(Worker(model), text(), optimizer, 40, settings.rate, clip=0.5)) == losses
+    assert len(losses) == 40 and losses[-1] < losses[0]
+
+
+def test_a_worker_and_workers_of_one_give_the_same_bits():
+    one, others = language_model(), language_model()
+    batches = text().batches(np.random.default_rng(0))
+    rows = [batches[0], batches[1]]
+    first, second = Worker(one), Workers(others, 1)
+    assert first.gradients(text(), rows, (3, 1)) == second.gradients(text(), rows, (3, 1))
+    assert same({n: p.grad for n, p in one.parameters()}, {n: p.grad for n, p in others.parameters()})
+    assert first.loss(text()) == second.loss(text()) and first.gradient_norm() == second.gradient_norm()
 
 
 # ---- Gradients of a batch, shared out among workers and over several batches. ----

@@ -23,6 +23,7 @@ from minitransformer.text import WordTokenizer
 from minitransformer.training import Trainer, TrainingSettings, Workers, checkpoint
 from minitransformer.training.corpora import TextCorpus
 from minitransformer.training.loop import read_log
+from minitransformer.training.worker import Worker
 
 SHORT = "--d-model 8 --n-heads 2 --d-ff 8 --n-layers 1 --steps 4 --warmup 1 --validate-every 2 --save-every 2".split()
 
@@ -247,7 +248,7 @@ def test_a_validation_loss_that_is_no_number_stops_the_run(tmp_path, value):
 
 
 def test_a_command_says_so_in_one_line(tmp_path, failed, monkeypatch):
-    monkeypatch.setattr(Workers, "loss", lambda *_: math.nan)
+    monkeypatch.setattr(Worker, "loss", lambda *_: math.nan)
     said = failed("train", "classify", "--out", tmp_path / "run", *SHORT, status=1)
     assert "step 2: the validation loss is nan" in said
     assert states(tmp_path / "run") == []

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minitransformer import models
+from minitransformer import later, models
 from minitransformer.cli import main
 from minitransformer.generation import Translation, translate
 from minitransformer.models import folder
@@ -20,7 +20,12 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 SOURCE = np.array([[3, 5, 4, 8], [6, 7, 0, 0], [8, 3, 5, 0]])
 KINDS = ["transformer", "convolution", "lstm", "lstm-attention"]
-CLASSES = [models.Transformer, models.Transformer, models.RecurrentTranslator, models.RecurrentTranslator]
+CLASSES = [
+    models.Transformer,
+    models.Transformer,
+    later.recurrent_translator.RecurrentTranslator,
+    later.recurrent_translator.RecurrentTranslator,
+]
 
 
 def made(kind: str) -> Any:
@@ -98,9 +103,31 @@ def test_train_resume_translate_and_evaluate(kind: str, tmp_path: Path, capsys: 
 def test_what_cannot_be_is_refused(tmp_path: Path, capsys: Any) -> None:
     assert main(["train", "translate", "--model", "lstn", "--out", str(tmp_path / "run")]) == 2
     assert "model must be one of transformer, convolution, lstm, lstm-attention, got 'lstn'" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="attention must be additive, multiplicative or none, got 'dot'"):
-        models.RecurrentTranslatorConfig(5, 5, attention="dot")
+    with pytest.raises(ValueError, match="one of the texts 'additive', 'multiplicative' and 'none', got 'dot'"):
+        later.recurrent_translator.RecurrentTranslatorConfig(5, 5, attention="dot")
     with pytest.raises(ValueError, match="share_embeddings needs one vocabulary, got 5 source and 6 target"):
-        models.RecurrentTranslator(models.RecurrentTranslatorConfig(5, 6))
-    with pytest.raises(ValueError, match='mixing must be "attention" or "convolution"'):
-        models.Transformer(models.TransformerConfig(5, 5, mixing="recurrence"))
+        later.recurrent_translator.RecurrentTranslator(later.recurrent_translator.RecurrentTranslatorConfig(5, 6))
+
+
+def test_a_recurrent_translator_computes_what_its_formulas_say() -> None:
+    """One plain cell a side, without attention, written out; the vectors of tokens are √d times the table's rows."""
+    sizes: dict[str, Any] = {"d_model": 8, "n_encoder_layers": 1, "n_decoder_layers": 1, "cell": "rnn"}
+    config = later.recurrent_translator.RecurrentTranslatorConfig(9, 9, **sizes, attention="none", dropout=0.0)
+    model = config.build().to(dtype="float64")
+    rng = np.random.default_rng(3)
+    model.load_state({name: rng.normal(0.0, 0.6, value.shape) for name, value in model.state().items()})
+    w, target = model.state(), np.array([1, 4, 3, 7])
+
+    def states(ids: Any, part: str, h: Any) -> Any:
+        found = []
+        for i in ids:
+            sums = np.sqrt(8) * w["target_tokens.table"][i] @ w[f"{part}.input.weight"] + w[f"{part}.input.bias"]
+            h = np.tanh(sums + h @ w[f"{part}.weight"])
+            found.append(h)
+        return np.array(found)
+
+    onward = states(SOURCE[0, :1], "encoder.0.onward", np.zeros(4))[0]
+    back = states(SOURCE[0, ::-1], "encoder.0.back", np.zeros(4))[-1]
+    start = np.tanh(np.concatenate([onward, back]) @ w["starts.0.weight"] + w["starts.0.bias"])
+    logits = states(target, "decoder.0", start) @ w["target_tokens.table"].T
+    np.testing.assert_allclose(model(SOURCE[:1], target[None])[0][0], logits, rtol=1e-10, atol=1e-12)

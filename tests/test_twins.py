@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from variants import attention
 
 from minitransformer import fast, ops
 from minitransformer.arrays.backend import Array, Pullback
-from minitransformer.layers import Cache, Encoder, EncoderLayer, FeedForward, Linear, Module, RelativeBias
+from minitransformer.later import RelativeBias
+from minitransformer.layers import Cache, Encoder, EncoderLayer, FeedForward, LayerNorm, Linear, Module, Residual
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.training import SGD, Adam, AdamW, Muon, Workers
 
@@ -50,7 +52,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "norms of queries and keys": {"qk_norm": True},
     "a sink": {"sink": True},
     "a window": {"window": 2},
-    "wide heads": {"d_k": 6, "d_v": 6},
+    "wide heads": {"d_head": 6},
     "no bias of the output": {"output_bias": False},
     "no bias but the output's": {"bias": False, "output_bias": True},
 }
@@ -60,7 +62,9 @@ PARTS: dict[str, dict[str, Any]] = {
 def test_a_twin_does_what_published_models_ask_of_attention(part: str) -> None:
     """Forward, backward and with a cache; one layer is used twice, as in ALBERT."""
     x, dy = (np.random.default_rng(i).normal(size=(3, 6, 8)).astype(np.float32) for i in range(2))
-    original = Encoder(2, 8, 4, 12, attention=PARTS[part], shared=True, rng=np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    sublayers = (attention(8, 4, **PARTS[part], rng=rng), FeedForward(8, 12, rng=rng))
+    original = Encoder.of([EncoderLayer.of(*(Residual(each, LayerNorm(8)) for each in sublayers))] * 2)
     found = []
     for each in (original, fast.accelerate(original)):
         y, backward = each(x, causal=True)

@@ -6,6 +6,7 @@ import base64
 import html
 import json
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -154,6 +155,22 @@ def test_the_model_stays_as_it_is_and_checkpointing_changes_nothing():
     for name, parameter in checkpointed.parameters():
         np.testing.assert_array_equal(parameter.value, before[name])
         assert (parameter.grad == 1.0).all()
+
+
+def test_a_view_needs_neither_a_copy_of_the_weights_nor_their_gradients():
+    """SmolLM2's page once took 2.8 GB, twice the weights and their gradients beside what opening it takes."""
+    model = language_model(d_model=256, d_ff=1024, n_layers=8)
+    size = sum(parameter.value.nbytes for _, parameter in model.parameters())
+    before = {name: (parameter.value, parameter.grad) for name, parameter in model.parameters()}
+    tracemalloc.start()
+    try:
+        view(model, [3, 1, 2])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert size > 20e6 and peak < 0.7 * size  # half of it float32 zeros that are never touched
+    for name, parameter in model.parameters():
+        assert before[name][0] is parameter.value and before[name][1] is parameter.grad and not parameter.grad.any()
 
 
 def test_a_large_model_gets_fewer_choices_and_a_page_of_moderate_size():

@@ -58,7 +58,7 @@ rng = np.random.default_rng(0)
 q, k, v = rng.normal(size=(3, 2)), rng.normal(size=(5, 2)), rng.normal(size=(5, 4))
 verify.gradients(ops.attention, q, k, v).assert_ok()
 assert not course.check("softmax_backward", lambda y, dy: y * dy).right
-assert "<title>softmax" in step(ops.softmax, q).to_html()
+assert "<title>Softmax" in step(ops.softmax, q).to_html()
 
 config = models.LanguageModelConfig(vocabulary=7, max_length=6, d_model=8, n_heads=2, d_ff=8, n_layers=1)
 corpus, losses = TextCorpus(np.arange(60) % 7, 4, 4), []

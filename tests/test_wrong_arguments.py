@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
 import pytest
 
-from minitransformer import generation, models, text, training
+import minitransformer
+from minitransformer import generation, later, layers, models, ops, text, training, verify
 from minitransformer.cli import main
+from minitransformer.later.recurrent_translator import RecurrentTranslatorConfig
 from minitransformer.layers import Linear
 from minitransformer.show import viewer
 from minitransformer.text import CharacterTokenizer
@@ -92,6 +95,48 @@ def test_wrong_arguments_are_refused_in_words(call, name):
 )
 def test_each_says_what_was_expected(call, message):
     with pytest.raises(TypeError, match=message):
+        call()
+
+
+X = np.random.default_rng(0).normal(size=(2, 4, 6))
+HEADS = layers.MultiHeadAttention(6, 3, turn=later.rotary(10.0), rng=np.random.default_rng(0)).to(dtype="float64")
+UNCLEAR = [
+    (lambda: ops.softmax(X, axis=True), "softmax: axis must be an integer, got True"),
+    (lambda: ops.softmax(X[0].view(np.matrix)), "softmax: x is a matrix, .* convert it with numpy.asarray"),
+    (lambda: ops.softmax(np.ma.masked_array(X)), "softmax: x is a MaskedArray, .* convert it with x.filled"),
+    (
+        lambda: ops.rotary(X, positions=np.arange(5)),
+        r"rotary: positions of shape \(5,\) does not broadcast",
+    ),
+    (lambda: ops.rotary(X, positions=np.arange(4.0)), "rotary: positions must be integers, got float64"),
+    (lambda: HEADS(X, positions=[[0, 1, 2, 3]] * 2), "RotaryPositions: positions must be a NumPy .* got list"),
+    (lambda: layers.SinusoidalPositions(6)(X, at=[[0] * 4] * 2), "SinusoidalPositions: at must be a NumPy .* got list"),
+    (lambda: layers.SinusoidalPositions(6)(X, at=np.zeros((2, 3), int)), r"at must have shape \(2, 4\), got \(2, 3\)"),
+    (lambda: HEADS.head("a"), "MultiHeadAttention.head: i must be an integer, got 'a'"),
+    (lambda: minitransformer.step(3), "step: f must be a function or a module that returns .output, backward., got 3"),
+    (lambda: verify.gradients(3, X), "verify.gradients: f must be a function or a module .* got 3"),
+    (lambda: models.LanguageModel("gpt2"), "config must be a LanguageModelConfig, got 'gpt2'; .* with models.load"),
+    (lambda: models.Transformer("base"), "config must be a TransformerConfig, got 'base'"),
+    (lambda: models.TextClassifier("bert", 2), "config must be a TextEncoderConfig, got 'bert'"),
+    (lambda: models.Classifier(3), "config must be a ClassifierConfig, got 3"),
+    (lambda: RecurrentTranslatorConfig(7, 7, attention=None), "one of the texts .* and 'none', got None"),
+    *(
+        (functools.partial(call, causal="no"), "causal must be True or False, got 'no'")
+        for call in (
+            functools.partial(ops.attention, X, X, X),
+            functools.partial(ops.flash_attention, X, X, X),
+            functools.partial(ops.local_attention, X, X, X, 2),
+            functools.partial(ops.sink_attention, X, X, X, np.ones(2)),
+            functools.partial(ops.convolution, X, np.ones((3, 6, 2)), np.ones(2)),
+            functools.partial(HEADS, X),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), UNCLEAR, ids=[str(i) for i in range(len(UNCLEAR))])
+def test_what_was_unclear_or_accepted_is_refused_in_words(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
         call()
 
 

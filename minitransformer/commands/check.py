@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from .. import __version__
@@ -95,7 +96,11 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _check_model(options: argparse.Namespace) -> int:
-    report = check_model(options.model, options.layer, options.device, options.seed, progress_bar("check", "gradient"))
+    bar = progress_bar("check", "gradient")
+    with threadpool_limits(
+        limits=1, user_api="blas"
+    ):  # for a few tokens; beside other programs two wait for each other
+        report = check_model(options.model, options.layer, options.device, options.seed, bar)
     if options.json:
         print(json.dumps(report.as_dict() | {"device": options.device, "seed": options.seed}, indent=1))
     else:

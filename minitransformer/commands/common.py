@@ -117,9 +117,16 @@ def make(settings: Callable[..., Any], values: Mapping[str, Any]) -> Any:
 
 
 def add_search(command: argparse.ArgumentParser) -> None:
-    """Add --beam and --length-penalty."""
+    """Add --beam, --length-penalty and --early-stopping."""
     command.add_argument("--beam", type=int, default=5, metavar="N", help="beams; 1 is greedy search (default: 5)")
     command.add_argument("--length-penalty", type=float, default=1.0, metavar="X", help="(default: 1.0)")
+    command.add_argument(
+        "--early-stopping",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="end a search when as many texts are finished as there are beams (default), or go on while an open beam "
+        "has a better score",
+    )
 
 
 def check_search(options: argparse.Namespace) -> None:

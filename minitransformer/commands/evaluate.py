@@ -57,6 +57,7 @@ def _run(options: argparse.Namespace) -> int:
             options.length_penalty,
             options.tokenize,
             speed(options),
+            options.early_stopping,
         )
         translations = found.pop("translations")
         if options.output:

@@ -7,7 +7,7 @@ import dataclasses
 import json
 from pathlib import Path
 
-from ..models import MaskedLanguageModel
+from ..published import MaskedLanguageModel
 from ..tasks.published import fill_mask, open_published
 from .common import add_speed, speed
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ..generation import Choose, Continuation, Sampler, generate, most_probable, stream
-from ..models import is_published
+from ..published import is_published
 from ..tasks.language import load_writer
 from ..tasks.published import load_published_writer
 from ..text import END, pieces
@@ -28,7 +28,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--model", type=Path, required=True, metavar="DIR", help="the folder of the model, or a .gguf file"
     )
-    command.add_argument("--chat", action="store_true", help="TEXT is said to a published model, which answers")
+    command.add_argument("--chat", action="store_true", help="send TEXT to a published model as a chat message")
     command.add_argument("--tokens", type=int, default=500, metavar="N", help="tokens to add (default: 500)")
     command.add_argument("--samples", type=int, default=1, metavar="N", help="texts to write (default: 1)")
     command.add_argument(

@@ -23,7 +23,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.description = (
         "Grade every function in a hand-in that is named like an exercise of minitransformer.course: its "
         "last definition, with what it uses. Each runs in a process of its own, with limits on time and memory. The "
-        "process gets the inputs and returns arrays, which are compared here. A file is printed when it is graded. "
+        "process gets the inputs and returns arrays, which are compared here. "
         "Exit status 0 if grading worked, whatever the grades."
     )
     command.epilog = (
@@ -38,7 +38,9 @@ def add(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="notebooks (.ipynb), Python files (.py), or folders with them or with a folder for each student",
     )
-    command.add_argument("--exercises", metavar="A,B,...", help="exercises that count (default: all in the files)")
+    command.add_argument(
+        "--exercises", metavar="A,B,...", help="exercises that count (default, without --out: all in the files)"
+    )
     command.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     command.add_argument("--csv", action="store_true", help="print a row for each student, for a spreadsheet")
     command.add_argument(
@@ -51,7 +53,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", type=int, help="seed of the inputs to the functions (default: random)")
     command.add_argument("--seconds", type=float, default=20.0, help="time limit for each exercise (default: 20)")
     command.add_argument(
-        "--memory", type=int, default=2048, metavar="MB", help="memory limit for each process (default: 2048)"
+        "--memory", type=int, default=2048, metavar="MB", help="memory limit for each hand-in (default: 2048)"
     )
     command.set_defaults(run=_run)
 
@@ -69,11 +71,16 @@ def _run(options: argparse.Namespace) -> int:
     for name in wanted or ():
         if name not in EXERCISES:
             raise UsageError(unknown("grade", name, list(EXERCISES)))
+    if options.out is not None and wanted is None:
+        raise UsageError(
+            "--out needs --exercises A,B,...: without it the exercises that one file adds would count for all students"
+        )
     options.files = list(dict.fromkeys(path for given in options.files for path in hand_ins(given)))
     if options.out is not None:
         (options.out / "feedback").mkdir(parents=True, exist_ok=True)  # before the work, in case this fails
     seed = drawn_seed() if options.seed is None else options.seed
     as_text = not (options.csv or options.json)
+    at_once = wanted is not None or len(options.files) == 1  # otherwise only the last file tells which exercises count
     found: dict[str, Grades] = {}
     interrupted = False
     with (
@@ -91,12 +98,17 @@ def _run(options: argparse.Namespace) -> int:
         try:
             for grades in grade_all(box, options.files, wanted):
                 found[grades.file] = grades
-                if as_text and not grades.error:
+                if as_text and at_once and not grades.error:
                     tqdm.write(f"{grades.text(options.verbose)}\n")
                     sys.stdout.flush()
                 bar.update()
         except KeyboardInterrupt:
             interrupted = True
+    if as_text and not at_once:
+        exercises = marks.columns(found.values(), None)
+        for path in filter(found.__contains__, map(str, options.files)):
+            if not found[path].error:
+                print(f"{found[path].over(exercises).text(options.verbose)}\n")
     return _report(options, found, wanted, seed, interrupted)
 
 
@@ -108,6 +120,9 @@ def _report(
         student: found[str(path)] for student, path in zip(names, options.files, strict=True) if str(path) in found
     }
     exercises = marks.columns(graded.values(), wanted)
+    for alone in marks.lone(list(graded.values())) if wanted is None else ():
+        print(f"minitransformer: warning: {alone}, which counts for all; --exercises says what counts", file=sys.stderr)
+    graded = {student: grades.over(exercises) for student, grades in graded.items()}
     table = marks.spreadsheet(graded, exercises, seed)
     if options.json:
         files = [{"student": marks.one_line(student)} | grades.as_dict() for student, grades in graded.items()]

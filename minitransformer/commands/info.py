@@ -14,7 +14,7 @@ from typing import Any
 from ..models import ClassifierConfig, LanguageModelConfig, TransformerConfig
 from ..models.cost import UNCOUNTED, describe
 from ..models.folder import load
-from ..models.presets import PRESETS
+from ..published.presets import PRESETS
 from ..tasks import TASKS
 from ..tasks.translation import TranslatorConfig
 from . import UsageError

@@ -36,7 +36,10 @@ def add(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--instructor", action="store_true", help="also write solutions and answers")
     command.add_argument(
-        "--model", type=Path, metavar="DIR", help="a trained translator, such as demo/model, to show its attention"
+        "--model",
+        type=Path,
+        metavar="DIR",
+        help="the translator that `minitransformer demo` trains, demo/model: the start page shows it at work",
     )
     command.add_argument(
         "--address", default="", metavar="URL", help="where the site will be; its notebooks install the package from it"

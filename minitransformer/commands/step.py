@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from ..show.stepper import drawing, terminal
 from ..show.stepper.command import step_text
-from ..show.stepper.examples import EXAMPLES
+from ..show.stepper.examples import ALSO_CALLED, EXAMPLES
 from . import UsageError
 from .common import add_device, known_as, progress_bar
 
@@ -36,20 +37,20 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    tokens: dict[str, list[str]] = {}
+    labels: dict[str, Any] = {}
     progress = progress_bar("check", "gradient")
     if options.model is not None:
         how = {"verify": options.verify, "seed": options.seed, "progress": progress}
         place = (options.layer, options.head)
         read = step_text(options.model, options.example, *place, options.device, **how)
-        recording, tokens = read.recording, {"tokens": read.tokens, "memory": read.memory}
+        recording, labels = read.recording, read.labels()
     elif options.layer is not None or options.head is not None:
         raise UsageError("--layer and --head choose a part of a model: give the model with --model DIR")
     else:
-        example = EXAMPLES[known_as("step", options.example, list(EXAMPLES))]
+        example = EXAMPLES[_example(options.example)]
         recording = example.record(options.seed, options.device, options.verify, progress=progress)
     if options.html is not None:
-        recording.to_html(options.html, **tokens, progress=progress_bar("page", "mistake"))
+        recording.to_html(options.html, **labels, progress=progress_bar("page", "mistake"))
     if options.json:
         print(recording.to_json())
     elif options.html is not None:
@@ -57,8 +58,14 @@ def _run(options: argparse.Namespace) -> int:
     elif terminal.can_view():
         terminal.view(recording, options.all)
     else:
-        for axis, names in tokens.items():
-            if names:
+        for axis in ("tokens", "memory"):
+            if names := labels.get(axis):
                 print(f"{axis}: {', '.join(f'{i} {name}' for i, name in enumerate(names))}")
         print(drawing.plain(recording, options.all, terminal.colours()))
     return 0 if recording.report is None or recording.report.ok else 1
+
+
+def _example(name: str) -> str:
+    """The example of this name, or of another one that papers have for it. Raises UsageError."""
+    plain = name.lower().replace("_", "-").replace(" ", "-")
+    return ALSO_CALLED.get(plain) or known_as("step", name, list(EXAMPLES))

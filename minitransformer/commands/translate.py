@@ -40,7 +40,9 @@ def _run(options: argparse.Namespace) -> int:
         which = f" (see sentence {', '.join(empty[:5])})" if empty else ""
         raise UsageError(f"there is nothing to translate: every sentence needs at least one word{which}")
     sentences = encode_lines(source, lines, options.input)
-    ids = written(speed(options)(model.to(options.device)), sentences, options.beam, options.length_penalty)
+    fast = speed(options)(model.to(options.device))
+    search = {"early_stopping": options.early_stopping}
+    ids = written(fast, sentences, options.beam, options.length_penalty, **search)
     if cut_off := sum(END not in row for row in ids):
         print(f"{cut_off} of {len(ids)} translations had no end and were cut off", file=sys.stderr)
     translations = "".join(f"{target.decode(row)}\n" for row in ids)

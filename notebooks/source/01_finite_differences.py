@@ -34,17 +34,17 @@ def verdict(report):
 # %% [markdown]
 # ## One number
 #
-# Take $f(x) = x^3$ at $x = 2$. You know the answer: $f'(2) = 3 \cdot 2^2 = 12$. Two ways to get near it without knowing
+# ⟦Take $f(x) = x^3$ at $x = 2$. You know the answer: $f'(2) = 3 \cdot 2^2 = 12$.⟧ Two ways to get near it without knowing
 # the rule:
 #
-# $$\text{one-sided: } \frac{f(x+h) - f(x)}{h} \qquad\qquad \text{central: } \frac{f(x+h) - f(x-h)}{2h}$$
+# ⟦$$\text{one-sided: } \frac{f(x+h) - f(x)}{h} \qquad\qquad \text{central: } \frac{f(x+h) - f(x-h)}{2h}$$⟧
 #
-# **Predict first.** With $h = 0.1$, how far from 12 is each? Which one gains more when $h$ becomes ten times smaller?
+# ⟦**Predict first.** With $h = 0.1$, how far from 12 is each? Which one gains more when $h$ becomes ten times smaller?⟧
 #: one-sided, with h = 0.1: 0.61; central, with h = 0.1: 0.01
 #: gains more: central | one-sided
 
 
-# %%
+# %% tags=["slide"]
 def f(x):
     return x**3
 
@@ -56,9 +56,9 @@ for h in (0.1, 0.01, 0.001):
     print(f"{h:6}   {one_sided:.6f}  ({one_sided - 12:.6f})  {central:.6f}  ({central - 12:.6f})")
 
 # %% [markdown]
-# Taylor's series tells why. Around $x$,
+# ⟦Taylor's series tells why. Around $x$,⟧
 #
-# $$f(x \pm h) = f(x) \pm h f'(x) + \tfrac{h^2}{2} f''(x) \pm \tfrac{h^3}{6} f'''(x) + \dots$$
+# ⟦$$f(x \pm h) = f(x) \pm h f'(x) + \tfrac{h^2}{2} f''(x) \pm \tfrac{h^3}{6} f'''(x) + \dots$$⟧
 #
 # In the one-sided quotient the term with $f''$ stays, $\tfrac{h}{2} f''$. In the central one it cancels, because it has
 # the same sign on both sides; what remains is $\tfrac{h^2}{6} f'''$.
@@ -70,19 +70,19 @@ for h in (0.1, 0.01, 0.001):
 # %% [markdown]
 # ## How small should $h$ be?
 #
-# **Predict first.** If a smaller step is better, why not $h = 10^{-16}$?
+# ⟦**Predict first.** If a smaller step is better, why not $h = 10^{-16}$?⟧
 
-# %%
+# %% tags=["slide-code"]
 for h in (1e-5, 1e-8, 1e-12, 1e-14, 1e-16):
     print(f"h = {h:.0e}:  {(f(2 + h) - f(2 - h)) / (2 * h):.6f}")
 
 # %% [markdown]
-# The computer keeps about 16 digits of $f(2+h)$ and of $f(2-h)$. The smaller $h$ is, the more of these digits agree.
+# ⟦The computer keeps about 16 digits of $f(2+h)$ and of $f(2-h)$.⟧ The smaller $h$ is, the more of these digits agree.
 # The subtraction cancels them, and only the last few digits remain, with their rounding errors. At $h = 10^{-16}$ even
 # $2 + h$ is rounded to 2, and nothing remains. Rounding adds an error of about $\varepsilon |f| / h$: it *grows* as $h$
 # shrinks. The two errors pull in opposite directions:
 
-# %%
+# %% tags=["slide"]
 steps = 10.0 ** np.arange(-15, 0.01, 0.25)
 
 
@@ -103,27 +103,27 @@ plt.legend()
 plt.show()
 
 # %% [markdown]
-# The total error is smallest where both errors are about equal: $h^2 \approx \varepsilon / h$, so
-# $h \approx \sqrt[3]{\varepsilon}$:
+# ⟦The total error is smallest where both errors are about equal: $h^2 \approx \varepsilon / h$, so
+# $h \approx \sqrt[3]{\varepsilon}$:⟧
 #
-# | | $\varepsilon$ | $h \approx \sqrt[3]{\varepsilon}$ | error $\approx h^2$ |
+# ⟦| | $\varepsilon$ | $h \approx \sqrt[3]{\varepsilon}$ | error $\approx h^2$ |
 # |---|---|---|---|
 # | float64 | 2e-16 | 6e-6 | 4e-11 |
-# | float32 | 1e-7 | 5e-3 | 2e-5 |
+# | float32 | 1e-7 | 5e-3 | 2e-5 |⟧
 #
 # This gives two habits: **train in float32, check in float64**, and use $h = 10^{-5}$.
 
 # %% [markdown]
 # ## Many numbers in, many numbers out
 #
-# A layer turns an array $x$ into an array $y$. The layer is part of a network that ends in one number, the loss $L$.
+# ⟦A layer turns an array $x$ into an array $y$.⟧ The layer is part of a network that ends in one number, the loss $L$.
 # The rest of the network tells the layer only one thing: **the upstream gradient** $dy_i = \partial L / \partial y_i$.
 # The layer's job in the backward pass is to turn $dy$ into $dx_j = \partial L / \partial x_j$.
 #
 # To check a layer on its own we invent the rest of the network. The simplest loss with a given upstream gradient is
 #
-# $$L = \sum_i dy_i \, y_i , \qquad \text{so}\qquad
-# dx_j \approx \sum_i dy_i \, \frac{y_i(x + h e_j) - y_i(x - h e_j)}{2h}$$
+# ⟦$$L = \sum_i dy_i \, y_i , \qquad \text{so}\qquad
+# dx_j \approx \sum_i dy_i \, \frac{y_i(x + h e_j) - y_i(x - h e_j)}{2h}$$⟧
 #
 # where $e_j$ is 1 at index $j$ and 0 elsewhere. In code:
 
@@ -162,16 +162,16 @@ print("by hand:    ", backward(dy))
 print("numerically:", numerical_gradient(lambda x: square(x)[0], x, dy))
 
 # %% [markdown]
-# **Predict first.** In `dx` above, where does the 0 come from, and where the minus sign?
+# ⟦**Predict first.** In `dx` above, where does the 0 come from, and where the minus sign?⟧
 #
 # Then see what other upstream gradients give:
 
-# %%
+# %% tags=["slide-code"]
 for changed in ([1.0, 0.0, -1.0], [1.0, 1.0, -1.0], [1.0, 0.0, 1.0]):
     print("dy", changed, " dx", backward(xp.array(changed)))
 
 # %% [markdown]
-# Both come from `dy`: here the loss does not depend on $y_2$, and it falls when $y_3$ grows. A backward pass always
+# ⟦Both come from `dy`: here the loss does not depend on $y_2$, and it falls when $y_3$ grows.⟧ A backward pass always
 # carries the upstream gradient along.
 #
 # From here on `verify.gradients` does this for us. It draws a random `dy`, checks every entry, and reports the worst
@@ -215,12 +215,12 @@ for function in (square, careless_square):
 # %% [markdown]
 # ## What a check can miss
 #
-# A check that passes proves little until you know what it would have rejected. Here are five checks that accept
+# ⟦A check that passes proves little until you know what it would have rejected.⟧ Here are five checks that accept
 # something wrong. All five were found in public code.
 #
 # ### 1. An upstream gradient of ones
 #
-# People like to take "the sum of the outputs" as the loss; then every $dy_i$ is 1. Softmax turns scores into weights
+# ⟦People like to take "the sum of the outputs" as the loss; then every $dy_i$ is 1.⟧ Softmax turns scores into weights
 # that sum to one. Here is one whose backward pass returns nothing but zeros:
 
 
@@ -235,23 +235,23 @@ report = verify.gradients(lazy_softmax, x, upstream=xp.ones((1, 3)))
 print("upstream of ones:  ", verdict(report))
 
 # %% [markdown]
-# **Predict first.** Why does it pass? Will it pass with a random upstream gradient?
+# ⟦**Predict first.** Why does it pass? Will it pass with a random upstream gradient?⟧
 #: passes with a random upstream gradient: no
 
-# %%
+# %% tags=["slide-code"]
 print("random upstream:   ", verdict(verify.gradients(lazy_softmax, x)))
 print("outputs sum to     ", float(ops.softmax(x)[0].sum()))
 
 # %% [markdown]
-# The sum of the outputs is 1 whatever $x$ is, so its true gradient is zero, and a backward pass that does nothing
-# agrees. **Draw the upstream gradient at random.** (Notebook 4 returns to this.)
+# ⟦The sum of the outputs is 1 whatever $x$ is, so its true gradient is zero, and a backward pass that does nothing
+# agrees.⟧ **Draw the upstream gradient at random.** (Notebook 4 returns to this.)
 #
 # ### 2. Equal sizes, and symmetric matrices
 #
-# For $y = xW$ the backward pass is $dx = dy\,W^\top$. Forget the transpose:
+# ⟦For $y = xW$ the backward pass is $dx = dy\,W^\top$. Forget the transpose:⟧
 
 
-# %%
+# %% tags=["slide"]
 def product_without_transpose(x, w):
     y = x @ w
 
@@ -286,7 +286,7 @@ print(mistake.sentence, "\n\nright:", old, "\nwrong:", new)
 # We put it into the library for a moment and check attention twice: with inputs of ordinary size, then with small
 # inputs ("weights start small, after all") and a tolerance of $10^{-4}$, as many tests do.
 
-# %%
+# %% tags=["slide"]
 rng = np.random.default_rng(0)
 q, k, v = (backend.to_device(rng.normal(size=shape), device) for shape in [(3, 2), (5, 2), (5, 4)])
 with mistake.applied():
@@ -296,15 +296,15 @@ for name, row in {"ordinary": ordinary, "small": small}.items():
     print(f"{name:9} by hand {row.hand:9.6f}, numerically {row.numerical:9.6f}: {verdict(row)}")
 
 # %% [markdown]
-# Both numbers of the second line are tiny, so they "agree" to four decimals although they have nothing in common. **Use
-# inputs of ordinary size and a tight tolerance.** The tolerance needs an absolute part only because some true gradients
+# ⟦Both numbers of the second line are tiny, so they "agree" to four decimals although they have nothing in common. **Use
+# inputs of ordinary size and a tight tolerance.**⟧ The tolerance needs an absolute part only because some true gradients
 # are exactly zero.
 #
 # ### 4. A branch that the point never visits
 #
-# ReLU is $y = \max(x, 0)$; its slope is 1 where $x > 0$ and 0 elsewhere. In this variant the gate never closes:
+# ⟦ReLU is $y = \max(x, 0)$; its slope is 1 where $x > 0$ and 0 elsewhere. In this variant the gate never closes:⟧
 
-# %%
+# %% tags=["slide"]
 mistake = MISTAKES["relu-never-closes"]
 print(mistake.sentence)
 with mistake.applied():
@@ -322,9 +322,9 @@ print(verify.gradients(ops.relu, xp.array([1.0, -2.0, 0.0])))
 # %% [markdown]
 # ### 5. Forward and backward wrong together
 #
-# Attention divides its scores by $\sqrt{d_k}$, the root of the width. This variant takes the length instead:
+# ⟦Attention divides its scores by $\sqrt{d_k}$, the root of the width. This variant takes the length instead:⟧
 
-# %%
+# %% tags=["slide"]
 mistake = MISTAKES["attention-scaled-by-length"]
 print(mistake.sentence)
 right_output = ops.attention(q, k, v)[0]
@@ -341,15 +341,15 @@ print("outputs differ by up to", round(float(difference.max()), 2))
 # %% [markdown]
 # ## To remember
 #
-# | the check passes wrongly because of | so |
+# ⟦| the check passes wrongly because of | so |
 # |---|---|
 # | an upstream gradient of ones | draw it at random |
 # | equal sizes, symmetric matrices | let all sizes differ |
 # | small numbers, a generous tolerance | ordinary numbers, float64, $h = 10^{-5}$ |
 # | a branch that is never taken | points on every side |
-# | forward and backward wrong together | values from an independent source |
+# | forward and backward wrong together | values from an independent source |⟧
 #
-# And: **check the check.** Break your code on purpose and see the test fail.
+# ⟦And: **check the check.** Break your code on purpose and see the test fail.⟧
 
 # %% [markdown]
 # ## Exercises

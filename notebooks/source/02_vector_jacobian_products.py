@@ -31,16 +31,16 @@ plt.rcParams["figure.dpi"] = 80
 # %% [markdown]
 # ## The Jacobian, and why we do not want it
 #
-# If $y$ depends on $x$, the matrix of all partial derivatives is the Jacobian, $J_{ij} = \partial y_i / \partial x_j$.
+# ⟦If $y$ depends on $x$, the matrix of all partial derivatives is the Jacobian, $J_{ij} = \partial y_i / \partial x_j$.⟧
 # The chain rule says how the loss depends on $x$:
 #
-# $$dx_j = \frac{\partial L}{\partial x_j} = \sum_i \frac{\partial L}{\partial y_i} \frac{\partial y_i}{\partial x_j} = \sum_i dy_i\, J_{ij},
-# \qquad dx = dy\, J$$
+# ⟦$$dx_j = \frac{\partial L}{\partial x_j} = \sum_i \frac{\partial L}{\partial y_i} \frac{\partial y_i}{\partial x_j} = \sum_i dy_i\, J_{ij},
+# \qquad dx = dy\, J$$⟧
 #
-# A backward pass computes nothing else than this: a vector times the Jacobian. For one row $y = xW$ the Jacobian is
+# A backward pass computes just this: a vector times the Jacobian. For one row $y = xW$ the Jacobian is
 # easy to find: $y_i = \sum_j x_j W_{ji}$, so $J_{ij} = W_{ji}$ and $J = W^\top$.
 
-# %%
+# %% tags=["slide"]
 W = xp.array([[1.0, 0.0, 2.0], [3.0, -1.0, 0.0]])  # (2, 3): from two numbers to three
 x = xp.array([1.0, 2.0])
 h = 1e-5
@@ -49,29 +49,29 @@ J = xp.stack(columns, axis=1)  # a column for each x_j
 display(matrices(W=W, J=J))
 
 # %% [markdown]
-# Now a real layer: 512 numbers to 512 numbers, for each of 100 tokens.
+# ⟦Now a real layer: 512 numbers to 512 numbers, for each of 100 tokens.⟧
 #
-# **Predict first.** How many entries does the Jacobian of the whole layer have, from all inputs to all outputs? How
-# many of them are not zero? How much memory does it take in float32?
+# ⟦**Predict first.** How many entries does the Jacobian of the whole layer have, from all inputs to all outputs? How
+# many of them are not zero? How much memory does it take in float32?⟧
 #: entries: 2621440000; not zero: 26214400; memory in GB: 10.5
 
-# %%
+# %% tags=["slide"]
 n = 100 * 512
 print(f"entries {n * n:,}, which is {4 * n * n / 1e9:.1f} GB; not zero: {100 * 512 * 512:,}")
 print(f"x, W and y together: {(2 * n + 512 * 512) * 4 / 1e6:.1f} MB")
 
 # %% [markdown]
-# Ten gigabytes for one layer, 99 % of it zeros, and the rest 100 copies of $W^\top$. So we never form $J$. We look for
+# ⟦Ten gigabytes for one layer, 99 % of it zeros, and the rest 100 copies of $W^\top$.⟧ So we never form $J$. We look for
 # a formula that gives $dy\,J$ directly: the **vector-Jacobian product**, VJP. A function that computes it is called a
 # backward pass, or **pullback**.
 #
 # ## The product of two matrices
 #
-# $$C = AB, \qquad C_{ij} = \sum_m A_{im} B_{mj}$$
+# ⟦$$C = AB, \qquad C_{ij} = \sum_m A_{im} B_{mj}$$⟧
 #
-# Take one entry of $A$, say $A_{im}$. In which entries of $C$ does it occur?
+# ⟦Take one entry of $A$, say $A_{im}$. In which entries of $C$ does it occur?⟧
 
-# %%
+# %% tags=["slide"]
 A = xp.array([[1.0, 0.0, 2.0], [0.0, 1.0, -1.0]])  # (2, 3)
 B = xp.array([[1.0, 0.0, 3.0, 0.0], [0.0, 2.0, 0.0, 1.0], [1.0, 1.0, 0.0, -1.0]])  # (3, 4)
 moved = A.copy()
@@ -79,28 +79,28 @@ moved[0, 2] += 1.0
 display(matrices(A=A, B=B, C=A @ B, change_of_C=moved @ B - A @ B))
 
 # %% [markdown]
-# We raised $A_{02}$ by 1, and only row 0 of $C$ moved, by row 2 of $B$. In general $A_{im}$ moves row $i$ of $C$ by row
+# ⟦We raised $A_{02}$ by 1, and only row 0 of $C$ moved, by row 2 of $B$.⟧ In general $A_{im}$ moves row $i$ of $C$ by row
 # $m$ of $B$: $\partial C_{ij} / \partial A_{im} = B_{mj}$. Every entry that moved contributes its upstream gradient:
 #
-# $$dA_{im} = \sum_j dC_{ij}\, B_{mj} \qquad\Longrightarrow\qquad \boxed{dA = dC\, B^\top}$$
+# ⟦$$dA_{im} = \sum_j dC_{ij}\, B_{mj} \qquad\Longrightarrow\qquad \boxed{dA = dC\, B^\top}$$⟧
 #
 # The sum runs over $j$, the *second* index of both $dC$ and $B$. A matrix product sums over the *first* index of its
 # right factor, hence the transpose. In the same way $B_{mj}$ moves column $j$ of $C$ by column $m$ of $A$:
 #
-# $$dB_{mj} = \sum_i A_{im}\, dC_{ij} \qquad\Longrightarrow\qquad \boxed{dB = A^\top dC}$$
+# ⟦$$dB_{mj} = \sum_i A_{im}\, dC_{ij} \qquad\Longrightarrow\qquad \boxed{dB = A^\top dC}$$⟧
 #
-# **Predict first**, with a pencil: $dA$ and $dB$ for this $dC$, which has only two entries that are not zero.
+# ⟦**Predict first**, with a pencil: $dA$ and $dB$ for this $dC$, which has only two entries that are not zero.⟧
 #: dA, row 0: (1, 0, 1); dA, row 1: (0, 2, -2)
 #: dB, row 0: (1, 0, 0, 0); dB, row 1: (0, 0, 0, 2); dB, row 2: (2, 0, 0, -2)
 
-# %%
+# %% tags=["slide"]
 dC = xp.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 2.0]])
 dA = dC @ B.T
 dB = A.T @ dC
 display(matrices(dC=dC, dA=dA, dB=dB))
 
 # %% [markdown]
-# Row 0 of $dA$ is column 0 of $B$; row 1 is twice column 3 of $B$. Column 0 of $dB$ is row 0 of $A$; column 3 is twice
+# ⟦Row 0 of $dA$ is column 0 of $B$; row 1 is twice column 3 of $B$.⟧ Column 0 of $dB$ is row 0 of $A$; column 3 is twice
 # row 1 of $A$. A one in $dC$ copies a row of one factor into the other's gradient.
 #
 # As a function of two arguments, and checked:
@@ -123,17 +123,17 @@ verify.gradients(matmul, A, B)
 # %% [markdown]
 # ### Shapes help, but they do not prove
 #
-# $dA$ must have the shape of $A$, (2, 3). Only one product of $dC$, (2, 4), and $B$, (3, 4), has that shape. So shapes
+# ⟦$dA$ must have the shape of $A$, (2, 3).⟧ Only one product of $dC$, (2, 4), and $B$, (3, 4), has that shape. So shapes
 # remind you of the formula. They cannot tell a transpose from a reshape:
 
-# %%
+# %% tags=["slide"]
 display(matrices(B=B, transposed=B.T, reshaped=B.reshape(4, 3)))
 
 # %% [markdown]
-# Both are (4, 3), and only one is right. **Predict first:** will the check notice?
+# ⟦Both are (4, 3), and only one is right. **Predict first:** will the check notice?⟧
 #: the check notices: yes
 
-# %%
+# %% tags=["slide"]
 mistake = MISTAKES["linear-weight-reshaped"]
 print(mistake.sentence)
 with mistake.applied():
@@ -149,24 +149,24 @@ for row in report.of_kind("input"):
 # %% [markdown]
 # ## Shared weights: the gradients add up
 #
-# In a layer, $x$ has a row for each token, and every row is multiplied by the same $W$. So $dW = x^\top dy$ hides a sum
+# ⟦In a layer, $x$ has a row for each token, and every row is multiplied by the same $W$.⟧ So $dW = x^\top dy$ hides a sum
 # over the tokens:
 #
-# $$dW_{ij} = \sum_n x_{ni}\, dy_{nj}$$
+# ⟦$$dW_{ij} = \sum_n x_{ni}\, dy_{nj}$$⟧
 #
 # It is the sum of one outer product for each token:
 
-# %%
+# %% tags=["slide"]
 x = xp.array([[1.0, 2.0], [0.0, 1.0], [3.0, 0.0]])  # 3 tokens
 dy = xp.array([[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, -1.0]])
 parts = {f"token_{n}": xp.outer(x[n], dy[n]) for n in range(3)}
 display(matrices(**parts, dW=x.T @ dy))
 
 # %% [markdown]
-# **Predict first.** Someone divides $dW$ by the number of tokens, "because we average over the batch". Right or wrong?
+# ⟦**Predict first.** Someone divides $dW$ by the number of tokens, "because we average over the batch". Right or wrong?⟧
 #: it is: wrong | right
 
-# %%
+# %% tags=["slide"]
 mistake = MISTAKES["linear-dweight-mean"]
 with mistake.applied():
     row = verify.gradients(ops.linear, x, W)["weight"]
@@ -180,18 +180,18 @@ print(mistake.sentence)
 #
 # ## Broadcasting: a copy forward is a sum backward
 #
-# $y = x + b$ with $x$ of shape (3, 2) and $b$ of shape (2,): NumPy adds a copy of $b$ to each row. Move $b_0$, and
+# ⟦$y = x + b$ with $x$ of shape (3, 2) and $b$ of shape (2,): NumPy adds a copy of $b$ to each row.⟧ Move $b_0$, and
 # column 0 of $y$ moves in *every* row. Each of these entries contributes:
 #
-# $$db_j = \sum_n dy_{nj}$$
+# ⟦$$db_j = \sum_n dy_{nj}$$⟧
 
-# %%
+# %% tags=["slide"]
 dy = xp.array([[1.0, 0.0], [2.0, 1.0], [0.0, -3.0]])
 display(matrices(dy=dy, db=dy.sum(axis=0)))
 
 # %% [markdown]
-# The rule is the same for copies along any axis. **Predict first:** $x$ has shape (3, 2). Over which axis does the
-# gradient of $c$ sum if $c$ has shape (3, 1)? And for a scalar $s$?
+# ⟦The rule is the same for copies along any axis. **Predict first:** $x$ has shape (3, 2). Over which axis does the
+# gradient of $c$ sum if $c$ has shape (3, 1)? And for a scalar $s$?⟧
 
 
 # %% tags=["varies"]
@@ -211,7 +211,7 @@ def add_three(x, b, c, s):
 verify.gradients(add_three, x, xp.array([1.0, 2.0]), xp.array([[1.0], [2.0], [3.0]]), xp.array(5.0))
 
 # %% [markdown]
-# Multiplication works the same way: first the product rule for each entry, then the sum over the copies. For a gain $g$
+# ⟦Multiplication works the same way: first the product rule for each entry, then the sum over the copies.⟧ For a gain $g$
 # of shape (2,), as in LayerNorm, $y = x\,g$ gives $dx = dy\,g$ and $dg_j = \sum_n dy_{nj} x_{nj}$.
 
 
@@ -232,8 +232,8 @@ print(verify.gradients(gain, x, xp.array([2.0, 3.0])).ok)
 # %% [markdown]
 # ## A sum forward is a copy backward
 #
-# Now the other way round. In $y_n = \sum_j x_{nj}$ every $x_{nj}$ moves $y_n$ by the same amount, so each gets a copy
-# of $dy_n$. The mean copies $dy_n / m$. Each operation has a partner in the backward pass:
+# ⟦Now the other way round. In $y_n = \sum_j x_{nj}$ every $x_{nj}$ moves $y_n$ by the same amount, so each gets a copy
+# of $dy_n$.⟧ The mean copies $dy_n / m$. Each operation has a partner in the backward pass:
 #
 # | forward | backward |
 # |---|---|
@@ -262,7 +262,7 @@ print(verify.gradients(mean_of_rows, x).ok)
 # %% [markdown]
 # ## Used twice
 #
-# In self-attention the same $x$ becomes queries, keys and values. Using a value twice is a copy, so its gradients **add
+# ⟦In self-attention the same $x$ becomes queries, keys and values.⟧ Using a value twice is a copy, so its gradients **add
 # up**. The smallest example is $y = x \cdot x$, a product of two factors that happen to be the same.
 
 
@@ -285,21 +285,21 @@ three = xp.array([3.0])
 print("dx =", square(three)[1](xp.array([1.0])), " and the rule for x² says 2·3")
 
 # %% [markdown]
-# **Predict first.** What comes out if the second gradient replaces the first, `dx = dx_as_second`?
+# ⟦**Predict first.** What comes out if the second gradient replaces the first, `dx = dx_as_second`?⟧
 #: dx: 3
 
-# %%
+# %% tags=["slide-code"]
 _, times_backward = times(three, three)
 dx_as_first, dx_as_second = times_backward(xp.array([1.0]))
 print("dx =", dx_as_second)
 
 # %% [markdown]
-# Half of it. An overwritten gradient is one of the most frequent mistakes in public code, since nothing crashes.
+# ⟦Half of it. An overwritten gradient is one of the most frequent mistakes in public code, since nothing crashes.⟧
 #
 # ## A chain
 #
-# Two layers with a ReLU between them. The backward pass runs in the opposite order: each pullback takes what the
-# pullback of the next op returns.
+# ⟦Two layers with a ReLU between them. The backward pass runs in the opposite order: each pullback takes what the
+# pullback of the next op returns.⟧
 
 
 # %%

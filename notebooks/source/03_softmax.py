@@ -29,15 +29,15 @@ plt.rcParams["figure.dpi"] = 80
 # %% [markdown]
 # ## From scores to weights
 #
-# $$y_i = \frac{e^{x_i}}{\sum_j e^{x_j}}$$
+# ⟦$$y_i = \frac{e^{x_i}}{\sum_j e^{x_j}}$$⟧
 #
-# It takes two steps: $e^x$ makes everything positive, and dividing by the sum makes it add up to one.
+# ⟦It takes two steps: $e^x$ makes everything positive, and dividing by the sum makes it add up to one.⟧
 #
-# **Predict first**, without a calculator: the softmax of $x = (\ln 1, \ln 2, \ln 4)$.
+# ⟦**Predict first**, without a calculator: the softmax of $x = (\ln 1, \ln 2, \ln 4)$.⟧
 #: the weights: (1/7, 2/7, 4/7)
 
 
-# %%
+# %% tags=["slide"]
 def softmax(x):
     exponentials = xp.exp(x)
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
@@ -50,19 +50,19 @@ print("weights    ", y)
 print("in sevenths", 7 * y)
 
 # %% [markdown]
-# The exponentials are 1, 2, 4, their sum is 7, the weights are $\frac17, \frac27, \frac47$. We keep this example
+# ⟦The exponentials are 1, 2, 4, their sum is 7, the weights are $\frac17, \frac27, \frac47$.⟧ We keep this example
 # through the next two notebooks.
 #
 # ## What changes it and what does not
 #
-# The ratio of two weights depends only on the *difference* of their scores:
+# ⟦The ratio of two weights depends only on the *difference* of their scores:⟧
 #
-# $$\frac{y_i}{y_j} = \frac{e^{x_i}}{e^{x_j}} = e^{x_i - x_j}$$
+# ⟦$$\frac{y_i}{y_j} = \frac{e^{x_i}}{e^{x_j}} = e^{x_i - x_j}$$⟧
 #
-# **Predict first.** What happens to the weights if every score grows by 10? If every score is doubled?
+# ⟦**Predict first.** What happens to the weights if every score grows by 10? If every score is doubled?⟧
 #: every score + 10: (1/7, 2/7, 4/7); every score doubled: (1/21, 4/21, 16/21)
 
-# %%
+# %% tags=["slide-code"]
 print("x        ", softmax(x))
 print("x + 10   ", softmax(x + 10.0))
 print("2 x      ", softmax(2.0 * x), " times 21", 21 * softmax(2.0 * x))
@@ -74,22 +74,22 @@ print("2 x      ", softmax(2.0 * x), " times 21", 21 * softmax(2.0 * x))
 # - Doubling the scores squares each ratio of weights: here the weights are 1, 4 and 16 parts of 21. The largest weight
 #   grows at the expense of the others.
 #
-# A weight is never exactly 0 or 1, because $e^x > 0$. And the largest score always gets the largest weight.
+# ⟦A weight is never exactly 0 or 1, because $e^x > 0$.⟧ And the largest score always gets the largest weight.
 
 # %% [markdown]
 # ## Stability
 #
-# **Predict first.** The softmax of (1000, 1000, 1000) must be $(\frac13, \frac13, \frac13)$. What does our function
-# return?
+# ⟦**Predict first.** The softmax of (1000, 1000, 1000) must be $(\frac13, \frac13, \frac13)$. What does our function
+# return?⟧
 #: returns: (nan, nan, nan)
 
-# %%
+# %% tags=["slide-code"]
 with np.errstate(all="ignore"):
     print(softmax(xp.array([1000.0, 1000.0, 1000.0])))
     print(softmax(xp.array([-1000.0, -1000.0, -1000.0])))
 
 # %% [markdown]
-# $e^{1000}$ is `inf`, and `inf / inf` is `nan`, not a number. And $e^{-1000}$ is rounded to 0, so the second line is
+# ⟦$e^{1000}$ is `inf`, and `inf / inf` is `nan`, not a number.⟧ And $e^{-1000}$ is rounded to 0, so the second line is
 # 0/0. How large may a score be? The range of floating-point numbers decides:
 
 # %%
@@ -101,7 +101,7 @@ for dtype in (np.float16, np.float32, np.float64):
 # In float16 a score of 12 is too large! But a shift does not change the softmax, so we may choose one. Subtract the
 # **largest** score:
 #
-# $$y_i = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}}, \qquad m = \max_j x_j$$
+# ⟦$$y_i = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}}, \qquad m = \max_j x_j$$⟧
 #
 # Now every exponent is at most 0, so every exponential is at most 1: no overflow. One of them is $e^0 = 1$, so the sum
 # is at least 1: no division by zero. A score that underflows to 0 had a weight near 0 anyway.
@@ -119,13 +119,13 @@ print(stable_softmax(xp.array([-1000.0, -1000.0, -1000.0])))
 print(stable_softmax(xp.array([1000.0, 0.0, -1000.0])))
 
 # %% [markdown]
-# **Predict first.** Would subtracting the mean work as well? And the maximum of the *whole array*, when the array has
-# several rows?
+# ⟦**Predict first.** Would subtracting the mean work as well? And the maximum of the *whole array*, when the array has
+# several rows?⟧
 #
 # Try the mean on (1000, 0, 0, 0), and the overall maximum on the rows (1000, 999) and (1, 0).
 #: subtracting the mean works: no; the maximum of the whole array works: no
 
-# %%
+# %% tags=["slide"]
 with np.errstate(all="ignore"):
     row = xp.array([1000.0, 0.0, 0.0, 0.0])
     print("minus the mean:           ", softmax(row - row.mean()))
@@ -134,15 +134,15 @@ with np.errstate(all="ignore"):
     print("minus each row's maximum: ", stable_softmax(rows).round(4).tolist())
 
 # %% [markdown]
-# Subtracting the mean leaves 750, which still overflows. Subtracting the overall maximum leaves a row near −999, which
-# underflows to 0/0. It must be the maximum of **each row**.
+# ⟦Subtracting the mean leaves 750, which still overflows. Subtracting the overall maximum leaves a row near −999, which
+# underflows to 0/0.⟧ It must be the maximum of **each row**.
 #
 # ### The logarithm of a softmax
 #
-# A loss needs $\ln y_i$. Taking the softmax first and then its logarithm loses what underflowed. Simplify on paper
+# ⟦A loss needs $\ln y_i$. Taking the softmax first and then its logarithm loses what underflowed.⟧ Simplify on paper
 # instead:
 #
-# $$\ln y_i = (x_i - m) - \ln \sum_j e^{x_j - m}$$
+# ⟦$$\ln y_i = (x_i - m) - \ln \sum_j e^{x_j - m}$$⟧
 #
 # The right side never takes the logarithm of a tiny number.
 
@@ -156,15 +156,15 @@ print("from the formula: ", shifted - xp.log(xp.exp(shifted).sum()))
 # %% [markdown]
 # ## Temperature
 #
-# Divide the scores by a number $T > 0$ before the softmax:
+# ⟦Divide the scores by a number $T > 0$ before the softmax:⟧
 #
-# $$y_i = \frac{e^{x_i/T}}{\sum_j e^{x_j/T}}$$
+# ⟦$$y_i = \frac{e^{x_i/T}}{\sum_j e^{x_j/T}}$$⟧
 #
-# **Predict first.** What do the weights of $(\ln 1, \ln 2, \ln 4)$ approach when $T \to 0$? When $T \to \infty$? And at
-# $T = 0.5$?
+# ⟦**Predict first.** What do the weights of $(\ln 1, \ln 2, \ln 4)$ approach when $T \to 0$? When $T \to \infty$? And at
+# $T = 0.5$?⟧
 #: T → 0: (0, 0, 1); T → ∞: (1/3, 1/3, 1/3); T = 0.5: (1/21, 4/21, 16/21)
 
-# %%
+# %% tags=["slide"]
 temperatures = (0.1, 0.5, 1.0, 2.0, 10.0)
 figure, all_axes = plt.subplots(1, len(temperatures), figsize=(8, 1.8), sharey=True)
 for axes, T in zip(all_axes, temperatures, strict=True):
@@ -178,10 +178,10 @@ for axes, T in zip(all_axes, temperatures, strict=True):
 # - $T \to \infty$: all weights become equal; the scores no longer matter.
 # - $T = 0.5$ doubles the scores: 1, 4, 16 parts of 21, as above.
 #
-# The entropy $-\sum_i y_i \ln y_i$ measures how undecided the weights are, from 0 (one weight is 1) to $\ln 3$ (all are
-# equal):
+# ⟦The entropy $-\sum_i y_i \ln y_i$ measures how undecided the weights are, from 0 (one weight is 1) to $\ln 3$ (all are
+# equal):⟧
 
-# %%
+# %% tags=["slide"]
 T = xp.asarray(np.logspace(-1.5, 1.5, 60))
 p = stable_softmax(x / T[:, None])
 entropy = -(p * xp.log(xp.maximum(p, 1e-300))).sum(axis=-1)
@@ -193,8 +193,8 @@ plt.ylabel("entropy (nats)")
 plt.show()
 
 # %% [markdown]
-# Scores are divided by the temperature, not multiplied. The mistake is easy to miss, because at $T = 1$ nothing is
-# wrong:
+# ⟦Scores are divided by the temperature, not multiplied. The mistake is easy to miss, because at $T = 1$ nothing is
+# wrong:⟧
 
 # %%
 mistake = MISTAKES["softmax-temperature-multiplies"]
@@ -206,13 +206,13 @@ with mistake.applied():
 # %% [markdown]
 # ## Why attention divides by $\sqrt{d_k}$
 #
-# A score is the dot product of a query and a key of width $d_k$: $x = \sum_{c=1}^{d_k} q_c k_c$. If the entries are
+# ⟦A score is the dot product of a query and a key of width $d_k$: $x = \sum_{c=1}^{d_k} q_c k_c$.⟧ If the entries are
 # independent with mean 0 and variance 1, each of the $d_k$ terms has variance 1, and so the sum has variance $d_k$.
 #
-# **Predict first.** With $d_k = 256$: how large is a typical score? How large is the largest weight among ten keys?
+# ⟦**Predict first.** With $d_k = 256$: how large is a typical score? How large is the largest weight among ten keys?⟧
 #: standard deviation of the scores: 16
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide"]
 rng = np.random.default_rng(0)
 print(" d_k   std of scores   mean largest weight   ... of scores / √d_k")
 for d in (4, 64, 256, 1024):
@@ -226,8 +226,8 @@ for d in (4, 64, 256, 1024):
     print(f"{d:4}   {float(scores.std()):13.1f}   {plain:19.2f}   {scaled:18.2f}")
 
 # %% [markdown]
-# Without the scale, the scores of a wide head are so far apart that one key gets nearly all the weight, already at the
-# start of training, when the numbers still mean nothing. Dividing by $\sqrt{d_k}$ brings the variance back to 1 for
+# ⟦Without the scale, the scores of a wide head are so far apart that one key gets nearly all the weight, already at the
+# start of training, when the numbers still mean nothing.⟧ Dividing by $\sqrt{d_k}$ brings the variance back to 1 for
 # every width. The scale of attention is a temperature $T = \sqrt{d_k}$.
 #
 # Why is it bad if one weight is nearly 1? Because then almost no gradient flows. The slope of $y_1$ with respect to its
@@ -242,7 +242,7 @@ for width in (1, 4, 16, 64):
 # %% [markdown]
 # ## Which axis?
 #
-# An array of scores has one row for each query; **each row** must sum to one. The wrong axis gives numbers between 0
+# ⟦An array of scores has one row for each query; **each row** must sum to one.⟧ The wrong axis gives numbers between 0
 # and 1 as well.
 
 # %%

@@ -33,12 +33,12 @@ plt.rcParams["figure.dpi"] = 80
 # %% [markdown]
 # ## One slope at a time
 #
-# Our example from notebook 3: $x = (\ln 1, \ln 2, \ln 4)$, so $y = (\frac17, \frac27, \frac47)$.
+# ⟦Our example from notebook 3: $x = (\ln 1, \ln 2, \ln 4)$, so $y = (\frac17, \frac27, \frac47)$.⟧
 #
-# **Predict first.** We raise $x_0$ a little. Which weights grow, and which shrink? What do the three changes add up to?
+# ⟦**Predict first.** We raise $x_0$ a little. Which weights grow, and which shrink? What do the three changes add up to?⟧
 #: signs of the three changes: + - -; their sum: 0
 
-# %%
+# %% tags=["slide"]
 x = xp.log(xp.array([1.0, 2.0, 4.0]))
 y, backward = ops.softmax(x)
 h = 1e-5
@@ -49,7 +49,7 @@ print("times 49:                     ", (49 * change).round(6))
 print("their sum:                    ", round(float(change.sum()), 6) + 0.0)
 
 # %% [markdown]
-# The weight of $x_0$ grows, the others shrink, and the changes add up to zero: the weights still sum to one.
+# ⟦The weight of $x_0$ grows, the others shrink, and the changes add up to zero: the weights still sum to one.⟧
 #
 # Now derive it. Write $E = \sum_j e^{x_j}$, so that $y_i = e^{x_i} / E$ and $\partial E / \partial x_j = e^{x_j}$. The
 # quotient rule has two cases.
@@ -61,12 +61,12 @@ print("their sum:                    ", round(float(change.sum()), 6) + 0.0)
 #
 # In one line, with $\delta_{ij} = 1$ for $i = j$ and 0 otherwise:
 #
-# $$\boxed{J_{ij} = \frac{\partial y_i}{\partial x_j} = y_i (\delta_{ij} - y_j)}$$
+# ⟦$$\boxed{J_{ij} = \frac{\partial y_i}{\partial x_j} = y_i (\delta_{ij} - y_j)}$$⟧
 #
-# **Predict first**, on paper: the matrix $49\,J$ for $y = \frac17 (1, 2, 4)$. All its entries are whole numbers.
+# ⟦**Predict first**, on paper: the matrix $49\,J$ for $y = \frac17 (1, 2, 4)$. All its entries are whole numbers.⟧
 #: row 0: (6, -2, -4); row 1: (-2, 10, -8); row 2: (-4, -8, 12)
 
-# %%
+# %% tags=["slide"]
 J = y[:, None] * (xp.eye(3) - y)
 columns = [(ops.softmax(x + h * e)[0] - ops.softmax(x - h * e)[0]) / (2 * h) for e in xp.eye(3)]
 numerical = xp.stack(columns, axis=1)
@@ -81,17 +81,17 @@ display(matrices(derived=49 * J, numerical=49 * numerical))
 #
 # ## From the Jacobian to the VJP
 #
-# The upstream gradient is $dy_i = \partial L / \partial y_i$. We must compute $dx_j = \sum_i dy_i J_{ij}$. Substitute
+# ⟦The upstream gradient is $dy_i = \partial L / \partial y_i$. We must compute $dx_j = \sum_i dy_i J_{ij}$.⟧ Substitute
 # $J$ and multiply out:
 #
-# $$dx_j = \sum_i dy_i\, y_i (\delta_{ij} - y_j) = dy_j\, y_j - y_j \sum_i dy_i\, y_i$$
+# ⟦$$dx_j = \sum_i dy_i\, y_i (\delta_{ij} - y_j) = dy_j\, y_j - y_j \sum_i dy_i\, y_i$$⟧
 #
-# $$\boxed{dx_j = y_j \Big( dy_j - \sum_i dy_i\, y_i \Big)}$$
+# ⟦$$\boxed{dx_j = y_j \Big( dy_j - \sum_i dy_i\, y_i \Big)}$$⟧
 #
-# **Predict first**, on paper: $dx$ for $dy = (7, 0, 0)$. First the sum, one number. Then the three entries.
+# ⟦**Predict first**, on paper: $dx$ for $dy = (7, 0, 0)$. First the sum, one number. Then the three entries.⟧
 #: the sum: 1; dx: (6/7, -2/7, -4/7)
 
-# %%
+# %% tags=["slide"]
 dy = xp.array([7.0, 0.0, 0.0])
 mean = (dy * y).sum()
 dx = y * (dy - mean)
@@ -101,11 +101,11 @@ print("dx, Jacobian ", dy @ J)
 print("dx, library  ", backward(dy))
 
 # %% [markdown]
-# Read it as a sentence. $\sum_i dy_i y_i$ is the **mean of $dy$ under the weights**. So: *the gradient of a score is
+# ⟦Read it as a sentence. $\sum_i dy_i y_i$ is the **mean of $dy$ under the weights**.⟧ So: *the gradient of a score is
 # its weight times the difference between its $dy$ and that mean.* It is positive where $dy$ lies above the mean and
 # negative where it lies below.
 
-# %%
+# %% tags=["slide"]
 dy_b = xp.array([3.0, 1.0, -0.5])
 mean_b = float((dy_b * y).sum())
 figure, (left, right) = plt.subplots(1, 2, figsize=(6.5, 2.2))
@@ -118,7 +118,7 @@ right.set(title="dx", xticks=range(3))
 plt.show()
 
 # %% [markdown]
-# The VJP is also cheap. In attention over 2048 tokens, each head has 2048 rows of 2048 weights:
+# ⟦The VJP is also cheap. In attention over 2048 tokens, each head has 2048 rows of 2048 weights:⟧
 
 # %%
 T = 2048
@@ -142,20 +142,20 @@ minitransformer.step(ops.softmax, rows, verify=True)
 # %% [markdown]
 # ## Why a sum of outputs checks nothing
 #
-# Here is a tempting test: take $L = \sum_i y_i$ as the loss, so that $dy = (1, 1, 1)$, and compare the gradient with
-# finite differences.
+# ⟦Here is a tempting test: take $L = \sum_i y_i$ as the loss, so that $dy = (1, 1, 1)$, and compare the gradient with
+# finite differences.⟧
 #
-# **Predict first.** What is $dx$?
+# ⟦**Predict first.** What is $dx$?⟧
 #: dx: (0, 0, 0)
 
-# %%
+# %% tags=["slide-code"]
 ones = xp.ones(3)
 print("weighted mean of dy:", round(float((ones * y).sum()), 6))
 print("dx:                 ", backward(ones).round(6) + 0.0)
 
 # %% [markdown]
-# The mean of ones is one, and $1 - 1 = 0$. In the Jacobian: $dy\,J$ with ones adds up each column, and the columns sum
-# to zero. The loss is 1 for any scores. So the true gradient is 0, and every wrong backward pass that returns 0 here
+# ⟦The mean of ones is one, and $1 - 1 = 0$. In the Jacobian: $dy\,J$ with ones adds up each column, and the columns sum
+# to zero.⟧ The loss is 1 for any scores. So the true gradient is 0, and every wrong backward pass that returns 0 here
 # passes the test.
 #
 # These are mistakes from real code, each put into `ops.softmax` and checked twice:
@@ -187,15 +187,15 @@ for name, formula in wrong.items():
 #
 # ## Which mistake was it?
 #
-# With $y = \frac17(1, 2, 4)$ and $dy = (7, 0, 0)$ the right answer is $dx = \frac17 (6, -2, -4)$. **Predict first:**
+# ⟦With $y = \frac17(1, 2, 4)$ and $dy = (7, 0, 0)$ the right answer is $dx = \frac17 (6, -2, -4)$. **Predict first:**
 # which mistake makes which line? The choices: *no sum*, *diagonal only*, *plain mean*, *takes dy for the wanted
-# distribution (y − dy)*.
+# distribution (y − dy)*.⟧
 #: A: diagonal only | no sum | plain mean | takes dy for the wanted distribution
 #: B: takes dy for the wanted distribution | diagonal only | no sum | plain mean
 #: C: no sum | diagonal only | plain mean | takes dy for the wanted distribution
 #: D: plain mean | diagonal only | no sum | takes dy for the wanted distribution
 
-# %%
+# %% tags=["slide"]
 labels = {"A": "2e7db9", "B": "286111", "C": "e0c037", "D": "2dd5ac"}
 suspects = {letter: course.suspect(label) for letter, label in labels.items()}
 answers = {}
@@ -205,7 +205,7 @@ for letter, suspect in suspects.items():
     print(f"{letter}:  7 dx = {answers[letter].round(4)}")
 
 # %% [markdown]
-# Write your four answers down. Then ask, and look at the code: right (-) and wrong (+).
+# ⟦Write your four answers down. Then ask, and look at the code: right (-) and wrong (+).⟧
 
 # %%
 for letter, suspect in suspects.items():
@@ -225,12 +225,12 @@ for letter, answer in {"right": 7 * dx, **answers}.items():
 #
 # ## When nothing flows
 #
-# All slopes are $y_i (\delta_{ij} - y_j)$. If one weight is near 1 and the others near 0, every product is near 0.
+# ⟦All slopes are $y_i (\delta_{ij} - y_j)$. If one weight is near 1 and the others near 0, every product is near 0.⟧
 #
-# **Predict first.** Multiply the scores by 10. What happens to the largest entry of $J$?
+# ⟦**Predict first.** Multiply the scores by 10. What happens to the largest entry of $J$?⟧
 #: it: shrinks | grows | stays
 
-# %%
+# %% tags=["slide"]
 print("scores times   largest weight   largest slope")
 for factor in (0, 1, 2, 5, 10, 20):
     weights = ops.softmax(factor * x)[0]
@@ -238,7 +238,7 @@ for factor in (0, 1, 2, 5, 10, 20):
     print(f"{factor:12}   {float(weights.max()):14.6f}   {float(abs(slopes).max()):13.6f}")
 
 # %% [markdown]
-# The softmax *saturates*: one weight is nearly 1, and almost no gradient reaches the scores to change that. This is why
+# ⟦The softmax *saturates*: one weight is nearly 1, and almost no gradient reaches the scores to change that.⟧ This is why
 # attention has the scale $1/\sqrt{d_k}$.
 #
 # With a temperature, $y = \mathrm{softmax}(x / T)$, the chain rule adds one factor:

@@ -29,12 +29,12 @@ plt.rcParams["figure.dpi"] = 80
 # %% [markdown]
 # ## Surprise
 #
-# $$L = -\ln p_{\text{wanted}}, \qquad p = \mathrm{softmax}(\text{logits})$$
+# ⟦$$L = -\ln p_{\text{wanted}}, \qquad p = \mathrm{softmax}(\text{logits})$$⟧
 #
-# If the wanted token had probability 1, the surprise is 0. At $\frac12$ it is $\ln 2$; towards 0 it grows without
+# ⟦If the wanted token had probability 1, the surprise is 0.⟧ At $\frac12$ it is $\ln 2$; towards 0 it grows without
 # bound.
 
-# %%
+# %% tags=["slide"]
 p = np.linspace(0.005, 1, 200)
 plt.figure(figsize=(4, 2.4))
 plt.plot(p, -np.log(p))
@@ -43,19 +43,19 @@ plt.ylabel("loss (nats)")
 plt.show()
 
 # %% [markdown]
-# Our example again: logits $(\ln 1, \ln 2, \ln 4)$, so $p = \frac17 (1, 2, 4)$.
+# ⟦Our example again: logits $(\ln 1, \ln 2, \ln 4)$, so $p = \frac17 (1, 2, 4)$.⟧
 #
-# **Predict first.** What is the loss if token 2 is wanted? If token 0 is wanted? (Leave logarithms of whole numbers as
-# they are.)
+# ⟦**Predict first.** What is the loss if token 2 is wanted? If token 0 is wanted? (Leave logarithms of whole numbers as
+# they are.)⟧
 
-# %%
+# %% tags=["slide-code"]
 logits = xp.log(xp.array([1.0, 2.0, 4.0]))
 for target in (2, 0):
     loss, _ = ops.cross_entropy(logits[None], xp.array([target]))
     print(f"wanted {target}: loss {float(loss):.4f}")
 
 # %% [markdown]
-# $\ln 7 - \ln 4 = 0.5596$ and $\ln 7 = 1.9459$.
+# ⟦$\ln 7 - \ln 4 = 0.5596$ and $\ln 7 = 1.9459$.⟧
 
 # %% [markdown]
 # An untrained model gives each of the $V$ tokens a probability of about $\frac1V$, so its loss must start near $\ln V$.
@@ -71,17 +71,17 @@ for V in (10, 1000, 50257):
 #
 # ## Backward in two steps
 #
-# Token 0 is wanted, $L = -\ln p_0$. First step: the loss with respect to the probabilities,
+# ⟦Token 0 is wanted, $L = -\ln p_0$. First step: the loss with respect to the probabilities,⟧
 #
-# $$dp_v = \frac{\partial L}{\partial p_v} = -\frac{1}{p_v} \text{ for the wanted } v, \text{ and 0 for the others}$$
+# ⟦$$dp_v = \frac{\partial L}{\partial p_v} = -\frac{1}{p_v} \text{ for the wanted } v, \text{ and 0 for the others}$$⟧
 #
 # Second step: through the softmax of notebook 4, $d\text{logits}_j = p_j \big( dp_j - \sum_v dp_v\, p_v \big)$.
 #
-# **Predict first**, on paper with $p = \frac17 (1, 2, 4)$: what is $dp$, what is the sum, what are the three entries of
-# $d\text{logits}$?
+# ⟦**Predict first**, on paper with $p = \frac17 (1, 2, 4)$: what is $dp$, what is the sum, what are the three entries of
+# $d\text{logits}$?⟧
 #: dp: (-7, 0, 0); the sum: -1; dlogits: (-6/7, 2/7, 4/7)
 
-# %%
+# %% tags=["slide"]
 p, pullback = ops.softmax(logits)
 dp = xp.array([-1.0, 0.0, 0.0]) / p
 dlogits = pullback(dp)
@@ -90,27 +90,27 @@ print("the sum      ", round(float((dp * p).sum()), 6))
 print("dlogits      ", dlogits, " in sevenths", (7 * dlogits).round(6))
 
 # %% [markdown]
-# $d\text{logits} = \frac17 (-6, 2, 4)$. Compare with $p = \frac17 (1, 2, 4)$: only the entry of the wanted token
-# differs, by exactly 1. In general, with $w$ for the wanted token: $dp_v\,p_v = -\delta_{vw}$, so the sum is $-1$, and
+# ⟦$d\text{logits} = \frac17 (-6, 2, 4)$. Compare with $p = \frac17 (1, 2, 4)$: only the entry of the wanted token
+# differs, by exactly 1.⟧ In general, with $w$ for the wanted token: $dp_v\,p_v = -\delta_{vw}$, so the sum is $-1$, and
 #
-# $$d\text{logits}_j = p_j\, dp_j + p_j = -\delta_{jw} + p_j$$
+# ⟦$$d\text{logits}_j = p_j\, dp_j + p_j = -\delta_{jw} + p_j$$⟧
 #
-# $$\boxed{d\text{logits} = p - \text{target}}, \qquad \text{target} = (0, \dots, 1, \dots, 0)$$
+# ⟦$$\boxed{d\text{logits} = p - \text{target}}, \qquad \text{target} = (0, \dots, 1, \dots, 0)$$⟧
 #
 # The $\frac1p$ of the logarithm and the $p$ of the softmax cancel.
 #
 # ## Backward in one step
 #
-# Write the loss as a function of the logits, and there is nothing to cancel:
+# ⟦Write the loss as a function of the logits, and there is nothing to cancel:⟧
 #
-# $$L = -\ln \frac{e^{x_w}}{\sum_j e^{x_j}} = \ln \sum_j e^{x_j} - x_w, \qquad
-# \frac{\partial L}{\partial x_j} = \frac{e^{x_j}}{\sum_l e^{x_l}} - \delta_{jw} = p_j - \delta_{jw}$$
+# ⟦$$L = -\ln \frac{e^{x_w}}{\sum_j e^{x_j}} = \ln \sum_j e^{x_j} - x_w, \qquad
+# \frac{\partial L}{\partial x_j} = \frac{e^{x_j}}{\sum_l e^{x_l}} - \delta_{jw} = p_j - \delta_{jw}$$⟧
 #
 # Both derivations give the same answer, and it has a simple meaning: **the gradient is what the model said minus what
 # it should have said.** A step against it lowers every other logit in proportion to the token's probability, and raises
-# the logit of the wanted token by what it lacks to 1.
+# the logit of the wanted token by as much as its probability falls short of 1.
 
-# %%
+# %% tags=["slide"]
 _, backward = ops.cross_entropy(logits[None], xp.array([0]))
 dlogits = backward()[0]
 print("fused:", dlogits, " sum is zero:", bool(abs(dlogits.sum()) < 1e-12))
@@ -126,10 +126,10 @@ plt.show()
 # %% [markdown]
 # ## Why fuse?
 #
-# On paper both ways agree. **Predict first:** what do they give for the logits $(0, 1000)$, if token 0 is wanted?
+# ⟦On paper both ways agree. **Predict first:** what do they give for the logits $(0, 1000)$, if token 0 is wanted?⟧
 #: in two steps, the loss: inf; in two steps, dlogits: (nan, nan); fused, the loss: 1000; fused, dlogits: (-1, 1)
 
-# %%
+# %% tags=["slide"]
 far = xp.array([[0.0, 1000.0]])
 with np.errstate(all="ignore"):
     p_far, far_backward = ops.softmax(far)
@@ -140,7 +140,7 @@ loss, backward = ops.cross_entropy(far, xp.array([0]))
 print("fused:        loss", float(loss), "            dlogits", backward()[0])
 
 # %% [markdown]
-# $p_0$ underflows to 0; $\ln 0 = -\infty$, $-1/0 = -\infty$, and $0 \cdot \infty$ is `nan`. Fused, nothing is ever
+# ⟦$p_0$ underflows to 0; $\ln 0 = -\infty$, $-1/0 = -\infty$, and $0 \cdot \infty$ is `nan`.⟧ Fused, nothing is ever
 # divided by $p$: the loss is $\ln \sum_j e^{x_j} - x_w$, with the maximum subtracted first, and the gradient stays
 # between −1 and 1.
 #
@@ -156,23 +156,23 @@ for name in ("softmax-expects-cross-entropy", "softmax-takes-dy-for-target"):
 # %% [markdown]
 # The converse mistake: `cross_entropy` takes **logits**. If you give it probabilities, softmax is applied twice.
 #
-# **Predict first.** With $V = 3$ and a perfect prediction $p = (1, 0, 0)$: how small can that loss get?
+# ⟦**Predict first.** With $V = 3$ and a perfect prediction $p = (1, 0, 0)$: how small can that loss get?⟧
 #: the smallest loss: 0.55
 
-# %%
+# %% tags=["slide-code"]
 probabilities = xp.array([[1.0, 0.0, 0.0]])
 loss, _ = ops.cross_entropy(probabilities, xp.array([0]))
 print(f"{float(loss):.4f}")
 
 # %% [markdown]
-# It is $\ln(e + 2) - 1$. Training runs and the loss falls, but it never gets near 0. Many people have looked for the
+# ⟦It is $\ln(e + 2) - 1$. Training runs and the loss falls, but it never gets near 0.⟧ Many people have looked for the
 # reason in their learning rate.
 #
 # ## Many positions: the mean
 #
-# A batch has $N$ positions, and the loss is their mean, so every gradient has a factor $\frac1N$:
+# ⟦A batch has $N$ positions, and the loss is their mean, so every gradient has a factor $\frac1N$:⟧
 #
-# $$d\text{logits}_n = \frac1N\, (p_n - \text{target}_n)$$
+# ⟦$$d\text{logits}_n = \frac1N\, (p_n - \text{target}_n)$$⟧
 
 # %%
 batch = xp.log(xp.array([[1.0, 2.0, 4.0], [1.0, 2.0, 4.0]]))
@@ -181,10 +181,10 @@ print(f"loss {float(loss):.4f}, the mean of ln 7 and ln(7/4) is {(np.log(7) + np
 print("14 dlogits:\n", (14 * backward()).round(6))
 
 # %% [markdown]
-# Forgetting the $\frac1N$, or dividing twice, is a frequent mistake, and training does not show it. **Predict first:**
-# why does an optimiser such as Adam, which divides the gradient by its own running size, hide a wrong factor?
+# ⟦Forgetting the $\frac1N$, or dividing twice, is a frequent mistake, and training does not show it. **Predict first:**
+# why does an optimiser such as Adam, which divides the gradient by its own running size, hide a wrong factor?⟧
 
-# %%
+# %% tags=["slide"]
 g = xp.array([0.3, -0.02, 1.5])
 for factor in (1.0, 100.0, 0.01):
     # Adam's first step, without its small epsilon
@@ -196,24 +196,24 @@ for name in ("cross-entropy-not-divided", "cross-entropy-divided-twice"):
     print(f"{name}: finite differences say {'right' if ok else 'wrong'}")
 
 # %% [markdown]
-# **Check gradients, not training curves.** (Whatever depends on the gradient's size, such as clipping its norm, does go
-# wrong.)
+# ⟦**Check gradients, not training curves.** (Whatever depends on the gradient's size, such as clipping its norm, does go
+# wrong.)⟧
 #
 # ## Positions that do not count
 #
-# The sentences of a batch are padded to the same length. Padded positions must not count: neither in the loss, nor in
+# ⟦The sentences of a batch are padded to the same length.⟧ Padded positions must not count: neither in the loss, nor in
 # the gradient, nor in $N$. In this library their target is −100.
 #
-# **Predict first.** The second position is padding. What are the loss and `dlogits`?
+# ⟦**Predict first.** The second position is padding. What are the loss and `dlogits`?⟧
 #: the loss: 1.95; dlogits at the padding: (0, 0, 0)
 
-# %%
+# %% tags=["slide-code"]
 loss, backward = ops.cross_entropy(batch, xp.array([0, -100]))
 print(f"loss {float(loss):.4f}")
 print("7 dlogits:\n", (7 * backward()).round(6) + 0.0)
 
 # %% [markdown]
-# The loss is $\ln 7$, and the padded position gets a gradient of zeros. The mistake to avoid is dividing by the number
+# ⟦The loss is $\ln 7$, and the padded position gets a gradient of zeros.⟧ The mistake to avoid is dividing by the number
 # of all positions. Then a batch with much padding has a small loss and small gradients. If forward and backward make
 # the same mistake, finite differences accept it:
 
@@ -231,19 +231,19 @@ print(f"loss {loss:.4f} in place of {right_loss:.4f}")
 # %% [markdown]
 # ## Label smoothing
 #
-# With the target (0, …, 1, …, 0) the loss can always be lowered by making the wanted logit still larger; the model is
-# driven to certainty. *Attention Is All You Need* therefore spreads a little of the target, $\varepsilon = 0.1$, over
+# ⟦With the target (0, …, 1, …, 0) the loss can always be lowered by making the wanted logit still larger; the model is
+# driven to certainty.⟧ *Attention Is All You Need* therefore spreads a little of the target, $\varepsilon = 0.1$, over
 # all $V$ tokens:
 #
-# $$\text{target}_v = (1 - \varepsilon)\,\delta_{vw} + \frac{\varepsilon}{V}, \qquad L = -\sum_v \text{target}_v \ln p_v$$
+# ⟦$$\text{target}_v = (1 - \varepsilon)\,\delta_{vw} + \frac{\varepsilon}{V}, \qquad L = -\sum_v \text{target}_v \ln p_v$$⟧
 #
 # The target still sums to one. The derivation needs nothing else, so again $d\text{logits} = p - \text{target}$.
 #
-# **Predict first.** $V = 5$, $\varepsilon = 0.1$. The wanted logit is $m$, the others 0. For which $m$ is the loss
-# lowest, with $\varepsilon = 0$ and with $\varepsilon = 0.1$?
+# ⟦**Predict first.** $V = 5$, $\varepsilon = 0.1$. The wanted logit is $m$, the others 0. For which $m$ is the loss
+# lowest, with $\varepsilon = 0$ and with $\varepsilon = 0.1$?⟧
 
 
-# %%
+# %% tags=["slide"]
 def smoothed_loss(m, epsilon):
     logits = xp.array([[m, 0, 0, 0, 0]])
     return float(ops.cross_entropy(logits, xp.array([0]), label_smoothing=epsilon)[0])
@@ -261,7 +261,7 @@ plt.legend()
 plt.show()
 
 # %% [markdown]
-# Without smoothing there is no lowest point: a larger margin is always better. With smoothing the gradient vanishes
+# ⟦Without smoothing there is no lowest point: a larger margin is always better.⟧ With smoothing the gradient vanishes
 # where $p = \text{target}$, at the finite margin $m = \ln(0.92 / 0.02) = 3.83$. The loss there is not 0 but the entropy
 # of the target. A smoothed loss cannot be compared with an unsmoothed one.
 #
@@ -272,11 +272,11 @@ targets = xp.array([0, 2, -100, 1])
 verify.gradients(ops.cross_entropy, random_logits, targets, label_smoothing=0.1)
 
 # %% [markdown]
-# Three ways to get the target of label smoothing wrong. **Predict first:** what does each target sum to? (All but one
-# of the mistakes can be found from the sum.)
+# ⟦Three ways to get the target of label smoothing wrong. **Predict first:** what does each target sum to? (All but one
+# of the mistakes can be found from the sum.)⟧
 
 
-# %%
+# %% tags=["slide"]
 def implied_target():
     _, backward = ops.cross_entropy(logits[None], xp.array([0]), label_smoothing=0.3)
     return p - backward()[0]

@@ -33,86 +33,86 @@ plt.rcParams["figure.dpi"] = 80
 # %% [markdown]
 # ## The idea
 #
-# To look up a word in a dictionary, you compare your *query* with every *key* and take the *value* of the one that
-# matches. Attention does the same softly. It compares the query with all keys, turns the matches into weights, and
+# ⟦To look up a word in a dictionary, you compare your *query* with every *key* and take the *value* of the one that
+# matches.⟧ Attention does the same softly. It compares the query with all keys, turns the matches into weights, and
 # takes the mean of all values under these weights.
 #
 # Each token makes its own query, key and value from its vector, a row of $x$, with three learned matrices:
 #
-# $$q = x W_Q, \qquad k = x W_K, \qquad v = x W_V$$
+# ⟦$$q = x W_Q, \qquad k = x W_K, \qquad v = x W_V$$⟧
 #
 # *What am I looking for? What can I be found by? What do I have to say?*
 
-# %%
+# %% tags=["slide"]
 x, w_q, w_k, w_v = (xp.asarray(a) for a in (UNSCALED.x, UNSCALED.w_q, UNSCALED.w_k, UNSCALED.w_v))
 display(matrices(x=x, W_Q=w_q, W_K=w_k, W_V=w_v))
 
 # %% [markdown]
-# **Predict first**, with a pencil: the first row of $q$, of $k$ and of $v$. The first token is $(1, 0, 1, 0)$, so each
-# is the sum of two rows of a matrix.
+# ⟦**Predict first**, with a pencil: the first row of $q$, of $k$ and of $v$. The first token is $(1, 0, 1, 0)$, so each
+# is the sum of two rows of a matrix.⟧
 #: q: (1, 0, 2); k: (0, 1, 1); v: (1, 2, 3)
 
-# %%
+# %% tags=["slide"]
 q, k, v = x @ w_q, x @ w_k, x @ w_v
 display(matrices(q=q, k=k, v=v))
 
 # %% [markdown]
 # ## Scores: every query against every key
 #
-# $$\text{scores}_{ij} = \sum_c q_{ic}\, k_{jc}, \qquad \text{scores} = q\,k^\top$$
+# ⟦$$\text{scores}_{ij} = \sum_c q_{ic}\, k_{jc}, \qquad \text{scores} = q\,k^\top$$⟧
 #
-# Row $i$ belongs to the query of token $i$, column $j$ to the key of token $j$.
+# ⟦Row $i$ belongs to the query of token $i$, column $j$ to the key of token $j$.⟧
 #
-# **Predict first:** the scores of the first query, $(1, 0, 2)$. Which token will it look at most?
+# ⟦**Predict first:** the scores of the first query, $(1, 0, 2)$. Which token will it look at most?⟧
 #: scores: (2, 4, 4)
 
-# %%
+# %% tags=["slide"]
 scores = q @ k.T
 display(matrices(q=q, k_transposed=k.T, scores=scores))
 
 # %% [markdown]
 # ## Weights: softmax, row by row
 #
-# Each query divides its attention among the keys, so each **row** sums to one. With $e^2 \approx 7.4$ and
+# ⟦Each query divides its attention among the keys, so each **row** sums to one.⟧ With $e^2 \approx 7.4$ and
 # $e^4 \approx 54.6$, the first row is $7.4$, $54.6$, $54.6$ parts of $116.6$.
 #
-# **Predict first.** What will the second row, from the scores 4, 16, 12, look like?
+# ⟦**Predict first.** What will the second row, from the scores 4, 16, 12, look like?⟧
 #: the second row: (0.00, 0.98, 0.02)
 
-# %%
+# %% tags=["slide"]
 weights, _ = ops.softmax(scores)
 display(matrices(weights=weights))
 print(weights)
 
 # %% [markdown]
-# A difference of 4 between two scores is a factor of $e^4 \approx 55$ between two weights: the second token looks at
-# itself and at hardly anything else.
+# ⟦A difference of 4 between two scores is a factor of $e^4 \approx 55$ between two weights: the second token looks at
+# itself and at hardly anything else.⟧
 #
 # Introductions round these weights to
 #
-# $$\begin{pmatrix} 0 & 0.5 & 0.5 \\ 0 & 1 & 0 \\ 0 & 0.9 & 0.1 \end{pmatrix}$$
+# ⟦$$\begin{pmatrix} 0 & 0.5 & 0.5 \\ 0 & 1 & 0 \\ 0 & 0.9 & 0.1 \end{pmatrix}$$⟧
 #
-# **Predict first.** Look at the unrounded first row. To one decimal, what is it really, and what does it sum to?
+# ⟦**Predict first.** Look at the unrounded first row. To one decimal, what is it really, and what does it sum to?⟧
 #: to one decimal: (0.1, 0.5, 0.5); its sum: 1.1
 
-# %%
+# %% tags=["slide"]
 print("to one decimal:", weights[0].round(1), " sum", round(float(weights[0].round(1).sum()), 2))
 
 # %% [markdown]
-# $0.0634$ rounds to $0.1$, not to $0$. Rounded correctly, the row sums to 1.1. Rounded as in the introductions, it
+# ⟦$0.0634$ rounds to $0.1$, not to $0$. Rounded correctly, the row sums to 1.1.⟧ Rounded as in the introductions, it
 # loses 6 % of the attention. If you compare code with such an example, do not round intermediate results.
 #
 # ## Output: the mean of the values
 #
-# $$\text{output}_i = \sum_j \text{weights}_{ij}\, v_j, \qquad \text{output} = \text{weights}\; v$$
+# ⟦$$\text{output}_i = \sum_j \text{weights}_{ij}\, v_j, \qquad \text{output} = \text{weights}\; v$$⟧
 
-# %%
+# %% tags=["slide"]
 output = weights @ v
 rounded = xp.array([[0, 0.5, 0.5], [0, 1, 0], [0, 0.9, 0.1]]) @ v
 display(matrices(weights=weights, v=v, output=output, with_rounded_weights=rounded))
 
 # %% [markdown]
-# An output is a *mean*: no entry can be larger than the largest value in its column or smaller than the smallest.
+# ⟦An output is a *mean*: no entry can be larger than the largest value in its column or smaller than the smallest.⟧
 # Attention moves and mixes values, it does not make new ones. (That is the work of $W_V$ and of the feed-forward
 # network.)
 
@@ -123,19 +123,19 @@ print("every output lies between the extremes of its column of v:", bool(inside.
 # %% [markdown]
 # ## The scale
 #
-# The example omits the paper's scale $1/\sqrt{d_k}$, where $d_k = 3$ is the width of queries and keys:
+# ⟦The example omits the paper's scale $1/\sqrt{d_k}$, where $d_k = 3$ is the width of queries and keys:⟧
 #
-# $$\text{output} = \mathrm{softmax}\Big(\frac{q\,k^\top}{\sqrt{d_k}}\Big)\, v$$
+# ⟦$$\text{output} = \mathrm{softmax}\Big(\frac{q\,k^\top}{\sqrt{d_k}}\Big)\, v$$⟧
 #
-# **Predict first.** Do the weights become more equal or less? Does the largest weight of any row move?
+# ⟦**Predict first.** Do the weights become more equal or less? Does the largest weight of any row move?⟧
 #: the weights become: more equal | less equal; the largest weight of a row moves: no
 
-# %%
+# %% tags=["slide"]
 scaled_weights, _ = ops.softmax(scores / 3**0.5)
 display(matrices(without_scale=weights, with_scale=scaled_weights))
 
 # %% [markdown]
-# They become more equal: this is a temperature of $\sqrt3$. The order within a row stays the same.
+# ⟦They become more equal: this is a temperature of $\sqrt3$.⟧ The order within a row stays the same.
 #
 # The library does the same in one call. (The next notebook derives its backward pass.)
 
@@ -146,21 +146,21 @@ print(bool(abs(library_output - scaled_weights @ v).max() < 1e-12))
 # %% [markdown]
 # ## What this example cannot show
 #
-# Look at its sizes: 3 tokens, $d_k = 3$, $d_v = 3$. And look at the matrix of scores.
+# ⟦Look at its sizes: 3 tokens, $d_k = 3$, $d_v = 3$. And look at the matrix of scores.⟧
 #
-# **Predict first.** Somebody computes $k\,q^\top$ in place of $q\,k^\top$. What happens?
+# ⟦**Predict first.** Somebody computes $k\,q^\top$ in place of $q\,k^\top$. What happens?⟧
 #: the scores change: no
 
-# %%
+# %% tags=["slide"]
 display(matrices(q_times_k_transposed=q @ k.T, k_times_q_transposed=k @ q.T))
 
 # %% [markdown]
-# Nothing happens! These scores are symmetric, so the example cannot tell queries from keys. Let us put mistakes into
+# ⟦Nothing happens! These scores are symmetric, so the example cannot tell queries from keys.⟧ Let us put mistakes into
 # the library and see whether the example, or its twin, gives another output.
 #
 # The twin has the same tokens, but $d_k = 2$ and $d_v = 4$:
 
-# %%
+# %% tags=["slide"]
 tx, tw_q, tw_k, tw_v = (xp.asarray(a) for a in (UNEQUAL.x, UNEQUAL.w_q, UNEQUAL.w_k, UNEQUAL.w_v))
 tq, tk, tv = tx @ tw_q, tx @ tw_k, tx @ tw_v
 display(matrices(W_Q=tw_q, W_K=tw_k, W_V=tw_v))
@@ -192,24 +192,24 @@ compare("Queries and keys are exchanged.", ops.attention(k, q, v)[0], ops.attent
 # %% [markdown]
 # ## The twin, step by step
 #
-# | | rows | columns | shape |
+# ⟦| | rows | columns | shape |
 # |---|---|---|---|
 # | $q$, $k$ | tokens | $d_k$ | (3, 2) |
 # | $v$ | tokens | $d_v$ | (3, 4) |
 # | scores, weights | queries | keys | (3, 3) |
-# | output | queries | $d_v$ | (3, 4) |
+# | output | queries | $d_v$ | (3, 4) |⟧
 #
-# **Predict first:** the scores of the second query, $(0, 4)$, before the scale. Its two largest weights are exactly
-# equal: why?
+# ⟦**Predict first:** the scores of the second query, $(0, 4)$, before the scale. Its two largest weights are exactly
+# equal: why?⟧
 #: scores: (4, 8, 8)
 
-# %%
+# %% tags=["slide"]
 t_scores = tq @ tk.T / 2**0.5
 t_weights, _ = ops.softmax(t_scores)
 display(matrices(q_times_k_transposed=tq @ tk.T, weights=t_weights, output=t_weights @ tv))
 
 # %% [markdown]
-# Its first entry is 0, so only the second entry of each key counts, and that is 2 for both token 1 and token 2.
+# ⟦Its first entry is 0, so only the second entry of each key counts, and that is 2 for both token 1 and token 2.⟧
 #
 # Here is the whole computation as a page to click through, with every intermediate and the backward pass:
 
@@ -221,10 +221,10 @@ minitransformer.step(
 # %% [markdown]
 # ## Order does not matter
 #
-# **Predict first.** We exchange the first and the last token. What happens to the outputs?
+# ⟦**Predict first.** We exchange the first and the last token. What happens to the outputs?⟧
 #: the outputs: are exchanged in the same way | stay the same | are all different
 
-# %%
+# %% tags=["slide"]
 order = xp.array([2, 1, 0])
 outputs, _ = self_attention(tx, tw_q, tw_k, tw_v, scale=UNEQUAL.scale)
 reordered, _ = self_attention(tx[order], tw_q, tw_k, tw_v, scale=UNEQUAL.scale)
@@ -232,7 +232,7 @@ display(matrices(outputs=outputs, after_reordering=reordered))
 print("the same rows in the new order:", bool(abs(reordered - outputs[order]).max() < 1e-12))
 
 # %% [markdown]
-# The outputs are exchanged in the same way, and nothing else changes. Attention sees a *set* of tokens. "The dog bites
+# ⟦The outputs are exchanged in the same way, and nothing else changes.⟧ Attention sees a *set* of tokens. "The dog bites
 # the man" and "the man bites the dog" are the same to it until positions are added (notebook 12).
 #
 # ## To remember

@@ -34,9 +34,9 @@ plt.rcParams["figure.dpi"] = 80
 # %% [markdown]
 # ## Forward, once more
 #
-# Three tokens, $d_k = 2$, $d_v = 4$, scale $s = 1/\sqrt{2}$:
+# ⟦Three tokens, $d_k = 2$, $d_v = 4$, scale $s = 1/\sqrt{2}$:⟧
 
-# %%
+# %% tags=["slide"]
 x, w_q, w_k, w_v = (xp.asarray(a) for a in (UNEQUAL.x, UNEQUAL.w_q, UNEQUAL.w_k, UNEQUAL.w_v))
 scale = 1 / 2**0.5
 
@@ -48,60 +48,60 @@ display(matrices(q=q, k=k, v=v))
 display(matrices(scores=scores, weights=weights, output=output))
 
 # %% [markdown]
-# The upstream gradient is $\text{doutput}$, the gradient of the loss with respect to the output. It has the shape of
+# ⟦The upstream gradient is $\text{doutput}$, the gradient of the loss with respect to the output.⟧ It has the shape of
 # the output. We take whole numbers:
 
-# %%
+# %% tags=["slide"]
 doutput = xp.asarray(UNEQUAL.doutput)
 display(matrices(doutput=doutput))
 
 # %% [markdown]
-# **The plan.** Three lines forward, so three lines backward, in the opposite order. Each uses only what we know:
+# ⟦**The plan.** Three lines forward, so three lines backward, in the opposite order.⟧ Each uses only what we know:
 #
-# | forward | backward | known from |
+# ⟦| forward | backward | known from |
 # |---|---|---|
 # | 3. output = weights · v | doutput → dweights, dv | notebook 2 |
 # | 2. weights = softmax(scores) | dweights → dscores | notebook 4 |
-# | 1. scores = q kᵀ · s | dscores → dq, dk | notebook 2 |
+# | 1. scores = q kᵀ · s | dscores → dq, dk | notebook 2 |⟧
 #
-# **Predict first.** Write down the shapes of dweights, dv, dscores, dq and dk. (Remember that a gradient has the shape
-# of its array.)
+# ⟦**Predict first.** Write down the shapes of dweights, dv, dscores, dq and dk. (Remember that a gradient has the shape
+# of its array.)⟧
 #: dweights: (3, 3); dv: (3, 4); dscores: (3, 3); dq: (3, 2); dk: (3, 2)
 
 # %% [markdown]
 # ## Line 3, backward: output = weights · v
 #
-# This is $C = AB$ with $A$ = weights and $B = v$. The rule says $dA = dC\,B^\top$ and $dB = A^\top dC$:
+# ⟦This is $C = AB$ with $A$ = weights and $B = v$.⟧ The rule says $dA = dC\,B^\top$ and $dB = A^\top dC$:
 #
-# $$\text{dweights} = \text{doutput}\; v^\top \qquad\qquad dv = \text{weights}^\top\, \text{doutput}$$
+# ⟦$$\text{dweights} = \text{doutput}\; v^\top \qquad\qquad dv = \text{weights}^\top\, \text{doutput}$$⟧
 #
 # Start with $\text{dweights}_{ij} = \sum_c \text{doutput}_{ic}\, v_{jc}$: row $i$ of doutput times row $j$ of $v$. It
 # answers the question: does the loss grow if query $i$ looks more at token $j$? It does if $v_j$ points along row $i$
 # of doutput, the direction in which the loss grows.
 #
-# **Predict first**, with a pencil: the first row. All numbers are whole: $(1, 0, 2, -1)$ times each row of $v$.
+# ⟦**Predict first**, with a pencil: the first row. All numbers are whole: $(1, 0, 2, -1)$ times each row of $v$.⟧
 #: the first row: (7, -6, 4)
 
-# %%
+# %% tags=["slide"]
 dweights = doutput @ v.T
 display(matrices(doutput=doutput, v=v, dweights=dweights))
 
 # %% [markdown]
-# The loss *grows* by 7 per unit of weight on token 0, and falls by 6 per unit of weight on token 1. So gradient descent
+# ⟦The loss *grows* by 7 per unit of weight on token 0, and falls by 6 per unit of weight on token 1.⟧ So gradient descent
 # wants less weight on token 0 and more on token 1.
 #
 # Now $dv_{jc} = \sum_i \text{weights}_{ij}\, \text{doutput}_{ic}$. The sum runs over $i$, the **queries**: every query
 # read the value of token $j$, so every query contributes to its gradient, in proportion to its weight.
 #
-# **Predict first.** Look at the columns of the weights. Which value *can* get a large gradient, and which cannot?
+# ⟦**Predict first.** Look at the columns of the weights. Which value *can* get a large gradient, and which cannot?⟧
 #: can, the value of token: 2 | 0 | 1; cannot, the value of token: 0 | 1 | 2
 
-# %%
+# %% tags=["slide"]
 dv = weights.T @ doutput
 display(matrices(weights_transposed=weights.T, doutput=doutput, dv=dv))
 
 # %% [markdown]
-# All queries look at token 2, hardly any at token 0. Still $dv_{23}$ is only 0.05: queries 0 and 2 read token 2 about
+# ⟦All queries look at token 2, hardly any at token 0.⟧ Still $dv_{23}$ is only 0.05: queries 0 and 2 read token 2 about
 # equally, but their entries of doutput there, $-1$ and $+1$, nearly cancel. A value must be read to get a gradient, but
 # that is not enough.
 #
@@ -110,55 +110,55 @@ display(matrices(weights_transposed=weights.T, doutput=doutput, dv=dv))
 #
 # ## Line 2, backward: weights = softmax(scores)
 #
-# Each row is a softmax of its own, so for each row
+# ⟦Each row is a softmax of its own, so for each row⟧
 #
-# $$\text{dscores}_{ij} = \text{weights}_{ij} \Big( \text{dweights}_{ij} - \sum_l \text{dweights}_{il}\, \text{weights}_{il} \Big)$$
+# ⟦$$\text{dscores}_{ij} = \text{weights}_{ij} \Big( \text{dweights}_{ij} - \sum_l \text{dweights}_{il}\, \text{weights}_{il} \Big)$$⟧
 #
-# **Predict first.** For the first row, weights $(0.0879, 0.1784, 0.7337)$ and dweights $(7, -6, 4)$. Estimate the mean.
-# Which entries of dscores are positive? Which one has the largest absolute value?
+# ⟦**Predict first.** For the first row, weights $(0.0879, 0.1784, 0.7337)$ and dweights $(7, -6, 4)$. Estimate the mean.
+# Which entries of dscores are positive? Which one has the largest absolute value?⟧
 #: signs of the first row of dscores: + - +
 #: largest absolute value, the entry of token: 1 | 0 | 2
 
-# %%
+# %% tags=["slide"]
 mean = (dweights * weights).sum(axis=1, keepdims=True)
 dscores = weights * (dweights - mean)
 display(matrices(dweights=dweights, weighted_mean=mean, dscores=dscores))
 
 # %% [markdown]
-# The mean is about 2.5, pulled towards the 4 of the token that has most of the weight. Token 1 lies 8.5 below the mean,
+# ⟦The mean is about 2.5, pulled towards the 4 of the token that has most of the weight.⟧ Token 1 lies 8.5 below the mean,
 # so it gets the largest gradient, although it has only 18 % of the weight. That gradient is negative: descent raises
 # its score. Token 0 lies 4.5 above the mean, but with 9 % of the weight it hardly counts.
 #
-# **Predict first.** What does each row of dscores sum to?
+# ⟦**Predict first.** What does each row of dscores sum to?⟧
 #: each row sums to: 0
 
-# %%
+# %% tags=["slide-code"]
 print("row sums:   ", dscores.sum(axis=1).round(6) + 0.0)
 print("column sums:", dscores.sum(axis=0).round(6) + 0.0)
 
 # %% [markdown]
-# Each row sums to zero, because adding a constant to all scores of a query changes nothing. The columns have no such
+# ⟦Each row sums to zero, because adding a constant to all scores of a query changes nothing.⟧ The columns have no such
 # rule.
 #
 # ## Line 1, backward: scores = q kᵀ · s
 #
-# Again $C = AB$, now with $A = q$ and $B = k^\top$, and a factor $s$. For $q$ the rule gives $dA = dC\,B^\top$, so
+# ⟦Again $C = AB$, now with $A = q$ and $B = k^\top$, and a factor $s$.⟧ For $q$ the rule gives $dA = dC\,B^\top$, so
 #
-# $$dq = s\;\text{dscores}\; k$$
+# ⟦$$dq = s\;\text{dscores}\; k$$⟧
 #
 # For $k$ it gives $dB = A^\top dC$, which is the gradient of $k^\top$. Transpose it once more,
 # $(q^\top \text{dscores})^\top = \text{dscores}^\top q$:
 #
-# $$dk = s\;\text{dscores}^\top\, q$$
+# ⟦$$dk = s\;\text{dscores}^\top\, q$$⟧
 #
 # The same from the indices: $\text{scores}_{ij} = s \sum_c q_{ic} k_{jc}$, so $q_{ic}$ occurs in row $i$ with factor
 # $s\,k_{jc}$, and $k_{jc}$ in column $j$ with factor $s\,q_{ic}$:
 #
-# $$dq_{ic} = s \sum_j \text{dscores}_{ij}\, k_{jc} \qquad\qquad dk_{jc} = s \sum_i \text{dscores}_{ij}\, q_{ic}$$
+# ⟦$$dq_{ic} = s \sum_j \text{dscores}_{ij}\, k_{jc} \qquad\qquad dk_{jc} = s \sum_i \text{dscores}_{ij}\, q_{ic}$$⟧
 #
 # A query gets contributions from all keys, a key from all queries.
 
-# %%
+# %% tags=["slide"]
 dq = (dscores @ k) * scale
 dk = (dscores.T @ q) * scale
 display(matrices(dscores=dscores, dq=dq, dk=dk))
@@ -180,15 +180,15 @@ print(verify.gradients(ops.attention, q, k, v, upstream=doutput))
 # %% [markdown]
 # ## Back to the tokens
 #
-# $q = x W_Q$, $k = x W_K$, $v = x W_V$: three linear maps of the *same* $x$. Each sends a gradient back. $x$ is used
+# ⟦$q = x W_Q$, $k = x W_K$, $v = x W_V$: three linear maps of the *same* $x$.⟧ Each sends a gradient back. $x$ is used
 # three times, so its three gradients **add up**:
 #
-# $$dW_Q = x^\top dq, \quad \dots \qquad\qquad dx = dq\,W_Q^\top + dk\,W_K^\top + dv\,W_V^\top$$
+# ⟦$$dW_Q = x^\top dq, \quad \dots \qquad\qquad dx = dq\,W_Q^\top + dk\,W_K^\top + dv\,W_V^\top$$⟧
 #
 # (`ops.attention` scales by $1/\sqrt{d_k}$ by default. `self_attention`, the function of notebook 6, scales only if you
 # pass `scale=scale`.)
 
-# %%
+# %% tags=["slide"]
 display(matrices(by_q=dq @ w_q.T, by_k=dk @ w_k.T, by_v=dv @ w_v.T, dx=dq @ w_q.T + dk @ w_k.T + dv @ w_v.T))
 report = verify.gradients(self_attention, x, w_q, w_k, w_v, scale=scale, upstream=doutput)
 print({row.name: row.ok for row in report.of_kind("input")})
@@ -196,17 +196,17 @@ print({row.name: row.ok for row in report.of_kind("input")})
 # %% [markdown]
 # ## Four consequences of the formulas
 #
-# **1. A bias on the keys learns nothing.** Add the same vector $b$ to every key: scores$_{ij}$ grows by
+# ⟦**1. A bias on the keys learns nothing.** Add the same vector $b$ to every key: scores$_{ij}$ grows by
 # $s\, q_i \cdot b$, the same for all $j$ of a row, and softmax ignores it. So the gradient of $b$, which is the sum of
-# $dk$ over the tokens, must be zero. **Predict first:** is the sum of $dq$ zero too?
+# $dk$ over the tokens, must be zero. **Predict first:** is the sum of $dq$ zero too?⟧
 #: the sum of dq is zero: no
 
-# %%
+# %% tags=["slide-code"]
 print("sum of dk is zero:", bool((abs(dk.sum(axis=0)) < 1e-12).all()))
 print("sum of dq:        ", dq.sum(axis=0))
 
 # %% [markdown]
-# It is not: the same $b$ added to every query adds $s\, b \cdot k_j$ to scores$_{ij}$. That differs within a row, so
+# ⟦It is not: the same $b$ added to every query adds $s\, b \cdot k_j$ to scores$_{ij}$.⟧ That differs within a row, so
 # softmax does see it.
 #
 # (A relative error would divide 0 by 0 here, so a gradient check needs an absolute tolerance as well.)
@@ -220,12 +220,12 @@ dq_same, dk_same, dv_same = ops.attention(q, k, same_values)[1](doutput)
 print("dq and dk are zero:", bool(max(abs(dq_same).max(), abs(dk_same).max()) < 1e-12))
 
 # %% [markdown]
-# **3. Saturated attention passes no gradient to queries and keys.** Multiply the queries, and with them the scores, by
+# ⟦**3. Saturated attention passes no gradient to queries and keys.** Multiply the queries, and with them the scores, by
 # a large factor: the weights go to 0 and 1. (The code multiplies the scores directly; dweights = doutput · vᵀ does not
-# depend on them.) **Predict first:** which rows of dscores stay large? Does dv?
+# depend on them.) **Predict first:** which rows of dscores stay large? Does dv?⟧
 #: stays large, row: 1 | 0 | 2; dv stays large: yes
 
-# %%
+# %% tags=["slide"]
 print("scores times   largest weight of each row   largest |dscores| of each row   largest |dv|")
 for factor in (1, 3, 10):
     weights_f, softmax_pullback_f = ops.softmax(factor * scores)
@@ -235,7 +235,7 @@ for factor in (1, 3, 10):
     print(f"{factor:12}   {rows}   {float(abs(dv_f).max()):.4f}")
 
 # %% [markdown]
-# Row 1 has two equal largest scores, so it stays undecided and keeps its gradient. The other two rows are saturated and
+# ⟦Row 1 has two equal largest scores, so it stays undecided and keeps its gradient.⟧ The other two rows are saturated and
 # pass almost nothing to queries and keys, although dweights is as large as before. Only the values always learn, since
 # $dv$ contains no slope of the softmax. This is the reason for $1/\sqrt{d_k}$ again, seen from the backward pass.
 #
@@ -250,10 +250,10 @@ print(f"its q, k and v together:         {4 * B * H * T * d * 3 / 1e9:.1f} GB")
 # %% [markdown]
 # ## Which line was it?
 #
-# A mistake spoils everything that is computed from it later in the backward pass. What was computed earlier is still
+# ⟦A mistake spoils everything that is computed from it later in the backward pass.⟧ What was computed earlier is still
 # right.
 #
-# **Predict first.** Which of dq, dk, dv, dscores come out wrong for each of these?
+# ⟦**Predict first.** Which of dq, dk, dv, dscores come out wrong for each of these?⟧
 #
 # - A: the factor $s$ is missing in dk
 # - B: dv uses the weights without their transpose
@@ -264,7 +264,7 @@ print(f"its q, k and v together:         {4 * B * H * T * d * 3 / 1e9:.1f} GB")
 #: C: dq, dk and dscores | dk | dv | all four
 #: D: dq, dk and dscores | dk | dv | all four
 
-# %%
+# %% tags=["slide"]
 letters = {
     "A": "attention-dk-not-scaled",
     "B": "attention-dv-not-transposed",
@@ -281,12 +281,12 @@ for letter, name in letters.items():
     print(f"{letter}:   " + "".join(f"{verdict:8}" for verdict in verdicts))
 
 # %% [markdown]
-# C and D show the same pattern. The ratio wrong / right tells them apart. **Predict first:** what is it for D? And B?
+# ⟦C and D show the same pattern. The ratio wrong / right tells them apart. **Predict first:** what is it for D? And B?
 # Its shapes are right only because there are as many queries as keys. With two queries and three keys it cannot even
-# run:
+# run:⟧
 #: the ratio for D: 0.71
 
-# %%
+# %% tags=["slide"]
 display(matrices(C_ratio_of_dq=wrong_dq["C"] / dq, D_ratio_of_dq=wrong_dq["D"] / dq))
 for letter, name in letters.items():
     with MISTAKES[name].applied():
@@ -297,7 +297,7 @@ for letter, name in letters.items():
             print(f"{letter}: the shapes do not fit")
 
 # %% [markdown]
-# D: the ratio is $s = 0.71$ everywhere; a constant ratio means a wrong scale. C: the ratios have all sizes and both
+# ⟦D: the ratio is $s = 0.71$ everywhere; a constant ratio means a wrong scale.⟧ C: the ratios have all sizes and both
 # signs; a whole step is missing.
 #
 # So **let all sizes differ**: then a missing transpose raises an error, as in B. A, C and D still run; only comparing

@@ -46,7 +46,7 @@ def show_masks(**pictures):
 # %% [markdown]
 # ## Three masks
 #
-# A mask is a matrix of booleans with a row for each query and a column for each key. **True means "may attend".** (Some
+# ⟦A mask is a matrix of booleans with a row for each query and a column for each key.⟧ **True means "may attend".** (Some
 # libraries mean the opposite; check before you combine masks.)
 #
 # - **causal** (sequence): a token sees itself and what came before, $j \le i$. A language model must not read the
@@ -54,10 +54,10 @@ def show_masks(**pictures):
 # - **padding**: keys beyond the end of their sequence are hidden from every query.
 # - **local** (restricted): only the neighbours, $|i - j| \le r$.
 #
-# **Predict first.** Draw all three for 6 tokens, with length 4 and $r = 1$. How many True entries does each have?
+# ⟦**Predict first.** Draw all three for 6 tokens, with length 4 and $r = 1$. How many True entries does each have?⟧
 #: causal: 21; padding: 24; local: 16
 
-# %%
+# %% tags=["slide"]
 T = 6
 causal = masks.causal_mask(T, device=device)
 padding = masks.padding_mask(xp.array([4]), t_k=T)[0] & xp.ones((T, T), dtype=bool)
@@ -66,8 +66,8 @@ show_masks(causal=causal, padding=padding, local=local, all_three=causal & paddi
 print("True entries:", [int(mask.sum()) for mask in (causal, padding, local, causal & padding & local)])
 
 # %% [markdown]
-# $6 \cdot 7 / 2 = 21$, $6 \cdot 4 = 24$, $6 + 2 \cdot 5 = 16$. Combine them with `&`: a pair is allowed if all masks
-# allow it.
+# ⟦$6 \cdot 7 / 2 = 21$, $6 \cdot 4 = 24$, $6 + 2 \cdot 5 = 16$. Combine them with `&`: a pair is allowed if all masks
+# allow it.⟧
 #
 # The last row of the last picture is empty. Query 5 may see keys 4 and 5 alone, and both are padding. We return to it
 # below.
@@ -75,7 +75,7 @@ print("True entries:", [int(mask.sum()) for mask in (causal, padding, local, cau
 # In a batch each sequence has its own length, so the padding mask has shape $(B, 1, T_k)$, and broadcasts against
 # $(T_q, T_k)$:
 
-# %%
+# %% tags=["slide"]
 lengths = xp.array([4, 6])
 mask = masks.causal_mask(T, device=device) & masks.padding_mask(lengths)
 print(masks.padding_mask(lengths).shape, "&", causal.shape, "=", mask.shape)
@@ -84,15 +84,15 @@ show_masks(sequence_0=mask[0], sequence_1=mask[1])
 # %% [markdown]
 # ## Before the softmax
 #
-# Hidden scores become $-\infty$ before the softmax, and $e^{-\infty} = 0$:
+# ⟦Hidden scores become $-\infty$ before the softmax, and $e^{-\infty} = 0$:⟧
 #
-# $$\text{weights}_{ij} = \frac{m_{ij}\, e^{\text{scores}_{ij}}}{\sum_l m_{il}\, e^{\text{scores}_{il}}}, \qquad m_{ij} = 1 \text{ where allowed, 0 elsewhere}$$
+# ⟦$$\text{weights}_{ij} = \frac{m_{ij}\, e^{\text{scores}_{ij}}}{\sum_l m_{il}\, e^{\text{scores}_{il}}}, \qquad m_{ij} = 1 \text{ where allowed, 0 elsewhere}$$⟧
 #
-# Why not simply set weights to zero *after* the softmax? **Predict first:** the scores are $(\ln 1, \ln 2, \ln 4)$ and
-# the last key is hidden. What are the weights in both cases?
+# ⟦Why not simply set weights to zero *after* the softmax? **Predict first:** the scores are $(\ln 1, \ln 2, \ln 4)$ and
+# the last key is hidden. What are the weights in both cases?⟧
 #: hidden before the softmax: (1/3, 2/3, 0); hidden after it: (1/7, 2/7, 0)
 
-# %%
+# %% tags=["slide"]
 scores = xp.log(xp.array([1.0, 2.0, 4.0]))
 allowed = xp.array([True, True, False])
 before = ops.softmax(xp.where(allowed, scores, -xp.inf))[0]
@@ -101,7 +101,7 @@ print("hidden before:", before, " sum", round(float(before.sum()), 4))
 print("hidden after: ", after, " sum", round(float(after.sum()), 4))
 
 # %% [markdown]
-# $\frac13, \frac23$ against $\frac17, \frac27$. After the softmax the weights no longer sum to one. Worse: the hidden
+# ⟦$\frac13, \frac23$ against $\frac17, \frac27$. After the softmax the weights no longer sum to one.⟧ Worse: the hidden
 # key is still in the denominator. Change its score, and the other weights change. **The hidden key still has
 # influence:**
 
@@ -115,11 +115,11 @@ print("hidden after: ", xp.where(allowed, ops.softmax(scores)[0], 0.0))
 #
 # ## Testing for leaks
 #
-# **Predict first.** In this variant of the causal mask each token also sees the next one. Will finite differences find
-# it?
+# ⟦**Predict first.** In this variant of the causal mask each token also sees the next one. Will finite differences find
+# it?⟧
 #: finite differences find it: no
 
-# %%
+# %% tags=["slide"]
 rng = np.random.default_rng(0)
 q, k = (backend.to_device(rng.normal(size=(T, 2)), device) for _ in range(2))
 v = backend.to_device(rng.normal(size=(T, 3)), device)
@@ -130,11 +130,11 @@ with leak.applied():
 print("finite differences:", verdict(report))
 
 # %% [markdown]
-# Forward and backward agree: both leak. Ask another question instead: *which outputs depend on which inputs?* Change
-# one token and see which outputs change.
+# ⟦Forward and backward agree: both leak. Ask another question instead: *which outputs depend on which inputs?* Change
+# one token and see which outputs change.⟧
 
 
-# %%
+# %% tags=["slide"]
 def dependencies(f, *arrays):
     """A square for (i, j): output row i moves when row j of the last array is moved."""
     output, _ = f(*arrays)
@@ -158,9 +158,9 @@ show_masks(right=right, leaking=leaking)
 print("right one is exactly the causal mask:", bool((right == backend.to_numpy(causal)).all()))
 
 # %% [markdown]
-# Two more that finite differences accept and this picture exposes:
+# ⟦Two more that finite differences accept and this picture exposes:⟧
 
-# %%
+# %% tags=["slide"]
 padded = xp.array([[True, True, True, True, False, False]])
 pictures = {}
 for name in ("attention-mask-ignored", "attention-mask-inverted"):
@@ -174,31 +174,31 @@ show_masks(**pictures)
 # %% [markdown]
 # ## Backward through a mask
 #
-# A hidden pair has the weight 0, and $\text{dscores}_{ij} = \text{weights}_{ij} (\dots)$. So its gradient is 0, and
+# ⟦A hidden pair has the weight 0, and $\text{dscores}_{ij} = \text{weights}_{ij} (\dots)$.⟧ So its gradient is 0, and
 # **nothing needs to be written**: the softmax does it.
 #
-# **Predict first.** The last two keys are padding. Which rows of dq, dk, dv are zero?
+# ⟦**Predict first.** The last two keys are padding. Which rows of dq, dk, dv are zero?⟧
 #: dq: none | 4 and 5 | all; dk: 4 and 5 | none | all; dv: 4 and 5 | none | all
 
-# %%
+# %% tags=["slide"]
 doutput = backend.to_device(rng.normal(size=(T, 3)), device)
 dq, dk, dv = ops.attention(q, k, v, mask=padded)[1](doutput)
 for name, gradient in {"dq": dq, "dk": dk, "dv": dv}.items():
     print(f"{name}: rows that are zero: {[i for i in range(T) if not gradient[i].any()]}")
 
 # %% [markdown]
-# Every query still looks at something; but a hidden key is not compared, and its value is not read.
+# ⟦Every query still looks at something; but a hidden key is not compared, and its value is not read.⟧
 #
 # ## A row with nothing to see
 #
-# Query 5 above may attend to nothing: all its scores are $-\infty$. Public code has three answers.
+# ⟦Query 5 above may attend to nothing: all its scores are $-\infty$.⟧ Public code has three answers.
 #
-# **Predict first.** What does each give: (a) $-\infty$ and a plain softmax; (b) $-10^9$ instead of $-\infty$; (c) in
-# float16, $-10^9$?
+# ⟦**Predict first.** What does each give: (a) $-\infty$ and a plain softmax; (b) $-10^9$ instead of $-\infty$; (c) in
+# float16, $-10^9$?⟧
 #: (a): nan | equal weights | zeros; (b): equal weights | nan | zeros; (c): nan | equal weights | zeros
 
 
-# %%
+# %% tags=["slide"]
 def plain_softmax(x):
     e = xp.exp(x - x.max(axis=-1, keepdims=True))
     return e / e.sum(axis=-1, keepdims=True)
@@ -217,7 +217,7 @@ print("this library:       ", ops.softmax(xp.where(hidden, row, -xp.inf))[0])
 # - (b) All weights are equal: the query that may see *nothing* sees *everything*, padding and future included.
 # - (c) $-10^9$ is outside the range of float16 and becomes $-\infty$, so the result is that of (a).
 #
-# This library's answer: the query sees nothing. Its weights are zeros, its output is zero, its gradients are zero.
+# ⟦This library's answer: the query sees nothing. Its weights are zeros, its output is zero, its gradients are zero.⟧
 
 # %%
 nothing_for_5 = causal & padding & local
@@ -228,8 +228,8 @@ report = verify.gradients(ops.attention, q, k, v, mask=nothing_for_5)
 print("finite differences:", verdict(report))
 
 # %% [markdown]
-# What about adding a finite number, $-10^4$, to the hidden scores? In a row that may see something, the result is as
-# good as right. So this variant passes every test that has no fully masked row:
+# What about adding a finite number, $-10^4$, to the hidden scores? In a row that may see something, the result is
+# practically right. So this variant passes every test that has no fully masked row:
 
 # %%
 added = MISTAKES["attention-mask-added"]
@@ -244,31 +244,31 @@ print("largest difference in each row:", difference)
 #
 # ## When there are fewer queries than keys
 #
-# A decoder that continues a text computes queries for its new tokens only, but compares them with all earlier keys,
-# which it kept (notebook 14). Then $T_q < T_k$, and the queries are the *last* ones.
+# ⟦A decoder that continues a text computes queries for its new tokens only, but compares them with all earlier keys,
+# which it kept (notebook 14).⟧ Then $T_q < T_k$, and the queries are the *last* ones.
 #
-# **Predict first:** the causal mask of 2 queries and 5 keys.
+# ⟦**Predict first:** the causal mask of 2 queries and 5 keys.⟧
 #: row 0: (1, 1, 1, 1, 0); row 1: (1, 1, 1, 1, 1)
 
-# %%
+# %% tags=["slide"]
 show_masks(
     two_of_five=masks.causal_mask(2, 5, device=device),
     five_of_five=masks.causal_mask(5, device=device),
 )
 
 # %% [markdown]
-# They are the last two rows of the full mask.
+# ⟦They are the last two rows of the full mask.⟧
 #
 # ## Dropout
 #
-# During training, set each number to zero with probability $r$, so that the model cannot rely on any single one. Scale
+# ⟦During training, set each number to zero with probability $r$, so that the model cannot rely on any single one.⟧ Scale
 # up the rest:
 #
-# $$y_i = \frac{m_i}{1 - r}\, x_i, \qquad m_i = 0 \text{ with probability } r, \text{ otherwise } 1$$
+# ⟦$$y_i = \frac{m_i}{1 - r}\, x_i, \qquad m_i = 0 \text{ with probability } r, \text{ otherwise } 1$$⟧
 #
-# **Predict first.** Why the division by $1 - r$? Without it, what would you have to do when you use the trained model?
+# ⟦**Predict first.** Why the division by $1 - r$? Without it, what would you have to do when you use the trained model?⟧
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide"]
 ones = xp.ones((4, 6))
 dropped, pullback = ops.dropout(ones, 0.25, np.random.default_rng(0))
 print(dropped)
@@ -278,7 +278,7 @@ many = [
 print("mean over 2000 draws:", round(float(np.mean(many)), 2))
 
 # %% [markdown]
-# The *expected* value stays the same, so nothing needs to change when dropout is turned off. In this library `rng=None`
+# ⟦The *expected* value stays the same, so nothing needs to change when dropout is turned off.⟧ In this library `rng=None`
 # turns it off, not a hidden switch in the layer.
 #
 # **Backward.** For a given draw, $y$ is $x$ times fixed factors. So the gradient is multiplied by the same factors:
@@ -297,20 +297,20 @@ for name in ("dropout-mask-redrawn", "dropout-mask-forgotten", "dropout-not-resc
 #
 # ## Dropout in attention
 #
-# Attention drops *weights*, after the softmax:
+# ⟦Attention drops *weights*, after the softmax:⟧
 #
 # weights → dropout → kept,  output = kept · v
 #
-# **Predict first.** Do the rows of `kept` still sum to one? Which of the two belongs in $dv$, weights or kept?
+# ⟦**Predict first.** Do the rows of `kept` still sum to one? Which of the two belongs in $dv$, weights or kept?⟧
 #: the rows of kept sum to one: no; in dv belongs: kept | weights
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide-code"]
 weights, _ = ops.softmax((q @ k.T) / 2**0.5)
 kept, _ = ops.dropout(weights, 0.5, np.random.default_rng(1))
 print("row sums of kept:", kept.sum(axis=1))
 
 # %% [markdown]
-# Only on average. The output is the mean of the values under `kept`, so $dv = \text{kept}^\top \text{doutput}$. On its
+# ⟦Only on average. The output is the mean of the values under `kept`, so $dv = \text{kept}^\top \text{doutput}$.⟧ On its
 # way to the scores the gradient passes first dropout, then the softmax:
 
 # %%

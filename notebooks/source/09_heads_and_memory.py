@@ -38,14 +38,14 @@ def same(a, b):
 # %% [markdown]
 # ## 9.1 Why one head is not enough
 #
-# A pronoun wants two things at once: from token 0 *who* it stands for, from token 2 *how many*. Here "who" is the first
+# ⟦A pronoun wants two things at once: from token 0 *who* it stands for, from token 2 *how many*.⟧ Here "who" is the first
 # column of the values and "how many" the second.
 #
-# > **Predict first.** One head gives weight ½ to token 0 and ½ to token 2. What does it output? Can any three weights
-# > that sum to one give `[8, 6]`?
+# > ⟦**Predict first.** One head gives weight ½ to token 0 and ½ to token 2. What does it output? Can any three weights
+# > that sum to one give `[8, 6]`?⟧
 #: the head outputs: (4, 3); three weights can give [8, 6]: no
 
-# %%
+# %% tags=["slide"]
 values = array([[8.0, 0.0], [0.0, 0.0], [0.0, 6.0]])  # token 0: who; token 2: how many
 one_head = array([[0.5, 0.0, 0.5]])
 print("one head: ", show(one_head @ values))
@@ -55,18 +55,18 @@ how_many = array([[0.0, 0.0, 1.0]]) @ values[:, 1:]
 print("two heads:", np.concatenate([show(who), show(how_many)], axis=1))
 
 # %% [markdown]
-# One set of weights mixes whole rows. To take all of column 0 from token 0, it must give token 0 the weight 1, and then
-# nothing is left for token 2. With two heads, each has its own weights for its own columns.
+# ⟦One set of weights mixes whole rows. To take all of column 0 from token 0, it must give token 0 the weight 1, and then
+# nothing is left for token 2.⟧ With two heads, each has its own weights for its own columns.
 #
-# $$\text{head}_h = \mathrm{softmax}\!\Big(\frac{x W_Q^{(h)} (x W_K^{(h)})^\top}{\sqrt{d_k}}\Big)\, x W_V^{(h)}, \qquad
-# y = [\text{head}_1 \mid \dots \mid \text{head}_H]\; W_O$$
+# ⟦$$\text{head}_h = \mathrm{softmax}\!\Big(\frac{x W_Q^{(h)} (x W_K^{(h)})^\top}{\sqrt{d_k}}\Big)\, x W_V^{(h)}, \qquad
+# y = [\text{head}_1 \mid \dots \mid \text{head}_H]\; W_O$$⟧
 #
 # (Vaswani et al. 2017, section 3.2.2.) The width is divided among the heads, $d_k = d_v = D/H$, so that $H$ heads cost
 # as much as one.
 #
 # ## 9.2 Split and merge
 #
-# All $H$ projections stand side by side in one matrix $W_Q$ of shape $(D, H d_k)$: one product makes them all. Then the
+# ⟦All $H$ projections stand side by side in one matrix $W_Q$ of shape $(D, H d_k)$: one product makes them all.⟧ Then the
 # result has to be cut. To see where each number goes, let it be its own address: row $t$, column $c$ holds $10 t + c$.
 
 # %%
@@ -78,19 +78,19 @@ print(show(heads), "  shape", heads.shape)
 # %% [markdown]
 # Head 0 holds columns 0 and 1 of **every** token, head 1 columns 2 and 3 of every token.
 #
-# > **Predict first.** The shape we want is `(2, 3, 2)`. Why not simply `x.reshape(2, 3, 2)`? Write down its head 0
-# > before you run the cell.
+# > ⟦**Predict first.** The shape we want is `(2, 3, 2)`. Why not simply `x.reshape(2, 3, 2)`? Write down its head 0
+# > before you run the cell.⟧
 #: head 0, row 0: (0, 1); head 0, row 1: (2, 3); head 0, row 2: (10, 11)
 
-# %%
+# %% tags=["slide-code"]
 print(show(x).reshape(2, 3, 2))
 
 # %% [markdown]
-# The right shape and the wrong numbers. `reshape` never moves a number in memory; it only cuts the same order anew.
+# ⟦The right shape and the wrong numbers. `reshape` never moves a number in memory; it only cuts the same order anew.⟧
 # Head 0 now holds token 0 and *half of token 1*, cut into three rows that pretend to be three tokens. Here they are
 # with a colour for each token:
 
-# %%
+# %% tags=["slide"]
 token_of = np.repeat(np.arange(3), 4).reshape(3, 4)
 right = show(ops.split_heads(array(token_of), 2)[0])
 wrong = token_of.reshape(2, 3, 2)
@@ -105,8 +105,8 @@ for ax, picture, title in zip(axes, [*right, *wrong], titles, strict=True):
         ax.text(column, row, f"t{int(token)}", ha="center", va="center")
 
 # %% [markdown]
-# This mistake is found in public code. Such a model still trains somewhat, and its gradient is *right*, for the wrong
-# function. So finite differences cannot find it. Let us put it into the library for a moment and ask them.
+# ⟦This mistake is found in public code. Such a model still trains somewhat, and its gradient is *right*, for the wrong
+# function.⟧ So finite differences cannot find it. Let us put it into the library for a moment and ask them.
 
 # %%
 x = array(rng.normal(size=(6, 8)))
@@ -120,11 +120,11 @@ with by_reshape.applied():
 # A **dependency matrix** does find it: change one input token, and see which outputs change. A causal layer must give a
 # lower triangle: no output depends on the future.
 #
-# > **Predict first.** With the wrong split, will the picture still be a lower triangle?
+# > ⟦**Predict first.** With the wrong split, will the picture still be a lower triangle?⟧
 #: still a lower triangle: no
 
 
-# %%
+# %% tags=["slide"]
 def dependency(f, x):
     """Entry (i, j): does output row i move when input row j moves?"""
     y = show(f(x))
@@ -154,7 +154,7 @@ draw_dependencies([right, wrong], ["right", "split by reshape"])
 print("outputs that depend on the future:", int(np.triu(right, 1).sum()), "and", int(np.triu(wrong, 1).sum()))
 
 # %% [markdown]
-# The mask was applied to rows that are not tokens, so the future leaks. Remember this tool: it needs no reference
+# ⟦The mask was applied to rows that are not tokens, so the future leaks.⟧ Remember this tool: it needs no reference
 # implementation and no derivative, only a statement of which output may depend on which input.
 #
 # **Backward.** Splitting only moves numbers, so it is a permutation matrix $P$ acting on all entries of $x$. For a
@@ -171,11 +171,11 @@ print("merge undoes split:           ", same(ops.merge_heads(split)[0], x))
 # %% [markdown]
 # ## 9.3 Each head has one matrix $W_V W_O$
 #
-# Concatenating and then multiplying by $W_O$ seems to mix the heads. Cut $W_O$ into $H$ blocks of rows, one for each
+# ⟦Concatenating and then multiplying by $W_O$ seems to mix the heads.⟧ Cut $W_O$ into $H$ blocks of rows, one for each
 # head:
 #
-# $$[\text{head}_1 \mid \dots \mid \text{head}_H]\, W_O = \sum_h \text{head}_h\, W_O^{(h)}
-#   = \sum_h \text{weights}_h \; x\; \underbrace{W_V^{(h)} W_O^{(h)}}_{D \times D}$$
+# ⟦$$[\text{head}_1 \mid \dots \mid \text{head}_H]\, W_O = \sum_h \text{head}_h\, W_O^{(h)}
+#   = \sum_h \text{weights}_h \; x\; \underbrace{W_V^{(h)} W_O^{(h)}}_{D \times D}$$⟧
 #
 # The heads do not mix: each adds its own contribution. And whatever a head carries from one token to another goes
 # through **one** matrix, $W_V^{(h)} W_O^{(h)}$, which is stored as two factors. (The biases are zero here.)
@@ -192,11 +192,11 @@ for h in range(n_heads):
 print("the sum over the heads is the layer's output:", same(total, attention_layer(x)[0]))
 
 # %% [markdown]
-# > **Predict first.** $D = 8$ and $H = 2$, so $W_V^{(h)} W_O^{(h)}$ is $8 \times 8$. What is its rank? With $H = 8$?
-# > What is the largest rank that the sum over all heads can have?
+# > ⟦**Predict first.** $D = 8$ and $H = 2$, so $W_V^{(h)} W_O^{(h)}$ is $8 \times 8$. What is its rank? With $H = 8$?
+# > What is the largest rank that the sum over all heads can have?⟧
 #: rank with H = 2: 4; rank with H = 8: 1; largest rank of the sum: 8
 
-# %%
+# %% tags=["slide"]
 for h in range(n_heads):
     columns = slice(h * d_head, (h + 1) * d_head)
     print(f"head {h}: rank", np.linalg.matrix_rank(show(w_v[:, columns] @ w_o[columns])))
@@ -211,8 +211,8 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# A head of width $d$ has rank at most $d$: it reads $d$ directions of the source token and writes into $d$ directions
-# of the target token; everything else is invisible to it. The same holds for the scores, which are
+# ⟦A head of width $d$ has rank at most $d$: it reads $d$ directions of the source token and writes into $d$ directions
+# of the target token; everything else is invisible to it.⟧ The same holds for the scores, which are
 # $x\, W_Q^{(h)} W_K^{(h)\top} x^\top$, with a $D \times D$ matrix of rank $d_k$ at most.
 #
 # So value path and low-rank linear map are the same op. `ops.low_rank_linear(x, down, up)` is $(x W_1) W_2$.
@@ -228,7 +228,7 @@ for D, d in ((8, 4), (512, 64)):
 # %% [markdown]
 # Its backward is two linear maps in reverse. With $h = x W_1$:
 #
-# $$dh = dy\, W_2^\top, \quad dW_2 = h^\top dy, \quad dx = dh\, W_1^\top, \quad dW_1 = x^\top dh$$
+# ⟦$$dh = dy\, W_2^\top, \quad dW_2 = h^\top dy, \quad dx = dh\, W_1^\top, \quad dW_1 = x^\top dh$$⟧
 #
 # **The order matters for the work, not for the result.** With 6 tokens, $D = 512$, $d = 64$: multiplying the factors
 # first makes a $512 \times 512$ matrix.
@@ -241,15 +241,15 @@ print("x (W1 W2):", f"{D * d * D + T * D * D:>12,d} multiplications")
 # %% [markdown]
 # ## 9.4 Cross-attention: one sequence asks, another answers
 #
-# Now the queries come from one sequence and the keys and values from another, the **memory**. In a translator the
+# ⟦Now the queries come from one sequence and the keys and values from another, the **memory**.⟧ In a translator the
 # target, here 10 tokens long, asks; the source, here 4 tokens long, answers.
 #
-# > **Predict first.** $D = 8$, $H = 2$, 10 queries, a memory of 4. Write down the shapes of q, k, v, scores, heads, y
-# > and of the two gradients dx and dmemory.
+# > ⟦**Predict first.** $D = 8$, $H = 2$, 10 queries, a memory of 4. Write down the shapes of q, k, v, scores, heads, y
+# > and of the two gradients dx and dmemory.⟧
 #: q: (2, 10, 4); k: (2, 4, 4); v: (2, 4, 4); scores: (2, 10, 4); heads: (2, 10, 4)
 #: y: (10, 8); dx: (10, 8); dmemory: (4, 8)
 
-# %%
+# %% tags=["slide"]
 target, memory = array(rng.normal(size=(10, 8))), array(rng.normal(size=(4, 8)))
 cross = layers.MultiHeadAttention(8, 2, rng=rng).to(dtype="float64")
 for name in ("q", "k", "v", "scores", "weights", "heads", "y"):
@@ -259,7 +259,7 @@ dx, dmemory = backward(array(rng.normal(size=y.shape)))
 print("dx      ", dx.shape)
 print("dmemory ", dmemory.shape)
 
-# %%
+# %% tags=["slide"]
 weights = verify.values_inside("weights", cross, target, memory)[0]
 figure, axes = plt.subplots(1, 2, figsize=(5, 3.6), layout="constrained")
 for head, ax in enumerate(axes):
@@ -271,14 +271,14 @@ figure.colorbar(image, ax=axes, label="attention weight")
 print("rows sum to", weights.sum(axis=-1).round(6)[0], "\ncolumns sum to", weights[0].sum(axis=0).round(2))
 
 # %% [markdown]
-# Ten rows, each a distribution over four columns. The output is as long as the *query*; the memory may have any length.
+# ⟦Ten rows, each a distribution over four columns. The output is as long as the *query*; the memory may have any length.⟧
 # If you give the arguments in the wrong order, the output has length 4. With unequal lengths the shape shows the
 # mistake; with equal lengths nothing does. (Therefore this course never tests with equal lengths.)
 #
 # **Which gradients add up?** All 10 queries looked at memory row 2, so all 10 contribute to its gradient. And the row
 # was used twice, as key and as value:
 #
-# $$d\text{memory} = \sum_h \Big( dk_h\, W_K^{(h)\top} + dv_h\, W_V^{(h)\top} \Big), \qquad dk_h = s\, dscores_h^\top q_h$$
+# ⟦$$d\text{memory} = \sum_h \Big( dk_h\, W_K^{(h)\top} + dv_h\, W_V^{(h)\top} \Big), \qquad dk_h = s\, dscores_h^\top q_h$$⟧
 #
 # where $dscores^\top$ is $(4 \times 10)$: the sum over the 10 queries is inside the product.
 
@@ -296,7 +296,7 @@ print("d key.bias is zero up to rounding:", bool(np.abs(show(cross.key.bias.grad
 # %% [markdown]
 # ## 9.5 Self-attention again: three gradients add up
 #
-# In self-attention the memory is $x$ itself, so $x$ is used three times and $dx$ is the sum of three gradients. This
+# ⟦In self-attention the memory is $x$ itself, so $x$ is used three times and $dx$ is the sum of three gradients.⟧ This
 # variant forgets two of them:
 
 # %% tags=["varies"]

@@ -34,22 +34,22 @@ def array(x):
 # %% [markdown]
 # ## 10.1 One row by hand
 #
-# For a row $x$ of $D$ numbers (Ba et al. 2016):
+# ⟦For a row $x$ of $D$ numbers (Ba et al. 2016):⟧
 #
-# $$\mu = \tfrac1D \sum_i x_i, \qquad \sigma^2 = \tfrac1D \sum_i (x_i - \mu)^2, \qquad
-# n_i = \frac{x_i - \mu}{\sqrt{\sigma^2 + \varepsilon}}, \qquad y_i = \gamma_i n_i + \beta_i$$
+# ⟦$$\mu = \tfrac1D \sum_i x_i, \qquad \sigma^2 = \tfrac1D \sum_i (x_i - \mu)^2, \qquad
+# n_i = \frac{x_i - \mu}{\sqrt{\sigma^2 + \varepsilon}}, \qquad y_i = \gamma_i n_i + \beta_i$$⟧
 #
-# > **Predict first.** $x = (1, 1, 3, 3)$. Mean, variance, $n$? (Take $\varepsilon$ as zero.)
+# > ⟦**Predict first.** $x = (1, 1, 3, 3)$. Mean, variance, $n$? (Take $\varepsilon$ as zero.)⟧
 #: mean: 2; variance: 1; n: (-1, -1, 1, 1)
 
-# %%
+# %% tags=["slide-code"]
 x = array([[1.0, 1.0, 3.0, 3.0]])
 ones, zeros = array(np.ones(4)), array(np.zeros(4))
 n, backward = ops.layer_norm(x, ones, zeros, eps=1e-12)
 print("n =", show(n)[0])
 
 # %% [markdown]
-# The variance divides by $D$, not by $D-1$: it describes this row, it does not estimate a population. NumPy's `var`
+# ⟦The variance divides by $D$, not by $D-1$: it describes this row, it does not estimate a population.⟧ NumPy's `var`
 # does the same unless told otherwise; other libraries' `std` may divide by $D-1$.
 
 # %%
@@ -60,12 +60,12 @@ for divisor, ddof in (("D", 0), ("D - 1", 1)):
 # %% [markdown]
 # ## 10.2 What it cannot see
 #
-# > **Predict first.** What does LayerNorm return for $x + 5$, for $3x$, for $-x$? And for a row of **two** numbers, say
-# > $(0.1, 0.7)$, or $(2, 200)$?
+# > ⟦**Predict first.** What does LayerNorm return for $x + 5$, for $3x$, for $-x$? And for a row of **two** numbers, say
+# > $(0.1, 0.7)$, or $(2, 200)$?⟧
 #: x + 5: (-1, -1, 1, 1); 3x: (-1, -1, 1, 1); -x: (1, 1, -1, -1)
 #: (0.1, 0.7): (-1, 1); (2, 200): (-1, 1)
 
-# %%
+# %% tags=["slide"]
 for name, moved in {"x + 5": x + 5.0, "3 x": 3.0 * x, "-x": -x}.items():
     print(f"{name:6s}", show(ops.layer_norm(moved, ones, zeros, eps=1e-12)[0])[0])
 for pair in ([0.1, 0.7], [2.0, 200.0]):
@@ -73,17 +73,17 @@ for pair in ([0.1, 0.7], [2.0, 200.0]):
     print(pair, "->", show(two)[0])
 
 # %% [markdown]
-# A shift of the whole row and a stretch away from its mean do not change the output. A row of two numbers has no other
+# ⟦A shift of the whole row and a stretch away from its mean do not change the output.⟧ A row of two numbers has no other
 # degree of freedom than shift and stretch, so its output is always $(-1, 1)$ or $(1, -1)$.
 #
 # This tells us two things about the backward pass before we derive it. If moving $x$ along a direction $u$ does not
 # change $y$, the Jacobian sends $u$ to zero. For LayerNorm $u$ may be $(1, \dots, 1)$ or $x - \mu$, which is $n$ up to
 # scale.
 #
-# > **Predict first.** $D = 6$, $\gamma = 1$. What is the rank of the $6 \times 6$ Jacobian?
+# > ⟦**Predict first.** $D = 6$, $\gamma = 1$. What is the rank of the $6 \times 6$ Jacobian?⟧
 #: rank: 4
 
-# %%
+# %% tags=["slide"]
 D = 6
 x6 = array(rng.normal(size=(1, D)))
 n6, backward6 = ops.layer_norm(x6, array(np.ones(D)), array(np.zeros(D)), eps=1e-12)
@@ -101,12 +101,12 @@ axes[1].set(title="its singular values", xlabel="number")
 plt.show()
 
 # %% [markdown]
-# Four equal singular values and two zeros: **a projection, times $1/\sigma$.** It removes two directions and scales the
-# other $D - 2$ by the same factor. The whole backward pass is in this picture. Next, the formula.
+# ⟦Four equal singular values and two zeros: **a projection, times $1/\sigma$.** It removes two directions and scales the
+# other $D - 2$ by the same factor.⟧ The whole backward pass is in this picture. Next, the formula.
 #
 # ## 10.3 Three paths
 #
-# Write $s = 1/\sqrt{\sigma^2 + \varepsilon}$. How does a small change of $x_j$ affect $n_i$?
+# ⟦Write $s = 1/\sqrt{\sigma^2 + \varepsilon}$. How does a small change of $x_j$ affect $n_i$?⟧
 #
 # 1. *directly*, if $i = j$: $\;s\,\delta_{ij}$;
 # 2. *through the mean*, which every $x_j$ moves by $1/D$: $\;-s/D$;
@@ -116,17 +116,17 @@ plt.show()
 #
 # (In 3 the mean inside the variance changes as well, but that contributes $\sum_i (x_i - \mu) = 0$.) Together
 #
-# $$\frac{\partial n_i}{\partial x_j} = s\Big(\delta_{ij} - \frac1D - \frac{n_i n_j}{D}\Big)$$
+# ⟦$$\frac{\partial n_i}{\partial x_j} = s\Big(\delta_{ij} - \frac1D - \frac{n_i n_j}{D}\Big)$$⟧
 #
 # and with $dn = \gamma * dy$, summing $dn_i\,\partial n_i/\partial x_j$ over $i$:
 #
-# $$dx_j = s\Big(\underbrace{dn_j}_{\text{direct}} - \underbrace{\operatorname{mean}_i(dn_i)}_{\text{shift}}
-# - \underbrace{n_j \operatorname{mean}_i(dn_i\, n_i)}_{\text{stretch}}\Big)$$
+# ⟦$$dx_j = s\Big(\underbrace{dn_j}_{\text{direct}} - \underbrace{\operatorname{mean}_i(dn_i)}_{\text{shift}}
+# - \underbrace{n_j \operatorname{mean}_i(dn_i\, n_i)}_{\text{stretch}}\Big)$$⟧
 #
-# > **Predict first.** $n = (-1, -1, 1, 1)$, $s = 1$, $dn = (1, 0, 0, 0)$. Compute the three terms and $dx$ on paper.
+# > ⟦**Predict first.** $n = (-1, -1, 1, 1)$, $s = 1$, $dn = (1, 0, 0, 0)$. Compute the three terms and $dx$ on paper.⟧
 #: dx: (1/2, -1/2, 0, 0)
 
-# %%
+# %% tags=["slide"]
 dn = np.array([1.0, 0.0, 0.0, 0.0])
 n_row = show(n)[0]
 shift = np.full(4, dn.mean())
@@ -136,7 +136,7 @@ dx, dgamma, dbeta = backward(array([dn]))
 print("library ", show(dx)[0].round(6) + 0.0)
 
 # %% [markdown]
-# $dx = (½, -½, 0, 0)$: raise the first entry and lower the second. This direction contains neither a shift nor a
+# ⟦$dx = (½, -½, 0, 0)$: raise the first entry and lower the second.⟧ This direction contains neither a shift nor a
 # stretch. Is it perpendicular to both, as it must be? And do finite differences agree?
 
 # %%
@@ -151,10 +151,10 @@ for j in range(4):
 # %% [markdown]
 # ## 10.4 Leave a term out
 #
-# Each of these mistakes was seen in public code. First those that forget a path. The last column is the largest
+# ⟦Each of these mistakes was seen in public code.⟧ First those that forget a path. The last column is the largest
 # error of $dx$, $|\text{hand} - \text{numerical}| / (1 + |\text{numerical}|)$.
 
-# %%
+# %% tags=["slide"]
 x = array(rng.normal(size=(3, 5)))
 gamma, beta = array(1.0 + 0.5 * rng.normal(size=5)), array(rng.normal(size=5))
 for name in (
@@ -171,17 +171,17 @@ for name in (
 # %% [markdown]
 # ## 10.5 The mistake that hides behind $\gamma = 1$
 #
-# $\gamma$ belongs *inside* the means: $dn = \gamma * dy$ first, means afterwards. With $\gamma$ outside,
+# ⟦$\gamma$ belongs *inside* the means: $dn = \gamma * dy$ first, means afterwards.⟧ With $\gamma$ outside,
 #
-# $$dx_j \overset{?}{=} s\,\gamma_j \big(dy_j - \operatorname{mean}(dy) - n_j \operatorname{mean}(dy * n)\big)$$
+# ⟦$$dx_j \overset{?}{=} s\,\gamma_j \big(dy_j - \operatorname{mean}(dy) - n_j \operatorname{mean}(dy * n)\big)$$⟧
 #
 # looks just as plausible, and $\gamma$ *starts* at 1 in every library.
 #
-# > **Predict first.** You check this wrong backward twice: with $\gamma = (1, 1, 1, 1, 1)$, and with unequal entries.
-# > Which check rejects it?
+# > ⟦**Predict first.** You check this wrong backward twice: with $\gamma = (1, 1, 1, 1, 1)$, and with unequal entries.
+# > Which check rejects it?⟧
 #: rejected with: unequal gains | gains of 1 | both | neither
 
-# %%
+# %% tags=["slide"]
 outside = course.MISTAKES["layer-norm-gamma-outside-means"]
 with outside.applied():
     for label, gain in (
@@ -192,18 +192,18 @@ with outside.applied():
         print(label, "accepted" if verify.gradients(ops.layer_norm, x, gain, beta).ok else "rejected")
 
 # %% [markdown]
-# A fresh model passes and a trained one fails: the check was run when the mistake could not be seen.
+# ⟦A fresh model passes and a trained one fails: the check was run when the mistake could not be seen.⟧
 #
 # ## 10.6 The check that sees nothing
 #
-# A popular test takes the loss $L = \sum_i y_i$, so the upstream gradient is all ones.
+# ⟦A popular test takes the loss $L = \sum_i y_i$, so the upstream gradient is all ones.⟧
 #
-# > **Predict first.** With $\gamma = 1$, what is the true $dx$ for $dy = (1, \dots, 1)$? Which wrong backward passes
-# > agree?
+# > ⟦**Predict first.** With $\gamma = 1$, what is the true $dx$ for $dy = (1, \dots, 1)$? Which wrong backward passes
+# > agree?⟧
 #: every entry of dx: 0
 
 
-# %%
+# %% tags=["slide"]
 def lazy_layer_norm(x, gamma, beta):
     """LayerNorm with a backward pass that does nothing at all."""
     y, right_backward = ops.layer_norm(x, gamma, beta)
@@ -224,12 +224,12 @@ for label, upstream in (("upstream of ones  ", array(np.ones((3, 5)))), ("random
     print(label, "a backward of zeros is", "accepted" if verdict else "rejected")
 
 # %% [markdown]
-# The outputs of a row sum to a constant, so the gradient of their sum is zero. (The same held for softmax in notebook
+# ⟦The outputs of a row sum to a constant, so the gradient of their sum is zero.⟧ (The same held for softmax in notebook
 # 4.)
 #
 # ## 10.7 Wrong together
 #
-# Some mistakes are made in forward *and* backward. Then the gradient is right, but for another function.
+# ⟦Some mistakes are made in forward *and* backward. Then the gradient is right, but for another function.⟧
 
 # %%
 for name in ("layer-norm-d-minus-1-throughout", "layer-norm-eps-outside-root-throughout"):
@@ -247,12 +247,12 @@ for name in ("layer-norm-d-minus-1-throughout", "layer-norm-eps-outside-root-thr
 #
 # ## 10.8 What ε is for
 #
-# The factor $s = 1/\sqrt{\sigma^2 + \varepsilon}$ multiplies the gradient.
+# ⟦The factor $s = 1/\sqrt{\sigma^2 + \varepsilon}$ multiplies the gradient.⟧
 #
-# > **Predict first.** Shrink a row by 10. What happens to $dx$, for the same $dy$? And if you shrink it by $10^6$?
+# > ⟦**Predict first.** Shrink a row by 10. What happens to $dx$, for the same $dy$? And if you shrink it by $10^6$?⟧
 #: shrunk by 10, dx is larger by the factor: 10
 
-# %%
+# %% tags=["slide"]
 scales = 10.0 ** np.arange(-6, 3.01, 0.25)
 direction = array(rng.normal(size=(1, 8)))
 upstream = array(rng.normal(size=(1, 8)))
@@ -271,14 +271,14 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# A row ten times smaller gets a gradient ten times larger, since the same change of $x$ then changes $n$ ten times as
-# much. ε limits the factor to $1/\sqrt\varepsilon$. This is also why weights before a norm must not shrink to almost
+# ⟦A row ten times smaller gets a gradient ten times larger, since the same change of $x$ then changes $n$ ten times as
+# much.⟧ ε limits the factor to $1/\sqrt\varepsilon$. This is also why weights before a norm must not shrink to almost
 # zero.
 #
 # ## 10.9 The gradients of γ and β are sums over all rows
 #
-# γ and β are shared by every token of every sequence: $d\gamma = \sum dy * n$, $d\beta = \sum dy$, summed over **all**
-# axes except the last.
+# ⟦γ and β are shared by every token of every sequence: $d\gamma = \sum dy * n$, $d\beta = \sum dy$, summed over **all**
+# axes except the last.⟧
 
 # %%
 x3 = array(rng.normal(size=(2, 3, 5)))  # batch, tokens, width
@@ -292,12 +292,12 @@ print("summing one axis leaves", show(dy3).sum(axis=0).shape, "which is not", be
 # %% [markdown]
 # ## 10.10 RMSNorm: one path fewer
 #
-# RMSNorm (Zhang and Sennrich 2019) does not subtract the mean: $n = x / \sqrt{\operatorname{mean}(x^2) + \varepsilon}$.
+# ⟦RMSNorm (Zhang and Sennrich 2019) does not subtract the mean: $n = x / \sqrt{\operatorname{mean}(x^2) + \varepsilon}$.⟧
 #
-# > **Predict first.** Which of the three terms remain? What is the rank of its Jacobian for $D = 6$?
+# > ⟦**Predict first.** Which of the three terms remain? What is the rank of its Jacobian for $D = 6$?⟧
 #: rank: 5
 
-# %%
+# %% tags=["slide"]
 _, rms_backward = ops.rms_norm(x6, array(np.ones(D)), eps=1e-12)
 rms_jacobian = np.concatenate([show(rms_backward(array(np.eye(D)[i : i + 1]))[0]) for i in range(D)])
 print("rank", np.linalg.matrix_rank(rms_jacobian, tol=1e-6))
@@ -305,7 +305,7 @@ print("J · 1 is zero:", np.allclose(rms_jacobian @ np.ones(D), 0.0, atol=1e-9))
 print("J · x is zero:", np.allclose(rms_jacobian @ show(x6)[0], 0.0, atol=1e-9))
 
 # %% [markdown]
-# The shift is gone; the direct term and the stretch remain: $dx_j = s\,(dn_j - n_j \operatorname{mean}_i(dn_i n_i))$.
+# ⟦The shift is gone; the direct term and the stretch remain: $dx_j = s\,(dn_j - n_j \operatorname{mean}_i(dn_i n_i))$.⟧
 #
 # To see every intermediate of the backward pass, step through it: `shift` and `stretch` have lines of their own.
 

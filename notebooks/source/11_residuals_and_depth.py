@@ -38,15 +38,15 @@ def array(x):
 # %% [markdown]
 # ## 11.1 Each token by itself
 #
-# $$y = \max(0,\; x W_1 + b_1)\, W_2 + b_2, \qquad W_1: (D, d_{ff}),\quad W_2: (d_{ff}, D)$$
+# ⟦$$y = \max(0,\; x W_1 + b_1)\, W_2 + b_2, \qquad W_1: (D, d_{ff}),\quad W_2: (d_{ff}, D)$$⟧
 #
-# (Vaswani et al. 2017, section 3.3.) No index of $y$ mixes two tokens.
+# ⟦(Vaswani et al. 2017, section 3.3.) No index of $y$ mixes two tokens.⟧
 #
-# > **Predict first.** Swap tokens 0 and 2 of the input. What happens to the output? And what happens if only token 1
-# > changes?
+# > ⟦**Predict first.** Swap tokens 0 and 2 of the input. What happens to the output? And what happens if only token 1
+# > changes?⟧
 #: rows of the output that change with token 1: row 1 | rows 0 and 2 | all | none
 
-# %%
+# %% tags=["slide"]
 x = array(rng.normal(size=(3, 4)))
 network = layers.FeedForward(4, 16, rng=rng).to(dtype="float64")
 y = network(x)[0]
@@ -58,14 +58,14 @@ print(
 )
 
 # %% [markdown]
-# The output rows are swapped in the same way, and if only token 1 changes, only row 1 of the output does.
+# ⟦The output rows are swapped in the same way, and if only token 1 changes, only row 1 of the output does.⟧
 #
 # The network looks like a small part of the layer. Count the weights:
 #
-# > **Predict first.** With $d_{ff} = 4D$, what share of an encoder layer's weights is in the feed-forward network?
+# > ⟦**Predict first.** With $d_{ff} = 4D$, what share of an encoder layer's weights is in the feed-forward network?⟧
 #: share: 2/3
 
-# %%
+# %% tags=["slide"]
 layer = layers.EncoderLayer(64, 4, 256, rng=rng)
 counts = {}
 for name, parameter in layer.parameters():
@@ -75,22 +75,22 @@ for part, count in counts.items():
     print(f"{part:22s}{count:7,d}  {count / sum(counts.values()):6.1%}")
 
 # %% [markdown]
-# Attention has four $D \times D$ matrices, the network has two of size $D \times 4D$. The ratio is 4 to 8, so the
+# ⟦Attention has four $D \times D$ matrices, the network has two of size $D \times 4D$.⟧ The ratio is 4 to 8, so the
 # network has two thirds.
 #
 # ## 11.2 ReLU and its relatives
 #
-# An element-wise function has a diagonal Jacobian, so its VJP is a product: $dx = f'(x) * dy$.
+# ⟦An element-wise function has a diagonal Jacobian, so its VJP is a product: $dx = f'(x) * dy$.⟧
 #
-# > **Predict first.** $x = (-2, 0.5, 3)$, $dy = (5, 5, -5)$. What is $dx$ through a ReLU? What decides: the sign of
-# > $x$, or of $dy$?
+# > ⟦**Predict first.** $x = (-2, 0.5, 3)$, $dy = (5, 5, -5)$. What is $dx$ through a ReLU? What decides: the sign of
+# > $x$, or of $dy$?⟧
 #: dx: (0, 5, -5); the sign that decides is that of: x | dy
 
-# %%
+# %% tags=["slide"]
 relu_y, pullback = ops.relu(array([-2.0, 0.5, 3.0]))
 print("y  =", show(relu_y), "\ndx =", show(pullback(array([5.0, 5.0, -5.0]))) + 0.0)
 
-# %%
+# %% tags=["slide"]
 grid = array(np.linspace(-4, 4, 401))
 figure, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
 for name, f in {"ReLU": ops.relu, "GELU": ops.gelu, "SiLU": ops.silu}.items():
@@ -103,7 +103,7 @@ axes[0].legend()
 plt.show()
 
 # %% [markdown]
-# A ReLU unit whose input is negative for every token gets no gradient at all and never recovers: it is dead. GELU
+# ⟦A ReLU unit whose input is negative for every token gets no gradient at all and never recovers: it is dead.⟧ GELU
 # $= x\,\Phi(x)$ lets a little gradient through. By the product rule its derivative has two terms,
 # $\Phi(x) + x\,\varphi(x)$. People forget the second term, or the $x$ in it:
 
@@ -117,10 +117,10 @@ for name in ("gelu-density-forgotten", "gelu-density-not-times-x", "relu-never-c
 # %% [markdown]
 # ## 11.3 The backward pass reads the forward pass from the last line up
 #
-# $$\text{hidden} = x W_1 + b_1, \quad \text{active} = \text{relu}(\text{hidden}), \quad y = \text{active}\, W_2 + b_2$$
+# ⟦$$\text{hidden} = x W_1 + b_1, \quad \text{active} = \text{relu}(\text{hidden}), \quad y = \text{active}\, W_2 + b_2$$⟧
 #
-# Last line first: $d\text{active} = dy\, W_2^\top$, then $d\text{hidden} = d\text{active} * [\text{hidden} > 0]$, then
-# $dx = d\text{hidden}\, W_1^\top$. With small numbers:
+# ⟦Last line first: $d\text{active} = dy\, W_2^\top$, then $d\text{hidden} = d\text{active} * [\text{hidden} > 0]$, then
+# $dx = d\text{hidden}\, W_1^\top$. With small numbers:⟧
 
 # %%
 w1, w2 = array([[1.0, -1.0], [0.0, 2.0]]), array([[3.0], [1.0]])
@@ -145,16 +145,16 @@ verify.gradients(ops.relu, array([-2.0, 0.0, 3.0]))
 # %% [markdown]
 # ## 11.4 The residual connection
 #
-# A residual connection adds its input to its output, $y = x + f(x)$. If $J$ is the Jacobian of $f$, that of the block
+# ⟦A residual connection adds its input to its output, $y = x + f(x)$.⟧ If $J$ is the Jacobian of $f$, that of the block
 # is $I + J$, and
 #
-# $$dx = \underbrace{dy}_{\text{residual path}} + \underbrace{J^\top dy}_{\text{through } f}$$
+# ⟦$$dx = \underbrace{dy}_{\text{residual path}} + \underbrace{J^\top dy}_{\text{through } f}$$⟧
 #
-# > **Predict first.** All weights of $f$ are zero, as in some initialisations. What is $dx$? What would it be without
-# > the residual connection?
+# > ⟦**Predict first.** All weights of $f$ are zero, as in some initialisations. What is $dx$? What would it be without
+# > the residual connection?⟧
 #: dx: equals dy | is zero; without the residual connection: is zero | equals dy
 
-# %%
+# %% tags=["slide"]
 block = layers.Residual(layers.FeedForward(4, 16, rng=rng), layers.LayerNorm(4), "pre").to(dtype="float64")
 for _, parameter in block.parameters():
     parameter.value[...] = 0.0
@@ -162,14 +162,14 @@ dy = array(rng.normal(size=(3, 4)))
 print("dy\n", show(dy), "\ndx\n", show(block(x)[1](dy)), sep="")
 
 # %% [markdown]
-# $dx = dy$; without the residual connection it would be 0. Now a product of many Jacobians. Take 24 random ones, each
+# ⟦$dx = dy$; without the residual connection it would be 0.⟧ Now a product of many Jacobians. Take 24 random ones, each
 # shrinking a vector to about a third, and send a gradient through $J_1 \cdots J_{24}$ and through
 # $(I + J_1) \cdots (I + J_{24})$.
 #
-# > **Predict first.** What are the orders of magnitude of 24 factors of about ⅓, and of 24 factors of about
-# > $\sqrt{1 + ⅑}$?
+# > ⟦**Predict first.** What are the orders of magnitude of 24 factors of about ⅓, and of 24 factors of about
+# > $\sqrt{1 + ⅑}$?⟧
 
-# %%
+# %% tags=["slide"]
 depth, width = 24, 32
 plain = residual = np.ones(width) / np.sqrt(width)
 sizes = [(1.0, 1.0)]
@@ -187,27 +187,27 @@ plt.show()
 # %% [markdown]
 # ## 11.5 The norm: before or after
 #
-# $$\text{post-norm (2017):}\quad y = \text{norm}(x + f(x)) \qquad\qquad \text{pre-norm:}\quad y = x + f(\text{norm}(x))$$
+# ⟦$$\text{post-norm (2017):}\quad y = \text{norm}(x + f(x)) \qquad\qquad \text{pre-norm:}\quad y = x + f(\text{norm}(x))$$⟧
 #
-# With pre-norm the residual path goes through no norm at all, from the last layer to the first. With post-norm it goes
+# ⟦With pre-norm the residual path goes through no norm at all, from the last layer to the first.⟧ With post-norm it goes
 # through every norm on the way, and notebook 10 shows what a norm does to a gradient: it multiplies it by $1/\sigma$.
 #
-# > **Predict first.** In post-norm $x$ has just been normalised (variance 1). Suppose $f(x)$ has variance 1 too and is
+# > ⟦**Predict first.** In post-norm $x$ has just been normalised (variance 1). Suppose $f(x)$ has variance 1 too and is
 # > independent. What is $\sigma$ of the sum? With two sub-layers in each layer, by what factor does the gradient along
-# > the residual path shrink per layer? After 24 layers?
+# > the residual path shrink per layer? After 24 layers?⟧
 #: σ of the sum: 1.41; what is left after a layer: 0.5; what is left after 24 layers: 6e-08
 
-# %%
+# %% tags=["slide"]
 print(f"per sub-layer 1/√2 = {2**-0.5:.3f}, per layer {0.5:.3f}, after 24 layers {0.5**24:.0e}")
 
 # %% [markdown]
-# This estimate is for the residual path alone. The gradient *through* $f$ is added to it, and has no estimate of one
-# line. So measure three things in real stacks at initialisation: the gradient in a pre-norm stack, in a post-norm
+# ⟦This estimate is for the residual path alone. The gradient *through* $f$ is added to it, and cannot be estimated in one
+# line.⟧ So measure three things in real stacks at initialisation: the gradient in a pre-norm stack, in a post-norm
 # stack, and in the same post-norm stack along the residual path alone. Build a stack, keep the pullbacks, send a random
 # gradient down and record its size after each layer.
 
 
-# %%
+# %% tags=["slide"]
 def stack_and_input(norm_order, depth=24):
     rng = np.random.default_rng(0)
     stack = layers.Encoder(depth, 32, 4, 128, norm_order=norm_order, final_norm=False, rng=rng).to(dtype="float64")
@@ -260,8 +260,8 @@ print(f"at the bottom: pre-norm {pre[0]:.1f}, post-norm {post[0]:.2f}, residual 
 print(f"residual path alone, per sub-layer: {residual[0] ** (1 / 48):.2f}")
 
 # %% [markdown]
-# The estimate is right about the residual path: it loses a constant factor per sub-layer, a straight line on this scale
-# (0.79 instead of 0.71, since these sub-layers add a variance of less than 1). But the whole gradient does not vanish,
+# ⟦The estimate is right about the residual path: it loses a constant factor per sub-layer, a straight line on this scale
+# (0.79 instead of 0.71, since these sub-layers add a variance of less than 1).⟧ But the whole gradient does not vanish,
 # because most of it comes through the sub-layers. It falls by a factor of ten in the upper half of the post-norm stack
 # and then stays about level; in the pre-norm stack it never falls, and grows a little. **A correct argument about one
 # path says nothing about the sum.** Measure.
@@ -271,7 +271,7 @@ print(f"residual path alone, per sub-layer: {residual[0] ** (1 / 48):.2f}")
 #
 # **And the parameters?** They learn from the gradient that arrives at their layer:
 
-# %%
+# %% tags=["slide"]
 figure, ax = plt.subplots(figsize=(5.4, 2.8), layout="constrained")
 for label, stack, marker in (("pre-norm", pre_stack, "o-"), ("post-norm", post_stack, "s-")):
     norms = [np.linalg.norm(show(layer.feed_forward.sublayer.inner.weight.grad)) for layer in stack.layers]
@@ -284,10 +284,10 @@ plt.show()
 # %% [markdown]
 # ## 11.6 Does it matter? Train both
 #
-# The task needs every layer to pass information up: read six digits, return the first. 12 layers, Adam, no tricks.
+# ⟦The task needs every layer to pass information up: read six digits, return the first.⟧ 12 layers, Adam, no tricks.
 #
-# > **Predict first.** Which stack learns it in 120 steps: pre-norm; post-norm; post-norm with warm-up, where the
-# > learning rate rises linearly over the first 60 steps?
+# > ⟦**Predict first.** Which stack learns it in 120 steps: pre-norm; post-norm; post-norm with warm-up, where the
+# > learning rate rises linearly over the first 60 steps?⟧
 
 
 # %%
@@ -309,7 +309,7 @@ def train(norm_order, warmup, steps=120, rate=2e-3, seed=0):
 
 curves = {"pre-norm": train("pre", 1), "post-norm": train("post", 1), "post-norm, warm-up": train("post", 60)}
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide"]
 figure, ax = plt.subplots(figsize=(6, 3.0), layout="constrained")
 for label, losses in curves.items():
     ax.plot(np.convolve(losses, np.ones(5) / 5, mode="valid"), label=label)
@@ -320,17 +320,17 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# Sizes, data and optimiser are the same; only the place of the norm differs, or the 60 smaller steps at the start.
+# ⟦Sizes, data and optimiser are the same; only the place of the norm differs, or the 60 smaller steps at the start.⟧
 # Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture", found this. They explain it by the large
 # gradients of the last post-norm layers at initialisation, which we saw above. The reason cannot be that gradients are
 # simply too *small*: Adam divides them by their own size.
 #
 # ## 11.7 Mistakes on the residual path
 #
-# > **Predict first.** `pre-norm-identity-dropped` forgets the residual path in backward. In shallow models the loss
-# > still falls. What happens to the gradient at layer 1 of 24?
+# > ⟦**Predict first.** `pre-norm-identity-dropped` forgets the residual path in backward. In shallow models the loss
+# > still falls. What happens to the gradient at layer 1 of 24?⟧
 
-# %%
+# %% tags=["slide"]
 with course.MISTAKES["pre-norm-identity-dropped"].applied():
     dropped = gradient_sizes("pre")[0]
 print(f"gradient at layer 1: right {pre[0]:.2f}, identity dropped {dropped[0]:.0e}")

@@ -39,7 +39,7 @@ def ids_of(x):
 # %% [markdown]
 # ## 12.1 A look-up is a product with a one-hot matrix
 #
-# Five words, a table of five rows:
+# ⟦Five words, a table of five rows:⟧
 
 # %%
 words = ["the", "cat", "dog", "saw", "bit"]
@@ -55,11 +55,11 @@ print("O · table is table[ids]:", np.array_equal(one_hot @ table, table[ids]))
 # So the gradient is that of a product: $d\text{table} = O^\top dy$. Its row $v$ sums $dy_n$ over all places $n$ where
 # word $v$ occurs. "the" occurs twice.
 #
-# > **Predict first.** $dy$ is all ones. What is the gradient of the row "the"? What will each of these three lines give
-# > for it: `grad[ids] = dy`, `grad[ids] += dy`, `np.add.at(grad, ids, dy)`?
+# > ⟦**Predict first.** $dy$ is all ones. What is the gradient of the row "the"? What will each of these three lines give
+# > for it: `grad[ids] = dy`, `grad[ids] += dy`, `np.add.at(grad, ids, dy)`?⟧
 #: the gradient, each entry: 2; with =: 1; with +=: 1; with np.add.at: 2
 
-# %%
+# %% tags=["slide"]
 dy = np.ones((5, 3))
 assigned, added, added_at = np.zeros((5, 3)), np.zeros((5, 3)), np.zeros((5, 3))
 assigned[ids] = dy
@@ -69,7 +69,7 @@ for name, gradient in {"Oᵀ dy": one_hot.T @ dy, "=": assigned, "+=": added, "a
     print(f"{name:7s} row 'the': {gradient[0]}")
 
 # %% [markdown]
-# `grad[ids] += dy` means "take all these rows, add, write them back": the second write replaces the first. The most
+# ⟦`grad[ids] += dy` means "take all these rows, add, write them back": the second write replaces the first.⟧ The most
 # common words lose the most. Our op adds every row. The check rejects this mistake *only if* its ids repeat:
 
 # %%
@@ -84,10 +84,10 @@ for label, checked in (("ids without repetition", [3, 0, 4, 1, 2]), ("ids with r
 #
 # ## 12.2 Attention does not know the order
 #
-# > **Predict first.** Give self-attention the tokens in another order. What happens to the output?
+# > ⟦**Predict first.** Give self-attention the tokens in another order. What happens to the output?⟧
 #: the output: is permuted in the same way | stays the same | is another one
 
-# %%
+# %% tags=["slide"]
 x = array(rng.normal(size=(5, 8)))
 attention_layer = layers.MultiHeadAttention(8, 2, rng=rng).to(dtype="float64")
 permutation = array(np.eye(5)[[3, 1, 4, 0, 2]])
@@ -95,33 +95,33 @@ y = attention_layer(x)[0]
 print("output\n", show(y)[:, :3], "\noutput for the new order\n", show(attention_layer(permutation @ x)[0])[:, :3], sep="")
 
 # %% [markdown]
-# The output is permuted in the same way (the first three columns are shown): each token gets the same mean over the
-# same *set*. Nothing in softmax$(qk^\top)v$ depends on the place of a key. (A causal mask does break the symmetry: it
+# ⟦The output is permuted in the same way (the first three columns are shown): each token gets the same mean over the
+# same *set*.⟧ Nothing in softmax$(qk^\top)v$ depends on the place of a key. (A causal mask does break the symmetry: it
 # tells how many tokens came before.) So the vectors must contain the position.
 #
 # ## 12.3 The table
 #
-# Vaswani et al. 2017, section 3.5, with $D$ columns in pairs $i = 0, \dots, D/2 - 1$:
+# ⟦Vaswani et al. 2017, section 3.5, with $D$ columns in pairs $i = 0, \dots, D/2 - 1$:⟧
 #
-# $$PE_{p,\,2i} = \sin(p\, \omega_i), \qquad PE_{p,\,2i+1} = \cos(p\, \omega_i), \qquad \omega_i = \text{base}^{-2i/D}$$
+# ⟦$$PE_{p,\,2i} = \sin(p\, \omega_i), \qquad PE_{p,\,2i+1} = \cos(p\, \omega_i), \qquad \omega_i = \text{base}^{-2i/D}$$⟧
 #
 # With $D = 4$ and base 100, as in many introductions, $\omega = (1, \tfrac1{10})$: easy with a pocket calculator.
 #
-# > **Predict first.** What is row 0 of the table, for any base and any $D$?
+# > ⟦**Predict first.** What is row 0 of the table, for any base and any $D$?⟧
 #: row 0, for D = 4: (0, 1, 0, 1)
 
-# %%
+# %% tags=["slide"]
 print(show(ops.sinusoidal_positions(4, 4, base=100.0)))
 print("by hand, position 3: ", [round(v, 4) for v in (math.sin(3), math.cos(3), math.sin(0.3), math.cos(0.3))])
 
 # %% [markdown]
-# Here is a larger table as a picture, with base 100 on the left and base 10000 on the right. A row is a position, a
+# ⟦Here is a larger table as a picture, with base 100 on the left and base 10000 on the right.⟧ A row is a position, a
 # column is one sine or cosine.
 #
-# > **Predict first.** Which columns change fastest from row to row? Where will the right picture look almost like a
-# > barcode, each column one colour?
+# > ⟦**Predict first.** Which columns change fastest from row to row? Where will the right picture look almost like a
+# > barcode, each column one colour?⟧
 
-# %%
+# %% tags=["slide"]
 T, D = 100, 64
 tables = {base: show(ops.sinusoidal_positions(T, D, base=base)) for base in (100.0, 10000.0)}
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained", sharey=True)
@@ -132,26 +132,26 @@ figure.colorbar(image, ax=axes)
 plt.show()
 
 # %% [markdown]
-# Each pair of columns is the hand of a clock. The first hand completes a turn every $2\pi \approx 6$ positions, the
+# ⟦Each pair of columns is the hand of a clock.⟧ The first hand completes a turn every $2\pi \approx 6$ positions, the
 # last one about every $2\pi\,\text{base}$ positions.
 #
-# > **Predict first.** After how many positions has the slowest hand completed a turn, with base 100 and $D = 64$? With
-# > base 10000?
+# > ⟦**Predict first.** After how many positions has the slowest hand completed a turn, with base 100 and $D = 64$? With
+# > base 10000?⟧
 
-# %%
+# %% tags=["slide"]
 for base in (100.0, 10000.0):
     wavelengths = 2 * np.pi * base ** (np.arange(0, D, 2) / D)
     hands = ", ".join(f"{w:,.1f}" for w in wavelengths[[0, 1, 8, 16, 24, 31]])
     print(f"base {base:6g}: wavelengths of hands 0, 1, 8, 16, 24, 31: {hands} positions")
 
 # %% [markdown]
-# With a large base many hands hardly move within a short sequence: their columns are almost constant, which gives the
-# barcode. With a small base even the slowest hand completes turns in a long text. Does the whole clock repeat then?
+# ⟦With a large base many hands hardly move within a short sequence: their columns are almost constant, which gives the
+# barcode.⟧ With a small base even the slowest hand completes turns in a long text. Does the whole clock repeat then?
 #
-# > **Predict first.** $D = 4$, base 100: two hands, with wavelengths $2\pi$ and $20\pi \approx 62.8$. Which position
-# > looks most like position 0? What changes if there are 32 hands?
+# > ⟦**Predict first.** $D = 4$, base 100: two hands, with wavelengths $2\pi$ and $20\pi \approx 62.8$. Which position
+# > looks most like position 0? What changes if there are 32 hands?⟧
 
-# %%
+# %% tags=["slide"]
 for width in (4, 64):
     for base in (100.0, 10000.0):
         pe = show(ops.sinusoidal_positions(1000, width, base=base))
@@ -162,26 +162,26 @@ for width in (4, 64):
         print(f"at distance {distance.min():.2f}; position 1 is at {step_size:.2f}")
 
 # %% [markdown]
-# Position 63 is a good guess: one turn of the slow hand. Position 377 is even closer: six turns of the slow hand and
-# sixty of the fast one. With two hands, some distant positions are closer to each other than neighbours are, so a model
+# Position 63 is a good guess: one turn of the slow hand. ⟦Position 377 is even closer: six turns of the slow hand and
+# sixty of the fast one.⟧ With two hands, some distant positions are closer to each other than neighbours are, so a model
 # must confuse them. With 32 hands, all of them would have to complete a turn at once, and that does not happen within a
 # thousand positions.
 #
 # ## 12.4 A step of $k$ is a rotation
 #
-# This is the reason for *pairs* of sine and cosine. By the addition theorems
+# ⟦This is the reason for *pairs* of sine and cosine.⟧ By the addition theorems
 #
-# $$\begin{pmatrix} \sin((p+k)\omega) & \cos((p+k)\omega) \end{pmatrix} =
+# ⟦$$\begin{pmatrix} \sin((p+k)\omega) & \cos((p+k)\omega) \end{pmatrix} =
 #   \begin{pmatrix} \sin(p\omega) & \cos(p\omega) \end{pmatrix}
-#   \begin{pmatrix} \cos(k\omega) & -\sin(k\omega) \\ \sin(k\omega) & \cos(k\omega) \end{pmatrix}$$
+#   \begin{pmatrix} \cos(k\omega) & -\sin(k\omega) \\ \sin(k\omega) & \cos(k\omega) \end{pmatrix}$$⟧
 #
 # The matrix depends on $k$ but not on $p$. With one such block for each pair on its diagonal, $PE_{p+k} = PE_p\, R_k$.
 #
-# > **Predict first.** Which matrix is $R_0$? Write $R_3 R_4$ as one rotation. What is $R_k^\top R_k$?
+# > ⟦**Predict first.** Which matrix is $R_0$? Write $R_3 R_4$ as one rotation. What is $R_k^\top R_k$?⟧
 #: R_0: the identity | zero | R_1; R_3 R_4 is R_k with k: 7; R_kᵀ R_k: the identity | zero | R_2k
 
 
-# %%
+# %% tags=["slide"]
 def rotation(k, width, base=10000.0):
     """R_k: blocks of two on the diagonal, one for each frequency."""
     matrix = np.zeros((width, width))
@@ -203,7 +203,7 @@ for name, matrix in {
 }.items():
     print(f"{name:8} is", next(other for other, wanted in known.items() if np.allclose(matrix, wanted)))
 
-# %%
+# %% tags=["slide"]
 figure, axes = plt.subplots(1, 4, figsize=(10, 2.9), layout="constrained")
 image = axes[0].imshow(rotation(7, 16), cmap="RdBu", vmin=-1, vmax=1)
 axes[0].set_title("R_7, D = 16")
@@ -215,12 +215,12 @@ for ax, i in zip(axes[1:], (0, 2, 4), strict=True):
     ax.title.set_fontsize(9)
 
 # %% [markdown]
-# Why is this useful? A head whose query and key matrices contain such a rotation looks "seven to the left" from *every*
-# position: one linear map is enough. And the dot product of two rows depends on their distance alone:
+# ⟦Why is this useful? A head whose query and key matrices contain such a rotation looks "seven to the left" from *every*
+# position: one linear map is enough.⟧ And the dot product of two rows depends on their distance alone:
 #
-# $$PE_p \cdot PE_{p+k} = \sum_i \cos(k\,\omega_i)$$
+# ⟦$$PE_p \cdot PE_{p+k} = \sum_i \cos(k\,\omega_i)$$⟧
 
-# %%
+# %% tags=["slide"]
 figure, ax = plt.subplots(figsize=(6, 2.8), layout="constrained")
 for base in (100.0, 10000.0):
     long = show(ops.sinusoidal_positions(300, D, base=base))
@@ -237,8 +237,8 @@ plt.show()
 #
 # ## 12.5 Mistakes in the table
 #
-# No gradient flows into a constant table, so no gradient check can find these mistakes, and models train with all of
-# them. Only a comparison with the formula does. Take position 3 with $D = 4$: it must be
+# ⟦No gradient flows into a constant table, so no gradient check can find these mistakes, and models train with all of
+# them.⟧ Only a comparison with the formula does. Take position 3 with $D = 4$: it must be
 # $(\sin 3, \cos 3, \sin 0.03, \cos 0.03)$.
 
 # %%
@@ -259,33 +259,33 @@ for name in (
 #
 # ## 12.6 Adding the two: which one dominates?
 #
-# The input of the stack is $\sqrt D \cdot \text{table}[\text{ids}] + PE$.
+# ⟦The input of the stack is $\sqrt D \cdot \text{table}[\text{ids}] + PE$.⟧
 #
-# > **Predict first.** How long is a row of $PE$, whatever the position? (Use $\sin^2 + \cos^2 = 1$.) How long is a row
-# > of a table drawn with standard deviation $1/\sqrt D$?
+# > ⟦**Predict first.** How long is a row of $PE$, whatever the position? (Use $\sin^2 + \cos^2 = 1$.) How long is a row
+# > of a table drawn with standard deviation $1/\sqrt D$?⟧
 #: row of PE, for D = 64: 5.66; row of the drawn table, about: 1
 
-# %%
+# %% tags=["slide"]
 tokens = layers.Embedding(1000, D, rng=rng)
 lengths = np.linalg.norm(show(tokens.table.value), axis=1)
 print(f"row of PE: {np.linalg.norm(tables[10000.0][17]):.3f}")
 print(f"row of the table: {lengths.mean():.2f} on average; times √D: {lengths.mean() * math.sqrt(D):.2f}")
 
 # %% [markdown]
-# A row of $PE$ has length $\sqrt{D/2}$. Without the factor $\sqrt D$ it would be 5.7 times as long as a word's vector.
+# ⟦A row of $PE$ has length $\sqrt{D/2}$. Without the factor $\sqrt D$ it would be 5.7 times as long as a word's vector.⟧
 # With it, the word's vector is 1.4 times as long. The factor appears in backward too, $d\text{vectors} = \sqrt D\, dx$,
 # and is often forgotten there.
 #
 # ## 12.7 One table, two uses
 #
-# Section 3.4 of the paper also uses this table to compute the logits, $\text{logits} = h\, \text{table}^\top$. A table
+# ⟦Section 3.4 of the paper also uses this table to compute the logits, $\text{logits} = h\, \text{table}^\top$.⟧ A table
 # used twice gets two gradients.
 #
-# > **Predict first.** The batch holds tokens 1 and 4 of a vocabulary of 6. Which rows of the table get a gradient from
-# > the look-up, and which from the output?
+# > ⟦**Predict first.** The batch holds tokens 1 and 4 of a vocabulary of 6. Which rows of the table get a gradient from
+# > the look-up, and which from the output?⟧
 #: from the look-up: 1 and 4 | all | none; from the output: all | 1 and 4 | none
 
-# %%
+# %% tags=["slide"]
 tied = layers.Embedding(6, 3, rng=rng).to(dtype="float64")
 vectors, look_up_backward = tied(ids_of([1, 4]))
 logits, unembed_backward = tied.unembed(vectors)
@@ -307,7 +307,7 @@ print(
 )
 
 # %% [markdown]
-# The look-up reaches a few rows, the output matrix **all** rows. Both pullbacks add to the same `.grad` with `+=`. With
+# ⟦The look-up reaches a few rows, the output matrix **all** rows.⟧ Both pullbacks add to the same `.grad` with `+=`. With
 # `=` in the second one, the first gradient would be lost, and the loss would still fall.
 #
 # ## 12.8 Learned positions

@@ -39,17 +39,17 @@ def on_device(*arrays):
 # %% [markdown]
 # ## 13.1 Which token sees which
 #
-# | model | reads | writes | attention | examples |
+# ⟦| model | reads | writes | attention | examples |
 # |---|---|---|---|---|
 # | encoder | a whole text | a label, or a vector per token | every token sees every token | BERT |
 # | decoder | a beginning | what follows, token by token | each token sees itself and what came before | GPT-2 |
-# | encoder-decoder | a whole text | another text | the source as an encoder, the target as a decoder, and the target sees all of the source | the 2017 paper, T5 |
+# | encoder-decoder | a whole text | another text | the source as an encoder, the target as a decoder, and the target sees all of the source | the 2017 paper, T5 |⟧
 #
-# > **Predict first.** Change one input token of each model and see which outputs change. Draw the three pictures: rows
-# > are outputs, columns are inputs.
+# > ⟦**Predict first.** Change one input token of each model and see which outputs change. Draw the three pictures: rows
+# > are outputs, columns are inputs.⟧
 #: encoder: full | a lower triangle | a diagonal; decoder: a lower triangle | full | a diagonal
 
-# %%
+# %% tags=["slide"]
 sizes = {"d_model": 16, "n_heads": 2, "d_ff": 32, "dropout": 0.0}
 encoder = models.Classifier(models.ClassifierConfig(20, 2, n_layers=2, **sizes), rng)
 decoder = models.LanguageModel(models.LanguageModelConfig(20, 16, n_layers=2, attention_dropout=0.0, **sizes), rng)
@@ -83,7 +83,7 @@ axes[0].set_ylabel("output")
 plt.show()
 
 # %% [markdown]
-# The encoder's picture is full, the decoder's is a triangle. The encoder-decoder has a triangle for the target and a
+# ⟦The encoder's picture is full, the decoder's is a triangle.⟧ The encoder-decoder has a triangle for the target and a
 # full picture for the source. The triangle makes it possible to *train* on all positions at once: output $t$ predicts
 # token $t+1$ and has not seen it, so one pass over a text of length $T$ gives $T$ valid predictions. If a decoder is
 # not causal, the loss quickly falls to zero, because the model learns to copy:
@@ -96,27 +96,27 @@ print("outputs that see the token they should predict:", int(np.diag(leak, 1).su
 # %% [markdown]
 # ## 13.2 One step of training
 #
-# One loop trains all three: a batch, `zero_grad`, forward to the loss, `backward()`, a step. Adam (Kingma and Ba 2015)
+# ⟦One loop trains all three: a batch, `zero_grad`, forward to the loss, `backward()`, a step.⟧ Adam (Kingma and Ba 2015)
 # keeps two running means for each weight:
 #
-# $$m \leftarrow \beta_1 m + (1-\beta_1) g, \qquad v \leftarrow \beta_2 v + (1-\beta_2) g^2, \qquad
-# \theta \leftarrow \theta - \eta\, \frac{m/(1-\beta_1^t)}{\sqrt{v/(1-\beta_2^t)} + \epsilon}$$
+# ⟦$$m \leftarrow \beta_1 m + (1-\beta_1) g, \qquad v \leftarrow \beta_2 v + (1-\beta_2) g^2, \qquad
+# \theta \leftarrow \theta - \eta\, \frac{m/(1-\beta_1^t)}{\sqrt{v/(1-\beta_2^t)} + \epsilon}$$⟧
 #
-# > **Predict first.** The very first step, $t = 1$, $m = v = 0$, gradient $g = 0.001$. How far does the weight move?
-# > And with $g = 1000$?
+# > ⟦**Predict first.** The very first step, $t = 1$, $m = v = 0$, gradient $g = 0.001$. How far does the weight move?
+# > And with $g = 1000$?⟧
 #: in units of η, g = 0.001: 1; in units of η, g = 1000: 1
 
-# %%
+# %% tags=["slide"]
 for g in (0.001, 1000.0):
     m, v = (1 - 0.9) * g, (1 - 0.98) * g**2
     print(f"g = {g:8g}: moves by {m / (1 - 0.9) / ((v / (1 - 0.98)) ** 0.5 + 1e-9):.4f} η")
 
 # %% [markdown]
-# By η, for a gradient of any size: the first step depends on signs alone. (Therefore a gradient that is divided by $N$
+# ⟦By η, for a gradient of any size: the first step depends on signs alone.⟧ (Therefore a gradient that is divided by $N$
 # twice trains just as well with Adam, and only a look at the gradient itself shows the mistake.) So the first steps are
 # large although they rest on little data. This is one reason to warm up:
 
-# %%
+# %% tags=["slide"]
 steps = np.arange(1, 20001)
 figure, ax = plt.subplots(figsize=(5.6, 2.6), layout="constrained")
 for d_model, warmup in ((512, 4000), (512, 8000), (256, 4000)):
@@ -145,7 +145,7 @@ def train(model, draw, steps, rate=3e-3):
 # %% [markdown]
 # ## 13.3 An encoder: are the brackets balanced?
 #
-# `(()())()` yes, `())(()()` no. To judge a bracket the model must see both sides: a task for an encoder. Half of the
+# ⟦`(()())()` yes, `())(()()` no. To judge a bracket the model must see both sides: a task for an encoder.⟧ Half of the
 # examples are balanced, so guessing has a loss of $\log 2 = 0.69$ and is right half of the time.
 
 
@@ -172,7 +172,7 @@ config = models.ClassifierConfig(2, 2, d_model=32, n_heads=4, d_ff=64, n_layers=
 classifier = models.Classifier(config, np.random.default_rng(0))
 classifier_losses = train(classifier, lambda: (brackets(64), {}), steps=250)
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide"]
 ids, labels = brackets(1000)
 right = show(classifier(on_device(ids))[0]).argmax(axis=-1) == labels
 print(f"loss {classifier_losses[0]:.2f} -> {np.mean(classifier_losses[-20:]):.3f}")
@@ -180,12 +180,12 @@ print(f"right on {right.mean():.1%} of 1000 new ones")
 plots.training_curve(range(1, 251), classifier_losses)
 
 # %% [markdown]
-# There are only $2^8 = 256$ such texts, so "new" means little here: the model has seen them all. (How would you test
+# ⟦There are only $2^8 = 256$ such texts, so "new" means little here: the model has seen them all.⟧ (How would you test
 # whether it has learned the rule? Train on length 8, test on length 10. Try it.)
 #
 # ## 13.4 A decoder: invent numbers
 #
-# A language model learns from texts alone, without labels: predict the next token, everywhere. Here the texts are
+# ⟦A language model learns from texts alone, without labels: predict the next token, everywhere.⟧ Here the texts are
 # German numbers below 1000, split into their parts, `["drei", "hundert", "ein", "und", "zwanzig"]`.
 
 # %%
@@ -205,8 +205,8 @@ def next_token_batch(n=64):
 print(ids, "\n", wanted, sep="")
 
 # %% [markdown]
-# > **Predict first.** Even a perfect model of these texts has a loss above zero. Why? Roughly how much per *text*, if
-# > all 800 numbers are equally likely?
+# > ⟦**Predict first.** Even a perfect model of these texts has a loss above zero. Why? Roughly how much per *text*, if
+# > all 800 numbers are equally likely?⟧
 
 # %%
 config = models.LanguageModelConfig(
@@ -215,7 +215,7 @@ config = models.LanguageModelConfig(
 language_model = models.LanguageModel(config, np.random.default_rng(0))
 language_losses = train(language_model, next_token_batch, steps=200)
 
-# %% tags=["samples"]
+# %% tags=["samples", "slide"]
 tokens_per_text = np.mean([len(text) + 1 for text in texts])
 print(f"loss {language_losses[0]:.2f} -> {np.mean(language_losses[-20:]):.2f} nats per token")
 print(f"the best possible if all 1000 numbers are equally likely: {np.log(1000) / tokens_per_text:.2f}")
@@ -241,14 +241,14 @@ for text in written[:5]:
     print("  ", "".join(text), every_number.get(tuple(text), "(no number)"))
 
 # %% [markdown]
-# The best possible loss is the entropy of the texts: $\log 800 \approx 6.7$ nats per text, divided among its 4 to 6
-# tokens. Nobody told the model that German puts units before tens. It found the grammar, since the grammar makes the
+# ⟦The best possible loss is the entropy of the texts: $\log 800 \approx 6.7$ nats per text, divided among its 4 to 6
+# tokens.⟧ Nobody told the model that German puts units before tens. It found the grammar, since the grammar makes the
 # next token predictable, and it invents numbers that were never in its texts.
 #
 # ## 13.5 Both: translate
 #
-# English to German. The source is known in full, so it may be read in both directions; the target is written from left
-# to right. Could a decoder alone do it? Yes, with source, separator and target as one text; large language models do
+# ⟦English to German. The source is known in full, so it may be read in both directions; the target is written from left
+# to right.⟧ Could a decoder alone do it? Yes, with source, separator and target as one text; large language models do
 # this. Could an encoder? Not well: it has one output per input token, and German needs a different number of tokens in
 # a different order.
 
@@ -293,10 +293,10 @@ for number in (321, 754, 20):
     print(f"   {' '.join(english(number))}: {''.join(translate([number])[0])}")
 
 # %% [markdown]
-# > **Predict first.** While it writes "vier und fünfzig" for "fifty four", where will the cross-attention look? Sketch
-# > the map before you run the cell.
+# > ⟦**Predict first.** While it writes "vier und fünfzig" for "fifty four", where will the cross-attention look? Sketch
+# > the map before you run the cell.⟧
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide"]
 words, parts = english(754), german(754)
 memory = translator.encode(on_device([task.source.encode(words)]))[0]
 target = on_device([[START, *task.target.encode(parts)]])
@@ -304,7 +304,7 @@ weights = verify.values_inside("weights", translator.decode, target, memory)
 plots.attention_maps(weights[-1][0], [*parts, "<end>"], words)
 
 # %% [markdown]
-# A row is the token being written (row "vier" is the position that predicts it). Not every head is so easy to read. The
+# ⟦A row is the token being written (row "vier" is the position that predicts it).⟧ Not every head is so easy to read. The
 # viewer shows all layers and heads, and for each weight the gradient of the chosen logit: a large weight does not
 # always matter.
 

@@ -45,12 +45,12 @@ def same(a, b):
 # %% [markdown]
 # ## 14.1 What changes when a token is added?
 #
-# Four tokens go through causal attention, then the same four tokens and a fifth.
+# ⟦Four tokens go through causal attention, then the same four tokens and a fifth.⟧
 #
-# > **Predict first.** Which rows of $q$, $k$, $v$, of the weights and of the output differ between the two runs?
+# > ⟦**Predict first.** Which rows of $q$, $k$, $v$, of the weights and of the output differ between the two runs?⟧
 #: the first four rows of each: stay the same | differ
 
-# %%
+# %% tags=["slide"]
 tokens = array(rng.normal(size=(5, 8)))
 attention_layer = layers.MultiHeadAttention(8, 2, rng=rng).to(dtype="float64")
 
@@ -66,28 +66,28 @@ for name in ("q", "k", "v", "y"):
     )
 
 # %% [markdown]
-# The old rows do not change. Row $i$ of each array depends on tokens $0..i$ alone; that is what causal *means*. Only
+# ⟦The old rows do not change. Row $i$ of each array depends on tokens $0..i$ alone; that is what causal *means*.⟧ Only
 # row 4 is new: one query, one key and one value. The new output
 #
-# $$y_4 = \mathrm{softmax}\Big(\tfrac{1}{\sqrt{d_k}}\; q_4\, [k_0, \dots, k_4]^\top\Big)\, [v_0, \dots, v_4]$$
+# ⟦$$y_4 = \mathrm{softmax}\Big(\tfrac{1}{\sqrt{d_k}}\; q_4\, [k_0, \dots, k_4]^\top\Big)\, [v_0, \dots, v_4]$$⟧
 #
 # needs all keys and values, but only its own query. The old queries are never needed again.
 #
-# > **Predict first.** Without the causal mask, as in an encoder: which rows of the output are the same?
+# > ⟦**Predict first.** Without the causal mask, as in an encoder: which rows of the output are the same?⟧
 #: k: is the same | differs; v: is the same | differs; output: differs | is the same
 
-# %%
+# %% tags=["slide"]
 for name in ("k", "v", "y"):
     before, after = inside(name, tokens[:4], causal=False), inside(name, tokens, causal=False)
     print(f"{name}: the first four rows are the same:", same(before, after[..., :4, :]))
 
 # %% [markdown]
-# The keys and values of this *first* layer stay the same, but every output changes, and with it everything that the
-# next layer computes. So an encoder has nothing to keep.
+# ⟦The keys and values of this *first* layer stay the same, but every output changes, and with it everything that the
+# next layer computes.⟧ So an encoder has nothing to keep.
 #
 # ## 14.2 A cache by hand
 #
-# One head, three lines per token. `keys` and `values` grow by a row each time.
+# ⟦One head, three lines per token. `keys` and `values` grow by a row each time.⟧
 
 # %%
 w_q, w_k, w_v = (array(rng.normal(size=(8, 4))) for _ in range(3))
@@ -109,13 +109,13 @@ print("token by token is the same as all at once:", same(array(outputs), full))
 #
 # ## 14.3 The library's cache, and several tokens at once
 #
-# A prompt comes in one piece, then the tokens follow one by one. So a cache must accept pieces of any length: in a
+# ⟦A prompt comes in one piece, then the tokens follow one by one.⟧ So a cache must accept pieces of any length: in a
 # piece of $T_q$ tokens with $T_k$ keys, query $i$ is at position $i + T_k - T_q$.
 #
-# > **Predict first.** Write down the causal mask for 2 new queries on 5 keys.
+# > ⟦**Predict first.** Write down the causal mask for 2 new queries on 5 keys.⟧
 #: row 0: (1, 1, 1, 1, 0); row 1: (1, 1, 1, 1, 1)
 
-# %%
+# %% tags=["slide-code"]
 print(show(masks.causal_mask(2, 5)).astype(int))
 
 # %%
@@ -137,10 +137,10 @@ for pieces in ([1] * 12, [7, 1, 1, 1, 1, 1], [3, 4, 5], [12]):
 # them does no harm for at least one way of cutting. The third needs sinusoidal positions, so we test it in the decoder
 # of a translator.
 #
-# > **Predict first.** Which of these ways of cutting finds none of the mistakes?
+# > ⟦**Predict first.** Which of these ways of cutting finds none of the mistakes?⟧
 #: finds none: one piece | one by one | 7, then 1 | 3, 4, 5
 
-# %%
+# %% tags=["slide"]
 translator = models.Transformer(
     models.TransformerConfig(
         50, 50, d_model=32, n_heads=4, d_ff=64, n_encoder_layers=1, n_decoder_layers=2, dropout=0.0
@@ -177,18 +177,18 @@ for name, kind in (
 # %% [markdown]
 # ## 14.4 Counting the work
 #
-# We count a multiply-add as one operation. Per layer, for a prefix of $T$ tokens of width $D$ with $d_{ff} = 4D$, the
+# ⟦We count a multiply-add as one operation.⟧ Per layer, for a prefix of $T$ tokens of width $D$ with $d_{ff} = 4D$, the
 # projections and the network cost $12 D^2$ per token, attention $2 D T$ per query.
 #
-# | to write token $T + 1$ | linear maps | attention |
+# ⟦| to write token $T + 1$ | linear maps | attention |
 # |---|---|---|
 # | without cache, the whole prefix again | $12 D^2 T$ | $2 D T^2$ |
-# | with cache, one token | $12 D^2$ | $2 D T$ |
+# | with cache, one token | $12 D^2$ | $2 D T$ |⟧
 #
-# > **Predict first.** A model writes 1000 tokens without a prompt. By about which factor does the cache reduce the
-# > multiplications?
+# > ⟦**Predict first.** A model writes 1000 tokens without a prompt. By about which factor does the cache reduce the
+# > multiplications?⟧
 
-# %%
+# %% tags=["slide"]
 D, n_layers, length = 768, 12, 1000
 T = np.arange(1, length + 1)
 without = n_layers * np.cumsum(12.0 * D**2 * T + 2.0 * D * T**2)
@@ -203,7 +203,7 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# About half of 1000, since the average prefix has half the length. Is the count right? Count the rows that really go
+# ⟦About half of 1000, since the average prefix has half the length.⟧ Is the count right? Count the rows that really go
 # through the linear maps of our small model.
 
 # %%
@@ -221,10 +221,10 @@ print("12 tokens:", 3 * 12 * 13 // 2, "=  3 · (1 + 2 + … + 12), and", 3 * 12)
 # %% [markdown]
 # ## 14.5 The clock
 #
-# Counted work and elapsed time are not the same thing. (On a GPU the clock must wait for the device; `float` of a
+# ⟦Counted work and elapsed time are not the same thing.⟧ (On a GPU the clock must wait for the device; `float` of a
 # result does.)
 #
-# > **Predict first.** 120 tokens with our small model. The count says a factor of 60. What will the clock say?
+# > ⟦**Predict first.** 120 tokens with our small model. The count says a factor of 60. What will the clock say?⟧
 
 
 # %%
@@ -241,7 +241,7 @@ def write(n, use_cache):
 
 print("the same text:", write(120, True) == write(120, False))
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide"]
 seconds = {}
 for label, use_cache in (("without cache", False), ("with cache", True)):
     start = time.perf_counter()
@@ -257,15 +257,15 @@ print(f"a factor of {seconds['without cache'] / seconds['with cache']:.1f}")
 #
 # ## 14.6 The price is memory
 #
-# $$\text{bytes} = 2 \cdot \text{layers} \cdot T \cdot D \cdot \text{bytes per number}$$
+# ⟦$$\text{bytes} = 2 \cdot \text{layers} \cdot T \cdot D \cdot \text{bytes per number}$$⟧
 #
-# The 2 stands for keys and values; the number of heads does not appear, since $H d_k = D$.
+# ⟦The 2 stands for keys and values; the number of heads does not appear, since $H d_k = D$.⟧
 #
-# > **Predict first.** How many bytes does the smallest GPT-2 need (12 layers, $D = 768$), in float32, with 1024 tokens?
-# > And a model of 80 layers, $D = 8192$, in float16, with 32,768 tokens?
+# > ⟦**Predict first.** How many bytes does the smallest GPT-2 need (12 layers, $D = 768$), in float32, with 1024 tokens?
+# > And a model of 80 layers, $D = 8192$, in float16, with 32,768 tokens?⟧
 #: GPT-2, in GB: 0.08; 80 layers, in GB: 85.9
 
-# %%
+# %% tags=["slide"]
 for name, n, width, length, size in (("GPT-2 small", 12, 768, 1024, 4), ("80 layers, D 8192", 80, 8192, 32768, 2)):
     print(f"{name:18s} {2 * n * length * width * size / 1e9:7.2f} GB for one text")
 
@@ -275,13 +275,13 @@ read = [part for layer in cache.self_attention for part in layer.read()]
 print("ours, by the formula:", 2 * 3 * 12 * 32 * 8, "bytes; in the cache:", sum(part.nbytes for part in read), "bytes")
 
 # %% [markdown]
-# Several inventions make the cache smaller: several query heads that share one key head (Shazeer 2019, "Fast
-# Transformer Decoding"), fewer bits per number, a window of the last tokens (the local mask of notebook 8).
+# ⟦Several inventions make the cache smaller: several query heads that share one key head (Shazeer 2019, "Fast
+# Transformer Decoding"), fewer bits per number, a window of the last tokens (the local mask of notebook 8).⟧
 #
 # ## 14.7 A translator has two caches
 #
-# In an encoder-decoder each layer attends twice. The cache of self-attention grows; that of cross-attention is computed
-# **once**: the memory does not change while the translation is written.
+# ⟦In an encoder-decoder each layer attends twice. The cache of self-attention grows; that of cross-attention is computed
+# **once**: the memory does not change while the translation is written.⟧
 
 # %%
 decoder = layers.Decoder(2, 8, 2, 16, rng=rng).to(dtype="float64")

@@ -48,16 +48,16 @@ def seconds(f, repeat=5):
 # %% [markdown]
 # ## 15.1 Count the arithmetic
 #
-# A product of $(n, m)$ and $(m, p)$ takes $n\,m\,p$ multiplications and as many additions: $2nmp$ floating-point
-# operations (FLOPs). Its backward pass is two products of the same size.
+# ⟦A product of $(n, m)$ and $(m, p)$ takes $n\,m\,p$ multiplications and as many additions: $2nmp$ floating-point
+# operations (FLOPs).⟧ Its backward pass is two products of the same size.
 #
-# > **Predict first.** An encoder layer, $T = 128$ tokens, $D = 256$, $d_{ff} = 1024$. Which part takes most FLOPs: the
+# > ⟦**Predict first.** An encoder layer, $T = 128$ tokens, $D = 256$, $d_{ff} = 1024$. Which part takes most FLOPs: the
 # > four projections, the two products inside attention, or the feed-forward network? At which $T$ does attention itself
-# > overtake the network?
+# > overtake the network?⟧
 #: most FLOPs: the feed-forward network | the projections | inside attention; overtakes at T: 1024
 
 
-# %%
+# %% tags=["slide"]
 def layer_flops(T, D, d_ff):
     return {"projections": 8 * T * D * D, "scores and mean of values": 4 * T * T * D, "feed-forward": 4 * T * D * d_ff}
 
@@ -72,17 +72,17 @@ for T in (128, 2048, 8192):
     )
 
 # %% [markdown]
-# Attention and network are equal where $4 T^2 D = 4 T D\, d_{ff}$, at $T = d_{ff}$. The quadratic part of attention is
+# ⟦Attention and network are equal where $4 T^2 D = 4 T D\, d_{ff}$, at $T = d_{ff}$.⟧ The quadratic part of attention is
 # small until the text is about as long as $d_{ff}$. "Attention is quadratic" is true but, for a sentence, irrelevant.
 #
 # ## 15.2 Two kinds of work
 #
-# A product of $1000 \times 1000$ matrices does $2 \cdot 10^9$ operations on $3 \cdot 10^6$ numbers: each number is used
-# again and again. Adding two arrays uses each number once. The first is limited by arithmetic, the second by memory.
+# ⟦A product of $1000 \times 1000$ matrices does $2 \cdot 10^9$ operations on $3 \cdot 10^6$ numbers: each number is used
+# again and again.⟧ Adding two arrays uses each number once. The first is limited by arithmetic, the second by memory.
 #
-# > **Predict first.** How many operations per second will each reach? Guess the ratio.
+# > ⟦**Predict first.** How many operations per second will each reach? Guess the ratio.⟧
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide"]
 n = 700
 a, b, out = array(n, n), array(n, n), xp.empty((n, n), dtype=xp.float32)
 big, other = array(4_000_000), array(4_000_000)
@@ -97,15 +97,15 @@ ratio = rate["matrix product"] / rate["a + b"]
 print(f"an operation in a product is {ratio:.0f} times cheaper than one in a sum of arrays")
 
 # %% [markdown]
-# So the parts of a Transformer with hardly any FLOPs (softmax, norms, GELU, dropout, residual sums) may take half of
-# the time. The next section makes such lines cheaper.
+# ⟦So the parts of a Transformer with hardly any FLOPs (softmax, norms, GELU, dropout, residual sums) may take half of
+# the time.⟧ The next section makes such lines cheaper.
 #
 # ## 15.3 Powers, precision, temporaries
 #
-# > **Predict first.** Which is faster for four million numbers: `x**3` or `x * x * x`? float32 or float64? By how much?
+# > ⟦**Predict first.** Which is faster for four million numbers: `x**3` or `x * x * x`? float32 or float64? By how much?⟧
 #: the faster power: x * x * x | x**3; the faster type: float32 | float64
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide"]
 x32, x64 = big, big.astype(xp.float64)
 a64, b64 = a.astype(xp.float64), b.astype(xp.float64)
 times = {
@@ -119,7 +119,7 @@ for name, value in times.items():
     print(f"{name:20s} {value * 1e3:8.1f} ms")
 
 # %% [markdown]
-# A general power takes a logarithm and an exponential, a product does not. (Most builds of NumPy treat the square as a
+# ⟦A general power takes a logarithm and an exponential, a product does not.⟧ (Most builds of NumPy treat the square as a
 # product, but not the cube.) The tanh form of GELU, used in GPT-2, contains a cube. And half the bytes take about half
 # the time, which is why we train in float32 and check in float64.
 #
@@ -147,7 +147,7 @@ print(f"with temporaries {seconds(with_temporaries) * 1e3:.1f} ms, in place {sec
 #
 # ## 15.4 Looking up is easy, adding back is not
 #
-# The backward pass of an embedding adds rows to a table, some of them repeatedly (notebook 12). `np.add.at` adds one
+# ⟦The backward pass of an embedding adds rows to a table, some of them repeatedly (notebook 12).⟧ `np.add.at` adds one
 # row after the other. Sorting the ids first brings equal ids together; then each id takes one sum and one write.
 
 # %%
@@ -184,24 +184,24 @@ print(
 )
 
 # %% [markdown]
-# > **Predict first.** Order the three by time.
+# > ⟦**Predict first.** Order the three by time.⟧
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide-code"]
 for f in (by_add_at, by_sorting, by_one_hot):
     print(f"{f.__name__:12s} {seconds(f, repeat=2) * 1e3:8.1f} ms")
 
 # %% [markdown]
-# The one-hot product does 8000 times the arithmetic. A matrix product is the fastest thing that the machine can do, but
-# it still loses. (Before NumPy 1.25 `np.add.at` was much slower. Measure with your version.)
+# ⟦The one-hot product does 8000 times the arithmetic. A matrix product is the fastest thing that the machine can do, but
+# it still loses.⟧ (Before NumPy 1.25 `np.add.at` was much slower. Measure with your version.)
 #
 # ## 15.5 Threads
 #
-# BLAS, the library that computes the matrix products, starts a thread for every core. Distributing a product and
+# ⟦BLAS, the library that computes the matrix products, starts a thread for every core.⟧ Distributing a product and
 # waiting for the last thread takes some microseconds.
 #
-# > **Predict first.** For which of these sizes does a second thread help?
+# > ⟦**Predict first.** For which of these sizes does a second thread help?⟧
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide"]
 print(f"{'n':>5s}{'1 thread':>12s}{'2 threads':>12s}")
 for n in (16, 64, 256, 700):
     p, q = array(n, n), array(n, n)
@@ -213,7 +213,7 @@ for n in (16, 64, 256, 700):
     print(f"{n:5d}{line[0] * 1e6:10.1f}µs{line[1] * 1e6:10.1f}µs")
 
 # %% [markdown]
-# For small matrices the second thread does not help. If other programs use the cores it does harm: one thread then
+# ⟦For small matrices the second thread does not help.⟧ If other programs use the cores it does harm: one thread then
 # waits for another that is not running. That is why the notebooks that train small models begin with
 # `threadpool_limits(1, "blas")`. A second core is better used for a second share of the batch: each thread runs a whole
 # forward and backward pass, with one BLAS thread.
@@ -222,11 +222,11 @@ for n in (16, 64, 256, 700):
 #
 # ## 15.6 What a pullback keeps alive
 #
-# The backward pass needs arrays of the forward pass, so they stay in memory until then. `saved(backward)` lists the
+# ⟦The backward pass needs arrays of the forward pass, so they stay in memory until then.⟧ `saved(backward)` lists the
 # arrays that a pullback holds.
 #
-# > **Predict first.** Self-attention, $T = 256$, $D = 64$, 4 heads, float32. Which array is the largest? How does it
-# > grow with $T$?
+# > ⟦**Predict first.** Self-attention, $T = 256$, $D = 64$, 4 heads, float32. Which array is the largest? How does it
+# > grow with $T$?⟧
 #: largest: the weights | q | v | the output; it grows with T to the power: 2
 
 # %%
@@ -234,7 +234,7 @@ attention_layer = layers.MultiHeadAttention(64, 4, rng=rng)
 y, backward = attention_layer(array(256, 64))
 saved(backward)
 
-# %%
+# %% tags=["slide"]
 lengths = [32, 64, 128, 256, 512, 1024]
 kept = {"attention": [], "feed-forward": [], "LayerNorm": []}
 parts = [attention_layer, layers.FeedForward(64, 256, rng=rng), layers.LayerNorm(64)]
@@ -250,17 +250,17 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# Long before the quadratic part of attention dominates the *time* (15.1), it dominates the *memory*: $H T^2$ numbers.
+# ⟦Long before the quadratic part of attention dominates the *time* (15.1), it dominates the *memory*: $H T^2$ numbers.⟧
 # (Here only one such array is kept, since without dropout `kept` is the softmax's `y` itself; code that keeps scores,
 # weights and dropped weights holds three.) There are three cures.
 #
 # **First cure: compute again.** Keep only a layer's input, and run its forward pass again during backward (Chen et al.
 # 2016).
 #
-# > **Predict first.** An encoder of 6 layers uses these checkpoints. How much memory does it save, how much more time
-# > does it take?
+# > ⟦**Predict first.** An encoder of 6 layers uses these checkpoints. How much memory does it save, how much more time
+# > does it take?⟧
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide"]
 x = array(2, 128, 64)
 for checkpoint in (False, True):
     stack = layers.Encoder(6, 64, 4, 256, checkpoint=checkpoint, rng=np.random.default_rng(0))
@@ -270,19 +270,19 @@ for checkpoint in (False, True):
     print(f"checkpoint={checkpoint!s:5s}  kept {kept_mb:6.2f} MB, forward and backward {took * 1e3:.0f} ms")
 
 # %% [markdown]
-# A forward pass costs about half as much as a backward pass, so a second forward pass makes the total about four
-# thirds.
+# ⟦A forward pass costs about half as much as a backward pass, so a second forward pass makes the total about four
+# thirds.⟧
 #
 # ## 15.7 Second cure: never form the matrix
 #
-# Softmax seems to need the whole row of scores: the maximum for stability, the sum for the denominator. But both can be
+# ⟦Softmax seems to need the whole row of scores: the maximum for stability, the sum for the denominator.⟧ But both can be
 # *updated*. Read the keys block by block and keep three things for each query: the largest score so far $m$, the sum
 # $\ell = \sum_j e^{s_j - m}$ and the unfinished mean $o = \sum_j e^{s_j - m} v_j$. When a block has a larger maximum
 # $m'$, multiply everything so far by $e^{m - m'}$:
 #
-# $$\ell \leftarrow \ell\, e^{m - m'} + \sum_{j \in \text{block}} e^{s_j - m'}, \qquad
+# ⟦$$\ell \leftarrow \ell\, e^{m - m'} + \sum_{j \in \text{block}} e^{s_j - m'}, \qquad
 # o \leftarrow o\, e^{m - m'} + \sum_{j \in \text{block}} e^{s_j - m'}\, v_j, \qquad \text{at the end}\quad y = o /
-# \ell$$
+# \ell$$⟧
 #
 # (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"; Dao et al. 2022, "FlashAttention".)
 
@@ -317,10 +317,10 @@ print(f"scores at a time: {1000 * 64:,d} numbers instead of {1000 * 1000:,d}")
 # **How far can it go?** If a share $p$ of the time can be made faster by a factor $s$, the whole becomes faster by
 # $1 / (1 - p + p/s)$.
 #
-# > **Predict first.** Attention takes 30 % of the time, and you make it 10 times faster. How much faster is the whole?
+# > ⟦**Predict first.** Attention takes 30 % of the time, and you make it 10 times faster. How much faster is the whole?⟧
 #: times faster: 1.37
 
-# %%
+# %% tags=["slide"]
 for p, s in ((0.3, 10), (0.3, 1e9), (0.7, 2)):
     print(f"{p:.0%} of the time, {s:g} times faster: the whole {1 / (1 - p + p / s):.2f} times")
 

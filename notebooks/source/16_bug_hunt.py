@@ -35,12 +35,12 @@ def array(x):
 # %% [markdown]
 # ## 16.1 The four tools
 #
-# | tool | what it tests | what it cannot find |
+# ⟦| tool | what it tests | what it cannot find |
 # |---|---|---|
 # | **shapes**, all sizes unequal | the factors have the right order | any mistake that keeps the shape |
 # | **gradients**, finite differences | backward is the derivative of *this* forward | a wrong forward; anything, if upstream gradients or parameters are too special |
 # | **values** from elsewhere (by hand, from a paper) | forward is the right formula | backward |
-# | **dependencies**: change one input, see which outputs change | which output may depend on which input | wrong numbers |
+# | **dependencies**: change one input, see which outputs change | which output may depend on which input | wrong numbers |⟧
 
 # %%
 q, k, v = array(rng.normal(size=(4, 3))), array(rng.normal(size=(6, 3))), array(rng.normal(size=(6, 5)))
@@ -70,12 +70,12 @@ print("attention:", gradients_say(ops.attention, q, k, v))
 # %% [markdown]
 # ## 16.2 Case 1: a test that everything passes
 #
-# Here is a backward pass of softmax, as found in several repositories, and the test that came with it.
+# ⟦Here is a backward pass of softmax, as found in several repositories, and the test that came with it.⟧
 #
-# > **Predict first.** Read both. What is wrong with the function? Why does its test pass?
+# > ⟦**Predict first.** Read both. What is wrong with the function? Why does its test pass?⟧
 
 
-# %%
+# %% tags=["slide"]
 def suspect_softmax(x):
     y, _ = ops.softmax(x)
 
@@ -103,7 +103,7 @@ print("their test passes:", their_test())
 print("with a random upstream:", gradients_say(suspect_softmax, array(rng.normal(size=(3, 4)))))
 
 # %% [markdown]
-# The function keeps only the diagonal of the Jacobian. The test has two holes, each of them enough: an upstream
+# ⟦The function keeps only the diagonal of the Jacobian.⟧ The test has two holes, each of them enough: an upstream
 # gradient of equal numbers, for which the true gradient is zero; and numbers so small that everything is below `atol`.
 # A test is worth what it rejects. So try it on a backward pass that returns zeros before you trust it:
 
@@ -126,13 +126,13 @@ print(np.allclose(computed, 2.0, expected))
 #
 # ## 16.3 Case 2: small weights hide everything
 #
-# In this attention $dk$ should be $dscores^\top q$. Instead, dscores is *reshaped* to $(T_k, T_q)$, which has the right
-# shape and scrambled numbers. This is from public code, where a gradient check accepted it: weights of size 0.02,
+# ⟦In this attention $dk$ should be $dscores^\top q$. Instead, dscores is *reshaped* to $(T_k, T_q)$, which has the right
+# shape and scrambled numbers.⟧ This is from public code, where a gradient check accepted it: weights of size 0.02,
 # `atol=1e-4`, upstream gradient divided by the number of outputs.
 #
-# > **Predict first.** For which size of the inputs does that check reject it?
+# > ⟦**Predict first.** For which size of the inputs does that check reject it?⟧
 
-# %%
+# %% tags=["slide"]
 scrambled = course.MISTAKES["attention-dk-reshaped"]
 for size in (0.02, 0.1, 1.0):
     with scrambled.applied():
@@ -144,16 +144,16 @@ for size in (0.02, 0.1, 1.0):
     print(f"inputs of size {size:4}: their check {words[0]}, ours {words[1]}")
 
 # %% [markdown]
-# The check fails exactly where models start: with small weights. A tolerance must fit the size of what it judges.
+# ⟦The check fails exactly where models start: with small weights.⟧ A tolerance must fit the size of what it judges.
 #
 # ## 16.4 Case 3: wrong together
 #
-# Five suspects, each with its backward pass wrong in the same way as its forward pass. Finite differences accept all of
+# ⟦Five suspects, each with its backward pass wrong in the same way as its forward pass.⟧ Finite differences accept all of
 # them.
 #
-# > **Predict first.** For each: which of the other three tools finds it?
+# > ⟦**Predict first.** For each: which of the other three tools finds it?⟧
 
-# %%
+# %% tags=["slide"]
 together = (
     "attention-scaled-by-length",
     "attention-scaled-after-softmax",
@@ -176,7 +176,7 @@ for name, check in zip(together, checked, strict=True):
         print(f"{name:40s} {check()}")
 
 # %% [markdown]
-# **Values.** A small attention is enough for a calculation by hand: one query, two keys, $d_k = 4$. With
+# ⟦**Values.** A small attention is enough for a calculation by hand: one query, two keys, $d_k = 4$.⟧ With
 # $q = (2,0,0,0)$, $k_0 = (2,0,0,0)$, $k_1 = 0$ the scores are $4/\sqrt 4 = 2$ and 0; with values 1 and 0 the output is
 # $\sigma(2) = 0.8808$.
 
@@ -196,10 +196,10 @@ for name in together[:2]:
 # **Dependencies** find the reshape of the heads, as in notebook 9, and more. Here is a decoder layer as three suspects.
 # One of them is innocent.
 #
-# > **Predict first.** What must the dependency matrix of a decoder's output on its own input look like? Which of the
-# > three will be right? Look at the pictures, and say what each of the others does, before you run the cell after them.
+# > ⟦**Predict first.** What must the dependency matrix of a decoder's output on its own input look like? Which of the
+# > three will be right? Look at the pictures, and say what each of the others does, before you run the cell after them.⟧
 
-# %%
+# %% tags=["slide"]
 decoder_layer = layers.DecoderLayer(6, 2, 8, rng=rng).to(dtype="float64")
 memory = array(rng.normal(size=(4, 6)))
 
@@ -218,7 +218,7 @@ for ax, (letter, suspected) in zip(axes, suspects.items(), strict=True):
     ax.set(title=f"suspect {letter}", xlabel="input moved", ylabel="output", xticks=range(4), yticks=range(4))
 
 # %% [markdown]
-# A full matrix means that every output sees the whole target. A diagonal above the main one means that every output
+# ⟦A full matrix means that every output sees the whole target.⟧ A diagonal above the main one means that every output
 # sees the token that it should predict.
 
 # %%
@@ -230,11 +230,11 @@ for letter, suspected in suspects.items():
 #
 # ## 16.5 Case 4: masks
 #
-# > **Predict first.** Two keys, both masked. What should a query that may see nothing return? What does it return if
-# > hidden scores become $-10^9$? If they become $-\infty$?
+# > ⟦**Predict first.** Two keys, both masked. What should a query that may see nothing return? What does it return if
+# > hidden scores become $-10^9$? If they become $-\infty$?⟧
 #: −1e9, the weights: (0.5, 0.5); −∞, the weights: (nan, nan)
 
-# %%
+# %% tags=["slide"]
 scores, nobody = np.array([[3.0, 1.0]]), np.array([[False, False]])
 with np.errstate(invalid="ignore"):
     for label, hidden in (("-1e9", -1e9), ("-inf", -np.inf)):
@@ -244,16 +244,16 @@ with np.errstate(invalid="ignore"):
 print("ours:", show(ops.attention(one_query, two_keys, two_values, mask=backend.to_device(nobody, device))[0])[0])
 
 # %% [markdown]
-# With $-10^9$ the query attends to both hidden keys equally; with $-\infty$ the result is NaN, which spreads over the
-# whole batch. Every test of masks needs one fully masked row.
+# ⟦With $-10^9$ the query attends to both hidden keys equally; with $-\infty$ the result is NaN, which spreads over the
+# whole batch.⟧ Every test of masks needs one fully masked row.
 #
 # **A formula from tutorials.** Some put the mask inside the scaling,
 # $\mathrm{softmax}\big((QK^\top + M)/\sqrt{d_k}\big)$.
 #
-# > **Predict first.** For $M \in \{0, -\infty\}$: does it matter? For $M = -10$, $d_k = 64$?
+# > ⟦**Predict first.** For $M \in \{0, -\infty\}$: does it matter? For $M = -10$, $d_k = 64$?⟧
 #: 0 and −∞, it matters: no; −10, it matters: yes
 
-# %%
+# %% tags=["slide"]
 for m in (-np.inf, -10.0):
     with np.errstate(invalid="ignore"):
         mask = np.array([0.0, m])  # both scores are 0
@@ -261,18 +261,18 @@ for m in (-np.inf, -10.0):
     print(f"M = {m}: inside the scaling {inside / inside.sum()}, outside {outside / outside.sum()}")
 
 # %% [markdown]
-# Only for $-\infty$ is it harmless. With a finite number the mask leaks, and the wider the head, the more it leaks.
+# ⟦Only for $-\infty$ is it harmless. With a finite number the mask leaks, and the wider the head, the more it leaks.⟧
 #
 # ## 16.6 Case 5: the worked example
 #
-# Introductions that use the $3 \times 4$ example print rounded weights $[0,\ 0.5,\ 0.5]$ for the first token and the
-# output $[2,\ 7,\ 1.5]$.
+# ⟦Introductions that use the $3 \times 4$ example print rounded weights $[0,\ 0.5,\ 0.5]$ for the first token and the
+# output $[2,\ 7,\ 1.5]$.⟧
 #
-# > **Predict first.** The scores of the first token are 2, 4, 4. Compute the first weight to four places. To which
-# > decimal would you round?
+# > ⟦**Predict first.** The scores of the first token are 2, 4, 4. Compute the first weight to four places. To which
+# > decimal would you round?⟧
 #: the first weight: 0.0634
 
-# %%
+# %% tags=["slide"]
 scores = np.array([2.0, 4.0, 4.0])
 weights = np.exp(scores) / np.exp(scores).sum()
 values = worked_example.UNSCALED.x @ worked_example.UNSCALED.w_v
@@ -281,19 +281,19 @@ print("output  ", weights @ values, "\nfrom weights rounded to one decimal", wei
 print("as printed, from [0, 0.5, 0.5]:     ", np.array([0.0, 0.5, 0.5]) @ values)
 
 # %% [markdown]
-# 0.0634 rounds to 0.1, not to 0; and rounding weights *before* they are used moves the output in its first digit. Round
+# ⟦0.0634 rounds to 0.1, not to 0; and rounding weights *before* they are used moves the output in its first digit.⟧ Round
 # what you print, never what you compute with. (They also leave out the scale $1/\sqrt 3$.)
 #
 # ## 16.7 Case 6: Adam hides it, so look at the gradient
 #
-# One cross-entropy has a gradient that is *not* divided by $N$, another a gradient that is divided twice. Both train.
+# ⟦One cross-entropy has a gradient that is *not* divided by $N$, another a gradient that is divided twice.⟧ Both train.
 #
-# > **Predict first.** Train a linear classifier with each, by plain gradient descent and by Adam. Which of the four
-# > curves differ?
+# > ⟦**Predict first.** Train a linear classifier with each, by plain gradient descent and by Adam. Which of the four
+# > curves differ?⟧
 #: of gradient descent: differ | are equal; of Adam: are equal | differ
 
 
-# %%
+# %% tags=["slide"]
 def curve(optimiser, mistake=None, steps=60):
     rng = np.random.default_rng(0)
     inputs, labels = rng.normal(size=(50, 4)), rng.integers(0, 3, 50)
@@ -326,15 +326,15 @@ axes[0].legend()
 plt.show()
 
 # %% [markdown]
-# Adam divides by the size of the gradient, so a constant factor cancels. A training curve is not a test.
+# ⟦Adam divides by the size of the gradient, so a constant factor cancels.⟧ A training curve is not a test.
 #
 # ## 16.8 The line-up
 #
-# Twelve suspects, known by their labels. `suspect(i, f, ...)` calls `f` with mistake number $i$ in the library. Choose
+# ⟦Twelve suspects, known by their labels. `suspect(i, f, ...)` calls `f` with mistake number $i$ in the library.⟧ Choose
 # your tools, write down a verdict for each suspect, *then* ask `reveal(i)`. Some break the gradient of an op, some the
 # function itself.
 
-# %%
+# %% tags=["slide"]
 line_up = "726b46 dc2b88 08c813 6f636a 677b71 059253 ef25aa 7343b0 0c7d01 adb75e 15bbae 20c5c9".split()
 
 

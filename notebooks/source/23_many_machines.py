@@ -5,7 +5,7 @@
 # have. These exchanges are called collectives. Each of them is an op, `(y, backward)` like softmax, and its backward pass
 # is again a collective. This notebook derives which, and builds the most important one, the sum over a ring, by hand.
 #
-# A rank is one of the machines, or processes. Here the ranks are threads of one process, so you need nothing to install.
+# A rank is one of the machines, or processes. Here the ranks are threads of one process, so there is nothing to install.
 # The same code runs on processes; [docs/parallel.md](../docs/parallel.md) shows how.
 #
 # You need notebooks 2 (vector-Jacobian products) and 7 (attention, backward). At the end you can
@@ -27,7 +27,8 @@ from threadpoolctl import threadpool_limits
 from minitransformer import course, layers, parallel
 from minitransformer.arrays import backend
 from minitransformer.parallel.ring import Ring
-from minitransformer.show import plots
+from minitransformer.show import plots, schematics
+from minitransformer.show.plots import round_ticks
 
 threadpool_limits(1, "blas")
 rng = np.random.default_rng(19)
@@ -42,17 +43,17 @@ def on_device(x):
 # %% [markdown]
 # ## 23.1 Collectives are matrices
 #
-# Put the numbers of three ranks one below the other: $x = (x_0, x_1, x_2)$. A collective makes $y$ from it, by copying and
+# ⟦Put the numbers of three ranks one below the other: $x = (x_0, x_1, x_2)$.⟧ A collective makes $y$ from it, by copying and
 # adding. So it is linear, $y = A x$, and notebook 2 says what its pullback is: $dx = A^\top dy$.
 #
 # `parallel.in_threads(3, work)` calls `work(group)` on three threads. `group.rank` is 0, 1 or 2. To see $A$, we give the
 # ranks each unit vector in turn.
 #
-# > **Predict first.** *Broadcast* copies rank 0's number to all ranks. Write down its matrix, then the transpose. What does
-# > a collective with this matrix do?
+# > ⟦**Predict first.** *Broadcast* copies rank 0's number to all ranks. Write down its matrix, then the transpose. What does
+# > a collective with this matrix do?⟧
 
 
-# %%
+# %% tags=["slide"]
 def matrix(collective, transposed=False):
     """The matrix of a collective on three ranks with a number each; or that of its pullback."""
     columns = []
@@ -73,7 +74,7 @@ plots.matrices(
 )
 
 # %% [markdown]
-# The pullback of broadcast is *reduce*, the sum on rank 0: what was copied to three places gets the sum of three gradients.
+# ⟦The pullback of broadcast is *reduce*, the sum on rank 0: what was copied to three places gets the sum of three gradients.⟧
 # You have seen this rule since notebook 1, there within one machine.
 #
 # **Copies.** Often all ranks hold one value, such as a weight, and compute the same with it. Then the copies are not three
@@ -81,10 +82,10 @@ plots.matrices(
 # pullback sends nothing: each rank has $dy$ already. Its partner, *identity*, hands one value to ranks that compute
 # different things with it. Forward it does nothing.
 #
-# > **Predict first.** What must `identity` do in backward, and why would a beginner forget it?
+# > ⟦**Predict first.** What must `identity` do in backward, and why would a beginner forget it?⟧
 
 
-# %%
+# %% tags=["slide"]
 def copies(group):
     x = on_device(np.full(2, group.rank + 1.0))
     total, all_reduce_backward = parallel.all_reduce(x, group)
@@ -96,17 +97,17 @@ for rank, (total, dx, dsame) in enumerate(parallel.in_threads(3, copies)):
     print(f"rank {rank}: all_reduce gives {total}, backward {dx}; identity's backward {dsame}")
 
 # %% [markdown]
-# It must add up the gradients of all ranks: 1 + 2 + 3. Forward nothing happens, so nothing reminds of it. The loss falls
-# even without it, only more slowly.
+# ⟦It must add up the gradients of all ranks: 1 + 2 + 3.⟧ Forward it does nothing, so it is easy to forget. Without it
+# the loss still falls, only more slowly.
 #
 # ## 23.2 A ring, by hand
 #
-# How do four ranks add up long arrays? One could send everything to rank 0: then rank 0 receives three arrays while the
-# others wait. Better: put the ranks in a circle, and cut each array into four stretches. In each step every rank sends
+# ⟦How do four ranks add up long arrays? One could send everything to rank 0: then rank 0 receives three arrays while the
+# others wait.⟧ Better: put the ranks in a circle, and cut each array into four stretches. In each step every rank sends
 # *one* stretch to the next rank, which adds it to its own. After three steps each rank has one stretch of the whole sum.
 #
-# > **Predict first.** In step 0, rank $r$ sends stretch $(r - 1) \bmod 4$. Which one must it send in step 1? After three
-# > steps, which stretch is complete on rank 0?
+# > ⟦**Predict first.** In step 0, rank $r$ sends stretch $(r - 1) \bmod 4$. Which one must it send in step 1? After three
+# > steps, which stretch is complete on rank 0?⟧
 #: in step 1, rank 0 sends stretch: 2; complete on rank 0, stretch: 0
 
 # %%
@@ -124,19 +125,22 @@ for name, numbers in stages.items():
     for r in range(n):
         print(f"    rank {r}:", "".join(f"{x:6.0f}" for x in show(numbers)[r]))
 
+# %% tags=["slide"]
+schematics.ring({name: show(numbers) for name, numbers in stages.items()}, lambda x: str(int(x)).count("1") / n)
+
 # %% [markdown]
-# A rank passes on the stretch that has just arrived. Each digit says which rank's number is in a sum: 1111 is complete.
+# ⟦The darker a stretch, the more ranks are in its sum.⟧ A rank passes on the stretch that has just arrived. Each digit says which rank's number is in a sum: 1111 is complete.
 # Rank $r$ ends with stretch $r$. This is *reduce-scatter*. In three more steps the complete stretches go around, without
 # adding: *all-gather*. Both together are the all-reduce.
 #
 # `parallel/ring.py` does this with `send` and `receive`, and counts the bytes.
 #
-# > **Predict first.** Each rank has a million numbers of 8 bytes. How many megabytes does a rank send, with 2, 4 and 8
-# > ranks? How many with a million ranks?
+# > ⟦**Predict first.** Each rank has a million numbers of 8 bytes. How many megabytes does a rank send, with 2, 4 and 8
+# > ranks? How many with a million ranks?⟧
 #: 2 ranks: 8; 4 ranks: 12; 8 ranks: 14; a million ranks, in whole MB: 16
 
 
-# %%
+# %% tags=["slide"]
 def ring_sum(group):
     ring = Ring(group)
     ring.sum(on_device(np.ones(1_000_000)))
@@ -149,23 +153,36 @@ for n in (2, 4, 8):
     )
 
 # %% [markdown]
-# Less than 16 MB, however many there are. That is why a thousand machines can train one model.
+# ⟦A rank never sends more than 16 MB, however many ranks there are.⟧ That is why a thousand machines can train one model.
 #
 # ## 23.3 A network cut in two
 #
-# *Data parallel* training copies the model: each rank takes a part of the batch, and the gradients are summed. *Tensor
+# ⟦*Data parallel* training copies the model: each rank takes a part of the batch, and the gradients are summed.⟧ *Tensor
 # parallel* training cuts the model. Take a feed-forward network $y = f(x W_1) W_2$. Rank $r$ holds half of the columns of
 # $W_1$ and the matching half of the rows of $W_2$:
 #
-# $$ y = f(x W_1^{(0)})\, W_2^{(0)} + f(x W_1^{(1)})\, W_2^{(1)} $$
+# ⟦$$ y = f(x W_1^{(0)})\, W_2^{(0)} + f(x W_1^{(1)})\, W_2^{(1)} $$⟧
 #
-# > **Predict first.** Where do the two collectives of 23.1 belong, `identity` and `all_reduce`? What is wrong without
-# > `identity`: the output, $dW_1$, $dW_2$ or $dx$?
-#: wrong without identity: dx | the output | dW_1 | dW_2
+# The cell draws the two halves. Nothing passes between them, but something must happen where they part and where they meet.
 
-# %%
+# %% tags=["slide"]
 whole = layers.FeedForward(6, 8, bias=False, rng=np.random.default_rng(0)).to(device, "float64")
 w_1, w_2 = whole.inner.weight.value, whole.output.weight.value
+boxes = {"$x$ (5, 6)": (0.0, 0.6), "?": (1.2, 0.6), "? ": (6.9, 0.6), "$y$ (5, 6)": (8.1, 0.6)}
+arrows = [("$x$ (5, 6)", "?"), ("? ", "$y$ (5, 6)")]
+for rank, place in ((0, 1.2), (1, 0.0)):
+    own = slice(4 * rank, 4 * rank + 4)
+    halves = [f"rank {rank}: $W_1^{{({rank})}}$ {w_1[:, own].shape}", f"$f$, rank {rank}", f"$W_2^{{({rank})}}$ {w_2[own].shape}"]
+    boxes |= dict(zip(halves, ((2.8, place), (4.3, place), (5.7, place)), strict=True))
+    arrows += zip(["?", *halves], [*halves, "? "], strict=True)
+schematics.flow(boxes, arrows)
+
+# %% [markdown]
+# > ⟦**Predict first.** Where do the two collectives of 23.1 belong, `identity` and `all_reduce`? What is wrong without
+# > `identity`: the output, $dW_1$, $dW_2$ or $dx$?⟧
+#: wrong without identity: dx | the output | dW_1 | dW_2
+
+# %% tags=["slide"]
 x, dy = on_device(rng.normal(size=(5, 6))), on_device(rng.normal(size=(5, 6)))
 y, backward = whole(x)
 whole.zero_grad()
@@ -204,24 +221,24 @@ print("with identity:   ", errors(parallel.in_threads(2, half)))
 print("without identity:", errors(parallel.in_threads(2, lambda group: half(group, with_identity=False))))
 
 # %% [markdown]
-# Only $dx$ is wrong, so in a network of one layer nobody would notice. In a deep one, every layer below gets a wrong
+# ⟦Only $dx$ is wrong, so in a network of one layer nobody would notice.⟧ In a deep one, every layer below gets a wrong
 # gradient. `parallel.cut(model, group)` cuts a whole model in this way, attention by its heads, and the table of tokens by
 # its rows. `minitransformer check collectives` checks all of them by finite differences across ranks.
 #
 # ## 23.4 What it costs
 #
-# Sending a message of $N$ bytes takes $\alpha + \beta N$ seconds: $\alpha$ to get going, $\beta$ for each byte. A ring of
+# ⟦Sending a message of $N$ bytes takes $\alpha + \beta N$ seconds: $\alpha$ to get going, $\beta$ for each byte.⟧ A ring of
 # $n$ ranks sends $2(n - 1)$ messages of $N/n$ bytes, so its sum takes
 #
-# $$ T = 2(n - 1)\,\alpha + 2\,\frac{n - 1}{n}\, N \beta $$
+# ⟦$$ T = 2(n - 1)\,\alpha + 2\,\frac{n - 1}{n}\, N \beta $$⟧
 #
 # Let us fit $\alpha$ and $\beta$ here, to a ring of threads. (Their bytes are copies in memory, not on a network; for
 # processes there is `python -m benchmarks.ranks all-reduce`.)
 #
-# > **Predict first.** For which arrays does $\alpha$ matter, for which $\beta$?
+# > ⟦**Predict first.** For which arrays does $\alpha$ matter, for which $\beta$?⟧
 #: α matters for: short arrays | long arrays; β matters for: long arrays | short arrays
 
-# %% tags=["varies"]
+# %% tags=["varies", "slide"]
 sizes = [2**k for k in range(8, 23, 2)]  # bytes
 
 
@@ -247,17 +264,18 @@ figure, ax = plt.subplots(figsize=(5.4, 2.6), layout="constrained")
 ax.loglog(sizes, seconds, "o", label="measured")
 ax.loglog(sizes, terms @ [alpha, beta], label="fitted")
 ax.set(xlabel="bytes", ylabel="seconds of a sum")
+round_ticks(ax.xaxis, ax.yaxis)
 ax.legend()
 plt.show()
 
 # %% [markdown]
-# Short arrays cost $\alpha$ alone, so many small sums are slow; training puts gradients together in buckets. Long ones
+# ⟦Short arrays cost $\alpha$ alone, so many small sums are slow; training puts gradients together in buckets.⟧ Long ones
 # cost $\beta N$. Now carry the model to machines that we do not have: the gradients of GPT-2, 124 million float32 numbers.
 #
-# > **Predict first.** On 10 Gbit/s, is the sum over 1024 machines 100 times as slow as over 8, or twice, or about as slow?
+# > ⟦**Predict first.** On 10 Gbit/s, is the sum over 1024 machines 100 times as slow as over 8, or twice, or about as slow?⟧
 #: the sum over 1024: is about as slow | is twice as slow | is 100 times as slow
 
-# %%
+# %% tags=["slide"]
 gradients, latency = 4 * 124_439_808, 25e-6  # bytes; seconds for a message, an assumption
 print("computed, not measured:")
 for gigabits in (10, 100):
@@ -266,7 +284,7 @@ for gigabits in (10, 100):
         print(f"    {gigabits:3d} Gbit/s, {n:4d} ranks: {seconds:5.2f} s")
 
 # %% [markdown]
-# About as slow. But each of the 1024 machines has a smaller share of the batch, so the sum takes more of its step. Two
+# ⟦About as slow. But each of the 1024 machines has a smaller share of the batch, so the sum takes more of its step.⟧ Two
 # remedies: begin the sum while backward still runs (`training/buckets.py`), or take larger batches.
 
 # %% [markdown]

@@ -9,6 +9,7 @@ from playwright.sync_api import Page
 
 from minitransformer.show.stepper import Recording
 from minitransformer.show.stepper.steps import Step
+from minitransformer.show.stepper.stops import stops_of
 from minitransformer.trace.calls import Binding
 
 FIGURES = """
@@ -32,10 +33,24 @@ def shown_steps(recording: Recording) -> list[Step]:
 
 
 def stops(recording: Recording) -> list[Step]:
-    """Where one can stop: the shown steps and, at last, the return of all gradients, if there are several."""
-    last = recording.steps[-1]
-    returns = last.source.startswith("return ") and "," in last.source
-    return [*shown_steps(recording), *([last] if returns else [])]
+    """Where the page stops by itself."""
+    return [recording.steps[index] for index in stops_of(recording).found]
+
+
+def switch(page: Page, mistake: str | None) -> None:
+    """Choose a mistake as its button in the list does; None: back to the correct code."""
+    button = "#right" if mistake is None else f"[data-bug='{mistake}']"
+    page.eval_on_selector(f"#game {button}", "button => button.click()")
+
+
+def offered(page: Page) -> list[str]:
+    """The mistakes that the page offers."""
+    return page.locator("#bugs [data-bug]").evaluate_all("all => all.map((button) => button.dataset.bug)")
+
+
+def chosen(page: Page) -> str:
+    """The mistake that is switched on, or ""."""
+    return page.get_attribute("#mistake", "data-name") or ""
 
 
 def current(page: Page) -> int:

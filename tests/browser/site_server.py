@@ -10,10 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from minitransformer.models import Transformer, TransformerConfig
 from minitransformer.show.site.build import build
 from minitransformer.show.stepper.examples import EXAMPLES
+from minitransformer.tasks.translation import save_translator
+from minitransformer.text import NumberTask, WordTokenizer
 
 ROOT = Path(__file__).parents[2]
 # The folder of a Pyodide distribution; `make browser` installs one, for the tests alone.
@@ -21,12 +25,27 @@ PYODIDE = Path(os.environ.get("PYODIDE", ROOT / ".venv" / "pyodide" / "provisa_n
 FEW = ("softmax", "attention", "layer-norm")  # the others take most of the time of a build
 
 
+def untrained(folder: Path, seed: int = 36, **sizes: int) -> Path:
+    """A translator of numbers as the demo's, but with random parameters, in a folder."""
+    rng = np.random.default_rng(seed)
+    task = NumberTask.draw(n_training=2000, n_unseen=1, limit=100_000, rng=rng)
+    chosen = {"d_model": 12, "n_heads": 3, "d_ff": 20, "n_encoder_layers": 1, "n_decoder_layers": 2} | sizes
+    vocabularies = (len(task.source), len(task.target))
+    model = Transformer(
+        TransformerConfig(*vocabularies, **chosen, dropout=0.0, norm_order="pre", share_embeddings=False), rng
+    )
+    for _, parameter in model.parameters():  # so random that tokens do not only repeat the one before
+        parameter.value = rng.normal(scale=0.5, size=parameter.value.shape).astype(np.float32)
+    save_translator(model, WordTokenizer(task.source), WordTokenizer(task.target), folder)
+    return folder
+
+
 def built(out: Path) -> Path:
     """A site with the pages of a few of the stepper's examples."""
     with pytest.MonkeyPatch.context() as patch:
         for name in set(EXAMPLES) - set(FEW):
             patch.delitem(EXAMPLES, name)
-        build(out, ROOT, str(PYODIDE))
+        build(out, ROOT, str(PYODIDE), model=untrained(out.parent / "model"))
     return out
 
 

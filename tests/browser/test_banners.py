@@ -14,7 +14,7 @@ from minitransformer.show.stepper.page import to_html
 from minitransformer.show.stepper.terms import readable
 
 from .conftest import Open
-from .reading import at, current, go
+from .reading import at, current, go, offered, switch
 
 pytestmark = pytest.mark.browser
 
@@ -25,7 +25,7 @@ def test_a_parameters_gradient_in_a_layer_has_its_finite_differences(open_page: 
     recording = step(layers.LayerNorm(3).to(dtype="float64"), rng.normal(size=(2, 3)), verify=True)
     to_html(recording, tmp_path / "norm.html", bugs=["layer-norm-layer-gamma-beta-swapped"])
     page = open_page(tmp_path / "norm.html")
-    page.select_option("#bug", index=1)
+    switch(page, offered(page)[0])
     assert current(page) == at(recording, "LayerNorm.dgamma")
     gap = re.search(r"Largest gap to the finite difference: (\d+\.?\d*)", page.inner_text("#mistake"))
     assert gap and float(gap[1]) > 0.01
@@ -37,10 +37,10 @@ def test_a_mistake_that_changes_no_result_here_says_so(
 ) -> None:
     """softmax-overflows needs large scores; it was said to make forward and backward wrong together."""
     page = open_page(files["attention"])
-    page.select_option("#bug", "softmax-overflows")
+    switch(page, "softmax-overflows")
     told = page.inner_text("#mistake")
     assert "The output and all gradients are the same with these inputs." in told and "wrong together" not in told
-    page.select_option("#bug", "attention-not-scaled")
+    switch(page, "attention-not-scaled")
     assert "Forward and backward are wrong together" in page.inner_text("#mistake")
 
 
@@ -50,10 +50,10 @@ def test_a_mistake_leads_to_its_line_which_stands_below_the_right_one(open_page:
     recording = step(layer, np.random.default_rng(1).normal(size=(2, 4)))
     to_html(recording, tmp_path / "layer.html", bugs=["encoder-layer-wrong-order"])
     page = open_page(tmp_path / "layer.html")
-    page.select_option("#bug", index=1)
+    switch(page, offered(page)[0])
     line = at(recording, "EncoderLayer.dattended")
-    assert current(page) == line and page.locator(".line.lit.wrong").count() == 1
-    struck = [text.strip() for text in page.locator(".line del").all_inner_texts()]
+    assert current(page) == line and page.locator("#listing .line.lit.wrong").count() == 1
+    struck = [text.strip() for text in page.locator(".line del").all_text_contents()]
     assert struck == ["dattended = feed_forward_backward(dy)", "dx = attention_backward(dattended)"]
     assert page.inner_text("#sentence").startswith("Without the mistake: Chain rule")
     first = page.locator("#mistake a").inner_text()
@@ -66,7 +66,7 @@ def test_a_red_number_tells_the_right_one(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
 ) -> None:
     page = open_page(files["attention"])
-    page.select_option("#bug", "attention-not-scaled")
+    switch(page, "attention-not-scaled")
     right = readable(float(recordings["attention"].find("attention.factor")[1].value.array))
     assert page.get_attribute("#result .cell.wrong", "title") == f"1, was {right}"
     page.click("#result .cell.wrong")

@@ -9,15 +9,15 @@ import pytest
 from playwright.sync_api import Page
 
 from minitransformer import ops
-from minitransformer.course.mistakes import MISTAKES
 from minitransformer.course.worked_example import SCALED, self_attention
 from minitransformer.show.stepper import Recording, step
 from minitransformer.show.stepper.expansion import expand
 from minitransformer.show.stepper.page import to_html
 from minitransformer.show.stepper.terms import readable
+from minitransformer.verify.mistakes import MISTAKES
 
 from .conftest import Open
-from .reading import FIGURES, at, go, numbers, shown_steps
+from .reading import FIGURES, at, chosen, go, numbers, offered, shown_steps, switch
 
 pytestmark = pytest.mark.browser
 
@@ -59,9 +59,8 @@ def test_what_an_edit_cannot_reach_is_refused_by_name(open_page: Open, files: di
     """Dropout changed to 0.5 left `kept` as it was, under a banner that said that every number was recomputed."""
     page = open_page(files["attention"])
     page.click("#edit")
-    assert page.is_disabled("#inputs [data-name='dropout'] input")
-    assert page.text_content("#fixed").startswith("To change dropout, record again in Python")
-    assert page.locator("#inputs input:disabled").count() == 1
+    assert page.is_hidden("#inputs [data-name='dropout']") and page.is_visible("#inputs [data-name='q']")
+    assert page.text_content("#fixed") == "dropout: as recorded."
     page.click("#edit")
     for name in ("worked", "softmax", "layer-norm"):
         other = open_page(files[name])
@@ -139,11 +138,11 @@ def test_a_mistake_opens_the_gap_with_edited_inputs_too(
 ) -> None:
     page = open_page(files[name])
     fresh = edited(page, recordings[name])
-    offered = page.locator("#bug option:not([value='']):not([disabled])").evaluate_all("all => all.map((o) => o.value)")
-    known = [bug for bug in offered if bug in page.evaluate("Object.keys(MISTAKES)")]
+    page.check("#all")  # also switches
+    known = [bug for bug in offered(page) if bug in page.evaluate("Object.keys(MISTAKES)")]
     assert known
     for bug in known:
-        page.select_option("#bug", bug)
+        switch(page, bug)
         assert page.is_visible("#edited") and page.is_visible("#editor")
         with MISTAKES[bug].applied():
             wrong = fresh.again()
@@ -161,7 +160,7 @@ def test_a_mistake_opens_the_gap_with_edited_inputs_too(
             opened += page.locator("#checks .large-gap .verdict", has_text="✗ up to").count()
         assert red > 0 and f"It changes {red} numbers" in page.inner_text("#mistake")
         assert (opened > 0) == (MISTAKES[bug].caught_by == "gradients")
-        page.select_option("#bug", "")
+        switch(page, None)
         assert page.locator(".cell.wrong, .large-gap").count() == 0 and page.is_visible("#edited")
 
 
@@ -171,11 +170,11 @@ def test_a_mistake_that_the_twin_cannot_make_ends_the_editing(
     to_html(recordings["softmax"], tmp_path / "other.html", bugs=["softmax-plain-mean", "softmax-no-sum"])
     page = open_page(tmp_path / "other.html", f"#step={at(recordings['softmax'], 'softmax.dx')}")
     edited(page, recordings["softmax"])
-    page.select_option("#bug", "softmax-plain-mean")
+    switch(page, "softmax-plain-mean")
     assert page.is_hidden("#editor") and page.is_hidden("#edited")
     assert page.inner_text(".verdict").startswith("✗") and "Largest gap" in page.inner_text("#mistake")
     page.click("#edit")
-    assert page.is_hidden("#mistake") and page.input_value("#bug") == ""
+    assert page.is_hidden("#mistake") and chosen(page) == ""
 
 
 TWIN = """

@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 from minitransformer.show.stepper import Recording
 
 from .conftest import Open
-from .reading import at, go, stops, until
+from .reading import at, go, stops, switch, until
 
 pytestmark = pytest.mark.browser
 
@@ -79,7 +79,7 @@ def test_result_first_then_the_sum_the_operands_and_the_check(
 def test_a_large_gap_opens_the_check(open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]) -> None:
     page = open_page(files["worked"], f"#step={at(recordings['worked'], 'softmax.dx')}")
     assert page.locator("#checks details[open]").count() == 0
-    page.select_option("#bug", "softmax-no-sum")
+    switch(page, "softmax-no-sum")
     go(page, at(recordings["worked"], "softmax.dx"))
     assert page.locator("#checks details[open].large-gap").count() == 1
 
@@ -114,7 +114,7 @@ def test_the_current_line_is_in_sight_where_an_address_leads(
             page,
             """(() => {
               const place = (selector) => document.querySelector(selector).getBoundingClientRect();
-              const [line, box] = [".line.lit", "#listing"].map(place);
+              const [line, box] = ["#formulas .line.lit", "#formulas"].map(place);
               return line.top >= box.top && line.bottom <= Math.min(box.bottom, innerHeight);
             })()""",
         )
@@ -213,6 +213,7 @@ def test_numbers_fly_inside_their_panel_and_from_what_is_in_sight(
 
 def test_a_long_line_of_code_goes_on_right_of_its_beginning(open_page: Open, files: dict[str, Path]) -> None:
     page = open_page(files["worked"], viewport=LAPTOP)
+    page.keyboard.press("f")
     lefts = """all => all.map((code) => {
       const range = document.createRange();
       const at = (i) => (range.setStart(code.firstChild, i), range.setEnd(code.firstChild, i + 1),
@@ -236,7 +237,7 @@ def test_a_telephone_has_the_numbers_after_the_sentence_and_one_row_of_controls(
     page = open_page(files["attention"], f"#step={step}", viewport={"width": 390, "height": 844})
     heights = [page.locator(part).bounding_box()["height"] for part in ("header", "footer")]
     assert sum(heights) < 130 and page.is_hidden("#map") and page.is_hidden("#heat")
-    tops = [top(page, part) for part in ("#sentence", "#result", "#operands", "#listing")]
+    tops = [top(page, part) for part in ("#sentence", "#result", "#operands", "#formulas")]
     assert tops == sorted(tops)
     page.click("#view summary")
     page.click("#heat")

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page
 
-from minitransformer.course.mistakes import MISTAKES
-from minitransformer.course.mistakes.mistake import Mistake
 from minitransformer.show.stepper import Recording
 from minitransformer.show.stepper.examples import EXAMPLES
 from minitransformer.show.stepper.page import to_html
 from minitransformer.show.stepper.page_bugs import _made_in as made_in
 from minitransformer.show.stepper.pairing import partners
+from minitransformer.verify.mistakes import MISTAKES
+from minitransformer.verify.mistakes.mistake import Mistake
 
 from .conftest import Open
 from .reading import FIGURES, shown_steps
@@ -34,11 +34,7 @@ CHEAP_FIRST = [name for name in EXAMPLES if name not in DEAR]
 SWITCH = f"""
 () => {{
   const recording = new Recording(data);
-  const chooser = document.getElementById("bug");
-  const choose = (value) => {{
-    chooser.value = value;
-    chooser.dispatchEvent(new Event("change", {{ bubbles: true }}));
-  }};
+  const choose = (name) => document.querySelector(name ? `[data-bug="${{name}}"]` : "#right").click();
   const red = () => recording.places.flatMap((place) => {{
     const cells = recording.wrong(...place);
     if (!cells) return [];
@@ -46,8 +42,8 @@ SWITCH = f"""
     return [[place, [...cells].map((cell) => [cell, String(numbers[cell])])]];
   }});
   return JSON.stringify(data.bugs.map((bug) => {{
-    const {{ disabled }} = chooser.querySelector(`option[value="${{bug.name}}"]`);
-    if (disabled) return {{ name: bug.name, refused: bug.refused ?? null }};
+    if (!document.querySelector(`[data-bug="${{bug.name}}"]`))
+      return {{ name: bug.name, refused: bug.refused ?? null }};
     recording.switchBug(bug);
     choose(bug.name);
     const found = {{

@@ -77,7 +77,7 @@ def test_a_row_meets_a_column_scores_become_weights_and_a_gradient_gathers_its_t
 
     go(page, at(recording, "attention.dv"))
     until(page, "document.querySelectorAll('.flying').length === 4")
-    assert flying(page) == [four(kept[query, 0], doutput[query, 0]) for query in range(2)]
+    assert flying(page) == [[f"{kept[query, 0]:.4f}", f"{doutput[query, 0]:.2f}"] for query in range(2)]
 
 
 def test_motion_ends_with_the_next_step_with_a_key_and_where_the_system_asks_for_less(

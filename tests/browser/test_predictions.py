@@ -57,18 +57,21 @@ def test_the_sentence_does_not_tell_the_number_to_predict(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
 ) -> None:
     page = open_page(files["attention"], f"#step={at(recordings['attention'], 'attention.factor')}")
-    told = page.inner_text("#sentence")
-    assert "= 1/√d_k = 0.5774" in told
+    told = page.text_content("#sentence")
+    assert "= 1/√dk = 0.5774" in told
+    page.check("#all")
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("p")
     page.keyboard.press("ArrowRight")
-    assert page.inner_text("#sentence") == told.replace("0.5774", "?")
+    assert page.text_content("#sentence") == told.replace("0.5774", "?")
     page.keyboard.press(" ")
-    assert page.inner_text("#sentence") == told
+    assert page.text_content("#sentence") == told
 
 
 def test_a_choice_is_called_no_number(open_page: Open, files: dict[str, Path]) -> None:
     page = open_page(files["attention"])
+    assert page.locator("#result [data-name=causal], #result [data-name=dropout]").count() == 0  # both are off
+    page.check("#all")
     assert page.locator("#result [data-name=causal] .shape").inner_text() == "True or False"
     assert page.locator("#result [data-name=dropout] .shape").inner_text() == "number"
 

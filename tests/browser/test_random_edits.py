@@ -150,7 +150,9 @@ def test_random_edits_are_equal_to_python_or_refused_with_a_sentence(
             if "refused" in answer:
                 outcomes["refused"] += 1
                 sentence = answer["refused"]
-                if name in EDITABLE and not sentence.startswith("To change dropout, record again in Python"):
+                if sentence == "dropout: as recorded.":  # the page takes its numbers as they were
+                    assert name in EDITABLE and title == "dropout", title
+                elif name in EDITABLE:
                     assert re.match(rf"{re.escape(title)}(\[[\d, ]+\])? must be ", sentence), sentence
                     assert not _is_right(title, typed), sentence
                 else:

@@ -23,6 +23,17 @@ STAND_IN = """
 """
 
 
+# A worker whose Python cannot be loaded, once the test says so.
+NO_PYTHON = """
+() => {
+  window.Worker = class {
+    postMessage() { window.fail = () => this.onmessage({ data: { done: false, problem: "no network" } }); }
+    terminate() {}
+  };
+}
+"""
+
+
 def shown(visit: Open, path: str) -> Page:
     page = visit(path)
     page.get_by_role("button", name="Show everything").click()
@@ -53,6 +64,20 @@ def test_outputs_of_other_code_are_marked_and_own_outputs_come_back(visit: Open)
     second.get_by_role("button", name="Reset").click()
     assert second.locator(".output").inner_text() == stored
     expect(page.locator(".old:visible")).to_have_count(0)
+
+
+def test_a_cell_that_waits_for_python_says_why_it_could_not_be_loaded(visit: Open) -> None:
+    """The cell that was touched starts Python, and a click on Run once said "stopped" when that failed."""
+    page = visit(CHAPTER)
+    page.get_by_role("button", name="Show everything").click()
+    page.evaluate(NO_PYTHON)
+    cell = page.locator(".cell").first
+    page.evaluate("python.ahead([])")
+    expect(page.locator("#python")).to_have_text("Python starts, which takes some seconds …")
+    cell.get_by_role("button", name="Run", exact=False).first.click()
+    page.evaluate("fail()")
+    expect(cell.locator(".error")).to_contain_text("Python could not be loaded from")
+    expect(cell.locator(".error")).to_contain_text("no network")
 
 
 def test_a_cell_above_that_has_changed_runs_again(visit: Open) -> None:
@@ -170,3 +195,60 @@ def test_a_phone_has_a_small_header_and_each_formula_that_is_cut_can_be_reached(
     page.get_by_role("button", name="Show everything").click()
     cut = "all => all.filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.tabIndex)"
     assert set(page.locator(".math.block").evaluate_all(cut)) == {0}
+
+
+# A worker whose Python cannot be loaded; each time that it is tried, one more.
+BROKEN = """
+() => {
+  tried = 0;
+  Worker = class {
+    postMessage() {
+      tried += 1;
+      setTimeout(() => this.onmessage({ data: { done: false, problem: "no network" } }), 50);
+    }
+    terminate() {}
+  };
+}
+"""
+
+
+def test_a_cell_says_why_python_could_not_be_loaded_keeps_its_output_and_offers_again(visit: Open) -> None:
+    page = visit(CHAPTER)
+    page.get_by_role("button", name="Show everything").click()
+    page.evaluate(BROKEN)
+    cell = page.locator(".cell:has(.output img)").first
+    # The cell waits for the Python that was started when the reader came near.
+    page.evaluate("() => { python.ahead([]); document.querySelector(\"[aria-label='Run cell 1']\").click(); }")
+    told = page.locator(".cell .error[role=alert]")
+    for times in (1, 2):
+        expect(told).to_have_count(1)
+        expect(told).to_contain_text(
+            "Python could not be loaded from pyodide/: no network. All of the page but running"
+        )
+        expect(cell.locator(".output img").first).to_be_visible()
+        expect(page.locator("#stop")).to_be_hidden()
+        assert page.evaluate("tried") == times
+        told.get_by_role("button", name="Try again").click()
+        page.wait_for_function("times => tried > times", arg=times)
+
+
+def test_a_long_cell_shows_for_how_long_it_runs_and_then_has_run(visit: Open) -> None:
+    page = visit(CHAPTER)
+    end = "new Promise((resolve) => (finish = () => resolve({ done: true })))"
+    page.evaluate(f"() => {{ python.worker = {{}}; python.ask = () => {end}; }}")
+    page.get_by_role("button", name="Run cell 1", exact=True).click()
+    expect(page.locator(".cell .time").first).to_have_text("running for 1 s")
+    expect(page.locator("#elapsed")).to_have_text("2 s")
+    page.evaluate("finish()")
+    expect(page.locator(".cell .time").first).to_contain_text("ran for 2.")
+    expect(page.locator("#elapsed")).to_have_text("")
+
+
+def test_imports_are_folded_and_open_when_they_fail(visit: Open) -> None:
+    page = visit(CHAPTER)
+    first = page.locator(".cell").first
+    expect(first.locator("summary")).to_contain_text("Imports matplotlib, numpy")
+    expect(first.locator("textarea")).to_be_hidden()
+    page.evaluate("() => { python.run = async () => ({ done: false, seconds: 0 }); }")
+    first.get_by_role("button", name="Run").click()
+    expect(first.locator("textarea")).to_be_visible()

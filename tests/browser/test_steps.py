@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minitransformer.course.mistakes import MISTAKES
 from minitransformer.show.stepper import Recording
 from minitransformer.show.stepper.expansion import computed_at, expand
 from minitransformer.show.stepper.pairing import partners
+from minitransformer.show.stepper.stops import stops_of
 from minitransformer.show.stepper.terms import readable
+from minitransformer.verify.mistakes import MISTAKES
 
 from .conftest import Open
-from .reading import arrives, at, current, figures_at, go, numbers, shown_steps, until
+from .reading import arrives, at, chosen, current, figures_at, go, numbers, offered, shown_steps, stops, switch, until
 
 pytestmark = pytest.mark.browser
 
@@ -25,9 +26,7 @@ def test_keys_lead_to_the_end_and_back_and_every_number_is_the_recorded_one(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], name: str
 ) -> None:
     page = open_page(files[name])
-    steps = shown_steps(recordings[name])
-    last = recordings[name].steps[-1]
-    steps += [last] if "," in last.source else []  # it returns several gradients
+    steps = stops(recordings[name])
     assert page.text_content("#counter") == f"{steps[0].index} / {len(recordings[name].steps) - 1}"
     for number, recorded in enumerate(steps):
         if number:
@@ -36,7 +35,9 @@ def test_keys_lead_to_the_end_and_back_and_every_number_is_the_recorded_one(
         found = numbers(page)
         seen = recordings[name].visible(recorded)
         results = recorded.bound or [seen[each] for each in re.findall(r"\w+", recorded.source)[1:]]  # return dx, dw_q
-        assert list(found) == [bound.name for bound in results]
+        results = [b for b in results if recorded is not steps[0] or b.value.shape or b.value.array]  # without switches
+        also = stops_of(recordings[name]).found[recorded.index].also
+        assert list(found) == list(dict.fromkeys(bound.name for bound in (*results, *also)))
         for bound in results:
             np.testing.assert_array_equal(found[bound.name], np.ravel(bound.value.array).astype(float))
     page.keyboard.press("ArrowRight")
@@ -136,18 +137,18 @@ def test_links_lists_and_slider_jump(open_page: Open, recordings: dict[str, Reco
     scores = at(recording, "attention.scores")
     page = open_page(files["worked"], f"#step={scores}")
     assert page.text_content("#counter").startswith(f"{scores} /")
-    assert page.locator(".line.lit code").inner_text().strip() == "scores = (q @ k.swapaxes(-1, -2)) * factor"
-    assert page.locator("#path li").all_inner_texts() == ["self_attention", "attention"]
+    assert page.locator(".line.lit code").text_content().strip() == "scores = (q @ k.swapaxes(-1, -2)) * factor"
+    assert page.locator("#path li").all_inner_texts() == ["self attention", "Scaled Dot-Product Attention"]
     page.click("#list")
-    page.click(f"#links a[href='#step={at(recording, 'attention.dscores')}']")
-    arrives(page, at(recording, "attention.dscores"))
+    page.click(f"#links a[href='#step={at(recording, 'attention.dv')}']")
+    arrives(page, at(recording, "attention.dv"))
     assert page.text_content("#pass") == "backward"
     assert not page.is_visible("#steps")
     page.eval_on_selector("#slider", "s => { s.value = 3; s.dispatchEvent(new Event('input')); }")
-    assert current(page) == shown_steps(recording)[3].index
+    assert current(page) == stops(recording)[3].index
     page.click("#next")
     page.click("#previous")
-    assert current(page) == shown_steps(recording)[3].index
+    assert current(page) == stops(recording)[3].index
     quiet = next(s.index for s in recording.steps if s.quiet)
     page.check("#all")
     go(page, quiet)
@@ -170,13 +171,14 @@ def test_a_mistake_turns_exactly_the_differing_numbers_red(
     recording = recordings[name]
     page = open_page(files[name])
     shown = shown_steps(recording)
-    offered = page.locator("#bug option:not([value='']):not([disabled])").evaluate_all("all => all.map((o) => o.value)")
-    assert offered
-    for bug in offered:
+    page.check("#all")  # also switches
+    names = offered(page)
+    assert names
+    for bug in names:
         with MISTAKES[bug].applied(), np.errstate(all="ignore"):
             wrong = recording.again()
         others = partners(recording, wrong)
-        page.select_option("#bug", bug)
+        switch(page, bug)
         assert MISTAKES[bug].sentence in page.text_content("#mistake")
         red = 0
         judged = [(right, recorded) for recorded in shown for right in recorded.bound]
@@ -196,20 +198,54 @@ def test_a_mistake_turns_exactly_the_differing_numbers_red(
         changed = next(call.label for call in wrong.calls if not call.backward and call.source != sources[call.label])
         go(page, next(s.index for s in recording.steps if recording.calls[s.call].label == changed))
         assert page.locator(".line.wrong").count() >= 1
-        page.select_option("#bug", "")
+        switch(page, None)
         assert page.locator(".cell.wrong, .line.wrong").count() == 0 and page.is_hidden("#mistake")
 
 
-def test_the_menu_offers_the_mistakes_of_every_function_shown(
+def test_the_mistakes_stand_by_their_lines_and_the_inert_ones_are_left_out(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
 ) -> None:
-    page = open_page(files["worked"])
-    groups = page.locator("#bug optgroup").evaluate_all("all => all.map((group) => group.label)")
-    assert groups == ["linear", "attention", "softmax", "dropout"]
-    assert page.locator("#bug optgroup[label='linear'] option").count() >= 3
-    refused = open_page(files["attention"]).locator("#bug option[disabled]").all_inner_texts()
-    assert f"{MISTAKES['attention-dk-not-transposed'].sentence} (raises an error)" in refused
-    assert f"{MISTAKES['attention-mask-inverted'].sentence} (no number here shows it)" in refused  # there is no mask
+    page = open_page(files["attention"])
+    page.click("#mistakes")
+    assert "correct pass first" in page.inner_text("#first-right")
+    groups = page.locator("#bugs details").all()
+    assert [group.locator("[data-bug]").count() for group in groups].count(0) == 0 and len(groups) >= 5
+    scores = next(group for group in groups if group.locator("[data-bug='attention-not-scaled']").count())
+    assert scores.locator("summary").text_content().startswith("factor=")
+    names = offered(page)
+    assert "attention-mask-inverted" not in names  # there is no mask
+    assert "attention-dk-not-transposed" not in names  # it raises an error
+
+
+def test_a_surprise_is_found_by_its_line(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    page = open_page(files["attention"])
+    names = page.evaluate("playable().map((bug) => bug.name)")
+    page.evaluate("(share) => (Math.random = () => share)", (names.index("attention-not-scaled") + 0.5) / len(names))
+    page.click("#mistakes")
+    page.click("#surprise")
+    bug = chosen(page)
+    told = MISTAKES[bug].sentence
+    assert bug and told not in page.inner_text("body") and page.locator(".line.wrong, del").count() == 0
+    assert page.locator("#result .cell.wrong").count() > 0 and "mistake" not in page.url
+    page.click("#found")  # what it did is shown, not where it is
+    assert "Not here: this line is right" in page.inner_text("#mistake")
+    go(
+        page,
+        page.evaluate(
+            "wrongLines(data.bugs.find((bug) => bug.name === document.getElementById('mistake').dataset.name))[0]"
+        ),
+    )
+    page.click("#found")
+    assert page.inner_text("#mistake").startswith("✓ Found.") and told in page.inner_text("#mistake")
+    assert page.locator("#listing .line.wrong").count() >= 1
+    page.click("#correct")
+    assert page.is_hidden("#mistake") and page.locator(".cell.wrong").count() == 0
+    page.click("#mistakes")
+    page.click("#surprise")
+    page.click("#give-up")
+    assert MISTAKES[chosen(page)].sentence in page.inner_text("#mistake")
 
 
 def test_dropouts_pullback_reads_nothing_when_nothing_is_dropped(
@@ -227,17 +263,17 @@ def test_the_address_names_the_step_and_the_mistake(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
 ) -> None:
     page = open_page(files["attention"])
-    page.select_option("#bug", "attention-dk-not-scaled")
+    switch(page, "attention-dk-not-scaled")
     page.click("#next")
     step = page.inner_text("#counter")
     address = f"#step={step.split(' ')[0]}&mistake=attention-dk-not-scaled"
     until(page, f"location.hash === '{address}'")  # the page writes it a little later
     again = open_page(files["attention"], address)
-    assert again.inner_text("#counter") == step and again.input_value("#bug") == "attention-dk-not-scaled"
+    assert again.inner_text("#counter") == step and chosen(again) == "attention-dk-not-scaled"
     assert "dk lacks the factor" in again.inner_text("#mistake")
     again.evaluate("location.hash = '#step=3'")  # a link to a step alone leaves the mistake on
     until(again, "location.hash === '#step=3&mistake=attention-dk-not-scaled'")
-    again.select_option("#bug", "")
+    switch(again, None)
     until(again, "location.hash === '#step=3'")
     for unknown in (
         "#step=3&mistake=<b>",
@@ -246,7 +282,7 @@ def test_the_address_names_the_step_and_the_mistake(
         "#step=x&mistake=",
     ):
         other = open_page(files["attention"], unknown)
-        assert other.is_hidden("#mistake") and other.input_value("#bug") == ""
+        assert other.is_hidden("#mistake") and chosen(other) == ""
 
 
 def test_gap_to_the_finite_difference_opens_with_a_mistake(
@@ -254,7 +290,7 @@ def test_gap_to_the_finite_difference_opens_with_a_mistake(
 ) -> None:
     page = open_page(files["worked"], f"#step={at(recordings['worked'], 'softmax.dx')}")
     assert page.inner_text(".verdict").startswith("✓")
-    page.select_option("#bug", "softmax-no-sum")
+    switch(page, "softmax-no-sum")
     assert page.inner_text(".verdict").startswith("✗")
     y = recordings["worked"].find("softmax.y")[1].value.array
     dy = recordings["worked"].find("softmax.dy")[1].value.array

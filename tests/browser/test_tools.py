@@ -108,10 +108,14 @@ def test_words_and_the_gap_are_explained(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
 ) -> None:
     page = open_page(files["worked"])
-    assert page.text_content("#sentence").endswith(" F shows formulas in place of the code.")
-    assert page.get_attribute("#sentence abbr >> text=token", "title") == GLOSSARY["token"]
+    assert "Press Step, or the key →" in page.text_content("#intro")
+    assert page.get_attribute("#sentence .word >> text=token", "title") == GLOSSARY["token"]
+    meaning = page.locator("#sentence .meaning").first
+    assert meaning.is_hidden()
+    page.click("#sentence .word >> text=token")  # on a telephone nothing can be pointed at
+    assert meaning.inner_text().strip() == f"({GLOSSARY['token'].rstrip('.')})"
     page.keyboard.press("ArrowRight")
-    assert "F shows formulas" not in page.text_content("#sentence")
+    assert page.is_hidden("#intro")
     go(page, at(recordings["worked"], "attention.dq"))
     assert page.get_attribute("#checks summary", "title") == f"gap = {GLOSSARY['gap']}"
     row = recordings["worked"].check_of(*recordings["worked"].find("attention.dq")).full
@@ -163,9 +167,9 @@ def test_dark_light_large_and_heat(open_page: Open, files: dict[str, Path]) -> N
 def test_keyboard_and_screen_reader(open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]) -> None:
     scores = at(recordings["worked"], "attention.scores")
     page = open_page(files["worked"], f"#step={scores}")
-    focused = "(({ activeElement: e }) => e.id || e.ariaLabel || e.className || e.textContent)(document)"
+    focused = "(({ activeElement: e }) => e.id || (!e.href && e.ariaLabel) || e.className || e.textContent)(document)"
     order = []
-    for _ in range(40):
+    for _ in range(60):
         page.keyboard.press("Tab")
         order.append(page.evaluate(focused))
         assert page.evaluate(
@@ -173,12 +177,26 @@ def test_keyboard_and_screen_reader(open_page: Open, recordings: dict[str, Recor
         )
         if order[-1] == "all":
             break
-    maps = ["linear q", "linear k", "linear v", "attention", "×", "softmax", "dropout", "×"]
-    wanted = ["skip", "bug", "edit", "predict", "paper", "maps", "heat", "motion", "large", "theme", "print", "help"]
-    wanted += [*maps, "listing"]
+    maps = ["self attention", "Linear q", "Linear k", "Linear v", "Scaled Dot-Product Attention"]
+    maps += ["Scaled Dot-Product Attention", "MatMul", "Softmax", "MatMul"]
+    wanted = [
+        "skip",
+        "mistakes",
+        "edit",
+        "predict",
+        "code",
+        "maps",
+        "heat",
+        "motion",
+        "large",
+        "theme",
+        "print",
+        "help",
+    ]
+    wanted += [*maps, "formulas", *["line lit" if i == 0 else "line" for i in range(3)], *["line backward"] * 5]
     cells = ["scores 0, 0: 1.1547", "q 0, 0: 1", "k 0, 0: 0", "factor: 0.5774"]
     assert order[: len(wanted) + 4] == wanted + cells
-    assert order[-9:] == ["first", "previous", "next", "over", "out", "last", "slider", "list", "all"]
+    assert order[-10:] == ["first", "previous", "next", "play", "over", "out", "last", "slider", "list", "all"]
     page.locator("#result .cell").first.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
@@ -190,7 +208,7 @@ def test_keyboard_and_screen_reader(open_page: Open, recordings: dict[str, Recor
     page.keyboard.press("ArrowRight")
     assert current(page) > scores
     assert page.get_attribute("#live", "aria-live") == "polite"
-    assert page.text_content("#live").startswith(f"Step {current(page)}, forward, attention: biased = ")
+    assert page.text_content("#live").startswith(f"Step {current(page)}, forward, Softmax: largest = ")
     for table in page.locator(".numbers table").all():
         assert table.locator("caption").count() == 1
         assert table.locator("thead th[scope=col]").count() >= 1 and table.locator("tbody th[scope=row]").count() >= 1

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Frame, Page
 
 from minitransformer.show.stepper import Recording
 
-from .reading import FIGURES, at, until
+from .reading import FIGURES, at, switch, until
 
 pytestmark = pytest.mark.browser
 
@@ -81,7 +81,7 @@ def test_the_state_follows_the_page_and_is_restored_in_another_cell(
     frame.click("#edit")
     frame.fill("#inputs [data-name='x'] [data-flat='1']", "0.25")
     frame.press("#inputs [data-name='x'] [data-flat='1']", "Tab")
-    frame.select_option("#bug", "softmax-no-sum")
+    switch(frame, "softmax-no-sum")
     dx = at(recordings["softmax"], "softmax.dx")
     until(host, f"window.model.get('state').step === {dx}")
     frame.click("#heat")

@@ -17,12 +17,14 @@ from torch import nn
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.deepseek_v2.configuration_deepseek_v2 import DeepseekV2Config
 from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Attention
+from transformers.models.gemma2.configuration_gemma2 import Gemma2Config
+from transformers.models.gemma2.modeling_gemma2 import Gemma2Attention
 from transformers.models.gpt_oss.configuration_gpt_oss import GptOssConfig
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssAttention
 from transformers.models.qwen3.configuration_qwen3 import Qwen3Config
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
-from minitransformer import fast, layers, models, ops
+from minitransformer import fast, later, layers, models, ops
 
 from .counterparts import (
     Pair,
@@ -126,7 +128,7 @@ def test_embedding_tied_to_the_output(agree: Agree) -> None:
 def test_gated_feed_forward(activation: str, agree: Agree) -> None:
     """Shazeer's formula written out; PyTorch has no such module."""
     rng = np.random.default_rng(0)
-    ours = layers.FeedForward(4, 7, activation, gated=True)
+    ours = later.GatedFeedForward(4, 7, activation)
     theirs = nn.ModuleList([nn.Linear(a, b, dtype=torch.float64) for a, b in [(4, 7), (4, 7), (7, 4)]])
     ours.parts = [ours.gate, ours.inner, ours.output]
     gate, inner, output = theirs
@@ -298,15 +300,17 @@ def test_decoder(norm_order: str, final_norm: bool, checkpoint: bool, agree: Agr
     )
 
 
-def test_linear_biases(agree: Agree) -> None:
+@pytest.mark.parametrize("n_heads", [4, 6, 12])
+def test_linear_biases(agree: Agree, n_heads: int) -> None:
     """The biases of transformers' Bloom grow with the key's position; softmax sees no difference to the distance."""
     rng = np.random.default_rng(0)
-    ours = layers.MultiHeadAttention(12, 4, alibi=True)
-    theirs = nn.MultiheadAttention(12, 4, **OPTIONS)
-    bias = build_alibi_tensor(torch.ones(2, 5), 4, torch.float64) + torch.full((5, 5), -torch.inf).triu(1)
+    ours = layers.MultiHeadAttention(12, n_heads, mix=later.Biased(later.LinearBias(n_heads)))
+    theirs = nn.MultiheadAttention(12, n_heads, **OPTIONS)
+    with all_in_float64():
+        bias = build_alibi_tensor(torch.ones(2, 5), n_heads, torch.float64) + torch.full((5, 5), -torch.inf).triu(1)
     compare(
         agree,
-        "MultiHeadAttention, linear biases",
+        f"MultiHeadAttention, linear biases of {n_heads} heads",
         lambda x: ours(x, causal=True),
         lambda x: theirs(x, x, x, attn_mask=bias, need_weights=False)[0],
         share_weights(ours, theirs, rng),
@@ -348,12 +352,12 @@ def rotation(length: int, width: int) -> tuple[Any, Any]:
 def test_norms_of_queries_and_keys(agree: Agree) -> None:
     """The attention of Qwen3 in transformers: norms before the rotation, heads that share keys."""
     rng = np.random.default_rng(0)
-    ours = layers.MultiHeadAttention(12, 6, n_key_heads=3, d_k=4, d_v=4, bias=False, qk_norm=True, rotary_base=10000.0)
+    ours = later.grouped(12, 6, 3, 4, bias=False, turn=later.qk_norm(4, rotary_base=10000.0))
     config = Qwen3Config(hidden_size=12, num_attention_heads=6, num_key_value_heads=3, head_dim=4)
     config._attn_implementation = "eager"
     theirs = Qwen3Attention(config, 0).double()
     names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj"}
-    names |= {"query_norm.gamma": "q_norm.weight", "key_norm.gamma": "k_norm.weight"}
+    names |= {"turn_query.norm.gamma": "q_norm.weight", "turn_key.norm.gamma": "k_norm.weight"}
     hidden = torch.full((5, 5), -torch.inf, dtype=torch.float64).triu(1)[None, None]
     compare(
         agree,
@@ -370,11 +374,11 @@ def test_norms_of_queries_and_keys(agree: Agree) -> None:
 def test_a_sink(agree: Agree) -> None:
     """The attention of gpt-oss in transformers, without its rotation: all angles are 0."""
     rng = np.random.default_rng(0)
-    ours = layers.MultiHeadAttention(12, 6, n_key_heads=3, d_k=4, d_v=4, sink=True)
+    ours = later.grouped(12, 6, 3, 4, mix=later.Sink(6))
     config = GptOssConfig(hidden_size=12, num_attention_heads=6, num_key_value_heads=3, head_dim=4, attention_bias=True)
     config._attn_implementation = "eager"
     theirs = GptOssAttention(config, 0).double()
-    names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj", "sink": "sinks"}
+    names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj", "mix.inner.sink": "sinks"}
     hidden = torch.full((5, 5), -torch.inf, dtype=torch.float64).triu(1)[None, None]
     straight = torch.ones(1, 5, 2, dtype=torch.float64), torch.zeros(1, 5, 2, dtype=torch.float64)
     compare(
@@ -389,10 +393,33 @@ def test_a_sink(agree: Agree) -> None:
 
 
 @pytest.mark.usefixtures("in_float64")
+def test_softcapped_scores(agree: Agree) -> None:
+    """The attention of Gemma 2 in transformers, without its rotation: all angles are 0."""
+    rng = np.random.default_rng(0)
+    ours = later.grouped(12, 6, 3, 4, mix=later.SoftCapped(0.7, 5**-0.5))
+    sizes = {"hidden_size": 12, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 4}
+    config = Gemma2Config(**sizes, attention_bias=True, attn_logit_softcapping=0.7, query_pre_attn_scalar=5)
+    config._attn_implementation = "eager"
+    theirs = Gemma2Attention(config, 0).double()
+    names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj"}
+    hidden = torch.full((5, 5), -torch.inf, dtype=torch.float64).triu(1)[None, None]
+    straight = torch.ones(1, 5, 4, dtype=torch.float64), torch.zeros(1, 5, 4, dtype=torch.float64)
+    compare(
+        agree,
+        "MultiHeadAttention, softcapped scores",
+        lambda x: ours(x, causal=True),
+        lambda x: theirs(x, straight, hidden)[0],
+        from_theirs(ours, theirs, names, rng),
+        [rng.normal(size=X)],
+        rng,
+    )
+
+
+@pytest.mark.usefixtures("in_float64")
 def test_latent_attention(agree: Agree) -> None:
     """The attention of DeepSeek-V2 in transformers."""
     rng = np.random.default_rng(0)
-    ours = layers.LatentAttention(12, 3, d_head=6, d_latent=8, d_rotary=4)
+    ours = later.LatentAttention(12, 3, d_head=6, d_latent=8, d_rotary=4)
     config = DeepseekV2Config(
         hidden_size=12, num_attention_heads=3, num_key_value_heads=3, kv_lora_rank=8, q_lora_rank=None,
         qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=6, max_position_embeddings=16,
@@ -426,7 +453,7 @@ RECURRENT = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 def test_recurrent(cell: str, both_ways: bool, padded: bool, agree: Agree) -> None:
     """Padding: PyTorch's packed sequences, whose outputs at padding are 0 where ours hold the state; it is left out."""
     rng = np.random.default_rng(0)
-    ours = layers.Bidirectional(4, 6, cell) if both_ways else layers.Recurrent(4, 3, cell)
+    ours = later.Bidirectional(4, 6, cell) if both_ways else later.Recurrent(4, 3, cell)
     theirs = RECURRENT[cell](4, 3, bidirectional=both_ways, **OPTIONS)
     real = np.arange(5) < np.array([[5], [2], [3]]) if padded else np.ones((3, 5), bool)
     of_real = real[..., None].astype(float)
@@ -461,7 +488,7 @@ def test_mixture_of_experts(n_experts: int, k: int, agree: Agree, monkeypatch: p
     """The output, and the loss of 8 tokens, whose shares of eighths are exact in float32."""
     rng = np.random.default_rng(0)
     block, balance_of = mixtral(monkeypatch, n_experts, k)
-    ours = layers.MixtureOfExperts(6, 5, n_experts, k)
+    ours = later.MixtureOfExperts(6, 5, n_experts, k)
     pairs = share_weights(ours, block, rng)
     x = rng.normal(size=(2, 4, 6))
     compare(agree, "MixtureOfExperts", ours, block, pairs, [x], rng)
@@ -478,7 +505,7 @@ def test_mixture_of_experts(n_experts: int, k: int, agree: Agree, monkeypatch: p
 def test_alignment(score: str, agree: Agree) -> None:
     """Luong's and Bahdanau's formulas written out; PyTorch has no such module."""
     rng = np.random.default_rng(0)
-    ours = layers.Alignment(6, score)
+    ours = later.Alignment(6, score)
     for _, parameter in ours.parameters():
         parameter.value = rng.normal(0.0, 0.5, parameter.value.shape)
         parameter.grad = np.zeros(parameter.value.shape)
@@ -503,7 +530,7 @@ def test_alignment(score: str, agree: Agree) -> None:
 
 def test_convolution(agree: Agree) -> None:
     rng = np.random.default_rng(0)
-    ours = layers.Convolution(4, 6, kernel=3, dilation=2)
+    ours = later.Convolution(4, 6, kernel=3, dilation=2)
     theirs = nn.Conv1d(4, 6, 3, dilation=2, padding="same", dtype=torch.float64)
     real = t(X_REAL)[..., None]
 
@@ -518,7 +545,7 @@ def test_convolution(agree: Agree) -> None:
 @pytest.mark.parametrize("causal_too", [False, True])
 def test_restricted_self_attention(causal_too: bool, agree: Agree) -> None:
     rng = np.random.default_rng(0)
-    ours, theirs = layers.MultiHeadAttention(12, 3, radius=2), nn.MultiheadAttention(12, 3, **OPTIONS)
+    ours, theirs = layers.MultiHeadAttention(12, 3, mix=later.Local(2)), nn.MultiheadAttention(12, 3, **OPTIONS)
     near = np.array([[abs(i - j) <= 2 and not (causal_too and j > i) for j in range(5)] for i in range(5)])
 
     def attend(x: Any) -> Any:
@@ -651,8 +678,8 @@ def test_classifier(norm_order: str, agree: Agree) -> None:
 def test_recurrent_translator(attention: str, agree: Agree) -> None:
     """Loss and every gradient, against torch.nn's LSTM put together as the docstring says, with padded sources."""
     rng = np.random.default_rng(0)
-    config = models.RecurrentTranslatorConfig(7, 7, d_model=6, attention=attention)
-    ours = models.RecurrentTranslator(config)
+    config = later.recurrent_translator.RecurrentTranslatorConfig(7, 7, d_model=6, attention=attention)
+    ours = later.recurrent_translator.RecurrentTranslator(config)
     both, one = nn.LSTM(6, 3, 2, bidirectional=True, **OPTIONS), nn.LSTM(6, 6, 2, **OPTIONS)
     for _, parameter in ours.parameters():
         parameter.value = rng.normal(0.0, 0.5, parameter.value.shape)

@@ -6,8 +6,8 @@ import pytest
 import torch
 import transformers
 
-from minitransformer.models.families import FAMILIES
-from minitransformer.models.presets import PRESETS
+from minitransformer.published.families import FAMILIES
+from minitransformer.published.presets import PRESETS
 
 pytestmark = pytest.mark.parity
 

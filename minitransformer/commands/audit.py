@@ -1,0 +1,63 @@
+"""`minitransformer audit`: which known mistakes a test suite lets pass."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from tqdm import tqdm
+
+from ..arrays.files import write_figure
+from ..audit import audit, picture, table
+from . import UsageError
+
+
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    command.description = (
+        "Put every known mistake in the place of the function that a test suite tests, run the suite, and report which "
+        "mistakes it lets pass. docs/referee.md shows how, and what came out for courses and libraries."
+    )
+    command.add_argument(
+        "suites", nargs="+", metavar="SUITE.toml", help="which suite, where the function is, what it takes"
+    )
+    command.add_argument(
+        "--at",
+        default=".",
+        metavar="FOLDER",
+        help="the suite's files, or a folder that holds one for each SUITE (default: .)",
+    )
+    command.add_argument("--limit", type=float, default=60.0, metavar="SECONDS", help="for one run (default: 60)")
+    command.add_argument("--json", action="store_true", help="print the outcome as JSON instead of a table")
+    command.add_argument("--picture", metavar="FILE", help="also draw it, as a PNG file")
+    command.set_defaults(run=_audit)
+
+
+def _audit(options: argparse.Namespace) -> int:
+    if options.limit <= 0:
+        raise UsageError(f"--limit must be greater than 0, got {options.limit:g}")
+    audits = []
+    for name in options.suites:
+        path = Path(name)
+        if not path.is_file():
+            raise UsageError(f"there is no file {path}")
+        own = Path(options.at, path.stem)
+        with tqdm(desc=path.stem, unit=" runs", leave=False, disable=None) as bar:
+
+            def told(line: str, bar: tqdm = bar) -> None:
+                bar.set_postfix_str(line[:60], refresh=False)
+                bar.update()
+
+            audits.append(audit(path, own if own.is_dir() else Path(options.at), options.limit, told))
+    if options.json:
+        print(json.dumps([
+            {"title": suite.title, "repository": suite.repository, "commit": suite.commit,
+             "functions": [result.as_dict() for result in results]}
+            for suite, results in audits
+        ]))  # fmt: skip
+    else:
+        print(table(audits))
+    if options.picture:
+        write_figure(Path(options.picture), picture(audits))
+    return 0 if all(result.right == "passed" for _, results in audits for result in results) else 1

@@ -1,0 +1,31 @@
+"""`minitransformer export`: a trained model as a folder that Hugging Face opens."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..arrays.files import read_json
+from ..models import save_pretrained
+from ..tasks.published import open_any
+
+
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    command.description = (
+        "Write a model and its tokenizer as a folder that Hugging Face's transformers opens, and every command here "
+        "that takes --model. A model that no family of published ones has is refused."
+    )
+    command.add_argument("model", type=Path, metavar="RUN", help="the folder of the model, or a .gguf file")
+    command.add_argument("folder", type=Path, metavar="FOLDER", help="the folder to write")
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    model, tokenizers = open_any(options.model)
+    save_pretrained(model, options.folder, tokenizers)
+    about = read_json(options.folder / "config.json")
+    print(f"wrote {options.folder}, a {about['architectures'][0]}")
+    if about["model_type"] == "qwen2":
+        print("AutoTokenizer takes Qwen2's own tokenizer: open this one by PreTrainedTokenizerFast.from_pretrained")
+    return 0

@@ -1,0 +1,90 @@
+"""axe-core finds nothing on any kind of page, in both schemes: WCAG 2.2 A and AA, and its own advice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
+
+from minitransformer.show.stepper.examples import EXAMPLES
+
+from .conftest import Open
+
+pytestmark = pytest.mark.browser
+CHAPTER = "chapters/04_softmax_backward.html"
+SITE = [
+    "index.html", "search.html?q=softmax", "chapters/index.html", CHAPTER, "chapters/06_attention_by_hand.html",
+    "exercises/index.html", "exercises/softmax_backward.html", "code/index.html", "code/ops-attention.html",
+    "steppers/index.html", "reference/index.html", "reference/ops.html", "teachers/index.html",
+    "teachers/worksheets.html", "slides/04_softmax_backward.html", "steppers/attention-of-a-model.html",
+]  # fmt: skip
+SCHEMES = ("light", "dark")
+# Two rules that axe leaves out unless asked.
+RULES = {"rules": {name: {"enabled": True} for name in ("label-content-name-mismatch", "target-size")}}
+TEN = (
+    "attention",
+    "softmax",
+    "multi-head",
+    "layer-norm",
+    "ffn",
+    "encoder-layer",
+    "cross-entropy",
+    "embedding",
+    "lstm",
+    "experts",
+)
+
+
+def complaints(page: Page) -> list[tuple[str, str]]:
+    """What axe-core finds, however minor: the rule, and the first element that breaks it."""
+    found = Axe().run(page, options=RULES).response["violations"]
+    return [(each["id"], each["nodes"][0]["html"]) for each in found]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("path", SITE)
+def test_a_page_of_the_site_is_accessible(visit: Open, path: str, scheme: str) -> None:
+    page = visit(path, color_scheme=scheme, reduced_motion="reduce")
+    assert complaints(page) == []
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_chapter_is_accessible_whole_while_python_runs_and_where_it_failed(visit: Open, scheme: str) -> None:
+    page = visit(CHAPTER, color_scheme=scheme)
+    page.get_by_role("button", name="Show everything").click()
+    page.evaluate("() => document.querySelectorAll('details').forEach((each) => (each.open = true))")
+    ask = "new Promise((resolve) => (python.current = { resolve }))"
+    page.evaluate(f"() => {{ python.worker = {{ terminate() {{}} }}; python.ask = () => {ask}; }}")
+    page.get_by_role("button", name="Run cell 1", exact=True).click()
+    page.wait_for_function("() => byId('elapsed').textContent")
+    assert complaints(page) == []
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Try again").wait_for()
+    assert complaints(page) == []
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_viewer_is_accessible_with_gradients_and_while_a_cell_is_read(visit: Open, scheme: str) -> None:
+    page = visit("steppers/attention-of-a-model.html", color_scheme=scheme)
+    page.keyboard.press("g")
+    page.locator("#matrix td button").first.focus()
+    assert complaints(page) == []
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", TEN)
+def test_every_step_of_an_example_is_accessible(open_page: Open, tmp_path: Path, name: str, scheme: str) -> None:
+    path = tmp_path / f"{name}.html"
+    EXAMPLES[name].record().to_html(path)
+    page = open_page(path, color_scheme=scheme, reduced_motion="reduce")
+    found, seen = {}, set()
+    while page.url not in seen:
+        seen.add(page.url)
+        if wrong := complaints(page):
+            found[page.url.partition("#")[2]] = wrong
+        page.keyboard.press("ArrowRight")
+        page.wait_for_timeout(100)
+    assert found == {} and len(seen) > 5

@@ -1,0 +1,55 @@
+"""What every step of every example says: no marks of code in a heading, a sentence, a formula or the call path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from minitransformer.show.stepper.examples import EXAMPLES
+
+from .conftest import Open
+from .reading import stops
+
+pytestmark = pytest.mark.browser
+
+# Of every step, with all lines: what stands in the given places, but for code that is shown as code.
+TEXTS = """
+(places) => {
+  document.getElementById("all").click();
+  const slider = document.getElementById("slider");
+  const found = new Map();
+  for (let i = 0; i <= slider.max; i++) {
+    slider.value = i;
+    slider.dispatchEvent(new Event("input"));
+    for (const element of document.querySelectorAll(places)) {
+      const copy = element.cloneNode(true);
+      copy.querySelectorAll("code, .hidden").forEach((code) => code.remove());
+      if (!found.has(copy.textContent)) found.set(copy.textContent, `${i} ${element.id || element.tagName}`);
+    }
+  }
+  return [...found].map(([text, place]) => [place, text]);
+}
+"""
+PLACES = "h1, h2, #path, #formula, #sentence, #map button, #map .input, figcaption, #formulas, #intro, #question"
+
+
+OFTEN = ("attention", "local-attention", "linear-attention", "decoder-layer")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.sweep) for name in EXAMPLES]
+)
+def test_no_step_says_a_private_name_or_an_underscore(open_page: Open, tmp_path: Path, name: str) -> None:
+    EXAMPLES[name].record().to_html(tmp_path / "page.html", bugs=())
+    page = open_page(tmp_path / "page.html", reduced_motion="reduce")
+    found = page.evaluate(TEXTS, PLACES)
+    assert len(found) > 20
+    assert [(place, text) for place, text in found if "_" in text] == []
+    assert [text for _, text in found if " post " in text or " pre " in text] == []
+    page.evaluate("document.getElementById('all').click()")
+    page.keyboard.press("Home")
+    page.click("#list")
+    summaries = page.locator("#links summary").all_text_contents()
+    assert not [text for text in summaries if "_" in text or "#" in text]
+    assert page.locator("#links a").count() == len(stops(EXAMPLES[name].record()))

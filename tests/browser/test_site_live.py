@@ -1,0 +1,115 @@
+"""The start page's translator: its numbers are Python's, and it shows them without Python."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+from minitransformer.commands import demo
+from minitransformer.show.site import live
+from minitransformer.show.viewer import view
+from minitransformer.tasks.translation import load_translator, written
+from minitransformer.text import english, german
+
+from .conftest import Open
+from .site_server import untrained
+
+pytestmark = pytest.mark.browser
+LONGEST = 24  # parts of a translation
+KINDS = ("encoder", "decoder", "cross")
+TRANSLATE = """
+([script, all]) => {
+  const translator = new Translator(new Function(`${script}; return MODEL`)());
+  return all.map((words) => translator.translate(words));
+}
+"""
+
+
+def translated(page: Page, folder: Path, numbers: list[int]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = page.evaluate(TRANSLATE, [live.script(folder), [english(n) for n in numbers]])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("seed", "sizes"),
+    [(4, {}), (18, {"n_encoder_layers": 2, "n_decoder_layers": 1}), (8, {"d_model": 10, "n_heads": 1, "d_ff": 7})],
+)
+def test_translation_and_every_weight_are_pythons(
+    visit: Open, tmp_path: Path, seed: int, sizes: dict[str, int]
+) -> None:
+    folder = untrained(tmp_path, seed, **sizes)
+    model, source, target = load_translator(folder)
+    model.to(dtype="float64")
+    numbers = [7, 42, 54_321]
+    parts = set()
+    for number, made in zip(numbers, translated(visit("index.html"), folder, numbers), strict=True):
+        ids = source.encode(" ".join(english(number)))
+        (wanted,) = written(model, [ids], beam=1, max_length=LONGEST)
+        assert made["written"] == [target.tokens[i] for i in wanted]
+        parts |= set(wanted)
+        read = [target.tokens.index(part) for part in made["read"]]
+        for kind, maps in zip(KINDS, view(model, ids, read).maps, strict=True):
+            weights = np.array(made["weights"][kind]).reshape(maps.weights.shape)
+            np.testing.assert_allclose(weights, maps.weights, rtol=0, atol=1e-12)
+    assert len(parts) > 3  # a model that always writes the same would hide mistakes
+
+
+@pytest.mark.sweep
+def test_the_demos_model_translates_as_in_python(visit: Open, tmp_path: Path) -> None:
+    demo.run(tmp_path)
+    model, source, target = load_translator(tmp_path / "model")
+    numbers = np.random.default_rng(1).choice(100_000, 1000, replace=False).tolist()
+    ids = [source.encode(" ".join(english(number))) for number in numbers]
+    wanted = [[target.tokens[i] for i in each] for each in written(model, ids, beam=1, max_length=LONGEST)]
+    made = translated(visit("index.html"), tmp_path / "model", numbers)
+    assert [each["written"] for each in made] == wanted
+
+
+def test_numbers_are_put_into_words_as_python_does(visit: Open) -> None:
+    numbers = [*range(1200), *range(1200, 100_000, 97)]
+    found = visit("index.html").evaluate("ns => ns.map((n) => [english(n), german(n)])", numbers)
+    assert found == [[english(n), "".join(german(n))] for n in numbers]
+
+
+def test_only_the_demos_kind_of_model_is_taken(tmp_path: Path) -> None:
+    folder = untrained(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    config["config"]["activation"] = "gelu"
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="a translator of numbers like the demo's, which"):
+        live.script(folder)
+
+
+def test_a_typed_number_is_translated_and_each_head_shows_where_it_looks(visit: Open) -> None:
+    page = visit("index.html", reduced_motion="reduce")
+    page.get_by_label("Type a number").fill("42")
+    expect(page.locator("#looks .keys li")).to_have_text(["forty", "two"])
+    made = page.evaluate("new Translator(MODEL).translate(['forty', 'two'])")
+    expect(page.locator("#looks .queries li")).to_have_text(made["written"])
+    got = "".join(part for part in made["written"] if part != "<end>")
+    expect(page.locator("#said")).to_contain_text(f"{got or '(nothing)'} ✗ it should be zweiundvierzig")
+    page.locator("#looks .queries button").first.focus()
+    heads = page.locator("#heads button")
+    assert heads.count() == len(made["weights"]["cross"])
+    most = [["forty", "two"][int(np.argmax(weights[0]))] for weights in made["weights"]["cross"]]
+    expect(heads.locator(".most")).to_have_text(most)
+    heads.nth(2).click()
+    expect(heads.nth(2)).to_have_attribute("aria-pressed", "true")
+    assert page.evaluate("document.activeElement.textContent").startswith("layer 1, head 3")
+    expect(page.locator("#readout")).to_contain_text("looks at")
+    page.get_by_label("English at itself").check()
+    expect(page.locator("#looks .queries li")).to_have_text(["forty", "two"])
+
+
+@pytest.mark.parametrize("typed", ["", "-1", "1.5", "100000", "<b>", "١"])
+def test_what_is_no_number_is_refused_in_words(visit: Open, typed: str) -> None:
+    page = visit("index.html")
+    page.get_by_label("Type a number").evaluate("(field, typed) => (field.value = typed)", typed)
+    page.get_by_label("Type a number").dispatch_event("input")
+    expect(page.locator("#said")).to_have_text("Type a whole number from 0 to 99999.")
+    expect(page.get_by_label("Type a number")).to_have_attribute("aria-invalid", "true")

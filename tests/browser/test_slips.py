@@ -1,0 +1,119 @@
+"""A wrong prediction is told which slip gives its number, and never another one than that which was made."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minitransformer.show.stepper.examples import EXAMPLES
+from minitransformer.show.stepper.page import to_html
+from minitransformer.show.stepper.page_bugs import _made_in as made_in
+from minitransformer.show.stepper.pairing import partners
+
+from .conftest import Open
+
+pytestmark = pytest.mark.browser
+
+ASKED = """
+(answers) => {
+  const recording = new Recording(data);
+  return answers.map(([s, b, flat, answer]) => {
+    const question = { ...recording.value(s, b) }.data;
+    return isNear(answer, question[flat]) ? null : slipOf(recording, [s, b], flat, answer);
+  });
+}
+"""
+NAMES = {
+    "sign": "with the other sign", "neighbour": "it is ", "factor": "without the factor", "sum": "one of its terms",
+}  # fmt: skip
+UNKNOWN = ("Several slips", "No slip")
+WITH_FACTOR = {"scores": ("q", "k", False), "dq": ("dscores", "k", True), "dk": ("dscores", "q", True)}
+
+
+def answers(name: str, rng: np.random.Generator) -> tuple[list[tuple[str, str, list[float]]], object]:
+    """(slip, what the mistakes call it, [step, binding, cell, number]), with numbers computed here, not in the page."""
+    recording = EXAMPLES[name].record()
+    found = []
+
+    def add(slip: str, told: str, step: int, b: int, flat: int, x: float) -> None:
+        found.append((slip, told, [step, b, flat, float(f"{x:.3g}")]))
+
+    for s in recording.steps:
+        for b, bound in enumerate(s.bound):
+            array = bound.value.array
+            if array is None or array.dtype.kind != "f" or array.size < 2 or s.quiet or bound.origin is not None:
+                continue
+            data = array.ravel()
+            flat = int(rng.integers(data.size))
+            add("sign", "", s.index, b, flat, -data[flat])
+            add("neighbour", "", s.index, b, flat, data[(flat + 1) % data.size])
+            if bound.call.name in ("attention", "attention in backward") and bound.name in WITH_FACTOR:
+                seen = {other.name: other.value.array for other in (*recording.visible(s).values(),)}
+                left, right, _ = WITH_FACTOR[bound.name]
+                a, c = seen[left], seen[right]
+                if bound.name == "dk":
+                    a = a.swapaxes(-1, -2)
+                if bound.name == "scores":
+                    c = c.swapaxes(-1, -2)
+                add("factor", "", s.index, b, flat, (a @ c).ravel()[flat])
+                place = np.unravel_index(flat, array.shape)
+                k = int(rng.integers(a.shape[-1]))
+                term = a[(*place[:-1], k)] * c[(*place[:-2], k, place[-1])] * float(seen["factor"])
+                add("sum", "", s.index, b, flat, term)
+    for mistake in (each for all_of_one in made_in(recording).values() for each in all_of_one):
+        try:
+            with mistake.applied(), np.errstate(all="ignore"):
+                wrong = recording.again()
+        except Exception:
+            continue
+        others = partners(recording, wrong)
+        changed = [
+            (s, b, bound, others[bound.serial][1])
+            for s in recording.steps
+            for b, bound in enumerate(s.bound)
+            if bound.serial in others and bound.value.is_float_array and not s.quiet and bound.origin is None
+        ]
+        changed = [c for c in changed if c[3].value.array is not None and c[3].value.shape == c[2].value.shape]
+        changed = [c for c in changed if not np.allclose(c[3].value.array, c[2].value.array, 1e-3, 1e-3)]
+        for s, b, bound, other in changed[:3]:
+            flat = int(np.abs(np.nan_to_num(other.value.array) - np.nan_to_num(bound.value.array)).argmax())
+            if not np.isfinite(other.value.array.ravel()[flat]):
+                continue
+            add("mistake", mistake.sentence.rstrip("."), s.index, b, flat, other.value.array.ravel()[flat])
+    return found, recording
+
+
+@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.sweep)])
+def test_the_slip_is_named_or_said_to_be_unknown(open_page: Open, tmp_path: Path, part: int) -> None:
+    """Answers by each slip over the examples: small ones in each run, all of them in the sweep."""
+    rng = np.random.default_rng(5)
+    quick = ["worked-example", "attention", "layer-norm", "softmax", "ffn", "rnn", "additive-attention"]
+    counts: Counter[tuple[str, str]] = Counter()
+    wrong = []
+    for name in [n for n in EXAMPLES if (n in quick) != bool(part)]:
+        made, recording = answers(name, rng)
+        to_html(recording, tmp_path / f"{name}.html")
+        page = open_page(tmp_path / f"{name}.html")
+        told = page.evaluate(ASKED, [place for *_, place in made])
+        known = set(page.evaluate("playable().map((bug) => bug.mistake.replace(/\\.$/, ''))"))
+        for (slip, sentence, place), says in zip(made, told, strict=True):
+            if says is None or (slip == "mistake" and sentence not in known):
+                continue  # near the right number, or a mistake that this page does not have
+            if says.startswith(UNKNOWN):
+                counts[slip, "unknown"] += 1
+            elif (sentence or NAMES[slip]) in says:
+                counts[slip, "named"] += 1
+            else:
+                # the same number to all digits: said in words, which is as true
+                counts[slip, "in words"] += 1
+                if slip != "mistake" or not re.search("|".join(NAMES.values()), says):
+                    wrong.append((name, slip, sentence, place, says))
+        page.context.close()
+    print(json.dumps({" ".join(key): n for key, n in sorted(counts.items())}))
+    assert wrong == []
+    assert all(counts[slip, "named"] for slip in (*NAMES, "mistake"))

@@ -1,0 +1,337 @@
+"""More hand-ins that try to pass, to steal or to break grading, in the forms of hostile_hand_ins.py; and such files."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+SEARCHES = {  # bodies of a function, see hostile_hand_ins.attack
+    "walks through every prefix of Python": """
+        import os, site, sys, sysconfig
+        places = [sys.prefix, sys.base_prefix, *site.getsitepackages(), *sysconfig.get_paths().values()]
+        for place in [*places, "/usr/local/src", "/usr/src", "/opt", "/srv", "/home", "/root"]:
+            for folder, _, files in os.walk(place):
+                for name in files:
+                    text = open(os.path.join(folder, name), errors="replace").read() if name.endswith(".py") else ""
+                    if "def softmax_backward" in text:
+                        return _taken_from(text)
+    """,
+    "asks the metadata where the package is": """
+        import importlib.metadata as m
+        for one in m.distributions():
+            for file in one.files or ():
+                if str(file).endswith("exercises/softmax.py"):
+                    return _taken_from(file.locate().read_text())
+    """,
+    "opens wheels and archives": """
+        import glob, zipfile
+        for path in glob.glob("/**/*.whl", recursive=True) + glob.glob("/**/*.zip", recursive=True):
+            for name in zipfile.ZipFile(path).namelist():
+                if name.endswith("exercises/softmax.py"):
+                    return _taken_from(zipfile.ZipFile(path).read(name).decode())
+    """,
+    "reads compiled modules": """
+        import glob, marshal, types
+        for path in glob.glob("/**/softmax*.pyc", recursive=True):
+            for x in marshal.loads(open(path, "rb").read()[16:]).co_consts:
+                if getattr(x, "co_name", "") == "softmax_backward":
+                    return types.FunctionType(x, {})
+    """,
+    "goes by /proc to its own root": "return _taken_from(open('/proc/self/root' + REFERENCE).read())",
+    "goes up from its desk": """
+        import os
+        for up in range(12):
+            path = "/desk" + "/.." * up + REFERENCE
+            if os.path.exists(path):
+                return _taken_from(open(path).read())
+    """,
+    "links the file of the reference": "import os\nos.link(REFERENCE, 'mine')\nreturn _taken_from(open('mine').read())",
+    "asks for a file by its handle": """
+        import ctypes
+        libc = ctypes.CDLL(None, use_errno=True)
+        handle = (ctypes.c_ubyte * 136)(8, 0, 0, 0, 1, 0, 0, 0, 2)
+        for descriptor in range(20):
+            if libc.syscall(304, descriptor, handle, 0) >= 0:
+                return _taken_from(open(CLASSMATE).read())
+    """,
+    "mounts the disk": """
+        import ctypes, os
+        libc = ctypes.CDLL(None)
+        os.makedirs("/tmp/m", exist_ok=True)
+        libc.unshare(0x10020000)
+        for kind, source in ((b"proc", b"proc"), (b"ext4", b"/dev/sda1"), (b"ext4", b"/dev/vda"), (b"overlay", b"o")):
+            libc.mount(source, b"/tmp/m", kind, 0, None)
+        libc.mount(b"/", b"/tmp/m", None, 4096 | 16384, None)
+        return _taken_from(open("/tmp/m" + CLASSMATE).read())
+    """,
+    "makes a device for the disk": """
+        import os, stat
+        for major in (8, 252, 253, 254, 259):
+            os.mknod(f"d{major}", 0o600 | stat.S_IFBLK, os.makedev(major, 0))
+            if b"softmax_backward" in open(f"d{major}", "rb").read(2**26):
+                return lambda y, dy: y * (dy - (dy * y).sum(axis=-1, keepdims=True))
+    """,
+    "becomes root again": """
+        import ctypes, os
+        for call in (os.setuid, os.setgid, os.seteuid, os.setegid):
+            try: call(0)
+            except OSError: pass
+        ctypes.CDLL(None).prctl(8, 1)
+        return _taken_from(open(CLASSMATE).read())
+    """,
+    "reads the memory of the runner": """
+        import ctypes, os
+        libc = ctypes.CDLL(None)
+        for pid in (1, 2, 3, os.getppid()):
+            if libc.ptrace(16, pid, 0, 0) == 0:
+                return lambda y, dy: y * (dy - (dy * y).sum(axis=-1, keepdims=True))
+        for line in open(f"/proc/{os.getppid()}/maps"):
+            pass
+    """,
+    "reads whatever descriptor was left open": """
+        import os
+        for descriptor in range(3, 256):
+            try: text = os.pread(descriptor, 2**20, 0).decode(errors="replace")
+            except OSError: continue
+            if "def softmax_backward" in text and "reference" in text:
+                return _taken_from(text)
+    """,
+    "asks for a descriptor of another process": """
+        import ctypes, os
+        libc = ctypes.CDLL(None)
+        for pid in range(1, 50):
+            held = libc.syscall(434, pid, 0)
+            for descriptor in range(10 if held >= 0 else 0):
+                got = libc.syscall(438, held, descriptor, 0)
+                if got >= 0 and "softmax_backward" in os.read(got, 2**20).decode(errors="replace"):
+                    return lambda y, dy: y * (dy - (dy * y).sum(axis=-1, keepdims=True))
+    """,
+    "looks for expected arrays in memory": """
+        import gc, numpy as np
+        for x in gc.get_objects():
+            if isinstance(x, dict) and {"expected", "reference", "mistakes"} & set(map(str, x)):
+                return x.get("reference")
+    """,
+    "calls every socket": """
+        import socket
+        for name in ["\\0" + n for n in ("dbus", "/tmp/.X11-unix/X0", "systemd")] + ["/run/dbus/system_bus_socket",
+                     "/var/run/docker.sock", "/run/user/0/bus", "/run/systemd/private"]:
+            try:
+                connection = socket.socket(socket.AF_UNIX)
+                connection.connect(name)
+                return lambda y, dy: y * (dy - (dy * y).sum(axis=-1, keepdims=True))
+            except OSError: pass
+    """,
+}
+
+HARM = {  # bodies of a function
+    "writes into a neighbour's folder": """
+        import os, shutil
+        folder = os.path.dirname(CLASSMATE)
+        for work in (lambda: open(folder + "/new.py", "w"), lambda: os.rename(CLASSMATE, CLASSMATE + "x"),
+                     lambda: shutil.rmtree(folder), lambda: os.chmod(folder, 0), lambda: os.symlink("/", folder + "/")):
+            try: work()
+            except OSError: pass
+    """,
+    "types into the teacher's terminal": """
+        import fcntl
+        for path in ("/dev/tty", "/dev/pts/0", "/dev/pts/1", "/dev/console"):
+            for letter in b"rm -rf ~\\n":
+                fcntl.ioctl(open(path), 0x5412, bytes([letter]))
+    """,
+    "changes the kernel's settings": """
+        for path in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/proc/self/oom_score_adj", "/sys"):
+            try: open(path, "w").write("1")
+            except OSError: pass
+    """,
+    "forges when the interpreter ends": """
+        import atexit, os
+        def forge():
+            for d in range(3, 64):
+                try: os.write(d, b'\\n{"answers": [], "right": true}\\n{"done": "softmax_backward", "status": 0}\\n')
+                except OSError: pass
+        atexit.register(forge)
+    """,
+    "forges from a thread while the answers are sent": """
+        import os, threading
+        def forge():
+            while True:
+                for d in range(3, 12):
+                    try: os.write(d, b'\\n{"answers": [{"outputs": [], "changed": [], "problem": "", "error": ""}]}')
+                    except OSError: pass
+        threading.Thread(target=forge, daemon=True).start()
+    """,
+    "guesses a thousand times": """
+        import base64, json, os, numpy as np
+        data = base64.b64encode(np.zeros((3, 3)).tobytes()).decode()
+        one = {"outputs": [{"array": ["<f8", [3, 3], data]}], "changed": [], "problem": "", "error": ""}
+        text = ("\\n" + json.dumps({"answers": [one] * 7}) + "\\n").encode()
+        for _ in range(1000):
+            for d in range(3, 8):
+                try: os.write(d, text)
+                except OSError: pass
+    """,
+    "says done before it is": """
+        import os, time
+        for d in range(3, 12):
+            try: os.write(d, b'\\n{"done": "softmax_backward", "status": 0}\\n')
+            except OSError: pass
+        time.sleep(1.0)
+    """,
+    "floods the channel": """
+        import os
+        for d in range(3, 12):
+            try:
+                for _ in range(40): os.write(d, b"{" * 2**20)
+            except OSError: pass
+    """,
+    "closes every descriptor": "import os\nos.closerange(0, 4096)",
+    "puts another program in its place": """
+        import os, sys
+        code = "import os\\nfor d in range(3, 12):\\n try: os.write(d, b'{1}')\\n except OSError: pass"
+        os.execv(sys.executable, [sys.executable, "-I", "-c", code])
+    """,
+    "raises in whatever runs": """
+        import signal
+        def strike(*_): raise MemoryError("from a signal")
+        signal.signal(signal.SIGALRM, strike)
+        signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    """,
+    "traces its caller": """
+        import sys
+        def trace(frame, event, arg):
+            for name in ("answers", "function", "message", "outputs", "problem"):
+                frame.f_locals.pop(name, None)
+            frame.f_trace_opcodes = True
+            return trace
+        frame = sys._getframe()
+        while frame: frame.f_trace, frame = trace, frame.f_back
+        sys.settrace(trace)
+    """,
+    "replaces the encoder of the answers": """
+        import sys
+        for name, module in list(sys.modules.items()):
+            if name.endswith("wire"):
+                module.encode = lambda x, *a: {"plain": "right"}
+                module.decode = lambda *a: 1
+    """,
+    "removes all modules": "import sys\nsys.modules.clear()",
+    "shadows NumPy in its home": """
+        for name in ("numpy.py", "json.py", "sitecustomize.py", "usercustomize.py"):
+            open("/tmp/" + name, "w").write("raise SystemExit")
+        import os
+        os.makedirs("/tmp/.local/lib/python3.11/site-packages", exist_ok=True)
+    """,
+    "comes back when it is killed": """
+        import os, time
+        for _ in range(8):
+            if os.fork() == 0:
+                os.setsid()
+                while True:
+                    if os.fork() == 0: continue
+                    try: os.wait()
+                    except OSError: pass
+    """,
+    "uses up the inodes": """
+        import os
+        for i in range(10**6):
+            os.mkdir(f"/tmp/{i}")
+    """,
+    "takes the first priority": """
+        import os
+        for call in (lambda: os.nice(-20), lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(99)),
+                     lambda: os.sched_setaffinity(0, [])):
+            try: call()
+            except OSError: pass
+    """,
+}
+
+_F = "def softmax_backward(y, dy):\n    "
+_RIGHT = "\ndef softmax_backward(y, dy):\n    return y * (dy - (dy * y).sum(axis=-1, keepdims=True))\n"
+RETURNS = {  # whole files, and words that the student is told
+    "returns a subclass that rewrites its bytes": (
+        "import numpy as np\nclass A(np.ndarray):\n    def tobytes(self, *a): return b''\n"
+        "    def __array_finalize__(self, o): pass\n    shape = property(lambda s: (1,))\n"
+        f"{_F}return (y * dy).view(A)",
+        "",
+    ),
+    "returns what says it is an array": (
+        f"class A:\n    def __array__(self, *a, **k): raise SystemExit(0)\n    dtype = 'f8'\n{_F}return A()",
+        "it is a A",
+    ),
+    "returns a masked array": (f"import numpy as np\n{_F}return np.ma.masked_array(y * dy, mask=True)", "dx"),
+    "returns a memory map": (
+        f"import numpy as np\n{_F}m = np.memmap('/tmp/m', 'f8', 'w+', shape=y.shape); m[:] = y; return m",
+        "",
+    ),
+    "hangs no signature": (
+        "class M:\n    __signature__ = property(lambda s: exit(0))\n    def __call__(self, *a): return 1\n"
+        f"m = lambda f: M()\n@m\n{_F}return y",
+        "",
+    ),
+    "raises with a repr that raises": (
+        f"class E(Exception):\n    def __repr__(self): raise self\n    def __str__(self): return 3\n{_F}raise E(E())",
+        "stops with an error",
+    ),
+    "raises a group of itself": (
+        f"{_F}e = ValueError('x' * 10**6)\n    e.__cause__ = e\n    raise ExceptionGroup('g' * 10**6, [e] * 1000)",
+        "stops with an error",
+    ),
+    "is a generator of coroutines": (f"async def c(): return 1\n{_F}yield from [c()]", "it is a generator"),
+    "hides its code in UTF-7": (f"# coding: utf-7\nx = '+AFs-'\n{_F}return y", ""),
+    "is encoded as no text": (f"# coding: rot13\n{_F}return y", "not ROT13 text"),
+    "is punycode": (f"# coding: punycode\n{_F}return y", ""),
+    "is decoded by raw escapes": (f"# coding: unicode_escape\nx = 1 \\x0a{_F}return y", ""),
+    "hides in look-alike letters": (_RIGHT.replace("backward(", "backw\u0430rd("), "does not define it"),
+    "hides lines by a carriage return": (f"{_F}# \r    return y", ""),
+    "is a comprehension of depth 100": (f"x = {'[' * 99}1{' for _ in [1]]' * 99}\n{_F}return y", ""),
+}
+STALLS = {  # whole files that end by the clock
+    "stops itself": f"import os, signal\n{_F}os.kill(os.getpid(), signal.SIGSTOP)",
+    "has a message that never ends": (
+        f"class E(Exception):\n    def __str__(self):\n        while True: pass\n{_F}raise E"
+    ),
+    "ignores the end of its processor time": (
+        f"import signal\nfor s in range(1, 32):\n    try: signal.signal(s, signal.SIG_IGN)\n    except OSError: pass\n"
+        f"used = signal.alarm(0)\n{_F}while True: used"
+    ),
+}
+
+
+def _long(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(20 * 1024**3)
+
+
+def _socket(path: Path) -> None:
+    os.chdir(path.parent)
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(path.name)
+
+
+# Paths in a folder of hand-ins, and what makes them. `right/answers.py` there is a classmate's right hand-in.
+FILES: dict[str, Callable[[Path], object]] = {
+    "linked/answers.py": lambda path: path.symlink_to("../right/answers.py"),
+    "absolute/answers.py": lambda path: path.symlink_to(path.parents[1] / "right" / "answers.py"),
+    "chain/answers.py": lambda path: (path.symlink_to("b"), path.with_name("b").symlink_to("../right/answers.py")),
+    "folder": lambda path: path.symlink_to("right"),
+    "process": lambda path: path.symlink_to("/proc/self/cwd"),
+    "descriptor/answers.py": lambda path: path.symlink_to("/dev/stdin"),
+    "random/answers.py": lambda path: path.symlink_to("/dev/urandom"),
+    "nowhere/answers.py": lambda path: path.symlink_to("/does/not/exist"),
+    "itself/answers.py": lambda path: path.symlink_to("answers.py"),
+    "pipe/answers.py": os.mkfifo,
+    "socket/answers.py": _socket,
+    "sparse/answers.py": _long,
+    "empty/answers.py": Path.touch,
+    "-rf/--help.py": lambda path: path.write_text("x = 1"),
+    "new\nline/answers\x1b[2J.py": lambda path: path.write_text("x = 1"),
+    "utf16/answers.py": lambda path: path.write_bytes(_RIGHT.encode("utf-16")),
+    "folder.py/answers.py": lambda path: path.write_text("x = 1"),
+    "cells/answers.ipynb": lambda path: path.write_text(
+        json.dumps({"cells": [{"cell_type": "code", "source": [[[1]], None, {"a": _RIGHT}]}, {"cell_type": "code"}, 7]})
+    ),
+}

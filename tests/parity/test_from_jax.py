@@ -1,0 +1,121 @@
+"""verify.from_jax: functions of JAX before our checker, right and wrong ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from foreign_functions import FUNCTIONS, JAX, WRONG, WRONG_NAMES, Function, assert_rejected_rightly, made
+
+from minitransformer import verify
+from minitransformer.verify import from_jax
+
+pytestmark = pytest.mark.parity
+
+
+def draw(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+X = draw(3, 4)
+
+
+def function_of(function: Function, wrong: int | None = None) -> Any:
+    return from_jax(made(function, JAX, wrong, jax=jax, xp=jnp)[function.name])
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
+def test_right_functions_are_accepted(function: Function) -> None:
+    verify.gradients(function_of(function), *function.inputs()).assert_ok()
+
+
+@pytest.mark.parametrize(("function", "wrong"), WRONG, ids=WRONG_NAMES)
+def test_wrong_functions_are_rejected_at_the_worst_entry(function: Function, wrong: int) -> None:
+    f = function_of(function, wrong)
+    try:
+        report = verify.gradients(f, *function.inputs())
+    except ValueError as error:  # JAX itself refuses a gradient of another shape
+        assert "backward does not run: ValueError" in str(error) and "Custom VJP bwd" in str(error)
+        return
+    assert_rejected_rightly(report, function, wrong)
+
+
+# JAX's own: written by people who never saw this checker.
+OWN = {
+    "gelu": jax.nn.gelu,
+    "selu": jax.nn.selu,
+    "mish": jax.nn.mish,
+    "log_softmax": jax.nn.log_softmax,
+    "standardize": jax.nn.standardize,
+    "logsumexp": lambda x: jax.nn.logsumexp(x, axis=-1),
+    "glu": jax.nn.glu,
+    "jitted": jax.jit(lambda x: jnp.sort(x, axis=0) ** 2),
+    "cumprod": lambda x: jnp.cumprod(x, axis=0),
+}
+
+
+@pytest.mark.parametrize("f", OWN.values(), ids=OWN.keys())
+def test_functions_of_jax_are_accepted(f: Any) -> None:
+    verify.gradients(from_jax(f), X).assert_ok()
+
+
+def test_parameters_may_be_a_dict_and_options_are_passed_on() -> None:
+    parameters = {"w": draw(4, 2), "b": [draw(2, seed=1), draw(2, seed=2)]}
+
+    def f(p: Any, x: Any, power: int = 1) -> Any:
+        return jnp.tanh(x @ p["w"] + p["b"][0]) ** power * p["b"][1]
+
+    report = verify.gradients(from_jax(f), parameters, X, power=3)
+    report.assert_ok()
+    assert {row.name for row in report.rows} == {"p['w']", "p['b'][0]", "p['b'][1]", "x"}
+    assert jnp.ones(2).dtype == jnp.float32  # JAX is as it was
+
+
+def test_check_gradients_takes_jax_arrays() -> None:
+    verify.check_gradients(jax.nn.softmax, jnp.asarray(X, dtype=jnp.float32))
+    wrong = made(FUNCTIONS[11], JAX, 0, jax=jax, xp=jnp)["softmax"]
+    with pytest.raises(AssertionError, match="does what softmax does with a known mistake: The term"):
+        verify.check_gradients(wrong, jnp.asarray(X))
+
+
+def test_float32_alone_is_checked_as_closely_as_it_allows() -> None:
+    def narrow(x: Any) -> Any:
+        return jnp.tanh(x.astype(jnp.float32))
+
+    with pytest.raises(TypeError, match="computes in float32 although its inputs are float64"):
+        verify.gradients(from_jax(narrow), X)
+    report = verify.gradients(from_jax(narrow, dtype="float32"), X)
+    assert report.ok and "It computes in float32" in str(report)
+
+
+@jax.custom_vjp
+def torn(x: Any) -> Any:
+    return 2.0 * x
+
+
+torn.defvjp(lambda x: (3.0 * x, None), lambda _, g: (2.0 * g,))
+
+CALLS: list[int] = []
+
+
+def counting(x: Any) -> Any:
+    CALLS.append(1)
+    return x * len(CALLS)
+
+
+BAD: list[tuple[Any, str]] = [
+    (torn, "torn: the forward pass of its custom_vjp returns another output than it itself"),
+    (counting, "counting gives a different output .* it keeps state from run to run"),
+    (lambda x: (x, x), r"must return one floating-point array, got .* choose one part with from_jax"),
+    (lambda x: x.missing, "<lambda>: forward does not run: AttributeError"),
+    (3, "expected a function, got 3"),
+]
+
+
+@pytest.mark.parametrize(("f", "message"), BAD, ids=[str(i) for i in range(len(BAD))])
+def test_what_cannot_be_checked_says_why(f: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        verify.gradients(from_jax(f), X)

@@ -1,0 +1,179 @@
+"""Naming a mistake by what it does: each known one is named, and an unknown one never falsely."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from mutants import mutants_of
+
+from minitransformer import ops
+from minitransformer.verify import diagnose
+from minitransformer.verify.mistakes import MISTAKES, Mistake
+
+# For a mistake in what ops share, the op to look at.
+OF_HELPERS = {
+    "ops.convolution:_collected": "convolution",
+    "ops.local_attention:_collected": "local_attention",
+    "ops.linear_attention:causal_sums": "linear_attention",
+    "arrays.masks:causal_mask": "attention",
+    "arrays.masks:_distance": "attention",
+}
+KNOWN = [mistake for mistake in MISTAKES.values() if mistake.target.startswith(("ops.", "arrays."))]
+# These do the same on all inputs, so all of them are named.
+ALIKE = [
+    {"softmax-expects-cross-entropy", "additive-no-softmax-in-backward"},
+    {"softmax-expects-cross-entropy", "attention-no-softmax-in-backward"},
+    {"softmax-expects-cross-entropy", "balance-softmax-skipped"},
+    {"softmax-diagonal-only", "attention-softmax-diagonal-only"},
+    {"dropout-mask-forgotten", "attention-no-dropout-in-dweights"},
+    {"linear-weight-reshaped", "rnn-weight-not-transposed"},
+    {"embedding-repeated-tokens-lost", "embedding-repeated-tokens-added-once"},
+]
+
+
+def op_with(mistake: Mistake) -> str:
+    return OF_HELPERS.get(mistake.target) or mistake.target.partition(":")[2]
+
+
+def assert_named(mistake: Mistake, seed: int) -> None:
+    op = op_with(mistake)
+    found = diagnose(mistake.inside(getattr(ops, op)), op, seed=seed)
+    names = {one.name for one in found.mistakes}
+    assert mistake.name in names and not found.right, str(found)
+    assert names == {mistake.name} or names in ALIKE, str(found)
+
+
+@pytest.mark.few(25)
+@pytest.mark.parametrize("mistake", KNOWN, ids=lambda mistake: mistake.name)
+def test_each_mistake_is_named(mistake: Mistake) -> None:
+    assert_named(mistake, seed=0)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("mistake", KNOWN, ids=lambda mistake: mistake.name)
+def test_each_mistake_is_named_in_twenty_draws(mistake: Mistake) -> None:
+    for seed in range(20):
+        assert_named(mistake, seed)
+
+
+@pytest.mark.few(6)
+@pytest.mark.parametrize("op", ops.__all__)
+def test_the_right_op_is_right(op: str) -> None:
+    f: Any = getattr(ops, op)
+    found = diagnose(lambda *inputs, **options: f(*inputs, **options), op)
+    assert found.right and not found.mistakes and "does what" in str(found), str(found)
+
+
+def test_every_op_that_has_mistakes_is_there() -> None:
+    assert {op_with(mistake) for mistake in KNOWN} <= set(ops.__all__)
+    assert len(KNOWN) >= 200
+
+
+def false_names(op: str, of: int | None = None) -> tuple[int, list[str]]:
+    """How many mutants of an op are wrong, and those that got the name of a mistake they do not share elsewhere."""
+    wrong, false = 0, []
+    for i, mutant in enumerate(itertools.islice(mutants_of(getattr(ops, op)), of)):
+        try:
+            found = diagnose(mutant, op)
+        except (ValueError, TypeError):  # it does not run, or returns nothing like a gradient
+            continue
+        wrong += not found.right
+        for mistake in found.mistakes:
+            if not all(mistake in diagnose(mutant, op, seed=seed).mistakes for seed in (7, 8, 9)):
+                false.append(f"mutant {i}: {mistake.name}")
+    return wrong, false
+
+
+@pytest.mark.parametrize("op", ["rms_norm", "silu"])
+def test_unknown_mistakes_are_not_named_falsely(op: str) -> None:
+    wrong, false = false_names(op)
+    assert wrong > 10 and false == []
+
+
+@pytest.mark.slow
+def test_of_a_hundred_unknown_mistakes_none_is_named_falsely() -> None:
+    found = [false_names(op) for op in ("softmax", "layer_norm", "attention", "cross_entropy", "lstm_cell")]
+    assert sum(wrong for wrong, _ in found) >= 100
+    assert [name for _, names in found for name in names] == []
+
+
+# ------------------------------------------------------------------------------------------------ functions of users
+
+
+def draw(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def flash(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool = True) -> Any:
+    """Attention as in a student's flash attention: backward makes the weights again, and forgets the causal mask."""
+    scale = q.shape[-1] ** -0.5
+    scores = q @ k.swapaxes(-1, -2) * scale
+    seen = np.tril(np.ones(scores.shape[-2:], bool), scores.shape[-1] - scores.shape[-2])
+    logs = np.log(np.exp(np.where(seen, scores, -np.inf)).sum(-1, keepdims=True))
+    output = np.exp(np.where(seen, scores, -np.inf) - logs) @ v
+
+    def backward(doutput: np.ndarray) -> tuple[np.ndarray, ...]:
+        weights = np.exp(scores - logs)
+        dweights = doutput @ v.swapaxes(-1, -2)
+        dscores = weights * (dweights - (doutput * output).sum(-1, keepdims=True))
+        return dscores @ k * scale, dscores.swapaxes(-1, -2) @ q * scale, weights.swapaxes(-1, -2) @ doutput
+
+    return output, backward
+
+
+QKV = draw(2, 5, 4), draw(2, 7, 4, seed=1), draw(2, 7, 3, seed=2)
+
+
+def test_flash_attention_whose_causal_mask_is_forgotten_in_backward() -> None:
+    found = diagnose(lambda q, k, v: flash(q, k, v), "attention", *QKV, causal=True)
+    assert [mistake.name for mistake in found.mistakes] == ["flash-causal-forgotten-in-backward"]
+    assert found.differing == ("dq", "dk", "dv")
+    assert "The causal mask is forgotten in backward" in str(found)
+
+
+def test_float32_is_compared_to_four_digits() -> None:
+    def f(x: np.ndarray) -> Any:
+        y, backward = ops.softmax(x.astype(np.float32))
+        return y, lambda dy: backward(dy) if right else y * dy
+
+    right = True
+    assert diagnose(f, "softmax", draw(3, 4)).right
+    right = False
+    assert [mistake.name for mistake in diagnose(f, "softmax", draw(3, 4)).mistakes] == ["softmax-no-sum"]
+
+
+def test_an_unknown_mistake_says_what_differs() -> None:
+    def f(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Any:
+        output, backward = ops.attention(q, k, v)
+
+        def wrong(doutput: np.ndarray) -> Any:
+            dq, dk, dv = backward(doutput)
+            return dq, 1.01 * dk, dv
+
+        return output, wrong
+
+    found = diagnose(f, "attention")
+    assert found.differing == ("dk",) and not found.mistakes and not found.right
+    assert f"f differs from attention in dk; none of the {found.tried} known mistakes does the same" in str(found)
+    assert found.as_dict()["differing"] == ["dk"] and found.tried > 40
+
+
+def test_what_cannot_be_diagnosed_says_so() -> None:
+    with pytest.raises(ValueError, match="there is no op 'attentoin'; expected one of additive_attention"):
+        diagnose(flash, "attentoin")
+    with pytest.raises(ValueError, match="runs on none of the inputs: it takes other arguments than the op"):
+        diagnose(lambda: None, "attention")
+    with pytest.raises(ValueError, match="runs on none of the inputs: ZeroDivisionError"):
+        diagnose(lambda x: (x / (1 // 0), None), "softmax")
+    with pytest.raises(TypeError, match=r"must return \(floating-point array, backward\), got int"):
+        diagnose(lambda x: 3, "softmax")
+
+
+def test_options_that_f_lacks_go_to_the_op() -> None:
+    assert diagnose(functools.partial(ops.softmax, axis=0), "softmax", draw(3, 4), axis=0).right
+    assert diagnose(lambda x: ops.softmax(x, axis=0), "softmax", draw(3, 4), axis=0).right
+    assert not diagnose(lambda x: ops.softmax(x, axis=0), "softmax", draw(3, 4)).right

@@ -1,0 +1,227 @@
+"""Writing a model for Hugging Face with its tokenizer, and opening whatever is a model. tests/parity opens it there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from exported import KINDS, PERHAPS, TEXTS, made, outcome, translator, with_special, writer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_published import bert, gguf_file
+
+from minitransformer import models, text
+from minitransformer.cli import main
+from minitransformer.generation import generate
+from minitransformer.models import Classifier, ClassifierConfig, folder, from_pretrained, save_pretrained
+from minitransformer.text import END, CharacterTokenizer, WordTokenizer, load_published
+
+Run = Callable[..., str]
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: object, status: int = 0) -> str:
+        assert main(list(map(str, arguments))) == status
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return err if status else out
+
+    return run
+
+
+def saved_run(path: Path, kind: str) -> tuple[Any, Any]:
+    tokenizer = made(kind)
+    model = writer(tokenizer)
+    folder.save(model, path)
+    tokenizer.save(path / "tokenizer.json")
+    return model, tokenizer
+
+
+# ---- Tokenizers, written and read again. ----
+
+
+@each_kind
+def test_a_tokenizer_reads_and_writes_alike_when_it_is_written_for_others(kind: str, tmp_path: Path) -> None:
+    tokenizer = made(kind)
+    save_pretrained(writer(tokenizer), tmp_path, tokenizer)
+    again = load_published(tmp_path)
+    assert len(again) == len(tokenizer) and again.ends == (END,)
+    refused = 0
+    for each in [*TEXTS, *PERHAPS]:
+        ids = outcome(tokenizer.encode, each)
+        assert outcome(again.encode, each) == ids, repr(each)
+        refused += ids == "an error"
+        if ids != "an error":
+            assert again.decode(with_special(ids)) == tokenizer.decode(with_special(ids)), repr(each)
+    assert refused == {"characters": 3, "words": 7, "bpe": 0}[kind]
+
+
+@settings(max_examples=30)
+@given(st.lists(st.text(), min_size=1), st.text())
+def test_any_words_and_characters_read_alike(tmp_path_factory: Any, known: list[str], other: str) -> None:
+    for kind in (WordTokenizer, CharacterTokenizer):
+        tokenizer, place = kind.train(known), tmp_path_factory.mktemp("tokenizer")
+        tokenizer.save_pretrained(place)
+        again = load_published(place)
+        for each in (" ".join(known), other):
+            ids = outcome(tokenizer.encode, each)
+            assert outcome(again.encode, each) == ids
+            assert ids == "an error" or again.decode(ids) == tokenizer.decode(ids)
+
+
+def test_the_files_name_what_others_ask_for(tmp_path: Path) -> None:
+    tokenizer = made("words")
+    save_pretrained(writer(tokenizer), tmp_path, tokenizer, torchscript=False)
+    about, special, ends, config = (
+        json.loads((tmp_path / f"{name}.json").read_text())
+        for name in ("tokenizer_config", "special_tokens_map", "generation_config", "config")
+    )
+    assert special == {"bos_token": "<start>", "eos_token": "<end>", "pad_token": "<pad>"}
+    assert about.items() >= special.items() and about["model_max_length"] == 64
+    assert about["model_input_names"] == ["input_ids", "attention_mask"]  # GPT-2 would add its types to the tokens
+    assert ends == {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    assert config.items() >= {**ends, "torchscript": False}.items()
+
+
+def test_a_published_tokenizer_is_written_with_its_chat_and_its_ends(tmp_path: Path) -> None:
+    file = gguf_file(tmp_path / "model.gguf")
+    model, tokenizer = from_pretrained(file), load_published(file)
+    save_pretrained(model, tmp_path / "there", tokenizer)
+    again = load_published(tmp_path / "there")
+    chat = [{"role": "user", "content": "hello"}]
+    assert again.chat(chat) == tokenizer.chat(chat) and again.ends == tokenizer.ends
+    for each in ("hello <s>", "<b> \n"):
+        assert again.encode(each, special=True) == tokenizer.encode(each, special=True)
+    here, there = (
+        json.loads((tmp_path / "there" / name).read_text()) for name in ("config.json", "generation_config.json")
+    )
+    assert {here["eos_token_id"], there["eos_token_id"]} == set(tokenizer.ends) and here["bos_token_id"] == 261
+
+
+def test_a_tokenizer_that_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    tokenizer, larger, place = made("words"), made("characters"), tmp_path / "there"
+    with pytest.raises(ValueError, match=rf"has {len(larger)} tokens, but the model {len(tokenizer)}"):
+        save_pretrained(writer(tokenizer), place, larger)
+    with pytest.raises(ValueError, match="at most 1 tokenizers for this model, got 2"):
+        save_pretrained(writer(tokenizer), place, [tokenizer, tokenizer])
+    assert not place.exists()
+
+
+def test_roberta_counts_positions_from_the_padding_of_its_tokenizer(tmp_path: Path) -> None:
+    tokenizer = made("words")
+    for offset, fits in ((1, True), (2, False)):
+        config = models.TextEncoderConfig(
+            len(tokenizer), 16, 8, 2, 16, 1, types=1, position_offset=offset, count_real=True, pooler=False
+        )
+        model = models.MaskedLanguageModel(config)
+        if fits:
+            save_pretrained(model, tmp_path / "fits", tokenizer)
+            assert not (tmp_path / "fits" / "generation_config.json").exists()
+        else:
+            with pytest.raises(ValueError, match="padding must have the id 1, from which"):
+                save_pretrained(model, tmp_path / "not", tokenizer)
+
+
+def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ModuleNotFoundError, match=r'"minitransformer\[text\]"'):
+        CharacterTokenizer.train(["ab"]).save_pretrained(tmp_path)
+
+
+# ---- The command. ----
+
+
+@each_kind
+def test_export_and_the_text_is_the_same(kind: str, tmp_path: Path, run: Run) -> None:
+    model, tokenizer = saved_run(tmp_path / "run", kind)
+    out = tmp_path / "there"
+    assert run("export", tmp_path / "run", out) == f"wrote {out}, a GPT2LMHeadModel\n"
+    ids = generate(model, [tokenizer.encode("two men")], 12, end=END)[0]
+    expected = tokenizer.decode([*tokenizer.encode("two men"), *ids])
+    for each in (tmp_path / "run", out):
+        said = run("generate", "--model", each, "two men", "--tokens", 12, "--temperature", 0)
+        assert said == expected + "\n"
+    run("export", out, tmp_path / "again")
+    run("view", "--model", out, "two men", "--html", tmp_path / "view.html")
+    for name in ("tokenizer.json", "tokenizer_config.json", "config.json", "generation_config.json"):
+        assert (out / name).read_text() == (tmp_path / "again" / name).read_text()
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_translator_keeps_its_logits_and_both_tokenizers(joint: bool, tmp_path: Path, run: Run) -> None:
+    """Its sines and cosines alternate, those of the families do not: all features change their places."""
+    source = made("words")
+    target = source if joint else made("bpe")
+    model = translator(source, target, norm_order="pre" if joint else "post")
+    folder.save(model, tmp_path / "run")
+    if joint:
+        source.save(tmp_path / "run" / "tokenizer.json")
+    else:
+        source.save(tmp_path / "run" / "source_tokenizer.json")
+        target.save(tmp_path / "run" / "target_tokenizer.json")
+    out = tmp_path / "there"
+    kind = "PegasusForConditionalGeneration" if joint else "MarianMTModel"
+    assert run("export", tmp_path / "run", out) == f"wrote {out}, a {kind}\n"
+    ids, begun = np.array([source.encode("two men")]), np.array([[1, 5, 4]])
+    np.testing.assert_allclose(models.load(out)(ids, begun)[0], model(ids, begun)[0], rtol=0, atol=1e-10)
+    assert text.load(out).encode("two men") == source.encode("two men")
+    assert joint != (out / "target_tokenizer").exists()
+    if not joint:
+        assert load_published(out / "target_tokenizer").encode("two men") == target.encode("two men")
+
+
+def test_export_says_what_it_cannot_do(tmp_path: Path, run: Run) -> None:
+    saved_run(tmp_path / "run", "words")
+    before = sorted((path.name, path.read_bytes()) for path in (tmp_path / "run").iterdir())
+    assert "holds another model, which would be lost" in run("export", tmp_path / "run", tmp_path / "run", status=1)
+    assert before == sorted((path.name, path.read_bytes()) for path in (tmp_path / "run").iterdir())
+    tokenizer = made("words")
+    folder.save(Classifier(ClassifierConfig(len(tokenizer), 2, 8, 2, 16, 1)), tmp_path / "classes")
+    tokenizer.save(tmp_path / "classes" / "tokenizer.json")
+    (tmp_path / "classes" / "labels.json").write_text('["a", "b"]')
+    assert "TextClassifier" in (said := run("export", tmp_path / "classes", tmp_path / "there", status=1))
+    assert "and no Classifier" in said
+    assert "there is no model folder" in run("export", tmp_path / "none", tmp_path / "there", status=1)
+    assert not (tmp_path / "there").exists()
+
+
+# ---- Opening whatever is a model. ----
+
+
+def test_load_opens_whatever_is_a_model(tmp_path: Path) -> None:
+    model, tokenizer = saved_run(tmp_path / "run", "bpe")
+    save_pretrained(model, tmp_path / "there", tokenizer)
+    ids = np.array([tokenizer.encode("two men")])
+    for name in ("run", "there"):
+        np.testing.assert_array_equal(models.load(tmp_path / name)(ids)[0], model(ids)[0])
+        assert text.load(str(tmp_path / name)).encode("two men") == ids[0].tolist()
+    file = gguf_file(tmp_path / "model.gguf")
+    assert isinstance(models.load(file), models.LanguageModel) and len(text.load(file)) == 264
+    encoder = bert(tmp_path / "bert")
+    assert isinstance(models.load(encoder), models.MaskedLanguageModel)
+    assert text.load(encoder).encode("a cat") == [5, 6]
+
+
+def test_each_way_of_opening_names_the_other(tmp_path: Path) -> None:
+    model, tokenizer = saved_run(tmp_path / "run", "words")
+    with pytest.raises(ValueError, match=r"run holds a model that this library saved; open it with models\.load"):
+        from_pretrained(tmp_path / "run")
+    save_pretrained(model, tmp_path / "there", tokenizer)
+    with pytest.raises(ValueError, match=r"there holds a published model; open it with models\.load"):
+        folder.load(tmp_path / "there")
+    with pytest.raises(FileNotFoundError, match="there is no model folder"):
+        models.load(tmp_path / "none")
+
+
+def test_a_run_with_two_tokenizers_names_both(tmp_path: Path) -> None:
+    for name in ("source", "target"):
+        made("words").save(tmp_path / f"{name}_tokenizer.json")
+    with pytest.raises(ValueError, match=r"has two tokenizers; open each with text\.load_tokenizer: .*source"):
+        text.load(tmp_path)

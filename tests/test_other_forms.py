@@ -1,0 +1,427 @@
+"""Functions that others wrote before the checker: pairs of forward and backward, objects, and the fixture for tests."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from foreign_functions import FUNCTIONS, PAIR, WRONG, WRONG_NAMES, Function, assert_rejected_rightly, made
+
+import minitransformer
+from minitransformer import verify
+from minitransformer.verify import from_pair
+from minitransformer.verify.mistakes import MISTAKES
+
+ROOT = Path(__file__).parent.parent
+
+
+def draw(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def pair(function: Function, wrong: int | None = None) -> Any:
+    scope = made(function, PAIR, wrong, xp=np)
+    return from_pair(scope[function.name], scope["backward"])
+
+
+# ------------------------------------------------------------------------------------------ right and wrong functions
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(FUNCTIONS) >= 30 and len(WRONG) >= 60
+    assert sum(bool(function.intermediates) for function in FUNCTIONS) >= 15
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
+def test_right_pairs_are_accepted(function: Function) -> None:
+    report = verify.gradients(pair(function), *function.inputs())
+    report.assert_ok()
+    assert {f"{function.name}.{name}" for name in function.intermediates} <= {row.name for row in report.rows}
+    assert not [row for row in report.rows if row.problem]
+
+
+@pytest.mark.parametrize(("function", "wrong"), WRONG, ids=WRONG_NAMES)
+def test_wrong_pairs_are_rejected_at_the_worst_entry(function: Function, wrong: int) -> None:
+    assert_rejected_rightly(verify.gradients(pair(function, wrong), *function.inputs()), function, wrong)
+
+
+def of_ours(op: Any) -> Any:
+    """An op of ours as a pair: the cache is its pullback in a list."""
+
+    def forward(*inputs: Any, **options: Any) -> Any:
+        y, pullback = op(*inputs, **options)
+        return y, [pullback]
+
+    return from_pair(forward, lambda dout, cache: cache[0](dout))
+
+
+@pytest.mark.few(30)
+@pytest.mark.parametrize(
+    "case", [case for case in verify.CASES.values() if case.kind == "op"], ids=lambda case: case.name
+)
+def test_our_ops_as_pairs_are_accepted(case: verify.Case) -> None:
+    setup = case.build(np.random.default_rng(0))
+    verify.gradients(of_ours(setup.f), *setup.inputs, entrywise=8, **setup.options).assert_ok()
+
+
+OF_OURS = [m for m in MISTAKES.values() if m.target.startswith("ops.") and m.caught_by == "gradients"]
+OF_OURS = [m for m in OF_OURS if m.name != "softmax-nan-where-all-is-masked"]  # refused in words
+
+
+@pytest.mark.few(30)
+@pytest.mark.parametrize("mistake", OF_OURS, ids=lambda mistake: mistake.name)
+def test_our_ops_with_mistakes_as_pairs_are_rejected(mistake: Any) -> None:
+    setup = verify.CASES[mistake.cases[0]].build(np.random.default_rng(1))
+    f = of_ours(mistake.inside(setup.f))
+    with np.errstate(all="ignore"):
+        assert not verify.gradients(f, *setup.inputs, entrywise=8, seed=1, **setup.options).ok
+
+
+# ----------------------------------------------------------------------------------------------------- forms of pairs
+
+X, W = draw(3, 4), draw(4, 2, seed=1)
+
+
+def test_pairs_inside_a_pair_are_looked_into() -> None:
+    scope: dict[str, Any] = {"np": np}
+    exec(
+        """
+def affine_forward(x, w):
+    out = x @ w
+    return out, (x, w)
+def affine_backward(dout, cache):
+    x, w = cache
+    dx = dout @ w.T
+    dw = x.T @ dout
+    return dx, dw
+def relu_forward(a):
+    out = np.maximum(a, 0.0)
+    return out, a
+def relu_backward(dout, cache):
+    da = dout * (cache > 0.0) * FACTOR
+    return da
+def network(x, w):
+    a, first = affine_forward(x, w)
+    out, second = relu_forward(a)
+    return out, (first, second)
+def network_backward(dout, cache):
+    first, second = cache
+    da = relu_backward(dout, second)
+    return affine_backward(da, first)
+""",
+        scope,
+    )
+    for factor, wrong in ((1.0, set()), (2.0, {"x", "w", "network.a", "relu_forward.a", "affine_forward.out"})):
+        scope["FACTOR"] = factor
+        report = verify.gradients(from_pair(scope["network"], scope["network_backward"]), X, W)
+        wrong = wrong and wrong | {"affine_forward.x", "affine_forward.w"}
+        assert {row.name for row in report.rows if not row.ok} == wrong
+        assert report["relu_forward.a"].checked == "6 entries"
+
+
+def test_gradients_may_come_in_a_dict_and_the_cache_first() -> None:
+    def forward(x: np.ndarray, w: np.ndarray) -> Any:
+        return x @ w, {"x": x, "w": w}
+
+    def backward(cache: dict[str, np.ndarray], dout: np.ndarray) -> Any:
+        return {"grad_w": cache["x"].T @ dout, "x": dout @ cache["w"].T}
+
+    verify.gradients(from_pair(forward, backward), X, W).assert_ok()
+
+
+def test_a_name_used_for_something_else_is_no_mistake() -> None:
+    """As in flash attention, where forward calls P what is not yet divided, and backward the weights."""
+
+    def forward(scores: np.ndarray) -> Any:
+        p = np.exp(scores)
+        output = p / p.sum(-1, keepdims=True)
+        return output, (output,)
+
+    def backward(doutput: np.ndarray, cache: Any) -> Any:
+        (output,) = cache
+        dp = doutput
+        return output * (dp - (dp * output).sum(-1, keepdims=True))
+
+    report = verify.gradients(from_pair(forward, backward), X)
+    report.assert_ok()
+    assert report["forward.p"].problem.startswith("not checked: its d... or grad_...")
+
+
+def test_float32_says_what_it_cannot_see() -> None:
+    for factor, right in ((1.0, True), (1.001, True), (1.1, False)):
+        f = from_pair(
+            lambda x: (np.tanh(x.astype(np.float32)), x),
+            lambda dout, x, factor=factor: dout * (1.0 - np.tanh(x) ** 2) * np.float32(factor),
+            dtype="float32",
+        )
+        report = verify.gradients(f, X)
+        assert report.ok is right, str(report)
+        assert "It computes in float32: errors of a gradient g below 0.0003 + 0.01 |g| are not seen." in str(report)
+        assert "float32" in report._repr_html_()
+
+
+def test_it_can_be_stepped_through() -> None:
+    softmax = next(function for function in FUNCTIONS if function.name == "softmax")
+    text = str(minitransformer.step(pair(softmax), draw(2, 3)))
+    assert "of x" in text and "grown" in text
+    assert verify.diagnose(pair(softmax, 0), "softmax", X).mistakes[0].name == "softmax-no-sum"
+
+
+# ------------------------------------------------------------------------------------------------------------ objects
+
+
+class Affine:
+    """Gradients on dW and db; float32 parameters."""
+
+    def __init__(self) -> None:
+        self.W = draw(4, 2, seed=1).astype(np.float32)
+        self.b = np.zeros(2)
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        self.x = x
+        return x @ self.W + self.b
+
+    def backward(self, dout: np.ndarray) -> np.ndarray:
+        self.dW = self.x.T @ dout
+        self.db = dout.sum(0)
+        dx = dout @ self.W.T
+        return dx
+
+
+class Held:
+    """A parameter as an object."""
+
+    def __init__(self, data: np.ndarray) -> None:
+        self.data, self.grad = data, np.ones_like(data)
+
+
+class Scale:
+    """Adds to w.grad."""
+
+    def __init__(self) -> None:
+        self.w = Held(draw(2))
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        self.x = x
+        return x * self.w.data
+
+    def backward(self, grad: np.ndarray) -> np.ndarray:
+        self.w.grad += (grad * self.x).sum(0)
+        return grad * self.w.data
+
+
+class Network:
+    """Layers, and params beside grads."""
+
+    def __init__(self) -> None:
+        self.layers = [Affine(), Scale()]
+        self.params = {"shift": draw(2, seed=2)}
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        for layer in self.layers:
+            x = layer.forward(x)
+        self.h = x + self.params["shift"]
+        return np.tanh(self.h)
+
+    def backward(self, dout: np.ndarray) -> np.ndarray:
+        dh = dout * (1.0 - np.tanh(self.h) ** 2)
+        self.grads = {"shift": dh.sum(0)}
+        for layer in reversed(self.layers):
+            dh = layer.backward(dh)
+        return dh
+
+
+def test_objects_are_checked_with_their_parameters() -> None:
+    network = Network()
+    report = verify.gradients(from_pair(network), X)
+    report.assert_ok()
+    names = {"params['shift']", "layers[0].W", "layers[0].b", "layers[1].w.data"}
+    assert {row.name for row in report.of_kind("parameter")} == names
+    assert "Affine.x" in {row.name for row in report.of_kind("intermediate")}
+    assert network.layers[0].W.dtype == np.float32 and not hasattr(network, "grads")  # it is as it was
+
+
+class Normalised(Scale):
+    """Its class mentions grad; running has no gradient, though there is a dict; U has one under no usual name."""
+
+    def __init__(self) -> None:
+        self.parameters = {"g": draw(2), "running": np.zeros(2)}
+        self.gradients = {"g": np.ones(2)}
+        self.U = draw(4, 2)
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        self.x = x
+        return x @ self.U * self.parameters["g"]
+
+    def backward(self, grad: np.ndarray) -> np.ndarray:
+        self.slope_of_u = self.x.T @ (grad * self.parameters["g"])
+        self.gradients["g"] += (grad * (self.x @ self.U)).sum(0)
+        return (grad * self.parameters["g"]) @ self.U.T
+
+
+def test_what_has_no_gradient_is_named_as_unchecked() -> None:
+    report = verify.gradients(from_pair(Normalised()), X)
+    report.assert_ok()
+    assert [row.name for row in report.of_kind("parameter")] == ["parameters['g']"]
+    assert str(report).endswith("nothing is known that holds their gradients: parameters['running'], U.")
+
+
+def test_a_wrong_gradient_on_an_attribute_is_rejected() -> None:
+    class Mean(Affine):
+        def backward(self, dout: np.ndarray) -> np.ndarray:
+            dx = super().backward(dout)
+            self.db = dout.mean(0)
+            return dx
+
+    report = verify.gradients(from_pair(Mean()), X)
+    assert {row.name for row in report.rows if not row.ok} == {"b"}
+
+
+# ---------------------------------------------------------------------------------------------------------- bad input
+
+
+def wrong_shape_of_a_parameter() -> Any:
+    class Sideways(Affine):
+        def backward(self, dout: np.ndarray) -> np.ndarray:
+            self.dW, self.db = dout.T @ self.x, dout.sum(0)
+            return dout @ self.W.T
+
+    return from_pair(Sideways())
+
+
+def noisy(x: np.ndarray) -> Any:
+    return x + np.random.normal(size=x.shape), x  # noqa: NPY002
+
+
+def remembering() -> Any:
+    calls: list[int] = []
+
+    def counting(x: np.ndarray) -> Any:
+        calls.append(1)
+        return x * len(calls), x
+
+    return counting
+
+
+def growing() -> Any:
+    calls: list[int] = []
+
+    def longer(x: np.ndarray) -> Any:
+        calls.append(1)
+        return np.ones(len(calls)) * x.sum(), x
+
+    return longer
+
+
+def failing(x: np.ndarray) -> Any:
+    return x[7], x
+
+
+def passed_on(dout: np.ndarray, cache: Any) -> Any:
+    return dout
+
+
+BAD = [
+    (lambda: from_pair(failing, passed_on), "failing: forward does not run: IndexError: index 7 is out of bounds"),
+    (lambda: from_pair(lambda x: (x, x), lambda d, c: d[9]), "<lambda>: backward does not run: IndexError"),
+    (lambda: from_pair(lambda x: x, passed_on), r"<lambda> must return \(output, cache\), got an array of float64"),
+    (lambda: from_pair(lambda x: ([1], x), passed_on), "must return one floating-point array, got list"),
+    (lambda: from_pair(noisy, passed_on), "noisy gives a different output each .* draws random numbers of its own"),
+    (
+        lambda: from_pair(remembering(), passed_on),
+        "counting gives a different output each .* it keeps state from run to",
+    ),
+    (lambda: from_pair(growing(), passed_on), r"longer gives a different output .* from \(\d+,\) to \(\d+,\)"),
+    (lambda: from_pair(Affine), "got the class Affine; make an object first"),
+    (
+        lambda: from_pair(3),
+        "expected two functions, forward and backward, or one object that has them as methods, got 3",
+    ),
+    (lambda: from_pair(failing, 3), "expected two functions, forward and backward, got .* and 3"),
+    (lambda: from_pair(failing, passed_on, dtype="float16"), "dtype must be one of float64, float32, got 'float16'"),
+    (
+        wrong_shape_of_a_parameter,
+        r"left an array of float64 of shape \(2, 4\) as the gradient of W, which has .* \(4, 2\)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), BAD, ids=[str(i) for i in range(len(BAD))])
+def test_what_cannot_be_checked_says_why(make: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        verify.gradients(make(), X)
+
+
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_a_missing_library_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=f"verify.from_{name} needs {name}: pip install {name}"):
+        getattr(verify, f"from_{name}")(lambda x: x)
+
+
+# -------------------------------------------------------------------------------------------------------- the fixture
+
+TEST_FILE = """
+import numpy as np
+
+Q, K, V = (np.random.default_rng(i).normal(size=shape) for i, shape in enumerate([(5, 4), (7, 4), (7, 3)]))
+
+def forward(q, k, v):
+    scores = q @ k.T / np.sqrt(q.shape[-1])
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    return weights @ v, (q, k, v, weights)
+
+def backward(doutput, cache):
+    q, k, v, weights = cache
+    dweights = doutput @ v.T
+    dscores = weights * (dweights - (dweights * weights).sum(-1, keepdims=True))
+    return dscores @ k FACTOR, dscores.T @ q / np.sqrt(q.shape[-1]), weights.T @ doutput
+
+def test_attention(check_gradients):
+    check_gradients((forward, backward), Q, K, V)
+
+def test_what_cannot_run(check_gradients):
+    check_gradients((forward, backward), Q, K, V[:3])
+"""
+
+
+def run_pytest(folder: Path, text: str) -> str:
+    (folder / "test_mine.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "minitransformer.pytest_plugin", "-p", "no:cacheprovider"]
+    return subprocess.run([*command, "test_mine.py"], cwd=folder, capture_output=True, text=True).stdout
+
+
+def test_a_test_file_that_knows_nothing_else_of_us(tmp_path: Path) -> None:
+    said = run_pytest(tmp_path, TEST_FILE.replace("FACTOR", ""))
+    assert "2 failed" in said
+    assert re.search(r"E +worst: dq\[\d, \d\] is -?[\d.]+ by hand and -?[\d.]+ by finite differences", said), said
+    assert (
+        re.search(r"E +k +input +\(7, 4\) +28 entries .* ok\n", said)
+        and "forward: 1 of 5 gradients are wrong: q" in said
+    )
+    known = "does what attention does with a known mistake: dq lacks the factor 1/√d_k by which the scores were scaled"
+    assert known in said and "(attention-dq-not-scaled)" in said
+    assert "ValueError: forward: forward does not run: ValueError: matmul: Input operand 1" in said
+    assert "expectation.py" not in said  # nothing of our own frames
+
+
+def test_the_fixture_accepts_what_is_right(tmp_path: Path) -> None:
+    text = TEST_FILE.replace("FACTOR", "/ np.sqrt(q.shape[-1])").partition("def test_what_cannot")[0]
+    assert "1 passed" in run_pytest(tmp_path, text)
+
+
+def test_the_plugin_is_declared_and_imports_nothing_early() -> None:
+    declared = re.search(
+        r"\[project.entry-points.pytest11\]\n\"(\S+)\" = \"(\S+)\"", (ROOT / "pyproject.toml").read_text()
+    )
+    assert declared is not None and declared[1] == declared[2] == "minitransformer.pytest_plugin"
+    script = (
+        "import sys, minitransformer.pytest_plugin; print([m for m in sys.modules if 'numpy' == m or '.verify' in m])"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"

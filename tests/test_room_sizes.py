@@ -1,0 +1,79 @@
+"""Each folder of the package has a budget of lines of code, in room_sizes.toml; it only falls.
+
+A line counts if it is neither blank nor a comment nor part of a docstring.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import io
+import tokenize
+from pathlib import Path
+
+import pytest
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib
+
+import minitransformer
+
+PACKAGE = Path(minitransformer.__file__).parent
+TABLE = tomllib.loads(Path(__file__).with_name("room_sizes.toml").read_text(encoding="utf-8"))
+SILENT = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def lines_of_code(source: str) -> int:
+    prose: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            prose |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    used: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in SILENT:
+            used |= set(range(token.start[0], token.end[0] + 1))
+    return len(used - prose)
+
+
+def room_of(path: Path) -> str:
+    first, *rest = path.relative_to(PACKAGE).parts
+    return first if rest else "top"
+
+
+@functools.cache
+def sizes() -> dict[str, int]:
+    found: dict[str, int] = {}
+    for path in PACKAGE.rglob("*.py"):
+        found[room_of(path)] = found.get(room_of(path), 0) + lines_of_code(path.read_text(encoding="utf-8"))
+    return found
+
+
+def test_only_code_counts() -> None:
+    prose = '"""Two\nlines."""\n\nx = 1  # one\n# a comment\n\n'
+    source = prose + 'def f():\n    """Prose."""\n    return (\n        x\n    )\n'
+    assert lines_of_code(source) == 5  # x = 1, def, return (, x, )
+
+
+@pytest.mark.parametrize("room", sorted({*sizes(), *TABLE["lines"]}))
+def test_a_room_keeps_to_its_budget(room: str) -> None:
+    found, budget = sizes().get(room, 0), TABLE["lines"].get(room)
+    assert budget is not None, f"{room} has no budget in tests/room_sizes.toml"
+    assert found <= budget, (
+        f"{room} has {found} lines; its budget is {budget}. Delete some, or raise it with a sentence"
+    )
+    assert budget <= found + 40, f"{room} has {found} lines: lower its budget of {budget}"
+
+
+def test_a_raised_budget_says_why() -> None:
+    assert TABLE["raised"].keys() <= TABLE["lines"].keys()
+    assert all(why.endswith(".") and len(why.split()) > 4 for why in TABLE["raised"].values())

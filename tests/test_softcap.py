@@ -1,0 +1,94 @@
+"""Softcapped scores and logits, and norms around a sub-layer: against the formulas written out, and their mistakes."""
+
+import numpy as np
+import pytest
+
+from minitransformer import later, layers, ops
+from minitransformer.later.softcap import CappedOutput, softcap, softcapped_attention
+from minitransformer.verify import CASES
+from minitransformer.verify.mistakes import MISTAKES
+
+RNG = np.random.default_rng(3)
+Q, K, V = RNG.normal(size=(2, 3, 4)), RNG.normal(size=(2, 5, 4)), RNG.normal(size=(2, 5, 6))
+OURS = [mistake for mistake in MISTAKES.values() if mistake.target.startswith("later.softcap:")]
+
+
+def written_out(q, k, v, cap, allowed, scale):
+    """Score by score, without matrix products."""
+    output = np.zeros((*q.shape[:-1], v.shape[-1]))
+    for b, i in np.ndindex(q.shape[:2]):
+        seen = [j for j in range(k.shape[1]) if allowed[i, j]]
+        powers = [np.e ** (cap * np.tanh(scale * sum(q[b, i] * k[b, j]) / cap)) for j in seen]
+        for j, power in zip(seen, powers, strict=True):
+            output[b, i] += power / sum(powers) * v[b, j]
+    return output
+
+
+def test_the_values_are_those_of_the_formula():
+    all_of_them = np.ones((3, 5), bool)
+    np.testing.assert_allclose(
+        softcapped_attention(Q, K, V, 0.9)[0], written_out(Q, K, V, 0.9, all_of_them, 0.5), rtol=1e-13
+    )
+    allowed = RNG.random((3, 5)) < 0.5
+    allowed[1] = False
+    back = np.tri(3, 5, 2, dtype=bool)
+    np.testing.assert_allclose(
+        softcapped_attention(Q, K, V, 2.0, allowed, True, 0.7)[0],
+        written_out(Q, K, V, 2.0, allowed & back, 0.7),
+        rtol=1e-13,
+    )
+
+
+def test_a_number_at_the_cap_and_a_small_one():
+    y, backward = softcap(np.array([1e9, -1e9, 1e-6, 3.0]), 3.0)
+    np.testing.assert_allclose(y, [3.0, -3.0, 1e-6, 3.0 * np.tanh(1.0)], rtol=1e-12)
+    np.testing.assert_allclose(backward(np.ones(4)), [0.0, 0.0, 1.0, 1.0 / np.cosh(1.0) ** 2], rtol=1e-12)
+
+
+def test_a_high_cap_is_none():
+    np.testing.assert_allclose(softcapped_attention(Q, K, V, 1e6)[0], ops.attention(Q, K, V)[0], rtol=1e-10)
+
+
+def test_no_cap_below_zero_and_no_other_shapes():
+    with pytest.raises(ValueError, match="softcapped_attention: cap must be"):
+        softcapped_attention(Q, K, V, 0.0)
+    with pytest.raises(ValueError, match="SoftCapped: cap must be"):
+        later.SoftCapped(-1.0)
+    with pytest.raises(ValueError, match="softcapped_attention: there must be one value for each key"):
+        softcapped_attention(Q, K, V[:, 1:], 1.0)
+
+
+def test_float16_and_float32_stay_what_they_are():
+    for dtype in ("float16", "float32"):
+        y, backward = softcapped_attention(Q.astype(dtype), K.astype(dtype), V.astype(dtype), 0.9)
+        assert {x.dtype.name for x in (y, *backward(y))} == {dtype}
+        np.testing.assert_allclose(y, softcapped_attention(Q, K, V, 0.9)[0], atol=3e-3 if dtype == "float16" else 1e-6)
+
+
+def test_capped_logits():
+    table = layers.Embedding(7, 4, rng=np.random.default_rng(0)).to(dtype="float64")
+    logits = CappedOutput(table, 0.1).unembed(Q)[0]
+    np.testing.assert_allclose(logits, 0.1 * np.tanh(Q @ table.table.value.T / 0.1), rtol=1e-13)
+
+
+def test_norms_around_a_sub_layer():
+    inner = later.GatedFeedForward(4, 5, rng=np.random.default_rng(0)).to(dtype="float64")
+    norm = later.OffsetRMSNorm(4, 1e-3).to(dtype="float64")
+    assert not norm.gamma.value.any()
+    norm.gamma.value += [0.5, -0.5, 1.0, 0.0]
+    update = inner(Q)[0]
+    size = np.sqrt((update**2).mean(axis=-1, keepdims=True) + 1e-3)
+    np.testing.assert_allclose(later.Normed(inner, norm)(Q)[0], update / size * [1.5, 0.5, 2.0, 1.0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("mistake", OURS, ids=lambda mistake: mistake.name)
+def test_each_mistake_shows_where_it_says(mistake):
+    assert mistake.cases
+    for case in mistake.cases:
+        with mistake.applied():
+            report = CASES[case].run()
+        assert report.ok == (mistake.caught_by == "values"), case
+
+
+def test_the_mistakes_were_found():
+    assert len(OURS) >= 7

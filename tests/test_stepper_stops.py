@@ -1,0 +1,81 @@
+"""Where the stepper's page stops: at each number once, at nothing that only renames or moves, and not too often."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from minitransformer import ops
+from minitransformer.show.stepper import Recording, step
+from minitransformer.show.stepper.examples import EXAMPLES
+from minitransformer.show.stepper.paper import paper
+from minitransformer.show.stepper.sentences import sentence_of
+from minitransformer.show.stepper.stops import LONG, stops_of
+
+ATTENTION = ["scores", "largest", "exponentials", "total", "y", "output", "doutput", "dkept", "dv", "dx", "dq", "dk"]
+
+
+@pytest.fixture(scope="module")
+def recordings() -> dict[str, Recording]:
+    return {name: example.record() for name, example in EXAMPLES.items()}
+
+
+def test_attention_stops_at_its_formulas(recordings: dict[str, Recording]) -> None:
+    recording = recordings["attention"]
+    head, *stops, end = (recording.steps[i] for i in stops_of(recording).found)
+    assert head.index == 0 and end is recording.steps[-1]
+    assert [bound.name for at in stops for bound in at.bound] == ATTENTION
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_stop_shows_something_new(recordings: dict[str, Recording], name: str) -> None:
+    recording = recordings[name]
+    found = stops_of(recording).found
+    assert 2 <= len(found) <= {"attention": 14}.get(name, LONG)
+    for index in list(found)[1:]:
+        at = recording.steps[index]
+        told = sentence_of(recording, at)
+        assert not at.quiet or at is recording.steps[-1]
+        assert "Nothing changes here" not in told and "handed back" not in told
+        is_head = at is recording.steps_of(recording.calls[at.call])[0]
+        assert is_head or at is recording.steps[-1] or paper(recording, at) is not None, at.source
+
+
+def test_the_last_step_hands_back_all_gradients_and_none_is_left_out(recordings: dict[str, Recording]) -> None:
+    """A gradient of a parameter is shown at the stop that stands for its layer, if its own line is none."""
+    recording = recordings["decoder-layer"]
+    found = stops_of(recording).found
+    shown = {bound.value.array.tobytes() for i in found for bound in (*recording.steps[i].bound, *found[i].also)}
+    given = [b for _, b in recording.bindings if b.call.backward and b.name in ("dweight", "dbias", "dgamma", "dbeta")]
+    assert len(given) > 20 and {bound.value.array.tobytes() for bound in given} <= shown
+
+
+def test_a_linear_map_is_one_step_after_its_first_time(recordings: dict[str, Recording]) -> None:
+    recording = recordings["ffn"]
+    inside = [recording.calls[recording.steps[i].call].label for i in stops_of(recording).found]
+    assert inside.count("linear#1") == 5 and "linear#2" not in inside and "Linear#2" not in inside
+
+
+def test_what_only_renames_or_reshapes_is_no_stop() -> None:
+    def f(x: np.ndarray):
+        same = x
+        row = same.reshape(-1)
+        twice = 2.0 * row
+        y = twice.reshape(x.shape)
+
+        def backward(dy: np.ndarray) -> np.ndarray:
+            dtwice = dy.reshape(-1)
+            dx = (2.0 * dtwice).reshape(x.shape)
+            return dx
+
+        return y, backward
+
+    recording = step(f, np.array([[1.0, 2.0], [3.0, 4.0]]))
+    names = [[bound.name for bound in recording.steps[i].bound] for i in stops_of(recording).found]
+    assert names == [["x"], ["twice"], ["dy"], ["dx"]]
+
+
+def test_a_sum_in_place_is_seen_each_time() -> None:
+    recording = step(ops.embedding, np.array([1, 0, 1]), np.arange(6.0).reshape(2, 3))
+    names = [bound.name for i in stops_of(recording).found for bound in recording.steps[i].bound]
+    assert names.count("dtable") == 2

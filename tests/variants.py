@@ -1,0 +1,38 @@
+"""Multi-head attention with later parts, by the name of each idea. The package itself hands parts in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minitransformer import later, layers
+
+
+def attention(
+    d_model: int,
+    n_heads: int,
+    *,
+    n_key_heads: int | None = None,
+    d_head: int | None = None,
+    qk_norm: bool = False,
+    rotary_base: float | None = None,
+    relative: Any = None,
+    alibi: bool = False,
+    sink: bool = False,
+    window: int | None = None,
+    radius: int | None = None,
+    scale: float | None = None,
+    **options: Any,
+) -> layers.MultiHeadAttention:
+    mix: Any = layers.ScaledDotProduct(scale)
+    if radius is not None:
+        mix = later.Local(radius, scale)
+    if relative is not None or alibi:
+        mix = later.Biased(later.LinearBias(n_heads) if alibi else relative, scale)
+    if sink:
+        mix = later.Sink(n_heads, scale)
+    if window is not None:
+        mix = later.Window(window, mix)
+    turn: Any = (None, None) if rotary_base is None else later.rotary(rotary_base)
+    if qk_norm:
+        turn = later.qk_norm(d_head or d_model // n_heads, rotary_base=rotary_base)
+    return later.grouped(d_model, n_heads, n_key_heads or n_heads, d_head, mix=mix, turn=turn, **options)

@@ -91,6 +91,8 @@ def test_every_number_of_an_op_is_written_out(case) -> None:
     other = {"dropout.keep"} if setup.options.get("rng") is not None else set()
     if case.name == "cross_entropy of rank 1":  # whether its one position counts is no array, but says how many
         other |= {"cross_entropy.n_counted", "cross_entropy.dlogits"}
+    if case.name == "weighted_cross_entropy of rank 1":  # the same
+        other |= {"weighted_cross_entropy.hit", "weighted_cross_entropy.share"}
     assert refused.pop("other", set()) <= other
     assert refused == {}
     assert count > 10 or case.name == "dropout switched off"

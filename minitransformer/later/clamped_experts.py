@@ -36,9 +36,9 @@ def clamped_swiglu(x: Array, alpha: float = 1.702, limit: float = 7.0) -> tuple[
 
     def backward(dy: Array) -> Array:
         dopening = dy * (up + 1.0)
-        dx = xp.empty_like(x)
-        dx[..., ::2] = dopening * (sigmoid + alpha * opening * (1.0 - sigmoid)) * (x[..., ::2] <= limit)
-        dx[..., 1::2] = dy * opening * (abs(x[..., 1::2]) <= limit)
+        dgate, dup = dopening * (sigmoid + alpha * opening * (1.0 - sigmoid)), dy * opening
+        moves = x[..., ::2] <= limit, abs(x[..., 1::2]) <= limit  # what was clamped does not
+        dx = xp.stack((dgate * moves[0], dup * moves[1]), axis=-1).reshape(x.shape)
         return dx
 
     return y, backward

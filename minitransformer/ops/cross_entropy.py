@@ -71,7 +71,7 @@ def cross_entropy(
     def backward(dloss: Array | float = 1.0) -> Array:
         hit = (xp.arange(n_classes) == wanted).astype(logits.dtype)
         target = (1.0 - label_smoothing) * hit + label_smoothing / n_classes
-        dlosses = xp.zeros(counted.shape, log_p.dtype) + (dloss / n_counted)
+        dlosses = xp.zeros(logits.shape[:-1], log_p.dtype) + (dloss / n_counted)
         dlogits = xp.where(counted[..., None], xp.exp(log_p) - target, 0.0) * dlosses[..., None]
         return dlogits
 

@@ -31,7 +31,8 @@ _MOVES = {"reshape", "swapaxes", "transpose", "take_along_axis", "broadcast_to",
 _MOVES |= {"ascontiguousarray", "moveaxis", "repeat"}
 _CONSTANTS = {"arange", "causal_mask", "full", "ones", "ones_like", "zeros", "zeros_like"}
 _HARMLESS = set("all any array array_module asarray astype clip device_of float int isfinite isinstance len".split())
-_HARMLESS |= {"range", "stack", "str", "tuple", "where", *_FUNCTIONS, *_CHOICES, *_REDUCTIONS, *_MOVES, *_CONSTANTS}
+_HARMLESS |= {"concatenate", "range", "stack", "str", "tuple", "where"}
+_HARMLESS |= {*_FUNCTIONS, *_CHOICES, *_REDUCTIONS, *_MOVES, *_CONSTANTS}
 
 
 class NotExpandable(ValueError):
@@ -209,6 +210,14 @@ class Walk:
             axis = next((self.value(keyword.value) for keyword in node.keywords if keyword.arg == "axis"), 0)
             axis %= len(index)
             return self.cell(base.elts[index[axis]], (*index[:axis], *index[axis + 1 :]))
+        if name == "concatenate" and isinstance(base, ast.List | ast.Tuple):
+            axis = next((self.value(keyword.value) for keyword in node.keywords if keyword.arg == "axis"), 0)
+            axis %= len(index)
+            at = list(index)
+            for part in base.elts:
+                if at[axis] < self.shape(part)[axis]:
+                    return self.cell(part, tuple(at))
+                at[axis] -= self.shape(part)[axis]
         if name in _REDUCTIONS:
             return self._reduced(node, base, node.args if on_array else node.args[1:], index)
         if name == "astype":

@@ -992,7 +992,11 @@ def test_ctrl_c_writes_what_is_done(tmp_path):
         "--out",
         str(tmp_path / "m"),
     ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)  # where tests run in the background it is ignored
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert process.stdout is not None
     for line in process.stdout:
         if "quick.py: 100 %" in line:

@@ -16,9 +16,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from minitransformer.arrays.files import write
+from minitransformer.machines.parallel import Group, idle_share, in_threads, one_forward_one_backward, stage_of
+from minitransformer.machines.parallel.pipeline import Turn
 from minitransformer.models import LanguageModel, LanguageModelConfig
-from minitransformer.parallel import Group, idle_share, in_threads, one_forward_one_backward, stage_of
-from minitransformer.parallel.pipeline import Turn
 from minitransformer.show import plots
 
 from .__main__ import png

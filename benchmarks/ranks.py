@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from minitransformer.machines.parallel import Group, cut, in_threads, one_forward_one_backward, stage_of
+from minitransformer.machines.parallel.group import ALONE
+from minitransformer.machines.parallel.ring import Ring
+from minitransformer.machines.sharded import ShardedOptimizer
 from minitransformer.models import LanguageModel, LanguageModelConfig
-from minitransformer.parallel import Group, cut, in_threads, one_forward_one_backward, stage_of
-from minitransformer.parallel.group import ALONE
-from minitransformer.parallel.ring import Ring
 from minitransformer.training import AdamW, Workers
 from minitransformer.training.corpora import TextCorpus
-from minitransformer.training.sharded import ShardedOptimizer
 
 GPT2 = 124_439_808  # parameters
 LATENCY = 25e-6  # seconds for a message between machines, an assumption
@@ -242,7 +242,7 @@ def main() -> None:
     parser.add_argument("--run", choices=RUNS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
-        from minitransformer.parallel import mpi
+        from minitransformer.machines.parallel import mpi
 
         group = mpi.world()
         with threadpool_limits(1, "blas"):

@@ -22,8 +22,8 @@ from tqdm import tqdm
 from minitransformer.arrays.files import write, write_figure
 from minitransformer.fast import accelerate
 from minitransformer.generation import greedy
+from minitransformer.later.translators import TranslatorConfig, translator
 from minitransformer.models import EncoderDecoder
-from minitransformer.tasks.translation import TranslatorConfig, translator
 from minitransformer.text import END, PAD, START, NumberTask, english, german, padded
 from minitransformer.training import AdamW, clip_gradient_norm
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import course, fast, generation, inspect, layers, models, ops, text, training, verify
     from .arrays import backend, masks
+    from .machines import parallel
     from .show import plots, stepper, viewer
     from .show.stepper.recording import step
     from .show.stepper.saved import saved
@@ -15,7 +16,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 # What users import from here, and the room it is in.
 _PLACES = dict.fromkeys("course fast generation inspect layers models ops text training verify".split(), "")
-_PLACES |= {"backend": "arrays", "masks": "arrays", "plots": "show", "stepper": "show", "viewer": "show"}
+_PLACES |= {
+    "backend": "arrays",
+    "masks": "arrays",
+    "parallel": "machines",
+    "plots": "show",
+    "stepper": "show",
+    "viewer": "show",
+}
 _PLACES |= {"saved": "show.stepper", "step": "show.stepper"}
 __all__ = [
     "__version__",
@@ -28,6 +36,7 @@ __all__ = [
     "masks",
     "models",
     "ops",
+    "parallel",
     "plots",
     "saved",
     "step",

@@ -7,8 +7,8 @@ import tracemalloc
 
 import pytest
 
-from minitransformer.text import chat
-from minitransformer.text.chat import render
+from minitransformer.published import chat
+from minitransformer.published.chat import render
 
 DOUBLED = "{%% set n = namespace(s='abababab') %%}{%% for i in range(60) %%}{%% set n.s = %s %%}{%% endfor %%}"
 GREEDY = {

@@ -7,16 +7,18 @@ import pytest
 from safetensors.numpy import load_file
 
 from minitransformer.layers import Module
+from minitransformer.machines import buckets, checkpoint
+from minitransformer.machines import trainer as loop
+from minitransformer.machines.parallel import in_threads
+from minitransformer.machines.parallel.group import ALONE, same_everywhere
+from minitransformer.machines.sharded import ShardedOptimizer
+from minitransformer.machines.trainer import read_log
+from minitransformer.machines.workers import share
 from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
-from minitransformer.parallel import in_threads
-from minitransformer.parallel.group import ALONE, same_everywhere
 from minitransformer.published.t5 import T5Config
-from minitransformer.training import AdamW, Trainer, TrainingSettings, Workers, buckets, checkpoint, loop
+from minitransformer.training import AdamW, Trainer, TrainingSettings, Workers
 from minitransformer.training.corpora import PairCorpus, TextCorpus
 from minitransformer.training.flat import in_order, side_by_side
-from minitransformer.training.loop import read_log
-from minitransformer.training.sharded import ShardedOptimizer
-from minitransformer.training.workers import share
 
 STEPS = 10
 

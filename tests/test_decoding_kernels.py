@@ -23,8 +23,8 @@ from waiting import wait_until
 from minitransformer.fast import accelerate, decoding, decoding_loops, layers, ops, phases
 from minitransformer.later import GatedFeedForward
 from minitransformer.layers import Cache, EncoderLayer, FeedForward, KeyValueCache, MultiHeadAttention, RMSNorm
+from minitransformer.machines import threads
 from minitransformer.models import LanguageModel, LanguageModelConfig
-from minitransformer.training import threads
 
 kernel = decoding.cached_layer
 

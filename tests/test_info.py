@@ -14,10 +14,10 @@ from minitransformer import models, saved
 from minitransformer.arrays.backend import to_device
 from minitransformer.arrays.strict import StrictArray
 from minitransformer.cli import main
+from minitransformer.machines.tasks import TASKS
 from minitransformer.models import ClassifierConfig, LanguageModelConfig, TransformerConfig
 from minitransformer.models.cost import UNCOUNTED, describe
 from minitransformer.models.folder import save
-from minitransformer.tasks import TASKS
 
 B, T = 3, 5
 SMALL = {"d_model": 12, "n_heads": 3, "d_ff": 20}

@@ -23,11 +23,11 @@ from minitransformer.models import (
     from_pretrained,
     save_pretrained,
 )
+from minitransformer.published import tasks as published
 from minitransformer.published.t5 import T5Config
+from minitransformer.published.tasks import check_model, layer_of, open_published, reading
 from minitransformer.show.stepper import page_bugs
 from minitransformer.show.stepper.command import step_text
-from minitransformer.tasks import published
-from minitransformer.tasks.published import check_model, layer_of, open_published, reading
 from minitransformer.trace.inside import attention_inside, layer_inside
 from minitransformer.trace.recorder import Recorder
 from minitransformer.verify.inside import model_gradients

@@ -749,7 +749,7 @@ def test_threads_keep_how_floating_point_errors_are_treated(monkeypatch: pytest.
 
 
 def test_only_one_op_at_a_time_is_shared_out() -> None:
-    from minitransformer.training.threads import share_out
+    from minitransformer.machines.threads import share_out
 
     inner: list[tuple[int, int]] = []
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from minitransformer.machines.parallel import cut, idle_share, in_threads, one_forward_one_backward, pipeline, stage_of
+from minitransformer.machines.parallel.group import ALONE, stretch
+from minitransformer.machines.parallel.pipeline import Turn
 from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
-from minitransformer.parallel import cut, idle_share, in_threads, one_forward_one_backward, pipeline, stage_of
-from minitransformer.parallel.group import ALONE, stretch
-from minitransformer.parallel.pipeline import Turn
 from minitransformer.training import AdamW, Workers
 from minitransformer.training.corpora import PairCorpus
 

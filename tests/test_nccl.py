@@ -15,9 +15,9 @@ import pytest
 from minitransformer import parallel
 from minitransformer.arrays.backend import to_device, to_numpy
 from minitransformer.arrays.strict import StrictArray
+from minitransformer.machines.parallel import nccl
+from minitransformer.machines.parallel.nccl import NCCLGroup, on_gpus
 from minitransformer.models import LanguageModel, LanguageModelConfig
-from minitransformer.parallel import nccl
-from minitransformer.parallel.nccl import NCCLGroup, on_gpus
 from minitransformer.training import AdamW, Workers
 from minitransformer.training.corpora import TextCorpus
 

@@ -33,8 +33,8 @@ COMPILED = (
 )  # the kernels ask for these, and do without
 ONLY_IN = {"arrays/backend.py": {"cupy", "cupyx"}, "text/tokenizer.py": {"tokenizers"}}
 ONLY_IN |= {"pytest_plugin.py": {"pytest"}}  # only pytest itself imports this file
-ONLY_IN |= {"published/gguf.py": {"gguf"}, "text/chat.py": {"jinja2"}}
-ONLY_IN |= {"parallel/mpi.py": {"mpi4py"}, "show/stepper/widget.py": {"anywidget", "traitlets"}}
+ONLY_IN |= {"published/gguf.py": {"gguf"}, "published/chat.py": {"jinja2"}}
+ONLY_IN |= {"machines/parallel/mpi.py": {"mpi4py"}, "show/stepper/widget.py": {"anywidget", "traitlets"}}
 ONLY_IN |= {"show/site/markdown.py": {"markdown_it", "mdit_py_plugins", "latex2mathml"}}
 ONLY_IN |= {
     "audit/suite.py": {"tomllib", "tomli"},
@@ -45,8 +45,8 @@ ONLY_IN |= {f"fast/{name}.py": {"numba", "llvmlite"} for name in COMPILED}
 
 # Each room imports only from those before it. One that is not listed here counts as the last but one, just below `cli`.
 ROOMS = (
-    "arrays ops layers models parallel trace verify later published inspect text training generation fast compare "
-    "tasks course show audit commands"
+    "arrays ops layers models trace verify text training generation tasks later published machines fast inspect "
+    "compare course show audit commands"
 ).split()
 
 

@@ -12,11 +12,11 @@ from matplotlib import image
 from matplotlib.colors import to_hex
 
 from minitransformer.arrays.files import write_figure
-from minitransformer.parallel.pipeline import Turn
+from minitransformer.machines.curves import learning_curves
+from minitransformer.machines.parallel.pipeline import Turn
 from minitransformer.show import plots
 from minitransformer.show.colours import ABOVE, BELOW
 from minitransformer.show.page import build
-from minitransformer.training.curves import learning_curves
 
 WEIGHTS = np.random.default_rng(0).dirichlet(np.ones(3), size=(4, 2))  # 4 heads, 2 queries, 3 keys
 QUERIES, KEYS = ["ein", "und"], ["twenty", "one", "<end>"]

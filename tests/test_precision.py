@@ -15,16 +15,17 @@ from minitransformer import layers, ops
 from minitransformer.arrays.backend import to_device, to_numpy
 from minitransformer.cli import main
 from minitransformer.layers import Parameter
+from minitransformer.machines import precision
+from minitransformer.machines.precision import FIRST_SCALE, GOOD_STEPS, MixedPrecision, next_scale
 from minitransformer.models import LanguageModel, LanguageModelConfig
-from minitransformer.training import SGD, Trainer, TrainingSettings, Workers, precision
+from minitransformer.training import SGD, Trainer, TrainingSettings, Workers
 from minitransformer.training.corpora import TextCorpus
-from minitransformer.training.precision import FIRST_SCALE, GOOD_STEPS, MixedPrecision, next_scale
 
 
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
     """They take longer than the steps that they show, and have tests of their own."""
-    monkeypatch.setattr("minitransformer.training.loop.write_figure", lambda path, figure: None)
+    monkeypatch.setattr("minitransformer.machines.trainer.write_figure", lambda path, figure: None)
 
 
 # ---- The ops. ----

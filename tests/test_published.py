@@ -22,9 +22,9 @@ from minitransformer.models import (
     from_pretrained,
     save_pretrained,
 )
-from minitransformer.tasks.published import fill_mask, load_encoder, open_published, sentence_vectors
+from minitransformer.published.chat import render
+from minitransformer.published.tasks import fill_mask, load_encoder, open_published, sentence_vectors
 from minitransformer.text import PublishedTokenizer, load_published, pieces
-from minitransformer.text.chat import render
 
 Run = Callable[..., str]
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from minitransformer.cli import main
-from minitransformer.text import load_tokenizer, shards
+from minitransformer.machines import shards
+from minitransformer.machines.trainer import read_log
+from minitransformer.text import load_tokenizer
 from minitransformer.training import corpora
 from minitransformer.training.corpora import TextCorpus
-from minitransformer.training.loop import read_log
 
 SMALL = "--n-layers 1 --d-model 8 --n-heads 2 --d-ff 8 --max-length 8 --batch-rows 4 --warmup 1 --steps 4".split()
 

@@ -21,11 +21,12 @@ from minitransformer.commands import generate as generate_command
 from minitransformer.commands import plot
 from minitransformer.commands import train as train_command
 from minitransformer.generation import generate, greedy
+from minitransformer.machines.tasks import TASKS
 from minitransformer.models import Classifier, ClassifierConfig
 from minitransformer.models import folder as model_folder
 from minitransformer.models.cost import describe
 from minitransformer.show.viewer.command import view_text
-from minitransformer.tasks import TASKS, translation
+from minitransformer.tasks import translation
 from minitransformer.tasks.evaluation import classified
 from minitransformer.tasks.translation import TranslationData, load_translator, written
 from minitransformer.text import (

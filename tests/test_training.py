@@ -24,14 +24,15 @@ from minitransformer import training
 from minitransformer.arrays import files
 from minitransformer.cli import main
 from minitransformer.layers import Linear
+from minitransformer.machines import checkpoint
+from minitransformer.machines.finite import first_not_finite
+from minitransformer.machines.trainer import read_log
+from minitransformer.machines.workers import replica
 from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
 from minitransformer.models.folder import load as load_model
-from minitransformer.training import AdamW, Trainer, TrainingSettings, Workers, checkpoint
+from minitransformer.training import AdamW, Trainer, TrainingSettings, Workers
 from minitransformer.training.corpora import PairCorpus, TextCorpus
-from minitransformer.training.finite import first_not_finite
-from minitransformer.training.loop import read_log
-from minitransformer.training.worker import Worker, train
-from minitransformer.training.workers import replica
+from minitransformer.training.loop import Worker, train
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12}
 

@@ -18,12 +18,13 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from minitransformer.arrays import files
 from minitransformer.cli import main
 from minitransformer.layers import Parameter
+from minitransformer.machines import checkpoint
+from minitransformer.machines.trainer import read_log
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.text import WordTokenizer
-from minitransformer.training import Trainer, TrainingSettings, Workers, checkpoint
+from minitransformer.training import Trainer, TrainingSettings, Workers
 from minitransformer.training.corpora import TextCorpus
-from minitransformer.training.loop import read_log
-from minitransformer.training.worker import Worker
+from minitransformer.training.loop import Worker
 
 SHORT = "--d-model 8 --n-heads 2 --d-ff 8 --n-layers 1 --steps 4 --warmup 1 --validate-every 2 --save-every 2".split()
 

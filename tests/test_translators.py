@@ -11,8 +11,8 @@ import pytest
 from minitransformer import later, models
 from minitransformer.cli import main
 from minitransformer.generation import Translation, translate
+from minitransformer.later.translators import TranslatorConfig, translator
 from minitransformer.models import folder
-from minitransformer.tasks.translation import TranslatorConfig, translator
 
 SIZES: dict[str, Any] = {
     "source_vocabulary": 9, "target_vocabulary": 9, "d_model": 8, "n_heads": 2, "d_ff": 12,

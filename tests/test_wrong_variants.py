@@ -25,7 +25,7 @@ import reference
 from minitransformer import later, layers, models, ops
 from minitransformer.arrays import masks
 from minitransformer.later.softcap import softcapped_attention
-from minitransformer.parallel import in_threads, mean
+from minitransformer.machines.parallel import in_threads, mean
 from minitransformer.training import SGD, AdamW, Muon, newton_schulz
 from minitransformer.verify import CASES, Case, Report, Row, gradients
 from minitransformer.verify.mistakes import MISTAKES, Mistake

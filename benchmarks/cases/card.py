@@ -12,9 +12,9 @@ import numpy as np
 
 from minitransformer.arrays.backend import get_device, multiply_in_tf32
 from minitransformer.fast import accelerate
+from minitransformer.machines.precision import FIRST_SCALE, MixedPrecision, next_scale
 from minitransformer.training import AdamW, Workers
 from minitransformer.training.corpora import TextCorpus
-from minitransformer.training.precision import FIRST_SCALE, MixedPrecision, next_scale
 
 from .. import ours
 from .counting import zipf

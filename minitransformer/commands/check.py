@@ -17,7 +17,7 @@ from tqdm import tqdm
 from .. import __version__
 from ..fast.check import NAMES, Form, forms
 from ..fast.large_cases import LARGE
-from ..tasks.published import check_model
+from ..published.tasks import check_model
 from ..verify import CASES, Case, Report, Row
 from . import UsageError
 from .common import add_device, known_as, progress_bar

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from ..tasks.published import load_encoder, sentence_vectors
+from ..published.tasks import load_encoder, sentence_vectors
 from .common import add_speed, speed
 
 

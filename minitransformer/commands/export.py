@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..arrays.files import read_json
 from ..models import save_pretrained
-from ..tasks.published import open_any
+from ..published.tasks import open_any
 
 
 def add(command: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from ..published import MaskedLanguageModel
-from ..tasks.published import fill_mask, open_published
+from ..published.tasks import fill_mask, open_published
 from .common import add_speed, speed
 
 

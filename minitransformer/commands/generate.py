@@ -9,8 +9,8 @@ import numpy as np
 
 from ..generation import Choose, Continuation, Sampler, generate, most_probable, stream
 from ..published import is_published
+from ..published.tasks import load_published_writer
 from ..tasks.language import load_writer
-from ..tasks.published import load_published_writer
 from ..text import END, pieces
 from . import UsageError
 from .common import add_speed, make, speed

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..later.translators import TranslatorConfig
+from ..machines.tasks import TASKS
 from ..models import ClassifierConfig, LanguageModelConfig, TransformerConfig
 from ..models.cost import UNCOUNTED, describe
 from ..models.folder import load
 from ..published.presets import PRESETS
-from ..tasks import TASKS
-from ..tasks.translation import TranslatorConfig
 from . import UsageError
 from .common import unknown
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from ..arrays.files import locked, read_json
-from ..text.shards import INDEX, prepare
+from ..machines.shards import INDEX, prepare
 from . import UsageError
 
 

@@ -14,15 +14,16 @@ from typing import Any
 from tqdm import tqdm
 
 from ..arrays.files import locked
+from ..later.translators import TranslatorConfig
+from ..machines.parallel.group import Group
+from ..machines.parallel.launch import joined
+from ..machines.parallel.mpi import MPIGroup
+from ..machines.parallel.nccl import on_gpus
+from ..machines.run import Run, closing_line, load
+from ..machines.settings import TrainingSettings
+from ..machines.tasks import TASKS
 from ..models.cost import UNCOUNTED, describe
-from ..parallel.group import Group
-from ..parallel.launch import joined
-from ..parallel.mpi import MPIGroup
-from ..parallel.nccl import on_gpus
-from ..tasks import TASKS, Run, Task
-from ..tasks.run import closing_line, load
-from ..tasks.translation import TranslatorConfig
-from ..training import TrainingSettings
+from ..tasks import Task
 from . import UsageError
 from .common import add_fields, add_speed, given, make, speed, unknown
 

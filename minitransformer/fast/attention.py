@@ -31,7 +31,7 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback, uniform
 from ..arrays.masks import causal_mask
-from ..training.threads import blas_threads, share_out
+from ..machines.threads import blas_threads, share_out
 from .blocks import BLOCK, compiled, row_sums, takes
 
 KEPT_KEYS = 64

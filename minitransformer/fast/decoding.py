@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array
-from ..training.threads import blas_threads, together
+from ..machines.threads import blas_threads, together
 from .blocks import compiled, eps_of, parameters_of, takes, values_fit, values_of
 
 FEW = 8  # rows

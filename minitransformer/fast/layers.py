@@ -15,7 +15,7 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback, uniform
 from ..arrays.boundary import check_gradient
-from ..training.threads import blas_threads, share_out
+from ..machines.threads import blas_threads, share_out
 from .attention import KEPT_KEYS, mask_fits, mask_of, or_nothing
 from .blocks import compiled, eps_of, parameters_of, takes, values_fit, values_of
 from .decoding import FEW, LARGE, cached_layer

@@ -11,7 +11,6 @@ import numpy as np
 from .. import layers, models
 from ..verify.catalogue.caches import X, read_in_pieces
 from ..verify.catalogue.case import Random, Setup, call, case, frozen, layer, ordinary, some_mask
-from ..verify.catalogue.collectives import enter_cut
 from ..verify.catalogue.models import SMALL, language_model, translator
 from ..verify.catalogue.ranks import layer_of_every_rank
 from . import (
@@ -150,7 +149,6 @@ layer(
 layer("OffsetRMSNorm", lambda: OffsetRMSNorm(4), (2, 3, 4))
 layer("Normed", lambda: Normed(GatedFeedForward(4, 7), OffsetRMSNorm(4)), (2, 3, 4))
 layer("GatedFeedForward", lambda: GatedFeedForward(4, 7), (2, 3, 4))
-enter_cut("Cut of a gated network", lambda: GatedFeedForward(4, 6, bias=False), (2, 3, 4))
 
 
 def _llama_layer() -> layers.Module:

@@ -4,32 +4,13 @@
 `from_pretrained` opens the latter alone, and `save_pretrained` writes a model as others publish theirs.
 """
 
-from importlib import import_module
 from typing import Any
 
+from ..arrays import rooms
 from .classifier import Classifier, ClassifierConfig
 from .encoder_decoder import EncoderDecoder
 from .language_model import LanguageModel, LanguageModelConfig
 from .transformer import Transformer, TransformerConfig
-
-# These names live in published/, which plugs in from outside; here so that users find all models in one place.
-_PUBLISHED = (
-    "MaskedLanguageModel",
-    "TextClassifier",
-    "TextEncoder",
-    "TextEncoderConfig",
-    "from_pretrained",
-    "is_published",
-    "load",
-    "save_pretrained",
-)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PUBLISHED:
-        return getattr(import_module("minitransformer.published"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
 
 __all__ = [
     "Classifier",
@@ -40,3 +21,7 @@ __all__ = [
     "Transformer",
     "TransformerConfig",
 ]
+
+
+def __getattr__(name: str) -> Any:  # `load` and what belongs to published models
+    return rooms.brought(__name__, name)

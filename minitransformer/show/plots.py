@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..arrays.backend import Array, to_numpy
-from ..parallel.pipeline import Turn
+from ..machines.parallel.pipeline import Turn
 from .colours import ABOVE, BELOW
 
 _SIGNED = LinearSegmentedColormap.from_list("signed", [BELOW, "white", ABOVE])

@@ -15,7 +15,7 @@ from ..models import Classifier, ClassifierConfig, folder
 from ..text import BytePairTokenizer, Tokenizer, WordTokenizer, english, load_tokenizer
 from ..text.files import read_labelled
 from ..training.corpora import LabelledCorpus
-from .run import NO_TOKENIZERS, Prepared, Task, check_share
+from .task import NO_TOKENIZERS, Prepared, Task, check_share
 
 _TOKENIZER = "tokenizer.json"
 

@@ -13,11 +13,11 @@ from ..arrays.backend import to_device, to_numpy
 from ..models import Classifier
 from ..text import END, PAD, encode_lines, padded
 from ..text.files import read_labelled, read_pairs, read_text
-from ..training import Accelerate, Workers, as_written
+from ..training import Accelerate, Worker, as_written
 from ..training.corpora import TextCorpus, bucketed
 from .classification import ClassificationData, load_classifier
 from .language import load_writer
-from .run import setting
+from .task import setting
 from .translation import load_translator, written
 
 
@@ -63,8 +63,7 @@ def evaluate_writer(
     if len(ids) < 2:
         raise ValueError(f"{path}: the text must have at least two tokens, got {len(ids)}")
     corpus = TextCorpus(ids, min(model.config.max_length, len(ids) - 1), rows=32)
-    workers = Workers(accelerate(model.to(device)))
-    loss = workers.loss(corpus)
+    loss = Worker(accelerate(model.to(device))).loss(corpus)
     return {"tokens": len(ids) - 1, "loss": loss, "perplexity": math.exp(loss)}
 
 

@@ -13,9 +13,8 @@ from ..arrays.boundary import check_sizes
 from ..models import LanguageModel, LanguageModelConfig, folder
 from ..text import BytePairTokenizer, CharacterTokenizer, Tokenizer, english, load_tokenizer
 from ..text.files import read_text
-from ..text.shards import TOKENIZER, Shards
 from ..training.corpora import Ids, TextCorpus
-from .run import NO_TOKENIZERS, Prepared, Task
+from .task import NO_TOKENIZERS, Prepared, Task
 
 _TOKENIZER = "tokenizer.json"
 
@@ -25,7 +24,6 @@ class LanguageData:
     """Which text to use, and how it becomes batches."""
 
     text: str | None = field(default=None, metadata={"file": "the text (default: numbers in words)"})
-    data: str | None = field(default=None, metadata={"file": "a folder of `minitransformer prepare`, instead of text"})
     held_out: float = 0.1  # last share of the text, for validation
     tokenizer: str = "characters"  # characters or bpe
     vocabulary: int = 8000  # number of bpe tokens
@@ -47,12 +45,6 @@ def prepare(
 ) -> Prepared:
     """Read and encode the text, and cut off the validation part. The bpe tokenizer learns from the rest alone."""
     tokenizer: Tokenizer
-    if data.text is not None and data.data is not None:
-        raise ValueError("lm takes text or data, not both; leave one of them out")
-    if data.data is not None:
-        shards, tokenizer = Shards(Path(data.data)), load_tokenizer(Path(data.data) / TOKENIZER)
-        cut = round(len(shards) * (1.0 - data.held_out))
-        return _prepared(data, model, tokenizer, shards.part(0, cut), shards.part(cut, len(shards)), [])
     text = _numbers(rng) if data.text is None else read_text(Path(data.text))
     cut = round(len(text) * (1.0 - data.held_out))
     if _TOKENIZER in saved:
@@ -63,12 +55,13 @@ def prepare(
         tokenizer = BytePairTokenizer.train(text[:cut].splitlines(keepends=True), data.vocabulary)
     training, valid = tokenizer.encode(text[:cut]), tokenizer.encode(text[cut:])
     notes = ["no file given: numbers below 100,000 in words"] if data.text is None else []
-    return _prepared(data, model, tokenizer, training, valid, notes)
+    return prepared(data, model, tokenizer, training, valid, notes)
 
 
-def _prepared(
+def prepared(
     data: LanguageData, model: Mapping[str, Any], tokenizer: Tokenizer, training: Ids, valid: Ids, notes: list[str]
 ) -> Prepared:
+    """The two corpora of encoded text. Raises ValueError if one is shorter than a window."""
     notes.append(
         f"{len(training):,} tokens for training and the last {len(valid):,} for validation; "
         f"vocabulary {len(tokenizer):,}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,7 @@ from tqdm import tqdm
 from ..arrays.backend import to_device
 from ..arrays.boundary import check_sizes
 from ..generation import translate
-from ..later.convolutional import ConvolutionalConfig
-from ..later.recurrent_translator import RecurrentTranslatorConfig
-from ..models import (
-    EncoderDecoder,
-    TransformerConfig,
-    folder,
-)
+from ..models import EncoderDecoder, Transformer, TransformerConfig, folder
 from ..text import (
     END,
     PAD,
@@ -36,7 +30,7 @@ from ..text import (
 )
 from ..text.files import read_pairs
 from ..training.corpora import PairCorpus, bucketed
-from .run import NO_TOKENIZERS, Prepared, Task, check_share
+from .task import NO_TOKENIZERS, Prepared, Task, check_share
 
 SOURCE, TARGET = "source_tokenizer.json", "target_tokenizer.json"
 _SHARED = "tokenizer.json"
@@ -66,49 +60,6 @@ class TranslationData:
         sizes = {"vocabulary": self.vocabulary, "max_length": self.max_length, "batch_tokens": self.batch_tokens}
         check_sizes("translate", **sizes)
         check_share("translate", label_smoothing=self.label_smoothing)
-
-
-KINDS = ("transformer", "convolution", "lstm", "lstm-attention")
-
-
-@dataclass(frozen=True)
-class TranslatorConfig(TransformerConfig):
-    """Which encoder-decoder translates, and its sizes.
-
-    transformer; convolution: the same with a convolution in the place of each self-attention; lstm: recurrent, the
-    source handed over as one vector; lstm-attention: recurrent, with attention to the source. A recurrent model uses of
-    these settings only d_model, the numbers of layers, dropout and share_embeddings.
-    """
-
-    model: str = "transformer"  # transformer, convolution, lstm or lstm-attention
-
-    def __post_init__(self) -> None:
-        if self.model not in KINDS:
-            raise ValueError(f"model must be one of {', '.join(KINDS)}, got {self.model!r}")
-
-    @property
-    def plain(self) -> TransformerConfig | RecurrentTranslatorConfig:
-        """The config of the model itself."""
-        sizes = asdict(self)
-        kind = sizes.pop("model")
-        if kind == "transformer":
-            return TransformerConfig(**sizes)
-        if kind == "convolution":
-            return ConvolutionalConfig(**sizes)
-        used = {name: sizes[name] for name in (f.name for f in fields(RecurrentTranslatorConfig)) if name in sizes}
-        return RecurrentTranslatorConfig(**used, attention="multiplicative" if kind == "lstm-attention" else "none")
-
-    @property
-    def counted(self) -> TransformerConfig:
-        """A Transformer that is as large, or nearly; of a recurrent model the heads count for nothing."""
-        sizes = asdict(self)
-        heads = {"n_heads": 1} if sizes.pop("model").startswith("lstm") else {}
-        return TransformerConfig(**(sizes | heads))
-
-
-def translator(config: TranslatorConfig, rng: np.random.Generator | None = None) -> EncoderDecoder:
-    """The untrained model that a config asks for."""
-    return config.plain.build(rng)
 
 
 def prepare(
@@ -249,8 +200,8 @@ def load_translator(path: Path) -> tuple[EncoderDecoder, Tokenizer, Tokenizer]:
 TASK = Task(
     "translate",
     TranslationData,
-    TranslatorConfig,
-    translator,
+    TransformerConfig,
+    Transformer,
     prepare,
     from_data=("source_vocabulary", "target_vocabulary"),
     presets={

@@ -1,8 +1,18 @@
 """Text: vocabularies, tokenizers, files, batches, and generated tasks."""
 
+from typing import Any
+
+from ..arrays import rooms
 from .number_words import NumberTask, english, german
-from .published import PublishedTokenizer, load, load_published, pieces
-from .tokenizer import BytePairTokenizer, CharacterTokenizer, Tokenizer, WordTokenizer, encode_lines, load_tokenizer
+from .tokenizer import (
+    BytePairTokenizer,
+    CharacterTokenizer,
+    Tokenizer,
+    WordTokenizer,
+    encode_lines,
+    load_tokenizer,
+    pieces,
+)
 from .vocabulary import END, PAD, START, Vocabulary, padded
 
 __all__ = [
@@ -12,16 +22,18 @@ __all__ = [
     "BytePairTokenizer",
     "CharacterTokenizer",
     "NumberTask",
-    "PublishedTokenizer",
     "Tokenizer",
     "Vocabulary",
     "WordTokenizer",
     "encode_lines",
     "english",
     "german",
-    "load",
-    "load_published",
     "load_tokenizer",
     "padded",
     "pieces",
 ]
+__all__ += rooms.names_for("text")
+
+
+def __getattr__(name: str) -> Any:
+    return rooms.brought(__name__, name)

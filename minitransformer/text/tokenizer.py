@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -288,3 +288,15 @@ def _vocabulary(path: Path, tokens: Any) -> Vocabulary:
     if vocabulary.tokens != tuple(tokens):
         raise ValueError(f"{path} must contain <pad>, <start>, <end> and then different tokens in alphabetical order")
     return vocabulary
+
+
+def pieces(tokenizer: Tokenizer, before: Sequence[int], ids: Iterable[int]) -> Iterator[str]:
+    """What each new id adds to the text of those before, as soon as its characters are whole."""
+    read, shown = [*before], tokenizer.decode(before)
+    for i in ids:
+        read.append(i)
+        text = tokenizer.decode(read)
+        if not text.endswith("\ufffd"):  # a character of several bytes has begun
+            yield text[len(shown) :]
+            shown = text
+    yield tokenizer.decode(read)[len(shown) :]

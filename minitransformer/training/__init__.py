@@ -1,7 +1,12 @@
-"""Training: optimisers, learning-rate schedules, gradient clipping, workers, checkpoints and the loop."""
+"""Training: optimisers, learning-rate schedules, gradient clipping, and a loop that can be read aloud.
 
-from .loop import Accelerate, Outcome, Trainer, as_written
-from .muon import Muon, newton_schulz
+What a long run needs around the loop stands in machines/, and its names can be imported from here too.
+"""
+
+from typing import Any
+
+from ..arrays import rooms
+from .loop import Accelerate, Worker, as_written, train
 from .optimizers import (
     SGD,
     Adam,
@@ -13,25 +18,24 @@ from .optimizers import (
     inverse_sqrt,
     warmup_schedule,
 )
-from .settings import TrainingSettings
-from .workers import Workers
 
 __all__ = [
     "SGD",
     "Accelerate",
     "Adam",
     "AdamW",
-    "Muon",
     "Optimizer",
-    "Outcome",
-    "Trainer",
-    "TrainingSettings",
-    "Workers",
+    "Worker",
     "as_written",
     "clip_gradient_norm",
     "constant",
     "cosine",
     "inverse_sqrt",
-    "newton_schulz",
+    "train",
     "warmup_schedule",
 ]
+__all__ += rooms.names_for("training")
+
+
+def __getattr__(name: str) -> Any:
+    return rooms.brought(__name__, name)

@@ -22,13 +22,21 @@ from ..arrays.backend import Array, Pullback, to_device
 from ..arrays.boundary import check_ids, check_sizes, ids_looked_at
 from ..layers import Module
 from ..models import Classifier, EncoderDecoder, LanguageModel
-from ..text.shards import Shards
 from ..text.vocabulary import END, PAD, START, padded
 
 _MOST = 1 << 24  # tokens in a batch
 _AT_ONCE = 1 << 12  # batches that are drawn together
 
-Ids: TypeAlias = Sequence[int] | np.ndarray | Shards
+
+class Stored(Protocol):
+    """Token ids that stay on the disk: their number, and any stretch of them as an array."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, stretch: slice) -> np.ndarray: ...
+
+
+Ids: TypeAlias = Sequence[int] | np.ndarray | Stored
 
 
 class Corpus(Protocol):
@@ -82,14 +90,14 @@ class TextCorpus:
     """One running text, for a LanguageModel: windows of `length` tokens, `rows` of them in a batch.
 
     An epoch has as many windows as fit into the text. With an rng each starts at a random place. Without one they are
-    consecutive, so every token except the first is predicted once. ids may be Shards, which stay on the disk.
+    consecutive, so every token except the first is predicted once. ids may stay on the disk, as `Stored` says.
     """
 
     def __init__(self, ids: Ids, length: int, rows: int) -> None:
         check_sizes("TextCorpus", length=length, rows=rows)
         if rows * length > _MOST:
             raise ValueError(f"a batch must be of at most {_MOST:,} tokens, got {rows} windows of {length}; use fewer")
-        self.ids = ids if isinstance(ids, Shards) else np.asarray(ids, dtype=np.int64)
+        self.ids = np.asarray(ids, dtype=np.int64) if isinstance(ids, Sequence | np.ndarray) else ids
         if len(self.ids) <= length:
             raise ValueError(f"the text must be longer than a window of {length} tokens, but has {len(self.ids)}")
         self.length, self.rows = length, rows

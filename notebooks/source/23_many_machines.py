@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from minitransformer import course, layers, parallel
 from minitransformer.arrays import backend
-from minitransformer.parallel.ring import Ring
+from minitransformer.machines.parallel.ring import Ring
 from minitransformer.show import plots, schematics
 from minitransformer.show.plots import round_ticks
 
@@ -285,7 +285,7 @@ for gigabits in (10, 100):
 
 # %% [markdown]
 # ⟦About as slow. But each of the 1024 machines has a smaller share of the batch, so the sum takes more of its step.⟧ Two
-# remedies: begin the sum while backward still runs (`training/buckets.py`), or take larger batches.
+# remedies: begin the sum while backward still runs (`machines/buckets.py`), or take larger batches.
 
 # %% [markdown]
 # ## Exercises

@@ -24,7 +24,7 @@ import transformers
 from minitransformer.fast import accelerate
 from minitransformer.generation import Continuation, generate, stream
 from minitransformer.models import LanguageModel, MaskedLanguageModel, TextEncoder, from_pretrained
-from minitransformer.tasks.published import load_encoder, load_published_writer, sentence_vectors
+from minitransformer.published.tasks import load_encoder, load_published_writer, sentence_vectors
 from minitransformer.text import PublishedTokenizer
 from minitransformer.trace.recorder import values_inside
 

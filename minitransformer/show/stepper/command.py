@@ -13,9 +13,9 @@ import numpy as np
 from ...arrays.backend import Array, Pullback, to_device
 from ...models import Transformer, folder
 from ...published import is_published
+from ...published.tasks import layer_of, open_published, reading
 from ...tasks.classification import load_classifier
 from ...tasks.language import load_writer
-from ...tasks.published import layer_of, open_published, reading
 from ...tasks.translation import load_translator, written
 from ...text import END, START, Tokenizer
 from ...trace.inside import attention_inside, layer_inside

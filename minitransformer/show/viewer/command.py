@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ...models import LanguageModel, Transformer, folder
 from ...published import MaskedLanguageModel, is_published
+from ...published.tasks import open_published
 from ...tasks.classification import load_classifier
 from ...tasks.language import load_writer
-from ...tasks.published import open_published
 from ...tasks.translation import load_translator, written
 from ...text import END, START
 from .viewer import LONGEST, AttentionView, view

@@ -6,13 +6,12 @@ gradient is random.
 """
 
 from importlib import import_module
-from pathlib import Path
 
-from . import caches, collectives, layers, models, ops, ranks
+from ...arrays import rooms
+from . import caches, layers, models, ops, ranks
 from .case import CASES, Case, Setup
 
-_PACKAGE = Path(__file__).parents[2]
-for _file in sorted(_PACKAGE.glob("*/cases.py")):  # ideas that plug in bring their own cases
-    import_module(f"{_PACKAGE.name}.{_file.parent.name}.cases")
+for _file in rooms.files("cases.py"):  # ideas that plug in bring their own cases
+    import_module(rooms.module_of(_file))
 
-__all__ = ["CASES", "Case", "Setup", "caches", "collectives", "layers", "models", "ops", "ranks"]
+__all__ = ["CASES", "Case", "Setup", "caches", "layers", "models", "ops", "ranks"]

@@ -24,8 +24,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from importlib import resources
-from pathlib import Path
 
+from ...arrays import rooms
 from .mistake import Mistake
 
 __all__ = ["MISTAKES", "Mistake", "mistakes_in", "read"]
@@ -79,7 +79,7 @@ def _all() -> Iterator[Mistake]:
     for path in sorted(resources.files(__package__).iterdir(), key=lambda path: path.name):
         if path.name.endswith(".txt"):
             yield from read(path.read_text(encoding="utf-8"), path.name)
-    for plugged in sorted(Path(__file__).parents[2].glob("*/mistakes.txt")):  # ideas that plug in bring their own
+    for plugged in rooms.files("mistakes.txt"):  # ideas that plug in bring their own
         yield from read(plugged.read_text(encoding="utf-8"), f"{plugged.parent.name}/{plugged.name}")
 
 

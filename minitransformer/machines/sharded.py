@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from ..layers import Parameter
-from ..parallel.group import Group, lengths, stretch
-from .flat import as_one, in_order
-from .optimizers import Optimizer, ShareOut, in_turn
+from ..training.flat import as_one, in_order
+from ..training.optimizers import Optimizer, ShareOut, in_turn
+from .parallel.group import Group, lengths, stretch
 
 _MATRICES, _VECTORS = "matrices", "vectors"  # of this rank's stretch; AdamW decays only the matrices
 

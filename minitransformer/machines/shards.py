@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.files import read_json, write, write_npy
-from .tokenizer import BytePairTokenizer, CharacterTokenizer, Tokenizer, load_tokenizer
+from ..text.tokenizer import BytePairTokenizer, CharacterTokenizer, Tokenizer, load_tokenizer
 
 PIECE = 4 << 20  # bytes
 INDEX, TOKENIZER, _PLAN = "shards.json", "tokenizer.json", "plan.json"

@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ..arrays.backend import Array, array_module
-from ..arrays.boundary import check_sizes
+from ...arrays.backend import Array, array_module
+from ...arrays.boundary import check_sizes
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..arrays.backend import Array, array_module
+from ...arrays.backend import Array, array_module
 from .group import Group, lengths
 
 

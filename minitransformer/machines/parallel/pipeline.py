@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backend import Array, Pullback
-from ..models import LanguageModel
+from ...arrays.backend import Array, Pullback
+from ...models import LanguageModel
 from .collectives import receive, send
 from .group import Group, lengths, stretch
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from ..arrays.backend import Array, Pullback
-from ..layers import FeedForward, Linear, Module, MultiHeadAttention, Parameter, Residual
-from ..models import LanguageModel, Transformer
+from ...arrays.backend import Array, Pullback
+from ...layers import FeedForward, Linear, Module, MultiHeadAttention, Parameter, Residual
+from ...models import LanguageModel, Transformer
 from .collectives import all_reduce, identity
 from .group import Group, stretch
 from .vocabulary import cut_vocabulary

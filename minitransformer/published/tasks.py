@@ -14,15 +14,17 @@ from .. import ops
 from ..arrays.backend import Array, Pullback, array_module, to_device, to_numpy
 from ..arrays.files import read_json
 from ..models import Classifier, LanguageModel, Transformer, folder
-from ..published import MaskedLanguageModel, TextClassifier, TextEncoder, from_pretrained, is_published
-from ..published.family import Pretrained
-from ..text import PublishedTokenizer, Tokenizer, load_published, padded
+from ..tasks.classification import load_classifier
+from ..tasks.language import load_writer
+from ..tasks.translation import load_translator
+from ..text import Tokenizer, padded
 from ..verify import Report
 from ..verify.gradients import Progress
 from ..verify.inside import model_gradients
-from .classification import load_classifier
-from .language import load_writer
-from .translation import load_translator
+from .family import Pretrained
+from .pretrained import from_pretrained, is_published
+from .text_encoder import MaskedLanguageModel, TextClassifier, TextEncoder
+from .tokenizers import PublishedTokenizer, load_published
 
 _BATCH = 32  # texts that are read at once
 _CHECKED = 6  # tokens of a sequence that a check reads

@@ -15,50 +15,17 @@ import numpy as np
 from .. import __version__
 from ..arrays.backend import to_numpy
 from ..arrays.files import read_json, write
-from ..parallel.group import ALONE, Group, same_everywhere
-from ..text import Tokenizer, load_tokenizer
-from ..text.shards import INDEX
-from ..training import Accelerate, Outcome, Trainer, TrainingSettings, as_written
-from ..training.corpora import Corpus
+from ..tasks.task import RUN, Task
+from ..text import load_tokenizer
+from ..training import Accelerate, as_written
+from .parallel.group import ALONE, Group, same_everywhere
+from .settings import TrainingSettings
+from .shards import INDEX
+from .trainer import Outcome, Trainer
 
 _FORMAT = 1
-_FILE = "run.json"
 _WEIGHTS = 2  # the stream of random numbers for initial weights; the loop uses 0 and 1
 _TOKENIZERS = ("tokenizer.json", "source_tokenizer.json", "target_tokenizer.json")
-NO_TOKENIZERS: Mapping[str, Tokenizer] = {}  # for a new run
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """The prepared data of a task.
-
-    tokenizers: by the name of their file. sizes: fields of the model's config that the data determine. notes: lines
-    that say what was read and what was left out. labels: of a classifier, in the order of their numbers.
-    """
-
-    tokenizers: Mapping[str, Tokenizer]
-    sizes: Mapping[str, Any]
-    training: Corpus
-    validation: Corpus
-    notes: tuple[str, ...]
-    labels: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Task:
-    """One of the tasks: its data settings, its model, and how its data are prepared.
-
-    prepare: called with the data settings, the model settings, a generator, and the saved tokenizers by their file
-    names. A resumed run has saved tokenizers, so they need not be trained again.
-    """
-
-    name: str
-    data: type[Any]
-    config: type[Any]
-    model: Callable[..., Any]
-    prepare: Callable[..., Prepared]
-    from_data: tuple[str, ...]  # fields of the config that the data determine
-    presets: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -134,7 +101,7 @@ class Run:
             "training": dataclasses.asdict(self.training),
             "files": self.files(),
         }
-        write(folder / _FILE, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        write(folder / RUN, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
     def files(self) -> dict[str, str]:
         """The data files that are read, each with the SHA-256 of its content."""
@@ -151,9 +118,9 @@ class Run:
 
 def load(folder: Path, tasks: Mapping[str, Task]) -> Run:
     """The run of a folder. Raises ValueError if its data have changed since it began."""
-    path = folder / _FILE
+    path = folder / RUN
     if not path.is_file():
-        raise FileNotFoundError(f"there is no run in {folder}: {_FILE} is missing")
+        raise FileNotFoundError(f"there is no run in {folder}: {RUN} is missing")
     try:
         document = read_json(path)
         if document["format"] != _FORMAT:
@@ -168,19 +135,6 @@ def load(folder: Path, tasks: Mapping[str, Task]) -> Run:
     if changed:
         raise ValueError(f"{', '.join(changed)} changed since the run in {folder} began; start one in another folder")
     return run
-
-
-def setting(folder: Path, name: str, default: Any) -> Any:
-    """A data setting from run.json, or the default if the folder has no run.json."""
-    path = folder / _FILE
-    return read_json(path)["data"].get(name, default) if path.is_file() else default
-
-
-def check_share(where: str, **shares: float) -> None:
-    """Require every named number to be at least 0 and below 1."""
-    for name, share in shares.items():
-        if not 0.0 <= share < 1.0:
-            raise ValueError(f"{where}: {name} must be at least 0 and below 1, got {share}")
 
 
 def closing_line(outcome: Outcome, folder: Path) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backend import Array, array_module, device_of, get_device, to_numpy
+from ...arrays.backend import Array, array_module, device_of, get_device, to_numpy
 from .group import Group
 from .mpi import MPIGroup
 

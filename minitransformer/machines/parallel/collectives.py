@@ -35,8 +35,8 @@ send and receive move x from one rank to another: the gradient goes the opposite
 
 from __future__ import annotations
 
-from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_floats, check_number, op
+from ...arrays.backend import Array, Pullback
+from ...arrays.boundary import check_floats, check_number, op
 from .group import Group
 
 

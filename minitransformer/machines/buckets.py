@@ -20,8 +20,8 @@ from typing import Any
 
 from ..arrays.backend import Array
 from ..layers import Decoder, Encoder, Module, Parameter
-from ..parallel.group import Group
-from .flat import in_order
+from ..training.flat import in_order
+from .parallel.group import Group
 
 BUCKET = 1 << 20  # numbers that ranks sum at once, at most
 _REST = -1  # in the place of a layer's number

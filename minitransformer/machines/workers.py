@@ -24,11 +24,11 @@ import numpy as np
 
 from ..arrays.boundary import check_sizes
 from ..layers import Module
-from ..parallel.group import ALONE, Group, lengths, stretch
+from ..training.corpora import Corpus
+from ..training.loop import Worker, flat_gradients
 from .buckets import Buckets
-from .corpora import Corpus
+from .parallel.group import ALONE, Group, lengths, stretch
 from .threads import together
-from .worker import Worker, flat_gradients
 
 T = TypeVar("T")
 

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
-from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_floats, check_ids, check_number, check_shape, op
-from ..layers import Embedding, Module, Parameter
-from ..models import LanguageModel, Transformer
+from ... import ops
+from ...arrays.backend import Array, Pullback, array_module
+from ...arrays.boundary import check_floats, check_ids, check_number, check_shape, op
+from ...layers import Embedding, Module, Parameter
+from ...models import LanguageModel, Transformer
 from .collectives import all_reduce, identity
 from .group import Group, stretch
 

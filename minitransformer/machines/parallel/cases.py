@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ... import layers, models, ops, parallel
+from ... import layers, models, ops
 from ...arrays.backend import Array, Pullback, array_module, device_of
-from ...parallel import Group
-from .case import Random, Setup, call, case, ordinary
+from ...later.gated import GatedFeedForward
+from ...verify.catalogue.case import Random, Setup, call, case, ordinary
+from .. import parallel
+from .group import Group
 
 _RANKS = 3
 _STRETCHES = [2, 2, 3]  # how many of seven tokens each rank has
@@ -208,6 +210,7 @@ _enter(
 )
 _enter("CutEmbedding makes logits", _embedded, (3, 4), truth=lambda x: x @ _TABLE.T, copied=True)
 enter_cut("Cut of a feed-forward network", lambda: layers.FeedForward(4, 9, "gelu"), (2, 3, 4))
+enter_cut("Cut of a gated network", lambda: GatedFeedForward(4, 6, bias=False), (2, 3, 4))
 enter_cut("Cut of attention", lambda: layers.MultiHeadAttention(6, 3), (2, 3, 6), causal=True)
 enter_cut("Cut of attention across to a memory", lambda: layers.MultiHeadAttention(6, 3), (2, 3, 6), (2, 5, 6))
 

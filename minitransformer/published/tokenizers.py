@@ -22,9 +22,8 @@ import numpy as np
 
 from ..arrays.files import write
 from ..models.weights import read_object
-from ..published import gguf
-from . import chat
-from .tokenizer import Tokenizer, load_library, load_tokenizer
+from ..text.tokenizer import Tokenizer, load_library, load_tokenizer
+from . import chat, gguf
 
 _LONGEST = 1 << 27  # bytes of a tokenizer.json
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -135,18 +134,6 @@ def load(path: str | os.PathLike[str]) -> Tokenizer:
         raise ValueError(f"{path} has two tokenizers; open each with text.load_tokenizer: {two}, and the target's")
     is_own = own.is_file() and own.stat().st_size <= _LONGEST and "kind" in read_object(own)
     return load_tokenizer(own) if is_own else load_published(path)
-
-
-def pieces(tokenizer: Tokenizer, before: Sequence[int], ids: Iterable[int]) -> Iterator[str]:
-    """What each new id adds to the text of those before, as soon as its characters are whole."""
-    read, shown = [*before], tokenizer.decode(before)
-    for i in ids:
-        read.append(i)
-        text = tokenizer.decode(read)
-        if not text.endswith("\ufffd"):  # a character of several bytes has begun
-            yield text[len(shown) :]
-            shown = text
-    yield tokenizer.decode(read)[len(shown) :]
 
 
 def _library() -> Any:

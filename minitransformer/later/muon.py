@@ -30,7 +30,7 @@ from collections.abc import Iterable, Mapping
 
 from ..arrays.backend import Array, array_module
 from ..layers import Parameter
-from .optimizers import AdamW, Piece, check_momentum
+from ..training.optimizers import AdamW, Piece, check_momentum
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..arrays.boundary import check_positive, check_sizes
+from ..later.muon import Muon
 from ..layers import Parameter
-from .muon import Muon
-from .optimizers import SGD, Adam, AdamW, Optimizer, constant, cosine, inverse_sqrt
+from ..training.optimizers import SGD, Adam, AdamW, Optimizer, constant, cosine, inverse_sqrt
 from .workers import check_workers
 
 OPTIMIZERS = ("adamw", "adam", "sgd", "muon")

@@ -1,0 +1,48 @@
+"""Rooms around the core: the core works without them, imports none, and asks whichever are there.
+
+A room is a folder beside this one. It may have
+
+    names.json      {"ops": {"name": "module", ...}, ...}: what users also find in a room of the core, and which of its
+                    own modules has it
+    cases.py        cases for the checker, also in its folders
+    mistakes.txt    mistakes for the checker, also in its folders
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+def files(name: str) -> Iterator[Path]:
+    """The files of this name in all rooms, in order."""
+    return iter(sorted(_PACKAGE.rglob(name)))
+
+
+def module_of(path: Path) -> str:
+    """The dotted name of the module in a file of the package."""
+    return ".".join([_PACKAGE.name, *path.relative_to(_PACKAGE).with_suffix("").parts])
+
+
+@functools.cache
+def names_for(room: str) -> dict[str, str]:
+    """What the rooms around bring to a room of the core: each name, with the module that has it."""
+    return {
+        name: f"{module_of(path.parent)}.{module}"
+        for path in files("names.json")
+        for name, module in json.loads(path.read_text(encoding="utf-8")).get(room, {}).items()
+    }
+
+
+def brought(room: str, name: str) -> Any:
+    """The object of this name that another room brings to a room, `minitransformer.ops`. Raises AttributeError."""
+    module = names_for(room.rpartition(".")[2]).get(name)
+    if module is None:
+        raise AttributeError(f"module {room!r} has no attribute {name!r}")
+    return getattr(import_module(module), name)

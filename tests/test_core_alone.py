@@ -1,0 +1,109 @@
+"""The core is complete in itself: without any other room it trains, checks and writes, and it imports none of them."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import minitransformer
+
+PACKAGE = Path(minitransformer.__file__).parent
+CORE = "arrays ops layers models trace verify text training generation tasks".split()
+SCRIPT = """
+import dataclasses
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import minitransformer
+from minitransformer import generation, training, verify
+from minitransformer.models import folder
+from minitransformer.tasks import TASKS
+from minitransformer.tasks.evaluation import classified
+
+assert Path(minitransformer.__file__).parents[1] == Path.cwd(), minitransformer.__file__
+SMALL = {"d_model": 8, "n_heads": 2, "d_ff": 8, "n_layers": 1, "n_encoder_layers": 1, "n_decoder_layers": 1}
+SMALL |= {"max_length": 16, "dropout": 0.0, "share_embeddings": False}
+for name, task in TASKS.items():
+    rng = np.random.default_rng(0)
+    own = {field.name for field in dataclasses.fields(task.config)}
+    sizes = {key: value for key, value in SMALL.items() if key in own}
+    data = {field.name for field in dataclasses.fields(task.data)}
+    chosen = {key: value for key, value in task.presets["numbers"].items() if key in data}
+    prepared = task.prepare(task.data(**chosen), sizes, rng)
+    model = task.model(task.config(**sizes, **prepared.sizes), rng).to("numpy", "float32")
+
+    optimizer = training.AdamW(model.parameters(), 1e-2)
+    worker = training.Worker(model)
+    losses = list(training.train(worker, prepared.training, optimizer, 30, lambda step: 1e-2, clip=1.0))
+    assert sum(losses[-5:]) < 0.95 * sum(losses[:5]), (name, losses)
+
+    folder.save(model, name)
+    model = folder.load(Path(name)).to("numpy", "float64")
+    rows = prepared.validation.batches(None)[0][:2]
+    run = lambda: prepared.validation.loss(model, rows, None)
+    verify.gradients(run, parameters=model, entrywise=0, directions=1, intermediates=False).assert_ok()
+
+    if name == "translate":
+        assert generation.greedy(model, np.array([[5, 6]]), None, 1, 2, 4).shape[0] == 1
+    elif name == "lm":
+        assert len(generation.generate(model, [[1, 2, 3]], 4)[0]) == 4
+    else:
+        assert classified(model, [[5, 6], [7]]) is not None
+verify.CASES["softmax"].run().assert_ok()
+print("complete:", *TASKS)
+"""
+
+
+def test_the_core_trains_checks_and_writes_without_any_other_room(tmp_path):
+    for room in CORE:
+        shutil.copytree(PACKAGE / room, tmp_path / PACKAGE.name / room, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(PACKAGE / "__init__.py", tmp_path / PACKAGE.name)
+    (tmp_path / "alone.py").write_text(SCRIPT)
+    found = subprocess.run([sys.executable, "alone.py"], cwd=tmp_path, capture_output=True, text=True, env={"PATH": ""})
+    assert found.returncode == 0, found.stderr
+    assert found.stdout == "complete: translate lm classify\n"
+
+
+def other_rooms(source: str, file: Path) -> set[str]:
+    """The rooms outside of the core that a file of the package imports, wherever in the file it does so."""
+    found = set()
+    folder = (PACKAGE.name, *file.parts[:-1])
+    for node in ast.walk(ast.parse(source)):
+        paths: list[tuple[str, ...]] = []
+        if isinstance(node, ast.Import):
+            paths = [tuple(alias.name.split(".")) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = folder[: len(folder) - node.level + 1] if node.level else ()
+            paths = [(*above, *(node.module or "").split("."), alias.name) for alias in node.names]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            paths = [tuple(n.value.split(".")) for n in ast.walk(node) if isinstance(getattr(n, "value", None), str)]
+        plain = [tuple(filter(None, path)) for path in paths]
+        found |= {path[1] for path in plain if path[:1] == (PACKAGE.name,) and len(path) > 1}
+    return found - {*CORE, "__version__"}
+
+
+@pytest.mark.parametrize("room", CORE)
+def test_the_core_imports_no_other_room(room):
+    for path in (PACKAGE / room).rglob("*.py"):
+        file = path.relative_to(PACKAGE)
+        assert other_rooms(path.read_text(encoding="utf-8"), file) == set(), file
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from ..later import rotary",
+        "from .. import later",
+        "def f():\n    import minitransformer.later.rotary",
+        "def f():\n    return import_module('minitransformer.later')",
+    ],
+)
+def test_an_import_of_another_room_is_seen(source):
+    assert other_rooms(source, Path("ops/softmax.py")) == {"later"}

@@ -306,3 +306,17 @@ def test_a_gradient_from_another_device_is_a_clear_error(here, there):
     backward(y)
     with pytest.raises(TypeError, match=rf"^backward of relu: the gradient must be a {here} array .* on {there}$"):
         backward(to_device(draw(2, 3), there))
+
+
+def test_a_flag_that_a_blas_left_behind_is_no_warning_of_ours_and_stays_one_elsewhere():
+    """inf · 0 inside a product sets the same flag. Python shows all warnings here as errors, as `-W error` does."""
+    source = """
+import numpy as np
+from minitransformer import ops
+x, w = np.array([[np.inf, 1.0]]), np.array([[0.0], [1.0]])
+print(np.isnan(ops.linear(x, w, np.zeros(1))[0]).all())
+x @ w
+"""
+    run = subprocess.run([sys.executable, "-W", "error", "-c", source], capture_output=True, text=True)
+    assert run.stdout == "True\n"
+    assert run.stderr.endswith("RuntimeWarning: invalid value encountered in matmul\n")

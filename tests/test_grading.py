@@ -24,7 +24,7 @@ from hostile_tricks import HARM, RETURNS, SEARCHES, STALLS
 
 import minitransformer
 from minitransformer.cli import main
-from minitransformer.course import EXERCISES, grading, hand_in, isolation, judge, marks, wire
+from minitransformer.course import EXERCISES, grading, hand_in, isolation, judge, marks, memory, wire
 from minitransformer.course.collecting import Answer
 from minitransformer.course.grading import Grades, grade, grade_all, sandbox
 from minitransformer.course.sandbox import Limits
@@ -558,6 +558,71 @@ def test_the_memory_of_all_processes_counts_together(tmp_path, monkeypatch, crow
     monkeypatch.setattr(isolation, "KINDS", (kind,) if kind != isolation.NOTHING else ())
     names, limits = ["matmul_backward", "softmax_backward"], Limits(30.0, 512 * 1024**2)
     one, other = graded(tmp_path, with_processes(CROWDS[crowd]), names, limits=limits).grades
+    assert one.message == "all its processes together used more than 512 MB of memory"
+    assert other.verdict == "right"
+
+
+def fake_control_groups(tmp_path, monkeypatch, line, files):
+    """A tree of control groups whose new ones have these files, as the kernel would give them."""
+    (parent := tmp_path / "groups" / line.split(":")[1] / "ours").mkdir(parents=True)
+    (tmp_path / "self").write_text(f"{line}/ours\n")
+    monkeypatch.setattr(memory, "_CGROUPS", tmp_path / "groups")
+    monkeypatch.setattr(memory, "_OURS", tmp_path / "self")
+    make = Path.mkdir
+
+    def mkdir(path, *args, **options):
+        make(path, *args, **options)
+        for name in files:
+            (path / name).touch()
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    return parent
+
+
+@pytest.mark.parametrize(
+    ("line", "limit", "events", "text"),
+    [
+        ("0::", "memory.max", "memory.events", "oom 3\noom_kill 1\n"),
+        ("4:memory:", "memory.limit_in_bytes", "memory.oom_control", "under_oom 0\noom_kill 1\n"),
+    ],
+)
+def test_the_kernel_keeps_the_limit_where_it_gives_a_control_group(tmp_path, monkeypatch, line, limit, events, text):
+    parent = fake_control_groups(tmp_path, monkeypatch, line, [limit, "cgroup.procs", events])
+    group = memory.ControlGroup(512 * 1024**2)
+    (made,) = parent.iterdir()
+    group.add(7)
+    assert (made / limit).read_text() == str((512 + 128) * 1024**2) and (made / "cgroup.procs").read_text() == "7"
+    (made / events).write_text("oom_kill 0\n")
+    assert not group.exceeded()
+    (made / events).write_text(text)
+    assert group.exceeded()
+    for file in made.iterdir():
+        file.unlink()
+    group.remove()
+    assert not list(parent.iterdir())
+
+
+def test_without_a_control_group_nothing_is_left_and_nothing_claimed(tmp_path, monkeypatch):
+    parent = fake_control_groups(tmp_path, monkeypatch, "0::", [])  # the memory controller is not handed down
+    group = memory.ControlGroup(2**30)
+    group.add(7)
+    assert not group.exceeded() and not list(parent.iterdir())
+    group.remove()
+    monkeypatch.setattr(memory, "_OURS", tmp_path / "missing")
+    assert not memory.ControlGroup(2**30).exceeded()
+
+
+@pytest.mark.slow
+def test_a_burst_between_two_looks_is_ended_by_the_kernel_or_by_the_next_look(tmp_path, monkeypatch):
+    """With a control group the sum is not needed at all."""
+    group = memory.ControlGroup(2**30)
+    if group._folder is not None:
+        group.remove()
+        monkeypatch.setattr(memory, "used_by", lambda processes, limit: 0)
+    crowd = with_processes(CROWDS["twelve children with 160 MB each"])
+    one, other = graded(
+        tmp_path, crowd, ["matmul_backward", "softmax_backward"], limits=Limits(30.0, 512 * 2**20)
+    ).grades
     assert one.message == "all its processes together used more than 512 MB of memory"
     assert other.verdict == "right"
 

@@ -30,6 +30,11 @@ def translator():
     return models.Transformer(models.TransformerConfig(7, 7, **sizes), np.random.default_rng(0))
 
 
+def configured(config, *sizes, **flag):
+    """The model of a configuration with one flag set."""
+    return config(*sizes, **SIZES, **flag).build(np.random.default_rng(0))
+
+
 LAYER = Linear(2, 3, rng=np.random.default_rng(0))
 ADAM = training.Adam(LAYER.parameters(), 0.1)
 PAIRS = list(LAYER.parameters())
@@ -129,6 +134,33 @@ UNCLEAR = [
             functools.partial(ops.sink_attention, X, X, X, np.ones(2)),
             functools.partial(ops.convolution, X, np.ones((3, 6, 2)), np.ones(2)),
             functools.partial(HEADS, X),
+        )
+    ),
+    *(
+        (functools.partial(call, **{flag: "no"}), f"{flag} must be True or False, got 'no'")
+        for call, flag in (
+            (functools.partial(layers.Linear, 2, 3), "bias"),
+            (functools.partial(layers.MultiHeadAttention, 4, 2), "bias"),
+            (functools.partial(layers.FeedForward, 2, 3), "bias"),
+            (functools.partial(layers.Encoder, 1, **SIZES), "final_norm"),
+            (functools.partial(layers.Encoder, 1, **SIZES), "checkpoint"),
+            (functools.partial(layers.SinusoidalPositions, 4), "interleaved"),
+            (functools.partial(later.MixtureOfExperts, 2, 3, 4), "gated"),
+            (functools.partial(later.MixtureOfExperts, 2, 3, 4), "bias"),
+            (functools.partial(later.Recurrent, 2, 3), "reverse"),
+            (functools.partial(later.GatedFeedForward, 2, 3), "bias"),
+            (functools.partial(later.grouped, 4, 2, 1), "bias"),
+            (functools.partial(ops.sinusoidal_positions, 2, 4), "interleaved"),
+            (functools.partial(ops.rotary, X), "interleaved"),
+            (functools.partial(ops.relative_bias, X[0], 2, 3), "both_ways"),
+            (functools.partial(generation.translate, **SEARCH), "early_stopping"),
+            (functools.partial(training.AdamW, PAIRS, 0.1), "decay_vectors"),
+            *(
+                (functools.partial(configured, models.LanguageModelConfig, 7, 4), flag)
+                for flag in ("bias", "tie_output")
+            ),
+            *((functools.partial(configured, models.TransformerConfig, 7, 7), flag) for flag in ("share_embeddings",)),
+            *((functools.partial(configured, models.ClassifierConfig, 7, 2), "checkpoint"),),
         )
     ),
 ]

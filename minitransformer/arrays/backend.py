@@ -11,11 +11,16 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+
+# A BLAS may leave the processor's flag "invalid" set though all numbers are finite (numpy/numpy#24067), and NumPy then
+# warns. What is really not finite shows in the loss, which a training checks; so a product here gives no such warning.
+warnings.filterwarnings("ignore", "invalid value encountered in matmul", RuntimeWarning, r"minitransformer\.")
 
 Array: TypeAlias = Any  # a numpy.ndarray or a cupy.ndarray
 Pullback: TypeAlias = Callable[..., Any]  # from the gradient of the output to the gradients of the inputs

@@ -27,6 +27,7 @@ import numpy as np
 from . import isolation, memory
 from .collecting import Answer
 from .exercise import Exercise
+from .memory import ControlGroup
 from .wire import decode, encode
 
 _COURSE = Path(__file__).parent
@@ -257,6 +258,7 @@ class _Process:
     ) -> None:
         self._memory, self._next_look, self.exhausted = memory, 0.0, False
         self._killed: set[int] = set()
+        self._group = ControlGroup(memory)
         self._process = subprocess.Popen(
             command,
             bufsize=0,
@@ -267,6 +269,7 @@ class _Process:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        self._group.add(self._process.pid)  # it waits for its order, so it has started nothing yet
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in: IO[bytes] = self._process.stdin
         self._out: IO[bytes] = self._process.stdout
@@ -320,7 +323,7 @@ class _Process:
         if time.monotonic() < self._next_look:
             return
         started = memory.started_by(self._process.pid) - self._killed  # these may take a while to give back theirs
-        if memory.used_by(started, self._memory) > self._memory:
+        if self._group.exceeded() or memory.used_by(started, self._memory) > self._memory:
             self.exhausted = True
             self._killed |= started
             for one in started:  # the runner ends what they start meanwhile
@@ -334,6 +337,7 @@ class _Process:
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE)
+        self._group.remove()
         for pipe in (self._in, self._out):
             with contextlib.suppress(OSError):
                 pipe.close()

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays.backend import Array, array_module, to_numpy
-from ..arrays.boundary import check_number, check_sizes
+from ..arrays.boundary import check_flags, check_number, check_sizes
 from .choosing import largest
 from .prefix import Prefix, check_end, laid_out
 
@@ -56,6 +56,7 @@ def beam_search(
     """
     check_sizes("beam_search", n_new=n_new, beam=beam)
     check_number("beam_search", "length_penalty", length_penalty)
+    check_flags("beam_search", early_stopping=early_stopping)
     if not 0 <= length_penalty <= 10:
         raise ValueError(f"beam_search: length_penalty must be from 0 to 10, got {length_penalty}")
     last = check_end("beam_search", end, prefix.vocabulary)

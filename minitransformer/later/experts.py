@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_floats, check_last, check_sizes
+from ..arrays.boundary import check_flags, check_floats, check_last, check_sizes
 from ..layers.feed_forward import FeedForward
 from ..layers.linear import Linear
 from ..layers.module import Module, generator
@@ -44,6 +44,7 @@ class MixtureOfExperts(Module):
         rng: np.random.Generator | None = None,
     ) -> None:
         check_sizes("MixtureOfExperts", d_model=d_model, d_ff=d_ff, n_experts=n_experts, k=k)
+        check_flags("MixtureOfExperts", gated=gated)
         if k > n_experts:
             raise ValueError(f"MixtureOfExperts: k must be at most n_experts, got {k} of {n_experts}")
         rng = generator(rng)

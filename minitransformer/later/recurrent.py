@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_array, check_floats, check_last, check_mask, check_shape, check_sizes
+from ..arrays.boundary import check_array, check_flags, check_floats, check_last, check_mask, check_shape, check_sizes
 from ..layers.cache import StateCache, no_backward
 from ..layers.linear import Linear
 from ..layers.module import Module, Parameter, generator
@@ -38,6 +38,7 @@ class Recurrent(Module):
         rng: np.random.Generator | None = None,
     ) -> None:
         check_sizes("Recurrent", d_in=d_in, d_hidden=d_hidden)
+        check_flags("Recurrent", reverse=reverse)
         if cell not in CELLS:
             raise ValueError(f"Recurrent: cell must be one of {', '.join(CELLS)}, got {cell!r}")
         rng = generator(rng)

@@ -12,7 +12,7 @@ import copy
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, device_of, to_device
-from ..arrays.boundary import check_sizes
+from ..arrays.boundary import check_flags, check_sizes
 from ..layers import Module, Parameter, ScaledDotProduct
 from ..layers.module import generator
 from ..ops.alibi import paper_slopes
@@ -35,6 +35,7 @@ class RelativeBias(Module):
         rng: np.random.Generator | None = None,
     ) -> None:
         check_sizes("RelativeBias", n_heads=n_heads, buckets=buckets, max_distance=max_distance)
+        check_flags("RelativeBias", both_ways=both_ways)
         self.table = Parameter(generator(rng).normal(0.0, std, (buckets, n_heads)).astype(np.float32, copy=False))
         self.max_distance, self.both_ways = max_distance, both_ways
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_array, check_sizes
+from ..arrays.boundary import check_array, check_flags, check_sizes
 from .attention import MultiHeadAttention
 from .cache import Cache, KeyValueCache, check_cache, no_backward
 from .feed_forward import FeedForward
@@ -145,6 +145,7 @@ class _Stack(Module):
         **options: Any,
     ) -> None:
         check_sizes(type(self).__name__, n_layers=n_layers)
+        check_flags(type(self).__name__, final_norm=final_norm is None or final_norm, checkpoint=checkpoint)
         rng = generator(rng)
         layers = [self.layer_type(d_model, n_heads, d_ff, rng=rng, **options) for _ in range(n_layers)]
         wants_norm = options.get("norm_order") == "pre" if final_norm is None else final_norm

@@ -84,7 +84,7 @@ class SinusoidalPositions(Module):
 
     def __init__(self, width: int, base: float = 10000.0, interleaved: bool = True) -> None:
         self.width, self.base, self.interleaved = width, base, interleaved
-        ops.sinusoidal_positions(1, width, base)  # refuse an odd width here, not at the first call
+        ops.sinusoidal_positions(1, width, base, interleaved=interleaved)
 
     def __call__(self, x: Array, start: int = 0, at: Array | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward)."""

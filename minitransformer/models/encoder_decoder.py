@@ -10,12 +10,13 @@ Neural Networks".
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_array, check_kind, check_shape
+from ..arrays.boundary import check_array, check_flags, check_kind, check_shape
 from ..layers import Cache, Module
 
 
@@ -90,7 +91,9 @@ class EncoderDecoder(Module):
 
 
 def check_config(where: str, config: Any, kind: type) -> None:
-    """Require the configuration of this kind of model, or another recipe."""
+    """Require the configuration of this kind of model, or another recipe, whose flags are True or False."""
+    if dataclasses.is_dataclass(config):
+        check_flags(where, **{f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.type == "bool"})
     if hasattr(config, "parts") and hasattr(kind, "parts"):
         return
     hint = f"; make one, {kind.__name__}(...), or open a model that exists with models.load(path)"

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, get_device
-from ..arrays.boundary import check_integers, check_positive
+from ..arrays.boundary import check_flags, check_integers, check_positive
 
 
 def sinusoidal_positions(
@@ -37,6 +37,7 @@ def sinusoidal_positions(
     """
     check_integers("sinusoidal_positions", length=length, width=width)
     check_positive("sinusoidal_positions", length=length, width=width, base=base)
+    check_flags("sinusoidal_positions", interleaved=interleaved)
     if width % 2:
         raise ValueError(f"sinusoidal_positions: width must be even (sine and cosine come in pairs), got {width}")
     if np.dtype(dtype).kind != "f":

@@ -22,7 +22,7 @@ import math
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module, scatter_add
-from ..arrays.boundary import check_floats, check_sizes, op
+from ..arrays.boundary import check_flags, check_floats, check_sizes, op
 
 
 @op
@@ -36,6 +36,7 @@ def relative_bias(
     """
     check_floats("relative_bias", table=table)
     check_sizes("relative_bias", t_q=t_q, t_k=t_k, max_distance=max_distance)
+    check_flags("relative_bias", both_ways=both_ways)
     if table.ndim != 2:
         raise ValueError(f"relative_bias: table must have two axes (buckets, H), got shape {table.shape}")
     per_side = table.shape[0] // (2 if both_ways else 1)

@@ -26,6 +26,7 @@ from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.boundary import (
     check_array,
     check_broadcasts,
+    check_flags,
     check_floats,
     check_integers,
     check_positive,
@@ -51,6 +52,7 @@ def rotary(
         raise ValueError(f"rotary: x must be (..., T, d) with an even d, for its numbers come in pairs; got {x.shape}")
     check_integers("rotary", start=start)
     check_positive("rotary", base=base)
+    check_flags("rotary", interleaved=interleaved)
     t, d = x.shape[-2:]
     if start < 0:
         raise ValueError(f"rotary: start must be at least 0, got {start}")

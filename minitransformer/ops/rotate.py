@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_floats, op
+from ..arrays.boundary import check_flags, check_floats, op
 from ..arrays.float16 import in_float32
 from .attention import _summed_to
 from .rotary import _pairs, _together
@@ -36,6 +36,7 @@ def rotate(x: Array, cos: Array, sin: Array, interleaved: bool = False) -> tuple
     (x[2i], x[2i + 1]), else (x[i], x[i + r/2]). backward(dy) returns (dx, dcos, dsin). Su et al. 2021.
     """
     xp = check_floats("rotate", x=x, cos=cos, sin=sin)
+    check_flags("rotate", interleaved=interleaved)
     width = 2 * cos.shape[-1] if cos.ndim else 0
     wanted = (*x.shape[:-1], width // 2)
     if x.ndim < 2 or cos.shape != sin.shape or not 0 < width <= x.shape[-1] or not _fits(cos.shape, wanted):

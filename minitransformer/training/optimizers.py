@@ -39,7 +39,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..arrays.backend import Array, array_module, to_numpy
-from ..arrays.boundary import check_floats, check_number, check_positive
+from ..arrays.boundary import check_flags, check_floats, check_number, check_positive
 from ..layers import Parameter
 from ..layers.module import load_arrays
 from .flat import as_one, in_order, side_by_side
@@ -269,6 +269,7 @@ class AdamW(Adam):
     ) -> None:
         super().__init__(parameters, learning_rate, betas, eps)
         _check_at_least_zero("AdamW", weight_decay=weight_decay)
+        check_flags("AdamW", decay_vectors=decay_vectors)
         self.weight_decay, self.decay_vectors = float(weight_decay), decay_vectors
 
     def _shrink(self, p: Piece, rate: float) -> float:

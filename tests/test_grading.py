@@ -590,8 +590,9 @@ def test_the_kernel_keeps_the_limit_where_it_gives_a_control_group(tmp_path, mon
     parent = fake_control_groups(tmp_path, monkeypatch, line, [limit, "cgroup.procs", events])
     group = memory.ControlGroup(512 * 1024**2)
     (made,) = parent.iterdir()
-    group.add(7)
-    assert (made / limit).read_text() == str((512 + 128) * 1024**2) and (made / "cgroup.procs").read_text() == "7"
+    said = subprocess.run(group.inside(["sh", "-c", "echo $$ $1", "", "a b"]), capture_output=True, text=True).stdout
+    assert said.split(maxsplit=1) == [(made / "cgroup.procs").read_text().strip(), "a b\n"]
+    assert (made / limit).read_text() == str((512 + 128) * 1024**2)
     (made / events).write_text("oom_kill 0\n")
     assert not group.exceeded()
     (made / events).write_text(text)
@@ -605,8 +606,7 @@ def test_the_kernel_keeps_the_limit_where_it_gives_a_control_group(tmp_path, mon
 def test_without_a_control_group_nothing_is_left_and_nothing_claimed(tmp_path, monkeypatch):
     parent = fake_control_groups(tmp_path, monkeypatch, "0::", [])  # the memory controller is not handed down
     group = memory.ControlGroup(2**30)
-    group.add(7)
-    assert not group.exceeded() and not list(parent.iterdir())
+    assert group.inside(["true"]) == ["true"] and not group.exceeded() and not list(parent.iterdir())
     group.remove()
     monkeypatch.setattr(memory, "_OURS", tmp_path / "missing")
     assert not memory.ControlGroup(2**30).exceeded()

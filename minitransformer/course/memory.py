@@ -29,11 +29,11 @@ class ControlGroup:
     def __init__(self, limit: int) -> None:
         self._folder = next(filter(None, (_limited(parent, limit + _RUNNER) for parent in _parents())), None)
 
-    def add(self, process: int) -> None:
-        """Put a process, and all that it will start, into the group."""
-        if self._folder is not None:
-            with contextlib.suppress(OSError):
-                _set(self._folder / "cgroup.procs", process)
+    def inside(self, command: list[str]) -> list[str]:
+        """A command that runs this one, and all that it will start, in the group."""
+        if self._folder is None:
+            return command
+        return ["sh", "-c", 'echo $$ > "$0"; exec "$@"', str(self._folder / "cgroup.procs"), *command]
 
     def exceeded(self) -> bool:
         """Whether the kernel has ended a process of the group because the limit was reached."""

@@ -260,7 +260,7 @@ class _Process:
         self._killed: set[int] = set()
         self._group = ControlGroup(memory)
         self._process = subprocess.Popen(
-            command,
+            self._group.inside(command),
             bufsize=0,
             cwd=folder,
             env=environment,
@@ -269,7 +269,6 @@ class _Process:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        self._group.add(self._process.pid)  # it waits for its order, so it has started nothing yet
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in: IO[bytes] = self._process.stdin
         self._out: IO[bytes] = self._process.stdout

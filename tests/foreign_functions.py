@@ -309,6 +309,74 @@ huber(x 3,4)
 <-  dx = dout * xp.where(near, x, xp.sign(x))
 !   xp.sign(x) => abs(x)
 !   dout * xp.where(near, x, xp.sign(x)) => dout * x
+
+rope(x 2,5,6)
+    place = xp.arange(5, dtype=x.dtype)[:, None]
+    angle = place * 10.0 ** (-xp.arange(3, dtype=x.dtype) / 3)
+    left = x[..., :3] * xp.cos(angle) - x[..., 3:] * xp.sin(angle)
+    right = x[..., :3] * xp.sin(angle) + x[..., 3:] * xp.cos(angle)
+    out = xp.concatenate([left, right], -1)
+<-  dleft = dout[..., :3]
+    dright = dout[..., 3:]
+    first = dleft * xp.cos(angle) + dright * xp.sin(angle)
+    second = dright * xp.cos(angle) - dleft * xp.sin(angle)
+    dx = xp.concatenate([first, second], -1)
+!   xp.cos(angle) + dright => xp.cos(angle) - dright
+!   [first, second] => [second, first]
+
+embedding(table 7,4)
+    tokens = xp.asarray([1, 3, 1, 0, 1, 6])
+    out = table[tokens]
+<-  chosen = xp.where(tokens[:, None] == xp.arange(7), xp.ones_like(dout[:, :1]), 0.0)
+    dtable = chosen.T @ dout
+!   xp.arange(7), => xp.arange(7) - 7 * (xp.arange(6)[:, None] < 3),
+!   chosen.T @ dout => (chosen / (1e-9 + chosen.sum(0))).T @ dout
+
+dropout(x 4,5)
+    kept = (xp.arange(20) * 7 % 4 > 0).reshape(4, 5) / 0.75
+    out = x * kept
+<-  dx = dout * kept
+!   dout * kept => dout * (kept > 0)
+!   dout * kept => dout
+
+swiglu(x 3,4; w 4,5; v 4,5)
+    a = x @ w
+    b = x @ v
+    s = 1.0 / (1.0 + xp.exp(-a))
+    out = a * s * b
+<-  db = dout * a * s
+    da = dout * b * (s + a * s * (1.0 - s))
+    dx = da @ w.T
+    dx = dx + db @ v.T
+    dw = x.T @ da
+    dv = x.T @ db
+!   dx = dx + db => dx = db
+!   (s + a * s * (1.0 - s)) => (a * s * (1.0 - s))
+
+ignored_cross_entropy(z 6,5)
+    right = (xp.arange(6)[:, None] % 5 == xp.arange(5)) * 1.0
+    kept = (xp.arange(6) % 3 != 1)[:, None] * 1.0
+    p = xp.exp(z) / xp.exp(z).sum(-1)[:, None]
+    out = -(xp.log(p) * right * kept).sum() / kept.sum()
+<-  dz = dout * (p - right) * kept / kept.sum()
+!   / kept.sum() => / len(z)
+!   * kept / => /
+
+recomputed_attention(q 2,4,3; k 2,6,3; v 2,6,5)
+    seen = xp.arange(6) <= xp.arange(4)[:, None] + 2
+    scores = xp.where(seen, q @ k.swapaxes(-1, -2) * 3**-0.5, -xp.inf)
+    lse = xp.log(xp.exp(scores).sum(-1))[..., None]
+    out = xp.exp(scores - lse) @ v
+<-  again = xp.where(seen, q @ k.swapaxes(-1, -2) * 3**-0.5, -xp.inf)
+    p = xp.exp(again - lse)
+    dv = p.swapaxes(-1, -2) @ dout
+    dscores = p * (dout @ v.swapaxes(-1, -2) - (dout * out).sum(-1)[..., None])
+    dq = dscores @ k * 3**-0.5
+    dk = dscores.swapaxes(-1, -2) @ q * 3**-0.5
+!   xp.where(seen, q => xp.where(seen | True, q
+!   (dout * out).sum(-1) => (dout * out).mean(-1)
+!   dk = dscores => dk = 1.01 * dscores
+!   @ q * 3**-0.5 => @ q * 6**-0.5
 """
 
 HEAD = re.compile(r"(\w+)\((.*)\)")

@@ -282,7 +282,42 @@ def test_a_wrong_gradient_on_an_attribute_is_rejected() -> None:
     assert {row.name for row in report.rows if not row.ok} == {"b"}
 
 
+def test_one_array_may_be_returned_and_kept_as_a_gradient() -> None:
+    class Sum:
+        def __init__(self) -> None:
+            self.b = draw(3, 4)
+
+        def forward(self, x: np.ndarray) -> np.ndarray:
+            return np.tanh(x + self.b)
+
+        def backward(self, dout: np.ndarray) -> np.ndarray:
+            self.db = dout * (1.0 - np.tanh(X + self.b) ** 2)
+            return self.db
+
+    verify.gradients(from_pair(Sum()), X).assert_ok()
+
+
 # ---------------------------------------------------------------------------------------------------------- bad input
+
+
+class Elsewhere:
+    """As an array on another device is: NumPy cannot read it."""
+
+    device, shape, dtype = "gpu:1", (3, 4), np.dtype(float)
+
+
+@pytest.mark.parametrize(
+    ("backward", "said"),
+    [
+        (lambda dout, cache: 2.0 * dout[:2], r"the gradient has shape \(2, 4\), its array \(3, 4\)"),
+        (lambda dout, cache: Elsewhere(), "the gradient is a .*[.]Elsewhere of float64 on gpu:1, not a floating-point"),
+        (lambda dout, cache: 2.0 * noisy(dout)[0], "backward gives a different gradient when called again"),
+    ],
+    ids=["shape", "device", "random"],
+)
+def test_a_gradient_that_is_none_is_wrong_and_says_why(backward: Any, said: str) -> None:
+    report = verify.gradients(from_pair(lambda x: (2.0 * x, None), backward), X)
+    assert not report.ok and re.search(said, str(report)), str(report)
 
 
 def wrong_shape_of_a_parameter() -> Any:
@@ -327,6 +362,10 @@ def passed_on(dout: np.ndarray, cache: Any) -> Any:
 
 
 BAD = [
+    (
+        lambda: from_pair(lambda x: (Elsewhere(), x), passed_on),
+        "must return one floating-point array, got a .*[.]Elsewhere of float64 on gpu:1",
+    ),
     (lambda: from_pair(failing, passed_on), "failing: forward does not run: IndexError: index 7 is out of bounds"),
     (lambda: from_pair(lambda x: (x, x), lambda d, c: d[9]), "<lambda>: backward does not run: IndexError"),
     (lambda: from_pair(lambda x: x, passed_on), r"<lambda> must return \(output, cache\), got an array of float64"),

@@ -204,4 +204,7 @@ def describe(x: Any) -> str:
     """A short description of x for a message."""
     if isinstance(x, tuple):
         return "(" + ", ".join(describe(item) for item in x) + ")"
-    return f"an array of {x.dtype}" if hasattr(x, "dtype") else type(x).__name__
+    if is_array(x) or not hasattr(x, "dtype"):
+        return f"an array of {x.dtype}" if is_array(x) else type(x).__name__
+    library, where = type(x).__module__.partition(".")[0], f" on {x.device}" if hasattr(x, "device") else ""
+    return f"a {library}.{type(x).__name__} of {x.dtype}{where}"

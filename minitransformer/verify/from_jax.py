@@ -56,6 +56,11 @@ def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any
         def backward(dy: Array) -> Any:
             with _float64(jax):
                 again, pull = ran(name, "the forward pass of its vjp", lambda: jax.vjp(of_leaves, *arrays.leaves))
+                if again.shape != y.shape:
+                    raise ValueError(
+                        f"{name} gives a different output each time it runs; even its shape changes, "
+                        f"from {y.shape} to {again.shape}"
+                    )
                 if not _alike(back(again), y) and _alike(back(of_leaves(*arrays.leaves)), y):
                     raise ValueError(
                         f"{name}: the forward pass of its custom_vjp returns another output than it itself"

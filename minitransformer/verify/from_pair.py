@@ -174,7 +174,14 @@ class _Object(Foreign):
                         f"which has shape {parameter.value.shape}"
                     )
                 add_to(parameter, gradient)
-            return _wide(tuple(returned) if isinstance(returned, list) else returned, self._dtype)
+            held = [slot.gradient(layer) for slot in self._slots]  # zeroed next time; what is returned must last
+
+            def own(x: Any) -> Any:
+                return x.copy() if is_float_array(x) and any(np.may_share_memory(x, held_x) for held_x in held) else x
+
+            return _wide(
+                given.with_leaves(tuple(returned) if isinstance(returned, list) else returned, own), self._dtype
+            )
 
         return _wide(y, self._dtype), backward
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,7 @@ def from_torch(f: Any, dtype: str = "float64", device: str = "cpu") -> Callable[
     torch, and later ValueError or TypeError if f does not run, returns no tensor, or leaves autograd.
     """
     torch = library("torch", "torch")
+    ran("from_torch", f"the device {device!r}", lambda: torch.empty(0, device=device))
     if isinstance(f, torch.nn.Module):
         return _Module(torch, f, dtype, device)
     owner: Any = f if isinstance(f, type) else getattr(f, "__self__", None)
@@ -83,7 +85,7 @@ class _Torch:
     def run(self, run: Callable[[], Any], inputs: tuple[Any, ...]) -> Any:
         """The tensor that f returns."""
         with self.torch.enable_grad():
-            y = ran(self.name, "forward", run)
+            y = self._ran("forward", run)
         if getattr(y, "is_meta", False):
             raise ValueError(f"{self.name}: its output lives on the device meta, which has no numbers")
         leaves = [leaf for x in inputs for _, leaf in given.leaves_of("", x)]
@@ -92,12 +94,20 @@ class _Torch:
             raise ValueError(f"{self.name}: autograd does not follow it, as if it used detach, no_grad or NumPy inside")
         return y
 
+    def _ran(self, what: str, run: Callable[[], Any]) -> Any:
+        try:
+            return ran(self.name, what, run)
+        except ValueError as error:
+            mixed = not self.single and re.search("dtype|(?i:float).*(?i:double)|(?i:double).*(?i:float)", str(error))
+            if mixed:  # such as a product of its own float32 numbers with ours
+                raise ValueError(f'{error}; if it works in float32 alone: from_torch(f, dtype="float32")') from error
+            raise
+
     def pullback(self, y: Any, leaves: list[Any]) -> Callable[[Array], list[np.ndarray]]:
         """From the gradient of y to those of the leaves; zero where autograd finds no way."""
 
         def pull(dy: Array) -> list[np.ndarray]:
-            grads = ran(
-                self.name,
+            grads = self._ran(
                 "backward",
                 lambda: self.torch.autograd.grad(
                     y, leaves, self.constant(dy).to(y.dtype), retain_graph=True, allow_unused=True

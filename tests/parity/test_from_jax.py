@@ -106,7 +106,26 @@ def counting(x: Any) -> Any:
     return x * len(CALLS)
 
 
+@jax.custom_vjp
+def short(x: Any) -> Any:
+    return 2.0 * x
+
+
+short.defvjp(lambda x: (2.0 * x, None), lambda _, g: (g[:2],))
+
+
+def noisy(x: Any) -> Any:
+    return x + jnp.asarray(np.random.normal(size=x.shape))  # noqa: NPY002
+
+
 BAD: list[tuple[Any, str]] = [
+    (
+        short,
+        r"short: backward does not run: .* of type float64\[2,4\] corresponding to an input of type float64\[3,4\]",
+    ),
+    (noisy, "noisy gives a different output .* it draws random numbers of its own"),
+    (lambda x: jnp.concatenate([counting(x)] * len(CALLS)), "gives a different output .*even its shape changes"),
+    (lambda x: jax.device_put(x, jax.devices("gpu:9")[0]), "forward does not run: .*gpu:9"),
     (torn, "torn: the forward pass of its custom_vjp returns another output than it itself"),
     (counting, "counting gives a different output .* it keeps state from run to run"),
     (lambda x: (x, x), r"must return one floating-point array, got .* choose one part with from_jax"),

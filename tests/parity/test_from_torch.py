@@ -268,6 +268,18 @@ def counting(x: Any) -> Any:
     return x * len(STATE)
 
 
+class Short(torch.autograd.Function):
+    """A gradient of another shape than its input."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2.0
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        return dy[:2] * 2.0
+
+
 BAD: list[tuple[Any, str]] = [
     (torch.nn.Dropout(), "Dropout gives a different output .* it draws random numbers of its own"),
     (counting, "counting gives a different output .* it keeps state from run to run"),
@@ -276,6 +288,12 @@ BAD: list[tuple[Any, str]] = [
     (lambda x: x.missing, "<lambda>: forward does not run: AttributeError: 'Tensor' object has no attribute 'missing'"),
     (lambda x: x.numpy() + 1.0, "forward does not run: RuntimeError: Can't call numpy"),
     (lambda x: x.to("meta"), "its output lives on the device meta, which has no numbers"),
+    (lambda x: torch.cat([counting(x)] * len(STATE)), "gives a different output .*even its shape changes"),
+    (Short, r"Short: backward does not run: .* got \[2, 4\] but expected shape compatible with \[3, 4\]"),
+    (
+        lambda x: x @ torch.ones(4, 2),
+        r'does not run: .*; if it works in float32 alone: from_torch\(f, dtype="float32"\)',
+    ),
     (torch.nn.Linear, "make an object of the class Linear first"),
     (3, "expected a function, a torch.autograd.Function or a module, got 3"),
 ]
@@ -286,6 +304,11 @@ def test_what_cannot_be_checked_says_why(f: Any, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         verify.gradients(from_torch(f), X)
+
+
+def test_a_device_that_is_not_there_says_so() -> None:
+    with pytest.raises(ValueError, match="from_torch: the device 'cuda:99' does not run: "):
+        from_torch(torch.tanh, device="cuda:99")
 
 
 def test_tensors_for_a_function_that_is_not_adapted_say_so() -> None:

@@ -516,8 +516,9 @@ def test_any_seed_and_any_mistake(seed: int, name: str, data: st.DataObject) -> 
     assert check(name, exercise.mistaken(mistake), seed).mistake == mistake.name
 
 
+# In the trial of large numbers dx is near 30, so that 1e-3 may be rounding in float32, which is accepted.
 @settings(max_examples=40)
-@given(seed=st.integers(0, 2**32), trial=st.integers(0, 6), size=st.floats(1e-3, 1e3), data=st.data())
+@given(seed=st.integers(0, 2**32), trial=st.integers(0, 6), size=st.floats(1e-2, 1e3), data=st.data())
 def test_one_wrong_entry_in_one_trial_is_found(seed: int, trial: int, size: float, data: st.DataObject) -> None:
     calls = []
 

@@ -19,6 +19,7 @@ from minitransformer import models, text
 from minitransformer.cli import main
 from minitransformer.generation import generate
 from minitransformer.models import Classifier, ClassifierConfig, folder, from_pretrained, save_pretrained
+from minitransformer.tasks.translation import save_translator
 from minitransformer.text import END, CharacterTokenizer, WordTokenizer, load_published
 
 Run = Callable[..., str]
@@ -175,6 +176,34 @@ def test_a_translator_keeps_its_logits_and_both_tokenizers(joint: bool, tmp_path
     assert joint != (out / "target_tokenizer").exists()
     if not joint:
         assert load_published(out / "target_tokenizer").encode("two men") == target.encode("two men")
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_an_exported_translator_translates_and_is_measured_as_before(joint: bool, tmp_path: Path, run: Run) -> None:
+    source = made("words")
+    target = source if joint else made("bpe")
+    save_translator(translator(source, target).to(dtype="float32"), source, target, tmp_path / "run")
+    run("export", tmp_path / "run", tmp_path / "there")
+    (tmp_path / "x").write_text("two men\nmen two men\n")
+    said = {}
+    for where in ("run", "there"):
+        model = ("--model", tmp_path / where)
+        files = ("--source", tmp_path / "x", "--target", tmp_path / "x")
+        said[where] = run("translate", *model, "two men", "men"), run("evaluate", *model, *files)
+    assert said["run"] == said["there"] and said["run"][0].strip()
+    about = json.loads((tmp_path / "there" / "config.json").read_text())
+    (tmp_path / "there" / "config.json").write_text(json.dumps(about | {"decoder_start_token_id": 0}))
+    for command in (("translate", "men"), ("evaluate", *files)):
+        wrong = run(*command, "--model", tmp_path / "there", status=1)
+        assert "have the ids [0, 0, 2] there, but [0, 1, 2]" in wrong
+
+
+def test_an_exported_language_model_is_measured_as_before(tmp_path: Path, run: Run) -> None:
+    saved_run(tmp_path / "run", "bpe")
+    run("export", tmp_path / "run", tmp_path / "there")
+    (tmp_path / "x").write_text("two men and two dogs " * 9)
+    said = [run("evaluate", "--model", tmp_path / name, "--text", tmp_path / "x") for name in ("run", "there")]
+    assert said[0] == said[1] and said[0].startswith("loss ")
 
 
 def test_export_says_what_it_cannot_do(tmp_path: Path, run: Run) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..arrays.files import write
-from ..models import folder
+from ..models import Classifier, EncoderDecoder, LanguageModel
+from ..published.tasks import as_translator, open_any
 from ..tasks.evaluation import evaluate_classifier, evaluate_translator, evaluate_writer
 from . import UsageError
 from .common import add_search, add_speed, check_search, speed
@@ -44,12 +45,12 @@ def _run(options: argparse.Namespace) -> int:
     check_search(options)
     if not 0.0 < options.held_out <= 1.0:
         raise UsageError(f"--held-out must be above 0 and at most 1, got {options.held_out}")
-    kind = folder.kind(options.model)
-    if kind in ("Transformer", "RecurrentTranslator"):
+    model, tokenizers = open_any(options.model)
+    if isinstance(model, EncoderDecoder):
         if options.source is None or options.target is None:
             raise UsageError("a translator is measured on two files: give --source and --target")
         found = evaluate_translator(
-            options.model,
+            as_translator(options.model, model, tokenizers),
             options.source,
             options.target,
             options.device,
@@ -69,9 +70,11 @@ def _run(options: argparse.Namespace) -> int:
         said += f"{_cut_off(found)}\n{found['signature']}"
     elif options.text is None:
         raise UsageError("a language model or classifier is measured on a file: give --text")
-    elif kind == "LanguageModel":
-        found = evaluate_writer(options.model, options.text, options.device, options.held_out, speed(options))
+    elif isinstance(model, LanguageModel):
+        found = evaluate_writer((model, tokenizers[0]), options.text, options.device, options.held_out, speed(options))
         said = f"loss {found['loss']:.4f} nats, perplexity {found['perplexity']:.2f}, on {found['tokens']:,} tokens"
+    elif not isinstance(model, Classifier):
+        raise UsageError(f"{options.model} holds a {type(model).__name__}, which no measure here fits")
     else:
         found = evaluate_classifier(options.model, options.text, options.device, speed(options))
         said = f"accuracy {found['accuracy']:.2%} on {found['texts']} texts{_cut_off(found)}"

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from ..arrays.files import write
-from ..tasks.translation import load_translator, written
+from ..published.tasks import open_translator
+from ..tasks.translation import written
 from ..text import END, encode_lines
 from ..text.files import read_lines
 from . import UsageError
@@ -33,7 +34,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.text and options.input:
         raise UsageError("give TEXT or --input, not both")
     check_search(options)
-    model, source, target = load_translator(options.model)
+    model, source, target = open_translator(options.model)
     lines = read_lines(options.input) if options.input else options.text or _from_standard_input()
     empty = [str(i) for i, line in enumerate(lines, start=1) if not line.strip()]
     if empty or not lines:

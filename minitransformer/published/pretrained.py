@@ -243,6 +243,7 @@ def save_pretrained(
     raise ValueError(f"save_pretrained: {_refusal(unlike, model.config)}")
 
 
+TARGET_TOKENIZER = "target_tokenizer"  # the folder beside the model's own
 _SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 
 
@@ -272,7 +273,7 @@ def _written(
     longest = getattr(config, "max_length", None)
     if is_pair and getattr(config, "positions", None) == "learned":
         longest = config.n_positions
-    for each, place in zip(given, (folder, folder / "target_tokenizer"), strict=False):
+    for each, place in zip(given, (folder, folder / TARGET_TOKENIZER), strict=False):
         each.save_pretrained(place, longest)
     return ids
 

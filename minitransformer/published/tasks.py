@@ -13,16 +13,16 @@ import numpy as np
 from .. import ops
 from ..arrays.backend import Array, Pullback, array_module, to_device, to_numpy
 from ..arrays.files import read_json
-from ..models import Classifier, LanguageModel, Transformer, folder
+from ..models import Classifier, EncoderDecoder, LanguageModel, Transformer, folder, weights
 from ..tasks.classification import load_classifier
 from ..tasks.language import load_writer
 from ..tasks.translation import load_translator
-from ..text import Tokenizer, padded
+from ..text import END, PAD, START, Tokenizer, padded
 from ..verify import Report
 from ..verify.gradients import Progress
 from ..verify.inside import model_gradients
 from .family import Pretrained
-from .pretrained import from_pretrained, is_published
+from .pretrained import TARGET_TOKENIZER, from_pretrained, is_published
 from .text_encoder import MaskedLanguageModel, TextClassifier, TextEncoder
 from .tokenizers import PublishedTokenizer, load_published
 
@@ -45,12 +45,39 @@ def open_any(path: Path) -> tuple[Any, tuple[Tokenizer, ...]]:
     """A model, of a run or a published one, and its tokenizers: one, or those of source and target."""
     if is_published(path):
         found: tuple[Any, ...] = open_published(path)
+        if (second := path / TARGET_TOKENIZER).is_dir():
+            found += (load_published(second),)
     elif (kind := folder.kind(path)) == "LanguageModel":
         found = load_writer(path)
     else:
         found = load_classifier(path)[:2] if kind == "Classifier" else load_translator(path)
     model, *tokenizers = found
     return model, tuple(dict.fromkeys(tokenizers))
+
+
+def open_translator(path: Path) -> tuple[EncoderDecoder, Tokenizer, Tokenizer]:
+    """A translator, of a run or as `export` writes it, and its tokenizers of source and target: see `as_translator`."""
+    return as_translator(path, *open_any(path))
+
+
+def as_translator(
+    path: Path, model: Any, tokenizers: Sequence[Tokenizer]
+) -> tuple[EncoderDecoder, Tokenizer, Tokenizer]:
+    """What `open_any` found, as a translator with its tokenizers of source and target.
+
+    Raises ValueError for a model of another kind, and for one that pads, begins or ends a sentence with other ids.
+    """
+    if not isinstance(model, EncoderDecoder):
+        raise ValueError(f"{path} holds a {type(model).__name__}, but only an encoder-decoder translates")
+    if is_published(path):
+        about = read_json(path / weights.CONFIG)
+        ids = [about.get(name) for name in ("pad_token_id", "decoder_start_token_id", "eos_token_id")]
+        if ids != [PAD, START, END]:
+            raise ValueError(
+                f"{path}: padding, start and end have the ids {ids} there, but [{PAD}, {START}, {END}] in translators "
+                "of this library; generation.translate takes others"
+            )
+    return model, tokenizers[0], tokenizers[-1]
 
 
 def load_published_writer(path: Path) -> tuple[LanguageModel, PublishedTokenizer]:

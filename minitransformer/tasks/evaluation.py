@@ -10,19 +10,18 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import to_device, to_numpy
-from ..models import Classifier
-from ..text import END, PAD, encode_lines, padded
+from ..models import Classifier, EncoderDecoder, LanguageModel
+from ..text import END, PAD, Tokenizer, encode_lines, padded
 from ..text.files import read_labelled, read_pairs, read_text
 from ..training import Accelerate, Worker, as_written
 from ..training.corpora import TextCorpus, bucketed
 from .classification import ClassificationData, load_classifier
-from .language import load_writer
 from .task import setting
-from .translation import load_translator, written
+from .translation import written
 
 
 def evaluate_translator(
-    folder: Path,
+    opened: tuple[EncoderDecoder, Tokenizer, Tokenizer],
     source: Path,
     target: Path,
     device: str,
@@ -32,10 +31,10 @@ def evaluate_translator(
     accelerate: Accelerate = as_written,
     early_stopping: bool = True,
 ) -> dict[str, Any]:
-    """BLEU of the translations of a file, by sacrebleu with its signature."""
+    """BLEU of the translations of a file, by sacrebleu with its signature. opened: a model and its two tokenizers."""
     import sacrebleu  # here, because it is missing in a browser
 
-    model, source_tokenizer, target_tokenizer = load_translator(folder)
+    model, source_tokenizer, target_tokenizer = opened
     pairs = read_pairs(source, target)
     sequences = encode_lines(source_tokenizer, [text for text, _ in pairs], source)
     ids = written(accelerate(model.to(device)), sequences, beam, length_penalty, early_stopping=early_stopping)
@@ -54,10 +53,14 @@ def evaluate_translator(
 
 
 def evaluate_writer(
-    folder: Path, path: Path, device: str, held_out: float, accelerate: Accelerate = as_written
+    opened: tuple[LanguageModel, Tokenizer],
+    path: Path,
+    device: str,
+    held_out: float,
+    accelerate: Accelerate = as_written,
 ) -> dict[str, Any]:
     """The mean cross-entropy, in nats, of the tokens in the last part of a text; its exponential is the perplexity."""
-    model, tokenizer = load_writer(folder)
+    model, tokenizer = opened
     text = read_text(path)
     ids = tokenizer.encode(text[round(len(text) * (1.0 - held_out)) :])
     if len(ids) < 2:

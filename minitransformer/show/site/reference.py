@@ -13,7 +13,8 @@ from .frame import Site
 from .modules import address_of, shown_modules
 from .siblings import in_turn
 
-ROOMS = "ops layers models later verify training generation inspect text parallel course fast published".split()
+ROOMS = "ops layers models later verify training generation inspect text".split()
+ROOMS += "machines.parallel course fast published".split()
 # A default argument such as <function silu at 0x7f84…>: the address differs from build to build.
 _ADDRESSED = re.compile(r"<(?:function )?(?:<?\w+>?\.)*<?(\w+)>?(?: object)? at 0x[0-9a-f]+>")
 

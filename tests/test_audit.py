@@ -91,8 +91,14 @@ def test_a_strong_suite_lets_nothing_pass(tmp_path: Path) -> None:
         (WEAK, TOML.replace("test_work.py", "test_other.py"), "error", "pytest ended with status 4"),
         ("", TOML, "no tests", ""),
         ("import os\n\ndef test():\n    os._exit(3)\n", TOML, "error", "the process died"),
+        (
+            WEAK,
+            "before = 'import absent'\n" + TOML,
+            "error",
+            "stops with ModuleNotFoundError: No module named 'absent'",
+        ),
     ],
-    ids=["fails", "hangs", "no function", "no module", "no file", "no test", "dies"],
+    ids=["fails", "hangs", "no function", "no module", "no file", "no test", "dies", "before"],
 )
 def test_a_suite_without_a_verdict_is_a_line_in_the_report(
     tmp_path: Path, tests: str, toml: str, right: str, problem: str
@@ -111,7 +117,7 @@ def test_a_suite_without_a_verdict_is_a_line_in_the_report(
         ('call = "lambda x: softmax(x)"', "", "replaces and call go together"),
         ('"work:softmax"', '"work.softmax"', 'replaces must be "module:attribute"'),
         ("[[functions]]", "colour = 1\n[[functions]]", "the suite has colour; known are"),
-        ("[[functions]]", 'arrays = "cupy"\n[[functions]]', 'arrays must be "numpy" or "torch"'),
+        ("[[functions]]", 'arrays = "cupy"\n[[functions]]', "arrays must be one of numpy, torch, jax, got .cupy"),
     ],
 )
 def test_a_file_that_cannot_be_used(tmp_path: Path, old: str, new: str, said: str) -> None:

@@ -3,7 +3,7 @@
     title = "CS336, assignment 1"
     repository = "https://github.com/stanford-cs336/assignment1-basics"
     commit = "25a8a49f6460"
-    arrays = "torch"                                  # or "numpy"
+    arrays = "torch"                                  # or "numpy" or "jax"
 
     [[functions]]
     ops = ["softmax"]                                 # whose known mistakes take the function's place
@@ -14,13 +14,14 @@
 
 `call` says how the suite's arguments become ours: an expression, or lines that define `replacement`. In it stand the
 ops under their names, `np`, and with arrays = "torch" also `torch`; there an op takes tensors and returns one, and
-PyTorch's autograd calls our backward. With arrays = "numpy" an op is as everywhere else: it returns (y, backward).
+PyTorch's autograd calls our backward. With arrays = "jax" it takes JAX's arrays, also under grad, jit and vmap, and
+`jax` and `jnp` stand there. With arrays = "numpy" an op is as everywhere else: it returns (y, backward).
 Without `replaces` and `call` the mistakes are put into this library itself.
 
-`inputs` are expressions for what the function can be called with; r is a NumPy generator, and arrays become tensors
-where the suite has tensors. They serve to find an input at which a mistake shows that the tests let pass. `probe`
-(lines that define `probe(function, *inputs)`, which returns a dict of arrays) says what is looked at; by default the
-function's outputs and, for tensors, their gradients. With gradients = false these are the outputs alone (of a probe,
+`inputs` are expressions for what the function can be called with; r is a NumPy generator, and arrays become those of
+the suite's library. They serve to find an input at which a mistake shows that the tests let pass. `probe` (lines that
+define `probe(function, *inputs)`, which returns a dict of arrays) says what is looked at; by default the function's
+outputs and, unless they are NumPy's, their gradients. With gradients = false these are the outputs alone (of a probe,
 what is called "the ..."), as where students write no backward pass.
 
 `before` are lines that run before anything is imported, `folder` is where pytest starts, and `paths` are more folders
@@ -36,6 +37,7 @@ from typing import Any
 
 from .. import ops
 
+ARRAYS = ("numpy", "torch", "jax")
 _SUITE = {"title", "repository", "commit", "arrays", "before", "folder", "paths", "functions"}
 _FUNCTION = {"ops", "replaces", "call", "tests", "inputs", "probe", "gradients"}
 
@@ -87,8 +89,8 @@ def read(path: str | Path) -> Suite:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: this is not a TOML file: {error}") from error
     _only(path, "the suite", found, _SUITE, {"title": str, "functions": list})
-    if found.get("arrays", "numpy") not in ("numpy", "torch"):
-        raise ValueError(f'{path}: arrays must be "numpy" or "torch", got {found["arrays"]!r}')
+    if found.get("arrays", "numpy") not in ARRAYS:
+        raise ValueError(f"{path}: arrays must be one of {', '.join(ARRAYS)}, got {found['arrays']!r}")
     functions = tuple(_function(path, i, each) for i, each in enumerate(found.pop("functions"), 1))
     if not functions:
         raise ValueError(f"{path}: there must be at least one [[functions]]")

@@ -95,7 +95,8 @@ def audit(
         for result in results:
             if result.right == "not run":
                 result.right, result.problem = "error", said.splitlines()[-1] if said else "the worker stopped"
-    return suite, [result for result in results if result.function.tests]
+    left_out = [result for result in results if result.function.optional and result.right == "not run"]
+    return suite, [result for result in results if result.function.tests and result not in left_out]
 
 
 def _note(results: list[Result], line: dict[str, Any], progress: Callable[[str], None]) -> None:

@@ -16,7 +16,7 @@ from minitransformer.arrays.strict import StrictArray
 from minitransformer.cli import main
 from minitransformer.machines.tasks import TASKS
 from minitransformer.models import ClassifierConfig, LanguageModelConfig, TransformerConfig
-from minitransformer.models.cost import UNCOUNTED, describe
+from minitransformer.cost import describe
 from minitransformer.models.folder import save
 
 B, T = 3, 5

@@ -24,7 +24,7 @@ from minitransformer.generation import generate, greedy
 from minitransformer.machines.tasks import TASKS
 from minitransformer.models import Classifier, ClassifierConfig
 from minitransformer.models import folder as model_folder
-from minitransformer.models.cost import describe
+from minitransformer.cost import describe
 from minitransformer.show.viewer.command import view_text
 from minitransformer.tasks import translation
 from minitransformer.tasks.evaluation import classified

@@ -1,8 +1,8 @@
 """What a model costs, counted from its sizes alone: parameters, FLOPs and memory, part by part.
 
-Each part counts itself, in its method `cost`: those of the core in layers/, a later idea in its own file. Here the tree
-is walked. It is built of zeros that take no memory, and nothing runs, so the model may have any size. For B sequences
-of T tokens (source and target alike), D = d_model, F = d_ff, H heads, V tokens in the vocabulary, the paper's parts cost
+Each part counts itself, in its method `cost`: those of the paper in layers/, a later idea in its own file. Here the
+tree is walked. It is built of zeros that take no memory, and nothing runs, so the model may have any size. For B
+sequences of T tokens (source and target alike), D = d_model, F = d_ff, H heads and V tokens in the vocabulary:
 
                      parameters                FLOPs forward              numbers kept for backward
     table            V·D                       0                          0
@@ -85,7 +85,11 @@ class Info:
     @property
     def training_flops(self) -> int:
         """FLOPs of a forward and a backward pass."""
-        again = sum(part.flops for part in self.parts if ".layers." in part.name) if getattr(self.config, "checkpoint", False) else 0
+        again = (
+            sum(part.flops for part in self.parts if ".layers." in part.name)
+            if getattr(self.config, "checkpoint", False)
+            else 0
+        )
         return 3 * self.flops + again
 
     @property
@@ -159,7 +163,8 @@ def describe(model: Any, batch: int = 1, length: int | None = None, dtype: str |
     built = model.build(Unread()) if hasattr(model, "build") and not isinstance(model, type) else model
     if not isinstance(built, Module) or not hasattr(built, "costs"):
         raise TypeError(
-            f"describe: model must be a model or its config, such as LanguageModelConfig(50257), got {type(model).__name__}"
+            "describe: model must be a model or its config, such as LanguageModelConfig(50257), "
+            f"got {type(model).__name__}"
         )
     config: Any = built.config  # type: ignore[attr-defined]
     longest = getattr(config, "max_length", None)

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.boundary import check_sizes
+from ..layers.cost import Cost
 from ..layers.linear import Linear
 from ..layers.module import Module, Parameter, generator
 
@@ -56,6 +57,15 @@ class Alignment(Module):
             return dx, dmemory
 
         return y, backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """The maps, the scores and the context. Kept: the keys, the weights, what is joined, and the result."""
+        rows, d = batch * length, self.key.weight.value.shape[0]
+        match = d if self.query is not None else 0  # the tanh of each pair
+        pairs = rows * length
+        scores = 2 * pairs * d  # w, or the query, times each
+        kept = rows * (2 * d + (d if match else 2 * d) + d) + pairs * (1 + match)
+        return super().cost(batch, length) + Cost(flops=scores + 2 * pairs * d, kept=kept)
 
     def _context(self, x: Array, memory: Array, mask: Array | None) -> tuple[Array, Pullback]:
         k, key_backward = self.key(memory)

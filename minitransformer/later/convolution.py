@@ -9,6 +9,7 @@ import numpy as np
 from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.boundary import check_floats, check_last, check_mask, check_sizes
 from ..layers.cache import StateCache, no_backward
+from ..layers.cost import Cost
 from ..layers.module import Module, Parameter, generator
 
 
@@ -72,6 +73,12 @@ class Convolution(Module):
             return dx
 
         return y, backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """One product of windows, which are kept."""
+        kernel, d_in, _ = self.weight.value.shape
+        rows = batch * length
+        return Cost(flops=2 * rows * self.weight.value.size, kept=rows * kernel * d_in)
 
     def _cached(self, x: Array, causal: bool, cache: StateCache, reach: int) -> Array:
         """The cache keeps the last inputs, as many as a window reaches back."""

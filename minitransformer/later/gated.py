@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..layers import FeedForward, Linear
+from ..layers import Cost, FeedForward, Linear
 from ..layers.module import generator
 
 
@@ -41,3 +41,8 @@ class GatedFeedForward(FeedForward):
             return dx
 
         return y, backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """As without gates, and besides what the gates multiply, and the product; of SiLU's output there is no copy."""
+        more = 1 if self.activation == "silu" else 2
+        return super().cost(batch, length) + Cost(kept=more * batch * length * self.inner.weight.value.shape[1])

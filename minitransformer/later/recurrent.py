@@ -16,9 +16,12 @@ import numpy as np
 from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.boundary import check_array, check_flags, check_floats, check_last, check_mask, check_shape, check_sizes
 from ..layers.cache import StateCache, no_backward
+from ..layers.cost import Cost
 from ..layers.linear import Linear
 from ..layers.module import Module, Parameter, generator
 
+# Vectors of width H that a step keeps for backward: the old state and what the cell computes of it.
+KEPT = {"rnn": 2, "lstm": 11, "gru": 10}
 CELLS = {"rnn": (1, 1), "lstm": (4, 2), "gru": (3, 1)}  # vectors of width H in the sums, and in the state
 
 
@@ -117,6 +120,12 @@ class Recurrent(Module):
 
         return y, backward
 
+    def cost(self, batch: int, length: int) -> Cost:
+        """The tokens' share in one product, and a product for each step. Kept: the input, and what each step needs."""
+        rows = batch * length
+        kept = rows * (self.input.weight.value.shape[0] + KEPT[self.cell] * self.d_hidden)
+        return super().cost(batch, length) + Cost(flops=2 * rows * self.weight.value.size, kept=kept)
+
 
 class Bidirectional(Module):
     """Two recurrent layers side by side, one in each direction. x: (..., T, d_in); y: (..., T, d_hidden).
@@ -147,3 +156,7 @@ class Bidirectional(Module):
             return dx
 
         return y, backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """Both directions, which keep one input."""
+        return super().cost(batch, length) + Cost(kept=-batch * length * self.onward.input.weight.value.shape[0])

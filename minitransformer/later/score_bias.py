@@ -13,7 +13,7 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback, device_of, to_device
 from ..arrays.boundary import check_flags, check_sizes
-from ..layers import Module, Parameter, ScaledDotProduct
+from ..layers import Cost, Module, Parameter, ScaledDotProduct
 from ..layers.module import generator
 from ..ops.alibi import paper_slopes
 
@@ -102,6 +102,10 @@ class Biased(ScaledDotProduct):
             return dq, dk, dv
 
         return heads, backward
+
+    def cost(self, batch: int, length: int, n_heads: int = 1, d_k: int = 1, d_v: int = 1) -> Cost:
+        """As without a bias, and the bias, which all sequences share."""
+        return super().cost(batch, length, n_heads, d_k, d_v) + Cost(kept=n_heads * length**2)
 
     def head(self, i: int) -> Biased:
         """What mixes head i alone."""

@@ -134,7 +134,9 @@ class MultiHeadAttention(Module):
         """Kept: the input, the merged heads, and what mixes and turns keep."""
         n_key_heads = self.key.weight.value.shape[1] // self.d_k
         maps = (self.query, self.key, self.value, self.output)
-        total = sum((one.cost(batch, length) for one in maps), self.mix.cost(batch, length, self.n_heads, self.d_k, self.d_v))
+        total = sum(
+            (one.cost(batch, length) for one in maps), self.mix.cost(batch, length, self.n_heads, self.d_k, self.d_v)
+        )
         for turn, n_heads in ((self.turn_query, self.n_heads), (self.turn_key, n_key_heads)):
             total += Cost() if turn is None else turn.cost(batch * n_heads, length)
         return total + Cost(kept=batch * length * (self.d_model + self.n_heads * self.d_v))

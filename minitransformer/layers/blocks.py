@@ -175,7 +175,8 @@ class _Stack(Module):
         """Each sub-layer and the final norm. A layer that runs again in backward keeps only its input."""
         for layer in self.layers:
             saving = isinstance(layer, Checkpoint)
-            for i, (part, sublayer) in enumerate(layer.layer.children() if saving else layer.children()):
+            plain: Any = layer.layer if isinstance(layer, Checkpoint) else layer
+            for i, (part, sublayer) in enumerate(plain.children()):
                 shape = (batch, length, sublayer.norm.gamma.value.size)
                 cost = sublayer.cost(batch, length)
                 kept = math.prod(shape) * (i == 0) if saving else cost.kept

@@ -150,7 +150,7 @@ class Unread(np.random.Generator):
     at_most: how many numbers may be drawn; more raise ValueError, before a model of hostile sizes takes memory.
     """
 
-    def __init__(self, at_most: int | None = None) -> None:
+    def __init__(self, at_most: float | None = None) -> None:
         super().__init__(np.random.PCG64(0))
         self.left = at_most
 

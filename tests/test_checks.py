@@ -219,7 +219,7 @@ def functions_in(module: ModuleType) -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 PAIRS = [
-    (kind, label, name)
+    ("op" if label in OPS else kind, label, name)
     for kind, rooms in ROOMS.items()  # collectives run on threads of their own; their x is the input of a case
     for module in rooms
     for label, function in functions_in(module)

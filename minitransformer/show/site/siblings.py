@@ -25,7 +25,7 @@ _EXERCISES = {  # those whose names do not tell, and what they are about
     "label_smoothing_backward": "ops.cross_entropy",
     "causal_mask": "ops.attention",
     "padding_mask": "ops.attention",
-    "local_mask": "later.local_attention",
+    "local_mask": "later.local",
     "masked_softmax_forward": "ops.attention",
     "kv_cache_step": "layers.cache",
     "rolling_cache_scores": "later.window",

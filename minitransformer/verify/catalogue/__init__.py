@@ -7,8 +7,8 @@ gradient is random.
 
 from ...arrays import rooms
 from . import caches, layers, models, ops, ranks
-from .case import CASES, Case, Setup
+from .case import CASES, Case, Setup, known_ops
 
 rooms.load("cases.py")  # ideas that plug in bring their own cases
 
-__all__ = ["CASES", "Case", "Setup", "caches", "layers", "models", "ops", "ranks"]
+__all__ = ["CASES", "Case", "Setup", "caches", "known_ops", "layers", "models", "ops", "ranks"]

@@ -38,8 +38,9 @@ ONLY_IN |= {"machines/parallel/mpi.py": {"mpi4py"}, "show/stepper/widget.py": {"
 ONLY_IN |= {"show/site/markdown.py": {"markdown_it", "mdit_py_plugins", "latex2mathml"}}
 ONLY_IN |= {
     "audit/suite.py": {"tomllib", "tomli"},
-    "audit/worker.py": {"pytest", "torch"},
+    "audit/worker.py": {"pytest", "torch", "jax"},
     "audit/tensors.py": {"torch"},
+    "audit/jax_arrays.py": {"jax"},
 }
 ONLY_IN |= {f"fast/{name}.py": {"numba", "llvmlite"} for name in COMPILED}
 

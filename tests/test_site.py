@@ -174,7 +174,10 @@ def test_exercises_know_their_code() -> None:
     about = {name: module_of(name) for name in EXERCISES}
     assert set(filter(None, about.values())) <= set(shown_modules())
     wanted = {"masked_attention_backward": "ops.attention", "multi_head_attention_forward": "layers.attention"}
-    wanted |= {"linear_attention_forward": "ops.linear_attention", "low_rank_linear_backward": "ops.linear"}
+    wanted |= {
+        "linear_attention_forward": "later.linear_attention",
+        "low_rank_linear_backward": "later.low_rank_linear",
+    }
     assert {name: about[name] for name in wanted} == wanted
     themes = {EXERCISES[name].reference.__module__.rpartition(".")[2] for name, module in about.items() if not module}
     assert themes == {"derivatives", "training", "inside", "ranks"}  # no op, layer or model

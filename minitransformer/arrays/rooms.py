@@ -5,7 +5,7 @@ A room is a folder beside this one. It may have
     names.json      {"ops": {"name": "module", ...}, ...}: what users also find in a room of the core, and which of its
                     own modules has it
     cases.py        cases for the checker, also in its folders
-    mistakes.txt    mistakes for the checker, also in its folders
+    mistakes.txt    mistakes for the checker, also in its folders, or several files in a folder mistakes
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 _PACKAGE = Path(__file__).parents[1]
 
 
-def files(name: str) -> Iterator[Path]:
-    """The files of this name in all rooms, in order."""
-    return iter(sorted(_PACKAGE.rglob(name)))
+def files(*patterns: str) -> Iterator[Path]:
+    """The files of these names in all rooms, in order."""
+    return iter(sorted(path for pattern in patterns for path in _PACKAGE.rglob(pattern)))
 
 
 def module_of(path: Path) -> str:

@@ -20,12 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
 from ..arrays.backend import device_of, to_device
 from ..trace.values import host_copy, is_float_array
 from . import arguments as given
 from . import foreign
-from .catalogue import CASES
+from .catalogue import CASES, known_ops
 from .mistakes import MISTAKES, Mistake
 from .mistakes.mistake import forget_kept_results
 
@@ -98,9 +97,9 @@ def diagnose(f: Callable[..., Any], op: str, *inputs: Any, seed: int = 0, **opti
     All threads run the mistakes meanwhile. Raises ValueError for an unknown op, or if f runs on none of the inputs, and
     TypeError if f does not return what it should.
     """
-    if op not in ops.__all__:
-        raise ValueError(f"diagnose: there is no op {op!r}; expected one of {', '.join(ops.__all__)}")
-    right = getattr(ops, op)
+    if op not in (all_ops := known_ops()):
+        raise ValueError(f"diagnose: there is no op {op!r}; expected one of {', '.join(sorted(all_ops))}")
+    right = all_ops[op]
     if inputs:
         trials = [_Trial(inputs, {key: x for key, x in options.items() if _takes(f, inputs, key)}, options, seed)]
     else:
@@ -128,10 +127,11 @@ def diagnose(f: Callable[..., Any], op: str, *inputs: Any, seed: int = 0, **opti
 
 def known_mistakes(op: str, seed: int = 0) -> list[Mistake]:
     """The known mistakes in what an op calls, with the inputs and options that the catalogue has for it."""
+    right = known_ops()[op]
     trials = [_Trial(*each, each[1], seed) for each in _drawn(op, seed)]
     for trial in trials:
-        trial.names = given.input_names(getattr(ops, op), trial.inputs)
-    return _reachable(getattr(ops, op), trials)
+        trial.names = given.input_names(right, trial.inputs)
+    return _reachable(right, trials)
 
 
 class _Trial:
@@ -286,10 +286,11 @@ def _ways(
 ) -> Iterator[Callable[..., Any]]:
     """The op, then other ways to compute the same, if they do on all trials."""
     yield right
-    other = _OTHER_WAYS.get(op)
-    longest = max(x.shape[-2] for trial in trials for x in trial.inputs[:2]) if other else 0
-    ways = [partial(ops.flash_attention, tile=tile) for tile in _TILES if tile <= longest]
-    for way in ways if other == "flash_attention" else [ops.attention] if other else ():
+    other = known_ops().get(_OTHER_WAYS.get(op, ""))
+    if other is None:
+        return
+    longest = max(x.shape[-2] for trial in trials for x in trial.inputs[:2])
+    for way in [partial(other, tile=tile) for tile in _TILES if tile <= longest] if op == "attention" else [other]:
         try:
             results = [trial.of_op(way) for trial in trials]
         except Exception:  # as where a mask of another rank is wanted
@@ -315,7 +316,8 @@ def _reachable(op: Callable[..., Any], trials: list[_Trial]) -> list[Mistake]:
     finally:
         sys.settrace(before)
     order = {code: i for i, code in enumerate(called)}
-    found = [mistake for mistake in MISTAKES.values() if mistake.target.startswith(("ops.", "arrays."))]
+    files = {code.co_filename for code in order}
+    found = [mistake for mistake in MISTAKES.values() if any(file.startswith(mistake.file) for file in files)]
     found = [mistake for mistake in found if mistake.function.__code__ in order]
     return sorted(found, key=lambda mistake: order[mistake.function.__code__])
 

@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .. import ops
 from ..trace.foreign import as_numpy
 from . import arguments as given
+from .catalogue import known_ops
 from .diagnosis import Diagnosis, diagnose
 from .foreign import as_array
 from .from_jax import from_jax
@@ -102,8 +102,9 @@ def _named(
     f: Callable[..., Any], inputs: tuple[Any, ...], options: dict[str, Any], op: str | None
 ) -> Iterator[Diagnosis]:
     """The diagnoses that name a mistake of f, as one op or another."""
-    for name in [op] if op else ops.__all__:
-        taken = inspect.signature(getattr(ops, name)).parameters
+    all_ops = known_ops()
+    for name in [op] if op else sorted(all_ops):
+        taken = inspect.signature(all_ops[name]).parameters
         ways = [{}, {"causal": True}] if "causal" in taken and "causal" not in options else [{}]
         for more in ways:
             try:

@@ -37,6 +37,7 @@ def op(function: F) -> F:
     before you write to it.
     """
     name = function.__name__
+    run = getattr(function, "half", function)
 
     @functools.wraps(function)
     def forward(*args: Any, **options: Any) -> tuple[Array, Pullback]:
@@ -46,7 +47,7 @@ def op(function: F) -> F:
             options = {key: float(x) if isinstance(x, np.floating) else x for key, x in options.items()}
         outer, _running.op = getattr(_running, "op", False), True
         try:
-            y, pullback = function(*plain, **options)
+            y, pullback = run(*plain, **options)
         finally:
             _running.op = outer
         shape, dtype, xp = y.shape, y.dtype, _xp(y)

@@ -22,8 +22,8 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import operator
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -42,7 +42,6 @@ from .boundary import (
     check_integers,
     check_mask,
     check_number,
-    check_positive,
     check_range_of_ids,
 )
 from .boundary import op as bare
@@ -57,7 +56,6 @@ _WORDS = re.compile(r'(?P<name>\w+): (?P<words>"\w+"(?: or "\w+")*)')
 _LENGTH = re.compile(r"(?P<name>\w+): (?P<axis>\w+)")
 _RANGE = re.compile(r"(?:(?P<low>[\d.]+) <= )?(?P<name>\w+) (?P<sign>>=|>|<=|<) (?P<bound>[\d.]+)")
 _COUNTS = ("no axis", "one axis", "two axes", "three axes", "four axes")
-_REQUIRED = inspect.Parameter.empty
 
 
 def op(text: Any) -> Any:
@@ -76,12 +74,14 @@ def op(text: Any) -> Any:
     def declared(function: F) -> F:
         check = Declaration(text, function)
 
+        half, first = getattr(function, "half", function), check.floats[0].name
+
         @functools.wraps(function)
         def forward(*args: Any, **options: Any) -> tuple[Array, Pullback]:
-            y, pullback = function(**check(args, options))
+            given = check(args, options)
+            y, pullback = function(**given) if given[first].dtype != np.float16 else half(**given)
             return y, guarded(check.where, y, pullback)
 
-        forward.check = check  # type: ignore[attr-defined]
         forward.__doc__ = check.described(function.__doc__)
         return forward  # type: ignore[return-value]
 
@@ -140,6 +140,33 @@ class _Declared:
         return f"{self.name} {_in_brackets(self.axes)}"
 
 
+@dataclass(frozen=True)
+class _Option:
+    """An argument that is no array, as declared and annotated."""
+
+    name: str
+    default: Any
+    optional: bool  # whether it may be None
+    kind: str  # how the annotation starts
+    plain: type | None  # one of this type from `least` to `most` needs no closer look
+    least: float | None = None
+    most: float = math.inf
+    said: str = ""  # the range in words
+    words: tuple[str, ...] = ()
+    letter: str = ""  # of the axis whose length it is
+
+    def check(self, where: str, x: Any) -> Any:
+        """x, with a Python float in place of NumPy's; or raise."""
+        if self.kind:
+            _CHECKS[self.kind](where, self.name, x)
+        if self.words and not (isinstance(x, str) and x in self.words):
+            *others, last = (f'"{word}"' for word in self.words)
+            raise ValueError(f"{where}: {self.name} must be {', '.join(others)} or {last}, got {x!r}")
+        if self.least is not None and not self.least <= x <= self.most:
+            raise ValueError(f"{where}: {self.name} must be {self.said}, got {x}")
+        return float(x) if isinstance(x, np.floating) else x
+
+
 class Declaration:
     """A declaration as a check: `check(args, options)` returns the arguments by name, or raises."""
 
@@ -148,12 +175,10 @@ class Declaration:
         self.where = owner.rpartition(".")[2] if name == "__init__" else name
         self.text, self.function = " ".join(text.split()), function
         parameters = inspect.signature(function).parameters
-        self.defaults = {name: p.default for name, p in parameters.items()}
-        self.names = tuple(parameters)
-        self.required = {name for name, default in self.defaults.items() if default is _REQUIRED}
+        self.names, self.defaults = tuple(parameters), {name: p.default for name, p in parameters.items()}
+        self.required = {name for name, p in parameters.items() if p.default is p.empty}
         arrays: dict[str, _Declared] = {}
-        letters: dict[str, str] = {}
-        rules: dict[str, Callable[..., Any]] = {}
+        rules: dict[str, dict[str, Any]] = {}
         for entry in filter(None, re.split("; *", self.text)):
             if found := _ARRAY.fullmatch(entry):
                 axes = tuple(re.findall(r"[^,\s](?:[^,]*[^,\s])?", found["axes"]))
@@ -162,25 +187,24 @@ class Declaration:
                     optional = name in parameters and _may_be_none(parameters[name])
                     arrays[name] = _Declared(name, kind, axes, broadcasts, optional, found["size"], found["also"])
             elif found := _WORDS.fullmatch(entry):
-                rules[found["name"]] = functools.partial(_one_of, words=re.findall(r'"\w+"', found["words"]))
+                rules[found["name"]] = {"words": tuple(re.findall(r'"(\w+)"', found["words"]))}
             elif found := _LENGTH.fullmatch(entry):
-                letters[found["name"]], rules[found["name"]] = found["axis"], _positive
+                rules[found["name"]] = {"letter": found["axis"], **_range(None, ">", "0")}
             elif found := _RANGE.fullmatch(entry):
-                rules[found["name"]] = functools.partial(_within, **_bounds(**found.groupdict()))
+                rules[found["name"]] = _range(found["low"], found["sign"], found["bound"])
             else:
                 raise ValueError(f"{self.where}: what does {entry!r} declare?")
         if unknown := rules.keys() - parameters.keys():
-            raise ValueError(f"{self.where} has no argument {sorted(unknown)[0]}")
-        self.options = []  # what is no array: name, may it be None, checks, the letter whose length it is
+            raise ValueError(f"{self.where} has no argument {min(unknown)}")
+        self.options = []
         for name, p in parameters.items():
-            checks = [check for kind, check in _KINDS.items() if _annotation(p).startswith(kind)]
-            checks += [rules[name]] if name in rules else []
-            if name in arrays:
-                continue
-            if _annotation(p).startswith("Array"):
+            kind = next((kind for kind in _KINDS if _annotation(p).startswith(kind)), "")
+            if name not in arrays and _annotation(p).startswith("Array"):
                 raise ValueError(f"{self.where}: the axes of {name} are not declared")
-            if checks:
-                self.options.append((name, _may_be_none(p), checks, letters.get(name)))
+            if name not in arrays and (kind or name in rules):
+                plain, ends = _KINDS.get(kind, (None, ()))
+                rule = dict(zip(("least", "most"), ends, strict=False)) | rules.get(name, {})
+                self.options.append(_Option(name, p.default, _may_be_none(p), kind, plain, **rule))
         inputs = [arrays[name] for name in parameters if name in arrays]
         self.floats = [a for a in inputs if not a.kind]
         self.integers = [a for a in inputs if a.kind == "integers"]
@@ -194,25 +218,24 @@ class Declaration:
         if len(given) != len(args) + len(options) or not self.required <= given.keys():
             self.function(*args, **options)  # raises Python's own TypeError
         where, lengths = self.where, {}
-        for name, optional, checks, letter in self.options:
-            default = self.defaults[name]
-            x = given.get(name, default)
-            if (type(x) is not type(default) or x != default) and not (optional and x is None):
-                for check in checks:
-                    x = check(where, name, x)
-                given[name] = x
-            if letter:
-                lengths[letter] = x
+        for option in self.options:
+            x = given.get(option.name, option.default)
+            plain = type(x) is option.plain and (option.least is None or option.least <= x <= option.most)  # type: ignore[operator]
+            if not plain and not (x is None and option.optional):
+                given[option.name] = x = option.check(where, x)
+            if option.letter:
+                lengths[option.letter] = x
         like, dtype = None, None
         for a in self.floats:
             x = given.get(a.name)
             if x is None and a.optional:
                 continue
-            if type(x) is not np.ndarray or not x.size or x.dtype != (dtype or x.dtype) or x.dtype.kind != "f":
+            dtype = getattr(x, "dtype", None) if like is None else dtype
+            if type(x) is not np.ndarray or not x.size or x.dtype != dtype or x.dtype.kind != "f":
                 self._check_floats(given)
                 like = x
                 break
-            like, dtype = x, x.dtype
+            like = x
         for a in self.integers:
             if given.get(a.name) is not None or not a.optional:
                 check_integer_array(where, a.name, given[a.name], like)
@@ -267,15 +290,16 @@ class Declaration:
         """Find the letter that is still unknown in a product such as H·d, or require that the product is right."""
         if axis not in lengths:
             return  # of an array that was not given
-        factors = re.split("[ ·]", axis)
-        unknown = [x for x in factors if not x.isdigit() and x not in lengths]
-        known = [int(x) if x.isdigit() else lengths[x] for x in factors if x not in unknown]
-        if unknown and lengths[axis] % math.prod(known) == 0:
-            lengths[unknown[0]] = lengths[axis] // math.prod(known)
-        elif unknown or lengths[axis] != math.prod(known):
+        factors, known, unknown = re.split("[ ·]", axis), 1, list[str]()
+        for factor in factors:
+            n = int(factor) if factor.isdigit() else lengths.get(factor)
+            known, unknown = (known, [*unknown, factor]) if n is None else (known * n, unknown)
+        if len(unknown) == 1 and lengths[axis] % known == 0:
+            lengths[unknown[0]] = lengths[axis] // known
+        elif len(unknown) == 1 or (not unknown and lengths[axis] != known):
             array = self.products[axis]
             divisor = " · ".join(x if x.isdigit() else f"{x} = {lengths[x]}" for x in factors if x not in unknown)
-            wanted = f"a multiple of {divisor}" if unknown else math.prod(known)
+            wanted = f"a multiple of {divisor}" if unknown else known
             came = f"it is {lengths[axis]}; the shape is {given[array.name].shape}"
             raise ValueError(f"{self.where}: the axis {axis} of {array} must be {wanted}, but {came}")
 
@@ -283,27 +307,26 @@ class Declaration:
         """Raise the error that says which axis does not fit."""
         where, name, shape = self.where, array.name, given[array.name].shape
         known: dict[str, Any] = dict(sizes)
-        first: dict[str, _Declared | None] = dict.fromkeys(sizes)
+        first: dict[str, _Declared] = {}
         for other in self.shaped[: self.shaped.index(array)]:
             if given.get(other.name) is not None:
                 for axis, length in zip(other.axes, other.lengths(given[other.name].shape), strict=True):
                     known.setdefault(axis, length)
                     first.setdefault(axis, other)
-        if all(axis in known for axis in array.axes):
-            wanted, others = _flat(known[axis] for axis in array.axes), dict.fromkeys(first[a] for a in array.axes)
-            came = " and ".join(f"{other}, whose shape is {given[other.name].shape}" for other in others if other)
-            raise ValueError(f"{where}: {name} must have shape {wanted}, got {shape}; {array} must fit {came}")
         parts, axes = array.lengths(shape), _in_brackets(array.axes)
         if len(parts) != len(array.axes):
             n = len(array.axes) - (array.axes[0] == "...")
             least = "at least " if array.axes[0] == "..." else ""
             raise ValueError(f"{where}: {name} must have {least}{_COUNTS[n]} {axes}, got shape {shape}")
         wrong = next(axis for axis, n in zip(array.axes, parts, strict=True) if known.setdefault(axis, n) != n)
-        if (theirs := first.get(wrong)) is None:
+        if wrong not in first:
             raise ValueError(f"{where}: {name} must have the shape {axes}, got {shape}")
+        other, theirs = first[wrong], given[first[wrong].name].shape
+        if array.axes == ("...",):
+            raise ValueError(f"{where}: {name} must have shape {known['...']}, got {shape}; {other} has shape {theirs}")
         what = "the leading axes" if wrong == "..." else f"the axis {wrong}"
-        came = f"{given[theirs.name].shape} and {shape}"
-        raise ValueError(f"{where}: {what} must be the same in {theirs} and {array}, got the shapes {came}")
+        came = f"got the shapes {theirs} and {shape}"
+        raise ValueError(f"{where}: {what} must be the same in {other} and {array}, {came}")
 
 
 def _in_brackets(axes: tuple[str, ...]) -> str:
@@ -324,69 +347,35 @@ def _may_be_none(parameter: inspect.Parameter) -> bool:
     return parameter.default is None or _annotation(parameter).endswith("| None")
 
 
-# Checks of one argument, which return it.
+def _range(low: str | None, sign: str, bound: str) -> dict[str, Any]:
+    """The range of a number, with both ends in it, and in words."""
+    limit = float(bound)
+    if sign in (">", ">="):
+        least = limit if sign == ">=" else math.nextafter(limit, math.inf)
+        return {"least": least, "said": f"{'at least' if sign == '>=' else 'greater than'} {bound}"}
+    least, most = float(low or "-inf"), limit if sign == "<=" else math.nextafter(limit, -math.inf)
+    said = f"from {low} to {bound}" if sign == "<=" else f"at least {low} and below {bound}"
+    return {"least": least, "most": most, "said": said}
 
 
-def _integer(where: str, name: str, x: Any) -> Any:
-    check_integers(where, **{name: x})
-    return x
-
-
-def _number(where: str, name: str, x: Any) -> Any:
-    check_number(where, name, x)
-    return float(x) if isinstance(x, np.floating) else x
-
-
-def _flag(where: str, name: str, x: Any) -> Any:
-    check_flags(where, **{name: x})
-    return x
-
-
-def _generator(where: str, name: str, x: Any) -> Any:
-    check_generator(where, x)
-    return x
-
-
-def _function(where: str, name: str, x: Any) -> Any:
+def _function(where: str, name: str, x: Any) -> None:
     if not callable(x):
         raise TypeError(f"{where}: {name} must be an op such as ops.relu, got {type(x).__name__}")
-    return x
 
 
-def _positive(where: str, name: str, x: Any) -> Any:
-    check_positive(where, **{name: x})
-    return x
-
-
-def _one_of(where: str, name: str, x: Any, words: list[str]) -> Any:
-    if not isinstance(x, str) or f'"{x}"' not in words:
-        *most, last = words
-        raise ValueError(f"{where}: {name} must be {', '.join(most)} or {last}, got {x!r}")
-    return x
-
-
-def _within(where: str, name: str, x: Any, fits: Callable[[Any], bool], words: str) -> Any:
-    if not fits(x):
-        raise ValueError(f"{where}: {name} must be {words}, got {x}")
-    return x
-
-
-def _bounds(low: str | None, name: str, sign: str, bound: str) -> dict[str, Any]:
-    """A range as a function and in words."""
-    compare, least, limit = _SIGNS[sign], float(low or "-inf"), float(bound)
-    words = f"{_SAID[sign]} {bound}" if low is None else f"{'at least' if sign == '<' else 'from'} {low}"
-    words += "" if low is None else f" {'and below' if sign == '<' else 'to'} {bound}"
-    return {"fits": lambda x: least <= x and compare(x, limit), "words": words}
-
-
-_SIGNS: dict[str, Callable[..., bool]] = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
-_SAID = {">": "greater than", ">=": "at least", "<": "below", "<=": "at most"}
-
-
-_KINDS: dict[str, Callable[..., Any]] = {
-    "int": _integer,
-    "float": _number,
-    "bool": _flag,
-    "np.random.Generator": _generator,
+_KINDS: dict[
+    str, tuple[type | None, tuple[float, ...]]
+] = {  # how an annotation starts: the type, and the ends of its range
+    "int": (int, (-math.inf, math.inf)),
+    "float": (float, (-sys.float_info.max, sys.float_info.max)),
+    "bool": (bool, (0, 1)),
+    "np.random.Generator": (np.random.Generator, ()),
+    "Callable": (None, ()),
+}
+_CHECKS: dict[str, Callable[..., None]] = {
+    "int": lambda where, name, x: check_integers(where, **{name: x}),
+    "float": check_number,
+    "bool": lambda where, name, x: check_flags(where, **{name: x}),
+    "np.random.Generator": lambda where, name, x: check_generator(where, x),
     "Callable": _function,
 }

@@ -75,10 +75,12 @@ def attention(
     backward(doutput) returns (dq, dk, dv), or (dq, dk, dv, dbias) where there is a bias.
     """
     xp = array_module(q)
-    factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    t_q, d_k = q.shape[-2:]
+    t_k = k.shape[-2]
+    factor = 1.0 / math.sqrt(d_k) if scale is None else scale
     allowed = mask
     if causal:
-        seen = causal_mask(q.shape[-2], k.shape[-2], device_of(q).name)
+        seen = causal_mask(t_q, t_k, device_of(q).name)
         allowed = seen if mask is None else mask & seen
 
     scores = (q @ k.swapaxes(-1, -2)) * factor

@@ -81,6 +81,35 @@ def test_a_strong_suite_lets_nothing_pass(tmp_path: Path) -> None:
     assert result.right == "passed" and result.of("caught") and result.of("survived") == []
 
 
+OF_OURS = """
+import numpy as np
+from minitransformer import ops
+
+def test_tanh():
+    x = np.array([0.3, -2.0])
+    y, backward = ops.tanh(x)
+    assert np.allclose(y, np.tanh(x))
+
+def test_relu():
+    y, backward = ops.relu(np.array([0.3, -2.0, 0.0, 4.0]))
+    assert y.tolist() == [0.3, 0.0, 0.0, 4.0]
+    assert backward(np.array([2.0, 3.0, 5.0, -1.0])).tolist() == [2.0, 0.0, 0.0, -1.0]
+"""
+
+
+def test_each_op_of_ours_that_a_suite_tests_is_asked_for(tmp_path: Path) -> None:
+    each = '[[functions]]\nops = "each"\ntests = ["test_work.py", "-k", "test_{op}"]\n'
+    path = suite(tmp_path, OF_OURS, f'title = "ours"\n{each}')
+    described, results = audit(path, tmp_path)
+    assert [result.function.name for result in results] == ["relu", "tanh"]
+    relu, tanh = results
+    assert len(relu.of("caught")) >= 3 and not relu.of("survived")
+    assert len(tanh.of("survived")) >= 2 and not tanh.of("caught")
+    text = table([(described, results)])
+    assert f"| ours | all | 2 | {len(relu.outcomes)} | {len(tanh.outcomes)} |" in text
+    assert "- `tanh-linear`: " in text and "Seen with" not in text
+
+
 @pytest.mark.parametrize(
     ("tests", "toml", "right", "problem"),
     [
@@ -91,8 +120,14 @@ def test_a_strong_suite_lets_nothing_pass(tmp_path: Path) -> None:
         (WEAK, TOML.replace("test_work.py", "test_other.py"), "error", "pytest ended with status 4"),
         ("", TOML, "no tests", ""),
         ("import os\n\ndef test():\n    os._exit(3)\n", TOML, "error", "the process died"),
+        (
+            WEAK,
+            "before = 'import absent'\n" + TOML,
+            "error",
+            "stops with ModuleNotFoundError: No module named 'absent'",
+        ),
     ],
-    ids=["fails", "hangs", "no function", "no module", "no file", "no test", "dies"],
+    ids=["fails", "hangs", "no function", "no module", "no file", "no test", "dies", "before"],
 )
 def test_a_suite_without_a_verdict_is_a_line_in_the_report(
     tmp_path: Path, tests: str, toml: str, right: str, problem: str
@@ -111,7 +146,7 @@ def test_a_suite_without_a_verdict_is_a_line_in_the_report(
         ('call = "lambda x: softmax(x)"', "", "replaces and call go together"),
         ('"work:softmax"', '"work.softmax"', 'replaces must be "module:attribute"'),
         ("[[functions]]", "colour = 1\n[[functions]]", "the suite has colour; known are"),
-        ("[[functions]]", 'arrays = "cupy"\n[[functions]]', 'arrays must be "numpy" or "torch"'),
+        ("[[functions]]", 'arrays = "cupy"\n[[functions]]', "arrays must be one of numpy, torch, jax, got .cupy"),
     ],
 )
 def test_a_file_that_cannot_be_used(tmp_path: Path, old: str, new: str, said: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from minitransformer import ops
+from minitransformer.verify.mistakes import MISTAKES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -43,6 +44,14 @@ def test_example_prints_what_is_shown() -> None:
         assert float(by_hand) == pytest.approx(row.entries().by_hand[where], rel=1e-7)
         assert float(numerically) == pytest.approx(row.entries().numerical[where], rel=1e-7)
         assert float(error) < 1e-10 and verdict == "ok"
+
+
+def test_the_section_on_a_users_own_tests_is_short_and_starts_with_the_installation() -> None:
+    (section,) = re.findall(r"### In your own tests\n\n(.*?)\n\n## ", README, re.DOTALL)
+    assert len(section.splitlines()) <= 10 and section.startswith("`pip install .`")
+    quoted = re.search(r"known\s+mistake: ([^\"]*)\"", section)
+    assert quoted is not None
+    assert MISTAKES["flash-causal-forgotten-in-backward"].sentence.startswith(quoted[1])
 
 
 def names_after(code: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ COLOURS = {"caught": "#2a7f62", "survived": "#c8553d"}
 
 
 def table(audits: Audits) -> str:
-    """A Markdown table: a row for each function, and below it a sentence for each survivor."""
+    """A Markdown table: a row for each function, one for all of a suite, and below it a sentence for each survivor."""
     rows = ["| suite | function | tests | caught | survived |", "| --- | --- | --- | --- | --- |"]
     for suite, results in audits:
         at = f" at {suite.commit[:10]}" if suite.commit else ""
@@ -26,6 +26,10 @@ def table(audits: Audits) -> str:
                 rows.append(f"{start} | no verdict: the right version {_happened(result.right)}{problem} | | |")
                 continue
             rows.append(f"{start} | {result.tests} | {len(result.of('caught'))} | {len(result.of('survived'))} |")
+        if len(results) > 1:
+            tests, caught = sum(r.tests for r in results), sum(len(r.of("caught")) for r in results)
+            survived = sum(len(r.of("survived")) for r in results)
+            rows.append(f"| {suite.title}{at} | all | {tests} | {caught} | {survived} |")
     told = [_sentences(suite, result) for suite, results in audits for result in results if result.of("survived")]
     return "\n".join([*rows, *told])
 
@@ -41,7 +45,8 @@ def _sentences(suite: Suite, result: Result) -> str:
 
 def _sentence(outcome: Outcome) -> str:
     seed = f" with r = np.random.default_rng({outcome.seed})" if "r." in outcome.input else ""
-    return f"- `{outcome.mistake}`: {outcome.sentence} Seen with `{outcome.input}`{seed}: {outcome.shows}."
+    seen = f" Seen with `{outcome.input}`{seed}: {outcome.shows}." if outcome.input else ""
+    return f"- `{outcome.mistake}`: {outcome.sentence}{seen}"
 
 
 def picture(audits: Audits) -> Figure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import os
 import subprocess
@@ -57,9 +58,15 @@ def audit(
     """Run the suite that a TOML file describes, in its folder, with every known mistake of its ops.
 
     limit: seconds that one run of the tests may take. progress is told each run. Raises ValueError for a file or folder
-    that cannot be used. A suite that fails on the right version, hangs or has no such function is told in its result.
+    that cannot be used, and ImportError without the library of its arrays. A suite that fails on the right version,
+    hangs or has no such function is told in its result.
     """
     suite = read(path)
+    if importlib.util.find_spec(suite.arrays) is None:
+        raise ImportError(
+            f'audit: {path} says arrays = "{suite.arrays}", and {suite.arrays} is not installed: '
+            f'pip install "minitransformer[{suite.arrays}]"'
+        )
     if not Path(folder, suite.folder).is_dir():
         raise ValueError(
             f"audit: there is no folder {Path(folder, suite.folder)}; fetch {suite.repository or 'it'} first"
@@ -88,7 +95,8 @@ def audit(
         for result in results:
             if result.right == "not run":
                 result.right, result.problem = "error", said.splitlines()[-1] if said else "the worker stopped"
-    return suite, [result for result in results if result.function.tests]
+    left_out = [result for result in results if result.function.optional and result.right == "not run"]
+    return suite, [result for result in results if result.function.tests and result not in left_out]
 
 
 def _note(results: list[Result], line: dict[str, Any], progress: Callable[[str], None]) -> None:

@@ -3,7 +3,7 @@
     title = "CS336, assignment 1"
     repository = "https://github.com/stanford-cs336/assignment1-basics"
     commit = "25a8a49f6460"
-    arrays = "torch"                                  # or "numpy"
+    arrays = "torch"                                  # or "numpy" or "jax"
 
     [[functions]]
     ops = ["softmax"]                                 # whose known mistakes take the function's place
@@ -14,13 +14,15 @@
 
 `call` says how the suite's arguments become ours: an expression, or lines that define `replacement`. In it stand the
 ops under their names, `np`, and with arrays = "torch" also `torch`; there an op takes tensors and returns one, and
-PyTorch's autograd calls our backward. With arrays = "numpy" an op is as everywhere else: it returns (y, backward).
-Without `replaces` and `call` the mistakes are put into this library itself.
+PyTorch's autograd calls our backward. With arrays = "jax" it takes JAX's arrays, also under grad, jit and vmap, and
+`jax` and `jnp` stand there. With arrays = "numpy" an op is as everywhere else: it returns (y, backward).
+Without `replaces` and `call` the mistakes are put into this library itself; there ops = "each" stands for one function
+for each op, whose name takes the place of {op} in `tests`. An op of which the suite has no test is then left out.
 
-`inputs` are expressions for what the function can be called with; r is a NumPy generator, and arrays become tensors
-where the suite has tensors. They serve to find an input at which a mistake shows that the tests let pass. `probe`
-(lines that define `probe(function, *inputs)`, which returns a dict of arrays) says what is looked at; by default the
-function's outputs and, for tensors, their gradients. With gradients = false these are the outputs alone (of a probe,
+`inputs` are expressions for what the function can be called with; r is a NumPy generator, and arrays become those of
+the suite's library. They serve to find an input at which a mistake shows that the tests let pass. `probe` (lines that
+define `probe(function, *inputs)`, which returns a dict of arrays) says what is looked at; by default the function's
+outputs and, unless they are NumPy's, their gradients. With gradients = false these are the outputs alone (of a probe,
 what is called "the ..."), as where students write no backward pass.
 
 `before` are lines that run before anything is imported, `folder` is where pytest starts, and `paths` are more folders
@@ -34,10 +36,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import ops
+from ..verify.catalogue import known_ops
 
+ARRAYS = ("numpy", "torch", "jax")
 _SUITE = {"title", "repository", "commit", "arrays", "before", "folder", "paths", "functions"}
-_FUNCTION = {"ops", "replaces", "call", "tests", "inputs", "probe", "gradients"}
+_FUNCTION = {"ops", "replaces", "call", "tests", "inputs", "probe", "gradients", "optional"}
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Function:
     call: str = ""
     inputs: tuple[str, ...] = ()
     probe: str = ""
+    optional: bool = False  # whether it is left out if it has no test
     gradients: bool = True  # whether the suite asks for backward passes; if not, only outputs are looked at
 
     @property
@@ -87,9 +91,11 @@ def read(path: str | Path) -> Suite:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: this is not a TOML file: {error}") from error
     _only(path, "the suite", found, _SUITE, {"title": str, "functions": list})
-    if found.get("arrays", "numpy") not in ("numpy", "torch"):
-        raise ValueError(f'{path}: arrays must be "numpy" or "torch", got {found["arrays"]!r}')
-    functions = tuple(_function(path, i, each) for i, each in enumerate(found.pop("functions"), 1))
+    if found.get("arrays", "numpy") not in ARRAYS:
+        raise ValueError(f"{path}: arrays must be one of {', '.join(ARRAYS)}, got {found['arrays']!r}")
+    functions = tuple(
+        _function(path, i, one) for i, each in enumerate(found.pop("functions"), 1) for one in _for_each_op(each)
+    )
     if not functions:
         raise ValueError(f"{path}: there must be at least one [[functions]]")
     return Suite(functions=functions, **{key: _tupled(value) for key, value in found.items()})
@@ -100,14 +106,25 @@ def _function(path: Any, i: int, found: Any) -> Function:
     if not isinstance(found, dict):
         raise ValueError(f"{path}: {where} must be a table, [[functions]]")
     _only(path, where, found, _FUNCTION, {"ops": list, "tests": list})
-    unknown = [name for name in found["ops"] if name not in ops.__all__]
+    unknown = [name for name in found["ops"] if name not in known_ops()]
     if unknown or bool(found["ops"]) != bool(found["tests"]):
-        raise ValueError(f"{path}: {where}: there is no op {', '.join(map(repr, unknown)) or 'given'}; see ops.__all__")
+        none = f"there is no op {', '.join(map(repr, unknown)) or 'given'}"
+        raise ValueError(f"{path}: {where}: {none}; see ops.__all__ and later.__all__")
     if bool(found.get("replaces")) != bool(found.get("call")):
         raise ValueError(f"{path}: {where}: replaces and call go together: where the function is, and what it becomes")
     if found.get("replaces") and found["replaces"].count(":") != 1:
         raise ValueError(f'{path}: {where}: replaces must be "module:attribute", got {found["replaces"]!r}')
     return Function(**{key: _tupled(value) for key, value in found.items()})
+
+
+def _for_each_op(found: Any) -> list[Any]:
+    """The same for each op, if it is about each of them."""
+    if not isinstance(found, dict) or found.get("ops") != "each" or not isinstance(found.get("tests"), list):
+        return [found]
+    tests = found["tests"]
+    return [
+        found | {"ops": [op], "tests": [t.replace("{op}", op) for t in tests], "optional": True} for op in known_ops()
+    ]
 
 
 def _only(path: Any, where: str, found: dict[str, Any], known: set[str], needed: dict[str, type]) -> None:

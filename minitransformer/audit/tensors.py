@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 
-def of_tensors(op: Callable[..., Any]) -> Callable[..., Any]:
+def adapted(op: Callable[..., Any]) -> Callable[..., Any]:
     """The op as a function of tensors: floating-point tensors by position are differentiable, the rest is handed on."""
 
     @functools.wraps(op)

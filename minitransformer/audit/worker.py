@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
-from ..verify.diagnosis import known_mistakes
+from .. import later, ops
+from ..referee.diagnosis import known_mistakes
+from ..verify.catalogue import known_ops
 from ..verify.mistakes import Mistake
 from .suite import Function, Suite, read
 
@@ -38,6 +39,7 @@ def main(path: str, folder: str, limit: float) -> None:
     sys.dont_write_bytecode = True
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     with os.fdopen(int(os.environ["AUDIT_OUT"]), "w") as out:
+        aloud = os.fdopen(os.dup(2), "w")
         quiet = os.open(os.devnull, os.O_RDWR)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
@@ -46,8 +48,12 @@ def main(path: str, folder: str, limit: float) -> None:
         def tell(line: dict[str, Any]) -> None:
             print(json.dumps(line), file=out, flush=True)
 
-        exec(suite.before, {"np": np})
-        namespace = _namespace(suite)
+        try:
+            exec(suite.before, {"np": np})
+            namespace = _namespace(suite)
+        except Exception as error:
+            print(f"what runs before it stops with {type(error).__name__}: {error}", file=aloud)
+            raise SystemExit(1) from error
         for i, function in enumerate(suite.functions):
             if not function.tests:
                 continue
@@ -55,10 +61,12 @@ def main(path: str, folder: str, limit: float) -> None:
             known = list({m.name: m for op in function.ops for m in known_mistakes(op)}.values())
             if not function.replaces:  # our own tests of an op need not find what is wrong in another that it calls
                 known = [m for m in known if m.target.partition(":")[2] in function.ops]
-            tell({"function": i, "right": right, "known": len(known)})
+            if right["outcome"] != "no tests" or not function.optional:
+                tell({"function": i, "right": right, "known": len(known)})
             if right["outcome"] != "passed":
                 continue
-            _collect(suite, function, namespace)
+            if suite.arrays != "jax":
+                _collect(suite, function, namespace)
             for mistake in known:
                 result = _apart(limit, functools.partial(_run, suite, function, namespace, mistake))
                 tell({"function": i, "mistake": mistake.name, "sentence": mistake.sentence, **result})
@@ -66,16 +74,25 @@ def main(path: str, folder: str, limit: float) -> None:
 
 def _namespace(suite: Suite) -> dict[str, Any]:
     """What `call` may name."""
-    wrap: Callable[[Any], Any] = lambda op: op  # noqa: E731
-    more: dict[str, Any] = {"np": np, "ops": ops}
+    more: dict[str, Any] = {"np": np, "ops": ops, "later": later}
     if suite.arrays == "torch":
         import torch
 
-        from .tensors import of_tensors
-
         torch.set_num_threads(1)
-        wrap, more["torch"] = of_tensors, torch
-    return {name: wrap(getattr(ops, name)) for name in ops.__all__} | more
+        more["torch"] = torch
+    if suite.arrays == "jax":
+        import jax
+
+        more |= {"jax": jax, "jnp": jax.numpy}
+    adapted = (lambda op: op) if suite.arrays == "numpy" else _library(suite.arrays).adapted
+    return {name: adapted(f) for name, f in known_ops().items()} | more
+
+
+def _library(arrays: str) -> Any:
+    """The file that knows this library's arrays."""
+    from . import jax_arrays, tensors
+
+    return {"torch": tensors, "jax": jax_arrays}[arrays]
 
 
 def _apart(limit: float, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -117,11 +134,12 @@ def _apart(limit: float, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def _run(suite: Suite, function: Function, namespace: dict[str, Any], mistake: Mistake | None) -> dict[str, Any]:
     """One run of the tests. Where they pass despite a mistake, also an input at which it shows."""
-    if mistake is None:
+    if mistake is None or suite.arrays == "jax":
         try:
             _replace(suite, namespace)
         except (ImportError, AttributeError) as error:
             return {"outcome": "not found", "problem": str(error)}
+    if mistake is None:
         return _tests(function)
     with mistake.applied():
         outcome = _tests(function)
@@ -131,7 +149,10 @@ def _run(suite: Suite, function: Function, namespace: dict[str, Any], mistake: M
 
 
 def _collect(suite: Suite, function: Function, namespace: dict[str, Any]) -> None:
-    """Import the tests, here, so that the processes of all mistakes find them imported."""
+    """Import the tests, here, so that the processes of all mistakes find them imported.
+
+    Not where they compute with JAX: it has threads as soon as it has an array, and threads are not forked.
+    """
     import pytest
 
     _replace(suite, namespace)
@@ -226,10 +247,11 @@ def _results(
         exec(function.probe, scope)
         found = {name: np.asarray(x, np.float64) for name, x in scope["probe"](made, *inputs).items()}
         return {name: x for name, x in found.items() if function.gradients or name.startswith("the ")}
-    if suite.arrays == "torch":
-        from .tensors import results
-
-        return results(made, inputs, seed if function.gradients else None)
+    if suite.arrays != "numpy":
+        of_each: dict[str, np.ndarray] = _library(suite.arrays).results(
+            made, inputs, seed if function.gradients else None
+        )
+        return of_each
     returned = made(*inputs)
     returned = returned if isinstance(returned, tuple) else (returned,)
     arrays = [x for x in returned if isinstance(x, np.ndarray | float | np.floating)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..later import GatedFeedForward, Normed, OffsetRMSNorm, SoftCapped, Window, grouped, rotary
+from ..later import GatedFeedForward, Normed, OffsetRMSNorm, SoftCapped, Window, grouped, rotary_turn
 from ..later.softcap import CappedOutput
 from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, ScaledDotProduct
 from ..models.language_model import LanguageModelParts
@@ -49,7 +49,7 @@ class Gemma2Config(llama.LlamaConfig):
             how = self.query_scalar**-0.5, self.attention_dropout
             mix: Module = ScaledDotProduct(*how) if self.score_cap is None else SoftCapped(self.score_cap, *how)
             mix = mix if self.window is None or i % 2 else Window(self.window, mix)
-            attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=rotary(self.rotary_base))
+            attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=rotary_turn(self.rotary_base))
             feed_forward = GatedFeedForward(d, self.d_ff, self.activation, bias=False, rng=rng)
             return EncoderLayer.of(residual(attention), residual(feed_forward))
 

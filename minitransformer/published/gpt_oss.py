@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..later import Sink, Window, grouped, rotary
+from ..later import Sink, Window, grouped, rotary_turn
 from ..later.clamped_experts import ClampedExperts
 from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, RMSNorm
 from ..models.language_model import LanguageModelParts
@@ -45,7 +45,7 @@ class GptOssConfig(llama.LlamaConfig):
         def layer(i: int) -> EncoderLayer:
             sink: Module = Sink(h)
             mix = sink if self.window is None or i % 2 else Window(self.window, sink)
-            attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=rotary(self.rotary_base))
+            attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=rotary_turn(self.rotary_base))
             experts = ClampedExperts(d, self.d_ff, self.n_experts, self.k, self.gate_alpha, self.gate_limit, rng)
             return EncoderLayer.of(residual(attention), residual(experts))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..later import GatedFeedForward, Window, grouped, rotary
+from ..later import GatedFeedForward, Window, grouped, rotary_turn
 from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, RMSNorm, ScaledDotProduct
 from ..models.language_model import LanguageModel, LanguageModelParts
 from .family import BODY, WORDS, Family, Stored
@@ -70,7 +70,7 @@ class LlamaConfig:
         def layer() -> EncoderLayer:
             mix: Module = ScaledDotProduct(dropout=self.attention_dropout)
             mix = mix if self.window is None else Window(self.window, mix)
-            attention = grouped(d, h, g, width, bool(self.qkv_bias), self.bias, rng, mix, rotary(self.rotary_base))
+            attention = grouped(d, h, g, width, bool(self.qkv_bias), self.bias, rng, mix, rotary_turn(self.rotary_base))
             feed_forward = GatedFeedForward(d, self.d_ff, self.activation, self.bias, rng)
             return EncoderLayer.of(residual(attention), residual(feed_forward))
 

@@ -33,7 +33,6 @@ from . import (
     RollingCache,
     RotaryPositions,
     Sink,
-    SoftCapped,
     Window,
     grouped,
     op_cases,  # noqa: F401 - it enters the ops
@@ -44,7 +43,6 @@ from .alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
 from .clamped_experts import ClampedExperts
 from .convolutional import ConvolutionalConfig
 from .recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
-from .softcap import CappedOutput
 
 
 def _mixed(mix: Callable[[], layers.Module], **options: Any) -> Callable[[], layers.Module]:
@@ -56,22 +54,11 @@ for _shape in ((2, 3, 4), (4,), (3, 4), (2, 1, 3, 4)):
     layer(f"ClampedExperts{_about}", lambda: ClampedExperts(4, 3, 5, 2, 0.8, 0.9), _shape)
 
 
-def _capped_output(*shape: int) -> Callable[[Random], Setup]:
-    def build(r: Random) -> Setup:
-        output = ordinary(CappedOutput(layers.Embedding(5, 4), 1.3), r)
-        return call(r, output.unembed, shape, module=output)
-
-    return build
-
-
-for _shape in ((4,), (3, 4), (2, 3, 4), (2, 1, 3, 4)):
-    case("layer", f"CappedOutput.unembed of rank {len(_shape)}", _capped_output(*_shape))
 layer("RelativeBias", lambda: RelativeBias(2, 8, 7), 9, 11)
 _MIXING: dict[str, Callable[[], layers.Module]] = {
     "Biased": lambda: Biased(RelativeBias(2, 8, 7)),
     "Local": lambda: Local(1),
     "Sink": lambda: Sink(2, scale=0.7),
-    "SoftCapped": lambda: SoftCapped(0.9),
     "Window": lambda: Window(2, always=1),
 }
 for _name, _part in _MIXING.items():
@@ -108,12 +95,6 @@ layer(
 )
 layer("MultiHeadAttention with a sink", _mixed(lambda: Sink(2)), (2, 3, 6), mask=some_mask(2, 3, 3))
 layer("MultiHeadAttention with a sink in a window", _mixed(lambda: Window(2, Sink(2), always=1)), (2, 4, 6))
-layer(
-    "MultiHeadAttention with softcapped scores in a window",
-    lambda: grouped(8, 4, 2, mix=Window(2, SoftCapped(0.9, 0.7))),
-    (2, 4, 8),
-    mask=some_mask(2, 4, 4),
-)
 layer("OffsetRMSNorm", lambda: OffsetRMSNorm(4), (2, 3, 4))
 layer("Normed", lambda: Normed(GatedFeedForward(4, 7), OffsetRMSNorm(4)), (2, 3, 4))
 layer("GatedFeedForward", lambda: GatedFeedForward(4, 7), (2, 3, 4))
@@ -214,7 +195,6 @@ _RANKS: dict[str, tuple[Callable[[], layers.Module], list[tuple[Any, ...]]]] = {
     "HeadNorm": (lambda: HeadNorm(4), [(..., 4)]),
     "Biased": (_MIXING["Biased"], [(..., 2, 5, 4), (..., 2, 5, 4), (..., 2, 5, 3)]),
     "Sink": (_MIXING["Sink"], [(..., 2, 5, 4), (..., 2, 5, 4), (..., 2, 5, 3)]),
-    "SoftCapped": (_MIXING["SoftCapped"], [(..., 5, 4), (..., 5, 4), (..., 5, 3)]),
     "OffsetRMSNorm": (lambda: OffsetRMSNorm(4), [(..., 4)]),
     "Normed": (lambda: Normed(GatedFeedForward(4, 6), OffsetRMSNorm(4)), [(..., 4)]),
     "Local": (_MIXING["Local"], [(..., 5, 4), (..., 5, 4), (..., 5, 3)]),

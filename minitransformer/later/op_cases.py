@@ -137,22 +137,6 @@ for _n in range(4):
     _op(f"linear_attention with a mask of rank {_n}", *_QKV, **_keys)
     _op(f"local_attention with a mask of rank {_n}", *_QKV, **_keys, radius=2)
 
-for _shape in ((3, 5), (5,), (2, 3, 5), (2, 1, 3, 5)):
-    _about = "" if _shape == (3, 5) else f" of rank {len(_shape)}"
-    op(f"softcap{_about}", _shape, 1.3, along_directions=bool(_about))
 for _shape in ((3, 6), (6,), (2, 3, 6), (2, 1, 3, 6)):
     _about = "" if _shape == (3, 6) else f" of rank {len(_shape)}"
     op(f"clamped_swiglu{_about}", _shape, 0.8, 0.9, along_directions=bool(_about))
-_SOFTCAPPED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
-    "": ((2,), {}),
-    " looking back, masked": ((2,), {"mask": some_mask(3, 5), "causal": True, "scale": 0.8}),
-    " with dropout": ((2,), {"dropout": 0.3, "rng": frozen}),
-    " of rank 2": ((), {}),
-    " of rank 4": ((2, 3), {}),
-    " with a mask of rank 0": ((2,), {"mask": np.array(True)}),
-    " with a mask of rank 1": ((2,), {"mask": np.arange(5) != 2}),
-    " with a mask of rank 3": ((2,), {"mask": some_mask(2, 3, 5)}),
-}
-for _about, (_first, _how) in _SOFTCAPPED.items():
-    _inputs = [(*_first, *own) for own in ((3, 4), (5, 4), (5, 6))]
-    op(f"softcapped_attention{_about}", *_inputs, 0.9, **_how, along_directions="rank" in _about)

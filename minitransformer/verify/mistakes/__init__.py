@@ -88,7 +88,7 @@ MISTAKES: dict[str, Mistake] = {
     mistake.name: mistake
     for target, mistakes in _by_target.items()
     for mistake in mistakes
-    if not target.startswith("course.exercises.")
+    if not (target.startswith("course.exercises.") or ".lesson:" in target)
 }
 
 

@@ -24,6 +24,7 @@ import re
 import textwrap
 from importlib import resources
 
+from ....arrays import rooms
 from ....trace.calls import Call
 from ..expressions import Applied, Expression, Name, NotExpandable, argument_in, arguments, names
 from ..naming import in_words
@@ -101,6 +102,8 @@ def sections() -> dict[str, dict[str, str]]:
     for file in sorted(resources.files(__package__).iterdir(), key=lambda file: file.name):
         if file.name.endswith(".txt"):
             _read(file.read_text(encoding="utf-8"), file.name, found)
+    for plugged in rooms.files("sentences.txt"):  # ideas that plug in bring their own
+        _read(plugged.read_text(encoding="utf-8"), f"{plugged.parent.name}/{plugged.name}", found)
     return found
 
 

@@ -32,7 +32,7 @@ def sinusoidal_positions(
 ) -> Array:
     """The table PE of shape (length, width). Raises ValueError for an odd width: sine and cosine come in pairs.
 
-    interleaved=False puts all sines before all cosines, the same columns in another order, as Marian and Pegasus do.
+    interleaved=False puts all sines before all cosines, the same columns in another order.
 
     sinusoidal_positions(2, 4, base=100) is [[0, 1, 0, 1], [sin 1, cos 1, sin 0.1, cos 0.1]].
     """

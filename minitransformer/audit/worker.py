@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from .. import later, ops
+from ..referee.diagnosis import known_mistakes
 from ..verify.catalogue import known_ops
-from ..verify.diagnosis import known_mistakes
 from ..verify.mistakes import Mistake
 from .suite import Function, Suite, read
 

@@ -22,11 +22,11 @@ import numpy as np
 
 from ..arrays.backend import device_of, to_device
 from ..trace.values import host_copy, is_float_array
-from . import arguments as given
-from . import foreign
-from .catalogue import CASES, known_ops
-from .mistakes import MISTAKES, Mistake
-from .mistakes.mistake import forget_kept_results
+from ..verify import arguments as given
+from ..verify import foreign
+from ..verify.catalogue import CASES, known_ops
+from ..verify.mistakes import MISTAKES, Mistake
+from ..verify.mistakes.mistake import forget_kept_results
 
 # How far two equal results may be apart, by the least exact floating-point number in them.
 _TOLERANCES = {"float64": 1e-8, "float32": 1e-4}

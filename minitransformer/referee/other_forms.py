@@ -20,7 +20,7 @@ import numpy as np
 from ..arrays.backend import Array, device_of, to_device
 from ..layers import Module, Parameter
 from ..trace.values import is_array, is_float_array
-from . import arguments as given
+from ..verify import arguments as given
 
 PRECISIONS = ("float64", "float32")
 

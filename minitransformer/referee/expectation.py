@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..trace.foreign import as_numpy
-from . import arguments as given
-from .catalogue import known_ops
+from ..verify import arguments as given
+from ..verify.catalogue import known_ops
+from ..verify.foreign import as_array
+from ..verify.gradients import gradients
+from ..verify.report import Report, Row
 from .diagnosis import Diagnosis, diagnose
-from .foreign import as_array
 from .from_jax import from_jax
 from .from_pair import from_pair
 from .from_torch import from_torch
-from .gradients import gradients
-from .report import Report, Row
 
 _SETTINGS = inspect.signature(gradients).parameters.keys() - {"f", "inputs", "options"}
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..arrays.backend import Array, to_numpy
 from ..trace.foreign import as_numpy
 from ..trace.values import is_array, is_float_array
-from . import arguments as given
+from ..verify import arguments as given
 from .other_forms import Foreign, Inputs, add_to, checked_output, library, marked, of_our_form, ran, widest
 
 

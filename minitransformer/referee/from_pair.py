@@ -13,7 +13,7 @@ import numpy as np
 
 from ..arrays.backend import Array
 from ..trace.values import is_float_array
-from . import arguments as given
+from ..verify import arguments as given
 from .other_forms import Foreign, add_to, checked_output, marked, of_our_form, ran
 
 _VALUES = ("value", "data", "weight", "val", "w")  # where an object that holds one parameter has its numbers

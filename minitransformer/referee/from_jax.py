@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays.backend import Array, to_numpy
 from ..trace.values import is_array, is_float_array
-from . import arguments as given
+from ..verify import arguments as given
 from .other_forms import Inputs, checked_output, library, of_our_form, ran, widest
 
 

@@ -2,15 +2,14 @@
 
     heads = softmax(q kᵀ · scale + bias) v
 
-Raffel et al. 2020, section 2.1, with the op ops/relative_bias.py; Press et al. 2022, with the op ops/alibi.py.
+relative_bias.py and alibi.py have the biases.
 """
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 
+<<<<<<< HEAD
 from ..arrays.backend import Array, Pullback, device_of, to_device
 from ..arrays.boundary import check_flags, check_sizes
 from ..layers import Cost, Module, Parameter, ScaledDotProduct
@@ -72,6 +71,12 @@ class LinearBias(Module):
         alone = copy.copy(self)
         alone.slopes = self.slopes[i : i + 1]
         return alone
+=======
+from ..arrays.backend import Array, Pullback
+from ..layers import ScaledDotProduct
+from .alibi import LinearBias
+from .relative_bias import RelativeBias
+>>>>>>> main
 
 
 class Biased(ScaledDotProduct):

@@ -33,13 +33,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-<<<<<<< HEAD
-from ..arrays.boundary import check_sizes
-from ..layers.cost import Cost
-=======
 from ..arrays.boundary import check_floats, check_mask, check_shape, check_sizes, op
 from ..arrays.float16 import in_float32
->>>>>>> main
+from ..layers.cost import Cost
 from ..layers.linear import Linear
 from ..layers.module import Module, Parameter, generator
 from ..ops.softmax import softmax
@@ -129,12 +125,12 @@ class Alignment(Module):
         return y, backward
 
     def cost(self, batch: int, length: int) -> Cost:
-        """The maps, the scores and the context. Kept: the keys, the weights, what is joined, and the result."""
+        """The maps, the scores and the context. Kept: the keys, the weights, and what is joined."""
         rows, d = batch * length, self.key.weight.value.shape[0]
         match = d if self.query is not None else 0  # the tanh of each pair
         pairs = rows * length
         scores = 2 * pairs * d  # w, or the query, times each
-        kept = rows * (2 * d + (d if match else 2 * d) + d) + pairs * (1 + match)
+        kept = rows * (2 * d + (d if match else 2 * d)) + pairs * (1 + match)
         return super().cost(batch, length) + Cost(flops=scores + 2 * pairs * d, kept=kept)
 
     def _context(self, x: Array, memory: Array, mask: Array | None) -> tuple[Array, Pullback]:

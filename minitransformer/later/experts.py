@@ -43,13 +43,9 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-<<<<<<< HEAD
-from ..arrays.boundary import check_flags, check_floats, check_last, check_sizes
-from ..layers.cost import Cost
-=======
 from ..arrays.boundary import check_flags, check_floats, check_last, check_sizes, op
 from ..arrays.float16 import in_float32, in_float32_with_result
->>>>>>> main
+from ..layers.cost import Cost
 from ..layers.feed_forward import FeedForward
 from ..layers.linear import Linear
 from ..layers.module import Module, generator

@@ -10,12 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-<<<<<<< HEAD
-from ..layers import Cost, FeedForward, Linear
-=======
 from ..arrays.boundary import check_floats, check_shape, op
-from ..layers import FeedForward, Linear
->>>>>>> main
+from ..layers import Cost, FeedForward, Linear
 from ..layers.module import generator
 from ..ops import silu
 

@@ -29,12 +29,9 @@ from ..layers.cost import Cost
 from ..layers.linear import Linear
 from ..layers.module import Module, generator
 from ..layers.normalization import RMSNorm
-<<<<<<< HEAD
 from ..layers.scaled_dot_product import ScaledDotProduct
-=======
 from .grouped import repeat_heads
 from .rotary import rotary
->>>>>>> main
 
 
 class LatentAttention(Module):

@@ -23,10 +23,7 @@ from ..arrays.backend import Array, Pullback, array_module, device_of
 from ..arrays.boundary import check_flags, check_floats, check_integers, check_mask, check_sizes, op
 from ..arrays.float16 import in_float32_on_host
 from ..arrays.masks import local_mask
-<<<<<<< HEAD
 from ..layers import Cost, ScaledDotProduct
-=======
-from ..layers import ScaledDotProduct
 from ..ops.attention import attention
 
 
@@ -117,7 +114,6 @@ def _collected(dwindows: Array, t: int, size: int) -> Array:
     for j in range(n_near):
         total[..., j : j + n, :, :] += of_blocks[..., j, :, :]
     return total.reshape(*leading, (n + n_near - 1) * size, d)[..., size : size + t, :]
->>>>>>> main
 
 
 class Local(ScaledDotProduct):

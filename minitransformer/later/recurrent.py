@@ -63,11 +63,6 @@ from ..layers.module import Module, Parameter, generator
 from ..ops.activations import logistic
 from ..ops.linear import linear
 
-<<<<<<< HEAD
-# Vectors of width H that a step keeps for backward: the old state and what the cell computes of it.
-KEPT = {"rnn": 2, "lstm": 11, "gru": 10}
-CELLS = {"rnn": (1, 1), "lstm": (4, 2), "gru": (3, 1)}  # vectors of width H in the sums, and in the state
-=======
 
 @op
 @in_float32
@@ -181,9 +176,10 @@ def _check_sizes(where: str, inputs: Array, name: str, state: Array, weight: Arr
     check_shape(where, name, state, (*inputs.shape[:-1], n_states * size))
 
 
+# Vectors of width H that a step keeps for backward: the old state and what the cell computes of it.
+KEPT = {"rnn": 2, "lstm": 11, "gru": 10}
 # The op of each cell, and how many vectors of width H are in its sums and in its state.
 CELLS: dict[str, tuple[Any, int, int]] = {"rnn": (rnn_cell, 1, 1), "lstm": (lstm_cell, 4, 2), "gru": (gru_cell, 3, 1)}
->>>>>>> main
 
 
 class Recurrent(Module):

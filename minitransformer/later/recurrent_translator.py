@@ -92,9 +92,9 @@ class RecurrentTranslator(EncoderDecoder):
         yield "embed_target", shape, self.embed_target.cost(batch, length)
         for layer in self.encoder:
             yield "encoder.*", shape, layer.cost(batch, length) + dropped
-        for start in self.starts:  # reads the memory's first vector, and keeps its tanh
+        for start in self.starts:  # reads the memory's first vector
             width = start.weight.value.shape[1]
-            yield "starts.*", (batch, width), start.cost(batch, 1) + Cost(kept=batch * width)
+            yield "starts.*", (batch, width), start.cost(batch, 1)
         yield "memory", shape, Cost(kept=batch * length * d)
         for step in self.decoder:
             yield "decoder.*", shape, step.cost(batch, length) + dropped

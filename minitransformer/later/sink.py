@@ -20,16 +20,11 @@ import math
 
 import numpy as np
 
-<<<<<<< HEAD
-from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_sizes
-from ..layers import Cost, Module, Parameter, ScaledDotProduct
-=======
 from ..arrays.backend import Array, Pullback, device_of
 from ..arrays.boundary import check_flags, check_floats, check_mask, check_number, check_shape, check_sizes, op
 from ..arrays.float16 import in_float32
 from ..arrays.masks import causal_mask
-from ..layers import Module, Parameter
+from ..layers import Cost, Module, Parameter, ScaledDotProduct
 from ..ops.attention import check_shapes
 from ..ops.softmax import softmax
 
@@ -85,7 +80,6 @@ def sink_attention(
         return dq, dk, dv, dsink
 
     return output, backward
->>>>>>> main
 
 
 class Sink(Module):

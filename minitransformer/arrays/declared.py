@@ -316,12 +316,15 @@ class Declaration:
             n = len(array.axes) - (array.axes[0] == "...")
             least = "at least " if array.axes[0] == "..." else ""
             raise ValueError(f"{where}: {name} must have {least}{_COUNTS[n]} {axes}, got shape {shape}")
+        before = set(known)
         wrong = next(axis for axis, n in zip(array.axes, parts, strict=True) if known.setdefault(axis, n) != n)
         if wrong not in first:
             raise ValueError(f"{where}: {name} must have the shape {axes}, got {shape}")
         other, theirs = first[wrong], given[first[wrong].name].shape
-        if array.axes == ("...",):
-            raise ValueError(f"{where}: {name} must have shape {known['...']}, got {shape}; {other} has shape {theirs}")
+        if wrong == "..." and all(axis in before for axis in array.axes):
+            raise ValueError(
+                f"{where}: {name} must have shape {_flat(known[axis] for axis in array.axes)}, got {shape}; {other} has shape {theirs}"
+            )
         what = "the leading axes" if wrong == "..." else f"the axis {wrong}"
         came = f"got the shapes {theirs} and {shape}"
         raise ValueError(f"{where}: {what} must be the same in {other} and {array}, {came}")
@@ -358,7 +361,7 @@ def _range(low: str | None, sign: str, bound: str) -> dict[str, Any]:
 
 def _function(where: str, name: str, x: Any) -> None:
     if not callable(x):
-        raise TypeError(f"{where}: {name} must be an op such as ops.relu, got {type(x).__name__}")
+        raise TypeError(f"{where}: {name} must be an op such as ops.silu, got {type(x).__name__}")
 
 
 _KINDS: dict[

@@ -28,7 +28,7 @@ from ..layers import Module
 @op("slopes: (H,); t_q: T_q; t_k: T_k; bias: (H, T_q, T_k)")
 @in_float32
 def alibi(slopes: Array, t_q: int, t_k: int) -> tuple[Array, Pullback]:
-    """A score that falls with the distance. slopes: (H,); bias: (H, T_q, T_k); backward(dbias): dslopes.
+    """A score that falls with the distance. backward(dbias): dslopes.
 
     Where T_q differs from T_k the queries are the last T_q of the T_k positions, as with a cache.
     """

@@ -49,8 +49,7 @@ from ..ops.softmax import softmax
 def additive_attention(q: Array, k: Array, v: Array, w: Array, mask: Array | None = None) -> tuple[Array, Pullback]:
     """Each query takes a weighted mean of the values, with the scores sum_c w_c tanh(q_ic + k_jc).
 
-    q: (..., T_q, A); k: (..., T_k, A); v: (..., T_k, d_v); w: (A,); output: (..., T_q, d_v). mask: boolean, broadcasts
-    to (..., T_q, T_k), True means "may attend". backward(doutput) returns (dq, dk, dv, dw).
+    mask: True means "may attend". backward(doutput) returns (dq, dk, dv, dw).
     """
     xp = array_module(q)
 

@@ -25,7 +25,7 @@ from .experts import chosen_experts, top_k_gates
 @op("x: (..., 2·F); y: (..., F); alpha > 0; limit > 0")
 @in_float32
 def clamped_swiglu(x: Array, alpha: float = 1.702, limit: float = 7.0) -> tuple[Array, Pullback]:
-    """Gates and inputs in turn to what passes. x: (..., 2·F); y: (..., F); backward(dy) returns dx."""
+    """Gates and inputs in turn to what passes. backward(dy) returns dx."""
     xp = array_module(x)
     gate, up = xp.minimum(x[..., ::2], limit), xp.clip(x[..., 1::2], -limit, limit)
     sigmoid = logistic(alpha * gate)

@@ -41,7 +41,7 @@ from ..ops.linear import linear
 def convolution(
     x: Array, weight: Array, bias: Array, dilation: int = 1, causal: bool = False
 ) -> tuple[Array, Pullback]:
-    """x: (..., T, D_in); weight: (k, D_in, D_out); bias: (D_out,); y: (..., T, D_out).
+    """A linear map of the k inputs around each position, or before it.
 
     dilation: the distance between the positions of a window. causal: a window ends at its own position; else it is
     centred, and k must be odd. backward(dy) returns (dx, dweight, dbias).

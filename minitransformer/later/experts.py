@@ -62,7 +62,7 @@ def chosen_experts(logits: Array, k: int) -> Array:
 @op("logits, gates: (..., E); k > 0")
 @in_float32
 def top_k_gates(logits: Array, k: int = 2) -> tuple[Array, Pullback]:
-    """The weights of the k best experts, which sum to one, and 0 for the others. logits, gates: (..., E).
+    """The weights of the k best experts, which sum to one, and 0 for the others.
 
     Of equal scores the first counts as larger. backward(dgates) returns dlogits. Shazeer et al. 2017.
     """
@@ -82,7 +82,7 @@ def top_k_gates(logits: Array, k: int = 2) -> tuple[Array, Pullback]:
 @op("logits: (..., E); loss: (); k > 0")
 @in_float32_with_result
 def load_balance(logits: Array, k: int = 2) -> tuple[Array, Pullback]:
-    """How unequal the shares of the experts are: k if they are equal. logits: (..., E); loss: (), at least float32.
+    """How unequal the shares of the experts are: k if they are equal. loss: at least float32.
 
     backward(dloss=1.0) returns dlogits. Fedus et al. 2021.
     """

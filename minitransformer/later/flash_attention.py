@@ -48,8 +48,7 @@ def flash_attention(
 ) -> tuple[Array, Pullback]:
     """Attention in tiles of at most `tile` queries and keys: softmax(q kᵀ · scale) v in O(T · d) memory.
 
-    q: (..., T_q, d_k); k: (..., T_k, d_k); v: (..., T_k, d_v); output: (..., T_q, d_v). mask: boolean, broadcasts to
-    (..., T_k), True where a key is real. causal, scale: as in attention. backward(doutput) returns (dq, dk, dv).
+    mask: True where a key is real. causal, scale: as in attention. backward(doutput) returns (dq, dk, dv).
     """
     xp = array_module(q)
     t_q, t_k = q.shape[-2], k.shape[-2]

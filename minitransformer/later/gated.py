@@ -21,9 +21,8 @@ from ..ops import silu
 def gated(gate: Array, x: Array, activation: Callable[..., tuple[Array, Pullback]] = silu) -> tuple[Array, Pullback]:
     """activation(gate) * x: the gate decides how much of each x passes.
 
-    With silu this is the core of SwiGLU, with gelu of GEGLU: Shazeer 2020, "GLU Variants Improve Transformer". gate, x
-    and y have one shape. backward(dy) returns (dgate, dx): by the product rule, the gradient of each factor is dy times
-    the other factor.
+    With silu this is the core of SwiGLU, with gelu of GEGLU: Shazeer 2020, "GLU Variants Improve Transformer".
+    backward(dy) returns (dgate, dx): by the product rule, the gradient of each factor is dy times the other factor.
     """
     opening, activation_backward = activation(gate)
     check_shape("gated", "activation(gate)", opening, gate.shape)

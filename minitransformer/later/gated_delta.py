@@ -40,12 +40,11 @@ from ..ops.attention import _summed_to
 def gated_delta(
     q: Array, k: Array, v: Array, decay: Array, beta: Array, state: Array | None = None, scale: float | None = None
 ) -> tuple[Array, Pullback]:
-    """A memory that fades, and is corrected under each key. output: (..., T, d_v).
+    """A memory that fades, and is corrected under each key.
 
-    q, k: (..., T, d_k); v: (..., T, d_v); beta: (..., T). decay: broadcasts to (..., T, d_k), with as many axes; the
-    logarithm of what is kept. state: (..., d_k, d_v), the memory before the first position; zeros unless given.
-    scale: 1/√d_k unless given. backward(doutput) returns (dq, dk, dv, ddecay, dbeta), or where there is a state
-    (dq, dk, dv, ddecay, dbeta, dstate). Yang et al. 2024.
+    decay: with as many axes as q; the logarithm of what is kept. state: the memory before the first position; zeros
+    unless given. scale: 1/√d_k unless given. backward(doutput) returns (dq, dk, dv, ddecay, dbeta), or where there
+    is a state (dq, dk, dv, ddecay, dbeta, dstate). Yang et al. 2024.
     """
     xp = array_module(q)
     n, d_k = q.shape[-2:]

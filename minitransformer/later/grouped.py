@@ -24,7 +24,7 @@ from .around import Around
 
 @op("x: (..., G, T, d); y: (..., G·times, T, d); times > 0")
 def repeat_heads(x: Array, times: int) -> tuple[Array, Pullback]:
-    """Each head `times` times in turn. x: (..., G, T, d); y: (..., G·times, T, d). backward(dy) returns dx."""
+    """Each head `times` times in turn. backward(dy) returns dx."""
     xp = array_module(x)
     *batch, n_heads, t, d = x.shape
     y = xp.repeat(x, times, axis=-3)

@@ -23,9 +23,9 @@ from ..ops.linear import linear
 @op("inputs: (..., 3 H); h, new: (..., H); weight: (H, 3 H)")
 @in_float32
 def gru_cell_reset_first(inputs: Array, h: Array, weight: Array) -> tuple[Array, Pullback]:
-    """One step of the paper's GRU. inputs: (..., 3 H), the sums of r, z and n with their biases; h: (..., H).
+    """One step of the paper's GRU. inputs: the sums of r, z and n with their biases.
 
-    weight: (H, 3 H); the result: (..., H). Cho et al. 2014. backward(dnew) returns (dinputs, dh, dweight).
+    Cho et al. 2014. backward(dnew) returns (dinputs, dh, dweight).
     """
     xp = array_module(inputs)
     size = weight.shape[0]

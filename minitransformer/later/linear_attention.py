@@ -44,8 +44,7 @@ def linear_attention(
 ) -> tuple[Array, Pullback]:
     """Causal attention in linear time: φ(q_i)·φ(k_j), normalised over j ≤ i, weighs the values.
 
-    q, k: (..., T, d_k); v: (..., T, d_v); output: (..., T, d_v). mask: boolean, broadcasts to (..., T), True where a
-    key is real. block: how many positions at a time. backward(doutput) returns (dq, dk, dv).
+    mask: True where a key is real. block: how many positions at a time. backward(doutput) returns (dq, dk, dv).
     """
     xp = array_module(q)
     real = xp.ones(q.shape[:-1], dtype=bool)

@@ -46,8 +46,7 @@ def local_attention(
 ) -> tuple[Array, Pullback]:
     """Attention of each position to those at most `radius` away, equal to attention with local_mask(T, radius).
 
-    q, k: (..., T, d_k); v: (..., T, d_v); output: (..., T, d_v). mask: boolean, broadcasts to (..., T), True where a
-    key is real. causal: no key after the query's position. scale, dropout, rng: as in attention.
+    mask: True where a key is real. causal: no key after the query's position. scale, dropout, rng: as in attention.
     backward(doutput) returns (dq, dk, dv).
     """
     xp = array_module(q)

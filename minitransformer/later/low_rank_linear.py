@@ -17,7 +17,7 @@ from ..ops import linear
 def low_rank_linear(x: Array, down: Array, up: Array) -> tuple[Array, Pullback]:
     """y = (x W1) W2: a matrix W = W1 W2 of rank at most r, kept as its two factors.
 
-    x: (..., in); down = W1: (in, r); up = W2: (r, out); y: (..., out). With r much smaller than in and out, this takes
+    down is W1 and up is W2. With r much smaller than in and out, this takes
     r (in + out) numbers instead of in · out. backward(dy) goes through the second map and then the first, and returns
     (dx, ddown, dup).
     """

@@ -20,7 +20,7 @@ from ..ops.normalization import layer_norm, rms_norm
 @op("x, y: (..., *D); gamma, beta: (*D); eps > 0")
 @in_float32
 def layer_norm_over_axes(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> tuple[Array, Pullback]:
-    """LayerNorm over as many of the last axes as γ has. x, y: (..., *D); gamma, beta: (*D). Ba et al. 2016.
+    """LayerNorm over as many of the last axes as γ has. Ba et al. 2016.
 
     backward(dy) returns (dx, dgamma, dbeta).
     """
@@ -40,7 +40,7 @@ def layer_norm_over_axes(x: Array, gamma: Array, beta: Array, eps: float = 1e-5)
 @op("x, y: (..., *D); gamma: (*D); eps > 0")
 @in_float32
 def rms_norm_over_axes(x: Array, gamma: Array, eps: float = 1e-6) -> tuple[Array, Pullback]:
-    """RMSNorm over as many of the last axes as γ has. x, y: (..., *D); gamma: (*D). Zhang and Sennrich 2019.
+    """RMSNorm over as many of the last axes as γ has. Zhang and Sennrich 2019.
 
     backward(dy) returns (dx, dgamma).
     """

@@ -66,7 +66,7 @@ from ..ops.linear import linear
 @op("inputs, h, new: (..., H); weight: (H, H)")
 @in_float32
 def rnn_cell(inputs: Array, h: Array, weight: Array) -> tuple[Array, Pullback]:
-    """h' = tanh(inputs + h W). inputs, h and the result: (..., H); weight: (H, H). Elman 1990.
+    """h' = tanh(inputs + h W). Elman 1990.
 
     backward(dnew) returns (dinputs, dh, dweight).
     """
@@ -86,9 +86,9 @@ def rnn_cell(inputs: Array, h: Array, weight: Array) -> tuple[Array, Pullback]:
 @op("inputs: (..., 4 H); state, new: (..., 2 H); weight: (H, 4 H)")
 @in_float32
 def lstm_cell(inputs: Array, state: Array, weight: Array) -> tuple[Array, Pullback]:
-    """One step of an LSTM. inputs: (..., 4 H), the sums of i, f, g and o; weight: (H, 4 H).
+    """One step of an LSTM. inputs: the sums of i, f, g and o.
 
-    state and the result: (..., 2 H), the hidden state and then the cell. Hochreiter and Schmidhuber 1997.
+    state and the result: the hidden state and then the cell. Hochreiter and Schmidhuber 1997.
     backward(dnew) returns (dinputs, dstate, dweight).
     """
     xp = array_module(inputs)
@@ -130,9 +130,9 @@ def lstm_cell(inputs: Array, state: Array, weight: Array) -> tuple[Array, Pullba
 @op("inputs: (..., 3 H); h, new: (..., H); weight: (H, 3 H); bias: (3 H,)")
 @in_float32
 def gru_cell(inputs: Array, h: Array, weight: Array, bias: Array) -> tuple[Array, Pullback]:
-    """One step of a GRU. inputs: (..., 3 H), the sums of r, z and n; h and the result: (..., H). Cho et al. 2014.
+    """One step of a GRU. inputs: the sums of r, z and n. Cho et al. 2014.
 
-    weight: (H, 3 H); bias: (3 H,), of the products with the state. backward(dnew) returns (dinputs, dh, dweight,
+    bias: of the products with the state. backward(dnew) returns (dinputs, dh, dweight,
     dbias).
     """
     xp = array_module(inputs)

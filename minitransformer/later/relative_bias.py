@@ -33,7 +33,7 @@ from ..layers.module import generator
 def relative_bias(
     table: Array, t_q: int, t_k: int, both_ways: bool = True, max_distance: int = 128
 ) -> tuple[Array, Pullback]:
-    """A learned score for each distance and head. table: (buckets, H); bias: (H, T_q, T_k); backward(dbias): dtable.
+    """A learned score for each distance and head. backward(dbias) returns dtable.
 
     Where T_q differs from T_k the queries are the last T_q of the T_k positions, as with a cache. both_ways: whether
     keys after the query have buckets of their own, as in an encoder.

@@ -41,10 +41,10 @@ from ..layers import Module
 def rotary(
     x: Array, start: int = 0, base: float = 10000.0, interleaved: bool = False, positions: Array | None = None
 ) -> tuple[Array, Pullback]:
-    """Rotate each pair of x by an angle that grows with its position. x, y: (..., T, d), d even; backward(dy): dx.
+    """Rotate each pair of x by an angle that grows with its position. d is even. backward(dy): dx.
 
-    start: the position of the first row, the others follow. positions: integers that broadcast to (..., T), in place of
-    start, where each sequence counts its own (padding on the left).
+    start: the position of the first row, the others follow. positions: in place of start,
+    where each sequence counts its own (padding on the left).
     interleaved: pair i is (x[2i], x[2i + 1]), as in the paper; else (x[i], x[i + d/2]), as Llama's checkpoints have it.
     """
     xp = array_module(x)

@@ -28,9 +28,9 @@ from .rotary import _pairs, _together
 @op("x, y: (..., T, d); cos: broadcasts to (..., T, P); sin: broadcasts to (..., T, P)")
 @in_float32
 def rotate(x: Array, cos: Array, sin: Array, interleaved: bool = False) -> tuple[Array, Pullback]:
-    """Rotate the first r of the d numbers of each row, pair by pair. x, y: (..., T, d).
+    """Rotate the first r of the d numbers of each row, pair by pair, P = r/2.
 
-    cos: broadcasts to (..., T, P), P = r/2 pairs; sin: broadcasts to (..., T, P). interleaved: pair i is
+    interleaved: pair i is
     (x[2i], x[2i + 1]), else (x[i], x[i + r/2]). backward(dy) returns (dx, dcos, dsin). Su et al. 2021.
     """
     xp = array_module(x)

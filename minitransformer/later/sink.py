@@ -45,8 +45,7 @@ def sink_attention(
 ) -> tuple[Array, Pullback]:
     """Attention in which each head may look at nothing.
 
-    q: (..., H, T_q, d_k); k: (..., H, T_k, d_k); v: (..., H, T_k, d_v); sink: (H,), a score; output: (..., H, T_q,
-    d_v). mask: boolean, broadcasts to (..., H, T_q, T_k), True means "may attend". causal, scale: as in attention.
+    sink: a score. mask: True means "may attend". causal, scale: as in attention.
     backward(doutput) returns (dq, dk, dv, dsink).
     """
     xp = array_module(q)

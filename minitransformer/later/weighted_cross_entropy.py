@@ -31,9 +31,9 @@ def weighted_cross_entropy(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> tuple[Array, Pullback]:
-    """`cross_entropy` with a weight for each class. logits: (..., V); targets: (...); class_weights: (V,).
+    """`cross_entropy` with a weight for each class.
 
-    loss: (), or (...) where reduction is "none" in place of "mean" or "sum"; the mean divides by the weights of the
+    The mean divides by the weights of the
     wanted classes. backward(dloss=1.0) returns (dlogits, dclass_weights). King and Zeng 2001.
     """
     xp = array_module(logits)

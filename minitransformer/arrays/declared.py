@@ -322,9 +322,8 @@ class Declaration:
             raise ValueError(f"{where}: {name} must have the shape {axes}, got {shape}")
         other, theirs = first[wrong], given[first[wrong].name].shape
         if wrong == "..." and all(axis in before for axis in array.axes):
-            raise ValueError(
-                f"{where}: {name} must have shape {_flat(known[axis] for axis in array.axes)}, got {shape}; {other} has shape {theirs}"
-            )
+            wanted = _flat(known[axis] for axis in array.axes)
+            raise ValueError(f"{where}: {name} must have shape {wanted}, got {shape}; {other} has shape {theirs}")
         what = "the leading axes" if wrong == "..." else f"the axis {wrong}"
         came = f"got the shapes {theirs} and {shape}"
         raise ValueError(f"{where}: {what} must be the same in {other} and {array}, {came}")

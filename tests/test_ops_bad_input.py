@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from all_ops import TABLED
+from all_ops import FIRST, OPS, arguments_of
 
 from minitransformer import later, ops
 from minitransformer.arrays import backend
@@ -57,65 +57,24 @@ class Bad(NamedTuple):
 # ---------------------------------------------------------------------------------------------------------------------
 # Every array that must hold floats, at every place where an op takes one.
 
-# op: (good inputs, call)
-FLOATS: dict[str, tuple[dict[str, np.ndarray], Callable[..., Any]]] = {
-    "linear": ({"x": f(2, 4), "weight": f(4, 5), "bias": f(5)}, ops.linear),
-    "low_rank_linear": ({"x": f(2, 4), "down": f(4, 3), "up": f(3, 5)}, later.low_rank_linear),
-    "softmax": ({"x": f(2, 4)}, ops.softmax),
-    "attention": ({"q": QKV[0], "k": QKV[1], "v": QKV[2]}, ops.attention),
-    "split_heads": ({"x": f(2, 3, 4)}, lambda x: ops.split_heads(x, 2)),
-    "merge_heads": ({"heads": f(2, 3, 4)}, ops.merge_heads),
-    "repeat_heads": ({"x": f(2, 3, 4)}, lambda x: later.repeat_heads(x, 2)),
-    "rotary": ({"x": f(2, 3, 4)}, later.rotary),
-    "rotate": ({"x": f(2, 3, 4), "cos": f(3, 2), "sin": f(3, 2)}, later.rotate),
-    "relative_bias": ({"table": f(8, 2)}, lambda table: later.relative_bias(table, 3, 4)),
-    "alibi": ({"slopes": f(3)}, lambda slopes: later.alibi(slopes, 3, 4)),
-    "rnn_cell": ({"inputs": f(2, 3), "h": f(2, 3), "weight": f(3, 3)}, later.rnn_cell),
-    "lstm_cell": ({"inputs": f(2, 12), "state": f(2, 6), "weight": f(3, 12)}, later.lstm_cell),
-    "gru_cell": ({"inputs": f(2, 9), "h": f(2, 3), "weight": f(3, 9), "bias": f(9)}, later.gru_cell),
-    "gru_cell_reset_first": ({"inputs": f(2, 9), "h": f(2, 3), "weight": f(3, 9)}, later.gru_cell_reset_first),
-    "gated_delta": (
-        {"q": f(2, 5, 4), "k": f(2, 5, 4), "v": f(2, 5, 6), "decay": f(2, 5, 4), "beta": f(2, 5)}, later.gated_delta,
-    ),
-    "layer_norm_over_axes": ({"x": f(3, 2, 4), "gamma": f(2, 4), "beta": f(2, 4)}, later.layer_norm_over_axes),
-    "rms_norm_over_axes": ({"x": f(3, 2, 4), "gamma": f(2, 4)}, later.rms_norm_over_axes),
-    "weighted_cross_entropy": (
-        {"logits": f(2, 3, 4), "class_weights": f(4)}, lambda x, w: later.weighted_cross_entropy(x, IDS, w),
-    ),
-    "convolution": ({"x": f(2, 4, 3), "weight": f(3, 3, 5), "bias": f(5)}, later.convolution),
-    "additive_attention": ({"q": QKV[0], "k": QKV[1], "v": QKV[2], "w": f(4)}, later.additive_attention),
-    "local_attention": (
-        {"q": f(2, 5, 4), "k": f(2, 5, 4), "v": f(2, 5, 6)}, lambda q, k, v: later.local_attention(q, k, v, 2),
-    ),
-    "flash_attention": ({"q": QKV[0], "k": QKV[1], "v": QKV[2]}, later.flash_attention),
-    "linear_attention": ({"q": f(2, 5, 4), "k": f(2, 5, 4), "v": f(2, 5, 6)}, later.linear_attention),
-    "sink_attention": ({"q": QKV[0], "k": QKV[1], "v": QKV[2], "sink": f(2)}, later.sink_attention),
-    "top_k_gates": ({"logits": f(2, 4)}, later.top_k_gates),
-    "load_balance": ({"logits": f(2, 4)}, later.load_balance),
-    "layer_norm": ({"x": f(2, 4), "gamma": f(4), "beta": f(4)}, ops.layer_norm),
-    "rms_norm": ({"x": f(2, 4), "gamma": f(4)}, ops.rms_norm),
-    "relu": ({"x": f(2, 4)}, ops.relu),
-    "gelu": ({"x": f(2, 4)}, ops.gelu),
-    "silu": ({"x": f(2, 4)}, ops.silu),
-    "tanh": ({"x": f(2, 4)}, ops.tanh),
-    "gated": ({"gate": f(2, 4), "x": f(2, 4)}, later.gated),
-    "embedding": ({"table": f(5, 4)}, lambda table: ops.embedding(IDS, table)),
-    "learned_positions": ({"table": f(5, 4)}, lambda table: ops.learned_positions(table, 3)),
-    "dropout": ({"x": f(2, 4)}, lambda x: ops.dropout(x, 0.5, RNG)),
-    "cross_entropy": ({"logits": f(2, 3, 4)}, lambda logits: ops.cross_entropy(logits, IDS)),
-    "mean_pool": ({"x": f(2, 3, 4)}, ops.mean_pool),
-}  # fmt: skip
-PLACES = [(op, name) for op, (inputs, _) in FLOATS.items() for name in inputs]
-PLACES_AFTER_THE_FIRST = [(op, name) for op, (inputs, _) in FLOATS.items() for name in list(inputs)[1:]]
+
+def floats_of(op: str) -> dict[str, np.ndarray]:
+    """The arrays of floats in the first case of an op, by their names."""
+    arguments = arguments_of(FIRST[op])
+    return {name: x for name, x in arguments.items() if isinstance(x, np.ndarray) and x.dtype.kind == "f"}
 
 
-def test_every_op_is_tried() -> None:
-    assert set(FLOATS) == TABLED
+def call_with_floats(op: str, floats: dict[str, Any]) -> Any:
+    return OPS[op](**arguments_of(FIRST[op]) | floats)
+
+
+FLOATS = {op: floats_of(op) for op in FIRST}
+PLACES = [(op, name) for op, inputs in FLOATS.items() for name in inputs]
+PLACES_AFTER_THE_FIRST = [(op, name) for op, inputs in FLOATS.items() for name in list(inputs)[1:]]
 
 
 def call_with(op: str, name: str, change: Callable[[np.ndarray], Any]) -> None:
-    inputs, call = FLOATS[op]
-    call(*(change(x) if other == name else x for other, x in inputs.items()))
+    call_with_floats(op, {name: change(FLOATS[op][name])})
 
 
 @pytest.mark.few(160)
@@ -193,8 +152,7 @@ def test_ids_and_masks_on_another_device(op: str, name: str, call: Callable[[], 
 
 
 def call_all(op: str) -> tuple[np.ndarray, Callable[..., Any]]:
-    inputs, call = FLOATS[op]
-    return call(*inputs.values())
+    return call_with_floats(op, {})
 
 
 @pytest.mark.parametrize("op", FLOATS)

@@ -12,6 +12,9 @@ from xml.etree.ElementTree import Element, tostring
 
 import numpy as np
 
+from minitransformer.show.stepper.steps import Step, Steps
+from minitransformer.trace.calls import Binding
+
 AXES = {"j": -1, "i": -2, "h": -3, "b": -4}
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": lambda a, b: a == b, "≠": lambda a, b: a != b, "<": lambda a, b: a < b, "≤": lambda a, b: a <= b,
@@ -245,3 +248,13 @@ class _Reading:
     def _one(self, index: Element) -> int:
         axis = self.axis(index)
         return axis[0] if isinstance(axis, tuple) else axis
+
+
+def computed_at(recording: Steps, step: Step, bound: Binding) -> tuple[Step, Binding]:
+    """The binding where the number was computed: for the result of an inner call, the one inside it; else this one."""
+    while bound.origin is not None and not bound.in_place:
+        inner_step, inner = recording.binding(bound.origin)
+        if recording.calls[inner_step.call].depth <= recording.calls[step.call].depth:
+            break  # another name in the same call or, for an argument, in the caller
+        step, bound = inner_step, inner
+    return step, bound

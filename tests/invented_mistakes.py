@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from minitransformer import ops
+from all_ops import OPS
 
 TEXT = """
 softmax
@@ -170,6 +170,15 @@ rotate
     dya * a + dyb * b => dya * a - dyb * b
     dsin = _summed_to( => dsin = -_summed_to(
     a * cos - b * sin => a * cos - b * sin * sin
+softcap
+    1.0 - share * share => 1.0 - share**4
+    y = cap * share => y = cap * share + 0.1
+softcapped_attention
+    return dq, dk, dv => return dq, dk, dv + dv.mean()
+    return dq, dk, dv => return dq, dk[..., ::-1, :], dv
+clamped_swiglu
+    dopening = dy * (up + 1.0) => dopening = dy * (up - 1.0)
+    dgate * moves[0], => dgate * moves[0] * 0.7,
 sink_attention
     of_all[..., -1].sum => 2.0 * of_all[..., -1].sum
     weights = shared[..., :-1] => weights = shared[..., 1:]
@@ -189,7 +198,7 @@ def invented() -> Iterator[tuple[str, str, Callable[..., Any]]]:
 
 
 def _edited(name: str, old: str, new: str) -> Callable[..., Any]:
-    op: Any = inspect.unwrap(getattr(ops, name))
+    op: Any = inspect.unwrap(OPS[name])
     module: Any = inspect.getmodule(op)
     source, text = inspect.getsource(module), inspect.getsource(op)
     if old not in text:

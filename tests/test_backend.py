@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minitransformer import ops
+from minitransformer import later, ops
 from minitransformer.arrays import backend, masks
 from minitransformer.arrays.backend import (
     array_module,
@@ -279,11 +279,11 @@ def test_a_copied_generator_repeats_the_numbers_and_a_used_one_does_not(device):
 # name: (op, arrays)
 MIXED = {
     "linear": (ops.linear, [draw(2, 3), draw(3, 4), draw(4)]),
-    "low_rank_linear": (ops.low_rank_linear, [draw(2, 3), draw(3, 1), draw(1, 4)]),
+    "low_rank_linear": (later.low_rank_linear, [draw(2, 3), draw(3, 1), draw(1, 4)]),
     "attention": (ops.attention, [draw(3, 2), draw(4, 2), draw(4, 5), np.ones((3, 4), dtype=bool)]),
     "layer_norm": (ops.layer_norm, [draw(2, 3), draw(3), draw(3)]),
     "rms_norm": (ops.rms_norm, [draw(2, 3), draw(3)]),
-    "gated": (ops.gated, [draw(2, 3), draw(2, 3)]),
+    "gated": (later.gated, [draw(2, 3), draw(2, 3)]),
     "embedding": (ops.embedding, [np.array([0, 1]), draw(2, 3)]),
     "mean_pool": (ops.mean_pool, [draw(2, 3), np.ones(2, dtype=bool)]),
     "cross_entropy": (ops.cross_entropy, [draw(2, 3), np.array([0, 1])]),

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from all_ops import OPS
 
-from minitransformer import ops
 from minitransformer.verify import CASES
 from minitransformer.verify.catalogue import Case, Setup
 from minitransformer.verify.mistakes import Mistake
@@ -149,7 +149,7 @@ def test_mutations_that_survived_every_check_are_found(target: str, old: str, ne
 def bound_options(case: Case) -> dict[str, Any]:
     """The options that a case calls its op with, by name, defaults included."""
     setup = build(case)
-    op = inspect.unwrap(getattr(ops, case.covers))
+    op = inspect.unwrap(OPS[case.covers])
     if inspect.unwrap(setup.f) is not op:
         return {}
     bound = inspect.signature(op).bind(*setup.inputs, **setup.options)
@@ -178,8 +178,8 @@ def candidates(op: Callable[..., Any], name: str, default: Any) -> list[tuple[st
 
 OPTIONS = [
     (name, option.name, option.default)
-    for name in ops.__all__
-    for option in inspect.signature(inspect.unwrap(getattr(ops, name))).parameters.values()
+    for name, op in OPS.items()
+    for option in inspect.signature(inspect.unwrap(op)).parameters.values()
     if option.default is not inspect.Parameter.empty and name in of_kind("op")
 ]
 
@@ -188,11 +188,11 @@ OPTIONS = [
 def test_every_sort_of_value_that_an_option_accepts_has_a_case(name: str, option: str, default: Any) -> None:
     values = [bound[option] for case in of_kind("op")[name] if option in (bound := bound_options(case))]
     assert values
-    for words, value, is_such in candidates(getattr(ops, name), option, default):
+    for words, value, is_such in candidates(OPS[name], option, default):
         accepted = False
         for case in of_kind("op")[name]:
             setup = build(case)
-            if inspect.unwrap(setup.f) is inspect.unwrap(getattr(ops, name)):
+            if inspect.unwrap(setup.f) is inspect.unwrap(OPS[name]):
                 accepted = accepted or accepts(setup, setup.inputs, setup.options | {option: value})
         if accepted:
             assert any(is_such(x) for x in values if isinstance(x, type(value))), (

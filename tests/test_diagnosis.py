@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from all_ops import OPS
 from invented_mistakes import invented
 from mutants import mutants_of
 
@@ -17,13 +18,12 @@ from minitransformer.verify.mistakes import MISTAKES, Mistake
 
 # For a mistake in what ops share, the op to look at.
 OF_HELPERS = {
-    "ops.convolution:_collected": "convolution",
-    "ops.local_attention:_collected": "local_attention",
-    "ops.linear_attention:causal_sums": "linear_attention",
+    "later.convolution:_collected": "convolution",
+    "later.local:_collected": "local_attention",
+    "later.linear_attention:causal_sums": "linear_attention",
     "arrays.masks:causal_mask": "attention",
     "arrays.masks:_distance": "attention",
 }
-KNOWN = [mistake for mistake in MISTAKES.values() if mistake.target.startswith(("ops.", "arrays."))]
 # These do the same on all inputs, so all of them are named.
 ALIKE = [
     {"softmax-expects-cross-entropy", "additive-no-softmax-in-backward"},
@@ -40,9 +40,16 @@ def op_with(mistake: Mistake) -> str:
     return OF_HELPERS.get(mistake.target) or mistake.target.partition(":")[2]
 
 
+KNOWN = [
+    mistake
+    for mistake in MISTAKES.values()
+    if mistake.target.startswith(("ops.", "arrays.")) or op_with(mistake) in OPS
+]
+
+
 def assert_named(mistake: Mistake, seed: int) -> None:
     op = op_with(mistake)
-    found = diagnose(mistake.inside(getattr(ops, op)), op, seed=seed)
+    found = diagnose(mistake.inside(OPS[op]), op, seed=seed)
     names = {one.name for one in found.mistakes}
     assert mistake.name in names and not found.right, str(found)
     assert names == {mistake.name} or names in ALIKE, str(found)
@@ -62,22 +69,22 @@ def test_each_mistake_is_named_in_twenty_draws(mistake: Mistake) -> None:
 
 
 @pytest.mark.few(6)
-@pytest.mark.parametrize("op", ops.__all__)
+@pytest.mark.parametrize("op", OPS)
 def test_the_right_op_is_right(op: str) -> None:
-    f: Any = getattr(ops, op)
+    f: Any = OPS[op]
     found = diagnose(lambda *inputs, **options: f(*inputs, **options), op)
     assert found.right and not found.mistakes and "does what" in str(found), str(found)
 
 
 def test_every_op_that_has_mistakes_is_there() -> None:
-    assert {op_with(mistake) for mistake in KNOWN} <= set(ops.__all__)
+    assert {op_with(mistake) for mistake in KNOWN} <= set(OPS)
     assert len(KNOWN) >= 200
 
 
 def false_names(op: str, of: int | None = None) -> tuple[int, list[str]]:
     """How many mutants of an op are wrong, and those that got the name of a mistake they do not share elsewhere."""
     wrong, false = 0, []
-    for i, mutant in enumerate(itertools.islice(mutants_of(getattr(ops, op)), of)):
+    for i, mutant in enumerate(itertools.islice(mutants_of(OPS[op]), of)):
         try:
             found = diagnose(mutant, op)
         except (ValueError, TypeError):  # it does not run, or returns nothing like a gradient
@@ -124,7 +131,7 @@ def test_of_the_invented_mistakes_of_all_ops_none_is_named_falsely() -> None:
         name = KNOWN_AFTER_ALL.get(edit)
         assert [mistake.name for mistake in found.mistakes] == ([name] if name else []), (op, edit)
         unknown += not found.mistakes
-    assert unknown >= 100 and seen == set(ops.__all__)
+    assert unknown >= 100 and seen == set(OPS)
 
 
 # ------------------------------------------------------------------------------------------------ functions of users

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from all_ops import OPS as ALL
 
-from minitransformer import ops
 from minitransformer.verify import CASES
 
 NAMES = r"(?P<names>\w+(?:, \w+)*(?: and (?:the )?\w+)?)(?: = \w+)?"
@@ -25,7 +25,7 @@ ANY = re.compile(r"(?P<names>\w+(?:, \w+)*): any shape|(?P<same>\w+(?:, \w+)* an
 BROADCAST = re.compile(r"(?P<names>\w+): [^.:]*?broadcasts? to \((?P<axes>[^()]*)\)")
 EQUAL = re.compile(r"where (?P<letter>\w+) = (?P<parameter>\w+)")
 GRADIENTS = re.compile(r"\((d[a-z]\w*(?:, d[a-z]\w*)+)\)")
-OPS = sorted(set(ops.__all__) - {"sinusoidal_positions"})  # it returns a table, and no pullback
+OPS = sorted(ALL.keys() - {"sinusoidal_positions"})  # it returns a table, and no pullback
 
 Shape = tuple[int, ...]
 
@@ -41,7 +41,7 @@ class Call(NamedTuple):
 
 
 def doc_of(name: str) -> str:
-    return " ".join((inspect.getdoc(getattr(ops, name)) or "").split())
+    return " ".join((inspect.getdoc(ALL[name]) or "").split())
 
 
 def axes_of(text: str) -> list[str]:
@@ -65,7 +65,7 @@ def broadcasts_in(doc: str) -> dict[str, list[str]]:
 
 def calls(name: str) -> Iterator[Call]:
     """One call for each case of the catalogue."""
-    op = getattr(ops, name)
+    op = ALL[name]
     for case in (case for case in CASES.values() if case.kind == "op" and case.covers == name):
         setup = case.build(np.random.default_rng(0))
         bound = inspect.signature(op).bind(*setup.inputs, **setup.options).arguments
@@ -133,7 +133,7 @@ def problem(doc: str, parameters: list[str], call: Call) -> str:
 
 
 def first_problem(name: str, doc: str, made: list[Call]) -> str:
-    parameters = list(inspect.signature(getattr(ops, name)).parameters)
+    parameters = list(inspect.signature(ALL[name]).parameters)
     return next(filter(None, (problem(doc, parameters, call) for call in made)), "")
 
 

@@ -23,7 +23,7 @@ from minitransformer.show.site.build import build
 from minitransformer.show.site.cell import LONGEST, Session, check
 from minitransformer.show.site.folding import MOST_LINES, summary
 from minitransformer.show.site.modules import shown_modules
-from minitransformer.show.site.notebook import linked, read, source_of
+from minitransformer.show.site.notebook import linked, read, read_ideas, source_of
 from minitransformer.show.site.predictions import kind
 from minitransformer.show.site.siblings import module_of
 from minitransformer.show.site.worksheets import document
@@ -174,7 +174,10 @@ def test_exercises_know_their_code() -> None:
     about = {name: module_of(name) for name in EXERCISES}
     assert set(filter(None, about.values())) <= set(shown_modules())
     wanted = {"masked_attention_backward": "ops.attention", "multi_head_attention_forward": "layers.attention"}
-    wanted |= {"linear_attention_forward": "ops.linear_attention", "low_rank_linear_backward": "ops.linear"}
+    wanted |= {
+        "linear_attention_forward": "later.linear_attention",
+        "low_rank_linear_backward": "later.low_rank_linear",
+    }
     assert {name: about[name] for name in wanted} == wanted
     themes = {EXERCISES[name].reference.__module__.rpartition(".")[2] for name, module in about.items() if not module}
     assert themes == {"derivatives", "training", "inside", "ranks"}  # no op, layer or model
@@ -242,7 +245,8 @@ def test_a_chapter_for_each_notebook_and_a_file_for_each_link(
     folder = tmp_path / "site"
     assert build(folder, ROOT, instructor=instructor) == sum(path.is_file() for path in folder.rglob("*"))
     notebooks = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
-    assert {path.stem for path in (folder / "chapters").glob("*.html")} == notebooks | {"index"}
+    ideas = {idea.stem for idea in read_ideas()}
+    assert {path.stem for path in (folder / "chapters").glob("*.html")} == notebooks | ideas | {"index"}
     assert without_file(folder) == set()
     found = led_to(folder)
     assert set(folder.rglob("*.html")) == set(found)

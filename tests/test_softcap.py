@@ -1,16 +1,25 @@
 """Softcapped scores and logits, and norms around a sub-layer: against the formulas written out, and their mistakes."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from minitransformer import later, layers, ops
+import minitransformer
+from minitransformer import cli, course, later, layers, ops
 from minitransformer.later.softcap import CappedOutput, softcap, softcapped_attention
+from minitransformer.show.site.modules import shown_modules
+from minitransformer.show.site.notebook import read, read_ideas
+from minitransformer.show.site.places import places
+from minitransformer.show.site.siblings import Siblings, module_of
 from minitransformer.verify import CASES
 from minitransformer.verify.mistakes import MISTAKES
 
+ROOT = Path(__file__).parent.parent
+PACKAGE = Path(minitransformer.__file__).parent
 RNG = np.random.default_rng(3)
 Q, K, V = RNG.normal(size=(2, 3, 4)), RNG.normal(size=(2, 5, 4)), RNG.normal(size=(2, 5, 6))
-OURS = [mistake for mistake in MISTAKES.values() if mistake.target.startswith("later.softcap:")]
+OURS = [mistake for mistake in MISTAKES.values() if mistake.target.startswith("later.softcap.op:")]
 
 
 def written_out(q, k, v, cap, allowed, scale):
@@ -92,3 +101,53 @@ def test_each_mistake_shows_where_it_says(mistake):
 
 def test_the_mistakes_were_found():
     assert len(OURS) >= 7
+
+
+# The exercise, the example and the page, which the course, the stepper and the site find in the folder.
+
+LESSON = course.exercise("softcapped_attention_backward")
+
+
+def test_the_exercise_takes_what_the_op_does():
+    def by_the_op(q, k, v, cap, doutput):
+        return softcapped_attention(q, k, v, cap)[1](doutput)
+
+    assert course.check(LESSON.name, by_the_op).right
+
+
+@pytest.mark.parametrize("mistake", LESSON.mistakes, ids=lambda mistake: mistake.name)
+def test_the_exercise_names_what_is_wrong(mistake):
+    result = course.check(LESSON.name, LESSON.mistaken(mistake))
+    assert not result.right and result.mistake == mistake.name and mistake.sentence in " ".join(str(result).split())
+
+
+def test_the_exercise_knows_the_mistakes_in_its_folder():
+    assert len(LESSON.mistakes) >= 5 and not any(".lesson:" in mistake.target for mistake in MISTAKES.values())
+
+
+@pytest.mark.parametrize("name", ["softcap", "softcapped attention"])
+def test_the_stepper_finds_the_example(name, capsys):
+    assert cli.main(["step", name, "--verify"]) == 0
+    shown = capsys.readouterr().out
+    assert "capped" in shown and "dscores" in shown
+
+
+def test_the_site_has_a_page_about_it():
+    (idea,) = (one for one in read_ideas() if one.stem == "softcap")
+    assert idea.title == "Softcapped scores" and idea.number == 0
+    (place,) = (one for one in places([*read(ROOT / "notebooks"), idea]) if one.exercise is LESSON)
+    assert place.chapter is idea
+    about = Siblings.of([place])
+    assert module_of(LESSON.name) == "later.softcap.op" and about.about(idea) == ["later.softcap.op"]
+    assert {"later.softcap.op", "later.softcap.layer"} <= set(shown_modules())
+    assert "later.softcap.lesson" not in shown_modules()  # it has the solution
+
+
+def test_nobody_outside_the_folder_and_the_recipes_names_it():
+    """So adding an idea changes no file of the core, of the course, of the stepper and of the site."""
+    naming = {
+        path.relative_to(PACKAGE).parts[0]
+        for path in PACKAGE.rglob("*")
+        if path.suffix in (".py", ".txt", ".json", ".js") and "softcap" in path.read_text(encoding="utf-8").lower()
+    }
+    assert naming <= {"later", "published", "inspect"}, naming

@@ -7,14 +7,16 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from formula_reading import computed_at
 
 from minitransformer import layers, ops, step
 from minitransformer.arrays.backend import scatter_add
 from minitransformer.course.worked_example import UNSCALED, self_attention
 from minitransformer.show.stepper import NotExpandable, expand, terms
 from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.show.stepper.expansion import computed_at, term_of
-from minitransformer.show.stepper.terms import Applied, Number, Operation, evaluate, exact, numbers, pretty, readable
+from minitransformer.show.stepper.expansion import term_of
+from minitransformer.show.stepper.expressions import Applied, Number, Operation, numbers
+from minitransformer.show.stepper.terms import evaluate, exact, pretty, readable
 from minitransformer.verify import CASES
 from minitransformer.verify.mistakes import MISTAKES
 

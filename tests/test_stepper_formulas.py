@@ -19,7 +19,21 @@ from minitransformer import step
 from minitransformer.show import font
 from minitransformer.show.stepper import NotExpandable, Recording, mathml, page_data
 from minitransformer.show.stepper.examples import EXAMPLES
-from minitransformer.show.stepper.origins import argument_in, arguments
+from minitransformer.show.stepper.expressions import (
+    Applied,
+    Expression,
+    Member,
+    Name,
+    Statement,
+    argument_in,
+    arguments,
+    expression,
+    inner,
+    is_joined,
+    member,
+    names,
+    unstarred,
+)
 from minitransformer.show.stepper.paper import PaperFormula, spaced
 from minitransformer.show.stepper.steps import Step
 from minitransformer.show.stepper.symbols import symbols_of
@@ -38,19 +52,18 @@ class Line:
     def __init__(self, recording: Recording, at: Step) -> None:
         self.recording, self.step = recording, at
         self.walk = walk_of(recording, at)
-        assert self.walk.statement is not None
         self.statement = self.walk.statement
         self.waiting = list(self.walk.made.items())
 
     def symbols(self) -> dict[str, Any]:
         """What the names of the code stand for."""
         found = {}
-        nodes = list(ast.walk(self.statement))
-        inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
-        for node in sorted(nodes, key=lambda node: getattr(node, "attr", "") == "value"):  # of a parameter: at last
-            if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and id(node) not in inner):
+        parts = self.statement.everything
+        within = {id(part.of) for part in parts if isinstance(part, Member)}
+        for part in sorted(parts, key=lambda part: getattr(part, "name", "") == "value"):  # of a parameter: at last
+            if isinstance(part, Name) or (isinstance(part, Member) and id(part) not in within):
                 with contextlib.suppress(NotExpandable):
-                    found[key(mathml.Formula(()).expression(node))] = self.walk.value(node)
+                    found[key(mathml.Formula(()).expression(part))] = self.walk.value(part)
         return found
 
     def paper_symbols(self) -> dict[str, Any]:
@@ -59,9 +72,7 @@ class Line:
         for bound in self.walk.bound.values():
             symbol = key(symbols_of(self.recording).of(bound))
             value = bound.value.plain()
-            if symbol in found and bound.name in {
-                node.id for node in ast.walk(self.statement) if isinstance(node, ast.Name)
-            }:
+            if symbol in found and bound.name in names(*self.statement.targets, self.statement.value):
                 assert_same(found[symbol], value, f"{symbol} is {bound.title} and something else")
             found[symbol] = value
         return found
@@ -69,15 +80,14 @@ class Line:
     def code(self, text: str) -> Any:
         return eval(text, self.walk.names | {"_at": _At()})
 
-    def weights(self, node: ast.Call, call: Call) -> dict[str, Any]:
+    def weights(self, made: Applied, call: Call) -> dict[str, Any]:
         """The weights of the layers that a call is given, by argument."""
         found = {}
         for name in arguments(call.code):
-            layer = argument_in(node, call.code, name)
-            if isinstance(layer, ast.Attribute):
-                weight = ast.Attribute(ast.Attribute(layer, "weight", ast.Load()), "value", ast.Load())
+            layer = argument_in(made, call.code, name)
+            if isinstance(layer, Member):
                 with contextlib.suppress(NotExpandable):
-                    found[name] = self.walk.value(weight)
+                    found[name] = self.walk.value(member(layer, "weight", "value"))
         return found
 
     def call(self, name: str, given: list[Any]) -> Any:
@@ -91,7 +101,7 @@ class Line:
             del self.waiting[i]
             taken = {bound.name: bound.value.array for bound in self.recording.steps_of(call)[0].bound}
             given = [value for value in _flat(tuple(given)) if isinstance(value, np.ndarray) and value.ndim]
-            weights = self.weights(node, call)
+            weights = self.weights(expression(node), call)
             if any(value is weight for value in given for weight in weights.values()):  # the code passes the layer
                 taken |= weights
             arrays = [taken[a] for a in arguments(call.code) if np.ndim(taken.get(a, 0))]
@@ -122,16 +132,29 @@ def assert_same(value: Any, recorded: Any, what: str) -> None:
     np.testing.assert_allclose(value.ravel(), recorded.ravel(), rtol=1e-12, atol=1e-12, err_msg=what)
 
 
-def targets_of(statement: ast.stmt) -> list[ast.expr]:
-    if isinstance(statement, ast.Assign):
-        return _parts(statement.targets[0])
-    return [statement.target] if isinstance(statement, ast.AugAssign | ast.AnnAssign) else []
+def targets_of(statement: Statement) -> list[Expression]:
+    return [part for target in statement.targets for part in _parts(target)]
 
 
-def _parts(node: ast.expr) -> list[ast.expr]:
-    if not isinstance(node, ast.Tuple):
-        return [node.value if isinstance(node, ast.Starred) else node]
-    return [part for inner in node.elts for part in _parts(inner)]
+def _parts(target: Expression) -> list[Expression]:
+    if is_joined(target, ","):
+        return [part for inside in inner(target) for part in _parts(inside)]
+    return [unstarred(target)]
+
+
+class Read(PaperFormula):
+    """leaves: what stands for an attribute or a size, by the text of its symbol."""
+
+    def __init__(self, recording: Recording, at: Step) -> None:
+        super().__init__(recording, at)
+        self.leaves: dict[str, Any] = {}
+
+    def expression(self, whole: Expression, within: int = 0) -> Element:
+        element = super().expression(whole, within)
+        if (isinstance(whole, Member) and whole.name != "T") or is_joined(whole, "[]"):
+            with contextlib.suppress(NotExpandable):
+                self.leaves[key(element)] = self.walk.value(whole)
+        return element
 
 
 def _flat(value: Any) -> list[Any]:
@@ -158,18 +181,19 @@ def _check(at: Step, element: Element, line: Line, symbols: dict[str, Any], keep
     targets = targets_of(line.statement)
     values = _flat(tuple(formula.values(right)))
     if len(values) != len(targets):
-        targets = [t for t in targets if not (isinstance(t, ast.Name) and t.id.endswith(("backward", "pullback")))]
-    if isinstance(line.statement, ast.Assign) and ast.unparse(line.statement.targets[0]).rpartition(", ")[2][0] == "*":
+        targets = [t for t in targets if not (isinstance(t, Name) and t.id.endswith(("backward", "pullback")))]
+    if line.statement.kind == "assign" and line.statement.targets[0].text.strip("()").rpartition(", ")[2][0] == "*":
         targets = targets[: len(values)]
     bound = {b.name: b for b in at.bound}
     count = 0
     for target, value in zip(targets, values, strict=True):
-        name = ast.unparse(target.value if isinstance(target, ast.Subscript) else target)
+        base, *index = inner(target) if is_joined(target, "[]") else [target]
+        name = base.text
         if name not in bound:
             continue
         array = np.asarray(bound[name].value.array)
-        if isinstance(target, ast.Subscript):
-            array = array[line.code(f"_at[{ast.unparse(target.slice).strip('()')}]")]
+        if index:
+            array = array[line.code(f"_at[{index[0].text.strip('()')}]")]
         assert_same(value, array, f"{bound[name].title} by {at.source}")
         count += 1
     return count
@@ -202,7 +226,8 @@ def check_linear(recording: Recording, at: Step, equations: list[Element], symbo
 
 def is_computed(recording: Recording, at: Step) -> bool:
     """Whether a step is shown and computes; not the head of a function or a loop, and nothing drawn at random."""
-    head = isinstance(walk_of(recording, at).statement, ast.FunctionDef | ast.Return | None)
+    statement = walk_of(recording, at).statement
+    head = statement.kind in ("", "return") or isinstance(statement.node, ast.FunctionDef)
     return page_data.is_shown(at) and not head and "uniform(" not in at.source
 
 
@@ -213,19 +238,18 @@ def checked(recording: Recording) -> tuple[int, int]:
     for at in recording.steps:
         if not is_computed(recording, at):
             continue
-        line, paper = Line(recording, at), PaperFormula(recording, at)
+        line, paper = Line(recording, at), Read(recording, at)
         in_code, in_paper = mathml.formula(at.source, recording.scalars(at)), paper.line()
         if in_code is not None and (at.source, key(in_code)) not in seen:
             seen.add((at.source, key(in_code)))
             counts[0] += check(recording, at, in_code, line, line.symbols())
         if in_paper is not None and (at.source, key(in_paper)) not in seen:
             seen.add((at.source, key(in_paper)))
-            leaves = {key(symbol): line.walk.value(node) for symbol, node in paper.leaves}
             equations = equations_of(in_paper)
             if len(equations) > 1:
-                counts[1] += check_linear(recording, at, equations, line.paper_symbols() | leaves)
+                counts[1] += check_linear(recording, at, equations, paper.leaves | line.paper_symbols())
                 continue
-            counts[1] += check(recording, at, in_paper, Line(recording, at), line.paper_symbols() | leaves)
+            counts[1] += check(recording, at, in_paper, Line(recording, at), paper.leaves | line.paper_symbols())
     return counts[0], counts[1]
 
 

@@ -43,7 +43,9 @@ def test_a_call_that_the_mistake_skips_turns_no_other_call_red(layer: Recording)
 
 @pytest.mark.slow
 def test_a_skipped_call_leaves_the_others_paired() -> None:
-    module = layers.MultiHeadAttention(4, 2, turn=later.rotary(9.0), rng=np.random.default_rng(1)).to(dtype="float64")
+    module = layers.MultiHeadAttention(4, 2, turn=later.rotary_turn(9.0), rng=np.random.default_rng(1)).to(
+        dtype="float64"
+    )
     right = step(module, RNG.normal(size=(3, 4)))
     with MISTAKES["heads-not-rotated-back"].applied():
         wrong = right.again()
@@ -64,7 +66,7 @@ def test_what_several_lines_compute_is_compared_after_the_last() -> None:
 def test_a_line_that_the_mistake_adds_in_a_loop_shifts_no_later_turn() -> None:
     """Names paired by how often they were bound: the second turn's weights with what the first turn's new line made."""
     q, k, v = (RNG.normal(size=(5, 2)) for _ in range(3))
-    recording = step(ops.flash_attention, q, k, v, tile=2)
+    recording = step(later.flash_attention, q, k, v, tile=2)
     with MISTAKES["flash-weights-of-one-tile"].applied():
         wrong = recording.again()
     found = partners(recording, wrong)

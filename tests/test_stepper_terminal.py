@@ -56,7 +56,7 @@ def screen(viewer, columns=120, lines=60):
 
 
 def test_there_are_the_examples_that_were_promised() -> None:
-    assert list(EXAMPLES) == NAMES
+    assert list(EXAMPLES)[: len(NAMES)] == NAMES  # after them come those that ideas bring
 
 
 @pytest.mark.few(8)

@@ -104,16 +104,16 @@ def test_each_says_what_was_expected(call, message):
 
 
 X = np.random.default_rng(0).normal(size=(2, 4, 6))
-HEADS = layers.MultiHeadAttention(6, 3, turn=later.rotary(10.0), rng=np.random.default_rng(0)).to(dtype="float64")
+HEADS = layers.MultiHeadAttention(6, 3, turn=later.rotary_turn(10.0), rng=np.random.default_rng(0)).to(dtype="float64")
 UNCLEAR = [
     (lambda: ops.softmax(X, axis=True), "softmax: axis must be an integer, got True"),
     (lambda: ops.softmax(X[0].view(np.matrix)), "softmax: x is a matrix, .* convert it with numpy.asarray"),
     (lambda: ops.softmax(np.ma.masked_array(X)), "softmax: x is a MaskedArray, .* convert it with x.filled"),
     (
-        lambda: ops.rotary(X, positions=np.arange(5)),
+        lambda: later.rotary(X, positions=np.arange(5)),
         r"rotary: positions of shape \(5,\) does not broadcast",
     ),
-    (lambda: ops.rotary(X, positions=np.arange(4.0)), "rotary: positions must be integers, got float64"),
+    (lambda: later.rotary(X, positions=np.arange(4.0)), "rotary: positions must be integers, got float64"),
     (lambda: HEADS(X, positions=[[0, 1, 2, 3]] * 2), "RotaryPositions: positions must be a NumPy .* got list"),
     (lambda: layers.SinusoidalPositions(6)(X, at=[[0] * 4] * 2), "SinusoidalPositions: at must be a NumPy .* got list"),
     (lambda: layers.SinusoidalPositions(6)(X, at=np.zeros((2, 3), int)), r"at must have shape \(2, 4\), got \(2, 3\)"),
@@ -129,10 +129,10 @@ UNCLEAR = [
         (functools.partial(call, causal="no"), "causal must be True or False, got 'no'")
         for call in (
             functools.partial(ops.attention, X, X, X),
-            functools.partial(ops.flash_attention, X, X, X),
-            functools.partial(ops.local_attention, X, X, X, 2),
-            functools.partial(ops.sink_attention, X, X, X, np.ones(2)),
-            functools.partial(ops.convolution, X, np.ones((3, 6, 2)), np.ones(2)),
+            functools.partial(later.flash_attention, X, X, X),
+            functools.partial(later.local_attention, X, X, X, 2),
+            functools.partial(later.sink_attention, X, X, X, np.ones(2)),
+            functools.partial(later.convolution, X, np.ones((3, 6, 2)), np.ones(2)),
             functools.partial(HEADS, X),
         )
     ),
@@ -151,8 +151,8 @@ UNCLEAR = [
             (functools.partial(later.GatedFeedForward, 2, 3), "bias"),
             (functools.partial(later.grouped, 4, 2, 1), "bias"),
             (functools.partial(ops.sinusoidal_positions, 2, 4), "interleaved"),
-            (functools.partial(ops.rotary, X), "interleaved"),
-            (functools.partial(ops.relative_bias, X[0], 2, 3), "both_ways"),
+            (functools.partial(later.rotary, X), "interleaved"),
+            (functools.partial(later.relative_bias, X[0], 2, 3), "both_ways"),
             (functools.partial(generation.translate, **SEARCH), "early_stopping"),
             (functools.partial(training.AdamW, PAIRS, 0.1), "decay_vectors"),
             *(

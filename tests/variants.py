@@ -32,7 +32,7 @@ def attention(
         mix = later.Sink(n_heads, scale)
     if window is not None:
         mix = later.Window(window, mix)
-    turn: Any = (None, None) if rotary_base is None else later.rotary(rotary_base)
+    turn: Any = (None, None) if rotary_base is None else later.rotary_turn(rotary_base)
     if qk_norm:
         turn = later.qk_norm(d_head or d_model // n_heads, rotary_base=rotary_base)
     return later.grouped(d_model, n_heads, n_key_heads or n_heads, d_head, mix=mix, turn=turn, **options)

@@ -4,8 +4,14 @@ A room is a folder beside this one. It may have
 
     names.json      {"ops": {"name": "module", ...}, ...}: what users also find in a room of the core, and which of its
                     own modules has it
-    cases.py        cases for the checker, also in its folders
-    mistakes.txt    mistakes for the checker, also in its folders
+    cases.py        cases for the checker
+    mistakes.txt    mistakes for the checker, or several files in a folder mistakes
+    lesson.py       exercises for the course
+    example.py      examples for the stepper
+    sentences.txt   what the stepper says about its lines
+    page.md         a chapter of the site
+
+Its folders may have these files, too: all that belongs to one idea may stand in one folder.
 """
 
 from __future__ import annotations
@@ -20,9 +26,15 @@ from typing import Any
 _PACKAGE = Path(__file__).parents[1]
 
 
-def files(name: str) -> Iterator[Path]:
-    """The files of this name in all rooms, in order."""
-    return iter(sorted(_PACKAGE.rglob(name)))
+def files(*patterns: str) -> Iterator[Path]:
+    """The files of these names in all rooms, in order."""
+    return iter(sorted(path for pattern in patterns for path in _PACKAGE.rglob(pattern)))
+
+
+def load(name: str) -> None:
+    """Import every module whose file has this name; each enters what it brings."""
+    for path in files(name):
+        import_module(module_of(path))
 
 
 def module_of(path: Path) -> str:

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
-from ..verify.diagnosis import known_mistakes
+from .. import later, ops
+from ..referee.diagnosis import known_mistakes
+from ..verify.catalogue import known_ops
 from ..verify.mistakes import Mistake
 from .suite import Function, Suite, read
 
@@ -73,7 +74,7 @@ def main(path: str, folder: str, limit: float) -> None:
 
 def _namespace(suite: Suite) -> dict[str, Any]:
     """What `call` may name."""
-    more: dict[str, Any] = {"np": np, "ops": ops}
+    more: dict[str, Any] = {"np": np, "ops": ops, "later": later}
     if suite.arrays == "torch":
         import torch
 
@@ -84,7 +85,7 @@ def _namespace(suite: Suite) -> dict[str, Any]:
 
         more |= {"jax": jax, "jnp": jax.numpy}
     adapted = (lambda op: op) if suite.arrays == "numpy" else _library(suite.arrays).adapted
-    return {name: adapted(getattr(ops, name)) for name in ops.__all__} | more
+    return {name: adapted(f) for name, f in known_ops().items()} | more
 
 
 def _library(arrays: str) -> Any:

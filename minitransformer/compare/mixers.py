@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
+from .. import later, ops
 from ..arrays.backend import Array, Pullback, array_module, device_of, to_device
 from ..later import Recurrent
 from ..layers import Module, MultiHeadAttention
@@ -72,14 +72,14 @@ def _to_itself(op: Callable[..., Any], *sizes: int, **options: Any) -> Run:
 
 
 _attention = _to_itself(ops.attention, causal=True)
-_restricted = _to_itself(ops.local_attention, RADIUS, causal=True)
-_linear = _to_itself(ops.linear_attention, block=BLOCK)
-_flash = _to_itself(ops.flash_attention, causal=True, tile=BLOCK)
+_restricted = _to_itself(later.local_attention, RADIUS, causal=True)
+_linear = _to_itself(later.linear_attention, block=BLOCK)
+_flash = _to_itself(later.flash_attention, causal=True, tile=BLOCK)
 
 
 def _convolution(x: Array, rng: Random, dilation: int = 1) -> tuple[Array, Pullback]:
     weight, bias = _drawn(x, rng, KERNEL, x.shape[-1], x.shape[-1]), array_module(x).zeros(x.shape[-1], x.dtype)
-    y, convolution_backward = ops.convolution(x, weight, bias, dilation, causal=True)
+    y, convolution_backward = later.convolution(x, weight, bias, dilation, causal=True)
     return y, lambda dy: convolution_backward(dy)[0]
 
 
@@ -99,7 +99,7 @@ def _step_of_all(i: int, x: Array, rng: Random) -> Step:
         xp = array_module(h)
         before = xp.zeros_like(h)
         before[1:] = h[:-1]
-        y, cell_backward = ops.rnn_cell(xp.zeros_like(h) if i else h, before if i else xp.zeros_like(h), weight)
+        y, cell_backward = later.rnn_cell(xp.zeros_like(h) if i else h, before if i else xp.zeros_like(h), weight)
 
         def backward(dy: Array) -> Array:
             dinputs, dbefore, _ = cell_backward(dy)

@@ -15,7 +15,7 @@ import numpy as np
 from .. import ops
 from ..arrays.backend import Array, Pullback
 from ..fast import accelerate
-from ..later import Biased, LinearBias, RelativeBias, rotary
+from ..later import Biased, LinearBias, RelativeBias, rotary_turn
 from ..layers import Embedding, Encoder, InputEmbedding, LearnedPositions, Module, SinusoidalPositions
 from ..training import AdamW, clip_gradient_norm, cosine
 
@@ -51,7 +51,7 @@ class Copier(Module):
             if bias is not None:
                 attention.mix = Biased(bias)
             if kind == "rotary":
-                attention.turn_query, attention.turn_key = rotary(10000.0)
+                attention.turn_query, attention.turn_key = rotary_turn(10000.0)
 
     def __call__(self, ids: Array) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns None."""

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from ..arrays.backend import Array, array_module, device_of, to_device
-from ..arrays.boundary import check_integers
+from ..arrays.boundary import check_flags, check_integers
 from ..layers import Cache
 from ..models import EncoderDecoder, LanguageModel
 
@@ -54,6 +54,7 @@ class Translation:
 
     def select(self, rows: np.ndarray, same_source: bool = False) -> None:
         """Continue with these rows; see Prefix. Rows of the same source share the cross-attention's keys and values."""
+        check_flags("Translation.select", same_source=same_source)
         chosen = to_device(rows, self._device)
         if same_source:
             self._cache.select(chosen)
@@ -99,6 +100,7 @@ class Continuation:
 
     def select(self, rows: np.ndarray, same_source: bool = False) -> None:
         """Continue with these rows; see Prefix. There is no source here, so same_source changes nothing."""
+        check_flags("Continuation.select", same_source=same_source)
         if self._ids is None or self._cache is None:
             raise ValueError("Continuation: no tokens were read yet, so there are no rows to select")
         chosen = to_device(rows, self._device)

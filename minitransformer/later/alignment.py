@@ -1,9 +1,27 @@
-"""Attention between a recurrent decoder and a recurrent encoder.
+"""Additive attention. Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and Translate".
+
+The first attention: a recurrent decoder asks every state of the encoder, and a small network says how well they match:
+
+    scores_ij = sum_c w_c tanh(q_ic + k_jc)             (T_q, T_k)
+    weights   = softmax(scores)
+    output    = weights v
+
+q and k are linear maps of the decoder's and the encoder's states (equation 6 and appendix A.1.2). Luong et al. 2015
+multiply instead, scores_ij = q_i · k_j: that is attention.py with scale = 1, and one matrix product in place of
+T_q · T_k · A evaluations of tanh.
+
+Backward. The softmax and the values are those of attention.py. Each s_ij = q_i + k_j is a vector, and t = tanh(s):
+
+    dt_ijc = dscores_ij w_c             ds_ijc = dt_ijc (1 - t_ijc²)
+    dw_c   = sum_ij dscores_ij t_ijc
+    dq_ic  = sum_j ds_ijc               dk_jc  = sum_i ds_ijc
+
+because query i is a term of every s_ij of its row, and key j of its column.
+
+A layer between a recurrent decoder and a recurrent encoder takes such a mean, the context c_i, of the encoder's states:
 
     additive         scores_ij = w · tanh(x_i W_q + m_j W_k)      Bahdanau et al. 2015, appendix A.1.2
     multiplicative   scores_ij = x_i · (m_j W_k)                  Luong et al. 2015, equation 8, "general"
-
-    c_i = sum_j softmax(scores_i)_j m_j                           the context: a mean of the encoder's states
     y_i = tanh((c_i, x_i) W_c)                                    Luong et al. 2015, equation 5
 
 Each decoder state x_i asks once it is computed, as Luong has it; Bahdanau asks with x_{i-1} and feeds c_i into the
@@ -15,9 +33,57 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_sizes
+from ..arrays.boundary import check_floats, check_mask, check_shape, check_sizes, op
+from ..arrays.float16 import in_float32
 from ..layers.linear import Linear
 from ..layers.module import Module, Parameter, generator
+from ..ops.softmax import softmax
+
+
+@op
+@in_float32
+def additive_attention(q: Array, k: Array, v: Array, w: Array, mask: Array | None = None) -> tuple[Array, Pullback]:
+    """Each query takes a weighted mean of the values, with the scores sum_c w_c tanh(q_ic + k_jc).
+
+    q: (..., T_q, A); k: (..., T_k, A); v: (..., T_k, d_v); w: (A,); output: (..., T_q, d_v). mask: boolean, broadcasts
+    to (..., T_q, T_k), True means "may attend". backward(doutput) returns (dq, dk, dv, dw).
+    """
+    xp = check_floats("additive_attention", q=q, k=k, v=v, w=w)
+    _check_shapes(q, k, v)
+    check_shape("additive_attention", "w", w, q.shape[-1:])
+    if mask is not None:
+        check_mask("additive_attention", mask, (*q.shape[:-1], k.shape[-2]), like=q)
+
+    match = xp.tanh(q[..., :, None, :] + k[..., None, :, :])  # (..., T_q, T_k, A)
+    scores = match @ w
+    visible = scores if mask is None else xp.where(mask, scores, -xp.inf)
+    weights, softmax_backward = softmax(visible)
+    output = weights @ v
+
+    def backward(doutput: Array) -> tuple[Array, Array, Array, Array]:
+        dweights = doutput @ v.swapaxes(-1, -2)
+        dv = weights.swapaxes(-1, -2) @ doutput
+        dscores = softmax_backward(dweights)  # zero wherever the mask hid the score
+        dw = (dscores[..., None] * match).sum(axis=tuple(range(dscores.ndim)))
+        dmatch = dscores[..., None] * w
+        of_sums = dmatch * (1.0 - match * match)
+        dq = of_sums.sum(axis=-2)
+        dk = of_sums.sum(axis=-3)
+        return dq, dk, dv, dw
+
+    return output, backward
+
+
+def _check_shapes(q: Array, k: Array, v: Array) -> None:
+    shapes = f"q {q.shape}, k {k.shape}, v {v.shape}"
+    if min(q.ndim, k.ndim, v.ndim) < 2:
+        raise ValueError(f"additive_attention: q, k and v must have at least two axes (..., T, d); got {shapes}")
+    if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2] or not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
+        raise ValueError(
+            "additive_attention: q must be (..., T_q, A), k (..., T_k, A) and v (..., T_k, d_v), with the same leading "
+            f"axes; got {shapes}"
+        )
+
 
 SCORES = ("additive", "multiplicative")
 
@@ -64,7 +130,7 @@ class Alignment(Module):
             context, attention_backward = self.ops.attention(q, k, memory, mask, scale=1.0)
         else:
             q, query_backward = self.query(x)
-            context, attention_backward = self.ops.additive_attention(q, k, memory, self.w.value, mask)
+            context, attention_backward = additive_attention(q, k, memory, self.w.value, mask)
 
         def backward(dcontext: Array) -> tuple[Array, Array]:
             dq, dk, dvalues, *dw = attention_backward(dcontext)

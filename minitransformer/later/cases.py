@@ -33,77 +33,32 @@ from . import (
     RollingCache,
     RotaryPositions,
     Sink,
-    SoftCapped,
     Window,
     grouped,
+    op_cases,  # noqa: F401 - it enters the ops
     qk_norm,
-    rotary,
+    rotary_turn,
 )
 from .alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
-from .clamped_experts import ClampedExperts, clamped_swiglu
+from .clamped_experts import ClampedExperts
 from .convolutional import ConvolutionalConfig
 from .recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
-from .softcap import CappedOutput, softcap, softcapped_attention
 
 
 def _mixed(mix: Callable[[], layers.Module], **options: Any) -> Callable[[], layers.Module]:
     return lambda: layers.MultiHeadAttention(6, 2, mix=mix(), **options)
 
 
-def _softcap(shape: tuple[int, ...]) -> Callable[[Random], Setup]:
-    return lambda r: call(r, softcap, shape, 1.3)
-
-
-def _clamped(shape: tuple[int, ...]) -> Callable[[Random], Setup]:
-    return lambda r: call(r, clamped_swiglu, shape, 0.8, 0.9)
-
-
-for _shape in ((3, 6), (6,), (2, 3, 6), (2, 1, 3, 6)):
-    _about = "" if _shape == (3, 6) else f" of rank {len(_shape)}"
-    case("op", f"clamped_swiglu{_about}", _clamped(_shape), along_directions=bool(_about))
 for _shape in ((2, 3, 4), (4,), (3, 4), (2, 1, 3, 4)):
     _about = "" if _shape == (2, 3, 4) else f" of rank {len(_shape)}"
     layer(f"ClampedExperts{_about}", lambda: ClampedExperts(4, 3, 5, 2, 0.8, 0.9), _shape)
 
 
-def _softcapped(axes: tuple[int, ...], options: dict[str, Any]) -> Callable[[Random], Setup]:
-    q, k, v = ((*axes, *own) for own in ((3, 4), (5, 4), (5, 6)))
-    return lambda r: call(r, softcapped_attention, q, k, v, 0.9, **options)
-
-
-_SOFTCAPPED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
-    "": ((2,), {}),
-    " looking back, masked": ((2,), {"mask": some_mask(3, 5), "causal": True, "scale": 0.8}),
-    " with dropout": ((2,), {"dropout": 0.3, "rng": frozen}),
-    " of rank 2": ((), {}),
-    " of rank 4": ((2, 3), {}),
-    " with a mask of rank 0": ((2,), {"mask": np.array(True)}),
-    " with a mask of rank 1": ((2,), {"mask": np.arange(5) != 2}),
-    " with a mask of rank 3": ((2,), {"mask": some_mask(2, 3, 5)}),
-}
-for _about, _how in _SOFTCAPPED.items():
-    case("op", f"softcapped_attention{_about}", _softcapped(*_how), along_directions="rank" in _about)
-for _shape in ((3, 5), (5,), (2, 3, 5), (2, 1, 3, 5)):
-    _about = "" if _shape == (3, 5) else f" of rank {len(_shape)}"
-    case("op", f"softcap{_about}", _softcap(_shape), along_directions=bool(_about))
-
-
-def _capped_output(*shape: int) -> Callable[[Random], Setup]:
-    def build(r: Random) -> Setup:
-        output = ordinary(CappedOutput(layers.Embedding(5, 4), 1.3), r)
-        return call(r, output.unembed, shape, module=output)
-
-    return build
-
-
-for _shape in ((4,), (3, 4), (2, 3, 4), (2, 1, 3, 4)):
-    case("layer", f"CappedOutput.unembed of rank {len(_shape)}", _capped_output(*_shape))
 layer("RelativeBias", lambda: RelativeBias(2, 8, 7), 9, 11)
 _MIXING: dict[str, Callable[[], layers.Module]] = {
     "Biased": lambda: Biased(RelativeBias(2, 8, 7)),
     "Local": lambda: Local(1),
     "Sink": lambda: Sink(2, scale=0.7),
-    "SoftCapped": lambda: SoftCapped(0.9),
     "Window": lambda: Window(2, always=1),
 }
 for _name, _part in _MIXING.items():
@@ -113,7 +68,7 @@ layer("RotaryPositions", lambda: RotaryPositions(50.0), (2, 3, 5, 4), start=2)
 layer("HeadNorm", lambda: HeadNorm(4, then=RotaryPositions(50.0)), (2, 3, 5, 4), start=2)
 layer(
     "MultiHeadAttention with shared key heads and rotation",
-    lambda: grouped(8, 4, 2, output_bias=False, mix=Window(3), turn=rotary(50.0)),
+    lambda: grouped(8, 4, 2, output_bias=False, mix=Window(3), turn=rotary_turn(50.0)),
     (2, 5, 8),
     positions=np.array([[0, 0, 1, 2, 3], [0, 1, 2, 3, 4]]),
 )
@@ -140,12 +95,6 @@ layer(
 )
 layer("MultiHeadAttention with a sink", _mixed(lambda: Sink(2)), (2, 3, 6), mask=some_mask(2, 3, 3))
 layer("MultiHeadAttention with a sink in a window", _mixed(lambda: Window(2, Sink(2), always=1)), (2, 4, 6))
-layer(
-    "MultiHeadAttention with softcapped scores in a window",
-    lambda: grouped(8, 4, 2, mix=Window(2, SoftCapped(0.9, 0.7))),
-    (2, 4, 8),
-    mask=some_mask(2, 4, 4),
-)
 layer("OffsetRMSNorm", lambda: OffsetRMSNorm(4), (2, 3, 4))
 layer("Normed", lambda: Normed(GatedFeedForward(4, 7), OffsetRMSNorm(4)), (2, 3, 4))
 layer("GatedFeedForward", lambda: GatedFeedForward(4, 7), (2, 3, 4))
@@ -246,7 +195,6 @@ _RANKS: dict[str, tuple[Callable[[], layers.Module], list[tuple[Any, ...]]]] = {
     "HeadNorm": (lambda: HeadNorm(4), [(..., 4)]),
     "Biased": (_MIXING["Biased"], [(..., 2, 5, 4), (..., 2, 5, 4), (..., 2, 5, 3)]),
     "Sink": (_MIXING["Sink"], [(..., 2, 5, 4), (..., 2, 5, 4), (..., 2, 5, 3)]),
-    "SoftCapped": (_MIXING["SoftCapped"], [(..., 5, 4), (..., 5, 4), (..., 5, 3)]),
     "OffsetRMSNorm": (lambda: OffsetRMSNorm(4), [(..., 4)]),
     "Normed": (lambda: Normed(GatedFeedForward(4, 6), OffsetRMSNorm(4)), [(..., 4)]),
     "Local": (_MIXING["Local"], [(..., 5, 4), (..., 5, 4), (..., 5, 3)]),

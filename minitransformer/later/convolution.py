@@ -1,4 +1,25 @@
-"""Convolution over the sequence, as a layer: the W and b of ops/convolution.py."""
+"""Convolution over the sequence. Gehring et al. 2017, "Convolutional Sequence to Sequence Learning", section 3.2.
+
+Each output is a linear map of k inputs that lie `dilation` positions apart:
+
+    y_t = b + sum_j x_{t + j·dilation - before} W_j,    j = 0, ..., k - 1
+
+where an x outside the sequence is 0. Centred, before = (k - 1)/2 · dilation: as many to the left as to the right.
+Causal, before = (k - 1) · dilation: the last one is x_t itself, and nothing ahead is seen.
+
+It is the map of linear.py on windows: w_t = (x_{t - before}, x_{t - before + dilation}, ...) of width k·D_in side by
+side, and the W_j stacked into one matrix of k·D_in rows:
+
+    y = w W + b
+
+Backward: dw = dy Wᵀ, dW = wᵀ dy and db as in linear.py. Each x_s lies in up to k windows, at another place in each, so
+it collects from all of them:
+
+    dx_s = sum_j dw_{s + before - j·dilation, place j}
+
+One layer sees k positions; n layers of kernel k with dilations 1, k, k², ... see kⁿ (van den Oord et al. 2016,
+"WaveNet", section 2.1), so log_k(T) layers connect any two of T positions.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +28,70 @@ import math
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_floats, check_last, check_mask, check_sizes
+from ..arrays.boundary import check_flags, check_floats, check_last, check_mask, check_shape, check_sizes, op
+from ..arrays.float16 import in_float32_on_host
 from ..layers.cache import StateCache, no_backward
 from ..layers.module import Module, Parameter, generator
+from ..ops.linear import linear
+
+
+@op
+@in_float32_on_host
+def convolution(
+    x: Array, weight: Array, bias: Array, dilation: int = 1, causal: bool = False
+) -> tuple[Array, Pullback]:
+    """x: (..., T, D_in); weight: (k, D_in, D_out); bias: (D_out,); y: (..., T, D_out).
+
+    dilation: the distance between the positions of a window. causal: a window ends at its own position; else it is
+    centred, and k must be odd. backward(dy) returns (dx, dweight, dbias).
+    """
+    check_floats("convolution", x=x, weight=weight, bias=bias)
+    check_sizes("convolution", dilation=dilation)
+    check_flags("convolution", causal=causal)
+    if weight.ndim != 3:
+        raise ValueError(f"convolution: weight must have three axes (k, D_in, D_out), got shape {weight.shape}")
+    kernel, d_in, d_out = weight.shape
+    if x.ndim < 2:
+        raise ValueError(f"convolution: x must have at least two axes (..., T, D_in), got shape {x.shape}")
+    check_last("convolution", "x", x, d_in, "the second axis of weight")
+    check_shape("convolution", "bias", bias, (d_out,))
+    if not causal and kernel % 2 == 0:
+        raise ValueError(f"convolution: a centred window needs an odd kernel, got {kernel}; or set causal=True")
+    reach = (kernel - 1) * dilation
+    before = reach if causal else reach // 2
+
+    windows = _windows(x, kernel, dilation, before)
+    y, linear_backward = linear(windows, weight.reshape(kernel * d_in, d_out), bias)
+
+    def backward(dy: Array) -> tuple[Array, Array, Array]:
+        dwindows, dflat, dbias = linear_backward(dy)
+        dx = _collected(dwindows, kernel, dilation, before)
+        dweight = dflat.reshape(weight.shape)
+        return dx, dweight, dbias
+
+    return y, backward
+
+
+def _windows(x: Array, kernel: int, dilation: int, before: int) -> Array:
+    """The k inputs of each position side by side: (..., T, D) to (..., T, k·D). Outside the sequence they are 0."""
+    *leading, t, d = x.shape
+    xp = array_module(x)
+    padded = xp.zeros((*leading, t + (kernel - 1) * dilation, d), x.dtype)
+    padded[..., before : before + t, :] = x
+    places = xp.zeros((*leading, t, kernel, d), x.dtype)
+    for j in range(kernel):
+        places[..., j, :] = padded[..., j * dilation : j * dilation + t, :]
+    return places.reshape(*leading, t, kernel * d)
+
+
+def _collected(dwindows: Array, kernel: int, dilation: int, before: int) -> Array:
+    """The adjoint of _windows: each position adds up the gradients of its places in the windows."""
+    *leading, t, width = dwindows.shape
+    of_places = dwindows.reshape(*leading, t, kernel, width // kernel)
+    total = array_module(dwindows).zeros((*leading, t + (kernel - 1) * dilation, width // kernel), dwindows.dtype)
+    for j in range(kernel):
+        total[..., j * dilation : j * dilation + t, :] += of_places[..., j, :]
+    return total[..., before : before + t, :]
 
 
 class Convolution(Module):
@@ -62,7 +144,7 @@ class Convolution(Module):
             check_mask("Convolution", mask, everywhere.shape, like=x)
         real = everywhere if mask is None else everywhere & mask
         kept = xp.where(real.swapaxes(-1, -2), x, 0.0)
-        y, convolution_backward = self.ops.convolution(kept, self.weight.value, self.bias.value, self.dilation, causal)
+        y, convolution_backward = convolution(kept, self.weight.value, self.bias.value, self.dilation, causal)
 
         def backward(dy: Array) -> Array:
             dkept, dweight, dbias = convolution_backward(dy)
@@ -81,5 +163,5 @@ class Convolution(Module):
         behind = xp.zeros((*x.shape[:-2], reach, x.shape[-1]), x.dtype) if cache.state is None else cache.state
         seen = xp.concatenate([behind, x], axis=-2)
         cache.keep(seen[..., x.shape[-2] :, :], x.shape[-2])
-        y = self.ops.convolution(seen, self.weight.value, self.bias.value, self.dilation, True)[0]
+        y = convolution(seen, self.weight.value, self.bias.value, self.dilation, True)[0]
         return y[..., reach:, :]

@@ -1,15 +1,44 @@
-"""The gated feed-forward network. Shazeer 2020, "GLU Variants Improve Transformer"; the op is ops.gated.
+"""The gated feed-forward network. Shazeer 2020, "GLU Variants Improve Transformer"; section 2.
 
 y = (f(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_floats, check_shape, op
 from ..layers import FeedForward, Linear
 from ..layers.module import generator
+from ..ops import silu
+
+
+@op
+def gated(gate: Array, x: Array, activation: Callable[..., tuple[Array, Pullback]] = silu) -> tuple[Array, Pullback]:
+    """activation(gate) * x: the gate decides how much of each x passes.
+
+    With silu this is the core of SwiGLU, with gelu of GEGLU: Shazeer 2020, "GLU Variants Improve Transformer". gate, x
+    and y have one shape. backward(dy) returns (dgate, dx): by the product rule, the gradient of each factor is dy times
+    the other factor.
+    """
+    check_floats("gated", gate=gate, x=x)
+    check_shape("gated", "x", x, gate.shape)
+    if not callable(activation):
+        raise TypeError(f"gated: activation must be an op such as ops.silu, got {type(activation).__name__}")
+    opening, activation_backward = activation(gate)
+    check_shape("gated", "activation(gate)", opening, gate.shape)
+    y = opening * x
+
+    def backward(dy: Array) -> tuple[Array, Array]:
+        dopening = dy * x
+        dgate = activation_backward(dopening)
+        dx = dy * opening
+        return dgate, dx
+
+    return y, backward
 
 
 class GatedFeedForward(FeedForward):
@@ -31,7 +60,7 @@ class GatedFeedForward(FeedForward):
         """Return (y, backward); backward(dy) returns dx."""
         gate, gate_backward = self.gate(x)
         hidden, inner_backward = self.inner(x)
-        active, gated_backward = self.ops.gated(gate, hidden, self._activate)
+        active, gated_backward = gated(gate, hidden, self._activate)
         y, output_backward = self.output(active)
 
         def backward(dy: Array) -> Array:

@@ -1,8 +1,11 @@
-"""Heads of queries that share keys and values. Ainslie et al. 2023, "GQA"; one shared head: Shazeer 2019, "MQA".
+"""Heads of queries that share keys and values. Ainslie et al. 2023, "GQA: Training Generalized Multi-Query ...".
 
-    layers.MultiHeadAttention(d_model, 8 heads), of which W_K and W_V make 2 heads; each serves 4 heads of queries
+There are fewer heads of keys and values than of queries: G shared heads, each for n = H / G heads of queries in turn,
 
-The op is ops.repeat_heads, in ops/heads.py.
+    repeat:  (..., G, T, d) -> (..., G·n, T, d)     y[g·n + i] = x[g],  i = 0, ..., n - 1
+
+A shared head is used n times, so n gradients meet in it: dx[g] = sum_i dy[g·n + i]. With one shared head, G = 1, it is
+multi-query attention (Shazeer 2019).
 """
 
 from __future__ import annotations
@@ -12,10 +15,27 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_sizes
+from ..arrays.boundary import check_floats, check_sizes, op
 from ..layers import Linear, Module, MultiHeadAttention, ScaledDotProduct
 from ..layers.module import Unread, generator
 from .around import Around
+
+
+@op
+def repeat_heads(x: Array, times: int) -> tuple[Array, Pullback]:
+    """Each head `times` times in turn. x: (..., G, T, d); y: (..., G·times, T, d). backward(dy) returns dx."""
+    xp = check_floats("repeat_heads", x=x)
+    check_sizes("repeat_heads", times=times)
+    if x.ndim < 3:
+        raise ValueError(f"repeat_heads: x must have at least three axes (..., G, T, d), got shape {x.shape}")
+    *batch, n_heads, t, d = x.shape
+    y = xp.repeat(x, times, axis=-3)
+
+    def backward(dy: Array) -> Array:
+        dx = dy.reshape(*batch, n_heads, times, t, d).sum(axis=-3)
+        return dx
+
+    return y, backward
 
 
 class Grouped(Around):
@@ -35,8 +55,8 @@ class Grouped(Around):
     ) -> tuple[Array, Pullback]:
         """Return (heads, backward); backward(dheads) returns (dq, dk, dv)."""
         times = q.shape[-3] // k.shape[-3]
-        all_k, k_backward = self.ops.repeat_heads(k, times)
-        all_v, v_backward = self.ops.repeat_heads(v, times)
+        all_k, k_backward = repeat_heads(k, times)
+        all_v, v_backward = repeat_heads(v, times)
         heads, inner_backward = self.inner(q, all_k, all_v, mask, causal, rng)
 
         def backward(dheads: Array) -> tuple[Array, Array, Array]:

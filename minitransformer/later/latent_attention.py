@@ -28,6 +28,8 @@ from ..layers.cache import KeyValueCache, no_backward
 from ..layers.linear import Linear
 from ..layers.module import Module, generator
 from ..layers.normalization import RMSNorm
+from .grouped import repeat_heads
+from .rotary import rotary
 
 
 class LatentAttention(Module):
@@ -101,7 +103,7 @@ class LatentAttention(Module):
         xp, d = array_module(x), self.d_head
         projected, projection_backward = self.query(x)
         heads, split_backward = self.ops.split_heads(projected, self.n_heads)
-        turned, rotary_backward = self.ops.rotary(heads[..., d:], start, self.rotary_base, interleaved=True)
+        turned, rotary_backward = rotary(heads[..., d:], start, self.rotary_base, interleaved=True)
         q = xp.concatenate([heads[..., :d], turned], axis=-1)
 
         def backward(dq: Array) -> Array:
@@ -118,7 +120,7 @@ class LatentAttention(Module):
         compressed, down_backward = self.down(x)
         latent, norm_backward = self.norm(compressed[..., :d])
         alone = compressed[..., None, :, d:]
-        place, rotary_backward = self.ops.rotary(alone, start, self.rotary_base, interleaved=True)
+        place, rotary_backward = rotary(alone, start, self.rotary_base, interleaved=True)
 
         def backward(dlatent: Array, dplace: Array) -> Array:
             dalone = rotary_backward(dplace)
@@ -133,7 +135,7 @@ class LatentAttention(Module):
         xp, d = array_module(latent), self.d_head
         projected, up_backward = self.up(latent)
         heads, split_backward = self.ops.split_heads(projected, self.n_heads)
-        places, repeat_backward = self.ops.repeat_heads(place, self.n_heads)
+        places, repeat_backward = repeat_heads(place, self.n_heads)
         k, v = xp.concatenate([heads[..., :d], places], axis=-1), heads[..., d:]
 
         def backward(dk: Array, dv: Array) -> tuple[Array, Array]:

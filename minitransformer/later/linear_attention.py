@@ -1,20 +1,113 @@
-"""A layer of linear attention, and its state. Katharopoulos et al. 2020, "Transformers are RNNs", section 3.4.
+"""Linear attention. Katharopoulos et al. 2020, "Transformers are RNNs", sections 3.2 to 3.4.
 
-    head_h = linear_attention(x W_Q[h], x W_K[h], x W_V[h]),        y = concat(head_1, ..., head_H) W_O
+Softmax attention weighs a value by exp(q·k). If the weight is a product of features instead, φ(q)·φ(k), the sum over
+the keys can be taken before any query is known:
 
-To write one more token it needs the sums S and z of each head, d_k × d_v and d_k numbers, and no earlier key or value.
+    output_i = sum_{j≤i} (φ(q_i)·φ(k_j)) v_j / sum_{j≤i} φ(q_i)·φ(k_j) = φ(q_i)ᵀ S_i / φ(q_i)ᵀ z_i
+
+    S_i = S_{i-1} + φ(k_i) v_iᵀ,     z_i = z_{i-1} + φ(k_i),     φ(x) = elu(x) + 1 = x + 1 for x > 0, else exp(x)
+
+S is d_k × d_v however long the sequence: a recurrent layer's state. With a 1 put after each v, z is the last column of
+S. So all there is to compute is C(a, b, c)_i = sum_{j≤i} (a_i·b_j) c_j, for a = φ(q), b = φ(k), c = (v, 1). It is
+computed in blocks: within a block as a product under a causal mask, before the block by the state. A block of one
+position is the recurrence, a block of the whole sequence is the product; all sizes give the same. Time O(T · d²).
+
+Backward (their equations 13 to 15). C is linear in each argument, and each gradient is such a sum again:
+
+    da_i = sum_{j≤i} (dy_i·c_j) b_j = C(dy, c, b)_i
+    db_j = sum_{i≥j} (c_j·dy_i) a_i         a sum over what comes later: C(c, dy, a) of the reversed sequence
+    dc_j = sum_{i≥j} (b_j·a_i) dy_i         likewise, C(b, a, dy)
+
+The quotient output = y / t has dy = doutput / t and dt = -doutput·output / t; and φ'(x) = min(φ(x), 1).
+
+A layer splits x into heads, head_h = linear_attention(x W_Q[h], x W_K[h], x W_V[h]). To write one more token it needs
+the sums S and z of each head, d_k × d_v and d_k numbers, and no earlier key or value.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_sequences, check_sizes
+from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.boundary import check_floats, check_mask, check_sequences, check_sizes, op
+from ..arrays.float16 import in_float32
 from ..layers.cache import StateCache, no_backward
 from ..layers.linear import Linear
 from ..layers.module import Module, generator
-from ..ops.linear_attention import causal_sums, features, with_one
+
+
+@op
+@in_float32
+def linear_attention(
+    q: Array, k: Array, v: Array, mask: Array | None = None, block: int = 64
+) -> tuple[Array, Pullback]:
+    """Causal attention in linear time: φ(q_i)·φ(k_j), normalised over j ≤ i, weighs the values.
+
+    q, k: (..., T, d_k); v: (..., T, d_v); output: (..., T, d_v). mask: boolean, broadcasts to (..., T), True where a
+    key is real. block: how many positions at a time. backward(doutput) returns (dq, dk, dv).
+    """
+    xp = check_floats("linear_attention", q=q, k=k, v=v)
+    check_sizes("linear_attention", block=block)
+    if min(q.ndim, v.ndim) < 2 or q.shape != k.shape or q.shape[:-1] != v.shape[:-1]:
+        raise ValueError(
+            "linear_attention: q and k must be (..., T, d_k) and v (..., T, d_v), of one sequence; "
+            f"got q {q.shape}, k {k.shape}, v {v.shape}"
+        )
+    real = xp.ones(q.shape[:-1], dtype=bool)
+    if mask is not None:
+        check_mask("linear_attention", mask, q.shape[:-1], like=q)
+        real = real & mask
+
+    queries, keys, values = features(q), xp.where(real[..., None], features(k), 0.0), with_one(v)
+    sums, _ = causal_sums(queries, keys, values, block)
+    totals = xp.where(sums[..., -1:] > 0.0, sums[..., -1:], 1.0)  # 0 where no key is real
+    output = sums[..., :-1] / totals
+
+    def backward(doutput: Array) -> tuple[Array, Array, Array]:
+        dtotals = -(doutput * output).sum(axis=-1, keepdims=True) / totals
+        dsums = xp.concatenate([doutput / totals, dtotals], axis=-1)
+        dqueries, _ = causal_sums(dsums, values, keys, block)
+        # Not dkeys, which would be checked: a row without a real key has total 1, and no finite difference.
+        of_keys = _later_sums(values, dsums, queries, block)
+        dvalues = _later_sums(keys, queries, dsums, block)
+        dq = dqueries * xp.minimum(queries, 1.0)
+        dk = of_keys * xp.minimum(keys, 1.0)
+        dv = dvalues[..., :-1]
+        return dq, dk, dv
+
+    return output, backward
+
+
+def features(x: Array) -> Array:
+    """φ(x) = elu(x) + 1, which is positive."""
+    xp = array_module(x)
+    return xp.where(x > 0.0, x + 1.0, xp.exp(xp.minimum(x, 0.0)))
+
+
+def with_one(v: Array) -> Array:
+    """(..., T, d) to (..., T, d + 1): a 1 after each row."""
+    xp = array_module(v)
+    return xp.concatenate([v, xp.ones_like(v[..., :1])], axis=-1)
+
+
+def causal_sums(a: Array, b: Array, c: Array, block: int, state: Array | None = None) -> tuple[Array, Array]:
+    """sum_{j≤i} (a_i·b_j) c_j for each i, and the state sum_j b_j c_jᵀ. state: of the positions before, if any."""
+    xp = array_module(a)
+    if state is None:
+        state = xp.zeros((*a.shape[:-2], b.shape[-1], c.shape[-1]), a.dtype)
+    sums = []
+    for start in range(0, a.shape[-2], block):
+        rows = slice(start, start + block)
+        near = xp.tril(a[..., rows, :] @ b[..., rows, :].swapaxes(-1, -2))
+        sums.append(a[..., rows, :] @ state + near @ c[..., rows, :])
+        state = state + b[..., rows, :].swapaxes(-1, -2) @ c[..., rows, :]
+    return xp.concatenate(sums, axis=-2), state
+
+
+def _later_sums(a: Array, b: Array, c: Array, block: int) -> Array:
+    """sum_{j≥i} (a_i·b_j) c_j for each i."""
+    sums, _ = causal_sums(a[..., ::-1, :], b[..., ::-1, :], c[..., ::-1, :], block)
+    return sums[..., ::-1, :]
 
 
 class LinearAttention(Module):
@@ -46,7 +139,7 @@ class LinearAttention(Module):
         k, k_backward = self._heads(self.key, x)
         v, v_backward = self._heads(self.value, x)
         of_heads = None if mask is None else mask[..., None, :]
-        heads, attention_backward = self.ops.linear_attention(q, k, v, of_heads, self.block)
+        heads, attention_backward = linear_attention(q, k, v, of_heads, self.block)
         merged, merge_backward = self.ops.merge_heads(heads)
         y, output_backward = self.output(merged)
 

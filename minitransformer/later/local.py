@@ -1,13 +1,119 @@
-"""Restricted attention in blocks, as a part that mixes. Vaswani et al. 2017, section 4. Op: ops/local_attention.py."""
+"""Restricted self-attention, in blocks. Vaswani et al. 2017, section 4.
+
+Each position attends to those at most r away. attention.py with a mask computes all T² scores and then hides most of
+them. Here most are never computed. The sequence is cut into blocks of r positions, and the queries of a block see its
+own keys and those of the neighbouring blocks: nothing that is at most r away lies further off.
+
+    keys     | k0 k1 k2 | k3 k4 k5 | k6 k7 k8 |          r = 3
+    queries             | q3 q4 q5 |                     see k0 ... k8, and of these q3 may use k0 ... k6
+
+That is T/r blocks of r × 3r scores: 3·r·T in place of T², each a product of width d, so O(r·T·d). A mask hides what is
+in a neighbouring block but more than r away, and what lies outside the sequence. Looking back only, the block ahead is
+left out: 2·r·T.
+
+Backward. Within the blocks it is attention.py. A key is in the windows of up to three blocks, so it collects from each:
+the windows were copied out of the sequence, and each gradient is added back where its key came from.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..arrays.backend import Array, Pullback, device_of
-from ..arrays.boundary import check_sizes
+from ..arrays.backend import Array, Pullback, array_module, device_of
+from ..arrays.boundary import check_flags, check_floats, check_integers, check_mask, check_sizes, op
+from ..arrays.float16 import in_float32_on_host
 from ..arrays.masks import local_mask
 from ..layers import ScaledDotProduct
+from ..ops.attention import attention
+
+
+@op
+@in_float32_on_host
+def local_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    radius: int,
+    mask: Array | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    rng: np.random.Generator | None = None,
+) -> tuple[Array, Pullback]:
+    """Attention of each position to those at most `radius` away, equal to attention with local_mask(T, radius).
+
+    q, k: (..., T, d_k); v: (..., T, d_v); output: (..., T, d_v). mask: boolean, broadcasts to (..., T), True where a
+    key is real. causal: no key after the query's position. scale, dropout, rng: as in attention.
+    backward(doutput) returns (dq, dk, dv).
+    """
+    xp = check_floats("local_attention", q=q, k=k, v=v)
+    check_integers("local_attention", radius=radius)
+    check_flags("local_attention", causal=causal)
+    if radius < 0:
+        raise ValueError(f"local_attention: radius must be at least 0, got {radius}")
+    if min(q.ndim, v.ndim) < 2 or q.shape != k.shape or q.shape[:-1] != v.shape[:-1]:
+        raise ValueError(
+            "local_attention: q and k must be (..., T, d_k) and v (..., T, d_v), of one sequence; "
+            f"got q {q.shape}, k {k.shape}, v {v.shape}"
+        )
+    t, size = q.shape[-2], max(radius, 1)
+    real = xp.ones((t,), dtype=bool)
+    if mask is not None:
+        check_mask("local_attention", mask, q.shape[:-1], like=q)
+        real = real & mask
+    n = -(-t // size)  # blocks
+    n_near = 2 if causal else 3  # blocks that a query sees
+    behind = (xp.arange(size) + size)[:, None] - xp.arange(n_near * size)[None, :]  # query position minus key position
+    within = (abs(behind) <= radius) & (behind >= (0 if causal else -radius))
+    allowed = within & _windows(real[..., None], n, size, n_near)[..., 0][..., None, :]
+
+    asked = _blocks(q, n, size)
+    near_k = _windows(k, n, size, n_near)
+    near_v = _windows(v, n, size, n_near)
+    found, attention_backward = attention(asked, near_k, near_v, allowed, False, scale, dropout, rng)
+    output = found.reshape(*q.shape[:-2], n * size, v.shape[-1])[..., :t, :]
+
+    def backward(doutput: Array) -> tuple[Array, Array, Array]:
+        dfound = _blocks(doutput, n, size)
+        dasked, dnear_k, dnear_v = attention_backward(dfound)
+        dq = dasked.reshape(*q.shape[:-2], n * size, q.shape[-1])[..., :t, :]
+        dk = _collected(dnear_k, t, size)
+        dv = _collected(dnear_v, t, size)
+        return dq, dk, dv
+
+    return output, backward
+
+
+def _blocks(x: Array, n: int, size: int) -> Array:
+    """(..., T, d) to (..., n, size, d), with zeros after the end."""
+    *leading, t, d = x.shape
+    padded = array_module(x).zeros((*leading, n * size, d), x.dtype)
+    padded[..., :t, :] = x
+    return padded.reshape(*leading, n, size, d)
+
+
+def _windows(x: Array, n: int, size: int, n_near: int) -> Array:
+    """For each block the one before it, itself, and perhaps the next: (..., T, d) to (..., n, n_near·size, d)."""
+    *leading, t, d = x.shape
+    xp = array_module(x)
+    padded = xp.zeros((*leading, (n + n_near - 1) * size, d), x.dtype)
+    padded[..., size : size + t, :] = x
+    blocks = padded.reshape(*leading, n + n_near - 1, size, d)
+    windows = xp.zeros((*leading, n, n_near, size, d), x.dtype)
+    for j in range(n_near):
+        windows[..., j, :, :] = blocks[..., j : j + n, :, :]
+    return windows.reshape(*leading, n, n_near * size, d)
+
+
+def _collected(dwindows: Array, t: int, size: int) -> Array:
+    """The adjoint of _windows: each position adds up the gradients of the windows that it is in."""
+    *leading, n, width, d = dwindows.shape
+    n_near = width // size
+    of_blocks = dwindows.reshape(*leading, n, n_near, size, d)
+    total = array_module(dwindows).zeros((*leading, n + n_near - 1, size, d), dwindows.dtype)
+    for j in range(n_near):
+        total[..., j : j + n, :, :] += of_blocks[..., j, :, :]
+    return total.reshape(*leading, (n + n_near - 1) * size, d)[..., size : size + t, :]
 
 
 class Local(ScaledDotProduct):
@@ -35,7 +141,7 @@ class Local(ScaledDotProduct):
         if t_q != t_k:  # new tokens on a cache: a row of scores for each
             close = local_mask(t_q, self.radius, t_k, device_of(q).name)
             return super().__call__(q, k, v, close if mask is None else mask & close, causal, rng)
-        return self.ops.local_attention(q, k, v, self.radius, _of_keys(mask), causal, self.scale, self.dropout, rng)
+        return local_attention(q, k, v, self.radius, _of_keys(mask), causal, self.scale, self.dropout, rng)
 
 
 def _of_keys(mask: Array | None) -> Array | None:

@@ -1,13 +1,103 @@
-"""Positions by rotation, as a part that turns queries and keys. Su et al. 2021, "RoFormer"; the op is ops/rotary.py.
+"""Rotary positions (RoPE). Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding", sec. 3.2.
 
-layers.MultiHeadAttention(d_model, n_heads, turn=rotary(10000.0))
+Two numbers (a, b) of a vector at position p are rotated by the angle θ = p / base^(2i/d) of pair i = 0, ..., d/2 - 1:
+
+    a' = a cos θ - b sin θ
+    b' = a sin θ + b cos θ
+
+Why: rotate a query at position m and a key at position n. A rotation by mφ, transposed, times one by nφ is one by
+(n - m)φ, so their product depends on the distance n - m alone, and no position is added to any vector.
+
+Backward. Each pair is multiplied by a matrix R, and dx = Rᵀ dy. A rotation's transpose is the rotation back, by -θ:
+
+    da =  da' cos θ + db' sin θ
+    db = -da' sin θ + db' cos θ
+
+The angles are constants: nothing flows into the positions.
+
+In multi-head attention it turns queries and keys:
+
+    layers.MultiHeadAttention(d_model, n_heads, turn=rotary_turn(10000.0))
 """
 
 from __future__ import annotations
 
-from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_array, check_positive
+from typing import Any
+
+import numpy as np
+
+from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.boundary import (
+    check_array,
+    check_broadcasts,
+    check_flags,
+    check_floats,
+    check_integers,
+    check_positive,
+    check_same_device,
+    op,
+)
+from ..arrays.float16 import in_float32
 from ..layers import Module
+
+
+@op
+@in_float32
+def rotary(
+    x: Array, start: int = 0, base: float = 10000.0, interleaved: bool = False, positions: Array | None = None
+) -> tuple[Array, Pullback]:
+    """Rotate each pair of x by an angle that grows with its position. x, y: (..., T, d), d even; backward(dy): dx.
+
+    start: the position of the first row, the others follow. positions: integers that broadcast to (..., T), in place of
+    start, where each sequence counts its own (padding on the left).
+    interleaved: pair i is (x[2i], x[2i + 1]), as in the paper; else (x[i], x[i + d/2]), as Llama's checkpoints have it.
+    """
+    xp = check_floats("rotary", x=x)
+    if x.ndim < 2 or x.shape[-1] % 2:
+        raise ValueError(f"rotary: x must be (..., T, d) with an even d, for its numbers come in pairs; got {x.shape}")
+    check_integers("rotary", start=start)
+    check_positive("rotary", base=base)
+    check_flags("rotary", interleaved=interleaved)
+    t, d = x.shape[-2:]
+    if start < 0:
+        raise ValueError(f"rotary: start must be at least 0, got {start}")
+    if positions is None:
+        positions = xp.arange(start, start + t)
+    else:
+        check_array("rotary", "positions", positions)
+        check_same_device("rotary", "x", x, "positions", positions)
+        if positions.dtype.kind not in "iu":
+            raise TypeError(f"rotary: positions must be integers, got {positions.dtype}")
+        check_broadcasts("rotary", "positions", positions, x.shape[:-1])
+    cos, sin = _turns(positions, d, base, x.dtype)
+
+    a, b = _pairs(x, interleaved)
+    y = _together(a * cos - b * sin, a * sin + b * cos, interleaved)
+
+    def backward(dy: Array) -> Array:
+        dya, dyb = _pairs(dy, interleaved)
+        dx = _together(dya * cos + dyb * sin, dyb * cos - dya * sin, interleaved)
+        return dx
+
+    return y, backward
+
+
+def _turns(positions: Array, d: int, base: float, dtype: Any) -> tuple[Array, Array]:
+    """cos θ and sin θ, (..., T, d/2), of angles in float64: float32 has no digits left at position 10⁶."""
+    xp = array_module(positions)
+    frequencies = xp.asarray(base ** (-np.arange(0, d, 2) / d))
+    angles = positions[..., None] * frequencies
+    return xp.cos(angles).astype(dtype), xp.sin(angles).astype(dtype)
+
+
+def _pairs(x: Array, interleaved: bool) -> tuple[Array, Array]:
+    half = x.shape[-1] // 2
+    return (x[..., ::2], x[..., 1::2]) if interleaved else (x[..., :half], x[..., half:])
+
+
+def _together(a: Array, b: Array, interleaved: bool) -> Array:
+    xp = array_module(a)
+    return xp.stack([a, b], axis=-1 if interleaved else -2).reshape(*a.shape[:-1], -1)
 
 
 class RotaryPositions(Module):
@@ -25,10 +115,10 @@ class RotaryPositions(Module):
         if positions is not None:
             check_array("RotaryPositions", "positions", positions)
         of_heads = None if positions is None else positions[..., None, :]  # the same for every head
-        return self.ops.rotary(heads, start, self.base, positions=of_heads)
+        return rotary(heads, start, self.base, positions=of_heads)
 
 
-def rotary(base: float = 10000.0) -> tuple[RotaryPositions, RotaryPositions]:
+def rotary_turn(base: float = 10000.0) -> tuple[RotaryPositions, RotaryPositions]:
     """What turns queries and keys alike: the `turn` of a MultiHeadAttention."""
     positions = RotaryPositions(base)
     return positions, positions

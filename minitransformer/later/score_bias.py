@@ -2,76 +2,17 @@
 
     heads = softmax(q kᵀ · scale + bias) v
 
-Raffel et al. 2020, section 2.1, with the op ops/relative_bias.py; Press et al. 2022, with the op ops/alibi.py.
+relative_bias.py and alibi.py have the biases.
 """
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 
-from ..arrays.backend import Array, Pullback, device_of, to_device
-from ..arrays.boundary import check_flags, check_sizes
-from ..layers import Module, Parameter, ScaledDotProduct
-from ..layers.module import generator
-from ..ops.alibi import paper_slopes
-
-
-class RelativeBias(Module):
-    """A learned score for each head and distance, to be added to the scores; see ops/relative_bias.py.
-
-    table: (buckets, H), drawn from N(0, std²). Several layers may hold the same one: its gradients add up. A call
-    returns (bias, backward), bias: (H, T_q, T_k); backward(dbias) returns None.
-    """
-
-    def __init__(
-        self,
-        n_heads: int,
-        buckets: int = 32,
-        max_distance: int = 128,
-        both_ways: bool = True,
-        std: float = 0.02,
-        rng: np.random.Generator | None = None,
-    ) -> None:
-        check_sizes("RelativeBias", n_heads=n_heads, buckets=buckets, max_distance=max_distance)
-        check_flags("RelativeBias", both_ways=both_ways)
-        self.table = Parameter(generator(rng).normal(0.0, std, (buckets, n_heads)).astype(np.float32, copy=False))
-        self.max_distance, self.both_ways = max_distance, both_ways
-
-    def __call__(self, t_q: int, t_k: int, like: Array | None = None) -> tuple[Array, Pullback]:
-        """Return (bias, backward)."""
-        bias, bias_backward = self.ops.relative_bias(self.table.value, t_q, t_k, self.both_ways, self.max_distance)
-
-        def backward(dbias: Array) -> None:
-            self.table.grad += bias_backward(dbias)
-
-        return bias, backward
-
-    def head(self, i: int) -> RelativeBias:
-        """The bias of head i alone."""
-        alone = copy.copy(self)
-        alone.table = self.table.part(np.s_[:, i : i + 1])
-        return alone
-
-
-class LinearBias(Module):
-    """A score that falls with the distance, in each head with the paper's slope (ALiBi). Nothing is learned."""
-
-    def __init__(self, n_heads: int) -> None:
-        self.slopes = paper_slopes(n_heads)  # (H,)
-
-    def __call__(self, t_q: int, t_k: int, like: Array) -> tuple[Array, Pullback]:
-        """Return (bias, backward); bias: (H, T_q, T_k), in the dtype and on the device of `like`."""
-        slopes = to_device(self.slopes.astype(like.dtype), device_of(like).name)
-        bias, _ = self.ops.alibi(slopes, t_q, t_k)  # the slopes are not learned
-        return bias, lambda dbias: None
-
-    def head(self, i: int) -> LinearBias:
-        """The bias of head i alone."""
-        alone = copy.copy(self)
-        alone.slopes = self.slopes[i : i + 1]
-        return alone
+from ..arrays.backend import Array, Pullback
+from ..layers import ScaledDotProduct
+from .alibi import LinearBias
+from .relative_bias import RelativeBias
 
 
 class Biased(ScaledDotProduct):

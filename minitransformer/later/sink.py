@@ -1,12 +1,85 @@
-"""A sink: a head may look at nothing, by a learned score. gpt-oss (OpenAI 2025); the op is ops/sink_attention.py."""
+"""Attention with a sink. Xiao et al. 2024, "Efficient Streaming Language Models with Attention Sinks", section 3.
+
+Softmax makes the weights of a query sum to one, so a head with nothing to say must look somewhere. Trained models look
+at the first token, whatever it says: it becomes a sink. A head can be given one of its own (gpt-oss, OpenAI 2025): a
+learned score b that takes part in the softmax and has no value,
+
+    weights_ij = exp(scores_ij) / (exp(b) + sum_l exp(scores_il)),      output = weights v
+
+Backward. It is the softmax over T_k + 1 scores, the last of them b, and the gradient of the last weight is 0 since
+nothing was made of it. softmax.py gives dscores, and for the sink, which every query of the head used,
+
+    rest_i = 1 - sum_j weights_ij,          db = -sum_i rest_i sum_j weights_ij dweights_ij
+
+A query that may attend to nothing gives all of its weight to the sink: it outputs zeros.
+"""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_sizes
+from ..arrays.backend import Array, Pullback, device_of
+from ..arrays.boundary import check_flags, check_floats, check_mask, check_number, check_shape, check_sizes, op
+from ..arrays.float16 import in_float32
+from ..arrays.masks import causal_mask
 from ..layers import Module, Parameter
+from ..ops.attention import check_shapes
+from ..ops.softmax import softmax
+
+
+@op
+@in_float32
+def sink_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    sink: Array,
+    mask: Array | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> tuple[Array, Pullback]:
+    """Attention in which each head may look at nothing.
+
+    q: (..., H, T_q, d_k); k: (..., H, T_k, d_k); v: (..., H, T_k, d_v); sink: (H,), a score; output: (..., H, T_q,
+    d_v). mask: boolean, broadcasts to (..., H, T_q, T_k), True means "may attend". causal, scale: as in attention.
+    backward(doutput) returns (dq, dk, dv, dsink).
+    """
+    xp = check_floats("sink_attention", q=q, k=k, v=v, sink=sink)
+    check_shapes("sink_attention", q, k, v)
+    if q.ndim < 3:
+        raise ValueError(f"sink_attention: q, k and v must be (..., H, T, d), with an axis of heads; got q {q.shape}")
+    check_shape("sink_attention", "sink", sink, q.shape[-3:-2])
+    t_q, t_k = q.shape[-2], k.shape[-2]
+    factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    check_number("sink_attention", "scale", factor)
+    check_flags("sink_attention", causal=causal)
+    allowed = xp.ones((t_q, t_k), dtype=bool)
+    if mask is not None:
+        check_mask("sink_attention", mask, (*q.shape[:-1], t_k), like=q)
+        allowed = allowed & mask
+    if causal:
+        allowed = allowed & causal_mask(t_q, t_k, device_of(q).name)
+
+    scores = (q @ k.swapaxes(-1, -2)) * factor
+    visible = xp.where(allowed, scores, -xp.inf)
+    column = xp.zeros_like(scores[..., :1]) + sink[:, None, None]
+    shared, softmax_backward = softmax(xp.concatenate([visible, column], axis=-1))
+    weights = shared[..., :-1]
+    output = weights @ v
+
+    def backward(doutput: Array) -> tuple[Array, Array, Array, Array]:
+        dweights = doutput @ v.swapaxes(-1, -2)
+        dv = weights.swapaxes(-1, -2) @ doutput
+        of_all = softmax_backward(xp.concatenate([dweights, xp.zeros_like(dweights[..., :1])], axis=-1))
+        dscores = of_all[..., :-1]  # zero wherever the mask hid the score
+        dsink = of_all[..., -1].sum(axis=(*range(of_all.ndim - 3), -1))
+        dq = (dscores @ k) * factor
+        dk = (dscores.swapaxes(-1, -2) @ q) * factor
+        return dq, dk, dv, dsink
+
+    return output, backward
 
 
 class Sink(Module):
@@ -29,7 +102,7 @@ class Sink(Module):
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (heads, backward); backward(dheads) returns (dq, dk, dv). There is no dropout, so rng is not used."""
-        heads, attention_backward = self.ops.sink_attention(q, k, v, self.sink.value, mask, causal, self.scale)
+        heads, attention_backward = sink_attention(q, k, v, self.sink.value, mask, causal, self.scale)
 
         def backward(dheads: Array) -> tuple[Array, Array, Array]:
             dq, dk, dv, dsink = attention_backward(dheads)

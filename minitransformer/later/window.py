@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module, device_of
-from ..arrays.boundary import check_integers, check_shape, check_sizes
+from ..arrays.boundary import check_flags, check_integers, check_shape, check_sizes
 from ..arrays.masks import local_mask
 from ..layers import KeyValueCache, Module, ScaledDotProduct
 from .around import Around
@@ -41,6 +41,7 @@ class Window(Around):
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (heads, backward); backward(dheads) returns (dq, dk, dv). A window looks back, so it is causal."""
+        check_flags("Window", causal=causal)
         near = local_mask(q.shape[-2], self.width - 1, k.shape[-2], device_of(q).name)
         if self.always:
             near = near | (array_module(q).arange(k.shape[-2]) < self.always)

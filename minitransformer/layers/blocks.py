@@ -145,7 +145,7 @@ class _Stack(Module):
         **options: Any,
     ) -> None:
         check_sizes(type(self).__name__, n_layers=n_layers)
-        check_flags(type(self).__name__, final_norm=final_norm is None or final_norm, checkpoint=checkpoint)
+        check_flags(type(self).__name__, final_norm=final_norm is None or final_norm)
         rng = generator(rng)
         layers = [self.layer_type(d_model, n_heads, d_ff, rng=rng, **options) for _ in range(n_layers)]
         wants_norm = options.get("norm_order") == "pre" if final_norm is None else final_norm
@@ -159,6 +159,7 @@ class _Stack(Module):
         return stack
 
     def _hold(self, layers: Sequence[Module], final_norm: Module | None, checkpoint: bool) -> None:
+        check_flags(type(self).__name__, checkpoint=checkpoint)
         wrapped = {id(layer): Checkpoint(layer) if checkpoint else layer for layer in layers}
         self.layers = [wrapped[id(layer)] for layer in layers]
         self.final_norm = final_norm

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..arrays.boundary import check_positive, check_sizes
+from ..arrays.boundary import check_flags, check_positive, check_sizes
 from ..later.muon import Muon
 from ..layers import Parameter
 from ..training.optimizers import SGD, Adam, AdamW, Optimizer, constant, cosine, inverse_sqrt
@@ -50,8 +50,7 @@ class TrainingSettings:
         check_sizes(where, **{name: getattr(self, name) for name in names})
         check_workers(where, self.workers)
         check_positive(where, learning_rate=self.learning_rate, eps=self.eps)
-        if not isinstance(self.shard_optimizer, bool):
-            raise ValueError(f"{where}: shard_optimizer must be True or False, got {self.shard_optimizer!r}")
+        check_flags(where, shard_optimizer=self.shard_optimizer)
         if self.accumulate > _MOST_BATCHES:
             raise ValueError(f"{where}: accumulate must be at most {_MOST_BATCHES}, got {self.accumulate}")
         for name in ("warmup", "floor", "clip", "patience", "seed", "weight_decay", "beta1", "beta2", "momentum"):

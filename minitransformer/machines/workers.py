@@ -22,7 +22,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..arrays.boundary import check_sizes
+from ..arrays.boundary import check_flags, check_sizes
 from ..layers import Module
 from ..training.corpora import Corpus
 from ..training.loop import Worker, flat_gradients
@@ -53,6 +53,7 @@ class Workers(Worker):
         self, model: Module, n: int = 1, group: Group = ALONE, sharded: bool = False, overlap: bool = True
     ) -> None:
         check_workers("Workers", n)
+        check_flags("Workers", sharded=sharded, overlap=overlap)
         super().__init__(model)
         self.models = [model, *(replica(model) for _ in range(n - 1))]
         self._gradients = [self.gradient, *map(flat_gradients, self.models[1:])]

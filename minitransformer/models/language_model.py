@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_sizes
+from ..arrays.boundary import check_flags, check_sizes
 from ..layers import (
     Cache,
     Embedding,
@@ -121,6 +121,7 @@ class LanguageModel(Module):
         mask: boolean, (B, tokens read before + T), True where a token is real and not padding. positions: integers
         (B, T), where they do not count from 0 on, as in sequences that are padded on the left; see `positions_of`.
         """
+        check_flags("LanguageModel", last=last)
         if last and cache is None:
             raise ValueError("LanguageModel: last=True is for reading with a cache; without one take logits[:, -1:]")
         hidden, hidden_backward = self.hidden(ids, cache, rng, mask, positions)

@@ -1,4 +1,4 @@
-"""Activations: element-wise non-linear functions, and gated units built from them.
+"""Activations: element-wise non-linear functions.
 
     relu(x) = max(x, 0)               relu'(x) = 1 for x > 0, 0 for x < 0
     gelu(x) = x Φ(x)                  gelu'(x) = Φ(x) + x φ(x)
@@ -15,10 +15,9 @@ For negative x both Φ and σ are tiny, and 1 + erf or 1 + tanh would round them
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from ..arrays.backend import Array, Pullback, array_module, erfc
-from ..arrays.boundary import check_floats, check_shape, op
+from ..arrays.boundary import check_floats, op
 from ..arrays.float16 import in_float32
 
 
@@ -98,30 +97,5 @@ def tanh(x: Array) -> tuple[Array, Pullback]:
     def backward(dy: Array) -> Array:
         dx = dy * (1.0 - y * y)
         return dx
-
-    return y, backward
-
-
-@op
-def gated(gate: Array, x: Array, activation: Callable[..., tuple[Array, Pullback]] = silu) -> tuple[Array, Pullback]:
-    """activation(gate) * x: the gate decides how much of each x passes.
-
-    With silu this is the core of SwiGLU, with gelu of GEGLU: Shazeer 2020, "GLU Variants Improve Transformer". gate, x
-    and y have one shape. backward(dy) returns (dgate, dx): by the product rule, the gradient of each factor is dy times
-    the other factor.
-    """
-    check_floats("gated", gate=gate, x=x)
-    check_shape("gated", "x", x, gate.shape)
-    if not callable(activation):
-        raise TypeError(f"gated: activation must be an op such as ops.silu, got {type(activation).__name__}")
-    opening, activation_backward = activation(gate)
-    check_shape("gated", "activation(gate)", opening, gate.shape)
-    y = opening * x
-
-    def backward(dy: Array) -> tuple[Array, Array]:
-        dopening = dy * x
-        dgate = activation_backward(dopening)
-        dx = dy * opening
-        return dgate, dx
 
     return y, backward

@@ -6,19 +6,12 @@
 Both only move numbers to other places, so each is the inverse of the other *and* its adjoint: a gradient is carried
 back by the opposite move. The axes must be swapped, not just regrouped: `x.reshape(H, T, d)` has the right shape
 but cuts the sequence into H pieces, and the tokens of one head never meet those of another.
-
-Grouped-query attention (Ainslie et al. 2023, "GQA: Training Generalized Multi-Query Transformer Models ...", section
-2.2) has fewer heads of keys and values than of queries: G shared heads, each for n = H / G heads of queries in turn,
-
-    repeat:  (..., G, T, d) -> (..., G·n, T, d)     y[g·n + i] = x[g],  i = 0, ..., n - 1
-
-A shared head is used n times, so n gradients meet in it: dx[g] = sum_i dy[g·n + i].
 """
 
 from __future__ import annotations
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_floats, check_integers, check_sizes, op
+from ..arrays.boundary import check_floats, check_integers, op
 
 
 def _split(x: Array, n_heads: int) -> Array:
@@ -63,20 +56,3 @@ def merge_heads(heads: Array) -> tuple[Array, Pullback]:
         return dheads
 
     return x, backward
-
-
-@op
-def repeat_heads(x: Array, times: int) -> tuple[Array, Pullback]:
-    """Each head `times` times in turn. x: (..., G, T, d); y: (..., G·times, T, d). backward(dy) returns dx."""
-    xp = check_floats("repeat_heads", x=x)
-    check_sizes("repeat_heads", times=times)
-    if x.ndim < 3:
-        raise ValueError(f"repeat_heads: x must have at least three axes (..., G, T, d), got shape {x.shape}")
-    *batch, n_heads, t, d = x.shape
-    y = xp.repeat(x, times, axis=-3)
-
-    def backward(dy: Array) -> Array:
-        dx = dy.reshape(*batch, n_heads, times, t, d).sum(axis=-3)
-        return dx
-
-    return y, backward

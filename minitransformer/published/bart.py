@@ -29,18 +29,22 @@ from ..layers import (
 )
 from ..models.transformer import Transformer, TransformerParts
 from .family import BODY, WORDS, Family, Stored
-from .fields import ACTIVATIONS, Fields, renamed, their_activation
+from .fields import Fields, written
 
-SIZES = {
-    "source_vocabulary": "vocab_size",
-    "d_model": "d_model",
-    "n_heads": "encoder_attention_heads",
-    "d_ff": "encoder_ffn_dim",
-    "n_encoder_layers": "encoder_layers",
-    "n_decoder_layers": "decoder_layers",
-    "n_positions": "max_position_embeddings",
-}
-RATES = {"dropout": "dropout", "attention_dropout": "attention_dropout"}
+FIELDS = """
+vocab_size                 size        source_vocabulary
+d_model                    size        d_model
+encoder_attention_heads    size        n_heads
+encoder_ffn_dim            size        d_ff
+encoder_layers             size        n_encoder_layers
+decoder_layers             size        n_decoder_layers
+max_position_embeddings    size        n_positions
+dropout                    rate        dropout
+attention_dropout          rate        attention_dropout
+activation_function        activation  activation           "gelu"
+scale_embedding            flag        scale_embedding      false
+tie_word_embeddings        flag        tie_output           true
+"""
 # Of the families that BART began: the fields of our config that are the same in each of its models.
 _OF_BART: dict[str, Any] = {"positions": "learned", "position_offset": 2, "embedding_norm": True}
 _OF_PEGASUS: dict[str, Any] = {"positions": "halves", "norm_order": "pre"}
@@ -129,18 +133,14 @@ def _ours(fields: Fields, stored: Stored, particular: dict[str, Any]) -> BartCon
     fields.same("encoder_ffn_dim", "decoder_ffn_dim")
     fields.only(normalize_before=particular.get("norm_order") == "pre", extra_pos_embeddings=2)
     fields.only(normalize_embedding=particular.get("embedding_norm", False))
-    sizes, tied = fields.sizes(SIZES), fields.flag("tie_word_embeddings", True)
+    found = fields.read(FIELDS)
     if particular["positions"] == "halves":
-        _check_positions(stored, sizes["d_model"])
+        _check_positions(stored, found["d_model"])
     return BartConfig(
-        **sizes,
-        **fields.rates(RATES),
+        **found,
         **particular,
-        target_vocabulary=fields.size("decoder_vocab_size", sizes["source_vocabulary"]),
-        activation=fields.choice("activation_function", ACTIVATIONS, "gelu"),
-        scale_embedding=fields.flag("scale_embedding", False),
-        share_embeddings=tied and fields.flag("share_encoder_decoder_embeddings", True),
-        tie_output=tied,
+        target_vocabulary=fields.size("decoder_vocab_size", found["source_vocabulary"]),
+        share_embeddings=found["tie_output"] and fields.flag("share_encoder_decoder_embeddings", True),
         logit_bias="final_logits_bias" in stored and bool(np.any(stored["final_logits_bias"].read())),
     )
 
@@ -160,12 +160,9 @@ def _check_positions(stored: Stored, width: int) -> None:
 
 def _theirs(config: BartConfig) -> dict[str, Any]:
     return {
-        **renamed(config, SIZES, RATES),
+        **written(config, FIELDS),
         "decoder_attention_heads": config.n_heads,
         "decoder_ffn_dim": config.d_ff,
-        "activation_function": their_activation(config.activation),
-        "scale_embedding": config.scale_embedding,
-        "tie_word_embeddings": config.tie_output,
         "is_encoder_decoder": True,
         "pad_token_id": 0,
         "bos_token_id": None,

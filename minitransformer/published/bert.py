@@ -5,45 +5,35 @@ from __future__ import annotations
 from typing import Any
 
 from .family import BODY, CLASSES, MASKED, Family, Stored
-from .fields import ACTIVATIONS, Fields, renamed, their_activation
+from .fields import Fields, written
 from .text_encoder import TextEncoderConfig
 
-SIZES = {
-    "vocabulary": "vocab_size",
-    "max_length": "max_position_embeddings",
-    "d_model": "hidden_size",
-    "n_heads": "num_attention_heads",
-    "d_ff": "intermediate_size",
-    "n_layers": "num_hidden_layers",
-}
-RATES = {"dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob"}
+FIELDS = """
+vocab_size                      size        vocabulary
+max_position_embeddings         size        max_length
+hidden_size                     size        d_model
+num_attention_heads             size        n_heads
+intermediate_size               size        d_ff
+num_hidden_layers               size        n_layers
+hidden_dropout_prob             rate        dropout
+attention_probs_dropout_prob    rate        attention_dropout
+hidden_act                      activation  activation           "gelu"
+layer_norm_eps                  positive    norm_eps             1e-12
+type_vocab_size                 size        types                2
+tie_word_embeddings             flag        tie_output           true
+"""
 ONE_SIDED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
 
 
 def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
     """The config of BERT's config.json."""
     fields.only(**ONE_SIDED)
-    return TextEncoderConfig(
-        **fields.sizes(SIZES),
-        **fields.rates(RATES),
-        activation=fields.choice("hidden_act", ACTIVATIONS, "gelu"),
-        norm_eps=fields.positive("layer_norm_eps", 1e-12),
-        types=fields.size("type_vocab_size", 2),
-        pooler="pooler.dense.weight" in stored,
-        tie_output=fields.flag("tie_word_embeddings", True),
-    )
+    return TextEncoderConfig(**fields.read(FIELDS), pooler="pooler.dense.weight" in stored)
 
 
 def theirs(config: TextEncoderConfig) -> dict[str, Any]:
     """BERT's config.json."""
-    return {
-        **renamed(config, SIZES, RATES),
-        "hidden_act": their_activation(config.activation),
-        "layer_norm_eps": config.norm_eps,
-        "type_vocab_size": config.types,
-        "tie_word_embeddings": config.tie_output,
-        "pad_token_id": None,
-    }
+    return {**written(config, FIELDS), "pad_token_id": None}
 
 
 NAMES = """

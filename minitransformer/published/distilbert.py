@@ -5,41 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 from .family import BODY, CLASSES, MASKED, Family, Stored
-from .fields import ACTIVATIONS, Fields, renamed, their_activation
+from .fields import Fields, written
 from .text_encoder import TextEncoderConfig
 
-SIZES = {
-    "vocabulary": "vocab_size",
-    "max_length": "max_position_embeddings",
-    "d_model": "dim",
-    "n_heads": "n_heads",
-    "d_ff": "hidden_dim",
-    "n_layers": "n_layers",
-}
-RATES = {"dropout": "dropout", "attention_dropout": "attention_dropout"}
+FIELDS = """
+vocab_size                 size        vocabulary
+max_position_embeddings    size        max_length
+dim                        size        d_model
+n_heads                    size        n_heads
+hidden_dim                 size        d_ff
+n_layers                   size        n_layers
+dropout                    rate        dropout
+attention_dropout          rate        attention_dropout
+activation                 activation  activation           "gelu"
+tie_word_embeddings        flag        tie_output           true
+"""
 
 
 def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
     """The config of DistilBERT's config.json."""
-    return TextEncoderConfig(
-        **fields.sizes(SIZES),
-        **fields.rates(RATES),
-        activation=fields.choice("activation", ACTIVATIONS, "gelu"),
-        norm_eps=1e-12,
-        types=0,
-        pooler=False,
-        tie_output=fields.flag("tie_word_embeddings", True),
-    )
+    return TextEncoderConfig(**fields.read(FIELDS), norm_eps=1e-12, types=0, pooler=False)
 
 
 def theirs(config: TextEncoderConfig) -> dict[str, Any]:
     """DistilBERT's config.json."""
-    return {
-        **renamed(config, SIZES, RATES),
-        "activation": their_activation(config.activation),
-        "tie_word_embeddings": config.tie_output,
-        "pad_token_id": 0,
-    }
+    return {**written(config, FIELDS), "pad_token_id": 0}
 
 
 NAMES = """

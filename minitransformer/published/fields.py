@@ -1,9 +1,18 @@
-"""Reading a config.json that somebody else wrote: each field is checked, and refused by its name."""
+"""Reading a config.json that somebody else wrote: each field is checked, and refused by its name; and writing it.
+
+A table states each field once, for both ways: their name, its kind, our name and, unless it must be there, the default,
+as JSON or as the name of ours that it is then equal to. The kinds are methods of Fields.
+
+    hidden_size            size        d_model
+    hidden_act             activation  activation    "gelu"
+    num_key_value_heads    size        n_key_heads   n_heads
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 _LARGEST = 1 << 40  # of a size; what it asks for is compared with the file before anything is made
@@ -14,6 +23,13 @@ class Fields:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = document
+
+    def read(self, table: str) -> dict[str, Any]:
+        """{ours: value} of all fields in a table: see above."""
+        found: dict[str, Any] = {}
+        for theirs, kind, ours, default in _rows(table):
+            found[ours] = getattr(self, kind)(theirs, found[default] if default in found else json.loads(default))
+        return found
 
     def size(self, name: str, default: int | None = None) -> int:
         """An integer of at least 1."""
@@ -26,17 +42,12 @@ class Fields:
         """An integer of at least 1, or None where the field is null or missing."""
         return None if self.document.get(name) is None else self.size(name)
 
-    def sizes(self, names: Mapping[str, str]) -> dict[str, Any]:
-        """{ours: size} of {ours: theirs}."""
-        return {ours: self.size(theirs) for ours, theirs in names.items()}
-
-    def rates(self, names: Mapping[str, str]) -> dict[str, Any]:
-        """{ours: rate} of {ours: theirs}: of dropout, from 0 to below 1, and 0 where the field is missing."""
-        found = {ours: self._get(theirs, 0.0) for ours, theirs in names.items()}
-        for ours, rate in found.items():
-            if type(rate) not in (int, float) or not 0.0 <= rate < 1.0:
-                raise ValueError(f"{names[ours]} must be a rate from 0 to below 1, got {_short(rate)}")
-        return {ours: float(rate) for ours, rate in found.items()}
+    def rate(self, name: str, default: float | None = None) -> float:
+        """The rate of a dropout: from 0 to below 1, and 0 where the field is missing."""
+        value = self._get(name, default or 0.0)
+        if type(value) not in (int, float) or not 0.0 <= value < 1.0:
+            raise ValueError(f"{name} must be a rate from 0 to below 1, got {_short(value)}")
+        return float(value)
 
     def positive(self, name: str, default: float | None = None) -> float:
         """A number above 0."""
@@ -45,7 +56,7 @@ class Fields:
             raise ValueError(f"{name} must be a number above 0, got {_short(value)}")
         return float(value)
 
-    def flag(self, name: str, default: bool) -> bool:
+    def flag(self, name: str, default: bool | None = None) -> bool:
         """True or False."""
         value = self._get(name, default)
         if type(value) is not bool:
@@ -58,6 +69,10 @@ class Fields:
         if not isinstance(value, str) or value not in meanings:
             raise ValueError(f"{name} {_short(value)} is not supported; one of {', '.join(meanings)} is")
         return meanings[value]
+
+    def activation(self, name: str, default: str) -> Any:
+        """The name that we have for an activation."""
+        return self.choice(name, ACTIVATIONS, default)
 
     def only(self, **allowed: Any) -> None:
         """Refuse a field with any other value than this, or than null: it would change the mathematics."""
@@ -108,6 +123,15 @@ def every_second(fields: Fields, n_layers: int) -> None:
         raise ValueError("layer_types must be 'sliding_attention' and 'full_attention' in turn, or missing")
 
 
-def renamed(config: Any, *names: Mapping[str, str]) -> dict[str, Any]:
-    """{theirs: value} of a config, by {ours: theirs}."""
-    return {theirs: getattr(config, ours) for part in names for ours, theirs in part.items()}
+def written(config: Any, table: str) -> dict[str, Any]:
+    """{theirs: value} of a config, by a table of fields."""
+    values = {theirs: (kind, getattr(config, ours)) for theirs, kind, ours, _ in _rows(table)}
+    return {
+        theirs: their_activation(value) if kind == "activation" else value for theirs, (kind, value) in values.items()
+    }
+
+
+def _rows(table: str) -> Iterator[tuple[str, str, str, str]]:
+    for line in table.strip().splitlines():
+        theirs, kind, ours, *default = line.split()
+        yield theirs, kind, ours, default[0] if default else "null"

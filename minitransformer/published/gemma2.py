@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ..later import GatedFeedForward, Normed, OffsetRMSNorm, SoftCapped, Window, grouped, rotary
+from ..later import GatedFeedForward, Normed, OffsetRMSNorm, SoftCapped, Window, grouped, rotary_turn
 from ..later.softcap import CappedOutput
 from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, ScaledDotProduct
 from ..models.language_model import LanguageModelParts
 from . import llama
 from .family import BODY, WORDS, Family, Stored
-from .fields import ACTIVATIONS, Fields, every_second
+from .fields import Fields, every_second, written
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Gemma2Config(llama.LlamaConfig):
             how = self.query_scalar**-0.5, self.attention_dropout
             mix: Module = ScaledDotProduct(*how) if self.score_cap is None else SoftCapped(self.score_cap, *how)
             mix = mix if self.window is None or i % 2 else Window(self.window, mix)
-            attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=rotary(self.rotary_base))
+            attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=rotary_turn(self.rotary_base))
             feed_forward = GatedFeedForward(d, self.d_ff, self.activation, bias=False, rng=rng)
             return EncoderLayer.of(residual(attention), residual(feed_forward))
 
@@ -61,35 +61,33 @@ class Gemma2Config(llama.LlamaConfig):
 
 
 _DEFAULTS = {"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096, "tie_word_embeddings": True}
-_CAPS = {"score_cap": "attn_logit_softcapping", "logit_cap": "final_logit_softcapping"}
+FIELDS = """
+hidden_activation        activation  activation      "gelu_pytorch_tanh"
+sliding_window           size        window
+query_pre_attn_scalar    size        query_scalar    256
+attention_bias           flag        bias            false
+"""
+_CAPS = {"attn_logit_softcapping": ("score_cap", 50.0), "final_logit_softcapping": ("logit_cap", 30.0)}
 
 
 def ours(fields: Fields, head: str, stored: Stored) -> Gemma2Config:
     """The config of Gemma 2's config.json."""
-    fields = Fields({**_DEFAULTS, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, **fields.document})
+    fields = Fields({**_DEFAULTS, **fields.document})
     fields.only(use_bidirectional_attention=False)
     alike = asdict(llama.mistral_ours(fields, head, stored))
     every_second(fields, alike["n_layers"])
-    bias = fields.flag("attention_bias", False)
-    caps = {our: None if fields.document[their] is None else fields.positive(their) for our, their in _CAPS.items()}
-    particular = {
-        "activation": fields.choice("hidden_activation", ACTIVATIONS, "gelu_pytorch_tanh"),
-        "window": fields.size("sliding_window"),
-        "query_scalar": fields.size("query_pre_attn_scalar", 256),
-    }
-    return Gemma2Config(**(alike | {"bias": bias, "qkv_bias": bias} | caps | particular))
+    own = fields.read(FIELDS)
+    for their, (our, default) in _CAPS.items():  # null is no cap
+        own[our] = fields.positive(their, default) if fields.document.get(their, default) is not None else None
+    return Gemma2Config(**(alike | own | {"qkv_bias": own["bias"]}))
 
 
 def theirs(config: Gemma2Config) -> dict[str, Any]:
     """Gemma 2's config.json."""
     alike = llama.mistral_theirs(config)
-    alike["hidden_activation"] = alike.pop("hidden_act")
-    return {
-        **alike,
-        "attention_bias": config.bias,
-        "query_pre_attn_scalar": config.query_scalar,
-        **{their: getattr(config, our) for our, their in _CAPS.items()},
-    }
+    del alike["hidden_act"]
+    caps = {their: getattr(config, our) for their, (our, _) in _CAPS.items()}
+    return {**alike, **written(config, FIELDS), **caps}
 
 
 NAMES = """

@@ -6,44 +6,34 @@ from typing import Any
 
 from ..models.language_model import LanguageModelConfig
 from .family import BODY, WORDS, Family, Stored
-from .fields import ACTIVATIONS, Fields, renamed, their_activation
+from .fields import Fields, written
 
-SIZES = {
-    "vocabulary": "vocab_size",
-    "max_length": "n_positions",
-    "d_model": "n_embd",
-    "n_heads": "n_head",
-    "n_layers": "n_layer",
-}
-RATES = {"dropout": "resid_pdrop", "attention_dropout": "attn_pdrop"}
+FIELDS = """
+vocab_size             size        vocabulary
+n_positions            size        max_length
+n_embd                 size        d_model
+n_head                 size        n_heads
+n_layer                size        n_layers
+resid_pdrop            rate        dropout
+attn_pdrop             rate        attention_dropout
+activation_function    activation  activation           "gelu_new"
+layer_norm_epsilon     positive    norm_eps             1e-5
+tie_word_embeddings    flag        tie_output           true
+"""
 
 
 def ours(fields: Fields, head: str, stored: Stored) -> LanguageModelConfig:
     """The config of GPT-2's config.json."""
     fields.only(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
-    sizes = fields.sizes(SIZES)
-    return LanguageModelConfig(
-        **sizes,
-        **fields.rates(RATES),
-        d_ff=fields.size("n_inner", 4 * sizes["d_model"]),
-        activation=fields.choice("activation_function", ACTIVATIONS, "gelu_new"),
-        norm_eps=fields.positive("layer_norm_epsilon", 1e-5),
-        tie_output=fields.flag("tie_word_embeddings", True) or head == BODY,
-    )
+    found = fields.read(FIELDS)
+    found["tie_output"] |= head == BODY
+    return LanguageModelConfig(**found, d_ff=fields.size("n_inner", 4 * found["d_model"]))
 
 
 def theirs(config: LanguageModelConfig) -> dict[str, Any]:
     """GPT-2's config.json."""
-    return {
-        **renamed(config, SIZES, RATES),
-        "n_inner": config.d_ff,
-        "embd_pdrop": config.dropout,
-        "activation_function": their_activation(config.activation),
-        "layer_norm_epsilon": config.norm_eps,
-        "tie_word_embeddings": config.tie_output,
-        "bos_token_id": None,
-        "eos_token_id": None,
-    }
+    nothing = {"bos_token_id": None, "eos_token_id": None}
+    return {**written(config, FIELDS), "n_inner": config.d_ff, "embd_pdrop": config.dropout, **nothing}
 
 
 NAMES = """

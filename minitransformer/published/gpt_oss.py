@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ..later import Sink, Window, grouped, rotary
+from ..later import Sink, Window, grouped, rotary_turn
 from ..later.clamped_experts import ClampedExperts
 from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, RMSNorm
 from ..models.language_model import LanguageModelParts
 from . import llama
 from .family import BODY, WORDS, Family, Stored
-from .fields import Fields, every_second
+from .fields import Fields, every_second, written
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class GptOssConfig(llama.LlamaConfig):
         def layer(i: int) -> EncoderLayer:
             sink: Module = Sink(h)
             mix = sink if self.window is None or i % 2 else Window(self.window, sink)
-            attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=rotary(self.rotary_base))
+            attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=rotary_turn(self.rotary_base))
             experts = ClampedExperts(d, self.d_ff, self.n_experts, self.k, self.gate_alpha, self.gate_limit, rng)
             return EncoderLayer.of(residual(attention), residual(experts))
 
@@ -56,13 +56,19 @@ class GptOssConfig(llama.LlamaConfig):
         )
 
 
-_OWN = {"n_experts": "num_local_experts", "k": "num_experts_per_tok"}
-_GATE = {"gate_alpha": "swiglu_alpha", "gate_limit": "swiglu_limit"}
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, Any] = {  # of what is missing; null is refused
     "num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "rope_theta": 150000.0, "rms_norm_eps": 1e-5,
     "num_local_experts": 128, "num_experts_per_tok": 4, "swiglu_alpha": 1.702, "swiglu_limit": 7.0,
     "rope_parameters": {"rope_type": "yarn"},
 }  # fmt: skip
+FIELDS = """
+attention_bias         flag      bias           true
+sliding_window         size      window
+num_local_experts      size      n_experts
+num_experts_per_tok    size      k
+swiglu_alpha           positive  gate_alpha
+swiglu_limit           positive  gate_limit
+"""
 
 
 def ours(fields: Fields, head: str, stored: Stored) -> GptOssConfig:
@@ -72,15 +78,13 @@ def ours(fields: Fields, head: str, stored: Stored) -> GptOssConfig:
     fields = Fields({**_DEFAULTS, **fields.document})
     alike = asdict(llama.mistral_ours(fields, head, stored))
     every_second(fields, alike["n_layers"])
-    bias = fields.flag("attention_bias", True)
-    own = fields.sizes(_OWN) | {name: fields.positive(their) for name, their in _GATE.items()}
-    return GptOssConfig(**(alike | {"bias": bias, "qkv_bias": bias, "window": fields.size("sliding_window")} | own))
+    own = fields.read(FIELDS)
+    return GptOssConfig(**(alike | own | {"qkv_bias": own["bias"]}))
 
 
 def theirs(config: GptOssConfig) -> dict[str, Any]:
     """gpt-oss's config.json."""
-    own = {their: getattr(config, our) for our, their in (_OWN | _GATE).items()}
-    return {**llama.mistral_theirs(config), "attention_bias": config.bias, **own}
+    return {**llama.mistral_theirs(config), **written(config, FIELDS)}
 
 
 NAMES = """

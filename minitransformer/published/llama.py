@@ -11,19 +11,25 @@ from typing import Any
 
 import numpy as np
 
-from ..later import GatedFeedForward, Window, grouped, rotary
+from ..later import GatedFeedForward, Window, grouped, rotary_turn
 from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, RMSNorm, ScaledDotProduct
 from ..models.language_model import LanguageModel, LanguageModelParts
 from .family import BODY, WORDS, Family, Stored
-from .fields import ACTIVATIONS, Fields, renamed, their_activation
+from .fields import Fields, written
 
-SIZES = {
-    "vocabulary": "vocab_size",
-    "d_model": "hidden_size",
-    "n_heads": "num_attention_heads",
-    "d_ff": "intermediate_size",
-    "n_layers": "num_hidden_layers",
-}
+FIELDS = """
+vocab_size                 size        vocabulary
+hidden_size                size        d_model
+num_attention_heads        size        n_heads
+intermediate_size          size        d_ff
+num_hidden_layers          size        n_layers
+max_position_embeddings    size        max_length           2048
+attention_dropout          rate        attention_dropout
+hidden_act                 activation  activation           "silu"
+rms_norm_eps               positive    norm_eps             1e-6
+num_key_value_heads        size        n_key_heads          n_heads
+tie_word_embeddings        flag        tie_output           false
+"""
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ class LlamaConfig:
         def layer() -> EncoderLayer:
             mix: Module = ScaledDotProduct(dropout=self.attention_dropout)
             mix = mix if self.window is None else Window(self.window, mix)
-            attention = grouped(d, h, g, width, bool(self.qkv_bias), self.bias, rng, mix, rotary(self.rotary_base))
+            attention = grouped(d, h, g, width, bool(self.qkv_bias), self.bias, rng, mix, rotary_turn(self.rotary_base))
             feed_forward = GatedFeedForward(d, self.d_ff, self.activation, self.bias, rng)
             return EncoderLayer.of(residual(attention), residual(feed_forward))
 
@@ -83,19 +89,10 @@ class LlamaConfig:
 
 
 def _ours(fields: Fields, head: str, **particular: Any) -> LlamaConfig:
-    sizes = fields.sizes(SIZES)
-    return LlamaConfig(
-        **sizes,
-        max_length=fields.size("max_position_embeddings", 2048),
-        **fields.rates({"attention_dropout": "attention_dropout"}),
-        activation=fields.choice("hidden_act", ACTIVATIONS, "silu"),
-        norm_eps=fields.positive("rms_norm_eps", 1e-6),
-        n_key_heads=fields.size("num_key_value_heads", sizes["n_heads"]),
-        d_head=fields.size("head_dim", max(1, sizes["d_model"] // sizes["n_heads"])),
-        rotary_base=_rotary_base(fields),
-        tie_output=fields.flag("tie_word_embeddings", False) or head == BODY,
-        **particular,
-    )
+    found = fields.read(FIELDS)
+    found["tie_output"] |= head == BODY
+    width = fields.size("head_dim", max(1, found["d_model"] // found["n_heads"]))
+    return LlamaConfig(**found, d_head=width, rotary_base=_rotary_base(fields), **particular)
 
 
 def _rotary_base(fields: Fields) -> float:
@@ -117,16 +114,10 @@ def _rotary_base(fields: Fields) -> float:
 
 def _theirs(config: LlamaConfig) -> dict[str, Any]:
     return {
-        **renamed(config, SIZES),
-        "max_position_embeddings": config.max_length,
-        "attention_dropout": config.attention_dropout,
-        "hidden_act": their_activation(config.activation),
-        "rms_norm_eps": config.norm_eps,
-        "num_key_value_heads": config.n_key_heads,
+        **written(config, FIELDS),
         "head_dim": config.d_head,
         "rope_theta": config.rotary_base,
         "rope_parameters": config.rotary_base and {"rope_type": "default", "rope_theta": config.rotary_base},
-        "tie_word_embeddings": config.tie_output,
         "bos_token_id": None,
         "eos_token_id": None,
     }

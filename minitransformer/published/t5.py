@@ -28,16 +28,21 @@ from ..layers import (
 )
 from ..models.transformer import Transformer, TransformerParts
 from .family import BODY, WORDS, Family, Stored
-from .fields import ACTIVATIONS, Fields, renamed, their_activation
+from .fields import ACTIVATIONS, Fields, their_activation, written
 
-SIZES = {
-    "source_vocabulary": "vocab_size",
-    "d_model": "d_model",
-    "n_heads": "num_heads",
-    "d_ff": "d_ff",
-    "d_head": "d_kv",
-    "n_encoder_layers": "num_layers",
-}
+FIELDS = """
+vocab_size                         size      source_vocabulary
+d_model                            size      d_model
+num_heads                          size      n_heads
+d_ff                               size      d_ff
+d_kv                               size      d_head
+num_layers                         size      n_encoder_layers
+num_decoder_layers                 size      n_decoder_layers    n_encoder_layers
+dropout_rate                       rate      dropout
+layer_norm_epsilon                 positive  norm_eps            1e-6
+relative_attention_num_buckets     size      buckets             32
+relative_attention_max_distance    size      max_distance        128
+"""
 _FEED_FORWARD = {name: (meaning, False) for name, meaning in ACTIVATIONS.items()} | {
     f"gated-{name}": ("gelu_tanh" if name == "gelu" else meaning, True) for name, meaning in ACTIVATIONS.items()
 }
@@ -124,23 +129,16 @@ class ScaledOutput(Module):
 
 def ours(fields: Fields, head: str, stored: Stored) -> T5Config:
     """The config of T5's config.json. Whether the table is tied is seen in the file: the field means the scale."""
-    sizes = fields.sizes(SIZES)
+    found = fields.read(FIELDS)
     activation, gated = fields.choice("feed_forward_proj", _FEED_FORWARD, "relu")
     scaled = fields.flag("tie_word_embeddings", True)
-    rate = fields.rates({"dropout": "dropout_rate"})["dropout"]
-    tied = "lm_head.weight" not in stored or _same(stored, "lm_head.weight", "shared.weight")
     return T5Config(
-        **sizes,
-        target_vocabulary=sizes["source_vocabulary"],
-        n_decoder_layers=fields.size("num_decoder_layers", sizes["n_encoder_layers"]),
-        dropout=rate,
+        **found,
+        target_vocabulary=found["source_vocabulary"],
         activation=activation,
         gated=gated,
-        norm_eps=fields.positive("layer_norm_epsilon", 1e-6),
-        buckets=fields.size("relative_attention_num_buckets", 32),
-        max_distance=fields.size("relative_attention_max_distance", 128),
         scale_logits=fields.flag("scale_decoder_outputs", scaled),
-        tie_output=tied,
+        tie_output="lm_head.weight" not in stored or _same(stored, "lm_head.weight", "shared.weight"),
     )
 
 
@@ -156,14 +154,8 @@ def theirs(config: T5Config) -> dict[str, Any]:
     """T5's config.json."""
     kind = their_activation(config.activation)
     return {
-        **renamed(config, SIZES),
-        "d_kv": config.d_model // config.n_heads if config.d_head is None else config.d_head,
-        "num_decoder_layers": config.n_decoder_layers,
-        "dropout_rate": config.dropout,
+        **written(config, FIELDS),
         "feed_forward_proj": f"gated-{'gelu' if kind == 'gelu_new' else kind}" if config.gated else kind,
-        "layer_norm_epsilon": config.norm_eps,
-        "relative_attention_num_buckets": config.buckets,
-        "relative_attention_max_distance": config.max_distance,
         "tie_word_embeddings": config.scale_logits,
         "is_encoder_decoder": True,
         "pad_token_id": 0,

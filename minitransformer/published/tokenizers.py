@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.boundary import check_flags
 from ..arrays.files import write
 from ..models.weights import read_object
 from ..text.tokenizer import Tokenizer, load_library, load_tokenizer
@@ -51,6 +52,7 @@ class PublishedTokenizer(Tokenizer):
         template: str | None = None,
         plain: bool = False,
     ) -> None:
+        check_flags("PublishedTokenizer", plain=plain)
         model.no_truncation()  # a file may hold the lengths of some training
         model.no_padding()
         model.encode_special_tokens = plain
@@ -68,6 +70,7 @@ class PublishedTokenizer(Tokenizer):
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         """The ids of a text. special: with the tokens that the model expects around it, as [CLS] and [SEP]."""
+        check_flags("PublishedTokenizer.encode", special=special)
         with _caught("the tokenizer fails on this text"):
             return self._model.encode(text, add_special_tokens=special).ids
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 _SIDE_BY_SIDE = "attention and feed-forward network side by side"
 _PART = "rotary positions in a part of each head"
 _EXPERTS = "mixtures of experts in place of feed-forward networks"
-_GAMMA = "RMSNorm that multiplies by 1 + γ"
-_GEMMA_3 = f"{_GAMMA}, norms before and after each sub-layer, norms of queries and keys, windows in some layers"
+_GEMMA_3 = "norms of queries and keys that multiply by 1 + γ, and another rotary base in the layers with windows"
 _NAME = "the name alone, since it is a {0}: write {0} into model_type, and {0}'s class into architectures"
 
 UNKNOWN = {
@@ -19,7 +18,7 @@ UNKNOWN = {
     "deepseek_v3": f"latent attention in a whole model, {_EXPERTS}",
     "electra": "a head that finds replaced tokens",
     "falcon": _SIDE_BY_SIDE,
-    "gemma": f"{_GAMMA}, token vectors scaled by √d_model",
+    "gemma": "Gemma 2 without its caps and its norms after each sub-layer",
     "gemma3": _GEMMA_3,
     "gemma3_text": _GEMMA_3,
     "gpt_neo": "scores that are not scaled, windows in every second layer",

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, device_of, to_device
-from ..arrays.boundary import check_integers, check_number, check_positive
+from ..arrays.boundary import check_flags, check_integers, check_number, check_positive
 from ..layers import Parameter
 from ..trace.calls import Pair
 from ..trace.recorder import Recorder
@@ -77,6 +77,7 @@ def gradients(
     """
     for setting, number in {"atol": atol or 0.0, "rtol": rtol, "step": step}.items():
         check_number("verify.gradients", setting, number)
+    check_flags("verify.gradients", entries_at_kinks=entries_at_kinks, intermediates=intermediates)
     check_integers("verify.gradients", directions=directions, entrywise=entrywise)
     check_positive("verify.gradients", step=step, directions=directions)
     given.check_callable("verify.gradients", f)

@@ -150,7 +150,7 @@ schematics.looks({name: ops.attention(nothing, nothing, eye, mask)[0] for name, 
 #: numbers: 2560
 
 # %% tags=["slide"]
-layer = layer_of(layers.MultiHeadAttention, D, H, turn=later.rotary(10000.0), mix=later.Window(16))
+layer = layer_of(layers.MultiHeadAttention, D, H, turn=later.rotary_turn(10000.0), mix=later.Window(16))
 for sinks in (0, 4):
     cache = later.RollingCache(16, sinks)
     read = layer_of(layers.MultiHeadAttention, D, H) if sinks else layer
@@ -179,11 +179,11 @@ print("the last output depends on this many tokens:", int((abs(show(dx)[0]).sum(
 q, k, v = (array(rng.normal(size=(1, 3, 4))) for _ in range(3))
 for score in (-10.0, 0.0, 3.0):
     ones = array(np.ones((1, 3, 1)))
-    kept = ops.sink_attention(q, k, ones, array([score]))[0]
+    kept = later.sink_attention(q, k, ones, array([score]))[0]
     print(f"sink {score:5.1f}: the weights of the three queries sum to", show(kept)[0, :, 0])
 
 # %% tags=["slide"]
-scores = {score: ops.sink_attention(q, k, array(np.eye(3)[None]), array([score]))[0] for score in (-10.0, 0.0, 3.0)}
+scores = {score: later.sink_attention(q, k, array(np.eye(3)[None]), array([score]))[0] for score in (-10.0, 0.0, 3.0)}
 with_sink = {}
 for score, weights in scores.items():
     weights = show(weights)[0]
@@ -220,7 +220,7 @@ eyes = array(np.eye(16))
 for size in (1.0, 5.0, 20.0):
     asked = array(np.tile(np.eye(16)[3], (16, 1))) * size
     sharp = show(ops.attention(asked, keys * size, eyes, scale=1.0)[0])[-1].max()
-    flat = show(ops.linear_attention(asked, keys * size, eyes)[0])[-1].max()
+    flat = show(later.linear_attention(asked, keys * size, eyes)[0])[-1].max()
     print(f"times {size:4.0f}: softmax gives the right key {sharp:.3f}, linear attention {flat:.3f}")
 
 # %% [markdown]
@@ -265,10 +265,10 @@ def memory(op, n):
 
 
 q, k, v, dy = (array(rng.normal(size=(200, 16))) for _ in range(4))
-(y, backward), (flash, flash_backward) = (op(q, k, v, causal=True) for op in (ops.attention, ops.flash_attention))
+(y, backward), (flash, flash_backward) = (op(q, k, v, causal=True) for op in (ops.attention, later.flash_attention))
 print("outputs are equal:", same(y, flash), " gradients:", [same(a, b) for a, b in zip(backward(dy), flash_backward(dy), strict=True)])
 lengths = [256, 512, 1024, 2048]
-found = {op.__name__: np.array([memory(op, n) for n in lengths]) for op in (ops.attention, ops.flash_attention)}
+found = {op.__name__: np.array([memory(op, n) for n in lengths]) for op in (ops.attention, later.flash_attention)}
 
 # %% tags=["varies"]
 for name, table in found.items():

@@ -20,7 +20,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from minitransformer import course, later, ops
-from minitransformer.ops.experts import chosen_experts
+from minitransformer.later.experts import chosen_experts
 from minitransformer.show import schematics
 from minitransformer.show.plots import round_ticks
 from minitransformer.training import AdamW
@@ -40,7 +40,7 @@ plt.rcParams["figure.dpi"] = 80
 
 # %% tags=["slide-code"]
 scores = np.log([[1.0, 3.0, 2.0, 1.0]])
-gates, backward = ops.top_k_gates(scores, 2)
+gates, backward = later.top_k_gates(scores, 2)
 print("gates     ", gates[0])
 print("of softmax", ops.softmax(scores)[0][0])
 
@@ -64,7 +64,7 @@ for dgates in ([1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]):
 #: the gradient: (0, 0, 0, 0)
 
 # %% tags=["slide-code"]
-_, backward = ops.top_k_gates(scores, 1)
+_, backward = later.top_k_gates(scores, 1)
 print(backward(np.array([[0.0, 1.0, 0.0, 0.0]]))[0] + 0.0)
 
 # %% [markdown]
@@ -106,7 +106,7 @@ for i, expert in enumerate(layer.experts):
 # %% tags=["slide"]
 routes = {}
 for k in (1, 2):
-    gates = ops.top_k_gates(layer.router(x)[0], k)[0]
+    gates = later.top_k_gates(layer.router(x)[0], k)[0]
     routes[f"k = {k}"] = ([f"token {i}" for i in range(4)], [f"expert {i}" for i in range(6)], gates)
 schematics.links(routes, 5.2)
 
@@ -132,7 +132,7 @@ schematics.links(routes, 5.2)
 one = np.array([[50.0, 0.0, 0.0, 0.0]] * 8)
 equal = 50.0 * np.eye(4)[[0, 1, 2, 3] * 2]
 for name, logits in (("all to one", one), ("equal", equal)):
-    print(f"{name:10} {float(ops.load_balance(logits, 1)[0]):.2f}")
+    print(f"{name:10} {float(later.load_balance(logits, 1)[0]):.2f}")
 
 # %% [markdown]
 # ⟦$E = 4$ and $1$.⟧ (With $k$ experts for each token the $f_i$ sum to $k$, and equal shares give $L = k$.) The gradient pushes *every* token away from an expert in proportion to how many it has.

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from formula_reading import computed_at
 
 from minitransformer.show.stepper import Recording
-from minitransformer.show.stepper.expansion import computed_at, expand
+from minitransformer.show.stepper.expansion import expand
 from minitransformer.show.stepper.pairing import partners
 from minitransformer.show.stepper.stops import stops_of
 from minitransformer.show.stepper.terms import readable

@@ -1,7 +1,8 @@
-"""The exercises, by topic and in the order of the course."""
+"""The exercises, by topic and in the order of the course; then those that ideas bring in a file `lesson.py`."""
 
 import importlib
 
+from ...arrays import rooms
 from ..exercise import EXERCISES
 
 _THEMES = (
@@ -10,5 +11,6 @@ _THEMES = (
 )
 for _theme in _THEMES.split():
     importlib.import_module(f".{_theme}", __name__)
+rooms.load("lesson.py")
 
 __all__ = ["EXERCISES"]

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from ... import ops
+from ... import later
 from ...arrays.backend import Array, Pullback
 from .numbers import Draw
 from .sheet import LN2, Given, Rule, Step, Task, Values
@@ -22,7 +22,7 @@ def _logit(p: Array) -> Array:
 def two_lstm_steps(
     f1: Array, i1: Array, g1: Array, o1: Array, f2: Array, i2: Array, g2: Array, o2: Array, c0: Array
 ) -> tuple[Array, Pullback]:
-    """h = (h1; h2) of two steps of ops.lstm_cell whose gates do not read the state. Each argument: (1, n).
+    """h = (h1; h2) of two steps of later.lstm_cell whose gates do not read the state. Each argument: (1, n).
 
     f, i, o are the gates after σ, and g the candidate after tanh. backward(dh) returns the gradients of all nine.
     """
@@ -31,8 +31,8 @@ def two_lstm_steps(
     zeros = np.zeros_like(c0)
     sums1 = np.concatenate([_logit(i1), _logit(f1), np.arctanh(g1), _logit(o1)], axis=-1)
     sums2 = np.concatenate([_logit(i2), _logit(f2), np.arctanh(g2), _logit(o2)], axis=-1)
-    state1, backward1 = ops.lstm_cell(sums1, np.concatenate([zeros, c0], axis=-1), unread)
-    state2, backward2 = ops.lstm_cell(sums2, state1, unread)
+    state1, backward1 = later.lstm_cell(sums1, np.concatenate([zeros, c0], axis=-1), unread)
+    state2, backward2 = later.lstm_cell(sums2, state1, unread)
     h = np.concatenate([state1[:, :n], state2[:, :n]])
 
     def backward(dh: Array) -> tuple[Array, ...]:
@@ -134,10 +134,10 @@ _BASE = math.acos(0.6) ** -2.0  # of rotary positions whose second pair turns by
 def rotated_scores(q: Array, k: Array) -> tuple[Array, Pullback]:
     """scores = q' k'ᵀ, with row p of q and k turned by p times the angle of _TURN. q: (T_q, 2); k: (T_k, 2).
 
-    It is the second of two pairs of ops.rotary; the first is zero. backward(dscores) returns (dq, dk).
+    It is the second of two pairs of later.rotary; the first is zero. backward(dscores) returns (dq, dk).
     """
-    turned_q, q_backward = ops.rotary(_second_pair(q), base=_BASE)
-    turned_k, k_backward = ops.rotary(_second_pair(k), base=_BASE)
+    turned_q, q_backward = later.rotary(_second_pair(q), base=_BASE)
+    turned_k, k_backward = later.rotary(_second_pair(k), base=_BASE)
     scores = turned_q @ turned_k.T
 
     def backward(dscores: Array) -> tuple[Array, Array]:
@@ -195,7 +195,7 @@ def two_of_many(logits: Array, outputs: Array) -> tuple[Array, Pullback]:
 
     backward(dy) returns (dlogits, doutputs).
     """
-    gates, gates_backward = ops.top_k_gates(logits, 2)
+    gates, gates_backward = later.top_k_gates(logits, 2)
     y = (gates * outputs).sum(axis=-1, keepdims=True)
 
     def backward(dy: Array) -> tuple[Array, Array]:

@@ -15,7 +15,7 @@ from .chapters import write_chapters
 from .code import write_code
 from .exercises import write_exercises
 from .frame import PUBLIC_PYODIDE, Site
-from .notebook import read
+from .notebook import read, read_ideas
 from .places import places
 from .reference import write_reference
 from .search import write_search
@@ -54,15 +54,16 @@ def build(
         folder = Path(aside) / "site"
         folder.mkdir()
         site = Site(folder, _pyodide(pyodide, folder), _write_wheel(folder), instructor)
-        found = places(chapters)
+        ideas = read_ideas()
+        found = places([*chapters, *ideas])
         siblings = Siblings.of(found)
         seen = write_steppers(site, siblings, model, progress)
-        write_chapters(site, chapters, siblings)
+        write_chapters(site, [*chapters, *ideas], siblings)
         write_exercises(site, found, siblings)
         write_code(site, seen, siblings)
         write_reference(site)
         write_teachers(site, chapters, source, address)
-        write_start(site, chapters, model)
+        write_start(site, chapters, ideas, found, model)
         write_search(site)
         site.common_files()
         if out.exists():

@@ -47,7 +47,7 @@ def _page(site: Site, chapter: Chapter, near: str) -> Iterator[str]:
         else:
             yield markdown.render(text)
         if i == 0:
-            yield _tools(chapter)
+            yield _tools(chapter) if chapter.number else ""
             yield _THREADS if any("in_threads(" in source_of(each) for each in chapter.cells) else ""
         if cell["cell_type"] == "markdown" and markdown.PREDICT in text:
             yield question(cell["id"], cell["metadata"].get("answer", ""))

@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 
 from ...verify.mistakes import Mistake, mistakes_in
 from ..page import as_script_data
+from ..stepper import expressions as ex
 from ..stepper import mathml
 from . import markdown
 from .frame import Site
@@ -105,13 +106,14 @@ class _Module:
         for number in range(first, (node.end_lineno or first) + 1):
             if number in hidden or not self.lines[number - 1].strip():
                 continue
-            statement = beginning.get(number)
-            bound = _bound(statement)
+            begins = beginning.get(number)
+            line = ex.statement(begins) if isinstance(begins, ast.Assign | ast.AugAssign | ast.AnnAssign) else None
+            bound = [] if line is None else ex.names(*line.targets)
             binds = f' data-binds="{" ".join(bound)}"' if bound else ""
             link = self.seen.steps.get((self.file, number))
             step = f' <a href="../{link}" title="in the stepper" aria-label="line {number} in the stepper">▸</a>'
             code = self._code(number, node.col_offset, known)
-            formula = _formula(statement, scalars) or "<div></div>"
+            formula = (line and _formula(line, scalars)) or "<div></div>"
             yield f'<div class="row"{binds}>{formula}<pre>{code}{step if link else ""}</pre></div>\n'
 
     def _code(self, number: int, indent: int, known: set[str]) -> str:
@@ -145,25 +147,16 @@ def _words(source: str) -> dict[int, list[tuple[int, int, str]]]:
     return found
 
 
-def _bound(statement: ast.stmt | None) -> list[str]:
-    """The names that a statement assigns to."""
-    targets = statement.targets if isinstance(statement, ast.Assign) else []
-    if isinstance(statement, ast.AugAssign | ast.AnnAssign):
-        targets = [statement.target]
-    return [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
-
-
-def _formula(statement: ast.stmt | None, scalars: set[str]) -> str:
+def _formula(line: ex.Statement, scalars: set[str]) -> str:
     """The formula of an assignment that computes something; "" for checks and the like."""
-    if not isinstance(statement, ast.Assign | ast.AugAssign):
+    if isinstance(line.node, ast.AnnAssign) or any(isinstance(part.node, _NO_FORMULA) for part in line.everything):
         return ""
-    value = statement.value
-    called = value.func.id if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) else ""
-    if called.startswith("check") or any(isinstance(part, _NO_FORMULA) for part in ast.walk(value)):
+    if isinstance(line.value, ex.Applied) and line.value.name.startswith("check"):
         return ""
-    element = mathml.formula(ast.unparse(statement), scalars)
-    if element is None:
+    row = mathml.Formula(scalars).statement(line)
+    if row is None:
         return ""
+    element = mathml.block(row)
     element.set("display", "inline")
     scrolls = ' tabindex="0"' if len("".join(element.itertext())) > _SHORT else ""
     return f'<div class="formula"{scrolls}>{ElementTree.tostring(element, encoding="unicode")}</div>'

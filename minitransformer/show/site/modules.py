@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 ROOMS = ("ops", "layers", "models", "later")
+_NO_CODE = {"__init__", "cases", "lesson", "example"}  # what fills the sockets of other rooms; a lesson has solutions
 
 
 def address_of(module: str, name: str = "") -> str:
@@ -20,7 +21,8 @@ def shown_modules() -> list[str]:
     found = []
     for room in ROOMS:
         folder = Path(str(import_module(f"minitransformer.{room}").__file__)).parent
-        found += [f"{room}.{path.stem}" for path in sorted(folder.glob("*.py")) if path.stem != "__init__"]
+        paths = sorted(path.relative_to(folder).with_suffix("") for path in folder.rglob("*.py"))
+        found += [".".join((room, *path.parts)) for path in paths if path.name not in _NO_CODE]
     return found
 
 

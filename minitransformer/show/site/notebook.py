@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...arrays import rooms
 from ...arrays.files import read_json
 from ...course.exercises import EXERCISES
 from . import markdown
@@ -21,7 +22,7 @@ _NUMBER = re.compile(r"^### (\d+\.\d+) ", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Chapter:
-    """A notebook. stem: the name of its file without the ending."""
+    """A notebook. stem: the name of its file without the ending. The page of an idea is one without code and number."""
 
     stem: str
     cells: list[dict[str, Any]]
@@ -29,6 +30,11 @@ class Chapter:
     @property
     def title(self) -> str:
         return markdown.headings(source_of(self.cells[0]))[0][2]
+
+    @property
+    def number(self) -> int:
+        """The number of the notebook; 0 for the page of an idea."""
+        return int(self.stem.partition("_")[0]) if self.stem[0].isdecimal() else 0
 
     def pictures(self) -> list[tuple[str, str]]:
         """The addresses of the pictures that its cells draw, each with what it shows in words."""
@@ -69,6 +75,15 @@ def read(folder: Path) -> list[Chapter]:
         found.append(Chapter(path.stem, cells))
     if not found:
         raise ValueError(f"{folder} has no notebooks; --source names the folder of the repository, which has them")
+    return found
+
+
+def read_ideas() -> list[Chapter]:
+    """The pages that ideas bring, each as a chapter of one cell: `page.md` in the folder of the idea."""
+    found = []
+    for path in rooms.files("page.md"):
+        cell = {"cell_type": "markdown", "id": path.parent.name, "metadata": {}}
+        found.append(Chapter(path.parent.name, [cell | {"source": path.read_text(encoding="utf-8")}]))
     return found
 
 

@@ -25,7 +25,7 @@ _EXERCISES = {  # those whose names do not tell, and what they are about
     "label_smoothing_backward": "ops.cross_entropy",
     "causal_mask": "ops.attention",
     "padding_mask": "ops.attention",
-    "local_mask": "ops.local_attention",
+    "local_mask": "later.local",
     "masked_softmax_forward": "ops.attention",
     "kv_cache_step": "layers.cache",
     "rolling_cache_scores": "later.window",
@@ -33,7 +33,7 @@ _EXERCISES = {  # those whose names do not tell, and what they are about
     "post_norm_backward": "layers.residual",
     "shared_heads_backward": "ops.heads",
     "normed_scores_backward": "later.qk_norm",
-    "online_softmax_step": "ops.flash_attention",
+    "online_softmax_step": "later.flash_attention",
     "latent_scores": "later.latent_attention",
     "mixture_backward": "later.experts",
 }

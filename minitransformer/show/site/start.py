@@ -12,7 +12,7 @@ from . import live, markdown
 from .exercises import progress
 from .frame import Site, own_file
 from .notebook import Chapter, source_of
-from .places import places
+from .places import Place
 
 _PARTS = (  # title, what it is about, number of its last chapter
     ("Gradients by hand", "What a backward pass is, and how to know that it is right.", 5),
@@ -34,8 +34,10 @@ _PATH = (
 )
 
 
-def write_start(site: Site, chapters: list[Chapter], model: Path | None) -> None:
-    """Write the first page, and the page of all chapters."""
+def write_start(
+    site: Site, chapters: list[Chapter], ideas: list[Chapter], found: list[Place], model: Path | None
+) -> None:
+    """Write the first page, and the page of all chapters. found: all exercises."""
     if model is not None:
         write(site.made("model.js"), live.script(model))
         for name in live.SCRIPTS[1:]:
@@ -52,38 +54,39 @@ def write_start(site: Site, chapters: list[Chapter], model: Path | None) -> None
 browser: nothing to install.</p>
 <nav class="doors" aria-label="Three ways in">
 {"".join(f'<a href="{to}"><strong>{name}</strong> {about}</a>' for name, to, about in doors)}</nav>
-{progress(places(chapters))}</div>
+{progress(found)}</div>
 {live.PART if model is not None else ""}</div>
 <h2>The path</h2>
 <ol class="path">{"".join(_step(*step) for step in steps)}</ol>
-{cards(chapters, "")}"""
+{cards(chapters, ideas, "")}"""
     scripts = ("progress.js", *(live.SCRIPTS if model is not None else ()))
     site.page("index.html", "Start", body, scripts)
     told = "Each chapter takes about 50 minutes, and its exercises 30 to 60 more. Every cell can be changed and run."
-    site.page("chapters/index.html", "The book", f"<h1>The book</h1>\n<p>{told}</p>\n{cards(chapters, '../')}")
+    site.page("chapters/index.html", "The book", f"<h1>The book</h1>\n<p>{told}</p>\n{cards(chapters, ideas, '../')}")
 
 
 def _step(name: str, to: str, about: str, minutes: int) -> str:
     return f'<li><a href="{to}"><strong>{name}</strong></a> <span class="note">{minutes} min</span> {about}</li>\n'
 
 
-def cards(chapters: list[Chapter], root: str) -> str:
-    """The chapters in their parts, each as a card. root: from the page to the site's folder."""
+def cards(chapters: list[Chapter], ideas: list[Chapter], root: str) -> str:
+    """The chapters in their parts, each as a card, and the ideas. root: from the page to the site's folder."""
     parts = iter(_PARTS)
     out: list[str] = []
     last = 0
-    for number, chapter in ((int(each.stem.partition("_")[0]), each) for each in chapters):
-        if number > last and (part := next(parts, None)):
+    for chapter in chapters:
+        if chapter.number > last and (part := next(parts, None)):
             title, about, last = part
             out.append(f'{"</ul>" if out else ""}<h2>{title}</h2>\n<p class="note">{about}</p>\n<ul class="cards">\n')
-        out.append(_card(chapter, number, root))
-    return "".join(out) + "</ul>\n"
+        out.append(_card(chapter, root))
+    one_by_one = "".join(_card(idea, root) for idea in ideas)
+    return f'{"".join(out)}</ul>\n<h2>One idea each</h2>\n<ul class="cards">\n{one_by_one}</ul>\n'
 
 
-def _card(chapter: Chapter, number: int, root: str) -> str:
+def _card(chapter: Chapter, root: str) -> str:
     pictures, picture = chapter.pictures(), ""
     if pictures:
-        path, _ = pictures[min(_PICTURES.get(number, 0), len(pictures) - 1)]
+        path, _ = pictures[min(_PICTURES.get(chapter.number, 0), len(pictures) - 1)]
         picture = f'<div class="picture"><img src="{root}{path}" alt="" loading="lazy"></div>'
     after = markdown.render("\n".join(itertools.islice(_ITEMS.findall(source_of(chapter.cells[0])), 3)))
     return (

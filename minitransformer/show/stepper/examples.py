@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ... import later, layers, models, ops
+from ...arrays import rooms
 from ...arrays.backend import Array, to_device
 from ...course import worked_example
 from ...verify.catalogue.case import Random, Setup
@@ -68,7 +69,7 @@ def _filled(module: layers.Module, rng: Random) -> Any:
     return module
 
 
-def _op(f: Callable[..., Any], *shapes: tuple[int, ...], **options: Any) -> Callable[[Random], Setup]:
+def op(f: Callable[..., Any], *shapes: tuple[int, ...], **options: Any) -> Callable[[Random], Setup]:
     """A function of arrays of these shapes."""
     return lambda r: _setup(f, *(_tenths(r, *shape) for shape in shapes), **options)
 
@@ -96,8 +97,8 @@ EXAMPLES: dict[str, Example] = {
     "worked-example": Example(
         "Self-attention as introductions compute it, without a scale", _worked_example, worked_example.UNSCALED.doutput
     ),
-    "softmax": Example("Softmax of two rows of scores", _op(ops.softmax, (2, 3))),
-    "attention": Example("Attention of 2 queries to 4 keys, d_k 3, d_v 5", _op(ops.attention, (2, 3), (4, 3), (4, 5))),
+    "softmax": Example("Softmax of two rows of scores", op(ops.softmax, (2, 3))),
+    "attention": Example("Attention of 2 queries to 4 keys, d_k 3, d_v 5", op(ops.attention, (2, 3), (4, 3), (4, 5))),
     "multi-head": Example(
         "Multi-head self-attention: 4 tokens of width 6, 2 heads",
         _layer(lambda: layers.MultiHeadAttention(6, 2), (4, 6)),
@@ -127,34 +128,34 @@ EXAMPLES: dict[str, Example] = {
         lambda r: _setup(ops.embedding, np.array([1, 4, 1, 2]), _tenths(r, 5, 3)),
     ),
     "rnn": Example(
-        "A plain recurrent cell: one step of 2 sequences, 3 units", _op(ops.rnn_cell, (2, 3), (2, 3), (3, 3))
+        "A plain recurrent cell: one step of 2 sequences, 3 units", op(later.rnn_cell, (2, 3), (2, 3), (3, 3))
     ),
-    "lstm": Example("An LSTM cell: one step of one sequence, 2 units", _op(ops.lstm_cell, (8,), (4,), (2, 8))),
-    "gru": Example("A GRU cell: one step of one sequence, 2 units", _op(ops.gru_cell, (6,), (2,), (2, 6), (6,))),
+    "lstm": Example("An LSTM cell: one step of one sequence, 2 units", op(later.lstm_cell, (8,), (4,), (2, 8))),
+    "gru": Example("A GRU cell: one step of one sequence, 2 units", op(later.gru_cell, (6,), (2,), (2, 6), (6,))),
     "convolution": Example(
-        "A convolution of 4 tokens of width 2, kernel 3, to width 3", _op(ops.convolution, (4, 2), (3, 2, 3), (3,))
+        "A convolution of 4 tokens of width 2, kernel 3, to width 3", op(later.convolution, (4, 2), (3, 2, 3), (3,))
     ),
     "additive-attention": Example(
-        "Additive attention of 2 queries to 3 keys", _op(ops.additive_attention, (2, 3), (3, 3), (3, 2), (3,))
+        "Additive attention of 2 queries to 3 keys", op(later.additive_attention, (2, 3), (3, 3), (3, 2), (3,))
     ),
     "local-attention": Example(
         "Restricted attention of radius 2 over 5 tokens, in blocks",
-        lambda r: _setup(ops.local_attention, _tenths(r, 5, 2), _tenths(r, 5, 2), _tenths(r, 5, 3), 2),
+        lambda r: _setup(later.local_attention, _tenths(r, 5, 2), _tenths(r, 5, 2), _tenths(r, 5, 3), 2),
     ),
     "alibi": Example(
         "Linear biases of 2 heads, for 2 queries at the end of 4 positions",
-        lambda r: _setup(ops.alibi, abs(_tenths(r, 2)), 2, 4),
+        lambda r: _setup(later.alibi, abs(_tenths(r, 2)), 2, 4),
     ),
     "flash-attention": Example(
         "Flash attention of 3 queries to 4 keys, in tiles of 2",
-        _op(ops.flash_attention, (3, 2), (4, 2), (4, 3), tile=2),
+        op(later.flash_attention, (3, 2), (4, 2), (4, 3), tile=2),
     ),
     "sink-attention": Example(
         "Attention of 2 queries to 3 keys, one head, with a sink",
-        _op(ops.sink_attention, (1, 2, 2), (1, 3, 2), (1, 3, 4), (1,)),
+        op(later.sink_attention, (1, 2, 2), (1, 3, 2), (1, 3, 4), (1,)),
     ),
     "linear-attention": Example(
-        "Linear attention over 4 tokens, as a recurrence", _op(ops.linear_attention, (4, 2), (4, 2), (4, 3), block=1)
+        "Linear attention over 4 tokens, as a recurrence", op(later.linear_attention, (4, 2), (4, 2), (4, 3), block=1)
     ),
     "latent-attention": Example(
         "Latent attention: 3 tokens of width 4, 2 heads of width 3, latents of 5 numbers",
@@ -168,7 +169,7 @@ EXAMPLES: dict[str, Example] = {
         "Attention with norms of queries and keys, rotated: 3 tokens of width 4, 1 head",
         _layer(lambda: layers.MultiHeadAttention(4, 1, turn=later.qk_norm(4, rotary_base=10.0)), (3, 4), causal=True),
     ),
-    "experts": Example("Top-2 routing of 2 tokens to 4 experts", _op(ops.top_k_gates, (2, 4))),
+    "experts": Example("Top-2 routing of 2 tokens to 4 experts", op(later.top_k_gates, (2, 4))),
     "gpt": Example("The loss of a decoder-only model of one layer: 3 tokens out of 5, width 4, 2 heads", _gpt),
 }
 
@@ -179,3 +180,5 @@ ALSO_CALLED = {
     "encoder": "encoder-layer", "decoder": "decoder-layer", "transformer": "decoder-layer", "moe": "experts",
     "grouped-query-attention": "grouped-attention", "multi-head-latent-attention": "latent-attention",
 }  # fmt: skip
+
+rooms.load("example.py")  # ideas that plug in bring their own

@@ -11,20 +11,20 @@ it is the cell that was moved here. To find it, the same move is made with an ar
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...trace.calls import Binding, Call
+from . import expressions as ex
 from . import terms
-from .origins import Path, argument_in, arguments, assigned, part_of
+from .expressions import NotExpandable
 from .steps import Step, Steps
-from .terms import Index, Number, Term, total
-from .walk import OPERATORS, NotExpandable, Walk, under, walk_of
+from .terms import Term, total
+from .walk import Walk, walk_of
 
-__all__ = ["Expansion", "NotExpandable", "computed_at", "expand", "term_of"]
+__all__ = ["Expansion", "NotExpandable", "expand", "term_of"]
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Expansion:
     """
 
     title: str
-    index: Index
+    index: ex.Index
     text: str
     pretty: str
-    cells: tuple[tuple[str, Index], ...]
+    cells: tuple[tuple[str, ex.Index], ...]
     serials: tuple[int, ...]
 
     def value(self) -> float:
@@ -53,7 +53,7 @@ class Expansion:
         return " = ".join(parts)
 
 
-def _place(name: str, index: Index) -> str:
+def _place(name: str, index: ex.Index) -> str:
     return f"{name}[{', '.join(map(str, index))}]" if index else name
 
 
@@ -65,7 +65,7 @@ def expand(recording: Steps, step: Step, bound: Binding, index: Sequence[int]) -
     array that was only summarised.
     """
     term = term_of(recording, step, bound, index)
-    cells = {(n.title, n.index, n.serial): None for n in terms.numbers(term) if n.serial is not None}
+    cells = {(n.title, n.index, n.serial): None for n in ex.numbers(term) if n.serial is not None}
     return Expansion(
         bound.title,
         tuple(int(i) for i in index),
@@ -87,17 +87,7 @@ def term_of(recording: Steps, step: Step, bound: Binding, index: Sequence[int]) 
     return _term(recording, step, bound, cell)
 
 
-def computed_at(recording: Steps, step: Step, bound: Binding) -> tuple[Step, Binding]:
-    """The binding where the number was computed: for the result of an inner call, the one inside it; else this one."""
-    while bound.origin is not None and not bound.in_place:
-        inner_step, inner = recording.binding(bound.origin)
-        if recording.calls[inner_step.call].depth <= recording.calls[step.call].depth:
-            break  # another name in the same call or, for an argument, in the caller
-        step, bound = inner_step, inner
-    return step, bound
-
-
-def _term(recording: Steps, step: Step, bound: Binding, cell: Index) -> Term:
+def _term(recording: Steps, step: Step, bound: Binding, cell: ex.Index) -> Term:
     if bound.value.shape == () and bound.value.dtype in ("int", "bool"):
         raise NotExpandable(f"{bound.title} is a size, an index or a flag, which is given and not computed")
     if bound.in_place:
@@ -105,18 +95,18 @@ def _term(recording: Steps, step: Step, bound: Binding, cell: Index) -> Term:
     if bound.origin is not None:
         return _elsewhere(recording, step, bound, cell)
     call = recording.calls[step.call]
-    if step is recording.steps_of(call)[0] and bound.name in arguments(call.code):
+    if step is recording.steps_of(call)[0] and bound.name in ex.arguments(call.code):
         return _given(recording, call, bound, cell)
     walk = walk_of(recording, step)
-    node, path = assigned(walk.statement, bound.name, bound.title)
-    return _checked(walk, _result(walk, node, path, cell), bound, cell)
+    source = ex.assigned(walk.statement, bound.name, bound.title)
+    return _checked(walk, _result(walk, *source, cell), bound, cell)
 
 
-def _elsewhere(recording: Steps, step: Step, bound: Binding, cell: Index) -> Term:
+def _elsewhere(recording: Steps, step: Step, bound: Binding, cell: ex.Index) -> Term:
     """A cell of an array that has another name: in this call, in the caller, or in the inner call that returned it."""
     assert bound.origin is not None and bound.value.array is not None
     other_step, other = recording.binding(bound.origin)
-    same = Number(bound.value.array[cell].item(), other.title, cell, other.serial)
+    same = ex.Number(bound.value.array[cell].item(), other.title, cell, other.serial)
     if recording.calls[other_step.call].depth <= recording.calls[step.call].depth:
         return same
     try:
@@ -125,76 +115,68 @@ def _elsewhere(recording: Steps, step: Step, bound: Binding, cell: Index) -> Ter
         return same
 
 
-def _given(recording: Steps, call: Call, bound: Binding, cell: Index) -> Term:
+def _given(recording: Steps, call: Call, bound: Binding, cell: ex.Index) -> Term:
     """A cell of an argument that the caller's line computed without giving it a name."""
     nothing = f"{bound.title} was passed to the call"
     caller = recording.step_around(call)
-    if caller is None:
+    made = None if caller is None else walk_of(recording, caller).applied(call)
+    argument = None if made is None else ex.argument_in(made, call.code, bound.name)
+    if caller is None or argument is None:
         raise NotExpandable(nothing)
     walk = walk_of(recording, caller)
-    node = walk.node_of(call)
-    argument = None if node is None else argument_in(node, call.code, bound.name)
-    if argument is None:
-        raise NotExpandable(nothing)
     try:
         term = _checked(walk, _result(walk, argument, (), cell), bound, cell)
+        if isinstance(term, ex.Number) and term.serial is None:
+            raise NotExpandable("a constant")
     except NotExpandable as error:
-        raise NotExpandable(f"{nothing}: it is {ast.unparse(argument)}") from error
-    if isinstance(term, Number) and term.serial is None:
-        raise NotExpandable(f"{nothing}: it is {ast.unparse(argument)}")
+        raise NotExpandable(f"{nothing}: it is {argument.text}") from error
     return term
 
 
-def _result(walk: Walk, node: ast.expr, path: Path, cell: Index) -> Term:
+def _result(walk: Walk, whole: ex.Expression, path: ex.Path, cell: ex.Index) -> Term:
     """A cell of an expression's value, or of the part of it that the path leads to."""
-    if isinstance(node, ast.Call) and node in walk.made:
-        return _returned(walk.recording, walk.made[node], path, cell)
+    call = walk.call_of(whole)
+    if call is not None:
+        return _returned(walk.recording, call, path, cell)
     if path:
-        raise NotExpandable(f"{ast.unparse(node)} has several parts and cannot be written out")
-    return walk.cell(node, cell)
+        raise NotExpandable(f"{whole.text} has several parts and cannot be written out")
+    return walk.cell(whole, cell)
 
 
-def _returned(recording: Steps, call: Call, path: Path, cell: Index) -> Term:
+def _returned(recording: Steps, call: Call, path: ex.Path, cell: ex.Index) -> Term:
     """A cell of a call's result that has no name, from its return statement."""
-    last = recording.steps_of(call)[-1]
-    walk = walk_of(recording, last)
-    if not isinstance(walk.statement, ast.Return) or walk.statement.value is None:
+    walk = walk_of(recording, recording.steps_of(call)[-1])
+    if walk.statement.kind != "return" or walk.statement.value is None:
         raise NotExpandable(f"the result of {call.label} cannot be written out")
-    return _result(walk, *part_of(walk.chosen(walk.statement.value), path), cell)
+    return _result(walk, *ex.part_of(walk.chosen(walk.statement.value), path), cell)
 
 
-def _changed(walk: Walk, bound: Binding, cell: Index) -> Term:
+def _changed(walk: Walk, bound: Binding, cell: ex.Index) -> Term:
     """A cell of an array that a statement changed: scatter_add(x, ids, rows), x[i:j] = rows, x[i:j] += rows, x += y."""
-    statement, before = walk.statement, walk.bound[bound.name]
+    before = walk.bound[bound.name]
     assert before.value.array is not None
-    old = Number(before.value.array[cell].item(), before.title, cell, before.serial)
-    if isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call):
-        name = call.func.id if isinstance(call.func, ast.Name) else ""
-        if name == "scatter_add" and _names(call.args[0], bound):
-            ids, rows = walk.value(call.args[1]), call.args[2]
-            added = [walk.cell(rows, (int(n), *cell[1:])) for n in np.flatnonzero(ids == cell[0])]
+    old = ex.Number(before.value.array[cell].item(), before.title, cell, before.serial)
+    changed = ex.Name(bound.name)
+    match walk.statement.targets, walk.statement.value:
+        case (), ex.Applied("scatter_add", (target, ids, rows)) if target == changed:
+            places = np.flatnonzero(walk.value(ids) == cell[0])
+            added = [walk.cell(rows, (int(n), *cell[1:])) for n in places]
             return total(tuple(added if added and old.value == 0.0 else [old, *added]))
-    if isinstance(statement, ast.AugAssign) and _names(statement.target, bound):
-        return walk.cell(assigned(walk.statement, bound.name, bound.title)[0], cell)
-    if isinstance(statement, ast.Assign | ast.AugAssign):
-        target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
-        if isinstance(target, ast.Subscript) and _names(target.value, bound):
-            held, shape = walk.placed(target)
+        case (ex.Name(bound.name),), ex.Expression() as value if walk.statement.kind == "change":
+            return walk.cell(value, cell)
+        case (ex.Operation("[]", (of, at)), *_), ex.Expression() as value if of == changed:
+            held, shape = walk.placed(of, at)
             if held[cell] < 0:
                 return old
             place = tuple(int(i) for i in np.unravel_index(int(held[cell]), shape))
-            new = walk.cell(statement.value, under(walk.shape(statement.value), place))
-            if isinstance(statement, ast.AugAssign):
-                return terms.joined(OPERATORS[type(statement.op)], old, new)
-            return new
+            if walk.statement.kind == "change":
+                assert isinstance(value, ex.Operation)
+                return terms.joined(value.symbol, old, walk.under(value.parts[1], place))
+            return walk.under(value, place)
     raise NotExpandable(f"{bound.title} was changed in place, under another name or by something that is not an op")
 
 
-def _names(node: ast.expr, bound: Binding) -> bool:
-    return isinstance(node, ast.Name) and node.id == bound.name
-
-
-def _checked(walk: Walk, term: Term, bound: Binding, cell: Index) -> Term:
+def _checked(walk: Walk, term: Term, bound: Binding, cell: ex.Index) -> Term:
     """The term. Raises NotExpandable if it reads an unrecorded value, such as a parameter, that has changed since."""
     if walk.reads_attributes:
         assert bound.value.array is not None

@@ -9,7 +9,6 @@ whose one operation on two arrays is a matrix product makes a place, too: in att
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
 import types
@@ -18,12 +17,11 @@ from typing import Any
 
 from ...trace.calls import Binding, Call
 from ...trace.values import is_array
+from . import expressions as ex
 from .boxes import Boxes
 from .graph import NOTHING, Flow, Graph, Place, union, whole
-from .origins import argument_in, arguments
-from .sources import parse
 from .steps import Step
-from .walk import Walk, as_read, walk_of
+from .walk import Walk, walk_of
 
 _SIZES = {"shape", "ndim", "size", "dtype"}  # these are not numbers that flow
 _OF_SIZES = {
@@ -96,11 +94,8 @@ class _Frame:
 
     def _input(self, bound: Binding) -> Flow:
         """An array that comes from outside of the box; under several names, it is one input."""
-        name = bound.name
-        while bound.origin is not None:
-            bound = self.recording.binding(bound.origin)[1]
-        place: Place = ("input", bound.serial)
-        self.graph.inputs.setdefault(place, name)
+        place: Place = ("input", self.recording.first(bound).serial)
+        self.graph.inputs.setdefault(place, bound.name)
         return frozenset([place])
 
     def _run(self, call: Call, given: dict[str, Flow]) -> Flow:
@@ -143,7 +138,7 @@ class _Frame:
                 return self.of_binding(bound.origin) if bound.origin is not None else NOTHING
         return self._input(bound)
 
-    def add(self, step: Step, node: ast.AST, sides: list[tuple[Flow, str]]) -> Flow:
+    def add(self, step: Step, node: object, sides: list[tuple[Flow, str]]) -> Flow:
         """The flow of a sum. It has a place of its own if a box or a sum flows into it, and something else, too."""
         flows = [whole(flow) for flow, _ in sides]
         some = [flow for flow in flows if flow]
@@ -156,7 +151,7 @@ class _Frame:
                 del self.graph.places[place]
         return self.graph.meet(place, step.index, sides)
 
-    def multiply(self, step: Step, node: ast.AST, sides: list[tuple[Flow, str]]) -> Flow:
+    def multiply(self, step: Step, node: object, sides: list[tuple[Flow, str]]) -> Flow:
         """The flow of a matrix product. It has a place of its own if two different flows meet there."""
         if not all(whole(flow) for flow, _ in sides) or whole(sides[0][0]) == whole(sides[1][0]):
             return union(flow for flow, _ in sides)
@@ -166,7 +161,7 @@ class _Frame:
     def _continues(self, place: Place, step: Step) -> bool:
         """Whether the step is the line of this sum once more, and nothing else has read it so far."""
         before = self.recording.steps[self.graph.steps[place]]
-        is_same = (before.call, before.line) == (step.call, step.line) and isinstance(parse(step.source), ast.AugAssign)
+        is_same = (before.call, before.line) == (step.call, step.line) and ex.read(step.source).kind == "change"
         return is_same and not any(edge[0] == place for edge in self.graph.edges)
 
 
@@ -178,15 +173,15 @@ class _Line:
         self.recording = frame.recording
         self.call = self.recording.calls[step.call]
         self.inner = self.recording.calls_in(step)
-        self.made = dict(self.walk.made) if self.inner else {}
-        self.statement = self.walk.statement if self.inner else parse(step.source)
-        self.statement = self.statement or parse(f"{step.source}\n    pass")
+        self.statement = self.walk.statement if self.walk.statement.kind else ex.read(f"{step.source}\n    pass")
+        self.parts = self.statement.everything
+        calls = [part for part in self.parts if isinstance(part, ex.Applied)]
+        self.made = {part.node: call for part in calls if (call := self.walk.call_of(part)) is not None}
         left = [call for call in self.inner if call not in self.made.values()]
-        if left and self.walk.statement is not None:  # getattr(ops, name)(x): which function, the line computes
-            nodes = [node for node in ast.walk(self.walk.statement) if isinstance(node, ast.Call)]
-            unknown = [node for node in nodes if node not in self.made and self.walk.callee(node) is None]
+        if left and self.walk.statement.kind:  # getattr(ops, name)(x): which function, the line computes
+            unknown = [part for part in calls if part.node not in self.made and self.walk.callee(part) is None]
             if len(left) == len(unknown) == 1:
-                self.made[unknown[0]] = left[0]
+                self.made[unknown[0].node] = left[0]
         self.unmatched: Flow = NOTHING
 
     @functools.cached_property
@@ -196,102 +191,88 @@ class _Line:
     @functools.cached_property
     def only_multiplies(self) -> bool:
         """Whether the line has one matrix product, adds nothing, and runs once: a loop would make many places."""
-        nodes = list(ast.walk(self.statement)) if self.statement is not None else []
-        operators = [type(node.op) for node in nodes if isinstance(node, ast.BinOp)]
+        symbols = [part.symbol for part in self.parts if isinstance(part, ex.Operation)]
         once = sum(step.line == self.step.line for step in self.recording.steps_of(self.call)) == 1
-        return operators.count(ast.MatMult) == 1 and ast.Add not in operators and not self.inner and once
+        return symbols.count("@") == 1 and "+" not in symbols and not self.inner and once
 
     def follow(self) -> Flow:
         """Bind what the line binds, and return the flow of what it returns."""
-        statement = self.statement
-        if statement is None or isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            return NOTHING
         matched = set(self.made.values())
+        if self.statement.kind in ("", "other"):
+            return NOTHING
         left = [self.frame.enter(call, *self._anyhow(call)) for call in self.inner if call not in matched]
         self.unmatched = union(left)
-        match statement:
-            case ast.Return(value=value) if value is not None:
+        match self.statement:
+            case ex.Statement("return", _, ex.Expression() as value):
                 return self._with_unmatched(self.of(value))
-            case ast.Assign(targets=targets, value=value):
+            case ex.Statement("assign" | "change", targets, ex.Expression() as value):
                 flow = self._with_unmatched(self.of(value))
                 for target in targets:
                     self._bind(target, flow)
-            case ast.AnnAssign(target=target, value=value) if value is not None:
-                self._bind(target, self._with_unmatched(self.of(value)))
-            case ast.AugAssign(target=target, op=op, value=value):
-                both = ast.BinOp(as_read(target), op, value)
-                self._bind(target, self._with_unmatched(self.of(both)))
-            case ast.For(target=target, iter=values):
-                flow = self.of(values)
-                self._bind(target, flow)
+            case ex.Statement("for" | "with", (target,), ex.Expression() as values):
+                self._bind(target, self.of(values))
                 for bound in self.step.bound:  # which of the values it is, the array itself tells
-                    if bound.origin is not None:
+                    if bound.origin is not None and self.statement.kind == "for":
                         self.names[bound.name] = self.frame.of_binding(bound.origin)
-            case ast.With(items=items):
-                for item in items:
-                    flow = self.of(item.context_expr)
-                    if item.optional_vars is not None:
-                        self._bind(item.optional_vars, flow)
-            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=changed))) as call):  # rows.append(y)
+            case ex.Statement("call", _, ex.Applied(function=ex.Member(ex.Name(changed))) as call):  # rows.append(y)
                 flow = self.of(call)
                 if changed in self.names:
                     self.names[changed] = union([self.names[changed], flow])
-            case ast.If(test=test) | ast.While(test=test):
+            case ex.Statement("test", _, ex.Expression() as test):
                 self.of(test)
-            case ast.Expr(value=value):
+            case ex.Statement("call", _, ex.Expression() as value):
                 flow = self.of(value)
                 for bound in self.step.bound:  # such as scatter_add(total, ids, rows)
                     if bound.in_place:
                         self.names[bound.name] = union([self.names.get(bound.name, NOTHING), flow])
         return NOTHING
 
-    def of(self, node: ast.AST) -> Flow:
+    def of(self, whole: ex.Expression) -> Flow:
         """The flow of an expression."""
-        match node:
-            case ast.Name(id=name):
+        match whole:
+            case ex.Name(name):
                 return self._of_name(name)
-            case ast.Tuple(elts=parts) | ast.List(elts=parts):
-                if any(isinstance(part, ast.Starred) for part in parts):
-                    return union(map(self.of, parts))
+            case ex.Operation(",", parts) if not any(ex.is_joined(part, "starred") for part in parts):
                 return tuple(map(self.of, parts))
-            case ast.NamedExpr(target=target, value=value):
+            case ex.Operation(":=", (target, value)):
                 flow = self.of(value)
                 self._bind(target, flow)
                 return flow
-            case ast.Attribute(attr=attribute) if attribute in _SIZES:
+            case ex.Member(name=name) if name in _SIZES:
                 return NOTHING
-            case ast.Subscript(value=value, slice=index):
-                whole = self.of(value)
-                if isinstance(whole, tuple) and isinstance(index, ast.Constant) and isinstance(index.value, int):
-                    return whole[index.value]
-                known = any(name in self.names for name in _names(value))
-                return whole if known else self.of(index)  # of a table that nothing computed, the ids are the data
-            case ast.BinOp(op=ast.Add()):
-                sides = [(self.of(side), ast.unparse(side)) for side in _addends(node)]
-                return self.frame.add(self.step, node, sides)
-            case ast.BinOp(op=ast.MatMult()) if self.only_multiplies:
-                sides = [(self.of(side), ast.unparse(side)) for side in (node.left, node.right)]
-                return self.frame.multiply(self.step, node, sides)
-            case ast.IfExp(test=test, body=body, orelse=other):
+            case ex.Operation("[]", (value, at)):
+                flow = self.of(value)
+                if isinstance(flow, tuple) and isinstance(at, ex.Number) and isinstance(at.value, int):
+                    return flow[at.value]
+                known = any(name in self.names for name in ex.names(value))
+                return flow if known else self.of(at)  # of a table that nothing computed, the ids are the data
+            case ex.Operation("+"):
+                sides = [(self.of(side), side.text) for side in _addends(whole)]
+                return self.frame.add(self.step, whole.node, sides)
+            case ex.Operation("@", parts) if self.only_multiplies:
+                return self.frame.multiply(self.step, whole.node, [(self.of(side), side.text) for side in parts])
+            case ex.Operation("if", (_, yes, no)):
                 try:
-                    return self.of(body if self.walk.value(test) else other)
-                except ValueError:
-                    return union([self.of(body), self.of(other)])
-            case ast.Call() if node in self.made:
-                return self.frame.enter(self.made[node], *self._passed(node, self.made[node]))
-            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in _OF_SIZES:
+                    return self.of(self.walk.chosen(whole))
+                except ex.NotExpandable:
+                    return union([self.of(yes), self.of(no)])
+            case ex.Applied() if whole.node in self.made:
+                call = self.made[whole.node]
+                return self.frame.enter(call, *self._passed(whole, call))
+            case ex.Applied(name) if name in _OF_SIZES:
                 return NOTHING
-            case ast.Lambda():
+            case ex.Operation("lambda"):
                 return NOTHING
-            case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
+            case ex.Operation("for", parts):
                 kept = dict(self.names)
-                for part in node.generators:
-                    self._bind(part.target, self.of(part.iter))
-                flow = union(self.of(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+                for loop in parts:
+                    if ex.is_joined(loop, "each"):
+                        self._bind(ex.inner(loop)[0], self.of(ex.inner(loop)[1]))
+                flow = union(self.of(part) for part in parts if not ex.is_joined(part, "each"))
                 self.names.clear()
                 self.names.update(kept)
                 return flow
-        return union(map(self.of, ast.iter_child_nodes(node)))
+        return union(map(self.of, ex.inner(whole)))
 
     def _of_name(self, name: str) -> Flow:
         if name not in self.names and name in self.call.code.co_freevars:
@@ -309,25 +290,25 @@ class _Line:
                 found[name] = self.names[name] if name in self.names else self.frame.outside(self.call, name)
         return found
 
-    def _passed(self, node: ast.Call, call: Call) -> tuple[dict[str, Flow], dict[str, str]]:
-        """By argument, the flow that a node passes to the call it made, and what the code calls it."""
+    def _passed(self, made: ex.Applied, call: Call) -> tuple[dict[str, Flow], dict[str, str]]:
+        """By argument, the flow that the code passes to the call it made, and what it calls it."""
         flows = self._captured(call.code)
         texts: dict[str, str] = {}
         first = self.recording.steps_of(call)[0]
         bound = {b.name: b for b in first.bound if _is_data(b)}
-        unpacked = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.Starred | ast.keyword)]
-        unpacked = [part for part in unpacked if isinstance(part, ast.Starred) or part.arg is None]
+        unpacked: list[ex.Expression] = [part for part in made.parts if ex.is_joined(part, "starred")]
+        unpacked += [part for key, part in made.options.items() if key.startswith("**")]
         for name in dict.fromkeys([*bound, *first.other]):
             if name in call.code.co_freevars:
                 continue
-            expression = argument_in(node, call.code, name)
+            expression = ex.argument_in(made, call.code, name)
             flows[name] = NOTHING
             if name == _rest(call.code):
-                positional = node.args[call.code.co_argcount - ("self" in arguments(call.code)) :]
+                positional = made.parts[call.code.co_argcount - ("self" in ex.arguments(call.code)) :]
                 flows[name] = union(map(self.of, positional))
             elif expression is not None:
                 flows[name] = self.of(expression)
-                texts[name] = ast.unparse(expression)
+                texts[name] = expression.text
             elif unpacked and (name in bound or _holds_arrays(first.other[name])):
                 flows[name] = self._given(bound.get(name), map(self.of, unpacked))
         return flows, texts
@@ -339,25 +320,25 @@ class _Line:
         return self.frame.of_binding(bound.origin)
 
     def _anyhow(self, call: Call) -> tuple[dict[str, Flow], dict[str, str]]:
-        """The same for a call whose node was not found; it may have been given all that the line reads."""
-        read = [self._of_name(name) for name in _names(self.statement)]
+        """The same for a call whose code was not found; it may have been given all that the line reads."""
+        flows = [self._of_name(part.id) for part in self.parts if isinstance(part, ex.Name)]
         given = [bound for bound in self.recording.steps_of(call)[0].bound if _is_data(bound)]
-        return self._captured(call.code) | {bound.name: self._given(bound, read) for bound in given}, {}
+        return self._captured(call.code) | {bound.name: self._given(bound, flows) for bound in given}, {}
 
     def _with_unmatched(self, flow: Flow) -> Flow:
         return union([flow, self.unmatched]) if whole(self.unmatched) else flow
 
-    def _bind(self, target: ast.AST, flow: Flow) -> None:
+    def _bind(self, target: ex.Expression, flow: Flow) -> None:
         match target:
-            case ast.Name(id=name):
+            case ex.Name(name):
                 self.names[name] = flow
-            case ast.Subscript(value=ast.Name(id=name), slice=index):
-                self.names[name] = union([self.names.get(name, NOTHING), flow, self.of(index)])
-            case ast.Starred(value=inner):
-                self._bind(inner, flow)
-            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            case ex.Operation("[]", (ex.Name(name), at)):
+                self.names[name] = union([self.names.get(name, NOTHING), flow, self.of(at)])
+            case ex.Operation("starred", (part,)):
+                self._bind(part, flow)
+            case ex.Operation(",", parts):
                 apart = isinstance(flow, tuple) and len(flow) == len(parts)
-                apart = apart and not any(isinstance(part, ast.Starred) for part in parts)
+                apart = apart and not any(ex.is_joined(part, "starred") for part in parts)
                 for i, part in enumerate(parts):
                     self._bind(part, flow[i] if apart and isinstance(flow, tuple) else whole(flow))
 
@@ -367,17 +348,13 @@ def _rest(code: types.CodeType) -> str | None:
     return code.co_varnames[code.co_argcount + code.co_kwonlyargcount] if code.co_flags & inspect.CO_VARARGS else None
 
 
-def _addends(node: ast.AST) -> Iterator[ast.expr]:
+def _addends(whole: ex.Expression) -> Iterator[ex.Expression]:
     """a, b and c of a + b + c."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        yield from _addends(node.left)
-        yield from _addends(node.right)
-    elif isinstance(node, ast.expr):
-        yield node
-
-
-def _names(statement: ast.AST | None) -> list[str]:
-    return [] if statement is None else [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    if isinstance(whole, ex.Operation) and whole.symbol == "+":
+        for part in whole.parts:
+            yield from _addends(part)
+    else:
+        yield whole
 
 
 def _is_data(bound: Binding) -> bool:

@@ -1,4 +1,4 @@
-"""A line of Python as a formula: its syntax tree, turned into MathML.
+"""A line of Python as a formula: its expression, turned into MathML.
 
     scores = (q @ k.swapaxes(-1, -2)) * factor          scores = (q kᵀ) factor
     y = exponentials / total                            a fraction
@@ -18,7 +18,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from . import elements as ml
-from .sources import name_called, parse
+from . import expressions as ex
 
 NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 
@@ -27,13 +27,11 @@ _GREEK = {
     "lam": "λ", "mu": "μ", "pi": "π", "rho": "ρ", "sigma": "σ", "tau": "τ", "phi": "φ", "omega": "ω",
 }  # fmt: skip
 _SYMBOLS = {"inf": "∞", "nan": "NaN", "pi": "π", "e": "e"}
-_COMPARISONS = {
-    ast.Eq: "=", ast.NotEq: "≠", ast.Lt: "<", ast.LtE: "≤", ast.Gt: ">", ast.GtE: "≥",
-    ast.Is: "is", ast.IsNot: "is not", ast.In: "∈", ast.NotIn: "∉",
+_BETWEEN = {
+    "==": "=", "!=": "≠", "<": "<", "<=": "≤", ">": ">", ">=": "≥", "is": "is", "is not": "is not", "in": "∈",
+    "not in": "∉", "&": "∧", "|": "∨", "and": "∧", "or": "∨", "%": "mod", "//": "÷",
 }  # fmt: skip
-_BETWEEN = {ast.BitAnd: "∧", ast.BitOr: "∨", ast.And: "∧", ast.Or: "∨", ast.Mod: "mod", ast.FloorDiv: "÷"}
-_SIGNS = {ast.USub: "−", ast.UAdd: "+", ast.Not: "¬", ast.Invert: "¬"}
-_LIBRARIES = ("xp", "np", "math", "ops")
+_BEFORE = {"negative": "−", "positive": "+", "not": "¬", "~": "¬"}
 _REDUCTIONS = ("sum", "mean", "max", "min")
 _FILLED = {"zeros": "0", "zeros_like": "0", "ones": "1", "ones_like": "1", "full": "", "full_like": ""}
 _JOINS = ("concatenate", "stack")
@@ -49,8 +47,7 @@ def formula(source: str, scalars: Collection[str] = ()) -> Element | None:
 
     scalars: the names known to be single numbers; a product with one of them is written without a sign.
     """
-    statement = parse(textwrap.dedent(source))
-    row = None if statement is None else Formula(scalars).statement(statement)
+    row = Formula(scalars).statement(ex.read(textwrap.dedent(source)))
     return None if row is None else block(row)
 
 
@@ -86,122 +83,105 @@ def as_lists(element: Element) -> list[Any]:
 
 
 class Formula:
-    """Turns the nodes of a syntax tree into ml. paper.py overrides what papers write otherwise."""
+    """Turns expressions into MathML. paper.py overrides what papers write otherwise."""
 
     def __init__(self, scalars: Collection[str]) -> None:
         self.scalars = scalars
 
-    def statement(self, node: ast.stmt) -> list[Element] | None:
-        if isinstance(node, ast.FunctionDef):
-            arguments = [a for a in (*node.args.args, *node.args.kwonlyargs) if a.arg != "self"]
-            return [ml.word(node.name), ml.bracketed(*ml.separated([name(a.arg) for a in arguments]))]
-        if isinstance(node, ast.Return) and node.value is not None:
-            return [ml.text("return"), ml.space(), *self._values(node.value)]
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            assigned = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            return [*self._targets(assigned), ml.sign("="), *self._values(node.value)]
-        if isinstance(node, ast.AugAssign):
-            sum_ = ast.BinOp(node.target, node.op, node.value)
-            return [*self._targets(node.target), ml.sign("←"), self.expression(sum_)]
-        if (
-            isinstance(node, ast.Expr)
-            and isinstance(call := node.value, ast.Call)
-            and name_called(call) == "scatter_add"
-        ):
-            target, ids, rows = (self.expression(argument) for argument in call.args)
-            return [ml.indexed(target, ids), ml.sign("←"), ml.indexed(target, ids), ml.sign("+"), rows]
+    def statement(self, line: ex.Statement) -> list[Element] | None:
+        if isinstance(line.node, ast.FunctionDef):
+            arguments = [a for a in (*line.node.args.args, *line.node.args.kwonlyargs) if a.arg != "self"]
+            return [ml.word(line.node.name), ml.bracketed(*ml.separated([name(a.arg) for a in arguments]))]
+        match line.kind, line.value:
+            case "return", ex.Expression() as value:
+                return [ml.text("return"), ml.space(), *self._values(value)]
+            case "assign", ex.Expression() as value:
+                return [*self._targets(line.targets[0]), ml.sign("="), *self._values(value)]
+            case "change", ex.Expression() as value:
+                return [*self._targets(line.targets[0]), ml.sign("←"), self.expression(value)]
+            case "call", ex.Applied("scatter_add", parts):
+                target, ids, rows = map(self.expression, parts)
+                return [ml.indexed(target, ids), ml.sign("←"), ml.indexed(target, ids), ml.sign("+"), rows]
         return None
 
-    def _targets(self, node: ast.expr) -> list[Element]:
+    def _targets(self, target: ex.Expression) -> list[Element]:
         """The targets of an assignment, without the pullbacks, which are not numbers."""
-        parts = list(node.elts) if isinstance(node, ast.Tuple | ast.List) else [node]
-        kept = [p for p in parts if not (isinstance(p, ast.Name) and is_pullback(p.id))] or parts
-        return ml.separated([self.expression(p.value if isinstance(p, ast.Starred) else p) for p in kept])
+        parts = ex.inner(target) if ex.is_joined(target, ",") else (target,)
+        kept = [p for p in parts if not (isinstance(p, ex.Name) and is_pullback(p.id))] or parts
+        return ml.separated([self.expression(ex.unstarred(part)) for part in kept])
 
-    def _values(self, node: ast.expr) -> list[Element]:
-        parts = list(node.elts) if isinstance(node, ast.Tuple) and node.elts else [node]
-        return ml.separated([self.expression(part) for part in parts])
+    def _values(self, value: ex.Expression) -> list[Element]:
+        written_out = ex.is_joined(value, ",") and not isinstance(value.node, ast.List) and ex.inner(value)
+        return ml.separated([self.expression(part) for part in written_out or (value,)])
 
-    def expression(self, node: ast.expr, within: int = 0) -> Element:
-        """The node's formula, in brackets if it binds less tightly than `within`, the node around it."""
+    def expression(self, whole: ex.Expression, within: int = 0) -> Element:
+        """The formula, in brackets if it binds less tightly than `within`, the expression around it."""
         build: Callable[[Any], tuple[list[Element], int]] | None = getattr(
-            self, f"_{type(node).__name__.lower()}", None
+            self, f"_{type(whole).__name__.lower()}", None
         )
-        parts, tightness = build(node) if build else ([ml.text(ast.unparse(node))], TIGHT)
+        parts, tightness = build(whole) if build else ([ml.text(whole.text)], TIGHT)
         return ml.bracketed(*parts) if tightness < within else ml.row(parts)
 
-    def _name(self, node: ast.Name) -> tuple[list[Element], int]:
-        return [name(node.id)], TIGHT
+    def _name(self, whole: ex.Name) -> tuple[list[Element], int]:
+        return [name(whole.id)], TIGHT
 
-    def _constant(self, node: ast.Constant) -> tuple[list[Element], int]:
-        if isinstance(node.value, bool | str | None) or node.value is Ellipsis:
-            return [ml.text("…" if node.value is Ellipsis else repr(node.value))], TIGHT
-        return [ml.number(f"{node.value:g}" if isinstance(node.value, float) else str(node.value))], TIGHT
+    def _number(self, whole: ex.Number) -> tuple[list[Element], int]:
+        if isinstance(whole.value, bool):
+            return [ml.text(repr(whole.value))], TIGHT
+        return [ml.number(f"{whole.value:g}" if isinstance(whole.value, float) else str(whole.value))], TIGHT
 
-    def _attribute(self, node: ast.Attribute) -> tuple[list[Element], int]:
-        if node.attr == "T":
-            return [ml.transposed(self.expression(node.value, TIGHT))], TIGHT
-        if isinstance(node.value, ast.Name) and node.value.id in _LIBRARIES:
-            return [ml.letter(_SYMBOLS.get(node.attr, node.attr))], TIGHT
-        if node.attr == "value":  # of a parameter
-            return [self.expression(node.value)], TIGHT
-        return [ml.word(ast.unparse(node).removeprefix("self."))], TIGHT
+    def _member(self, whole: ex.Member) -> tuple[list[Element], int]:
+        if whole.name == "T":
+            return [ml.transposed(self.expression(whole.of, TIGHT))], TIGHT
+        if whole.of_library:
+            return [ml.letter(_SYMBOLS.get(whole.name, whole.name))], TIGHT
+        if whole.name == "value":  # of a parameter
+            return [self.expression(whole.of)], TIGHT
+        return [ml.word(whole.text.removeprefix("self."))], TIGHT
 
-    def _unaryop(self, node: ast.UnaryOp) -> tuple[list[Element], int]:
-        return [ml.sign(_SIGNS[type(node.op)], form="prefix"), self.expression(node.operand, SERIES)], SUM
+    def _operation(self, whole: ex.Operation) -> tuple[list[Element], int]:
+        symbol, parts = whole.symbol, whole.parts
+        if symbol == "if":
+            return [self._cases(*parts)], TIGHT
+        if symbol == "[]":
+            index = ml.text(parts[1].text.strip("()").replace("None", "new"))
+            return [ml.indexed(self.expression(parts[0], TIGHT), index)], TIGHT
+        if symbol in _BEFORE:
+            return [ml.sign(_BEFORE[symbol], form="prefix"), self.expression(parts[0], SERIES)], SUM
+        if symbol == "/":
+            return [ml.element("mfrac", *map(self.expression, parts))], MATRICES
+        if symbol == "**":
+            return [ml.element("msup", self.expression(parts[0], TIGHT), self.expression(parts[1]))], MATRICES
+        if symbol == "@":
+            return [self.expression(parts[0], MATRICES), ml.space(), self.expression(parts[1], MATRICES)], MATRICES
+        if symbol == "*":
+            single = any(map(self._is_single, parts))
+            sign = ml.sign("⊙") if not single else ml.sign("·") if _two_numbers(*parts) else ml.space()
+            return [self.expression(parts[0], PRODUCT), sign, self.expression(parts[1], PRODUCT)], PRODUCT
+        if symbol in ("+", "-"):
+            sign = ml.sign("+" if symbol == "+" else "−")
+            return [self.expression(parts[0], SUM), sign, self.expression(parts[1], SUM + (symbol == "-"))], SUM
+        if symbol in _BETWEEN:
+            of_truths = symbol in ("&", "|", "and", "or", "%", "//")
+            out: list[Element] = []
+            for part in parts:
+                out += [ml.sign(_BETWEEN[symbol], lspace="0.3em", rspace="0.3em")] if out else []
+                out.append(self.expression(part, PRODUCT if of_truths else SUM))
+            return out, SUM if symbol in ("&", "|", "%", "//") else 0
+        return [ml.text(whole.text)], TIGHT
 
-    def _binop(self, node: ast.BinOp) -> tuple[list[Element], int]:
-        left, right = node.left, node.right
-        if isinstance(node.op, ast.Div):
-            return [ml.element("mfrac", self.expression(left), self.expression(right))], MATRICES
-        if isinstance(node.op, ast.Pow):
-            return [ml.element("msup", self.expression(left, TIGHT), self.expression(right))], MATRICES
-        if isinstance(node.op, ast.MatMult):
-            return [self.expression(left, MATRICES), ml.space(), self.expression(right, MATRICES)], MATRICES
-        if isinstance(node.op, ast.Mult):
-            factors = [self.expression(left, PRODUCT), self.expression(right, PRODUCT)]
-            single = [self._is_single(side) for side in (left, right)]
-            sign = ml.sign("⊙") if not any(single) else ml.sign("·") if _two_numbers(left, right) else ml.space()
-            return [factors[0], sign, factors[1]], PRODUCT
-        if isinstance(node.op, ast.Add | ast.Sub):
-            sign = ml.sign("+" if isinstance(node.op, ast.Add) else "−")
-            within = SERIES if isinstance(node.op, ast.Sub) else SUM
-            return [self.expression(left, SUM), sign, self.expression(right, within)], SUM
-        if type(node.op) in _BETWEEN:
-            sign = _between(_BETWEEN[type(node.op)])
-            return [self.expression(left, PRODUCT), sign, self.expression(right, PRODUCT)], SUM
-        return [ml.text(ast.unparse(node))], TIGHT
+    def _is_single(self, whole: ex.Expression) -> bool:
+        """Whether it consists only of numbers and names of numbers."""
+        match whole:
+            case ex.Member():
+                return whole.of_library
+            case ex.Applied(parts=parts):
+                return whole.text.startswith("math.") and all(map(self._is_single, parts))
+            case ex.Operation(parts=parts):
+                return all(map(self._is_single, parts))
+        return isinstance(whole, ex.Number) or (isinstance(whole, ex.Name) and whole.id in self.scalars)
 
-    def _is_single(self, node: ast.expr) -> bool:
-        """Whether the node consists only of numbers and names of numbers."""
-        if isinstance(node, ast.Attribute):
-            return isinstance(node.value, ast.Name) and node.value.id in _LIBRARIES
-        if isinstance(node, ast.Call):
-            of_math = isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "math"
-            return of_math and all(self._is_single(argument) for argument in node.args)
-        if isinstance(node, ast.Constant | ast.Name):
-            return isinstance(node, ast.Constant) or node.id in self.scalars
-        if isinstance(node, ast.BinOp):
-            return self._is_single(node.left) and self._is_single(node.right)
-        return isinstance(node, ast.UnaryOp) and self._is_single(node.operand)
-
-    def _boolop(self, node: ast.BoolOp) -> tuple[list[Element], int]:
-        out: list[Element] = []
-        for part in node.values:
-            out += [_between(_BETWEEN[type(node.op)])] if out else []
-            out.append(self.expression(part, PRODUCT))
-        return out, 0
-
-    def _compare(self, node: ast.Compare) -> tuple[list[Element], int]:
-        out = [self.expression(node.left, SUM)]
-        for operator, side in zip(node.ops, node.comparators, strict=True):
-            out += [_between(_COMPARISONS[type(operator)]), self.expression(side, SUM)]
-        return out, 0
-
-    def _ifexp(self, node: ast.IfExp) -> tuple[list[Element], int]:
-        return [self._cases(node.test, node.body, node.orelse)], TIGHT
-
-    def _cases(self, test: ast.expr, first: ast.expr, second: ast.expr) -> Element:
+    def _cases(self, test: ex.Expression, first: ex.Expression, second: ex.Expression) -> Element:
         """A brace with two rows: the value if the test is true, and the value otherwise."""
         rows = [
             (self.expression(first), ml.text(f"if{_NBSP}"), self.expression(test)),
@@ -211,82 +191,76 @@ class Formula:
         table = ml.element("mtable", *(ml.element("mtr", *row) for row in cells), columnalign="left left")
         return ml.element("mrow", ml.sign("{", form="prefix", stretchy="true"), table)
 
-    def _subscript(self, node: ast.Subscript) -> tuple[list[Element], int]:
-        index = ml.text(ast.unparse(node.slice).strip("()").replace("None", "new"))
-        return [ml.indexed(self.expression(node.value, TIGHT), index)], TIGHT
-
-    def _call(self, node: ast.Call) -> tuple[list[Element], int]:
-        called, function, arguments = name_called(node), node.func, node.args
-        library = isinstance(function, ast.Attribute) and ast.unparse(function.value) in _LIBRARIES
-        if isinstance(function, ast.Attribute) and not library:
-            method = self._method(node, function.value, called)
+    def _applied(self, whole: ex.Applied) -> tuple[list[Element], int]:
+        called, parts, library = whole.name, whole.parts, whole.of_library
+        first = parts[0] if parts else whole
+        if whole.of_array is not None:
+            method = self._method(whole, whole.of_array)
             if method is not None:
                 return method
         if called in _SAME:
-            return [self.expression(arguments[0], MATRICES)], MATRICES
-        if called == "sqrt" and len(arguments) == 1:
-            return [ml.element("msqrt", self.expression(arguments[0]))], TIGHT
-        if called == "exp" and len(arguments) == 1:
-            return [ml.element("msup", ml.letter("e"), self.expression(arguments[0]))], TIGHT
-        if called == "where" and len(arguments) == 3:
-            return [self._cases(*arguments)], TIGHT
+            return [self.expression(first, MATRICES)], MATRICES
+        if called == "where" and len(parts) == 3:
+            return [self._cases(*parts)], TIGHT
         if called in ("maximum", "minimum"):
-            return [ml.word(called[:3]), ml.bracketed(*ml.separated([self.expression(a) for a in arguments]))], TIGHT
-        if is_pullback(called) and len(arguments) == 1:
+            return [ml.word(called[:3]), ml.bracketed(*ml.separated(list(map(self.expression, parts))))], TIGHT
+        if called in _FILLED and isinstance(whole.function, ex.Member):
+            number = _FILLED[called]
+            return [ml.number(number) if number else self.expression(parts[1])], TIGHT
+        if len(parts) == 1 and called == "sqrt":
+            return [ml.element("msqrt", self.expression(first))], TIGHT
+        if len(parts) == 1 and called == "exp":
+            return [ml.element("msup", ml.letter("e"), self.expression(first))], TIGHT
+        if len(parts) == 1 and called == "abs":
+            return [ml.element("mrow", ml.sign("|"), self.expression(first), ml.sign("|"))], TIGHT
+        if len(parts) == 1 and is_pullback(called):
             op = called.removesuffix("pullback").removesuffix("backward").strip("_")
             j = ml.letter("J")
             jacobian = ml.element("msubsup", j, name(op), ml.word("T")) if op else ml.transposed(j)
-            return [jacobian, ml.space(), self.expression(arguments[0], MATRICES)], MATRICES
-        if called in _FILLED and isinstance(function, ast.Attribute):
-            number = _FILLED[called]
-            return [ml.number(number) if number else self.expression(arguments[1])], TIGHT
-        if called == "abs" and len(arguments) == 1:
-            return [ml.element("mrow", ml.sign("|"), self.expression(arguments[0]), ml.sign("|"))], TIGHT
-        if library and called in _JOINS and isinstance(arguments[0], ast.List | ast.Tuple):
-            arguments = arguments[0].elts
-            inner = [self._joined(argument) for argument in arguments]
+            return [jacobian, ml.space(), self.expression(first, MATRICES)], MATRICES
+        if library and called in _JOINS and ex.is_joined(first, ","):
+            within = list(map(self._joined, ex.inner(first)))
         else:
-            inner = [self.expression(a.value if isinstance(a, ast.Starred) else a) for a in arguments]
-        axis = next((keyword.value for keyword in node.keywords if keyword.arg == "axis"), None)
-        word = ml.word(ast.unparse(function) if not library else called)
-        base = node.args[0] if node.args else function.value if isinstance(function, ast.Attribute) else None
-        if axis is not None and base is not None:
-            word = ml.indexed(word, self.axis(axis, base))
-        return [word, ml.bracketed(*ml.separated(inner))], TIGHT
+            within = [self.expression(ex.unstarred(part)) for part in parts]
+        word = ml.word(called if library or whole.function is None else whole.function.text)
+        base = first if parts else whole.of_array
+        if "axis" in whole.options and base is not None:
+            word = ml.indexed(word, self.axis(whole.options["axis"], base))
+        return [word, ml.bracketed(*ml.separated(within))], TIGHT
 
-    def _joined(self, node: ast.expr) -> Element:
+    def _joined(self, part: ex.Expression) -> Element:
         """A part of a larger array; zeros need their shape here."""
-        if isinstance(node, ast.Call) and name_called(node) == "zeros_like":
-            return ml.row([ml.word("zeros_like"), ml.bracketed(self.expression(node.args[0]))])
-        return self.expression(node)
+        if isinstance(part, ex.Applied) and part.name == "zeros_like":
+            return ml.row([ml.word("zeros_like"), ml.bracketed(self.expression(part.parts[0]))])
+        return self.expression(part)
 
-    def _method(self, node: ast.Call, base: ast.expr, called: str) -> tuple[list[Element], int] | None:
+    def _method(self, whole: ex.Applied, base: ex.Expression) -> tuple[list[Element], int] | None:
         """The formula of an array's method, such as a sum or a reshape; None if it has none."""
-        texts = ["…" if isinstance(part, ast.Starred) else ast.unparse(part) for part in node.args]
-        if called in _REDUCTIONS:
-            return self._reduced(node, base, called), SERIES if called == "sum" else TIGHT
-        if called == "swapaxes" and texts == ["-1", "-2"]:
+        texts = ["…" if ex.is_joined(part, "starred") else part.text for part in whole.parts]
+        if whole.name in _REDUCTIONS:
+            return self._reduced(whole, base), SERIES if whole.name == "sum" else TIGHT
+        if whole.name == "swapaxes" and texts == ["-1", "-2"]:
             return [ml.transposed(self.expression(base, TIGHT))], TIGHT
-        if called == "astype":
+        if whole.name == "astype":
             return [self.expression(base)], TIGHT
-        if called in ("swapaxes", "reshape"):
-            word = ml.indexed(ml.word(called.removesuffix("axes")), ml.text(", ".join(texts)))
+        if whole.name in ("swapaxes", "reshape"):
+            word = ml.indexed(ml.word(whole.name.removesuffix("axes")), ml.text(", ".join(texts)))
             return [word, ml.bracketed(self.expression(base))], TIGHT
         return None
 
-    def axis(self, axis: ast.expr, base: ast.expr) -> Element:
+    def axis(self, axis: ex.Expression, base: ex.Expression) -> Element:
         """The axis of an array, as it is written under a sign."""
-        if isinstance(axis, ast.Name):  # axis=axis
+        if isinstance(axis, ex.Name):  # axis=axis
             return self.expression(axis)
         return ml.row([ml.text(f"axis{_NBSP}"), self.expression(axis)])
 
-    def _reduced(self, node: ast.Call, base: ast.expr, called: str) -> list[Element]:
+    def _reduced(self, whole: ex.Applied, base: ex.Expression) -> list[Element]:
         """A sum, mean or extreme, with the axis under its sign."""
-        axis = next((keyword.value for keyword in node.keywords if keyword.arg == "axis"), None)
-        sign = ml.sign("∑", movablelimits="false") if called == "sum" else ml.word(called)
-        if axis is not None:
-            sign = ml.element("munder" if called == "sum" else "msub", sign, self.axis(axis, base))
-        return [sign, self.expression(base, PRODUCT if called == "sum" else TIGHT + 1)]
+        sums = whole.name == "sum"
+        sign = ml.sign("∑", movablelimits="false") if sums else ml.word(whole.name)
+        if "axis" in whole.options:
+            sign = ml.element("munder" if sums else "msub", sign, self.axis(whole.options["axis"], base))
+        return [sign, self.expression(base, PRODUCT if sums else TIGHT + 1)]
 
 
 def is_pullback(identifier: str) -> bool:
@@ -294,9 +268,5 @@ def is_pullback(identifier: str) -> bool:
     return identifier.endswith(("backward", "pullback"))
 
 
-def _two_numbers(left: ast.expr, right: ast.expr) -> bool:
-    return isinstance(right, ast.Constant) and isinstance(left, ast.Constant | ast.BinOp)
-
-
-def _between(sign: str) -> Element:
-    return ml.sign(sign, lspace="0.3em", rspace="0.3em")
+def _two_numbers(left: ex.Expression, right: ex.Expression) -> bool:
+    return isinstance(right, ex.Number) and isinstance(left, ex.Number | ex.Operation)

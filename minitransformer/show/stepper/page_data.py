@@ -23,16 +23,17 @@ from ...trace.values import CORNER, Value, copied, corner_of, summary_of
 from ..page import packed
 from . import mathml
 from .drawing import verdict
-from .expansion import NotExpandable, term_of
+from .expansion import term_of
+from .expressions import Applied, Name, NotExpandable, Number, Operation, read
 from .page_map import map_data
 from .paper import paper
 from .sentences import sentence_of
 from .sentences.glossary import GLOSSARY
 from .sources import parse
-from .steps import Step, Steps
+from .steps import Step, Steps, counts, is_float
 from .stops import stops_of
 from .symbols import symbols_of
-from .terms import Number, Operation, Term, readable
+from .terms import Term, readable
 
 EXACT = 400  # cells: larger arrays are drawn as a picture, for which float32 is enough
 BUDGET = 6_000_000  # characters for all arrays together
@@ -124,7 +125,7 @@ class _Page:
             if call.name == "Linear":  # a product with its weights, which are one call deeper
                 waiting = [inner for other in steps for inner in self.recording.calls_in(other)] + waiting
             found += [b for b in steps[0].bound if b.value.shape and b.origin is None and not call.backward]
-        return [self.number_of[bound.serial] for bound in found if _is_float(bound)]
+        return [self.number_of[bound.serial] for bound in found if is_float(bound)]
 
     def _returned(self, step: Step) -> list[int]:
         """The named arrays that a return statement returns; pullbacks are skipped."""
@@ -183,7 +184,7 @@ class _Page:
 
 def is_expandable(bound: Binding) -> bool:
     """Whether its numbers were computed here and recorded in full."""
-    return _is_float(bound) and bound.value.array is not None and bound.origin is None
+    return is_float(bound) and bound.value.array is not None and bound.origin is None
 
 
 def written_out(
@@ -213,28 +214,14 @@ def _without_numbers(recording: Steps, term: Term, used: list[int], number_of: d
         shape = recording.binding(term.serial)[1].value.shape
         used += [number_of[term.serial], int(np.ravel_multi_index(term.index, shape)) if shape else 0]
         return len(used) // 2 - 1
+    assert isinstance(term, Operation | Applied)
     sign = term.symbol if isinstance(term, Operation) else term.name
     return [sign, *(_without_numbers(recording, part, used, number_of) for part in term.parts)]
 
 
 def is_shown(step: Step) -> bool:
     """Whether a step is one to stop at."""
-    return not step.quiet and any(map(_counts, step.bound))
-
-
-def _counts(bound: Binding) -> bool:
-    """Whether a name is worth a step of its own: an array, or a number that is neither a size nor a flag.
-
-    A mask that is the same everywhere is a flag.
-    """
-    array = bound.value.array
-    if array is not None and array.dtype == bool:
-        return bool(array.any() and not array.all())
-    return bound.value.shape != () or _is_float(bound)
-
-
-def _is_float(bound: Binding) -> bool:
-    return bound.value.dtype.startswith("float")
+    return not step.quiet and any(map(counts, step.bound))
 
 
 def line_of(recording: Steps, step: Step) -> dict[str, Any]:
@@ -265,14 +252,9 @@ def line_of(recording: Steps, step: Step) -> dict[str, Any]:
 
 def _names_read(text: str) -> list[str]:
     """The names that a statement reads, in the order of the text, each once."""
-    statement = parse(text)
-    if statement is None:
-        return []
-    names = [n for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
-    if isinstance(statement, ast.AugAssign):
-        names += [node for node in ast.walk(statement.target) if isinstance(node, ast.Name)]
-    names.sort(key=lambda node: (node.lineno, node.col_offset))
-    return list(dict.fromkeys(node.id for node in names))
+    found = [part for part in read(text).everything if isinstance(part, Name) and not part.stored]
+    found.sort(key=lambda part: (part.node.lineno, part.node.col_offset))  # type: ignore[union-attr]
+    return list(dict.fromkeys(part.id for part in found))
 
 
 def code_of(call: Call) -> dict[str, Any]:

@@ -30,8 +30,8 @@ from ...verify.arguments import check_callable, fresh, name_of, parameters_of
 from ...verify.gradients import Progress
 from ..page import frame
 from . import document, drawing, page, widget
-from .origins import arguments
-from .sources import only_in_comprehensions, source_of
+from .expressions import arguments, only_in_comprehensions
+from .sources import source_of
 from .steps import Step, Steps
 
 LIMIT = 4096  # elements: of a larger array, only shape, range, mean and a corner are kept

@@ -78,27 +78,3 @@ def parse(source: str) -> ast.stmt | None:
         return syntax_tree(source).body[0]
     except (SyntaxError, IndexError):
         return None
-
-
-def name_called(node: ast.Call) -> str:
-    """The name of the function that a node calls: "exp" for xp.exp(x)."""
-    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-
-
-@functools.lru_cache(maxsize=1024)
-def only_in_comprehensions(source: str) -> frozenset[str]:
-    """The names that a statement binds only inside a comprehension: from Python 3.12 these show among the locals."""
-    statement = parse(source)
-    if statement is None:
-        return frozenset()
-    targets = [part.target for part in ast.walk(statement) if isinstance(part, ast.comprehension)]
-    inner = {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
-    return frozenset(inner - _assigned(statement)) if inner else frozenset()
-
-
-def _assigned(statement: ast.stmt) -> set[str]:
-    """The names that a simple statement assigns to."""
-    targets: list[ast.expr] = list(getattr(statement, "targets", []))
-    if isinstance(statement, ast.AugAssign | ast.AnnAssign):
-        targets = [statement.target]
-    return {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}

@@ -32,6 +32,22 @@ class Step:
     other: dict[str, Any] = field(repr=False, compare=False)  # names bound to other values than numbers: None, ...
 
 
+def counts(bound: Binding) -> bool:
+    """Whether a name is worth a step of its own: an array, or a number that is neither a size nor a flag.
+
+    A mask that is the same everywhere is a flag.
+    """
+    array = bound.value.array
+    if array is not None and array.dtype == bool:
+        return bool(array.any() and not array.all())
+    return bound.value.shape != () or is_float(bound)
+
+
+def is_float(bound: Binding) -> bool:
+    """Whether it holds numbers that one can take the slope of."""
+    return bound.value.dtype.startswith("float")
+
+
 class Summarised:
     """A placeholder for an array that was only summarised: its shape is known, its numbers are not."""
 
@@ -88,6 +104,12 @@ class Steps:
     def binding(self, serial: int) -> tuple[Step, Binding]:
         """The step that made the binding of this serial number, and the binding."""
         return self._by_serial[serial]
+
+    def first(self, bound: Binding) -> Binding:
+        """The first name of the very array."""
+        while bound.origin is not None:
+            bound = self.binding(bound.origin)[1]
+        return bound
 
     def visible(self, step: Step) -> dict[str, Binding]:
         """The arrays and numbers that the step's line could see: by name, the latest binding before this step."""

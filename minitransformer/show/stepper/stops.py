@@ -16,7 +16,7 @@ import numpy as np
 from ...trace.calls import Binding, Call
 from .paper import paper
 from .sentences import names_of
-from .steps import Step, Steps
+from .steps import Step, Steps, counts, is_float
 from .walk import walk_of
 
 LONG = 60
@@ -55,7 +55,7 @@ class Stops:
                 found += self._within(inner, step)
             if self._is_stop(step, call):
                 found.append(step)
-                self.known |= {self._first(bound) for bound in step.bound}
+                self.known |= {self.recording.first(bound).serial for bound in step.bound}
         return found
 
     def _within(self, call: Call, around: Step) -> list[Step]:
@@ -88,10 +88,10 @@ class Stops:
     def _is_stop(self, step: Step, call: Call) -> bool:
         steps = self.recording.steps_of(call)
         if step is steps[0] and call.code.co_name != "<lambda>":
-            return call.parent is None and any(b.value.shape or _is_float(b) for b in step.bound)
+            return call.parent is None and any(b.value.shape or is_float(b) for b in step.bound)
         if step.quiet:
             return False
-        new = [b for b in step.bound if self._counts(b) and (b.in_place or self._first(b) not in self.known)]
+        new = [b for b in step.bound if counts(b) and (b.in_place or self.recording.first(b).serial not in self.known)]
         if not new:
             return False
         made = [inner for inner in self.recording.calls_in(step) if not inner.backward]
@@ -104,21 +104,9 @@ class Stops:
             return first and not self.folds
         written_out = all(bound.value.shape == () for bound in new) and not any(b.value.shape for b in self._read(step))
         if moved or written_out or paper(self.recording, step) is None:
-            self.known |= {self._first(bound) for bound in step.bound}
+            self.known |= {self.recording.first(bound).serial for bound in step.bound}
             return False
         return True
-
-    @staticmethod
-    def _counts(bound: Binding) -> bool:
-        array = bound.value.array
-        if array is not None and array.dtype == bool:
-            return bool(array.any() and not array.all())
-        return bound.value.shape != () or _is_float(bound)
-
-    def _first(self, bound: Binding) -> int:
-        while bound.origin is not None:
-            bound = self.recording.binding(bound.origin)[1]
-        return bound.serial
 
     def _is_moved(self, step: Step, bound: Binding) -> bool:
         """Whether it has the numbers of one array that the line reads, maybe in another order."""
@@ -142,19 +130,18 @@ class Stops:
 
     def _parameters(self, step: Step, waiting: list[Call]) -> Iterator[Binding]:
         """The gradients of parameters in these calls and in what they call, each once."""
-        own = {self._first(bound) for bound in step.bound}
+        own = {self.recording.first(bound).serial for bound in step.bound}
         while waiting:
             call = waiting.pop(0)
             for inner in self.recording.steps_of(call):
                 waiting += self.recording.calls_in(inner)
                 for bound in inner.bound:
-                    if bound.name in ("dweight", "dbias", "dgamma", "dbeta") and self._first(bound) not in own:
-                        own.add(self._first(bound))
+                    if (
+                        bound.name in ("dweight", "dbias", "dgamma", "dbeta")
+                        and self.recording.first(bound).serial not in own
+                    ):
+                        own.add(self.recording.first(bound).serial)
                         yield bound
-
-
-def _is_float(bound: Binding) -> bool:
-    return bound.value.dtype.startswith("float")
 
 
 def stops_of(recording: Steps) -> Stops:

@@ -1,6 +1,6 @@
-"""Arithmetic with its numbers still in it: a small tree that can be written as Python, or for a reader.
+"""Arithmetic with its numbers still in it, a term, written as Python or for a reader.
 
-    (2·2 + 2·3 + 2·1)·0.7071        is  Operation("*", (Operation("+", (2·2, 2·3, 2·1)), Number(0.7071)))
+    Operation("*", (Operation("+", (2·2, 2·3, 2·1)), Number(0.7071)))   is  (2·2 + 2·3 + 2·1)·0.7071
 
 There are brackets only where the order of operations needs them.
 """
@@ -9,61 +9,23 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
-Index: TypeAlias = tuple[int, ...]
+from .expressions import Applied, Expression, Number, Operation
+
+Term: TypeAlias = Expression  # of numbers, operations and functions alone
 
 # How tightly each operator binds, as in Python. Equal ones are done from the left, powers from the right.
-_STRENGTH = {symbol: 1 for symbol in (">", ">=", "<", "<=", "==", "!=")} | {"&": 2, "+": 3, "-": 3, "*": 4, "/": 4}
-_STRENGTH |= {"negative": 5, "**": 6}
+STRENGTH = {symbol: 1 for symbol in (">", ">=", "<", "<=", "==", "!=")} | {"&": 2, "+": 3, "-": 3, "*": 4, "/": 4}
+STRENGTH |= {"negative": 5, "**": 6}
 _ATOM = 7
 _SIGNS = {"+": " + ", "-": " − ", "*": "·", "/": " / ", "**": "^", "==": " = ", "!=": " ≠ ", ">=": " ≥ ", "<=": " ≤ "}
 LONGEST = 12  # a sum with more terms shows only its first terms and its last
 _KNOWN: dict[str, Any] = {name: getattr(np, name) for name in "exp log sqrt tanh sin cos float64 inf nan".split()}
 _KNOWN |= {"abs": abs, "erf": math.erf, "erfc": math.erfc, "max": max, "min": min}
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number, and where it was recorded: the title, the cell and the binding's serial, which a constant lacks."""
-
-    value: bool | int | float
-    title: str = ""
-    index: Index = ()
-    serial: int | None = None
-
-
-@dataclass(frozen=True)
-class Operation:
-    """Terms joined by an operator: "+" and "*" join any number of them, "negative" takes one, the others take two."""
-
-    symbol: str
-    parts: tuple[Term, ...]
-
-
-@dataclass(frozen=True)
-class Applied:
-    """A function of numbers: exp, max, ..."""
-
-    name: str
-    parts: tuple[Term, ...]
-
-
-Term: TypeAlias = Number | Operation | Applied
-
-
-def numbers(term: Term) -> Iterator[Number]:
-    """Every number of a term, from left to right."""
-    if isinstance(term, Number):
-        yield term
-    else:
-        for part in term.parts:
-            yield from numbers(part)
 
 
 def total(parts: tuple[Term, ...]) -> Term:
@@ -88,11 +50,12 @@ def exact(term: Term) -> str:
 def _exact(term: Term) -> tuple[str, int]:
     if isinstance(term, Number):
         text = repr(term.value)
-        return text, _STRENGTH["negative"] if text.startswith("-") else _ATOM
+        return text, STRENGTH["negative"] if text.startswith("-") else _ATOM
+    assert isinstance(term, Operation | Applied)
     parts = [_exact(part) for part in term.parts]
     if isinstance(term, Applied):
         return f"{term.name}({', '.join(text for text, _ in parts)})", _ATOM
-    strength = _STRENGTH[term.symbol]
+    strength = STRENGTH[term.symbol]
     if term.symbol == "negative":
         return f"-{_bracketed(*parts[0], strength)}", strength
     sides = [_bracketed(*part, strength + (i > 0 or term.symbol == "**")) for i, part in enumerate(parts)]
@@ -107,11 +70,12 @@ def pretty(term: Term) -> str:
 def _pretty(term: Term) -> tuple[str, int]:
     if isinstance(term, Number):
         text = readable(term.value)
-        return text, _STRENGTH["negative"] if text.startswith("−") else _STRENGTH["*"] if "·" in text else _ATOM
+        return text, STRENGTH["negative"] if text.startswith("−") else STRENGTH["*"] if "·" in text else _ATOM
+    assert isinstance(term, Operation | Applied)
     parts = _some(term.parts)
     if isinstance(term, Applied):
         return f"{term.name}({', '.join(text for text, _ in parts)})", _ATOM
-    strength = _STRENGTH[term.symbol]
+    strength = STRENGTH[term.symbol]
     if term.symbol == "negative":
         return f"−{_bracketed(*parts[0], strength + 1)}", strength
     sign = _SIGNS.get(term.symbol, f" {term.symbol} ")
@@ -121,7 +85,7 @@ def _pretty(term: Term) -> tuple[str, int]:
             written = _bracketed(text, own, strength + (term.symbol == "**"))
         elif term.symbol == "+" and text.startswith("−") and own > strength:
             written += f" − {text[1:]}"
-        elif text.startswith("−") and strength > _STRENGTH["&"]:
+        elif text.startswith("−") and strength > STRENGTH["&"]:
             written += f"{sign}({text})"
         elif term.symbol == "*" and isinstance(term.parts[i], Number):
             written += sign + text  # a power of ten needs no brackets among factors

@@ -9,21 +9,17 @@ import inspect
 import itertools
 import math
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...trace.calls import Binding, Call
 from ...trace.lines import Returned
-from .sources import name_called, parse
+from . import expressions as ex
 from .steps import Step, Steps, Summarised
-from .terms import Applied, Index, Number, Operation, Term, joined, total
+from .terms import STRENGTH, Term, joined, total
 
-OPERATORS: dict[type, str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**", ast.BitAnd: "&",
-    ast.Gt: ">", ast.GtE: ">=", ast.Lt: "<", ast.LtE: "<=", ast.Eq: "==", ast.NotEq: "!=",
-}  # fmt: skip
 _FUNCTIONS = {"abs", "exp", "log", "sqrt", "tanh", "sin", "cos", "erf", "erfc"}
 _CHOICES = {"maximum": "max", "minimum": "min"}
 _REDUCTIONS = {"sum", "mean", "max", "min"}
@@ -33,10 +29,6 @@ _CONSTANTS = {"arange", "causal_mask", "full", "ones", "ones_like", "zeros", "ze
 _HARMLESS = set("all any array array_module asarray astype clip device_of float int isfinite isinstance len".split())
 _HARMLESS |= {"concatenate", "range", "stack", "str", "tuple", "where"}
 _HARMLESS |= {*_FUNCTIONS, *_CHOICES, *_REDUCTIONS, *_MOVES, *_CONSTANTS}
-
-
-class NotExpandable(ValueError):
-    """The number was not computed by a line that can be written out; the message says what it is instead."""
 
 
 def walk_of(recording: Steps, step: Step) -> Walk:
@@ -52,193 +44,196 @@ class Walk:
 
     def __init__(self, recording: Steps, step: Step) -> None:
         self.recording, self.step = recording, step
-        self.statement = parse(step.source)
+        self.statement = ex.read(step.source)
         self.names = recording.names_before(step)
         self.bound: dict[str, Binding] = recording.visible(step)
         self.reads_attributes = False  # of objects that may have changed since, such as parameters
-        self._values: dict[ast.expr, Any] = {}
-        self._moved: dict[ast.expr, np.ndarray] = {}
+        self._values: dict[Any, Any] = {}
+        self._moved: dict[Any, np.ndarray] = {}
 
     @functools.cached_property
-    def made(self) -> dict[ast.Call, Call]:
+    def made(self) -> dict[ast.AST, Call]:
         """The recorded calls of the statement, by their node."""
         inner = self.recording.calls_in(self.step)
-        if self.statement is None or not inner:
-            return {}
-        waiting = [(node, _code_of(self.callee(node))) for node in _in_order(self.statement)]
-        made = {}
+        parts = [part for part in self.statement.everything if isinstance(part, ex.Applied)] if inner else []
+        waiting = [(part.node, _code_of(self.callee(part))) for part in parts]
+        made: dict[ast.AST, Call] = {}
         for call in inner:
             found = next((i for i, (_, code) in enumerate(waiting) if code is call.code), None)
-            if found is not None:
-                made[waiting[found][0]] = call
+            if found is not None and (node := waiting[found][0]) is not None:
+                made[node] = call
                 waiting = waiting[found + 1 :]
         return made
 
-    def node_of(self, call: Call) -> ast.Call | None:
-        """The node that made a call; None if it was not found."""
-        return next((node for node, made in self.made.items() if made is call), None)
+    def call_of(self, part: ex.Expression) -> Call | None:
+        """The recorded call that a part of the line made."""
+        return self.made.get(part.node) if part.node is not None else None
 
-    def callee(self, node: ast.Call) -> Any:
-        """The object that a node calls; None if it cannot be found without calling anything."""
-        if any(isinstance(part, ast.Call) for part in ast.walk(node.func)):
+    def applied(self, call: Call) -> ex.Applied | None:
+        """The part of the line that made a call; None if it was not found."""
+        parts = (part for part in self.statement.everything if isinstance(part, ex.Applied))
+        return next((part for part in parts if self.call_of(part) is call), None)
+
+    def callee(self, part: ex.Applied) -> Any:
+        """The object that is called; None if it cannot be found without calling anything."""
+        node = None if part.function is None else part.function.node
+        if not isinstance(node, ast.expr) or any(isinstance(inside, ast.Call) for inside in ast.walk(node)):
             return None
         try:
-            return eval(_compiled(node.func), self.names)
+            return eval(_compiled(node), self.names)
         except Exception:  # a name that is bound by the statement itself, as in a comprehension
             return None
 
-    def value(self, node: ast.expr) -> Any:
+    def value(self, part: ex.Expression) -> Any:
         """The value of an expression, from the recorded numbers. Recorded calls are not run again."""
-        if node not in self._values:
-            is_name = isinstance(node, ast.Name) and node.id in self.names
-            self._values[node] = self.names[node.id] if is_name else self._evaluated(node, {})  # type: ignore[attr-defined]
-        return self._values[node]
+        assert part.node is not None
+        if part.node not in self._values:
+            is_name = isinstance(part, ex.Name) and part.id in self.names
+            self._values[part.node] = self.names[part.id] if is_name else self._evaluated(part, {})  # type: ignore[attr-defined]
+        return self._values[part.node]
 
-    def _evaluated(self, node: ast.expr, instead: dict[int, Any]) -> Any:
-        """The value of a node. instead: values to use for nodes inside it, by the id of the node."""
-        for part in ast.walk(node):
-            if isinstance(part, ast.Call) and id(part) not in instead:
-                if part in self.made:
-                    instead = instead | {id(part): _plain(self.made[part].results)}
+    def _evaluated(self, whole: ex.Expression, instead: dict[int, Any]) -> Any:
+        """The value of an expression. instead: values to use for nodes inside it, by the id of the node."""
+        for part in ex.everything(whole):
+            if isinstance(part, ex.Applied) and id(part.node) not in instead:
+                call = self.call_of(part)
+                if call is not None:
+                    instead = instead | {id(part.node): _plain(call.results)}
                 elif not self._is_harmless(part):
-                    raise NotExpandable(f"{ast.unparse(part)} cannot be computed again")
+                    raise ex.NotExpandable(f"{part.text} cannot be computed again")
         names = self.names | {f"_instead_{i}": value for i, value in enumerate(instead.values())}
         memo = {key: ast.Name(f"_instead_{i}", ast.Load()) for i, key in enumerate(instead)}
-        replaced = copy.deepcopy(node, memo)  # the copy has these in place of the nodes with the ids
+        assert isinstance(whole.node, ast.expr)
+        replaced = copy.deepcopy(whole.node, memo)  # the copy has these in place of the nodes with the ids
         try:
             with np.errstate(all="ignore"):  # what overflowed overflows again
                 return eval(_compiled(replaced), names)
         except Exception as error:
-            raise NotExpandable(f"{ast.unparse(node)} cannot be computed again: {error}") from error
+            raise ex.NotExpandable(f"{whole.text} cannot be computed again: {error}") from error
 
-    def _is_harmless(self, node: ast.Call) -> bool:
+    def _is_harmless(self, part: ex.Applied) -> bool:
         """Whether a call can be made again: it draws nothing at random, and changes nothing."""
-        return name_called(node) in _HARMLESS or hasattr(self.callee(node), "cache_info")
+        return part.name in _HARMLESS or hasattr(self.callee(part), "cache_info")
 
-    def shape(self, node: ast.expr) -> tuple[int, ...]:
+    def shape(self, part: ex.Expression) -> tuple[int, ...]:
         """The shape of an expression's value."""
-        value = self.value(node)
+        value = self.value(part)
         return value.shape if isinstance(value, Summarised) else np.shape(value)
 
-    def chosen(self, node: ast.expr) -> ast.expr:
-        """The side of `a if test else b` that was taken; any other node as it is."""
-        while isinstance(node, ast.IfExp):
-            node = node.body if self.value(node.test) else node.orelse
-        return node
+    def chosen(self, part: ex.Expression) -> ex.Expression:
+        """The side of `a if test else b` that was taken; any other expression as it is."""
+        match part:
+            case ex.Operation("if", (test, yes, no)):
+                return self.chosen(yes if self.value(test) else no)
+        return part
 
-    def cell(self, node: ast.expr, index: Index) -> Term:
-        """One cell of the node's value. Raises NotExpandable."""
-        node = self.chosen(node)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            inner = self.cell(node.operand, index)
-            constant = isinstance(inner, Number) and inner.serial is None
-            return Number(-inner.value) if constant else Operation("negative", (inner,))  # type: ignore[union-attr]
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-            return self._product(node, index)
-        if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-            return self._joined(OPERATORS[type(node.op)], (node.left, node.right), index)
-        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in OPERATORS:
-            return self._joined(OPERATORS[type(node.ops[0])], (node.left, node.comparators[0]), index)
-        if isinstance(node, ast.Call):
-            return self._leaf(node, index) if node in self.made else self._call(node, index)
-        is_array = isinstance(node, ast.Subscript) and not isinstance(self.value(node.value), tuple | list)
-        if is_array or (isinstance(node, ast.Attribute) and node.attr in ("T", "mT")):
-            return self._moved_here(node, node.value, index)  # type: ignore[attr-defined]
-        return self._leaf(node, index)
+    def cell(self, whole: ex.Expression, index: ex.Index) -> Term:
+        """One cell of an expression's value. Raises NotExpandable."""
+        whole = self.chosen(whole)
+        match whole:
+            case ex.Operation("negative", (part,)):
+                term = self.cell(part, index)
+                constant = isinstance(term, ex.Number) and term.serial is None
+                return ex.Number(-term.value) if constant else ex.Operation("negative", (term,))  # type: ignore[attr-defined]
+            case ex.Operation("@", (left, right)):
+                return self._product(left, right, index)
+            case ex.Operation(symbol, (left, right)) if symbol in STRENGTH:
+                return joined(symbol, self.under(left, index), self.under(right, index))
+            case ex.Applied() if self.call_of(whole) is None:
+                return self._applied(whole, index)
+            case ex.Member(base, "T" | "mT"):
+                return self._moved_here(whole, base, index)
+            case ex.Operation("[]", (base, _)) if not isinstance(self.value(base), tuple | list):
+                return self._moved_here(whole, base, index)
+        return self._leaf(whole, index)
 
-    def _leaf(self, node: ast.expr, index: Index) -> Term:
-        value = self.value(node)
+    def under(self, part: ex.Expression, index: ex.Index) -> Term:
+        """The cell that broadcasting an expression's value puts at `index`."""
+        return self.cell(part, under(self.shape(part), index))
+
+    def _leaf(self, part: ex.Expression, index: ex.Index) -> Term:
+        value = self.value(part)
         if isinstance(value, Summarised):
-            raise NotExpandable(f"only a summary of {ast.unparse(node)} was recorded")
+            raise ex.NotExpandable(f"only a summary of {part.text} was recorded")
         value = np.asarray(value)
         if value.dtype.kind not in "fiub":
-            raise NotExpandable(f"{ast.unparse(node)} is not a number")
+            raise ex.NotExpandable(f"{part.text} is not a number")
         place = under(value.shape, index)
         number = value[place].item()
-        if isinstance(node, ast.Name) and node.id in self.bound:
-            return Number(number, self.bound[node.id].title, place, self.bound[node.id].serial)
-        returned = self._returned(node)
+        if isinstance(part, ex.Name) and part.id in self.bound:
+            return ex.Number(number, self.bound[part.id].title, place, self.bound[part.id].serial)
+        returned = self._returned(part)
         if isinstance(returned, Returned) and returned.serial is not None:
-            return Number(number, self.recording.binding(returned.serial)[1].title, place, returned.serial)
-        if any(isinstance(part, ast.Attribute) for part in ast.walk(node)) and value.shape:
+            return ex.Number(number, self.recording.binding(returned.serial)[1].title, place, returned.serial)
+        if value.shape and any(isinstance(inside, ex.Member) for inside in ex.everything(part)):
             self.reads_attributes = True
-        return Number(number)
+        return ex.Number(number)
 
-    def _returned(self, node: ast.expr) -> Any:
+    def _returned(self, part: ex.Expression) -> Any:
         """What a recorded call returned or, for `call(...)[0]`, a part of that."""
-        if isinstance(node, ast.Call) and node in self.made:
-            return self.made[node].results
-        whole = self._returned(node.value) if isinstance(node, ast.Subscript) else None
-        return whole[self.value(node.slice)] if isinstance(whole, tuple) else None  # type: ignore[attr-defined]
+        call = self.call_of(part)
+        if call is not None:
+            return call.results
+        match part:
+            case ex.Operation("[]", (of, at)) if isinstance(whole := self._returned(of), tuple):
+                return whole[self.value(at)]
+        return None
 
-    def _joined(self, symbol: str, sides: Sequence[ast.expr], index: Index) -> Term:
-        return joined(symbol, *(self.cell(side, under(self.shape(side), index)) for side in sides))
-
-    def _product(self, node: ast.BinOp, index: Index) -> Term:
-        left, right = self.shape(node.left), self.shape(node.right)
+    def _product(self, left: ex.Expression, right: ex.Expression, index: ex.Index) -> Term:
+        rows, columns = self.shape(left), self.shape(right)
         places = list(index)
-        column = (places.pop(),) if len(right) > 1 else ()
-        row = (places.pop(),) if len(left) > 1 else ()
+        column = (places.pop(),) if len(columns) > 1 else ()
+        row = (places.pop(),) if len(rows) > 1 else ()
         batch = tuple(places)
         terms = []
-        for k in range(left[-1]):
-            a = self.cell(node.left, (*under(left[:-2], batch), *row, k))
-            b = self.cell(node.right, (*under(right[:-2], batch), k, *column))
-            terms.append(Operation("*", (a, b)))
+        for k in range(rows[-1]):
+            a = self.cell(left, (*under(rows[:-2], batch), *row, k))
+            b = self.cell(right, (*under(columns[:-2], batch), k, *column))
+            terms.append(ex.Operation("*", (a, b)))
         return total(tuple(terms))
 
-    def _call(self, node: ast.Call, index: Index) -> Term:
-        name = name_called(node)
-        on_array = isinstance(node.func, ast.Attribute) and not _is_library(node.func.value)
-        base = node.func.value if on_array else node.args[0] if node.args else None  # type: ignore[attr-defined]
-        if base is None or not self._is_harmless(node):
-            raise NotExpandable(f"{ast.unparse(node)} cannot be written out")
+    def _applied(self, whole: ex.Applied, index: ex.Index) -> Term:
+        if not whole.operands or not self._is_harmless(whole):
+            raise ex.NotExpandable(f"{whole.text} cannot be written out")
+        name, (base, *rest) = whole.name, whole.operands
         if name in _FUNCTIONS:
-            return Applied(name, (self.cell(base, index),))
+            return ex.Applied(name, (self.cell(base, index),))
         if name == "where":
-            test = bool(np.broadcast_to(self.value(base), self.shape(node))[index])
-            chosen = node.args[1 if test else 2]
-            return self.cell(chosen, under(self.shape(chosen), index))
+            test = bool(np.broadcast_to(self.value(base), self.shape(whole))[index])
+            return self.under(rest[not test], index)
         if name in _CHOICES:
-            parts = tuple(self.cell(argument, under(self.shape(argument), index)) for argument in node.args)
-            return Applied(_CHOICES[name], parts)
+            return ex.Applied(_CHOICES[name], tuple(self.under(part, index) for part in whole.operands))
         if name == "clip":
-            low, high = node.args[not on_array :]
-            largest = Applied("max", (self.cell(base, index), self.cell(low, under(self.shape(low), index))))
-            return Applied("min", (largest, self.cell(high, under(self.shape(high), index))))
-        if name == "stack" and isinstance(base, ast.List | ast.Tuple):
-            axis = next((self.value(keyword.value) for keyword in node.keywords if keyword.arg == "axis"), 0)
-            axis %= len(index)
-            return self.cell(base.elts[index[axis]], (*index[:axis], *index[axis + 1 :]))
-        if name == "concatenate" and isinstance(base, ast.List | ast.Tuple):
-            axis = next((self.value(keyword.value) for keyword in node.keywords if keyword.arg == "axis"), 0)
-            axis %= len(index)
+            low, high = (self.under(part, index) for part in rest)
+            return ex.Applied("min", (ex.Applied("max", (self.cell(base, index), low)), high))
+        if name in ("stack", "concatenate") and ex.is_joined(base, ","):
+            axis = self.value(whole.options["axis"]) % len(index) if "axis" in whole.options else 0
             at = list(index)
-            for part in base.elts:
+            if name == "stack":
+                return self.cell(ex.inner(base)[at.pop(axis)], tuple(at))
+            for part in ex.inner(base):
                 if at[axis] < self.shape(part)[axis]:
                     return self.cell(part, tuple(at))
                 at[axis] -= self.shape(part)[axis]
         if name in _REDUCTIONS:
-            return self._reduced(node, base, node.args if on_array else node.args[1:], index)
+            return self._reduced(name, base, rest[0] if rest else whole.options.get("axis"), index)
         if name == "astype":
-            return self._converted(node, base, index)
+            return self._converted(whole, base, index)
         if name in _MOVES:
-            return self._moved_here(node, base, index)
-        return self._leaf(node, index)
+            return self._moved_here(whole, base, index)
+        return self._leaf(whole, index)
 
-    def _converted(self, node: ast.Call, base: ast.expr, index: Index) -> Term:
+    def _converted(self, whole: ex.Applied, base: ex.Expression, index: ex.Index) -> Term:
         term = self.cell(base, index)
-        if isinstance(term, Number):
-            return Number(np.asarray(self.value(node))[index].item(), term.title, term.index, term.serial)
-        if np.asarray(self.value(node)).dtype.kind != "f":
-            raise NotExpandable(f"{ast.unparse(node)} cannot be written out")
+        if isinstance(term, ex.Number):
+            return ex.Number(np.asarray(self.value(whole))[index].item(), term.title, term.index, term.serial)
+        if np.asarray(self.value(whole)).dtype.kind != "f":
+            raise ex.NotExpandable(f"{whole.text} cannot be written out")
         return term
 
-    def _reduced(self, node: ast.Call, base: ast.expr, arguments: Sequence[ast.expr], index: Index) -> Term:
-        given = {keyword.arg: keyword.value for keyword in node.keywords}
+    def _reduced(self, name: str, base: ex.Expression, along: ex.Expression | None, index: ex.Index) -> Term:
         shape = self.shape(base)
-        axis_node = arguments[0] if arguments else given.get("axis")
-        axis = None if axis_node is None else self.value(axis_node)
+        axis = None if along is None else self.value(along)
         axes = range(len(shape)) if axis is None else [a % len(shape) for a in np.atleast_1d(axis).astype(int)]
         kept_places = iter(index)
         keeps = len(index) == len(shape)
@@ -251,43 +246,34 @@ class Walk:
                 if keeps:
                     next(kept_places)
         parts = tuple(self.cell(base, place) for place in itertools.product(*ranges))
-        name = name_called(node)
         if name in ("max", "min"):
-            return Applied(name, parts) if len(parts) > 1 else parts[0]
-        return total(parts) if name == "sum" else Operation("/", (total(parts), Number(len(parts))))
+            return ex.Applied(name, parts) if len(parts) > 1 else parts[0]
+        return total(parts) if name == "sum" else ex.Operation("/", (total(parts), ex.Number(len(parts))))
 
-    def _moved_here(self, node: ast.expr, base: ast.expr, index: Index) -> Term:
+    def _moved_here(self, whole: ex.Expression, base: ex.Expression, index: ex.Index) -> Term:
         shape = self.shape(base)
-        if node not in self._moved:
+        if whole.node not in self._moved:
             places = np.arange(math.prod(shape)).reshape(shape)
-            self._moved[node] = np.asarray(self._evaluated(node, {id(base): places}))
-        source = np.unravel_index(int(self._moved[node][index]), shape)
+            self._moved[whole.node] = np.asarray(self._evaluated(whole, {id(base.node): places}))
+        source = np.unravel_index(int(self._moved[whole.node][index]), shape)
         return self.cell(base, tuple(int(i) for i in source))
 
-    def placed(self, target: ast.Subscript) -> tuple[np.ndarray, tuple[int, ...]]:
+    def placed(self, base: ex.Expression, at: ex.Expression) -> tuple[np.ndarray, tuple[int, ...]]:
         """For `x[i:j] = rows`: the flat index in `rows` of what each cell of x gets, or -1; and the shape of `rows`."""
-        held = np.full(self.shape(as_read(target.value)), -1)
+        held = np.full(self.shape(base), -1)
         names = self.names | {"_base": held}
-        into = ast.Subscript(ast.Name("_base", ast.Load()), target.slice, ast.Load())
+        assert isinstance(at.node, ast.expr)
+        into = ast.Subscript(ast.Name("_base", ast.Load()), at.node, ast.Load())
         shape = np.shape(eval(_compiled(into), names))
         names["_new"] = np.arange(math.prod(shape)).reshape(shape)
         exec(f"{ast.unparse(into)} = _new", names)
         return held, shape
 
 
-def under(shape: Sequence[int], index: Index) -> Index:
+def under(shape: Sequence[int], index: ex.Index) -> ex.Index:
     """The index of the cell that broadcasting an array of this shape puts at `index`."""
     tail = index[len(index) - len(shape) :]
     return tuple(0 if size == 1 else i for size, i in zip(shape, tail, strict=True))
-
-
-def as_read(target: ast.expr) -> ast.expr:
-    """The target of an assignment as an expression that reads it."""
-    read = copy.deepcopy(target)
-    for node in ast.walk(read):
-        if hasattr(node, "ctx"):
-            node.ctx = ast.Load()
-    return read
 
 
 def _plain(results: Any) -> Any:
@@ -296,14 +282,6 @@ def _plain(results: Any) -> Any:
     if results is None:
         return None
     return Summarised(results.value) if results.value.array is None else results.value.plain()
-
-
-def _in_order(node: ast.AST) -> Iterator[ast.Call]:
-    """The calls in a statement, in the order in which they run: arguments first."""
-    for child in ast.iter_child_nodes(node):
-        yield from _in_order(child)
-    if isinstance(node, ast.Call):
-        yield node
 
 
 def _code_of(callee: Any) -> types.CodeType | None:
@@ -320,10 +298,6 @@ def _code_of(callee: Any) -> types.CodeType | None:
     if not isinstance(callee, types.FunctionType) and not isinstance(callee, type):
         callee = inspect.getattr_static(type(callee), "__call__", None)
     return getattr(callee, "__code__", None)
-
-
-def _is_library(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id in ("xp", "np", "numpy", "math")
 
 
 def _compiled(node: ast.expr) -> types.CodeType:

@@ -5,13 +5,10 @@ constant. Tokens repeat, and a row of each random mask is empty. Dropout is on, 
 gradient is random.
 """
 
-from importlib import import_module
-
 from ...arrays import rooms
 from . import caches, layers, models, ops, ranks
-from .case import CASES, Case, Setup
+from .case import CASES, Case, Setup, known_ops
 
-for _file in rooms.files("cases.py"):  # ideas that plug in bring their own cases
-    import_module(rooms.module_of(_file))
+rooms.load("cases.py")  # ideas that plug in bring their own cases
 
-__all__ = ["CASES", "Case", "Setup", "caches", "layers", "models", "ops", "ranks"]
+__all__ = ["CASES", "Case", "Setup", "caches", "known_ops", "layers", "models", "ops", "ranks"]

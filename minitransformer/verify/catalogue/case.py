@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,7 @@ class Case:
 
 
 CASES: dict[str, Case] = {}
+_ROOMS: dict[str, ModuleType] = dict.fromkeys(ops.__all__, ops)  # where each op is
 
 
 def case(kind: str, name: str, build: Callable[[Random], Setup], along_directions: bool = False) -> None:
@@ -104,13 +106,23 @@ def case(kind: str, name: str, build: Callable[[Random], Setup], along_direction
     CASES[name] = Case(name, kind, build, along_directions)
 
 
-def op(name: str, *arguments: Any, along_directions: bool = False, **options: Any) -> None:
-    """Enter a case of the op that is the first word of the name. Its arguments are drawn as `call` says."""
+def op(name: str, *arguments: Any, along_directions: bool = False, room: ModuleType = ops, **options: Any) -> None:
+    """Enter a case of the op that is the first word of the name. Its arguments are drawn as `call` says.
 
-    def build(r: Random) -> Setup:  # looks the op up, so a case checks whatever `ops` holds when it is run
-        return call(r, getattr(ops, name.partition(" ")[0]), *arguments, **options)
+    room: the module that has the op.
+    """
+    word = name.partition(" ")[0]
+    _ROOMS[word] = room
+
+    def build(r: Random) -> Setup:  # looks the op up, so a case checks whatever the room holds when it is run
+        return call(r, getattr(room, word), *arguments, **options)
 
     case("op", name, build, along_directions)
+
+
+def known_ops() -> dict[str, Callable[..., Any]]:
+    """Every op by its name: those of the core, and those of the rooms around it that have a case."""
+    return {name: getattr(room, name) for name, room in _ROOMS.items()}
 
 
 def layer(

@@ -1,9 +1,9 @@
 """Mistakes people make: in the library's own code and in the reference solutions of the exercises.
 
-Each is described once, in one of the text files here, or in the mistakes.txt of the room
-that plugs it in. Many parts of the project use these descriptions: the tests of
-the checker, which must reject each mistake; the exercises, which name a student's mistake; the stepper's menu; the
-annotated code of the site; notebooks; and the bug hunt.
+Each is described once, in one of the text files here, or in the mistakes.txt or the folder `mistakes` of the room that
+its target is in. Many parts of the project use these descriptions: the tests of the checker, which must reject each
+mistake; the exercises, which name a student's mistake; the stepper's menu; the annotated code of the site; notebooks;
+and the bug hunt.
 
     @ ops.softmax:softmax
     gradients: softmax; softmax along another axis, with temperature
@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib import resources
 
 from ...arrays import rooms
 from .mistake import Mistake
@@ -76,11 +75,8 @@ def read(text: str, where: str) -> Iterator[Mistake]:
 
 
 def _all() -> Iterator[Mistake]:
-    for path in sorted(resources.files(__package__).iterdir(), key=lambda path: path.name):
-        if path.name.endswith(".txt"):
-            yield from read(path.read_text(encoding="utf-8"), path.name)
-    for plugged in rooms.files("mistakes.txt"):  # ideas that plug in bring their own
-        yield from read(plugged.read_text(encoding="utf-8"), f"{plugged.parent.name}/{plugged.name}")
+    for path in rooms.files("mistakes.txt", "mistakes/*.txt"):
+        yield from read(path.read_text(encoding="utf-8"), f"{path.parent.name}/{path.name}")
 
 
 _by_target: dict[str, list[Mistake]] = {}
@@ -92,7 +88,7 @@ MISTAKES: dict[str, Mistake] = {
     mistake.name: mistake
     for target, mistakes in _by_target.items()
     for mistake in mistakes
-    if not target.startswith("course.exercises.")
+    if not (target.startswith("course.exercises.") or ".lesson:" in target)
 }
 
 

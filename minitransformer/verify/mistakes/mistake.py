@@ -13,10 +13,12 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 _KEEPING = type(functools.lru_cache(len))  # what keeps results
 _PACKAGE = __name__.partition(".")[0]
+_ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,11 @@ class Mistake:
         finally:
             function.__code__ = right
             forget_kept_results()
+
+    @property
+    def file(self) -> str:
+        """The path of the file that the target is in."""
+        return str(_ROOT.joinpath(*self.target.partition(":")[0].split(".")).with_suffix(".py"))
 
     @property
     def function(self) -> Any:

@@ -24,14 +24,15 @@ import re
 import textwrap
 from importlib import resources
 
+from ....arrays import rooms
 from ....trace.calls import Call
+from ..expressions import Applied, Expression, Name, NotExpandable, argument_in, arguments, names
 from ..naming import in_words
-from ..origins import argument_in, arguments
 from ..sources import parse
 from ..steps import Step, Steps
 from ..symbols import symbols_of
 from ..terms import readable
-from ..walk import NotExpandable, Walk, walk_of
+from ..walk import Walk, walk_of
 
 _QUIET = {
     ast.Return: "The call ends and hands its result back.",
@@ -101,6 +102,8 @@ def sections() -> dict[str, dict[str, str]]:
     for file in sorted(resources.files(__package__).iterdir(), key=lambda file: file.name):
         if file.name.endswith(".txt"):
             _read(file.read_text(encoding="utf-8"), file.name, found)
+    for plugged in rooms.files("sentences.txt"):  # ideas that plug in bring their own
+        _read(plugged.read_text(encoding="utf-8"), f"{plugged.parent.name}/{plugged.name}", found)
     return found
 
 
@@ -172,11 +175,11 @@ def _aliases(recording: Steps, step: Step) -> str:
 def _given_names(recording: Steps, call: Call) -> dict[str, str]:
     """By argument: the name that the caller's line passes, where it passes a name."""
     around = recording.step_around(call)
-    node = None if around is None else walk_of(recording, around).node_of(call)
-    if node is None:
+    made = None if around is None else walk_of(recording, around).applied(call)
+    if made is None:
         return {}
-    passed = {name: argument_in(node, call.code, name) for name in arguments(call.code)}
-    return {name: argument.id for name, argument in passed.items() if isinstance(argument, ast.Name)}
+    passed = {name: argument_in(made, call.code, name) for name in arguments(call.code)}
+    return {name: argument.id for name, argument in passed.items() if isinstance(argument, Name)}
 
 
 def _documentation(call: Call) -> str:
@@ -215,14 +218,13 @@ def _renamed(recording: Steps, step: Step) -> str:
 def _called(recording: Steps, step: Step) -> str:
     """For a line that calls a function or a pullback."""
     walk = walk_of(recording, step)
-    statement = walk.statement
-    node = statement.value if isinstance(statement, ast.Assign) else None
-    if not isinstance(statement, ast.Assign) or not isinstance(node, ast.Call):
+    made = walk.statement.value
+    if walk.statement.kind != "assign" or not isinstance(made, Applied):
         return ""
-    call = walk.made.get(node)
-    targets = [part.id for part in ast.walk(statement.targets[0]) if isinstance(part, ast.Name)]
+    call = walk.call_of(made)
+    targets = names(walk.statement.targets[0])
     results = _listed([name for name in targets if name in {bound.name for bound in walk.step.bound}])
-    given = _listed([a.id for a in node.args if isinstance(a, ast.Name) and _is_array(walk, a)])
+    given = _listed([part.id for part in made.parts if isinstance(part, Name) and _is_array(walk, part)])
     if call is None or not results:
         return ""
     many = " and " in results
@@ -232,22 +234,22 @@ def _called(recording: Steps, step: Step) -> str:
             f"Chain rule: the pullback of {maker} multiplies {given or 'the gradient'} by the Jacobian, transposed; "
             f"{results} {'say' if many else 'says'} how the loss changes with what {maker} was given."
         )
-    told = _first_sentence(_about(walk, node))
+    told = _first_sentence(_about(walk, made))
     what = f"{results} {'are' if many else 'is'} what {in_words(call.name)} makes of {given or 'its arguments'}"
     return f"{what}: {_without_marks(told, frozenset())}" if told else f"{what}."
 
 
-def _about(walk: Walk, node: ast.Call) -> str:
-    """The docstring of what a node calls; of a layer, that of its class."""
-    callee = walk.callee(node)
+def _about(walk: Walk, made: Applied) -> str:
+    """The docstring of what is called; of a layer, that of its class."""
+    callee = walk.callee(made)
     described = callee if inspect.isroutine(callee) else type(callee)
     text = (inspect.getdoc(described) or "") if callee is not None else ""
     return "" if text.startswith("Return") else text
 
 
-def _is_array(walk: Walk, node: ast.expr) -> bool:
+def _is_array(walk: Walk, part: Expression) -> bool:
     try:
-        return bool(walk.shape(node))
+        return bool(walk.shape(part))
     except NotExpandable:
         return False
 

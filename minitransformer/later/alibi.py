@@ -1,0 +1,79 @@
+"""Attention with linear biases (ALiBi). Press et al. 2022, "Train Short, Test Long: Attention with Linear Biases ...".
+
+    bias[h, i, j] = -m_h |i - j|
+
+is added to the score of query i and key j in head h (section 3): the farther a key, the lower its score. No position
+is added to any vector, and a distance longer than all those in training only continues the line. The paper's slopes
+are a geometric sequence, so that some heads look far and others near:
+
+    m_h = 2^(-8 h / H),    h = 1, ..., H    (another rule where H is not a power of two: see `paper_slopes`)
+
+Backward. The paper keeps the slopes fixed. They may be learned as well: m_h stands in every score of its head, so
+
+    dm_h = -sum_ij dbias[h, i, j] |i - j|
+"""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+
+from ..arrays.backend import Array, Pullback, device_of, to_device
+from ..arrays.boundary import check_floats, check_sizes, op
+from ..arrays.float16 import in_float32
+from ..layers import Module
+
+
+@op
+@in_float32
+def alibi(slopes: Array, t_q: int, t_k: int) -> tuple[Array, Pullback]:
+    """A score that falls with the distance. slopes: (H,); bias: (H, T_q, T_k); backward(dbias): dslopes.
+
+    Where T_q differs from T_k the queries are the last T_q of the T_k positions, as with a cache.
+    """
+    xp = check_floats("alibi", slopes=slopes)
+    check_sizes("alibi", t_q=t_q, t_k=t_k)
+    if slopes.ndim != 1:
+        raise ValueError(f"alibi: slopes must have one axis (H,), got shape {slopes.shape}")
+    behind = (xp.arange(t_q) + (t_k - t_q))[:, None] - xp.arange(t_k)[None, :]
+    distance = abs(behind).astype(slopes.dtype)
+    bias = -slopes[:, None, None] * distance
+
+    def backward(dbias: Array) -> Array:
+        dslopes = -(dbias * distance).sum(axis=(-2, -1))
+        return dslopes
+
+    return bias, backward
+
+
+def paper_slopes(n_heads: int) -> np.ndarray:
+    """(H,): 2^(-8/H), 2^(-16/H), ..., 2^(-8), if H is a power of two.
+
+    Otherwise those of the largest power of two P below H, and then every second one of 2P heads: 2^(-4/P), 2^(-12/P),
+    ... So does the code that the authors published (https://github.com/ofirpress/attention_with_linear_biases,
+    get_slopes), and BLOOM (Le Scao et al. 2022); the paper does not speak of it.
+    """
+    power = 1 << (n_heads.bit_length() - 1)
+    slopes = 2.0 ** (-8.0 * np.arange(1, power + 1) / power)
+    between = 2.0 ** (-4.0 * np.arange(1, 2 * power, 2) / power)
+    return np.concatenate([slopes, between[: n_heads - power]])
+
+
+class LinearBias(Module):
+    """A score that falls with the distance, in each head with the paper's slope (ALiBi). Nothing is learned."""
+
+    def __init__(self, n_heads: int) -> None:
+        self.slopes = paper_slopes(n_heads)  # (H,)
+
+    def __call__(self, t_q: int, t_k: int, like: Array) -> tuple[Array, Pullback]:
+        """Return (bias, backward); bias: (H, T_q, T_k), in the dtype and on the device of `like`."""
+        slopes = to_device(self.slopes.astype(like.dtype), device_of(like).name)
+        bias, _ = alibi(slopes, t_q, t_k)  # the slopes are not learned
+        return bias, lambda dbias: None
+
+    def head(self, i: int) -> LinearBias:
+        """The bias of head i alone."""
+        alone = copy.copy(self)
+        alone.slopes = self.slopes[i : i + 1]
+        return alone

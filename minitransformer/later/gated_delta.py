@@ -1,0 +1,106 @@
+"""The gated delta rule. Yang, Kautz and Hatamizadeh 2024, "Gated Delta Networks", equation 10.
+
+Linear attention keeps a sum of products of keys and values, S, in which old entries are never removed. The delta rule
+(Schlag et al. 2021, "Linear Transformers Are Secretly Fast Weight Programmers", section 4.2) first reads what S holds
+under the new key, and writes only the difference; a gate lets S fade before. At each position
+
+    faded  = exp(decay) S                       decay ≤ 0: a rate for each entry of the key, or one for all
+    error  = v - faded^T k                      what is wanted under this key, minus what stands there
+    S'     = faded + β k error^T                β in (0, 1): how much of it to write
+    output = scale · S'^T q
+
+With decay 0 it is the delta rule. Keys should have length 1: then β = 1 replaces the value of a key entirely.
+
+Backward goes from the last position to the first and carries dS, which comes from the position's output and from the
+next position:
+
+    dS'    += scale · q doutput^T,              dq = scale · S' doutput
+    derror  = β dS'^T k,                        dv = derror
+    dk      = β dS' error - faded derror        a key is used to write and to read
+    dβ      = k^T dS' error
+    dfaded  = dS' - k derror^T
+    dS      = exp(decay) dfaded,                ddecay = the sum of dfaded · faded along the value's axis
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_floats, check_number, check_shape, op
+from ..arrays.float16 import in_float32
+from ..ops.attention import _summed_to
+
+
+@op
+@in_float32
+def gated_delta(
+    q: Array, k: Array, v: Array, decay: Array, beta: Array, state: Array | None = None, scale: float | None = None
+) -> tuple[Array, Pullback]:
+    """A memory that fades, and is corrected under each key. output: (..., T, d_v).
+
+    q, k: (..., T, d_k); v: (..., T, d_v); beta: (..., T). decay: broadcasts to (..., T, d_k), with as many axes; the
+    logarithm of what is kept. state: (..., d_k, d_v), the memory before the first position; zeros unless given.
+    scale: 1/√d_k unless given. backward(doutput) returns (dq, dk, dv, ddecay, dbeta), or where there is a state
+    (dq, dk, dv, ddecay, dbeta, dstate). Yang et al. 2024.
+    """
+    xp = check_floats("gated_delta", q=q, k=k, v=v, decay=decay, beta=beta)
+    if min(q.ndim, v.ndim) < 2 or q.shape != k.shape or q.shape[:-1] != v.shape[:-1]:
+        raise ValueError(
+            "gated_delta: q and k must be (..., T, d_k) and v (..., T, d_v), of one sequence; "
+            f"got q {q.shape}, k {k.shape}, v {v.shape}"
+        )
+    n, d_k = q.shape[-2:]
+    check_shape("gated_delta", "beta", beta, q.shape[:-1])
+    if decay.ndim != q.ndim or any(size not in (1, whole) for size, whole in zip(decay.shape, q.shape, strict=True)):
+        raise ValueError(f"gated_delta: decay must broadcast to {q.shape}, with as many axes; got {decay.shape}")
+    factor = 1.0 / math.sqrt(d_k) if scale is None else scale
+    check_number("gated_delta", "scale", factor)
+    start = xp.zeros((*q.shape[:-2], d_k, v.shape[-1]), q.dtype)
+    if state is not None:
+        check_floats("gated_delta", q=q, state=state)
+        check_shape("gated_delta", "state", state, start.shape)
+    before = start if state is None else state
+
+    decays = xp.broadcast_to(decay, q.shape)
+    rates = xp.exp(decays)[..., None]  # (..., T, d_k, 1): a column for each position
+    remains = xp.zeros((*v.shape[:-1], d_k, v.shape[-1]), q.dtype)
+    memories, errors = xp.zeros_like(remains), xp.zeros_like(v)
+    for t in range(n):
+        faded = rates[..., t, :, :] * before
+        key = k[..., t, :][..., None]  # a column
+        error = v[..., t, :][..., None, :] - (faded * key).sum(axis=-2, keepdims=True)  # a row
+        written = beta[..., t][..., None, None] * error
+        memory = faded + key * written
+        remains[..., t, :, :] = faded
+        errors[..., t, :] = error[..., 0, :]
+        memories[..., t, :, :] = memory
+        before = memory
+    output = factor * (memories * q[..., None]).sum(axis=-2)
+
+    def backward(doutput: Array) -> tuple[Array, ...]:
+        dq = factor * (memories * doutput[..., None, :]).sum(axis=-1)
+        dk, dv, ddecays, dbeta = xp.zeros_like(k), xp.zeros_like(v), xp.zeros_like(q), xp.zeros_like(beta)
+        from_later = xp.zeros_like(start)
+        for t in reversed(range(n)):
+            kept, faded = rates[..., t, :, :], remains[..., t, :, :]
+            error = errors[..., t, :][..., None, :]
+            written = beta[..., t][..., None, None] * error
+            key = k[..., t, :][..., None]
+            doutput_t = factor * doutput[..., t, :][..., None, :]
+            dmemory = from_later + q[..., t, :][..., None] * doutput_t
+            dwritten = (dmemory * key).sum(axis=-2, keepdims=True)
+            derror = beta[..., t][..., None, None] * dwritten
+            dfaded = dmemory - key * derror
+            dk[..., t, :] = (dmemory * written - faded * derror).sum(axis=-1)
+            dv[..., t, :] = derror[..., 0, :]
+            dbeta[..., t] = (dwritten * error).sum(axis=(-2, -1))
+            ddecays[..., t, :] = (dfaded * faded).sum(axis=-1)
+            from_later = kept * dfaded
+        ddecay = _summed_to(ddecays, decay.shape)
+        if state is None:
+            return dq, dk, dv, ddecay, dbeta
+        dstate = from_later
+        return dq, dk, dv, ddecay, dbeta, dstate
+
+    return output, backward

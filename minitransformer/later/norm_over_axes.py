@@ -1,0 +1,65 @@
+"""LayerNorm and RMSNorm of several axes at once. Ba et al. 2016, section 3.1: "all the hidden units in the same layer".
+
+A row of `layer_norm` is the last axis. Where a layer's units fill several axes, such as the heads of one position, a
+row holds them all:
+
+    y = layer_norm(x with its last axes in one, γ in one, β in one)     put back into x's shape
+
+γ says which axes these are: as many as it has. Backward is that of the norm, in one axis, and puts dx and dγ back.
+"""
+
+from __future__ import annotations
+
+from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_floats, check_shape, op
+from ..arrays.float16 import in_float32
+from ..ops.normalization import layer_norm, rms_norm
+
+
+@op
+@in_float32
+def layer_norm_over_axes(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> tuple[Array, Pullback]:
+    """LayerNorm over as many of the last axes as γ has. x, y: (..., *D); gamma, beta: (*D). Ba et al. 2016.
+
+    backward(dy) returns (dx, dgamma, dbeta).
+    """
+    check_floats("layer_norm_over_axes", x=x, gamma=gamma, beta=beta)
+    rows = _rows("layer_norm_over_axes", x, gamma)
+    check_shape("layer_norm_over_axes", "beta", beta, gamma.shape)
+    flat, norm_backward = layer_norm(x.reshape(rows), gamma.reshape(-1), beta.reshape(-1), eps)
+    y = flat.reshape(x.shape)
+
+    def backward(dy: Array) -> tuple[Array, Array, Array]:
+        dx_row, dgamma_row, dbeta_row = norm_backward(dy.reshape(rows))
+        dx, dgamma, dbeta = dx_row.reshape(x.shape), dgamma_row.reshape(gamma.shape), dbeta_row.reshape(gamma.shape)
+        return dx, dgamma, dbeta
+
+    return y, backward
+
+
+@op
+@in_float32
+def rms_norm_over_axes(x: Array, gamma: Array, eps: float = 1e-6) -> tuple[Array, Pullback]:
+    """RMSNorm over as many of the last axes as γ has. x, y: (..., *D); gamma: (*D). Zhang and Sennrich 2019.
+
+    backward(dy) returns (dx, dgamma).
+    """
+    check_floats("rms_norm_over_axes", x=x, gamma=gamma)
+    rows = _rows("rms_norm_over_axes", x, gamma)
+    flat, norm_backward = rms_norm(x.reshape(rows), gamma.reshape(-1), eps)
+    y = flat.reshape(x.shape)
+
+    def backward(dy: Array) -> tuple[Array, Array]:
+        dx_row, dgamma_row = norm_backward(dy.reshape(rows))
+        dx, dgamma = dx_row.reshape(x.shape), dgamma_row.reshape(gamma.shape)
+        return dx, dgamma
+
+    return y, backward
+
+
+def _rows(where: str, x: Array, gamma: Array) -> tuple[int, ...]:
+    """The shape of x with its last axes, those of gamma, in one."""
+    leading = x.ndim - gamma.ndim
+    if gamma.ndim == 0 or leading < 0 or x.shape[leading:] != gamma.shape:
+        raise ValueError(f"{where}: gamma must have the shape of the last axes of x {x.shape}, got {gamma.shape}")
+    return (*x.shape[:leading], gamma.size)

@@ -1,0 +1,51 @@
+"""Softcapped scores and logits as parts: one mixes heads, one makes logits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...arrays.backend import Array, Pullback
+from ...arrays.boundary import check_positive
+from ...layers import Embedding, Module, ScaledDotProduct
+from .op import softcap, softcapped_attention
+
+
+class SoftCapped(ScaledDotProduct):
+    """Mixes by softcapped scores. scale: 1/√d_k unless given. dropout: on the weights."""
+
+    def __init__(self, cap: float, scale: float | None = None, dropout: float = 0.0) -> None:
+        super().__init__(scale, dropout)
+        check_positive("SoftCapped", cap=cap)
+        self.cap = float(cap)
+
+    def __call__(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        mask: Array | None = None,
+        causal: bool = False,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Array, Pullback]:
+        """Return (heads, backward); backward(dheads) returns (dq, dk, dv)."""
+        return softcapped_attention(q, k, v, self.cap, mask, causal, self.scale, self.dropout, rng)
+
+
+class CappedOutput(Module):
+    """logits = cap · tanh(x tableᵀ / cap). x: (..., width); logits: (..., vocabulary)."""
+
+    def __init__(self, tokens: Embedding, cap: float) -> None:
+        check_positive("CappedOutput", cap=cap)
+        self.tokens, self.cap = tokens, float(cap)
+
+    def unembed(self, x: Array) -> tuple[Array, Pullback]:
+        """Return (logits, backward); backward(dlogits) returns dx."""
+        free, table_backward = self.tokens.unembed(x)
+        logits, cap_backward = softcap(free, self.cap)
+
+        def backward(dlogits: Array) -> Array:
+            dfree = cap_backward(dlogits)
+            dx = table_backward(dfree)
+            return dx
+
+        return logits, backward

@@ -1,0 +1,100 @@
+"""Softcapped scores. Bello et al. 2017, "Neural Combinatorial Optimization", appendix A; Gemma Team 2024, "Gemma 2", 2.
+
+    capped = cap · tanh(scores / cap)
+
+A small score stays nearly as it is; none leaves (-cap, cap), so no query can look at one key alone, whatever its
+length. Gemma 2 caps the scores of attention at 50 and the logits at 30.
+
+    scores  = scale · q kᵀ
+    capped  = cap · tanh(scores / cap)
+    output  = dropout(softmax(capped)) v
+
+Backward. With tanh' = 1 - tanh², and the factors cap and 1 / cap undoing each other,
+
+    dscores = dcapped · (1 - (capped / cap)²)
+
+which is dcapped for a small score, and nearly 0 for one at the cap: a saturated score learns no more. All else is as in
+ops/attention.py. The mask hides capped scores, since tanh would make of -inf an ordinary number, -cap.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...arrays.backend import Array, Pullback, device_of
+from ...arrays.boundary import check_flags, check_floats, check_mask, check_number, check_positive, op
+from ...arrays.float16 import in_float32
+from ...arrays.masks import causal_mask
+from ...ops.attention import check_shapes
+from ...ops.dropout import dropout as drop
+from ...ops.softmax import softmax
+
+
+@op
+@in_float32
+def softcap(x: Array, cap: float) -> tuple[Array, Pullback]:
+    """y = cap · tanh(x / cap), element-wise. x, y: any shape; backward(dy) returns dx."""
+    xp = check_floats("softcap", x=x)
+    check_positive("softcap", cap=cap)
+    share = xp.tanh(x / cap)
+    y = cap * share
+
+    def backward(dy: Array) -> Array:
+        dx = dy * (1.0 - share * share)
+        return dx
+
+    return y, backward
+
+
+@op
+@in_float32
+def softcapped_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    cap: float,
+    mask: Array | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    rng: np.random.Generator | None = None,
+) -> tuple[Array, Pullback]:
+    """Attention whose scores stay within (-cap, cap).
+
+    q: (..., T_q, d_k); k: (..., T_k, d_k); v: (..., T_k, d_v); output: (..., T_q, d_v). mask, causal, scale, dropout:
+    as in attention. backward(doutput) returns (dq, dk, dv).
+    """
+    xp = check_floats("softcapped_attention", q=q, k=k, v=v)
+    check_shapes("softcapped_attention", q, k, v)
+    check_positive("softcapped_attention", cap=cap)
+    check_flags("softcapped_attention", causal=causal)
+    t_q, t_k = q.shape[-2], k.shape[-2]
+    factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    check_number("softcapped_attention", "scale", factor)
+    allowed = xp.ones((t_q, t_k), dtype=bool)
+    if mask is not None:
+        check_mask("softcapped_attention", mask, (*q.shape[:-1], t_k), like=q)
+        allowed = allowed & mask
+    if causal:
+        allowed = allowed & causal_mask(t_q, t_k, device_of(q).name)
+
+    scores = (q @ k.swapaxes(-1, -2)) * factor
+    capped, cap_backward = softcap(scores, cap)
+    visible = xp.where(allowed, capped, -xp.inf)
+    weights, softmax_backward = softmax(visible)
+    kept, dropout_backward = drop(weights, dropout, rng)
+    output = kept @ v
+
+    def backward(doutput: Array) -> tuple[Array, Array, Array]:
+        dkept = doutput @ v.swapaxes(-1, -2)
+        dv = kept.swapaxes(-1, -2) @ doutput
+        dweights = dropout_backward(dkept)
+        dcapped = softmax_backward(dweights)  # zero wherever the mask hid the score
+        dscores = cap_backward(dcapped)
+        dq = (dscores @ k) * factor
+        dk = (dscores.swapaxes(-1, -2) @ q) * factor
+        return dq, dk, dv
+
+    return output, backward

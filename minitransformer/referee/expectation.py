@@ -1,0 +1,115 @@
+"""`check_gradients(f, *inputs)`: for tests, in any form of function, with a failure that says what is wrong."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..trace.foreign import as_numpy
+from ..verify import arguments as given
+from ..verify.catalogue import known_ops
+from ..verify.foreign import as_array
+from ..verify.gradients import gradients
+from ..verify.report import Report, Row
+from .diagnosis import Diagnosis, diagnose
+from .from_jax import from_jax
+from .from_pair import from_pair
+from .from_torch import from_torch
+
+_SETTINGS = inspect.signature(gradients).parameters.keys() - {"f", "inputs", "options"}
+
+
+def check_gradients(f: Any, *inputs: Any, op: str | None = None, **options: Any) -> Report:
+    """Raise AssertionError unless all gradients of f are right; returns the report of `verify.gradients` if they are.
+
+    f: a function of tensors or of jax arrays (if it is given such), a torch.nn.Module or torch.autograd.Function, a
+    tuple of forward and backward, an object with these methods, or a function of our form. See `from_torch`,
+    `from_jax` and `from_pair`. If tensors are given in float32, and f runs in nothing else, it is checked as closely as
+    float32 allows. options: for `verify.gradients` or for f.
+
+    The message has the table, the worst entry and, if f does what a known mistake does, this mistake in a sentence. op:
+    the name of the op that f should compute, for this comparison; without it, all ops that take such inputs are tried.
+    """
+    __tracebackhide__ = True
+    try:
+        form, report = _checked(f, inputs, options)
+    except (TypeError, ValueError) as error:  # one that says what is wrong, without the way through the checker
+        raise type(error)(str(error)) from error.__cause__
+    if report.ok:
+        return report
+    own = {key: x for key, x in options.items() if key not in _SETTINGS}
+    known = next(_named(form, inputs, own, op), None)
+    said = [str(report), _told(_worst(report)), "" if known is None else _sentence(known)]
+    raise AssertionError("\n".join(filter(None, said)))
+
+
+def _checked(f: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Report]:
+    """The function in our form, and the report on it."""
+    leaves = [leaf for x in inputs for _, leaf in given.leaves_of("", x)]
+    narrow = any(as_array(x) is not x and str(x.dtype).endswith("float32") for x in leaves)
+    form = _in_our_form(f, leaves, "float64")
+    try:
+        return form, gradients(form, *inputs, **options)
+    except (TypeError, ValueError):
+        if not narrow:
+            raise
+        try:
+            single = _in_our_form(f, leaves, "float32")
+            return single, gradients(single, *inputs, **options)
+        except (TypeError, ValueError):
+            pass  # it does not run in float32 either: say why it does not run in float64
+        raise
+
+
+def _in_our_form(f: Any, leaves: list[Any], dtype: str) -> Any:
+    if getattr(f, "separate", False):
+        return f
+    if isinstance(f, tuple):
+        forward, backward = f
+        return from_pair(forward, backward, dtype)
+    origin = [*(kind.__module__ for kind in (f if isinstance(f, type) else type(f)).__mro__)]
+    if any(as_numpy(x) is not x for x in leaves) or any(name.startswith("torch.") for name in origin):
+        return from_torch(f, dtype)
+    if any(as_array(x) is not x for x in leaves):
+        return from_jax(f, dtype)
+    if hasattr(f, "forward") and hasattr(f, "backward"):
+        return from_pair(f, dtype=dtype)
+    return f
+
+
+def _worst(report: Report) -> Row:
+    """The worst row, of an input or parameter if one is wrong: an intermediate only shows where."""
+    wrong = [row for row in report.rows if not row.ok]
+    final = [row for row in wrong if row.kind != "intermediate"]
+    return max(final or wrong, key=lambda row: row.error)
+
+
+def _told(row: Row) -> str:
+    if not row.checked:
+        return f"worst: {row.name}: {row.problem or 'wrong'}"
+    place = "" if row.where is None else "[" + ", ".join(map(str, row.where)) + "]"
+    along = "" if row.where is not None else " along a random direction"
+    return f"worst: d{row.name}{place}{along} is {row.hand:.8g} by hand and {row.numerical:.8g} by finite differences"
+
+
+def _sentence(known: Diagnosis) -> str:
+    told = " Or: ".join(mistake.sentence for mistake in known.mistakes[:2])
+    return f"On these inputs it does what {known.op} does with a known mistake: {told} ({known.mistakes[0].name})"
+
+
+def _named(
+    f: Callable[..., Any], inputs: tuple[Any, ...], options: dict[str, Any], op: str | None
+) -> Iterator[Diagnosis]:
+    """The diagnoses that name a mistake of f, as one op or another."""
+    all_ops = known_ops()
+    for name in [op] if op else sorted(all_ops):
+        taken = inspect.signature(all_ops[name]).parameters
+        ways = [{}, {"causal": True}] if "causal" in taken and "causal" not in options else [{}]
+        for more in ways:
+            try:
+                found = diagnose(f, name, *inputs, **{key: x for key, x in options.items() if key in taken}, **more)
+            except Exception:  # not an op for such inputs
+                continue
+            if found.mistakes:
+                yield found

@@ -1,0 +1,85 @@
+"""Functions of JAX as functions of our form."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..arrays.backend import Array, to_numpy
+from ..trace.values import is_array, is_float_array
+from ..verify import arguments as given
+from .other_forms import Inputs, checked_output, library, of_our_form, ran, widest
+
+
+def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any]:
+    """A function of our form, (*arrays, **options) -> (output, backward), that runs f on jax arrays.
+
+    f: any function of jax arrays that returns one, also with jax.custom_vjp or jax.jit; backward is its jax.vjp. An
+    argument may be a dict or list of arrays, as parameters often are. It runs in float64, which JAX allows meanwhile.
+    dtype: "float32" for code that computes in float32 alone; it is then checked as closely as that allows. Raises
+    ImportError without jax, and later ValueError or TypeError if f does not run, or returns no array.
+    """
+    jax = library("jax", "jax")
+    if not callable(f):
+        raise TypeError(f"from_jax: expected a function, got {f!r}")
+    single = dtype == "float32"
+
+    def to_jax(x: Any) -> Any:
+        if not is_array(x):
+            return x
+        x = np.array(to_numpy(x))
+        return jax.numpy.asarray(x.astype(np.float32) if single and x.dtype.kind == "f" else x)
+
+    def back(x: Any) -> np.ndarray:
+        array = np.array(x)
+        return array.astype(np.float64) if single and array.dtype.kind == "f" else array
+
+    def call(*inputs: Any, **options: Any) -> Any:
+        name = given.name_of(made)
+        with _float64(jax):
+            arrays = Inputs(inputs, to_jax, to_jax)
+            fixed = {key: given.with_leaves(x, to_jax) for key, x in options.items()}
+
+            def of_leaves(*leaves: Any) -> Any:
+                rest = iter(leaves)
+                own = (given.with_leaves(x, lambda x: next(rest) if is_float_array(x) else to_jax(x)) for x in inputs)
+                return f(*own, **fixed)
+
+            returned = ran(name, "forward", lambda: of_leaves(*arrays.leaves))
+            y = back(returned) if hasattr(returned, "dtype") else returned
+        leaves = [leaf for x in inputs for _, leaf in given.leaves_of("", x)]
+        checked_output(name, y, None if single else widest(leaves), "from_jax")
+
+        def backward(dy: Array) -> Any:
+            with _float64(jax):
+                again, pull = ran(name, "the forward pass of its vjp", lambda: jax.vjp(of_leaves, *arrays.leaves))
+                if again.shape != y.shape:
+                    raise ValueError(
+                        f"{name} gives a different output each time it runs; even its shape changes, "
+                        f"from {y.shape} to {again.shape}"
+                    )
+                if not _alike(back(again), y) and _alike(back(of_leaves(*arrays.leaves)), y):
+                    raise ValueError(
+                        f"{name}: the forward pass of its custom_vjp returns another output than it itself"
+                    )
+                grads = ran(name, "backward", lambda: pull(to_jax(dy).astype(again.dtype)))
+            return arrays.gradients(map(back, grads))
+
+        return y, backward
+
+    made = of_our_form(f, call, dtype)
+    return made
+
+
+def _alike(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.shape == other.shape and np.allclose(one, other, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+def _float64(jax: Any) -> contextlib.AbstractContextManager[Any]:
+    """Where JAX computes in float64 if its arrays do."""
+    enable = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
+    context: contextlib.AbstractContextManager[Any] = enable(True)
+    return context

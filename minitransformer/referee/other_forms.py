@@ -1,0 +1,129 @@
+"""Functions that others wrote as functions of our form, `(*arrays, **options) -> (output, backward)`.
+
+    verify.from_torch(f)                  functions of tensors, a torch.autograd.Function, modules
+    verify.from_jax(f)                    functions of jax arrays, also with jax.custom_vjp
+    verify.from_pair(forward, backward)   out, cache = forward(x, ...); dx = backward(dout, cache)
+    verify.from_pair(layer)               an object with forward, backward, and gradients on its attributes
+
+What they return is checked, shown, diagnosed and graded like a function of ours. This file holds what they share.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..arrays.backend import Array, device_of, to_device
+from ..layers import Module, Parameter
+from ..trace.values import is_array, is_float_array
+from ..verify import arguments as given
+
+PRECISIONS = ("float64", "float32")
+
+
+def of_our_form(f: Any, call: Callable[..., Any], dtype: str) -> Callable[..., Any]:
+    """`call` under the name and with the signature of f. dtype: what it computes in."""
+    if dtype not in PRECISIONS:
+        raise ValueError(
+            f"dtype must be one of {', '.join(PRECISIONS)}, got {dtype!r}: differences see nothing in less"
+        )
+
+    @functools.wraps(f)
+    def function(*inputs: Any, **options: Any) -> Any:
+        return call(*inputs, **options)
+
+    function.__name__ = getattr(f, "__name__", type(f).__name__)
+    return marked(function, dtype)
+
+
+def marked(f: Any, dtype: str) -> Any:
+    """f, with marks for the tracer and the checker: its backward is a function of its own, and its dtype is this."""
+    f.separate, f.precision = True, dtype
+    return f
+
+
+def library(name: str, install: str) -> Any:
+    """A library that the package does without. Raises ImportError that says what to install."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise ImportError(f"verify.from_{name} needs {name}: pip install {install}", name=name) from error
+
+
+def ran(name: str, what: str, run: Callable[[], Any]) -> Any:
+    """What `run` returns. Raises ValueError that names the function for whatever it raises."""
+    try:
+        return run()
+    except Exception as error:  # of any kind: the function is somebody else's
+        raise ValueError(f"{name}: {what} does not run: {type(error).__name__}: {error}") from error
+
+
+class Inputs:
+    """The arguments of one call, each floating-point leaf made an array of another library by `convert`."""
+
+    def __init__(self, inputs: tuple[Any, ...], convert: Callable[[Array], Any], keep: Callable[[Any], Any]) -> None:
+        self.given = inputs
+        self.leaves: list[Any] = []
+
+        def leaf(x: Any) -> Any:
+            if not is_float_array(x):
+                return keep(x)
+            self.leaves.append(convert(x))
+            return self.leaves[-1]
+
+        self.converted = [given.with_leaves(x, leaf) for x in inputs]
+
+    def gradients(self, found: Iterator[np.ndarray]) -> Any:
+        """The gradients of the leaves in the form of the arguments: one, a tuple, or None if there are none."""
+        wanted = [x for x in self.given if any(is_float_array(leaf) for _, leaf in given.leaves_of("", x))]
+
+        def gradient(x: Any) -> Any:
+            return next(found).astype(x.dtype, copy=False) if is_float_array(x) else None
+
+        result = tuple(given.with_leaves(x, gradient) for x in wanted)
+        return result[0] if len(result) == 1 else result or None
+
+
+def checked_output(name: str, y: Any, dtype: Any, adapter: str) -> None:
+    """Require a floating-point array of the dtype that the inputs have."""
+    if not is_float_array(y):
+        choose = f"; choose one part with {adapter}(lambda ...: f(...)[0])" if isinstance(y, tuple | list) else ""
+        raise TypeError(f"{name} must return one floating-point array, got {given.describe(y)}{choose}")
+    if dtype is not None and y.dtype.itemsize < dtype.itemsize:
+        raise TypeError(
+            f"{name} computes in {y.dtype} although its inputs are {dtype}; "
+            f'with {adapter}(f, dtype="float32") it is checked as closely as float32 allows'
+        )
+
+
+def widest(arrays: list[Any]) -> Any:
+    """The widest floating-point dtype among arrays; None if there is none."""
+    return max((x.dtype for x in arrays if is_float_array(x)), key=lambda dtype: dtype.itemsize, default=None)
+
+
+def add_to(parameter: Parameter, gradient: np.ndarray) -> None:
+    """Add to a parameter's gradient."""
+    parameter.grad += to_device(gradient.astype(parameter.grad.dtype), device_of(parameter.grad).name)
+
+
+class Foreign(Module):
+    """Something with parameters that somebody else wrote, as a module of ours: see `from_torch` and `from_pair`."""
+
+    def __init__(self, name: str, parameters: dict[str, np.ndarray]) -> None:
+        self.__name__ = name
+        self.owned = {key: Parameter(np.array(value, dtype=np.float64)) for key, value in parameters.items()}
+
+    def parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """Yield (name, Parameter), by the names that they have there."""
+        yield from self.owned.items()
+
+
+def plain(x: Any) -> Any:
+    """Any other argument than a floating-point array, as it is."""
+    return x.copy() if is_array(x) else x

@@ -1,0 +1,156 @@
+"""Every public parameter whose default is True or False refuses a text: `"no"` is true for Python."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+
+from minitransformer import generation, later, layers, models, ops, published, training, verify
+from minitransformer.published import bart, gemma2, gpt_oss, llama, qwen3, t5
+from minitransformer.published import tokenizers as published_tokenizers
+
+ROOMS = ("ops", "layers", "models", "verify", "text", "training", "generation", "later", "published")
+RESULTS = {"Row", "Case"}  # what the package writes for a caller to read
+
+
+def everything() -> dict[str, Any]:
+    """What the rooms export, with the methods of their classes, and the recipes of published families; by name."""
+    rooms = [importlib.import_module(f"minitransformer.{room}") for room in ROOMS]
+    things = [getattr(room, name) for room in rooms for name in room.__all__]
+    for found in pkgutil.iter_modules(published.__path__):
+        inside = vars(importlib.import_module(f"minitransformer.published.{found.name}")).values()
+        things += [x for x in inside if inspect.isclass(x) and x.__name__.endswith("Config")]
+    methods = [
+        method
+        for thing in things
+        if inspect.isclass(thing)
+        for name, method in inspect.getmembers(thing, inspect.isroutine)
+        if name == "__call__" or not name.startswith("_")
+    ]
+    named = [x for x in (*things, *methods) if hasattr(x, "__qualname__")]
+    return {f"{x.__module__.split('.')[1]}.{x.__qualname__}": x for x in named}
+
+
+def flags(thing: Any) -> list[str]:
+    """The names of its parameters whose default is a bool."""
+    try:
+        parameters = inspect.signature(thing).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if isinstance(p.default, bool)]
+
+
+RNG = np.random.default_rng(0)
+SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 8}
+X, WIDE = RNG.normal(size=(2, 4, 6)), RNG.normal(size=(2, 4, 8)).astype(np.float32)
+QKV = [RNG.normal(size=(1, 2, 4, 6))] * 3
+IDS = np.array([[1, 2, 3]])
+
+
+def config(kind, *sizes):
+    """A call that builds the model of a configuration."""
+    return lambda **flag: kind(*sizes, **SIZES, **flag).build(RNG)
+
+
+def writer():
+    return models.LanguageModelConfig(7, 4, n_layers=1, **SIZES).build(RNG)
+
+
+def translator():
+    return models.TransformerConfig(7, 7, n_encoder_layers=1, n_decoder_layers=1, **SIZES).build(RNG)
+
+
+def read(prefix):
+    prefix.read(IDS)
+    return functools.partial(prefix.select, np.array([0]))
+
+
+def tokenizer():
+    return published_tokenizers.PublishedTokenizer(tokenizers.Tokenizer(tokenizers.models.BPE()), {})
+
+
+# A call of each that lacks nothing but the flag.
+CALLS = {
+    "ops.attention": lambda: functools.partial(ops.attention, *QKV),
+    "ops.convolution": lambda: functools.partial(ops.convolution, X, np.ones((3, 6, 2)), np.ones(2)),
+    "ops.flash_attention": lambda: functools.partial(ops.flash_attention, *QKV),
+    "ops.local_attention": lambda: functools.partial(ops.local_attention, *QKV, 2),
+    "ops.relative_bias": lambda: functools.partial(ops.relative_bias, X[0], 2, 3),
+    "ops.rotary": lambda: functools.partial(ops.rotary, X),
+    "ops.rotate": lambda: functools.partial(ops.rotate, X, np.ones((4, 3)), np.zeros((4, 3))),
+    "ops.sink_attention": lambda: functools.partial(ops.sink_attention, *QKV, np.ones(2)),
+    "ops.sinusoidal_positions": lambda: functools.partial(ops.sinusoidal_positions, 2, 4),
+    "layers.Decoder": lambda: functools.partial(layers.Decoder, 1, **SIZES),
+    "layers.DecoderLayer": lambda: functools.partial(layers.DecoderLayer, 8, 2, 8),
+    "layers.Encoder": lambda: functools.partial(layers.Encoder, 1, **SIZES),
+    "layers.EncoderLayer": lambda: functools.partial(layers.EncoderLayer, 8, 2, 8),
+    "layers.FeedForward": lambda: functools.partial(layers.FeedForward, 2, 3),
+    "layers.Linear": lambda: functools.partial(layers.Linear, 2, 3),
+    "layers.MultiHeadAttention": lambda: functools.partial(layers.MultiHeadAttention, 4, 2),
+    "layers.MultiHeadAttention.__call__": lambda: functools.partial(layers.MultiHeadAttention(8, 2), WIDE),
+    "layers.ScaledDotProduct.__call__": lambda: functools.partial(layers.ScaledDotProduct(), *QKV),
+    "layers.SinusoidalPositions": lambda: functools.partial(layers.SinusoidalPositions, 4),
+    "layers._Stack.of": lambda: functools.partial(layers.Encoder.of, [layers.EncoderLayer(8, 2, 8)]),
+    "models.ClassifierConfig": lambda: config(models.ClassifierConfig, 7, 2),
+    "models.LanguageModel.__call__": lambda: functools.partial(writer(), IDS, cache=layers.Cache(1)),
+    "models.LanguageModelConfig": lambda: config(models.LanguageModelConfig, 7, 4),
+    "models.TransformerConfig": lambda: config(models.TransformerConfig, 7, 7),
+    "verify.gradients": lambda: functools.partial(verify.gradients, ops.relu, X),
+    "training.AdamW": lambda: functools.partial(training.AdamW, list(layers.Linear(2, 3).parameters()), 0.1),
+    "machines.TrainingSettings": lambda: training.TrainingSettings,
+    "machines.Workers": lambda: functools.partial(training.Workers, layers.Linear(2, 3)),
+    "generation.Continuation.select": lambda: read(generation.Continuation(writer())),
+    "generation.Translation.select": lambda: read(generation.Translation(translator(), IDS)),
+    "generation.beam_search": lambda: functools.partial(
+        generation.beam_search, generation.Translation(translator(), IDS), [[1]], 2
+    ),
+    "generation.translate": lambda: functools.partial(
+        generation.translate, translator(), IDS, None, start=1, end=2, max_length=3
+    ),
+    "later.Biased.__call__": lambda: functools.partial(later.Biased(later.LinearBias(2)), *QKV),
+    "later.Convolution.__call__": lambda: functools.partial(later.Convolution(8, 8, 3), WIDE),
+    "later.GatedFeedForward": lambda: functools.partial(later.GatedFeedForward, 2, 3),
+    "later.Grouped.__call__": lambda: functools.partial(later.Grouped(layers.ScaledDotProduct()), *QKV),
+    "later.LatentAttention.__call__": lambda: functools.partial(later.LatentAttention(8, 2, 4, 2, 4, 2), WIDE),
+    "later.LinearAttention": lambda: functools.partial(later.LinearAttention, 8, 2),
+    "later.Local.__call__": lambda: functools.partial(later.Local(2), *QKV),
+    "later.MixtureOfExperts": lambda: functools.partial(later.MixtureOfExperts, 2, 3, 4),
+    "later.Recurrent": lambda: functools.partial(later.Recurrent, 2, 3),
+    "later.RelativeBias": lambda: functools.partial(later.RelativeBias, 2),
+    "later.Sink.__call__": lambda: functools.partial(later.Sink(2).to(dtype="float64"), *QKV),
+    "later.SoftCapped.__call__": lambda: functools.partial(later.SoftCapped(5.0), *QKV),
+    "later.Window.__call__": lambda: functools.partial(later.Window(2), *QKV),
+    "later.grouped": lambda: functools.partial(later.grouped, 4, 2, 1),
+    "published.BartConfig": lambda: config(bart.BartConfig, 7, 7),
+    "published.Gemma2Config": lambda: config(gemma2.Gemma2Config, 7, 4),
+    "published.GptOssConfig": lambda: config(gpt_oss.GptOssConfig, 7, 4),
+    "published.LlamaConfig": lambda: config(llama.LlamaConfig, 7, 4),
+    "published.Qwen3Config": lambda: config(qwen3.Qwen3Config, 7, 4),
+    "published.T5Config": lambda: config(t5.T5Config, 7, 7),
+    "published.TextEncoderConfig": lambda: (
+        lambda **flag: published.TextEncoder(published.TextEncoderConfig(7, **SIZES, **flag))
+    ),
+    "published.PublishedTokenizer": lambda: functools.partial(
+        published_tokenizers.PublishedTokenizer, tokenizers.Tokenizer(tokenizers.models.BPE()), {}
+    ),
+    "published.PublishedTokenizer.encode": lambda: functools.partial(tokenizer().encode, ""),
+}
+
+
+def all_flags():
+    here = {name: flags(thing) for name, thing in everything().items() if thing.__qualname__ not in RESULTS}
+    return [(name, flag) for name, found in here.items() for flag in found if name != "generation.Prefix.select"]
+
+
+@pytest.mark.parametrize(("name", "flag"), all_flags())
+def test_a_flag_is_true_or_false(name, flag):
+    call = CALLS[name]()
+    with pytest.raises(TypeError, match=f"{flag} must be True or False, got 'no'"):
+        call(**{flag: "no"})

@@ -1,7 +1,31 @@
-"""Every op of the core and of the rooms around it, by name."""
+"""Every op of the core and of the rooms around it, by name, and the calls of it that the catalogue's cases make."""
 
-from minitransformer.verify.catalogue import known_ops
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Any
+
+import numpy as np
+
+from minitransformer.verify import CASES
+from minitransformer.verify.catalogue import Setup, known_ops
 
 OPS = known_ops()
 # sinusoidal_positions returns a table, and no pullback; the others have tests of their own.
 TABLED = set(OPS) - {"sinusoidal_positions", "softcap", "softcapped_attention", "clamped_swiglu"}
+# A case's name, and the op that it is about. The first case of each op looks at every entry.
+CALLS = {name: case.covers for name, case in CASES.items() if case.kind == "op"}
+FIRST = {op: name for name, op in reversed(CALLS.items())}
+
+
+def setup_of(case: str) -> Setup:
+    """The call of a case, always with the same numbers; generators are the caller's to use."""
+    return copy.deepcopy(CASES[case].build(np.random.default_rng(0)))
+
+
+def arguments_of(case: str) -> dict[str, Any]:
+    """What a case calls its op with, by name."""
+    setup = setup_of(case)
+    bound = inspect.signature(inspect.unwrap(setup.f)).bind(*setup.inputs, **setup.options)
+    return dict(bound.arguments)

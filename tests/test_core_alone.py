@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+import re
 import shutil
 import subprocess
 import sys
@@ -11,9 +13,20 @@ from pathlib import Path
 import pytest
 
 import minitransformer
+from minitransformer import later
 
 PACKAGE = Path(minitransformer.__file__).parent
 CORE = "arrays ops layers models trace verify text training generation tasks".split()
+# What came after the paper or before it, in words. The names of the parts are added to them below.
+WORDS = r"""alibi softcap\w* rotary rope sinks? longformer streamingllm swiglu geglu
+lstms? grus? rnns? recurrent experts?
+flash convolutions? convolutional muon grouped mamba qwen\d? mistral deepseek t5 marian pegasus gguf"""
+ORDINARY = set(
+    "around cases chat families family fields local names opening presets pretrained rotate tasks text_encoder "
+    "tokenizers translators unknown window".split()
+)
+TITLES = ("Convolutional Sequence to Sequence Learning", "recurrent neural networks")  # of works that the core cites
+OWN = {"gpt2", "bert"}  # whose forms two of the core's own models have
 SCRIPT = """
 import dataclasses
 import sys
@@ -107,3 +120,45 @@ def test_the_core_imports_no_other_room(room):
 )
 def test_an_import_of_another_room_is_seen(source):
     assert other_rooms(source, Path("ops/softmax.py")) == {"later"}
+
+
+@functools.cache
+def later_ideas() -> re.Pattern[str]:
+    """Words that speak of what is not in the paper: names of parts and of files outside the core, and WORDS."""
+    stems = {path.stem for room in ("later", "published") for path in (PACKAGE / room).glob("[a-z]*.py")}
+    plain = {re.escape(stem).replace("_", "[-_ ]?") for stem in stems - ORDINARY - OWN}
+    parts = {name for name in later.__all__ if re.search(r"_|[a-z][A-Z]", name)}
+    return re.compile(rf"\b({'|'.join(sorted({*plain, *parts, *WORDS.split()}))})\b", re.IGNORECASE)
+
+
+def named_in(text: str) -> list[str]:
+    """The lines that name a later idea. A sentence that says where such ideas are, in later/, may do so."""
+    for title in TITLES:
+        text = text.replace(title, "")
+    return [line for line in text.splitlines() if later_ideas().search(line) and "later/" not in line]
+
+
+@pytest.mark.parametrize("room", CORE)
+def test_the_core_names_no_later_idea(room):
+    for path in sorted((PACKAGE / room).rglob("*")):
+        if path.suffix in (".py", ".txt", ".json") and path.relative_to(PACKAGE).as_posix() != "models/cost.py":
+            assert named_in(path.read_text(encoding="utf-8")) == [], path
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "The op is ops.rotary.",
+        "as Llama's checkpoints have it",
+        "alibi: bool = False",
+        "class GatedFeedForward:",
+        "gradients: sink_attention",
+        "a mixture of experts",
+    ],
+)
+def test_a_later_idea_is_seen(line):
+    assert named_in(line) == [line]
+
+
+def test_where_later_ideas_are_may_be_said():
+    assert named_in("The paper turns nothing; later/ has rotary positions.\nscores = q @ k.T\nGPT-2") == []

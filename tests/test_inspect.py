@@ -324,7 +324,7 @@ def test_writing_with_a_cache_is_patched_too() -> None:
 @pytest.mark.parametrize("head", [(2, 0), (0, 3), (-1, 0), (0,), ("self", 0), ("cross", 0, 0), 3])
 def test_a_head_that_is_not_there_is_refused(head: Any) -> None:
     with (
-        pytest.raises(ValueError, match=r"there is no head .*give \(layer, head\), counted from 0; .*self 2 × 3"),
+        pytest.raises(ValueError, match=r"there is no head .*give \(layer, head\), indices from 0; .*self 2 × 3"),
         inspect.ablate(of_family("gpt2"), [head]),
     ):
         pass

@@ -732,7 +732,7 @@ BAD: dict[str, Bad] = {
     ),
     "a seed for dropout": (
         lambda: layers.EncoderLayer(4, 2, 6, dropout=0.1)(X, rng=0), TypeError,
-        r"dropout: rng must be a numpy\.random\.Generator .* got int",
+        r"attention: rng must be a numpy\.random\.Generator .* got int",
     ),
     "an integer dtype": (
         lambda: layers.Linear(4, 3).to(dtype="int64"), TypeError,
@@ -744,12 +744,12 @@ BAD: dict[str, Bad] = {
     # shapes of x
     "Linear of another width": (
         lambda: LINEAR(f32(2, 5)), ValueError,
-        r"the last axis of x must be 4 \(the rows of weight\), got shape \(2, 5\)",
+        r"linear: the axis in must be the same in x .* and weight .*, got the shapes \(2, 5\) and \(4, 3\)",
     ),
-    "LayerNorm of another width": (lambda: layers.LayerNorm(5)(X), ValueError, r"the last axis of x must be 5"),
-    "RMSNorm of another width": (lambda: layers.RMSNorm(5)(X), ValueError, r"the last axis of x must be 5"),
-    "FeedForward of another width": (lambda: layers.FeedForward(5, 6)(X), ValueError, r"the last axis of x must be 5"),
-    "unembedding of another width": (lambda: EMBEDDING.unembed(f32(2, 5)), ValueError, r"the last axis of x must be 4"),
+    "LayerNorm of another width": (lambda: layers.LayerNorm(5)(X), ValueError, "the axis D must be the same in x"),
+    "RMSNorm of another width": (lambda: layers.RMSNorm(5)(X), ValueError, "the axis D must be the same in x"),
+    "FeedForward of another width": (lambda: layers.FeedForward(5, 6)(X), ValueError, "the axis in must be the same"),
+    "unembedding of another width": (lambda: EMBEDDING.unembed(f32(2, 5)), ValueError, "the axis in must be the same"),
     "positions of another width": (
         lambda: SINUSOIDS(f32(3, 6)), ValueError, r"SinusoidalPositions: the last axis of x must be 4 \(its width\)",
     ),
@@ -786,7 +786,7 @@ BAD: dict[str, Bad] = {
     ),
     "a memory of another batch": (
         lambda: DECODER(X, f32(3, 3, 4)), ValueError,
-        r"attention: the leading axes must be equal; got q \(2, 2, 3, 2\)",
+        r"attention: the leading axes must be the same in q .* and k .*, got the shapes \(2, 2, 3, 2\)",
     ),
     "no memory": (lambda: DECODER(X, None), TypeError, r"DecoderLayer: memory must be a NumPy or CuPy array, got None"),
     "a sub-layer of another width": (

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from all_ops import TABLED
+from all_ops import FIRST, OPS, arguments_of
 
 from minitransformer import later, ops
 from minitransformer.arrays import backend
@@ -57,65 +57,24 @@ class Bad(NamedTuple):
 # ---------------------------------------------------------------------------------------------------------------------
 # Every array that must hold floats, at every place where an op takes one.
 
-# op: (good inputs, call)
-FLOATS: dict[str, tuple[dict[str, np.ndarray], Callable[..., Any]]] = {
-    "linear": ({"x": f(2, 4), "weight": f(4, 5), "bias": f(5)}, ops.linear),
-    "low_rank_linear": ({"x": f(2, 4), "down": f(4, 3), "up": f(3, 5)}, later.low_rank_linear),
-    "softmax": ({"x": f(2, 4)}, ops.softmax),
-    "attention": ({"q": QKV[0], "k": QKV[1], "v": QKV[2]}, ops.attention),
-    "split_heads": ({"x": f(2, 3, 4)}, lambda x: ops.split_heads(x, 2)),
-    "merge_heads": ({"heads": f(2, 3, 4)}, ops.merge_heads),
-    "repeat_heads": ({"x": f(2, 3, 4)}, lambda x: later.repeat_heads(x, 2)),
-    "rotary": ({"x": f(2, 3, 4)}, later.rotary),
-    "rotate": ({"x": f(2, 3, 4), "cos": f(3, 2), "sin": f(3, 2)}, later.rotate),
-    "relative_bias": ({"table": f(8, 2)}, lambda table: later.relative_bias(table, 3, 4)),
-    "alibi": ({"slopes": f(3)}, lambda slopes: later.alibi(slopes, 3, 4)),
-    "rnn_cell": ({"inputs": f(2, 3), "h": f(2, 3), "weight": f(3, 3)}, later.rnn_cell),
-    "lstm_cell": ({"inputs": f(2, 12), "state": f(2, 6), "weight": f(3, 12)}, later.lstm_cell),
-    "gru_cell": ({"inputs": f(2, 9), "h": f(2, 3), "weight": f(3, 9), "bias": f(9)}, later.gru_cell),
-    "gru_cell_reset_first": ({"inputs": f(2, 9), "h": f(2, 3), "weight": f(3, 9)}, later.gru_cell_reset_first),
-    "gated_delta": (
-        {"q": f(2, 5, 4), "k": f(2, 5, 4), "v": f(2, 5, 6), "decay": f(2, 5, 4), "beta": f(2, 5)}, later.gated_delta,
-    ),
-    "layer_norm_over_axes": ({"x": f(3, 2, 4), "gamma": f(2, 4), "beta": f(2, 4)}, later.layer_norm_over_axes),
-    "rms_norm_over_axes": ({"x": f(3, 2, 4), "gamma": f(2, 4)}, later.rms_norm_over_axes),
-    "weighted_cross_entropy": (
-        {"logits": f(2, 3, 4), "class_weights": f(4)}, lambda x, w: later.weighted_cross_entropy(x, IDS, w),
-    ),
-    "convolution": ({"x": f(2, 4, 3), "weight": f(3, 3, 5), "bias": f(5)}, later.convolution),
-    "additive_attention": ({"q": QKV[0], "k": QKV[1], "v": QKV[2], "w": f(4)}, later.additive_attention),
-    "local_attention": (
-        {"q": f(2, 5, 4), "k": f(2, 5, 4), "v": f(2, 5, 6)}, lambda q, k, v: later.local_attention(q, k, v, 2),
-    ),
-    "flash_attention": ({"q": QKV[0], "k": QKV[1], "v": QKV[2]}, later.flash_attention),
-    "linear_attention": ({"q": f(2, 5, 4), "k": f(2, 5, 4), "v": f(2, 5, 6)}, later.linear_attention),
-    "sink_attention": ({"q": QKV[0], "k": QKV[1], "v": QKV[2], "sink": f(2)}, later.sink_attention),
-    "top_k_gates": ({"logits": f(2, 4)}, later.top_k_gates),
-    "load_balance": ({"logits": f(2, 4)}, later.load_balance),
-    "layer_norm": ({"x": f(2, 4), "gamma": f(4), "beta": f(4)}, ops.layer_norm),
-    "rms_norm": ({"x": f(2, 4), "gamma": f(4)}, ops.rms_norm),
-    "relu": ({"x": f(2, 4)}, ops.relu),
-    "gelu": ({"x": f(2, 4)}, ops.gelu),
-    "silu": ({"x": f(2, 4)}, ops.silu),
-    "tanh": ({"x": f(2, 4)}, ops.tanh),
-    "gated": ({"gate": f(2, 4), "x": f(2, 4)}, later.gated),
-    "embedding": ({"table": f(5, 4)}, lambda table: ops.embedding(IDS, table)),
-    "learned_positions": ({"table": f(5, 4)}, lambda table: ops.learned_positions(table, 3)),
-    "dropout": ({"x": f(2, 4)}, lambda x: ops.dropout(x, 0.5, RNG)),
-    "cross_entropy": ({"logits": f(2, 3, 4)}, lambda logits: ops.cross_entropy(logits, IDS)),
-    "mean_pool": ({"x": f(2, 3, 4)}, ops.mean_pool),
-}  # fmt: skip
-PLACES = [(op, name) for op, (inputs, _) in FLOATS.items() for name in inputs]
-PLACES_AFTER_THE_FIRST = [(op, name) for op, (inputs, _) in FLOATS.items() for name in list(inputs)[1:]]
+
+def floats_of(op: str) -> dict[str, np.ndarray]:
+    """The arrays of floats in the first case of an op, by their names."""
+    arguments = arguments_of(FIRST[op])
+    return {name: x for name, x in arguments.items() if isinstance(x, np.ndarray) and x.dtype.kind == "f"}
 
 
-def test_every_op_is_tried() -> None:
-    assert set(FLOATS) == TABLED
+def call_with_floats(op: str, floats: dict[str, Any]) -> Any:
+    return OPS[op](**arguments_of(FIRST[op]) | floats)
+
+
+FLOATS = {op: floats_of(op) for op in FIRST}
+PLACES = [(op, name) for op, inputs in FLOATS.items() for name in inputs]
+PLACES_AFTER_THE_FIRST = [(op, name) for op, inputs in FLOATS.items() for name in list(inputs)[1:]]
 
 
 def call_with(op: str, name: str, change: Callable[[np.ndarray], Any]) -> None:
-    inputs, call = FLOATS[op]
-    call(*(change(x) if other == name else x for other, x in inputs.items()))
+    call_with_floats(op, {name: change(FLOATS[op][name])})
 
 
 @pytest.mark.few(160)
@@ -193,8 +152,7 @@ def test_ids_and_masks_on_another_device(op: str, name: str, call: Callable[[], 
 
 
 def call_all(op: str) -> tuple[np.ndarray, Callable[..., Any]]:
-    inputs, call = FLOATS[op]
-    return call(*inputs.values())
+    return call_with_floats(op, {})
 
 
 @pytest.mark.parametrize("op", FLOATS)
@@ -256,21 +214,22 @@ NUMBER = r"must be a number, got"
 MISTAKES: dict[str, list[Bad]] = {
     "linear": [
         Bad("widths differ", lambda: ops.linear(f(2, 3), f(4, 5)), ValueError,
-            r"the last axis of x must be 4 \(the rows of weight\), got shape \(2, 3\)"),
+            r"the axis in must be the same in x \(..., in\) and weight \(.*\), got the shapes \(2, 3\) and \(4, 5\)"),
         Bad("weight transposed", lambda: ops.linear(f(2, 4), f(5, 4)), ValueError,
-            r"the last axis of x must be 5 \(the rows of weight\), got shape \(2, 4\)"),
+            r"the axis in must be the same in x \(..., in\) and weight \(.*\), got the shapes \(2, 4\) and \(5, 4\)"),
         Bad("x of one element would broadcast", lambda: ops.linear(f(2, 1), f(4, 5)), ValueError,
-            r"the last axis of x must be 4"),
-        Bad("x without an axis", lambda: ops.linear(np.array(1.0), f(4, 5)), ValueError, r"the last axis of x .* \(\)"),
+            r"the axis in must be the same .* got the shapes \(2, 1\) and \(4, 5\)"),
+        Bad("x without an axis", lambda: ops.linear(np.array(1.0), f(4, 5)), ValueError,
+            r"x must have at least one axis \(..., in\), got shape \(\)"),
         Bad("weight is a vector", lambda: ops.linear(f(4), f(4)), ValueError,
             r"weight must have two axes \(in, out\), got shape \(4,\)"),
         Bad("weight of three axes", lambda: ops.linear(f(2, 4), f(2, 4, 5)), ValueError, r"weight must have two axes"),
         Bad("bias would broadcast", lambda: ops.linear(f(2, 4), f(4, 5), f(1)), ValueError,
-            r"bias must have shape \(5,\), got \(1,\)"),
+            r"the axis out must be the same in weight .* and bias \(out,\), got the shapes \(4, 5\) and \(1,\)$"),
         Bad("bias of the wrong length", lambda: ops.linear(f(2, 4), f(4, 5), f(4)), ValueError,
-            r"bias must have shape \(5,\), got \(4,\)"),
+            r"the axis out must be the same in weight \(in, out\) and bias .* \(4, 5\) and \(4,\)$"),
         Bad("bias for each row", lambda: ops.linear(f(2, 4), f(4, 5), f(2, 5)), ValueError,
-            r"bias must have shape \(5,\), got \(2, 5\)"),
+            r"bias must have one axis \(out,\), got shape \(2, 5\)"),
     ],
     "low_rank_linear": [
         Bad("ranks differ", lambda: later.low_rank_linear(f(2, 4), f(4, 3), f(2, 5)), ValueError,
@@ -386,19 +345,19 @@ MISTAKES: dict[str, list[Bad]] = {
     ],
     "attention": [
         Bad("widths differ", lambda: ops.attention(f(3, 4), f(5, 2), f(5, 6)), ValueError,
-            r"queries and keys must have the same width d_k; got q \(3, 4\), k \(5, 2\), v \(5, 6\)"),
+            r"the axis d_k must be the same in q \(.*\) and k \(..., T_k, d_k\), got the shapes \(3, 4\) and \(5, 2\)"),
         Bad("more keys than values", lambda: ops.attention(f(3, 4), f(5, 4), f(3, 6)), ValueError,
-            r"there must be one value for each key .* got q \(3, 4\), k \(5, 4\), v \(3, 6\)"),
+            r"the axis T_k must be the same in k \(.*\) and v \(..., T_k, d_v\), got the shapes \(5, 4\) and \(3, 6\)"),
         Bad("one value would broadcast", lambda: ops.attention(f(3, 4), f(5, 4), f(1, 6)), ValueError,
-            r"there must be one value for each key"),
+            r"the axis T_k must be the same in k .* and v"),
         Bad("batches differ", lambda: ops.attention(f(2, 3, 4), f(3, 5, 4), f(2, 5, 6)), ValueError,
-            r"the leading axes must be equal; got q \(2, 3, 4\), k \(3, 5, 4\)"),
+            r"the leading axes must be the same in q .* and k .*, got the shapes \(2, 3, 4\) and \(3, 5, 4\)"),
         Bad("a batch of one would broadcast", lambda: ops.attention(f(2, 3, 4), f(1, 5, 4), f(1, 5, 6)), ValueError,
-            r"the leading axes must be equal"),
+            r"the leading axes must be the same in q .* and k"),
         Bad("keys without the batch axis would broadcast", lambda: ops.attention(f(2, 3, 4), f(5, 4), f(5, 6)),
-            ValueError, r"the leading axes must be equal"),
+            ValueError, r"the leading axes must be the same in q .* and k"),
         Bad("a vector", lambda: ops.attention(f(4), f(5, 4), f(5, 6)), ValueError,
-            r"q must have at least two axes \(\.\.\., T, d\), got shape \(4,\)"),
+            r"q must have at least two axes \(\.\.\., T_q, d_k\), got shape \(4,\)"),
         Bad("mask transposed", lambda: ops.attention(*QKV, mask=SEEN.T), ValueError,
             r"mask of shape \(5, 3\) does not broadcast to \(2, 3, 5\)"),
         Bad("mask would enlarge", lambda: ops.attention(*QKV, mask=np.ones((4, 1, 3, 5), bool)), ValueError,
@@ -422,14 +381,19 @@ MISTAKES: dict[str, list[Bad]] = {
         Bad("bias of integers", lambda: ops.attention(*QKV, bias=i(3, 5)), TypeError,
             r"bias must hold floating-point numbers, got int64"),
         Bad("bias of other scores", lambda: ops.attention(*QKV, bias=f(3, 4)), ValueError, r"bias .*\(3, 4\)"),
+        Bad("a dropout of 1", lambda: ops.attention(*QKV, dropout=1.0, rng=RNG), ValueError,
+            r"dropout must be at least 0 and below 1, got 1.0"),
+        Bad("a seed", lambda: ops.attention(*QKV, dropout=0.5, rng=0), TypeError, r"rng must be .* got int"),
+        Bad("causal is text", lambda: ops.attention(*QKV, causal="no"), TypeError, "causal must be True or False"),
         Bad("scale infinite", lambda: ops.attention(*QKV, scale=np.inf), ValueError, r"scale must be finite, got inf"),
     ],
     "split_heads": [
         Bad("width not divisible", lambda: ops.split_heads(f(3, 8), 3), ValueError,
-            r"the width 8 cannot be divided into 3 equal heads"),
-        Bad("more heads than width", lambda: ops.split_heads(f(3, 2), 4), ValueError, r"the width 2 cannot be divided"),
-        Bad("no heads", lambda: ops.split_heads(f(3, 8), 0), ValueError, r"the width 8 cannot be divided into 0"),
-        Bad("minus two heads", lambda: ops.split_heads(f(3, 8), -2), ValueError, r"the width 8 cannot .* into -2"),
+            r"the axis H·d of x \(..., T, H·d\) must be a multiple of H = 3, but it is 8; the shape is \(3, 8\)"),
+        Bad("more heads than width", lambda: ops.split_heads(f(3, 2), 4), ValueError,
+            r".* must be a multiple of H = 4, but it is 2"),
+        Bad("no heads", lambda: ops.split_heads(f(3, 8), 0), ValueError, r"n_heads must be greater than 0, got 0"),
+        Bad("minus two heads", lambda: ops.split_heads(f(3, 8), -2), ValueError, r"n_heads must .* got -2"),
         Bad("half a head", lambda: ops.split_heads(f(3, 8), 0.5), TypeError, rf"n_heads {INTEGER} 0.5"),
         Bad("heads is a float", lambda: ops.split_heads(f(3, 8), 2.0), TypeError, rf"n_heads {INTEGER} 2.0"),
         Bad("heads is text", lambda: ops.split_heads(f(3, 8), "2"), TypeError, rf"n_heads {INTEGER} '2'"),
@@ -516,17 +480,19 @@ MISTAKES: dict[str, list[Bad]] = {
     ],
     "layer_norm": [
         Bad("gamma of the wrong length", lambda: ops.layer_norm(f(2, 4), f(3), f(3)), ValueError,
-            r"the last axis of x must be 3 \(the length of gamma\), got shape \(2, 4\)"),
-        Bad("gamma would broadcast", lambda: ops.layer_norm(f(2, 4), f(1), f(1)), ValueError, r"the last axis of x"),
+            r"the axis D must be the same in x \(..., D\) and gamma \(D,\), got the shapes \(2, 4\) and \(3,\)"),
+        Bad("gamma would broadcast", lambda: ops.layer_norm(f(2, 4), f(1), f(1)), ValueError,
+            r"the axis D must be the same in x .* and gamma"),
         Bad("gamma for each row", lambda: ops.layer_norm(f(2, 4), f(2, 4), f(2, 4)), ValueError,
-            r"gamma must be a vector \(D,\), got shape \(2, 4\)"),
+            r"gamma must have one axis \(D,\), got shape \(2, 4\)"),
         Bad("gamma is a number", lambda: ops.layer_norm(f(2, 4), np.array(1.0), f(4)), ValueError,
-            r"gamma must be a v"),
+            r"gamma must have one axis \(D,\), got shape \(\)"),
         Bad("beta would broadcast", lambda: ops.layer_norm(f(2, 4), f(4), f(1)), ValueError,
-            r"beta must have shape \(4,\), got \(1,\)"),
+            r"the axis D must be the same in x \(..., D\) and beta \(D,\), got the shapes \(2, 4\) and \(1,\)"),
         Bad("beta of the wrong length", lambda: ops.layer_norm(f(2, 4), f(4), f(3)), ValueError,
-            r"beta must have shape"),
-        Bad("x without an axis", lambda: ops.layer_norm(np.array(1.0), f(1), f(1)), ValueError, r"the last axis of x"),
+            r"the axis D must be the same in x .* and beta"),
+        Bad("x without an axis", lambda: ops.layer_norm(np.array(1.0), f(1), f(1)), ValueError,
+            r"x must have at least one axis \(..., D\), got shape \(\)"),
         Bad("eps 0", lambda: ops.layer_norm(f(2, 4), f(4), f(4), eps=0.0), ValueError,
             r"eps must be greater than 0, got"),
         Bad("eps below 0", lambda: ops.layer_norm(f(2, 4), f(4), f(4), eps=-1e-5), ValueError, r"eps must be greater"),
@@ -536,9 +502,10 @@ MISTAKES: dict[str, list[Bad]] = {
     ],
     "rms_norm": [
         Bad("gamma of the wrong length", lambda: ops.rms_norm(f(2, 4), f(3)), ValueError,
-            r"the last axis of x must be 3 \(the length of gamma\), got shape \(2, 4\)"),
-        Bad("gamma would broadcast", lambda: ops.rms_norm(f(2, 4), f(1)), ValueError, r"the last axis of x must be 1"),
-        Bad("gamma for each row", lambda: ops.rms_norm(f(2, 4), f(2, 4)), ValueError, r"gamma must be a vector \(D,\)"),
+            r"the axis D must be the same in x \(..., D\) and gamma \(D,\), got the shapes \(2, 4\) and \(3,\)"),
+        Bad("gamma would broadcast", lambda: ops.rms_norm(f(2, 4), f(1)), ValueError, r"the axis D must be the same"),
+        Bad("gamma for each row", lambda: ops.rms_norm(f(2, 4), f(2, 4)), ValueError,
+            r"gamma must have one axis \(D,\), got shape \(2, 4\)"),
         Bad("eps 0", lambda: ops.rms_norm(f(2, 4), f(4), eps=0.0), ValueError, r"eps must be greater than 0, got 0.0"),
         Bad("eps NaN", lambda: ops.rms_norm(f(2, 4), f(4), eps=float("nan")), ValueError,
             r"eps must be finite, got nan"),
@@ -611,23 +578,19 @@ MISTAKES: dict[str, list[Bad]] = {
     ],
     "dropout": [
         Bad("rate 1", lambda: ops.dropout(f(3), 1.0, RNG), ValueError,
-            r"the dropout rate must be at least 0 and below 1, got 1.0"),
-        Bad("rate in percent", lambda: ops.dropout(f(3), 10, RNG), ValueError, r"the dropout rate .* got 10"),
-        Bad("rate below 0", lambda: ops.dropout(f(3), -0.1, RNG), ValueError, r"the dropout rate .* got -0.1"),
-        Bad("rate NaN", lambda: ops.dropout(f(3), np.nan, RNG), ValueError, r"the dropout rate .* got nan"),
-        Bad("rate is text", lambda: ops.dropout(f(3), "0.1", RNG), TypeError, rf"the dropout rate {NUMBER} str"),
-        Bad("rate is None", lambda: ops.dropout(f(3), None, RNG), TypeError, rf"the dropout rate {NUMBER} NoneType"),
+            r"rate must be at least 0 and below 1, got 1.0"),
+        Bad("rate in percent", lambda: ops.dropout(f(3), 10, RNG), ValueError, r"rate .* got 10"),
+        Bad("rate below 0", lambda: ops.dropout(f(3), -0.1, RNG), ValueError, r"rate .* got -0.1"),
+        Bad("rate NaN", lambda: ops.dropout(f(3), np.nan, RNG), ValueError, r"rate must be finite, got nan"),
+        Bad("rate is text", lambda: ops.dropout(f(3), "0.1", RNG), TypeError, rf"rate {NUMBER} str"),
+        Bad("rate is None", lambda: ops.dropout(f(3), None, RNG), TypeError, rf"rate {NUMBER} NoneType"),
         Bad("rate wrong, no generator", lambda: ops.dropout(f(3), 1.5, None), ValueError,
-            r"the dropout rate .* got 1.5"),
-        Bad("rate wrong in attention", lambda: ops.attention(*QKV, dropout=1.0, rng=RNG), ValueError,
-            r"the dropout rate .* got 1.0"),
+            r"rate .* got 1.5"),
         Bad("a seed", lambda: ops.dropout(f(3), 0.5, 0), TypeError,
             r"rng must be a numpy.random.Generator .* got int; make one with numpy.random.default_rng\(seed\)"),
         Bad("the old kind of generator", lambda: ops.dropout(f(3), 0.5, np.random.RandomState(0)), TypeError,
             r"rng must be .* got RandomState"),
         Bad("NumPy's module", lambda: ops.dropout(f(3), 0.5, np.random), TypeError, r"rng must be .* got module"),
-        Bad("a seed in attention", lambda: ops.attention(*QKV, dropout=0.5, rng=0), TypeError,
-            r"rng must be .* got int"),
     ],
     **{
         name: [
@@ -656,7 +619,7 @@ MISTAKES: dict[str, list[Bad]] = {
         Bad("a list of targets", lambda: ops.cross_entropy(f(2, 4), [0, 1]), TypeError, r"targets must be .* got list"),
         Bad("no targets", lambda: ops.cross_entropy(f(2, 4), None), TypeError, r"targets must be .* got NoneType"),
         Bad("logits without an axis", lambda: ops.cross_entropy(np.array(1.0), np.array(0)), ValueError,
-            r"logits must have at least one axis \(\.\.\., V\), got a scalar"),
+            r"logits must have at least one axis \(\.\.\., V\), got shape \(\)"),
         Bad("unknown reduction", lambda: ops.cross_entropy(f(2, 4), i(2), reduction="median"), ValueError,
             r"reduction must be \"mean\", \"sum\" or \"none\", got 'median'"),
         Bad("reduction is None", lambda: ops.cross_entropy(f(2, 4), i(2), reduction=None), ValueError,

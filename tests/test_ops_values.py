@@ -796,10 +796,7 @@ def test_every_op_has_a_call() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", CALLS)
 def test_promises(name: str, dtype: str) -> None:
-    """The dtype stays, gradients have their inputs' shapes, nothing is written to, a pullback may be called twice.
-
-    And the output is the caller's: what becomes of it is nothing to the pullback.
-    """
+    """The dtype stays, gradients have their inputs' shapes, nothing is written to, a pullback may be called twice."""
     shapes, call = CALLS[name]
     inputs = frozen([random(*shape, seed=i).astype(dtype) for i, shape in enumerate(shapes)])
     before = [x.copy() for x in inputs]
@@ -824,13 +821,6 @@ def test_promises(name: str, dtype: str) -> None:
     np.testing.assert_array_equal(y, y_before)
     for x, kept in zip(inputs, before, strict=True):
         np.testing.assert_array_equal(x, kept)
-
-    if isinstance(y, np.ndarray) and y.flags.writeable:  # neither a loss nor a view of the inputs
-        y *= -1.0
-        y -= 3.0
-        after = backward(dy)
-        for gradient, kept in zip(after if isinstance(after, tuple) else (after,), first, strict=True):
-            np.testing.assert_array_equal(gradient, kept)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

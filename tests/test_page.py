@@ -7,16 +7,15 @@ import html
 import html.parser
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from all_ops import TABLED
+from all_ops import CALLS, setup_of
 
-from minitransformer import later, layers, ops
+from minitransformer import layers, ops
 from minitransformer.course.worked_example import UNSCALED, self_attention
 from minitransformer.show.page import as_script_data
 from minitransformer.show.stepper import Recording, step
@@ -26,54 +25,12 @@ from minitransformer.show.stepper.page import to_html
 from minitransformer.show.stepper.page_bugs import differ
 from minitransformer.show.stepper.page_data import Pool, plain
 from minitransformer.trace.values import copied
+from minitransformer.verify import CASES
 from minitransformer.verify.mistakes import MISTAKES
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4))
 EVIL = "</script><img src=x onerror=alert(1)>&\u2028"
-
-OPS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
-    "flash_attention": (later.flash_attention, (X, X, X), {"tile": 2}),
-    "linear_attention": (later.linear_attention, (X, X, X), {"block": 2}),
-    "sink_attention": (later.sink_attention, (X[None], X[None], X[None], X[0, :1]), {}),
-    "rotate": (later.rotate, (X, X[:, :1], X[:, 1:2]), {}),
-    "gru_cell_reset_first": (later.gru_cell_reset_first, (X[:, :3], X[:, :1], X[:1, :3]), {}),
-    "gated_delta": (later.gated_delta, (X, X, X, X, X[:, 0]), {}),
-    "layer_norm_over_axes": (later.layer_norm_over_axes, (X[None], X, X), {}),
-    "rms_norm_over_axes": (later.rms_norm_over_axes, (X[None], X), {}),
-    "weighted_cross_entropy": (later.weighted_cross_entropy, (X, np.array([1, -100, 3]), X[0] ** 2), {}),
-    "alibi": (later.alibi, (X[0], 2, 3), {}),
-    "additive_attention": (later.additive_attention, (X, X, X, X[0]), {}),
-    "convolution": (later.convolution, (X, np.stack([X.T, X.T, X.T]), X[:, 0]), {}),
-    "gru_cell": (later.gru_cell, (X[:, :3], X[:, :1], X[:1, :3], X[0, :3]), {}),
-    "local_attention": (later.local_attention, (X, X, X, 1), {}),
-    "lstm_cell": (later.lstm_cell, (X, X[:, :2], X[:1]), {}),
-    "rnn_cell": (later.rnn_cell, (X[:, :3], X[:, :3], X[:, :3]), {}),
-    "top_k_gates": (later.top_k_gates, (X,), {}),
-    "load_balance": (later.load_balance, (X,), {}),
-    "attention": (ops.attention, (X, X, X), {"causal": True, "dropout": 0.5, "rng": np.random.default_rng(1)}),
-    "cross_entropy": (ops.cross_entropy, (X, np.array([1, -100, 3])), {"label_smoothing": 0.1}),
-    "dropout": (ops.dropout, (X, 0.5, np.random.default_rng(2)), {}),
-    "embedding": (ops.embedding, (np.array([1, 0, 1]), X), {}),
-    "gated": (later.gated, (X, X), {}),
-    "gelu": (ops.gelu, (X,), {}),
-    "gelu_tanh": (ops.gelu, (X,), {"approximate": "tanh"}),
-    "layer_norm": (ops.layer_norm, (X, X[0], X[1]), {}),
-    "learned_positions": (ops.learned_positions, (X, 2), {}),
-    "linear": (ops.linear, (X, X.T, X[:, 0]), {}),
-    "low_rank_linear": (later.low_rank_linear, (X, X.T, X), {}),
-    "mean_pool": (ops.mean_pool, (X, np.array([True, True, False])), {}),
-    "merge_heads": (ops.merge_heads, (X.reshape(2, 3, 2),), {}),
-    "relative_bias": (later.relative_bias, (X[:, :2].repeat(2, axis=0), 2, 3), {}),
-    "relu": (ops.relu, (X,), {}),
-    "repeat_heads": (later.repeat_heads, (X.reshape(2, 3, 2), 2), {}),
-    "rms_norm": (ops.rms_norm, (X, X[0]), {}),
-    "rotary": (later.rotary, (X,), {"start": 1}),
-    "silu": (ops.silu, (X,), {}),
-    "softmax": (ops.softmax, (X,), {"temperature": 0.5}),
-    "split_heads": (ops.split_heads, (X, 2), {}),
-    "tanh": (ops.tanh, (X,), {}),
-}
 
 
 def worked(**options: Any) -> Recording:
@@ -105,14 +62,10 @@ class Parser(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_operations_are_all_here() -> None:
-    assert {name.removesuffix("_tanh") for name in OPS} == TABLED
-
-
-@pytest.mark.parametrize("case", OPS)
+@pytest.mark.parametrize("case", [name for name in CALLS if not CASES[name].along_directions])
 def test_every_line_of_every_op_has_a_well_formed_formula(case: str) -> None:
-    f, inputs, options = OPS[case]
-    recording = step(f, *inputs, **options)
+    setup = setup_of(case)
+    recording = step(setup.f, *setup.inputs, **setup.options)
     seen = 0
     for recorded in recording.steps:
         element = formula(recorded.source)
@@ -125,7 +78,7 @@ def test_every_line_of_every_op_has_a_well_formed_formula(case: str) -> None:
         children = {"mfrac": 2, "msup": 2, "msub": 2, "munder": 2, "msubsup": 3}
         assert all(len(node) == children[node.tag] for node in element.iter() if node.tag in children)
         seen += any(bound.value.shape for bound in recorded.bound)
-    assert seen >= 2
+    assert seen >= 2 or case == "dropout switched off"  # which computes nothing
     for recorded in recording.steps:
         head = recorded.source.startswith(("for ", "def ", "if ", "@"))
         if any(bound.value.shape for bound in recorded.bound) and not head:

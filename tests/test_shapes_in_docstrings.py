@@ -20,7 +20,7 @@ from all_ops import OPS as ALL
 from minitransformer.verify import CASES
 
 NAMES = r"(?P<names>\w+(?:, \w+)*(?: and (?:the )?\w+)?)(?: = \w+)?"
-SHAPE = re.compile(rf"{NAMES}: (?:integers of any shape )?\((?P<axes>[^()]*)\)")
+SHAPE = re.compile(rf"{NAMES}: (?:integers )?\((?P<axes>[^()]*)\)")
 ANY = re.compile(r"(?P<names>\w+(?:, \w+)*): any shape|(?P<same>\w+(?:, \w+)* and \w+) have one shape")
 BROADCAST = re.compile(r"(?P<names>\w+): [^.:]*?broadcasts? to \((?P<axes>[^()]*)\)")
 EQUAL = re.compile(r"where (?P<letter>\w+) = (?P<parameter>\w+)")

@@ -63,7 +63,7 @@ def test_no_cap_below_zero_and_no_other_shapes():
         softcapped_attention(Q, K, V, 0.0)
     with pytest.raises(ValueError, match="SoftCapped: cap must be"):
         later.SoftCapped(-1.0)
-    with pytest.raises(ValueError, match="softcapped_attention: there must be one value for each key"):
+    with pytest.raises(ValueError, match="softcapped_attention: the axis T_k must be the same"):
         softcapped_attention(Q, K, V[:, 1:], 1.0)
 
 

@@ -37,6 +37,7 @@ def op(function: F) -> F:
     before you write to it.
     """
     name = function.__name__
+    run = getattr(function, "half", function)
 
     @functools.wraps(function)
     def forward(*args: Any, **options: Any) -> tuple[Array, Pullback]:
@@ -46,7 +47,7 @@ def op(function: F) -> F:
             options = {key: float(x) if isinstance(x, np.floating) else x for key, x in options.items()}
         outer, _running.op = getattr(_running, "op", False), True
         try:
-            y, pullback = function(*plain, **options)
+            y, pullback = run(*plain, **options)
         finally:
             _running.op = outer
         shape, dtype, xp = y.shape, y.dtype, _xp(y)
@@ -151,15 +152,27 @@ def check_same_device(where: str, first_name: str, first: Array, name: str, x: A
 
 
 def check_ids(where: str, name: str, ids: Any, size: int, like: Array, ignore_index: int | None = None) -> None:
-    """Require a non-empty integer array, on the device of `like`, with every id from 0 to size - 1.
+    """Require a non-empty integer array, on the device of `like`, with every id from 0 to size - 1."""
+    check_integer_array(where, name, ids, like)
+    check_range_of_ids(where, name, ids, size, ignore_index)
 
-    CuPy wraps an index that is out of range and raises no error. So the ids are checked on every device, unless `with
-    ids_looked_at():` is active.
-    """
+
+def check_integer_array(where: str, name: str, ids: Any, like: Array) -> None:
+    """Require a non-empty integer array, on the device of `like`."""
+    if type(ids) is np.ndarray and type(like) is np.ndarray and ids.size and ids.dtype.kind in "iu":
+        return
     check_array(where, name, ids)
     check_same_device(where, "the other array", like, name, ids)
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{where}: {name} must hold integers, got {ids.dtype}; convert it with {name}.astype('int64')")
+
+
+def check_range_of_ids(where: str, name: str, ids: Array, size: int, ignore_index: int | None = None) -> None:
+    """Require every id to be from 0 to size - 1, or ignore_index.
+
+    CuPy wraps an index that is out of range and raises no error. So the ids are checked on every device, unless `with
+    ids_looked_at():` is active.
+    """
     if _looked_at.get() and type(ids) is not np.ndarray:
         return
     outside = (ids < 0) | (ids >= size)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops as textbook
-from ..arrays.boundary import op
+from ..arrays.declared import guarded
 from ..ops import *  # noqa: F403 - those without a kernel are the ops themselves
 from . import activations, cuda, normalization
 from . import attention as attention_kernel
@@ -28,19 +28,18 @@ __all__ = textbook.__all__
 def _fast(name: str, on_numpy: ModuleType, on_cupy: ModuleType | None) -> Any:
     """The op of this name, with its kernel from one of two modules."""
     slow = getattr(textbook, name)
-    unchecked = slow.__wrapped__
     numpy_kernel: Callable[..., Any] = getattr(on_numpy, name)
     cupy_kernel: Callable[..., Any] | None = getattr(on_cupy, name, None)
 
-    @functools.wraps(unchecked)
+    @functools.wraps(slow)
     def forward(*args: Any, **options: Any) -> Any:
         kind = type(args[0]) if args else None
         kernel = numpy_kernel if kind is np.ndarray else cupy_kernel if kind and kind.__module__ == "cupy" else None
-        return (kernel and kernel(*args, **options)) or unchecked(*args, **options)
+        made = kernel and kernel(*args, **options)
+        return (made[0], guarded(name, *made)) if made else slow(*args, **options)
 
-    checked: Any = op(forward)
-    checked.textbook = slow
-    return checked
+    forward.textbook = slow  # type: ignore[attr-defined]
+    return forward
 
 
 attention = _fast("attention", attention_kernel, cuda.attention)

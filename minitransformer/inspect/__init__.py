@@ -3,13 +3,15 @@
 from minitransformer import inspect
 
 found = inspect.heads(model, ids)                      # the weights and outputs of every head
-with inspect.ablate(model, [(5, 3)]):                  # layer 5, head 3, both counted from 0
+with inspect.ablate(model, [(5, 3)]):                  # indices, from 0: in words layer 6, head 4
     logits, _ = model(ids)
 with inspect.patch(model, {(5, 3): other.outputs[5][:, 3]}):
     logits, _ = model(ids)
 for logits in inspect.logit_lens(model, ids): ...      # what each layer would already say
 
-In an encoder-decoder a head also has a kind: ("encoder", 5, 3), ("decoder", 5, 3), ("cross", 5, 3).
+A head is given as (layer, head), two indices that count from 0 as those of the arrays that `heads` returns; text,
+pictures and commands count from 1. In an encoder-decoder a head also has a kind: ("encoder", 5, 3), ("decoder", 5, 3),
+("cross", 5, 3).
 """
 
 from .circuits import circuits

@@ -19,6 +19,7 @@ from .watch import attentions
 def circuits(model: Module, head: Head, distance: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """QK and OV of a head, each (D, D), for vectors as they enter its attention, in pre-norm order after the norm.
 
+    head: (layer, head), indices from 0.
     distance: for rotary positions, how far the key is behind the query; other positions ignore it. What a bias
     adds, of a map or of a distance, is not in them. Heads that share keys and values have the same W_K and W_V.
     """

@@ -25,9 +25,10 @@ Head = tuple[int, int] | tuple[str, int, int]  # (layer, head), in an encoder-de
 def patch(model: Module, outputs: Mapping[Head, Any]) -> Iterator[None]:
     """In the `with` block, each of these heads outputs the given array, which broadcasts to (B, T_q, d_v).
 
-    outputs: {(layer, head): array}, in an encoder-decoder {("cross", layer, head): array}; a head's output on another
-    text is `heads(model, other).outputs[layer][:, head]`. All that runs in the block is patched: the model, its loss,
-    writing with a cache, `heads` and `attribution`. No gradient flows into a patched head.
+    outputs: {(layer, head): array}, two indices that count from 0, in an encoder-decoder
+    {("cross", layer, head): array}; a head's output on another text is `heads(model, other).outputs[layer][:, head]`.
+    All that runs in the block is patched: the model, its loss, writing with a cache, `heads` and `attribution`. No
+    gradient flows into a patched head.
 
     Raises ValueError for a head that the model does not have, for the fast twin of a model, and if the block ends
     without running a head that it names.
@@ -54,7 +55,7 @@ def patch(model: Module, outputs: Mapping[Head, Any]) -> Iterator[None]:
 
 
 def ablate(model: Module, heads: Iterable[Head]) -> contextlib.AbstractContextManager[None]:
-    """In the `with` block, these heads output zeros; see `patch`. heads: [(layer, head), ...]."""
+    """In the `with` block, these heads output zeros; see `patch`. heads: [(layer, head), ...], indices from 0."""
     return patch(model, dict.fromkeys(heads, np.zeros(())))
 
 
@@ -68,7 +69,7 @@ def place_of(model: Module, head: Any) -> tuple[str, int, int]:
             return kind, int(layer), int(number)
     form = "(layer, head)" if len(found) == 1 else f"(kind, layer, head) with a kind of {', '.join(found)}"
     sizes = ", ".join(f"{kind} {len(each)} × {each[0].n_heads}" for kind, each in found.items())
-    raise ValueError(f"there is no head {head!r}: give {form}, counted from 0; layers × heads: {sizes}")
+    raise ValueError(f"there is no head {head!r}: give {form}, indices from 0; layers × heads: {sizes}")
 
 
 def _fitting(output: np.ndarray, like: Array) -> Array:

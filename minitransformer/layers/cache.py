@@ -135,9 +135,9 @@ def _grown(buffer: Array | None, new: Array, used: int, needed: int) -> Array:
 
 
 class StateCache:
-    """What a recurrent or a convolutional layer keeps of the tokens read: its size is constant.
+    """What a layer keeps of the tokens read if its size is constant; later/ has such layers.
 
-    state: (..., width) of a recurrent layer, the last inputs (..., reach, D) of a convolution; None before the first.
+    state: an array whose leading axes are those of the input, or None before the first token.
     """
 
     def __init__(self) -> None:
@@ -190,7 +190,7 @@ class Cache:
                 layer.select(rows)
         if memory is not None:
             for layer in self.cross_attention:
-                if layer.length:  # a recurrent decoder keeps none
+                if layer.length:  # one without cross-attention keeps none
                     layer.select(rows, memory)
 
 

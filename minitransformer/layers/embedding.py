@@ -105,7 +105,7 @@ class SinusoidalPositions(Module):
 class LearnedPositions(Module):
     """Adds a learned vector for each position. table: (offset + max_length, width), drawn from N(0, std²).
 
-    offset: how many rows come before position 0 and stay unused (BART has 2, RoBERTa one more than the id of padding).
+    offset: how many rows come before position 0 and stay unused, as some published tables have them.
     Raises ValueError for a position beyond max_length.
     """
 

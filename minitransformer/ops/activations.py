@@ -17,14 +17,14 @@ from __future__ import annotations
 import math
 
 from ..arrays.backend import Array, Pullback, array_module, erfc
-from ..arrays.boundary import check_floats, op
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 
 
-@op
+@op("x, y: (...)")
 def relu(x: Array) -> tuple[Array, Pullback]:
-    """max(x, 0), element-wise. x, y: any shape; backward(dy) returns dx. Glorot et al. 2011, section 3."""
-    xp = check_floats("relu", x=x)
+    """max(x, 0), element-wise. backward(dy) returns dx. Glorot et al. 2011, section 3."""
+    xp = array_module(x)
     y = xp.maximum(x, 0.0)
     passes = x > 0.0  # booleans: all that backward has to keep
 
@@ -42,7 +42,7 @@ def logistic(x: Array) -> Array:
     return xp.where(x < 0.0, exponential, 1.0) / (1.0 + exponential)
 
 
-@op
+@op('x, y: (...); approximate: "none" or "tanh"')
 @in_float32
 def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback]:
     """x Φ(x), element-wise. Hendrycks and Gimpel 2016, "Gaussian Error Linear Units", sections 2 and 3.
@@ -50,20 +50,18 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback]:
     approximate="none": Φ(x) = (1 + erf(x/√2)) / 2 = erfc(-x/√2) / 2, and φ(x) = exp(-x²/2) / √(2π).
     approximate="tanh": Φ(x) ≈ (1 + tanh u) / 2 = σ(2u) with u = √(2/π) (x + 0.044715 x³), as GPT-2 has it. Then
     Φ' = 2 σ(2u) (1 - σ(2u)) u' with u' = √(2/π) (1 + 3 · 0.044715 x²).
-    x, y: any shape; backward(dy) returns dx.
+    backward(dy) returns dx.
     """
-    xp = check_floats("gelu", x=x)
+    xp = array_module(x)
     if approximate == "none":
         cumulative = 0.5 * erfc(x * -math.sqrt(0.5))
         density = xp.exp(-0.5 * x * x) * (1.0 / math.sqrt(2.0 * math.pi))
-    elif approximate == "tanh":
+    else:
         near = xp.clip(x, -30.0, 30.0)  # beyond, Φ is 0 or 1 to the last bit; u and u' of huge x would overflow
         square = near * near  # x**3 would call the slow general power
         cumulative = logistic(2.0 * math.sqrt(2.0 / math.pi) * near * (1.0 + 0.044715 * square))
         slope = math.sqrt(2.0 / math.pi) * (1.0 + 3.0 * 0.044715 * square)
         density = 2.0 * cumulative * (1.0 - cumulative) * slope
-    else:
-        raise ValueError(f'gelu: approximate must be "none" or "tanh", got {approximate!r}')
     y = x * cumulative
 
     def backward(dy: Array) -> Array:
@@ -73,11 +71,10 @@ def gelu(x: Array, approximate: str = "none") -> tuple[Array, Pullback]:
     return y, backward
 
 
-@op
+@op("x, y: (...)")
 @in_float32
 def silu(x: Array) -> tuple[Array, Pullback]:
-    """x σ(x), element-wise, also called swish. x, y: any shape; backward(dy) returns dx. Ramachandran et al. 2017."""
-    check_floats("silu", x=x)
+    """x σ(x), element-wise, also called swish. backward(dy) returns dx. Ramachandran et al. 2017."""
     sigmoid = logistic(x)
     y = x * sigmoid
 
@@ -88,10 +85,10 @@ def silu(x: Array) -> tuple[Array, Pullback]:
     return y, backward
 
 
-@op
+@op("x, y: (...)")
 def tanh(x: Array) -> tuple[Array, Pullback]:
-    """The hyperbolic tangent, element-wise. x, y: any shape; backward(dy) returns dx."""
-    xp = check_floats("tanh", x=x)
+    """The hyperbolic tangent, element-wise. backward(dy) returns dx."""
+    xp = array_module(x)
     y = xp.tanh(x)
 
     def backward(dy: Array) -> Array:

@@ -39,15 +39,18 @@ import math
 
 import numpy as np
 
-from ..arrays.backend import Array, Pullback, device_of
-from ..arrays.boundary import check_broadcasts, check_flags, check_floats, check_mask, check_number, op
+from ..arrays.backend import Array, Pullback, array_module, device_of
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32_on_host
 from ..arrays.masks import causal_mask
 from .dropout import dropout as drop
 from .softmax import softmax
 
 
-@op
+@op(
+    "q: (..., T_q, d_k); k: (..., T_k, d_k); v: (..., T_k, d_v); output: (..., T_q, d_v); "
+    "mask: booleans that broadcast to (..., T_q, T_k); 0 <= dropout < 1; bias: broadcasts to (..., T_q, T_k)"
+)
 @in_float32_on_host
 def attention(
     q: Array,
@@ -62,28 +65,19 @@ def attention(
 ) -> tuple[Array, Pullback]:
     """Each query takes a weighted mean of the values: softmax(q kᵀ · scale) v.
 
-    q: (..., T_q, d_k); k: (..., T_k, d_k); v: (..., T_k, d_v); output: (..., T_q, d_v), with the same leading axes.
-    mask: boolean, broadcasts to (..., T_q, T_k), True means "may attend". For arrays with heads, (B, H, T, d), a mask
-    for each sequence needs an axis for the heads, (B, 1, T_q, T_k).
+    mask: True means "may attend". For arrays with heads, (B, H, T, d), a mask for each sequence needs an axis for the
+    heads, (B, 1, T_q, T_k).
     causal: a query sees no key after its own position. Where T_q ≠ T_k the queries are the last T_q of the T_k
     positions, as when a decoder goes on from a cache (were T_q larger, the first queries would see nothing).
     scale: 1/√d_k unless given.
     dropout: the rate at which weights are dropped, after the softmax; without an rng nothing is dropped.
-    bias: added to the scaled scores, broadcasts to (..., T_q, T_k).
+    bias: added to the scaled scores.
     backward(doutput) returns (dq, dk, dv), or (dq, dk, dv, dbias) where there is a bias.
     """
-    xp = check_floats("attention", q=q, k=k, v=v)
-    check_shapes("attention", q, k, v)
+    xp = array_module(q)
     t_q, d_k = q.shape[-2:]
     t_k = k.shape[-2]
     factor = 1.0 / math.sqrt(d_k) if scale is None else scale
-    check_number("attention", "scale", factor)
-    check_flags("attention", causal=causal)
-    if mask is not None:
-        check_mask("attention", mask, (*q.shape[:-1], t_k), like=q)
-    if bias is not None:
-        check_floats("attention", q=q, bias=bias)
-        check_broadcasts("attention", "bias", bias, (*q.shape[:-1], t_k))
     allowed = mask
     if causal:
         seen = causal_mask(t_q, t_k, device_of(q).name)

@@ -22,12 +22,15 @@ and at all others the gradient is 0.
 
 from __future__ import annotations
 
-from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_floats, check_ids, check_integers, check_number, check_shape, op
+from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32_with_result
 
 
-@op
+@op(
+    "logits: (..., V); targets: integers (...) < V or ignore_index; loss: (), or (...); 0 <= label_smoothing <= 1; "
+    'reduction: "mean" or "sum" or "none"'
+)
 @in_float32_with_result
 def cross_entropy(
     logits: Array,
@@ -38,25 +41,12 @@ def cross_entropy(
 ) -> tuple[Array, Pullback]:
     """How surprised the model is, in nats: without smoothing, -log p of the wanted token.
 
-    logits: (..., V); targets: (...), the ids of the wanted tokens; loss: (), or (...), in the dtype of logits, at least
-    float32.
+    targets: the ids of the wanted tokens. loss: in the dtype of logits, at least float32.
     Positions whose target is ignore_index count neither in the loss nor in N. If no position counts, loss and gradient
     are 0. reduction: "mean" over the counted positions, "sum", or "none": the loss at each position, (...). The largest
     logit is subtracted first, so that huge logits cannot overflow. backward(dloss=1.0) returns dlogits.
     """
-    xp = check_floats("cross_entropy", logits=logits)
-    if logits.ndim < 1:
-        raise ValueError("cross_entropy: logits must have at least one axis (..., V), got a scalar")
-    n_classes = logits.shape[-1]
-    check_integers("cross_entropy", ignore_index=ignore_index)
-    check_ids("cross_entropy", "targets", targets, size=n_classes, like=logits, ignore_index=ignore_index)
-    check_shape("cross_entropy", "targets", targets, logits.shape[:-1])
-    check_number("cross_entropy", "label_smoothing", label_smoothing)
-    if not 0.0 <= label_smoothing <= 1.0:
-        raise ValueError(f"cross_entropy: label_smoothing must be from 0 to 1, got {label_smoothing}")
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f'cross_entropy: reduction must be "mean", "sum" or "none", got {reduction!r}')
-
+    xp, n_classes = array_module(logits), logits.shape[-1]
     counted = targets != ignore_index  # (...)
     wanted = xp.where(counted, targets, 0)[..., None]  # (..., 1): any valid id at positions that do not count
     shifted = logits - logits.max(axis=-1, keepdims=True)

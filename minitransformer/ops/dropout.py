@@ -12,18 +12,15 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, uniform
-from ..arrays.boundary import check_floats, check_generator, check_rate, op
+from ..arrays.declared import op
 
 
-@op
+@op("x, y: (...); 0 <= rate < 1")
 def dropout(x: Array, rate: float, rng: np.random.Generator | None) -> tuple[Array, Pullback]:
-    """Zero each element with probability `rate` and scale up the rest. x, y: any shape; backward(dy) returns dx.
+    """Zero each element with probability `rate` and scale up the rest. backward(dy) returns dx.
 
     rng=None means no dropout: y is x. The same generator state gives the same mask.
     """
-    check_floats("dropout", x=x)
-    check_rate("dropout", rate)
-    check_generator("dropout", rng)
     if rng is None or rate == 0.0:
         return x, lambda dy: dy
 

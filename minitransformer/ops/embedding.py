@@ -13,19 +13,16 @@ dtable[ids] = dy, or dtable[ids] += dy, would keep only one of the terms: "the c
 from __future__ import annotations
 
 from ..arrays.backend import Array, Pullback, array_module, scatter_add
-from ..arrays.boundary import check_floats, check_ids, check_integers, op
+from ..arrays.declared import op
 
 
-@op
+@op("ids: integers (...) < V; table: (V, D); y: (..., D)")
 def embedding(ids: Array, table: Array) -> tuple[Array, Pullback]:
-    """y = table[ids]. ids: integers of any shape (...); table: (V, D); y: (..., D). backward(dy) returns dtable.
+    """y = table[ids]. backward(dy) returns dtable.
 
     Raises ValueError for an id below 0 or above V - 1.
     """
-    xp = check_floats("embedding", table=table)
-    if table.ndim != 2:
-        raise ValueError(f"embedding: table must have two axes (V, D), got shape {table.shape}")
-    check_ids("embedding", "ids", ids, size=table.shape[0], like=table)
+    xp = array_module(table)
     y = table[ids]
 
     def backward(dy: Array) -> Array:
@@ -36,18 +33,14 @@ def embedding(ids: Array, table: Array) -> tuple[Array, Pullback]:
     return y, backward
 
 
-@op
+@op("table: (T_max, D); y: (length, D)")
 def learned_positions(table: Array, length: int, start: int = 0) -> tuple[Array, Pullback]:
-    """Rows start, ..., start + length - 1 of a table of learned positions. table: (T_max, D); y: (length, D).
+    """Rows start, ..., start + length - 1 of a table of learned positions.
 
     This is an embedding whose ids are the positions. Each is used once, so backward(dy) writes dy to these rows of
     dtable. The caller adds y to every sequence of a batch and sums the gradient over the batch. Gehring et al. 2017,
     "Convolutional Sequence to Sequence Learning", section 3.1.
     """
-    check_floats("learned_positions", table=table)
-    if table.ndim != 2:
-        raise ValueError(f"learned_positions: table must have two axes (T_max, D), got shape {table.shape}")
-    check_integers("learned_positions", length=length, start=start)
     if start < 0 or length < 1 or start + length > table.shape[0]:
         raise ValueError(
             f"learned_positions: positions {start} to {start + length - 1} were requested, "

@@ -11,7 +11,7 @@ but cuts the sequence into H pieces, and the tokens of one head never meet those
 from __future__ import annotations
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_floats, check_integers, op
+from ..arrays.declared import op
 
 
 def _split(x: Array, n_heads: int) -> Array:
@@ -24,15 +24,9 @@ def _merge(heads: Array) -> Array:
     return heads.swapaxes(-3, -2).reshape(*batch, t, n_heads * d)
 
 
-@op
+@op("x: (..., T, H·d); n_heads: H; heads: (..., H, T, d)")
 def split_heads(x: Array, n_heads: int) -> tuple[Array, Pullback]:
-    """x: (..., T, H·d) to heads: (..., H, T, d), where H = n_heads. backward(dheads) returns dx."""
-    check_floats("split_heads", x=x)
-    if x.ndim < 2:
-        raise ValueError(f"split_heads: x must have at least two axes (..., T, width), got shape {x.shape}")
-    check_integers("split_heads", n_heads=n_heads)
-    if n_heads < 1 or x.shape[-1] % n_heads:
-        raise ValueError(f"split_heads: the width {x.shape[-1]} cannot be divided into {n_heads} equal heads")
+    """Cut each row into n_heads heads of equal width. backward(dheads) returns dx."""
     heads = _split(x, n_heads)
 
     def backward(dheads: Array) -> Array:
@@ -42,12 +36,9 @@ def split_heads(x: Array, n_heads: int) -> tuple[Array, Pullback]:
     return heads, backward
 
 
-@op
+@op("heads: (..., H, T, d); x: (..., T, H·d)")
 def merge_heads(heads: Array) -> tuple[Array, Pullback]:
-    """heads: (..., H, T, d) to x: (..., T, H·d). backward(dx) returns dheads."""
-    check_floats("merge_heads", heads=heads)
-    if heads.ndim < 3:
-        raise ValueError(f"merge_heads: heads must have at least three axes (..., H, T, d), got shape {heads.shape}")
+    """Put the heads of each position side by side. backward(dx) returns dheads."""
     n_heads = heads.shape[-3]
     x = _merge(heads)
 

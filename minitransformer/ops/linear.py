@@ -14,26 +14,18 @@ The shapes help to remember the formula: x is (N, in) and dy is (N, out), and dW
 from __future__ import annotations
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_floats, check_last, check_shape, op
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32_on_host
 
 
-@op
+@op("x: (..., in); weight: (in, out); bias: (out,); y: (..., out)")
 @in_float32_on_host
 def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, Pullback]:
-    """y = x W + b. x: (..., in); weight: (in, out); bias: (out,) or None; y: (..., out).
+    """y = x W + b.
 
     backward(dy) returns (dx, dweight, dbias), or (dx, dweight) without a bias.
     """
-    check_floats("linear", x=x, weight=weight)
-    if weight.ndim != 2:
-        raise ValueError(f"linear: weight must have two axes (in, out), got shape {weight.shape}")
     d_in, d_out = weight.shape
-    check_last("linear", "x", x, d_in, "the rows of weight")
-    if bias is not None:
-        check_floats("linear", weight=weight, bias=bias)
-        check_shape("linear", "bias", bias, (d_out,))
-
     rows = x.reshape(-1, d_in)  # (N, in): one large matrix product is faster than many small ones
     product = rows @ weight
     y = (product if bias is None else product + bias).reshape(*x.shape[:-1], d_out)

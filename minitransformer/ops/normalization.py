@@ -28,22 +28,19 @@ RMSNorm (Zhang and Sennrich 2019, "Root Mean Square Layer Normalization") leaves
 
 from __future__ import annotations
 
-from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_floats, check_last, check_positive, check_shape, op
+from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 
 
-@op
+@op("x, y: (..., D); gamma, beta: (D,); eps > 0")
 @in_float32
 def layer_norm(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> tuple[Array, Pullback]:
     """Give each row mean 0 and (up to ε) variance 1; then scale by γ and shift by β.
 
-    x, y: (..., D); gamma, beta: (D,). backward(dy) returns (dx, dgamma, dbeta).
+    backward(dy) returns (dx, dgamma, dbeta).
     """
-    xp = check_floats("layer_norm", x=x, gamma=gamma, beta=beta)
-    _check_gamma("layer_norm", x, gamma, eps)
-    check_shape("layer_norm", "beta", beta, gamma.shape)
-
+    xp = array_module(x)
     centered = x - x.mean(axis=-1, keepdims=True)
     variance = (centered * centered).mean(axis=-1, keepdims=True)
     inverse_std = 1.0 / xp.sqrt(variance + eps)
@@ -63,16 +60,14 @@ def layer_norm(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> tuple[
     return y, backward
 
 
-@op
+@op("x, y: (..., D); gamma: (D,); eps > 0")
 @in_float32
 def rms_norm(x: Array, gamma: Array, eps: float = 1e-6) -> tuple[Array, Pullback]:
     """Give each row (up to ε) a mean square of 1; then scale by γ.
 
-    x, y: (..., D); gamma: (D,). backward(dy) returns (dx, dgamma).
+    backward(dy) returns (dx, dgamma).
     """
-    xp = check_floats("rms_norm", x=x, gamma=gamma)
-    _check_gamma("rms_norm", x, gamma, eps)
-
+    xp = array_module(x)
     inverse_rms = 1.0 / xp.sqrt((x * x).mean(axis=-1, keepdims=True) + eps)
     normalized = x * inverse_rms
     y = normalized * gamma
@@ -85,10 +80,3 @@ def rms_norm(x: Array, gamma: Array, eps: float = 1e-6) -> tuple[Array, Pullback
         return dx, dgamma
 
     return y, backward
-
-
-def _check_gamma(where: str, x: Array, gamma: Array, eps: float) -> None:
-    check_positive(where, eps=eps)
-    if gamma.ndim != 1:
-        raise ValueError(f"{where}: gamma must be a vector (D,), got shape {gamma.shape}")
-    check_last(where, "x", x, gamma.shape[0], "the length of gamma")

@@ -8,24 +8,21 @@ share, so dx_t = m_t dy / N. Reimers and Gurevych 2019, "Sentence-BERT", section
 
 from __future__ import annotations
 
-from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_floats, check_mask, op
+from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 
 
-@op
+@op("x: (..., T, D); mask: booleans that broadcast to (..., T); y: (..., D)")
 @in_float32
 def mean_pool(x: Array, mask: Array | None = None) -> tuple[Array, Pullback]:
-    """The mean over the sequence. x: (..., T, D); mask: boolean, broadcasts to (..., T), True where a token is real.
+    """The mean over the sequence. mask: True where a token is real.
 
-    y: (..., D). A sequence with no real token gives zeros. backward(dy) returns dx.
+    A sequence with no real token gives zeros. backward(dy) returns dx.
     """
-    xp = check_floats("mean_pool", x=x)
-    if x.ndim < 2:
-        raise ValueError(f"mean_pool: x must have at least two axes (..., T, D), got shape {x.shape}")
+    xp = array_module(x)
     real = xp.ones(x.shape[:-1], dtype=bool)
     if mask is not None:
-        check_mask("mean_pool", mask, x.shape[:-1], like=x)
         real = real & mask
     counts = real.astype(x.dtype)[..., None]  # (..., T, 1): 1 for a token, 0 for padding
     share = counts / xp.maximum(counts.sum(axis=-2, keepdims=True), 1.0)

@@ -18,9 +18,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, get_device
-from ..arrays.boundary import check_flags, check_integers, check_positive
+from ..arrays.declared import declared
 
 
+@declared("length > 0; width > 0; base > 0")
 def sinusoidal_positions(
     length: int,
     width: int,
@@ -31,13 +32,10 @@ def sinusoidal_positions(
 ) -> Array:
     """The table PE of shape (length, width). Raises ValueError for an odd width: sine and cosine come in pairs.
 
-    interleaved=False puts all sines before all cosines, the same columns in another order, as Marian and Pegasus do.
+    interleaved=False puts all sines before all cosines, the same columns in another order.
 
     sinusoidal_positions(2, 4, base=100) is [[0, 1, 0, 1], [sin 1, cos 1, sin 0.1, cos 0.1]].
     """
-    check_integers("sinusoidal_positions", length=length, width=width)
-    check_positive("sinusoidal_positions", length=length, width=width, base=base)
-    check_flags("sinusoidal_positions", interleaved=interleaved)
     if width % 2:
         raise ValueError(f"sinusoidal_positions: width must be even (sine and cosine come in pairs), got {width}")
     if np.dtype(dtype).kind != "f":
@@ -48,14 +46,13 @@ def sinusoidal_positions(
     return get_device(device).to_device(table.astype(dtype))
 
 
+@declared("width > 0; base > 0")
 def shift_of_positions(k: int, width: int, base: float = 10000.0) -> np.ndarray:
     """S(k), (width, width), with sinusoidal_positions(...)[pos] @ S(k) = sinusoidal_positions(...)[pos + k].
 
     k: an integer, also below 0. Sine and cosine are adjacent, as in a table with interleaved=True. Vaswani et al. 2017,
     section 3.5, which says that there is such a map.
     """
-    check_integers("shift_of_positions", k=k, width=width)
-    check_positive("shift_of_positions", width=width, base=base)
     if width % 2:
         raise ValueError(f"shift_of_positions: width must be even (sine and cosine come in pairs), got {width}")
     shift = np.zeros((width, width))

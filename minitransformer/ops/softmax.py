@@ -14,23 +14,21 @@ so little: a backward pass that returned zeros would pass it.)
 
 from __future__ import annotations
 
-from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_floats, check_integers, check_positive, op
+from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 
 
-@op
+@op("x, y: (...); temperature > 0")
 @in_float32
 def softmax(x: Array, axis: int = -1, temperature: float = 1.0) -> tuple[Array, Pullback]:
-    """Turn scores into weights that sum to one along `axis`. x, y: any shape; backward(dy) returns dx.
+    """Turn scores into weights that sum to one along `axis`. backward(dy) returns dx.
 
     A score of -inf gets the weight 0. If every score is -inf, all weights are 0.
     A high temperature T makes the weights more equal, a low one picks the largest: softmax([0, 1]) is [0.27, 0.73] at
     T = 1, [0.48, 0.52] at T = 10 and [0.00005, 0.99995] at T = 0.1.
     """
-    xp = check_floats("softmax", x=x)
-    check_positive("softmax", temperature=temperature)
-    check_integers("softmax", axis=axis)
+    xp = array_module(x)
     if not -x.ndim <= axis < x.ndim:
         raise ValueError(f"softmax: axis {axis} does not exist in an array of shape {x.shape}")
 

@@ -76,18 +76,18 @@ heads, split_backward = ops.split_heads(x, 2)
 print(show(heads), "  shape", heads.shape)
 
 # %% [markdown]
-# Head 0 holds columns 0 and 1 of **every** token, head 1 columns 2 and 3 of every token.
+# Head 1 holds the first two columns of **every** token, head 2 the last two of every token.
 #
-# > ⟦**Predict first.** The shape we want is `(2, 3, 2)`. Why not simply `x.reshape(2, 3, 2)`? Write down its head 0
+# > ⟦**Predict first.** The shape we want is `(2, 3, 2)`. Why not simply `x.reshape(2, 3, 2)`? Write down its head 1
 # > before you run the cell.⟧
-#: head 0, row 0: (0, 1); head 0, row 1: (2, 3); head 0, row 2: (10, 11)
+#: head 1, row 0: (0, 1); head 1, row 1: (2, 3); head 1, row 2: (10, 11)
 
 # %% tags=["slide-code"]
 print(show(x).reshape(2, 3, 2))
 
 # %% [markdown]
 # ⟦The right shape and the wrong numbers. `reshape` never moves a number in memory; it only cuts the same order anew.⟧
-# Head 0 now holds token 0 and *half of token 1*, cut into three rows that pretend to be three tokens. Here they are
+# Head 1 now holds token 0 and *half of token 1*, cut into three rows that pretend to be three tokens. Here they are
 # with a colour for each token:
 
 # %% tags=["slide"]
@@ -95,7 +95,7 @@ token_of = np.repeat(np.arange(3), 4).reshape(3, 4)
 right = show(ops.split_heads(array(token_of), 2)[0])
 wrong = token_of.reshape(2, 3, 2)
 figure, axes = plt.subplots(1, 4, figsize=(8, 2.2), layout="constrained")
-titles = ["right: head 0", "right: head 1", "reshape: head 0", "reshape: head 1"]
+titles = ["right: head 1", "right: head 2", "reshape: head 1", "reshape: head 2"]
 for ax, picture, title in zip(axes, [*right, *wrong], titles, strict=True):
     ax.imshow(picture, cmap="Pastel1", vmin=0, vmax=8)
     ax.set_title(title, fontsize=10)
@@ -220,7 +220,7 @@ plt.show()
 # %%
 first = slice(0, d_head)
 by_op, low_rank_backward = later.low_rank_linear(x, w_v[:, first], w_o[first])
-print("weights · low_rank_linear(x) is head 0's contribution:", end=" ")
+print("weights · low_rank_linear(x) is head 1's contribution:", end=" ")
 print(same(weights[0] @ by_op, weights[0] @ x @ w_v[:, first] @ w_o[first]))
 for D, d in ((8, 4), (512, 64)):
     print(f"D = {D}, d = {d}: full matrix {D * D:7,d} numbers, two factors {2 * D * d:7,d}")

@@ -92,14 +92,15 @@ plt.show()
 # same sudden step in language models of every size.
 #
 # The key to choose is the one **after** the equal token, since its value is the answer. But that key must know that the
-# equal token came before it. A single layer cannot tell it: keys are made of one token. So a head in layer 0 writes into
-# each token which one came before, and a head in layer 1 looks for it. Let us see whether this is what it learned.
+# equal token came before it. A single layer cannot tell it: keys are made of one token. So a head in layer 1 writes into
+# each token which one came before, and a head in layer 2 looks for it. Let us see whether this is what it learned.
 #
 # ## 17.2 Where every head looks
 #
 # ⟦`inspect.heads(model, ids)` runs the model and returns `weights`, (layers, B, H, T, T), and `outputs`, (layers, B, H,
 # T, d).⟧ It reads the names `weights` and `heads` from the running code of `ops/attention.py` and
-# `layers/attention.py`; there is no hook in them. Layers and heads count from 0, as indices do.
+# `layers/attention.py`; there is no hook in them. We count layers and heads from 1: head 2.1 is the first head
+# of layer 2. As indices in Python they count from 0: its weights are `weights[1, :, 0]`.
 #
 # > ⟦**Predict first.** Sketch the 16 × 16 map of a head that looks at the previous token; then that of a head that does
 # > induction on a text of 8 tokens, repeated once.⟧
@@ -110,13 +111,13 @@ ids = inspect.repeated(VOCABULARY, PERIOD, batch=64, rng=rng)
 found = inspect.heads(model, on_device(ids))
 print("weights", found.weights.shape, " outputs", found.outputs.shape)
 names = [str(token) for token in ids[0]]
-titles = ["layer 0, head 0", "layer 0, head 1", "layer 1, head 0", "layer 1, head 1"]
+titles = ["layer 1, head 1", "layer 1, head 2", "layer 2, head 1", "layer 2, head 2"]
 figure = plots.attention_maps(found.weights[:, 0].reshape(4, 16, 16), names, names, titles)
 figure.set_size_inches(13.0, 3.9)
 figure
 
 # %% [markdown]
-# ⟦Layer 0: a line just below the diagonal, where it is needed, in the first copy.⟧ Layer 1: nothing in particular in the
+# ⟦Layer 1: a line just below the diagonal, where it is needed, in the first copy.⟧ Layer 2: nothing in particular in the
 # first copy; in the second a line 7 places back, from each token to the one *after* its equal. To score all heads of all
 # models in the same way, average the weights along such lines:
 #
@@ -136,7 +137,7 @@ scores = {
     "induction": inspect.induction_score(found.weights, PERIOD).mean(axis=1),
 }
 even = np.tril(np.ones((16, 16))) / np.arange(1, 17)[:, None]
-print(f"{'':16s}{'0.0':>7s}{'0.1':>7s}{'1.0':>7s}{'1.1':>7s}   if even")
+print(f"{'':16s}{'1.1':>7s}{'1.2':>7s}{'2.1':>7s}{'2.2':>7s}   if even")
 for (name, table), blind in zip(
     scores.items(),
     (
@@ -150,17 +151,18 @@ for (name, table), blind in zip(
 
 # %%
 best = np.unravel_index(scores["induction"].argmax(), (2, 2))
-print("the highest induction score is in layer", int(best[0]), "and above one half:", bool(scores["induction"].max() > 0.5))
-print("previous-token heads are in layer", int(scores["previous token"].max(axis=1).argmax()))
+print("the highest induction score is in layer", int(best[0]) + 1, end=" ")
+print("and above one half:", bool(scores["induction"].max() > 0.5))
+print("previous-token heads are in layer", int(scores["previous token"].max(axis=1).argmax()) + 1)
 
 # %% tags=["slide"]
 previous = int(scores["previous token"][0].argmax())
 maps = found.weights[1, 0, best[1]], found.weights[0, 0, previous]
-schematics.arcs(names, *maps, (f"layer 1, head {best[1]}", f"layer 0, head {previous}"))
+schematics.arcs(names, *maps, (f"layer 2, head {best[1] + 1}", f"layer 1, head {previous + 1}"))
 
 # %% [markdown]
-# The same weights on the text itself, from each token to where it looks: below, a head of layer 0 looks one token back;
-# above, the head of layer 1 looks from the second copy to the token *after* the equal one. (Weights under 0.2 are left out.)
+# The same weights on the text itself, from each token to where it looks: below, a head of layer 1 looks one token back;
+# above, the head of layer 2 looks from the second copy to the token *after* the equal one. (Weights under 0.2 are left out.)
 
 #
 # **What a score does not say.** It says where a head looks on *these* texts. Not that it always does; not that the model
@@ -201,8 +203,8 @@ from_the_table = raised_by(table)
 print("shape of OV", ov.shape, " rank", np.linalg.matrix_rank(ov), " width of a head", config.d_model // 2)
 
 # %% [markdown]
-# ⟦But a head in layer 1 does not read the table.⟧ It reads what layer 0 made of it. So take as $x$ the mean of the vectors
-# after layer 0 at all places where a token stands; and, to see what is looked *for*, the mean at all places right after
+# ⟦But a head in layer 2 does not read the table.⟧ It reads what layer 1 made of it. So take as $x$ the mean of the vectors
+# after layer 1 at all places where a token stands; and, to see what is looked *for*, the mean at all places right after
 # that token.
 
 # %% tags=["slide"]
@@ -215,7 +217,7 @@ looked_for = normed(standing) @ qk @ normed(following - following.mean(axis=0)).
 pictures = {
     "QK: token looks for\na token that follows": looked_for,
     "OV: looking at a row of\nthe table raises": from_the_table,
-    "OV: looking at a token\nafter layer 0 raises": raised_by(standing),
+    "OV: looking at a token\nafter layer 1 raises": raised_by(standing),
 }
 figure, axes = plt.subplots(1, 3, figsize=(9.6, 3.6), layout="constrained")
 for ax, (title, matrix) in zip(axes, pictures.items(), strict=True):
@@ -233,7 +235,7 @@ for title, matrix in pictures.items():
 # %% [markdown]
 # Both jobs are in the matrices. $QK$, on the left: each token looks for places that *follow* that same token. $OV$, on the
 # right: whatever token it looks at, it raises the logit of that token. The head **copies**. And in the middle a warning:
-# with the wrong $x$ the same matrix shows nothing at all. Layer 0 has turned the table into another code.
+# with the wrong $x$ the same matrix shows nothing at all. Layer 1 has turned the table into another code.
 #
 # The two circuits say *where* and *what* apart. Neither contains the other, and together they are the head.
 #
@@ -242,14 +244,14 @@ for title, matrix in pictures.items():
 # ⟦Each layer adds to the residual path. Stop after layer $l$ and apply the model's last norm and its table: what would it
 # say?⟧ (nostalgebraist 2020.) The last of these are the model's logits.
 #
-# > ⟦**Predict first.** On the second copy: after the embedding, after layer 0, after layer 1, how probable is the right
+# > ⟦**Predict first.** On the second copy: after the embedding, after layer 1, after layer 2, how probable is the right
 # > token? Which token is most probable after the embedding alone?⟧
 #: most probable after the embedding: the current token | the right token
 
 # %% tags=["varies", "slide"]
 present, right = ids[:, PERIOD:-1], ids[:, PERIOD + 1 :]
 for name, logits in zip(
-    ("embedding", "after layer 0", "after layer 1"), inspect.logit_lens(model, on_device(ids)), strict=True
+    ("embedding", "after layer 1", "after layer 2"), inspect.logit_lens(model, on_device(ids)), strict=True
 ):
     logits = show(logits)[:, PERIOD:-1].astype(np.float64)
     p = np.exp(logits - logits.max(axis=-1, keepdims=True))
@@ -258,8 +260,8 @@ for name, logits in zip(
     print(f"{name:14s} the right token {of_right:.2f}   the current token itself {of_itself:.2f}")
 
 # %% [markdown]
-# ⟦Since the table that makes the logits is the one that embeds, the embedding alone says "the current token again".⟧ Layer 0
-# prepares; the answer comes in with layer 1. A lens is a reading aid, not a law: nothing forces the middle of a model to
+# ⟦Since the table that makes the logits is the one that embeds, the embedding alone says "the current token again".⟧ Layer 1
+# prepares; the answer comes in with layer 2. A lens is a reading aid, not a law: nothing forces the middle of a model to
 # speak the language of its end. (In a real model the first layers often say nothing that we can read.)
 #
 # ## 17.5 A real Llama
@@ -298,7 +300,7 @@ real_scores = {
 for name, table in real_scores.items():
     order = np.argsort(-table, axis=None)[:6]
     places = [(int(i) // table.shape[1], int(i) % table.shape[1]) for i in order]
-    print(f"{name:16s}" + "  ".join(f"{a}.{b} {table[a, b]:.2f}" for a, b in places))
+    print(f"{name:16s}" + "  ".join(f"{a + 1}.{b + 1} {table[a, b]:.2f}" for a, b in places))
 
 # %% tags=["slide"]
 figure, axes = plt.subplots(1, 3, figsize=(9.6, 2.6), layout="constrained", sharey=True)
@@ -309,7 +311,7 @@ axes[0].set_ylabel("heads")
 plt.show()
 
 # %% [markdown]
-# ⟦In SmolLM2 a handful of heads stand far to the right of all others, in layers 17 to 24 of 30, and heads that look at the
+# ⟦In SmolLM2 a handful of heads stand far to the right of all others, in layers 18 to 25 of 30, and heads that look at the
 # previous token come before them.⟧ Many heads look at the first token: a head that has nothing to do looks there.
 # (It has to put its weights *somewhere*: they sum to one.)
 #
@@ -325,7 +327,8 @@ chosen = rng.choice(real.config.vocabulary, min(300, real.config.vocabulary), re
 rows = show(real.tokens.table.value)[chosen]
 raised = (rows * show(norm.gamma.value)) @ ov @ (rows * show(final.gamma.value)).T
 rank = (raised > np.diagonal(raised)[:, None]).sum(axis=1)
-print(f"{called}, head {layer}.{head}, {len(chosen)} tokens: the token itself is raised most for {(rank == 0).mean():.0%},")
+print(f"{called}, head {layer + 1}.{head + 1}, {len(chosen)} tokens:", end=" ")
+print(f"the token itself is raised most for {(rank == 0).mean():.0%},")
 print(f"and is among the highest tenth for {(rank < len(chosen) / 10).mean():.0%} (by chance 10%)")
 
 # %% [markdown]
@@ -371,7 +374,7 @@ else:
         ("last, [SEP]", weights[..., :-1, -1].mean(axis=-1)),
     ):
         order = np.argsort(-score, axis=None)[:5]
-        shown = "  ".join(f"{int(i) // 12}.{int(i) % 12} {score.ravel()[i]:.2f}" for i in order)
+        shown = "  ".join(f"{int(i) // 12 + 1}.{int(i) % 12 + 1} {score.ravel()[i]:.2f}" for i in order)
         print(f"{name:16s} mean {score.mean():.2f}; highest {shown}")
 
 # %% [markdown]

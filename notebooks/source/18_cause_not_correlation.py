@@ -76,13 +76,19 @@ print("it continues a text that repeats:", np.mean(losses[-20:]) <= 0.05)
 # ## 18.2 Ablate
 #
 # ⟦`with inspect.ablate(model, [(layer, head)])`: in this block the head outputs zeros.⟧ All else runs as it is.
+# In words we count from 1, as before: head 2.1 is the first head of layer 2, in Python `(1, 0)`.
 #
-# > ⟦**Predict first.** The loss is about 0.05; guessing among 32 tokens would be 3.5. Without 1.0? Without 1.1? Without
-# > both? Without one of layer 0?⟧
+# > ⟦**Predict first.** The loss is about 0.05; guessing among 32 tokens would be 3.5. Without 2.1? Without 2.2? Without
+# > both? Without one of layer 1?⟧
 
 # %% tags=["varies", "slide"]
 ids, wanted = (on_device(x) for x in texts(256))
 every = [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def called(place):
+    """A head in words, counted from 1: (1, 0) is called 2.1."""
+    return f"{place[0] + 1}.{place[1] + 1}"
 
 
 def loss_without(removed):
@@ -93,16 +99,16 @@ def loss_without(removed):
 print(f"all heads               {loss_without([]):.2f}")
 for n in (1, 2):
     for removed in itertools.combinations(every, n):
-        shown = ", ".join(f"{layer}.{head}" for layer, head in removed)
+        shown = ", ".join(map(called, removed))
         print(f"without {shown:15s} {loss_without(removed):.2f}")
 
 # %% [markdown]
 # ⟦Two heads with the same job share it: how much is lost without one says little about the job, since the other may do it
 # as well.⟧ (In large models there are *backup* heads, which become active only when another one fails.) So **a head that
 # can be removed is not a head that does nothing**. Remove groups, not only single heads. And the other way round: without
-# the heads of layer 0 those of layer 1 are intact, and useless. What do they look at then?
+# the heads of layer 1 those of layer 2 are intact, and useless. What do they look at then?
 #
-# > ⟦**Predict first.** Without both heads of layer 0, what is the induction score of the heads of layer 1?⟧
+# > ⟦**Predict first.** Without both heads of layer 1, what is the induction score of the heads of layer 2?⟧
 
 # %% tags=["varies", "slide"]
 PERIOD = 8
@@ -111,11 +117,11 @@ for removed in ([], [(0, 0)], [(0, 1)], [(0, 0), (0, 1)]):
     with inspect.ablate(model, removed):  # what runs in the block is ablated, `heads` too
         seen = inspect.heads(model, repeating).weights
     score = inspect.induction_score(seen, PERIOD).mean(axis=1)[1]
-    shown = " and ".join(f"{layer}.{head}" for layer, head in removed) or "nothing"
-    print(f"without {shown:12s} 1.0 scores {score[0]:.2f}, 1.1 scores {score[1]:.2f}")
+    shown = " and ".join(map(called, removed)) or "nothing"
+    print(f"without {shown:12s} 2.1 scores {score[0]:.2f}, 2.2 scores {score[1]:.2f}")
 
 # %% [markdown]
-# ⟦The weights of layer 1 did not change, only what it reads.⟧ This is a *cause*: the heads of layer 0 make those of layer 1
+# ⟦The weights of layer 2 did not change, only what it reads.⟧ This is a *cause*: the heads of layer 1 make those of layer 2
 # find their place.
 #
 # **Zero is not neutral.** A head that outputs zeros is something that the model has never seen, and an effect may come
@@ -128,25 +134,25 @@ for layer, head in every:
     mean = outputs[layer][:, head].mean(axis=(0, 1))
     with inspect.patch(model, {(layer, head): mean}):
         milder = float(model.loss(ids, wanted)[0])
-    print(f"{layer}.{head}   {loss_without([(layer, head)]):8.2f}{milder:10.2f}")
+    print(f"{called((layer, head))}   {loss_without([(layer, head)]):8.2f}{milder:10.2f}")
 
 # %% [markdown]
 # ## 18.3 Patch
 #
 # ⟦Two texts that differ in a single token: `a b c d e f g h | a b c`, and the same with another token for `d` in the first
 # copy.⟧ The first asks for $d$, the second for $d'$. Run the first text, but give one head what it outputs on the second.
-# If the answer turns from $d$ to $d'$, this head carries the information. For head 1.0, for example:
+# If the answer turns from $d$ to $d'$, this head carries the information. For head 2.1, for example:
 
 # %% tags=["slide"]
 boxes, arrows = {}, []
 for name, height, answer in (("first", 1.6, "$d$ or $d'$?"), ("second", 0.0, "$d'$")):
-    up = 0.4 if name == "second" else -0.4  # so that the two heads 1.0 stand next to each other
-    places = (f"{name} text", 0.0, 0.0), (f"{name}: layer 0", 2.2, 0.0), (f"{name}: head 1.0", 4.6, up)
-    places += (f"{name}: head 1.1", 4.6, -up), (f"{name}: {answer}", 7.0, 0.0)
+    up = 0.4 if name == "second" else -0.4  # so that the two heads 2.1 stand next to each other
+    places = (f"{name} text", 0.0, 0.0), (f"{name}: layer 1", 2.2, 0.0), (f"{name}: head 2.1", 4.6, up)
+    places += (f"{name}: head 2.2", 4.6, -up), (f"{name}: {answer}", 7.0, 0.0)
     boxes |= {label: (along, height + above) for label, along, above in places}
     tokens, lower, patched, other, end = (label for label, _, _ in places)
     arrows += [(tokens, lower), (lower, other), (patched, end), (other, end)]
-    arrows += [(lower, patched)] if name == "second" else [("second: head 1.0", "first: head 1.0", 1.0)]
+    arrows += [(lower, patched)] if name == "second" else [("second: head 2.1", "first: head 2.1", 1.0)]
 schematics.flow(boxes, arrows)
 
 # %% [markdown]
@@ -197,7 +203,7 @@ for row, (layer, head) in enumerate(every):
         effect[row, position] = turned({(layer, head): mixed})
 figure, ax = plt.subplots(figsize=(7.2, 2.4), layout="constrained")
 image = ax.imshow(effect, cmap="RdBu", vmin=-1, vmax=1)
-ax.set_yticks(range(4), [f"{layer}.{head}" for layer, head in every])
+ax.set_yticks(range(4), list(map(called, every)))
 ax.set_xticks(range(PERIOD + 3), [*"abcdefgh", *"abc"])
 ax.set(title="how far one head at one position turns d into d'", xlabel="position", ylabel="head")
 figure.colorbar(image, ax=ax)
@@ -206,11 +212,11 @@ plt.show()
 # %% tags=["varies"]
 for heads in ([(1, 0)], [(1, 1)], [(1, 0), (1, 1)], [(0, 0), (0, 1)]):
     share = turned({place: of_the_second[place] for place in heads})
-    print(", ".join(f"{layer}.{head}" for layer, head in heads), f"at all positions: {share:.0%}")
+    print(", ".join(map(called, heads)), f"at all positions: {share:.0%}")
 
 # %% [markdown]
-# The heads of layer 1 carry it, at the last position: they look back at position 3 and bring what stands there. Those of
-# layer 0 hardly matter *for this question*: they tell position 3 that `c` came before it, which is true in both texts. A
+# The heads of layer 2 carry it, at the last position: they look back at position 3 and bring what stands there. Those of
+# layer 1 hardly matter *for this question*: they tell position 3 that `c` came before it, which is true in both texts. A
 # patch asks about one difference between two texts. Another pair of texts is another question.
 #
 # > ⟦**Predict first.** Exchange the token `c` in the first copy instead of `d`. Which heads matter now?⟧
@@ -251,7 +257,7 @@ agrees = np.allclose(central, slope[layer, :, head], rtol=0.02, atol=0.02)
 print("gradient × activation is the slope, by central differences:", agrees)
 print(f"{'head':6s}{'gradient × activation':>24s}{'lost without it':>18s}")
 for layer, head in every:
-    print(f"{layer}.{head}   {slope[layer, :, head].mean():24.2f}{lost_without((layer, head)).mean():18.2f}")
+    print(f"{called((layer, head))}   {slope[layer, :, head].mean():24.2f}{lost_without((layer, head)).mean():18.2f}")
 
 # %% tags=["slide"]
 figure, axes = plt.subplots(1, 4, figsize=(10.4, 2.8), layout="constrained")
@@ -260,13 +266,13 @@ for ax, (layer, head) in zip(axes, every, strict=True):
     ax.plot(slope[layer, :, head], true, ".", markersize=4)
     ends = [min(true.min(), slope[layer, :, head].min()), max(true.max(), slope[layer, :, head].max())]
     ax.plot(ends, ends, color="grey", linewidth=1)
-    ax.set(title=f"head {layer}.{head}", xlabel="gradient × activation")
+    ax.set(title=f"head {called((layer, head))}", xlabel="gradient × activation")
 axes[0].set_ylabel("lost without the head")
 plt.show()
 
 # %% [markdown]
 # ⟦Each point is a text; on the grey line the estimate is the truth.⟧ The slope is exact, the *straight line* is not. Between
-# the head's output and the logit there are a norm, a feed-forward network and, for layer 0, the softmax of another
+# the head's output and the logit there are a norm, a feed-forward network and, for layer 1, the softmax of another
 # attention. A softmax with one weight near 1 is flat: a little less of the key changes nothing, all of it gone changes
 # everything. The gradient sees only the little less. So: the gradient to *find* candidates, ablation to *judge* them.
 #
@@ -291,7 +297,7 @@ else:
     ).mean(axis=1)
     order = [(int(i) // 9, int(i) % 9) for i in np.argsort(-score, axis=None)]
     top, others = order[:8], order[8:]
-    print("highest:", ", ".join(f"{layer}.{head}" for layer, head in top))
+    print("highest:", ", ".join(map(called, top)))
     for _ in range(3):
         ids = inspect.repeated(49152, period, 2, rng)
         wanted = np.where(np.arange(2 * period - 1) < period - 1, -100, ids[:, 1:])
@@ -327,11 +333,11 @@ else:
     for place in chosen:
         with inspect.ablate(real, [place]):
             lost = float(logits[0, -1, paris] - real(ids)[0][0, -1, paris])
-        print(f"{place[0]:4d}.{place[1]} {slope[place]:18.2f} {lost:20.2f}")
+        print(f"{called(place):>6s} {slope[place]:18.2f} {lost:20.2f}")
 
 # %% [markdown]
 # The five largest, then five of the later half. The estimate of an early head can be wrong in size and in sign: almost 30
-# layers come after it. Most late ones agree, but not all (look at 23.4): a head can be flat at $s = 1$ and matter much on
+# layers come after it. Most late ones agree, but not all (look at 24.5): a head can be flat at $s = 1$ and matter much on
 # the way to $s = 0$.
 
 # %% [markdown]

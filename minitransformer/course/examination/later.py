@@ -155,12 +155,12 @@ def logit_lens(draw: Draw) -> Asked:
         if len(set(before)) == len(set(after)) == 3 and before.argmax() != after.argmax():
             break
     return Asked(
-        "The table of three tokens, the residual path after layer 0, and what layer 1 adds:\n\n"
-        f"{block(table=table, x=early, update=update)}\n\nWhich token would the model predict after layer 0, which "
-        "after layer 1? (Without a "
+        "The table of three tokens, the residual path after layer 1, and what layer 2 adds:\n\n"
+        f"{block(table=table, x=early, update=update)}\n\nWhich token would the model predict after layer 1, which "
+        "after layer 2? (Without a "
         "norm.)",
         {"table": table, "x": early, "update": update},
-        f"After layer 0 the logits are {n(before)}: token {before.argmax()}. After layer 1 {n(after)}: token "
+        f"After layer 1 the logits are {n(before)}: token {before.argmax()}. After layer 2 {n(after)}: token "
         f"{after.argmax()}.",
         {"before": before, "after": after, "tokens": np.array([before.argmax(), after.argmax()])},
     )

@@ -23,21 +23,19 @@ import math
 
 import numpy as np
 
-from ...arrays.backend import Array, Pullback, device_of
-from ...arrays.boundary import check_flags, check_floats, check_mask, check_number, check_positive, op
+from ...arrays.backend import Array, Pullback, array_module, device_of
+from ...arrays.declared import op
 from ...arrays.float16 import in_float32
 from ...arrays.masks import causal_mask
-from ...ops.attention import check_shapes
 from ...ops.dropout import dropout as drop
 from ...ops.softmax import softmax
 
 
-@op
+@op("x, y: (...); cap > 0")
 @in_float32
 def softcap(x: Array, cap: float) -> tuple[Array, Pullback]:
-    """y = cap · tanh(x / cap), element-wise. x, y: any shape; backward(dy) returns dx."""
-    xp = check_floats("softcap", x=x)
-    check_positive("softcap", cap=cap)
+    """y = cap · tanh(x / cap), element-wise. backward(dy) returns dx."""
+    xp = array_module(x)
     share = xp.tanh(x / cap)
     y = cap * share
 
@@ -48,7 +46,10 @@ def softcap(x: Array, cap: float) -> tuple[Array, Pullback]:
     return y, backward
 
 
-@op
+@op(
+    "q: (..., T_q, d_k); k: (..., T_k, d_k); v: (..., T_k, d_v); output: (..., T_q, d_v); cap > 0; "
+    "mask: booleans that broadcast to (..., T_q, T_k); 0 <= dropout < 1"
+)
 @in_float32
 def softcapped_attention(
     q: Array,
@@ -63,19 +64,13 @@ def softcapped_attention(
 ) -> tuple[Array, Pullback]:
     """Attention whose scores stay within (-cap, cap).
 
-    q: (..., T_q, d_k); k: (..., T_k, d_k); v: (..., T_k, d_v); output: (..., T_q, d_v). mask, causal, scale, dropout:
-    as in attention. backward(doutput) returns (dq, dk, dv).
+    mask, causal, scale, dropout: as in attention. backward(doutput) returns (dq, dk, dv).
     """
-    xp = check_floats("softcapped_attention", q=q, k=k, v=v)
-    check_shapes("softcapped_attention", q, k, v)
-    check_positive("softcapped_attention", cap=cap)
-    check_flags("softcapped_attention", causal=causal)
+    xp = array_module(q)
     t_q, t_k = q.shape[-2], k.shape[-2]
     factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
-    check_number("softcapped_attention", "scale", factor)
     allowed = xp.ones((t_q, t_k), dtype=bool)
     if mask is not None:
-        check_mask("softcapped_attention", mask, (*q.shape[:-1], t_k), like=q)
         allowed = allowed & mask
     if causal:
         allowed = allowed & causal_mask(t_q, t_k, device_of(q).name)

@@ -274,7 +274,10 @@ function start() {
     recomputeAll();
     writeAddress();
   });
-  byId("reset").addEventListener("click", () => editor(true));
+  byId("reset").addEventListener("click", () => {
+    editor(true);
+    writeAddress();
+  });
   makeDraggable(byId("inputs"));
 
   // Steps. Over: the next one that is not inside a function that this one calls. Out: nor in this function.

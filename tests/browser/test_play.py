@@ -1,0 +1,88 @@
+"""Play steps by itself, with time to read, and stops at questions; edits of the inputs are in the address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minitransformer import ops
+from minitransformer.show.stepper import Recording
+
+from .conftest import Open
+from .reading import at, current, numbers, stops
+
+pytestmark = pytest.mark.browser
+READ = 12_000  # milliseconds: the longest time that play leaves for a step
+
+
+def test_play_leaves_time_to_read_and_ends_at_the_end(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    page = open_page(files["softmax"])
+    page.clock.install()
+    page.reload()
+    steps = [step.index for step in stops(recordings["softmax"])]
+    page.click("#play")
+    assert page.get_attribute("#play", "aria-pressed") == "true" and "Stop" in page.inner_text("#play")
+    page.clock.run_for(2900)
+    assert current(page) == steps[0]  # nobody reads faster
+    for there in steps[1:]:
+        words = len(page.text_content("#sentence"))
+        page.clock.run_for(min(READ, 3000 + 40 * words) - (2900 if there == steps[1] else 0))
+        assert current(page) == there
+    page.clock.run_for(READ)
+    assert current(page) == steps[-1] and page.get_attribute("#play", "aria-pressed") == "false"
+
+
+def test_play_stops_at_a_question_and_when_the_reader_steps(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    page = open_page(files["softmax"])
+    page.clock.install()
+    page.reload()
+    page.keyboard.press("l")
+    page.keyboard.press("ArrowRight")  # the reader takes over
+    here = current(page)
+    page.clock.run_for(3 * READ)
+    assert current(page) == here and "Play" in page.inner_text("#play")
+    page.keyboard.press("Home")
+    page.keyboard.press("p")
+    page.keyboard.press("Space")
+    page.keyboard.press("l")
+    for _ in range(len(stops(recordings["softmax"]))):
+        page.clock.run_for(READ)
+    assert page.is_visible("#reveal-row") and page.get_attribute("#play", "aria-pressed") == "false"
+    assert current(page) != stops(recordings["softmax"])[-1].index
+
+
+def test_an_address_carries_the_edits_with_the_step_and_the_mistake(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    recording = recordings["softmax"]
+    step = at(recording, "softmax.y")
+    page = open_page(files["softmax"], f"#step={step}")
+    page.click("#edit")
+    page.fill("#inputs [data-name='x'] [data-flat='0']", "-1.5")
+    page.keyboard.press("Tab")
+    page.wait_for_function("location.hash.includes('1.5')")
+    address = "#" + page.url.partition("#")[2]
+    assert f"step={step}" in address
+    other = open_page(files["softmax"], address)
+    x = recording.find("softmax.x")[1].value.array.copy()
+    x.flat[0] = -1.5
+    assert current(other) == step and other.is_visible("#edited")
+    np.testing.assert_allclose(numbers(other)["y"], ops.softmax(x)[0].ravel(), rtol=1e-12)
+    other.click("#reset")
+    other.wait_for_function("!location.hash.includes('1.5')")
+    plain = open_page(files["softmax"], f"#step={step}")
+    assert plain.is_hidden("#edited")
+
+
+def test_an_address_with_edits_that_are_no_numbers_shows_the_recorded_ones(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    recording = recordings["softmax"]
+    page = open_page(files["softmax"], f"#step={at(recording, 'softmax.y')}&edit=x.0:two,nope.1:3,x.99:1,x.1:--,<b>")
+    np.testing.assert_allclose(numbers(page)["y"], recording.find("softmax.y")[1].value.array.ravel(), rtol=1e-12)

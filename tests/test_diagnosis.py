@@ -31,6 +31,7 @@ ALIKE = [
     {"softmax-expects-cross-entropy", "balance-softmax-skipped"},
     {"softmax-diagonal-only", "attention-softmax-diagonal-only"},
     {"dropout-mask-forgotten", "attention-no-dropout-in-dweights"},
+    {"softcapped-cap-left-out-of-backward", "softcap-slope-forgotten"},
     {"linear-weight-reshaped", "rnn-weight-not-transposed"},
     {"embedding-repeated-tokens-lost", "embedding-repeated-tokens-added-once"},
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import math
@@ -22,6 +23,9 @@ from minitransformer.arrays import backend
 from minitransformer.cli import main
 from minitransformer.commands import COMMANDS, demo
 from minitransformer.commands import check as check_command
+from minitransformer.commands.train import MEANINGS
+from minitransformer.machines.settings import TrainingSettings
+from minitransformer.machines.tasks import TASKS
 from minitransformer.verify import CASES
 from minitransformer.verify.catalogue import Case
 
@@ -594,3 +598,13 @@ def test_a_crash_would_be_seen(monkeypatch, run):
     monkeypatch.setattr(check_command, "_select", lambda names: np.nonsense)
     with pytest.raises(AttributeError):
         run("check")
+
+
+def test_every_meaning_in_the_help_of_train_is_one_of_a_setting():
+    settings = {
+        name: {field.name for s in (task.data, task.config) for field in dataclasses.fields(s)}
+        for name, task in TASKS.items()
+    }
+    everywhere = {field.name for field in dataclasses.fields(TrainingSettings)}.union(*settings.values())
+    for task, meanings in MEANINGS.items():
+        assert set(meanings) <= settings.get(task, everywhere), task

@@ -31,6 +31,7 @@ ALIKE = [
     {"softmax-diagonal-only", "attention-softmax-diagonal-only"},
     {"dropout-mask-forgotten", "attention-no-dropout-in-dweights"},
     {"linear-weight-reshaped", "rnn-weight-not-transposed"},
+    {"softcap-slope-forgotten", "softcapped-cap-left-out-of-backward"},
     {"embedding-repeated-tokens-lost", "embedding-repeated-tokens-added-once"},
 ]
 

@@ -113,7 +113,7 @@ UNCLEAR = [
         lambda: later.rotary(X, positions=np.arange(5)),
         r"rotary: positions of shape \(5,\) does not broadcast",
     ),
-    (lambda: later.rotary(X, positions=np.arange(4.0)), "rotary: positions must be integers, got float64"),
+    (lambda: later.rotary(X, positions=np.arange(4.0)), "rotary: positions must hold integers, got float64"),
     (lambda: HEADS(X, positions=[[0, 1, 2, 3]] * 2), "RotaryPositions: positions must be a NumPy .* got list"),
     (lambda: layers.SinusoidalPositions(6)(X, at=[[0] * 4] * 2), "SinusoidalPositions: at must be a NumPy .* got list"),
     (lambda: layers.SinusoidalPositions(6)(X, at=np.zeros((2, 3), int)), r"at must have shape \(2, 4\), got \(2, 3\)"),

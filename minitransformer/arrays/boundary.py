@@ -6,67 +6,17 @@ Each message names the op, what was expected, what came, and how to fix the call
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import numbers
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from .backend import Array, Pullback, array_module, device_of
+from .backend import Array, array_module, device_of
 
-F = TypeVar("F", bound=Callable[..., tuple[Array, Pullback]])
-
-_running = threading.local()  # .op: whether an op runs in this thread
 _looked_at: ContextVar[bool] = ContextVar("looked_at", default=False)
-
-
-def op(function: F) -> F:
-    """Mark a function of arrays that returns `(y, backward)`. Its pullback then accepts only a gradient that fits y.
-
-    Without this check a gradient of another shape could broadcast unnoticed, and one of another dtype would promote
-    every gradient below it. For the same reason NumPy's float scalars become Python floats: `np.sqrt(64)` is a float64
-    and would promote float32 arrays, but the Python float 8.0 adopts their dtype.
-
-    The output is the caller's, to write to as well: a pullback that reads y, as softmax's does, gets a copy of it,
-    unless the caller is another op, which never writes to it. The inputs must not change before backward. An op that
-    only rearranges its input (split_heads, learned_positions, dropout without rng) may return a view of it: copy that
-    before you write to it.
-    """
-    name = function.__name__
-    run = getattr(function, "half", function)
-
-    @functools.wraps(function)
-    def forward(*args: Any, **options: Any) -> tuple[Array, Pullback]:
-        plain = [float(x) if isinstance(x, np.floating) else x for x in args]
-        plain[:1] = args[:1]  # the first is an array, possibly without axes
-        if options:
-            options = {key: float(x) if isinstance(x, np.floating) else x for key, x in options.items()}
-        outer, _running.op = getattr(_running, "op", False), True
-        try:
-            y, pullback = run(*plain, **options)
-        finally:
-            _running.op = outer
-        shape, dtype, xp = y.shape, y.dtype, _xp(y)
-        if not outer:
-            for cell in getattr(pullback, "__closure__", None) or ():
-                if cell.cell_contents is y:
-                    cell.cell_contents = y.copy()
-
-        def backward(*gradient: Array, **named: Array) -> Any:
-            for dy in (*gradient, *named.values()) if named else gradient:
-                if type(dy) is not np.ndarray or xp is not np or dy.shape != shape or dy.dtype != dtype:
-                    check_gradient(name, dy, shape, dtype, xp)
-            return pullback(*gradient, **named)
-
-        backward.__wrapped__ = pullback  # type: ignore[attr-defined]  # functools.wraps takes ten times as long
-        backward.__qualname__ = getattr(pullback, "__qualname__", name)
-        return y, backward
-
-    return forward  # type: ignore[return-value]
 
 
 def check_gradient(where: str, dy: Array, shape: tuple[int, ...], dtype: Any, xp: Any) -> None:

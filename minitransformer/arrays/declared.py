@@ -12,6 +12,7 @@ and what may be None. The entries, which `;` separates:
     ids: integers (...) < V                 from 0 to V - 1; `< V or ignore_index` allows one number more
     mask: booleans that broadcast to (..., T)
     bias: broadcasts to (..., T_q, T_k)     floats
+    gamma: (*D)                             several axes, which the function itself checks
     n_heads: H                              an integer above 0, the length of an axis
     eps > 0;  0 <= rate < 1                 the range of a number
     reduction: "mean" or "sum"              one of these words
@@ -44,7 +45,6 @@ from .boundary import (
     check_number,
     check_range_of_ids,
 )
-from .boundary import op as bare
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,7 +58,7 @@ _RANGE = re.compile(r"(?:(?P<low>[\d.]+) <= )?(?P<name>\w+) (?P<sign>>=|>|<=|<) 
 _COUNTS = ("no axis", "one axis", "two axes", "three axes", "four axes")
 
 
-def op(text: Any) -> Any:
+def op(text: str) -> Callable[[F], F]:
     """Declare a function of arrays that returns `(y, backward)`.
 
     It refuses what does not fit the declaration, and its pullback refuses a gradient that does not fit y. Without this
@@ -68,8 +68,6 @@ def op(text: Any) -> Any:
 
     Neither the inputs nor the output may change before backward: a pullback may need them. Copy what you write to.
     """
-    if callable(text):
-        return bare(text)  # TODO: until the later ops have moved
 
     def declared(function: F) -> F:
         check = Declaration(text, function)
@@ -208,7 +206,7 @@ class Declaration:
         inputs = [arrays[name] for name in parameters if name in arrays]
         self.floats = [a for a in inputs if not a.kind]
         self.integers = [a for a in inputs if a.kind == "integers"]
-        self.shaped = [a for a in inputs if not a.broadcasts]
+        self.shaped = [a for a in inputs if not a.broadcasts and not any(axis[0] == "*" for axis in a.axes)]
         self.broadcasting = [a for a in inputs if a.broadcasts]
         self.products = {axis: a for a in reversed(self.shaped) for axis in a.axes if " " in axis or "·" in axis}
 
@@ -318,12 +316,14 @@ class Declaration:
             n = len(array.axes) - (array.axes[0] == "...")
             least = "at least " if array.axes[0] == "..." else ""
             raise ValueError(f"{where}: {name} must have {least}{_COUNTS[n]} {axes}, got shape {shape}")
+        before = set(known)
         wrong = next(axis for axis, n in zip(array.axes, parts, strict=True) if known.setdefault(axis, n) != n)
         if wrong not in first:
             raise ValueError(f"{where}: {name} must have the shape {axes}, got {shape}")
         other, theirs = first[wrong], given[first[wrong].name].shape
-        if array.axes == ("...",):
-            raise ValueError(f"{where}: {name} must have shape {known['...']}, got {shape}; {other} has shape {theirs}")
+        if wrong == "..." and all(axis in before for axis in array.axes):
+            wanted = _flat(known[axis] for axis in array.axes)
+            raise ValueError(f"{where}: {name} must have shape {wanted}, got {shape}; {other} has shape {theirs}")
         what = "the leading axes" if wrong == "..." else f"the axis {wrong}"
         came = f"got the shapes {theirs} and {shape}"
         raise ValueError(f"{where}: {what} must be the same in {other} and {array}, {came}")
@@ -360,7 +360,7 @@ def _range(low: str | None, sign: str, bound: str) -> dict[str, Any]:
 
 def _function(where: str, name: str, x: Any) -> None:
     if not callable(x):
-        raise TypeError(f"{where}: {name} must be an op such as ops.relu, got {type(x).__name__}")
+        raise TypeError(f"{where}: {name} must be an op such as ops.silu, got {type(x).__name__}")
 
 
 _KINDS: dict[

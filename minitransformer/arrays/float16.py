@@ -44,8 +44,8 @@ def in_float32_on_host(function: F) -> F:
 def _widened(function: F, result: str, on_gpu: bool) -> F:
     def half(*args: Any, **options: Any) -> tuple[Array, Pullback]:
         floats = [x for x in (*args, *options.values()) if hasattr(x, "dtype") and x.dtype.kind == "f"]
-        if {x.dtype.char for x in floats} != {"e"} or not (on_gpu or type(floats[0]) is np.ndarray):
-            return function(*args, **options)  # also for mixed dtypes, which the op refuses
+        if not on_gpu and type(floats[0]) is not np.ndarray:
+            return function(*args, **options)
         y, pullback = function(*map(_wide, args), **{name: _wide(x) for name, x in options.items()})
 
         @functools.wraps(pullback)

@@ -6,8 +6,6 @@ import argparse
 import dataclasses
 import difflib
 import functools
-import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -67,11 +65,16 @@ def unknown(command: str, name: str, known: Sequence[str]) -> str:
 
 
 def add_fields(
-    command: argparse.ArgumentParser, title: str, settings: type[Any], leave_out: Sequence[str] = ()
+    command: argparse.ArgumentParser,
+    title: str,
+    settings: type[Any],
+    meanings: Mapping[str, str],
+    leave_out: Sequence[str] = (),
 ) -> None:
-    """Add --NAME for every field of a dataclass. A field that is not given on the command line stays unset."""
+    """Add --NAME for every field of a dataclass, with its meaning. A field that is not given on the command line stays
+    unset.
+    """
     group = command.add_argument_group(title)
-    meanings = _meanings(settings)
     for field in dataclasses.fields(settings):
         if field.name in leave_out:
             continue
@@ -92,15 +95,6 @@ def add_fields(
 def _help(meaning: str | None, default: object) -> str:
     shown = f"(default: {default})"
     return f"{meaning} {shown}".replace("%", "%%") if meaning else shown
-
-
-def _meanings(settings: type[Any]) -> dict[str, str]:
-    """The comment beside each field of a dataclass, or of those it extends; empty if the source is not available."""
-    try:
-        source = "".join(map(inspect.getsource, settings.__mro__[-2::-1]))
-    except OSError:
-        return {}
-    return dict(re.findall(r"^    (\w+): .*?  # (.+)$", source, re.MULTILINE))
 
 
 def given(options: argparse.Namespace, settings: type[Any]) -> dict[str, Any]:

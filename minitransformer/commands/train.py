@@ -32,6 +32,49 @@ _HELP = {
     "lm": "a decoder-only model on a running text",
     "classify": "an encoder with a classification head on labelled lines",
 }
+# What the settings mean, for --help: those of every task, and those that differ.
+MEANINGS: dict[str, dict[str, str]] = {
+    "all": {
+        "vocabulary": "number of bpe tokens",
+        "joint": "one vocabulary for both sides",
+        "share_embeddings": "one table for source and target, which needs one vocabulary (section 3.4)",
+        "model": "transformer, convolution, lstm or lstm-attention",
+        "batch_rows": "windows of max_length tokens in a batch",
+        "optimizer": "adamw, adam, sgd or muon (of the matrices; adamw for the rest)",
+        "learning_rate": "the peak of the schedule",
+        "schedule": "constant, cosine or inverse-sqrt (Vaswani et al. 2017, with learning_rate as peak)",
+        "warmup": "steps from 0 up to the learning rate",
+        "floor": "the end of the cosine",
+        "weight_decay": "of adamw and muon",
+        "momentum": "of sgd and muon",
+        "clip": "largest norm of all gradients together; 0: no limit",
+        "accumulate": "batches per step",
+        "workers": "threads that share a batch",
+        "validate_every": "steps",
+        "save_every": "steps",
+        "average": "checkpoints whose mean is the final model; 1: the model of the lowest validation loss",
+        "patience": "validations without improvement before it stops early; 0: never",
+        "shard_optimizer": "each rank of mpiexec keeps one part of the optimiser's state",
+        "precision": "float32, tf32 (a GPU's products), or float16 with float32 masters and a scaled loss",
+    },
+    "translate": {
+        "tokenizer": "bpe or words",
+        "max_length": "tokens; training pairs with a longer side are left out and counted",
+        "batch_tokens": "rows times the longest sentence",
+        "tie_output": "the target's table also makes the logits",
+    },
+    "lm": {
+        "tokenizer": "characters or bpe",
+        "tie_output": "the table of tokens also makes the logits",
+        "held_out": "last share of the text, for validation",
+    },
+    "classify": {
+        "tokenizer": "bpe or words",
+        "max_length": "tokens; longer texts are cut off",
+        "batch_tokens": "rows times the longest text",
+        "held_out": "share of text for validation, if there is no valid_text",
+    },
+}
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -53,9 +96,10 @@ def add(command: argparse.ArgumentParser) -> None:
             help=f"settings to start from: {', '.join(task.presets)}",
         )
         add_speed(kind)
-        add_fields(kind, "data", task.data)
-        add_fields(kind, "model", task.config, leave_out=task.from_data)
-        add_fields(kind, "training", TrainingSettings)
+        meanings = MEANINGS["all"] | MEANINGS[name]
+        add_fields(kind, "data", task.data, meanings)
+        add_fields(kind, "model", task.config, meanings, leave_out=task.from_data)
+        add_fields(kind, "training", TrainingSettings, meanings)
         kind.set_defaults(run=_run, task=task)
 
 

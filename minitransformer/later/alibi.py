@@ -19,23 +19,20 @@ import copy
 
 import numpy as np
 
-from ..arrays.backend import Array, Pullback, device_of, to_device
-from ..arrays.boundary import check_floats, check_sizes, op
+from ..arrays.backend import Array, Pullback, array_module, device_of, to_device
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 from ..layers import Module
 
 
-@op
+@op("slopes: (H,); t_q: T_q; t_k: T_k; bias: (H, T_q, T_k)")
 @in_float32
 def alibi(slopes: Array, t_q: int, t_k: int) -> tuple[Array, Pullback]:
-    """A score that falls with the distance. slopes: (H,); bias: (H, T_q, T_k); backward(dbias): dslopes.
+    """A score that falls with the distance. backward(dbias): dslopes.
 
     Where T_q differs from T_k the queries are the last T_q of the T_k positions, as with a cache.
     """
-    xp = check_floats("alibi", slopes=slopes)
-    check_sizes("alibi", t_q=t_q, t_k=t_k)
-    if slopes.ndim != 1:
-        raise ValueError(f"alibi: slopes must have one axis (H,), got shape {slopes.shape}")
+    xp = array_module(slopes)
     behind = (xp.arange(t_q) + (t_k - t_q))[:, None] - xp.arange(t_k)[None, :]
     distance = abs(behind).astype(slopes.dtype)
     bias = -slopes[:, None, None] * distance

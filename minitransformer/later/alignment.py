@@ -33,26 +33,25 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_floats, check_mask, check_shape, check_sizes, op
+from ..arrays.boundary import check_sizes
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 from ..layers.linear import Linear
 from ..layers.module import Module, Parameter, generator
 from ..ops.softmax import softmax
 
 
-@op
+@op(
+    "q: (..., T_q, A); k: (..., T_k, A); v: (..., T_k, d_v); w: (A,); output: (..., T_q, d_v); "
+    "mask: booleans that broadcast to (..., T_q, T_k)"
+)
 @in_float32
 def additive_attention(q: Array, k: Array, v: Array, w: Array, mask: Array | None = None) -> tuple[Array, Pullback]:
     """Each query takes a weighted mean of the values, with the scores sum_c w_c tanh(q_ic + k_jc).
 
-    q: (..., T_q, A); k: (..., T_k, A); v: (..., T_k, d_v); w: (A,); output: (..., T_q, d_v). mask: boolean, broadcasts
-    to (..., T_q, T_k), True means "may attend". backward(doutput) returns (dq, dk, dv, dw).
+    mask: True means "may attend". backward(doutput) returns (dq, dk, dv, dw).
     """
-    xp = check_floats("additive_attention", q=q, k=k, v=v, w=w)
-    _check_shapes(q, k, v)
-    check_shape("additive_attention", "w", w, q.shape[-1:])
-    if mask is not None:
-        check_mask("additive_attention", mask, (*q.shape[:-1], k.shape[-2]), like=q)
+    xp = array_module(q)
 
     match = xp.tanh(q[..., :, None, :] + k[..., None, :, :])  # (..., T_q, T_k, A)
     scores = match @ w
@@ -72,17 +71,6 @@ def additive_attention(q: Array, k: Array, v: Array, w: Array, mask: Array | Non
         return dq, dk, dv, dw
 
     return output, backward
-
-
-def _check_shapes(q: Array, k: Array, v: Array) -> None:
-    shapes = f"q {q.shape}, k {k.shape}, v {v.shape}"
-    if min(q.ndim, k.ndim, v.ndim) < 2:
-        raise ValueError(f"additive_attention: q, k and v must have at least two axes (..., T, d); got {shapes}")
-    if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2] or not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
-        raise ValueError(
-            "additive_attention: q must be (..., T_q, A), k (..., T_k, A) and v (..., T_k, d_v), with the same leading "
-            f"axes; got {shapes}"
-        )
 
 
 SCORES = ("additive", "multiplicative")

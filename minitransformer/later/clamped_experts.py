@@ -13,7 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_floats, check_positive, check_sizes, op
+from ..arrays.boundary import check_sizes
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 from ..layers import Linear, Module, Parameter
 from ..layers.module import generator
@@ -21,14 +22,11 @@ from ..ops.activations import logistic
 from .experts import chosen_experts, top_k_gates
 
 
-@op
+@op("x: (..., 2·F); y: (..., F); alpha > 0; limit > 0")
 @in_float32
 def clamped_swiglu(x: Array, alpha: float = 1.702, limit: float = 7.0) -> tuple[Array, Pullback]:
-    """Gates and inputs in turn to what passes. x: (..., 2·F); y: (..., F); backward(dy) returns dx."""
-    xp = check_floats("clamped_swiglu", x=x)
-    check_positive("clamped_swiglu", alpha=alpha, limit=limit)
-    if x.ndim == 0 or x.shape[-1] % 2:
-        raise ValueError(f"clamped_swiglu: the last axis of x must be even, gates and inputs in turn; got {x.shape}")
+    """Gates and inputs in turn to what passes. backward(dy) returns dx."""
+    xp = array_module(x)
     gate, up = xp.minimum(x[..., ::2], limit), xp.clip(x[..., 1::2], -limit, limit)
     sigmoid = logistic(alpha * gate)
     opening = gate * sigmoid

@@ -28,33 +28,25 @@ import math
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_flags, check_floats, check_last, check_mask, check_shape, check_sizes, op
+from ..arrays.boundary import check_floats, check_last, check_mask, check_sizes
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32_on_host
 from ..layers.cache import StateCache, no_backward
 from ..layers.module import Module, Parameter, generator
 from ..ops.linear import linear
 
 
-@op
+@op("x: (..., T, D_in); weight: (k, D_in, D_out); bias: (D_out,); y: (..., T, D_out); dilation > 0")
 @in_float32_on_host
 def convolution(
     x: Array, weight: Array, bias: Array, dilation: int = 1, causal: bool = False
 ) -> tuple[Array, Pullback]:
-    """x: (..., T, D_in); weight: (k, D_in, D_out); bias: (D_out,); y: (..., T, D_out).
+    """A linear map of the k inputs around each position, or before it.
 
     dilation: the distance between the positions of a window. causal: a window ends at its own position; else it is
     centred, and k must be odd. backward(dy) returns (dx, dweight, dbias).
     """
-    check_floats("convolution", x=x, weight=weight, bias=bias)
-    check_sizes("convolution", dilation=dilation)
-    check_flags("convolution", causal=causal)
-    if weight.ndim != 3:
-        raise ValueError(f"convolution: weight must have three axes (k, D_in, D_out), got shape {weight.shape}")
     kernel, d_in, d_out = weight.shape
-    if x.ndim < 2:
-        raise ValueError(f"convolution: x must have at least two axes (..., T, D_in), got shape {x.shape}")
-    check_last("convolution", "x", x, d_in, "the second axis of weight")
-    check_shape("convolution", "bias", bias, (d_out,))
     if not causal and kernel % 2 == 0:
         raise ValueError(f"convolution: a centred window needs an odd kernel, got {kernel}; or set causal=True")
     reach = (kernel - 1) * dilation

@@ -38,12 +38,11 @@ A row of x gets the sum of what comes from its experts and from the router, whic
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_flags, check_floats, check_last, check_sizes, op
+from ..arrays.boundary import check_flags, check_floats, check_last, check_sizes
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32, in_float32_with_result
 from ..layers.feed_forward import FeedForward
 from ..layers.linear import Linear
@@ -60,14 +59,15 @@ def chosen_experts(logits: Array, k: int) -> Array:
     return rank < k
 
 
-@op
+@op("logits, gates: (..., E); k > 0")
 @in_float32
 def top_k_gates(logits: Array, k: int = 2) -> tuple[Array, Pullback]:
-    """The weights of the k best experts, which sum to one, and 0 for the others. logits, gates: (..., E).
+    """The weights of the k best experts, which sum to one, and 0 for the others.
 
     Of equal scores the first counts as larger. backward(dgates) returns dlogits. Shazeer et al. 2017.
     """
-    xp = _check("top_k_gates", logits, k)
+    _check("top_k_gates", logits, k)
+    xp = array_module(logits)
     chosen = chosen_experts(logits, k)
     weights = xp.where(chosen, xp.exp(logits - logits.max(axis=-1, keepdims=True)), 0.0)
     gates = weights / weights.sum(axis=-1, keepdims=True)
@@ -79,14 +79,15 @@ def top_k_gates(logits: Array, k: int = 2) -> tuple[Array, Pullback]:
     return gates, backward
 
 
-@op
+@op("logits: (..., E); loss: (); k > 0")
 @in_float32_with_result
 def load_balance(logits: Array, k: int = 2) -> tuple[Array, Pullback]:
-    """How unequal the shares of the experts are: k if they are equal. logits: (..., E); loss: (), at least float32.
+    """How unequal the shares of the experts are: k if they are equal. loss: at least float32.
 
     backward(dloss=1.0) returns dlogits. Fedus et al. 2021.
     """
-    xp = _check("load_balance", logits, k)
+    _check("load_balance", logits, k)
+    xp = array_module(logits)
     tokens = logits.reshape(-1, logits.shape[-1])
     n, n_experts = tokens.shape
     shares = chosen_experts(tokens, k).sum(axis=0).astype(logits.dtype) / n
@@ -104,12 +105,9 @@ def load_balance(logits: Array, k: int = 2) -> tuple[Array, Pullback]:
     return loss, backward
 
 
-def _check(where: str, logits: Array, k: int) -> Any:
-    xp = check_floats(where, logits=logits)
-    check_sizes(where, k=k)
-    if logits.ndim == 0 or logits.shape[-1] < k:
+def _check(where: str, logits: Array, k: int) -> None:
+    if logits.shape[-1] < k:
         raise ValueError(f"{where}: logits must have a last axis of at least k = {k} experts, got shape {logits.shape}")
-    return xp
 
 
 class MixtureOfExperts(Module):

@@ -27,13 +27,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_flags, check_floats, check_mask, check_number, check_sizes, op
+from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32
-from ..ops.attention import check_shapes
 
 
-@op
+@op(
+    "q: (..., T_q, d_k); k: (..., T_k, d_k); v: (..., T_k, d_v); output: (..., T_q, d_v); "
+    "mask: booleans that broadcast to (..., T_k); tile > 0"
+)
 @in_float32
 def flash_attention(
     q: Array,
@@ -46,18 +48,11 @@ def flash_attention(
 ) -> tuple[Array, Pullback]:
     """Attention in tiles of at most `tile` queries and keys: softmax(q kᵀ · scale) v in O(T · d) memory.
 
-    q: (..., T_q, d_k); k: (..., T_k, d_k); v: (..., T_k, d_v); output: (..., T_q, d_v). mask: boolean, broadcasts to
-    (..., T_k), True where a key is real. causal, scale: as in attention. backward(doutput) returns (dq, dk, dv).
+    mask: True where a key is real. causal, scale: as in attention. backward(doutput) returns (dq, dk, dv).
     """
-    xp = check_floats("flash_attention", q=q, k=k, v=v)
-    check_shapes("flash_attention", q, k, v)
-    check_sizes("flash_attention", tile=tile)
+    xp = array_module(q)
     t_q, t_k = q.shape[-2], k.shape[-2]
     factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
-    check_number("flash_attention", "scale", factor)
-    check_flags("flash_attention", causal=causal)
-    if mask is not None:
-        check_mask("flash_attention", mask, (*k.shape[:-2], t_k), like=q)
     real = xp.ones((t_k,), dtype=bool) if mask is None else mask & xp.ones((t_k,), dtype=bool)
     ahead = t_k - t_q  # query i is at position i + ahead
 

@@ -10,24 +10,20 @@ from collections.abc import Callable
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_floats, check_shape, op
+from ..arrays.boundary import check_shape
+from ..arrays.declared import op
 from ..layers import FeedForward, Linear
 from ..layers.module import generator
 from ..ops import silu
 
 
-@op
+@op("gate, x, y: (...)")
 def gated(gate: Array, x: Array, activation: Callable[..., tuple[Array, Pullback]] = silu) -> tuple[Array, Pullback]:
     """activation(gate) * x: the gate decides how much of each x passes.
 
-    With silu this is the core of SwiGLU, with gelu of GEGLU: Shazeer 2020, "GLU Variants Improve Transformer". gate, x
-    and y have one shape. backward(dy) returns (dgate, dx): by the product rule, the gradient of each factor is dy times
-    the other factor.
+    With silu this is the core of SwiGLU, with gelu of GEGLU: Shazeer 2020, "GLU Variants Improve Transformer".
+    backward(dy) returns (dgate, dx): by the product rule, the gradient of each factor is dy times the other factor.
     """
-    check_floats("gated", gate=gate, x=x)
-    check_shape("gated", "x", x, gate.shape)
-    if not callable(activation):
-        raise TypeError(f"gated: activation must be an op such as ops.silu, got {type(activation).__name__}")
     opening, activation_backward = activation(gate)
     check_shape("gated", "activation(gate)", opening, gate.shape)
     y = opening * x

@@ -26,40 +26,32 @@ from __future__ import annotations
 
 import math
 
-from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_floats, check_number, check_shape, op
+from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 from ..ops.attention import _summed_to
 
 
-@op
+@op(
+    "q, k: (..., T, d_k); v, output: (..., T, d_v); decay: broadcasts to (..., T, d_k); beta: (..., T); "
+    "state: (..., d_k, d_v)"
+)
 @in_float32
 def gated_delta(
     q: Array, k: Array, v: Array, decay: Array, beta: Array, state: Array | None = None, scale: float | None = None
 ) -> tuple[Array, Pullback]:
-    """A memory that fades, and is corrected under each key. output: (..., T, d_v).
+    """A memory that fades, and is corrected under each key.
 
-    q, k: (..., T, d_k); v: (..., T, d_v); beta: (..., T). decay: broadcasts to (..., T, d_k), with as many axes; the
-    logarithm of what is kept. state: (..., d_k, d_v), the memory before the first position; zeros unless given.
-    scale: 1/√d_k unless given. backward(doutput) returns (dq, dk, dv, ddecay, dbeta), or where there is a state
-    (dq, dk, dv, ddecay, dbeta, dstate). Yang et al. 2024.
+    decay: with as many axes as q; the logarithm of what is kept. state: the memory before the first position; zeros
+    unless given. scale: 1/√d_k unless given. backward(doutput) returns (dq, dk, dv, ddecay, dbeta), or where there
+    is a state (dq, dk, dv, ddecay, dbeta, dstate). Yang et al. 2024.
     """
-    xp = check_floats("gated_delta", q=q, k=k, v=v, decay=decay, beta=beta)
-    if min(q.ndim, v.ndim) < 2 or q.shape != k.shape or q.shape[:-1] != v.shape[:-1]:
-        raise ValueError(
-            "gated_delta: q and k must be (..., T, d_k) and v (..., T, d_v), of one sequence; "
-            f"got q {q.shape}, k {k.shape}, v {v.shape}"
-        )
+    xp = array_module(q)
     n, d_k = q.shape[-2:]
-    check_shape("gated_delta", "beta", beta, q.shape[:-1])
-    if decay.ndim != q.ndim or any(size not in (1, whole) for size, whole in zip(decay.shape, q.shape, strict=True)):
+    if decay.ndim != q.ndim:
         raise ValueError(f"gated_delta: decay must broadcast to {q.shape}, with as many axes; got {decay.shape}")
     factor = 1.0 / math.sqrt(d_k) if scale is None else scale
-    check_number("gated_delta", "scale", factor)
     start = xp.zeros((*q.shape[:-2], d_k, v.shape[-1]), q.dtype)
-    if state is not None:
-        check_floats("gated_delta", q=q, state=state)
-        check_shape("gated_delta", "state", state, start.shape)
     before = start if state is None else state
 
     decays = xp.broadcast_to(decay, q.shape)

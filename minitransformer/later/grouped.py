@@ -14,20 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_floats, check_sizes, op
+from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.boundary import check_sizes
+from ..arrays.declared import op
 from ..layers import Linear, Module, MultiHeadAttention, ScaledDotProduct
 from ..layers.module import Unread, generator
 from .around import Around
 
 
-@op
+@op("x: (..., G, T, d); y: (..., G·times, T, d); times > 0")
 def repeat_heads(x: Array, times: int) -> tuple[Array, Pullback]:
-    """Each head `times` times in turn. x: (..., G, T, d); y: (..., G·times, T, d). backward(dy) returns dx."""
-    xp = check_floats("repeat_heads", x=x)
-    check_sizes("repeat_heads", times=times)
-    if x.ndim < 3:
-        raise ValueError(f"repeat_heads: x must have at least three axes (..., G, T, d), got shape {x.shape}")
+    """Each head `times` times in turn. backward(dy) returns dx."""
+    xp = array_module(x)
     *batch, n_heads, t, d = x.shape
     y = xp.repeat(x, times, axis=-3)
 

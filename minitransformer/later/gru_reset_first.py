@@ -13,23 +13,21 @@ two, of h with (W_r, W_z) and of r h with W_n. Backward, where a' = dg (1 - g²)
 
 from __future__ import annotations
 
-from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_floats, op
+from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 from ..ops.activations import logistic
 from ..ops.linear import linear
-from .recurrent import _check_sizes
 
 
-@op
+@op("inputs: (..., 3 H); h, new: (..., H); weight: (H, 3 H)")
 @in_float32
 def gru_cell_reset_first(inputs: Array, h: Array, weight: Array) -> tuple[Array, Pullback]:
-    """One step of the paper's GRU. inputs: (..., 3 H), the sums of r, z and n with their biases; h: (..., H).
+    """One step of the paper's GRU. inputs: the sums of r, z and n with their biases.
 
-    weight: (H, 3 H); the result: (..., H). Cho et al. 2014. backward(dnew) returns (dinputs, dh, dweight).
+    Cho et al. 2014. backward(dnew) returns (dinputs, dh, dweight).
     """
-    xp = check_floats("gru_cell_reset_first", inputs=inputs, h=h, weight=weight)
-    _check_sizes("gru_cell_reset_first", inputs, "h", h, weight, n_sums=3, n_states=1)
+    xp = array_module(inputs)
     size = weight.shape[0]
     gates, gates_backward = linear(h, weight[:, : 2 * size])
     reset = logistic(inputs[..., :size] + gates[..., :size])

@@ -29,33 +29,26 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_floats, check_mask, check_sequences, check_sizes, op
+from ..arrays.boundary import check_sequences, check_sizes
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 from ..layers.cache import StateCache, no_backward
 from ..layers.linear import Linear
 from ..layers.module import Module, generator
 
 
-@op
+@op("q, k: (..., T, d_k); v, output: (..., T, d_v); mask: booleans that broadcast to (..., T); block > 0")
 @in_float32
 def linear_attention(
     q: Array, k: Array, v: Array, mask: Array | None = None, block: int = 64
 ) -> tuple[Array, Pullback]:
     """Causal attention in linear time: φ(q_i)·φ(k_j), normalised over j ≤ i, weighs the values.
 
-    q, k: (..., T, d_k); v: (..., T, d_v); output: (..., T, d_v). mask: boolean, broadcasts to (..., T), True where a
-    key is real. block: how many positions at a time. backward(doutput) returns (dq, dk, dv).
+    mask: True where a key is real. block: how many positions at a time. backward(doutput) returns (dq, dk, dv).
     """
-    xp = check_floats("linear_attention", q=q, k=k, v=v)
-    check_sizes("linear_attention", block=block)
-    if min(q.ndim, v.ndim) < 2 or q.shape != k.shape or q.shape[:-1] != v.shape[:-1]:
-        raise ValueError(
-            "linear_attention: q and k must be (..., T, d_k) and v (..., T, d_v), of one sequence; "
-            f"got q {q.shape}, k {k.shape}, v {v.shape}"
-        )
+    xp = array_module(q)
     real = xp.ones(q.shape[:-1], dtype=bool)
     if mask is not None:
-        check_mask("linear_attention", mask, q.shape[:-1], like=q)
         real = real & mask
 
     queries, keys, values = features(q), xp.where(real[..., None], features(k), 0.0), with_one(v)

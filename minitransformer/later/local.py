@@ -20,14 +20,18 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module, device_of
-from ..arrays.boundary import check_flags, check_floats, check_integers, check_mask, check_sizes, op
+from ..arrays.boundary import check_sizes
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32_on_host
 from ..arrays.masks import local_mask
 from ..layers import ScaledDotProduct
 from ..ops.attention import attention
 
 
-@op
+@op(
+    "q, k: (..., T, d_k); v, output: (..., T, d_v); mask: booleans that broadcast to (..., T); radius >= 0; "
+    "0 <= dropout < 1"
+)
 @in_float32_on_host
 def local_attention(
     q: Array,
@@ -42,24 +46,13 @@ def local_attention(
 ) -> tuple[Array, Pullback]:
     """Attention of each position to those at most `radius` away, equal to attention with local_mask(T, radius).
 
-    q, k: (..., T, d_k); v: (..., T, d_v); output: (..., T, d_v). mask: boolean, broadcasts to (..., T), True where a
-    key is real. causal: no key after the query's position. scale, dropout, rng: as in attention.
+    mask: True where a key is real. causal: no key after the query's position. scale, dropout, rng: as in attention.
     backward(doutput) returns (dq, dk, dv).
     """
-    xp = check_floats("local_attention", q=q, k=k, v=v)
-    check_integers("local_attention", radius=radius)
-    check_flags("local_attention", causal=causal)
-    if radius < 0:
-        raise ValueError(f"local_attention: radius must be at least 0, got {radius}")
-    if min(q.ndim, v.ndim) < 2 or q.shape != k.shape or q.shape[:-1] != v.shape[:-1]:
-        raise ValueError(
-            "local_attention: q and k must be (..., T, d_k) and v (..., T, d_v), of one sequence; "
-            f"got q {q.shape}, k {k.shape}, v {v.shape}"
-        )
+    xp = array_module(q)
     t, size = q.shape[-2], max(radius, 1)
     real = xp.ones((t,), dtype=bool)
     if mask is not None:
-        check_mask("local_attention", mask, q.shape[:-1], like=q)
         real = real & mask
     n = -(-t // size)  # blocks
     n_near = 2 if causal else 3  # blocks that a query sees

@@ -9,22 +9,18 @@ Backward goes through the second map and then the first; see ops/linear.py.
 from __future__ import annotations
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_floats, check_last, op
+from ..arrays.declared import op
 from ..ops import linear
 
 
-@op
+@op("x: (..., in); down: (in, r); up: (r, out); y: (..., out)")
 def low_rank_linear(x: Array, down: Array, up: Array) -> tuple[Array, Pullback]:
     """y = (x W1) W2: a matrix W = W1 W2 of rank at most r, kept as its two factors.
 
-    x: (..., in); down = W1: (in, r); up = W2: (r, out); y: (..., out). With r much smaller than in and out, this takes
+    down is W1 and up is W2. With r much smaller than in and out, this takes
     r (in + out) numbers instead of in · out. backward(dy) goes through the second map and then the first, and returns
     (dx, ddown, dup).
     """
-    check_floats("low_rank_linear", x=x, down=down, up=up)
-    if down.ndim != 2 or up.ndim != 2 or down.shape[1] != up.shape[0]:
-        raise ValueError(f"low_rank_linear: down must be (in, r) and up (r, out), got {down.shape} and {up.shape}")
-    check_last("low_rank_linear", "x", x, down.shape[0], "the rows of down")
     hidden, down_backward = linear(x, down)
     y, up_backward = linear(hidden, up)
 

@@ -11,19 +11,19 @@ row holds them all:
 from __future__ import annotations
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_floats, check_shape, op
+from ..arrays.boundary import check_shape
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 from ..ops.normalization import layer_norm, rms_norm
 
 
-@op
+@op("x, y: (..., *D); gamma, beta: (*D); eps > 0")
 @in_float32
 def layer_norm_over_axes(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> tuple[Array, Pullback]:
-    """LayerNorm over as many of the last axes as γ has. x, y: (..., *D); gamma, beta: (*D). Ba et al. 2016.
+    """LayerNorm over as many of the last axes as γ has. Ba et al. 2016.
 
     backward(dy) returns (dx, dgamma, dbeta).
     """
-    check_floats("layer_norm_over_axes", x=x, gamma=gamma, beta=beta)
     rows = _rows("layer_norm_over_axes", x, gamma)
     check_shape("layer_norm_over_axes", "beta", beta, gamma.shape)
     flat, norm_backward = layer_norm(x.reshape(rows), gamma.reshape(-1), beta.reshape(-1), eps)
@@ -37,14 +37,13 @@ def layer_norm_over_axes(x: Array, gamma: Array, beta: Array, eps: float = 1e-5)
     return y, backward
 
 
-@op
+@op("x, y: (..., *D); gamma: (*D); eps > 0")
 @in_float32
 def rms_norm_over_axes(x: Array, gamma: Array, eps: float = 1e-6) -> tuple[Array, Pullback]:
-    """RMSNorm over as many of the last axes as γ has. x, y: (..., *D); gamma: (*D). Zhang and Sennrich 2019.
+    """RMSNorm over as many of the last axes as γ has. Zhang and Sennrich 2019.
 
     backward(dy) returns (dx, dgamma).
     """
-    check_floats("rms_norm_over_axes", x=x, gamma=gamma)
     rows = _rows("rms_norm_over_axes", x, gamma)
     flat, norm_backward = rms_norm(x.reshape(rows), gamma.reshape(-1), eps)
     y = flat.reshape(x.shape)

@@ -53,8 +53,8 @@ from ..arrays.boundary import (
     check_mask,
     check_shape,
     check_sizes,
-    op,
 )
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 from ..layers.cache import StateCache, no_backward
 from ..layers.linear import Linear
@@ -63,15 +63,14 @@ from ..ops.activations import logistic
 from ..ops.linear import linear
 
 
-@op
+@op("inputs, h, new: (..., H); weight: (H, H)")
 @in_float32
 def rnn_cell(inputs: Array, h: Array, weight: Array) -> tuple[Array, Pullback]:
-    """h' = tanh(inputs + h W). inputs, h and the result: (..., H); weight: (H, H). Elman 1990.
+    """h' = tanh(inputs + h W). Elman 1990.
 
     backward(dnew) returns (dinputs, dh, dweight).
     """
-    xp = check_floats("rnn_cell", inputs=inputs, h=h, weight=weight)
-    _check_sizes("rnn_cell", inputs, "h", h, weight, n_sums=1, n_states=1)
+    xp = array_module(inputs)
     carried, linear_backward = linear(h, weight)
     new = xp.tanh(inputs + carried)
 
@@ -84,16 +83,15 @@ def rnn_cell(inputs: Array, h: Array, weight: Array) -> tuple[Array, Pullback]:
     return new, backward
 
 
-@op
+@op("inputs: (..., 4 H); state, new: (..., 2 H); weight: (H, 4 H)")
 @in_float32
 def lstm_cell(inputs: Array, state: Array, weight: Array) -> tuple[Array, Pullback]:
-    """One step of an LSTM. inputs: (..., 4 H), the sums of i, f, g and o; weight: (H, 4 H).
+    """One step of an LSTM. inputs: the sums of i, f, g and o.
 
-    state and the result: (..., 2 H), the hidden state and then the cell. Hochreiter and Schmidhuber 1997.
+    state and the result: the hidden state and then the cell. Hochreiter and Schmidhuber 1997.
     backward(dnew) returns (dinputs, dstate, dweight).
     """
-    xp = check_floats("lstm_cell", inputs=inputs, state=state, weight=weight)
-    _check_sizes("lstm_cell", inputs, "state", state, weight, n_sums=4, n_states=2)
+    xp = array_module(inputs)
     size = weight.shape[0]
     hidden = state[..., :size]
     cell = state[..., size:]
@@ -129,18 +127,16 @@ def lstm_cell(inputs: Array, state: Array, weight: Array) -> tuple[Array, Pullba
     return new, backward
 
 
-@op
+@op("inputs: (..., 3 H); h, new: (..., H); weight: (H, 3 H); bias: (3 H,)")
 @in_float32
 def gru_cell(inputs: Array, h: Array, weight: Array, bias: Array) -> tuple[Array, Pullback]:
-    """One step of a GRU. inputs: (..., 3 H), the sums of r, z and n; h and the result: (..., H). Cho et al. 2014.
+    """One step of a GRU. inputs: the sums of r, z and n. Cho et al. 2014.
 
-    weight: (H, 3 H); bias: (3 H,), of the products with the state. backward(dnew) returns (dinputs, dh, dweight,
+    bias: of the products with the state. backward(dnew) returns (dinputs, dh, dweight,
     dbias).
     """
-    xp = check_floats("gru_cell", inputs=inputs, h=h, weight=weight, bias=bias)
-    _check_sizes("gru_cell", inputs, "h", h, weight, n_sums=3, n_states=1)
+    xp = array_module(inputs)
     size = weight.shape[0]
-    check_shape("gru_cell", "bias", bias, (3 * size,))
     carried, linear_backward = linear(h, weight, bias)
     reset = logistic(inputs[..., :size] + carried[..., :size])
     keep = logistic(inputs[..., size : 2 * size] + carried[..., size : 2 * size])
@@ -163,16 +159,6 @@ def gru_cell(inputs: Array, h: Array, weight: Array, bias: Array) -> tuple[Array
         return dinputs, dh, dweight, dbias
 
     return new, backward
-
-
-def _check_sizes(where: str, inputs: Array, name: str, state: Array, weight: Array, n_sums: int, n_states: int) -> None:
-    if weight.ndim != 2 or weight.shape[1] != n_sums * weight.shape[0]:
-        shape = "(H, H)" if n_sums == 1 else f"(H, {n_sums} H)"
-        raise ValueError(f"{where}: weight must have the shape {shape}, got {weight.shape}")
-    size = weight.shape[0]
-    if inputs.ndim == 0 or inputs.shape[-1] != n_sums * size:
-        raise ValueError(f"{where}: the last axis of inputs must be {n_sums * size}, got shape {inputs.shape}")
-    check_shape(where, name, state, (*inputs.shape[:-1], n_states * size))
 
 
 # The op of each cell, and how many vectors of width H are in its sums and in its state.

@@ -23,25 +23,21 @@ import math
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module, scatter_add
-from ..arrays.boundary import check_flags, check_floats, check_sizes, op
+from ..arrays.boundary import check_flags, check_sizes
+from ..arrays.declared import op
 from ..layers import Module, Parameter
 from ..layers.module import generator
 
 
-@op
+@op("table: (buckets, H); t_q: T_q; t_k: T_k; bias: (H, T_q, T_k); max_distance > 0")
 def relative_bias(
     table: Array, t_q: int, t_k: int, both_ways: bool = True, max_distance: int = 128
 ) -> tuple[Array, Pullback]:
-    """A learned score for each distance and head. table: (buckets, H); bias: (H, T_q, T_k); backward(dbias): dtable.
+    """A learned score for each distance and head. backward(dbias) returns dtable.
 
     Where T_q differs from T_k the queries are the last T_q of the T_k positions, as with a cache. both_ways: whether
     keys after the query have buckets of their own, as in an encoder.
     """
-    check_floats("relative_bias", table=table)
-    check_sizes("relative_bias", t_q=t_q, t_k=t_k, max_distance=max_distance)
-    check_flags("relative_bias", both_ways=both_ways)
-    if table.ndim != 2:
-        raise ValueError(f"relative_bias: table must have two axes (buckets, H), got shape {table.shape}")
     per_side = table.shape[0] // (2 if both_ways else 1)
     if per_side < 2 or max_distance <= per_side // 2:
         raise ValueError(

@@ -29,46 +29,30 @@ import numpy as np
 from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.boundary import (
     check_array,
-    check_broadcasts,
-    check_flags,
-    check_floats,
-    check_integers,
     check_positive,
-    check_same_device,
-    op,
 )
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 from ..layers import Module
 
 
-@op
+@op("x, y: (..., T, d); positions: integers that broadcast to (..., T); start >= 0; base > 0")
 @in_float32
 def rotary(
     x: Array, start: int = 0, base: float = 10000.0, interleaved: bool = False, positions: Array | None = None
 ) -> tuple[Array, Pullback]:
-    """Rotate each pair of x by an angle that grows with its position. x, y: (..., T, d), d even; backward(dy): dx.
+    """Rotate each pair of x by an angle that grows with its position. d is even. backward(dy): dx.
 
-    start: the position of the first row, the others follow. positions: integers that broadcast to (..., T), in place of
-    start, where each sequence counts its own (padding on the left).
+    start: the position of the first row, the others follow. positions: in place of start,
+    where each sequence counts its own (padding on the left).
     interleaved: pair i is (x[2i], x[2i + 1]), as in the paper; else (x[i], x[i + d/2]), as Llama's checkpoints have it.
     """
-    xp = check_floats("rotary", x=x)
-    if x.ndim < 2 or x.shape[-1] % 2:
+    xp = array_module(x)
+    if x.shape[-1] % 2:
         raise ValueError(f"rotary: x must be (..., T, d) with an even d, for its numbers come in pairs; got {x.shape}")
-    check_integers("rotary", start=start)
-    check_positive("rotary", base=base)
-    check_flags("rotary", interleaved=interleaved)
     t, d = x.shape[-2:]
-    if start < 0:
-        raise ValueError(f"rotary: start must be at least 0, got {start}")
     if positions is None:
         positions = xp.arange(start, start + t)
-    else:
-        check_array("rotary", "positions", positions)
-        check_same_device("rotary", "x", x, "positions", positions)
-        if positions.dtype.kind not in "iu":
-            raise TypeError(f"rotary: positions must be integers, got {positions.dtype}")
-        check_broadcasts("rotary", "positions", positions, x.shape[:-1])
     cos, sin = _turns(positions, d, base, x.dtype)
 
     a, b = _pairs(x, interleaved)

@@ -18,28 +18,24 @@ served several rows, its gradient is summed over them.
 
 from __future__ import annotations
 
-import numpy as np
-
-from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_flags, check_floats, op
+from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 from ..ops.attention import _summed_to
 from .rotary import _pairs, _together
 
 
-@op
+@op("x, y: (..., T, d); cos: broadcasts to (..., T, P); sin: broadcasts to (..., T, P)")
 @in_float32
 def rotate(x: Array, cos: Array, sin: Array, interleaved: bool = False) -> tuple[Array, Pullback]:
-    """Rotate the first r of the d numbers of each row, pair by pair. x, y: (..., T, d).
+    """Rotate the first r of the d numbers of each row, pair by pair, P = r/2.
 
-    cos: broadcasts to (..., T, P), P = r/2 pairs; sin: broadcasts to (..., T, P). interleaved: pair i is
+    interleaved: pair i is
     (x[2i], x[2i + 1]), else (x[i], x[i + r/2]). backward(dy) returns (dx, dcos, dsin). Su et al. 2021.
     """
-    xp = check_floats("rotate", x=x, cos=cos, sin=sin)
-    check_flags("rotate", interleaved=interleaved)
+    xp = array_module(x)
     width = 2 * cos.shape[-1] if cos.ndim else 0
-    wanted = (*x.shape[:-1], width // 2)
-    if x.ndim < 2 or cos.shape != sin.shape or not 0 < width <= x.shape[-1] or not _fits(cos.shape, wanted):
+    if cos.shape != sin.shape or not 0 < width <= x.shape[-1]:
         raise ValueError(
             "rotate: x must be (..., T, d), and cos and sin of one shape that broadcasts to (..., T, r/2), r at most "
             f"d; got x {x.shape}, cos {cos.shape}, sin {sin.shape}"
@@ -57,10 +53,3 @@ def rotate(x: Array, cos: Array, sin: Array, interleaved: bool = False) -> tuple
         return dx, dcos, dsin
 
     return y, backward
-
-
-def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    try:
-        return np.broadcast_shapes(shape, wanted) == wanted
-    except ValueError:
-        return False

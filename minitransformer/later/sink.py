@@ -20,16 +20,19 @@ import math
 
 import numpy as np
 
-from ..arrays.backend import Array, Pullback, device_of
-from ..arrays.boundary import check_flags, check_floats, check_mask, check_number, check_shape, check_sizes, op
+from ..arrays.backend import Array, Pullback, array_module, device_of
+from ..arrays.boundary import check_sizes
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 from ..arrays.masks import causal_mask
 from ..layers import Module, Parameter
-from ..ops.attention import check_shapes
 from ..ops.softmax import softmax
 
 
-@op
+@op(
+    "q: (..., H, T_q, d_k); k: (..., H, T_k, d_k); v: (..., H, T_k, d_v); output: (..., H, T_q, d_v); "
+    "sink: (H,); mask: booleans that broadcast to (..., H, T_q, T_k)"
+)
 @in_float32
 def sink_attention(
     q: Array,
@@ -42,22 +45,14 @@ def sink_attention(
 ) -> tuple[Array, Pullback]:
     """Attention in which each head may look at nothing.
 
-    q: (..., H, T_q, d_k); k: (..., H, T_k, d_k); v: (..., H, T_k, d_v); sink: (H,), a score; output: (..., H, T_q,
-    d_v). mask: boolean, broadcasts to (..., H, T_q, T_k), True means "may attend". causal, scale: as in attention.
+    sink: a score. mask: True means "may attend". causal, scale: as in attention.
     backward(doutput) returns (dq, dk, dv, dsink).
     """
-    xp = check_floats("sink_attention", q=q, k=k, v=v, sink=sink)
-    check_shapes("sink_attention", q, k, v)
-    if q.ndim < 3:
-        raise ValueError(f"sink_attention: q, k and v must be (..., H, T, d), with an axis of heads; got q {q.shape}")
-    check_shape("sink_attention", "sink", sink, q.shape[-3:-2])
+    xp = array_module(q)
     t_q, t_k = q.shape[-2], k.shape[-2]
     factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
-    check_number("sink_attention", "scale", factor)
-    check_flags("sink_attention", causal=causal)
     allowed = xp.ones((t_q, t_k), dtype=bool)
     if mask is not None:
-        check_mask("sink_attention", mask, (*q.shape[:-1], t_k), like=q)
         allowed = allowed & mask
     if causal:
         allowed = allowed & causal_mask(t_q, t_k, device_of(q).name)

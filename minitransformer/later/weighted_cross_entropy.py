@@ -13,12 +13,15 @@ in `cross_entropy`: 1 at the wanted class, or smoothed. Write t_v = w_v target_v
 
 from __future__ import annotations
 
-from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_floats, check_ids, check_integers, check_number, check_shape, op
+from ..arrays.backend import Array, Pullback, array_module
+from ..arrays.declared import op
 from ..arrays.float16 import in_float32_with_result
 
 
-@op
+@op(
+    "logits: (..., V); targets: integers (...) < V or ignore_index; class_weights: (V,); loss: (), or (...); "
+    '0 <= label_smoothing <= 1; reduction: "mean" or "sum" or "none"'
+)
 @in_float32_with_result
 def weighted_cross_entropy(
     logits: Array,
@@ -28,24 +31,13 @@ def weighted_cross_entropy(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> tuple[Array, Pullback]:
-    """`cross_entropy` with a weight for each class. logits: (..., V); targets: (...); class_weights: (V,).
+    """`cross_entropy` with a weight for each class.
 
-    loss: (), or (...) where reduction is "none" in place of "mean" or "sum"; the mean divides by the weights of the
+    The mean divides by the weights of the
     wanted classes. backward(dloss=1.0) returns (dlogits, dclass_weights). King and Zeng 2001.
     """
-    xp = check_floats("weighted_cross_entropy", logits=logits, class_weights=class_weights)
-    if logits.ndim < 1:
-        raise ValueError("weighted_cross_entropy: logits must have at least one axis (..., V), got a scalar")
+    xp = array_module(logits)
     n_classes = logits.shape[-1]
-    check_shape("weighted_cross_entropy", "class_weights", class_weights, (n_classes,))
-    check_integers("weighted_cross_entropy", ignore_index=ignore_index)
-    check_ids("weighted_cross_entropy", "targets", targets, size=n_classes, like=logits, ignore_index=ignore_index)
-    check_shape("weighted_cross_entropy", "targets", targets, logits.shape[:-1])
-    check_number("weighted_cross_entropy", "label_smoothing", label_smoothing)
-    if not 0.0 <= label_smoothing <= 1.0:
-        raise ValueError(f"weighted_cross_entropy: label_smoothing must be from 0 to 1, got {label_smoothing}")
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f'weighted_cross_entropy: reduction must be "mean", "sum" or "none", got {reduction!r}')
 
     counted = targets != ignore_index
     wanted = xp.where(counted, targets, 0)[..., None]

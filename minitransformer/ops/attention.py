@@ -110,17 +110,3 @@ def _summed_to(dscores: Array, shape: tuple[int, ...]) -> Array:
     missing = dscores.ndim - len(shape)
     repeated = [missing + axis for axis, size in enumerate(shape) if size == 1]
     return dscores.sum(axis=(*range(missing), *repeated), keepdims=True).reshape(shape)
-
-
-def check_shapes(where: str, q: Array, k: Array, v: Array) -> None:
-    """Require q (..., T_q, d_k), k (..., T_k, d_k) and v (..., T_k, d_v) with the same leading axes."""
-    for name, x in {"q": q, "k": k, "v": v}.items():
-        if x.ndim < 2:
-            raise ValueError(f"{where}: {name} must have at least two axes (..., T, d), got shape {x.shape}")
-    shapes = f"q {q.shape}, k {k.shape}, v {v.shape}"
-    if q.shape[-1] != k.shape[-1]:
-        raise ValueError(f"{where}: queries and keys must have the same width d_k; got {shapes}")
-    if k.shape[-2] != v.shape[-2]:
-        raise ValueError(f"{where}: there must be one value for each key (the same T_k); got {shapes}")
-    if not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
-        raise ValueError(f"{where}: the leading axes must be equal; got {shapes}")

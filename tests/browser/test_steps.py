@@ -10,7 +10,9 @@ import pytest
 from formula_reading import computed_at
 
 from minitransformer.show.stepper import Recording
+from minitransformer.show.stepper.examples import EXAMPLES
 from minitransformer.show.stepper.expansion import expand
+from minitransformer.show.stepper.page import to_html
 from minitransformer.show.stepper.pairing import partners
 from minitransformer.show.stepper.stops import stops_of
 from minitransformer.show.stepper.terms import readable
@@ -302,3 +304,35 @@ def test_gap_to_the_finite_difference_opens_with_a_mistake(
     assert page.text_content("#sum-text").startswith(
         f"dx[0, 1] = {readable(y[0, 1].item())}·{readable(dy[0, 1].item())}"
     )
+
+
+EVALUATED = """
+() => {
+  const recording = new Recording(data);
+  let [count, unknown, largest] = [0, 0, 0];
+  recording.steps.forEach(({ bound }, s) =>
+    bound.forEach(({ from }, b) =>
+      from?.terms?.forEach((term, flat) => {
+        const cells = originOf(recording, [s, b], flat).cells;
+        const numbers = cells.map(([place, cell]) => recording.value(...place).data[cell]);
+        const [x, wanted] = [evaluated(data.terms[term], numbers), recording.value(s, b).data[flat]];
+        count += 1;
+        if (Number.isNaN(x) && !Number.isNaN(wanted)) unknown += 1;
+        else if (!Object.is(x, wanted)) largest = Math.max(largest, Math.abs(x - wanted) / (1 + Math.abs(wanted)));
+      }),
+    ),
+  );
+  return [count, unknown, largest];
+}
+"""
+
+
+@pytest.mark.parametrize(("name", "least"), [("flash-attention", 100), ("linear-attention", 100), ("gpt", 800)])
+def test_every_sum_of_the_page_comes_to_the_recorded_number(
+    open_page: Open, tmp_path: Path, name: str, least: int
+) -> None:
+    """Constants had four digits, and one such as 10⁻⁵ was read as no number."""
+    to_html(EXAMPLES[name].record(), tmp_path / "page.html", bugs=())
+    count, unknown, largest = open_page(tmp_path / "page.html").evaluate(EVALUATED)
+    assert count >= least and unknown == 0
+    assert largest <= 1e-12

@@ -35,15 +35,16 @@ send and receive move x from one rank to another: the gradient goes the opposite
 
 from __future__ import annotations
 
-from ...arrays.backend import Array, Pullback
-from ...arrays.boundary import check_floats, check_number, op
+from ...arrays.backend import Array, Pullback, array_module
+from ...arrays.boundary import check_floats
+from ...arrays.declared import op
 from .group import Group
 
 
-@op
+@op("x, y: (...)")
 def broadcast(x: Array, group: Group, root: int = 0) -> tuple[Array, Pullback]:
     """y_r = x_root. x, y: any shape, the same on all ranks. backward(dy) returns Σ_r dy_r on the root, else zero."""
-    xp = check_floats("broadcast", x=x)
+    xp = array_module(x)
     _check_rank("broadcast", "root", root, group)
     y = group.broadcast(x, root)
 
@@ -55,10 +56,10 @@ def broadcast(x: Array, group: Group, root: int = 0) -> tuple[Array, Pullback]:
     return y, backward
 
 
-@op
+@op("x, y: (...)")
 def reduce(x: Array, group: Group, root: int = 0) -> tuple[Array, Pullback]:
     """y_root = Σ_r x_r; zero elsewhere. x, y: any shape, the same on all ranks. backward(dy) returns dy_root."""
-    xp = check_floats("reduce", x=x)
+    xp = array_module(x)
     _check_rank("reduce", "root", root, group)
     total = group.sum(x)
     y = total if group.rank == root else xp.zeros_like(x)
@@ -70,13 +71,12 @@ def reduce(x: Array, group: Group, root: int = 0) -> tuple[Array, Pullback]:
     return y, backward
 
 
-@op
+@op("x: (...)")
 def all_gather(x: Array, group: Group) -> tuple[Array, Pullback]:
     """y = x_0, x_1, ... along the first axis. x: (k, ...), the same on all ranks; y: (n k, ...).
 
     backward(dy) returns dx_r = Σ_s dy_s[r], of stretch r.
     """
-    check_floats("all_gather", x=x)
     _check_axis("all_gather", x)
     equal = [len(x)] * group.size
     y = group.gather(x, equal)
@@ -88,13 +88,12 @@ def all_gather(x: Array, group: Group) -> tuple[Array, Pullback]:
     return y, backward
 
 
-@op
+@op("x: (...)")
 def reduce_scatter(x: Array, group: Group) -> tuple[Array, Pullback]:
     """y_r = Σ_s x_s[r], of stretch r. x: (n k, ...), the same on all ranks; y: (k, ...).
 
     backward(dy) returns dx = dy_0, dy_1, ... along the first axis.
     """
-    check_floats("reduce_scatter", x=x)
     _check_axis("reduce_scatter", x)
     if len(x) % group.size:
         raise ValueError(
@@ -111,10 +110,9 @@ def reduce_scatter(x: Array, group: Group) -> tuple[Array, Pullback]:
     return y, backward
 
 
-@op
+@op("x, y: (...)")
 def all_reduce(x: Array, group: Group) -> tuple[Array, Pullback]:
     """y = Σ_r x_r, one value of which every rank has a copy. x, y: any shape. backward(dy) returns dx_r = dy."""
-    check_floats("all_reduce", x=x)
     y = group.sum(x)
 
     def backward(dy: Array) -> Array:
@@ -124,10 +122,9 @@ def all_reduce(x: Array, group: Group) -> tuple[Array, Pullback]:
     return y, backward
 
 
-@op
+@op("x, y: (...)")
 def identity(x: Array, group: Group) -> tuple[Array, Pullback]:
     """y_r = x, where x is one value of which every rank has a copy. x, y: any shape. backward(dy) returns Σ_r dy_r."""
-    check_floats("identity", x=x)
     y = x.copy()
 
     def backward(dy: Array) -> Array:
@@ -137,14 +134,13 @@ def identity(x: Array, group: Group) -> tuple[Array, Pullback]:
     return y, backward
 
 
-@op
+@op("x, y: (...)")
 def mean(x: Array, group: Group, weight: float) -> tuple[Array, Pullback]:
     """y = Σ_r w_r x_r / Σ_r w_r, one value of which every rank has a copy. x, y: any shape, the same on all ranks.
 
     weight: w_r, such as the number of tokens that x_r is the mean of. backward(dy) returns dx_r = w_r dy / Σ_r w_r.
     """
-    xp = check_floats("mean", x=x)
-    check_number("mean", "weight", weight)
+    xp = array_module(x)
     share = weight / float(group.sum(xp.asarray([float(weight)]))[0])
     y = group.sum(share * x)
 

@@ -24,14 +24,15 @@ import numpy as np
 
 from ... import ops
 from ...arrays.backend import Array, Pullback, array_module
-from ...arrays.boundary import check_floats, check_ids, check_number, check_shape, op
+from ...arrays.boundary import check_ids, check_shape
+from ...arrays.declared import op
 from ...layers import Embedding, Module, Parameter
 from ...models import LanguageModel, Transformer
 from .collectives import all_reduce, identity
 from .group import Group, stretch
 
 
-@op
+@op("logits: (..., v); targets: integers (...); loss: (); 0 <= label_smoothing <= 1")
 def vocabulary_cross_entropy(
     logits: Array, targets: Array, group: Group, vocabulary: int, ignore_index: int = -100, label_smoothing: float = 0.0
 ) -> tuple[Array, Pullback]:
@@ -40,11 +41,10 @@ def vocabulary_cross_entropy(
     logits: (..., v), of this rank's stretch of the vocabulary; targets: (...), the same on all ranks; loss: (), one
     value of which every rank has a copy. backward(dloss=1.0) returns dlogits of this stretch.
     """
-    xp = check_floats("vocabulary_cross_entropy", logits=logits)
+    xp = array_module(logits)
     own = stretch(vocabulary, group)
     check_shape("vocabulary_cross_entropy", "logits", logits, (*targets.shape, own.stop - own.start))
     check_ids("vocabulary_cross_entropy", "targets", targets, vocabulary, like=logits, ignore_index=ignore_index)
-    check_number("vocabulary_cross_entropy", "label_smoothing", label_smoothing)
 
     counted = targets != ignore_index  # (...)
     n_counted = xp.maximum(counted.sum(dtype=logits.dtype), 1.0)

@@ -33,7 +33,7 @@ from .sources import parse
 from .steps import Step, Steps, counts, is_float
 from .stops import stops_of
 from .symbols import symbols_of
-from .terms import Term, readable
+from .terms import Term
 
 EXACT = 400  # cells: larger arrays are drawn as a picture, for which float32 is enough
 BUDGET = 6_000_000  # characters for all arrays together
@@ -207,10 +207,10 @@ def written_out(
 
 
 def _without_numbers(recording: Steps, term: Term, used: list[int], number_of: dict[int, int]) -> int | str | list[Any]:
-    """The term with constants as texts, and each recorded number as its index in `used`."""
+    """The term with constants as texts, in all their digits, and each recorded number as its index in `used`."""
     if isinstance(term, Number):
         if term.serial is None or term.serial not in number_of:
-            return readable(term.value)
+            return repr(int(term.value) if isinstance(term.value, bool) else term.value)
         shape = recording.binding(term.serial)[1].value.shape
         used += [number_of[term.serial], int(np.ravel_multi_index(term.index, shape)) if shape else 0]
         return len(used) // 2 - 1

@@ -149,23 +149,6 @@ function slipsIn(term) {
   return slips;
 }
 
-// What a term comes to with these numbers; NaN for what this page does not compute.
-function evaluated(term, numbers) {
-  if (!Array.isArray(term)) return typeof term === "number" ? numbers[term] : numberIn(term);
-  const [sign, ...parts] = term;
-  const x = parts.map((part) => evaluated(part, numbers));
-  const operations = {
-    "+": () => x.reduce((a, b) => a + b),
-    "-": () => x.reduce((a, b) => a - b),
-    "*": () => x.reduce((a, b) => a * b),
-    "/": () => x.reduce((a, b) => a / b),
-    "**": () => x[0] ** x[1],
-    negative: () => -x[0],
-  };
-  if (operations[sign]) return operations[sign]();
-  return ["exp", "log", "sqrt", "tanh", "abs", "max", "min", "sin", "cos"].includes(sign) ? Math[sign](...x) : NaN;
-}
-
 const sameNumbers = (a, b) => a.length === b.length && a.every((x, i) => Object.is(x, b[i]));
 
 // Why a shape is what it is: the shapes of what the line reads.

@@ -32,7 +32,7 @@ const LONGEST = 12; // a sum with more terms shows only its first terms and its 
 
 function written(term, numbers) {
   if (!Array.isArray(term)) {
-    const text = typeof term === "string" ? term : numbers[term];
+    const text = typeof term === "string" ? readable(toNumber(term), /^-?\d+$/.test(term) ? "int" : "float64") : numbers[term];
     return [text, text.startsWith(MINUS) ? STRENGTH.negative : text.includes("·") ? STRENGTH["*"] : ATOM];
   }
   const [symbol, ...parts] = term;
@@ -55,6 +55,29 @@ function some(parts, numbers) {
   if (parts.length <= LONGEST) return parts.map((part) => written(part, numbers));
   const first = parts.slice(0, LONGEST / 2).map((part) => written(part, numbers));
   return [...first, [`… ${parts.length - first.length - 1} more …`, ATOM], written(parts.at(-1), numbers)];
+}
+
+const OPERATIONS = {
+  "+": (...x) => x.reduce((a, b) => a + b),
+  "-": (a, b) => a - b,
+  "*": (...x) => x.reduce((a, b) => a * b),
+  "/": (a, b) => a / b,
+  "**": (a, b) => a ** b,
+  "&": (a, b) => a & b,
+  ">": (a, b) => Number(a > b),
+  ">=": (a, b) => Number(a >= b),
+  "<": (a, b) => Number(a < b),
+  "<=": (a, b) => Number(a <= b),
+  "==": (a, b) => Number(a === b),
+  "!=": (a, b) => Number(a !== b),
+  negative: (a) => -a,
+};
+
+// What a term comes to with these numbers; NaN for a function that browsers lack, such as erf.
+function evaluated(term, numbers) {
+  if (!Array.isArray(term)) return typeof term === "number" ? numbers[term] : toNumber(term);
+  const [sign, ...parts] = term;
+  return (OPERATIONS[sign] ?? Math[sign] ?? (() => NaN))(...parts.map((part) => evaluated(part, numbers)));
 }
 
 const bracketed = (text, own, needed) => (own >= needed ? text : `(${text})`);

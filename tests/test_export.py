@@ -18,6 +18,7 @@ from test_published import bert, gguf_file
 from minitransformer import models, text
 from minitransformer.cli import main
 from minitransformer.generation import generate
+from minitransformer.later.recurrent_translator import RecurrentTranslatorConfig
 from minitransformer.models import Classifier, ClassifierConfig, folder, from_pretrained, save_pretrained
 from minitransformer.tasks.translation import save_translator
 from minitransformer.text import END, CharacterTokenizer, WordTokenizer, load_published
@@ -216,7 +217,10 @@ def test_export_says_what_it_cannot_do(tmp_path: Path, run: Run) -> None:
     tokenizer.save(tmp_path / "classes" / "tokenizer.json")
     (tmp_path / "classes" / "labels.json").write_text('["a", "b"]')
     assert "TextClassifier" in (said := run("export", tmp_path / "classes", tmp_path / "there", status=1))
-    assert "and no Classifier" in said
+    assert "and no Classifier: no family has sines as positions with a mean over the tokens" in said
+    recurrent = RecurrentTranslatorConfig(len(tokenizer), len(tokenizer), 8, 1).build()
+    with pytest.raises(TypeError, match="and no RecurrentTranslator: no family has recurrent layers"):
+        save_pretrained(recurrent, tmp_path / "there", tokenizer)
     assert "there is no model folder" in run("export", tmp_path / "none", tmp_path / "there", status=1)
     assert not (tmp_path / "there").exists()
 

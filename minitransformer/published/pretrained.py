@@ -220,7 +220,8 @@ def save_pretrained(
     """
     if not isinstance(model, Pretrained):
         known = ", ".join(kind.__name__ for kind in get_args(Pretrained))
-        raise TypeError(f"save_pretrained: published models are one of {known}, and no {type(model).__name__}")
+        why = f": {reason}" if (reason := _NO_FAMILY.get(type(model).__name__)) else ""
+        raise TypeError(f"save_pretrained: published models are one of {known}, and no {type(model).__name__}{why}")
     folder, head, unlike = Path(directory), head_of(model), []
     if (folder / CONFIG).is_file() and not is_published(folder):
         raise ValueError(f"save_pretrained: {folder} holds another model, which would be lost; choose another folder")
@@ -243,6 +244,10 @@ def save_pretrained(
     raise ValueError(f"save_pretrained: {_refusal(unlike, model.config)}")
 
 
+_NO_FAMILY = {
+    "Classifier": "no family has sines as positions with a mean over the tokens; TextClassifier is BERT's",
+    "RecurrentTranslator": "no family has recurrent layers",
+}
 TARGET_TOKENIZER = "target_tokenizer"  # the folder beside the model's own
 _SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 

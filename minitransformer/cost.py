@@ -20,7 +20,7 @@ takes two products in backward, dA = dC·Bᵀ and dB = Aᵀ·dC. So a training s
 with checkpointing four times in the layers, which run forward once more.
 
 Attention keeps q, k, v, the merged heads, and the weights (w = 1). With dropout w = 3: the weights, the kept weights,
-and the factor. A ReLU keeps its output, a = 1; SiLU also the sigmoid and a copy of the output, a = 3; GELU its input,
+and the factor. A ReLU keeps its output, a = 1; SiLU also the sigmoid, a = 2; GELU its input,
 output, cumulative and density, a = 4. With checkpointing a layer keeps only its input. Ids and masks, a few bytes for
 each token, are left out. This is the memory in use between forward and backward. While a pass runs, it needs more for
 the arrays it works on. The counts hold for the ops as written in ops/.

@@ -68,6 +68,5 @@ class GatedFeedForward(FeedForward):
         return y, backward
 
     def cost(self, batch: int, length: int) -> Cost:
-        """As without gates, and besides what the gates multiply, and the product; of SiLU's output there is no copy."""
-        more = 1 if self.activation == "silu" else 2
-        return super().cost(batch, length) + Cost(kept=more * batch * length * self.inner.weight.value.shape[1])
+        """As without gates, and besides what the gates multiply, and the product."""
+        return super().cost(batch, length) + Cost(kept=2 * batch * length * self.inner.weight.value.shape[1])

@@ -16,7 +16,7 @@ from .module import Module, generator
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 # How many numbers stay for each unit, the output among them: of GELU input, output, cumulative and density.
-KEPT = {"relu": 1, "gelu": 4, "gelu_tanh": 4, "silu": 3}
+KEPT = {"relu": 1, "gelu": 4, "gelu_tanh": 4, "silu": 2}
 
 
 class FeedForward(Module):

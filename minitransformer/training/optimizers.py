@@ -113,8 +113,8 @@ class Optimizer:
     def step(self, learning_rate: float | None = None, share_out: ShareOut = in_turn) -> None:
         """Move every parameter once, in place, by its `.grad`. learning_rate: for this step, from a schedule.
 
-        share_out(move, sizes): calls move(name) once for each piece, in any order or at the same time. sizes: the length
-        of each piece, by name. `in_turn` moves one after the other; workers share the pieces.
+        share_out(move, sizes): calls move(name) once for each piece, in any order or at the same time. sizes: how
+        many numbers each piece has, by name. `in_turn` moves one after the other; workers share the pieces.
         """
         rate = self.learning_rate if learning_rate is None else float(learning_rate)
         _check_at_least_zero(self._name, learning_rate=rate)

@@ -41,13 +41,6 @@ class TranslatorConfig(TransformerConfig):
         used = {name: sizes[name] for name in (f.name for f in fields(RecurrentTranslatorConfig)) if name in sizes}
         return RecurrentTranslatorConfig(**used, attention="multiplicative" if kind == "lstm-attention" else "none")
 
-    @property
-    def counted(self) -> TransformerConfig:
-        """A Transformer that is as large, or nearly; of a recurrent model the heads count for nothing."""
-        sizes = asdict(self)
-        heads = {"n_heads": 1} if sizes.pop("model").startswith("lstm") else {}
-        return TransformerConfig(**(sizes | heads))
-
 
 def translator(config: TranslatorConfig, rng: np.random.Generator | None = None) -> EncoderDecoder:
     """The untrained model that a config asks for."""

@@ -40,7 +40,7 @@ PUBLIC = {
 WITHOUT_GRADIENT = {
     "op": {"sinusoidal_positions"},  # a table of constants
     "layer": {
-        *("Cache", "KeyValueCache", "Module", "Parameter", "RollingCache", "StateCache"),
+        *("Cache", "Cost", "KeyValueCache", "Module", "Parameter", "RollingCache", "StateCache"),
         *(
             "Around",
             "LinearBias",

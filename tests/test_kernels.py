@@ -706,6 +706,32 @@ def test_the_product_gets_its_arguments_as_cblas_h_declares_them(wide: bool) -> 
         assert came.pop() == expected and not came
 
 
+@pytest.mark.parametrize("bits", [32, 64])
+def test_the_sizes_have_the_bits_of_the_library(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of a register may hold the right number by luck: so here which call is made, and the types it declares."""
+    made: list[int] = []
+    for width in (32, 64):
+        monkeypatch.setattr(blas, f"_call_{width}", lambda *_, width=width: made.append(width))
+    x = random(3, 3).astype(np.float32)
+    blas.multiply.py_func((0, bits == 64), 111, 111, 1.0, x, x, 0.0, x)
+    assert made == [bits]
+    monkeypatch.undo()
+    call = getattr(blas, f"_call_{bits}")
+    probe = loops.njit(lambda at, n, x: call(at, n, n, n, n, n, x, n, n, n, n, x, n, n))
+    probe.compile("void(int64, int64, float32)")
+    (text,) = probe.inspect_llvm().values()
+    size, place = f"i{bits}", r"(i8\*|ptr)[^,]*"
+    kinds = (
+        [r"i32 \S+"] * 3
+        + [rf"{size} \S+"] * 3
+        + [
+            each if each == place else rf"{each} \S+"
+            for each in ("float", place, size, place, size, "float", place, size)
+        ]
+    )
+    assert re.search(r"call void [^(]*\(" + ", ".join(kinds) + r"\)", text)
+
+
 def test_one_row_is_as_far_from_the_next_as_it_is_long() -> None:
     """Reference BLAS, parameter LDA of SGEMM: at least max(1, the length of a row), whatever the stride says."""
     at = np.lib.stride_tricks.as_strided(np.zeros(9, np.float32), (1, 9), (0, 4))

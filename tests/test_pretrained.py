@@ -188,6 +188,9 @@ HOSTILE: dict[str, tuple[Any, type[Exception], str]] = {
     "a list": (lambda f: (f / "config.json").write_text("[]"), ValueError, r"must hold a JSON object, got list"),
     "bytes": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe"), ValueError, r"cannot be read as JSON"),
     "unknown family": (lambda f: change(f, model_type="mamba"), ValueError, r"model_type must be .* got 'mamba'"),
+    "an invented family": (
+        lambda f: change(f, model_type="florb"), ValueError, r"got .florb.; if its layers are those of one of these"
+    ),
     "a family whose mathematics is missing": (
         lambda f: change(f, model_type="gptj"), ValueError, r"got 'gptj'; .*: rotary positions in a part of each head"
     ),

@@ -105,8 +105,9 @@ def _family(document: Mapping[str, Any]) -> tuple[Family, str]:
     """The family that a config.json names, and which head."""
     name = document.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
-        why = f"; what is missing here: {UNKNOWN[name]}" if isinstance(name, str) and name in UNKNOWN else ""
-        raise ValueError(f"model_type must be one of {', '.join(FAMILIES)}, got {str(name)[:60]!r}{why}")
+        look = "if its layers are those of one of these, write that name there, and its class into architectures"
+        why = f"what is missing here: {UNKNOWN[name]}" if isinstance(name, str) and name in UNKNOWN else look
+        raise ValueError(f"model_type must be one of {', '.join(FAMILIES)}, got {str(name)[:60]!r}; {why}")
     family = FAMILIES[name]
     found = document.get("architectures")
     if found is None:

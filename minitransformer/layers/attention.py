@@ -142,8 +142,8 @@ class MultiHeadAttention(Module):
         return total + Cost(kept=batch * length * (self.d_model + self.n_heads * self.d_v))
 
     def new_cache(self) -> KeyValueCache:
-        """An empty cache for the keys and values of this layer."""
-        return KeyValueCache()
+        """An empty cache for the keys and values of this layer: the one that `mix` makes, if it does."""
+        return getattr(self.mix, "new_cache", KeyValueCache)()
 
     def head(self, i: int) -> MultiHeadAttention:
         """Head i alone, from 0 on, with copies of its part of each matrix. y = sum_i head(i)(x) + b_O."""

@@ -126,7 +126,7 @@ def test_roberta_counts_positions_from_the_padding_of_its_tokenizer(tmp_path: Pa
             save_pretrained(model, tmp_path / "fits", tokenizer)
             assert not (tmp_path / "fits" / "generation_config.json").exists()
         else:
-            with pytest.raises(ValueError, match="padding must have the id 1, from which"):
+            with pytest.raises(ValueError, match="padding must have the id 1, because"):
                 save_pretrained(model, tmp_path / "not", tokenizer)
 
 
@@ -195,7 +195,7 @@ def test_an_exported_translator_translates_and_is_measured_as_before(joint: bool
     (tmp_path / "there" / "config.json").write_text(json.dumps(about | {"decoder_start_token_id": 0}))
     for command in (("translate", "men"), ("evaluate", *files)):
         wrong = run(*command, "--model", tmp_path / "there", status=1)
-        assert "have the ids [0, 0, 2] there, but [0, 1, 2]" in wrong
+        assert "have the ids [0, 0, 2] there, but must have [0, 1, 2]" in wrong
 
 
 def test_an_exported_language_model_is_measured_as_before(tmp_path: Path, run: Run) -> None:

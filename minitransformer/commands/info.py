@@ -28,7 +28,7 @@ _MODELS: dict[str, tuple[type[Any], Mapping[str, Any]]] = {
 
 
 def _presets() -> dict[str, tuple[type[Any], Mapping[str, Any]]]:
-    """The presets of `train`. A name that several tasks use has the task's name before it, as in translate-numbers."""
+    """The presets of `train`. If several tasks use a name, the task's name precedes it, as in translate-numbers."""
     found: dict[str, tuple[type[Any], Mapping[str, Any]]] = {}
     names = Counter(name for task in TASKS.values() for name in task.presets)
     for task in TASKS.values():
@@ -43,7 +43,7 @@ def _presets() -> dict[str, tuple[type[Any], Mapping[str, Any]]]:
 
 # The values of KIND: a name, its config, and the sizes that differ from the config's defaults.
 _KINDS = _MODELS | _presets()
-# Published models, which are known by their sizes alone; of one that `train` knows too the costs are counted as well.
+# Published models, of which only the sizes are known. If `train` has a preset of the name, its costs are shown, too.
 _PUBLISHED = [name for name in PRESETS if name not in _KINDS]
 
 
@@ -52,7 +52,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.description = (
         "Count what a model costs, part by part, from its sizes alone; no model is built. Name a kind of "
         "model or a preset of `train`, and its sizes. Or name a folder with a saved model; options change its sizes. "
-        "For a published model, print its sizes, and its parameters beside the figure of its documents."
+        "For a published model, print its sizes, and its number of parameters next to the published figure."
     )
     presets = ", ".join(name for name in _KINDS if name not in _MODELS)
     command.add_argument(

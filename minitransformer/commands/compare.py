@@ -57,8 +57,8 @@ def add(command: argparse.ArgumentParser) -> None:
     places = kinds.add_parser(
         "positions",
         help="how well kinds of positions generalise to longer texts: sinusoidal, learned, relative, rotary, biases",
-        description=f"Train a small model with each kind of positions to predict the token {positions.BACK} places back, "
-        f"and test it on texts up to {positions.TIMES} times as long. This takes about a minute.",
+        description=f"Train a small model with each kind of positions to predict the token {positions.BACK} places "
+        f"back, and test it on texts up to {positions.TIMES} times as long. This takes about a minute.",
     )
     places.add_argument("--length", type=int, default=16, metavar="N", help="tokens in training (default: 16)")
     places.add_argument("--steps", type=int, default=600, metavar="N", help="training steps (default: 600)")

@@ -216,7 +216,7 @@ def test_export_says_what_it_cannot_do(tmp_path: Path, run: Run) -> None:
     tokenizer.save(tmp_path / "classes" / "tokenizer.json")
     (tmp_path / "classes" / "labels.json").write_text('["a", "b"]')
     assert "TextClassifier" in (said := run("export", tmp_path / "classes", tmp_path / "there", status=1))
-    assert "and no Classifier" in said
+    assert "got Classifier" in said
     assert "there is no model folder" in run("export", tmp_path / "none", tmp_path / "there", status=1)
     assert not (tmp_path / "there").exists()
 

@@ -1,4 +1,4 @@
-"""A bias of the scores by distance, as a part that mixes: learned as in T5, or falling with the distance (ALiBi).
+"""Attention with a bias of the scores by distance: learned as in T5, or falling with the distance (ALiBi).
 
     heads = softmax(q kᵀ · scale + bias) v
 
@@ -45,5 +45,5 @@ class Biased(ScaledDotProduct):
         return heads, backward
 
     def head(self, i: int) -> Biased:
-        """What mixes head i alone."""
+        """The part that mixes only head i."""
         return Biased(self.bias.head(i), self.scale, self.dropout)

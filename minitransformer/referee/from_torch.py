@@ -23,7 +23,7 @@ def from_torch(f: Any, dtype: str = "float64", device: str = "cpu") -> Callable[
     whose parameters are then checked as well (f itself is not changed). In a torch.autograd.Function whose forward and
     backward are Python, the local variables are recorded, and each `x` is checked against its `dx` or `grad_x`.
 
-    dtype: "float32" for code that computes in float32 alone; it is then checked as closely as that allows. device:
+    dtype: "float32" for code that computes only in float32; it is then checked as closely as that allows. device:
     where the tensors are, "cpu" or "cuda". backward returns what torch.autograd computes. Raises ImportError without
     torch, and later ValueError or TypeError if f does not run, returns no tensor, or leaves autograd.
     """
@@ -91,7 +91,7 @@ class _Torch:
         leaves = [leaf for x in inputs for _, leaf in given.leaves_of("", x)]
         checked_output(self.name, as_numpy(y), None if self.single else widest(leaves), "from_torch")
         if not y.requires_grad:
-            raise ValueError(f"{self.name}: autograd does not follow it, as if it used detach, no_grad or NumPy inside")
+            raise ValueError(f"{self.name}: autograd cannot follow it; it may use detach, no_grad or NumPy inside")
         return y
 
     def _ran(self, what: str, run: Callable[[], Any]) -> Any:
@@ -100,11 +100,11 @@ class _Torch:
         except ValueError as error:
             mixed = not self.single and re.search("dtype|(?i:float).*(?i:double)|(?i:double).*(?i:float)", str(error))
             if mixed:  # such as a product of its own float32 numbers with ours
-                raise ValueError(f'{error}; if it works in float32 alone: from_torch(f, dtype="float32")') from error
+                raise ValueError(f'{error}; if it works only in float32: from_torch(f, dtype="float32")') from error
             raise
 
     def pullback(self, y: Any, leaves: list[Any]) -> Callable[[Array], list[np.ndarray]]:
-        """From the gradient of y to those of the leaves; zero where autograd finds no way."""
+        """From the gradient of y to those of the leaves; zero where autograd finds no path."""
 
         def pull(dy: Array) -> list[np.ndarray]:
             grads = self._ran(
@@ -122,7 +122,7 @@ class _Torch:
 
 
 class _Module(Foreign):
-    """A torch.nn.Module as a module of ours. Its own parameters and buffers stay as they are."""
+    """A torch.nn.Module as a module of ours. Its own parameters and buffers stay unchanged."""
 
     def __init__(self, torch: Any, module: Any, dtype: str, device: str) -> None:
         learned = {key: p for key, p in module.named_parameters() if p.requires_grad}
@@ -134,7 +134,7 @@ class _Module(Foreign):
         marked(self, dtype)
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        """(output, backward) of the module with the parameters as they are here; backward adds to their gradients."""
+        """(output, backward) of the module with the current parameters; backward adds to their gradients."""
         how = _Torch(self._torch, self.__name__, *self._how)
         arrays = Inputs(inputs, how.leaf, how.constant)
         tensors = {key: how.leaf(parameter.value) for key, parameter in self.owned.items()}

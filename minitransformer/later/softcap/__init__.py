@@ -1,6 +1,6 @@
 """Softcapped scores, an idea in one folder: op, layers, cases, mistakes, sentences, exercise, example and page.
 
-No file outside this folder knows of it; `arrays/rooms.py` says how the other rooms find what is here.
+No file outside this folder refers to it; `arrays/rooms.py` explains how the other rooms find its parts.
 """
 
 from .layer import CappedOutput, SoftCapped

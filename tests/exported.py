@@ -6,8 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
+from minitransformer.models import (
+    LanguageModel,
+    LanguageModelConfig,
+    MaskedLanguageModel,
+    TextClassifier,
+    TextEncoderConfig,
+    Transformer,
+    TransformerConfig,
+)
+from minitransformer.published.bart import BartConfig
+from minitransformer.published.gemma2 import Gemma2Config
+from minitransformer.published.gpt_oss import GptOssConfig
 from minitransformer.published.llama import LlamaConfig
+from minitransformer.published.qwen3 import Qwen3Config
+from minitransformer.published.t5 import T5Config
 from minitransformer.text import END, PAD, START, BytePairTokenizer, CharacterTokenizer, Tokenizer, WordTokenizer
 
 KINDS = ("characters", "words", "bpe")
@@ -22,6 +35,38 @@ TEXTS = [*LEARNED, *(each.strip() for each in LEARNED), "two men", "two\x1fmen",
 PERHAPS = ["two Ω men", "womn", "two <start> men", "<end>", "<unknown> <special>", "men <pad> <end>s", "none of these"]
 
 LLAMA = {"kind": LlamaConfig, "tie_output": True}
+_BART = {"kind": BartConfig, "n_positions": 64, "position_offset": 2, "embedding_norm": True}
+_T5 = {"kind": T5Config, "d_head": 8, "buckets": 8, "max_distance": 12}
+# One model at least of each family that we write, by its name in config.json. What is written is the first family that
+# can hold the model: no text tells a Llama from a Mistral whose window is never left.
+WRITERS: dict[str, dict[str, Any]] = {
+    "gpt2": {},
+    "llama": LLAMA,
+    "mistral": LLAMA | {"window": 9},
+    "qwen2": LLAMA | {"qkv_bias": True},
+    "qwen3": LLAMA | {"kind": Qwen3Config, "n_key_heads": 1},
+    "gemma2": {"kind": Gemma2Config, "window": 9, "query_scalar": 7},
+    "gpt_oss": {"kind": GptOssConfig, "window": 9, "n_experts": 4, "k": 2},
+}
+TRANSLATORS: dict[str, dict[str, Any]] = {
+    "marian": {},
+    "pegasus": {"norm_order": "pre"},
+    "bart": _BART,
+    "t5": _T5,
+    "t5 gated": _T5 | {"activation": "gelu_tanh", "gated": True, "tie_output": False, "scale_logits": False},
+}
+# Which translator, of which tokenizer or two, and changes: each family with each kind, and apart the paper's alone.
+APART = (("words", "bpe"), ("bpe", "characters"), ("characters", "words"))
+TRANSLATED: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
+    *((family, (kind,), {}) for family in TRANSLATORS for kind in KINDS),
+    *(("marian", kinds, {"tie_output": kinds[0] != "characters"}) for kinds in APART),
+]
+ENCODERS: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "roberta": {"types": 1, "position_offset": 1, "count_real": True},
+    "distilbert": {"types": 0},
+    "albert": {"shared": True, "width": 12},
+}
 
 
 def made(kind: str) -> Tokenizer:
@@ -40,12 +85,27 @@ def writer(tokenizer: Tokenizer, kind: Any = LanguageModelConfig, **changes: Any
     return model
 
 
-def translator(source: Tokenizer, target: Tokenizer, **changes: Any) -> Transformer:
-    """A small translator as the paper has it, in float64: sines and cosines in turns, one table where both are one."""
+def translator(source: Tokenizer, target: Tokenizer, kind: Any = TransformerConfig, **changes: Any) -> Transformer:
+    """A small translator in float64, one table where both tokenizers are one; by default as the paper has it."""
     sizes = {"d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 2, "n_decoder_layers": 2}
     sizes |= {"share_embeddings": source is target} | changes
-    model = Transformer(TransformerConfig(len(source), len(target), **sizes), np.random.default_rng(0))
-    rng = np.random.default_rng(2)
+    model = Transformer(kind(len(source), len(target), **sizes), np.random.default_rng(0))
+    return _stirred(model, 2)
+
+
+def encoder(tokenizer: Tokenizer, family: str, classes: int = 0) -> Any:
+    """A small encoder of text in float64, which tells masked tokens or, with classes, what a text belongs to."""
+    sizes = {"max_length": 160, "d_model": 16, "n_heads": 2, "d_ff": 32, "n_layers": 2} | ENCODERS[family]
+    config = TextEncoderConfig(len(tokenizer), **sizes, pooler=bool(classes) and family in ("bert", "albert"))
+    rng = np.random.default_rng(0)
+    if not classes:
+        return _stirred(MaskedLanguageModel(config, rng), 3)
+    return _stirred(TextClassifier(config, classes, "relu" if family == "distilbert" else "tanh", rng), 3)
+
+
+def _stirred(model: Any, seed: int) -> Any:
+    """With weights whose outputs differ from place to place, in float64."""
+    rng = np.random.default_rng(seed)
     for _, parameter in model.parameters():
         parameter.value = parameter.value + rng.normal(0.0, 0.4, parameter.value.shape)
     return model.to(dtype="float64")

@@ -10,17 +10,34 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exported import KINDS, PERHAPS, TEXTS, made, outcome, translator, with_special, writer
+from exported import (
+    ENCODERS,
+    KINDS,
+    PERHAPS,
+    TEXTS,
+    TRANSLATED,
+    TRANSLATORS,
+    WRITERS,
+    encoder,
+    made,
+    outcome,
+    translator,
+    with_special,
+    writer,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_published import bert, gguf_file
 
 from minitransformer import models, text
 from minitransformer.cli import main
-from minitransformer.generation import generate
+from minitransformer.generation import generate, translate
+from minitransformer.later.convolutional import ConvolutionalConfig
+from minitransformer.later.recurrent_translator import RecurrentTranslatorConfig
 from minitransformer.models import Classifier, ClassifierConfig, folder, from_pretrained, save_pretrained
+from minitransformer.published.families import FAMILIES
 from minitransformer.tasks.translation import save_translator
-from minitransformer.text import END, CharacterTokenizer, WordTokenizer, load_published
+from minitransformer.text import END, START, CharacterTokenizer, WordTokenizer, load_published
 
 Run = Callable[..., str]
 each_kind = pytest.mark.parametrize("kind", KINDS)
@@ -136,6 +153,72 @@ def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
         CharacterTokenizer.train(["ab"]).save_pretrained(tmp_path)
 
 
+# ---- Every kind of tokenizer with a model of every family: text in, text out. ----
+
+PROMPTS = ("two men", "the garden, near")
+
+
+def family_in(folder: Path) -> str:
+    return json.loads((folder / "config.json").read_text())["model_type"]
+
+
+@pytest.mark.parametrize("family", WRITERS)
+@each_kind
+def test_every_writer_writes_the_same_text_when_it_is_opened_again(kind: str, family: str, tmp_path: Path) -> None:
+    tokenizer = made(kind)
+    model = writer(tokenizer, **WRITERS[family])
+    save_pretrained(model, tmp_path, tokenizer)
+    assert family_in(tmp_path) == family
+    again, reading, texts = from_pretrained(tmp_path), load_published(tmp_path), set()
+    for prompt in PROMPTS:
+        ids, read = tokenizer.encode(prompt), reading.encode(prompt)
+        found = tokenizer.decode([*ids, *generate(model, [ids], 12, end=END)[0]])
+        assert reading.decode([*read, *generate(again, [read], 12, end=END)[0]]) == found
+        texts.add(found)
+    assert len(texts) == 2 and any(len(text) > 20 for text in texts)
+
+
+@pytest.mark.parametrize("family, kinds, changes", TRANSLATED)
+def test_every_translator_translates_alike_when_it_is_opened_again(
+    family: str, kinds: tuple[str, ...], changes: dict[str, Any], tmp_path: Path
+) -> None:
+    tokenizers = [made(kind) for kind in kinds]
+    source, target = tokenizers[0], tokenizers[-1]
+    model = translator(source, target, **TRANSLATORS[family], **changes)
+    save_pretrained(model, tmp_path, tokenizers)
+    assert family_in(tmp_path) == family.split()[0]
+    place = tmp_path / "target_tokenizer" if len(kinds) == 2 else tmp_path
+    again, reading, writing, texts = from_pretrained(tmp_path), load_published(tmp_path), load_published(place), set()
+    for prompt in PROMPTS:
+        options = {"start": START, "end": END, "max_length": 8, "beam": 2}
+        found = target.decode(translate(model, np.array([source.encode(prompt)]), **options)[0])
+        assert writing.decode(translate(again, np.array([reading.encode(prompt)]), **options)[0]) == found
+        texts.add(found)
+    assert any(texts)
+
+
+@pytest.mark.parametrize("family", ENCODERS)
+@each_kind
+def test_every_encoder_tells_the_same_of_a_text_when_it_is_opened_again(kind: str, family: str, tmp_path: Path) -> None:
+    tokenizer = made(kind)
+    for classes in (0, 3):
+        model, place = encoder(tokenizer, family, classes), tmp_path / str(classes)
+        save_pretrained(model, place, tokenizer)
+        assert family_in(place) == family
+        again, reading = from_pretrained(place), load_published(place)
+        for prompt in PROMPTS:
+            scores = model(np.array([tokenizer.encode(prompt)]))[0][0]
+            again_scores = again(np.array([reading.encode(prompt)]))[0][0]
+            np.testing.assert_array_equal(again_scores, scores)
+            if not classes:  # the most probable token at each place, none that ends the text
+                told = scores[:, END + 1 :].argmax(axis=-1) + END + 1
+                assert reading.decode(told) == tokenizer.decode(told) != ""
+
+
+def test_every_family_is_among_them() -> None:
+    assert {*WRITERS, *(name.split()[0] for name in TRANSLATORS), *ENCODERS} == FAMILIES.keys()
+
+
 # ---- The command. ----
 
 
@@ -216,7 +299,14 @@ def test_export_says_what_it_cannot_do(tmp_path: Path, run: Run) -> None:
     tokenizer.save(tmp_path / "classes" / "tokenizer.json")
     (tmp_path / "classes" / "labels.json").write_text('["a", "b"]')
     assert "TextClassifier" in (said := run("export", tmp_path / "classes", tmp_path / "there", status=1))
-    assert "got Classifier" in said
+    assert "got Classifier: no family has sines as positions with a mean over the tokens" in said
+    recurrent = RecurrentTranslatorConfig(len(tokenizer), len(tokenizer), 8, 1).build()
+    with pytest.raises(TypeError, match="got RecurrentTranslator: no family has recurrent layers"):
+        save_pretrained(recurrent, tmp_path / "there", tokenizer)
+    convolutional = ConvolutionalConfig(len(tokenizer), len(tokenizer), 8, 2, 16, 1, 1).build()
+    save_translator(convolutional, tokenizer, tokenizer, tmp_path / "convolutions")
+    said = run("export", tmp_path / "convolutions", tmp_path / "there", status=1)
+    assert "save_pretrained: no family has convolutions in place of self-attention\n" in said
     assert "there is no model folder" in run("export", tmp_path / "none", tmp_path / "there", status=1)
     assert not (tmp_path / "there").exists()
 

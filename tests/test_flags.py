@@ -38,6 +38,9 @@ def everything() -> dict[str, Any]:
     return {f"{x.__module__.split('.')[1]}.{x.__qualname__}": x for x in named}
 
 
+PUBLIC = everything()
+
+
 def flags(thing: Any) -> list[str]:
     """The names of its parameters whose default is a bool."""
     try:
@@ -79,13 +82,13 @@ def tokenizer():
 # A call of each that lacks nothing but the flag.
 CALLS = {
     "ops.attention": lambda: functools.partial(ops.attention, *QKV),
-    "ops.convolution": lambda: functools.partial(ops.convolution, X, np.ones((3, 6, 2)), np.ones(2)),
-    "ops.flash_attention": lambda: functools.partial(ops.flash_attention, *QKV),
-    "ops.local_attention": lambda: functools.partial(ops.local_attention, *QKV, 2),
-    "ops.relative_bias": lambda: functools.partial(ops.relative_bias, X[0], 2, 3),
-    "ops.rotary": lambda: functools.partial(ops.rotary, X),
-    "ops.rotate": lambda: functools.partial(ops.rotate, X, np.ones((4, 3)), np.zeros((4, 3))),
-    "ops.sink_attention": lambda: functools.partial(ops.sink_attention, *QKV, np.ones(2)),
+    "later.convolution": lambda: functools.partial(PUBLIC["later.convolution"], X, np.ones((3, 6, 2)), np.ones(2)),
+    "later.flash_attention": lambda: functools.partial(PUBLIC["later.flash_attention"], *QKV),
+    "later.local_attention": lambda: functools.partial(PUBLIC["later.local_attention"], *QKV, 2),
+    "later.relative_bias": lambda: functools.partial(PUBLIC["later.relative_bias"], X[0], 2, 3),
+    "later.rotary": lambda: functools.partial(PUBLIC["later.rotary"], X),
+    "later.rotate": lambda: functools.partial(PUBLIC["later.rotate"], X, np.ones((4, 3)), np.zeros((4, 3))),
+    "later.sink_attention": lambda: functools.partial(PUBLIC["later.sink_attention"], *QKV, np.ones(2)),
     "ops.sinusoidal_positions": lambda: functools.partial(ops.sinusoidal_positions, 2, 4),
     "layers.Decoder": lambda: functools.partial(layers.Decoder, 1, **SIZES),
     "layers.DecoderLayer": lambda: functools.partial(layers.DecoderLayer, 8, 2, 8),
@@ -114,6 +117,7 @@ CALLS = {
     "generation.translate": lambda: functools.partial(
         generation.translate, translator(), IDS, None, start=1, end=2, max_length=3
     ),
+    "later.softcapped_attention": lambda: functools.partial(PUBLIC["later.softcapped_attention"], *QKV, 5.0),
     "later.Biased.__call__": lambda: functools.partial(later.Biased(later.LinearBias(2)), *QKV),
     "later.Convolution.__call__": lambda: functools.partial(later.Convolution(8, 8, 3), WIDE),
     "later.GatedFeedForward": lambda: functools.partial(later.GatedFeedForward, 2, 3),
@@ -145,7 +149,7 @@ CALLS = {
 
 
 def all_flags():
-    here = {name: flags(thing) for name, thing in everything().items() if thing.__qualname__ not in RESULTS}
+    here = {name: flags(thing) for name, thing in PUBLIC.items() if thing.__qualname__ not in RESULTS}
     return [(name, flag) for name, found in here.items() for flag in found if name != "generation.Prefix.select"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import tracemalloc
 
 import numpy as np
@@ -12,6 +13,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from minitransformer.arrays import files
+from minitransformer.cli import main
+from minitransformer.later.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
+from minitransformer.later.convolutional import ConvolutionalConfig
 from minitransformer.layers import Linear
 from minitransformer.models import (
     Classifier,
@@ -116,6 +120,87 @@ def test_a_folder_of_an_earlier_version_names_no_recipe(tmp_path):
     del document["recipe"]
     path.write_text(json.dumps(document))
     assert load(tmp_path).config == model.config
+
+
+EARLIER = {  # what the configs of an earlier version had besides, where it changed nothing
+    "LanguageModel": {
+        "norm": "layer_norm", "gated": False, "n_key_heads": None, "d_head": None, "qkv_bias": None,
+        "rotary_base": None, "alibi": False, "window": None,
+    },
+    "Transformer": {
+        "norm": "layer_norm", "norm_eps": 1e-5, "gated": False, "bias": True, "d_head": None, "final_norm": None,
+        "positions": "sinusoidal", "relative_buckets": 32, "relative_distance": 128, "n_positions": 1024,
+        "position_offset": 0, "scale_embedding": True, "embedding_norm": False, "scale_scores": True,
+        "scale_logits": False, "logit_bias": False, "mixing": "attention", "kernel": 5,
+    },
+}  # fmt: skip
+
+
+def saved_by_an_earlier_version(model, folder, **changes):
+    """Write a folder whose config has the fields of that version, and names no recipe. Returns its config.json."""
+    save(model, folder)
+    path = folder / "config.json"
+    document = json.loads(path.read_text())
+    del document["recipe"]
+    document["config"] = EARLIER[document["model"]] | document["config"] | changes
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize("make", [transformer, language_model])
+def test_what_changed_nothing_in_an_earlier_version_is_read_over(make, tmp_path):
+    model = make()
+    saved_by_an_earlier_version(model, tmp_path)
+    assert load(tmp_path).config == model.config
+
+
+@pytest.mark.parametrize(
+    "make, changes, recipe",
+    [
+        (transformer, {"mixing": "convolution", "kernel": 3}, ConvolutionalConfig),
+        (transformer, {"positions": "alibi"}, AlibiTransformerConfig),
+        (language_model, {"alibi": True}, AlibiLanguageModelConfig),
+    ],
+)
+def test_the_recipe_of_a_field_of_an_earlier_version_is_named(make, changes, recipe, tmp_path):
+    """And doing what the error says opens the folder."""
+    sizes = dataclasses.asdict(make().config)
+    model = recipe(**sizes, **({"kernel": 3} if recipe is ConvolutionalConfig else {})).build(np.random.default_rng(0))
+    path = saved_by_an_earlier_version(model, tmp_path, **changes)
+    name, value = next(iter(changes.items()))
+    with pytest.raises(ValueError, match=f"an earlier version saved this model with {name}={value!r}.*") as caught:
+        load(tmp_path)
+    found = re.search(r'write ("recipe": "\S+") into the file, and take out of its "config" (.*)$', str(caught.value))
+    document = json.loads(path.read_text()) | json.loads(f"{{{found[1]}}}")
+    for field in found[2].split(", "):
+        del document["config"][field]
+    path.write_text(json.dumps(document))
+    inputs = [IDS] * (2 if make is transformer else 1)
+    np.testing.assert_array_equal(load(tmp_path)(*inputs)[0], model(*inputs)[0])
+
+
+@pytest.mark.parametrize(
+    "make, changes, message",
+    [
+        (
+            language_model,
+            {"norm": "rms_norm", "gated": True, "rotary_base": 1e4, "window": 3},
+            r"with norm='rms_norm', gated=True, rotary_base=10000.0, window=3, which LanguageModelConfig no longer has "
+            r"\(now in published.llama.LlamaConfig\); write the model with save_pretrained of that version",
+        ),
+        (transformer, {"positions": "relative"}, r"with positions='relative',.* \(now in published.t5.T5Config\)"),
+        (transformer, {"positions": "learned"}, r"with positions='learned',.* \(now in published.bart.BartConfig\)"),
+        (transformer, {"norm": "rms_norm", "mixing": "convolution"}, "no recipe has all of this, so train the model"),
+        (transformer, {"n_toes": 3}, "TransformerConfig has no n_toes=3; it has source_vocabulary, target_"),
+    ],
+)
+def test_a_field_of_an_earlier_version_says_how_to_go_on(make, changes, message, tmp_path, capsys):
+    saved_by_an_earlier_version(make(), tmp_path, **changes)
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path)
+    assert main(["generate", "--model", str(tmp_path), "a"]) == 1
+    error = capsys.readouterr().err
+    assert re.search(message, error.replace("\n", " ")) and "Traceback" not in error
 
 
 def test_saving_again_replaces_the_model(tmp_path):

@@ -412,6 +412,35 @@ def test_a_sentence_is_translated_alike_alone_and_among_long_and_short_ones(beam
     assert len(various) > 8 and len(set(map(len, various))) > 1
 
 
+class Forgetful:
+    """A prefix whose next tokens depend on what was read since the prompt, so that a longer prompt changes nothing."""
+
+    vocabulary = 5
+
+    def __init__(self, seed, prompt):
+        self.seed, self.left, self.texts = seed, prompt, np.zeros((1, 0), int)
+
+    def read(self, tokens):
+        new = tokens[:, self.left :]
+        self.left = 0
+        self.texts = np.concatenate([self.texts, new], axis=1)
+        sharp = 1 + self.texts.shape[1]  # later tokens cost less, so that going on for too long finds better texts
+        return np.array([sharp * np.random.default_rng([self.seed, *row]).normal(size=5) for row in self.texts])
+
+    def select(self, rows, same_source=False):
+        self.texts = self.texts[rows]
+
+
+@pytest.mark.parametrize("alpha", [1.0, 2.0])
+def test_the_length_that_ends_a_beam_search_is_that_of_what_it_wrote(alpha):
+    """With the rule that looks at the best open text, whose score is divided by its length to the power alpha."""
+    for seed in range(30):
+        short, long = (
+            beam_search(Forgetful(seed, n), [[1] * n], 20, 2, alpha, end=2, early_stopping=False)[0] for n in (1, 9)
+        )
+        assert short == long
+
+
 def test_these_beams_are_no_foregone_conclusion():
     """Some hypotheses end and some are cut off, and a wider beam often finds a better one than greedy decoding."""
     endings, better = set(), 0

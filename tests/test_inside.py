@@ -127,6 +127,16 @@ def test_without_a_head_the_layer_is_recorded_and_no_other(encoder: Path) -> Non
     np.testing.assert_allclose(recording.find("attention.weights")[1].value.array, weights[0][0], rtol=1e-5, atol=1e-7)
 
 
+def test_reading_a_translator_is_copying_without_the_last_token_in_and_the_first_out() -> None:
+    sizes = {"d_model": 8, "n_heads": 2, "d_ff": 12, "n_encoder_layers": 1, "n_decoder_layers": 1, "dropout": 0.0}
+    model = T5Config(11, 11, **sizes, d_head=4).build(np.random.default_rng(0))
+    ids = np.array([[3, 4, 5, 6], [7, 8, 9, 10]])
+    logits, _ = model(ids, ids[:, :3])
+    log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    wanted = [-log_p[row, t, ids[row, t + 1]] for row in range(2) for t in range(3)]
+    assert float(reading(model, ids)()[0]) == pytest.approx(np.mean(wanted), rel=1e-5)
+
+
 def test_reading_leaves_the_model_and_its_gradients_as_they_are(writer: Path) -> None:
     model, _ = open_published(writer)
     for _, parameter in model.parameters():

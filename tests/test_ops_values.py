@@ -353,6 +353,19 @@ def test_layer_norm() -> None:
     np.testing.assert_allclose(ops.layer_norm(x, gamma, beta, eps=0.1)[0], expected, **EXACT)
 
 
+@pytest.mark.parametrize(
+    ("norm", "epsilon"),
+    [("layer_norm", 1e-5), ("layer_norm_over_axes", 1e-5), ("rms_norm", 1e-6), ("rms_norm_over_axes", 1e-6)],
+)
+def test_epsilon_unless_given_is_that_of_the_docstring(norm: str, epsilon: float) -> None:
+    """In a row as small as √ε it is half of what is below the root: PyTorch has 1e-5, Llama 1e-6."""
+    a, gamma = math.sqrt(epsilon), np.ones(2)
+    y, _ = getattr(later if "axes" in norm else ops, norm)(
+        np.array([[a, -a]]), gamma, *([np.zeros(2)] if "layer" in norm else [])
+    )
+    np.testing.assert_allclose(y, [[math.sqrt(0.5), -math.sqrt(0.5)]], **EXACT)
+
+
 def test_layer_norm_of_a_row_of_two() -> None:
     """The row (1, 3) has mean 2 and variance 1 (dividing by n, not n - 1); ε is added inside the root."""
     y, _ = ops.layer_norm(np.array([[1.0, 3.0]]), np.array([1.0, 1.0]), np.array([0.0, 0.0]))

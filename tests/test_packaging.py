@@ -46,7 +46,7 @@ ONLY_IN |= {f"fast/{name}.py": {"numba", "llvmlite"} for name in COMPILED}
 
 # Each room imports only from those before it. One that is not listed here counts as the last but one, just below `cli`.
 ROOMS = (
-    "arrays ops layers models trace verify text training generation tasks later referee published machines fast "
+    "arrays ops layers models trace verify text training generation tasks later referee published machines fast cost "
     "inspect compare course show audit commands"
 ).split()
 

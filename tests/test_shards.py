@@ -54,6 +54,18 @@ def test_shards_have_the_tokens_of_the_text_and_training_on_them_its_losses(tmp_
     assert "text or data, not both" in capsys.readouterr().err
 
 
+def test_a_slice_goes_over_the_ends_of_shards_and_starts_where_its_part_does(tmp_path):
+    for i, ids in enumerate(([0, 1, 2], [3], [4, 5, 6, 7])):
+        np.save(tmp_path / f"{i}.npy", np.array(ids, np.uint16))
+    listed = [{"file": f"{i}.npy", "tokens": n} for i, n in enumerate((3, 1, 4))]
+    (tmp_path / shards.INDEX).write_text(json.dumps({"shards": listed}))
+    for first in range(8):
+        part = shards.Shards(tmp_path).part(first, 8)
+        for start in range(9):
+            for stop in range(9):
+                assert part[start:stop].tolist() == list(range(first, 8))[start:stop]
+
+
 def test_what_is_missing_is_made_and_nothing_else(tmp_path, text):
     command = ["prepare", str(text), "--out", str(tmp_path / "data")]
     assert main(command) == 0

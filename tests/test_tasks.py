@@ -20,11 +20,11 @@ from minitransformer.cli import _options, main
 from minitransformer.commands import generate as generate_command
 from minitransformer.commands import plot
 from minitransformer.commands import train as train_command
+from minitransformer.cost import describe
 from minitransformer.generation import generate, greedy
 from minitransformer.machines.tasks import TASKS
 from minitransformer.models import Classifier, ClassifierConfig
 from minitransformer.models import folder as model_folder
-from minitransformer.models.cost import describe
 from minitransformer.show.viewer.command import view_text
 from minitransformer.tasks import translation
 from minitransformer.tasks.evaluation import classified
@@ -404,7 +404,7 @@ def test_every_preset_makes_a_run(task, name):
     settings = dataclasses.asdict(run.data) | dict(run.model) | dataclasses.asdict(run.training)
     assert preset.items() <= settings.items()
     config = task.config(**run.model, **{size: 300 for size in task.from_data})
-    describe(getattr(config, "counted", config))
+    describe(getattr(config, "plain", config))
 
 
 def preset(task, name, *options):

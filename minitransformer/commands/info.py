@@ -11,19 +11,42 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..cost import describe
+from ..later.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
+from ..later.convolutional import ConvolutionalConfig
+from ..later.recurrent_translator import RecurrentTranslatorConfig
 from ..later.translators import TranslatorConfig
 from ..machines.tasks import TASKS
 from ..models import ClassifierConfig, LanguageModelConfig, TransformerConfig
-from ..models.cost import UNCOUNTED, describe
-from ..models.folder import load
+from ..published.bart import BartConfig
+from ..published.gemma2 import Gemma2Config
+from ..published.gpt_oss import GptOssConfig
+from ..published.llama import LlamaConfig
+from ..published.opening import load
 from ..published.presets import PRESETS
+from ..published.qwen3 import Qwen3Config
+from ..published.t5 import T5Config
 from . import UsageError
 from .common import unknown
 
+# Every recipe by its name, which is that of its config.
+_RECIPES: tuple[type[Any], ...] = (
+    TransformerConfig,
+    LanguageModelConfig,
+    ClassifierConfig,
+    LlamaConfig,
+    Qwen3Config,
+    Gemma2Config,
+    GptOssConfig,
+    T5Config,
+    BartConfig,
+    AlibiLanguageModelConfig,
+    AlibiTransformerConfig,
+    ConvolutionalConfig,
+    RecurrentTranslatorConfig,
+)
 _MODELS: dict[str, tuple[type[Any], Mapping[str, Any]]] = {
-    "Transformer": (TransformerConfig, {}),
-    "LanguageModel": (LanguageModelConfig, {}),
-    "Classifier": (ClassifierConfig, {}),
+    config.__name__.removesuffix("Config"): (config, {}) for config in _RECIPES
 }
 
 
@@ -43,25 +66,24 @@ def _presets() -> dict[str, tuple[type[Any], Mapping[str, Any]]]:
 
 # The values of KIND: a name, its config, and the sizes that differ from the config's defaults.
 _KINDS = _MODELS | _presets()
-# Published models, of which only the sizes are known. If `train` has a preset of the name, its costs are shown, too.
 _PUBLISHED = [name for name in PRESETS if name not in _KINDS]
 
 
 def add(command: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     command.description = (
-        "Count what a model costs, part by part, from its sizes alone; no model is built. Name a kind of "
-        "model or a preset of `train`, and its sizes. Or name a folder with a saved model; options change its sizes. "
-        "For a published model, print its sizes, and its number of parameters next to the published figure."
+        "Count what a model costs, part by part, from its sizes alone; nothing runs. Name a kind of "
+        "model or a preset of `train`, and its sizes. Or give the path of a saved or published model; options change "
+        "a saved one's sizes. A published model by name stands beside the figure of its documents."
     )
     presets = ", ".join(name for name in _KINDS if name not in _MODELS)
     command.add_argument(
         "kind",
         nargs="?",
-        metavar="KIND",
-        help=f"{', '.join(_MODELS)}; or a preset: {presets}; or published: {', '.join(PRESETS)}",
+        metavar="KIND|PATH",
+        help=f"{', '.join(_MODELS)}; or a preset: {presets}; or published: {', '.join(PRESETS)}; or a path",
     )
-    command.add_argument("--model", type=Path, metavar="DIR", help="a saved model, instead of a kind")
+    command.add_argument("--model", type=Path, metavar="DIR", help="the same as PATH")
     command.add_argument("--batch", type=int, default=1, metavar="B", help="sequences in a batch (default: 1)")
     command.add_argument(
         "--length", type=int, metavar="T", help="tokens in each sequence (default: 128, or max_length if that is less)"
@@ -82,11 +104,9 @@ def add(command: argparse.ArgumentParser) -> None:
 def _fields() -> dict[str, tuple[type[Any], str]]:
     """The fields of all configs: the type of each, and its default in every kind that has it."""
     found: dict[str, tuple[type[Any], list[str]]] = {}
-    for config in (TransformerConfig, LanguageModelConfig, ClassifierConfig):
+    for config in _RECIPES:
         types = typing.get_type_hints(config)
         for field in dataclasses.fields(config):
-            if field.name in UNCOUNTED:
-                continue
             default = "needed" if field.default is dataclasses.MISSING else str(field.default)
             found.setdefault(field.name, (_plain(types[field.name]), []))[1].append(f"{_name(config)}: {default}")
     return {name: (type_, ", ".join(defaults)) for name, (type_, defaults) in found.items()}
@@ -100,28 +120,36 @@ def _plain(kind: Any) -> type[Any]:
 def _run(options: argparse.Namespace) -> int:
     changes = {name: value for name, value in vars(options).items() if name in _fields()}
     if (options.kind is None) == (options.model is None):
-        raise UsageError(f"info needs exactly one of: a kind of model ({', '.join(_MODELS)}), a preset, --model DIR")
-    dtype = options.dtype or "float32"
-    if options.kind in PRESETS and not changes:
-        published = _published(options.kind)
-        if options.kind in _PUBLISHED:
-            print(json.dumps(published, indent=1) if options.json else _as_text(published))
-            return 0
-        if not options.json:
-            print(_as_text(published), end="\n\n")
-    if options.model is None:
-        config = _config(options.kind, changes)
+        raise UsageError("info needs exactly one of: a kind of model such as LanguageModel, a preset, a path")
+    path = options.model
+    if path is None and options.kind not in {**_KINDS, **PRESETS} and Path(options.kind).exists():
+        path = Path(options.kind)
+    dtype, published = options.dtype, dict[str, Any]()
+    if path is not None:
+        model = load(path)
+        about = _changed(model.config, changes) if changes else model
+        dtype = dtype or str(next(model.parameters())[1].value.dtype)
+    elif options.kind in PRESETS and not changes:
+        published, about = _published(options.kind), PRESETS[options.kind].build()
     else:
-        model = load(options.model)
-        _check_known(type(model.config), changes)
-        config = dataclasses.replace(model.config, **changes)
-        dtype = options.dtype or str(next(p.value.dtype for _, p in model.parameters()))
+        about = _config(options.kind, changes)
     try:
-        info = describe(config, options.batch, options.length, dtype)
+        info = describe(about, options.batch, options.length, dtype)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    print(json.dumps(info.as_dict(), indent=1) if options.json else info)
+    if options.json:
+        print(json.dumps(info.as_dict() | published, indent=1))
+    else:
+        print(*([_as_text(published), ""] if published else []), info, sep="\n")
     return 0
+
+
+def _changed(config: Any, changes: dict[str, Any]) -> Any:
+    """The config of a model that exists, with other sizes."""
+    if not hasattr(config, "build"):
+        raise UsageError(f"the sizes of this model are as published; leave {_flag(next(iter(changes)))} out")
+    _check_known(type(config), changes)
+    return dataclasses.replace(config, **changes)
 
 
 def _published(name: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from ..arrays.files import locked
 from ..later.translators import TranslatorConfig
+from ..layers.module import Unread
 from ..machines.parallel.group import Group
 from ..machines.parallel.launch import joined
 from ..machines.parallel.mpi import MPIGroup
@@ -22,7 +23,6 @@ from ..machines.parallel.nccl import on_gpus
 from ..machines.run import Run, closing_line, load
 from ..machines.settings import TrainingSettings
 from ..machines.tasks import TASKS
-from ..models.cost import UNCOUNTED, describe
 from ..tasks import Task
 from . import UsageError
 from .common import add_fields, add_speed, given, make, speed, unknown
@@ -140,15 +140,17 @@ def _new(task: Task, options: argparse.Namespace) -> Run:
     data, model, training = _chosen(task, preset, options)
     any_data = {name: 2 for name in task.from_data}
     config = make(task.config, any_data | model)
-    sized = make(lambda: config.counted, {}) if isinstance(config, TranslatorConfig) else config
-    plain = {field.name: field.default for field in dataclasses.fields(sized) if field.name in UNCOUNTED}
-    about = dataclasses.replace(sized, **plain)  # the same size, or nearly
-    info = make(describe, {"config": about})  # it refuses the sizes that the model would refuse
-    if 2 * info.memory["parameters"] > (there := _memory()):
+    sized = make(lambda: config.plain, {}) if isinstance(config, TranslatorConfig) else config
+    there = _memory()
+    try:  # refuses sizes that the model would refuse; a number and its gradient take 8 bytes
+        make(sized.build, {"rng": Unread(at_most=there / 8)})
+    except UsageError as error:
+        if "more numbers" not in str(error):
+            raise
         raise UsageError(
-            f"{info.parameters:,} parameters and their gradients need more memory than this machine's {there:,} "
-            "bytes; choose smaller sizes (`minitransformer info` shows what each costs)"
-        )
+            f"the parameters and their gradients need more memory than this machine's {there:,} bytes; "
+            "choose smaller sizes (`minitransformer info` shows what each costs)"
+        ) from error
     return Run(task, make(task.data, data), model, make(TrainingSettings, training))
 
 

@@ -95,7 +95,7 @@ class Continuation:
         step = limit // 2 + 1
         begin = max(0, step * -(-(self._ids.shape[1] - limit) // step))
         if self._cache is None or begin > self._begin:
-            self._begin, self._cache, new = begin, Cache(self._model.config.n_layers), self._ids[:, begin:]
+            self._begin, self._cache, new = begin, self._model.new_cache(), self._ids[:, begin:]
         return self._model(new, cache=self._cache, last=True)[0][:, -1]
 
     def select(self, rows: np.ndarray, same_source: bool = False) -> None:

@@ -7,7 +7,7 @@ with inspect.ablate(model, [(5, 3)]):                  # indices, from 0: in wor
     logits, _ = model(ids)
 with inspect.patch(model, {(5, 3): other.outputs[5][:, 3]}):
     logits, _ = model(ids)
-for logits in inspect.logit_lens(model, ids): ...      # what the model would predict after each layer
+for logits in inspect.logit_lens(model, ids): ...      # what each layer would already predict
 
 A head is given as (layer, head): two indices that count from 0, like those of the arrays that `heads` returns. Texts,
 pictures and commands count from 1. In an encoder-decoder a head also has a kind: ("encoder", 5, 3), ("decoder", 5, 3),

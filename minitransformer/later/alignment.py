@@ -36,6 +36,7 @@ from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.boundary import check_sizes
 from ..arrays.declared import op
 from ..arrays.float16 import in_float32
+from ..layers.cost import Cost
 from ..layers.linear import Linear
 from ..layers.module import Module, Parameter, generator
 from ..ops.softmax import softmax
@@ -110,6 +111,15 @@ class Alignment(Module):
             return dx, dmemory
 
         return y, backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """The maps, the scores and the context. Kept: the keys, the weights, and what is joined."""
+        rows, d = batch * length, self.key.weight.value.shape[0]
+        match = d if self.query is not None else 0  # the tanh of each pair
+        pairs = rows * length
+        scores = 2 * pairs * d  # w, or the query, times each
+        kept = rows * (2 * d + (d if match else 2 * d)) + pairs * (1 + match)
+        return super().cost(batch, length) + Cost(flops=scores + 2 * pairs * d, kept=kept)
 
     def _context(self, x: Array, memory: Array, mask: Array | None) -> tuple[Array, Pullback]:
         k, key_backward = self.key(memory)

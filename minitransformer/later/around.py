@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from ..layers import Module
+from ..layers import Cost, KeyValueCache, Module
 
 A = TypeVar("A", bound="Around")
 
@@ -23,3 +23,11 @@ class Around(Module):
     def alike(self) -> bool:
         """Whether every head is mixed in the same way."""
         return self.inner.alike
+
+    def new_cache(self) -> KeyValueCache:
+        """An empty cache for the layer: that of the part inside."""
+        return getattr(self.inner, "new_cache", KeyValueCache)()
+
+    def cost(self, batch: int, length: int, n_heads: int = 1, d_k: int = 1, d_v: int = 1) -> Cost:
+        """What the part inside costs: a mask and copies of heads are no products."""
+        return self.inner.cost(batch, length, n_heads, d_k, d_v)

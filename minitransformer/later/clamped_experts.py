@@ -16,7 +16,7 @@ from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.boundary import check_sizes
 from ..arrays.declared import op
 from ..arrays.float16 import in_float32
-from ..layers import Linear, Module, Parameter
+from ..layers import Cost, Linear, Module, Parameter
 from ..layers.module import generator
 from ..ops.activations import logistic
 from .experts import chosen_experts, top_k_gates
@@ -96,6 +96,16 @@ class ClampedExperts(Module):
             return drows.reshape(x.shape)
 
         return total.reshape(x.shape), backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """The router, and k experts for each position. Kept: the input, the gates; of an expert input and output, its
+        2·F sums, and of each unit gate, input, sigmoid, opening and output.
+        """
+        rows, (n_experts, d_model, two) = batch * length, self.into.value.shape
+        d_ff = two // 2
+        router = self.router.cost(batch, length) + Cost(kept=rows * (d_model + n_experts))
+        chosen = self.k * rows
+        return router + Cost(flops=chosen * 2 * d_model * 3 * d_ff, kept=chosen * (2 * d_model + 6 * d_ff))
 
     def _expert(self, i: int, x: Array) -> tuple[Array, Pullback]:
         hidden, inner_backward = self.ops.linear(x, self.into.value[i], self.into_bias.value[i])

@@ -32,6 +32,7 @@ from ..arrays.boundary import check_floats, check_last, check_mask, check_sizes
 from ..arrays.declared import op
 from ..arrays.float16 import in_float32_on_host
 from ..layers.cache import StateCache, no_backward
+from ..layers.cost import Cost
 from ..layers.module import Module, Parameter, generator
 from ..ops.linear import linear
 
@@ -146,6 +147,12 @@ class Convolution(Module):
             return dx
 
         return y, backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """One product of windows, which are kept."""
+        kernel, d_in, _ = self.weight.value.shape
+        rows = batch * length
+        return Cost(flops=2 * rows * self.weight.value.size, kept=rows * kernel * d_in)
 
     def _cached(self, x: Array, causal: bool, cache: StateCache, reach: int) -> Array:
         """The cache keeps as many of the last inputs as a window reaches back."""

@@ -44,6 +44,7 @@ from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.boundary import check_flags, check_floats, check_last, check_sizes
 from ..arrays.declared import op
 from ..arrays.float16 import in_float32, in_float32_with_result
+from ..layers.cost import Cost
 from ..layers.feed_forward import FeedForward
 from ..layers.linear import Linear
 from ..layers.module import Module, generator
@@ -167,6 +168,12 @@ class MixtureOfExperts(Module):
             return drows.reshape(x.shape)
 
         return total.reshape(x.shape), backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """The router, and k experts for each position. Kept besides: the input, the gates, the outputs."""
+        rows, (d_model, n_experts) = batch * length, self.router.weight.value.shape
+        each = self.experts[0].cost(1, self.k * rows)
+        return self.router.cost(batch, length) + each + Cost(kept=rows * ((1 + self.k) * d_model + n_experts))
 
     def balance(self, x: Array) -> tuple[Array, Pullback]:
         """The load-balancing loss of the router at x: (loss, backward); backward(dloss=1.0) returns dx.

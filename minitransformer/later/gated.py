@@ -12,7 +12,7 @@ import numpy as np
 from ..arrays.backend import Array, Pullback
 from ..arrays.boundary import check_shape
 from ..arrays.declared import op
-from ..layers import FeedForward, Linear
+from ..layers import Cost, FeedForward, Linear
 from ..layers.module import generator
 from ..ops import silu
 
@@ -66,3 +66,7 @@ class GatedFeedForward(FeedForward):
             return dx
 
         return y, backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """As without gates, and besides what the gates multiply, and the product."""
+        return super().cost(batch, length) + Cost(kept=2 * batch * length * self.inner.weight.value.shape[1])

@@ -25,9 +25,11 @@ import numpy as np
 from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.boundary import check_sequences, check_sizes, lacks_heads
 from ..layers.cache import KeyValueCache, no_backward
+from ..layers.cost import Cost
 from ..layers.linear import Linear
 from ..layers.module import Module, generator
 from ..layers.normalization import RMSNorm
+from ..layers.scaled_dot_product import ScaledDotProduct
 from .grouped import repeat_heads
 from .rotary import rotary
 
@@ -98,6 +100,16 @@ class LatentAttention(Module):
             return dx
 
         return y, backward if cache is None else no_backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """Four maps, the norm of the latent, and scaled dot products.
+
+        Kept besides: the input, the latent, the merged heads, and what `up` made, since the values are a view of it.
+        """
+        h, d_k = self.n_heads, self.query.weight.value.shape[1] // self.n_heads
+        mixed = ScaledDotProduct().cost(batch, length, h, d_k, self.d_head)
+        kept = batch * length * (self.d_model + self.d_latent + 2 * h * self.d_head)
+        return super().cost(batch, length) + mixed + Cost(kept=kept)
 
     def _queries(self, x: Array, start: int) -> tuple[Array, Pullback]:
         """The queries, (..., H, T, d + d_R): an unrotated and a rotated part."""

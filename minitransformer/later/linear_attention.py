@@ -34,6 +34,7 @@ from ..arrays.boundary import check_sequences, check_sizes
 from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 from ..layers.cache import StateCache, no_backward
+from ..layers.cost import Cost
 from ..layers.linear import Linear
 from ..layers.module import Module, generator
 
@@ -145,6 +146,20 @@ class LinearAttention(Module):
             return dx
 
         return y, backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """Four maps; in each block of t tokens two products with t × t scores, and two with the sums of earlier ones.
+
+        Kept: the input, φ of queries and keys, the values with their 1, the totals, the output and its merged copy.
+        """
+        rows, d, h = batch * length, self.d_model, self.n_heads
+        d_k = d // h
+        flops = 0
+        for start in range(0, length, self.block):
+            t = min(self.block, length - start)
+            flops += 2 * batch * h * (t * t * (2 * d_k + 1) + 2 * t * d_k * (d_k + 1))
+        kept = rows * (6 * d + 2 * h)
+        return super().cost(batch, length) + Cost(flops, kept)
 
     def _heads(self, projection: Linear, x: Array) -> tuple[Array, Pullback]:
         projected, projection_backward = projection(x)

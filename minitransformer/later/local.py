@@ -24,7 +24,7 @@ from ..arrays.boundary import check_sizes
 from ..arrays.declared import op
 from ..arrays.float16 import in_float32_on_host
 from ..arrays.masks import local_mask
-from ..layers import ScaledDotProduct
+from ..layers import Cost, ScaledDotProduct
 from ..ops.attention import attention
 
 
@@ -135,6 +135,14 @@ class Local(ScaledDotProduct):
             close = local_mask(t_q, self.radius, t_k, device_of(q).name)
             return super().__call__(q, k, v, close if mask is None else mask & close, causal, rng)
         return local_attention(q, k, v, self.radius, _of_keys(mask), causal, self.scale, self.dropout, rng)
+
+    def cost(self, batch: int, length: int, n_heads: int = 1, d_k: int = 1, d_v: int = 1) -> Cost:
+        """In blocks of `radius` tokens; each sees itself, the one before it and the one after it."""
+        blocks = -(-length // self.radius)
+        asked, near = n_heads * blocks * self.radius, 3 * self.radius
+        weights = (3 if self.dropout else 1) * asked * near
+        kept = n_heads * length * d_k + asked * d_k + 3 * asked * (d_k + d_v) + weights
+        return Cost(flops=batch * 2 * asked * near * (d_k + d_v), kept=batch * kept)
 
 
 def _of_keys(mask: Array | None) -> Array | None:

@@ -57,6 +57,7 @@ from ..arrays.boundary import (
 from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 from ..layers.cache import StateCache, no_backward
+from ..layers.cost import Cost
 from ..layers.linear import Linear
 from ..layers.module import Module, Parameter, generator
 from ..ops.activations import logistic
@@ -161,7 +162,9 @@ def gru_cell(inputs: Array, h: Array, weight: Array, bias: Array) -> tuple[Array
     return new, backward
 
 
-# The op of each cell, and the numbers of vectors of width H in its sums and in its state.
+# Vectors of width H that a step keeps for backward: the old state and what the cell computes of it.
+KEPT = {"rnn": 2, "lstm": 11, "gru": 10}
+# The op of each cell, and how many vectors of width H are in its sums and in its state.
 CELLS: dict[str, tuple[Any, int, int]] = {"rnn": (rnn_cell, 1, 1), "lstm": (lstm_cell, 4, 2), "gru": (gru_cell, 3, 1)}
 
 
@@ -260,6 +263,12 @@ class Recurrent(Module):
 
         return y, backward
 
+    def cost(self, batch: int, length: int) -> Cost:
+        """The tokens' share in one product, and a product for each step. Kept: the input, and what each step needs."""
+        rows = batch * length
+        kept = rows * (self.input.weight.value.shape[0] + KEPT[self.cell] * self.d_hidden)
+        return super().cost(batch, length) + Cost(flops=2 * rows * self.weight.value.size, kept=kept)
+
 
 class Bidirectional(Module):
     """Two recurrent layers side by side, one in each direction. x: (..., T, d_in); y: (..., T, d_hidden).
@@ -290,3 +299,7 @@ class Bidirectional(Module):
             return dx
 
         return y, backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """Both directions, which keep one input."""
+        return super().cost(batch, length) + Cost(kept=-batch * length * self.onward.input.weight.value.shape[0])

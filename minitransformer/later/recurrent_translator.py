@@ -20,8 +20,9 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.boundary import check_array, check_sizes
-from ..layers import Cache, Embedding, InputEmbedding, Linear, StateCache
+from ..layers import Cache, Cost, Embedding, InputEmbedding, Linear, StateCache
 from ..layers.cache import check_cache, no_backward
+from ..layers.cost import Costs
 from ..layers.module import generator
 from ..models.encoder_decoder import EncoderDecoder, check_config, check_sequences, check_shared, keys
 from .alignment import SCORES, Alignment
@@ -80,6 +81,27 @@ class RecurrentTranslator(EncoderDecoder):
     def new_cache(self) -> Cache:
         """An empty cache for `decode`."""
         return Cache(self.config.n_decoder_layers, StateCache)
+
+    def costs(self, batch: int, length: int) -> Costs:
+        """What each part costs in training, source and target alike; see `minitransformer.cost`."""
+        vocabulary, d = self.target_tokens.table.value.shape
+        shape = (batch, length, d)
+        dropped = Cost(kept=batch * length * d if self.config.dropout else 0)
+        yield "target_tokens", shape, Cost()
+        yield "embed_source", shape, self.embed_source.cost(batch, length)
+        yield "embed_target", shape, self.embed_target.cost(batch, length)
+        for layer in self.encoder:
+            yield "encoder.*", shape, layer.cost(batch, length) + dropped
+        for start in self.starts:  # reads the memory's first vector
+            width = start.weight.value.shape[1]
+            yield "starts.*", (batch, width), start.cost(batch, 1)
+        yield "memory", shape, Cost(kept=batch * length * d)
+        for step in self.decoder:
+            yield "decoder.*", shape, step.cost(batch, length) + dropped
+        if self.alignment is not None:
+            yield "alignment", shape, self.alignment.cost(batch, length)
+        yield "output", (batch, length, vocabulary), self.target_tokens.unembed_cost(batch, length)
+        yield "loss", (), Cost(kept=2 * batch * length * vocabulary)
 
     def encode(
         self, source: Array, source_mask: Array | None = None, rng: np.random.Generator | None = None

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..layers import LayerNorm, Module, RMSNorm
+from ..layers import Cost, LayerNorm, Module, RMSNorm
 
 
 class OffsetRMSNorm(RMSNorm):
@@ -33,6 +33,10 @@ class OffsetRMSNorm(RMSNorm):
             return dx
 
         return y, backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """As RMSNorm, and the gain."""
+        return super().cost(batch, length) + Cost(kept=self.gamma.value.size)
 
 
 class Normed(Module):

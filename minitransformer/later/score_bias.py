@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..layers import ScaledDotProduct
+from ..layers import Cost, ScaledDotProduct
 from .alibi import LinearBias
 from .relative_bias import RelativeBias
 
@@ -43,6 +43,10 @@ class Biased(ScaledDotProduct):
             return dq, dk, dv
 
         return heads, backward
+
+    def cost(self, batch: int, length: int, n_heads: int = 1, d_k: int = 1, d_v: int = 1) -> Cost:
+        """As without a bias, and the bias, which all sequences share."""
+        return super().cost(batch, length, n_heads, d_k, d_v) + Cost(kept=n_heads * length**2)
 
     def head(self, i: int) -> Biased:
         """The part that mixes only head i."""

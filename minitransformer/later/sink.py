@@ -25,7 +25,7 @@ from ..arrays.boundary import check_sizes
 from ..arrays.declared import op
 from ..arrays.float16 import in_float32
 from ..arrays.masks import causal_mask
-from ..layers import Module, Parameter
+from ..layers import Cost, Module, Parameter, ScaledDotProduct
 from ..ops.softmax import softmax
 
 
@@ -105,6 +105,11 @@ class Sink(Module):
             return dq, dk, dv
 
         return heads, backward
+
+    def cost(self, batch: int, length: int, n_heads: int = 1, d_k: int = 1, d_v: int = 1) -> Cost:
+        """As scaled dot products, and the sink's weight for each query."""
+        sinks = Cost(kept=batch * n_heads * length)
+        return ScaledDotProduct().cost(batch, length, n_heads, d_k, d_v) + sinks
 
     def head(self, i: int) -> Sink:
         """The part that mixes only head i."""

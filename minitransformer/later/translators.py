@@ -41,13 +41,6 @@ class TranslatorConfig(TransformerConfig):
         used = {name: sizes[name] for name in (f.name for f in fields(RecurrentTranslatorConfig)) if name in sizes}
         return RecurrentTranslatorConfig(**used, attention="multiplicative" if kind == "lstm-attention" else "none")
 
-    @property
-    def counted(self) -> TransformerConfig:
-        """The config of a Transformer of about the same size. A recurrent model has no heads, so theirs are ignored."""
-        sizes = asdict(self)
-        heads = {"n_heads": 1} if sizes.pop("model").startswith("lstm") else {}
-        return TransformerConfig(**(sizes | heads))
-
 
 def translator(config: TranslatorConfig, rng: np.random.Generator | None = None) -> EncoderDecoder:
     """The untrained model of a config."""

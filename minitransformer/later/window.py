@@ -47,6 +47,10 @@ class Window(Around):
             near = near | (array_module(q).arange(k.shape[-2]) < self.always)
         return self.inner(q, k, v, near if mask is None else mask & near, True, rng)
 
+    def new_cache(self) -> KeyValueCache:
+        """A rolling cache; a whole one beside `always`, whose keys would move nearer in a rolling one."""
+        return KeyValueCache() if self.always else RollingCache(self.width)
+
     def head(self, i: int) -> Window:
         """The part that mixes only head i."""
         return Window(self.width, self.inner.head(i), self.always)

@@ -7,6 +7,7 @@ returns the gradients of the inputs.
 from .attention import MultiHeadAttention
 from .blocks import Decoder, DecoderLayer, Encoder, EncoderLayer
 from .cache import Cache, KeyValueCache, StateCache
+from .cost import Cost
 from .embedding import Embedding, InputEmbedding, LearnedPositions, SinusoidalPositions
 from .feed_forward import FeedForward
 from .linear import Linear
@@ -18,6 +19,7 @@ from .scaled_dot_product import ScaledDotProduct
 __all__ = [
     "Cache",
     "Checkpoint",
+    "Cost",
     "Decoder",
     "DecoderLayer",
     "Embedding",

@@ -23,6 +23,7 @@ import numpy as np
 from ..arrays.backend import Array, Pullback
 from ..arrays.boundary import check_integers, check_sequences, check_sizes, lacks_heads
 from .cache import KeyValueCache, check_layer_cache, no_backward
+from .cost import Cost
 from .linear import Linear
 from .module import Module, generator
 from .scaled_dot_product import ScaledDotProduct
@@ -129,9 +130,20 @@ class MultiHeadAttention(Module):
 
         return turned, backward
 
+    def cost(self, batch: int, length: int) -> Cost:
+        """Kept: the input, the merged heads, and what mixes and turns keep."""
+        n_key_heads = self.key.weight.value.shape[1] // self.d_k
+        maps = (self.query, self.key, self.value, self.output)
+        total = sum(
+            (one.cost(batch, length) for one in maps), self.mix.cost(batch, length, self.n_heads, self.d_k, self.d_v)
+        )
+        for turn, n_heads in ((self.turn_query, self.n_heads), (self.turn_key, n_key_heads)):
+            total += Cost() if turn is None else turn.cost(batch * n_heads, length)
+        return total + Cost(kept=batch * length * (self.d_model + self.n_heads * self.d_v))
+
     def new_cache(self) -> KeyValueCache:
-        """An empty cache for the keys and values of this layer."""
-        return KeyValueCache()
+        """An empty cache for the keys and values of this layer: the one that `mix` makes, if it does."""
+        return getattr(self.mix, "new_cache", KeyValueCache)()
 
     def head(self, i: int) -> MultiHeadAttention:
         """Head i alone, from 0 on, with copies of its part of each matrix. y = sum_i head(i)(x) + b_O."""

@@ -11,6 +11,7 @@ Each class builds the paper's layer from sizes. Its method `of` takes the sub-la
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from ..arrays.backend import Array, Pullback
 from ..arrays.boundary import check_array, check_flags, check_sizes
 from .attention import MultiHeadAttention
 from .cache import Cache, KeyValueCache, check_cache, no_backward
+from .cost import Cost, Costs
 from .feed_forward import FeedForward
 from .module import Module, generator
 from .normalization import LayerNorm
@@ -168,6 +170,19 @@ class _Stack(Module):
         """Empty caches for all layers."""
         layers: list[Any] = [layer.layer if isinstance(layer, Checkpoint) else layer for layer in self.layers]
         return Cache.of([layer.new_cache() for layer in layers])
+
+    def costs(self, name: str, batch: int, length: int) -> Costs:
+        """Each sub-layer and the final norm. A layer that runs again in backward keeps only its input."""
+        for layer in self.layers:
+            saving = isinstance(layer, Checkpoint)
+            plain: Any = layer.layer if isinstance(layer, Checkpoint) else layer
+            for i, (part, sublayer) in enumerate(plain.children()):
+                shape = (batch, length, sublayer.norm.gamma.value.size)
+                cost = sublayer.cost(batch, length)
+                kept = math.prod(shape) * (i == 0) if saving else cost.kept
+                yield f"{name}.layers.*.{part}", shape, Cost(cost.flops, kept)
+        if self.final_norm is not None:
+            yield f"{name}.final_norm", shape, self.final_norm.cost(batch, length)
 
     def _finish(self, x: Array) -> tuple[Array, Pullback]:
         return (x, lambda dy: dy) if self.final_norm is None else self.final_norm(x)

@@ -23,6 +23,7 @@ from ..arrays.boundary import (
     check_shape,
     check_sizes,
 )
+from .cost import Cost
 from .linear import Linear
 from .module import Module, Parameter, generator
 from .normalization import LayerNorm, RMSNorm
@@ -62,6 +63,11 @@ class Embedding(Module):
             return dx
 
         return logits, backward
+
+    def unembed_cost(self, batch: int, length: int) -> Cost:
+        """What `unembed` costs; it keeps its input."""
+        vocabulary, width = self.table.value.shape
+        return Cost(flops=2 * batch * length * width * vocabulary, kept=batch * length * width)
 
 
 class Positions(Protocol):
@@ -226,3 +232,9 @@ class InputEmbedding(Module):
             tokens_backward(dvectors)
 
         return y, backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """What is inside, the factor of the dropout, and the input of the projection."""
+        width = self.tokens.table.value.shape[1]
+        kept = (1 if self.dropout else 0) + (0 if self.projection is None else 1)
+        return super().cost(batch, length) + Cost(kept=kept * batch * length * width)

@@ -10,10 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
+from .cost import Cost
 from .linear import Linear
 from .module import Module, generator
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+# How many numbers stay for each unit, the output among them: of GELU input, output, cumulative and density.
+KEPT = {"relu": 1, "gelu": 4, "gelu_tanh": 4, "silu": 2}
 
 
 class FeedForward(Module):
@@ -47,6 +50,11 @@ class FeedForward(Module):
             return dx
 
         return y, backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """Kept: the input, and what the activation needs."""
+        d_model, d_ff = self.inner.weight.value.shape
+        return super().cost(batch, length) + Cost(kept=batch * length * (d_model + KEPT[self.activation] * d_ff))
 
     def _activate(self, hidden: Array) -> tuple[Array, Pullback]:
         if self.activation == "gelu_tanh":

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback
 from ..arrays.boundary import check_flags, check_sizes
+from .cost import Cost
 from .module import Module, Parameter, generator
 
 
@@ -39,6 +40,10 @@ class Linear(Module):
             return dx
 
         return y, backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """Its product. The input is counted by what calls it: three maps may read, and keep, the same."""
+        return Cost(flops=2 * batch * length * self.weight.value.size)
 
     def part(self, rows: slice = slice(None), columns: slice = slice(None)) -> Linear:
         """A copy of these rows and columns of the weight. Where rows are left out, so is the bias: the parts add up."""

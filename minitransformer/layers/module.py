@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import ops
 from ..arrays.backend import Array, array_module, device_of, get_device, to_device, to_numpy
+from .cost import Cost
 
 M = TypeVar("M", bound="Module")
 
@@ -24,7 +25,8 @@ class Parameter:
 
     def __init__(self, value: np.ndarray) -> None:
         self.value: Array = to_device(value)
-        self.grad: Array = array_module(self.value).zeros(self.value.shape, dtype=self.value.dtype)
+        unread = value.size > 1 and not any(value.strides)  # as `Unread` draws them, so that sizes cost no memory
+        self.grad: Array = value if unread else array_module(self.value).zeros(value.shape, dtype=value.dtype)
 
     def part(self, at: Any) -> Parameter:
         """A copy of the part value[at], with a gradient of zero."""
@@ -79,6 +81,10 @@ class Module:
     def device(self) -> str:
         """The name of the device that the parameters are on."""
         return device_of(next(self.parameters())[1].value).name
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """What a call with batch sequences of length tokens costs; here, what the parts inside cost together."""
+        return sum((child.cost(batch, length) for _, child in self.children()), Cost())
 
     def zero_grad(self) -> None:
         """Set every gradient to zero, in place."""
@@ -144,7 +150,7 @@ class Unread(np.random.Generator):
     at_most: how many numbers may be drawn; more raise ValueError, before a model of hostile sizes takes memory.
     """
 
-    def __init__(self, at_most: int | None = None) -> None:
+    def __init__(self, at_most: float | None = None) -> None:
         super().__init__(np.random.PCG64(0))
         self.left = at_most
 

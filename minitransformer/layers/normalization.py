@@ -6,6 +6,7 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback
 from ..arrays.boundary import check_positive, check_sizes
+from .cost import Cost
 from .module import Module, Parameter
 
 
@@ -34,6 +35,10 @@ class LayerNorm(Module):
 
         return y, backward
 
+    def cost(self, batch: int, length: int) -> Cost:
+        """It keeps what it normalised, and a factor for each row."""
+        return Cost(kept=batch * length * (self.gamma.value.size + 1))
+
 
 class RMSNorm(Module):
     """γ * x / √(mean(x²) + ε) over the last axis; see ops/normalization.py. x, y: (..., width).
@@ -57,6 +62,10 @@ class RMSNorm(Module):
             return dx
 
         return y, backward
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """It keeps what it normalised, and a factor for each row."""
+        return Cost(kept=batch * length * (self.gamma.value.size + 1))
 
 
 NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer_norm": LayerNorm, "rms_norm": RMSNorm}

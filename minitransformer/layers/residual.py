@@ -18,6 +18,7 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback
 from ..arrays.boundary import check_rate, check_shape
+from .cost import Cost
 from .module import Module, Parameter
 from .normalization import LayerNorm, RMSNorm
 
@@ -41,6 +42,11 @@ class Residual(Module):
         """Return (y, backward). x, y: (..., D)."""
         apply = self._pre if self.order == "pre" else self._post
         return apply(x, others, rng, options)
+
+    def cost(self, batch: int, length: int) -> Cost:
+        """What is inside, and the factor of the dropout."""
+        dropped = batch * length * self.norm.gamma.value.size if self.dropout else 0
+        return super().cost(batch, length) + Cost(kept=dropped)
 
     def _post(
         self, x: Array, others: tuple[Array, ...], rng: np.random.Generator | None, options: dict[str, Any]

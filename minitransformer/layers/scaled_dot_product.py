@@ -6,6 +6,7 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback
 from ..arrays.boundary import check_number, check_rate
+from .cost import Cost
 from .module import Module
 
 
@@ -34,6 +35,12 @@ class ScaledDotProduct(Module):
     ) -> tuple[Array, Pullback]:
         """Return (heads, backward); backward(dheads) returns (dq, dk, dv)."""
         return self.ops.attention(q, k, v, mask, causal, self.scale, self.dropout, rng)
+
+    def cost(self, batch: int, length: int, n_heads: int = 1, d_k: int = 1, d_v: int = 1) -> Cost:
+        """Two products with the scores. Kept: q, k, v and the weights; with dropout also those kept, and the factor."""
+        rows = batch * n_heads * length
+        weights = (3 if self.dropout else 1) * rows * length
+        return Cost(flops=2 * rows * length * (d_k + d_v), kept=rows * (2 * d_k + d_v) + weights)
 
     def head(self, i: int) -> ScaledDotProduct:
         """What mixes head i alone: the same."""

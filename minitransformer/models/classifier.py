@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..layers import Embedding, Encoder, InputEmbedding, Linear, Module, SinusoidalPositions
+from ..layers import Cost, Embedding, Encoder, InputEmbedding, Linear, Module, SinusoidalPositions
+from ..layers.cost import Costs
 from ..layers.module import generator
 from .encoder_decoder import check_config, check_sequences, keys
 
@@ -81,6 +82,15 @@ class Classifier(Module):
             embed_backward(dembedded)
 
         return logits, backward
+
+    def costs(self, batch: int, length: int) -> Costs:
+        """What each part costs in training; see `minitransformer.cost`."""
+        d, classes = self.head.weight.value.shape
+        yield "embed", (batch, length, d), self.embed.cost(batch, length)
+        yield from self.encoder.costs("encoder", batch, length)
+        yield "pooling", (batch, d), Cost(kept=batch * length)
+        yield "head", (batch, classes), self.head.cost(batch, 1) + Cost(kept=batch * d)
+        yield "loss", (), Cost(kept=2 * batch * classes)
 
     def loss(
         self,

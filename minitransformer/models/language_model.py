@@ -18,6 +18,7 @@ from ..arrays.backend import Array, Pullback
 from ..arrays.boundary import check_flags, check_sizes
 from ..layers import (
     Cache,
+    Cost,
     Embedding,
     Encoder,
     EncoderLayer,
@@ -30,6 +31,7 @@ from ..layers import (
     Residual,
 )
 from ..layers.cache import check_cache, no_backward
+from ..layers.cost import Costs
 from ..layers.module import generator
 from .encoder_decoder import check_config, check_sequences, keys
 
@@ -156,6 +158,15 @@ class LanguageModel(Module):
             embed_backward(dembedded)
 
         return hidden, backward if cache is None else no_backward
+
+    def costs(self, batch: int, length: int) -> Costs:
+        """What each part costs in training; see `minitransformer.cost`."""
+        vocabulary, d = self.tokens.table.value.shape
+        yield "tokens", (batch, length, d), Cost()
+        yield "embed", (batch, length, d), self.embed.cost(batch, length)
+        yield from self.stack.costs("stack", batch, length)
+        yield "output", (batch, length, vocabulary), self.output.unembed_cost(batch, length)
+        yield "loss", (), Cost(kept=2 * batch * length * vocabulary)
 
     def loss(
         self,

@@ -18,6 +18,7 @@ from ..arrays.backend import Array, Pullback
 from ..arrays.boundary import check_array, check_sizes
 from ..layers import (
     Cache,
+    Cost,
     Decoder,
     DecoderLayer,
     Embedding,
@@ -28,6 +29,7 @@ from ..layers import (
     SinusoidalPositions,
 )
 from ..layers.cache import check_cache, no_backward
+from ..layers.cost import Costs
 from ..layers.module import generator
 from .encoder_decoder import EncoderDecoder, check_config, check_sequences, check_shared, keys
 
@@ -126,6 +128,19 @@ class Transformer(EncoderDecoder):
     def new_cache(self) -> Cache:
         """An empty cache for `decode`."""
         return self.decoder.new_cache()
+
+    def costs(self, batch: int, length: int) -> Costs:
+        """What each part costs in training, source and target alike; see `minitransformer.cost`."""
+        d, vocabulary = self.target_tokens.table.value.shape[1], self.config.target_vocabulary
+        shape = (batch, length, d)
+        yield "target_tokens", shape, Cost()
+        yield "embed_source", shape, self.embed_source.cost(batch, length)
+        yield "embed_target", shape, self.embed_target.cost(batch, length)
+        yield from self.encoder.costs("encoder", batch, length)
+        yield "memory", shape, Cost(kept=math.prod(shape))  # which every decoder layer reads
+        yield from self.decoder.costs("decoder", batch, length)
+        yield "output", (batch, length, vocabulary), self.output.unembed_cost(batch, length)
+        yield "loss", (), Cost(kept=2 * batch * length * vocabulary)
 
     def encode(
         self, source: Array, source_mask: Array | None = None, rng: np.random.Generator | None = None

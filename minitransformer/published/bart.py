@@ -15,6 +15,7 @@ import numpy as np
 from .. import ops
 from ..arrays.backend import Array, Pullback
 from ..layers import (
+    Cost,
     Decoder,
     DecoderLayer,
     Embedding,
@@ -126,6 +127,10 @@ class BiasedOutput(Module):
             return dx
 
         return logits, backward
+
+    def unembed_cost(self, batch: int, length: int) -> Cost:
+        """That of the table."""
+        return self.tokens.unembed_cost(batch, length)
 
 
 def _ours(fields: Fields, stored: Stored, particular: dict[str, Any]) -> BartConfig:

@@ -221,7 +221,8 @@ def save_pretrained(
     """
     if not isinstance(model, Pretrained):
         known = ", ".join(kind.__name__ for kind in get_args(Pretrained))
-        raise TypeError(f"save_pretrained: model must be one of {known}, got {type(model).__name__}")
+        why = f": {reason}" if (reason := _NO_FAMILY.get(type(model).__name__)) else ""
+        raise TypeError(f"save_pretrained: model must be one of {known}, got {type(model).__name__}{why}")
     folder, head, unlike = Path(directory), head_of(model), []
     if (folder / CONFIG).is_file() and not is_published(folder):
         raise ValueError(f"save_pretrained: {folder} holds another model, which would be lost; choose another folder")
@@ -244,6 +245,13 @@ def save_pretrained(
     raise ValueError(f"save_pretrained: {_refusal(unlike, model.config)}")
 
 
+_NO_FAMILY = {
+    "Classifier": "no family has sines as positions with a mean over the tokens; TextClassifier is BERT's",
+    "RecurrentTranslator": "no family has recurrent layers",
+    "ConvolutionalConfig": "no family has convolutions in place of self-attention",
+    "AlibiTransformerConfig": "no family has ALiBi in an encoder and a decoder",
+    "AlibiLanguageModelConfig": "no family that is written here has ALiBi",
+}
 TARGET_TOKENIZER = "target_tokenizer"  # a folder inside the model's folder
 _SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 
@@ -320,7 +328,7 @@ def _refusal(unlike: Sequence[_Unlike], config: Any) -> str:
     alike = [each for each in unlike if each.differ is not None]
     apart = sorted((each for each in alike if each.differ), key=lambda each: len(each.differ or ()))
     if not alike:
-        return f"no family has the recipe {type(config).__name__}"
+        return _NO_FAMILY.get(type(config).__name__, f"no family has the recipe {type(config).__name__}")
     if not apart:
         return "no family has such a model" + "".join(f"; {each.name}: {each}" for each in alike)
     everywhere = [name for name in apart[0].differ or () if all(name in (each.differ or ()) for each in apart)]

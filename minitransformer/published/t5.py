@@ -13,6 +13,7 @@ import numpy as np
 from ..arrays.backend import Array, Pullback
 from ..later import Biased, GatedFeedForward, RelativeBias
 from ..layers import (
+    Cost,
     Decoder,
     DecoderLayer,
     Embedding,
@@ -125,6 +126,10 @@ class ScaledOutput(Module):
             return dx
 
         return logits, backward
+
+    def unembed_cost(self, batch: int, length: int) -> Cost:
+        """That of the table."""
+        return self.tokens.unembed_cost(batch, length)
 
 
 def ours(fields: Fields, head: str, stored: Stored) -> T5Config:

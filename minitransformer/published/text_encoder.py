@@ -17,6 +17,7 @@ import numpy as np
 from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.boundary import check_sizes
 from ..layers import (
+    Cost,
     Embedding,
     Encoder,
     EncoderLayer,
@@ -30,6 +31,8 @@ from ..layers import (
     Parameter,
     Residual,
 )
+from ..layers.cost import Costs
+from ..layers.feed_forward import KEPT
 from ..layers.module import generator
 from ..models.encoder_decoder import check_config, check_sequences, keys
 from ..models.language_model import positions_of
@@ -116,6 +119,15 @@ class TextEncoder(Module):
 
         return hidden, backward
 
+    def costs(self, batch: int, length: int, name: str = "", pooled: bool = True) -> Costs:
+        """What each part costs in training; see `minitransformer.cost`. name: before that of each part."""
+        shape = (batch, length, self.config.d_model)
+        yield f"{name}tokens", shape, Cost()
+        yield f"{name}embed", shape, self.embed.cost(batch, length)
+        yield from self.stack.costs(f"{name}stack", batch, length)
+        if self.pooler is not None:
+            yield f"{name}pooler", (batch, shape[-1]), _pooling_cost(self.pooler, batch, length) if pooled else Cost()
+
     def pool(self, hidden: Array) -> tuple[Array, Pullback]:
         """pooled = tanh(hidden_0 W + b), from the vector of the first token. hidden: (B, T, D); pooled: (B, D).
 
@@ -165,6 +177,18 @@ class MaskedLanguageModel(Module):
             encoder_backward(dhidden)
 
         return logits, backward
+
+    def costs(self, batch: int, length: int) -> Costs:
+        """What each part costs in training; see `minitransformer.cost`."""
+        vocabulary, width = self.encoder.tokens.table.value.shape
+        shape, rows = (batch, length, width), batch * length
+        table = self.output or self.encoder.tokens
+        kept = Cost(kept=rows * (self.config.d_model + (KEPT[self.config.activation] - 1) * width))
+        yield from self.encoder.costs(batch, length, "encoder.", pooled=False)
+        yield "dense", shape, self.dense.cost(batch, length) + kept
+        yield "norm", shape, self.norm.cost(batch, length)
+        yield "output", (batch, length, vocabulary), table.unembed_cost(batch, length)
+        yield "loss", (), Cost(kept=2 * rows * vocabulary)
 
     def _activate(self, x: Array) -> tuple[Array, Pullback]:
         approximate = {"approximate": "tanh"} if self.config.activation == "gelu_tanh" else {}
@@ -233,6 +257,16 @@ class TextClassifier(Module):
 
         return logits, backward
 
+    def costs(self, batch: int, length: int) -> Costs:
+        """What each part costs in training; see `minitransformer.cost`."""
+        d, classes = self.output.weight.value.shape
+        yield from self.encoder.costs(batch, length, "encoder.")
+        if self.dense is not None:
+            yield "dense", (batch, d), _pooling_cost(self.dense, batch, length, self.activation)
+        dropped = 2 if self.config.dropout else 0
+        yield "output", (batch, classes), self.output.cost(batch, 1) + Cost(kept=batch * d * dropped)
+        yield "loss", (), Cost(kept=2 * batch * classes)
+
     def loss(
         self,
         ids: Array,
@@ -244,6 +278,12 @@ class TextClassifier(Module):
         """Cross-entropy of the classes. labels: (B,) integers. backward(dloss=1.0) returns None."""
         logits, model_backward = self(ids, mask, types, rng)
         return _loss(self, logits, model_backward, labels)
+
+
+def _pooling_cost(dense: Linear, batch: int, length: int, activation: str = "tanh") -> Cost:
+    """Kept: all vectors, since the first token's are a view of them, and the output of tanh; ReLU keeps booleans."""
+    d_in, d_out = dense.weight.value.shape
+    return dense.cost(batch, 1) + Cost(kept=batch * (length * d_in + (d_out if activation == "tanh" else 0)))
 
 
 def _of_first(module: Module, hidden: Array, dense: Linear, activation: str = "tanh") -> tuple[Array, Pullback]:

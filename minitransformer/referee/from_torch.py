@@ -95,6 +95,8 @@ class _Torch:
         return y
 
     def _ran(self, what: str, run: Callable[[], Any]) -> Any:
+        threads = self.torch.get_num_threads()
+        self.torch.set_num_threads(1)  # a check runs f on small arrays, and often: threads would wait for each other
         try:
             return ran(self.name, what, run)
         except ValueError as error:
@@ -102,6 +104,8 @@ class _Torch:
             if mixed:  # such as a product of its own float32 numbers with ours
                 raise ValueError(f'{error}; if it works only in float32: from_torch(f, dtype="float32")') from error
             raise
+        finally:
+            self.torch.set_num_threads(threads)
 
     def pullback(self, y: Any, leaves: list[Any]) -> Callable[[Array], list[np.ndarray]]:
         """From the gradient of y to those of the leaves; zero where autograd finds no path."""

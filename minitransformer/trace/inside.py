@@ -82,14 +82,25 @@ def layer_inside(
 def attention_inside(layer: Inside, head: int) -> Inside:
     """One head of the self-attention of a layer, as it runs there; see MultiHeadAttention.head."""
     whole = copy.copy(layer.module)
-    whole.self_attention = copy.copy(whole.self_attention)
-    listener = _Listener(whole.self_attention.sublayer)
-    whole.self_attention.sublayer = listener
+    place = whole.self_attention = copy.copy(whole.self_attention)
+    while hasattr(place.sublayer, "sublayer"):
+        place.sublayer = copy.copy(place.sublayer)
+        place = place.sublayer
+    listener = _Listener(place.sublayer)
+    place.sublayer = listener
     _, backward = whole(*layer.inputs, **layer.options)
     with _other_gradients(whole):
         backward(layer.upstream)
     heard = _heard(listener)
     return Inside(heard.module.head(head), heard.inputs, heard.options, heard.upstream)
+
+
+def attention_of(layer: Any) -> Any:
+    """What mixes the positions in a layer, without the parts around it, such as a second norm."""
+    part = layer.self_attention.sublayer
+    while hasattr(part, "sublayer"):
+        part = part.sublayer
+    return part
 
 
 def upstream_of(y: Array, seed: int = 0) -> Array:

@@ -2,12 +2,12 @@
 # # 1 Finite differences, and what a check can miss
 #
 # In this course you derive gradients by hand. How do you know that a derivation is right? Ask a second witness that
-# knows nothing of your derivation: change an input a little, and see how the output changes.
+# knows nothing about your derivation: change an input a little, and see how the output changes.
 #
 # After this hour you can
 #
 # - differentiate any function numerically, and choose the step with reasons;
-# - hold a backward pass of your own against that;
+# - check a backward pass of your own against it;
 # - name five ways in which such a check passes although the backward pass is wrong.
 #
 # You need: the derivative, the chain rule, NumPy arrays.

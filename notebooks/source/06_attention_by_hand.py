@@ -266,7 +266,7 @@ course.check("attention_forward", attention_forward)
 # %% [markdown]
 # ### 6.2 With a pencil
 #
-# A fourth token arrives, $(1, 0, 0, 0)$, and only this one asks. Compute its query, its scores against the three keys
+# A fourth token arrives, $(1, 0, 0, 0)$. Compute its query, its scores against the three keys
 # of the twin (not its own key), and its output. Leave $\sqrt2$ and exponentials as they are, then compare:
 
 # %%

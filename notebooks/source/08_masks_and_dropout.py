@@ -69,7 +69,7 @@ print("True entries:", [int(mask.sum()) for mask in (causal, padding, local, cau
 # ⟦$6 \cdot 7 / 2 = 21$, $6 \cdot 4 = 24$, $6 + 2 \cdot 5 = 16$. Combine them with `&`: a pair is allowed if all masks
 # allow it.⟧
 #
-# The last row of the last picture is empty. Query 5 may see keys 4 and 5 alone, and both are padding. We return to it
+# The last row of the last picture is empty. Query 5 may see only keys 4 and 5, and both are padding. We return to it
 # below.
 #
 # In a batch each sequence has its own length, so the padding mask has shape $(B, 1, T_k)$, and broadcasts against

@@ -86,9 +86,9 @@ print(show(heads), "  shape", heads.shape)
 print(show(x).reshape(2, 3, 2))
 
 # %% [markdown]
-# ⟦The right shape and the wrong numbers. `reshape` never moves a number in memory; it only cuts the same order anew.⟧
-# Head 1 now holds token 0 and *half of token 1*, cut into three rows that pretend to be three tokens. Here they are
-# with a colour for each token:
+# ⟦The right shape and the wrong numbers. `reshape` never moves a number in memory; it only cuts the same order
+# differently.⟧ Head 1 now holds token 0 and *half of token 1*, cut into three rows that pretend to be three tokens.
+# Here they are with a colour for each token:
 
 # %% tags=["slide"]
 token_of = np.repeat(np.arange(3), 4).reshape(3, 4)

@@ -73,8 +73,8 @@ for pair in ([0.1, 0.7], [2.0, 200.0]):
     print(pair, "->", show(two)[0])
 
 # %% [markdown]
-# ⟦A shift of the whole row and a stretch away from its mean do not change the output.⟧ A row of two numbers has no other
-# degree of freedom than shift and stretch, so its output is always $(-1, 1)$ or $(1, -1)$.
+# ⟦A shift of the whole row and a stretch away from its mean do not change the output.⟧ A row of two numbers has no
+# degrees of freedom but shift and stretch, so its output is always $(-1, 1)$ or $(1, -1)$.
 #
 # This tells us two things about the backward pass before we derive it. If moving $x$ along a direction $u$ does not
 # change $y$, the Jacobian sends $u$ to zero. For LayerNorm $u$ may be $(1, \dots, 1)$ or $x - \mu$, which is $n$ up to

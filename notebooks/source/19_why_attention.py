@@ -56,7 +56,8 @@ def reads(mixer, n=40):
 schematics.looks({name: reads(mixer) for name, mixer in four.items()}, "output", "input")
 
 # %% [markdown]
-# ⟦A row is an output, a column an input.⟧ The recurrence reads its neighbour's state alone; everything older must be in it.
+# ⟦A row is an output, a column an input.⟧ The recurrence reads only its neighbour's state; everything older must be in
+# that state.
 #
 # ⟦**Predict first.** How do the multiplications grow if $n$ doubles? If $d$ doubles? Fill in a table of eight factors.⟧
 #: attention, n doubled: 4; attention, d doubled: 2; recurrent, n doubled: 2; recurrent, d doubled: 4
@@ -87,11 +88,12 @@ for n in (32, 128, 512, 2048):
     print(f"n = {n:4d} {attention / recurrent:25.4f} {alone:14.3f} {complete:19.2f}")
 
 # %% [markdown]
-# ⟦As counted, they are equal at $n = d$, and attention is sixteen times cheaper for a sentence of 32 words.⟧ Take this number
-# with care: it counts attention without its four projections ($W_Q$, $W_K$, $W_V$, $W_O$: $4 n d^2$), but recurrence with
-# its input matrix ($n d^2$ of its $2 n d^2$). Without these matrices on both sides attention is eight times cheaper; with
-# all of them it costs twice as much at $n = 32$. So attention wins by its path and by what can run at once, not by its
-# count. And for a book of 100,000 words $n^2$ decides: that is why later work made attention cheaper.
+# ⟦As counted, they are equal at $n = d$, and attention is sixteen times cheaper for a sentence of 32 words.⟧ Take this
+# number with care: it counts attention without its four projections ($W_Q$, $W_K$, $W_V$, $W_O$: $4 n d^2$), but
+# recurrence with its input matrix ($n d^2$ of its $2 n d^2$). Without these matrices on both sides attention is eight
+# times cheaper; with all of them it costs twice as much at $n = 32$. So attention wins because its path is short and
+# its work can run at once, not by its count. And for a book of 100,000 words $n^2$ decides: that is why later work made
+# attention cheaper.
 #
 # ## Time
 #
@@ -111,8 +113,8 @@ for name in ("attention", "recurrent"):
 # ## How far a signal travels
 #
 # ⟦Stack layers until the last output depends on the first input: until $\partial y_n / \partial x_1 \ne 0$.⟧ The number
-# of layers (for recurrence: of steps) is the path length. Whatever a model is to learn about a pair of words has to
-# travel along this path, forward and back.
+# of layers (for recurrence: of steps) is the path length. Everything that a model learns about a pair of words travels
+# along this path, forward and back.
 #
 # ⟦**Predict first.** The path lengths for $n = 64$. (The windows of the convolutions are dilated: 1, 3, 9, ... apart. The
 # first step of the recurrence reads $x_1$ already.)⟧
@@ -157,14 +159,14 @@ plt.show()
 # ⟦A straight line on this scale is a constant factor at each step: the gradient vanishes exponentially, here faster than
 # by 0.6.⟧ Attention shares its weight among all positions, so what is left is small, but the same at every distance.
 #
-# The LSTM loses as well when it begins, but it can learn not to. Besides its output $h$ it has a cell $c$. Four linear
-# maps of its input and of $h$ make the numbers $f$, $i$, $g$ and $o$, and $\sigma(x) = 1 / (1 + e^{-x})$ makes gates of
-# three of them:
+# An untrained LSTM also loses its gradient, but it can learn to keep it. Besides its output $h$ it has a cell $c$. Four
+# linear maps of its input and of $h$ make the numbers $f$, $i$, $g$ and $o$, and $\sigma(x) = 1 / (1 + e^{-x})$ makes
+# gates of three of them:
 #
 # ⟦$$c' = \sigma(f)\,c + \sigma(i)\tanh(g), \qquad h' = \sigma(o)\tanh(c')$$⟧
 #
-# Along the cell, from step to step, the gradient is multiplied by $\partial c' / \partial c = \sigma(f)$. (A second way
-# leads through $h$.)
+# Along the cell, from step to step, the gradient is multiplied by $\partial c' / \partial c = \sigma(f)$. (A second
+# path leads through $h$.)
 #
 # ⟦**Predict first.** What is $\partial c'/\partial c$ for $f = 0$, where an untrained cell is? For $f = 5$? After 32 steps?⟧
 #: f = 0, one step: 0.5; f = 0, 32 steps: 2.3e-10; f = 5, one step: 0.99; f = 5, 32 steps: 0.81
@@ -202,10 +204,10 @@ into = [(forget, times), (admit, times_2), (candidate, times_2, 1.0), (times_2, 
 schematics.flow(boxes, [*along, *into])
 
 # %% [markdown]
-# ⟦The cell runs along the top from left to right: no matrix stands in its way, only $\sigma(f)$.⟧ (Between $c'$ and the gate
-# $\sigma(o)$ there is a $\tanh$.) An open forget gate passes the gradient on without a matrix and almost without loss: a residual connection through
-# time. But the gate has to be learned to be open, and the state is still one vector for everything that was read.
-# Attention keeps all vectors, and goes to each in one step.
+# ⟦The cell runs along the top from left to right: no matrix stands in its way, only $\sigma(f)$.⟧ (Between $c'$ and the
+# gate $\sigma(o)$ there is a $\tanh$.) An open forget gate passes the gradient on without a matrix and almost without
+# loss: a residual connection through time. But the model must learn to open the gate, and the state is still one vector
+# for everything that was read. Attention keeps all vectors, and reaches each in one step.
 #
 # ## Does it matter?
 #
@@ -216,7 +218,7 @@ schematics.flow(boxes, [*along, *into])
 # ## Exercises
 #
 # Restricted attention is attention under a mask; here, unlike above, each position sees `radius` others on both sides.
-# (Computed so, it still costs $n^2$: `later.local_attention` computes only
+# (Computed in this way, it still costs $n^2$: `later.local_attention` computes only
 # the blocks on the diagonal.)
 
 # %%

@@ -1,14 +1,15 @@
 # %% [markdown]
 # # 20 Positions
 #
-# Attention sees a set. Where a word stands has to be told, and there are many ways: sines, a learned table, a bias for
-# each distance, rotations. All work on sentences as long as those in training. What happens beyond?
+# Attention sees a set. The model must be told where a word stands, and there are many ways to do so: sines, a learned
+# table, a bias for each distance, rotations. All of them work on sentences as long as those in training. What happens
+# on longer ones?
 #
 # After this hour you can
 #
 # - show that sinusoidal positions make every shift a rotation;
 # - show that rotary scores depend on distances alone;
-# - predict which kinds of positions carry on to longer texts, and measure it.
+# - predict which kinds of positions still work on longer texts, and measure it.
 #
 # You need: embeddings and positions (12), attention (6).
 
@@ -48,13 +49,13 @@ print("the same rows, exchanged:", np.allclose(exchanged, y[order]))
 # ## A shift is a linear map
 #
 # ⟦The paper chose sines and cosines because "for any fixed offset $k$, $PE_{pos+k}$ can be represented as a linear function
-# of $PE_{pos}$".⟧ Which function? By the sums of angles, with $a = k \cdot \omega$ and rows as in notebook 12:
+# of $PE_{pos}$".⟧ Which function? By the addition formulas, with $a = k \cdot \omega$ and rows as in notebook 12:
 #
 # ⟦$$(\sin(x + a), \cos(x + a)) = (\sin x, \cos x) \begin{pmatrix} \cos a & -\sin a \\ \sin a & \cos a
 # \end{pmatrix}$$⟧
 #
-# Each pair turns by its own angle, whatever $x$ is. All pairs together: a matrix $S(k)$ with blocks on its diagonal,
-# and $PE_{pos + k} = PE_{pos}\,S(k)$.
+# Each pair turns by its own angle, whatever $x$ is. All pairs together form a matrix $S(k)$ with blocks on its
+# diagonal, and $PE_{pos + k} = PE_{pos}\,S(k)$.
 #
 # ⟦**Predict first.** Sketch this matrix for $k = 1$, with its frequencies from fast to slow. Then sketch it for $k = 100$.⟧
 
@@ -83,9 +84,9 @@ print("S(7)ᵀ = S(-7):   ", np.allclose(shift_of_positions(7, 16).T, shift_of_p
 #
 # ⟦$$(R_m q) \cdot (R_n k) = q^\top R_m^\top R_n k = q^\top R_{n-m}\, k$$⟧
 #
-# the positions appear as their difference alone.
+# only the difference of the positions appears.
 #
-# ⟦**Predict first.** Move both a query and a key 50 places on. How does their score change?⟧
+# ⟦**Predict first.** Move both a query and a key by 50 places. How does their score change?⟧
 #: the score: stays the same | grows | shrinks
 
 # %% tags=["slide"]
@@ -143,9 +144,10 @@ plt.show()
 #
 # ## Trained short, tested long
 #
-# ⟦A task for positions alone: *which token stood four places before?* The texts in training have 16 random tokens, those
-# of the test 64.⟧ There are 16 different tokens, so guessing is right in 0.06; the first four positions have no answer.
-# The cell takes about half a minute. `minitransformer compare positions` does this for all five kinds; here are three.
+# ⟦A task for positions alone: *which token stood four places before?* The texts in training have 16 random tokens,
+# those of the test 64.⟧ There are 16 different tokens, so a guess is right 6% of the time; the first four positions
+# have no answer. The cell takes about half a minute. `minitransformer compare positions` does this for all five kinds;
+# here are three.
 #
 # ⟦**Predict first.** For sines, a learned table, and rotations: right up to position 16? Right from 17 to 64? Why?⟧
 
@@ -173,8 +175,8 @@ plt.show()
 # - **Learned:** the rows after 16 were never trained. They are still random.
 # - **Sinusoidal:** the map $S(-4)$ holds everywhere. But nothing in training asked for it! Between 1 and 16 the slow pairs
 #   hardly move, so the model may use them for anything; beyond 16 they take values that it has never seen.
-# - **Rotary:** the score sees the distance only. It works beyond 16 as well, but gets worse: more and more keys stand
-#   at distances that training never showed, and they take their share of the softmax.
+# - **Rotary:** the score depends only on the distance. It works beyond 16 as well, but gets worse: more and more keys
+#   stand at distances that training never showed, and they take their share of the softmax.
 #
 # ⟦What *can* be represented is not what is *learned*.⟧
 

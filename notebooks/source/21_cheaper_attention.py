@@ -2,7 +2,7 @@
 # # 21 Cheaper attention
 #
 # To write one more token, a model reads the keys and values of all tokens before it. For long texts this memory, not the
-# weights, decides how many texts fit into a machine. And to train on $n$ tokens, attention makes $n^2$ scores. This
+# weights, decides how many texts fit into a machine. And to train on $n$ tokens, attention computes $n^2$ scores. This
 # notebook measures five ways to pay less, and says what each gives up.
 #
 # You need notebooks 7 (attention backward), 9 (heads) and 14 (the cache). At the end you can
@@ -116,11 +116,11 @@ for head, place in (("0", 2.2), ("1", 1.4), ("7", 0.2)):
 schematics.flow(boxes, arrows)
 
 # %% [markdown]
-# ⟦Only the middle is kept: $c_t$ and the rotated key, as many numbers as $G = 2.25$ heads of keys and values have.⟧ But here
-# each of the 8 heads has keys of its own. (Heads 2 to 6 are not drawn.)
+# ⟦Only the middle is kept: $c_t$ and the rotated key, as many numbers as the keys and values of $G = 2.25$ heads.⟧ But
+# here each of the 8 heads has keys of its own. (Heads 2 to 6 are not drawn.)
 #
-# Must the keys be computed again for every token that is written? No: $q_h \cdot (c_t W_h) = (W_h q_h) \cdot c_t$. The query
-# is multiplied by $W_h$ once, and then asks the latents themselves.
+# Must the keys be computed again for every token that is written? No: $q_h \cdot (c_t W_h) = (W_h q_h) \cdot c_t$. The
+# query is multiplied by $W_h$ once, and then compared with the latents themselves.
 
 # %%
 q, c, w_uk = (array(rng.normal(size=shape)) for shape in ((d,), (n, 4 * d), (4 * d, d)))
@@ -130,10 +130,10 @@ print("the same scores:", same((c @ w_uk) @ q, c @ (w_uk @ q)))
 # %% [markdown]
 # ## 21.3 A window that rolls, and the tokens it must not lose
 #
-# ⟦A query that sees only the last $w$ tokens, itself among them, needs only their keys.⟧ A **rolling cache** forgets the
-# others, so its memory does not grow. Real models fail when the first tokens leave it: their heads look there when they
-# have nothing to say (notebook 17 has such heads). Xiao et al. keep these **sinks** as well. Positions then count within
-# the cache: a rotation never sees a distance larger than in training.
+# ⟦A query that sees only the last $w$ tokens, itself among them, needs only their keys.⟧ A **rolling cache** forgets
+# the others, so its memory does not grow. Real models fail when the first tokens leave it: their heads look there when
+# they have nothing to do (notebook 17 has such heads). Xiao et al. keep these **sinks** as well. Positions then count
+# within the cache: a rotation never sees a distance larger than in training.
 #
 # A small example first, with $w = 4$, 2 sinks and 12 tokens. All scores are 0, so a query shares its weight evenly among the
 # keys that it sees.
@@ -226,9 +226,9 @@ for size in (1.0, 5.0, 20.0):
 # %% [markdown]
 # ## 21.5 Flash attention: the same function, without the square
 #
-# ⟦Training needs all $n$ queries at once. Attention keeps $n^2$ weights for backward.⟧ But a row of a softmax need not be
-# seen whole. Keep the largest score $m$ so far and the sum $l$ of $e^{s - m}$; when a larger score comes, multiply the
-# old sum by $e^{m - m'}$.
+# ⟦Training needs all $n$ queries at once. Attention keeps $n^2$ weights for backward.⟧ But a softmax does not need the
+# whole row at once. Keep the largest score $m$ so far and the sum $l$ of $e^{s - m}$; when a larger score comes,
+# multiply the old sum by $e^{m - m'}$.
 #
 # > ⟦**Predict first.** Scores 1, 3 in the first tile, 5, 2 in the second. What are $m$ and $l$ after each tile?⟧
 #: m after the first tile: 3; l after the first tile: 1.14
@@ -244,11 +244,11 @@ for tile in ([1.0, 3.0], [5.0, 2.0]):
 print(f"the whole row at once: l = {np.exp(np.array([1.0, 3.0, 5.0, 2.0]) - 5.0).sum():.4f}")
 
 # %% [markdown]
-# ⟦Backward makes each tile of weights again from $m + \log l$, one number for each query.⟧ So flash attention computes more
-# and keeps less.
+# ⟦Backward recomputes each tile of weights from $m + \log l$, one number for each query.⟧ So flash attention computes
+# more and keeps less.
 #
 # > ⟦**Predict first.** From $n = 256$ to 2048: by which factor does the memory that is kept grow for attention, and for
-# > flash attention? And the memory at the worst moment?⟧
+# > flash attention? And the peak memory?⟧
 
 
 # %%
@@ -349,8 +349,8 @@ def latent_scores(q, q_place, latent, place, w_uk):
 course.check("latent_scores", latent_scores)
 
 # %% [markdown]
-# **4.** There are four more: `alibi_bias`, `sink_attention_backward`, `normed_scores_backward` and
-# `rolling_cache_scores`: `course.exercise("rolling_cache_scores")`.
+# **4.** There are four more exercises, `alibi_bias`, `sink_attention_backward`, `normed_scores_backward` and
+# `rolling_cache_scores`. To see one, run `course.exercise("rolling_cache_scores")`.
 #
-# **5 (discussion).** A window of $w$ in each of $L$ layers lets a token reach $L(w - 1)$ positions. Why is that not as
-# good as attention over as many positions?
+# **5 (discussion).** A window of $w$ in each of $L$ layers lets a token reach $L(w - 1)$ positions back. Why is that
+# not as good as attention over as many positions?

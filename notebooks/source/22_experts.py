@@ -7,7 +7,7 @@
 # After this hour you can
 #
 # - compute gates by hand, and say which experts get a gradient;
-# - count parameters and work apart from each other;
+# - count parameters and work separately;
 # - say why experts need a loss that balances them, and derive its gradient.
 #
 # You need: the feed-forward network (11), softmax backward (4).
@@ -45,7 +45,7 @@ print("gates     ", gates[0])
 print("of softmax", ops.softmax(scores)[0][0])
 
 # %% [markdown]
-# ⟦$\frac35$ and $\frac25$: as if the others did not exist.⟧ They do no work at all.
+# ⟦$\frac35$ and $\frac25$: as if the other experts did not exist.⟧ The others do no work at all.
 #
 # ⟦**Predict first.** The gradient of the gates is $(1, 0, 0, 0)$: the loss would fall if the first gate were smaller. What
 # is the gradient of the scores? And for $(0, 1, 0, 0)$?⟧
@@ -111,8 +111,8 @@ for k in (1, 2):
 schematics.links(routes, 5.2)
 
 # %% [markdown]
-# ⟦A line is as thick as its gate; an expert without a line stays white.⟧ An expert that gets no token does not learn. With
-# $k \ge 2$ the router moreover raises the scores of experts that already help (with $k = 1$ these gates give it no
+# ⟦A line is as thick as its gate; an expert without a line stays white.⟧ An expert that gets no token does not learn.
+# With $k \ge 2$ the router also raises the scores of experts that already help (with $k = 1$ these gates give it no
 # gradient): the rich get richer.
 #
 # ## Balance
@@ -122,7 +122,7 @@ schematics.links(routes, 5.2)
 #
 # ⟦$$L = E \sum_i f_i P_i$$⟧
 #
-# to the loss. $f$ is counted and has no gradient. $P$ has.
+# to the loss. $f$ is counted and has no gradient. $P$ has one.
 #
 # ⟦**Predict first.** $k = 1$, four experts. What is $L$ if all tokens go to one expert, with probability 1? If the shares
 # are equal?⟧
@@ -139,8 +139,8 @@ for name, logits in (("all to one", one), ("equal", equal)):
 #
 # ## Do they divide the work?
 #
-# ⟦Four groups of points, each with its own linear map.⟧ Four experts, two for each token, and a router that begins with a
-# liking for the first two.
+# ⟦Four groups of points, each with its own linear map.⟧ Four experts, two for each token, and a router that begins with
+# a preference for the first two.
 
 
 # %%
@@ -189,11 +189,11 @@ plt.legend()
 plt.show()
 
 # %% [markdown]
-# ⟦Each row is a group, each number the share of its tokens that went to an expert.⟧ Without the balancing loss three of the
-# four groups crowd on the two experts that were liked at the start, and the other two serve one group. With it a crowded
-# group moves to another pair, the shares come nearer to one half, and the loss is lower: the work is divided better. They
-# are not equal, since the loss for the task pulls as well. The factor is large here, because the task is small; in large
-# models it is 0.01.
+# ⟦Each row is a group, each number the share of its tokens that went to an expert.⟧ Without the balancing loss three of
+# the four groups crowd onto the two experts that were preferred at the start, and the other two serve one group. With
+# it a crowded group moves to another pair, the shares come nearer to one half, and the loss is lower: the work is
+# divided better. The shares are not equal, since the loss of the task also trains the router. The factor is large here,
+# because the task is small; in large models it is 0.01.
 
 # %% [markdown]
 # ## Exercises

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # 23 Many machines
 #
-# Several machines can train one model together. They exchange arrays: one sends its copy to all, or all add up what they
-# have. These exchanges are called collectives. Each of them is an op, `(y, backward)` like softmax, and its backward pass
-# is again a collective. This notebook derives which, and builds the most important one, the sum over a ring, by hand.
+# Several machines can train one model together. They exchange arrays: one sends its copy to all, or all add up what
+# they have. These exchanges are called collectives. Each of them is an op, `(y, backward)` like softmax, and its
+# backward pass is again a collective. This notebook derives which one, and builds the most important collective by
+# hand, the sum around a ring.
 #
 # A rank is one of the machines, or processes. Here the ranks are threads of one process, so there is nothing to install.
 # The same code runs on processes; [docs/parallel.md](../docs/parallel.md) shows how.
@@ -43,7 +44,7 @@ def on_device(x):
 # %% [markdown]
 # ## 23.1 Collectives are matrices
 #
-# ⟦Put the numbers of three ranks one below the other: $x = (x_0, x_1, x_2)$.⟧ A collective makes $y$ from it, by copying and
+# ⟦Stack the numbers of three ranks: $x = (x_0, x_1, x_2)$.⟧ A collective makes $y$ from it, by copying and
 # adding. So it is linear, $y = A x$, and notebook 2 says what its pullback is: $dx = A^\top dy$.
 #
 # `parallel.in_threads(3, work)` calls `work(group)` on three threads. `group.rank` is 0, 1 or 2. To see $A$, we give the
@@ -235,7 +236,7 @@ print("without identity:", errors(parallel.in_threads(2, lambda group: half(grou
 # Let us fit $\alpha$ and $\beta$ here, to a ring of threads. (Their bytes are copies in memory, not on a network; for
 # processes there is `python -m benchmarks.ranks all-reduce`.)
 #
-# > ⟦**Predict first.** For which arrays does $\alpha$ matter, for which $\beta$?⟧
+# > ⟦**Predict first.** For which arrays does $\alpha$ matter, and for which does $\beta$?⟧
 #: α matters for: short arrays | long arrays; β matters for: long arrays | short arrays
 
 # %% tags=["varies", "slide"]

@@ -216,6 +216,40 @@ class Flash(torch.autograd.Function):
         return dscores @ k * scale, dscores.transpose(-1, -2) @ q * scale, dv, None
 
 
+class Tiled(torch.autograd.Function):
+    """Forward goes tile by tile, and calls a tile S; backward has dS of all, and a wrong dx."""
+
+    threads: list[int] = []  # noqa: RUF012
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        Tiled.threads.append(torch.get_num_threads())
+        tiles = []
+        for i in range(0, len(x), 2):
+            S = x[i : i + 2] * 2.0
+            tiles.append(S.tanh())
+        y = torch.cat(tiles)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        (y,) = ctx.saved_tensors
+        dS = dy * (1.0 - y * y)
+        return dS
+
+
+def test_a_tile_and_the_gradient_of_all_are_two_things() -> None:
+    torch.set_num_threads(2)
+    try:
+        report = verify.gradients(from_torch(Tiled), X)
+        assert torch.get_num_threads() == 2 and set(Tiled.threads) == {1}  # it runs often, on little
+    finally:
+        torch.set_num_threads(1)
+    assert {row.name for row in report.rows if not row.ok} == {"x"}
+    assert "not checked: the gradient has shape (3, 4), its array (1, 4)" in str(report)
+
+
 SEEDED = torch.Generator().manual_seed(0)
 QKV = [torch.randn(shape, generator=SEEDED) for shape in ((2, 5, 4), (2, 7, 4), (2, 7, 3))]
 

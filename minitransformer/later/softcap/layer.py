@@ -6,7 +6,7 @@ import numpy as np
 
 from ...arrays.backend import Array, Pullback
 from ...arrays.boundary import check_positive
-from ...layers import Embedding, Module, ScaledDotProduct
+from ...layers import Cost, Embedding, Module, ScaledDotProduct
 from .op import softcap, softcapped_attention
 
 
@@ -30,6 +30,10 @@ class SoftCapped(ScaledDotProduct):
         """Return (heads, backward); backward(dheads) returns (dq, dk, dv)."""
         return softcapped_attention(q, k, v, self.cap, mask, causal, self.scale, self.dropout, rng)
 
+    def cost(self, batch: int, length: int, n_heads: int = 1, d_k: int = 1, d_v: int = 1) -> Cost:
+        """As without a cap, and a share of the cap for each score."""
+        return super().cost(batch, length, n_heads, d_k, d_v) + Cost(kept=batch * n_heads * length**2)
+
 
 class CappedOutput(Module):
     """logits = cap · tanh(x tableᵀ / cap). x: (..., width); logits: (..., vocabulary)."""
@@ -49,3 +53,8 @@ class CappedOutput(Module):
             return dx
 
         return logits, backward
+
+    def unembed_cost(self, batch: int, length: int) -> Cost:
+        """That of the table, and a share of the cap for each logit."""
+        logits = batch * length * self.tokens.table.value.shape[0]
+        return self.tokens.unembed_cost(batch, length) + Cost(kept=logits)

@@ -18,7 +18,7 @@ from ...tasks.classification import load_classifier
 from ...tasks.language import load_writer
 from ...tasks.translation import load_translator, written
 from ...text import END, START, Tokenizer
-from ...trace.inside import attention_inside, layer_inside
+from ...trace.inside import attention_inside, attention_of, layer_inside
 from .recording import Recording, step
 
 LONGEST = 64  # tokens: more do not fit on a screen
@@ -58,7 +58,7 @@ def step_text(
     model, run, tokens, memory, wanted = (_published if is_published(path) else _saved)(path, text, device)
     layers, i, _ = layer_of(model, layer)
     if head is not None:
-        n_heads = getattr(layers[i].self_attention.sublayer, "n_heads", 0)
+        n_heads = getattr(attention_of(layers[i]), "n_heads", 0)
         if n_heads == 0:
             raise ValueError("--head needs self-attention, but this layer has a convolution in its place")
         if not 1 <= head <= n_heads:
@@ -77,7 +77,8 @@ def step_text(
         told += f" It writes “{' '.join(b for _, b in pairs)}”, a token at a time."
         rows_write = ", ".join(f"{a} → {b}" for a, b in pairs)
         told += f" Each row has read the tokens up to its own and writes the next: {rows_write}."
-    weights = [step.index for step, bound in recording.bindings if bound.name == "weights"]
+    calls = recording.calls  # those of attention, because experts have weights, too
+    weights = [s.index for s, b in recording.bindings if b.name == "weights" and "attention" in calls[s.call].name]
     return TextRecording(recording, rows[: len(part.inputs[0])], others, told, max(weights, default=None))
 
 

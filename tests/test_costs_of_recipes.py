@@ -1,0 +1,166 @@
+"""What every recipe and every later part costs: counted from sizes, against what runs, and what its pullback keeps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from minitransformer import saved
+from minitransformer.arrays.backend import to_device
+from minitransformer.arrays.strict import StrictArray
+from minitransformer.cost import describe
+from minitransformer.later import (
+    Bidirectional,
+    Convolution,
+    GatedFeedForward,
+    LatentAttention,
+    LinearAttention,
+    Local,
+    MixtureOfExperts,
+    Recurrent,
+    Sink,
+    SoftCapped,
+    Window,
+    grouped,
+    qk_norm,
+)
+from minitransformer.later.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
+from minitransformer.later.clamped_experts import ClampedExperts
+from minitransformer.later.convolutional import ConvolutionalConfig
+from minitransformer.later.recurrent_translator import RecurrentTranslatorConfig
+from minitransformer.layers import MultiHeadAttention
+from minitransformer.models import EncoderDecoder
+from minitransformer.published.bart import BartConfig
+from minitransformer.published.gemma2 import Gemma2Config
+from minitransformer.published.gpt_oss import GptOssConfig
+from minitransformer.published.llama import LlamaConfig
+from minitransformer.published.qwen3 import Qwen3Config
+from minitransformer.published.t5 import T5Config
+from minitransformer.published.text_encoder import MaskedLanguageModel, TextClassifier, TextEncoderConfig
+
+B, T = 3, 8
+SIZES = {"d_model": 12, "n_heads": 6, "d_ff": 20}
+SHARED = {"max_length": 16, "n_layers": 2, "n_key_heads": 2, "d_head": 4}
+SIDES = {"n_encoder_layers": 2, "n_decoder_layers": 3}
+TEXT = TextEncoderConfig(11, max_length=16, n_layers=2, **SIZES)
+ALBERT = TextEncoderConfig(11, max_length=16, n_layers=3, width=6, shared=True, activation="gelu_tanh", **SIZES)
+ROBERTA = TextEncoderConfig(11, max_length=16, n_layers=2, types=1, pooler=False, position_offset=2, **SIZES)
+DISTILBERT = TextEncoderConfig(11, max_length=16, n_layers=2, types=0, pooler=False, tie_output=False, **SIZES)
+RNG = np.random.default_rng
+RECIPES = {
+    "llama": lambda: LlamaConfig(11, **SIZES, **SHARED).build(RNG(0)),
+    "mistral": lambda: LlamaConfig(11, **SIZES, **SHARED, window=3, tie_output=True, bias=True).build(RNG(0)),
+    "llama, dropout, checkpointed": lambda: LlamaConfig(
+        11, **SIZES, **SHARED, dropout=0.1, attention_dropout=0.2, checkpoint=True
+    ).build(RNG(0)),
+    "qwen3": lambda: Qwen3Config(11, **SIZES, **SHARED).build(RNG(0)),
+    "gemma2": lambda: Gemma2Config(11, **SIZES, **SHARED, window=3).build(RNG(0)),
+    "gpt-oss": lambda: GptOssConfig(11, **SIZES, **SHARED, window=3, n_experts=4, k=2).build(RNG(0)),
+    "t5": lambda: T5Config(11, 11, **SIZES, **SIDES, d_head=3).build(RNG(0)),
+    "t5 1.1": lambda: T5Config(
+        11, 11, **SIZES, **SIDES, d_head=3, gated=True, activation="gelu_tanh", tie_output=False, scale_logits=False
+    ).build(RNG(0)),
+    "bart": lambda: BartConfig(
+        11, 11, **SIZES, **SIDES, n_positions=16, position_offset=2, embedding_norm=True, logit_bias=True
+    ).build(RNG(0)),
+    "pegasus": lambda: BartConfig(11, 11, **SIZES, **SIDES, positions="halves", norm_order="pre").build(RNG(0)),
+    "alibi": lambda: AlibiLanguageModelConfig(11, max_length=16, n_layers=2, **SIZES).build(RNG(0)),
+    "alibi translator": lambda: AlibiTransformerConfig(11, 11, **SIZES, **SIDES).build(RNG(0)),
+    "convolutional": lambda: ConvolutionalConfig(11, 11, **SIZES, **SIDES).build(RNG(0)),
+    "lstm": lambda: RecurrentTranslatorConfig(11, 11, d_model=12, attention="none").build(RNG(0)),
+    "lstm, attention": lambda: RecurrentTranslatorConfig(11, 11, d_model=12).build(RNG(0)),
+    "gru, additive": lambda: RecurrentTranslatorConfig(11, 11, 12, cell="gru", attention="additive").build(RNG(0)),
+    "rnn": lambda: RecurrentTranslatorConfig(11, 11, d_model=12, cell="rnn", dropout=0.0).build(RNG(0)),
+    "bert": lambda: MaskedLanguageModel(TEXT, RNG(0)),
+    "bert, classes": lambda: TextClassifier(TEXT, 3, rng=RNG(0)),
+    "albert": lambda: MaskedLanguageModel(ALBERT, RNG(0)),
+    "roberta, classes": lambda: TextClassifier(ROBERTA, 3, rng=RNG(0)),
+    "distilbert": lambda: MaskedLanguageModel(DISTILBERT, RNG(0)),
+    "distilbert, classes": lambda: TextClassifier(DISTILBERT, 3, "relu", RNG(0)),
+}
+PARTS = {
+    "local": lambda: MultiHeadAttention(12, 3, rng=RNG(0), mix=Local(3)),
+    "local, dropout": lambda: MultiHeadAttention(12, 3, rng=RNG(0), mix=Local(2, dropout=0.1)),
+    "window around a sink": lambda: MultiHeadAttention(12, 3, rng=RNG(0), mix=Window(3, Sink(3))),
+    "capped, normed queries and keys": lambda: grouped(
+        12, 6, 2, 4, rng=RNG(0), mix=SoftCapped(5.0, dropout=0.1), turn=qk_norm(4, rotary_base=100.0)
+    ),
+    "linear": lambda: LinearAttention(12, 3, rng=RNG(0), block=3),
+    "linear, one block": lambda: LinearAttention(12, 3, rng=RNG(0)),
+    "latent": lambda: LatentAttention(12, 3, d_head=4, d_latent=5, d_rotary=2, rng=RNG(0)),
+    "convolution": lambda: Convolution(12, 12, 3, rng=RNG(0)),
+    "experts": lambda: MixtureOfExperts(12, 20, 4, 2, rng=RNG(0)),
+    "experts, not gated": lambda: MixtureOfExperts(12, 20, 4, 3, "gelu", gated=False, rng=RNG(0)),
+    "clamped experts": lambda: ClampedExperts(12, 20, 4, 2, rng=RNG(0)),
+    "gated, gelu": lambda: GatedFeedForward(12, 20, "gelu", rng=RNG(0)),
+    "gated, relu": lambda: GatedFeedForward(12, 20, "relu", rng=RNG(0)),
+    "gated, silu": lambda: GatedFeedForward(12, 20, rng=RNG(0)),
+    **{cell: lambda cell=cell: Recurrent(12, 10, cell, rng=RNG(0)) for cell in ("rnn", "lstm", "gru")},
+    "both ways": lambda: Bidirectional(12, 10, rng=RNG(0)),
+}
+
+
+def run(model, device="numpy"):
+    """The pullback of a model's loss in training, or of a part."""
+    model.to(device)
+    rng = RNG(1)
+
+    def ids(size, *shape):
+        return to_device(rng.integers(1, size, size=shape), device)
+
+    if not hasattr(model, "costs"):
+        x = to_device(rng.normal(size=(B, T, 12)).astype(np.float32), device)
+        takes_rng = isinstance(model, MultiHeadAttention)
+        return model(x, rng=rng)[1] if takes_rng else model(x)[1]
+    n = 3 if isinstance(model, EncoderDecoder) else 2
+    inputs = [ids(11, B, T) for _ in range(n)]
+    if isinstance(model, TextClassifier):
+        inputs[1] = ids(3, B)
+    return model.loss(*inputs, rng=rng)[1]
+
+
+def counted(model):
+    if hasattr(model, "costs"):
+        info = describe(model, B, T)
+        return info.flops, sum(part.kept for part in info.parts)
+    cost = model.cost(B, T)
+    return cost.flops, cost.kept
+
+
+each = pytest.mark.parametrize("make", [*RECIPES.values(), *PARTS.values()], ids=[*RECIPES, *PARTS])
+
+
+@pytest.mark.parametrize("make", RECIPES.values(), ids=RECIPES)
+def test_every_parameter_is_counted_once(make) -> None:
+    model = make()
+    info = describe(model, B, T)
+    assert info.parameters == sum(p.value.size for _, p in model.parameters())
+    if hasattr(model.config, "build"):
+        assert describe(model.config, B, T).as_dict() == info.as_dict()
+    assert str(info.parameters) in str(info).replace(",", "")
+
+
+@each
+def test_flops_are_those_of_the_products_that_run(make, monkeypatch) -> None:
+    found = []
+    product = StrictArray.__matmul__
+
+    def counting(a, b):
+        c = product(a, b)
+        found.append(2 * c.size * a.shape[-1])
+        return c
+
+    monkeypatch.setattr(StrictArray, "__matmul__", counting)
+    model = make()
+    run(model, "strict")
+    assert counted(model)[0] == sum(found) > 0
+
+
+@each
+def test_kept_numbers_are_those_that_the_pullback_holds(make) -> None:
+    """Exactly, but for lone numbers and the sines and cosines of a rotation, (T, 2) or (T, 1) for all sequences."""
+    model = make()
+    left_out = {(), (T, 1), (T, 2)}
+    rows = [row for row in saved(run(model)).rows if not row.parameter and row.shape not in left_out]
+    held = sum(row.nbytes for row in rows if row.dtype.startswith("float"))
+    assert 4 * counted(model)[1] == held

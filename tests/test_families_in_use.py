@@ -1,0 +1,165 @@
+"""Qwen3, Gemma 2 and gpt-oss in the commands: `info`, `step` and `generate` on a folder of Hugging Face's layout."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+from test_published import run  # noqa: F401  # a fixture
+
+from minitransformer.generation import Sampler, generate
+from minitransformer.later import RollingCache
+from minitransformer.layers import KeyValueCache
+from minitransformer.models import LanguageModel, from_pretrained, save_pretrained
+from minitransformer.models.language_model import positions_of
+from minitransformer.published.gemma2 import Gemma2Config
+from minitransformer.published.gpt_oss import GptOssConfig
+from minitransformer.published.qwen3 import Qwen3Config
+from minitransformer.published.tokenizers import PublishedTokenizer
+from minitransformer.show.stepper.command import TextRecording, step_text
+
+WINDOW, N_LAYERS = 4, 3
+TOKENS = ["<s>", "</s>", *"abcdehmnost .", "at", "th", "the"]
+SIZES: dict[str, Any] = {
+    "vocabulary": len(TOKENS), "max_length": 80, "d_model": 12, "n_heads": 4, "n_key_heads": 2, "d_head": 6,
+    "d_ff": 10, "n_layers": N_LAYERS, "window": WINDOW,
+}  # fmt: skip
+CONFIGS = {
+    "qwen3": Qwen3Config(**SIZES),
+    "gemma2": Gemma2Config(**SIZES, query_scalar=7, score_cap=2.0, logit_cap=3.0, tie_output=False),
+    "gpt_oss": GptOssConfig(**SIZES, n_experts=3, k=2),
+}
+WITH_WINDOW = {"qwen3": [True, True, True], "gemma2": [True, False, True], "gpt_oss": [True, False, True]}
+each_family = pytest.mark.parametrize("name", CONFIGS)
+TEXT = "the cat sat on the mat."
+SPLIT = "<s>|the| |c|at| |s|at| |o|n| |the| |m|at|."
+IDS = [TOKENS.index(token) for token in SPLIT.split("|")]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    merges = [("a", "t"), ("t", "h"), ("th", "e")]
+    bpe = tokenizers.Tokenizer(tokenizers.models.BPE({token: i for i, token in enumerate(TOKENS)}, merges))
+    bpe.decoder = tokenizers.decoders.Fuse()
+    bpe.add_special_tokens(TOKENS[:2])
+    bpe.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    tokenizer = PublishedTokenizer(bpe, {"bos_token": "<s>", "eos_token": "</s>"}, ends=(1,))
+    found = {}
+    for name, config in CONFIGS.items():
+        model = config.build(np.random.default_rng(0)).to(dtype="float64")
+        rng = np.random.default_rng(3)
+        for _, parameter in model.parameters():
+            parameter.value += rng.normal(0.0, 0.8, parameter.value.shape)
+        found[name] = tmp_path_factory.mktemp(name)
+        save_pretrained(model, found[name], tokenizer)
+    return found
+
+
+def opened(folders: dict[str, Path], name: str) -> LanguageModel:
+    model = from_pretrained(folders[name])
+    assert isinstance(model, LanguageModel) and model.config == CONFIGS[name]
+    return model
+
+
+def continued(model: LanguageModel, prompt: list[int], n: int) -> list[int]:
+    """Greedy, without a cache: the whole text is read again for each token."""
+    ids = list(prompt)
+    for _ in range(n):
+        ids.append(int(model(np.array([ids]))[0][0, -1].argmax()))
+    return ids[len(prompt) :]
+
+
+@each_family
+def test_a_cached_text_is_the_uncached_one(folders: dict[str, Path], name: str) -> None:
+    """Over many windows, for prompts shorter and longer than a window, alone and in a batch."""
+    model = opened(folders, name)
+    prompts = [IDS[:2], IDS, IDS[:WINDOW], IDS[3:9]]
+    expected = [continued(model, prompt, 30) for prompt in prompts]
+    assert all(len(set(ids)) > 4 for ids in expected)  # one token for ever would hide what was forgotten
+    assert generate(model, prompts, 30) == expected
+    assert [generate(model, [prompt], 30)[0] for prompt in prompts] == expected
+    sampled = [generate(model, p, 30, Sampler([np.random.default_rng(5)])) for p in ([IDS], [IDS])]
+    assert sampled[0] == sampled[1]
+
+
+@each_family
+def test_a_layer_with_a_window_keeps_no_more_than_that(folders: dict[str, Path], name: str) -> None:
+    model = opened(folders, name)
+    cache = model.new_cache()
+    whole = model(np.array([IDS]))[0]
+    pieces = [model(np.array([IDS[a:b]]), cache=cache)[0] for a, b in [(0, 1), (1, 8), (8, 9), (9, 10), (10, len(IDS))]]
+    np.testing.assert_allclose(np.concatenate(pieces, axis=1), whole, rtol=0, atol=1e-12)
+    kinds = [RollingCache if window else KeyValueCache for window in WITH_WINDOW[name]]
+    assert [type(layer) for layer in cache.self_attention] == kinds
+    n_kept = [WINDOW if window else len(IDS) for window in WITH_WINDOW[name]]
+    assert [layer.read()[0].shape for layer in cache.self_attention] == [(1, 2, n, 6) for n in n_kept]
+
+
+@each_family
+def test_padding_on_the_left_changes_nothing(folders: dict[str, Path], name: str) -> None:
+    model = opened(folders, name)
+    cache = model.new_cache()
+    ids = np.array([[7, 7, 7, *IDS[:-3]], IDS])
+    mask = np.arange(len(IDS)) >= np.array([[3], [0]])
+    places = positions_of(mask)
+    for a, b in [(0, 2), (2, 9), (9, 10), (10, len(IDS))]:
+        read = model(ids[:, a:b], cache=cache, mask=mask[:, :b], positions=places[:, a:b])[0]
+    expected = [model(np.array([row]))[0][0, -1] for row in (IDS[:-3], IDS)]
+    np.testing.assert_allclose(read[:, -1], expected, rtol=0, atol=1e-12)
+
+
+@each_family
+def test_info(folders: dict[str, Path], name: str, run: Any) -> None:  # noqa: F811
+    model = opened(folders, name)
+    assert run("info", folders[name]).startswith(type(model.config).__name__.removesuffix("Config") + ": vocabulary 18")
+    found = json.loads(run("info", "--model", folders[name], "--json", "--length", 9))
+    assert found["parameters"] == sum(p.value.size for _, p in model.parameters())
+    assert found["config"]["window"] == WINDOW
+
+
+@each_family
+def test_generate(folders: dict[str, Path], name: str, run: Any) -> None:  # noqa: F811
+    model = opened(folders, name)
+    ids = continued(model, IDS, 25)
+    ids = ids[: ids.index(1)] if 1 in ids else ids
+    expected = "".join(TOKENS[i] for i in [*IDS, *ids] if i > 1) + "\n"
+    assert len(ids) > WINDOW
+    options = ("generate", "--model", folders[name], TEXT, "--tokens", 25, "--temperature", 0)
+    assert run(*options) == run(*options, "--textbook") == expected
+
+
+def weights_shown(read: TextRecording) -> np.ndarray:
+    """The weights at the step where the page begins."""
+    assert read.start is not None
+    (weights,) = [bound.value.array for bound in read.recording.steps[read.start].bound if bound.name == "weights"]
+    return weights
+
+
+@each_family
+@pytest.mark.parametrize("layer", [1, 2])
+def test_step(folders: dict[str, Path], name: str, layer: int) -> None:
+    """The weights of a layer reach as far back as its window, and those of a head are a part of them."""
+    read, one = (step_text(folders[name], TEXT, layer, head) for head in (None, 3))
+    assert read.tokens == [TOKENS[i] for i in IDS[:-1]]
+    whole, alone = (weights_shown(each) for each in (read, one))
+    n = len(IDS) - 1
+    assert whole.shape == (4, n, n)
+    behind = np.arange(n)[:, None] - np.arange(n)
+    reach = WINDOW if WITH_WINDOW[name][layer - 1] else n
+    np.testing.assert_array_equal(whole > 0.0, np.broadcast_to((behind >= 0) & (behind < reach), whole.shape))
+    np.testing.assert_allclose(alone.reshape(n, n), whole[2], rtol=1e-12)
+    sums = whole.sum(axis=-1)
+    assert sums.min() < 0.9 if name == "gpt_oss" else np.allclose(sums, 1.0)  # a sink takes the rest
+    assert sums.max() < 1.0 + 1e-9
+
+
+@pytest.mark.slow
+@each_family
+def test_the_command_step(folders: dict[str, Path], name: str, run: Any) -> None:  # noqa: F811
+    options = ("step", "--model", folders[name], "mat", "--layer", 1, "--head", 2)
+    assert run(*options).startswith("tokens: 0 <s>, 1 m\n")
+    assert run(*options, "--verify").endswith(" ok\n")  # the last of the gradients

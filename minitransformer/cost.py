@@ -160,7 +160,7 @@ def describe(model: Any, batch: int = 1, length: int | None = None, dtype: str |
     default, or the model's max_length if that is less. dtype: float32, or the model's. Raises ValueError for a config
     that the model would refuse, and TypeError for anything else.
     """
-    built = model.build(Unread()) if hasattr(model, "build") and not isinstance(model, type) else model
+    built = _built(model) if hasattr(model, "build") and not isinstance(model, type) else model
     if not isinstance(built, Module) or not hasattr(built, "costs"):
         raise TypeError(
             "describe: model must be a model or its config, such as LanguageModelConfig(50257), "
@@ -178,6 +178,25 @@ def describe(model: Any, batch: int = 1, length: int | None = None, dtype: str |
         raise ValueError(f"describe: dtype must be a floating-point one, such as float32, got {dtype}")
     name = type(config).__name__.removesuffix("Config") if hasattr(config, "build") else type(built).__name__
     return Info(name, config, batch, length, np.dtype(dtype).name, tuple(_parts(built, batch, length)))
+
+
+_LARGEST = {"layers": 10_000, "vocabulary": 1 << 30, "length": 1 << 30}  # by the last word of a size's name
+_MOST = 1e14  # numbers
+
+
+def _built(config: Any) -> Any:
+    """The model of a config, of numbers that take no memory. Raises ValueError for more than can be walked through."""
+    for name, size in vars(config).items():
+        largest = _LARGEST.get(name.rpartition("_")[2], 1 << 20)
+        if type(size) is int and size > largest:
+            raise ValueError(f"describe: {name} must be at most {largest:,}, got {size:,}")
+    drawn = Unread(_MOST)
+    try:
+        return config.build(drawn)
+    except (ValueError, MemoryError) as error:
+        if isinstance(error, MemoryError) or (drawn.left or 0) < 0:
+            raise ValueError(f"describe: a model of these sizes has more than {_MOST:,.0f} parameters") from error
+        raise
 
 
 def _parts(model: Any, batch: int, length: int) -> Iterable[Part]:

@@ -12,8 +12,10 @@ from minitransformer.verify import CASES
 from minitransformer.verify.catalogue import Setup, known_ops
 
 OPS = known_ops()
+# The ops of ideas in folders of their own, by name: each with its folder in later/, whose name its test file has, too.
+IDEAS = {name: path[2] for name, f in OPS.items() if (path := f.__module__.split("."))[1] == "later" and len(path) == 4}
 # sinusoidal_positions returns a table, and no pullback; the others have tests of their own.
-TABLED = set(OPS) - {"sinusoidal_positions", "softcap", "softcapped_attention", "clamped_swiglu"}
+TABLED = set(OPS) - {"sinusoidal_positions", "clamped_swiglu", *IDEAS}
 # A case's name, and the op that it is about. The first case of each op looks at every entry.
 CALLS = {name: case.covers for name, case in CASES.items() if case.kind == "op"}
 FIRST = {op: name for name, op in reversed(CALLS.items())}

@@ -31,6 +31,7 @@ def test_values_and_gradient():
     p = p / p.sum(axis=1, keepdims=True)
     assert np.allclose(y, p)
     assert np.allclose(backward(dy), p * (dy - (dy * p).sum(axis=1, keepdims=True)))
+    assert np.allclose(y, p)  # backward has left the output as it was
 """
 )
 TOML = """

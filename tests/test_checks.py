@@ -8,6 +8,8 @@ import inspect
 import itertools
 import re
 from collections.abc import Iterable, Iterator
+from importlib import import_module
+from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
@@ -27,16 +29,18 @@ from minitransformer.verify.catalogue.case import case as enter_case
 
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 FIRST_OF_EACH = pytest.mark.parametrize("case", first_of_each(CASES.values()))
+FOLDERS = [import_module(f"minitransformer.later.{at.name}") for at in iter_modules(later.__path__) if at.ispkg]
+IN_FOLDERS = {name for folder in FOLDERS for name in folder.__all__}  # of ideas that have a folder of their own
 PUBLIC = {
     "op": [*OPS],
-    "layer": [*layers.__all__, *(set(later.__all__) - OPS.keys()), "CappedOutput.unembed", "ClampedExperts"],
+    "layer": [*layers.__all__, *({*later.__all__, *IN_FOLDERS} - OPS.keys()), "ClampedExperts"],
     "model": [*models.__all__, *published.__all__, "RecurrentTranslator"],
     "collective": parallel.__all__,
 }
 WITHOUT_GRADIENT = {
     "op": {"sinusoidal_positions"},  # a table of constants
     "layer": {
-        *("Cache", "KeyValueCache", "Module", "Parameter", "RollingCache", "StateCache"),
+        *("Cache", "Cost", "KeyValueCache", "Module", "Parameter", "RollingCache", "StateCache"),
         *(
             "Around",
             "LinearBias",
@@ -200,7 +204,7 @@ def named_pairs(function: ast.FunctionDef) -> set[str]:
 SUBCLASSES = {"EncoderDecoder": ("Transformer", "RecurrentTranslator")}
 
 
-ROOMS = {"op": (ops,), "layer": (layers, later), "model": (models, published)}
+ROOMS = {"op": (ops,), "layer": (layers, later, *FOLDERS), "model": (models, published)}
 
 
 def functions_in(module: ModuleType) -> Iterator[tuple[str, ast.FunctionDef]]:

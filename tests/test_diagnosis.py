@@ -33,7 +33,6 @@ ALIKE = [
     {"dropout-mask-forgotten", "attention-no-dropout-in-dweights"},
     {"softcapped-cap-left-out-of-backward", "softcap-slope-forgotten"},
     {"linear-weight-reshaped", "rnn-weight-not-transposed"},
-    {"softcap-slope-forgotten", "softcapped-cap-left-out-of-backward"},
     {"embedding-repeated-tokens-lost", "embedding-repeated-tokens-added-once"},
 ]
 

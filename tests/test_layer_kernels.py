@@ -412,7 +412,7 @@ def test_numbers_that_the_ops_refuse_are_refused() -> None:
     for part, wrong in (("self_attention", 1.0), ("feed_forward", -0.1)):
         layer = encoder_layer()
         getattr(layer, part).dropout = wrong
-        with pytest.raises(ValueError, match="dropout rate must be"):
+        with pytest.raises(ValueError, match="dropout: rate must be"):
             layer(normal(2, 5, WIDTH), rng=np.random.default_rng(0))
     layer = encoder_layer()
     layer.self_attention.sublayer.d_model = 10

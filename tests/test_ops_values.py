@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from all_ops import TABLED
+from all_ops import IDEAS, TABLED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -804,6 +805,14 @@ def frozen(arrays: list[np.ndarray]) -> list[np.ndarray]:
 
 def test_every_op_has_a_call() -> None:
     assert {name.split()[0] for name in CALLS} == TABLED
+
+
+def test_every_idea_in_a_folder_has_tests_of_its_own_that_call_its_ops() -> None:
+    assert {"softcap", "softcapped_attention"} <= IDEAS.keys()
+    for name, folder in IDEAS.items():
+        tests = Path(__file__).with_name(f"test_{folder}.py")
+        assert tests.is_file(), f"{name}: {tests.name} is missing"
+        assert f"{name}(" in tests.read_text(encoding="utf-8"), f"{tests.name} does not call {name}"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

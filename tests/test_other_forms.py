@@ -320,6 +320,13 @@ def test_a_gradient_that_is_none_is_wrong_and_says_why(backward: Any, said: str)
     assert not report.ok and re.search(said, str(report)), str(report)
 
 
+class Narrow(Affine):
+    """All gradients are right; differences of its float32 output would call them wrong."""
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        return super().forward(x).astype(np.float32)
+
+
 def wrong_shape_of_a_parameter() -> Any:
     class Sideways(Affine):
         def backward(self, dout: np.ndarray) -> np.ndarray:
@@ -370,6 +377,11 @@ BAD = [
     (lambda: from_pair(lambda x: (x, x), lambda d, c: d[9]), "<lambda>: backward does not run: IndexError"),
     (lambda: from_pair(lambda x: x, passed_on), r"<lambda> must return \(output, cache\), got an array of float64"),
     (lambda: from_pair(lambda x: ([1], x), passed_on), "must return one floating-point array, got list"),
+    (
+        lambda: from_pair(lambda x: (x.astype(np.float32), x), passed_on),
+        r'computes in float32 although its inputs are float64; with from_pair\(f, dtype="float32"\)',
+    ),
+    (lambda: from_pair(Narrow()), "Narrow computes in float32 although its inputs are float64"),
     (lambda: from_pair(noisy, passed_on), "noisy gives a different output each .* draws random numbers of its own"),
     (
         lambda: from_pair(remembering(), passed_on),

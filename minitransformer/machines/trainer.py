@@ -1,4 +1,4 @@
-"""A long run: step, validate, save, continue, with training/loop.py inside.
+"""A long run: step, validate, save, continue. `Trainer._step` is the step of training/loop.py with what that run needs.
 
 RUN/
     config.json, model.safetensors   the best model so far, or the last one before any validation; every later command

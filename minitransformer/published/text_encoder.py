@@ -119,14 +119,14 @@ class TextEncoder(Module):
 
         return hidden, backward
 
-    def costs(self, batch: int, length: int, name: str = "", pooled: bool = True) -> Costs:
+    def costs(self, batch: int, length: int, name: str = "") -> Costs:
         """What each part costs in training; see `minitransformer.cost`. name: before that of each part."""
         shape = (batch, length, self.config.d_model)
         yield f"{name}tokens", shape, Cost()
         yield f"{name}embed", shape, self.embed.cost(batch, length)
         yield from self.stack.costs(f"{name}stack", batch, length)
         if self.pooler is not None:
-            yield f"{name}pooler", (batch, shape[-1]), _pooling_cost(self.pooler, batch, length) if pooled else Cost()
+            yield f"{name}pooler", (batch, shape[-1]), _pooling_cost(self.pooler, batch, length)
 
     def pool(self, hidden: Array) -> tuple[Array, Pullback]:
         """pooled = tanh(hidden_0 W + b), from the vector of the first token. hidden: (B, T, D); pooled: (B, D).
@@ -184,7 +184,8 @@ class MaskedLanguageModel(Module):
         shape, rows = (batch, length, width), batch * length
         table = self.output or self.encoder.tokens
         kept = Cost(kept=rows * (self.config.d_model + (KEPT[self.config.activation] - 1) * width))
-        yield from self.encoder.costs(batch, length, "encoder.", pooled=False)
+        for name, size, cost in self.encoder.costs(batch, length, "encoder."):
+            yield name, size, Cost() if name == "encoder.pooler" else cost  # nothing is pooled here
         yield "dense", shape, self.dense.cost(batch, length) + kept
         yield "norm", shape, self.norm.cost(batch, length)
         yield "output", (batch, length, vocabulary), table.unembed_cost(batch, length)

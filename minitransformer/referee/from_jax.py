@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays.backend import Array, to_numpy
 from ..trace.values import is_array, is_float_array
 from ..verify import arguments as given
-from .other_forms import Inputs, checked_output, library, of_our_form, ran, widest
+from .other_forms import Inputs, checked_output, library, of_our_form, ran
 
 
 def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any]:
@@ -50,8 +50,7 @@ def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any
 
             returned = ran(name, "forward", lambda: of_leaves(*arrays.leaves))
             y = back(returned) if hasattr(returned, "dtype") else returned
-        leaves = [leaf for x in inputs for _, leaf in given.leaves_of("", x)]
-        checked_output(name, y, None if single else widest(leaves), "from_jax")
+        checked_output(name, y, inputs, single, "from_jax")
 
         def backward(dy: Array) -> Any:
             with _float64(jax):

@@ -57,7 +57,7 @@ def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: s
         if not (isinstance(returned, tuple) and len(returned) == 2):
             raise TypeError(f"{name} must return (output, cache), got {given.describe(returned)}")
         y, cache = returned
-        checked_output(name, y, None, "from_pair")
+        checked_output(name, y, inputs, dtype == "float32", "from_pair")
 
         def pullback(dy: Array) -> Any:
             arguments = (cache, cast(dy)) if cache_first else (cast(dy), cache)
@@ -159,7 +159,7 @@ class _Object(Foreign):
         layer = ran(name, "a copy of it", lambda: copy.deepcopy(self._layer, memo))
         inputs = tuple(given.with_leaves(x, cast) for x in inputs)
         y = ran(name, "forward", lambda: layer.forward(*inputs, **options))
-        checked_output(name, y, None, "from_pair")
+        checked_output(name, y, inputs, self._dtype == "float32", "from_pair")
 
         def backward(dy: Array) -> Any:
             for slot in self._slots:  # for those that add

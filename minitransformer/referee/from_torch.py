@@ -13,7 +13,7 @@ from ..arrays.backend import Array, to_numpy
 from ..trace.foreign import as_numpy
 from ..trace.values import is_array, is_float_array
 from ..verify import arguments as given
-from .other_forms import Foreign, Inputs, add_to, checked_output, library, marked, of_our_form, ran, widest
+from .other_forms import Foreign, Inputs, add_to, checked_output, library, marked, of_our_form, ran
 
 
 def from_torch(f: Any, dtype: str = "float64", device: str = "cpu") -> Callable[..., Any]:
@@ -88,8 +88,7 @@ class _Torch:
             y = self._ran("forward", run)
         if getattr(y, "is_meta", False):
             raise ValueError(f"{self.name}: its output lives on the device meta, which has no numbers")
-        leaves = [leaf for x in inputs for _, leaf in given.leaves_of("", x)]
-        checked_output(self.name, as_numpy(y), None if self.single else widest(leaves), "from_torch")
+        checked_output(self.name, as_numpy(y), inputs, self.single, "from_torch")
         if not y.requires_grad:
             raise ValueError(f"{self.name}: autograd cannot follow it; it may use detach, no_grad or NumPy inside")
         return y
@@ -130,8 +129,10 @@ class _Module(Foreign):
 
     def __init__(self, torch: Any, module: Any, dtype: str, device: str) -> None:
         learned = {key: p for key, p in module.named_parameters() if p.requires_grad}
-        super().__init__(type(module).__name__, {key: as_numpy(p) for key, p in learned.items()})
         fixed = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        if empty := next((key for key, x in fixed.items() if x.is_meta), None):
+            raise ValueError(f"from_torch: {empty} lives on the device meta, which has no numbers")
+        super().__init__(type(module).__name__, {key: as_numpy(p) for key, p in learned.items()})
         self._fixed = {key: as_numpy(x).copy() for key, x in fixed.items() if key not in learned}
         self._torch, self._module, self._how = torch, module, (dtype, device)
         self.__signature__ = inspect.signature(module.forward)

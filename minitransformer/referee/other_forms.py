@@ -90,21 +90,18 @@ class Inputs:
         return result[0] if len(result) == 1 else result or None
 
 
-def checked_output(name: str, y: Any, dtype: Any, adapter: str) -> None:
-    """Require a floating-point array of the dtype that the inputs have."""
+def checked_output(name: str, y: Any, inputs: tuple[Any, ...], single: bool, adapter: str) -> None:
+    """Require a floating-point array, and unless single one as wide as the widest of the inputs."""
     if not is_float_array(y):
         choose = f"; choose one part with {adapter}(lambda ...: f(...)[0])" if isinstance(y, tuple | list) else ""
         raise TypeError(f"{name} must return one floating-point array, got {given.describe(y)}{choose}")
-    if dtype is not None and y.dtype.itemsize < dtype.itemsize:
+    floats = [leaf.dtype for x in inputs for _, leaf in given.leaves_of("", x) if is_float_array(leaf)]
+    widest = max(floats, key=lambda dtype: dtype.itemsize, default=y.dtype)
+    if not single and y.dtype.itemsize < widest.itemsize:
         raise TypeError(
-            f"{name} computes in {y.dtype} although its inputs are {dtype}; "
+            f"{name} computes in {y.dtype} although its inputs are {widest}; "
             f'with {adapter}(f, dtype="float32") it is checked as closely as float32 allows'
         )
-
-
-def widest(arrays: list[Any]) -> Any:
-    """The widest floating-point dtype among arrays; None if there is none."""
-    return max((x.dtype for x in arrays if is_float_array(x)), key=lambda dtype: dtype.itemsize, default=None)
 
 
 def add_to(parameter: Parameter, gradient: np.ndarray) -> None:

@@ -4,8 +4,8 @@
     norm  = worker.gradient_norm()                       clip: gradients of a larger norm are made shorter
     optimizer.step(rate)                                 move
 
-`train` is this loop and nothing more. machines/ has what a long run needs around it: a folder, validation, resuming,
-and batches that threads and ranks share.
+`train` is this loop and nothing more. The command `train` takes the same step in machines/trainer.py, which adds what a
+long run needs: a folder, validation, resuming, float16, and batches that threads and ranks share.
 """
 
 from __future__ import annotations

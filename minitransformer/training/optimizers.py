@@ -113,8 +113,8 @@ class Optimizer:
     def step(self, learning_rate: float | None = None, share_out: ShareOut = in_turn) -> None:
         """Move every parameter once, in place, by its `.grad`. learning_rate: for this step, from a schedule.
 
-        share_out: called with a function of a name, and the size of the part with that name. It must call the function
-        once for every name, in any order or at the same time.
+        share_out(move, sizes): calls move(name) once for each piece, in any order or at the same time. sizes: how
+        many numbers each piece has, by name. `in_turn` moves one after the other; workers share the pieces.
         """
         rate = self.learning_rate if learning_rate is None else float(learning_rate)
         _check_at_least_zero(self._name, learning_rate=rate)
@@ -247,7 +247,7 @@ class Adam(Optimizer):
         p.value -= rate * (m / (1.0 - beta1**t)) / (xp.sqrt(v / (1.0 - beta2**t)) + self.eps)
 
     def _shrink(self, p: Piece, rate: float) -> float:
-        """The factor that multiplies the values before the step."""
+        """The factor that multiplies the values before the step; 1 without decay."""
         return 1.0
 
 

@@ -31,6 +31,8 @@ def as_array(x: Any) -> Any:
 def arrays_for(f: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """The inputs with NumPy's arrays in place of tensors. Raises TypeError if no adapter has made f one of ours."""
     leaves = [leaf for x in inputs for _, leaf in given.leaves_of("", x)]
+    if any(getattr(leaf, "is_meta", False) for leaf in leaves):
+        raise ValueError(f"verify: {given.name_of(f)} is given a tensor on the device meta, which has no numbers")
     other = next((leaf for leaf in leaves if as_array(leaf) is not leaf), None)
     if other is not None and not getattr(given.inside_partial(f), "separate", False):
         adapter = "from_torch" if type(other).__module__.startswith("torch") else "from_jax"

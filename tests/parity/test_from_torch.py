@@ -328,6 +328,7 @@ BAD: list[tuple[Any, str]] = [
         lambda x: x @ torch.ones(4, 2),
         r'does not run: .*; if it works only in float32: from_torch\(f, dtype="float32"\)',
     ),
+    (lambda x: x.half(), "computes in float16 although its inputs are float64"),
     (torch.nn.Linear, "make an object of the class Linear first"),
     (3, "expected a function, a torch.autograd.Function or a module, got 3"),
 ]
@@ -338,6 +339,14 @@ def test_what_cannot_be_checked_says_why(f: Any, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         verify.gradients(from_torch(f), X)
+
+
+def test_parameters_and_inputs_without_numbers_say_so() -> None:
+    with pytest.raises(ValueError, match="from_torch: weight lives on the device meta, which has no numbers"):
+        from_torch(torch.nn.Linear(4, 2, device="meta"))
+    for check in (verify.check_gradients, lambda f, x: verify.gradients(from_torch(f), x)):
+        with pytest.raises(ValueError, match="tanh is given a tensor on the device meta, which has no numbers"):
+            check(torch.tanh, torch.ones(3, device="meta"))
 
 
 def test_a_device_that_is_not_there_says_so() -> None:

@@ -1,6 +1,7 @@
 """Softcapped scores, an idea in one folder: op, layers, cases, mistakes, sentences, exercise, example and page.
 
-No file outside this folder refers to it; `arrays/rooms.py` explains how the other rooms find its parts.
+Checker, course, stepper and site do not name it; `arrays/rooms.py` says how they find what is here. Only what uses it
+does: the recipe of Gemma 2, and the pictures of weights in `inspect/`.
 """
 
 from .layer import CappedOutput, SoftCapped

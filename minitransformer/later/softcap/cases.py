@@ -44,7 +44,7 @@ def _capped_output(*shape: int) -> Callable[[Random], Setup]:
 
 
 for _shape in ((4,), (3, 4), (2, 3, 4), (2, 1, 3, 4)):
-    case.case("layer", f"CappedOutput.unembed of rank {len(_shape)}", _capped_output(*_shape))
+    case.case("layer", f"CappedOutput of rank {len(_shape)}", _capped_output(*_shape))
 layer("SoftCapped", lambda: SoftCapped(0.9), (2, 2, 5, 4), (2, 2, 5, 4), (2, 2, 5, 3))
 layer_of_every_rank("SoftCapped", lambda: SoftCapped(0.9), (..., 5, 4), (..., 5, 4), (..., 5, 3))
 layer(

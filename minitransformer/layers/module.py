@@ -155,7 +155,7 @@ class Unread(np.random.Generator):
         self.left = at_most
 
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        """Zeros, all of them one number in memory."""
+        """Zeros that all share one number in memory."""
         if self.left is not None:
             self.left -= math.prod(size)
             if self.left < 0:

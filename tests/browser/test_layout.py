@@ -59,6 +59,61 @@ def test_a_result_and_what_it_is_computed_from_are_on_one_screen(
     assert [at["step"] for at in found if at["below"]] == []
 
 
+IN_SIGHT = """
+() => {
+  const places = (selector) => [...document.querySelectorAll(selector)].map((e) => e.getBoundingClientRect());
+  const bottom = (selector) => Math.max(...places(selector).map((place) => place.bottom));
+  const bar = document.querySelector(".transport").getBoundingClientRect().top;
+  const space = bar - document.querySelector("main").getBoundingClientRect().top;
+  return {
+    formulas: document.querySelectorAll("#formulas a").length,
+    below: [bottom("#formulas a"), bottom("#result .matrix"), bottom("#map .box")].filter((y) => y > bar),
+    cut: [...document.querySelectorAll("#result .matrix")].filter((e) => e.scrollWidth > e.clientWidth).length,
+    filled: [bottom("#result .matrix"), bottom("#map .box")].map((y) => 1 - (bar - y) / space),
+    right: Math.max(...places("#result .matrix").map((place) => place.right)) / innerWidth,
+  };
+}
+"""
+
+
+@pytest.mark.parametrize(("width", "height", "large"), [(1366, 768, False), (1920, 1080, False), (1920, 1080, True)])
+def test_the_first_screen_shows_all_and_uses_its_space(
+    open_page: Open, files: dict[str, Path], width: int, height: int, large: bool
+) -> None:
+    """Large text cut the formulas to two of eight, and on a laptop half of the screen was empty."""
+    page = open_page(files["attention"], viewport={"width": width, "height": height})
+    if large:
+        page.keyboard.press("t")
+        assert page.is_hidden("#listing")
+    seen = page.evaluate(IN_SIGHT)
+    assert seen["formulas"] == 8 and seen["below"] == [] and seen["cut"] == 0
+    assert min(seen["filled"]) > 0.5 and seen["right"] > 0.8
+
+
+def test_large_text_keeps_the_code_of_who_asked_for_it(open_page: Open, files: dict[str, Path]) -> None:
+    page = open_page(files["attention"], viewport={"width": 1920, "height": 1080})
+    page.keyboard.press("t")
+    page.keyboard.press("f")
+    page.keyboard.press("t")
+    page.keyboard.press("t")
+    assert page.is_visible("#listing") and page.is_visible("#formulas")
+
+
+def test_a_telephone_shows_formulas_before_the_numbers_where_a_function_begins(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    page = open_page(files["attention"], viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    assert top(page, "#sentence") < top(page, "#formulas") < top(page, "#result") < 844
+    assert "tap a number" in page.text_content("#intro")
+    go(page, at(recordings["attention"], "attention.scores"))
+    assert top(page, "#result") < top(page, "#formulas")
+
+
+def test_a_desktop_is_told_to_click(open_page: Open, files: dict[str, Path]) -> None:
+    page = open_page(files["attention"], viewport=LAPTOP)
+    assert "click a number" in page.text_content("#intro")
+
+
 def top(page: Page, selector: str) -> float:
     return page.locator(selector).bounding_box()["y"]
 

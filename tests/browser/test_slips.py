@@ -68,11 +68,14 @@ def answers(recording: Recording, rng: np.random.Generator) -> list[tuple[str, s
                     a = a.swapaxes(-1, -2)
                 if bound.name == "scores":
                     c = c.swapaxes(-1, -2)
+                factor = float(seen["factor"])
+                if a.shape[-1] != c.shape[-2] or not np.allclose(factor * (a @ c), array):
+                    continue  # of one tile
                 for flat in range(data.size):
                     add("factor", "", s.index, b, flat, (a @ c).ravel()[flat])
                     place = np.unravel_index(flat, array.shape)
                     for k in range(a.shape[-1]):
-                        term = a[(*place[:-1], k)] * c[(*place[:-2], k, place[-1])] * float(seen["factor"])
+                        term = a[(*place[:-1], k)] * c[(*place[:-2], k, place[-1])] * factor
                         add("sum", "", s.index, b, flat, term)
     for mistake in (each for all_of_one in made_in(recording).values() for each in all_of_one):
         try:

@@ -20,7 +20,9 @@ function start() {
   function draw() {
     const s = state.step;
     byId("intro").hidden = state.moved || data.told;
+    document.body.classList.toggle("entry", recording.line(s).entry === true);
     map.draw(byId("map"), s, state.red, goTo); // before the formulas, which take the width that it leaves
+    fillMap();
     showCode(recording, s, covered());
     const question = covered() ? questionAt(recording, s) : null;
     showResult(recording, s, covered() && (question?.kind === "shape" ? "shape" : true));
@@ -32,6 +34,7 @@ function start() {
     showOperands(recording, s);
     showChecks(recording, s, covered());
     showOthers(recording, s);
+    fillNumbers();
     showOrigin(recording, s, state.asked, goTo);
     const steps = shown();
     byId("slider").max = steps.length - 1;
@@ -133,14 +136,18 @@ function start() {
     },
     edit: (on) => editor(on),
     code: (on) => {
-      codeView(on);
+      rememberCode(codeView(on));
       draw();
     },
     play: (on) => play(on),
     motion: (on) => motion.turn(on),
     maps: (on) => document.body.classList.toggle("no-map", !on),
   };
-  addTools(ownSwitches, draw);
+  const redraw = () => {
+    setPressed("code", codeView(wantedCode()));
+    draw();
+  };
+  addTools(ownSwitches, redraw);
   if (telephone.matches) toggle("maps");
   wide.addEventListener("change", draw);
   new ResizeObserver(scrollToLine).observe(byId("listing")); // fonts and banners come after the first drawing
@@ -387,18 +394,22 @@ function start() {
   byId("notes").textContent =
     `${complete} Sums are written out for arrays of up to ${data.limits.expanded} numbers. ` +
     "The address names the step, and the mistake if one is switched on: copy it to link to what you see.";
-  addEventListener("resize", fitFormulas);
+  addEventListener("resize", () => {
+    fillMap();
+    fitFormulas();
+    fillNumbers();
+  });
   document.fonts.addEventListener("loadingdone", fitFormulas); // the font may come after the first drawing
   addEventListener("beforeprint", () => handout(recording, scoreOf(state.marks)));
   matchMedia("print").addEventListener("change", (event) => {
     if (event.matches) handout(recording, scoreOf(state.marks));
   });
-  setPressed("code", codeView(rememberedCode()));
+  setPressed("code", codeView(wantedCode()));
   const touch = telephone.matches || matchMedia("(pointer: coarse)").matches;
   const press = touch ? "Press Step" : "Press Step, or the key →";
   byId("intro").textContent =
     `${data.title} with real numbers: first forward, to the output; then backward, to how a loss changes with each ` +
-    `number. The formula says what a step does, the coloured box has its numbers. ${press}; tap a number to see its sum.`;
+    `number. The formula says what a step does, the coloured box has its numbers. ${press}; ${touch ? "tap" : "click"} a number to see its sum.`;
   motion.turn(setPressed("motion", !matchMedia("(prefers-reduced-motion: reduce)").matches));
   setAll(false);
   byId("told").hidden = !data.told;

@@ -6,19 +6,24 @@ const wide = matchMedia("(min-width: 1600px)"); // there the code stands beside 
 // Whether the code is shown; with an argument, switch it.
 function codeView(on) {
   if (on === undefined) return document.body.classList.contains("with-code");
+  return document.body.classList.toggle("with-code", on);
+}
+
+function rememberCode(on) {
   try {
     localStorage.setItem(CODE, String(on));
   } catch {
     /* a page without a place to remember it */
   }
-  return document.body.classList.toggle("with-code", on);
 }
 
-function rememberedCode() {
+// As the reader last chose; else beside the formulas where there is room.
+function wantedCode() {
+  const room = wide.matches && !document.documentElement.classList.contains("large");
   try {
-    return JSON.parse(localStorage.getItem(CODE)) ?? wide.matches;
+    return JSON.parse(localStorage.getItem(CODE)) ?? room;
   } catch {
-    return wide.matches;
+    return room;
   }
 }
 
@@ -33,11 +38,26 @@ function formulaOf(line) {
 // A formula that continues in the next line where it is too wide: browsers do not break <math>, so it is made of
 // several. A line ends after a comma or before a sign; in brackets only if they are wider than a line.
 function wrapping([, , ...parts]) {
-  const outer = broken(parts, false).map((piece) => {
+  const all = equations(parts).map((equation) => lines(equation));
+  return make("span", { class: "math" }, ...(all.length === 1 ? all[0] : all.map((each) => make("span", { class: "piece" }, ...each))));
+}
+
+function lines(parts) {
+  return broken(parts, false).map((piece) => {
     const inner = broken(piece, true).map((part) => math(["math", { displaystyle: "true" }, ...part]));
     return inner.length === 1 ? inner[0] : make("span", { class: "piece" }, ...inner);
   });
-  return make("span", { class: "math" }, ...outer);
+}
+
+// dX = dY Wᵀ, dW = Xᵀ dY: each stays together. Of Q, K = ..., which has one sign of equality, the whole.
+function equations(parts) {
+  const is = (part, sign) => part[0] === "mo" && part[2] === sign;
+  const pieces = [[]];
+  for (const part of parts) {
+    pieces.at(-1).push(part);
+    if (is(part, ",") && pieces.at(-1).some((other) => is(other, "="))) pieces.push([]);
+  }
+  return pieces.every((piece) => piece.some((part) => is(part, "="))) ? pieces : [parts];
 }
 
 function broken(parts, inBrackets) {
@@ -110,6 +130,40 @@ function fit(box) {
 
 function fitFormulas() {
   [byId("formula"), ...document.querySelectorAll("a.line > .math")].forEach(fit);
+}
+
+// What leaves much of its place empty is drawn larger, by as much as fits in both directions.
+const roomy = matchMedia("(min-width: 60rem)"); // there nothing but its place scrolls
+const LARGER = [1.75, 1.5, 1.25];
+const SMALLER = [0.85]; // rather than out of sight
+
+function fill(box, enlarged, fits = () => true) {
+  const size = (zoom) => enlarged.forEach((part) => (part.style.zoom = zoom));
+  size(1);
+  if (!roomy.matches || document.body.classList.contains("editing")) return;
+  const figures = [box, ...box.querySelectorAll("figure")];
+  const inside = () =>
+    box.scrollHeight <= box.clientHeight && figures.every((part) => part.scrollWidth <= part.clientWidth) && fits();
+  const most = box.clientHeight / enlarged.reduce((sum, part) => sum + part.offsetHeight, 0);
+  const sizes = inside() ? LARGER.filter((zoom) => zoom < most) : SMALLER.filter((zoom) => zoom < 1.2 * most);
+  size(sizes.find((zoom) => (size(zoom), inside())) ?? 1);
+}
+
+const drawn = { key: "", zoom: "1" }; // the map of one figure is measured once
+
+function fillMap() {
+  const levels = byId("map").querySelector(".levels");
+  const key = [levels.textContent, innerWidth, innerHeight, document.documentElement.className].join();
+  if (key === drawn.key) levels.style.zoom = drawn.zoom;
+  else fill(byId("map"), [levels], () => levels.getBoundingClientRect().width < innerWidth * 0.22);
+  Object.assign(drawn, { key, zoom: levels.style.zoom });
+}
+
+// Of what a function begins with: elsewhere numbers keep their size from step to step.
+function fillNumbers() {
+  const parts = [byId("result"), byId("operands")];
+  if (document.body.classList.contains("entry")) fill(byId("now"), parts);
+  else parts.forEach((part) => (part.style.zoom = ""));
 }
 
 // What happens at this step, and why. Names stand in backticks; papers have symbols for them. Of a wrong line: what the

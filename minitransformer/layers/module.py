@@ -157,7 +157,7 @@ class Unread(np.random.Generator):
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
         """Zeros that all share one number in memory."""
         if self.left is not None:
-            self.left -= math.prod(size)
+            self.left -= math.prod((size,) if isinstance(size, int) else size)
             if self.left < 0:
                 raise ValueError("these sizes ask for more numbers than the file holds")
         return np.broadcast_to(np.float32(0.0), size)

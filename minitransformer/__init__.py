@@ -49,7 +49,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a room, or `step` or `saved`, when first asked for: `import minitransformer` alone stays quick."""
+    """Import a room, or `step` or `saved`, at its first use, so that `import minitransformer` itself stays quick."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     place = f"{__name__}.{_PLACES[name]}".rstrip(".")

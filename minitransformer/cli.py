@@ -19,17 +19,17 @@ from .commands import COMMANDS, UsageError
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    for stream in (sys.stdout, sys.stderr):  # a terminal or pipe that knows no ε gets a ? instead of an error
+    for stream in (sys.stdout, sys.stderr):  # a terminal or pipe that cannot show ε gets a ? instead of an error
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
         try:
             return _run(_options(sys.argv[1:] if arguments is None else arguments))
         finally:
-            sys.stdout.flush()  # here, where an error can still be answered, and not when Python ends
+            sys.stdout.flush()  # here, where an error can still be handled, and not at Python's end
     except UsageError as error:
         return _fail(str(error), status=2)
-    except BrokenPipeError:  # the reader of our output has gone, as with `| head`
+    except BrokenPipeError:  # the reader of our output is gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
@@ -39,14 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Answers bad usage with one line, where argparse would print the whole usage above it."""
+    """Reports bad usage in one line; argparse would print the whole usage before it."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options of the command that is asked for. Importing takes the most time, so only its file is imported."""
+    """The options of the command that was called. Imports take most of the time, so only its file is imported."""
     parser = _Parser(
         prog="minitransformer",
         description="The Transformer from scratch, every backward pass derived by hand and checked.",
@@ -75,5 +75,5 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _fail(message: str, status: int) -> int:
-    print(f"minitransformer: error: {' '.join(message.split())}", file=sys.stderr)  # one line, whatever it holds
+    print(f"minitransformer: error: {' '.join(message.split())}", file=sys.stderr)  # always one line
     return status

@@ -1,9 +1,9 @@
-"""A plugin of pytest: the fixture `check_gradients`, in every test file once the package is installed.
+"""A pytest plugin: the fixture `check_gradients` is available in every test once the package is installed.
 
     def test_my_attention(check_gradients):
         check_gradients(MyAttention.apply, q, k, v)
 
-See `verify.check_gradients`. Nothing of the package is imported until a test asks for the fixture.
+See `verify.check_gradients`. The package is imported only when a test uses the fixture.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def test_a_suite_without_a_verdict_is_a_line_in_the_report(
         ('title = "a suite"', "title = a suite", "this is not a TOML file"),
         ('title = "a suite"', "", "the suite needs title, a text"),
         ('["softmax"]', '["softmix"]', "function 1: there is no op 'softmix'"),
-        ('call = "lambda x: softmax(x)"', "", "replaces and call go together"),
+        ('call = "lambda x: softmax(x)"', "", "give both replaces"),
         ('"work:softmax"', '"work.softmax"', 'replaces must be "module:attribute"'),
         ("[[functions]]", "colour = 1\n[[functions]]", "the suite has colour; known are"),
         ("[[functions]]", 'arrays = "cupy"\n[[functions]]', "arrays must be one of numpy, torch, jax, got .cupy"),

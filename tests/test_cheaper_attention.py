@@ -136,7 +136,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         cached(attention(8, 2, radius=3), RollingCache(4)), ValueError, "does not fit a layer of restricted attention",
     ),
     "a window around neighbours": (
-        lambda: later.Window(3, later.Local(2)), ValueError, "a window goes around no other restriction",
+        lambda: later.Window(3, later.Local(2)), ValueError, "the part inside must not be restricted itself",
     ),
     "dropout beside a part": (
         lambda: MultiHeadAttention(8, 2, mix=later.Sink(2), dropout=0.1), ValueError, "belongs to `mix`",

@@ -143,7 +143,7 @@ def test_roberta_counts_positions_from_the_padding_of_its_tokenizer(tmp_path: Pa
             save_pretrained(model, tmp_path / "fits", tokenizer)
             assert not (tmp_path / "fits" / "generation_config.json").exists()
         else:
-            with pytest.raises(ValueError, match="padding must have the id 1, from which"):
+            with pytest.raises(ValueError, match="padding must have the id 1, because"):
                 save_pretrained(model, tmp_path / "not", tokenizer)
 
 
@@ -278,7 +278,7 @@ def test_an_exported_translator_translates_and_is_measured_as_before(joint: bool
     (tmp_path / "there" / "config.json").write_text(json.dumps(about | {"decoder_start_token_id": 0}))
     for command in (("translate", "men"), ("evaluate", *files)):
         wrong = run(*command, "--model", tmp_path / "there", status=1)
-        assert "have the ids [0, 0, 2] there, but [0, 1, 2]" in wrong
+        assert "have the ids [0, 0, 2] there, but must have [0, 1, 2]" in wrong
 
 
 def test_an_exported_language_model_is_measured_as_before(tmp_path: Path, run: Run) -> None:
@@ -299,9 +299,9 @@ def test_export_says_what_it_cannot_do(tmp_path: Path, run: Run) -> None:
     tokenizer.save(tmp_path / "classes" / "tokenizer.json")
     (tmp_path / "classes" / "labels.json").write_text('["a", "b"]')
     assert "TextClassifier" in (said := run("export", tmp_path / "classes", tmp_path / "there", status=1))
-    assert "and no Classifier: no family has sines as positions with a mean over the tokens" in said
+    assert "got Classifier: no family has sines as positions with a mean over the tokens" in said
     recurrent = RecurrentTranslatorConfig(len(tokenizer), len(tokenizer), 8, 1).build()
-    with pytest.raises(TypeError, match="and no RecurrentTranslator: no family has recurrent layers"):
+    with pytest.raises(TypeError, match="got RecurrentTranslator: no family has recurrent layers"):
         save_pretrained(recurrent, tmp_path / "there", tokenizer)
     convolutional = ConvolutionalConfig(len(tokenizer), len(tokenizer), 8, 2, 16, 1, 1).build()
     save_translator(convolutional, tokenizer, tokenizer, tmp_path / "convolutions")

@@ -230,7 +230,7 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
         {"tensors": LLAMA | {"output_norm.weight": np.ones(8, np.float32)}}, r"norm.weight must have shape \(64,\)"
     ),
     "one tensor by two names": (
-        {"tensors": LLAMA | {"model.norm.weight": np.ones(64, np.float32)}}, "mean the same"
+        {"tensors": LLAMA | {"model.norm.weight": np.ones(64, np.float32)}}, "names for the same tensor"
     ),
     "numbers that are none": (
         {"tensors": LLAMA | {"output_norm.weight": np.full(64, np.nan, np.float32)}}, "NaN or infinity"

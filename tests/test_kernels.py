@@ -6,7 +6,9 @@ the textbook op in float64 may be a few times that of the textbook op in float32
 
 from __future__ import annotations
 
+import ctypes
 import inspect
+import itertools
 import math
 import os
 import re
@@ -27,6 +29,7 @@ import threadpoolctl
 import minitransformer
 from minitransformer import fast, verify
 from minitransformer import ops as textbook
+from minitransformer.arrays import backend
 from minitransformer.fast import (
     activations,
     attention_loops,
@@ -675,6 +678,74 @@ def test_the_matrix_product_is_that_of_numpy() -> None:
         np.testing.assert_allclose(found, 0.5 * (a @ b) + 3.0 * c, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("wide", [True, False])
+def test_the_product_gets_its_arguments_as_cblas_h_declares_them(wide: bool) -> None:
+    """A function of that signature, in C's own calling convention, in place of cblas_sgemm: it only notes what came.
+
+    The shapes and strides are views that no memory holds; with 64 bits they have more than 32.
+    """
+    size, real, place, enum = ctypes.c_int64 if wide else ctypes.c_int32, ctypes.c_float, ctypes.c_void_p, ctypes.c_int
+    kinds = [enum, enum, enum, size, size, size, real, place, size, place, size, real, place, size]
+    came: list[tuple[Any, ...]] = []
+    noting = ctypes.CFUNCTYPE(None, *kinds)(lambda *arguments: came.append(arguments))
+    address = ctypes.cast(noting, ctypes.c_void_p).value
+    large = 2**33 if wide else 2**20  # NumPy allows one such side in a matrix, not two
+    lda, ldb, ldc = (large * 3 + 1, large * 4 + 2, large * 5 + 3)
+
+    def view(rows: int, columns: int, apart: int) -> np.ndarray:
+        return np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (rows, columns), (4 * apart, 4))
+
+    sizes = ((large + 3, 5, 7), (3, large + 5, 7), (3, 5, large + 7))
+    for (m, n, k), flip_a, flip_b in itertools.product(sizes, (111, 112), (111, 112)):
+        a = view(*((k, m) if flip_a == 112 else (m, k)), lda)
+        b = view(*((n, k) if flip_b == 112 else (k, n)), ldb)
+        c = view(m, n, ldc)
+        blas.multiply((address, wide), flip_a, flip_b, np.float32(0.5), a, b, np.float32(-3.0), c)
+        at_a, at_b, at_c = (each.ctypes.data for each in (a, b, c))
+        expected = (101, flip_a, flip_b, m, n, k, 0.5, at_a, lda, at_b, ldb, -3.0, at_c, ldc)
+        assert came.pop() == expected and not came
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_the_sizes_have_the_bits_of_the_library(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of a register may hold the right number by luck: so here which call is made, and the types it declares."""
+    made: list[int] = []
+    for width in (32, 64):
+        monkeypatch.setattr(blas, f"_call_{width}", lambda *_, width=width: made.append(width))
+    x = random(3, 3).astype(np.float32)
+    blas.multiply.py_func((0, bits == 64), 111, 111, 1.0, x, x, 0.0, x)
+    assert made == [bits]
+    monkeypatch.undo()
+    call = getattr(blas, f"_call_{bits}")
+    probe = loops.njit(lambda at, n, x: call(at, n, n, n, n, n, x, n, n, n, n, x, n, n))
+    probe.compile("void(int64, int64, float32)")
+    (text,) = probe.inspect_llvm().values()
+    size, place = f"i{bits}", r"(i8\*|ptr)[^,]*"
+    kinds = (
+        [r"i32 \S+"] * 3
+        + [rf"{size} \S+"] * 3
+        + [
+            each if each == place else rf"{each} \S+"
+            for each in ("float", place, size, place, size, "float", place, size)
+        ]
+    )
+    assert re.search(r"call void [^(]*\(" + ", ".join(kinds) + r"\)", text)
+
+
+def test_one_row_is_as_far_from_the_next_as_it_is_long() -> None:
+    """Reference BLAS, parameter LDA of SGEMM: at least max(1, the length of a row), whatever the stride says."""
+    at = np.lib.stride_tricks.as_strided(np.zeros(9, np.float32), (1, 9), (0, 4))
+    assert blas._distance(at) == 9 and blas._distance(at[:, :1].repeat(3, axis=0)) == 1
+
+
+def test_the_bits_of_its_integers_are_those_that_numpy_was_built_with() -> None:
+    built = np.show_config(mode="dicts")["Build Dependencies"]["blas"].get("openblas configuration", "unknown")
+    if not built.startswith("OpenBLAS"):
+        pytest.skip("NumPy does not say how its OpenBLAS was built")
+    gemm = blas.matrix_product()
+    assert gemm is not None and gemm[1] == ("USE64BITINT" in built)
+
+
 def test_one_sequence_with_nan_or_infinity_leaves_the_others_alone(form: str) -> None:
     q, k, v = (heads(3, 70, 2, 4, seed=seed).astype(np.float32) for seed in range(3))
     clean = ops.attention(q, k, v, causal=True)
@@ -938,6 +1009,33 @@ def test_the_fitted_tail_of_the_normal_distribution() -> None:
     small = np.abs(exact) < 1e-30
     assert (np.abs(y - exact) <= 1e-5 * np.abs(exact) + 1e-37)[~small].all()
     assert np.abs(y - exact).max() < 5e-7
+
+
+@pytest.mark.parametrize("most", [1 << 62, 1 << 25], ids=["any threshold", "32 MiB at most"])
+def test_the_library_is_told_in_the_numbers_of_malloc_h(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """mallopt(3): the constants, an int for each value, 1 for success and 0 for failure, as an older glibc answers to a
+    map threshold above DEFAULT_MMAP_THRESHOLD_MAX, 4 · 1024 · 1024 · sizeof(long)."""
+    told: dict[int, int] = {}
+
+    def mallopt(name: int, value: int) -> int:
+        assert -(2**31) <= value < 2**31, "mallopt takes an int"
+        if name == -3 and value > most:
+            return 0
+        told[name] = value
+        return 1
+
+    monkeypatch.setattr(backend.sys, "platform", "linux")
+    monkeypatch.setattr(backend.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
+    backend.keep_freed_memory()
+    assert told.keys() == {-1, -3, -8}  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX
+    assert told[-3] == min(1 << 30, most)
+    assert told[-1] == 2**31 - 1  # the largest int: no free memory at the top of the store is given back
+    assert told[-8] == 1  # one store for all threads
+    monkeypatch.setattr(backend.ctypes, "CDLL", lambda name: SimpleNamespace())
+    backend.keep_freed_memory()  # a C library without these settings
+    monkeypatch.setattr(backend.sys, "platform", "darwin")
+    monkeypatch.setattr(backend.ctypes, "CDLL", lambda name: pytest.fail("only glibc has them"))
+    backend.keep_freed_memory()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc can be told to keep memory")

@@ -477,7 +477,7 @@ MISTAKES: dict[str, list[Bad]] = {
         Bad("table is a vector", lambda: later.relative_bias(f(8), 3, 4), ValueError, r"table must have two axes"),
         Bad("too few buckets", lambda: later.relative_bias(f(3, 2), 3, 4), ValueError, r"3 buckets up to distance 128"),
         Bad("too near an end", lambda: later.relative_bias(f(32, 2), 3, 4, max_distance=8), ValueError,
-            r"32 buckets up to distance 8 cannot be; .* max_distance must exceed 8"),
+            r"32 buckets up to distance 8 do not fit; .* max_distance must exceed 8"),
         Bad("no queries", lambda: later.relative_bias(f(8, 2), 0, 4), ValueError, r"t_q must be greater than 0, got 0"),
     ],
     "layer_norm": [

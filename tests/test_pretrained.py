@@ -188,8 +188,11 @@ HOSTILE: dict[str, tuple[Any, type[Exception], str]] = {
     "a list": (lambda f: (f / "config.json").write_text("[]"), ValueError, r"must hold a JSON object, got list"),
     "bytes": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe"), ValueError, r"cannot be read as JSON"),
     "unknown family": (lambda f: change(f, model_type="mamba"), ValueError, r"model_type must be .* got 'mamba'"),
+    "an invented family": (
+        lambda f: change(f, model_type="florb"), ValueError, r"got .florb.; if its layers are those of one of these"
+    ),
     "a family whose mathematics is missing": (
-        lambda f: change(f, model_type="gptj"), ValueError, r"got 'gptj'; .*: rotary positions in a part of each head"
+        lambda f: change(f, model_type="gptj"), ValueError, r"'gptj'; .*: rotary positions in only a part of each head"
     ),
     "unknown head": (
         lambda f: change(f, architectures=["GPT2DoubleHeadsModel"]), ValueError, r"architectures must be one of"
@@ -230,7 +233,7 @@ HOSTILE: dict[str, tuple[Any, type[Exception], str]] = {
         r"transformer\.ln_f\.bias is I32; only F64, F32, F16, BF16 can be read",
     ),
     "the same tensor twice": (
-        lambda f: change_tensors(f, **{"ln_f.bias": np.zeros(6, np.float32)}), ValueError, r"mean the same tensor"
+        lambda f: change_tensors(f, **{"ln_f.bias": np.zeros(6, np.float32)}), ValueError, r"names for the same tensor"
     ),
     "a tied table that differs": (
         lambda f: change_tensors(f, **{"lm_head.weight": np.zeros((11, 6), np.float32)}),
@@ -384,7 +387,7 @@ def test_a_model_that_no_family_has_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="^" + re.escape(f"save_pretrained: {message}") + "$"):
             save_pretrained(model, tmp_path / "new")
     assert not (tmp_path / "new").exists()
-    with pytest.raises(TypeError, match=r"published models are one of .*LanguageModel.*, and no dict"):
+    with pytest.raises(TypeError, match=r"model must be one of .*LanguageModel.*, got dict"):
         save_pretrained({}, tmp_path)  # type: ignore[arg-type]
 
 
@@ -401,7 +404,7 @@ def test_pegasus_of_an_odd_width_is_told_so(tmp_path: Path) -> None:
 def test_a_pooler_has_tanh_whatever_the_classifier_asks_for() -> None:
     """activation="relu" was ignored where the encoder has a pooler."""
     config = TextEncoderConfig(11, d_model=6, n_heads=2, d_ff=8, n_layers=1)
-    with pytest.raises(ValueError, match='a pooler has tanh; for "relu" give a config with pooler=False'):
+    with pytest.raises(ValueError, match='a pooler uses tanh; for "relu" give a config with pooler=False'):
         TextClassifier(config, 3, "relu")
     without = dataclasses.replace(config, pooler=False)
     assert TextClassifier(config, 3).dense is None and TextClassifier(without, 3, "relu").dense is not None

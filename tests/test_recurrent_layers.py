@@ -88,7 +88,7 @@ def test_attention_of_a_radius_is_attention_under_a_local_mask() -> None:
         (lambda: later.Bidirectional(4, 3), ValueError, "d_hidden must be even, for two directions; got 3"),
         (lambda: later.Alignment(4, "dot"), ValueError, "score must be one of additive, multiplicative, got 'dot'"),
         (lambda: later.Convolution(4, 4)(normal(3, 4).astype("float32"), cache=StateCache()), ValueError,
-         "a cache is for a layer that looks back only; call with causal=True"),
+         "only a causal layer can use a cache; call with causal=True"),
         (lambda: StateCache().select(np.array([0])), ValueError, "the cache is empty; no tokens were read yet"),
         (lambda: Cache(2, StateCache).select(np.array([0])), ValueError, "the cache is empty"),
     ],

@@ -368,7 +368,7 @@ MEANINGS = [
     ("translate", "--share-embeddings, --no-share-embeddings", "one table for source and target, which needs one"),
     ("translate", "--source FILE", "training sentences to translate (default: numbers)"),
     ("lm", "--batch-rows INT", "windows of max_length tokens in a batch (default: 12)"),
-    ("lm", "--optimizer STR", "adamw, adam, sgd or muon (of the matrices; adamw for the rest) (default: adamw)"),
+    ("lm", "--optimizer STR", "adamw, adam, sgd or muon (muon updates the matrices, adamw the rest) (default: adamw)"),
     ("classify", "--max-length INT", "tokens; longer texts are cut off (default: 256)"),
 ]
 
@@ -689,7 +689,7 @@ def test_translations_without_an_end_are_counted(translator, monkeypatch, capsys
     assert main(["translate", "--model", str(translator.folder), *TEXTS]) == 0
     out, err = capsys.readouterr()
     assert out == f"{target.decode([5, 6])}\n" * 3
-    assert err == (f"{cut_off} of 3 translations had no end and were cut off\n" if cut_off else "")
+    assert err == (f"{cut_off} of 3 translations did not end and were cut off\n" if cut_off else "")
     (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in TEXTS))
     files = ["--source", str(tmp_path / "a.txt"), "--target", str(tmp_path / "a.txt")]
     assert main(["evaluate", "--model", str(translator.folder), *files]) == 0

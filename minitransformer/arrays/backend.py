@@ -190,6 +190,6 @@ def keep_freed_memory() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
         trim_threshold, mmap_threshold, arena_max = -1, -3, -8  # M_TRIM_THRESHOLD and so on in malloc.h
-        mallopt(mmap_threshold, 1 << 30)
+        mallopt(mmap_threshold, 1 << 30) or mallopt(mmap_threshold, 1 << 25)  # older ones refuse more than 32 MiB
         mallopt(trim_threshold, (1 << 31) - 1)
         mallopt(arena_max, 1)

@@ -1,4 +1,4 @@
-"""What an op accepts: one place for the errors that a beginner meets, so that the ops contain only mathematics.
+"""What an op accepts. All errors that a beginner meets are in this file, so that the ops contain only mathematics.
 
 Each message names the op, what was expected, what came, and how to fix the call.
 """
@@ -37,7 +37,7 @@ def check_gradient(where: str, dy: Array, shape: tuple[int, ...], dtype: Any, xp
 
 
 def _xp(x: Array) -> Any:
-    """array_module(x). NumPy's arrays, which most are, are known here: a call less for each check of each op."""
+    """array_module(x). NumPy's arrays, the usual case, are recognised here: this saves a call in each check."""
     return np if type(x) is np.ndarray else array_module(x)
 
 

@@ -3,9 +3,9 @@
     @op("x: (..., in); weight: (in, out); bias: (out,); y: (..., out)")
     def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, Pullback]:
 
-The line stands in the docstring too. Equal letters are equal lengths, and `...` is any number of leading axes. A name
-that is no argument is the output's. The annotations say the rest: what is an integer, a number, a flag or a generator,
-and what may be None. The entries, which `;` separates:
+The line is also in the docstring. Equal letters are equal lengths, and `...` is any number of leading axes. A name that
+is not an argument is the output's. The annotations say the rest: what is an integer, a number, a flag or a generator,
+and what may be None. The entries, separated by `;`:
 
     q, k: (..., T, d)                       arrays of floats, all of one dtype and on one device
     x: (..., T, H·d); weight: (H, 3 H)      an axis may be a product
@@ -87,7 +87,7 @@ def op(text: str) -> Callable[[F], F]:
 
 
 def declared(text: str = "") -> Callable[[F], F]:
-    """Declare what any other function accepts, or a class when it is made: `@declared("d_in > 0")` at `__init__`."""
+    """Declare what any other function accepts, or the constructor of a class: `@declared("d_in > 0")` at `__init__`."""
 
     def mark(function: F) -> F:
         check = Declaration(text, function)
@@ -140,7 +140,7 @@ class _Declared:
 
 @dataclass(frozen=True)
 class _Option:
-    """An argument that is no array, as declared and annotated."""
+    """An argument that is not an array, as declared and annotated."""
 
     name: str
     default: Any
@@ -211,7 +211,7 @@ class Declaration:
         self.products = {axis: a for a in reversed(self.shaped) for axis in a.axes if " " in axis or "·" in axis}
 
     def __call__(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments by name, with Python floats in place of NumPy's. Nearly every call takes no step aside."""
+        """The arguments by name, with Python floats in place of NumPy's. Most calls take the short path."""
         given = dict(zip(self.names, args, strict=False), **options)
         if len(given) != len(args) + len(options) or not self.required <= given.keys():
             self.function(*args, **options)  # raises Python's own TypeError
@@ -334,7 +334,7 @@ def _in_brackets(axes: tuple[str, ...]) -> str:
 
 
 def _flat(lengths: Iterable[Any]) -> tuple[int, ...]:
-    """A shape from the lengths of axes, of which that of `...` is a tuple."""
+    """A shape from the lengths of its axes; the length of `...` is a tuple."""
     return tuple(n for length in lengths for n in (length if isinstance(length, tuple) else (length,)))
 
 
@@ -348,7 +348,7 @@ def _may_be_none(parameter: inspect.Parameter) -> bool:
 
 
 def _range(low: str | None, sign: str, bound: str) -> dict[str, Any]:
-    """The range of a number, with both ends in it, and in words."""
+    """The range of a number, both ends included, and the same in words."""
     limit = float(bound)
     if sign in (">", ">="):
         least = limit if sign == ">=" else math.nextafter(limit, math.inf)

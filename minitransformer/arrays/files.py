@@ -105,7 +105,7 @@ def read_json(path: Path) -> Any:
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], about: dict[str, str] | None = None) -> None:
     """Write arrays under their names as safetensors (https://github.com/huggingface/safetensors): no code in them.
 
-    about: what its header says of the file as a whole.
+    about: what the header says about the whole file.
     """
     from safetensors.numpy import save
 

@@ -1,4 +1,4 @@
-"""Rooms around the core: the core works without them, imports none, and asks whichever are there.
+"""Rooms around the core: the core works without them, imports none, and finds those that exist.
 
 A room is a folder beside this one. It may have
 
@@ -12,7 +12,7 @@ A room is a folder beside this one. It may have
     sentences.txt   what the stepper says about its lines
     page.md         a chapter of the site
 
-Its folders may have these files, too: all that belongs to one idea may stand in one folder.
+Its folders may have these files, too, so everything that belongs to one idea can be in one folder.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def names_for(room: str) -> dict[str, str]:
 
 
 def brought(room: str, name: str) -> Any:
-    """The object of this name that another room brings to a room, `minitransformer.ops`. Raises AttributeError."""
+    """The object of this name that another room adds to a room, such as `minitransformer.ops`. Or AttributeError."""
     module = names_for(room.rpartition(".")[2]).get(name)
     if module is None:
         raise AttributeError(f"module {room!r} has no attribute {name!r}")

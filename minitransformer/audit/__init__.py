@@ -1,7 +1,7 @@
-"""Put known mistakes in the place of the function that a test suite tests, and see which it lets pass.
+"""Replace the function that a test suite tests by known mistakes, and see which ones the suite lets pass.
 
-A TOML file describes a suite; `suite.py` says what it holds. `worker.py` runs the tests in processes of their own,
-`running.py` starts it, and `report.py` shows what came out.
+A TOML file describes a suite; `suite.py` explains its entries. `worker.py` runs the tests in separate processes,
+`running.py` starts it, and `report.py` shows the results.
 """
 
 from .report import picture, table

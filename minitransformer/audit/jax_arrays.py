@@ -10,7 +10,7 @@ import numpy as np
 
 
 def adapted(op: Callable[..., Any]) -> Callable[..., Any]:
-    """The op as a function of JAX's arrays: floating-point arrays by position are differentiable."""
+    """The op as a function of JAX's arrays. Floating-point arrays given by position are differentiable."""
     import jax
 
     @functools.wraps(op)
@@ -33,12 +33,12 @@ def adapted(op: Callable[..., Any]) -> Callable[..., Any]:
         def gradients(dy: Any, *arrays: Any) -> Any:
             found = of_arrays(*arrays)[1](np.array(dy))
             rest = iter(found if isinstance(found, tuple) else (found,))
-            zeros = (np.zeros(x.shape, x.dtype) for x in kinds if _is_float(x))  # of arrays by keyword
+            zeros = (np.zeros(x.shape, x.dtype) for x in kinds if _is_float(x))  # for arrays given by keyword
             return tuple(next(rest, zero) for zero in zeros)
 
         @jax.custom_vjp
         def run(*arrays: Any) -> Any:
-            # jit wants to know the shape of the output before any number: it is that for ones.
+            # jit needs the shape of the output before it has any numbers, so it is computed for ones.
             y = output(
                 *((np.zeros if np.issubdtype(x.dtype, np.integer) else np.ones)(x.shape, x.dtype) for x in kinds)
             )
@@ -56,7 +56,7 @@ def adapted(op: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def results(function: Callable[..., Any], inputs: tuple[Any, ...], seed: int | None) -> dict[str, np.ndarray]:
-    """The outputs of a function of JAX's arrays by name, and with a seed its gradients for a random upstream one."""
+    """The outputs of a function of JAX's arrays, by name; with a seed also its gradients for a random upstream one."""
     import jax
 
     given = [jax.numpy.asarray(x) if isinstance(x, np.ndarray) else x for x in inputs]

@@ -15,7 +15,7 @@ COLOURS = {"caught": "#2a7f62", "survived": "#c8553d"}
 
 
 def table(audits: Audits) -> str:
-    """A Markdown table: a row for each function, one for all of a suite, and below it a sentence for each survivor."""
+    """A Markdown table with a row for each function and one for the whole suite; below it, a sentence per survivor."""
     rows = ["| suite | function | tests | caught | survived |", "| --- | --- | --- | --- | --- |"]
     for suite, results in audits:
         at = f" at {suite.commit[:10]}" if suite.commit else ""
@@ -50,7 +50,7 @@ def _sentence(outcome: Outcome) -> str:
 
 
 def picture(audits: Audits) -> Figure:
-    """A bar for each function: how many of the mistakes that show in it are caught, and how many survive."""
+    """A bar for each function: of the mistakes that affect it, how many are caught and how many survive."""
     from matplotlib.figure import Figure
 
     rows = [

@@ -1,4 +1,4 @@
-"""Start the worker for a suite, and gather what it tells."""
+"""Start the worker for a suite, and collect its results."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .suite import Function, Suite, read
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the tests made of one mistake: "caught", "survived", or "no effect" where it cannot show in this function.
+    """The verdict on one mistake: "caught", "survived", or "no effect" where it changes nothing in this function.
 
-    by: the test that failed, or what stopped. input, seed, shows: for a survivor, an input that catches it, and how.
+    by: the test that failed, or what stopped. input, seed, shows: for a survivor, an input that reveals it, and how.
     """
 
     mistake: str
@@ -34,7 +34,7 @@ class Outcome:
 
 @dataclass
 class Result:
-    """One function of a suite: whether the tests accept the right version, and what they made of each mistake."""
+    """One function of a suite: whether the tests accept the right version, and their verdict on each mistake."""
 
     function: Function
     right: str = "not run"  # "passed", or what happened instead
@@ -57,9 +57,9 @@ def audit(
 ) -> tuple[Suite, list[Result]]:
     """Run the suite that a TOML file describes, in its folder, with every known mistake of its ops.
 
-    limit: seconds that one run of the tests may take. progress is told each run. Raises ValueError for a file or folder
-    that cannot be used, and ImportError without the library of its arrays. A suite that fails on the right version,
-    hangs or has no such function is told in its result.
+    limit: seconds that one run of the tests may take. progress is called after each run. Raises ValueError for a file
+    or folder that cannot be used, and ImportError without the library of its arrays. The result says if a suite fails
+    on the right version, hangs, or has no such function.
     """
     suite = read(path)
     if importlib.util.find_spec(suite.arrays) is None:
@@ -72,7 +72,7 @@ def audit(
             f"audit: there is no folder {Path(folder, suite.folder)}; fetch {suite.repository or 'it'} first"
         )
     if not hasattr(os, "fork"):
-        raise ValueError("audit: each run needs a process that is forked, which this system cannot")
+        raise ValueError("audit: each run needs a forked process, but this system cannot fork")
     results = [Result(function) for function in suite.functions]
     read_end, write_end = os.pipe()
     command = [sys.executable, "-m", f"{__package__}.worker", str(Path(path).resolve()), str(folder), str(limit)]
@@ -107,7 +107,7 @@ def _note(results: list[Result], line: dict[str, Any], progress: Callable[[str],
         progress(f"{result.function.name}: right version: {result.right}")
         return
     passed = line["outcome"] == "passed"
-    shown = line.get("input") or not result.function.replaces  # in our own op each of its mistakes has an effect
+    shown = line.get("input") or not result.function.replaces  # in our own op every mistake has an effect
     verdict = "caught" if not passed else "survived" if shown else "no effect"
     by = "" if passed else line.get("by") or line["outcome"]
     outcome = Outcome(

@@ -6,28 +6,28 @@
     arrays = "torch"                                  # or "numpy" or "jax"
 
     [[functions]]
-    ops = ["softmax"]                                 # whose known mistakes take the function's place
+    ops = ["softmax"]                                 # the ops whose known mistakes replace the function
     replaces = "tests.adapters:run_softmax"           # where the suite looks the function up: module:attribute
     call = "lambda in_features, dim: softmax(in_features, axis=dim)"
     tests = ["tests/test_nn_utils.py::test_softmax_matches_pytorch"]
     inputs = ["(r.normal(size=(3, 4)), -1)"]
 
-`call` says how the suite's arguments become ours: an expression, or lines that define `replacement`. In it stand the
-ops under their names, `np`, and with arrays = "torch" also `torch`; there an op takes tensors and returns one, and
-PyTorch's autograd calls our backward. With arrays = "jax" it takes JAX's arrays, also under grad, jit and vmap, and
-`jax` and `jnp` stand there. With arrays = "numpy" an op is as everywhere else: it returns (y, backward).
-Without `replaces` and `call` the mistakes are put into this library itself; there ops = "each" stands for one function
-for each op, whose name takes the place of {op} in `tests`. An op of which the suite has no test is then left out.
+`call` converts the suite's arguments to ours. It is an expression, or lines that define `replacement`. It can use the
+ops by their names, `np`, and the suite's library. With arrays = "torch" this is `torch`: an op takes tensors and
+returns one, and PyTorch's autograd calls our backward. With arrays = "jax" it is `jax` and `jnp`: an op takes JAX's
+arrays, also under grad, jit and vmap. With arrays = "numpy" an op is as everywhere else: it returns (y, backward).
+Without `replaces` and `call` the mistakes go into this library itself. Then ops = "each" means one function for each
+op; the op's name replaces {op} in `tests`, and an op without a test in the suite is left out.
 
-`inputs` are expressions for what the function can be called with; r is a NumPy generator, and arrays become those of
-the suite's library. They serve to find an input at which a mistake shows that the tests let pass. `probe` (lines that
-define `probe(function, *inputs)`, which returns a dict of arrays) says what is looked at; by default the function's
-outputs and, unless they are NumPy's, their gradients. With gradients = false these are the outputs alone (of a probe,
-what is called "the ..."), as where students write no backward pass.
+`inputs` are expressions for arguments of the function; r is a NumPy generator, and arrays become those of the suite's
+library. They serve to find an input that reveals a mistake which the tests let pass. `probe` chooses what is compared:
+it is lines that define `probe(function, *inputs)`, which returns a dict of arrays. By default these are the function's
+outputs and, unless they are NumPy's, their gradients. With gradients = false only the outputs are compared (of a probe,
+the entries named "the ..."), for suites whose students write no backward pass.
 
 `before` are lines that run before anything is imported, `folder` is where pytest starts, and `paths` are more folders
-to import from, both within the suite's. A function without ops and tests is only put in place, as where the tests of
-one need another that the student writes.
+to import from, both inside the suite's folder. A function without ops and tests is only put in place, for tests that
+need another function of the student's.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ class Function:
     inputs: tuple[str, ...] = ()
     probe: str = ""
     optional: bool = False  # whether it is left out if it has no test
-    gradients: bool = True  # whether the suite asks for backward passes; if not, only outputs are looked at
+    gradients: bool = True  # whether the suite tests backward passes; if not, only outputs are compared
 
     @property
     def name(self) -> str:
-        """What the table calls it."""
+        """Its name in the table."""
         return self.replaces.rpartition(":")[2] or self.ops[0]
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A test suite: where it is from, and the functions that it tests."""
+    """A test suite: its source, and the functions that it tests."""
 
     title: str
     functions: tuple[Function, ...]
@@ -77,7 +77,7 @@ class Suite:
 
 
 def read(path: str | Path) -> Suite:
-    """The suite that a TOML file describes. Raises ValueError that names the file and what is wrong in it."""
+    """The suite that a TOML file describes. Raises ValueError, which names the file and what is wrong in it."""
     import_error = "audit: TOML files are read by Python 3.11 or newer, or with tomli: pip install tomli"
     try:
         import tomllib
@@ -111,14 +111,14 @@ def _function(path: Any, i: int, found: Any) -> Function:
         none = f"there is no op {', '.join(map(repr, unknown)) or 'given'}"
         raise ValueError(f"{path}: {where}: {none}; see ops.__all__ and later.__all__")
     if bool(found.get("replaces")) != bool(found.get("call")):
-        raise ValueError(f"{path}: {where}: replaces and call go together: where the function is, and what it becomes")
+        raise ValueError(f"{path}: {where}: give both replaces (its place) and call (what it becomes), or neither")
     if found.get("replaces") and found["replaces"].count(":") != 1:
         raise ValueError(f'{path}: {where}: replaces must be "module:attribute", got {found["replaces"]!r}')
     return Function(**{key: _tupled(value) for key, value in found.items()})
 
 
 def _for_each_op(found: Any) -> list[Any]:
-    """The same for each op, if it is about each of them."""
+    """One copy for each op, if it is meant for each of them."""
     if not isinstance(found, dict) or found.get("ops") != "each" or not isinstance(found.get("tests"), list):
         return [found]
     tests = found["tests"]

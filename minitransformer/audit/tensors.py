@@ -10,7 +10,7 @@ import numpy as np
 
 
 def adapted(op: Callable[..., Any]) -> Callable[..., Any]:
-    """The op as a function of tensors: floating-point tensors by position are differentiable, the rest is handed on."""
+    """The op as a function of tensors. Floating-point tensors given by position are differentiable."""
 
     @functools.wraps(op)
     def call(*inputs: Any, **options: Any) -> Any:
@@ -29,7 +29,7 @@ def adapted(op: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def results(function: Callable[..., Any], inputs: tuple[Any, ...], seed: int | None) -> dict[str, np.ndarray]:
-    """The outputs of a function of tensors by name, and with a seed its gradients for a random upstream gradient."""
+    """The outputs of a function of tensors, by name; with a seed also its gradients for a random upstream gradient."""
     import torch
 
     given = [torch.from_numpy(x) if isinstance(x, np.ndarray) else x for x in inputs]

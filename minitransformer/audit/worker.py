@@ -1,7 +1,7 @@
 """Run a suite with each mistake: `python -m minitransformer.audit.worker suite.toml folder seconds`.
 
-The process imports what all runs need, and then forks one process for each mistake, with a limit of time. It writes one
-line of JSON for each run to the file descriptor that AUDIT_OUT names; what the tests print goes nowhere.
+The process imports what all runs need, and then forks one process for each mistake, with a time limit. It writes one
+line of JSON for each run to the file descriptor that AUDIT_OUT names; the output of the tests is discarded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def main(path: str, folder: str, limit: float) -> None:
-    """Run every function of the suite, right and with each mistake."""
+    """Run the tests of every function of the suite, on the right version and on each mistake."""
     suite = read(path)
     os.chdir(Path(folder) / suite.folder)
     sys.path[:0] = [str(Path.cwd()), *(str(Path(folder, part).resolve()) for part in suite.paths)]
@@ -59,7 +59,7 @@ def main(path: str, folder: str, limit: float) -> None:
                 continue
             right = _apart(limit, functools.partial(_run, suite, function, namespace, None))
             known = list({m.name: m for op in function.ops for m in known_mistakes(op)}.values())
-            if not function.replaces:  # our own tests of an op need not find what is wrong in another that it calls
+            if not function.replaces:  # our own tests of an op need not find a mistake in another op that it calls
                 known = [m for m in known if m.target.partition(":")[2] in function.ops]
             if right["outcome"] != "no tests" or not function.optional:
                 tell({"function": i, "right": right, "known": len(known)})
@@ -73,7 +73,7 @@ def main(path: str, folder: str, limit: float) -> None:
 
 
 def _namespace(suite: Suite) -> dict[str, Any]:
-    """What `call` may name."""
+    """The names that `call` can use."""
     more: dict[str, Any] = {"np": np, "ops": ops, "later": later}
     if suite.arrays == "torch":
         import torch
@@ -96,7 +96,7 @@ def _library(arrays: str) -> Any:
 
 
 def _apart(limit: float, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What run returns, in a process of its own; "ran out of time" if it is not done within the limit."""
+    """The result of run, in a separate process; "ran out of time" if it takes longer than the limit."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
@@ -133,7 +133,7 @@ def _apart(limit: float, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _run(suite: Suite, function: Function, namespace: dict[str, Any], mistake: Mistake | None) -> dict[str, Any]:
-    """One run of the tests. Where they pass despite a mistake, also an input at which it shows."""
+    """One run of the tests. If they pass despite a mistake, also an input that reveals it."""
     if mistake is None or suite.arrays == "jax":
         try:
             _replace(suite, namespace)
@@ -149,9 +149,9 @@ def _run(suite: Suite, function: Function, namespace: dict[str, Any], mistake: M
 
 
 def _collect(suite: Suite, function: Function, namespace: dict[str, Any]) -> None:
-    """Import the tests, here, so that the processes of all mistakes find them imported.
+    """Import the tests here, so that the processes of all mistakes inherit them.
 
-    Not where they compute with JAX: it has threads as soon as it has an array, and threads are not forked.
+    Do not do so for JAX: it starts threads with its first array, and a fork does not copy threads.
     """
     import pytest
 
@@ -160,7 +160,7 @@ def _collect(suite: Suite, function: Function, namespace: dict[str, Any]) -> Non
 
 
 def _replace(suite: Suite, namespace: dict[str, Any]) -> None:
-    """Put ours in the place of every function of the suite, since the tests of one may call another."""
+    """Replace every function of the suite by ours, because the tests of one may call another."""
     for function in suite.functions:
         if function.replaces:
             module, _, path = function.replaces.partition(":")
@@ -181,7 +181,7 @@ def _made(function: Function, namespace: dict[str, Any]) -> Any:
 
 
 class _Counts:
-    """A plugin of pytest that counts what passed."""
+    """A pytest plugin that counts the tests that passed."""
 
     def __init__(self) -> None:
         self.passed, self.failed = 0, ""
@@ -205,7 +205,7 @@ def _tests(function: Function) -> dict[str, Any]:
 
 
 def _shown(suite: Suite, function: Function, namespace: dict[str, Any], mistake: Mistake) -> dict[str, Any]:
-    """An input at which the function with the mistake differs from the right one, and where; empty if none is found."""
+    """An input where the function with the mistake differs from the right one, and how; empty if none is found."""
     for text, seed in _trials(function):
         with np.errstate(all="ignore"):
             right = _results(suite, function, namespace, text, seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# What the list of all commands says of each. Here, so that one command needs no other's file.
+# The description of each command in the list of all. It is here so that a command does not import the others' files.
 COMMANDS = {
     "demo": "show the worked example, check every op, train a small translator (under two minutes)",
     "check": "compare every hand-derived gradient with finite differences",
@@ -18,9 +18,9 @@ COMMANDS = {
     "info": "layers, shapes, parameters, FLOPs and memory of a model of any size",
     "view": "write a page that shows where a model looks: its attention weights and their gradients",
     "plot": "draw where the heads of a layer look",
-    "compare": "attention beside recurrence and convolution, measured",
+    "compare": "measure attention, recurrence and convolution side by side",
     "worksheet": "print gradients to compute by hand, with answer keys, and mark completed forms",
-    "audit": "put known mistakes in the place of the function that a test suite tests, and see which pass",
+    "audit": "replace the function that a test suite tests by known mistakes, and see which ones pass",
     "exam": "print examination questions with worked answers, and a test of concepts",
     "grade": "grade the exercises in notebooks or Python files",
     "site": "write the course as a folder of static files, whose code runs in the browser",

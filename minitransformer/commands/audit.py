@@ -16,19 +16,17 @@ from . import UsageError
 def add(command: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     command.description = (
-        "Put every known mistake in the place of the function that a test suite tests, run the suite, and report which "
-        "mistakes it lets pass. docs/referee.md shows how, and what came out for courses and libraries."
+        "Replace the function that a test suite tests by each known mistake, run the suite, and report which mistakes "
+        "it lets pass. docs/referee.md explains how, with the results for courses and libraries."
     )
-    command.add_argument(
-        "suites", nargs="+", metavar="SUITE.toml", help="which suite, where the function is, what it takes"
-    )
+    command.add_argument("suites", nargs="+", metavar="SUITE.toml", help="describes suite, function and arguments")
     command.add_argument(
         "--at",
         default=".",
         metavar="FOLDER",
         help="the suite's files, or a folder that holds one for each SUITE (default: .)",
     )
-    command.add_argument("--limit", type=float, default=60.0, metavar="SECONDS", help="for one run (default: 60)")
+    command.add_argument("--limit", type=float, default=60.0, metavar="SECONDS", help="limit for one run (default: 60)")
     command.add_argument("--json", action="store_true", help="print the outcome as JSON instead of a table")
     command.add_argument("--picture", metavar="FILE", help="also draw it, as a PNG file")
     command.set_defaults(run=_audit)

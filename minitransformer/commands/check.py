@@ -30,7 +30,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.description = (
         "Compare the gradients of every input, parameter and named intermediate of each op, layer and "
         "model with central differences in float64. Then compare its fast forms, in float32 and float64, with the ops "
-        "as written. Exit status 1 if one is wrong."
+        "as written. The exit status is 1 if anything is wrong."
     )
     command.add_argument(
         "names", nargs="*", metavar="NAME", help="ops, layers, models, collectives, or softmax, ... (default: all)"
@@ -45,7 +45,7 @@ def add(command: argparse.ArgumentParser) -> None:
         help="check a published model, a folder or .gguf file, in place of the cases",
     )
     command.add_argument(
-        "--layer", type=int, metavar="N", help="of that model, whose inside to check (default: the last)"
+        "--layer", type=int, metavar="N", help="the layer of that model to check inside (default: the last)"
     )
     command.add_argument("--verbose", action="store_true", help="print a line for every gradient")
     command.set_defaults(run=_run)
@@ -99,7 +99,7 @@ def _check_model(options: argparse.Namespace) -> int:
     bar = progress_bar("check", "gradient")
     with threadpool_limits(
         limits=1, user_api="blas"
-    ):  # for a few tokens; beside other programs two wait for each other
+    ):  # for a few tokens; next to other programs, two threads would wait for each other
         report = check_model(options.model, options.layer, options.device, options.seed, bar)
     if options.json:
         print(json.dumps(report.as_dict() | {"device": options.device, "seed": options.seed}, indent=1))
@@ -140,7 +140,7 @@ def _sentence(case: Case, form: Form) -> str:
 
 
 def _select(names: Sequence[str]) -> list[Case]:
-    """The chosen cases: by kind, by what they cover, or by their own name; without names, all cases."""
+    """The cases chosen by kind, by what they cover, or by their own name; without names, all cases."""
     in_order = [case for kind in _KINDS.values() for case in (CASES | LARGE).values() if case.kind == kind]
     known = [*_KINDS, *dict.fromkeys(case.covers for case in in_order), *CASES, *LARGE]
     names = [known_as("check", name, known) for name in names]

@@ -39,7 +39,7 @@ def speed(options: argparse.Namespace) -> Accelerate:
 
 
 def progress_bar(what: str, unit: str) -> Callable[[list[Any]], Any]:
-    """A function that iterates over a list and shows on a terminal how far it is."""
+    """A function that iterates over a list and shows its progress on a terminal."""
     return functools.partial(tqdm, desc=what, unit=unit, leave=False, disable=None)
 
 
@@ -118,13 +118,13 @@ def add_search(command: argparse.ArgumentParser) -> None:
         "--early-stopping",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="end a search when as many texts are finished as there are beams (default), or go on while an open beam "
+        help="end a search when it has as many finished texts as beams (default), or continue while an open beam "
         "has a better score",
     )
 
 
 def check_search(options: argparse.Namespace) -> None:
-    """Refuse a --beam, --length-penalty or --output with which the command would fail only after the work."""
+    """Refuse now a --beam, --length-penalty or --output that would make the command fail after the work."""
     if options.beam < 1:
         raise UsageError(f"--beam must be at least 1, got {options.beam}")
     if not 0.0 <= options.length_penalty <= 10.0:

@@ -1,4 +1,4 @@
-"""`minitransformer compare`: what ways to mix the positions of a sequence cost, what they keep, how far they reach."""
+"""`minitransformer compare`: ways to mix the positions of a sequence, their cost, their caches and their reach."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def add(command: argparse.ArgumentParser) -> None:
     layers.set_defaults(run=_layers)
     flows = kinds.add_parser(
         "flow",
-        help="how much of a gradient is left after so many positions",
-        description="Send a gradient of length 1 from the last position back to every other one, through layers as "
-        "they begin.",
+        help="how much of a gradient is left at each distance",
+        description="Send a gradient of length 1 from the last position back to every other one, through freshly "
+        "initialised layers.",
     )
     flows.add_argument("--length", type=int, default=65, metavar="N", help="positions (default: 65)")
     flows.add_argument("--width", type=int, default=32, metavar="D", help="(default: 32)")
@@ -56,12 +56,12 @@ def add(command: argparse.ArgumentParser) -> None:
     caches.set_defaults(run=_caches)
     places = kinds.add_parser(
         "positions",
-        help="how far sinusoidal, learned, relative, rotary positions and linear biases carry",
-        description=f"Train a small model with each kind of positions to say which token stood {positions.BACK} places "
-        f"before, and test it on texts up to {positions.TIMES} times as long. Takes about a minute.",
+        help="how well kinds of positions generalise to longer texts: sinusoidal, learned, relative, rotary, biases",
+        description=f"Train a small model with each kind of positions to predict the token {positions.BACK} places "
+        f"back, and test it on texts up to {positions.TIMES} times as long. This takes about a minute.",
     )
     places.add_argument("--length", type=int, default=16, metavar="N", help="tokens in training (default: 16)")
-    places.add_argument("--steps", type=int, default=600, metavar="N", help="of training (default: 600)")
+    places.add_argument("--steps", type=int, default=600, metavar="N", help="training steps (default: 600)")
     places.add_argument("--seed", type=int, default=0, metavar="N", help="(default: 0)")
     places.set_defaults(run=_positions)
     for kind in (layers, flows, caches, places):
@@ -182,7 +182,7 @@ def _positions(options: argparse.Namespace) -> int:
             model, loss = positions.trained(name, n, options.steps, options.seed, progress_bar(name, "step"))
             found[name] = {"loss": loss, "accuracy": positions.accuracy(model, n)}
     curves = {name: each["accuracy"] for name, each in found.items()}
-    title = f"which token stood {positions.BACK} places before: the share of right answers, trained on {n} tokens"
+    title = f"the token {positions.BACK} places before: the share of right answers, trained on {n} tokens"
     spans = [(max(i * n, positions.BACK), (i + 1) * n) for i in range(positions.TIMES)]
     rows = [["positions", "loss", *(f"{first + 1} to {last}" for first, last in spans)]]
     for name, each in found.items():
@@ -193,7 +193,7 @@ def _positions(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace, found: object, lines: Sequence[str], picture: Callable[[Any], Figure]) -> int:
-    """Print what was found, as lines or as JSON, and draw it if that is asked for. picture: makes it with `plots`."""
+    """Print the result as lines or as JSON, and draw it if --plot asks for it. picture: draws it with `plots`."""
     if options.plot:
         from ..show import plots  # here, because it imports matplotlib
 

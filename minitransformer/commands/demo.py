@@ -1,5 +1,5 @@
-"""`minitransformer demo`: a tour in two minutes, from the worked example and the check of every op to a Transformer
-that learns to translate.
+"""`minitransformer demo`: a tour in two minutes. It shows the worked example, checks every op, and trains a
+Transformer to translate.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def _draw_cross_attention(model: Transformer, task: NumberTask, number: int, pat
     words, parts = english(number), german(number)
     memory = model.encode(to_device(padded([task.source.encode(words)]), device))[0]
     target = to_device(padded([[START, *task.target.encode(parts)]]), device)
-    weights = values_inside("weights", model.decode, target, memory)  # of each layer: self-attention, cross-attention
+    weights = values_inside("weights", model.decode, target, memory)  # for each layer: self-attention, cross-attention
     from ..show import plots  # here, because it imports matplotlib
 
     write_figure(path, plots.attention_maps(weights[-1][0], [*parts, "<end>"], words))

@@ -13,8 +13,8 @@ from .common import add_speed, speed
 def add(command: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     command.description = (
-        "Make a vector of length 1 of each text, the mean of its tokens' hidden states, and print the "
-        "cosine of the angle between each two."
+        "Turn each text into a vector of length 1, the mean of its tokens' hidden states, and print the "
+        "cosine of the angle between every two."
     )
     command.add_argument("texts", nargs="+", metavar="TEXT", help="a text, in quotes")
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help="the folder of the published model")

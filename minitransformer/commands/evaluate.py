@@ -34,7 +34,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("--output", type=Path, metavar="FILE", help="file for the translations (default: none)")
     command.add_argument("--text", type=Path, metavar="FILE", help="a text, or lines of a label, a tab and a text")
     command.add_argument(
-        "--held-out", type=float, default=1.0, metavar="X", help="use only the last X of the text, as 0.1 (default: 1)"
+        "--held-out", type=float, default=1.0, metavar="X", help="use only the last share X, such as 0.1 (default: 1)"
     )
     command.add_argument("--json", action="store_true", help="print one JSON document instead")
     add_speed(command)
@@ -74,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
         found = evaluate_writer((model, tokenizers[0]), options.text, options.device, options.held_out, speed(options))
         said = f"loss {found['loss']:.4f} nats, perplexity {found['perplexity']:.2f}, on {found['tokens']:,} tokens"
     elif not isinstance(model, Classifier):
-        raise UsageError(f"{options.model} holds a {type(model).__name__}, which no measure here fits")
+        raise UsageError(f"{options.model} holds a {type(model).__name__}, which this command cannot measure")
     else:
         found = evaluate_classifier(options.model, options.text, options.device, speed(options))
         said = f"accuracy {found['accuracy']:.2%} on {found['texts']} texts{_cut_off(found)}"

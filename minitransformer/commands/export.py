@@ -13,8 +13,8 @@ from ..published.tasks import open_any
 def add(command: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     command.description = (
-        "Write a model and its tokenizer as a folder that Hugging Face's transformers opens, and every command here "
-        "that takes --model. A model that no family of published ones has is refused."
+        "Write a model and its tokenizer as a folder that Hugging Face's transformers can open, and every command "
+        "here that takes --model. The model must fit one of the families of published models."
     )
     command.add_argument("model", type=Path, metavar="RUN", help="the folder of the model, or a .gguf file")
     command.add_argument("folder", type=Path, metavar="FOLDER", help="the folder to write")
@@ -27,5 +27,5 @@ def _run(options: argparse.Namespace) -> int:
     about = read_json(options.folder / "config.json")
     print(f"wrote {options.folder}, a {about['architectures'][0]}")
     if about["model_type"] == "qwen2":
-        print("AutoTokenizer takes Qwen2's own tokenizer: open this one by PreTrainedTokenizerFast.from_pretrained")
+        print("AutoTokenizer opens Qwen2's own tokenizer: open this one with PreTrainedTokenizerFast.from_pretrained")
     return 0

@@ -1,4 +1,4 @@
-"""`minitransformer fill-mask`: what a masked-language model finds for a hidden token."""
+"""`minitransformer fill-mask`: a masked-language model guesses a masked token."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from .common import add_speed, make, speed
 def add(command: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     command.description = (
-        "Continue a text token by token, on the key-value cache. Each token is drawn from the model's "
-        "prediction. A published model's text is shown while it is written."
+        "Continue a text token by token, with a key-value cache. Each token is drawn from the model's "
+        "prediction. The text of a published model appears token by token."
     )
     command.add_argument(
         "prompt", nargs="?", default="\n", metavar="TEXT", help="the text's beginning (default: a new line)"

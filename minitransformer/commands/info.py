@@ -51,7 +51,7 @@ _MODELS: dict[str, tuple[type[Any], Mapping[str, Any]]] = {
 
 
 def _presets() -> dict[str, tuple[type[Any], Mapping[str, Any]]]:
-    """The presets of `train`. A name that several tasks use has the task's name before it, as in translate-numbers."""
+    """The presets of `train`. If several tasks use a name, the task's name precedes it, as in translate-numbers."""
     found: dict[str, tuple[type[Any], Mapping[str, Any]]] = {}
     names = Counter(name for task in TASKS.values() for name in task.presets)
     for task in TASKS.values():

@@ -15,14 +15,14 @@ from . import UsageError
 def add(command: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     command.description = (
-        "Encode UTF-8 texts, one after the other, as shards of token ids. The same command again continues "
-        "after an interruption and makes only the shards that are missing."
+        "Encode UTF-8 texts, one after the other, as shards of token ids. After an interruption, the same command "
+        "makes only the missing shards."
     )
     command.add_argument("texts", nargs="+", type=Path, metavar="TEXT", help="plain text files, in this order")
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder for the shards")
     command.add_argument("--tokenizer", choices=("characters", "bpe"), default="characters", help="(%(default)s)")
     command.add_argument("--vocabulary", type=int, default=8000, metavar="N", help="bpe tokens (default: 8000)")
-    command.add_argument("--processes", type=int, default=1, metavar="N", help="that encode together (default: 1)")
+    command.add_argument("--processes", type=int, default=1, metavar="N", help="parallel processes (default: 1)")
     command.set_defaults(run=_run)
 
 

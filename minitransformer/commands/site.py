@@ -25,7 +25,7 @@ def add(command: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path(__file__).parents[2],
         metavar="DIR",
-        help="the repository, with notebooks/ and docs/ (default: the one that this package is in)",
+        help="the repository, with notebooks/ and docs/ (default: the one that contains this package)",
     )
     command.add_argument(
         "--pyodide",
@@ -42,7 +42,7 @@ def add(command: argparse.ArgumentParser) -> None:
         help="the translator that `minitransformer demo` trains, demo/model: the start page shows it at work",
     )
     command.add_argument(
-        "--address", default="", metavar="URL", help="where the site will be; its notebooks install the package from it"
+        "--address", default="", metavar="URL", help="the site's address, from which notebooks install the package"
     )
     command.set_defaults(run=_run)
 

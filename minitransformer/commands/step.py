@@ -19,13 +19,13 @@ def add(command: argparse.ArgumentParser) -> None:
         "Run a small example, forward and backward, and show what each line of the code computed. On a "
         "terminal the keys n and p (or → and ←) go forward and back, c shows how a number was computed, q quits. "
         "Elsewhere all steps are printed. With --model, EXAMPLE is a text that the model reads (a translator also "
-        "writes its translation), and the steps are those of one of its layers, or of one head."
+        "translates it), and the steps show one of its layers, or one head."
     )
     command.add_argument("example", metavar="EXAMPLE", help=f"{', '.join(EXAMPLES)}; with --model a text, in quotes")
     command.add_argument(
         "--model", type=Path, metavar="DIR", help="the folder of a trained or published model, or a .gguf file"
     )
-    command.add_argument("--layer", type=int, metavar="N", help="of that model, counted from 1 (default: the last)")
+    command.add_argument("--layer", type=int, metavar="N", help="its layer, counted from 1 (default: the last)")
     command.add_argument("--head", type=int, metavar="N", help="one head of its attention, from 1 (default: the layer)")
     command.add_argument("--all", action="store_true", help="also show the lines that compute no number")
     command.add_argument("--verify", action="store_true", help="compare every gradient with finite differences")
@@ -66,6 +66,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _example(name: str) -> str:
-    """The example of this name, or of another one that papers have for it. Raises UsageError."""
+    """The example of this name, which may also be a name that papers use for it. Raises UsageError."""
     plain = name.lower().replace("_", "-").replace(" ", "-")
     return ALSO_CALLED.get(plain) or known_as("step", name, list(EXAMPLES))

@@ -32,7 +32,7 @@ _HELP = {
     "lm": "a decoder-only model on a running text",
     "classify": "an encoder with a classification head on labelled lines",
 }
-# What the settings mean, for --help: those of every task, and those that differ.
+# The meanings of the settings, for --help: first those of every task, then those that differ between tasks.
 MEANINGS: dict[str, dict[str, str]] = {
     "all": {
         "vocabulary": "number of bpe tokens",
@@ -40,32 +40,32 @@ MEANINGS: dict[str, dict[str, str]] = {
         "share_embeddings": "one table for source and target, which needs one vocabulary (section 3.4)",
         "model": "transformer, convolution, lstm or lstm-attention",
         "batch_rows": "windows of max_length tokens in a batch",
-        "optimizer": "adamw, adam, sgd or muon (of the matrices; adamw for the rest)",
+        "optimizer": "adamw, adam, sgd or muon (muon updates the matrices, adamw the rest)",
         "learning_rate": "the peak of the schedule",
         "schedule": "constant, cosine or inverse-sqrt (Vaswani et al. 2017, with learning_rate as peak)",
         "warmup": "steps from 0 up to the learning rate",
-        "floor": "the end of the cosine",
-        "weight_decay": "of adamw and muon",
-        "momentum": "of sgd and muon",
+        "floor": "the learning rate at the end of the cosine",
+        "weight_decay": "used by adamw and muon",
+        "momentum": "used by sgd and muon",
         "clip": "largest norm of all gradients together; 0: no limit",
         "accumulate": "batches per step",
         "workers": "threads that share a batch",
         "validate_every": "steps",
         "save_every": "steps",
         "average": "checkpoints whose mean is the final model; 1: the model of the lowest validation loss",
-        "patience": "validations without improvement before it stops early; 0: never",
+        "patience": "validations without improvement before the run stops early; 0: never",
         "shard_optimizer": "each rank of mpiexec keeps one part of the optimiser's state",
-        "precision": "float32, tf32 (a GPU's products), or float16 with float32 masters and a scaled loss",
+        "precision": "float32, tf32 (for a GPU's matrix products) or float16 (float32 masters, scaled loss)",
     },
     "translate": {
         "tokenizer": "bpe or words",
         "max_length": "tokens; training pairs with a longer side are left out and counted",
         "batch_tokens": "rows times the longest sentence",
-        "tie_output": "the target's table also makes the logits",
+        "tie_output": "use the target's table for the logits, too",
     },
     "lm": {
         "tokenizer": "characters or bpe",
-        "tie_output": "the table of tokens also makes the logits",
+        "tie_output": "use the table of tokens for the logits, too",
         "held_out": "last share of the text, for validation",
     },
     "classify": {
@@ -122,7 +122,7 @@ def _train(folder: Path, options: argparse.Namespace, new: Run | None, group: Gr
         )
     else:
         run = new
-    say: Callable[[str], None] = print if group.rank == 0 else lambda line: None  # the first rank speaks for all
+    say: Callable[[str], None] = print if group.rank == 0 else lambda line: None  # only the first rank prints
     trainer = run.trainer(folder, options.device, say, options.resume, speed(options), group)
     step = trainer.resume() if options.resume else 0
     if options.resume:

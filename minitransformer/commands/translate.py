@@ -18,7 +18,7 @@ from .common import add_search, add_speed, check_search, speed
 def add(command: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     command.description = (
-        "Translate sentences by beam search on the key-value cache. Without TEXT or --input, the command "
+        "Translate sentences by beam search, with a key-value cache. Without TEXT or --input, the command "
         "reads sentences from standard input, one per line."
     )
     command.add_argument("text", nargs="*", metavar="TEXT", help="sentences, each in quotes")
@@ -45,7 +45,7 @@ def _run(options: argparse.Namespace) -> int:
     search = {"early_stopping": options.early_stopping}
     ids = written(fast, sentences, options.beam, options.length_penalty, **search)
     if cut_off := sum(END not in row for row in ids):
-        print(f"{cut_off} of {len(ids)} translations had no end and were cut off", file=sys.stderr)
+        print(f"{cut_off} of {len(ids)} translations did not end and were cut off", file=sys.stderr)
     translations = "".join(f"{target.decode(row)}\n" for row in ids)
     if options.output:
         write(options.output, translations)

@@ -12,7 +12,7 @@ from .common import add_device
 def add(command: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     command.description = (
-        "Let a trained model read a text (a translator translates it first) and write one page with the "
+        "Run a trained model on a text (a translator translates it first) and write one page with the "
         "attention weights of every layer and head, and the gradient of each logit with respect to them."
     )
     command.add_argument("text", metavar="TEXT", help="the text, in quotes")

@@ -21,7 +21,7 @@ from .common import progress_bar, unknown
 def add(command: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     command.description = (
-        "Print a worksheet: small whole numbers, and blanks for every intermediate of the forward and the "
+        "Print a worksheet with small whole numbers, and blanks for every intermediate result of the forward and "
         "backward pass. The same kind, seed, size and student give the same sheet and key on every machine. "
         "The answers come from the library, and each gradient is compared with finite differences before anything is "
         "written."
@@ -95,7 +95,7 @@ def _print(options: argparse.Namespace) -> int:
 
 def _hand_out(options: argparse.Namespace) -> int:
     students = names(_read(options.class_list))
-    with progress_bar("worksheet", "sheet")(students) as bar:  # closed before a message about what failed
+    with progress_bar("worksheet", "sheet")(students) as bar:  # closed before any error message
         sheets = (make(options.kind, options.seed, options.size, student) for student in bar)
         paths = hand_out(sheets, options.out, options.format)
     print(f"wrote {len(students)} sheets, each with a form, to {options.out}")
@@ -131,7 +131,7 @@ def _grade(options: argparse.Namespace) -> int:
 
 
 def _misplaced(sheet: Sheet, options: argparse.Namespace, students: Sequence[str] | None) -> str:
-    """Why a form does not belong to the sheet being marked, or "". A student may have changed the form's head."""
+    """Why a form does not match the sheet being marked, or "". A student may have changed the form's head."""
     wanted = f"{options.kind}, seed {options.seed}, size {options.size}"
     if sheet.label != wanted:
         return f"this form is for {sheet.label}, but {wanted} is being marked"
@@ -157,7 +157,7 @@ def _table(found: list[tuple[Path, Marks | None, str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """A text that a spreadsheet shows and does not compute: one that begins with =, +, -, @ would be a formula."""
+    """The text, changed so that a spreadsheet shows it: a text that begins with =, +, - or @ would be a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and text else text
 
 

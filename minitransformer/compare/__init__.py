@@ -1,1 +1,1 @@
-"""What the ways to mix the positions of a sequence cost, and how far gradients reach through them: measured."""
+"""Measurements of the ways to mix the positions of a sequence: what they cost, and how far gradients reach."""

@@ -1,6 +1,6 @@
-"""What a layer must keep of the tokens it has read, to read one more: bytes by a formula, and measured.
+"""The size of a layer's cache, in bytes: by a formula, and measured.
 
-The numbers kept by a layer of width D with H heads of width d = D / H after n tokens:
+A layer of width D with H heads of width d = D / H must keep these numbers after n tokens, to read one more:
 
     multi-head    2·n·H·d          every head has a key and a value for each token
     grouped       2·n·G·d          G heads of keys and values        Ainslie et al. 2023
@@ -30,7 +30,7 @@ GROUPS, WINDOW, SINKS = 2, 128, 4
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of attention. numbers: that it keeps, from (n, H, d); layer: from (D, H, rng); cache: an empty one."""
+    """A kind of attention. numbers(n, H, d): how many it keeps; layer(D, H, rng): a layer; cache(): an empty cache."""
 
     formula: str
     numbers: Callable[[int, int, int], int]
@@ -67,12 +67,12 @@ KINDS = {
 
 
 def predicted(name: str, n: int, d_model: int, n_heads: int, itemsize: int = 4) -> int:
-    """Bytes by the formula."""
+    """The bytes according to the formula."""
     return KINDS[name].numbers(n, n_heads, d_model // n_heads) * itemsize
 
 
 def measured(name: str, n: int, d_model: int, n_heads: int, piece: int = 64) -> tuple[int, int]:
-    """Bytes of what the cache holds after n tokens, read in pieces, and of the buffers that hold it.
+    """The bytes of the cache's content after n tokens, read in pieces, and of the buffers that hold it.
 
     The buffers of a growing cache double when they are full, so they are larger than their content.
     """

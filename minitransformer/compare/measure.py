@@ -1,4 +1,4 @@
-"""Measurements of a mixer: multiplications counted, seconds, bytes, path length, and what a gradient keeps of its size.
+"""Measurements of a mixer: multiplications, seconds, bytes, path length, and how much of a gradient is left.
 
 An exponent is the slope of a straight line through (log size, log cost), by least squares.
 """
@@ -27,7 +27,7 @@ def _x(n: int, d: int, rng: Random, dtype: str = "float32") -> np.ndarray:
 
 
 def counted(mixer: Mixer, n: int, d: int) -> int:
-    """The multiplications in matrix products of a forward pass, counted while it runs on the strict device."""
+    """The multiplications in the matrix products of a forward pass, counted while it runs on the strict device."""
     rng = np.random.default_rng(0)
     with multiplications() as count:
         mixer.run(to_device(_x(n, d, rng), "strict"), rng)
@@ -37,7 +37,7 @@ def counted(mixer: Mixer, n: int, d: int) -> int:
 def seconds(mixer: Mixer, sizes: Sequence[tuple[int, int]], rounds: int = 5) -> list[float]:
     """For each size (n, d) the least processor time of a forward and a backward pass, on one thread.
 
-    All sizes take turns: so a processor that is slower for a while, since it is shared, is so for all of them.
+    All sizes take turns, so a shared processor that is slow for a while slows all of them alike.
     """
     best = [math.inf] * len(sizes)
     with threadpool_limits(1, user_api="blas"):
@@ -51,7 +51,7 @@ def seconds(mixer: Mixer, sizes: Sequence[tuple[int, int]], rounds: int = 5) -> 
 
 
 def memory(mixer: Mixer, n: int, d: int) -> tuple[int, int]:
-    """The bytes that are in use between forward and backward, and at the worst moment of both."""
+    """The bytes in use between forward and backward, and the most in use at any moment of both."""
     rng = np.random.default_rng(0)
     x, dy = _x(n, d, rng), _x(n, d, rng)
     mixer.run(x, rng)[1](dy)  # the first run of all also imports and fills Python's caches
@@ -72,7 +72,7 @@ def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
 
 
 def path_length(mixer: Mixer, n: int, d: int = 4) -> int:
-    """How many layers until the last output has a gradient with respect to the first input."""
+    """The number of layers needed for the last output to depend on the first input, found by gradients."""
     rng = np.random.default_rng(0)
     pullbacks: list[Any] = []
     y = _x(n, d, rng, "float64")
@@ -90,7 +90,7 @@ def path_length(mixer: Mixer, n: int, d: int = 4) -> int:
 
 
 def flow(name: str, n: int, d: int, draws: int = 5) -> list[float]:
-    """|∂y_last / ∂x_{last - s}| for s = 0, ..., n - 1: the norm of a gradient of length 1 that goes back s positions.
+    """|∂y_last / ∂x_{last - s}| for s = 0, ..., n - 1: the norm of a gradient of norm 1 after s positions back.
 
     The geometric mean over several draws of the layer and of x.
     """

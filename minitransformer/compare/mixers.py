@@ -1,4 +1,4 @@
-"""Ways to mix the positions of a sequence, with what the theory says of each. Vaswani et al. 2017, table 1.
+"""Ways to mix the positions of a sequence, and the cost of each in theory. Vaswani et al. 2017, table 1.
 
                     products      sequential steps    path from the first token to the last
     attention       2·n²·d        1                   1
@@ -8,10 +8,10 @@
     linear          2·n·d²        1                   1
     flash           n²·d          1                   1
 
-The products are multiplications in matrix products of the mixing alone, without the projections around attention; the
-recurrent layer's are W_x and W, those of restricted attention come from blocks that see themselves and the one before.
-Linear attention has products within blocks of b positions besides, 2·b·n·d of them, and a column for the denominators.
-Flash attention leaves out the tiles ahead of the queries; attention.py computes and hides them.
+The products are the multiplications in the matrix products of the mixing itself, without the projections around
+attention. For the recurrent layer these are W_x and W. In restricted attention a block attends to itself and to the
+block before it. Linear attention also has products within blocks of b positions, 2·b·n·d of them, and one more column
+for the denominators. Flash attention skips the tiles ahead of the queries; attention.py computes and masks them.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Run = Callable[[Array, Random], tuple[Array, Pullback]]
 
 @dataclass(frozen=True)
 class Mixer:
-    """A way to mix. multiplications: the formula; power_n, power_d: its exponents; steps and path: from the length n.
+    """A way to mix. multiplications: the formula; power_n, power_d: its exponents; steps(n), path(n): for length n.
 
-    by_length, by_width: sizes (n, d) of which one grows, and where the products take most of the time.
-    run: from (x, rng) to (y, backward), the whole mixing of x: (n, d), which looks back only. hop: from the number of a
-    layer and x to the function that this layer is, as path lengths are counted.
+    by_length, by_width: sizes (n, d) in which n or d grows, large enough that the products take most of the time.
+    run(x, rng) returns (y, backward): the whole causal mixing of x: (n, d). hop(i, x): the function of layer i, for
+    counting path lengths.
     """
 
     name: str
@@ -89,7 +89,7 @@ def _recurrent(x: Array, rng: Random, cell: str = "rnn") -> tuple[Array, Pullbac
 
 
 def _step_of_all(i: int, x: Array, rng: Random) -> Step:
-    """One step of a plain cell at every position at once: each takes the state that its neighbour has had so far.
+    """One step of a plain cell at every position at once: each takes its left neighbour's state so far.
 
     After i such steps the state of a position has read its own token and the i - 1 before it.
     """
@@ -113,7 +113,7 @@ def _step_of_all(i: int, x: Array, rng: Random) -> Step:
 
 
 def _grown(start: int, times: int, n: int | None = None, d: int | None = None) -> tuple[tuple[int, int], ...]:
-    """Sizes (n, d): one is given, the other doubles from `start` on."""
+    """Sizes (n, d): one is fixed, the other doubles from `start` on."""
     sizes = [start << i for i in range(times)]
     return tuple((size if n is None else n, size if d is None else d) for size in sizes)
 
@@ -166,7 +166,7 @@ def _attending(x: Array, rng: Random) -> tuple[Array, Pullback]:
 
 
 def _stack_of_convolutions(x: Array, rng: Random) -> tuple[Array, Pullback]:
-    """As many dilated layers as reach from the last position to the first."""
+    """Enough dilated layers to reach from the last position to the first."""
     pullbacks = []
     for i in range(_log(x.shape[0], KERNEL)):
         x, pullback = _convolution(x, rng, KERNEL**i)
@@ -180,7 +180,7 @@ def _stack_of_convolutions(x: Array, rng: Random) -> tuple[Array, Pullback]:
     return x, backward
 
 
-# Layers as they begin, through which `compare flow` sends a gradient.
+# Freshly initialised layers, through which `compare flow` sends a gradient.
 FLOWS: dict[str, Run] = {
     "rnn": _recurrent,
     "lstm": lambda x, rng: _recurrent(x, rng, "lstm"),

@@ -1,9 +1,9 @@
-"""How far do kinds of positions carry? A model learns to copy at one length, and is tested on longer texts.
+"""Do kinds of positions generalise to longer texts? A model learns to copy at one length and is tested on longer ones.
 
-The task: say which token stood `BACK` places before. It has nothing to do with what the tokens are, so the model can
-solve it by positions alone. Training has texts of `length` random tokens; the test has texts four times as long. Press
-et al. 2022, "Train Short, Test Long", compare kinds of positions on language so; Kazemnejad et al. 2023, "The Impact of
-Positional Encoding on Length Generalization in Transformers", on copying among other tasks.
+The task: predict the token `BACK` places before. Only the position matters, not which tokens the text has. Training has
+texts of `length` random tokens; the test has texts four times as long. Press et al. 2022, "Train Short, Test Long",
+compare kinds of positions on language in this way; Kazemnejad et al. 2023, "The Impact of Positional Encoding on Length
+Generalization in Transformers", on copying and other tasks.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ..later import Biased, LinearBias, RelativeBias, rotary_turn
 from ..layers import Embedding, Encoder, InputEmbedding, LearnedPositions, Module, SinusoidalPositions
 from ..training import AdamW, clip_gradient_norm, cosine
 
-if TYPE_CHECKING:  # at run time it would import the whole catalogue
+if TYPE_CHECKING:  # importing it at run time would import the whole catalogue
     from ..verify.gradients import Progress
 
 KINDS = ("sinusoidal", "learned", "relative", "rotary", "alibi")
 BACK, VOCABULARY = 4, 16
-TIMES = 4  # how many times as long the texts of the test are
+TIMES = 4  # test texts are so many times longer than training texts
 _D, _HEADS, _LAYERS, _ROWS, _RATE = 64, 4, 2, 32, 3e-3
 
 
@@ -62,7 +62,7 @@ class Copier(Module):
 
 
 def copies(length: int, rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """(ids, wanted), each (rows, length): random tokens, and those BACK places before; -100 where there is none."""
+    """(ids, wanted), each (rows, length): random tokens, and the tokens BACK places before, -100 for none."""
     ids = rng.integers(0, VOCABULARY, (rows, length))
     wanted = np.full_like(ids, -100)
     wanted[:, BACK:] = ids[:, :-BACK]
@@ -70,7 +70,7 @@ def copies(length: int, rows: int, rng: np.random.Generator) -> tuple[np.ndarray
 
 
 def trained(kind: str, length: int, steps: int, seed: int = 0, progress: Progress = iter) -> tuple[Module, float]:
-    """A model after so many steps on texts of this length, and the mean loss of the last tenth of them."""
+    """A model after so many steps on texts of this length, and the mean loss of the last tenth of the steps."""
     rng = np.random.default_rng(seed)
     model = accelerate(Copier(kind, TIMES * length, rng))
     optimizer = accelerate(AdamW(model.parameters(), _RATE, (0.9, 0.98)))
@@ -88,6 +88,6 @@ def trained(kind: str, length: int, steps: int, seed: int = 0, progress: Progres
 
 
 def accuracy(model: Module, length: int, rows: int = 64) -> list[float]:
-    """The share of rows in which the model is right, at each position from 1 to TIMES · length; 0 at the first BACK."""
+    """The share of rows where the model is right, at each position from 1 to TIMES · length; 0 at the first BACK."""
     ids, wanted = copies(TIMES * length, rows, np.random.default_rng(1000))
     return (model(ids)[0].argmax(axis=-1) == wanted).mean(axis=0).tolist()

@@ -1,7 +1,7 @@
-"""Attention in blocks of queries. The weights are not normalised, and large ones are not kept.
+"""Attention in blocks of queries. The weights are not normalised, and with many keys they are not kept.
 
-Write E = exp(scores), 1/total for the inverse of its row sums, and weights = E / total. To divide T_q · T_k weights is
-expensive, and to divide the T_q rows of the output is cheap. So only the rows are divided:
+Let E = exp(scores), let total be its row sums, and weights = E / total. Dividing T_q · T_k weights is expensive, but
+dividing the T_q rows of the output is cheap. So only the rows are divided:
 
     output   = (E v) / total
     doutput' = doutput / total                             row by row
@@ -15,8 +15,9 @@ scores. If attention is causal, a block of queries computes only the keys that o
 Up to KEPT_KEYS keys, E is kept for backward. Beyond that it is recomputed from q and k, so for long sequences the
 memory grows with T, not with T².
 
-Where Numba is installed all this is done in compiled loops, attention_loops.py; the form in NumPy is here. It pays
-where a causal mask lets it skip keys, and in memory; so a short call that is not causal runs as written.
+Where Numba is installed, compiled loops do all this (attention_loops.py); this file has the form in NumPy. That form
+saves time where a causal mask lets it skip keys, and memory for long sequences. So a short call that is not causal runs
+as written.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from ..machines.threads import blas_threads, share_out
 from .blocks import BLOCK, compiled, row_sums, takes
 
 KEPT_KEYS = 64
-SHORT = 128  # keys: with so few, and none to skip, the form in NumPy is slower than the op as written
-_MANY = 1 << 18  # scores that are worth threads of their own
+SHORT = 128  # keys: up to so many, with none to skip, the form in NumPy is slower than the op as written
+_MANY = 1 << 18  # scores from which more threads pay
 
 Place = tuple[slice, slice, slice, int]  # a block: its sequences, heads and queries, and how many keys it sees
 
@@ -76,7 +77,7 @@ def attention(
     q4, k4, v4, shapes = *map(_four_axes, (q, k, v)), (q.shape, k.shape, v.shape)
     mask4 = None if mask is None else mask_of((*q.shape[:-1], t_k), mask)
     kept = None if generator is None else uniform(generator, (*q4.shape[:-1], t_k), like=q) >= dropout
-    raised = 1.0 if generator is None else 1.0 / (1.0 - dropout)  # what dropout scales the rest up by
+    raised = 1.0 if generator is None else 1.0 / (1.0 - dropout)  # the factor of the weights that dropout keeps
     output4, backward4 = form(q4, k4, v4, mask4, causal, factor, kept, raised)
 
     def backward(doutput: Array) -> tuple[Array, ...]:
@@ -189,7 +190,7 @@ def _in_blocks(
 
 
 def mask_fits(mask: Array | None, shape: tuple[int, ...]) -> bool:
-    """Whether a mask is missing, or a boolean array that broadcasts to this shape, as `ops.attention` asks."""
+    """Whether the mask is None, or a boolean array that broadcasts to this shape, as `ops.attention` requires."""
     if mask is None:
         return True
     if type(mask) is not np.ndarray or mask.dtype != np.bool_ or mask.ndim > len(shape) or not mask.size:
@@ -211,7 +212,7 @@ def _loops() -> Any:
 
 
 def _as_matrices(x4: Array) -> Array:
-    """The array in a layout that BLAS accepts: the numbers of a row are adjacent, and rows do not overlap."""
+    """The array in a layout that BLAS accepts: adjacent numbers in each row, and no overlapping rows."""
     row, number = x4.strides[-2] // x4.itemsize, x4.strides[-1] // x4.itemsize
     fits = number == 1 and row >= x4.shape[-1] and not any(step % x4.itemsize for step in x4.strides)
     return x4 if fits and x4.flags.aligned else x4.copy()
@@ -247,7 +248,7 @@ def _parts(shape: tuple[int, ...], n_keys: int, causal: bool) -> Iterator[Iterat
 
     A block is several sequences, or some heads of one sequence, or some queries of one head. It has at least 64
     queries, because with fewer rows a matrix product is slow, and at least 128 if one row fills much of the cache.
-    Causal blocks are no higher than that, because each block computes all keys that its last query sees.
+    Causal blocks have no more queries than that, because each block computes all keys that its last query sees.
     """
     n_batch, n_heads, n_queries, _ = shape
     fewest = 64 if n_keys < 2048 else 128
@@ -276,7 +277,7 @@ def _in_turn(work: Callable[[list[Place]], None], parts: list[list[Place]]) -> N
 
 
 def _collect(a: Array, b: Array, target: Array, first: bool) -> None:
-    """Write the product a b to target the first time; afterwards add it."""
+    """Write the product a b to target the first time, and add it afterwards."""
     if first:
         np.matmul(a, b, out=target)
     else:

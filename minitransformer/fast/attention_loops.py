@@ -1,10 +1,10 @@
 # mypy: disable-error-code="no-untyped-def"
 """Attention of whole heads in compiled loops, forward and backward, with NumPy's own matrix product inside.
 
-attention.py works block by block in NumPy and contains the formulas. Here no Python runs in between. So no thread waits
-for Python's lock, and a tile of scores is masked, exponentiated and summed in one pass. Tiles are cut in both
-directions, ROWS queries by TILE keys, so that they stay in the core's cache. The largest score of a row is known only
-after the last tile. So when a larger score appears, the sums so far are scaled down (Milakov and Gimelshein 2018,
+attention.py works block by block in NumPy and contains the formulas. Here no Python runs between the steps. So no
+thread waits for Python's lock, and a tile of scores is masked, exponentiated and summed in one pass. A tile has ROWS
+queries and TILE keys, so that it stays in the core's cache. The largest score of a row is known only after the last
+tile. So when a larger score appears, the sums so far are scaled down (Milakov and Gimelshein 2018,
 "Online normalizer calculation for softmax").
 """
 
@@ -30,7 +30,7 @@ def _hide(row, allowed):
 
 @compiled()
 def _allowed(mask, b, h, i, keys, width):
-    """The mask's row for a query, from a key on. An axis of length one is shared by all."""
+    """The mask's row for a query, starting at a key. An axis of length one serves all its indices."""
     row = mask[b if mask.shape[0] > 1 else 0, h if mask.shape[1] > 1 else 0, i if mask.shape[2] > 1 else 0]
     return row[keys : keys + width]
 

@@ -1,7 +1,7 @@
 # mypy: disable-error-code="no-untyped-def"
 """NumPy's own matrix product for compiled loops: cblas_sgemm of its OpenBLAS, called at its address.
 
-Numba's `a @ b` needs another library, and cannot scale, transpose, or add to an existing array.
+Numba's own `a @ b` needs another library, and it cannot scale, transpose, or add to an existing array.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Hold every fast form against the textbook: what `minitransformer check` does beside the finite differences.
+"""Compare every fast form with the textbook form: the second part of `minitransformer check`.
 
-Training runs in float32, by NumPy forms or by compiled loops, and the finite differences see neither: they need the
-digits of float64. So each case runs again by `fast.ops` or `fast.accelerate`, in both dtypes and in every form. Output
-and gradients must be those of the textbook in float64, as far as rounding allows. In float32 that is four times the
-textbook's own largest error, on these numbers or on some that are a rounding away, and a few units in the last place.
-large_cases.py has further cases, whose sizes reach what the small ones of the catalogue do not. Each is made for one
-fast form, which must take it: a form that wrongly declines gives right results, slowly, and would escape notice.
+Training runs in float32, in NumPy forms or compiled loops. Finite differences test neither, because they need the
+digits of float64. So each case runs again with `fast.ops` or `fast.accelerate`, in both dtypes and in every form.
+Output and gradients must equal those of the textbook form in float64, up to rounding. In float32 the bound is four
+times the textbook form's own largest error, on these numbers or on numbers that differ from them by a rounding, plus a
+few units in the last place. large_cases.py adds cases whose sizes reach branches that the small cases of the catalogue
+do not. Each is made for one fast form, which must accept it: a form that wrongly declines gives the right results, only
+slowly, and nothing else would notice.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ NAMES = ("as written", "NumPy form", "compiled", "CUDA")
 
 @dataclass(frozen=True)
 class Form:
-    """One run of a case: in which form, and what is wrong with it, or ""."""
+    """One run of a case: its form, and what is wrong with it, or ""."""
 
     name: str  # one of NAMES
     dtype: str
@@ -49,12 +50,12 @@ class Form:
 
     @property
     def ok(self) -> bool:
-        """Whether the results are those of the textbook."""
+        """Whether the results equal those of the textbook form."""
         return not self.problem
 
 
 def forms(case: Case, seed: int = 0, device: str = "numpy") -> list[Form]:
-    """Run a case in every form that there is, and compare each with the textbook."""
+    """Run a case in every form available, and compare each with the textbook form."""
     exact = _results(case, seed, device, "float64", as_written)
     sizes, errors = _sizes(exact), []
     for moved in range(3):
@@ -71,7 +72,7 @@ def forms(case: Case, seed: int = 0, device: str = "numpy") -> list[Form]:
 
 
 def _ways(case: Case, device: str) -> Iterator[tuple[str, Context[Any], str]]:
-    """Each dtype, a context to run in, and the kernel that must take the case, or ""."""
+    """For each run: a dtype, a context to run in, and the kernel that must accept the case, or ""."""
     yield "float64", contextlib.nullcontext(), ""
     yield "float32", blocks.numpy_only(), ""
     if device == "numpy":
@@ -82,7 +83,7 @@ def _ways(case: Case, device: str) -> Iterator[tuple[str, Context[Any], str]]:
 
 
 def _taker(case: Case) -> str:
-    """The kernel that a large case is made for, if this machine has all that it needs."""
+    """The kernel that a large case is made for, if it can run on this machine."""
     made_for = {"FeedForward": "feed_forward", "EncoderLayer": "encoder_layer", "Adam": "adam", "AdamW": "adam"}
     from . import layer_loops  # needs Numba
 
@@ -92,7 +93,7 @@ def _taker(case: Case) -> str:
 
 @contextlib.contextmanager
 def _shared_out() -> Iterator[None]:
-    """Within it the smallest work is worth two threads, and the smallest matrix the loops of decoding."""
+    """Inside this context even the smallest call uses two threads, and the smallest matrix the loops of decoding."""
     with contextlib.ExitStack() as stack:
         limits = [(decoding, "LARGE"), (decoding, "LEAST_SIDE"), (decoding, "SHARED")]
         for module, name in [*limits, (fast_layers, "SHARED"), (attention, "_MANY")]:
@@ -122,7 +123,7 @@ def _run(
 
 @contextlib.contextmanager
 def _watched(seen: set[str]) -> Iterator[None]:
-    """Note which kernels take a call, CUDA for those of a GPU: functions of this package that return something."""
+    """Note which kernels accept a call: the functions of this package that return something. CUDA: those of a GPU."""
 
     def look(frame: Any, event: str, result: Any) -> None:
         if event == "return" and result is not None and result is not False:
@@ -143,7 +144,7 @@ def _watched(seen: set[str]) -> Iterator[None]:
 def _results(case: Case, seed: int, device: str, dtype: str, form: Callable[[Any], Any], moved: int = 0) -> Results:
     """The output, the gradients of all inputs, and those of all parameters after two calls of backward.
 
-    moved: if not 0, the numbers are a rounding away from those of the case, each number another way.
+    moved: if not 0, it moves each number of the case by a random rounding.
     """
     setup = case.build(np.random.default_rng(seed))
     rng = np.random.default_rng([seed, moved])
@@ -177,7 +178,7 @@ def _host(x: Array) -> np.ndarray:
 
 
 def _twin(f: Any) -> Any:
-    """The fast twin of what a case calls: an op, a module, a method of one, or a function around these."""
+    """The fast twin of what a case calls: an op, a module, a module's method, or a function that calls these."""
     if f is to_accelerate:
         return accelerate
     if isinstance(f, Module):
@@ -194,7 +195,7 @@ def _twin(f: Any) -> Any:
 
 
 def _sizes(results: Results) -> list[float]:
-    """The largest number of each; of a parameter's gradient, which may be 0 but for rounding, the largest of all."""
+    """The largest number of each result. The gradients of parameters share one: a single one may be only rounding."""
     sizes = [float(abs(x).max(initial=0.0)) for _, x in results]
     largest = max((size for (name, _), size in zip(results, sizes, strict=True) if _is_parameter(name)), default=0.0)
     return [largest if _is_parameter(name) else size for (name, _), size in zip(results, sizes, strict=True)]
@@ -209,7 +210,7 @@ def _distance(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _difference(found: Results, exact: Results, bounds: list[float], dtype: str) -> str:
-    """Which result is not the textbook's, and by how much; or ""."""
+    """The first result that differs from the textbook form's, and by how much; or ""."""
     if [name for name, _ in found] != [name for name, _ in exact]:
         return f"there are {len(found)} results in place of {len(exact)}"
     for (name, x), (_, right), bound in zip(found, exact, bounds, strict=True):

@@ -4,7 +4,7 @@ With s = logits - max_j logits_j and total = sum_j exp(s_j), the loss of a row a
 
     log total - (1 - ε) s_wanted - ε mean_v s_v,        dlogits_j = (exp(s_j) / total - target_j) dloss / N
 
-so apart from the logits the only large array is dlogits. Rows that do not count are not read.
+so dlogits is the only large array besides the logits. Rows whose target is ignored are not read.
 """
 
 from __future__ import annotations

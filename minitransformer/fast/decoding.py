@@ -1,14 +1,14 @@
 """Decoding token by token: each sequence has one new row, and every weight of the model is read for it.
 
-A product of a few rows with a large matrix takes as long as reading the matrix, because each of its numbers is used
-only once for each row. So the loops (decoding_loops.py) read in long stretches, and all threads read at once. A part of
-the work is some rows of a matrix; its result is one term of a sum:
+A product of a few rows with a large matrix takes as long as reading the matrix, because it uses each number only once
+for each row. So the loops (decoding_loops.py) read in long stretches, and all threads read at the same time. One part
+of the work takes some rows of a matrix and computes one term of a sum:
 
     x W = x[:, :k] W[:k] + x[:, k:] W[k:]
 
-Or a part is some heads, or some hidden units, with their rows of the output matrix. Its result is again one term
-(Shoeybi et al. 2019, "Megatron-LM", section 3). A whole layer is one call of its loop, so no Python runs between its
-products.
+Another kind of part takes some heads, or some hidden units, with their rows of the output matrix. It too computes one
+term (Shoeybi et al. 2019, "Megatron-LM", section 3). A whole layer is one call of its loop, so no Python runs between
+its products.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..machines.threads import blas_threads, together
 from .blocks import compiled, eps_of, parameters_of, takes, values_fit, values_of
 
 FEW = 8  # rows
-LARGE, LEAST_SIDE = 1 << 18, 256  # least size of a matrix, more than a core's cache, and of each side
+LARGE, LEAST_SIDE = 1 << 18, 256  # least numbers in a matrix (more than a core's cache), and least rows and columns
 SHARED = 1 << 20  # numbers to read that justify a second thread: they take 150 µs, and waking a thread takes 40
 
 
@@ -89,7 +89,7 @@ def cached_layer(x: Array, layer: Any, cache: Any) -> Array | None:
 
 
 def _loops_for(*arrays: Array) -> Any:
-    """The module decoding_loops if Numba is installed and the arrays are contiguous and float32; otherwise None."""
+    """The module decoding_loops, if Numba is installed and the arrays are contiguous and float32; otherwise None."""
     return _loops() if compiled(*arrays) else None
 
 

@@ -18,7 +18,7 @@ def set_products(x, weight, y):
     """y = x weight. x: (N, d_in); weight: (d_in, d_out); y: (N, d_out).
 
     It takes four rows of the weight at a time, a quarter of the weight apart. So it reads memory in four long
-    stretches, and the processor fetches ahead. With adjacent rows there would be many short stretches.
+    stretches, and the processor can fetch ahead. Adjacent rows would give many short stretches.
     """
     y[:] = f(0.0)
     quarter = weight.shape[0] // 4
@@ -47,7 +47,7 @@ def add_up(terms, n, first, last, y):
 
 @compiled("reassoc", "nsz")
 def product(x, weight, terms, y, counts):
-    """y = x weight, each part some rows of the weight. terms: (PARTS, N, d_out)."""
+    """y = x weight. Each part takes some rows of the weight. terms: (PARTS, N, d_out)."""
     part = take(counts, 0)
     while part < PARTS:
         first, last = stretch(x.shape[1], part, PARTS)
@@ -63,7 +63,7 @@ def product(x, weight, terms, y, counts):
 
 @compiled("reassoc", "nsz")
 def transposed_product(x, table, y, counts):
-    """y = x tableᵀ, each part some rows of the table. x: (N, width); table: (V, width); y: (N, V)."""
+    """y = x tableᵀ. Each part takes some rows of the table. x: (N, width); table: (V, width); y: (N, V)."""
     part = take(counts, 0)
     while part < PARTS:
         first, last = stretch(table.shape[0], part, PARTS)
@@ -87,7 +87,7 @@ def attend(query, keys, values, scale, row, output):
             score += key[j] * query[j]
         row[i] = score * scale
         largest = max(largest, row[i])
-    total = exponentials(row, largest if largest > f(-np.inf) else f(0.0))  # otherwise each score is -inf, and stays so
+    total = exponentials(row, largest if largest > f(-np.inf) else f(0.0))  # otherwise all scores are, and stay, -inf
     output[:] = f(0.0)
     for i in range(row.size):
         value, e = values[i], row[i]
@@ -102,8 +102,8 @@ def attend(query, keys, values, scale, row, output):
 def layer(x, gammas, betas, eps, weights, biases, curve, keys, values, length, room, y, counts):
     """A pre-norm encoder layer on one new token of each sequence: see cached_layer in decoding.py.
 
-    x, y: (N, D); weights: of queries, keys, values and output, and the two of the feed-forward network; keys, values:
-    (N, H, more than length, D / H), which receive the new ones; room: empty arrays for intermediate results.
+    x, y: (N, D); weights: four of the attention (queries, keys, values, output) and two of the feed-forward network;
+    keys, values: (N, H, more than length, D / H), which receive the new ones; room: arrays for intermediate results.
     """
     terms_q, terms_k, terms_v, terms, terms_h, inner, q, merged, middle, h, active, slope = room[:12]
     scores, row_totals = room[12:]

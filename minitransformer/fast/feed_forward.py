@@ -1,7 +1,7 @@
-"""The feed-forward network in one piece, so that backward keeps only one of its large arrays.
+"""The feed-forward network as one kernel, so that backward keeps only one large array.
 
-Layer by layer, f(h) is kept for the gradient of W_2 and f'(h) for the gradient of h, where h = x W_1 + b_1. Both can be
-recomputed from h alone, in one quick pass if the loop is compiled or f is ReLU. So keeping h takes half the memory.
+With h = x W_1 + b_1, the separate ops keep f(h) for the gradient of W_2 and f'(h) for the gradient of h. Both can be
+recomputed from h, in one quick pass if the loop is compiled or f is ReLU. So keeping only h takes half the memory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def feed_forward(x: Array, inner: Any, output: Any, activation: str) -> tuple[Ar
     def backward(dy: Array) -> Array:
         check_gradient("feed_forward", dy, y_shape, dtype, np)
         dout = dy.reshape(-1, w2.shape[1])
-        dh = dout @ w2.T  # the gradient of f(h); the next line turns it into that of h
+        dh = dout @ w2.T  # the gradient of f(h); the next line turns it into the gradient of h
         active = _through(h, curve, dh)
         _add_gradients(output, active, dout)
         _add_gradients(inner, rows, dh)

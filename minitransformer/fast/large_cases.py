@@ -1,7 +1,7 @@
 """Cases for check.py whose sizes reach every branch of the fast forms.
 
-More than 64 and 512 keys, second blocks, several tiles, scores whose exponentials no float could hold, whole layers,
-layers on a cache, and the steps of the optimisers.
+They have more than 64 and 512 keys, several blocks, several tiles, scores whose exponentials overflow, whole layers,
+layers on a cache, and steps of the optimisers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _large(kind: str, name: str, build: Callable[[Random], Setup]) -> None:
 
 
 def to_accelerate(optimizer: Any) -> Any:
-    """The optimiser itself. Where a case calls this, check.py has the fast forms call fast.accelerate instead."""
+    """The optimiser itself. For the fast forms, check.py replaces this function by fast.accelerate."""
     return optimizer
 
 
@@ -104,7 +104,7 @@ _large("layer", "FeedForward of several blocks with gelu_tanh", _feed_forward("g
 
 
 def _encoder_layer(r: Random, **options: Any) -> Any:
-    """With eps that shows, and a different one in each norm."""
+    """With an eps large enough to matter, and a different one in each norm."""
     layer = ordinary(layers.EncoderLayer(12, 3, 20, **options), r)
     layer.self_attention.norm.eps = layer.feed_forward.norm.eps = 0.1
     layer.feed_forward.norm.eps = 0.3
@@ -138,7 +138,7 @@ _large("layer", "EncoderLayer with 530 tokens", _whole(1, 530, causal=True, norm
 
 
 def _cached(n_rows: int, pieces: tuple[int, ...], **options: Any) -> Callable[[Random], Setup]:
-    """The outputs of a layer that reads pieces, one after the other, on a cache. There is no backward."""
+    """The outputs of a layer that reads a sequence piece by piece, on a cache. There is no backward."""
 
     def build(r: Random) -> Setup:
         layer = _encoder_layer(r, **options)
@@ -164,7 +164,7 @@ _large("layer", "EncoderLayer on a cache, in post-norm order", _cached(2, (3, 1,
 
 
 def _steps(kind: type[Optimizer], **options: Any) -> Callable[[Random], Setup]:
-    """The values after each of three steps, by gradients that differ in size by six orders."""
+    """The values after each of three steps, with gradients whose sizes span six orders of magnitude."""
 
     def build(r: Random) -> Setup:
         layer, form = ordinary(layers.Linear(blocks.BLOCK // 50, 51), r), to_accelerate

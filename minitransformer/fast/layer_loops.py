@@ -1,15 +1,15 @@
 # mypy: disable-error-code="no-untyped-def"
 """A whole encoder layer in compiled loops, forward and backward: the work of layers.py.
 
-Between its products NumPy holds Python's lock, and in a small layer this takes most of the time. Here a layer is one
-call, which one thread or several enter (phases.py): a part is some of the rows, or some of the heads. The names are
-those of layers/blocks.py and layers/residual.py; the input of a sub-layer is its `source`:
+Between matrix products NumPy holds Python's lock, and in a small layer this takes most of the time. Here a layer is one
+call, which one or more threads enter (phases.py). A part of the work is some of the rows, or some of the heads. The
+names are those of layers/blocks.py and layers/residual.py; the input of a sub-layer is its `source`:
 
     pre-norm:   source = norm(x),  out = x + f(source)
     post-norm:  source = x,        out = norm(x + f(source))
 
-NumPy needs separate passes for additions. BLAS adds to an existing array within the product: it starts from the bias,
-or from the bias and x, and it adds to the gradients of the weights.
+NumPy needs separate passes for additions. BLAS adds to an existing array within the product: the output starts as the
+bias, or as the bias plus x, and the gradients of the weights are added in place.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _add(x, y):
 
 @compiled("reassoc", "nsz")
 def _add_column_sums(d, first, last, total, gradient):
-    """gradient[first:last] += the sums of these columns of d. total: float64, because float32 would lose digits."""
+    """gradient[first:last] += the sums of these columns of d. total is float64, because float32 would lose digits."""
     some = total[: last - first]
     some[:] = 0.0
     for i in range(d.shape[0]):
@@ -97,7 +97,7 @@ def _heads(rows, n_sequences, n_heads):
 
 @compiled()
 def _remember(rows, first, buffer, length):
-    """Copy rows, the first with index `first`, behind the `length` tokens of a cache's buffer."""
+    """Copy rows, from index `first` on, to a cache's buffer, after its first `length` tokens."""
     n_sequences, n_heads, _, d = buffer.shape
     n_new = rows.shape[0] // n_sequences
     for i in range(first[0], first[1]):

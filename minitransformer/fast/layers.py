@@ -1,8 +1,8 @@
 """A whole encoder layer as one call of a compiled loop, if NumPy has OpenBLAS and Numba is installed.
 
-In a small model Python takes most of the time: a layer has some twenty ops, each with its checks, arrays and closures.
-Workers run side by side and wait for each other's Python. layer_loops.py has the formulas of layers/blocks.py and of
-the ops, in the same order.
+In a small model Python takes most of the time: a layer has about twenty ops, each with its checks, arrays and closures.
+Workers run in parallel, but wait for each other's Python code. layer_loops.py has the formulas of layers/blocks.py and
+of the ops, in the same order.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .attention import KEPT_KEYS, mask_fits, mask_of, or_nothing
 from .blocks import compiled, eps_of, parameters_of, takes, values_fit, values_of
 from .decoding import FEW, LARGE, cached_layer
 
-# The number of multiplications from which a layer gets threads of our own. OpenBLAS's threads, which do the rest of a
-# step, stay awake for some 20 ms after each product, and a smaller layer would have to share the cores with them.
+# From this number of multiplications on, a layer gets threads of our own. OpenBLAS's threads, which do the rest of a
+# step, stay awake for about 20 ms after each product, and a smaller layer would have to share the cores with them.
 SHARED = 1 << 30
 
 
 def encoder_layer(
     x: Array, layer: Any, mask: Array | None, causal: bool, cache: Any, rng: np.random.Generator | None
 ) -> tuple[Array, Pullback | None] | None:
-    """See EncoderLayer in layers/blocks.py. layer: its parts must have the usual classes.
+    """See EncoderLayer in layers/blocks.py. The parts of the layer must have the usual classes.
 
     With a cache there is no backward.
     """
@@ -49,7 +49,7 @@ def encoder_layer(
         return None
     n_hidden, n_sequences = biases[4].size, math.prod(x.shape[:-2])
     n_rows = n_sequences * n_new
-    if n_rows <= FEW and weights[4].size >= LARGE:  # then reading the weights takes the time: see decoding.py
+    if n_rows <= FEW and weights[4].size >= LARGE:  # then reading the weights takes most of the time: see decoding.py
         return None
     length = 0 if cache is None else cache.length
     scores = (*x.shape[:-2], n_heads, n_new, length + n_new)
@@ -136,12 +136,12 @@ def _target(parameter: Any, value: Array) -> Array:
 
 
 def _as_rows(x: Array) -> Array:
-    """(N, D), contiguous and writeable: for other arrays Numba would compile the loops again."""
+    """The array as (N, D), contiguous and writeable: for other arrays Numba would compile the loops again."""
     return np.require(x.reshape(-1, x.shape[-1]), requirements=["C", "A", "W"])
 
 
 def _can_grow(cache: Any, new: Array) -> bool:
-    """Whether a cache is empty, or keys and values of this shape fit behind its own."""
+    """Whether a cache is empty, or keys and values of this shape fit after those it holds."""
     try:
         buffers = cache.buffers()
     except ValueError:  # it has none yet

@@ -2,17 +2,17 @@
 """Loops that Numba compiles to machine code, for work that takes NumPy many passes over the same numbers.
 
 A loop reads each number once, does all its work while the number is in a register, and writes each result once. If
-Numba is installed (the extra "fast"), the other kernels call these loops instead of their NumPy lines; the formulas are
-explained there. A loop is compiled when it is first called with arrays of a dtype. That takes a second, and the machine
-code is kept on the disk. All arrays must be contiguous.
+Numba is installed (the extra "fast"), the other kernels call these loops instead of their NumPy lines; the kernels
+explain the formulas. A loop is compiled when it is first called with arrays of a dtype. That takes a second, and the
+machine code is kept on the disk. All arrays must be contiguous.
 
-Numba keeps the machine code of a loop together with a stamp, the hash of the loop's own file. But a loop also contains
-the machine code of the loops that it calls, even from other files. So here the stamp is a hash of all SOURCES.
-Numba's index names a file before the file is written, and two processes that compile at once may choose one name. A
-third would load what the index does not promise, so here each process and each stamp has names of its own.
+Numba stores the machine code of a loop with a stamp, a hash of the loop's own file. But a loop also contains the
+machine code of the loops that it calls, even from other files. So here the stamp is a hash of all SOURCES. Numba's
+index names a file before the file is written. Two processes that compile at once may then choose the same name, and a
+third would load the wrong code. So here each process and each stamp has its own names.
 
-The compiler takes eight or sixteen numbers at a time only if it has permission: sums may be reordered ("reassoc"), and
-a division by zero must give an infinity, as in NumPy, not an exception.
+The compiler takes eight or sixteen numbers at a time only under two conditions: it may reorder sums ("reassoc"), and a
+division by zero gives an infinity, as in NumPy, not an exception.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def compiled(*liberties: str) -> Callable[[Callable[..., Any]], Any]:
 @compiled()
 def adam(value, g, m, v, shrink, beta1, beta2, rest1, rest2, rate, grow, eps):
     """rest_i is 1 - β_i, rate is the learning rate over 1 - β_1^t, and grow is 1 / (1 - β_2^t). None of these may be
-    computed in float32: for β_i near 1 it would lose the digits that count. A division takes longer than all the rest,
-    so there is only one.
+    computed in float32, which loses the significant digits for β_i near 1. A division takes longer than everything
+    else, so there is only one.
     """
     for i in range(value.size):
         m[i] = beta1 * m[i] + rest1 * g[i]
@@ -139,7 +139,7 @@ def exp(x):
 
 @compiled("reassoc", "nsz")
 def exponentials(row, shift):
-    """exp(row - shift) in place, 0 for a difference below -87; returns the sum. No difference may be above 88."""
+    """exp(row - shift) in place, 0 for a difference below -87. Returns the sum. No difference may be above 88."""
     total = f(0.0)
     for j in range(row.size):
         x = row[j] - shift
@@ -158,7 +158,7 @@ def gelu_tanh(x, y, slope):
     """½ (1 + tanh u) is the logistic function of 2u: one exponential and one division."""
     for i in range(x.size):
         a = x[i]
-        near = f(-10.0) if a < f(-10.0) else a  # beyond ±10 the cumulative is 0 or 1; NaN stays NaN
+        near = f(-10.0) if a < f(-10.0) else a  # beyond ±10 the cumulative distribution is 0 or 1; NaN stays NaN
         near = f(10.0) if near > f(10.0) else near
         u = (_SHARE + _CUBIC * (near * near)) * near
         u = f(-43.0) if u < f(-43.0) else u

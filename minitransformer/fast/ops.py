@@ -1,8 +1,8 @@
 """The ops in their fast forms: names, arguments and results are those of `minitransformer.ops`.
 
-A fast form, called a kernel, has the signature of its op. It returns None for a call that it was not made for,
-including wrong input. Then the textbook op runs, so every error message comes from the op. The arrays decide: there is
-one kernel for NumPy's and another for CuPy's. An op without a kernel is the textbook op itself.
+A fast form, called a kernel, has the signature of its op. It returns None for a call that it does not support,
+including wrong input. Then the textbook op runs, so every error message comes from the op. The arrays choose the
+kernel: there is one for NumPy's and another for CuPy's. An op without a kernel is the textbook op itself.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ all parts are done, and then enters the next phase, which reads what this one wr
 leaves more parts to the others; a single thread does them all. The result does not depend on which thread computes a
 part.
 
-A waiting thread asks again and again, because a phase may take only 100 µs, and to sleep and wake takes 40.
+A waiting thread keeps asking instead of sleeping, because a phase may take only 100 µs, and waking up takes 40.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _added(counts, i, number):
 
 @compiled()
 def take(counts, phase):
-    """The number of the caller's next part; it is too large if no part is left."""
+    """The number of the caller's next part; at least the number of parts if none is left."""
     return _added(counts, 2 * LINE * phase, 1)
 
 
@@ -63,7 +63,7 @@ def done(counts, phase):
 
 @compiled()
 def wait(counts, phase, n_parts):
-    """Return when all parts of the phase are finished, by whichever thread."""
+    """Return when the threads have finished all parts of the phase."""
     asked = 0
     while _added(counts, 2 * LINE * phase + LINE, 0) < n_parts:
         asked += 1

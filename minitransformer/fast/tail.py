@@ -1,6 +1,6 @@
 """The polynomial P(t) of the normal distribution's tail, which activations.py explains and loops.py compiles.
 
-It has a file of its own because loops.py needs Numba, and activations.py does not.
+It has its own file because loops.py needs Numba, and activations.py does not.
 """
 
 TAIL = (  # of t, t², ...

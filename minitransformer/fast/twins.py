@@ -1,6 +1,6 @@
 """Fast twins: the same model with fast ops, and with whole layers as one call.
 
-A twin shares the parameters of its original and has their names; only the code that computes differs.
+A twin shares the parameters of its original, under the same names; only the code that computes differs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Module | Optimizer)
 
 
 def accelerate(original: T) -> T:
-    """The fast twin of a module (also of a whole model) or of an optimiser. The original stays unchanged.
+    """The fast twin of a module, such as a whole model, or of an optimiser. The original stays unchanged.
 
     The twin shares the parameters under the same names and gives the same results up to rounding. So if one of the two
     learns, the other has learned too. `twin.textbook` is the original form of a module. Raises TypeError for anything
@@ -43,7 +43,7 @@ def accelerate(original: T) -> T:
 
 
 class Fast:
-    """Base of every twin of a module: the fast ops, and the way back."""
+    """Base of every twin of a module: it has the fast ops, and the way back to the original."""
 
     ops = ops
 
@@ -54,7 +54,7 @@ class Fast:
 
 
 class FeedForward(Fast, layers.FeedForward):
-    """The plain network in one piece; see feed_forward.py."""
+    """The plain feed-forward network as one kernel; see feed_forward.py."""
 
     def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
         """See layers/feed_forward.py."""
@@ -64,7 +64,7 @@ class FeedForward(Fast, layers.FeedForward):
 
 
 class EncoderLayer(Fast, layers.EncoderLayer):
-    """The whole layer as one call, if its parts have the usual classes; see layers.py."""
+    """A whole layer as one call, if its parts have the usual classes; see layers.py."""
 
     def __call__(
         self,
@@ -125,7 +125,7 @@ class FastAdam(Adam):
 
     def _move(self, p: Piece, rate: float) -> None:
         kind = type(p.value)
-        if "mean" not in p.remembered:  # Muon moves it, not Adam
+        if "mean" not in p.remembered:  # Muon updates it, not Adam
             super()._move(p, rate)
             return
         kernel = adam.adam if kind is np.ndarray else cuda.adam.adam if kind.__module__ == "cupy" else None
@@ -138,7 +138,7 @@ _twins: dict[type[Any], type[Any]] = {layers.FeedForward: FeedForward, layers.En
 
 
 def _twin_of(kind: type[Any]) -> type[Any]:
-    """The class of the twins of a class. It is made at the first call, and always the same."""
+    """The twin class of a class, made at the first call and then reused."""
     if twin := _twins.get(kind):
         return twin
     if issubclass(kind, Fast | FastAdam):

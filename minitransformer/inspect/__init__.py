@@ -1,4 +1,4 @@
-"""Look into a model, and interfere: what each head sees and outputs, what changes without it, and what it writes.
+"""Look into a model and intervene: what each head attends to and outputs, and what changes without it.
 
 from minitransformer import inspect
 
@@ -9,7 +9,7 @@ with inspect.patch(model, {(5, 3): other.outputs[5][:, 3]}):
     logits, _ = model(ids)
 for logits in inspect.logit_lens(model, ids): ...      # what each layer would already predict
 
-A head is given as (layer, head), two indices that count from 0 as those of the arrays that `heads` returns; text,
+A head is given as (layer, head): two indices that count from 0, like those of the arrays that `heads` returns. Texts,
 pictures and commands count from 1. In an encoder-decoder a head also has a kind: ("encoder", 5, 3), ("decoder", 5, 3),
 ("cross", 5, 3).
 """

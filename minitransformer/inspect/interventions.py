@@ -1,6 +1,6 @@
-"""Replace what heads output, and run the rest of the model as it is: cause and effect, not correlation.
+"""Replace the outputs of heads, and run the rest of the model unchanged: this shows causes, not correlations.
 
-    ablate: the output is 0         patch: the output is another one, such as the head's own on another text
+    ablate: the output is 0         patch: the output is a given one, such as the head's output on another text
 
 Michel et al. 2019, "Are Sixteen Heads Really Better than One?"; Vig et al. 2020, "Investigating Gender Bias in Language
 Models Using Causal Mediation Analysis".
@@ -27,11 +27,11 @@ def patch(model: Module, outputs: Mapping[Head, Any]) -> Iterator[None]:
 
     outputs: {(layer, head): array}, two indices that count from 0, in an encoder-decoder
     {("cross", layer, head): array}; a head's output on another text is `heads(model, other).outputs[layer][:, head]`.
-    All that runs in the block is patched: the model, its loss, writing with a cache, `heads` and `attribution`. No
-    gradient flows into a patched head.
+    Every run of the model in the block is patched: its call, its loss, generation with a cache, `heads` and
+    `attribution`. No gradient flows into a patched head.
 
-    Raises ValueError for a head that the model does not have, for the fast twin of a model, and if the block ends
-    without running a head that it names.
+    Raises ValueError for a head that the model does not have, for the fast twin of a model, and if a patched head did
+    not run before the block ended.
     """
     wanted: dict[Place, dict[int, np.ndarray]] = {}
     for head, array in outputs.items():
@@ -51,7 +51,7 @@ def patch(model: Module, outputs: Mapping[Head, Any]) -> Iterator[None]:
     with Watch(model, see):
         yield
     if left:
-        raise ValueError(f"patch: the block ended, and attention {sorted(left)} of this model has not run in it")
+        raise ValueError(f"patch: the block ended, but attention {sorted(left)} of this model did not run in it")
 
 
 def ablate(model: Module, heads: Iterable[Head]) -> contextlib.AbstractContextManager[None]:

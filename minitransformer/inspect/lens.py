@@ -1,8 +1,8 @@
-"""The logit lens: what the model would say if it ended after this layer. nostalgebraist 2020, "interpreting GPT".
+"""The logit lens: what the model would predict if it ended after this layer. nostalgebraist 2020, "interpreting GPT".
 
     logits_l = head(norm(x_l)),    x_l the residual path after layer l; x_0 is the embedding
 
-Head and norm are those that the model applies after its last layer, so the last of them are its own logits.
+Head and norm are those that the model applies after its last layer, so the last logits are the model's own.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .watch import stack_of
 def logit_lens(model: Module, *inputs: Any, **options: Any) -> Iterator[Array]:
     """Yield the logits after the embedding and after each layer; of an encoder-decoder, of its decoder.
 
-    Each is as the logits of model(*inputs, **options). They come one by one: of a large vocabulary, all at once would
-    take gigabytes. Raises TypeError for a model without logits.
+    Each has the shape of the logits of model(*inputs, **options). They come one by one, because for a large vocabulary
+    all at once would take gigabytes. Raises TypeError for a model without logits.
     """
     model = textbook_of(model)
     path, stack = stack_of(model)
@@ -48,7 +48,7 @@ def logit_lens(model: Module, *inputs: Any, **options: Any) -> Iterator[Array]:
 
 
 def _with_layers(module: Module, path: tuple[str, ...], layers: list[Any]) -> Any:
-    """The same module, the same parameters, but other layers in the stack at the end of the path."""
+    """The same module with the same parameters, but with other layers in the stack at the end of the path."""
     copied: Any = copy.copy(module)
     if path:
         setattr(copied, path[0], _with_layers(getattr(module, path[0]), path[1:], layers))

@@ -1,4 +1,4 @@
-"""What every head of a model sees and outputs, and how much of a logit it is responsible for."""
+"""What every head of a model attends to and outputs, and how much it contributes to a logit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Heads:
 def heads(model: Module, *inputs: Any, kind: str | None = None, **options: Any) -> Heads:
     """Run model(*inputs, **options) and return the weights and the output of every head.
 
-    kind: of an encoder-decoder, which attention: "encoder", "decoder" or "cross". Raises ValueError for another kind.
+    kind: the attention of an encoder-decoder, "encoder", "decoder" or "cross". Raises ValueError for another kind.
     """
     model = textbook_of(model)
     kind = _kind("heads", model, kind)
@@ -41,13 +41,14 @@ def heads(model: Module, *inputs: Any, kind: str | None = None, **options: Any) 
 
 
 def attribution(model: Module, dlogits: Array, *inputs: Any, kind: str | None = None, **options: Any) -> np.ndarray:
-    """Gradient × activation: how much each head contributes to sum(dlogits · logits), by the slope. (layers, B, H, T_q)
+    """Gradient × activation: each head's contribution to sum(dlogits · logits), to first order. (layers, B, H, T_q)
 
         attribution = sum over d_v of heads · dheads = d sum(dlogits · logits) / ds,    heads multiplied by s, at s = 1
 
-    So without the head the sum is smaller by its attribution, if the model were linear in it; `ablate` gives the truth.
-    dlogits: as the logits of model(*inputs, **options); 1 at one logit and 0 elsewhere asks for that logit. kind: see
-    `heads`. The gradients of the parameters stay as they are. Simonyan et al. 2014 and Michel et al. 2019, section 5.
+    If the model were linear in the head, removing it would reduce the sum by its attribution; `ablate` measures the
+    true change. dlogits: of the shape of the logits of model(*inputs, **options); 1 at one logit and 0 elsewhere asks
+    for that logit. kind: see `heads`. The gradients of the parameters stay unchanged. Simonyan et al. 2014 and Michel
+    et al. 2019, section 5.
     """
     model = textbook_of(model)
     kind = _kind("attribution", model, kind)
@@ -76,7 +77,7 @@ def attribution(model: Module, dlogits: Array, *inputs: Any, kind: str | None = 
 
 
 class _Nowhere:
-    """Takes the place of a parameter's gradient, which would need as much memory as the model, and keeps nothing."""
+    """Replaces a parameter's gradient and stores nothing: real gradients would need as much memory as the model."""
 
     def __iadd__(self, gradient: Array) -> _Nowhere:
         return self

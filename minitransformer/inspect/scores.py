@@ -1,12 +1,12 @@
-"""What kind of head is this? Scores of its attention weights, each from 0 to 1.
+"""Scores of attention weights, each from 0 to 1, that show what kind of head it is.
 
     previous token    mean over t ≥ 1 of weights[t, t - 1]
     first token       mean over t ≥ 1 of weights[t, 0]
     induction         mean over the second copy of weights[t, t - period + 1], on a text that repeats after `period`
 
-An induction head finds the place where the current token last occurred, and looks at the token after it. What it writes
-continues a pattern. It needs a head in a layer below that tells each token which one came before it, a previous-token
-head. Olsson et al. 2022, "In-context Learning and Induction Heads".
+An induction head finds where the current token last occurred, and attends to the token after it. So its output
+continues a pattern. It needs a previous-token head in a lower layer, which tells each token what came before it. Olsson
+et al. 2022, "In-context Learning and Induction Heads".
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def first_token_score(weights: np.ndarray) -> np.ndarray:
 
 
 def induction_score(weights: np.ndarray, period: int) -> np.ndarray:
-    """How much attention goes from the last `period` tokens to those after their equals, `period` tokens earlier.
+    """How much the last `period` tokens attend to the token after their own first occurrence, `period` tokens earlier.
 
     weights: (..., T, T), of a text whose last `period` tokens repeat those before them; returns (...).
     """
@@ -43,15 +43,15 @@ def induction_score(weights: np.ndarray, period: int) -> np.ndarray:
 def repeated(
     tokens: int | Sequence[int] | np.ndarray, period: int, batch: int = 1, rng: np.random.Generator | None = None
 ) -> np.ndarray:
-    """Random texts that repeat once: `period` different tokens, and the same again. (batch, 2 · period) integers.
+    """Random texts that repeat once: `period` different tokens, then the same again. (batch, 2 · period) integers.
 
-    tokens: to draw from, or how many there are. Only induction predicts the second half.
+    tokens: the ids to draw from, or how many there are. Only induction predicts the second half.
     """
     rng = np.random.default_rng() if rng is None else rng
     check_sizes("repeated", period=period, batch=batch)
     choice = np.arange(tokens) if isinstance(tokens, int) else np.asarray(tokens)
     if len(choice) < period:
-        raise ValueError(f"repeated: {period} different tokens are to be drawn, but there are {len(choice)}")
+        raise ValueError(f"repeated: needs {period} different tokens, but there are only {len(choice)}")
     once = np.stack([rng.choice(choice, period, replace=False) for _ in range(batch)])
     return np.concatenate([once, once], axis=1)
 

@@ -1,10 +1,10 @@
-"""Watch the heads of a running model by the names of its forward pass, and exchange what such a name holds.
+"""Watch the heads of a running model through the variables of its forward pass, and replace their values.
 
     heads      in layers.MultiHeadAttention: the heads' outputs before W_O mixes them, (B, H, T_q, d_v)
-    weights    in ops.attention and its kin: how much each query takes of each value, (B, H, T_q, T_k)
+    weights    in ops.attention and its variants: how much each query takes of each value, (B, H, T_q, T_k)
     dheads     in the pullback of the first: the gradient of `heads`
 
-The code of the model knows nothing of it.
+The code of the model needs no changes for it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ See = Callable[[Place, str, Array], Array | None]
 
 
 def stack_of(model: Module) -> tuple[tuple[str, ...], Any]:
-    """The stack that a model's output is made of, after the path to it: ("stack",), ("encoder", "stack"), ..."""
+    """The path to the stack that the model's output comes from, and the stack: ("stack",), ("encoder", "stack"), ..."""
     for path in (("stack",), ("encoder", "stack"), ("decoder",), ("encoder",)):
         found: Any = model
         for name in path:
@@ -40,7 +40,7 @@ def stack_of(model: Module) -> tuple[tuple[str, ...], Any]:
 
 
 def attentions(model: Module) -> dict[str, list[MultiHeadAttention]]:
-    """The attention of each layer, by kind: "self", or "encoder", "decoder" and "cross". A shared one occurs again."""
+    """The attention of each layer, by kind: "self", or "encoder", "decoder" and "cross". Shared ones are repeated."""
     _, stack = stack_of(model)
     own = _sublayers(stack, "self_attention")
     if not isinstance(model, Transformer):
@@ -55,25 +55,23 @@ def _sublayers(stack: Encoder | Decoder, name: str) -> list[MultiHeadAttention]:
 
 
 def _attention_in(part: Any) -> MultiHeadAttention:
-    """What a residual connection goes around, without a norm that stands between."""
+    """The sub-layer inside a residual connection, without the norms around it."""
     while hasattr(part, "sublayer"):
         part = part.sublayer
     return part
 
 
 class Watch(Traced):
-    """While entered, see(place, name, array) is told what every name above holds, as soon as it is bound.
+    """Inside this context, see(place, name, array) is called as soon as a variable named above gets its value.
 
-    What `see` returns, unless it is None, takes the array's place, and the model goes on with it. A Watch inside
-    another sees what the outer one has put there.
+    If `see` returns an array, the model continues with that array instead. A Watch inside another sees the arrays that
+    the outer one returned.
     """
 
     def __init__(self, model: Module, see: See) -> None:
         super().__init__(model)
         if hasattr(model, "textbook"):
-            raise ValueError(
-                "inspect: a fast twin does not run the code that is watched; give, and run, model.textbook"
-            )
+            raise ValueError("inspect: a fast twin does not run the code that is watched; use model.textbook instead")
         self._see = see
         self._places: dict[int, list[Place]] = {}
         for kind, found in attentions(model).items():
@@ -101,7 +99,7 @@ class Watch(Traced):
             return None
         if isinstance(frame.f_locals.get("self"), MultiHeadAttention):
             self._running, self._layer = frame.f_locals["self"], _layer_of(frame)
-        if name == "dheads":  # mix_backward was made in the call that this pullback belongs to
+        if name == "dheads":  # mix_backward comes from the forward call of this pullback
             self._running, self._layer = self._of_pullback.get(frame.f_locals["mix_backward"], (None, 0))
         waiting = self._running is not None
 
@@ -115,7 +113,7 @@ class Watch(Traced):
                         self._of_pullback[frame_locals["mix_backward"]] = self._running, self._layer
                     frame_locals[name] = self._exchanged(name, frame_locals[name])
             if event == "return" and name != "weights":
-                self._running = None  # an op that is called by itself belongs to no layer
+                self._running = None  # an op called outside a layer belongs to no layer
             return look
 
         return look
@@ -131,7 +129,7 @@ class Watch(Traced):
 
 
 def _layer_of(frame: types.FrameType) -> int:
-    """The number of the layer that is running. A module alone does not tell it, since layers may share one."""
+    """The number of the layer that is running. The module alone does not determine it: layers may share a module."""
     caller: types.FrameType | None = frame
     while caller is not None:
         if isinstance(caller.f_locals.get("self"), Encoder | Decoder) and "i" in caller.f_locals:

@@ -1,6 +1,6 @@
-"""What came after the paper, and before: each idea in a file, with its op and its layer. The core knows nothing of it.
+"""Ideas from after the paper, and from before: a file for each, with its op and its layer. The core does not use them.
 
-An op is a function of arrays, as in `ops`. A part that turns queries and keys, or mixes them with values, goes into
+An op is a function of arrays, as in `ops`. A part that turns queries and keys, or mixes them with values, is passed to
 `layers.MultiHeadAttention(turn=..., mix=...)`.
 """
 

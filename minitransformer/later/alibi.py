@@ -3,12 +3,12 @@
     bias[h, i, j] = -m_h |i - j|
 
 is added to the score of query i and key j in head h (section 3): the farther a key, the lower its score. No position
-is added to any vector, and a distance longer than all those in training only continues the line. The paper's slopes
-are a geometric sequence, so that some heads look far and others near:
+is added to any vector. A distance longer than any in training simply continues the line. The paper's slopes are a
+geometric sequence, so some heads look far and others near:
 
     m_h = 2^(-8 h / H),    h = 1, ..., H    (another rule where H is not a power of two: see `paper_slopes`)
 
-Backward. The paper keeps the slopes fixed. They may be learned as well: m_h stands in every score of its head, so
+Backward. The paper keeps the slopes fixed, but they can be learned. m_h occurs in every score of its head, so
 
     dm_h = -sum_ij dbias[h, i, j] |i - j|
 """
@@ -47,9 +47,9 @@ def alibi(slopes: Array, t_q: int, t_k: int) -> tuple[Array, Pullback]:
 def paper_slopes(n_heads: int) -> np.ndarray:
     """(H,): 2^(-8/H), 2^(-16/H), ..., 2^(-8), if H is a power of two.
 
-    Otherwise those of the largest power of two P below H, and then every second one of 2P heads: 2^(-4/P), 2^(-12/P),
-    ... So does the code that the authors published (https://github.com/ofirpress/attention_with_linear_biases,
-    get_slopes), and BLOOM (Le Scao et al. 2022); the paper does not speak of it.
+    Otherwise the slopes for P heads, the largest power of two below H, and then every second slope for 2P heads:
+    2^(-4/P), 2^(-12/P), ... The paper does not cover this case; the authors' code does it this way
+    (https://github.com/ofirpress/attention_with_linear_biases, get_slopes), and so does BLOOM (Le Scao et al. 2022).
     """
     power = 1 << (n_heads.bit_length() - 1)
     slopes = 2.0 ** (-8.0 * np.arange(1, power + 1) / power)
@@ -58,7 +58,7 @@ def paper_slopes(n_heads: int) -> np.ndarray:
 
 
 class LinearBias(Module):
-    """A score that falls with the distance, in each head with the paper's slope (ALiBi). Nothing is learned."""
+    """A score that falls with the distance, with the paper's slope for each head (ALiBi). Nothing is learned."""
 
     def __init__(self, n_heads: int) -> None:
         self.slopes = paper_slopes(n_heads)  # (H,)

@@ -15,7 +15,7 @@ from .score_bias import Biased, LinearBias
 
 @dataclass(frozen=True)
 class AlibiLanguageModelConfig(LanguageModelConfig):
-    """GPT-2 with linear biases in the place of learned positions."""
+    """GPT-2 with linear biases in place of learned positions."""
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The recipe: GPT-2's parts, without positions, and with biased scores."""
@@ -27,7 +27,7 @@ class AlibiLanguageModelConfig(LanguageModelConfig):
 
 @dataclass(frozen=True)
 class AlibiTransformerConfig(TransformerConfig):
-    """The paper's model with linear biases in the place of sines and cosines; the cross-attention has none."""
+    """The paper's model with linear biases in place of sines and cosines; the cross-attention has no positions."""
 
     def parts(self, rng: np.random.Generator) -> TransformerParts:
         """The recipe: the paper's parts, without positions, and with biased scores."""

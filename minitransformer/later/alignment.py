@@ -1,13 +1,13 @@
 """Additive attention. Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and Translate".
 
-The first attention: a recurrent decoder asks every state of the encoder, and a small network says how well they match:
+The first attention: a small network scores how well a state of a recurrent decoder matches each state of the encoder:
 
     scores_ij = sum_c w_c tanh(q_ic + k_jc)             (T_q, T_k)
     weights   = softmax(scores)
     output    = weights v
 
 q and k are linear maps of the decoder's and the encoder's states (equation 6 and appendix A.1.2). Luong et al. 2015
-multiply instead, scores_ij = q_i · k_j: that is attention.py with scale = 1, and one matrix product in place of
+multiply instead, scores_ij = q_i · k_j. That is attention.py with scale = 1, and needs one matrix product in place of
 T_q · T_k · A evaluations of tanh.
 
 Backward. The softmax and the values are those of attention.py. Each s_ij = q_i + k_j is a vector, and t = tanh(s):
@@ -16,7 +16,7 @@ Backward. The softmax and the values are those of attention.py. Each s_ij = q_i 
     dw_c   = sum_ij dscores_ij t_ijc
     dq_ic  = sum_j ds_ijc               dk_jc  = sum_i ds_ijc
 
-because query i is a term of every s_ij of its row, and key j of its column.
+because query i is a term of every s_ij in row i, and key j of every s_ij in column j.
 
 A layer between a recurrent decoder and a recurrent encoder takes such a mean, the context c_i, of the encoder's states:
 
@@ -78,7 +78,7 @@ SCORES = ("additive", "multiplicative")
 
 
 class Alignment(Module):
-    """Tell a decoder's states what they need of the encoder's. x: (..., T_q, D); memory: (..., T_k, D); y: as x.
+    """Attention of a decoder's states to an encoder's. x: (..., T_q, D); memory: (..., T_k, D); y: like x.
 
     score: "additive" or "multiplicative". No map has a bias.
     """
@@ -135,7 +135,7 @@ class Alignment(Module):
             if self.w is not None:
                 self.w.grad += dw[0]
             dx = dq if query_backward is None else query_backward(dq)
-            dmemory = key_backward(dk) + dvalues  # it gave the keys, and it is the values
+            dmemory = key_backward(dk) + dvalues  # memory gives the keys, and it is the values
             return dx, dmemory
 
         return context, backward

@@ -1,4 +1,4 @@
-"""What can stand around a part that mixes: it changes what that part sees, and passes its gradients back."""
+"""A part around another part that mixes: it changes the inner part's inputs, and passes its gradients back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ A = TypeVar("A", bound="Around")
 
 
 class Around(Module):
-    """A part that mixes, with another inside. scale: that of the part inside."""
+    """A part that mixes, with another inside. scale: that of the inner part."""
 
     inner: Any
 

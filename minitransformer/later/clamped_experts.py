@@ -1,11 +1,11 @@
 """Experts with a clamped gate. gpt-oss (OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card", section 2.2).
 
-    gate, up = x W_1 + b_1, in turn along the last axis;   gate' = min(gate, limit);   up' = up within ±limit
+    gate, up = x W_1 + b_1, alternating along the last axis;   gate' = min(gate, limit);   up' = up within ±limit
     y        = (gate' σ(alpha · gate') · (up' + 1)) W_2 + b_2
 
 Backward. y = s (u + 1) with s = gate' σ and u = up'. By the product rule ds = dy (u + 1) and du = dy s. With σ' =
-alpha σ (1 - σ), dgate' = ds (σ + gate' alpha σ (1 - σ)). A number beyond its limit does not move what is clamped, so
-its gradient is 0.
+alpha σ (1 - σ), dgate' = ds (σ + gate' alpha σ (1 - σ)). A small change of a number beyond its limit has no effect on
+the clamped number, so its gradient is 0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .experts import chosen_experts, top_k_gates
 @op("x: (..., 2·F); y: (..., F); alpha > 0; limit > 0")
 @in_float32
 def clamped_swiglu(x: Array, alpha: float = 1.702, limit: float = 7.0) -> tuple[Array, Pullback]:
-    """Gates and inputs in turn to what passes. backward(dy) returns dx."""
+    """From gates and inputs, alternating, to their gated products. backward(dy) returns dx."""
     xp = array_module(x)
     gate, up = xp.minimum(x[..., ::2], limit), xp.clip(x[..., 1::2], -limit, limit)
     sigmoid = logistic(alpha * gate)
@@ -35,7 +35,7 @@ def clamped_swiglu(x: Array, alpha: float = 1.702, limit: float = 7.0) -> tuple[
     def backward(dy: Array) -> Array:
         dopening = dy * (up + 1.0)
         dgate, dup = dopening * (sigmoid + alpha * opening * (1.0 - sigmoid)), dy * opening
-        moves = x[..., ::2] <= limit, abs(x[..., 1::2]) <= limit  # what was clamped does not
+        moves = x[..., ::2] <= limit, abs(x[..., 1::2]) <= limit  # clamped numbers have no gradient
         dx = xp.stack((dgate * moves[0], dup * moves[1]), axis=-1).reshape(x.shape)
         return dx
 
@@ -43,9 +43,9 @@ def clamped_swiglu(x: Array, alpha: float = 1.702, limit: float = 7.0) -> tuple[
 
 
 class ClampedExperts(Module):
-    """k of n_experts work for each position, with clamped gates and biases everywhere. x, y: (..., d_model).
+    """Each position uses k of n_experts, with clamped gates and biases everywhere. x, y: (..., d_model).
 
-    into: (E, D, 2·F) and into_bias: (E, 2·F), out: (E, F, D) and out_bias: (E, D), those of all experts.
+    The parameters of all experts: into: (E, D, 2·F); into_bias: (E, 2·F); out: (E, F, D); out_bias: (E, D).
     """
 
     def __init__(

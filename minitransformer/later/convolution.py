@@ -4,16 +4,16 @@ Each output is a linear map of k inputs that lie `dilation` positions apart:
 
     y_t = b + sum_j x_{t + j·dilation - before} W_j,    j = 0, ..., k - 1
 
-where an x outside the sequence is 0. Centred, before = (k - 1)/2 · dilation: as many to the left as to the right.
-Causal, before = (k - 1) · dilation: the last one is x_t itself, and nothing ahead is seen.
+where an x outside the sequence is 0. In a centred window, before = (k - 1)/2 · dilation: as many inputs to the left as
+to the right. In a causal one, before = (k - 1) · dilation: the last input is x_t itself, and none lies ahead.
 
-It is the map of linear.py on windows: w_t = (x_{t - before}, x_{t - before + dilation}, ...) of width k·D_in side by
-side, and the W_j stacked into one matrix of k·D_in rows:
+This is the map of linear.py on windows. A window puts k inputs side by side, w_t = (x_{t - before},
+x_{t - before + dilation}, ...) of width k·D_in, and the W_j are stacked into one matrix W of k·D_in rows:
 
     y = w W + b
 
-Backward: dw = dy Wᵀ, dW = wᵀ dy and db as in linear.py. Each x_s lies in up to k windows, at another place in each, so
-it collects from all of them:
+Backward: dw = dy Wᵀ, dW = wᵀ dy and db as in linear.py. Each x_s lies in up to k windows, at a different place in each,
+so its gradient is a sum over them:
 
     dx_s = sum_j dw_{s + before - j·dilation, place j}
 
@@ -42,9 +42,9 @@ from ..ops.linear import linear
 def convolution(
     x: Array, weight: Array, bias: Array, dilation: int = 1, causal: bool = False
 ) -> tuple[Array, Pullback]:
-    """A linear map of the k inputs around each position, or before it.
+    """A linear map of the k inputs around each position, or up to it.
 
-    dilation: the distance between the positions of a window. causal: a window ends at its own position; else it is
+    dilation: the distance between the positions of a window. causal: a window ends at its own position; otherwise it is
     centred, and k must be odd. backward(dy) returns (dx, dweight, dbias).
     """
     kernel, d_in, d_out = weight.shape
@@ -88,10 +88,10 @@ def _collected(dwindows: Array, kernel: int, dilation: int, before: int) -> Arra
 
 
 class Convolution(Module):
-    """y_t is a linear map of the inputs around t, or behind it. x: (..., T, d_in); y: (..., T, d_out).
+    """y_t is a linear map of the inputs around t, or up to t. x: (..., T, d_in); y: (..., T, d_out).
 
     kernel: how many positions a window has; dilation: how far apart they lie. weight: (kernel, d_in, d_out), drawn from
-    U(-a, a) with a = √(6 / (kernel·d_in + d_out)); the bias starts at zero. It can take the place of the
+    U(-a, a) with a = √(6 / (kernel·d_in + d_out)); the bias starts at zero. It can replace the
     self-attention in a layer, so a call has the same options.
     """
 
@@ -121,8 +121,8 @@ class Convolution(Module):
         """Return (y, backward); backward(dy) returns dx.
 
         mask: boolean, broadcasts to (..., 1, T), True where a token is real; padding counts as 0. causal: a window ends
-        at its own position; else it is centred. With a cache, which needs causal, x holds only the new tokens, and
-        there is no backward. rng and positions change nothing.
+        at its own position; otherwise it is centred. With a cache, which needs causal, x holds only the new tokens, and
+        there is no backward. rng and positions have no effect.
         """
         kernel, d_in, _ = self.weight.value.shape
         check_floats("Convolution", weight=self.weight.value, x=x)
@@ -155,9 +155,9 @@ class Convolution(Module):
         return Cost(flops=2 * rows * self.weight.value.size, kept=rows * kernel * d_in)
 
     def _cached(self, x: Array, causal: bool, cache: StateCache, reach: int) -> Array:
-        """The cache keeps the last inputs, as many as a window reaches back."""
+        """The cache keeps as many of the last inputs as a window reaches back."""
         if not causal:
-            raise ValueError("Convolution: a cache is for a layer that looks back only; call with causal=True")
+            raise ValueError("Convolution: only a causal layer can use a cache; call with causal=True")
         xp = array_module(x)
         behind = xp.zeros((*x.shape[:-2], reach, x.shape[-1]), x.dtype) if cache.state is None else cache.state
         seen = xp.concatenate([behind, x], axis=-2)

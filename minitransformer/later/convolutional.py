@@ -1,6 +1,6 @@
-"""A translator of convolutions. Gehring et al. 2017, "Convolutional Sequence to Sequence Learning", made comparable:
+"""A translator of convolutions, after Gehring et al. 2017, "Convolutional Sequence to Sequence Learning".
 
-the paper's model with a convolution in the place of each self-attention. Its cross-attention stays.
+For comparison it is the Transformer with a convolution in place of each self-attention. Cross-attention stays.
 """
 
 from __future__ import annotations

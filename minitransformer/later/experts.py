@@ -1,4 +1,4 @@
-"""Routing for a mixture of experts: which experts a token is sent to, and a loss that keeps their shares equal.
+"""Routing in a mixture of experts: it sends each token to some experts, and a loss keeps their shares equal.
 
 Gates. Shazeer et al. 2017, "Outrageously Large Neural Networks", equations 3 and 5, without the noise; Jiang et al.
 2024, "Mixtral of Experts", section 2.1. A token has a score for each of E experts. The k with the largest scores are
@@ -6,34 +6,34 @@ chosen, and only they share the weight:
 
     gates_i = exp(logits_i) / sum over chosen j of exp(logits_j)    for chosen i, and 0 for the others
 
-This is the softmax of all E scores, scaled so that the chosen ones sum to one. The choice itself has no gradient: a
-small change of the scores does not change it. Among the chosen it is a softmax, so
+This is the softmax of all E scores, rescaled so that the chosen ones sum to one. The choice itself has no gradient: a
+small change of the scores does not change it. Over the chosen experts this is a softmax, so
 
     dlogits_i = gates_i (dgates_i - sum_j gates_j dgates_j)
 
-and an expert that was not chosen gets 0, since its gate is 0. With k = 1 the gate is always 1 and dlogits is 0: then
-nothing but the loss below trains the router. So Fedus et al. take the gate from the softmax over all E scores.
+and an expert that was not chosen gets 0, because its gate is 0. With k = 1 the gate is always 1 and dlogits is 0, so
+only the loss below trains the router. For this reason Fedus et al. take the gate from the softmax over all E scores.
 
 Load balance. Fedus et al. 2021, "Switch Transformers", equations 4 to 6. Of N tokens
 
     f_i = (tokens that chose expert i) / N,     P_i = mean over tokens of p_i,     p = softmax(logits) over all E
     loss = E · sum_i f_i P_i
 
-The f_i sum to k. If they are all equal, the loss is k; if the experts with larger f_i also have larger P_i, it is more.
-f is a count and has no gradient; P has, so p of each token gets dp_i = dloss · E · f_i / N: a push away from experts
-that have much to do, through the softmax.
+The f_i sum to k. If they are all equal, the loss is k; if experts with larger f_i also have larger P_i, the loss is
+larger. f is a count and has no gradient, but P has one. So each token's p gets dp_i = dloss · E · f_i / N, which pushes
+tokens away from busy experts, through the softmax.
 
-The mixture: many feed-forward networks, of which each token uses a few.
+The mixture consists of many feed-forward networks, and each token uses a few of them:
 
     y = sum over chosen i of gates_i · expert_i(x)
 
 Shazeer et al. 2017; Fedus et al. 2021; Jiang et al. 2024, whose experts are gated with SiLU. The parameters grow with
-the number of experts, the work per token only with k. Backward: an expert sees the rows that chose it, so only these
-have a gradient. The gate multiplies the expert's output:
+the number of experts, the work per token only with k. Backward: an expert gets gradients only from the rows that chose
+it. The gate multiplies the expert's output:
 
     doutput_i = gates_i · dy,     dgates_i = sum over the width of dy · output_i
 
-A row of x gets the sum of what comes from its experts and from the router, which read it too.
+A row of x was read by its experts and by the router, so it gets the sum of their gradients.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from .gated import GatedFeedForward
 
 
 def chosen_experts(logits: Array, k: int) -> Array:
-    """Where the k largest of (..., E) are: boolean, (..., E). Of equal scores the first wins."""
+    """True at the k largest scores: boolean, (..., E). Of equal scores the first wins."""
     xp = array_module(logits)
     order = xp.argsort(-logits, axis=-1, kind="stable")
     rank = xp.argsort(order, axis=-1, kind="stable")
@@ -83,9 +83,9 @@ def top_k_gates(logits: Array, k: int = 2) -> tuple[Array, Pullback]:
 @op("logits: (..., E); loss: (); k > 0")
 @in_float32_with_result
 def load_balance(logits: Array, k: int = 2) -> tuple[Array, Pullback]:
-    """How unequal the shares of the experts are: k if they are equal. loss: at least float32.
+    """The load-balancing loss: k if the shares of the experts are equal, more if busy experts score higher.
 
-    backward(dloss=1.0) returns dlogits. Fedus et al. 2021.
+    loss: at least float32. backward(dloss=1.0) returns dlogits. Fedus et al. 2021.
     """
     _check("load_balance", logits, k)
     xp = array_module(logits)
@@ -112,10 +112,10 @@ def _check(where: str, logits: Array, k: int) -> None:
 
 
 class MixtureOfExperts(Module):
-    """In the place of a feed-forward network: x, y: (..., d_model). k of n_experts work for each position.
+    """Replaces a feed-forward network. Each position uses k of n_experts. x, y: (..., d_model).
 
     activation, gated, bias: of the experts, as in FeedForward. The router has no bias. An expert that no position chose
-    is not called, and its gradients stay as they are.
+    is not called, and its gradients stay unchanged.
     """
 
     def __init__(

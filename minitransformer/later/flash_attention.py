@@ -1,12 +1,12 @@
 """Flash attention. Dao et al. 2022, "FlashAttention: Fast and Memory-Efficient Exact Attention ...", and Dao 2023.
 
-The result is that of attention.py, but the T_q × T_k scores never exist all at once. They are made tile by tile:
+The result is that of attention.py, but the T_q × T_k scores never exist all at once. They are computed tile by tile:
 
     a tile of queries   meets one tile of keys after the other, and keeps for each query
     m = the largest score so far,   l = sum of exp(score - m),   o = sum of exp(score - m) · value
 
-Online softmax (2022, section 3.1). The next tile may hold a larger score, and m becomes m'. What was summed with m is
-then too large by a factor that is known, so the old sums are corrected and the new tile is added:
+Online softmax (2022, section 3.1). If the next tile holds a larger score, m becomes m'. The sums so far used m, so they
+are too large by a known factor. They are corrected, and the new tile is added:
 
     m' = max(m, largest of s),    l' = e^(m - m') l + sum_j e^(s_j - m'),    o' = e^(m - m') o + sum_j e^(s_j - m') v_j
 
@@ -18,8 +18,8 @@ a weight needs no second pass over its row: weights_ij = exp(scores_ij - L_i). T
     dv_j += sum_i weights_ij doutput_i               dscores_ij = weights_ij (doutput_i · v_j - D_i)
     dq_i += scale · sum_j dscores_ij k_j             dk_j += scale · sum_i dscores_ij q_i
 
-The softmax needs D_i = sum_j weights_ij (doutput_i · v_j), a sum over the whole row. It is doutput_i · output_i, since
-output_i = sum_j weights_ij v_j. So D costs T_q · d_v operations, and memory is O(T · d) forward and backward.
+The softmax needs D_i = sum_j weights_ij (doutput_i · v_j), a sum over the whole row. It equals doutput_i · output_i,
+because output_i = sum_j weights_ij v_j. So D costs T_q · d_v operations, and memory is O(T · d) forward and backward.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def flash_attention(
         return xp.where(seen, products, -xp.inf)
 
     def attend(rows: slice) -> tuple[Array, Array]:
-        """Output and L of one tile of queries; L is infinite for a query that may attend to nothing."""
+        """The output and L of one tile of queries. L is infinite for a query that may attend to nothing."""
         largest = xp.full_like(q[..., rows, :1], -xp.inf)
         total = xp.zeros_like(largest)
         found = total * v[..., :1, :]

@@ -19,7 +19,7 @@ from ..ops import silu
 
 @op("gate, x, y: (...)")
 def gated(gate: Array, x: Array, activation: Callable[..., tuple[Array, Pullback]] = silu) -> tuple[Array, Pullback]:
-    """activation(gate) * x: the gate decides how much of each x passes.
+    """activation(gate) * x: the gate controls how much of each x passes.
 
     With silu this is the core of SwiGLU, with gelu of GEGLU: Shazeer 2020, "GLU Variants Improve Transformer".
     backward(dy) returns (dgate, dx): by the product rule, the gradient of each factor is dy times the other factor.
@@ -38,7 +38,7 @@ def gated(gate: Array, x: Array, activation: Callable[..., tuple[Array, Pullback
 
 
 class GatedFeedForward(FeedForward):
-    """x, y: (..., d_model); between them d_ff units, and as many gates. activation: f, as of FeedForward."""
+    """x, y: (..., d_model); between them d_ff units, and as many gates. activation: f, as in FeedForward."""
 
     def __init__(
         self,

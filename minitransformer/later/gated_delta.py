@@ -1,18 +1,18 @@
 """The gated delta rule. Yang, Kautz and Hatamizadeh 2024, "Gated Delta Networks", equation 10.
 
-Linear attention keeps a sum of products of keys and values, S, in which old entries are never removed. The delta rule
-(Schlag et al. 2021, "Linear Transformers Are Secretly Fast Weight Programmers", section 4.2) first reads what S holds
-under the new key, and writes only the difference; a gate lets S fade before. At each position
+Linear attention keeps a sum S of products of keys and values, and never removes old entries. The delta rule (Schlag et
+al. 2021, "Linear Transformers Are Secretly Fast Weight Programmers", section 4.2) first reads the value that S holds
+for the new key, and writes only the difference. A gate makes S fade before that. At each position
 
     faded  = exp(decay) S                       decay ≤ 0: a rate for each entry of the key, or one for all
-    error  = v - faded^T k                      what is wanted under this key, minus what stands there
+    error  = v - faded^T k                      the new value for this key, minus the stored one
     S'     = faded + β k error^T                β in (0, 1): how much of it to write
     output = scale · S'^T q
 
 With decay 0 it is the delta rule. Keys should have length 1: then β = 1 replaces the value of a key entirely.
 
-Backward goes from the last position to the first and carries dS, which comes from the position's output and from the
-next position:
+Backward goes from the last position to the first and carries dS, the sum of what comes from the position's output and
+from the next position:
 
     dS'    += scale · q doutput^T,              dq = scale · S' doutput
     derror  = β dS'^T k,                        dv = derror
@@ -40,11 +40,11 @@ from ..ops.attention import _summed_to
 def gated_delta(
     q: Array, k: Array, v: Array, decay: Array, beta: Array, state: Array | None = None, scale: float | None = None
 ) -> tuple[Array, Pullback]:
-    """A memory that fades, and is corrected under each key.
+    """A memory that fades, and is corrected at each key.
 
-    decay: with as many axes as q; the logarithm of what is kept. state: the memory before the first position; zeros
-    unless given. scale: 1/√d_k unless given. backward(doutput) returns (dq, dk, dv, ddecay, dbeta), or where there
-    is a state (dq, dk, dv, ddecay, dbeta, dstate). Yang et al. 2024.
+    decay: with as many axes as q; the logarithm of the share that is kept. state: the memory before the first position;
+    zeros unless given. scale: 1/√d_k unless given. backward(doutput) returns (dq, dk, dv, ddecay, dbeta), and with a
+    state (dq, dk, dv, ddecay, dbeta, dstate). Yang et al. 2024.
     """
     xp = array_module(q)
     n, d_k = q.shape[-2:]

@@ -1,11 +1,11 @@
 """Heads of queries that share keys and values. Ainslie et al. 2023, "GQA: Training Generalized Multi-Query ...".
 
-There are fewer heads of keys and values than of queries: G shared heads, each for n = H / G heads of queries in turn,
+There are fewer heads of keys and values than of queries: G shared heads, each for n = H / G consecutive query heads:
 
     repeat:  (..., G, T, d) -> (..., G·n, T, d)     y[g·n + i] = x[g],  i = 0, ..., n - 1
 
-A shared head is used n times, so n gradients meet in it: dx[g] = sum_i dy[g·n + i]. With one shared head, G = 1, it is
-multi-query attention (Shazeer 2019).
+A shared head is used n times, so its gradient is a sum of n terms: dx[g] = sum_i dy[g·n + i]. With one shared head,
+G = 1, this is multi-query attention (Shazeer 2019).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .around import Around
 
 @op("x: (..., G, T, d); y: (..., G·times, T, d); times > 0")
 def repeat_heads(x: Array, times: int) -> tuple[Array, Pullback]:
-    """Each head `times` times in turn. backward(dy) returns dx."""
+    """Repeat each head `times` times, one copy after the other. backward(dy) returns dx."""
     xp = array_module(x)
     *batch, n_heads, t, d = x.shape
     y = xp.repeat(x, times, axis=-3)
@@ -37,7 +37,7 @@ def repeat_heads(x: Array, times: int) -> tuple[Array, Pullback]:
 
 
 class Grouped(Around):
-    """Each shared head of keys and values once for every head of queries in its group. k, v: (..., G, T_k, d)."""
+    """Mixes with shared heads: each head of keys and values serves a group of query heads. k, v: (..., G, T_k, d)."""
 
     def __init__(self, inner: Module) -> None:
         self.inner = inner
@@ -66,7 +66,7 @@ class Grouped(Around):
         return heads, backward
 
     def head(self, i: int) -> Any:
-        """What mixes head i alone: one head of queries, and the one of keys and values that it reads."""
+        """The part that mixes only head i: one head of queries, and its head of keys and values."""
         return self.inner.head(i)
 
 
@@ -81,7 +81,7 @@ def grouped(
     mix: Module | None = None,
     turn: tuple[Module | None, Module | None] = (None, None),
 ) -> MultiHeadAttention:
-    """A MultiHeadAttention whose n_heads of queries share n_key_heads of keys and values. output_bias: as bias, or so.
+    """A MultiHeadAttention whose n_heads query heads share n_key_heads. output_bias: like bias unless given.
 
     Raises ValueError where the heads cannot be shared equally.
     """

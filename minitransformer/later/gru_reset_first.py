@@ -1,12 +1,12 @@
-"""The GRU of its paper: it resets the state before the product. Cho et al. 2014, equations 5 to 8.
+"""The original GRU, which resets the state before the matrix product. Cho et al. 2014, equations 5 to 8.
 
     r  = σ(inputs_r + h W_r)                    forget, before anything is computed from the state
     z' = σ(inputs_z + h W_z)
     g  = tanh(inputs_n + (r h) W_n)             the candidate
     h' = (1 - z') g + z' h
 
-`gru_cell` multiplies after the product, as most libraries do: then one product serves all three sums. Here there are
-two, of h with (W_r, W_z) and of r h with W_n. Backward, where a' = dg (1 - g²) is the gradient of the candidate's sum:
+`gru_cell` multiplies by r after the product, as most libraries do: then one product serves all three sums. Here there
+are two products: h (W_r, W_z) and (r h) W_n. Backward, with a' = dg (1 - g²), the gradient of the candidate's sum:
 
     d(r h) = a' W_nᵀ,     dr = d(r h) h,     dh = d(r h) r + (of r and z) (W_r, W_z)ᵀ + dh' z'
 """

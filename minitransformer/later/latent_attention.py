@@ -1,21 +1,21 @@
 """Multi-head latent attention. DeepSeek-AI 2024, "DeepSeek-V2", section 2.1.
 
-Keys and values of all heads are made of one narrow vector for each token, the latent c (equations 9 to 11):
+For each token the keys and values of all heads come from one narrow vector, the latent c (equations 9 to 11):
 
     c = norm(x W_DKV)                    (T, d_c), with d_c far below 2·H·d
     k_h = c W_UK[h],   v_h = c W_UV[h]   (T, d)
 
-so a cache needs c alone. A rotation would stand between W_UK and the query, and make keys depend on positions that the
-latent does not know. So positions have numbers of their own: a rotated key that all heads share, and a rotated part of
-each query (equations 14 to 19):
+so a cache needs to hold only c. A rotation of k_h would stand between W_UK and the query, so W_UK could not be merged
+into the query's map. So positions get separate numbers: a rotated key that all heads share, and a rotated part of each
+query (equations 14 to 19):
 
     k_h = (c W_UK[h], rotary(x W_KR)),   q_h = (x W_Q[h], rotary(x W_QR[h])),   head_h = attention(q_h, k_h, v_h)
 
 with scores scaled by 1/√(d + d_R). The cache holds d_c + d_R numbers for each token, in place of 2·H·d.
 
-W_DKV and W_KR are side by side in `down`, W_UK and W_UV in `up`, head by head. Published checkpoints have a norm of c,
-which the paper names in section 3.1.2, and rotate neighbours as pairs. The compression of queries (equations 12, 13),
-which saves memory in training and none in the cache, is left out, as in DeepSeek-V2-Lite.
+`down` holds W_DKV and W_KR side by side; `up` holds W_UK and W_UV, head by head. Published checkpoints normalise c
+(section 3.1.2) and rotate neighbouring numbers as pairs. The compression of queries (equations 12, 13) is left out, as
+in DeepSeek-V2-Lite: it saves memory in training, but none in the cache.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from .rotary import rotary
 class LatentAttention(Module):
     """H attentions whose keys and values come from one latent vector for each token. x, y: (..., T, D).
 
-    d_head: width of a head, without its rotated part; d_latent: of the latent; d_rotary: of the rotated part, even.
+    d_head: width of a head, without its rotated part; d_latent: width of the latent; d_rotary: width of the rotated
+    part, an even number.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class LatentAttention(Module):
         return super().cost(batch, length) + mixed + Cost(kept=kept)
 
     def _queries(self, x: Array, start: int) -> tuple[Array, Pullback]:
-        """(..., H, T, d + d_R): what a query asks for, and its rotated part."""
+        """The queries, (..., H, T, d + d_R): an unrotated and a rotated part."""
         xp, d = array_module(x), self.d_head
         projected, projection_backward = self.query(x)
         heads, split_backward = self.ops.split_heads(projected, self.n_heads)
@@ -127,7 +128,7 @@ class LatentAttention(Module):
         return q, backward
 
     def _compressed(self, x: Array, start: int) -> tuple[tuple[Array, Array], Pullback]:
-        """What a cache keeps of each token: the latent (..., T, d_c) and the rotated key (..., 1, T, d_R)."""
+        """What a cache keeps for each token: the latent (..., T, d_c) and the rotated key (..., 1, T, d_R)."""
         xp, d = array_module(x), self.d_latent
         compressed, down_backward = self.down(x)
         latent, norm_backward = self.norm(compressed[..., :d])

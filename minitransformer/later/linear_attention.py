@@ -1,27 +1,28 @@
 """Linear attention. Katharopoulos et al. 2020, "Transformers are RNNs", sections 3.2 to 3.4.
 
-Softmax attention weighs a value by exp(q·k). If the weight is a product of features instead, φ(q)·φ(k), the sum over
-the keys can be taken before any query is known:
+Softmax attention weights a value by exp(q·k). If the weight is instead a product of features, φ(q)·φ(k), the sum over
+the keys can be computed before any query is known:
 
     output_i = sum_{j≤i} (φ(q_i)·φ(k_j)) v_j / sum_{j≤i} φ(q_i)·φ(k_j) = φ(q_i)ᵀ S_i / φ(q_i)ᵀ z_i
 
     S_i = S_{i-1} + φ(k_i) v_iᵀ,     z_i = z_{i-1} + φ(k_i),     φ(x) = elu(x) + 1 = x + 1 for x > 0, else exp(x)
 
-S is d_k × d_v however long the sequence: a recurrent layer's state. With a 1 put after each v, z is the last column of
-S. So all there is to compute is C(a, b, c)_i = sum_{j≤i} (a_i·b_j) c_j, for a = φ(q), b = φ(k), c = (v, 1). It is
-computed in blocks: within a block as a product under a causal mask, before the block by the state. A block of one
-position is the recurrence, a block of the whole sequence is the product; all sizes give the same. Time O(T · d²).
+S has the size d_k × d_v for any length of sequence, like a recurrent layer's state. If a 1 is appended to each v, z is
+the last column of S. So only C(a, b, c)_i = sum_{j≤i} (a_i·b_j) c_j must be computed, with a = φ(q), b = φ(k),
+c = (v, 1). This is done in blocks: terms within a block by a product under a causal mask, terms from before it by the
+state. Blocks of one position give the recurrence, one block of the whole sequence gives the product. All sizes of
+blocks give the same result, in time O(T · d²).
 
-Backward (their equations 13 to 15). C is linear in each argument, and each gradient is such a sum again:
+Backward (their equations 13 to 15). C is linear in each argument, and each gradient has the same form:
 
     da_i = sum_{j≤i} (dy_i·c_j) b_j = C(dy, c, b)_i
-    db_j = sum_{i≥j} (c_j·dy_i) a_i         a sum over what comes later: C(c, dy, a) of the reversed sequence
+    db_j = sum_{i≥j} (c_j·dy_i) a_i         a sum over later positions: C(c, dy, a) of the reversed sequence
     dc_j = sum_{i≥j} (b_j·a_i) dy_i         likewise, C(b, a, dy)
 
 The quotient output = y / t has dy = doutput / t and dt = -doutput·output / t; and φ'(x) = min(φ(x), 1).
 
-A layer splits x into heads, head_h = linear_attention(x W_Q[h], x W_K[h], x W_V[h]). To write one more token it needs
-the sums S and z of each head, d_k × d_v and d_k numbers, and no earlier key or value.
+A layer splits x into heads, head_h = linear_attention(x W_Q[h], x W_K[h], x W_V[h]). For one more token it needs only
+the sums S and z of each head, d_k × d_v and d_k numbers, but no earlier key or value.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ from ..layers.module import Module, generator
 def linear_attention(
     q: Array, k: Array, v: Array, mask: Array | None = None, block: int = 64
 ) -> tuple[Array, Pullback]:
-    """Causal attention in linear time: φ(q_i)·φ(k_j), normalised over j ≤ i, weighs the values.
+    """Causal attention in linear time: the weights of the values are φ(q_i)·φ(k_j), normalised over j ≤ i.
 
-    mask: True where a key is real. block: how many positions at a time. backward(doutput) returns (dq, dk, dv).
+    mask: True where a key is real. block: positions in a block. backward(doutput) returns (dq, dk, dv).
     """
     xp = array_module(q)
     real = xp.ones(q.shape[:-1], dtype=bool)
@@ -61,7 +62,7 @@ def linear_attention(
         dtotals = -(doutput * output).sum(axis=-1, keepdims=True) / totals
         dsums = xp.concatenate([doutput / totals, dtotals], axis=-1)
         dqueries, _ = causal_sums(dsums, values, keys, block)
-        # Not dkeys, which would be checked: a row without a real key has total 1, and no finite difference.
+        # Not named dkeys, which would be checked: a row without a real key has total 1, and no finite difference.
         of_keys = _later_sums(values, dsums, queries, block)
         dvalues = _later_sums(keys, queries, dsums, block)
         dq = dqueries * xp.minimum(queries, 1.0)
@@ -105,7 +106,7 @@ def _later_sums(a: Array, b: Array, c: Array, block: int) -> Array:
 
 
 class LinearAttention(Module):
-    """H linear attentions side by side that look back. x, y: (..., T, D)."""
+    """H causal linear attentions side by side. x, y: (..., T, D)."""
 
     def __init__(
         self, d_model: int, n_heads: int, bias: bool = True, block: int = 64, rng: np.random.Generator | None = None
@@ -175,7 +176,7 @@ class LinearAttention(Module):
         if not isinstance(cache, StateCache):
             raise TypeError(f"LinearAttention: cache must be a StateCache, got {type(cache).__name__}")
         if mask is not None:
-            raise ValueError("LinearAttention: a call with a cache takes no mask; give it real tokens alone")
+            raise ValueError("LinearAttention: a call with a cache takes no mask; give it only real tokens")
         q, k, v = (self._heads(projection, x)[0] for projection in (self.query, self.key, self.value))
         sums, state = causal_sums(features(q), features(k), with_one(v), self.block, cache.state)
         cache.keep(state, x.shape[-2])

@@ -1,18 +1,18 @@
 """Restricted self-attention, in blocks. Vaswani et al. 2017, section 4.
 
-Each position attends to those at most r away. attention.py with a mask computes all T² scores and then hides most of
-them. Here most are never computed. The sequence is cut into blocks of r positions, and the queries of a block see its
-own keys and those of the neighbouring blocks: nothing that is at most r away lies further off.
+Each position attends to positions at most r away. attention.py with a mask computes all T² scores and then hides most
+of them. Here most are never computed. The sequence is cut into blocks of r positions. The queries of a block see the
+keys of their own block and of its neighbours, which contain every position at most r away.
 
     keys     | k0 k1 k2 | k3 k4 k5 | k6 k7 k8 |          r = 3
     queries             | q3 q4 q5 |                     see k0 ... k8, and of these q3 may use k0 ... k6
 
-That is T/r blocks of r × 3r scores: 3·r·T in place of T², each a product of width d, so O(r·T·d). A mask hides what is
-in a neighbouring block but more than r away, and what lies outside the sequence. Looking back only, the block ahead is
-left out: 2·r·T.
+That is T/r blocks of r × 3r scores: 3·r·T in place of T², each a product of width d, so O(r·T·d). A mask hides keys in
+a neighbouring block that are more than r away, and positions outside the sequence. Causal attention leaves out the
+block ahead: 2·r·T scores.
 
-Backward. Within the blocks it is attention.py. A key is in the windows of up to three blocks, so it collects from each:
-the windows were copied out of the sequence, and each gradient is added back where its key came from.
+Backward. Within the blocks it is attention.py. A key is in the windows of up to three blocks, so its gradient is a sum
+over them. Windows are copies from the sequence, so each gradient is added at the place where its key came from.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _collected(dwindows: Array, t: int, size: int) -> Array:
 
 
 class Local(ScaledDotProduct):
-    """Each position sees itself and at most `radius` on either side; only the scores of neighbours are computed.
+    """Each position sees itself and `radius` positions on either side; other scores are never computed.
 
     For self-attention, with a mask that is the same for every query, (..., 1, T).
     """
@@ -131,7 +131,7 @@ class Local(ScaledDotProduct):
     ) -> tuple[Array, Pullback]:
         """Return (heads, backward); backward(dheads) returns (dq, dk, dv)."""
         t_q, t_k = q.shape[-2], k.shape[-2]
-        if t_q != t_k:  # new tokens on a cache: a row of scores for each
+        if t_q != t_k:  # new tokens with a cache: one row of scores for each
             close = local_mask(t_q, self.radius, t_k, device_of(q).name)
             return super().__call__(q, k, v, close if mask is None else mask & close, causal, rng)
         return local_attention(q, k, v, self.radius, _of_keys(mask), causal, self.scale, self.dropout, rng)

@@ -1,5 +1,5 @@
-"""Muon: steps that turn and stretch every direction of a matrix alike. Jordan 2024, "Muon: An optimizer for hidden
-layers in neural networks"; with the step sizes of Liu et al. 2025, "Muon is Scalable for LLM Training", section 2.2.
+"""Muon: an optimiser whose steps are equally large in every direction of a matrix. Jordan 2024, "Muon: An optimizer for
+hidden layers in neural networks"; step sizes from Liu et al. 2025, "Muon is Scalable for LLM Training", section 2.2.
 
 For a matrix W (m, n) with gradient G:
 
@@ -7,17 +7,17 @@ For a matrix W (m, n) with gradient G:
     O = orthogonal(μ M + (1 - μ) G)         Nesterov: one step of the momentum ahead
     W = W - η (0.2 √max(m, n) O + λ W)
 
-With the singular value decomposition U S Vᵀ of a matrix, the nearest matrix with orthonormal rows or columns is U Vᵀ:
-all singular values become 1, so that rare directions move as far as strong ones. The entries of U Vᵀ have a root mean
-square of 1 / √max(m, n); the factor makes it 0.2, about that of a step of AdamW, and one learning rate fits both.
+If a matrix has the singular value decomposition U S Vᵀ, the nearest matrix with orthonormal rows or columns is U Vᵀ.
+All its singular values are 1, so weak directions move as far as strong ones. The entries of U Vᵀ have a root mean
+square of 1 / √max(m, n). The factor makes it 0.2, about that of a step of AdamW, so one learning rate fits both.
 
-U Vᵀ without a decomposition, by a Newton-Schulz iteration. X starts as the matrix divided by its Frobenius norm, so no
-singular value is above 1, and
+A Newton-Schulz iteration approximates U Vᵀ without a decomposition. X starts as the matrix divided by its Frobenius
+norm, so no singular value is above 1, and
 
     X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X
 
-keeps U and V and takes each singular value s to a s + b s³ + c s⁵. With a, b, c = 3.4445, -4.7750, 2.0315 five
-rounds bring all but the smallest between about 0.7 and 1.2: not exactly 1, but fast, as the slope at 0 is steep.
+keeps U and V and maps each singular value s to a s + b s³ + c s⁵. With a, b, c = 3.4445, -4.7750, 2.0315 five
+rounds bring all but the smallest between about 0.7 and 1.2. This is not exactly 1, but fast: the slope at 0 is steep.
 
 Muon updates only matrices that map vectors. AdamW updates everything else: biases, gains, and tables, whose rows are
 looked up one by one.
@@ -36,7 +36,7 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
 def newton_schulz(matrix: Array, rounds: int = 5, eps: float = 1e-7) -> Array:
-    """About U Vᵀ of the singular value decomposition U S Vᵀ: (m, n) to (m, n). A matrix of zeros stays one."""
+    """Approximately U Vᵀ, from the singular value decomposition U S Vᵀ of the matrix (m, n). Zeros stay zeros."""
     xp = array_module(matrix)
     a, b, c = COEFFICIENTS
     x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix  # the smaller product X Xᵀ
@@ -50,7 +50,7 @@ def newton_schulz(matrix: Array, rounds: int = 5, eps: float = 1e-7) -> Array:
 class Muon(AdamW):
     """Muon for every parameter called "weight" with two axes, AdamW for the others.
 
-    momentum is μ; the other options as of AdamW. State: M as "momentum.<name>", and AdamW's for the others.
+    momentum is μ; the other options are AdamW's. State: M as "momentum.<name>", and AdamW's state for the others.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Muon(AdamW):
         self._remember_of(others, *kinds)
 
     def _in_pieces(self, parameters: Mapping[str, Parameter]) -> dict[str, Piece]:
-        """Each map is a piece of its own, a matrix; the rest is cut as AdamW cuts it."""
+        """Each matrix is one piece; AdamW cuts the other parameters."""
         momenta = self._memory.get("momentum", {})
         maps = {
             name: Piece(parameters[name].value, parameters[name].grad, {"momentum": momentum}, True)

@@ -1,11 +1,11 @@
 """LayerNorm and RMSNorm of several axes at once. Ba et al. 2016, section 3.1: "all the hidden units in the same layer".
 
-A row of `layer_norm` is the last axis. Where a layer's units fill several axes, such as the heads of one position, a
-row holds them all:
+`layer_norm` normalises over the last axis. Where a layer's units fill several axes, such as the heads of one position,
+these axes are merged first:
 
-    y = layer_norm(x with its last axes in one, γ in one, β in one)     put back into x's shape
+    y = layer_norm(x, γ and β with their last axes merged)     reshaped to x's shape
 
-γ says which axes these are: as many as it has. Backward is that of the norm, in one axis, and puts dx and dγ back.
+There are as many of these axes as γ has. Backward is that of the norm over one axis, and reshapes dx and dγ likewise.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Norms of queries and keys, as a part that turns them. Henry et al. 2020, "Query-Key Normalization ..."; with RMSNorm
-and a learned gain as in Qwen3 (Yang et al. 2025).
+"""Norms of queries and keys, in the socket `turn`. Henry et al. 2020, "Query-Key Normalization ..."; with RMSNorm and a
+learned gain as in Qwen3 (Yang et al. 2025).
 
     turn = norm(heads), or rotary(norm(heads))
 """
@@ -12,7 +12,7 @@ from .rotary import RotaryPositions
 
 
 class HeadNorm(Module):
-    """RMSNorm of each head's vectors, and then, where one is given, a rotation. heads, turned: (..., H, T, width)."""
+    """RMSNorm of each head's vectors, followed by a rotation if one is given. heads, turned: (..., H, T, width)."""
 
     def __init__(self, width: int, eps: float = 1e-6, then: RotaryPositions | None = None) -> None:
         self.norm, self.then = RMSNorm(width, eps), then
@@ -33,6 +33,6 @@ class HeadNorm(Module):
 
 
 def qk_norm(width: int, eps: float = 1e-6, rotary_base: float | None = None) -> tuple[HeadNorm, HeadNorm]:
-    """A norm for queries and one for keys, each before a rotation where a base is given: a `turn`."""
+    """A `turn` with one norm for queries and one for keys, each followed by a rotation if a base is given."""
     then = None if rotary_base is None else RotaryPositions(rotary_base)
     return HeadNorm(width, eps, then), HeadNorm(width, eps, then)

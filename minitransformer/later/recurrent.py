@@ -1,20 +1,20 @@
-"""Recurrent cells: one step through time. What came before attention.
+"""Recurrent cells, the layers before attention: a cell is one step through time.
 
-A cell reads one token and a state, and returns the next state. `inputs` is the token's share of the sums, x W_x + b: it
-does not depend on the state, so a layer computes it for all tokens in one product. W carries the state. σ is the
+A cell reads one token and a state, and returns the next state. `inputs` is the token's part of the sums, x W_x + b. It
+does not depend on the state, so a layer computes it for all tokens in one product. W multiplies the state. σ is the
 logistic function, with σ' = σ (1 - σ), and tanh' = 1 - tanh².
 
 Plain, Elman 1990, "Finding Structure in Time":
 
     h' = tanh(inputs + h W)
 
-LSTM, Hochreiter and Schmidhuber 1997; its forget gate, Gers et al. 2000. The state is the hidden state beside the cell:
+LSTM, Hochreiter and Schmidhuber 1997; forget gate, Gers et al. 2000. The state is the hidden state next to the cell:
 
     i, f, g, o = inputs + h W               four vectors side by side
     c' = σ(f) c + σ(i) tanh(g)              forget some of the cell, write some of the candidate
     h' = σ(o) tanh(c')                      show some of the cell
 
-GRU, Cho et al. 2014, with the reset after the product, as libraries have it:
+GRU, Cho et al. 2014, with the reset after the product, as in most libraries:
 
     r, z, n = h W + b                       to which the inputs are added:
     g  = tanh(inputs_n + σ(inputs_r + r) n)         the candidate
@@ -24,18 +24,18 @@ Backward takes the lines in reverse. In the plain cell a = inputs + h W gets da 
 
     dh = da Wᵀ,     dW = hᵀ da
 
-Through T steps dh is multiplied by T such factors: if they are small it vanishes, if they are large it explodes
-(Bengio et al. 1994). The LSTM's cell goes another way: dc = dc' σ(f), without a matrix. Where the forget gate is open
-the gradient passes unchanged. c' is used twice, so dc' is the sum of what comes from the next cell and from h':
+Over T steps dh is multiplied by T such factors: it vanishes if they are small and explodes if they are large (Bengio et
+al. 1994). The gradient of the LSTM's cell avoids this: dc = dc' σ(f), without a matrix. Where the forget gate is open
+it passes unchanged. c' is used twice, so dc' is the sum of what comes from the next cell and from h':
 
     dc' += dh' σ(o) (1 - tanh²(c'))
 
-The GRU's old state is used three times, in the products, and in the mean: dh = (dr, dz, dn) Wᵀ + dh' z'.
+The GRU uses the old state in the three products and in the mean: dh = (dr, dz, dn) Wᵀ + dh' z'.
 
 A layer unrolls a cell through time: s_t = cell(x_t W_x + b, s_{t-1}), and y_t is the hidden part of s_t. Where a token
 is padding, the state stays as it was. Backward runs through time in reverse (Werbos 1990, "Backpropagation through
 time"). The state s_t was used twice, for y_t and for s_{t+1}, so its gradient is the sum of both. W is used at every
-step and collects from every step.
+step, so its gradient is a sum over all steps.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ def rnn_cell(inputs: Array, h: Array, weight: Array) -> tuple[Array, Pullback]:
 @op("inputs: (..., 4 H); state, new: (..., 2 H); weight: (H, 4 H)")
 @in_float32
 def lstm_cell(inputs: Array, state: Array, weight: Array) -> tuple[Array, Pullback]:
-    """One step of an LSTM. inputs: the sums of i, f, g and o.
+    """One step of an LSTM. inputs: the token's part of the sums i, f, g and o.
 
-    state and the result: the hidden state and then the cell. Hochreiter and Schmidhuber 1997.
+    state and the result: the hidden state, then the cell. Hochreiter and Schmidhuber 1997.
     backward(dnew) returns (dinputs, dstate, dweight).
     """
     xp = array_module(inputs)
@@ -131,9 +131,9 @@ def lstm_cell(inputs: Array, state: Array, weight: Array) -> tuple[Array, Pullba
 @op("inputs: (..., 3 H); h, new: (..., H); weight: (H, 3 H); bias: (3 H,)")
 @in_float32
 def gru_cell(inputs: Array, h: Array, weight: Array, bias: Array) -> tuple[Array, Pullback]:
-    """One step of a GRU. inputs: the sums of r, z and n. Cho et al. 2014.
+    """One step of a GRU. inputs: the token's part of the sums r, z and n. Cho et al. 2014.
 
-    bias: of the products with the state. backward(dnew) returns (dinputs, dh, dweight,
+    bias: added to the products with the state. backward(dnew) returns (dinputs, dh, dweight,
     dbias).
     """
     xp = array_module(inputs)
@@ -171,8 +171,8 @@ CELLS: dict[str, tuple[Any, int, int]] = {"rnn": (rnn_cell, 1, 1), "lstm": (lstm
 class Recurrent(Module):
     """A cell ("rnn", "lstm" or "gru") unrolled through time. x: (..., T, d_in); y: (..., T, d_hidden).
 
-    reverse: from the last token to the first, as one half of a layer that reads both ways. W and W_x are drawn from
-    U(-1/√H, 1/√H). The GRU's W has a bias of its own; it starts at zero, as all biases do.
+    reverse: read from the last token to the first, as one half of a bidirectional layer does. W and W_x are drawn from
+    U(-1/√H, 1/√H). The GRU's W has its own bias; all biases start at zero.
     """
 
     def __init__(
@@ -209,9 +209,9 @@ class Recurrent(Module):
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx, or (dx, dstate) where a state was given.
 
-        state: (..., d_hidden), of an LSTM (..., 2 d_hidden), before the first token; zeros unless given. mask: boolean,
-        broadcasts to (..., T), True where a token is real. With a cache, x holds only the new tokens: the state goes on
-        from the cache, or from `state` if the cache is empty, and there is no backward.
+        state: the state before the first token, (..., d_hidden), for an LSTM (..., 2 d_hidden); zeros unless given.
+        mask: boolean, broadcasts to (..., T), True where a token is real. With a cache, x holds only the new tokens.
+        The cell continues from the cache, or from `state` if the cache is empty, and there is no backward.
         """
         check_floats("Recurrent", x=x)
         if x.ndim < 2:

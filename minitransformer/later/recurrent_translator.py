@@ -1,14 +1,14 @@
-"""The recurrent encoder-decoder, with and without attention: what the Transformer took the place of.
+"""The recurrent encoder-decoder, with and without attention: the model that the Transformer replaced.
 
     memory = a stack of layers that read the source both ways
     s_0    = tanh(memory_1 W)                        for each layer of the decoder
-    h      = a stack of layers that read the target, from s_0
+    h      = a stack of layers that read the target, starting from s_0
     y      = h, or tanh((context, h) W_c)            with attention to the memory; see layers/alignment.py
     logits = y tableᵀ
 
-Sutskever et al. 2014 hand over one vector of fixed size, however long the source is. Here it is the memory's first
-vector, whose second half has read the source from its end (Bahdanau et al. 2015, appendix A.2.2). With attention the
-decoder looks at every vector of the memory.
+Sutskever et al. 2014 pass one vector of fixed size to the decoder, for a source of any length. Here it is the memory's
+first vector; its second half has read the source from the end (Bahdanau et al. 2015, appendix A.2.2). With attention
+the decoder sees every vector of the memory.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RecurrentTranslatorConfig:
 
 
 class RecurrentTranslator(EncoderDecoder):
-    """source ids and target ids to logits for the next target token; arguments and results as of a Transformer."""
+    """From source and target ids to logits for the next target token. It is called like a Transformer."""
 
     def __init__(self, config: RecurrentTranslatorConfig, rng: np.random.Generator | None = None) -> None:
         check_config("RecurrentTranslator", config, RecurrentTranslatorConfig)
@@ -134,7 +134,7 @@ class RecurrentTranslator(EncoderDecoder):
         cache: Cache | None = None,
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
-        """Return (logits, backward); backward(dlogits) returns dmemory. The rest as of Transformer.decode."""
+        """Return (logits, backward); backward(dlogits) returns dmemory. For the rest see Transformer.decode."""
         check_sequences("RecurrentTranslator", "target", target)
         check_array("RecurrentTranslator", "memory", memory)
         check_cache("RecurrentTranslator", cache, self.config.n_decoder_layers)

@@ -2,17 +2,17 @@
 
     bias[h, i, j] = table[bucket(j - i), h]
 
-is added to the score of query i and key j in head h. Distances share buckets: half of the buckets hold one distance
-each, up to `exact`; the others grow like a logarithm up to max_distance, and the last holds all that lies beyond:
+is added to the score of query i and key j in head h. Distances share buckets. Half of the buckets hold one distance
+each, up to `exact`. The others grow logarithmically up to max_distance, and the last holds all distances beyond it:
 
     bucket(n) = n                                                                   for n < exact
                 exact + ⌊ln(n / exact) / ln(max_distance / exact) · (B - exact)⌋    else, and B - 1 at most
 
-Looking both ways, keys before and after the query each have half of the buckets; looking back only, a key after the
-query counts as distance 0.
+In an encoder, keys before and after the query each have half of the buckets. In a decoder, a key after the query counts
+as distance 0.
 
-Backward. It is an embedding whose ids are the buckets: each entry of the table collects the gradient of all pairs
-(i, j) whose distance falls into its bucket, dtable[b, h] = sum over (i, j) with bucket(j - i) = b of dbias[h, i, j].
+Backward. This is an embedding whose ids are the buckets. An entry of the table sums the gradients of all pairs (i, j)
+whose distance falls into its bucket: dtable[b, h] = sum over (i, j) with bucket(j - i) = b of dbias[h, i, j].
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def relative_bias(
     """A learned score for each distance and head. backward(dbias) returns dtable.
 
     Where T_q differs from T_k the queries are the last T_q of the T_k positions, as with a cache. both_ways: whether
-    keys after the query have buckets of their own, as in an encoder.
+    keys after the query have their own buckets, as in an encoder.
     """
     per_side = table.shape[0] // (2 if both_ways else 1)
     if per_side < 2 or max_distance <= per_side // 2:
         raise ValueError(
-            f"relative_bias: {table.shape[0]} buckets up to distance {max_distance} cannot be; there must be at least "
-            f"{4 if both_ways else 2} buckets, and max_distance must exceed {per_side // 2}, those of one distance each"
+            f"relative_bias: {table.shape[0]} buckets up to distance {max_distance} do not fit; there must be at least "
+            f"{4 if both_ways else 2} buckets, and max_distance must exceed {per_side // 2}"
         )
     xp = array_module(table)
     buckets = xp.asarray(_buckets(t_q, t_k, table.shape[0], both_ways, max_distance))  # (T_q, T_k)
@@ -65,7 +65,7 @@ def _buckets(t_q: int, t_k: int, n_buckets: int, both_ways: bool, max_distance: 
         n_buckets //= 2
         first, n = np.where(ahead > 0, n_buckets, 0), abs(ahead)
     exact = n_buckets // 2
-    # in float32, as the published models were trained: at a border float64 may round to the other side
+    # in float32, like the published models: at a bucket's border float64 may round to the other side
     return first + np.where(
         n < exact,
         n,
@@ -82,9 +82,9 @@ def _buckets(t_q: int, t_k: int, n_buckets: int, both_ways: bool, max_distance: 
 
 
 class RelativeBias(Module):
-    """A learned score for each head and distance, to be added to the scores.
+    """A learned bias of the scores, for each head and distance.
 
-    table: (buckets, H), drawn from N(0, std²). Several layers may hold the same one: its gradients add up. A call
+    table: (buckets, H), drawn from N(0, std²). Several layers may share one bias: its gradients add up. A call
     returns (bias, backward), bias: (H, T_q, T_k); backward(dbias) returns None.
     """
 

@@ -5,15 +5,15 @@ Two numbers (a, b) of a vector at position p are rotated by the angle θ = p / b
     a' = a cos θ - b sin θ
     b' = a sin θ + b cos θ
 
-Why: rotate a query at position m and a key at position n. A rotation by mφ, transposed, times one by nφ is one by
-(n - m)φ, so their product depends on the distance n - m alone, and no position is added to any vector.
+Why: rotate a query at position m and a key at position n. The transposed rotation by mφ, times the rotation by nφ, is
+the rotation by (n - m)φ. So their product depends only on the distance n - m, and no position is added to any vector.
 
-Backward. Each pair is multiplied by a matrix R, and dx = Rᵀ dy. A rotation's transpose is the rotation back, by -θ:
+Backward. Each pair is multiplied by a matrix R, so dx = Rᵀ dy. The transpose of a rotation is the rotation by -θ:
 
     da =  da' cos θ + db' sin θ
     db = -da' sin θ + db' cos θ
 
-The angles are constants: nothing flows into the positions.
+The angles are constants: no gradient flows into the positions.
 
 In multi-head attention it turns queries and keys:
 
@@ -43,13 +43,13 @@ def rotary(
 ) -> tuple[Array, Pullback]:
     """Rotate each pair of x by an angle that grows with its position. d is even. backward(dy): dx.
 
-    start: the position of the first row, the others follow. positions: in place of start,
-    where each sequence counts its own (padding on the left).
-    interleaved: pair i is (x[2i], x[2i + 1]), as in the paper; else (x[i], x[i + d/2]), as Llama's checkpoints have it.
+    start: the position of the first row; the others follow. positions: replaces start where
+    sequences have different positions (padding on the left).
+    interleaved: pair i is (x[2i], x[2i + 1]), as in the paper; otherwise (x[i], x[i + d/2]), as in Llama's checkpoints.
     """
     xp = array_module(x)
     if x.shape[-1] % 2:
-        raise ValueError(f"rotary: x must be (..., T, d) with an even d, for its numbers come in pairs; got {x.shape}")
+        raise ValueError(f"rotary: x must be (..., T, d) with an even d, because its numbers form pairs; got {x.shape}")
     t, d = x.shape[-2:]
     if positions is None:
         positions = xp.arange(start, start + t)
@@ -85,9 +85,9 @@ def _together(a: Array, b: Array, interleaved: bool) -> Array:
 
 
 class RotaryPositions(Module):
-    """Rotate each vector by angles that grow with its position. heads: (..., H, T, d) with d even; turned: as heads.
+    """Rotate each vector by angles that grow with its position. heads: (..., H, T, d) with d even; turned: like heads.
 
-    base: of the angles. Without learned numbers.
+    base: the base of the angles. Nothing is learned.
     """
 
     def __init__(self, base: float = 10000.0) -> None:

@@ -1,19 +1,19 @@
 """Rotation by given cosines and sines, of a part of the width. Su et al. 2021, "RoFormer", section 3.2.
 
-`rotary` turns the whole of each vector by the paper's angles. Later models choose other angles (stretched, for longer
-texts), or turn only the first r of the d numbers and leave the others, which then say nothing of the position (Black
-et al. 2022, "GPT-NeoX-20B", sec. 2.1.1). This op is told the cosines and sines of the pairs (a, b) among the first r:
+`rotary` rotates the whole of each vector by the paper's angles. Later models choose other angles (stretched, for longer
+texts), or rotate only the first r of the d numbers, so that the others do not depend on the position (Black et al.
+2022, "GPT-NeoX-20B", sec. 2.1.1). This op takes the cosines and sines for the pairs (a, b) among the first r numbers:
 
     a' = a cos θ - b sin θ
     b' = a sin θ + b cos θ
 
-Backward turns dy back, and passes on what was left alone:
+Backward rotates dy back, and passes on the gradients of the other numbers unchanged:
 
     da =  da' cos θ + db' sin θ
     db = -da' sin θ + db' cos θ
 
-and cos θ, which multiplied a in a' and b in b', gets da' a + db' b; likewise sin θ gets db' a - da' b. Where one cosine
-served several rows, its gradient is summed over them.
+cos θ multiplied a in a' and b in b', so its gradient is da' a + db' b; likewise that of sin θ is db' a - da' b. Where
+one cosine served several rows, its gradient is summed over them.
 """
 
 from __future__ import annotations

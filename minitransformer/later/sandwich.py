@@ -3,7 +3,7 @@
     y = x + norm_2(f(norm_1(x)))
 
 norm_1 is that of `layers.Residual` in pre-norm order; `Normed` is f with norm_2 after it. So every update enters the
-sum with a size that is learned. Gemma's norms multiply by 1 + γ, of which weight decay draws γ to 0 and not the gain.
+sum with a learned size. Gemma's norms multiply by 1 + γ, so weight decay pulls the gain towards 1, not towards 0.
 """
 
 from __future__ import annotations
@@ -58,6 +58,6 @@ class Normed(Module):
         return y, backward
 
     def new_cache(self) -> Any:
-        """An empty cache for what mixes the positions."""
+        """An empty cache for the part that mixes the positions."""
         mixing: Any = self.sublayer
         return mixing.new_cache()

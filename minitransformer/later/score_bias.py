@@ -1,4 +1,4 @@
-"""A bias of the scores by distance, as a part that mixes: learned as in T5, or falling with the distance (ALiBi).
+"""Attention with a bias of the scores by distance: learned as in T5, or falling with the distance (ALiBi).
 
     heads = softmax(q kᵀ · scale + bias) v
 
@@ -49,5 +49,5 @@ class Biased(ScaledDotProduct):
         return super().cost(batch, length, n_heads, d_k, d_v) + Cost(kept=n_heads * length**2)
 
     def head(self, i: int) -> Biased:
-        """What mixes head i alone."""
+        """The part that mixes only head i."""
         return Biased(self.bias.head(i), self.scale, self.dropout)

@@ -1,13 +1,13 @@
 """Attention with a sink. Xiao et al. 2024, "Efficient Streaming Language Models with Attention Sinks", section 3.
 
-Softmax makes the weights of a query sum to one, so a head with nothing to say must look somewhere. Trained models look
-at the first token, whatever it says: it becomes a sink. A head can be given one of its own (gpt-oss, OpenAI 2025): a
-learned score b that takes part in the softmax and has no value,
+Softmax makes the weights of a query sum to one, so a head must attend somewhere even if nothing is relevant. Trained
+models then attend to the first token, whatever it is: it becomes a sink. A head can also have its own sink (gpt-oss,
+OpenAI 2025): a learned score b that takes part in the softmax but has no value,
 
     weights_ij = exp(scores_ij) / (exp(b) + sum_l exp(scores_il)),      output = weights v
 
-Backward. It is the softmax over T_k + 1 scores, the last of them b, and the gradient of the last weight is 0 since
-nothing was made of it. softmax.py gives dscores, and for the sink, which every query of the head used,
+Backward. This is a softmax over T_k + 1 scores, the last of them b. The last weight was not used, so its gradient is 0.
+softmax.py gives dscores. Every query of the head used the sink, so
 
     rest_i = 1 - sum_j weights_ij,          db = -sum_i rest_i sum_j weights_ij dweights_ij
 
@@ -43,7 +43,7 @@ def sink_attention(
     causal: bool = False,
     scale: float | None = None,
 ) -> tuple[Array, Pullback]:
-    """Attention in which each head may look at nothing.
+    """Attention in which a head can attend to nothing.
 
     sink: a score. mask: True means "may attend". causal, scale: as in attention.
     backward(doutput) returns (dq, dk, dv, dsink).
@@ -112,7 +112,7 @@ class Sink(Module):
         return ScaledDotProduct().cost(batch, length, n_heads, d_k, d_v) + sinks
 
     def head(self, i: int) -> Sink:
-        """What mixes head i alone."""
+        """The part that mixes only head i."""
         alone = Sink(1, self.scale)
         alone.sink = self.sink.part(np.s_[i : i + 1])
         return alone

@@ -1,4 +1,4 @@
-"""The task of a translator, which may also be built of convolutions or be recurrent."""
+"""The task of a translator. Its model may also be convolutional or recurrent."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ KINDS = ("transformer", "convolution", "lstm", "lstm-attention")
 
 @dataclass(frozen=True)
 class TranslatorConfig(TransformerConfig):
-    """Which encoder-decoder translates, and its sizes.
+    """The kind of encoder-decoder, and its sizes.
 
-    transformer; convolution: the same with a convolution in the place of each self-attention; lstm: recurrent, the
-    source handed over as one vector; lstm-attention: recurrent, with attention to the source. A recurrent model uses of
-    these settings only d_model, the numbers of layers, dropout and share_embeddings.
+    transformer; convolution: the same with a convolution in place of each self-attention; lstm: recurrent, with one
+    vector for the whole source; lstm-attention: recurrent, with attention to the source. A recurrent model uses only
+    these settings: d_model, the numbers of layers, dropout and share_embeddings.
     """
 
     model: str = "transformer"  # transformer, convolution, lstm or lstm-attention
@@ -43,7 +43,7 @@ class TranslatorConfig(TransformerConfig):
 
 
 def translator(config: TranslatorConfig, rng: np.random.Generator | None = None) -> EncoderDecoder:
-    """The untrained model that a config asks for."""
+    """The untrained model of a config."""
     return config.plain.build(rng)
 
 

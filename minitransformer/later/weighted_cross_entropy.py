@@ -1,11 +1,12 @@
-"""Cross-entropy in which some classes count more. King and Zeng 2001, "Logistic Regression in Rare Events Data", (15).
+"""Cross-entropy with a weight for each class. King and Zeng 2001, "Logistic Regression in Rare Events Data", (15).
 
-Where one class is rare, a model does well without ever naming it. So let each class have a weight w_v:
+Where one class is rare, a model has a low loss without ever predicting it. So let each class have a weight w_v:
 
     loss_i = -sum_v w_v target_v log_p_v,       log_p = log_softmax(logits)
 
 and the mean divides by the weights of the wanted classes, sum_i w_{y_i}, not by the number of positions. target is as
-in `cross_entropy`: 1 at the wanted class, or smoothed. Write t_v = w_v target_v. It does not sum to one; its sum stays:
+in `cross_entropy`: 1 at the wanted class, or smoothed. Let t_v = w_v target_v. It does not sum to one, so its sum stays
+in the gradient:
 
     dlogits_j = dloss_i (p_j sum_v t_v - t_j)
     dw_v      = - sum_i dloss_i target_v log_p_v, and for the mean  - dloss loss / total  for each position that wants v

@@ -1,4 +1,4 @@
-"""A window to the left, as a part around one that mixes, and the cache that forgets what no window reaches any more.
+"""A window to the left, around a part that mixes, and a cache that forgets the tokens which no window reaches any more.
 
     query i sees keys i - width + 1, ..., i, and the first `always` keys
 
@@ -22,12 +22,12 @@ from .local import Local
 
 
 class Window(Around):
-    """Each query sees the last `width` keys, its own among them, and the first `always` ones. inner: what mixes."""
+    """Each query sees the last `width` keys, its own included, and the first `always`. inner: a part that mixes."""
 
     def __init__(self, width: int, inner: Module | None = None, always: int = 0) -> None:
         check_sizes("Window", width=width)
         if isinstance(inner, Local):
-            raise ValueError("Window: a window goes around no other restriction; give Local or Window")
+            raise ValueError("Window: the part inside must not be restricted itself; give either Local or Window")
         self.width, self.always = width, always
         self.inner = ScaledDotProduct() if inner is None else inner
 
@@ -52,14 +52,15 @@ class Window(Around):
         return KeyValueCache() if self.always else RollingCache(self.width)
 
     def head(self, i: int) -> Window:
-        """What mixes head i alone."""
+        """The part that mixes only head i."""
         return Window(self.width, self.inner.head(i), self.always)
 
 
 class RollingCache(KeyValueCache):
-    """The last `window` tokens and the first `sinks`: constant memory, however many tokens were read.
+    """The last `window` tokens and the first `sinks`: its memory is constant.
 
-    Keys are kept unturned: their positions in the cache change, and a rotation counts those (Xiao et al., section 3.2).
+    Keys are kept before rotation, because the rotation uses their positions in the cache, and these change (Xiao et
+    al., section 3.2).
     """
 
     def __init__(self, window: int, sinks: int = 0) -> None:
@@ -79,7 +80,7 @@ class RollingCache(KeyValueCache):
         causal: bool,
         positions: Array | None,
     ) -> Array:
-        """The heads of a MultiHeadAttention for new tokens, within the window. See KeyValueCache.attend."""
+        """The heads of a MultiHeadAttention for new tokens, inside the window. See KeyValueCache.attend."""
         mix = _within(attention.mix, self)
         new_k = attention.project(attention.key, x, attention.d_k)[0]
         k, v = self.extend(new_k, attention.project(attention.value, x, attention.d_v)[0])
@@ -93,7 +94,7 @@ class RollingCache(KeyValueCache):
 
     @property
     def length(self) -> int:
-        """The number of tokens read so far. Setting it raises ValueError: what was forgotten does not come back."""
+        """The number of tokens read so far. Setting it raises ValueError: forgotten tokens cannot be restored."""
         return self._length
 
     @length.setter
@@ -101,7 +102,7 @@ class RollingCache(KeyValueCache):
         raise ValueError("RollingCache: tokens cannot be taken back; start a new cache")
 
     def extend(self, keys: Array, values: Array) -> tuple[Array, Array]:
-        """Append the keys and values of new tokens. Returns those kept before with the new ones, then forgets."""
+        """Append the keys and values of new tokens. Returns the kept ones with the new ones, then forgets old ones."""
         xp = array_module(keys)
         both = [keys, values] if self._keys is None else []
         if not both:
@@ -115,11 +116,11 @@ class RollingCache(KeyValueCache):
         return both[0], both[1]
 
     def read(self) -> tuple[Array, Array]:
-        """The keys and values that are kept."""
+        """The kept keys and values."""
         return self.buffers()
 
     def of_kept(self, mask: Array, n: int) -> Array:
-        """A mask of all keys so far, cut to the n that take part: the first ones and the last ones."""
+        """A mask of all keys so far, cut to the n keys that take part: the first and the last ones."""
         total = mask.shape[-1]
         if total in (1, n):
             return mask
@@ -127,7 +128,7 @@ class RollingCache(KeyValueCache):
 
 
 def _within(mix: Any, cache: RollingCache) -> Any:
-    """What mixes, within the window of a cache."""
+    """The part that mixes, inside the window of a cache."""
     if isinstance(mix, Local) or (isinstance(mix, Window) and mix.width != cache.window):
         other = f"with a window of {mix.width}" if isinstance(mix, Window) else "of restricted attention"
         raise ValueError(f"RollingCache: the window of {cache.window} does not fit a layer {other}")

@@ -73,7 +73,7 @@ class _Layer(Module):
         return layer
 
     def new_cache(self) -> Any:
-        """An empty cache for what mixes the positions; None where that needs none."""
+        """An empty cache for the part that mixes the positions; None if it needs none."""
         new = getattr(self.self_attention.sublayer, "new_cache", None)
         return None if new is None else new()
 
@@ -130,7 +130,7 @@ class DecoderLayer(_Layer):
 
 
 class _Stack(Module):
-    """Layers, one on the other. final_norm: by default after pre-norm layers, whose sum has had no norm yet."""
+    """A stack of layers. final_norm: by default after pre-norm layers, because their sum has not been normalised."""
 
     layer_type: type[EncoderLayer] | type[DecoderLayer]
 

@@ -1,4 +1,4 @@
-"""The key-value cache: what a decoder keeps of the tokens it has already read.
+"""The key-value cache: the keys and values of the tokens that a decoder has already read.
 
 When a decoder writes one token after another, the keys and values of the earlier tokens never change. If they are kept,
 each new token costs one row of attention instead of a new pass over the whole prefix.
@@ -135,7 +135,7 @@ def _grown(buffer: Array | None, new: Array, used: int, needed: int) -> Array:
 
 
 class StateCache:
-    """What a layer keeps of the tokens read if its size is constant; later/ has such layers.
+    """The cache of a layer whose state has a constant size; later/ has such layers.
 
     state: an array whose leading axes are those of the input, or None before the first token.
     """
@@ -210,7 +210,7 @@ def check_cache(where: str, cache: Cache | None, n_layers: int) -> None:
 
 
 def check_layer_cache(where: str, cache: object, rng: object) -> None:
-    """Require a key-value cache, and no dropout beside it."""
+    """Require a key-value cache, and no dropout with it."""
     if not isinstance(cache, KeyValueCache):
         raise TypeError(f"{where}: cache must be a KeyValueCache, got {type(cache).__name__}")
     if rng is not None:

@@ -150,7 +150,7 @@ class LearnedPositions(Module):
         return y, backward
 
     def _looked_up(self, x: Array, at: Array) -> tuple[Array, Pullback]:
-        """Each token at a position of its own, as where sequences are padded on the left."""
+        """Each token has its own position, for example where sequences are padded on the left."""
         rows, rows_backward = self.ops.embedding(at + self.offset, self.table.value)
         y = x + rows
 

@@ -155,9 +155,9 @@ class Unread(np.random.Generator):
         self.left = at_most
 
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        """Zeros, all of them one number in memory."""
+        """Zeros that all share one number in memory."""
         if self.left is not None:
-            self.left -= math.prod(size)
+            self.left -= math.prod((size,) if isinstance(size, int) else size)
             if self.left < 0:
                 raise ValueError("these sizes ask for more numbers than the file holds")
         return np.broadcast_to(np.float32(0.0), size)

@@ -1,13 +1,14 @@
 """Buckets: stretches of the gradients that are summed over all ranks while backward still runs.
 
-Backward completes the gradients of a stack's layers from the last to the first. As soon as the matrices of a layer have
-theirs, their sum over all ranks begins, and it goes on while backward works on the layers before:
+Backward completes the gradients of a stack's layers from the last to the first. As soon as the gradients of a layer's
+matrices are complete, the ranks begin to sum them, while backward continues with the layers before:
 
     backward       layer 3 | layer 2 | layer 1 | embedding |
     sums                     layer 3 | layer 2 | layer 1   | the rest |
 
-(Li et al. 2020, "PyTorch Distributed", section 3.2.) The rest are vectors, embeddings, and what several layers share.
-All ranks begin the sums in one order, so each rank begins one only after all before it in this order.
+(Li et al. 2020, "PyTorch Distributed", section 3.2.) The rest are vectors, embeddings, and parameters that several
+layers share. All ranks must begin the sums in the same order, so a rank holds back a sum until all earlier ones have
+begun.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from ..layers import Decoder, Encoder, Module, Parameter
 from ..training.flat import in_order
 from .parallel.group import Group
 
-BUCKET = 1 << 20  # numbers that ranks sum at once, at most
-_REST = -1  # in the place of a layer's number
+BUCKET = 1 << 20  # the most numbers that ranks sum at once
+_REST = -1  # stands in for a layer's number
 
 
 class Buckets:
-    """Adds up the flat gradients of this rank's workers, and then those of all ranks; the first worker's get the sum.
+    """Adds up the flat gradients of this rank's workers, then those of all ranks. The first worker's hold the result.
 
     models: one for each worker, equal in structure; gradients: their flat gradients. overlap: False begins all sums at
     the end; the result has the same bits.
@@ -59,7 +60,7 @@ class Buckets:
                 stack.layers = layers
 
     def complete(self, worker: int, *layers: int) -> None:
-        """The worker adds nothing more to the gradients of these layers; without layers, to any."""
+        """Declare the gradients of these layers complete for this worker; without layers, all gradients."""
         with self._lock:
             for layer in layers or {layer for layer, _ in self._order}:
                 self._completed.setdefault(layer, set()).add(worker)
@@ -80,7 +81,7 @@ class Buckets:
 
     def _forget(self) -> None:
         self._completed: dict[int, set[int]] = {}  # the workers that have completed a layer
-        self._sums: list[Callable[[], None]] = []  # that have begun
+        self._sums: list[Callable[[], None]] = []  # those that have begun
 
     def _watched(self, layer: Any, worker: int, number: int) -> Callable[..., Any]:
         def call(*inputs: Any, **options: Any) -> Any:
@@ -117,7 +118,7 @@ def _in_order_of_backward(model: Module, size: int) -> Iterator[tuple[int, slice
 
 
 def _joined(stretches: Iterable[slice]) -> list[slice]:
-    """Adjacent stretches as one."""
+    """Join adjacent stretches."""
     joined: list[slice] = []
     for each in stretches:
         start = joined.pop().start if joined and joined[-1].stop == each.start else each.start

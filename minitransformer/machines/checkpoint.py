@@ -6,7 +6,7 @@ RUN/checkpoints/00000400/    after step 400
     state.json               {"step": 400, "epoch": 3, ...}: position in the data, best validation loss so far
 
 A checkpoint is written under a temporary name, flushed to the disk and then renamed. So a folder whose name is a number
-is always complete. No generator's state is saved, because each generator is made anew from the seed and the step.
+is always complete. No generator's state is saved: the seed and the step determine every generator.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def save(folder: Path, checkpoint: Checkpoint, keep: Sequence[int] = ()) -> None
         write_arrays(temporary / _MODEL, checkpoint.model)
         write_arrays(temporary / _OPTIMIZER, checkpoint.optimizer)
         write(temporary / _STATE, json.dumps(checkpoint.state, indent=1) + "\n")
-        if target.exists():  # from before a resumption: the same, bit for bit
+        if target.exists():  # written before the run was resumed; equal, bit for bit
             shutil.rmtree(temporary)
         else:
             os.replace(temporary, target)
@@ -72,7 +72,7 @@ def steps(folder: Path) -> list[int]:
 
 
 def load(folder: Path, step: int) -> Checkpoint:
-    """Read the checkpoint of a step. Raises ValueError that names the file, if one cannot be read."""
+    """Read the checkpoint of a step. Raises ValueError, which names the file, if a file cannot be read."""
     home = folder / "checkpoints" / f"{step:08d}"
     state = read_json(home / _STATE)
     if not isinstance(state, dict) or state.get("step") != step:

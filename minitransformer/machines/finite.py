@@ -22,7 +22,7 @@ def first_not_finite(model: Module, run: Callable[[], Any]) -> str | None:
     while other threads run modules.
     """
     names: dict[int, str] = {}
-    for name, module in model.modules():  # one that is shared goes by its first name
+    for name, module in model.modules():  # a shared module keeps its first name
         names.setdefault(id(module), name or type(model).__name__)
     originals = {type(module): type(module).__call__ for _, module in model.modules()}
 

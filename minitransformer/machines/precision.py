@@ -6,8 +6,8 @@ Micikevicius et al. 2018, "Mixed Precision Training":
     dmasters  = float32(the gradient of scale · loss) / scale
     masters  -= the optimiser's step for dmasters               in float32
 
-Master weights (section 3.1). A float16 has 11 significant bits: a weight of 1 that should move by 1/4096 would never
-move. A float32 master adds up such small steps until the float16 weight changes.
+Master weights (section 3.1). A float16 has 11 significant bits, so a weight of 1 cannot move by 1/4096: rounding undoes
+the step. A float32 master adds up such small steps until the float16 weight changes.
 
 Loss scaling (section 3.2). The smallest float16 is 2^-24, and many gradients are smaller. Backward is linear, so a loss
 multiplied by `scale` multiplies all gradients by `scale`, which brings them into range. They are divided by the scale
@@ -31,7 +31,7 @@ GOOD_STEPS = 2000
 class MixedPrecision(Module):
     """A float32 model that computes its loss in float16. Its parameters and gradients are the model's, in float32.
 
-    The pullback of a loss must be called before the parameters move.
+    Call the pullback of a loss before the parameters move.
     """
 
     def __init__(self, model: Any) -> None:
@@ -44,7 +44,7 @@ class MixedPrecision(Module):
         yield type(self._half).__name__, self._half
 
     def parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """The float32 masters, under the names that they have in the model."""
+        """The float32 masters, under their names in the model."""
         yield from self._masters.parameters()
 
     def loss(self, *inputs: Any, **options: Any) -> tuple[Array, Pullback]:

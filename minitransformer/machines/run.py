@@ -30,7 +30,7 @@ _TOKENIZERS = ("tokenizer.json", "source_tokenizer.json", "target_tokenizer.json
 
 @dataclass(frozen=True)
 class Run:
-    """The settings of one run of a task. model: fields of the config, without those that the data determine."""
+    """The settings of one run of a task. model: the fields of the config, except those that the data determine."""
 
     task: Task
     data: Any
@@ -77,7 +77,7 @@ class Run:
         return trainer
 
     def _same_on_every_rank(self, model: Any, group: Group) -> None:
-        """Compare what the ranks train with. A file may have another path on each machine, but no other content."""
+        """Compare what the ranks train with. The path of a file may differ between machines, but not its content."""
         if group.size == 1:
             return
         fields = dataclasses.asdict(self.data)

@@ -23,25 +23,25 @@ class TrainingSettings:
     """The settings of a run. Steps count from 1; a step may take several batches (accumulate)."""
 
     steps: int = 1000
-    optimizer: str = "adamw"  # adamw, adam, sgd or muon (of the matrices; adamw for the rest)
+    optimizer: str = "adamw"  # adamw, adam, sgd or muon (muon updates the matrices, adamw the rest)
     learning_rate: float = 1e-3  # the peak of the schedule
     schedule: str = "cosine"  # constant, cosine or inverse-sqrt (Vaswani et al. 2017, with learning_rate as peak)
     warmup: int = 100  # steps from 0 up to the learning rate
-    floor: float = 0.0  # the end of the cosine
+    floor: float = 0.0  # the learning rate at the end of the cosine
     beta1: float = 0.9
     beta2: float = 0.98
     eps: float = 1e-9
-    weight_decay: float = 0.0  # of adamw and muon
-    momentum: float = 0.9  # of sgd and muon
+    weight_decay: float = 0.0  # used by adamw and muon
+    momentum: float = 0.9  # used by sgd and muon
     clip: float = 1.0  # largest norm of all gradients together; 0: no limit
     accumulate: int = 1  # batches per step
     workers: int = 1  # threads that share a batch
     validate_every: int = 100  # steps
     save_every: int = 500  # steps
     average: int = 1  # checkpoints whose mean is the final model; 1: the model of the lowest validation loss
-    patience: int = 0  # validations without improvement before it stops early; 0: never
+    patience: int = 0  # validations without improvement before the run stops early; 0: never
     shard_optimizer: bool = False  # each rank of mpiexec keeps one part of the optimiser's state
-    precision: str = "float32"  # float32, tf32 (a GPU's products), or float16 with float32 masters and a scaled loss
+    precision: str = "float32"  # float32, tf32 (for a GPU's matrix products) or float16 (float32 masters, scaled loss)
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -1,15 +1,16 @@
 """The sharded optimiser: each rank keeps, and moves, one stretch of all parameters.
 
-Rajbhandari et al. 2020, "ZeRO", stage 1. Data parallel training adds up the gradients g_r of n ranks, and then every
-rank takes the same step: it keeps the same moments m and v, and does the same work, n times over. Sharded, with s_r for
-stretch r of the flat buffers:
+Rajbhandari et al. 2020, "ZeRO", stage 1. Data parallel training adds up the gradients g_r of n ranks. Then every rank
+takes the same step: n ranks keep the same moments m and v and do the same work. A sharded optimiser divides it, with
+s_r for stretch r of the flat buffers:
 
     g[s_r] = Σ_q g_q[s_r]                         reduce-scatter
     m[s_r], v[s_r], θ[s_r]  move by g[s_r]        on rank r alone
     θ = θ[s_0], θ[s_1], ...                       all-gather
 
-A rank sends (n-1)/n of the numbers in each of the two, together as much as a ring's all-reduce of the gradients; m and
-v take 1/n of the memory. The optimisers that it accepts move each number by itself, so the result is the same.
+In each of the two collectives a rank sends (n-1)/n of the numbers: together as much as a ring's all-reduce of the
+gradients. m and v take 1/n of the memory. The optimisers that it accepts move each number independently, so the result
+is the same.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ _MATRICES, _VECTORS = "matrices", "vectors"  # of this rank's stretch; AdamW dec
 
 
 class ShardedOptimizer:
-    """An optimiser of which each rank of a group holds a part. Its state is that of the same optimiser in one piece.
+    """An optimiser whose state is divided among the ranks of a group. `state` is that of the undivided optimiser.
 
-    parameters: with flat values and gradients (flat.py), on NumPy. make: makes an optimiser of (name, Parameter) pairs.
+    parameters: with flat values and gradients (flat.py), on NumPy. make: returns an optimiser for (name, Parameter)
+    pairs.
     All ranks must call its methods together.
     """
 
@@ -80,7 +82,7 @@ class ShardedOptimizer:
         return whole
 
     def load_state(self, mapping: Mapping[str, np.ndarray]) -> None:
-        """Take this rank's part of a whole state. Raises ValueError, and changes nothing, if it does not fit."""
+        """Load this rank's part of a whole state. Raises ValueError, and changes nothing, if it does not fit."""
         kinds = self._kinds(self._optimizer.state())
         shapes = {f"{kind}.{name}": shape for kind in kinds for name, shape in self._shapes.items()} | {"steps": ()}
         found = {name: array.shape for name, array in mapping.items()}
@@ -96,7 +98,7 @@ class ShardedOptimizer:
 
     @property
     def memory(self) -> int:
-        """The bytes of this rank's part of the state."""
+        """The size of this rank's part of the state, in bytes."""
         return sum(array.nbytes for array in self._optimizer.state().values())
 
     def _kinds(self, state: Mapping[str, np.ndarray]) -> list[str]:

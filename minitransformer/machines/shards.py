@@ -7,8 +7,7 @@ DIR/
     shards.json                  all shards in order; written last, so a folder that has it is complete
 
 A piece is about PIECE bytes of a text and ends at the end of a line. Byte-pair encoding treats its start like the start
-of a text. Each shard is complete as soon as it has its .json, so a second call after a crash makes only those that are
-missing.
+of a text. A shard is complete as soon as its .json exists, so a second call after a crash makes only the missing ones.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def prepare(
         pieces += [(str(path.resolve()), *ends) for ends in itertools.pairwise(starts)]
         digests.append(digest.hexdigest())
     if not pieces:
-        raise ValueError(f"{', '.join(map(str, texts))}: there is no text; give some")
+        raise ValueError(f"{', '.join(map(str, texts))}: there is no text in it; give a file that has some")
     plan = {"format": _FORMAT, "texts": digests, "tokenizer": tokenizer, "vocabulary": vocabulary, "piece": PIECE}
     if (folder / _PLAN).exists():
         if read_json(folder / _PLAN) != plan:
@@ -110,7 +109,7 @@ def _end_with_parent() -> None:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """The pieces of a file: at least PIECE bytes and then the rest of the line."""
+    """The pieces of a file: each has at least PIECE bytes and ends with the line."""
     with path.open("rb") as file:
         while block := file.read(PIECE):
             yield block + file.readline()

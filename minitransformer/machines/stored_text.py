@@ -30,7 +30,7 @@ def prepare(
     rng: np.random.Generator,
     saved: Mapping[str, Tokenizer] = NO_TOKENIZERS,
 ) -> Prepared:
-    """As `tasks.language.prepare`; a prepared folder is read as it is, with its own tokenizer."""
+    """Like `tasks.language.prepare`. A prepared folder is read as it is, with its own tokenizer."""
     if data.data is None:
         return language.prepare(data, model, rng, saved)
     if data.text is not None:

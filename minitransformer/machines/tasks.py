@@ -1,4 +1,4 @@
-"""The tasks that can be trained: those of the core, with what the rooms around bring to them."""
+"""The tasks that can be trained: those of the core, with the extensions of other rooms."""
 
 from ..later import translators
 from ..tasks import TASKS as PLAIN

@@ -1,9 +1,8 @@
 """Threads for one large op, when no workers occupy the cores.
 
-BLAS shares each of its products among its threads, but between two products NumPy uses one thread. Some ops consist of
-independent parts, as attention consists of heads. Such an op gains more if each thread takes whole parts while BLAS
-uses one thread (`share_out`). And a compiled loop that reads much memory ends sooner if several threads enter it
-(`together`).
+BLAS computes each matrix product on several threads, but between two products NumPy uses one thread. Some ops consist
+of independent parts, as attention consists of heads. Such an op is faster if each thread takes whole parts while BLAS
+uses one thread (`share_out`). A compiled loop that reads much memory is faster if several threads run it (`together`).
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ def share_out(work: Callable[[T], None], parts: Sequence[T]) -> None:
     """Call work(part) for every part, on as many threads as BLAS has at this moment.
 
     Inside training's workers this is one thread. The parts must not write to the same memory, unless they synchronise
-    themselves (phases.py). No other thread should change the number of BLAS threads meanwhile, because share_out
-    restores the previous number.
+    themselves (phases.py). No other thread should change the number of BLAS threads meanwhile: share_out restores the
+    previous number at its end.
     """
     n_threads = min(len(parts), blas_threads()) if len(parts) > 1 else 1
     rest = list(reversed(parts))
@@ -74,10 +73,10 @@ def _give_back() -> None:
 def together(work: Callable[..., None], parts: Sequence[tuple[Any, ...]]) -> None:
     """Call work(*part) for every part: the first on this thread, each other on a helper. Return when all are done.
 
-    When this thread has finished its part, it also does the parts that no helper has begun. Helpers may be busy with
-    work that waits for this call. At the end the error of any part is raised, and so is Ctrl-C; after an error here no
-    further part begins. The helpers stay for the next call: starting a thread takes longer than waking one, and
-    ThreadPoolExecutor's own Python takes longer than these queues.
+    When this thread has finished its part, it also does the parts that no helper has begun, because helpers may be busy
+    with work that waits for this call. At the end the error of any part is raised, and so is Ctrl-C; after an error
+    here no further part begins. The helpers stay for the next call: starting a thread takes longer than waking one, and
+    ThreadPoolExecutor takes longer than these queues.
     """
     rest = list(parts[:0:-1])
     n_begun = len(rest)  # by the helpers, except those taken back below
@@ -140,7 +139,7 @@ class _Helpers:
         self.number, self.busy, self._counting = 0, 0, threading.Lock()
 
     def ready(self, number: int) -> bool:
-        """Provide this number of free threads, or as many as the system allows. Returns whether any can work."""
+        """Provide this number of free threads, or as many as the system allows. Returns whether there is any."""
         with self._counting:
             while self.number - self.busy < number:
                 name = f"minitransformer-{self.number}"
@@ -174,11 +173,11 @@ def _begin_again() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_again)  # a child process has none of its parent's threads
+    os.register_at_fork(after_in_child=_begin_again)  # a child process does not inherit its parent's threads
 
 
 def blas_threads() -> int:
-    """The number of threads of BLAS at this moment; 1 on a helper, so that it waits for no others."""
+    """The number of threads of BLAS at this moment; 1 on a helper, so that it does not wait for others."""
     return 1 if hasattr(_here, "is_helper") else min((library.num_threads for library in _blas()), default=1)
 
 

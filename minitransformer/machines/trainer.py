@@ -7,9 +7,9 @@ RUN/
     curves.png                       the same as a picture
     checkpoints/                     see checkpoint.py
 
-A run is a function of its settings: (seed, epoch) gives the order of the data, and (seed, step) with the number of the
-worker or rank the dropout. No generator carries its state from step to step. So a killed run continues from its last
-checkpoint with the same bits.
+A run is a function of its settings. (seed, epoch) determines the order of the data; (seed, step) and the number of the
+worker or rank determine the dropout. No generator keeps its state from step to step. So a killed run continues from its
+last checkpoint with the same bits.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Trainer:
     """Trains a model on one corpus and validates it on another, in a folder.
 
     accelerate: a function that returns the fast twin of a model or an optimiser, such as `fast.accelerate`. group: the
-    ranks that train together, each with a trainer of the same arguments; rank 0 alone writes to the folder and speaks.
+    ranks that train together. Each makes a trainer with the same arguments; only rank 0 writes files and prints.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class Trainer:
             checkpoint.save(self.folder, state, keep)
         if self.progress.best is None:
             self._save_model()
-        self._any(False)  # nobody goes on, and reads the folder, before it is saved
+        self._any(False)  # no rank reads the folder before it is saved
 
     def _save_model(self) -> None:
         if self.group.rank == 0:
@@ -256,7 +256,7 @@ class Trainer:
         return loss
 
     def _finish(self, log: _Log | _NoLog) -> None:
-        """Save the model of the lowest validation loss, or the mean of the last checkpoints, in the folder."""
+        """Save in the folder the model of the lowest validation loss, or the mean of the last checkpoints."""
         every, wanted = self.settings.save_every, self.settings.average
         self._loss = math.nan if self.progress.best is None else self.progress.best
         if wanted > 1:
@@ -271,7 +271,7 @@ class Trainer:
         step, textbook = (
             self.progress.step + 1,
             textbook_of(self._computing),
-        )  # a fast layer may be several of those
+        )  # one fast layer may contain several plain layers
 
         def again() -> None:
             n = self.settings.workers
@@ -299,7 +299,7 @@ class Trainer:
 def _interruptible() -> Iterator[Callable[[], bool]]:
     """Inside this context, the first Ctrl-C only makes the yielded function return True; a second one interrupts.
 
-    SIGTERM has the same effect. So has SIGHUP, which a closed terminal sends, unless it is ignored, as under nohup.
+    SIGTERM has the same effect. So does SIGHUP, which a closed terminal sends, unless nohup or the like ignores it.
     """
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -354,7 +354,7 @@ class _Log:
 
 
 class _NoLog(contextlib.nullcontext[None]):
-    """The log of every rank but the first: nothing."""
+    """The log of every rank except the first. It writes nothing."""
 
     def add(self, record: dict[str, Any]) -> None:
         pass
@@ -364,9 +364,9 @@ class _NoLog(contextlib.nullcontext[None]):
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The records of a log. If the last line was cut off, as by a crash, it is left out.
+    """The records of a log. A last line that was cut off, for example by a crash, is left out.
 
-    Raises ValueError that names the file, if another line is not a record.
+    Raises ValueError, which names the file, if another line is not a record.
     """
     if not path.is_file():
         return []

@@ -3,11 +3,11 @@
 NumPy's element-wise operations use one core, and small matrix products gain little from a second. But both let other
 threads run meanwhile. So with n workers, worker i takes the rows i, i + n, i + 2n, ... of a batch.
 
-The workers read the same parameter values, and each adds to gradients of its own, which are summed in a fixed order. So
-for a given number of workers the result is always the same; different numbers give the same result up to rounding. The
-workers also share the rest of the step: each sums one stretch of the gradients and moves some of the parameters.
+The workers read the same parameter values. Each adds to its own gradients, which are then summed in a fixed order. So
+a given number of workers always gives the same result; other numbers give the same result up to rounding. The workers
+also share the rest of the step: each sums one stretch of the gradients and moves some of the parameters.
 
-Several ranks (see parallel/) share a batch first, by tokens. Each has workers of its own, and their gradients are
+Several ranks (see parallel/) first divide a batch by tokens. Each rank has its own workers, and their gradients are
 summed over all ranks.
 """
 
@@ -32,7 +32,7 @@ from .threads import together
 
 T = TypeVar("T")
 
-MOST = 256  # threads, each with gradients of its own for the whole model
+MOST = 256  # threads, each with its own gradients of the whole model
 
 
 def check_workers(where: str, workers: int) -> None:
@@ -45,8 +45,8 @@ def check_workers(where: str, workers: int) -> None:
 class Workers(Worker):
     """The model itself and n - 1 replicas that share its values. The model's parameters receive the gradients.
 
-    group: the ranks that share every batch; all must call the methods together. sharded: each rank gets the gradients
-    of its own stretch of the flat array alone, for a ShardedOptimizer. overlap: as in Buckets.
+    group: the ranks that share every batch; all must call the methods together. sharded: each rank gets only the
+    gradients of its own stretch of the flat array, for a ShardedOptimizer. overlap: as in Buckets.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Workers(Worker):
         self._gradients = [self.gradient, *map(flat_gradients, self.models[1:])]
         self.group = group
         size = self._gradients[0].size
-        self._own = stretch(size, group) if sharded else slice(0, size)  # of the gradients, those that this rank needs
+        self._own = stretch(size, group) if sharded else slice(0, size)  # the gradients that this rank needs
         self._sharded = sharded
         self._buckets: Buckets | None = None
         if group.size > 1 and not sharded:
@@ -68,7 +68,7 @@ class Workers(Worker):
     def gradients(
         self, corpus: Corpus, batches: Sequence[np.ndarray], seed: Sequence[int], scale: float = 1.0
     ) -> float:
-        """As Worker.gradients; each worker makes a generator of its own from the seed."""
+        """Like Worker.gradients. Each worker makes its own generator from the seed."""
         total = sum(corpus.count(rows) for rows in batches)
         n, first = len(self.models), self.group.rank * len(self.models)
         shares = [share(corpus, rows, self.group) for rows in batches]
@@ -81,7 +81,7 @@ class Workers(Worker):
                 count = corpus.count(part)
                 with self._buckets.watching(worker) if self._buckets and not left else nullcontext():
                     loss, backward = corpus.loss(model, part, rng)
-                    backward(scale * count / total)  # from a mean over `count` to its share of the total mean
+                    backward(scale * count / total)  # the share of this mean in the mean over all tokens
                 loss_sum += float(loss) * count
             if self._buckets:
                 self._buckets.complete(worker)
@@ -131,7 +131,7 @@ class Workers(Worker):
         self._gradients[0][self._own] *= factor
 
     def share_out(self, work: Callable[[str], None], sizes: Mapping[str, int]) -> None:
-        """Call work(name) for every name. A free worker takes the largest name left, so that all end together."""
+        """Call work(name) for every name. A free worker takes the largest parameter left, so that all end together."""
         rest = sorted(sizes, key=sizes.__getitem__)
 
         def take_some(_: int) -> None:
@@ -149,7 +149,7 @@ class Workers(Worker):
         return float(self.group.sum(np.array([number]))[0]) if self.group.size > 1 else number
 
     def _stretch(self, worker: int, size: int) -> slice:
-        """The part of `size` flat gradients that a worker takes."""
+        """The stretch of `size` flat gradients that a worker takes."""
         n = len(self.models)
         return slice(size * worker // n, size * (worker + 1) // n)
 
@@ -165,9 +165,9 @@ class Workers(Worker):
 
 
 def share(corpus: Corpus, rows: np.ndarray, group: Group) -> np.ndarray:
-    """This rank's rows of a batch: about as many predictions as every other rank has.
+    """This rank's rows of a batch. All ranks get about the same number of predictions.
 
-    The longest row that is left goes to the rank with the fewest predictions so far. A rank may get no rows.
+    The longest row left goes to the rank with the fewest predictions so far. A rank may get no rows.
     """
     if group.size == 1:
         return rows
@@ -180,10 +180,10 @@ def share(corpus: Corpus, rows: np.ndarray, group: Group) -> np.ndarray:
 
 
 def workers_of(model: Module, n: int, group: Group = ALONE, sharded: bool = False) -> Worker:
-    """Workers, or where a model trains alone the plain Worker."""
+    """Workers, or the plain Worker where a model trains alone."""
     return Worker(model) if n == 1 and group.size == 1 else Workers(model, n, group, sharded)
 
 
 def replica(model: Module) -> Module:
-    """A module that shares the parameter values, without a copy, and has gradients of its own."""
+    """A module that shares the parameter values, without a copy, and has its own gradients."""
     return copy.deepcopy(model, {id(p.value): p.value for _, p in model.parameters()})

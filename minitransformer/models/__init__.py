@@ -1,7 +1,7 @@
 """Models, from token ids to logits: a frozen config and a module built from it.
 
-`load` opens whatever is a model: what `folder.save` wrote, as training does, and what others published.
-`from_pretrained` opens the latter alone, and `save_pretrained` writes a model as others publish theirs.
+`load` opens any model: one that `folder.save` wrote, as training does, or one that others published. `from_pretrained`
+opens only published models, and `save_pretrained` writes a model in their form.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""What every encoder-decoder is: the encoder's memory of the source, and logits for the target made from it.
+"""What all encoder-decoders share: the encoder's memory of the source, and logits for the target computed from it.
 
     memory = encode(source)
     logits = decode(target, memory)
@@ -79,7 +79,7 @@ class EncoderDecoder(Module):
         label_smoothing: float = 0.0,
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
-        """Cross-entropy of the next tokens. wanted: (B, T), the target moved on by one. backward() returns None."""
+        """Cross-entropy of the next tokens. wanted: (B, T), the target shifted by one. backward() returns None."""
         logits, model_backward = self(source, target, source_mask, target_mask, rng)
         loss, loss_backward = self.ops.cross_entropy(logits, wanted, ignore_index, label_smoothing)
 

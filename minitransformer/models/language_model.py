@@ -38,7 +38,7 @@ from .encoder_decoder import check_config, check_sequences, keys
 
 @dataclass(frozen=True)
 class LanguageModelParts:
-    """The tree of a decoder-only model. output: what turns vectors into logits, by its `unembed`."""
+    """The parts of a decoder-only model. output: a part whose `unembed` turns vectors into logits."""
 
     embed: InputEmbedding
     stack: Encoder
@@ -192,8 +192,8 @@ class LanguageModel(Module):
 def positions_of(mask: Array) -> Array:
     """The position of each token among the real ones of its sequence. mask: boolean (B, T); returns integers (B, T).
 
-    positions_of([[0, 0, 1, 1], [1, 1, 1, 0]]) is [[0, 0, 0, 1], [0, 1, 2, 2]]: padding gets a position as well, which
-    nobody looks at.
+    positions_of([[0, 0, 1, 1], [1, 1, 1, 0]]) is [[0, 0, 0, 1], [0, 1, 2, 2]]: padding also gets a position, but no
+    token attends to it.
     """
     counts = mask.cumsum(axis=-1) - 1
     return counts * (counts > 0)

@@ -36,7 +36,7 @@ from .encoder_decoder import EncoderDecoder, check_config, check_sequences, chec
 
 @dataclass(frozen=True)
 class TransformerParts:
-    """The tree of an encoder-decoder. output: what turns vectors into logits, by its `unembed`."""
+    """The parts of an encoder-decoder. output: a part whose `unembed` turns vectors into logits."""
 
     embed_source: InputEmbedding
     embed_target: InputEmbedding

@@ -67,9 +67,9 @@ class Tensor:
 
 
 def tensors(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder by name; nothing but headers is read.
+    """All tensors of a folder by name. Only headers are read.
 
-    Raises FileNotFoundError where a file is missing, and ValueError where one is not what it should be.
+    Raises FileNotFoundError where a file is missing, and ValueError where one cannot be read.
     """
     if (folder / WEIGHTS).is_file():
         return of_file(folder / WEIGHTS)
@@ -98,7 +98,7 @@ def of_file(path: Path) -> dict[str, Tensor]:
 
     try:
         with safe_open(path, framework="numpy"):
-            pass  # it has checked the header against the file
+            pass  # opening checks the header against the file
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(length))
@@ -114,7 +114,7 @@ def of_file(path: Path) -> dict[str, Tensor]:
 def _of_shards(folder: Path) -> dict[str, Tensor]:
     index = read_object(folder / INDEX).get("weight_map")
     if not isinstance(index, dict) or not index or not all(isinstance(file, str) for file in index.values()):
-        raise ValueError(f'{folder / INDEX}: "weight_map" must say of each tensor which file it is in')
+        raise ValueError(f'{folder / INDEX}: "weight_map" must give the file of each tensor')
     found: dict[str, Tensor] = {}
     for file in sorted(set(index.values())):
         if Path(file).name != file or file in (".", "..") or "\\" in file or "\0" in file:
@@ -127,7 +127,7 @@ def _of_shards(folder: Path) -> dict[str, Tensor]:
             found[name] = tensor
     missing = [name for name in index if name not in found]
     if missing:
-        raise ValueError(f"{folder / INDEX} says that {index[missing[0]]} holds {missing[0]}, which it does not")
+        raise ValueError(f"{folder / INDEX} says that {index[missing[0]]} holds {missing[0]}, but it does not")
     return found
 
 

@@ -36,7 +36,7 @@ def relu(x: Array) -> tuple[Array, Pullback]:
 
 
 def logistic(x: Array) -> Array:
-    """σ(x) = 1 / (1 + exp(-x)) = exp(x) / (1 + exp(x)), of which one cannot overflow."""
+    """σ(x) = 1 / (1 + exp(-x)) = exp(x) / (1 + exp(x)); for each x one of the two forms cannot overflow."""
     xp = array_module(x)
     exponential = xp.exp(-abs(x))
     return xp.where(x < 0.0, exponential, 1.0) / (1.0 + exponential)

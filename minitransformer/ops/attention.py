@@ -28,7 +28,7 @@ A value gets gradient from every query that looked at it: keptᵀ doutput sums o
 A bias, such as a learned score for each distance, is added to the scores: scores + bias. A sum passes its gradient on
 to both, so dbias = dscores, summed over every axis along which one number of the bias served several scores.
 
-Masks need no line of their own in backward. A masked pair has the score -inf and so the weight 0, hence dscores 0:
+Masks need no separate line in backward. A masked pair has the score -inf and so the weight 0, hence dscores 0:
 nothing flows through it, neither forward nor backward. A query that may attend to nothing has only zero weights (the
 softmax returns zeros there, not NaN): it outputs zeros and passes no gradient.
 """

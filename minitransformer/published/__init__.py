@@ -1,4 +1,4 @@
-"""Published models: families as recipes of the core's parts and later ones, and the folders and files they come in."""
+"""Published models: each family as a recipe of core and later parts, and the folders and files they come in."""
 
 from .opening import load
 from .pretrained import from_pretrained, is_published, save_pretrained

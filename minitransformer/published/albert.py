@@ -1,6 +1,6 @@
 """ALBERT: Lan et al. 2020, "ALBERT: A Lite BERT for Self-supervised Learning of Language Representations".
 
-One layer is used many times, and the tables are narrow, with a projection to the width of the layer.
+One layer is used many times. The embedding tables are narrow, and a projection maps them to the width of the layer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .text_encoder import TextEncoderConfig
 def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
     """The config of ALBERT's config.json."""
     fields.only(num_hidden_groups=1, inner_group_num=1)
-    fields.document = {"hidden_act": "gelu_new"} | dict(fields.document)  # its default is not BERT's
+    fields.document = {"hidden_act": "gelu_new"} | dict(fields.document)  # its default differs from BERT's
     config = bert.ours(fields, head, stored)
     width, pooler = fields.size("embedding_size", 128), "pooler.weight" in stored
     return dataclasses.replace(config, width=width, shared=True, pooler=pooler)
@@ -54,7 +54,7 @@ sop_classifier.classifier                      -
 
 
 def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
-    """The tables of the body and of the head."""
+    """The tables of names for the body and for the head."""
     masked = bert.masked(config, "predictions", MASKED_NAMES)
     return NAMES, {MASKED: masked, CLASSES: bert.CLASSES_NAMES}.get(head, "")
 

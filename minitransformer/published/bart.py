@@ -1,7 +1,7 @@
-"""BART: Lewis et al. 2020, "BART: Denoising Sequence-to-Sequence Pre-training ..."; and its kin.
+"""BART: Lewis et al. 2020, "BART: Denoising Sequence-to-Sequence Pre-training ..."; and two related families.
 
-Pegasus (Zhang et al. 2020) has its norms before the sub-layers, Marian (Junczys-Dowmunt et al. 2018) behind them as
-BART has. Both have sines and cosines for positions, first all sines, then all cosines.
+Pegasus (Zhang et al. 2020) puts its norms before the sub-layers; Marian (Junczys-Dowmunt et al. 2018) puts them after,
+like BART. Both encode positions by sines and cosines: first all sines, then all cosines.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ activation_function        activation  activation           "gelu"
 scale_embedding            flag        scale_embedding      false
 tie_word_embeddings        flag        tie_output           true
 """
-# Of the families that BART began: the fields of our config that are the same in each of its models.
+# For each family in this file: the fields of our config that all its models share.
 _OF_BART: dict[str, Any] = {"positions": "learned", "position_offset": 2, "embedding_norm": True}
 _OF_PEGASUS: dict[str, Any] = {"positions": "halves", "norm_order": "pre"}
 _OF_MARIAN: dict[str, Any] = {"positions": "halves"}
@@ -151,7 +151,7 @@ def _ours(fields: Fields, stored: Stored, particular: dict[str, Any]) -> BartCon
 
 
 def _check_positions(stored: Stored, width: int) -> None:
-    """Where a file holds the table of positions, it must be the one we compute."""
+    """If a file holds a table of positions, require that it equals the one we compute."""
     if width % 2:
         raise ValueError(f"d_model must be even, since sines and cosines for the positions come in pairs; got {width}")
     for name in ("encoder.embed_positions.weight", "decoder.embed_positions.weight"):
@@ -160,7 +160,7 @@ def _check_positions(stored: Stored, width: int) -> None:
             if len(shape) != 2 or shape[1] != width:
                 raise ValueError(f"{name} has shape {shape}, but d_model is {width}")
             if abs(stored[name].read() - ops.sinusoidal_positions(*shape, interleaved=False)).max() > 1e-2:
-                raise ValueError(f"{name} does not hold sines and cosines, and learned positions are BART's alone")
+                raise ValueError(f"{name} does not hold sines and cosines; only BART can have learned positions")
 
 
 def _theirs(config: BartConfig) -> dict[str, Any]:
@@ -195,7 +195,7 @@ shared                                 -
 encoder.embed_tokens                   =  embed_source.tokens
 decoder.embed_tokens                   =  target_tokens
 """
-# The lines of either side, SIDE.
+# The lines for the encoder or the decoder; SIDE stands for its name.
 LAYERS = """
 SIDE.embed_positions                =  embed_OF.positions
 SIDE.layernorm_embedding            =  embed_OF.norm
@@ -227,7 +227,7 @@ final_logits_bias                      -
 
 
 def names(config: BartConfig, head: str) -> tuple[str, str]:
-    """The tables of the body and of the head."""
+    """The tables of names for the body and for the head."""
     tables = SHARED if config.share_embeddings else APART
     encoder, decoder = LAYERS.replace("OF", "source"), LAYERS.replace("OF", "target")
     body = tables + encoder.replace("SIDE", "encoder") + decoder.replace("SIDE", "decoder") + MEMORY

@@ -73,12 +73,12 @@ classifier                                     T  output
 
 
 def masked(config: TextEncoderConfig, head: str, table: str) -> str:
-    """The table of a masked-language model and its logits. head: what they call it, in place of HEAD."""
+    """The table of names for a masked-language model's head and logits. head: the file's name for HEAD."""
     return (table + (TIED if config.tie_output else UNTIED)).replace("HEAD", head)
 
 
 def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
-    """The tables of the body and of the head."""
+    """The tables of names for the body and for the head."""
     return NAMES, {MASKED: masked(config, "cls.predictions", MASKED_NAMES), CLASSES: CLASSES_NAMES}.get(head, "")
 
 

@@ -1,4 +1,4 @@
-"""The cases of published models for `minitransformer check`: each recipe with all that its family can have."""
+"""The cases of published models for `minitransformer check`: each recipe with every option of its family."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _enter(name: str, build: Callable[[Random], Setup]) -> None:
 
 
 def _encoder_of_text(make: Callable[[Any], Any], **options: Any) -> Callable[[Random], Setup]:
-    """Two texts with tokens of two types. Padding is on the right, or on the left where positions count real tokens."""
+    """Two texts with tokens of two types. Padding is on the right; where positions count real tokens, on the left."""
 
     def build(r: Random) -> Setup:
         sizes = SMALL | {"max_length": 6, "n_layers": 1, "dropout": 0.2}
@@ -82,7 +82,7 @@ _enter("TextClassifier without a pooler", _encoder_of_text(_classifier_of("relu"
 
 
 def _text_encoder(r: Random) -> Setup:
-    """Its positions are counted from the mask; without one they count from 0."""
+    """With a mask, positions count the real tokens; without one they count from 0."""
     sizes: dict[str, Any] = {"d_model": 4, "n_heads": 2, "d_ff": 6, "max_length": 6, "n_layers": 1, "types": 0}
     config = TextEncoderConfig(7, dropout=0.0, attention_dropout=0.0, count_real=True, position_offset=9, **sizes)
     model = ordinary(TextEncoder(config), r)

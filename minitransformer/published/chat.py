@@ -1,10 +1,10 @@
-"""Chat templates: how a model wants a conversation written down, a program in Jinja that comes with its tokenizer.
+"""Chat templates: a Jinja program that comes with a tokenizer and writes a conversation in the form the model expects.
 
-It runs in Jinja's sandbox for programs that nobody vouches for: it can read what it is given, change nothing of it and
-reach no file. The sandbox limits neither time nor memory, so a budget does. Each turn of a loop and each call of a
-macro costs the length of the template. Each call, filter, operator and output costs the product of the sizes of what it
-is given, which bounds the size of what it makes: a text counts its characters, a number itself, a list its parts.
-Nothing between two of them takes long, so the clock is read there, too.
+It runs in Jinja's sandbox for untrusted templates: it can read its input, but neither change it nor reach a file. The
+sandbox limits neither time nor memory, so a budget does. Each turn of a loop and each call of a macro costs the length
+of the template. Each call, filter, operator and output costs the product of the sizes of its arguments, which bounds
+the size of its result. The size of a text is its number of characters, that of a number is the number itself, and that
+of a list is the sum over its parts. No step between two such operations takes long, so they also check the clock.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 _MOST = 100_000_000  # the budget
-_LEAST = 200  # that anything costs
+_LEAST = 200  # the least cost of any operation
 _SECONDS = 5.0
 _LONGEST = 200_000  # characters of a template
-_PART = 100  # what each part of a list or a dict counts
+_PART = 100  # the size of each part of a list or a dict
 
 
 class _Budget:
@@ -38,7 +38,7 @@ class _Budget:
 
 
 def _size(value: Any) -> int:
-    """How large a value is; at least _MOST once it is that large, since the parts of a list may be one list again."""
+    """The size of a value. Counting stops at _MOST, because a list may contain the same long list many times."""
     size, rest = 0, [value]
     while rest and size < _MOST:
         each = rest.pop()
@@ -56,15 +56,13 @@ def _size(value: Any) -> int:
 
 
 def render(template: str, messages: Sequence[Mapping[str, str]], special: Mapping[str, str]) -> str:
-    """The text of a conversation, up to where the model answers. messages: each of a "role" and a "content".
+    """The text of a conversation, up to the model's answer. messages: each has a "role" and a "content".
 
-    special: what the template knows by name, such as bos_token. Raises ModuleNotFoundError without Jinja, and
-    ValueError where the template is wrong, takes too long or too much memory, or refuses these messages.
+    special: the values that the template can use by name, such as bos_token. Raises ModuleNotFoundError without Jinja,
+    and ValueError where the template is wrong, takes too long or too much memory, or refuses these messages.
     """
     if len(template) > _LONGEST:
-        raise ValueError(
-            f"the chat template has {len(template):,} characters, and {_LONGEST:,} is the most that is run"
-        )
+        raise ValueError(f"the chat template has {len(template):,} characters, but may have at most {_LONGEST:,}")
     try:
         sandbox = _sandbox(len(template))
     except ImportError as error:
@@ -75,12 +73,12 @@ def render(template: str, messages: Sequence[Mapping[str, str]], special: Mappin
         return sandbox.from_string(template).render(
             messages=[dict(message) for message in messages], add_generation_prompt=True, **special
         )
-    except Exception as error:  # of any kind: it is a program of others
+    except Exception as error:  # any error can come out of a program that others wrote
         raise ValueError(f"the chat template fails: {type(error).__name__}: {str(error)[:200]}") from error
 
 
 def _sandbox(length: int) -> Any:
-    """The environment that a template of this length runs in."""
+    """The environment in which a template of this length runs."""
     from jinja2 import nodes
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -98,18 +96,18 @@ def _sandbox(length: int) -> Any:
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
             if operator == "%" and isinstance(left, str):
-                _refuse("a text is formatted by %, which is not run")
+                _refuse("it formats a text by %, which is not allowed")
             budget.given(left, right)
             return super().call_binop(context, operator, left, right)
 
         def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # the names as in Jinja
             if getattr(__obj, "__name__", "") in ("format", "format_map"):
-                _refuse("a text is formatted by format, which is not run")
+                _refuse("it formats a text by format, which is not allowed")
             budget.given(getattr(__obj, "__self__", None), *args, *kwargs.values())
             return super().call(__context, __obj, *args, **kwargs)
 
         def _parse(self, *source: Any) -> Any:
-            """The program, with a turn counted wherever code may run again, and what is put together counted, too."""
+            """The program, with counting added to every loop and macro, and to every operation that builds a value."""
             program = super()._parse(*source)
 
             def method(name: str, *arguments: Any) -> Any:
@@ -128,7 +126,7 @@ def _sandbox(length: int) -> Any:
             return _replaced(program, counted)
 
     def counted(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)  # also what Jinja notes on it: whether it wants the context
+        @functools.wraps(function)  # wraps also copies Jinja's mark that it wants the context
         def run(*values: Any, **options: Any) -> Any:
             budget.given(*values, *options.values())
             return function(*values, **options)
@@ -148,7 +146,7 @@ def _sandbox(length: int) -> Any:
         optimized=False,  # nothing is computed while the template is compiled
     )
     sandbox.filters["tojson"] = lambda value, **options: json.dumps(value, ensure_ascii=False, **options)
-    left_out = ("format", "urlize", "wordwrap", "pprint")  # their width is in a text, or they are slow
+    left_out = ("format", "urlize", "wordwrap", "pprint")  # their width is inside a text, or they are slow
     sandbox.filters = {name: counted(f) for name, f in sandbox.filters.items() if name not in left_out}
     sandbox.globals |= {"raise_exception": _refuse, "strftime_now": _now}
     del sandbox.globals["lipsum"]
@@ -167,7 +165,7 @@ def _replaced(node: Any, change: Callable[[Any], Any]) -> Any:
 
 def _now(form: str) -> str:
     if len(form) > 100 or any(letter.isdigit() for letter in form):  # a digit may be a width
-        _refuse("strftime_now takes a short form without digits")
+        _refuse("strftime_now takes a short format without digits")
     return datetime.datetime.now().strftime(form)
 
 

@@ -60,7 +60,7 @@ classifier                                     T  output
 
 
 def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
-    """The tables of the body and of the head."""
+    """The tables of names for the body and for the head."""
     return NAMES, {MASKED: MASKED_NAMES, CLASSES: CLASSES_NAMES}.get(head, "")
 
 

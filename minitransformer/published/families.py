@@ -1,4 +1,4 @@
-"""Families of published models: for each its config, translated both ways, and a table of names."""
+"""Families of published models. Each has a translation of its config, in both directions, and a table of names."""
 
 from . import albert, bart, bert, distilbert, gemma2, gpt2, gpt_oss, llama, qwen3, roberta, t5
 from .family import Family

@@ -1,4 +1,4 @@
-"""What a family of published models is: how its config.json reads, and where its tensors lie."""
+"""A family of published models: how to read its config.json, and where its tensors lie."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ BODY, MASKED, CLASSES, WORDS = "body", "masked", "classes", "words"
 
 @dataclass(frozen=True)
 class Family:
-    """One family. model_type: as in config.json. prefix: of the body's names inside a model with a head.
+    """One family. model_type: as in config.json. prefix: what precedes the body's names in a model with a head.
 
-    architectures: {their class: BODY, MASKED, CLASSES or WORDS}; the first with a head is the one that is written.
-    ours(fields, head, stored) returns our config; theirs(config) the fields of config.json. names(config, head): the
-    tables of the body and of the head; see names.py. class_activation: f in the head of a classifier.
+    architectures: {their class: BODY, MASKED, CLASSES or WORDS}; a saved model names the first class with its head.
+    ours(fields, head, stored) returns our config; theirs(config) returns the fields of config.json. names(config,
+    head) returns the tables of names for the body and for the head; see names.py. class_activation: f in the head of a
+    classifier.
     """
 
     model_type: str
@@ -50,7 +51,7 @@ class Family:
         return TextEncoder(config, rng)
 
     def layout(self, model: Pretrained, head: str, prefix: str = "") -> Layout:
-        """Where the parameters of a model lie in a file. prefix: before their names of the body."""
+        """Where the parameters of a model lie in a file. prefix: precedes the names of the body there."""
         inner = "" if isinstance(model, TextEncoder | LanguageModel | Transformer) else "encoder."
         body, rest = map(lines, self.names(model.config, head))
         within = [(prefix + theirs, mark, inner + ours) for theirs, mark, ours in body]

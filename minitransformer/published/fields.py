@@ -1,7 +1,8 @@
-"""Reading a config.json that somebody else wrote: each field is checked, and refused by its name; and writing it.
+"""Reading the config.json of a published model, and writing one. Each field is checked; an error names the field.
 
-A table states each field once, for both ways: their name, its kind, our name and, unless it must be there, the default,
-as JSON or as the name of ours that it is then equal to. The kinds are methods of Fields.
+A table states each field once, for reading and for writing: its name in config.json, its kind, and our name. An
+optional field also has a default: a JSON value, or the name of the field of ours whose value it takes. The kinds are
+methods of Fields.
 
     hidden_size            size        d_model
     hidden_act             activation  activation    "gelu"
@@ -15,17 +16,17 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_LARGEST = 1 << 40  # of a size; what it asks for is compared with the file before anything is made
+_LARGEST = 1 << 40  # the largest size; before any allocation, the sizes are compared with the file
 
 
 class Fields:
-    """The fields of a config.json. What is missing, of a wrong type or out of range raises ValueError, naming it."""
+    """The fields of a config.json. A missing field, a wrong type or a value out of range raises ValueError."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = document
 
     def read(self, table: str) -> dict[str, Any]:
-        """{ours: value} of all fields in a table: see above."""
+        """{our name: value} for all fields in a table: see above."""
         found: dict[str, Any] = {}
         for theirs, kind, ours, default in _rows(table):
             found[ours] = getattr(self, kind)(theirs, found[default] if default in found else json.loads(default))
@@ -43,7 +44,7 @@ class Fields:
         return None if self.document.get(name) is None else self.size(name)
 
     def rate(self, name: str, default: float | None = None) -> float:
-        """The rate of a dropout: from 0 to below 1, and 0 where the field is missing."""
+        """A dropout rate: at least 0 and below 1; 0 where the field is missing."""
         value = self._get(name, default or 0.0)
         if type(value) not in (int, float) or not 0.0 <= value < 1.0:
             raise ValueError(f"{name} must be a rate from 0 to below 1, got {_short(value)}")
@@ -64,24 +65,24 @@ class Fields:
         return value
 
     def choice(self, name: str, meanings: Mapping[str, Any], default: str) -> Any:
-        """What one of a few words means."""
+        """The meaning of a word; `meanings` has all that are allowed."""
         value = self._get(name, default)
         if not isinstance(value, str) or value not in meanings:
             raise ValueError(f"{name} {_short(value)} is not supported; one of {', '.join(meanings)} is")
         return meanings[value]
 
     def activation(self, name: str, default: str) -> Any:
-        """The name that we have for an activation."""
+        """Our name for an activation."""
         return self.choice(name, ACTIVATIONS, default)
 
     def only(self, **allowed: Any) -> None:
-        """Refuse a field with any other value than this, or than null: it would change the mathematics."""
+        """Require that a field has this value, or is null: any other value would change the mathematics."""
         for name, value in allowed.items():
             if (found := self.document.get(name)) is not None and found != value:
                 raise ValueError(f"{name} {_short(found)} is not supported, only {_short(value)} is")
 
     def same(self, *names: str) -> None:
-        """Require sizes that are equal here, though a config can tell them apart."""
+        """Require that these sizes are equal. A config can give them separately; our model has one size for all."""
         if len({self.size(name) for name in names}) > 1:
             raise ValueError(f"{' and '.join(names)} must be equal, got {[self.size(name) for name in names]}")
 
@@ -109,7 +110,7 @@ ACTIVATIONS = {
 
 
 def their_activation(ours: str) -> str:
-    """The name that config.json has for one of our activations."""
+    """The name in config.json for one of our activations."""
     for theirs, meaning in ACTIVATIONS.items():
         if meaning == ours:
             return theirs
@@ -117,14 +118,14 @@ def their_activation(ours: str) -> str:
 
 
 def every_second(fields: Fields, n_layers: int) -> None:
-    """Require a window in every second layer, from the first on: what a config without layer_types means as well."""
+    """Require a window in every second layer, starting with the first. A config without layer_types means this too."""
     kinds = [("sliding_attention", "full_attention")[i % 2] for i in range(n_layers)]
     if fields.document.get("layer_types") not in (None, kinds):
         raise ValueError("layer_types must be 'sliding_attention' and 'full_attention' in turn, or missing")
 
 
 def written(config: Any, table: str) -> dict[str, Any]:
-    """{theirs: value} of a config, by a table of fields."""
+    """{their name: value} of a config, by a table of fields."""
     values = {theirs: (kind, getattr(config, ours)) for theirs, kind, ours, _ in _rows(table)}
     return {
         theirs: their_activation(value) if kind == "activation" else value for theirs, (kind, value) in values.items()

@@ -1,6 +1,6 @@
 """Gemma 2: Gemma Team 2024, "Gemma 2: Improving Open Language Models at a Practical Size", section 2.
 
-Capped scores and logits, norms before and after each sub-layer, a window in every second layer from the first on.
+Capped scores and logits, norms before and after each sub-layer, a window in layers 1, 3, 5, ...
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .fields import Fields, every_second, written
 
 @dataclass(frozen=True)
 class Gemma2Config(llama.LlamaConfig):
-    """Sizes of a Gemma 2. bias: of the four maps of attention. query_scalar: scores are scaled by its -½th power.
+    """Sizes of a Gemma 2. bias: whether attention's four maps have one. query_scalar: scores are divided by its root.
 
-    score_cap, logit_cap: None for no cap. window: of the first layer, the third, ...
+    score_cap, logit_cap: None for no cap. window: the window of layers 1, 3, 5, ...
     """
 
     activation: str = "gelu_tanh"
@@ -113,7 +113,7 @@ lm_head                                ~  tokens
 
 
 def names(config: Gemma2Config, head: str) -> tuple[str, str]:
-    """The tables of the body and of the head."""
+    """The tables of names for the body and for the head."""
     return NAMES, WORDS_NAMES if head == WORDS else ""
 
 

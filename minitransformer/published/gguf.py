@@ -1,10 +1,10 @@
-"""GGUF files: a model in one file, its numbers often in few bits each.
+"""GGUF files: a model in one file, often with only a few bits for each number.
 
     magic, version, counts | {name: value}, the metadata | {name: shape, type, place} of the tensors | the numbers
 
 The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The numbers come in blocks that share a scale;
-the library `gguf` unpacks them. We read what is before them ourselves: that library believes every length that a file
-claims, and takes seconds for a vocabulary. Nothing in a file is code.
+the library `gguf` unpacks them. We read the header ourselves: that library trusts every length that a file claims, and
+takes seconds for a vocabulary. Nothing in a file is code.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
-_LONGEST_HEADER = 1 << 28  # bytes before the numbers; that of a vocabulary of 128,000 has about 8 million
+_LONGEST_HEADER = 1 << 28  # bytes; a vocabulary of 128,000 tokens takes about 8 million
 _MOST_AXES = 4
 _SCALARS = dict(enumerate(["<u1", "<i1", "<u2", "<i2", "<u4", "<i4", "<f4", "<u1"])) | {10: "<u8", 11: "<i8", 12: "<f8"}
 _BOOL, _TEXT, _ARRAY = 7, 8, 9
@@ -36,7 +36,7 @@ class Packed:
     shape: tuple[int, ...]
     start: int
     n_bytes: int
-    dtype: str = "F32"  # of what `read` returns
+    dtype: str = "F32"  # the dtype that `read` returns
 
     def read(self) -> np.ndarray:
         """Its numbers, in float32."""
@@ -51,7 +51,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class File:
-    """A GGUF file, all but its numbers. metadata: {name: number, text, list of texts or array of numbers}."""
+    """A GGUF file without its numbers. metadata: {name: number, text, list of texts or array of numbers}."""
 
     path: Path
     metadata: Mapping[str, Any]
@@ -59,7 +59,7 @@ class File:
 
 
 def load_library() -> Any:
-    """The library `gguf`. Raises ModuleNotFoundError that names the extra, if it is not installed."""
+    """The library `gguf`. Raises ModuleNotFoundError, which names the extra, if it is not installed."""
     try:
         import gguf
     except ImportError as error:
@@ -71,7 +71,7 @@ def load_library() -> Any:
 
 def _unpacked(rows: np.ndarray, kind: str) -> np.ndarray:
     library = load_library()
-    with np.errstate(all="ignore"):  # the bytes may be anything
+    with np.errstate(all="ignore"):  # the bytes can encode any numbers
         return library.dequantize(rows, library.GGMLQuantizationType[kind])
 
 
@@ -108,7 +108,7 @@ def open_file(path: str | os.PathLike[str]) -> File:
 
 
 class _Reader:
-    """Reads a file from its beginning on, and never more than is there."""
+    """Reads a file from its beginning, and never past its end."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self.file, self.size, self.place = file, size, 0
@@ -127,7 +127,7 @@ class _Reader:
         return struct.unpack(form, self.take(struct.calcsize(form)))[0]
 
     def count(self, smallest: int) -> int:
-        """A count of things of which each has at least so many bytes."""
+        """A count of entries, each of at least `smallest` bytes."""
         found = self.number("<Q")
         if found * smallest > self.size:
             raise ValueError(f"it claims {found:,} entries, more than a file of {self.size:,} bytes holds")
@@ -137,14 +137,14 @@ class _Reader:
         return self.take(self.number("<Q")).decode("utf-8")
 
     def shape(self) -> tuple[int, ...]:
-        """A shape, rows first; the file has it the other way round."""
+        """A shape, rows first; the file stores it in reverse."""
         n_axes = self.number("<I")
         if not 1 <= n_axes <= _MOST_AXES:
             raise ValueError(f"a tensor must have 1 to {_MOST_AXES} axes, got {n_axes}")
         return tuple(self.number("<Q") for _ in range(n_axes))[::-1]
 
     def tensor(self) -> tuple[str, tuple[int, ...], int, int]:
-        """Name, shape, type, and place among the numbers."""
+        """A tensor's name, shape, type, and place among the numbers."""
         return self.text(), self.shape(), self.number("<I"), self.number("<Q")
 
     def value(self, kind: int) -> Any:

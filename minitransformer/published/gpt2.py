@@ -56,7 +56,7 @@ lm_head            ~  tokens
 
 
 def names(config: LanguageModelConfig, head: str) -> tuple[str, str]:
-    """The tables of the body and of the head."""
+    """The tables of names for the body and for the head."""
     return NAMES, {WORDS: WORDS_NAMES}.get(head, "")
 
 

@@ -1,6 +1,6 @@
 """gpt-oss: OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card", section 2.
 
-A learned sink in each head, a window in every second layer from the first on, experts in place of one network.
+A learned sink in each head, a window in layers 1, 3, 5, ..., experts in place of one feed-forward network.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .fields import Fields, every_second, written
 
 @dataclass(frozen=True)
 class GptOssConfig(llama.LlamaConfig):
-    """Sizes of a gpt-oss. bias: of the four maps of attention. k: how many of n_experts work for each position.
+    """Sizes of a gpt-oss. bias: whether attention's four maps have one. k: how many of n_experts each position uses.
 
-    window: of the first layer, the third, ... There is no dropout of attention weights.
+    window: the window of layers 1, 3, 5, ... There is no dropout of attention weights.
     """
 
     bias: bool = True
@@ -56,7 +56,7 @@ class GptOssConfig(llama.LlamaConfig):
         )
 
 
-_DEFAULTS: dict[str, Any] = {  # of what is missing; null is refused
+_DEFAULTS: dict[str, Any] = {  # for missing fields; null is refused
     "num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "rope_theta": 150000.0, "rms_norm_eps": 1e-5,
     "num_local_experts": 128, "num_experts_per_tok": 4, "swiglu_alpha": 1.702, "swiglu_limit": 7.0,
     "rope_parameters": {"rope_type": "yarn"},
@@ -100,7 +100,7 @@ layers.*.mlp.experts.down_proj_bias    =  stack.layers.*.feed_forward.sublayer.o
 
 
 def names(config: GptOssConfig, head: str) -> tuple[str, str]:
-    """The tables of the body and of the head."""
+    """The tables of names for the body and for the head."""
     body, rest = llama.names(config, head)
     return body + NAMES, rest
 

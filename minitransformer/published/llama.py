@@ -1,7 +1,7 @@
-"""Llama: Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models"; and its kin.
+"""Llama: Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models"; and two related families.
 
-Mistral (Jiang et al. 2023) looks back through a window, and Qwen2 (Yang et al. 2024) has biases of queries, keys and
-values. All else is alike, names included.
+Mistral (Jiang et al. 2023) attends within a window, and Qwen2 (Yang et al. 2024) adds biases to queries, keys and
+values. Everything else is the same, including the names.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class LlamaConfig:
     n_heads: int = 32
     d_ff: int = 11008
     n_layers: int = 32
-    n_key_heads: int | None = None  # that the heads of queries share
+    n_key_heads: int | None = None  # the query heads share them
     d_head: int | None = None
     dropout: float = 0.0
     attention_dropout: float = 0.0
     activation: str = "silu"
     bias: bool = False
-    qkv_bias: bool | None = None  # of queries, keys and values; as `bias` unless given
+    qkv_bias: bool | None = None  # for queries, keys and values; None: like `bias`
     rotary_base: float = 10000.0
-    window: int | None = None  # how many tokens back attention reaches, the token itself included
+    window: int | None = None  # how many tokens attention sees, including the current one
     norm_eps: float = 1e-6
     tie_output: bool = False
     checkpoint: bool = False
@@ -96,7 +96,7 @@ def _ours(fields: Fields, head: str, **particular: Any) -> LlamaConfig:
 
 
 def _rotary_base(fields: Fields) -> float:
-    """The base of the angles; it has been in three places."""
+    """The base of the angles; configs have kept it in three different places."""
     base = fields.positive("rope_theta", 10000.0)
     for name in ("rope_parameters", "rope_scaling"):
         found = fields.document.get(name)
@@ -128,7 +128,7 @@ def llama_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
     fields.only(pretraining_tp=1)
     bias = fields.flag("attention_bias", False)
     if bias != fields.flag("mlp_bias", False):
-        raise ValueError("attention_bias and mlp_bias must be equal: here all maps have biases or none has")
+        raise ValueError("attention_bias and mlp_bias must be equal: here either all maps have biases or none do")
     return _ours(fields, head, bias=bias)
 
 
@@ -153,7 +153,7 @@ def qwen2_ours(fields: Fields, head: str, stored: Stored) -> LlamaConfig:
     if fields.flag("use_sliding_window", False):
         window = fields.size_or_none("sliding_window")
         if window is not None and fields.document.get("max_window_layers", 28) != 0:
-            raise ValueError("max_window_layers must be 0 with use_sliding_window: here all layers have the window")
+            raise ValueError("use_sliding_window needs max_window_layers 0: here all layers have the window")
     kind = "full_attention" if window is None else "sliding_attention"
     if any(layer != kind for layer in fields.document.get("layer_types") or ()):
         raise ValueError(f"layer_types must all be {kind!r}")
@@ -193,7 +193,7 @@ lm_head                                ~  tokens
 
 
 def names(config: LlamaConfig, head: str) -> tuple[str, str]:
-    """The tables of the body and of the head."""
+    """The tables of names for the body and for the head."""
     return NAMES, {WORDS: WORDS_NAMES}.get(head, "")
 
 

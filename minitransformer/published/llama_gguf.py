@@ -1,9 +1,11 @@
-"""Llama in a GGUF file: its metadata as a config.json, and its tensors under the names and in the order of Llama's.
+"""Llama in a GGUF file: its metadata as a config.json, and its tensors with Llama's names and order of rows.
 
-The program that writes GGUF (llama.cpp, convert_hf_to_gguf.py) rotates neighbouring numbers of a head, where Llama's
-folders rotate numbers of two halves. So it has moved the rows of the queries and keys of each head:
+llama.cpp rotates neighbouring numbers of a head; the models in Llama's folders rotate each number of the first half
+with one of the second. So the program that writes GGUF (convert_hf_to_gguf.py) moves the rows of each head's queries
+and keys:
 
-    theirs  0  1  2  3  ...                  is our row  0  h  1  h+1  ...        with h = half the width of a head
+    their row  0  1  2  3    ...
+    our row    0  h  1  h+1  ...        where h is half the width of a head
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class _Moved(Packed):
-    """A tensor of queries or keys, whose rows are put back. n_heads: of these queries or keys."""
+    """A tensor of queries or keys; `read` puts its rows back in order. n_heads: the number of its heads."""
 
     n_heads: int = 1
 
@@ -92,7 +94,7 @@ def document(file: File) -> dict[str, Any]:
 
 
 def tensors(file: File, config: Mapping[str, Any]) -> dict[str, Packed]:
-    """The tensors of a file under Llama's names. config: its config.json. A name that Llama has not stays as it is."""
+    """The tensors of a file under Llama's names. config: its config.json. Names unknown to Llama stay as they are."""
     found: dict[str, Packed] = {}
     for name, packed in file.tensors.items():
         place, leaf = name.rpartition(".")[::2]
@@ -104,8 +106,8 @@ def tensors(file: File, config: Mapping[str, Any]) -> dict[str, Packed]:
         if part in ("attn_q", "attn_k"):
             n_heads = config["num_attention_heads" if part == "attn_q" else "num_key_value_heads"]
             if packed.shape[0] % (2 * n_heads):
-                raise ValueError(f"{name} has {packed.shape[0]} rows, which are no {n_heads} heads of even width")
+                raise ValueError(f"{name} has {packed.shape[0]} rows, not {n_heads} heads of even width")
             found[theirs] = _Moved(**vars(found[theirs]), n_heads=n_heads)
     if len(found) < len(file.tensors):
-        raise ValueError("two tensors mean the same one of Llama's")
+        raise ValueError("two tensors have names for the same tensor of Llama")
     return found

@@ -1,15 +1,15 @@
 """Tables of names: where each of our parameters lies in a published file.
 
-Each line is `theirs  mark  ours`; either side names a module or one tensor, and * is the number of a layer:
+Each line is `theirs  mark  ours`. Either side names a module or one tensor, and * is the number of a layer:
 
-    =     as it is
-    T     a Linear's weight, which they keep as (out, in)
-    row   a vector, which they keep as a matrix of one row
-    ~     the same tensor again: where a file has it too, it must be equal
-    -     nothing we have: a buffer that can be computed, or a head that is not read
+    =     stored unchanged
+    T     a Linear's weight, stored as (out, in)
+    row   a vector, stored as a matrix of one row
+    ~     a second copy of the tensor; if the file has it, it must be equal
+    -     not used here: a buffer that can be computed, or a head that is not read
 
-and query|key|value on our side are side by side in one of theirs. A line whose name on our side the model does not have
-is passed over, so one table serves models with and without biases, gates or a pooler.
+query|key|value on our side means that one of their tensors holds the three side by side. A line is skipped if the model
+does not have the name on our side, so one table serves models with and without biases, gates or a pooler.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LEAVES = {"weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"
 
 @dataclass(frozen=True)
 class Place:
-    """One of their tensors, and which of our parameters it holds, side by side along the last axis."""
+    """One of their tensors, and our parameters that it holds side by side along the last axis."""
 
     theirs: str
     mark: str
@@ -47,7 +47,7 @@ class Place:
         return self.mark == "T" and self.ours[0][1].value.ndim == 2
 
     def split(self, stored: np.ndarray) -> list[np.ndarray]:
-        """The values of our parameters, each an array of its own."""
+        """The values of our parameters, each in a separate array."""
         whole = stored[0] if self.mark == "row" else stored.T if self._is_transposed else stored
         if len(self.ours) == 1:
             return [np.ascontiguousarray(whole)]
@@ -55,7 +55,7 @@ class Place:
         return [np.array(part, order="C") for part in np.split(whole, ends, axis=-1)]
 
     def read(self) -> np.ndarray:
-        """Their tensor, of our values."""
+        """Their tensor, made from our values."""
         whole = np.concatenate([to_numpy(parameter.value) for _, parameter in self.ours], axis=-1)
         return np.ascontiguousarray(whole[None] if self.mark == "row" else whole.T if self._is_transposed else whole)
 
@@ -69,7 +69,7 @@ class Layout:
     unread: list[str]
 
     def ignores(self, name: str) -> bool:
-        """Whether a tensor of this name is not one of ours."""
+        """Whether a tensor of this name is one that our model does not use."""
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.unread)
 
 
@@ -81,7 +81,7 @@ def lines(table: str) -> Iterator[tuple[str, str, str]]:
 
 
 def layout(parameters: Mapping[str, Parameter], rows: Iterable[tuple[str, str, str]]) -> Layout:
-    """Find the place of every parameter. Raises ValueError for one that no row speaks of."""
+    """Find the place of every parameter. Raises ValueError for a parameter without a line in the tables."""
     places: dict[str, Place] = {}
     again: dict[str, Place] = {}
     unread: list[str] = []
@@ -105,7 +105,7 @@ def layout(parameters: Mapping[str, Parameter], rows: Iterable[tuple[str, str, s
 
 
 def _matches(parameters: Mapping[str, Parameter], ours: str) -> Iterator[tuple[str, str, list[tuple[str, Parameter]]]]:
-    """(number of the layer, leaf, parameters) for each tensor that a line means. The leaf of a bare tensor is ""."""
+    """(number of the layer, leaf, parameters) for each tensor of a line. The leaf of a bare tensor is ""."""
     *start, last = ours.split(".")
     parts = [".".join([*start, part]) for part in last.split("|")]
     pattern = re.compile(re.escape(parts[0]).replace(r"\*", r"(\d+)") + r"(?:\.(\w+))?")

@@ -1,4 +1,4 @@
-"""Opening whatever is a model: what this library saved, and what others published."""
+"""Opening any model: one that this library saved, or one that others published."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .pretrained import from_pretrained, is_published
 def load(path: str | os.PathLike[str]) -> folder.Model | Pretrained:
     """Open a model: the folder of a run or of `folder.save`, a folder of Hugging Face's, or a .gguf file.
 
-    Returns a model of the kind that the folder names, on the default device: see `folder.load` and `from_pretrained`,
-    which also say what is raised. `text.load` opens the tokenizer that belongs to it.
+    Returns a model of the kind that the folder names, on the default device. For the errors raised, see `folder.load`
+    and `from_pretrained`. `text.load` opens the model's tokenizer.
     """
     return from_pretrained(path) if is_published(path) else folder.load(path)

@@ -1,6 +1,6 @@
-"""Published models by name: their sizes, how many parameters these make, and what the papers say.
+"""Published models by name: their sizes, their numbers of parameters, and what the papers say.
 
-Nothing is allocated: a model is built of zeros that take no memory, and its shapes are counted.
+Nothing is allocated: a model is built from zeros that take no memory, and the sizes of its arrays are counted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .families import FAMILIES
 from .family import BODY, WORDS, Config, Pretrained
 from .fields import Fields
 
-# The tensors that the published bodies have, as far as a config depends on them; none is read.
+# Those tensors of the published models that the config depends on. Their numbers are never read.
 _POOLERS: Any = {"pooler.dense.weight": None, "pooler.weight": None}
 
 
@@ -22,8 +22,8 @@ _POOLERS: Any = {"pooler.dense.weight": None, "pooler.weight": None}
 class Preset:
     """A published model.
 
-    family and fields: as in its config.json; said: the figure of its documents; why: the reason it differs from our
-    count, or nothing; head: what is counted with the body.
+    family and fields: as in its config.json; said: the number of parameters in its paper or documentation; why: the
+    reason why it differs from our count, or nothing; head: the head that is counted with the body.
     """
 
     family: str
@@ -33,7 +33,7 @@ class Preset:
     head: str = BODY
 
     def build(self) -> Pretrained:
-        """The model, with zeros for parameters that take no memory: to be looked at, and not to compute with."""
+        """The model, with zeros for parameters that take no memory: for inspection, not for computing."""
         family = FAMILIES[self.family]
         return family.build(family.ours(Fields(self.fields), self.head, _POOLERS), self.head, 1, Unread())
 

@@ -1,12 +1,13 @@
-"""Models that others trained: opening a folder of Hugging Face's or a .gguf file, and writing such a folder.
+"""Models that others trained: opening a Hugging Face folder or a .gguf file, and writing such a folder.
 
 config.json        what kind of model it is, and its sizes; `model_type` names the family, `architectures` the head
 model.safetensors  its parameters, under the names of that family; or several files and model.safetensors.index.json
 tokenizer.json     and more files beside it: from its text to token ids and back; see text/
 
-A .gguf file holds all of it; only Llama's kind is read from one.
+A .gguf file holds all of this; only models of Llama's kind are read from one.
 
-Each family has a file in published/: its config translated both ways, and a table of names. The layers are our own.
+Each family has a file in published/: the translation of its config, in both directions, and a table of names. The
+layers are our own.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ from .names import Layout
 from .text_encoder import TextClassifier
 from .unknown import UNKNOWN
 
-_MOST_LAYERS = 10_000  # of a layer that is used many times; others are counted in the file
+_MOST_LAYERS = 10_000  # uses of one shared layer; the file limits the number of separate layers
 
 
 def _named(found: Mapping[str, Unopened], prefix: str) -> dict[str, Unopened]:
-    """The tensors of a file under the names of a body without a head."""
+    """The tensors of a file under their names in a body without a head."""
     stored: dict[str, Unopened] = {}
     for name, tensor in found.items():
         plain = name.removeprefix(f"{prefix}.") if prefix else name
         for old, new in ((".gamma", ".weight"), (".beta", ".bias")):  # BERT's first files
             plain = plain[: -len(old)] + new if plain.endswith(f"LayerNorm{old}") else plain
         if plain in stored:
-            raise ValueError(f"{name} and {stored[plain].name} mean the same tensor")
+            raise ValueError(f"{name} and {stored[plain].name} are names for the same tensor")
         stored[plain] = tensor
     return stored
 
@@ -60,17 +61,17 @@ def is_published(path: str | os.PathLike[str]) -> bool:
 
 
 def from_pretrained(directory: str | os.PathLike[str]) -> Pretrained:
-    """Open a folder of Hugging Face's, with the head that its config names. Parameters are on the default device.
+    """Open a Hugging Face folder, with the head that its config names. Parameters are on the default device.
 
-    directory: the folder, or a .gguf file of Llama's kind, whose numbers are unpacked to float32.
+    directory: the folder, or a .gguf file of Llama's kind; its numbers are unpacked to float32.
 
     Returns a TextEncoder, MaskedLanguageModel or TextClassifier (bert, roberta, distilbert, albert), a LanguageModel
     (gpt2, llama, mistral, qwen2, qwen3, gemma2, gpt_oss) or a Transformer (t5, bart, pegasus, marian). A body without a
-    head has its own table as the head; `hidden` and `encode` go without. float16 and bfloat16 become float32.
+    head uses its table of tokens as the head; `hidden` and `encode` need no head. float16 and bfloat16 become float32.
 
     Raises FileNotFoundError where a file is missing, and ValueError where one cannot be read, where the config asks for
-    what we do not have, or where a tensor is missing, unknown or of another shape. Nothing of a folder is executed.
-    Raises ModuleNotFoundError that names the extra, where a .gguf file is given without the library `gguf`.
+    something we do not have, or where a tensor is missing, unknown or of another shape. No code in a folder is run.
+    Raises ModuleNotFoundError, which names the extra, for a .gguf file without the library `gguf`.
     """
     folder = Path(directory)
     if folder.is_file():
@@ -102,11 +103,12 @@ def _from_file(path: Path) -> Pretrained:
 
 
 def _family(document: Mapping[str, Any]) -> tuple[Family, str]:
-    """The family that a config.json names, and which head."""
+    """The family and the head that a config.json names."""
     name = document.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
-        why = f"; what is missing here: {UNKNOWN[name]}" if isinstance(name, str) and name in UNKNOWN else ""
-        raise ValueError(f"model_type must be one of {', '.join(FAMILIES)}, got {str(name)[:60]!r}{why}")
+        look = "if its layers are those of one of these, write that name there, and its class into architectures"
+        why = f"what is missing here: {UNKNOWN[name]}" if isinstance(name, str) and name in UNKNOWN else look
+        raise ValueError(f"model_type must be one of {', '.join(FAMILIES)}, got {str(name)[:60]!r}; {why}")
     family = FAMILIES[name]
     found = document.get("architectures")
     if found is None:
@@ -119,7 +121,7 @@ def _family(document: Mapping[str, Any]) -> tuple[Family, str]:
 def _filled(
     family: Family, head: str, document: Mapping[str, Any], stored: Mapping[str, Unopened], folder: Path, about: Path
 ) -> Pretrained:
-    """The model. folder, about: where its tensors and its config are, for the errors."""
+    """The model. folder, about: where its tensors and its config are; errors name them."""
     try:
         config = family.ours(Fields(document), head, stored)
         _check_sizes(config, n_numbers(stored), len(stored))
@@ -136,7 +138,7 @@ def _filled(
 
 
 def _check_sizes(config: Config, n_numbers: int, n_tensors: int) -> None:
-    """Refuse a config that asks for more than the file holds, before anything of that size is made."""
+    """Refuse a config that asks for more than the file holds, before anything of that size is allocated."""
     layers = [f.name for f in dataclasses.fields(config) if f.name.endswith("layers")]
     for name in layers:
         if getattr(config, name) > (_MOST_LAYERS if getattr(config, "shared", False) else n_tensors):
@@ -158,7 +160,7 @@ def _n_classes(head: str, stored: Mapping[str, Unopened]) -> int:
 
 
 def _check_tensors(layout: Layout, stored: Mapping[str, Unopened]) -> None:
-    """Require every tensor that the model has, in its shape, and no other."""
+    """Require exactly the tensors that the model has, with the right shapes."""
     wanted = {place.theirs: place for place in layout.places}
     problems = [f"{name} is missing" for name in wanted if name not in stored]
     known = {**layout.again, **wanted}
@@ -191,7 +193,7 @@ def _fill(layout: Layout, stored: Mapping[str, Unopened]) -> None:
 
 
 class Writable(Protocol):
-    """What `save_pretrained` needs of a tokenizer; each of text/ has it."""
+    """The methods of a tokenizer that `save_pretrained` uses. Every tokenizer of text/ has them."""
 
     def __len__(self) -> int: ...
 
@@ -199,7 +201,7 @@ class Writable(Protocol):
         """Write its files into a folder."""
 
     def special_ids(self) -> dict[str, Any]:
-        """The ids of special tokens, by the names that config.json has for them."""
+        """The ids of special tokens, by their names in config.json."""
 
 
 def save_pretrained(
@@ -208,20 +210,20 @@ def save_pretrained(
     tokenizer: Writable | Sequence[Writable] | None = None,
     **fields: Any,
 ) -> None:
-    """Write a model as a folder that Hugging Face opens, and from_pretrained. The folder is made if it is not there.
+    """Write a model as a folder that Hugging Face and from_pretrained can open. The folder is created if necessary.
 
-    tokenizer: the model's, which is written beside it. Without one, nobody can give the folder a text. Of two, those of
-    source and target, the second goes into the folder target_tokenizer. fields: further entries of config.json, such as
-    eos_token_id=2. The paper's Transformer has its features written in another order, all sines before all cosines:
+    tokenizer: the model's, written beside it; without one, nobody can use the model on text. Of a pair for source and
+    target, the second goes into the folder target_tokenizer. fields: further entries of config.json, such as
+    eos_token_id=2. The features of the paper's Transformer are written in another order, all sines before all cosines:
     the same model, up to rounding.
 
-    Raises ValueError for a model that no family has, such as one with another order of norms than GPT-2, or that has
-    too few tokens for the tokenizer, and TypeError for anything else.
+    Raises ValueError for a model that fits no family, for example because its norms are in another order than GPT-2's,
+    or that has too few tokens for the tokenizer, and TypeError for anything else.
     """
     if not isinstance(model, Pretrained):
         known = ", ".join(kind.__name__ for kind in get_args(Pretrained))
         why = f": {reason}" if (reason := _NO_FAMILY.get(type(model).__name__)) else ""
-        raise TypeError(f"save_pretrained: published models are one of {known}, and no {type(model).__name__}{why}")
+        raise TypeError(f"save_pretrained: model must be one of {known}, got {type(model).__name__}{why}")
     folder, head, unlike = Path(directory), head_of(model), []
     if (folder / CONFIG).is_file() and not is_published(folder):
         raise ValueError(f"save_pretrained: {folder} holds another model, which would be lost; choose another folder")
@@ -251,14 +253,14 @@ _NO_FAMILY = {
     "AlibiTransformerConfig": "no family has ALiBi in an encoder and a decoder",
     "AlibiLanguageModelConfig": "no family that is written here has ALiBi",
 }
-TARGET_TOKENIZER = "target_tokenizer"  # the folder beside the model's own
+TARGET_TOKENIZER = "target_tokenizer"  # a folder inside the model's folder
 _SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 
 
 def _written(
     tokenizer: Writable | Sequence[Writable] | None, model: Pretrained, document: Mapping[str, Any], folder: Path
 ) -> dict[str, Any]:
-    """Write the tokenizers that belong to a model. Returns what config.json says of them."""
+    """Write the tokenizers of a model. Returns their entries for config.json."""
     if tokenizer is None:
         return {}
     given = tokenizer if isinstance(tokenizer, Sequence) else [tokenizer]
@@ -275,8 +277,8 @@ def _written(
         ids.pop("decoder_start_token_id", None)
     if getattr(config, "count_real", False) and ids.get("pad_token_id") != document["pad_token_id"]:
         raise ValueError(
-            f"save_pretrained: the tokenizer's padding must have the id {document['pad_token_id']}, from which this "
-            f"model counts its positions, got {ids.get('pad_token_id')}"
+            f"save_pretrained: the tokenizer's padding must have the id {document['pad_token_id']}, because this model "
+            f"counts its positions from it; got {ids.get('pad_token_id')}"
         )
     longest = getattr(config, "max_length", None)
     if is_pair and getattr(config, "positions", None) == "learned":
@@ -287,10 +289,10 @@ def _written(
 
 
 def _sines_first(model: Transformer) -> Transformer:
-    """The same model with its D features in another order: sines and cosines no longer alternate.
+    """The same model with its D features in another order: all sines before all cosines, instead of alternating.
 
-    No layer prefers one feature to another, so each matrix only gives up its rows or columns in the other order: rows
-    where it reads the features, columns where it writes them.
+    The order of features means nothing to a layer. So it suffices to reorder the rows of each matrix that reads the
+    features, and the columns of each matrix that writes them.
     """
     order = np.concatenate([np.arange(0, model.config.d_model, 2), np.arange(1, model.config.d_model, 2)])
     config = BartConfig(**dataclasses.asdict(model.config), positions="halves", scale_embedding=True)
@@ -308,9 +310,9 @@ def _sines_first(model: Transformer) -> Transformer:
 
 
 class _Unlike(Exception):
-    """A family cannot hold a model. differ: what it has in place of the model's, by the names of fields.
+    """A family cannot hold a model. differ: {field: the family's value in place of the model's}.
 
-    It is empty where the message says why, and None where the family has models of another kind.
+    differ is empty where the message gives the reason, and None where the family's models are of another kind.
     """
 
     def __init__(self, family: Family, differ: dict[str, Any] | None, message: str = "") -> None:
@@ -319,7 +321,7 @@ class _Unlike(Exception):
 
 
 def _refusal(unlike: Sequence[_Unlike], config: Any) -> str:
-    """What no family has, and what the nearest one has instead."""
+    """Say what no family has, and what the nearest family has instead."""
 
     def shown(values: Mapping[str, Any]) -> str:
         return " and ".join(f"{name}={value!r}" for name, value in values.items())
@@ -337,7 +339,7 @@ def _refusal(unlike: Sequence[_Unlike], config: Any) -> str:
 
 
 def _as_family(family: Family, model: Pretrained, head: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The config.json and the tensors of a model in a family, which must read as the very same model again."""
+    """The config.json and the tensors of a model in a family. Reading them must give the same model again."""
     architecture = next((name for name, kind in family.architectures.items() if kind == head), None)
     if architecture is None:
         raise _Unlike(family, None)
@@ -345,11 +347,11 @@ def _as_family(family: Family, model: Pretrained, head: str) -> tuple[dict[str, 
     try:
         try:
             plain = {place.theirs: place for place in family.layout(model, head).places}
-        except ValueError as error:  # it has no place for a tensor; the configs say what is behind it
+        except ValueError as error:  # it has no place for a tensor; comparing the configs shows why
             misplaced = str(error)
         document = family.theirs(model.config)
         again = family.ours(Fields(document), head, plain)
-    except AttributeError:  # a field that configs of this kind do not have
+    except AttributeError:  # configs of this kind lack the field
         raise _Unlike(family, None) from None
     except (ValueError, TypeError, KeyError) as error:
         raise _Unlike(family, {}, str(error)) from error
@@ -371,7 +373,7 @@ def _as_family(family: Family, model: Pretrained, head: str) -> tuple[dict[str, 
 
 
 def _differences(config: Any, again: Any) -> dict[str, Any]:
-    """What another config has in place of a config's; dropout and checkpointing concern training alone."""
+    """{field: the second config's value} where two differ, apart from dropout and checkpointing (training only)."""
     training = {"checkpoint", "dropout", "attention_dropout"}
     given, read = dataclasses.asdict(config), dataclasses.asdict(again)
     if given.get("positions") == "halves":  # then there is no table

@@ -1,6 +1,6 @@
 """Qwen3: Yang et al. 2025, "Qwen3 Technical Report", section 2. A Llama whose queries and keys have norms.
 
-RMSNorm of each head's queries and of its keys, before the rotation, in place of Qwen2's biases.
+RMSNorm of each head's queries and keys, before the rotation, in place of Qwen2's biases.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .fields import Fields
 
 @dataclass(frozen=True)
 class Qwen3Config(llama.LlamaConfig):
-    """Sizes of a Qwen3: those of a Llama. bias: of the four maps of attention."""
+    """Sizes of a Qwen3: those of a Llama. bias: whether attention's four maps have one."""
 
     def parts(self, rng: np.random.Generator) -> LanguageModelParts:
         """The recipe: Qwen3, part by part."""
@@ -65,7 +65,7 @@ layers.*.self_attn.k_norm              =  stack.layers.*.self_attention.sublayer
 
 
 def names(config: Qwen3Config, head: str) -> tuple[str, str]:
-    """The tables of the body and of the head."""
+    """The tables of names for the body and for the head."""
     body, rest = llama.names(config, head)
     return body + NAMES, rest
 

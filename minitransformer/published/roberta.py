@@ -1,7 +1,7 @@
 """RoBERTa: Liu et al. 2019, "RoBERTa: A Robustly Optimized BERT Pretraining Approach".
 
-It is BERT with other data and other heads. Positions count the real tokens, and begin one row after that of the id of
-padding in their table.
+It is BERT with other data and other heads. Positions count only the real tokens: the first is in row padding id + 1 of
+the position table.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
     """The config of RoBERTa's config.json."""
     padding = fields.document.get("pad_token_id", 1)
     if type(padding) is not int or not 0 <= padding < fields.size("max_position_embeddings") - 1:
-        raise ValueError(f"pad_token_id must be a row of the table of positions, and not the last; got {padding!r}")
+        raise ValueError(f"pad_token_id must be a row of the position table, but not the last; got {padding!r}")
     config = bert.ours(fields, head, stored)
     if head == MASKED and config.activation != "gelu":
-        raise ValueError("hidden_act must be gelu, for that is the activation of RoBERTa's head")
+        raise ValueError("hidden_act must be gelu, because RoBERTa's head uses it")
     offset = padding + 1
     return dataclasses.replace(
         config,
@@ -55,7 +55,7 @@ pooler.dense                                   -
 
 
 def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
-    """The tables of the body and of the head."""
+    """The tables of names for the body and for the head."""
     masked = bert.masked(config, "lm_head", MASKED_NAMES)
     return bert.NAMES, {MASKED: masked, CLASSES: CLASSES_NAMES}.get(head, "")
 

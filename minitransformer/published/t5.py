@@ -1,6 +1,6 @@
 """T5: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer".
 
-Version 1.1 has a gated feed-forward network, and a table of its own for the logits, which are then not scaled.
+Version 1.1 has a gated feed-forward network and a separate table for the logits, which are then not scaled.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class ScaledOutput(Module):
 
 
 def ours(fields: Fields, head: str, stored: Stored) -> T5Config:
-    """The config of T5's config.json. Whether the table is tied is seen in the file: the field means the scale."""
+    """The config of T5's config.json. The file's tensors show whether the table is tied; the field means the scale."""
     found = fields.read(FIELDS)
     activation, gated = fields.choice("feed_forward_proj", _FEED_FORWARD, "relu")
     scaled = fields.flag("tie_word_embeddings", True)
@@ -174,7 +174,7 @@ shared                                         =  target_tokens
 encoder.embed_tokens                           ~  target_tokens
 decoder.embed_tokens                           ~  target_tokens
 """
-# The lines of either side, SIDE. FF is the place of the feed-forward network in a layer.
+# The lines for the encoder or the decoder, SIDE. FF is the index of the feed-forward network in a layer.
 LAYERS = """
 SIDE.block.0.layer.0.SelfAttention.relative_attention_bias  =  SIDE.layers.0.self_attention.sublayer.mix.bias
 SIDE.block.*.layer.0.layer_norm             =  SIDE.layers.*.self_attention.norm
@@ -209,7 +209,7 @@ lm_head                                        ~  target_tokens
 
 
 def names(config: T5Config, head: str) -> tuple[str, str]:
-    """The tables of the body and of the head."""
+    """The tables of names for the body and for the head."""
     side = LAYERS + (GATED if config.gated else PLAIN)
     encoder = side.replace("SIDE", "encoder").replace("FF", "1")
     decoder = side.replace("SIDE", "decoder").replace("FF", "2")

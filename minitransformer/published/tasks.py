@@ -1,4 +1,4 @@
-"""What published models are for: continuing a text, comparing texts, filling in what is hidden in one."""
+"""Uses of published models: continuing a text, comparing texts, filling in masked tokens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CHECKED = 6  # tokens of a sequence that a check reads
 
 
 def open_published(path: Path) -> tuple[Pretrained, PublishedTokenizer]:
-    """A published model and its tokenizer. Raises ValueError if that has more tokens than the model."""
+    """A published model and its tokenizer. Raises ValueError if the tokenizer has more tokens than the model."""
     if not is_published(path):
         raise ValueError(f"{path} is not a published model: it has no config.json that names its family (model_type)")
     model, tokenizer = from_pretrained(path), load_published(path)
@@ -42,7 +42,7 @@ def open_published(path: Path) -> tuple[Pretrained, PublishedTokenizer]:
 
 
 def open_any(path: Path) -> tuple[Any, tuple[Tokenizer, ...]]:
-    """A model, of a run or a published one, and its tokenizers: one, or those of source and target."""
+    """A model, from a run or published, and its tokenizers: one, or those of source and target."""
     if is_published(path):
         found: tuple[Any, ...] = open_published(path)
         if (second := path / TARGET_TOKENIZER).is_dir():
@@ -56,16 +56,16 @@ def open_any(path: Path) -> tuple[Any, tuple[Tokenizer, ...]]:
 
 
 def open_translator(path: Path) -> tuple[EncoderDecoder, Tokenizer, Tokenizer]:
-    """A translator, of a run or as `export` writes it, and its tokenizers of source and target: see `as_translator`."""
+    """A translator, from a run or from `export`, and its tokenizers of source and target: see `as_translator`."""
     return as_translator(path, *open_any(path))
 
 
 def as_translator(
     path: Path, model: Any, tokenizers: Sequence[Tokenizer]
 ) -> tuple[EncoderDecoder, Tokenizer, Tokenizer]:
-    """What `open_any` found, as a translator with its tokenizers of source and target.
+    """The model of `open_any` as a translator, with its tokenizers of source and target.
 
-    Raises ValueError for a model of another kind, and for one that pads, begins or ends a sentence with other ids.
+    Raises ValueError for a model of another kind, and for one with other ids for padding, start or end.
     """
     if not isinstance(model, EncoderDecoder):
         raise ValueError(f"{path} holds a {type(model).__name__}, but only an encoder-decoder translates")
@@ -74,8 +74,8 @@ def as_translator(
         ids = [about.get(name) for name in ("pad_token_id", "decoder_start_token_id", "eos_token_id")]
         if ids != [PAD, START, END]:
             raise ValueError(
-                f"{path}: padding, start and end have the ids {ids} there, but [{PAD}, {START}, {END}] in translators "
-                "of this library; generation.translate takes others"
+                f"{path}: padding, start and end have the ids {ids} there, but must have [{PAD}, {START}, {END}]; "
+                "generation.translate takes any ids"
             )
     return model, tokenizers[0], tokenizers[-1]
 
@@ -91,14 +91,14 @@ def load_published_writer(path: Path) -> tuple[LanguageModel, PublishedTokenizer
 def load_encoder(path: Path) -> tuple[TextEncoder, PublishedTokenizer]:
     """A published encoder of texts, without its head, and its tokenizer.
 
-    Raises ValueError for a model of another kind, or one whose folder says that its vectors are not means.
+    Raises ValueError for a model of another kind, or if its folder says that it pools in another way than by the mean.
     """
     model, tokenizer = open_published(path)
     if isinstance(model, MaskedLanguageModel | TextClassifier):
         model = model.encoder
     if not isinstance(model, TextEncoder):
         raise ValueError(f"{path} holds a {type(model).__name__}, but only an encoder makes vectors of texts")
-    pooling = path / "1_Pooling" / "config.json"  # of Sentence Transformers
+    pooling = path / "1_Pooling" / "config.json"  # a file of Sentence Transformers
     if pooling.is_file() and not read_json(pooling).get("pooling_mode_mean_tokens", False):
         raise ValueError(f"{pooling}: only the mean over the tokens is supported (pooling_mode_mean_tokens)")
     return model, tokenizer
@@ -121,9 +121,9 @@ def sentence_vectors(model: TextEncoder, tokenizer: PublishedTokenizer, texts: S
 
 
 def layer_of(model: Pretrained | Classifier, layer: int | None = None) -> tuple[list[Any], int, int]:
-    """A layer by its number, from 1 on; by default the last: (the list that it stands in, its index there, its number).
+    """Find a layer by its number, from 1 on; by default the last. Returns (the list it is in, its index, its number).
 
-    The layers of a Transformer's decoder come after those of its encoder. Raises ValueError where there is no such one.
+    The layers of a Transformer's decoder come after those of its encoder. Raises ValueError for a number out of range.
     """
     if isinstance(model, Transformer):
         lists = [model.encoder.layers, model.decoder.layers]
@@ -139,11 +139,11 @@ def layer_of(model: Pretrained | Classifier, layer: int | None = None) -> tuple[
 
 
 def reading(model: Pretrained, ids: Array, mask: Array | None = None) -> Callable[[], tuple[Array, Pullback]]:
-    """A function that lets the model read ids, (B, T), and returns (output, backward).
+    """A function that runs the model on ids, (B, T), and returns (output, backward).
 
-    The output is the loss of the text itself: of its next tokens, of each of its tokens for a MaskedLanguageModel, of
-    copying it for a Transformer, and of the first class for a TextClassifier. A TextEncoder has no loss: the output is
-    its hidden states and, where it has a pooler, the pooled vector before them, (B, 1 + T, D).
+    The output is a loss. Its targets are the next tokens of the text; for a MaskedLanguageModel and a Transformer, the
+    tokens themselves; for a TextClassifier, the first class. A TextEncoder has no loss: the output is its hidden states
+    and, where it has a pooler, the pooled vector before them, (B, 1 + T, D).
     mask: boolean (B, T), True where a token is real.
     """
     xp = array_module(ids)
@@ -175,7 +175,7 @@ def check_model(
 ) -> Report:
     """Check a published model against finite differences in float64: every parameter, and the inside of one layer.
 
-    It reads two short sequences of a few random tokens, some several times, the second one padded. See
+    The input is two short sequences of a few random tokens, some repeated; the second sequence is padded. See
     `verify.inside.model_gradients`.
     """
     model = from_pretrained(path)
@@ -191,7 +191,7 @@ def check_model(
 
 @dataclass(frozen=True)
 class Guess:
-    """A token for a hidden place, and how probable the model finds it."""
+    """A token for a masked place, and its probability in the model."""
 
     token: str
     probability: float
@@ -200,13 +200,13 @@ class Guess:
 def fill_mask(
     model: MaskedLanguageModel, tokenizer: PublishedTokenizer, text: str, n_guesses: int = 5
 ) -> list[list[Guess]]:
-    """The most probable tokens for each mask in a text, best first. "[MASK]" is a mask, whatever the model calls it."""
+    """The most probable tokens for each mask in a text, best first. Write "[MASK]" for a mask, for every model."""
     mask = tokenizer.id_of("mask_token")
     whole = text.replace("[MASK]", tokenizer.special["mask_token"])
     ids = _checked(model.encoder, tokenizer.encode(whole, special=True), text)
     places = [place for place, i in enumerate(ids) if i == mask]
     if not places:
-        raise ValueError("the text has no [MASK], which stands for the token to be found")
+        raise ValueError("the text has no [MASK]; write [MASK] in place of the token to be found")
     logits = to_numpy(model(to_device(np.array([ids]), model.device))[0])[0, places].astype(np.float64)
     return [
         [

@@ -1,11 +1,11 @@
-"""Encoders of text: read a whole text at once, and say something of it. Devlin et al. 2019, "BERT".
+"""Text encoders: they read a whole text at once and describe it. Devlin et al. 2019, "BERT".
 
     hidden = encoder(embed(ids))                                          a vector for each token
     masked-language model:  logits = norm(f(hidden W + b)) tableᵀ + c      which token is behind each mask
     classifier:             logits = f(hidden_0 W + b) V + d              which class the text has
 
-RoBERTa (Liu et al. 2019) counts positions over the real tokens, DistilBERT (Sanh et al. 2019) has no types of tokens,
-and ALBERT (Lan et al. 2020) uses one layer many times and a narrow table that is projected to the width of the layers.
+In RoBERTa (Liu et al. 2019) positions count only the real tokens. DistilBERT (Sanh et al. 2019) has no token types.
+ALBERT (Lan et al. 2020) uses one layer many times, and projects a narrow token table to the width of the layers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ..models.language_model import positions_of
 
 @dataclass(frozen=True)
 class TextEncoderConfig:
-    """Sizes of an encoder of text. Defaults are those of BERT-Base."""
+    """Sizes of a text encoder. The defaults are those of BERT-Base."""
 
     vocabulary: int
     max_length: int = 512
@@ -52,20 +52,20 @@ class TextEncoderConfig:
     attention_dropout: float = 0.1
     activation: str = "gelu"
     norm_eps: float = 1e-12
-    types: int = 2  # of tokens: of the first and of the second text; 0 for none
-    width: int | None = None  # of the tables, which are then projected to d_model
+    types: int = 2  # token types, one for each of two texts; 0: the model has no types
+    width: int | None = None  # of the embedding tables, which are then projected to d_model
     shared: bool = False  # one layer, used n_layers times
     position_offset: int = 0  # rows of the table of positions before position 0
-    count_real: bool = False  # positions count the real tokens alone
+    count_real: bool = False  # positions count only the real tokens
     pooler: bool = True  # tanh(hidden_0 W + b), a vector for the whole text
     tie_output: bool = True  # the table of tokens also makes the logits of a masked-language model
 
 
 class TextEncoder(Module):
-    """ids to a vector for each token. ids: (B, T); mask: boolean (B, T), True where a token is real.
+    """From ids to a vector for each token. ids: (B, T); mask: boolean (B, T), True where a token is real.
 
     types: integers (B, T), 0 for the first text and 1 for the second; hidden: (B, T, D). Where positions count the real
-    tokens (RoBERTa), padding is known by its id: without a mask it is masked.
+    tokens (RoBERTa), the padding id is known, so a call without a mask masks the padding by itself.
     """
 
     def __init__(self, config: TextEncoderConfig, rng: np.random.Generator | None = None) -> None:
@@ -129,7 +129,7 @@ class TextEncoder(Module):
             yield f"{name}pooler", (batch, shape[-1]), _pooling_cost(self.pooler, batch, length)
 
     def pool(self, hidden: Array) -> tuple[Array, Pullback]:
-        """pooled = tanh(hidden_0 W + b), what BERT makes of the first token. hidden: (B, T, D); pooled: (B, D).
+        """pooled = tanh(hidden_0 W + b), from the vector of the first token. hidden: (B, T, D); pooled: (B, D).
 
         backward(dpooled) returns dhidden. Raises ValueError where the model has no pooler.
         """
@@ -139,7 +139,7 @@ class TextEncoder(Module):
 
 
 class MaskedLanguageModel(Module):
-    """ids to logits for each token, (B, T, vocabulary): what a masked token was. Devlin et al. 2019, section 3.1."""
+    """From ids to logits for each token, (B, T, vocabulary), to guess masked ones. Devlin et al. 2019, section 3.1."""
 
     def __init__(self, config: TextEncoderConfig, rng: np.random.Generator | None = None) -> None:
         check_config("TextEncoder", config, TextEncoderConfig)
@@ -210,10 +210,10 @@ class MaskedLanguageModel(Module):
 
 
 class TextClassifier(Module):
-    """ids to the logits of a text's class, (B, n_classes), from its first token: f(hidden_0 W + b) V + d.
+    """From ids to the logits of a text's class, (B, n_classes), by its first token: f(hidden_0 W + b) V + d.
 
-    activation: f, "tanh" (the pooler of BERT and ALBERT, the head of RoBERTa) or "relu" (DistilBERT). A pooler has W, b
-    and tanh itself; without one (config.pooler is False) W and b are the classifier's `dense`.
+    activation: f, "tanh" (the pooler of BERT and ALBERT, the head of RoBERTa) or "relu" (DistilBERT). The encoder's
+    pooler contains W, b and tanh; without one (config.pooler is False) W and b are the classifier's `dense`.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class TextClassifier(Module):
         if activation not in ("tanh", "relu"):
             raise ValueError(f'TextClassifier: activation must be "tanh" or "relu", got {activation!r}')
         if config.pooler and activation != "tanh":
-            raise ValueError('TextClassifier: a pooler has tanh; for "relu" give a config with pooler=False')
+            raise ValueError('TextClassifier: a pooler uses tanh; for "relu" give a config with pooler=False')
         rng = generator(rng)
         self.config, self.activation = config, activation
         self.encoder = TextEncoder(config, rng)
@@ -288,7 +288,7 @@ def _pooling_cost(dense: Linear, batch: int, length: int, activation: str = "tan
 
 
 def _of_first(module: Module, hidden: Array, dense: Linear, activation: str = "tanh") -> tuple[Array, Pullback]:
-    """f(hidden_0 W + b): a vector of the whole text, made of its first token's."""
+    """f(hidden_0 W + b): a vector for the whole text, computed from that of its first token."""
     shape, dtype = hidden.shape, hidden.dtype
     first = hidden[:, 0]
     mapped, dense_backward = dense(first)

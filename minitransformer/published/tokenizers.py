@@ -1,12 +1,12 @@
 """Tokenizers of published models: the tokenizer.json of a folder, or the vocabulary of a .gguf file.
 
-The library `tokenizers`, which wrote most of these, does the work. What goes with a tokenizer is spread over files:
+The library `tokenizers`, which wrote most of these files, does the work. A tokenizer is spread over several files:
 
 tokenizer.json           the vocabulary, the merges, how a text is split, the special tokens around it
-tokenizer_config.json    the names of special tokens; the chat template, unless chat_template.jinja has it
-generation_config.json   the tokens that end a text; otherwise config.json says so
+tokenizer_config.json    the names of special tokens; the chat template, unless chat_template.jinja holds it
+generation_config.json   the tokens that end a text; if it is missing, config.json names them
 
-A .gguf file has all of these in its metadata, and only a name for the way of splitting.
+A .gguf file has all of this in its metadata, except that it only names the way of splitting.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from . import chat, gguf
 
 _LONGEST = 1 << 27  # bytes of a tokenizer.json
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-# https://github.com/ggml-org/llama.cpp, llama-vocab.cpp: what the names of ways of splitting mean.
+# https://github.com/ggml-org/llama.cpp, llama-vocab.cpp: how each named way splits a text.
 _LLAMA_3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -39,7 +39,7 @@ _CONTROL, _USER_DEFINED = 3, 4  # kinds of tokens
 class PublishedTokenizer(Tokenizer):
     """A tokenizer that came with a model. special: {"mask_token": "[MASK]", ...}; ends: ids that end a text.
 
-    Special tokens in a text are read as such, unless plain=True. `decode` leaves them out.
+    Special tokens written in a text become special tokens, unless plain=True. `decode` leaves them out.
     """
 
     kind = "published"
@@ -53,14 +53,14 @@ class PublishedTokenizer(Tokenizer):
         plain: bool = False,
     ) -> None:
         check_flags("PublishedTokenizer", plain=plain)
-        model.no_truncation()  # a file may hold the lengths of some training
+        model.no_truncation()  # a file may hold length limits that were set for training
         model.no_padding()
         model.encode_special_tokens = plain
         self._model = model  # a tokenizers.Tokenizer
         self.special, self.ends, self.template, self.plain = dict(special), tuple(ends), template, plain
 
     @functools.cached_property
-    def tokens(self) -> tuple[str, ...]:  # type: ignore[override]  # read-only, and made when asked for
+    def tokens(self) -> tuple[str, ...]:  # type: ignore[override]  # read-only, and computed on demand
         """The name of each id, with the marks of a space and of a new line replaced."""
         names = [self._model.id_to_token(i) or f"<{i}>" for i in range(len(self))]
         return tuple(name.replace("Ġ", " ").replace("Ċ", "\n").replace("▁", " ") for name in names)
@@ -69,7 +69,7 @@ class PublishedTokenizer(Tokenizer):
         return max(self._model.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     def encode(self, text: str, special: bool = False) -> list[int]:
-        """The ids of a text. special: with the tokens that the model expects around it, as [CLS] and [SEP]."""
+        """The ids of a text. special: add the tokens that the model expects around it, such as [CLS] and [SEP]."""
         check_flags("PublishedTokenizer.encode", special=special)
         with _caught("the tokenizer fails on this text"):
             return self._model.encode(text, add_special_tokens=special).ids
@@ -84,14 +84,14 @@ class PublishedTokenizer(Tokenizer):
             return self._model.decode(ids, skip_special_tokens=True)
 
     def id_of(self, name: str) -> int:
-        """The id of a special token by its name, as "mask_token". Raises ValueError where there is none."""
+        """The id of a special token by its name, such as "mask_token". Raises ValueError where there is none."""
         found = self._model.token_to_id(self.special[name]) if name in self.special else None
         if found is None:
             raise ValueError(f"this tokenizer has no {name}")
         return found
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """The ids of a conversation, up to where the model answers. messages: each of a "role" and a "content".
+        """The ids of a conversation, up to the model's answer. messages: each has a "role" and a "content".
 
         Raises ValueError where the model has no chat template, or the template fails.
         """
@@ -106,7 +106,7 @@ class PublishedTokenizer(Tokenizer):
         write(path, self._model.to_str(pretty=True) + "\n")
 
     def special_ids(self) -> dict[str, Any]:
-        """The ids of the special tokens that a model's config.json names, as far as they are known."""
+        """The ids of those special tokens that config.json can name and this tokenizer has."""
         found = {f"{name}_id": self._model.token_to_id(text) for name, text in self.special.items()}
         ends = {"eos_token_id": self.ends[0] if len(self.ends) == 1 else list(self.ends)} if self.ends else {}
         known = {name: found.get(name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")} | ends
@@ -117,19 +117,19 @@ class PublishedTokenizer(Tokenizer):
 
 
 def load_published(path: str | os.PathLike[str]) -> PublishedTokenizer:
-    """The tokenizer of a published model: of its folder, or of its .gguf file.
+    """The tokenizer of a published model: from its folder, or from its .gguf file.
 
-    Raises FileNotFoundError where a file is missing, ModuleNotFoundError that names the extra where a library is, and
-    ValueError where a file cannot be read.
+    Raises FileNotFoundError for a missing file, ModuleNotFoundError, which names the extra, for a missing library, and
+    ValueError for a file that cannot be read.
     """
     path = Path(path)
     return _of_file(path) if path.is_file() else _of_folder(path)
 
 
 def load(path: str | os.PathLike[str]) -> Tokenizer:
-    """The tokenizer that belongs to a model: of a run's folder, of a folder of Hugging Face's, or of a .gguf file.
+    """The tokenizer of a model: from a run's folder, from a Hugging Face folder, or from a .gguf file.
 
-    Raises errors as `load_tokenizer` and `load_published` do, and ValueError for a run with two tokenizers.
+    Raises the errors of `load_tokenizer` and `load_published`, and ValueError for a run with two tokenizers.
     """
     path = Path(path)
     own, two = path / "tokenizer.json", path / "source_tokenizer.json"
@@ -145,7 +145,7 @@ def _library() -> Any:
 
 @contextlib.contextmanager
 def _caught(what: str) -> Iterator[None]:
-    """What the library raises as a ValueError: a plain Exception, or a panic, which is not even that."""
+    """Turn the library's errors into ValueError: it raises plain Exceptions, and panics that are not Exceptions."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -165,7 +165,7 @@ def _of_folder(folder: Path) -> PublishedTokenizer:
             "installed, AutoTokenizer.from_pretrained(folder).save_pretrained(folder) writes it"
         )
     if path.stat().st_size > _LONGEST:
-        raise ValueError(f"{path} has {path.stat().st_size:,} bytes, and {_LONGEST:,} is the most that is read")
+        raise ValueError(f"{path} has {path.stat().st_size:,} bytes, but may have at most {_LONGEST:,}")
     with _caught(f"{path} cannot be read as a tokenizer"):
         model = library.Tokenizer.from_str(path.read_text(encoding="utf-8"))
     about = _object(folder / "tokenizer_config.json")
@@ -203,7 +203,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str | None:
-    """The text of a special token, which may stand alone or among its options."""
+    """The text of a special token. The file may give it alone or with options."""
     found = value.get("content") if isinstance(value, dict) else value
     return found if isinstance(found, str) else None
 
@@ -258,10 +258,10 @@ def _byte_pairs(found: Mapping[str, Any], names: list[str], library: Any) -> Any
     kinds = types.tolist() if isinstance(types, np.ndarray) else []
     ids = {name: i for i, name in enumerate(names)}
     if len(ids) < len(names) or len(kinds) != len(names):
-        raise ValueError("tokenizer.ggml.tokens must differ, and each have a type in tokenizer.ggml.token_type")
+        raise ValueError("tokenizer.ggml.tokens must differ, and each needs a type in tokenizer.ggml.token_type")
     for merge in merges:  # the library would stop the whole program
         if len(merge) != 2 or not ids.keys() >= {*merge, "".join(merge)}:
-            raise ValueError(f"tokenizer.ggml.merges: {' '.join(merge)[:60]!r} does not make a token of two")
+            raise ValueError(f"tokenizer.ggml.merges: {' '.join(merge)[:60]!r} does not merge two tokens into a third")
     pairs = library.models.BPE(vocab=ids, merges=merges, ignore_merges=splitting == "llama-bpe")
     model = library.Tokenizer(pairs)
     model.pre_tokenizer, model.decoder = split.Sequence(ways[splitting]), library.decoders.ByteLevel()

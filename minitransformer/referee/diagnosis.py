@@ -1,10 +1,10 @@
-"""Name a mistake by what it does: every known mistake of an op runs beside a function, and all results are compared.
+"""Name a mistake by its effect: run a function and every known mistake of an op, and compare all results.
 
     verify.diagnose(f, "attention")                          on the inputs that the catalogue has for the op
-    verify.diagnose(f, "attention", q, k, v, causal=True)    on these
+    verify.diagnose(f, "attention", q, k, v, causal=True)    on these inputs
 
-A mistake is named if the function's output and all its gradients are those of the op with this mistake in it. On other
-inputs the two may differ, so inputs of unequal sizes say most.
+A mistake is named if the function's output and all its gradients equal those of the op with this mistake. On other
+inputs the two may differ; inputs of unequal sizes distinguish mistakes best.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ..verify.catalogue import CASES, known_ops
 from ..verify.mistakes import MISTAKES, Mistake
 from ..verify.mistakes.mistake import forget_kept_results
 
-# How far two equal results may be apart, by the least exact floating-point number in them.
+# The tolerance for equal results, by the least precise dtype in them.
 _TOLERANCES = {"float64": 1e-8, "float32": 1e-4}
 _COARSEST = 3e-2
-# These compute the same by another way, in which other mistakes are made.
+# These compute the same in another way, which allows other mistakes.
 _OTHER_WAYS = {"attention": "flash_attention", "flash_attention": "attention"}
 _TILES = (1, 2, 3, 4, 8, 16, 32, 64, 128)
-# Inputs beside those of the catalogue: it has none for an op without a gradient, and none at which exp overflows.
+# More inputs than the catalogue's, which has none for ops without a gradient, and none for which exp overflows.
 _MORE: dict[str, Callable[[np.random.Generator], Any]] = {
     "sinusoidal_positions": lambda r: [((7, 6), {}), ((4, 10), {"base": 50.0})],
     "softmax": lambda r: [((r.normal(size=(3, 4)) + 800.0,), {})],
@@ -46,16 +46,16 @@ _MORE: dict[str, Callable[[np.random.Generator], Any]] = {
 
 _AGAIN = " of another dy"
 
-Results = dict[str, Any]  # the output, the gradients and what else can be told apart; an array, or a remark in words
+Results = dict[str, Any]  # the output, the gradients and other results to compare: arrays, or remarks in words
 
 
 @dataclass(frozen=True)
 class Diagnosis:
     """What `diagnose` found.
 
-    mistakes: those that do what the function does, the op's own first; none if it is right or its mistake is unknown.
-    differing: the names of the results that differ from the right ones, such as "the output", "dk".
-    trials: on how many inputs the function ran; tried: how many known mistakes ran beside it.
+    mistakes: those with the same results as the function, the op's own first; empty if the function is right or its
+    mistake is unknown. differing: the names of the results that differ from the right ones, such as "the output", "dk".
+    trials: on how many inputs the function ran; tried: how many known mistakes it was compared with.
     """
 
     name: str
@@ -90,12 +90,13 @@ class Diagnosis:
 def diagnose(f: Callable[..., Any], op: str, *inputs: Any, seed: int = 0, **options: Any) -> Diagnosis:
     """Which known mistake of the op f has, if any. Compares `f(*inputs, **options)` with the op, right and wrong.
 
-    f: a function of our form, (*arrays) -> (output, backward), such as `from_torch` and its kin return. An option that
-    f does not take goes to the op alone, as where f is always causal. Without inputs, those of the catalogue are drawn
-    from the seed, as many of them as f takes. A function that computes in float32 is compared to four digits.
+    f: a function of our form, (*arrays) -> (output, backward), such as `from_torch`, `from_jax` and `from_pair` return.
+    An option that f does not take is passed only to the op, for example where f is always causal. Without inputs, those
+    of the catalogue are drawn from the seed, as many as f takes. A function that computes in float32 is compared to
+    four digits.
 
-    All threads run the mistakes meanwhile. Raises ValueError for an unknown op, or if f runs on none of the inputs, and
-    TypeError if f does not return what it should.
+    During the call the mistakes run in all threads. Raises ValueError for an unknown op, or if f runs on none of the
+    inputs, and TypeError if f returns something else.
     """
     if op not in (all_ops := known_ops()):
         raise ValueError(f"diagnose: there is no op {op!r}; expected one of {', '.join(sorted(all_ops))}")
@@ -115,7 +116,7 @@ def diagnose(f: Callable[..., Any], op: str, *inputs: Any, seed: int = 0, **opti
         known = _reachable(way, trials)
         tried |= {mistake.name for mistake in known}
         found = [mistake for mistake in known if _explains(mistake, way, trials, comparisons)]
-        if found:  # where f does not run, a mistake that does not run either says more
+        if found:  # where f does not run, a mistake that does not run either is a better match
             failures = [sum(_fails(mistake.inside(way), trial) for trial in others) for mistake in found]
             found = [mistake for mistake, n in zip(found, failures, strict=True) if n == max(failures)]
             break
@@ -135,7 +136,7 @@ def known_mistakes(op: str, seed: int = 0) -> list[Mistake]:
 
 
 class _Trial:
-    """One set of inputs, with options for f and for the op; `found` is what f returned."""
+    """One set of inputs, with options for f and for the op; `found` is the result of f."""
 
     def __init__(self, inputs: Any, options: dict[str, Any], for_op: dict[str, Any], seed: int) -> None:
         self.inputs = tuple(given.with_leaves(x, lambda x: given.to_float64(foreign.as_array(x))) for x in inputs)
@@ -186,7 +187,7 @@ class _Trial:
 
 
 class _Comparison:
-    """The results of f beside the right ones of the op, on one set of inputs."""
+    """The results of f and the right ones of the op, on one set of inputs."""
 
     def __init__(self, found: Results, right: Results, f: Any) -> None:
         self.found, self.right = found, right
@@ -196,11 +197,11 @@ class _Comparison:
         self._largest = max((_size(x) for x in arrays), default=1.0) or 1.0
 
     def alike(self, name: str, others: Results | None = None) -> bool:
-        """Whether f has this result in common with the op, or with `others`, the results of a mistake."""
+        """Whether f agrees in this result with the op, or with `others`, the results of a mistake."""
         return self._distance(name, self.found, self.right if others is None else others) <= self.tolerance
 
     def explained(self, others: Results) -> bool:
-        """Whether a mistake has all results of f, and is far nearer to f than the right op is."""
+        """Whether a mistake agrees with f in all results, and is far nearer to f than the right op is."""
         names = {*self.found, *others}
         return names == {*self.found} == {*others} and all(
             self.alike(name, others)
@@ -230,7 +231,7 @@ def _size(x: np.ndarray) -> float:
 
 
 def _own(x: Any) -> Any:
-    """A copy that a function may spoil."""
+    """A copy that a function may change."""
     return given.fresh(x) if isinstance(x, np.random.Generator) else x.copy() if hasattr(x, "copy") else copy.copy(x)
 
 
@@ -244,7 +245,7 @@ def _takes(f: Callable[..., Any], inputs: Any, *names: str) -> bool:
         inspect.signature(f).bind(*inputs, **dict.fromkeys(names))
     except TypeError:
         return False
-    except ValueError:  # it tells nothing about itself
+    except ValueError:  # it has no signature
         return not names
     return True
 
@@ -259,7 +260,7 @@ def _drawn(op: str, seed: int) -> Iterator[tuple[Any, dict[str, Any]]]:
 
 
 def _where_it_runs(f: Callable[..., Any], trials: list[_Trial]) -> tuple[list[_Trial], list[_Trial]]:
-    """The trials on which f runs, with what it returned there, and the others. Raises ValueError if it never runs."""
+    """The trials on which f runs, with its results, and the other trials. Raises ValueError if it never runs."""
     ran: list[_Trial] = []
     others: list[_Trial] = []
     problem = "it takes other arguments than the op"
@@ -273,7 +274,7 @@ def _where_it_runs(f: Callable[..., Any], trials: list[_Trial]) -> tuple[list[_T
                 raise
             problem = f"{type(error).__name__}: {error}"
             others.append(trial)
-        except Exception as error:  # whatever a function of someone else raises
+        except Exception as error:  # a function of someone else may raise anything
             problem = f"{type(error).__name__}: {error}"
             others.append(trial)
     if not ran:
@@ -284,7 +285,7 @@ def _where_it_runs(f: Callable[..., Any], trials: list[_Trial]) -> tuple[list[_T
 def _ways(
     op: str, right: Callable[..., Any], trials: list[_Trial], wanted: list[Results]
 ) -> Iterator[Callable[..., Any]]:
-    """The op, then other ways to compute the same, if they do on all trials."""
+    """The op, then other ways to compute the same, if their results agree on all trials."""
     yield right
     other = known_ops().get(_OTHER_WAYS.get(op, ""))
     if other is None:
@@ -293,7 +294,7 @@ def _ways(
     for way in [partial(other, tile=tile) for tile in _TILES if tile <= longest] if op == "attention" else [other]:
         try:
             results = [trial.of_op(way) for trial in trials]
-        except Exception:  # as where a mask of another rank is wanted
+        except Exception:  # for example, it needs a mask of another rank
             continue
         pairs = [_Comparison(one, right_ones, way) for one, right_ones in zip(results, wanted, strict=True)]
         if all(pair.alike(name) for pair in pairs for name in pair.right):

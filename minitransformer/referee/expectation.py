@@ -1,4 +1,4 @@
-"""`check_gradients(f, *inputs)`: for tests, in any form of function, with a failure that says what is wrong."""
+"""`check_gradients(f, *inputs)`: for tests of functions in any form. A failure says what is wrong."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ _SETTINGS = inspect.signature(gradients).parameters.keys() - {"f", "inputs", "op
 
 
 def check_gradients(f: Any, *inputs: Any, op: str | None = None, **options: Any) -> Report:
-    """Raise AssertionError unless all gradients of f are right; returns the report of `verify.gradients` if they are.
+    """Raise AssertionError unless all gradients of f are right. Returns the report of `verify.gradients`.
 
-    f: a function of tensors or of jax arrays (if it is given such), a torch.nn.Module or torch.autograd.Function, a
+    f: a function of tensors or of jax arrays (if the inputs are such), a torch.nn.Module or torch.autograd.Function, a
     tuple of forward and backward, an object with these methods, or a function of our form. See `from_torch`,
-    `from_jax` and `from_pair`. If tensors are given in float32, and f runs in nothing else, it is checked as closely as
+    `from_jax` and `from_pair`. If the tensors are float32 and f runs in no other dtype, it is checked as closely as
     float32 allows. options: for `verify.gradients` or for f.
 
-    The message has the table, the worst entry and, if f does what a known mistake does, this mistake in a sentence. op:
-    the name of the op that f should compute, for this comparison; without it, all ops that take such inputs are tried.
+    The message has the table, the worst entry and, if a known mistake has the same results as f, a sentence on this
+    mistake. op: the name of the op that f should compute, for this comparison; without it, all ops that take such
+    inputs are tried.
     """
     __tracebackhide__ = True
     try:
         form, report = _checked(f, inputs, options)
-    except (TypeError, ValueError) as error:  # one that says what is wrong, without the way through the checker
+    except (TypeError, ValueError) as error:  # report the problem without the traceback through the checker
         raise type(error)(str(error)) from error.__cause__
     if report.ok:
         return report
@@ -79,7 +80,7 @@ def _in_our_form(f: Any, leaves: list[Any], dtype: str) -> Any:
 
 
 def _worst(report: Report) -> Row:
-    """The worst row, of an input or parameter if one is wrong: an intermediate only shows where."""
+    """The worst row: that of an input or parameter if one is wrong, because an intermediate only shows the place."""
     wrong = [row for row in report.rows if not row.ok]
     final = [row for row in wrong if row.kind != "intermediate"]
     return max(final or wrong, key=lambda row: row.error)

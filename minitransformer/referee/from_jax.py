@@ -18,9 +18,9 @@ def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any
     """A function of our form, (*arrays, **options) -> (output, backward), that runs f on jax arrays.
 
     f: any function of jax arrays that returns one, also with jax.custom_vjp or jax.jit; backward is its jax.vjp. An
-    argument may be a dict or list of arrays, as parameters often are. It runs in float64, which JAX allows meanwhile.
-    dtype: "float32" for code that computes in float32 alone; it is then checked as closely as that allows. Raises
-    ImportError without jax, and later ValueError or TypeError if f does not run, or returns no array.
+    argument may be a dict or list of arrays, as parameters often are. It runs in float64, which is enabled in JAX for
+    the call. dtype: "float32" for code that computes only in float32; it is then checked as closely as that allows.
+    Raises ImportError without jax, and later ValueError or TypeError if f does not run, or returns no array.
     """
     jax = library("jax", "jax")
     if not callable(f):
@@ -78,7 +78,7 @@ def _alike(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _float64(jax: Any) -> contextlib.AbstractContextManager[Any]:
-    """Where JAX computes in float64 if its arrays do."""
+    """Inside this context JAX computes in float64 if its arrays are float64."""
     enable = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
     context: contextlib.AbstractContextManager[Any] = enable(True)
     return context

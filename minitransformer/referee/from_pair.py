@@ -1,4 +1,4 @@
-"""A forward and a backward that belong together as a function of our form."""
+"""A pair of forward and backward as a function of our form."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ _VALUES = ("value", "data", "weight", "val", "w")  # where an object that holds 
 
 
 def from_pair(forward: Any, backward: Callable[..., Any] | None = None, dtype: str = "float64") -> Callable[..., Any]:
-    """A function of our form, (*arrays, **options) -> (output, backward), of a forward and a backward in NumPy.
+    """A function of our form, (*arrays, **options) -> (output, backward), from a forward and a backward in NumPy.
 
     from_pair(forward, backward): `out, cache = forward(x, ...)` and `backward(dout, cache)`, which returns a gradient
     for each floating-point array of forward, in order, or a dict of them under the names `x`, `dx` or `grad_x`. If the
-    first parameter of backward is called cache, it is given first.
+    first parameter of backward is called cache, the call is `backward(cache, dout)`.
 
     from_pair(layer): an object with the methods `forward(x, ...)`, which returns the output, and `backward(dout)`,
-    which returns the gradients of the arrays and leaves those of its parameters on attributes: of `W` on `dW`, `grad_W`
-    or `W_grad`, in `grads["W"]` beside `params["W"]`, or on `W.grad`. Each call runs on a copy of the object.
+    which returns the gradients of the arrays and stores those of its parameters in attributes. The gradient of `W` is
+    in `dW`, `grad_W` or `W_grad`, in `grads["W"]` next to `params["W"]`, or in `W.grad`. Each call runs on a copy of
+    the object.
 
-    dtype: "float32" for code that computes in float32 alone. Raises TypeError if they are not such functions.
+    dtype: "float32" for code that computes only in float32. Raises TypeError if they are not such functions.
     """
     if backward is None:
         methods = [getattr(forward, name, None) for name in ("forward", "backward")]
@@ -81,7 +82,7 @@ def _cast(dtype: str) -> Callable[[Any], Any]:
 
 
 def _wide(x: Any, dtype: str) -> Any:
-    """Results in float64, where float32 was computed."""
+    """Convert results from float32 to float64."""
     if dtype == "float64":
         return x
     if isinstance(x, tuple):
@@ -90,7 +91,7 @@ def _wide(x: Any, dtype: str) -> Any:
 
 
 def _in_order(found: dict[Any, Any], names: list[str], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The gradients of the floating-point inputs out of a dict of them."""
+    """The gradients of the floating-point inputs, from a dict of them."""
     wanted = [name for name, x in zip(names, inputs, strict=True) if is_float_array(x)]
     return tuple(
         next((found[key] for key in [*_names_of_gradient(name), name] if key in found), None) for name in wanted
@@ -130,7 +131,7 @@ class _Slot:
 
 
 def _reached(x: Any, steps: Steps) -> Any:
-    """What the steps lead to; None if they lead nowhere."""
+    """The value at the end of the steps; None if there is none."""
     for kind, key in steps:
         if kind == "attribute":
             x = getattr(x, key, None)
@@ -174,7 +175,7 @@ class _Object(Foreign):
                         f"which has shape {parameter.value.shape}"
                     )
                 add_to(parameter, gradient)
-            held = [slot.gradient(layer) for slot in self._slots]  # zeroed next time; what is returned must last
+            held = [slot.gradient(layer) for slot in self._slots]  # the next call zeroes these; results must outlive it
 
             def own(x: Any) -> Any:
                 return x.copy() if is_float_array(x) and any(np.may_share_memory(x, held_x) for held_x in held) else x
@@ -228,7 +229,7 @@ def _objects(x: Any, steps: Steps, seen: set[int]) -> Iterator[tuple[Any, Steps]
 
 
 def _of_object(holder: Any, steps: Steps) -> Iterator[_Slot]:
-    """The slots of one object, which the steps lead to."""
+    """The slots of the object at the end of the steps."""
     held = vars(holder)
     known = {*held, *_words(type(holder))}
 
@@ -237,7 +238,7 @@ def _of_object(holder: Any, steps: Steps) -> Iterator[_Slot]:
         return tuple((*steps, ("attribute", name), *last) for name in names if name in known)
 
     def may_hold(key: Any) -> Callable[[str], bool]:
-        """Whether an attribute may have the gradient of this name or number: it does, or is filled in backward."""
+        """Whether an attribute may hold the gradient under this name or number: it does, or backward fills it."""
         return lambda name: not held.get(name) or _reached(held[name], (("item", key),)) is not None
 
     if "grad" in known and (names := [name for name in _VALUES if is_float_array(held.get(name))]):

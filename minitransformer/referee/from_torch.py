@@ -23,7 +23,7 @@ def from_torch(f: Any, dtype: str = "float64", device: str = "cpu") -> Callable[
     whose parameters are then checked as well (f itself is not changed). In a torch.autograd.Function whose forward and
     backward are Python, the local variables are recorded, and each `x` is checked against its `dx` or `grad_x`.
 
-    dtype: "float32" for code that computes in float32 alone; it is then checked as closely as that allows. device:
+    dtype: "float32" for code that computes only in float32; it is then checked as closely as that allows. device:
     where the tensors are, "cpu" or "cuda". backward returns what torch.autograd computes. Raises ImportError without
     torch, and later ValueError or TypeError if f does not run, returns no tensor, or leaves autograd.
     """
@@ -90,7 +90,7 @@ class _Torch:
             raise ValueError(f"{self.name}: its output lives on the device meta, which has no numbers")
         checked_output(self.name, as_numpy(y), inputs, self.single, "from_torch")
         if not y.requires_grad:
-            raise ValueError(f"{self.name}: autograd does not follow it, as if it used detach, no_grad or NumPy inside")
+            raise ValueError(f"{self.name}: autograd cannot follow it; it may use detach, no_grad or NumPy inside")
         return y
 
     def _ran(self, what: str, run: Callable[[], Any]) -> Any:
@@ -101,13 +101,13 @@ class _Torch:
         except ValueError as error:
             mixed = not self.single and re.search("dtype|(?i:float).*(?i:double)|(?i:double).*(?i:float)", str(error))
             if mixed:  # such as a product of its own float32 numbers with ours
-                raise ValueError(f'{error}; if it works in float32 alone: from_torch(f, dtype="float32")') from error
+                raise ValueError(f'{error}; if it works only in float32: from_torch(f, dtype="float32")') from error
             raise
         finally:
             self.torch.set_num_threads(threads)
 
     def pullback(self, y: Any, leaves: list[Any]) -> Callable[[Array], list[np.ndarray]]:
-        """From the gradient of y to those of the leaves; zero where autograd finds no way."""
+        """From the gradient of y to those of the leaves; zero where autograd finds no path."""
 
         def pull(dy: Array) -> list[np.ndarray]:
             grads = self._ran(
@@ -125,7 +125,7 @@ class _Torch:
 
 
 class _Module(Foreign):
-    """A torch.nn.Module as a module of ours. Its own parameters and buffers stay as they are."""
+    """A torch.nn.Module as a module of ours. Its own parameters and buffers stay unchanged."""
 
     def __init__(self, torch: Any, module: Any, dtype: str, device: str) -> None:
         learned = {key: p for key, p in module.named_parameters() if p.requires_grad}
@@ -139,7 +139,7 @@ class _Module(Foreign):
         marked(self, dtype)
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        """(output, backward) of the module with the parameters as they are here; backward adds to their gradients."""
+        """(output, backward) of the module with the current parameters; backward adds to their gradients."""
         how = _Torch(self._torch, self.__name__, *self._how)
         arrays = Inputs(inputs, how.leaf, how.constant)
         tensors = {key: how.leaf(parameter.value) for key, parameter in self.owned.items()}

@@ -1,11 +1,11 @@
-"""Functions that others wrote as functions of our form, `(*arrays, **options) -> (output, backward)`.
+"""Functions of others, converted to our form, `(*arrays, **options) -> (output, backward)`.
 
     verify.from_torch(f)                  functions of tensors, a torch.autograd.Function, modules
     verify.from_jax(f)                    functions of jax arrays, also with jax.custom_vjp
     verify.from_pair(forward, backward)   out, cache = forward(x, ...); dx = backward(dout, cache)
     verify.from_pair(layer)               an object with forward, backward, and gradients on its attributes
 
-What they return is checked, shown, diagnosed and graded like a function of ours. This file holds what they share.
+The converted functions can be checked, shown, diagnosed and graded like ours. This file has what the adapters share.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def of_our_form(f: Any, call: Callable[..., Any], dtype: str) -> Callable[..., A
     """`call` under the name and with the signature of f. dtype: what it computes in."""
     if dtype not in PRECISIONS:
         raise ValueError(
-            f"dtype must be one of {', '.join(PRECISIONS)}, got {dtype!r}: differences see nothing in less"
+            f"dtype must be one of {', '.join(PRECISIONS)}, got {dtype!r}: finite differences need that precision"
         )
 
     @functools.wraps(f)
@@ -47,7 +47,7 @@ def marked(f: Any, dtype: str) -> Any:
 
 
 def library(name: str, install: str) -> Any:
-    """A library that the package does without. Raises ImportError that says what to install."""
+    """An optional library. Raises ImportError, which says what to install."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -57,15 +57,15 @@ def library(name: str, install: str) -> Any:
 
 
 def ran(name: str, what: str, run: Callable[[], Any]) -> Any:
-    """What `run` returns. Raises ValueError that names the function for whatever it raises."""
+    """The result of `run`. If it raises any error, raises ValueError, which names the function."""
     try:
         return run()
-    except Exception as error:  # of any kind: the function is somebody else's
+    except Exception as error:  # any kind of error: the function is somebody else's
         raise ValueError(f"{name}: {what} does not run: {type(error).__name__}: {error}") from error
 
 
 class Inputs:
-    """The arguments of one call, each floating-point leaf made an array of another library by `convert`."""
+    """The arguments of one call; `convert` turns each floating-point leaf into an array of another library."""
 
     def __init__(self, inputs: tuple[Any, ...], convert: Callable[[Array], Any], keep: Callable[[Any], Any]) -> None:
         self.given = inputs
@@ -110,17 +110,17 @@ def add_to(parameter: Parameter, gradient: np.ndarray) -> None:
 
 
 class Foreign(Module):
-    """Something with parameters that somebody else wrote, as a module of ours: see `from_torch` and `from_pair`."""
+    """An object with parameters that somebody else wrote, as a module of ours: see `from_torch` and `from_pair`."""
 
     def __init__(self, name: str, parameters: dict[str, np.ndarray]) -> None:
         self.__name__ = name
         self.owned = {key: Parameter(np.array(value, dtype=np.float64)) for key, value in parameters.items()}
 
     def parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """Yield (name, Parameter), by the names that they have there."""
+        """Yield (name, Parameter), with the names from the original object."""
         yield from self.owned.items()
 
 
 def plain(x: Any) -> Any:
-    """Any other argument than a floating-point array, as it is."""
+    """An argument that is not a floating-point array, unchanged."""
     return x.copy() if is_array(x) else x

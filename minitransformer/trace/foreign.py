@@ -1,9 +1,9 @@
 """Code that others wrote: tensors of PyTorch, and a backward that is not made by its forward.
 
-Functions of ours return their pullback, and so the tracer knows which forward call it belongs to. Elsewhere the two are
-functions of their own, and have something in common: `ctx` of a torch.autograd.Function, the cache that forward returns
-and backward is given, or the object whose methods they are. A function with the attribute `separate` is traced so, in
-whatever file of the user its code lies.
+Our functions return their pullback, so the tracer knows which forward call it belongs to. In other code the two are
+separate functions, linked by a shared object: the `ctx` of a torch.autograd.Function, the cache that forward returns
+and backward receives, or the object whose methods they are. A function with the attribute `separate` is traced by this
+link, whichever file of the user its code is in.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def arguments_of(frame: types.FrameType) -> Iterator[Any]:
 
 
 def token_in(result: Any) -> Any:
-    """What forward returned beside its output for backward, if only these two have it; else None."""
+    """What forward returned for backward next to its output, if only these two hold it; otherwise None."""
     token = result[1] if isinstance(result, tuple) and len(result) == 2 else None
     common = isinstance(token, bool | int | float | str) or callable(token) or (isinstance(token, tuple) and not token)
     return None if common else token

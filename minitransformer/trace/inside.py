@@ -4,8 +4,8 @@
     y, backward = part.module(*part.inputs, **part.options)
     dx = backward(part.upstream)
 
-The model runs once, forward and backward, and nothing of it is recorded. So whoever records or checks the layer needs
-no more memory than one layer takes.
+The model runs once, forward and backward, without being recorded. So recording or checking the layer needs only the
+memory of one layer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Inside:
 
 
 class _Listener(Module):
-    """Passes everything on to a module, and keeps what came in and what came back."""
+    """Passes everything on to a module, and keeps its inputs and the gradient of its output."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
@@ -69,7 +69,7 @@ def layer_inside(
     The model and its gradients do not change. Raises ValueError where run does not use the layer.
     """
     listener = _Listener(layers[i])
-    layers[i] = listener  # this place in the list alone: a shared layer stands at several
+    layers[i] = listener  # only at this place in the list: a shared layer is at several places
     try:
         y, backward = run()
     finally:
@@ -117,7 +117,7 @@ def _heard(listener: _Listener) -> Inside:
 
 @contextlib.contextmanager
 def _other_gradients(model: Module) -> Iterator[None]:
-    """Let backward add to scratch arrays, not to .grad. Parameters of one shape share one: nobody reads it."""
+    """Let backward add to scratch arrays, not to .grad. Parameters of equal shape share one, since nothing reads it."""
     kept = [(parameter, parameter.grad) for _, parameter in model.parameters()]
     shared: dict[Any, Array] = {}
     try:

@@ -1,8 +1,8 @@
 """Record every line that runs, and every number that it binds.
 
 A line bound a name if afterwards the name holds another object, or the same array with other numbers in it. Identity is
-recorded, too: an argument may be the very array that a name of the caller holds, and a result the one that a name of
-the inner call held. The `origin` of a binding is then the binding of that other name.
+recorded, too. An argument may be the same array that a name in the caller holds, and a result may be the same array
+that a name in the inner call held. The `origin` of a binding is then the binding of that other name.
 """
 
 from __future__ import annotations

@@ -320,7 +320,7 @@ BAD: list[tuple[Any, str]] = [
     (torch.nn.Dropout(), "Dropout gives a different output .* it draws random numbers of its own"),
     (counting, "counting gives a different output .* it keeps state from run to run"),
     (lambda x: (x, x), r"must return one floating-point array, got .* choose one part with from_torch\(lambda"),
-    (lambda x: x.detach() * 2.0, "autograd does not follow it, as if it used detach, no_grad or NumPy inside"),
+    (lambda x: x.detach() * 2.0, "autograd cannot follow it; it may use detach, no_grad or NumPy inside"),
     (lambda x: x.missing, "<lambda>: forward does not run: AttributeError: 'Tensor' object has no attribute 'missing'"),
     (lambda x: x.numpy() + 1.0, "forward does not run: RuntimeError: Can't call numpy"),
     (lambda x: x.to("meta"), "its output lives on the device meta, which has no numbers"),
@@ -328,7 +328,7 @@ BAD: list[tuple[Any, str]] = [
     (Short, r"Short: backward does not run: .* got \[2, 4\] but expected shape compatible with \[3, 4\]"),
     (
         lambda x: x @ torch.ones(4, 2),
-        r'does not run: .*; if it works in float32 alone: from_torch\(f, dtype="float32"\)',
+        r'does not run: .*; if it works only in float32: from_torch\(f, dtype="float32"\)',
     ),
     (lambda x: x.half(), "computes in float16 although its inputs are float64"),
     (torch.nn.Linear, "make an object of the class Linear first"),

@@ -71,7 +71,7 @@ def attention(
         backward_keys(grid(t_k), (THREADS,), *given, *kept, along, dout, dk, dv, *shapes, *options)
         return _heads_first(dq, n_axes), _heads_first(dk, n_axes), _heads_first(dv, n_axes)
 
-    return _heads_first(output.copy(), n_axes), backward  # backward reads its own: the caller may write to this copy
+    return _heads_first(output.copy(), n_axes), backward  # a copy, because the caller may write to it
 
 
 def _length_first(x: Array) -> Array:

@@ -1,8 +1,8 @@
-"""How a kernel in a `.cu` file is launched, and compiled at its first use on a GPU.
+"""Launching the kernels of a `.cu` file. A kernel is compiled when it is first used on a GPU.
 
-Every kernel of a file is a template with the same parameters; the first is the type of the numbers, float or __half.
-The GPU's compiler gets one file as a text, with common.cuh in place of its #include. CuPy keeps the compiled code under
-a hash of the text, so a change of either file causes a new compilation.
+All kernels of a file are templates with the same parameters; the first is the type of the numbers, float or __half.
+The GPU's compiler gets one file as a text, with common.cuh in place of its #include. CuPy stores the compiled code
+under a hash of the text, so it compiles again after a change of either file.
 
 Nothing here fetches a number from an array: the host would have to wait for the GPU.
 """
@@ -53,7 +53,7 @@ def _compiled(xp: Any, file: str, parameters: str) -> list[Start]:
 
 
 def _start(function: Callable[..., None], grid: tuple[int, ...], block: tuple[int, ...], *arguments: Any) -> None:
-    """A Python int arrives as long long, a float as float, an array as a pointer to its first number."""
+    """Convert an argument: a Python int becomes long long, a float float, an array a pointer to its first number."""
     function(grid, block, tuple(np.float32(x) if type(x) is float else x for x in arguments))
 
 

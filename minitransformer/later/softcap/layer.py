@@ -1,4 +1,4 @@
-"""Softcapped scores and logits as parts: one mixes heads, one makes logits."""
+"""Softcapped scores and logits as parts of a model: one mixes heads, one makes logits."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ def _backward(draw: Draw) -> Arguments:
     """,
     inputs=_backward,
     hint="""
-        All is as in attention, with one line more on the way back: capped = cap · tanh(scores / cap) turns dcapped
-        into dscores. What is the slope of tanh, and what becomes of the factors cap and 1 / cap? Since no capped score
-        exceeds the cap, the softmax needs no maximum subtracted.
+        Everything is as in attention, with one more line in the backward pass: it turns dcapped into dscores, for
+        capped = cap · tanh(scores / cap). What is the slope of tanh, and what becomes of the factors cap and 1 / cap?
+        No capped score exceeds the cap, so the softmax need not subtract a maximum.
     """,
 )
 def softcapped_attention_backward(

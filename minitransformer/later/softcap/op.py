@@ -2,19 +2,19 @@
 
     capped = cap · tanh(scores / cap)
 
-A small score stays nearly as it is; none leaves (-cap, cap), so no query can look at one key alone, whatever its
-length. Gemma 2 caps the scores of attention at 50 and the logits at 30.
+A small score hardly changes. No score leaves (-cap, cap), so however long a query is, it cannot attend to one key only.
+Gemma 2 caps the scores of attention at 50 and the logits at 30.
 
     scores  = scale · q kᵀ
     capped  = cap · tanh(scores / cap)
     output  = dropout(softmax(capped)) v
 
-Backward. With tanh' = 1 - tanh², and the factors cap and 1 / cap undoing each other,
+Backward. With tanh' = 1 - tanh², and because the factors cap and 1 / cap cancel,
 
     dscores = dcapped · (1 - (capped / cap)²)
 
-which is dcapped for a small score, and nearly 0 for one at the cap: a saturated score learns no more. All else is as in
-ops/attention.py. The mask hides capped scores, since tanh would make of -inf an ordinary number, -cap.
+which is about dcapped for a small score, and nearly 0 for one at the cap: a saturated score stops learning. Everything
+else is as in ops/attention.py. The mask is applied after capping, because tanh would turn -inf into -cap.
 """
 
 from __future__ import annotations

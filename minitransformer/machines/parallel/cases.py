@@ -25,7 +25,7 @@ def across_ranks(collective: Collective, *xs: Array, copied: bool = False) -> tu
     """Run collective(x, group) on every rank. xs: one array for each rank, or a single one that all ranks get.
 
     y: (n, ...), the outputs of all ranks. copied: the ranks return copies of one value, so y is that value, with NaN
-    where the copies differ. The pullback takes the gradient of y and returns those of xs, in the same forms.
+    where the copies differ. The pullback takes dy, of the shape of y, and returns dxs in the form of xs.
     """
     xp, single = array_module(xs[0]), len(xs) == 1
     ranks = parallel.thread_ranks(_RANKS)
@@ -50,9 +50,9 @@ def _one(copies: list[Array]) -> Array:
 def _enter(
     name: str, collective: Collective, *shapes: tuple[int, ...], truth: Callable[..., Any], copied: bool = False
 ) -> None:
-    """Enter a case of a collective of normal numbers; shapes: one for each rank, or one for all, as in across_ranks.
+    """Enter a case of a collective, with normal random numbers. shapes: one for each rank, or one that all ranks get.
 
-    truth: the output of across_ranks by NumPy, of the arrays of all ranks.
+    truth: the output of across_ranks, computed by NumPy from the arrays of all ranks.
     """
 
     def build(r: Random) -> Setup:
@@ -80,7 +80,7 @@ def _passed_on(x: Array, group: Group) -> tuple[Array, Pullback]:
 
 
 _EACH = [(2, 4)] * _RANKS
-# A collective is looked up when the case is run, so a case checks whatever `parallel` holds at that moment.
+# A case looks its collective up when it runs, so it checks whatever `parallel` holds at that moment.
 _enter("broadcast", lambda x, group: parallel.broadcast(x, group, 1), *_EACH, truth=lambda x, y, z: np.stack([y, y, y]))
 _enter(
     "reduce",
@@ -114,7 +114,7 @@ _enter("receive", _passed_on, *_EACH, truth=lambda x, y, z: np.stack([0.0 * x, 2
 
 
 def enter_cut(name: str, make: Callable[[], Any], *shapes: tuple[int, ...], **options: Any) -> None:
-    """Enter a case of a cut module, whose inputs, output and gradients must be those of the whole."""
+    """Enter a case of a cut module: its output and gradients must equal those of the whole module."""
 
     def build(r: Random) -> Setup:
         whole = ordinary(make(), r)
@@ -143,12 +143,12 @@ def enter_cut(name: str, make: Callable[[], Any], *shapes: tuple[int, ...], **op
 
 
 def _in_order(cut: Any) -> list[Any]:
-    """The parameters of a cut module in the order of the whole, in which the bias of the output is the last."""
+    """The parameters of a cut module in the order of the whole one, where the bias of the output comes last."""
     return [p for _, p in cut.part.parameters()] + ([] if cut.bias is None else [cut.bias])
 
 
 def _joined(parts: list[Array], shape: tuple[int, ...]) -> Array:
-    """The whole of which each rank has a stretch, or a copy."""
+    """The whole array, from each rank's stretch or copy of it."""
     axis = next((i for i, n in enumerate(parts[0].shape) if n != shape[i]), None)
     return _one(parts) if axis is None else array_module(parts[0]).concatenate(parts, axis=axis)
 
@@ -170,7 +170,7 @@ def _enter_cross_entropy(name: str, label_smoothing: float = 0.0) -> None:
 
 
 def _looked_up(x: Array, group: Group) -> tuple[Array, Pullback]:
-    """Rows looked up in a table x that is cut; backward gathers the gradients of its parts."""
+    """Look up rows in a table x that is cut into parts. Backward gathers the gradients of the parts."""
     whole = layers.Embedding(7, 4)
     whole.table.value, whole.table.grad = x, array_module(x).zeros_like(x)
     table = parallel.CutEmbedding(whole, group)
@@ -185,7 +185,7 @@ def _looked_up(x: Array, group: Group) -> tuple[Array, Pullback]:
 
 
 def _embedded(x: Array, group: Group) -> tuple[Array, Pullback]:
-    """The logits for x from a cut table, those of all ranks side by side."""
+    """The logits for x from a cut table: the logits of all ranks, side by side."""
     whole = ordinary(layers.Embedding(7, 4), np.random.default_rng(5)).to(device_of(x).name, str(x.dtype))
     table = parallel.CutEmbedding(whole, group)
     logits, unembed_backward = table.unembed(x)
@@ -225,7 +225,7 @@ def _piece(r: Random) -> Setup:
         return stage(0, None)
 
     def truth(ids: Array, wanted: Array) -> Array:
-        return model.loss(ids[:1], wanted[:1])[0] / 3.0  # of three rows, the first piece has one
+        return model.loss(ids[:1], wanted[:1])[0] / 3.0  # the first piece has one of three rows
 
     ids = np.array([[1, 5, 5, 2, 3], [1, 4, 0, 3, 3], [6, 2, 2, 1, 0]])
     return replace(call(r, of_a_piece, ids[:, :-1], ids[:, 1:], module=model), truth=truth, intermediates=False)

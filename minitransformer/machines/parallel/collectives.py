@@ -1,8 +1,8 @@
 """Collectives: operations on the arrays of n ranks, each with its pullback.
 
-A collective is a linear map. Its input is the arrays x_0 ... x_{n-1} of all ranks, one below the other, and so is its
-output; as a matrix it has a block for each pair of ranks, an identity or zero. The pullback of a linear map y = A x is
-its transpose, dx = Aᵀ dy, because <dy, A x> = <Aᵀ dy, x>. With three ranks:
+A collective is a linear map. Stack the arrays x_0 ... x_{n-1} of all ranks into one input x, and their outputs into y.
+Then y = A x, where the matrix A has one block for each pair of ranks: the identity or zero. The pullback of a linear
+map is its transpose, dx = Aᵀ dy, because <dy, A x> = <Aᵀ dy, x>. With three ranks:
 
     broadcast from rank 0            reduce to rank 0               both: what one copies, the other sums
 
@@ -16,19 +16,19 @@ all_gather puts the x of every rank, one after the other, on every rank; reduce_
 stretch r of the sum. One block row of all_gather, for output stretch r on rank s, is y_s[r] = x_r. Its transpose is
 dx_r = Σ_s dy_s[r]: reduce_scatter.
 
-**Copies.** Often all ranks hold one value, and compute the same with it: a weight, a residual stream, the loss. That is
-one vector, not n, and it counts once in <dy, y>; its gradient is again one vector, of which each rank has a copy.
+**Copies.** Often all ranks hold the same value and compute the same with it: a weight, a residual stream, the loss. It
+is one vector, not n, and counts once in <dy, y>. Its gradient is also one vector, and each rank has a copy.
 
     all_reduce   y = Σ_r x_r         from n parts to one value      | 1 1 1 |
     identity     y_r = x             from one value to n parts      | 1 1 1 |ᵀ
 
 So the pullback of all_reduce is dx_r = dy, with nothing to send, and that of identity is dx = Σ_r dy_r. These are g and
-f of Shoeybi et al. 2019, "Megatron-LM", section 3. (If each rank's copy of all_reduce's y went on to a loss of its own,
-and the losses were added, the copies would be n vectors, and Aᵀ, all ones, would be all_reduce itself.)
+f of Shoeybi et al. 2019, "Megatron-LM", section 3. (If each rank computed its own loss from its copy of all_reduce's y,
+and the losses were added, the copies would be n vectors. Then Aᵀ, all ones, would be all_reduce itself.)
 
 mean is the loss of data parallel training. Rank r has the mean loss x_r of its w_r tokens, and the loss is the mean
-over all tokens, y = Σ_r w_r x_r / Σ_r w_r; it is one value, so dx_r = w_r dy / Σ_r w_r. The mean over ranks,
-Σ_r x_r / n, is something else as soon as ranks have different numbers of tokens.
+over all tokens, y = Σ_r w_r x_r / Σ_r w_r. It is one value, so dx_r = w_r dy / Σ_r w_r. The mean over ranks,
+Σ_r x_r / n, differs from it as soon as ranks have different numbers of tokens.
 
 send and receive move x from one rank to another: the gradient goes the opposite way.
 """
@@ -152,9 +152,9 @@ def mean(x: Array, group: Group, weight: float) -> tuple[Array, Pullback]:
 
 
 def send(x: Array, group: Group, to: int) -> tuple[None, Pullback]:
-    """Send x to another rank, where it is the output of `receive`; so there is none here.
+    """Send x to another rank. The output is there, as the result of `receive`; the sender has no output.
 
-    backward() returns dx, which comes from that rank.
+    backward() returns dx, which that rank sends back.
     """
     check_floats("send", x=x)
     _check_rank("send", "to", to, group, other=True)
@@ -190,4 +190,4 @@ def _check_rank(where: str, name: str, rank: int, group: Group, other: bool = Fa
 
 def _check_axis(where: str, x: Array) -> None:
     if x.ndim == 0:
-        raise ValueError(f"{where}: x needs a first axis, which the ranks share; got an array without axes")
+        raise ValueError(f"{where}: x needs a first axis to share among the ranks; got an array without axes")

@@ -1,8 +1,8 @@
 """A group of ranks: n copies of one program, each with a number from 0 to n - 1, that exchange arrays.
 
-A rank is a process (mpi.py), or a thread of this process (here), which a lesson or a test needs no MPI for. Every rank
-calls the same method of its group, with arrays that fit together; the call returns when this rank's part is done. All
-ranks get the same bits of a sum, and get them again in every run with the same number of ranks.
+A rank is a process (mpi.py) or a thread of this process (here). Threads need no MPI, which suits lessons and tests.
+Every rank calls the same method of its group, with arrays that fit together. The call returns when this rank's part is
+done. All ranks get the same bits of a sum, and the same again in every run with this number of ranks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Group(Protocol):
-    """What collectives and training need of a group. Every result is a new array."""
+    """The methods of a group that collectives and training use. Every result is a new array."""
 
     rank: int
     size: int
@@ -35,25 +35,25 @@ class Group(Protocol):
         """The sum of the x of all ranks, on every rank. All have one shape and dtype."""
 
     def begin_sum(self, x: Array) -> Callable[[], None]:
-        """Begin to replace x by that sum, and return a function that waits until this is done.
+        """Begin to replace x by its sum over all ranks, and return a function that waits for the end.
 
         Until then nobody may touch x. All ranks begin their sums in the same order, and wait in the same order.
         """
 
     def gather(self, x: Array, lengths: Sequence[int]) -> Array:
-        """The x of all ranks along the first axis, on every rank. lengths: of that axis, for each rank."""
+        """The x of all ranks joined along the first axis, on every rank. lengths: the length of each rank's x."""
 
     def scatter_sum(self, x: Array, lengths: Sequence[int]) -> Array:
-        """This rank's stretch of the sum of all x. lengths: of each rank's stretch of the first axis."""
+        """This rank's stretch of the sum of all x. lengths: the length of each rank's stretch of the first axis."""
 
     def send(self, x: Array, to: int) -> None:
-        """Send x to another rank, which must receive it. Does not wait for that."""
+        """Send x to another rank, which must receive it. Returns before it does."""
 
     def receive(self, like: Array, source: int) -> Array:
         """The array that another rank sends. like: any array of its shape and dtype."""
 
     def split(self, part: int) -> Group:
-        """A new group of the ranks that name the same part, in their order. All ranks call it."""
+        """A new group of the ranks that give the same part, in the same order. All ranks must call it."""
 
 
 def lengths(total: int, size: int) -> list[int]:
@@ -75,7 +75,7 @@ def texts(group: Group, text: str) -> list[str]:
 
 
 def same_everywhere(group: Group, facts: Mapping[str, str]) -> None:
-    """Raise ValueError on all ranks, which names rank and fact, if a rank has other facts than rank 0."""
+    """Raise ValueError on all ranks if a rank's facts differ from rank 0's. The error names the rank and the fact."""
     first, *others = (json.loads(text) for text in texts(group, json.dumps(dict(facts))))
     for rank, other in enumerate(others, 1):
         for name in first | other:
@@ -97,11 +97,11 @@ class ThreadGroup:
         return self._meeting.all(self.rank, x, lambda xs: xs[root].copy())
 
     def sum(self, x: Array) -> Array:
-        """See Group. The order is that of the ranks."""
+        """See Group. The terms are added in the order of the ranks."""
         return self._meeting.all(self.rank, x, _sum)
 
     def begin_sum(self, x: Array) -> Callable[[], None]:
-        """See Group. It begins with a copy; the sum is done in the wait."""
+        """See Group. It begins with a copy; the returned function computes the sum."""
         begun = x.copy()
 
         def wait() -> None:
@@ -158,11 +158,11 @@ class _Meeting:
         self.mail: dict[tuple[int, int], SimpleQueue[Array | None]] = {
             (source, to): SimpleQueue() for source in range(size) for to in range(size)
         }
-        self.inside: list[_Meeting] = []  # of some of these threads, which end together with this one
+        self.inside: list[_Meeting] = []  # groups of some of these threads; they end with this one
         self._barrier = threading.Barrier(size)
 
     def all(self, rank: int, x: Any, read: Callable[[list[Any]], Any]) -> Any:
-        """read(the arrays of all ranks). Nobody goes on, or writes to an array, until all have read."""
+        """Return read(the arrays of all ranks). No rank continues, or writes to an array, until all have read."""
         self.brought[rank] = x
         self._barrier.wait()
         result = read(self.brought)
@@ -188,9 +188,9 @@ def thread_ranks(size: int) -> list[ThreadGroup]:
 def in_threads(ranks: int | Sequence[ThreadGroup], work: Callable[[Group], T]) -> list[T]:
     """work(group) on a thread for each rank. Returns the results by rank.
 
-    ranks: those of `thread_ranks`, all of them, or the size of a new group. If work raises an error on one rank, the
-    others end where they wait for it; the error is raised here, and the group cannot be used again. Raises RuntimeError
-    where the system starts no threads.
+    ranks: all that `thread_ranks` returned, or the size of a new group. If work raises an error on one rank, the others
+    stop where they wait for that rank. The error is raised here, and the group cannot be used again. Raises
+    RuntimeError where the system starts no threads.
     """
     groups = thread_ranks(ranks) if isinstance(ranks, int) else ranks
     results: dict[int, T] = {}
@@ -199,7 +199,7 @@ def in_threads(ranks: int | Sequence[ThreadGroup], work: Callable[[Group], T]) -
     def run(group: ThreadGroup, context: contextvars.Context) -> None:
         try:
             results[group.rank] = context.run(work, group)
-        except threading.BrokenBarrierError:  # another rank has the reason
+        except threading.BrokenBarrierError:  # another rank raised the real error
             pass
         except BaseException as error:
             errors.append(error)

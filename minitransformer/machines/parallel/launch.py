@@ -1,6 +1,6 @@
 """A command on several ranks: it joins them at the start, and ends them all when one of them fails.
 
-Three things can happen to a rank, and each makes one line that names the rank, after which all ranks end:
+Three things can go wrong with a rank. In each case one line names the rank, and then all ranks end:
 
     it raises an error            the rank itself says so
     it is killed                  its parent says so: the rank is a child of the process that mpiexec started
@@ -47,21 +47,21 @@ def joined() -> Iterator[Group]:
     watch = _Watch(group)
     try:
         yield group
-        group.sum(np.zeros(1))  # nobody stops to answer before all are done
+        group.sum(np.zeros(1))  # no rank stops answering before all are done
     except BaseException as error:
-        time.sleep(min(2.0 * group.rank, 10.0))  # of several ranks with the same error, the first one speaks
+        time.sleep(min(2.0 * group.rank, 10.0))  # if several ranks have the same error, only the first prints it
         reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
         _end_all(group, f"rank {group.rank} ({_me()}): {reason}")
     watch.end()
 
 
 def _go_on_in_a_child() -> None:
-    """Return in a new child process. This process waits for its end, and says so if it was killed."""
+    """Return in a new child process. This process waits for the child's end, and reports if it was killed."""
     sys.stdout.flush()
     sys.stderr.flush()
     parent, child = os.getpid(), os.fork()
     if child == 0:
-        os.setpgid(0, 0)  # a signal to the group, as by Ctrl-C, comes once: from the parent
+        os.setpgid(0, 0)  # so that Ctrl-C arrives once, passed on by the parent
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)
         if os.getppid() != parent:
@@ -100,7 +100,7 @@ class _Watch:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop watching; all ranks must have come here."""
+        """Stop watching. All ranks must call this."""
         self._done.set()
         self._thread.join()
 
@@ -132,7 +132,7 @@ def _me() -> str:
 
 def _say(message: str) -> None:
     print(f"minitransformer: error: {' '.join(message.split())}", file=sys.stderr, flush=True)
-    time.sleep(0.5)  # the launcher forgets what it has not yet passed on when the ranks end
+    time.sleep(0.5)  # when the ranks end, the launcher drops output not yet passed on
 
 
 def _end_all(group: mpi.MPIGroup, message: str) -> None:

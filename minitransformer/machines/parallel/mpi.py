@@ -1,6 +1,6 @@
-"""Groups of processes over MPI, by mpi4py: `mpiexec -n 4 minitransformer ...`, on one machine or many.
+"""Groups of processes over MPI, with mpi4py: `mpiexec -n 4 minitransformer ...`, on one machine or many.
 
-mpiexec (or srun) starts the processes and tells each its rank in the environment. mpi4py is imported only there.
+mpiexec (or srun) starts the processes and gives each its rank in the environment. Only then is mpi4py imported.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ def started_by_mpi() -> bool:
 
 
 def world() -> MPIGroup:
-    """The group of all processes that MPI started together. Raises ImportError that names the extra."""
+    """The group of all processes that MPI started together. Raises ImportError without mpi4py."""
     try:
         from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:  # RuntimeError: there is no library of MPI
+    except (ImportError, RuntimeError) as error:  # RuntimeError: MPI itself is not installed
         raise ImportError(
             f"mpiexec started this process, but mpi4py cannot be imported ({error}); install the extra: "
             'pip install "minitransformer[parallel]"'
@@ -40,8 +40,8 @@ class MPIGroup:
         self.communicator, self._mpi = communicator, MPI
         self.rank: int = communicator.Get_rank()
         self.size: int = communicator.Get_size()
-        self._on_the_way: list[tuple[Any, np.ndarray]] = []  # the arrays must stay until they are received
-        self._sums: list[Any] = []  # that have begun
+        self._on_the_way: list[tuple[Any, np.ndarray]] = []  # keeps the arrays alive until they are received
+        self._sums: list[Any] = []  # those that have begun
 
     def broadcast(self, x: np.ndarray, root: int) -> np.ndarray:
         """See Group."""
@@ -57,7 +57,7 @@ class MPIGroup:
         return y
 
     def begin_sum(self, x: np.ndarray) -> Callable[[], None]:
-        """See Group. MPI goes on with a sum only while it is called, so each call also asks for those before."""
+        """See Group. MPI advances a sum only during a call, so each call also tests the earlier sums."""
         if not x.flags.c_contiguous:
             raise ValueError("begin_sum: x must be contiguous, because it is replaced in place")
         self._sums = [request for request in self._sums if not request.Test()]
@@ -98,5 +98,5 @@ class MPIGroup:
         return MPIGroup(self.communicator.Split(part))
 
     def _counts(self, x: np.ndarray, lengths: Sequence[int]) -> list[int]:
-        """The numbers of each rank's stretch."""
+        """How many numbers each rank's stretch has."""
         return [length * int(np.prod(x.shape[1:], dtype=np.int64)) for length in lengths]

@@ -1,7 +1,7 @@
-"""Groups of GPUs over NCCL, by CuPy: each rank drives one GPU. MPI tells all ranks the id of the group.
+"""Groups of GPUs over NCCL, with CuPy: each rank drives one GPU. MPI tells all ranks the id of the group.
 
 NCCL's calls return at once. A sum is queued on CuPy's current stream, behind the kernels that compute its summands and
-before those that read it. `begin_sum` queues it on a stream of its own, beside the kernels; events say what waits for
+before those that read it. `begin_sum` queues it on a separate stream, beside the kernels; events say what waits for
 what. Arrays on the host, such as a count of tokens, go over MPI. So do send and receive, by way of the host: on a
 stream of NCCL a send waits for its receiver, and two ranks of a pipeline that send to each other would wait for ever.
 
@@ -65,7 +65,7 @@ class NCCLGroup:
         return y
 
     def begin_sum(self, x: Array) -> Callable[[], None]:
-        """See Group. The GPU waits, and not the host."""
+        """See Group. The GPU waits; the host does not."""
         if not x.flags.c_contiguous:
             raise ValueError("begin_sum: x must be contiguous, because it is replaced in place")
         self._beside.wait_event(self._cuda.get_current_stream().record())
@@ -75,7 +75,7 @@ class NCCLGroup:
         return lambda: self._cuda.get_current_stream().wait_event(ended)
 
     def gather(self, x: Array, lengths: Sequence[int]) -> Array:
-        """See Group. Each rank's stretch is broadcast, because NCCL gathers equal ones only."""
+        """See Group. Each rank broadcasts its stretch, because NCCL gathers only stretches of equal length."""
         if isinstance(x, np.ndarray):
             return self._over.gather(x, lengths)
         ends = np.cumsum(lengths).tolist()
@@ -87,7 +87,7 @@ class NCCLGroup:
         return y
 
     def scatter_sum(self, x: Array, lengths: Sequence[int]) -> Array:
-        """See Group. Each rank's stretch is reduced to it."""
+        """See Group. One reduction for each rank sums its stretch there."""
         if isinstance(x, np.ndarray):
             return self._over.scatter_sum(x, lengths)
         x = x.copy()

@@ -1,16 +1,16 @@
 """The pipeline: each rank holds some of the layers, and the batch flows through them in pieces.
 
 Rank r receives the hidden vectors of a piece from rank r - 1, runs its layers, and sends the result to rank r + 1. A
-forward pass leaves a pullback behind. It waits in a queue until the gradient comes back from rank r + 1:
+forward pass returns a pullback, which waits in a queue until the gradient comes back from rank r + 1:
 
     rank 0    F0 F1 F2       B0 F3 B1    B2    B3
     rank 1       F0 F1    B0 F2 B1 F3 B2    B3
     rank 2          F0 B0 F1 B1 F2 B2 F3 B3
 
 This is "one forward, one backward" (Narayanan et al. 2019, "PipeDream"). Rank r of n first runs n - 1 - r pieces
-forward, then one forward and one backward in turn, and at last the backward passes that are left. So the queue is the
-whole schedule, and at most n - r pullbacks wait in it, however many pieces there are. Of the time in which m + n - 1
-pieces could pass, each rank is idle for n - 1, if all turns take the same time.
+forward, then one forward and one backward in turn, and finally the remaining backward passes. So the queue is the whole
+schedule, and at most n - r pullbacks wait in it, however many pieces there are. If all turns take the same time, m
+pieces take as long as m + n - 1 pieces on one rank, and each rank is idle for n - 1 of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Turn:
 
 
 def one_forward_one_backward(stage: Stage, pieces: int, like: Callable[[int], Array], group: Group) -> list[Turn]:
-    """Run all pieces through this rank's stage, forward and backward, and return what was done when.
+    """Run all pieces through this rank's stage, forward and backward, and return the list of turns.
 
     stage(piece, x) returns (y, backward) of this rank's layers. On the first rank x is None, and backward(dy) returns
     None; on the last, y is the piece's share of the loss, and backward gets 1.0. like(piece): any array of the shape
@@ -83,7 +83,7 @@ def one_forward_one_backward(stage: Stage, pieces: int, like: Callable[[int], Ar
 
 
 def idle_share(ranks: Sequence[Sequence[Turn]]) -> float:
-    """The share of all ranks' time in which they wait, from the first beginning to the last end of any turn."""
+    """The share of all ranks' time spent waiting, from the start of the first turn to the end of the last."""
     turns = [turn for rank in ranks for turn in rank]
     span = max(turn.end for turn in turns) - min(turn.begin for turn in turns)
     return 1.0 - sum(turn.end - turn.begin for turn in turns) / (len(ranks) * span)
@@ -92,13 +92,13 @@ def idle_share(ranks: Sequence[Sequence[Turn]]) -> float:
 def stage_of(
     model: LanguageModel, ids: Array, wanted: Array, pieces: int, group: Group
 ) -> tuple[Stage, Callable[[int], Array]]:
-    """The stage and the `like` of this rank's layers of a model whose output is not tied, for a batch cut in pieces.
+    """The stage and the `like` for this rank's layers of a model. The batch is cut into pieces.
 
-    ids, wanted: (B, T). The first rank also embeds, and the last one has the mean loss over the batch. Raises
+    ids, wanted: (B, T). The first rank also embeds, and the last one computes the mean loss over the batch. Raises
     ValueError for a tied output.
     """
     if model.output is model.tokens:
-        raise ValueError("stage_of: first and last rank would hold the tied table; give a model with tie_output=False")
+        raise ValueError("stage_of: first and last rank would share the tied table; give a model with tie_output=False")
     output, layers = model.output, model.stack.layers[stretch(len(model.stack.layers), group)]
     ends = np.cumsum([0, *lengths(len(ids), pieces)]).tolist()
     rows_of = [slice(*pair) for pair in itertools.pairwise(ends)]

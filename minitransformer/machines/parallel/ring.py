@@ -7,10 +7,10 @@ step a rank passes one stretch on, adds its own numbers to the one that arrives,
     step 0          s_2             s_0             s_1
     step 1          s_1             s_2             s_0                   each a sum of two
 
-After n - 1 steps rank r has the whole sum of s_r: reduce-scatter. In n - 1 steps more, the finished stretches go around
-without being added to: all-gather. Both together are the all-reduce. A rank sends (n - 1)/n of the numbers in each, so
-2(n - 1)/n for each number, which is less than 2 however many ranks there are, and no algorithm sends less (Patarasuk
-and Yuan 2009, "Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations").
+After n - 1 steps rank r has the whole sum of s_r: reduce-scatter. In n - 1 more steps the finished stretches go around
+unchanged: all-gather. Both together are the all-reduce. In each half a rank sends (n - 1)/n of the array, so 2(n - 1)/n
+of it in all: less than twice the array for any number of ranks. No algorithm sends less (Patarasuk and Yuan 2009,
+"Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations").
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .group import Group, lengths
 
 
 class Ring:
-    """The same ranks as another group, with rings in the place of its collectives. sent: the bytes of this rank."""
+    """The ranks of another group, with rings in place of its collectives. sent: the bytes that this rank has sent."""
 
     def __init__(self, group: Group) -> None:
         self.rank, self.size, self._group = group.rank, group.size, group
@@ -45,7 +45,7 @@ class Ring:
         return self.gather(self.scatter_sum(flat, parts), parts).reshape(x.shape)
 
     def begin_sum(self, x: Array) -> Callable[[], None]:
-        """See Group. It begins with a copy; the sum is done in the wait."""
+        """See Group. It begins with a copy; the returned function computes the sum."""
         begun = x.copy()
 
         def wait() -> None:
@@ -83,5 +83,5 @@ class Ring:
         return self._group.receive(like, source)
 
     def split(self, part: int) -> Ring:
-        """See Group. The new ring counts by itself."""
+        """See Group. The new ring keeps its own count of bytes."""
         return Ring(self._group.split(part))

@@ -6,8 +6,8 @@ Shoeybi et al. 2019, "Megatron-LM", section 3. Cut the first matrix of a sub-lay
 
     f(x W_1) W_2 = Σ_r f(x W_1[:, r]) W_2[r, :]
 
-because f works on each column by itself; so does attention on each head. Rank r computes term r. Around the terms stand
-the two collectives whose pullbacks are each other's forward pass:
+because f works on each column separately, just as attention works on each head. Rank r computes term r. Around the
+terms stand two collectives, and the pullback of each is the forward pass of the other:
 
     x ── identity ── f(x W_1[:, r]) W_2[r, :] ── all_reduce ── + b ── y
 
@@ -28,10 +28,10 @@ from .vocabulary import cut_vocabulary
 
 
 class Cut(Module):
-    """This rank's part of a whole FeedForward or MultiHeadAttention; its output is that of the whole.
+    """This rank's part of a whole FeedForward or MultiHeadAttention. Its output equals that of the whole.
 
-    Inputs, output and gradients of inputs are the same on all ranks. The whole is unchanged. Its units, or its heads of
-    queries and of keys, must divide into equal stretches, one for each rank.
+    Inputs, output and gradients of inputs are the same on all ranks. The whole module stays unchanged. Its hidden
+    units, or its query heads and key heads, must divide into equal stretches, one for each rank.
     """
 
     def __init__(self, whole: Any, group: Group) -> None:
@@ -40,7 +40,7 @@ class Cut(Module):
         if isinstance(whole, MultiHeadAttention):
             turns = (part for part in (whole.turn_query, whole.turn_key) if part is not None)
             if not whole.mix.alike or any(any(part.parameters()) for part in turns):
-                raise ValueError("Cut: attention with a score for each distance, norms or a sink cannot be cut")
+                raise ValueError("Cut: attention with a position bias, query and key norms or a sink cannot be cut")
             n_key_heads = whole.key.weight.value.shape[1] // whole.d_k
             counts = {"heads of queries": whole.n_heads, "heads of keys": n_key_heads}
             self.part.n_heads //= group.size
@@ -77,9 +77,9 @@ class Cut(Module):
 
 
 def cut(model: Module, group: Group) -> Any:
-    """A copy of a model in which every attention, feed-forward network and table of tokens is this rank's part of it.
+    """A copy of a model that holds this rank's part of every attention, feed-forward network and table of tokens.
 
-    The logits of a language model or a translator are then those of this rank's tokens; `loss` is that of the whole.
+    A language model or a translator then has the logits of this rank's tokens only; `loss` is that of the whole model.
     """
     copied = copy.deepcopy(model)
     for _, module in list(copied.modules()):

@@ -1,19 +1,19 @@
-"""The vocabulary cut in stretches: each rank holds some rows of the table, and so some columns of the logits.
+"""The vocabulary cut into stretches: each rank holds some rows of the table, and so some columns of the logits.
 
-Shoeybi et al. 2019, "Megatron-LM", section 3. Rank r has the logits of its tokens v ∈ r alone. What the loss needs of
-all V of them are two numbers at each position, the largest and a sum, so the logits themselves are never exchanged:
+Shoeybi et al. 2019, "Megatron-LM", section 3. Rank r has only the logits of its own tokens, v ∈ r. From all V logits
+the loss needs just two numbers at each position, the largest and a sum, so ranks never exchange the logits themselves:
 
     largest = max_r max_{v ∈ r} logits_v
     total   = Σ_r Σ_{v ∈ r} exp(logits_v - largest)
     log_p_v = logits_v - largest - log total                        as in ops/cross_entropy.py
     loss    = -Σ_v target_v log_p_v = log total - Σ_r Σ_{v ∈ r} target_v (logits_v - largest)
 
-because the targets sum to one. The loss is one value, of which all ranks have a copy. The gradient of a logit needs its
-own p and target, and both are here:
+because the targets sum to one. The loss is one value, and every rank has a copy. The gradient of a logit needs only its
+own p and target, and this rank has both:
 
     dlogits_v = dloss (p_v - target_v) / N,    p_v = exp(logits_v - largest) / total
 
-so backward sends nothing. Of the lookup y = table[id], one rank has the row; the others add zeros.
+so backward sends nothing. In the lookup y = table[id], one rank has the row; the others add zeros.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .group import Group, stretch
 def vocabulary_cross_entropy(
     logits: Array, targets: Array, group: Group, vocabulary: int, ignore_index: int = -100, label_smoothing: float = 0.0
 ) -> tuple[Array, Pullback]:
-    """The mean cross-entropy, as of ops.cross_entropy, where each rank has some columns of the logits.
+    """The mean cross-entropy of ops.cross_entropy, where each rank has some columns of the logits.
 
     logits: (..., v), of this rank's stretch of the vocabulary; targets: (...), the same on all ranks; loss: (), one
     value of which every rank has a copy. backward(dloss=1.0) returns dlogits of this stretch.
@@ -65,8 +65,8 @@ def vocabulary_cross_entropy(
 
 
 class CutEmbedding(Module):
-    """This rank's rows of the table of a whole Embedding. A call looks up as the whole does; `unembed` makes the logits
-    of this rank's tokens. The whole is unchanged.
+    """This rank's rows of the table of a whole Embedding. A call returns the same vectors as the whole; `unembed` makes
+    the logits of this rank's tokens. The whole stays unchanged.
     """
 
     def __init__(self, whole: Embedding, group: Group) -> None:
@@ -104,7 +104,7 @@ class CutEmbedding(Module):
 
 
 class _CutOps:
-    """The ops of a model whose vocabulary is cut: all as before, but the cross-entropy over the group."""
+    """The ops of a model whose vocabulary is cut: unchanged, except for the cross-entropy over the group."""
 
     def __init__(self, group: Group, vocabulary: int) -> None:
         self._group, self._vocabulary = group, vocabulary
@@ -120,7 +120,7 @@ class _CutOps:
 
 
 def cut_vocabulary(model: LanguageModel | Transformer, group: Group) -> None:
-    """Replace every table of tokens in a model by this rank's part of it, and the loss by the one over the group."""
+    """Replace every table of tokens in a model by this rank's part, and the loss by the loss over the group."""
     if not isinstance(model.output, Embedding) and any(type(p) is Parameter for p in vars(model.output).values()):
         raise ValueError("cut: a model with a bias for each token's logit cannot be cut")
     kept: dict[int, CutEmbedding] = {}  # by the id of the whole: one table may have several names

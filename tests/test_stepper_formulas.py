@@ -275,6 +275,17 @@ def test_queries_keys_and_values_are_told_apart_by_their_weights() -> None:
     assert {text.translate(letters) for text in shown} == {f"{c}=project(W{c},X)" for c in "QKV"}
 
 
+@pytest.mark.parametrize("name", ["ffn", "multi-head"])
+def test_a_linear_map_has_the_gradient_of_its_bias(name: str) -> None:
+    """Beside Y = X W + b stood dX, dW = Jᵀ dY, without db."""
+    data = page_data.page_data(EXAMPLES[name].record())
+    lines = [line for line in data["lines"] if line["paper"] and "backward(d" in line["text"]]
+    shown = ["".join(characters(line["paper"])) for line in lines]
+    dw, db = (f"d{chr(italic(c))}" for c in "Wb")
+    assert sum(dw in text for text in shown) >= 3
+    assert [text for text in shown if dw in text and not (db in text and "=∑" in text)] == []
+
+
 @pytest.mark.few(4)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_font_of_the_page_has_every_character_of_the_formulas(name: str) -> None:

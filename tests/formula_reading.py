@@ -131,7 +131,8 @@ class _Reading:
         while self.at < len(self.tokens) and self.tokens[self.at].tag == "mspace":
             self.at += 1
             other = self.tight()
-            value = value @ other if np.ndim(value) and np.ndim(other) else value * other
+            matrices = np.size(value) > 1 and np.size(other) > 1  # a single number may stand in an array
+            value = value @ other if matrices and np.ndim(value) and np.ndim(other) else value * other
         return value
 
     def tight(self) -> Any:

@@ -213,6 +213,13 @@ class _Reading:
         if self.sign() == "(":
             return self._function(base.text or "", index)
         array = np.asarray(self.formula.value(base))
+        if index.tag == "mi" and index.text == "i":
+            return array[..., None]
+        if index.tag == "mrow" and index[0].text == "i" and index[1].text == ",":  # of each row the entry that ids name
+            return np.take_along_axis(array, self.formula.value(index[2]), -1)[..., 0]
+        if index.tag == "mtext" and " of " in (index.text or ""):
+            number, total = map(int, (index.text or "").split(" of "))
+            return np.split(array, total, axis=-1)[number - 1]
         if index.tag != "mtext":
             return array[self.formula.value(index)]
         text = (index.text or "").replace("new", "None")

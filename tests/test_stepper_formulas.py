@@ -78,6 +78,8 @@ class Line:
         return found
 
     def code(self, text: str) -> Any:
+        if text == "j" and text not in self.walk.names:
+            return np.arange(self.step.bound[0].value.shape[-1])
         return eval(text, self.walk.names | {"_at": _At()})
 
     def weights(self, made: Applied, call: Call) -> dict[str, Any]:
@@ -92,6 +94,10 @@ class Line:
 
     def call(self, name: str, given: list[Any]) -> Any:
         """The result of a function; of a recorded one the recorded result, if it was given what the formula says."""
+        if name == "heads":
+            (rows,) = given
+            *before, n_heads, length, width = self.step.bound[0].value.shape
+            return rows.reshape(*before, length, n_heads, width).swapaxes(-2, -3)
         for i, (node, call) in enumerate(self.waiting):
             called = ast.unparse(node.func)
             op = called.removesuffix("pullback").removesuffix("backward").rstrip("_")
@@ -271,8 +277,8 @@ def test_queries_keys_and_values_are_told_apart_by_their_weights() -> None:
     """They were Q = heads(X), K = heads(X) and V = heads(X)."""
     data = page_data.page_data(EXAMPLES["multi-head"].record())
     shown = {"".join(characters(line["paper"])) for line in data["lines"] if "self.project(" in line["text"]}
-    letters = str.maketrans({italic(c): c for c in "QKVWX"})
-    assert {text.translate(letters) for text in shown} == {f"{c}=project(W{c},X)" for c in "QKV"}
+    letters = str.maketrans({italic(c): c for c in "QKVWXb"})
+    assert {text.translate(letters) for text in shown} == {f"{c}=heads(X W{c}+b{c})".replace(" ", "") for c in "QKV"}
 
 
 @pytest.mark.parametrize("name", ["ffn", "multi-head"])

@@ -8,12 +8,18 @@ symbols.py has the symbols. The rules here rewrite an expression, one part at a 
     linear(x, w, b), and a layer that is one  x w + b
     f(x, mask, rng), f another function       f(x): of the arguments only the arrays, of a layer its weight
     axis=-1, axis=-2                          j, i; axes before these two are h and b
+    self.project(layer, x, width)             heads(x w + b)
+    x[..., None]                              x_i
+    x[..., w:2 * w], a quarter of the last axis    x with the index "2 of 4"
+    take_along_axis(x, ids, axis=-1)[..., 0]  x with the index i, ids_i
+    arange(n) == ids                          j = ids_i
 
 A line that only gives an array another name has no formula.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from typing import Any
 from xml.etree.ElementTree import Element, tostring
@@ -196,6 +202,13 @@ class PaperFormula(mathml.Formula):
             out += [*([ml.sign(",")] if out else []), name, ml.sign("="), value]
         return out
 
+    def _is_unturned(self, made: ex.Applied) -> bool:
+        """Whether a projection is not turned by its position."""
+        try:
+            return len(made.parts) < 4 or self.walk.value(made.parts[3]) is None
+        except ex.NotExpandable:
+            return False
+
     def _weight_of(self, part: ex.Expression) -> ex.Expression | None:
         """The weight of a layer that is passed to a call: it tells Q = heads(W_Q, X) from K = heads(W_K, X)."""
         weight = ex.member(part, "weight", "value") if isinstance(part, ex.Member) else None
@@ -226,7 +239,33 @@ class PaperFormula(mathml.Formula):
         match whole:
             case ex.Operation("[]", (ex.Member(ex.Name(array), "shape"), _)) if _is_size(whole):
                 return [mathml.name("d_" + {"q": "k"}.get(array, array))], mathml.TIGHT
+            case ex.Operation(
+                "[]", (ex.Applied("take_along_axis", (array, ids)), ex.Expression(text="(..., 0)" | "..., 0"))
+            ):
+                at = ml.separated([ml.letter("i"), self.expression(ids, mathml.TIGHT)])
+                return [ml.indexed(self.expression(array, mathml.TIGHT), ml.row(at))], mathml.TIGHT
+            case ex.Operation("[]", (array, ex.Expression(text="(..., None)" | "..., None"))):
+                rows = self.expression(array, mathml.TIGHT)
+                return [ml.indexed(rows, ml.letter("i")) if np.ndim(self._value(array)) else rows], mathml.TIGHT
+            case ex.Operation("[]", (array, _)) if told := self._block(whole, array):
+                return [ml.indexed(self.expression(array, mathml.TIGHT), ml.text(told))], mathml.TIGHT
+            case ex.Operation("==", (ex.Applied("arange", (_,)), ids)):
+                compared = ml.sign("=", lspace="0.3em", rspace="0.3em")
+                return [ml.bracketed(ml.letter("j"), compared, self.expression(ids, mathml.SUM))], mathml.TIGHT
         return super()._operation(whole)
+
+    def _block(self, whole: ex.Operation, array: ex.Expression) -> str:
+        """Which part of the last axis a slice takes, "2 of 4"; "" if it is no such slice."""
+        part, all_of_it = self._value(whole), self._value(array)
+        is_slice = isinstance(whole.node, ast.Subscript) and ":" in whole.parts[1].text and "..." in whole.parts[1].text
+        if not is_slice or not isinstance(part, np.ndarray) or not isinstance(all_of_it, np.ndarray):
+            return ""
+        width, full = part.shape[-1], all_of_it.shape[-1]
+        if not width or full % width or part.shape[:-1] != all_of_it.shape[:-1]:
+            return ""
+        blocks = np.split(all_of_it, full // width, axis=-1)
+        found = [i for i, block in enumerate(blocks, 1) if np.array_equal(block, part)]
+        return f"{found[0]} of {len(blocks)}" if len(found) == 1 and len(blocks) > 1 else ""
 
     def axis(self, axis: ex.Expression, base: ex.Expression) -> Element:
         places, array = self._value(axis), self._value(base)
@@ -241,6 +280,12 @@ class PaperFormula(mathml.Formula):
         call = self.walk.call_of(whole)
         if call is None or call.backward or _is_pullback(whole.function):
             return super()._applied(whole)
+        if call.name == "MultiHeadAttention.project" and self._is_unturned(whole):
+            layer, x = whole.parts[:2]
+            weight, bias = (ex.member(layer, name, "value") for name in ("weight", "bias"))
+            product = ex.Operation("@", (x, weight))
+            sums = product if self._value(bias) is None else ex.Operation("+", (product, bias))
+            return [ml.word("heads"), ml.bracketed(self.expression(sums))], mathml.TIGHT
         given = [ex.unstarred(part) for part in (*whole.parts, *whole.options.values())]
         given = [self._weight_of(argument) or argument for argument in given]
         arrays = [self.expression(argument) for argument in given if self._is_array(argument)]

@@ -17,7 +17,7 @@ from .steps import Steps
 
 _LETTERS = {
     "output": "O", "scores": "S", "weights": "A", "weight": "W", "bias": "b", "mask": "M", "loss": "ℒ", "hidden": "h",
-    "temperature": "τ", "cumulative": "Φ", "density": "φ", "sigmoid": "σ",
+    "temperature": "τ", "label_smoothing": "ε", "cumulative": "Φ", "density": "φ", "sigmoid": "σ",
 }  # fmt: skip
 _MARKED = {  # the letter, and what stands at its upper right
     "inverse_std": ("σ", "−1"), "variance": ("σ", "2"), "inverse_rms": ("ρ", "−1"), "normalized": ("x", "^"),

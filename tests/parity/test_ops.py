@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from minitransformer import fast, later, ops
+from minitransformer.verify.catalogue.case import known_ops
 
 pytestmark = pytest.mark.parity
 
@@ -437,4 +438,5 @@ def test_sinusoidal_positions(agree: Callable[..., None]) -> None:
 
 
 def test_every_op_is_compared() -> None:
-    assert {case.op for case in CASES} | {"sinusoidal_positions"} == set(ops.__all__)
+    compared = {case.op for case in CASES} | {"sinusoidal_positions"}
+    assert set(ops.__all__) <= compared <= set(known_ops())

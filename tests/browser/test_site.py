@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from minitransformer.course import EXERCISES
 from minitransformer.show.site.exercises import write_exercises
 from minitransformer.show.site.frame import Site
-from minitransformer.show.site.notebook import read
+from minitransformer.show.site.notebook import read, read_ideas
 from minitransformer.show.site.places import places
 from minitransformer.show.site.siblings import Siblings
 from minitransformer.show.site.teachers import write_teachers
@@ -97,7 +97,7 @@ def test_only_the_instructors_site_has_solutions_and_answers(site_folder: Path, 
 
     assert of(site_folder) == (0, False, False) and not any(banners(site_folder))
     instructors = Site(tmp_path, "pyodide/", "minitransformer.whl", instructor=True)
-    found = places(read(ROOT / "notebooks"))
+    found = places([*read(ROOT / "notebooks"), *read_ideas()])
     write_exercises(instructors, found, Siblings.of(found))
     write_teachers(instructors, [], ROOT, "")
     assert of(tmp_path) == (len(EXERCISES), True, True) and all(banners(tmp_path))

@@ -63,12 +63,16 @@ def test_a_tick_belongs_to_the_code_that_was_checked_and_the_start_page_counts_i
     item = lists.locator("li[data-exercise=attention_backward]")
     expect(item).to_contain_text("7.1 Attention, backward ✓ right")
     front = visit("index.html", page.context)
-    expect(front.locator("#progress")).to_have_text(f"1 of {len(EXERCISES)} exercises right. Go on with 8.1 The causal mask.")
+    expect(front.locator("#progress")).to_have_text(
+        f"1 of {len(EXERCISES)} exercises right. Go on with 8.1 The causal mask."
+    )
     code(page).fill("other = 1")
     for each in (lists, front):
         reload_with(each, ATTENTION_KEPT, "other = 1")
     expect(item).to_contain_text("begun")
-    expect(front.locator("#progress")).to_have_text(f"0 of {len(EXERCISES)} exercises right. Go on with 7.1 Attention, backward.")
+    expect(front.locator("#progress")).to_have_text(
+        f"0 of {len(EXERCISES)} exercises right. Go on with 7.1 Attention, backward."
+    )
     press(page, "Start again")
     reload_with(lists, ATTENTION_KEPT, None)
     expect(item.locator(".state")).to_have_text("")

@@ -115,7 +115,10 @@ function showFormulas(recording, s) {
     const told = { "aria-label": `step ${other}: ${formula.textContent}`, href: `#step=${other}`, ...here };
     return make("a", { class: `line${backward}${wrong}${other === s ? " lit" : ""}`, ...told }, formula);
   });
-  byId("formulas").replaceChildren(...links);
+  const box = byId("formulas");
+  box.classList.remove("stacked");
+  box.replaceChildren(...links);
+  box.classList.toggle("stacked", box.scrollWidth > box.clientWidth); // too wide for two columns
   links.forEach((link) => fit(link.lastChild));
 }
 

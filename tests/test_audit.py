@@ -98,6 +98,7 @@ def test_relu():
 """
 
 
+@pytest.mark.slow
 def test_each_op_of_ours_that_a_suite_tests_is_asked_for(tmp_path: Path) -> None:
     each = '[[functions]]\nops = "each"\ntests = ["test_work.py", "-k", "test_{op}"]\n'
     path = suite(tmp_path, OF_OURS, f'title = "ours"\n{each}')
@@ -111,6 +112,7 @@ def test_each_op_of_ours_that_a_suite_tests_is_asked_for(tmp_path: Path) -> None
     assert "- `tanh-linear`: " in text and "Seen with" not in text
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("tests", "toml", "right", "problem"),
     [
@@ -156,6 +158,7 @@ def test_a_file_that_cannot_be_used(tmp_path: Path, old: str, new: str, said: st
         read(path)
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = suite(tmp_path, STRONG)
     drawn = tmp_path / "drawn.png"

@@ -1073,6 +1073,7 @@ def test_ctrl_c_writes_what_is_done(tmp_path):
     assert (row["student"], row["score"]) == ("quick", "1.0000")
 
 
+@pytest.mark.slow
 def test_a_failure_of_the_grader_itself_costs_one_file(tmp_path, monkeypatch):
     for name in ("a.py", "b.py"):
         (tmp_path / name).write_text(RIGHT)

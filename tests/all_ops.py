@@ -21,14 +21,14 @@ CALLS = {name: case.covers for name, case in CASES.items() if case.kind == "op"}
 FIRST = {op: name for name, op in reversed(CALLS.items())}
 
 
-def setup_of(case: str) -> Setup:
-    """The call of a case, always with the same numbers; generators are the caller's to use."""
-    return copy.deepcopy(CASES[case].build(np.random.default_rng(0)))
+def setup_of(case: str, seed: int = 0) -> Setup:
+    """The call of a case; generators are the caller's to use."""
+    return copy.deepcopy(CASES[case].build(np.random.default_rng(seed)))
 
 
-def arguments_of(case: str) -> dict[str, Any]:
+def arguments_of(case: str, seed: int = 0) -> dict[str, Any]:
     """What a case calls its op with, by name."""
-    setup = setup_of(case)
+    setup = setup_of(case, seed)
     bound = inspect.signature(inspect.unwrap(setup.f)).bind(*setup.inputs, **setup.options)
     return dict(bound.arguments)
 

@@ -30,8 +30,8 @@ from minitransformer.verify import CASES
 
 Bound = tuple[Any, Any, Any]  # the exact result, its size, and the number of units
 FUNCTION = 4.0  # units that exp, log, erfc and sqrt of the libraries may be off
-exp, sqrt, erfc, cos, sin, hyperbolic = (
-    np.frompyfunc(getattr(mpmath, name), 1, 1) for name in "exp sqrt erfc cos sin tanh".split()
+exp, log, sqrt, erfc, cos, sin, hyperbolic = (
+    np.frompyfunc(getattr(mpmath, name), 1, 1) for name in "exp log sqrt erfc cos sin tanh".split()
 )
 
 

@@ -70,7 +70,8 @@ def gradients(
     that move several entries, also of several arrays, the gradient must then be possible too. entries_at_kinks: whether
     a large array is then checked at up to a thousand entries. Raises ValueError for NaN in an input, parameter
     or output, or if f is random by a generator that is not an argument; TypeError if f does not return
-    (array, backward).
+    (array, backward), or if it is a module that reads a parameter which its parameters() does not list. If any other f
+    reads a parameter that is not checked, a note below the table says so.
 
     All this checks the textbook form. A fast twin (fast/twins.py) then runs as well and must give the same results.
     progress: iterates over the list of checks of parameters and intermediates.
@@ -96,6 +97,8 @@ def gradients(
         check = _Check(textbook_of(f), arguments, options, owned, seed)
         rows = check.run(upstream, settings, intermediates, progress)
         rows = check.in_other_forms(rows)
+        if parameters is None:
+            note = " ".join(filter(None, [note, given.unlisted(f, owned, check.read)]))
         if check.f is not f:
             rows = check.with_twin(f, rows)
     return Report(name or given.name_of(f), tuple(foreign.by_other_names(f, rows)), note)
@@ -142,7 +145,8 @@ class _Check:
             y, backward = self.call()
         output = host_copy(y)
         _require_finite(output, recording)
-        again = host_copy(self.call()[0])
+        (y_again, _), self.read = given.reading(self.call)
+        again = host_copy(y_again)
         if not self._changed(belongings, self._belongings()) and not np.array_equal(again, output):
             raise ValueError(foreign.why_unsteady(given.name_of(self.f), lambda: host_copy(self.call()[0])))
         rng = self.dy_rng

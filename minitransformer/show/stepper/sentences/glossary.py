@@ -17,7 +17,7 @@ GLOSSARY = {
     "loss": "the number that all gradients differentiate: Σ output ⊙ doutput, or the output itself",
     "pullback": "the backward pass of a call: from the gradient of its results to those of its arguments",
     "Jacobian": "the table of the derivatives of all results with respect to all arguments",
-    "finite difference": "(loss with the number a little larger − loss with it a little smaller) / their distance",
+    "finite difference": "(loss with the number a little larger − with it a little smaller) / distance between the two",
     "gap": "|a − b| / (1 + |b|), where a is the gradient by hand and b the finite difference",
     "dA": "∂loss/∂A: how fast the loss grows with each number of the array A",
     "T_q": "the number of queries",

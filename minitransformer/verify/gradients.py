@@ -174,7 +174,9 @@ class _Check:
         rows += [check() for check in progress(checks)]
         rows += self.differences.together(self._joint_probe)
         rows = _marked(rows, not_linear, "backward is not linear in its argument, but a derivative is")
-        rows = _marked(rows, unlike, "backward gives a different gradient when called again", first=True)
+        if unlike:
+            why = foreign.why_unlike(lambda: _in_one_row(self._named(y, *self._pull_back(backward, dy))[1:]))
+            rows = _marked(rows, unlike, why, first=True)
         rows = _marked(rows, overwritten, "a later backward wrote into this gradient; return a new array", first=True)
         return _marked(rows, changed, "was changed in place", first=True)
 
@@ -383,6 +385,10 @@ def _alike(one: Array, other: Any, rtol: float, slack: float) -> bool:
     finite = np.isfinite(a)
     a, b = a[finite], b[finite]
     return bool(np.all(abs(a - b) <= rtol * abs(a).max(initial=0.0) + slack))
+
+
+def _in_one_row(named: list[Named]) -> np.ndarray:
+    return np.concatenate([host_copy(x).ravel() for _, x in named if is_float_array(x)] or [np.zeros(0)])
 
 
 def _marked(rows: list[Row], names: Iterable[str], problem: str, first: bool = False) -> list[Row]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..trace.foreign import as_numpy
-from ..trace.values import host_copy
+from ..trace.values import host_copy, is_float_array
 from . import arguments as given
 from .report import Row
 
@@ -91,9 +91,13 @@ def why_unsteady(name: str, run: Callable[[], np.ndarray]) -> str:
     return start + _source(first, second)
 
 
-def why_unlike(run: Callable[[], np.ndarray]) -> str:
-    """Why a backward gives another gradient when it is called again, and what to do. run: all gradients in one row."""
-    return "backward gives a different gradient when called again; " + _source(_seeded(run), _seeded(run))
+def why_unlike(run: Callable[[], list[tuple[str, Any]]]) -> str:
+    """Why a backward gives another gradient when it is called again, and what to do. run: its gradients, with names."""
+
+    def joined() -> np.ndarray:
+        return np.concatenate([np.ravel(host_copy(x)) for _, x in run() if is_float_array(x)])
+
+    return "backward gives a different gradient when called again; " + _source(_seeded(joined), _seeded(joined))
 
 
 def _source(first: np.ndarray, second: np.ndarray) -> str:

@@ -174,9 +174,8 @@ class _Check:
         rows += [check() for check in progress(checks)]
         rows += self.differences.together(self._joint_probe)
         rows = _marked(rows, not_linear, "backward is not linear in its argument, but a derivative is")
-        if unlike:
-            why = foreign.why_unlike(lambda: _in_one_row(self._named(y, *self._pull_back(backward, dy))[1:]))
-            rows = _marked(rows, unlike, why, first=True)
+        why = foreign.why_unlike(lambda: self._named(y, *self._pull_back(backward, dy))) if unlike else ""
+        rows = _marked(rows, unlike, why, first=True)
         rows = _marked(rows, overwritten, "a later backward wrote into this gradient; return a new array", first=True)
         return _marked(rows, changed, "was changed in place", first=True)
 
@@ -387,20 +386,15 @@ def _alike(one: Array, other: Any, rtol: float, slack: float) -> bool:
     return bool(np.all(abs(a - b) <= rtol * abs(a).max(initial=0.0) + slack))
 
 
-def _in_one_row(named: list[Named]) -> np.ndarray:
-    return np.concatenate([host_copy(x).ravel() for _, x in named if is_float_array(x)] or [np.zeros(0)])
-
-
 def _marked(rows: list[Row], names: Iterable[str], problem: str, first: bool = False) -> list[Row]:
     """The rows with `problem` written into those with these names, plus a new row for each name without one.
 
     A row that is already wrong keeps its own problem, unless `first` is true.
     """
     names = dict.fromkeys(names)
-    known = {row.name for row in rows}
     return [
         dataclasses.replace(row, ok=False, error=math.inf, problem=problem)
         if row.name in names and (row.ok or first)
         else row
-        for row in [*rows, *(Row(name, "input", ()) for name in names if name not in known)]
+        for row in [*rows, *(Row(name, "input", ()) for name in names if name not in {row.name for row in rows})]
     ]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..trace.foreign import as_numpy
-from ..trace.values import host_copy
+from ..trace.values import host_copy, is_float_array
 from . import arguments as given
 from .report import Row
 
@@ -88,19 +88,33 @@ def why_unsteady(name: str, run: Callable[[], np.ndarray]) -> str:
     first, second = _seeded(run), _seeded(run)
     if first.shape != second.shape:
         return f"{start}even its shape changes, from {first.shape} to {second.shape}"
+    return start + _source(first, second)
+
+
+def why_unlike(run: Callable[[], list[tuple[str, Any]]]) -> str:
+    """Why a backward gives another gradient when it is called again, and what to do. run: its gradients, with names."""
+
+    def joined() -> np.ndarray:
+        return np.concatenate([np.ravel(host_copy(x)) for _, x in run() if is_float_array(x)])
+
+    return "backward gives a different gradient when called again; " + _source(_seeded(joined), _seeded(joined))
+
+
+def _source(first: np.ndarray, second: np.ndarray) -> str:
+    """What differs between two runs, told by two from the same state of the global generators."""
     if np.array_equal(first, second, equal_nan=True):
         return (
-            f"{start}it draws random numbers of its own: pass its random generator as an argument, so that every run "
+            "it draws random numbers of its own: pass its random generator as an argument, so that every run "
             "starts from the same state, or switch them off, as module.eval() does with dropout"
         )
     return (
-        f"{start}it keeps state from run to run, as a generator does: pass its random generator as an argument, "
+        "it keeps state from run to run, as a generator does: pass its random generator as an argument, "
         "or its other state, so that every run starts from the same"
     )
 
 
 def _seeded(run: Callable[[], np.ndarray]) -> np.ndarray:
-    """The output of one run with the global random generators in a fixed state; afterwards they are restored."""
+    """What one run gives with the global random generators in a fixed state; afterwards they are restored."""
     torch: Any = sys.modules.get("torch")
     numbers, own = np.random.get_state(), random.getstate()  # noqa: NPY002
     of_torch = torch.get_rng_state() if torch else None

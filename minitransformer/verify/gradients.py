@@ -175,7 +175,8 @@ class _Check:
         rows += [check() for check in progress(checks)]
         rows += self.differences.together(self._joint_probe)
         rows = _marked(rows, not_linear, "backward is not linear in its argument, but a derivative is")
-        rows = _marked(rows, unlike, "backward gives a different gradient when called again", first=True)
+        why = foreign.why_unlike(lambda: self._named(y, *self._pull_back(backward, dy))) if unlike else ""
+        rows = _marked(rows, unlike, why, first=True)
         rows = _marked(rows, overwritten, "a later backward wrote into this gradient; return a new array", first=True)
         return _marked(rows, changed, "was changed in place", first=True)
 
@@ -392,10 +393,9 @@ def _marked(rows: list[Row], names: Iterable[str], problem: str, first: bool = F
     A row that is already wrong keeps its own problem, unless `first` is true.
     """
     names = dict.fromkeys(names)
-    known = {row.name for row in rows}
     return [
         dataclasses.replace(row, ok=False, error=math.inf, problem=problem)
         if row.name in names and (row.ok or first)
         else row
-        for row in [*rows, *(Row(name, "input", ()) for name in names if name not in known)]
+        for row in [*rows, *(Row(name, "input", ()) for name in names if name not in {row.name for row in rows})]
     ]

@@ -113,8 +113,7 @@ class _Check:
         seed: int,
     ) -> None:
         self.f, self.arguments, self.options, self.owned = f, arguments, options, owned
-        # One for dy and directions, one for the rest. Not default_rng(seed): the inputs may come from it, and dy must
-        # differ.
+        # For dy and directions, and for the rest. Not default_rng(seed): the inputs may come from it; dy must differ.
         self.dy_rng, self.rng = (np.random.default_rng((seed, i)) for i in (1, 2))
         self.leaves = [leaf for name, x in arguments for leaf in leaves_of(name, x)]
         self.names = [name for name, x in self.leaves if is_float_array(x)]

@@ -116,7 +116,7 @@ class _Check:
         seed: int,
     ) -> None:
         self.f, self.arguments, self.options, self.owned = f, arguments, options, owned
-        # For dy and directions; for the rest. Not default_rng(seed): the inputs may come from it, and dy must differ.
+        # For dy and directions, and for the rest. Not default_rng(seed): the inputs may come from it; dy must differ.
         self.dy_rng, self.rng = (np.random.default_rng((seed, i)) for i in (1, 2))
         self.leaves = [leaf for name, x in arguments for leaf in leaves_of(name, x)]
         self.names = [name for name, x in self.leaves if is_float_array(x)]
@@ -139,7 +139,7 @@ class _Check:
         self, upstream: Array | None, settings: dict[str, Any], intermediates: bool, progress: Progress
     ) -> list[Row]:
         belongings = self._copies(self._belongings())
-        first, first_backward = self._call_elsewhere()  # if f caches anything, it is now from other numbers
+        first, first_backward = self._call_elsewhere()  # if f caches anything, the cache now holds other numbers
         self._pull_back(first_backward, self._drawn(first))
         with Recorder(self.f) as recording:
             y, backward = self.call()
@@ -178,7 +178,8 @@ class _Check:
         rows += [check() for check in progress(checks)]
         rows += self.differences.together(self._joint_probe)
         rows = _marked(rows, not_linear, "backward is not linear in its argument, but a derivative is")
-        rows = _marked(rows, unlike, "backward gives a different gradient when called again", first=True)
+        why = foreign.why_unlike(lambda: self._named(y, *self._pull_back(backward, dy))) if unlike else ""
+        rows = _marked(rows, unlike, why, first=True)
         rows = _marked(rows, overwritten, "a later backward wrote into this gradient; return a new array", first=True)
         return _marked(rows, changed, "was changed in place", first=True)
 
@@ -395,10 +396,9 @@ def _marked(rows: list[Row], names: Iterable[str], problem: str, first: bool = F
     A row that is already wrong keeps its own problem, unless `first` is true.
     """
     names = dict.fromkeys(names)
-    known = {row.name for row in rows}
     return [
         dataclasses.replace(row, ok=False, error=math.inf, problem=problem)
         if row.name in names and (row.ok or first)
         else row
-        for row in [*rows, *(Row(name, "input", ()) for name in names if name not in known)]
+        for row in [*rows, *(Row(name, "input", ()) for name in names if name not in {row.name for row in rows})]
     ]

@@ -316,6 +316,26 @@ class Short(torch.autograd.Function):
         return dy[:2] * 2.0
 
 
+class Noisy(torch.autograd.Function):
+    """A gradient with noise of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2.0
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        return dy * torch.rand(())
+
+
+class Counting(Noisy):
+    """A gradient that changes with each call."""
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        return counting(dy)
+
+
 BAD: list[tuple[Any, str]] = [
     (torch.nn.Dropout(), "Dropout gives a different output .* it draws random numbers of its own"),
     (counting, "counting gives a different output .* it keeps state from run to run"),
@@ -334,6 +354,12 @@ BAD: list[tuple[Any, str]] = [
     (torch.nn.Linear, "make an object of the class Linear first"),
     (3, "expected a function, a torch.autograd.Function or a module, got 3"),
 ]
+
+
+@pytest.mark.parametrize(("f", "why"), [(Noisy, "it draws random numbers of its own"), (Counting, "it keeps state")])
+def test_a_backward_that_gives_another_gradient_says_why(f: Any, why: str) -> None:
+    report = verify.gradients(from_torch(f), X)
+    assert f"backward gives a different gradient when called again; {why}" in report["x"].problem
 
 
 @pytest.mark.parametrize(("f", "message"), BAD, ids=[str(i) for i in range(len(BAD))])

@@ -192,7 +192,9 @@ def unlisted(f: Any, owned: list[tuple[str, Parameter]], read: list[Parameter]) 
             f"verify: {name_of(f)} reads {which}, which its parameters() does not list; keep each parameter in an "
             "attribute of the module, or in a list, tuple or dict there"
         )
-    return f"Not checked: {which}, which {name_of(f)} reads; give the module itself, or parameters={{name: parameter}}."
+    return (
+        f" Not checked: {which}, which {name_of(f)} reads; give the module itself, or parameters={{name: parameter}}."
+    )
 
 
 @contextlib.contextmanager

@@ -311,9 +311,12 @@ class Elsewhere:
     [
         (lambda dout, cache: 2.0 * dout[:2], r"the gradient has shape \(2, 4\), its array \(3, 4\)"),
         (lambda dout, cache: Elsewhere(), "the gradient is a .*[.]Elsewhere of float64 on gpu:1, not a floating-point"),
-        (lambda dout, cache: 2.0 * noisy(dout)[0], "backward gives a different gradient when called again"),
+        (
+            lambda dout, cache: 2.0 * remember(dout)[0],
+            "backward gives a different gradient when called again: it keeps state from call to call",
+        ),
     ],
-    ids=["shape", "device", "random"],
+    ids=["shape", "device", "state"],
 )
 def test_a_gradient_that_is_none_is_wrong_and_says_why(backward: Any, said: str) -> None:
     report = verify.gradients(from_pair(lambda x: (2.0 * x, None), backward), X)
@@ -350,6 +353,28 @@ def remembering() -> Any:
     return counting
 
 
+remember = remembering()
+
+
+class Forgetful(Affine):
+    """Its backward draws anew what to drop."""
+
+    def backward(self, dout: np.ndarray) -> np.ndarray:
+        return super().backward(dout * (np.random.default_rng().random(dout.shape) < 0.5))
+
+
+class Growing(Affine):
+    """The gradient of b is added to what the calls before left, in an attribute that nobody sets to zero."""
+
+    sums = np.zeros(2)
+
+    def backward(self, dout: np.ndarray) -> np.ndarray:
+        dx = super().backward(dout)
+        Growing.sums = Growing.sums + self.db
+        self.db = Growing.sums
+        return dx
+
+
 def growing() -> Any:
     calls: list[int] = []
 
@@ -384,6 +409,11 @@ BAD = [
     (lambda: from_pair(Narrow()), "Narrow computes in float32 although its inputs are float64"),
     (lambda: from_pair(noisy, passed_on), "noisy gives a different output each .* draws random numbers of its own"),
     (
+        lambda: from_pair(lambda x: (x, x), lambda dout, cache: noisy(dout)[0]),
+        "<lambda>: backward gives a different gradient each time it runs; it draws random numbers of its own",
+    ),
+    (lambda: from_pair(Forgetful()), "Forgetful: backward gives .* it draws random numbers of its own: draw them in"),
+    (
         lambda: from_pair(remembering(), passed_on),
         "counting gives a different output each .* it keeps state from run to",
     ),
@@ -406,6 +436,12 @@ BAD = [
 def test_what_cannot_be_checked_says_why(make: Any, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         verify.gradients(make(), X)
+
+
+def test_a_gradient_on_an_attribute_that_grows_from_call_to_call_says_so() -> None:
+    report = verify.gradients(from_pair(Growing()), X)
+    assert "called again: it keeps state from call to call" in report["b"].problem
+    assert report["x"].ok and report["W"].ok
 
 
 @pytest.mark.parametrize("name", ["torch", "jax"])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minitransformer import later, models
+from minitransformer import models
 from minitransformer.cli import main
 from minitransformer.generation import Translation, translate
 from minitransformer.later.recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import random
 import re
 import sys
 import threading
@@ -1252,8 +1253,68 @@ def counts_calls(x: np.ndarray) -> Any:
 
 def test_a_pullback_gives_the_same_each_time() -> None:
     report = verify.gradients(counts_calls, normal(3))
-    assert report["x"].problem == "backward gives a different gradient when called again"
+    assert report["x"].problem == (
+        "backward gives a different gradient when called again: it keeps state from call to call, as a generator does"
+    )
     assert not report["x"].ok
+
+
+def settles(calls: int) -> float:
+    return 1.0 if calls == 1 else 2.0
+
+
+def alternates(calls: int) -> float:
+    return 1.0 + calls % 2
+
+
+@pytest.mark.parametrize("factor", [settles, alternates], ids=lambda factor: factor.__name__)
+def test_state_is_not_taken_for_random_numbers(factor: Callable[[int], float]) -> None:
+    calls: list[int] = []
+
+    def f(x: np.ndarray) -> Any:
+        def backward(dy: np.ndarray) -> np.ndarray:
+            calls.append(1)
+            return dy * factor(len(calls))
+
+        calls.clear()
+        return x, backward
+
+    assert "it keeps state from call to call" in verify.gradients(f, normal(3))["x"].problem
+
+
+KEPT = np.random.default_rng(5)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda shape: np.random.normal(size=shape),  # noqa: NPY002
+        lambda shape: np.random.default_rng().normal(size=shape),
+        lambda shape: np.full(shape, random.random()),
+    ],
+    ids=["numpy", "a new generator", "random"],
+)
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_random_numbers_of_its_own_are_named_as_such(draw: Callable[..., np.ndarray], where: str) -> None:
+    def f(x: np.ndarray) -> Any:
+        y = x + draw(x.shape) if where == "forward" else 2.0 * x
+        return y, lambda dy: dy + draw(dy.shape)
+
+    seeds = np.random.bit_generator.randbits
+    with pytest.raises(ValueError, match="it draws random numbers of its own"):
+        verify.gradients(f, normal(3))
+    assert np.random.bit_generator.randbits is seeds
+
+
+def test_random_numbers_of_an_argument_may_not_be_drawn_again() -> None:
+    def dropped(x: np.ndarray, rng: np.random.Generator) -> Any:
+        kept = rng.random(x.shape) < 0.5
+        return x * kept, lambda dy: dy * (rng.random(dy.shape) < 0.5)
+
+    report = verify.gradients(dropped, normal(3, 4), rng=np.random.default_rng(0))
+    assert report["x"].problem.endswith("called again: it draws random numbers anew; keep those that forward drew")
+    report = verify.gradients(lambda x: (x, lambda dy: dy * KEPT.random(dy.shape)), normal(3, 4))
+    assert "it keeps state from call to call, as a generator does" in report["x"].problem
 
 
 def overwrites_output(x: np.ndarray) -> Any:

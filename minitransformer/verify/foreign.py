@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from ..trace.foreign import as_numpy
-from ..trace.values import host_copy
+from ..trace.values import host_copy, is_float_array, same_numbers
 from . import arguments as given
+from .arguments import Named
 from .report import Row
 
 # In float32: a step that rounds little, and what then is left of differences.
@@ -82,13 +84,13 @@ def by_other_names(f: Any, rows: list[Row]) -> list[Row]:
     return [row if row.ok else dataclasses.replace(row, ok=True, error=0.0, problem=why_not) for row in rows]
 
 
-def why_unsteady(name: str, run: Callable[[], np.ndarray]) -> str:
+def why_unsteady(f: Any, run: Callable[[], Any]) -> str:
     """Why a function gives another output each time it runs, and what to do."""
-    start = f"{name} gives a different output each time it runs, so its differences mean nothing; "
-    first, second = _seeded(run), _seeded(run)
+    start = f"{given.name_of(f)} gives a different output each time it runs, so its differences mean nothing; "
+    first, second = run(), run()
     if first.shape != second.shape:
         return f"{start}even its shape changes, from {first.shape} to {second.shape}"
-    if np.array_equal(first, second, equal_nan=True):
+    if _is_random(lambda: [("", run())]):
         return (
             f"{start}it draws random numbers of its own: pass its random generator as an argument, so that every run "
             "starts from the same state, or switch them off, as module.eval() does with dropout"
@@ -99,19 +101,47 @@ def why_unsteady(name: str, run: Callable[[], np.ndarray]) -> str:
     )
 
 
-def _seeded(run: Callable[[], np.ndarray]) -> np.ndarray:
-    """The output of one run with the global random generators in a fixed state; they are then as before."""
+def why_unlike(f: Any, run: Callable[[], list[Named]], generators: list[np.random.Generator]) -> str:
+    """Why a backward gives other gradients when called again. Raises ValueError for random numbers of its own."""
+    if _is_random(run):
+        raise ValueError(
+            f"{given.name_of(f)}: backward gives a different gradient each time it runs; it draws random numbers of "
+            "its own: draw them in forward, from a generator that is an argument, and keep them"
+        )
+    again = "backward gives a different gradient when called again: "
+    if _is_random(run, generators):
+        return f"{again}it draws random numbers anew; keep those that forward drew"
+    return f"{again}it keeps state from call to call, as a generator does"
+
+
+def _is_random(run: Callable[[], list[Named]], generators: Iterable[np.random.Generator] = ()) -> bool:
+    """Whether equal states of the global generators, of new ones and of those given lead to equal results.
+
+    The order 0, 1, 1, 0 tells random numbers from a state that alternates or settles.
+    """
+    a, b, c, d = (_seeded(run, seed, generators) for seed in (0, 1, 1, 0))
+    return bool(same_numbers(a, d) and same_numbers(b, c) and not same_numbers(a, b))
+
+
+def _seeded(run: Callable[[], list[Named]], seed: int, generators: Iterable[np.random.Generator]) -> np.ndarray:
+    """All results of one run that starts all random generators from this seed; they are then as before."""
     torch: Any = sys.modules.get("torch")
-    numbers, own = np.random.get_state(), random.getstate()  # noqa: NPY002
-    of_torch = torch.get_rng_state() if torch else None
-    np.random.seed(0)  # noqa: NPY002
-    random.seed(0)
-    if torch:
-        torch.manual_seed(0)
+    new: Any = np.random.bit_generator  # asks randbits for the seed of a generator that is given none
+    before = np.random.get_state(), random.getstate(), new.randbits  # noqa: NPY002
+    states = [(x.bit_generator, x.bit_generator.state) for x in generators]
+    np.random.seed(seed)  # noqa: NPY002
+    random.seed(seed)
+    new.randbits = lambda bits: seed
+    for bits, _ in states:
+        bits.state = type(bits)(seed).state
     try:
-        return host_copy(run())
+        with torch.random.fork_rng(range(torch.cuda.device_count())) if torch else contextlib.nullcontext():
+            if torch:
+                torch.manual_seed(seed)
+            return np.concatenate([host_copy(x).ravel() for _, x in run() if is_float_array(x)])
     finally:
-        np.random.set_state(numbers)  # noqa: NPY002
-        random.setstate(own)
-        if torch:
-            torch.set_rng_state(of_torch)
+        np.random.set_state(before[0])  # noqa: NPY002
+        random.setstate(before[1])
+        new.randbits = before[2]
+        for bits, state in states:
+            bits.state = state

@@ -69,8 +69,7 @@ def gradients(
     f, such as ReLU at 0, any slope between those of the two sides is accepted, and the row counts it. Along directions
     that move several entries, also of several arrays, the gradient must then be possible too. entries_at_kinks: whether
     a large array is then checked at up to a thousand entries. Raises ValueError for NaN in an input, parameter
-    or output, or if f is random by a generator that is not an argument; TypeError if f does not return
-    (array, backward).
+    or output, or for random numbers of a generator that is no argument; TypeError if f returns no (array, backward).
 
     All this checks the textbook form. A fast twin (fast/twins.py) then runs as well and must give the same results.
     progress: iterates over the list of checks of parameters and intermediates.
@@ -125,7 +124,9 @@ class _Check:
         """Call f with fresh copies of the generators, so that every evaluation draws the same random numbers."""
         values = iter([x for _, x in self.leaves] if leaves is None else leaves)
         inputs = [given.with_leaves(x, lambda _: given.fresh(next(values))) for _, x in self.arguments]
-        result = self.f(*inputs, **{key: given.fresh(value) for key, value in self.options.items()})
+        options = {key: given.fresh(value) for key, value in self.options.items()}
+        self.drawn_from = [x for x in (*inputs, *options.values()) if isinstance(x, np.random.Generator)]
+        result = self.f(*inputs, **options)
         if isinstance(result, tuple) and len(result) == 2 and is_float_array(result[0]) and callable(result[1]):
             return result
         raise TypeError(
@@ -140,16 +141,14 @@ class _Check:
         self._pull_back(first_backward, self._drawn(first))
         with Recorder(self.f) as recording:
             y, backward = self.call()
-        output = host_copy(y)
+        output, generators = host_copy(y), self.drawn_from
         _require_finite(output, recording)
-        again = host_copy(self.call()[0])
-        if not self._changed(belongings, self._belongings()) and not np.array_equal(again, output):
-            raise ValueError(foreign.why_unsteady(given.name_of(self.f), lambda: host_copy(self.call()[0])))
-        rng = self.dy_rng
-        self.differences = Differences(output, _upstream(upstream, output, rng), rng, **settings)
-        dy = to_device(self.differences.upstream.astype(output.dtype), device_of(y).name)
+        second = host_copy(self.call()[0])
+        if not self._changed(belongings, self._belongings()) and not np.array_equal(second, output):
+            raise ValueError(foreign.why_unsteady(self.f, lambda: self.call()[0]))
+        self.differences = Differences(output, _upstream(upstream, output, self.dy_rng), self.dy_rng, **settings)
+        self.upstream = dy = to_device(self.differences.upstream.astype(output.dtype), device_of(y).name)
         belongings += self._copies([("the output", y), ("the upstream gradient", dy)])
-        self.upstream = dy
 
         later, later_backward = self._call_elsewhere()
         recording.in_forward = False
@@ -158,6 +157,7 @@ class _Check:
         copies = [x.copy() if is_float_array(x) else x for x in returned]
         self.results = self._named(y, copies, added)
         unlike = self._unlike(self._named(y, *self._pull_back(backward, dy)))
+        why = unlike and foreign.why_unlike(self.f, lambda: self._named(y, *self._pull_back(backward, dy)), generators)
         changed = self._changed(belongings, [*self._belongings(), ("the output", y), ("the upstream gradient", dy)])
         not_linear = self._not_linear(y, backward)
         self._pull_back(later_backward, self._drawn(later))
@@ -174,7 +174,7 @@ class _Check:
         rows += [check() for check in progress(checks)]
         rows += self.differences.together(self._joint_probe)
         rows = _marked(rows, not_linear, "backward is not linear in its argument, but a derivative is")
-        rows = _marked(rows, unlike, "backward gives a different gradient when called again", first=True)
+        rows = _marked(rows, unlike, str(why), first=True)
         rows = _marked(rows, overwritten, "a later backward wrote into this gradient; return a new array", first=True)
         return _marked(rows, changed, "was changed in place", first=True)
 

@@ -114,6 +114,23 @@ def short(x: Any) -> Any:
 short.defvjp(lambda x: (2.0 * x, None), lambda _, g: (g[:2],))
 
 
+def unsteady(drawn: Any) -> Any:
+    """A function whose gradient has another factor in each call."""
+
+    @jax.custom_vjp
+    def f(x: Any) -> Any:
+        return 2.0 * x
+
+    f.defvjp(lambda x: (2.0 * x, None), lambda _, g: (g * drawn(),))
+    return f
+
+
+def test_a_backward_that_keeps_state_says_so() -> None:
+    calls: list[int] = []
+    report = verify.gradients(from_jax(unsteady(lambda: calls.append(1) or len(calls))), X)
+    assert "called again: it keeps state from call to call" in report["x"].problem and not report.ok
+
+
 def noisy(x: Any) -> Any:
     return x + jnp.asarray(np.random.normal(size=x.shape))  # noqa: NPY002
 
@@ -122,6 +139,11 @@ BAD: list[tuple[Any, str]] = [
     (
         short,
         r"short: backward does not run: .* of type float64\[2,4\] corresponding to an input of type float64\[3,4\]",
+    ),
+    (unsteady(np.random.random), "f: backward gives a different gradient .* it draws random numbers of its own"),
+    (
+        unsteady(lambda: np.random.default_rng().random()),
+        "f: backward gives a different gradient .* it draws random numbers of its own",
     ),
     (noisy, "noisy gives a different output .* it draws random numbers of its own"),
     (lambda x: jnp.concatenate([counting(x)] * len(CALLS)), "gives a different output .*even its shape changes"),

@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-_MOST_CODE = 500_000  # characters of code; a notebook of the course has some ten thousand
+_MOST_CODE = 500_000  # characters of code; a notebook of the course has about ten thousand
 _DEFINITION = re.compile(r"^[ \t]*def[ \t]+(\w+)", re.MULTILINE)
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
@@ -72,7 +72,7 @@ def read(name: str, data: bytes, exercises: Collection[str]) -> HandIn:
     if sum(map(len, cells)) > _MOST_CODE:
         raise ValueError(f"it contains more than {_MOST_CODE:,} characters of code")
     hand_in = HandIn()
-    functions: list[set[str]] = []  # that each statement defines
+    functions: list[set[str]] = []  # the functions that each statement defines
     for i, cell in enumerate(cells, 1):
         title = f"{name}, code cell {i}" if is_notebook else name
         hand_in.sources[title] = cell

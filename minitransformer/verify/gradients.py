@@ -69,7 +69,8 @@ def gradients(
     f, such as ReLU at 0, any slope between those of the two sides is accepted, and the row counts it. Along directions
     that move several entries, also of several arrays, the gradient must then be possible too. entries_at_kinks: whether
     a large array is then checked at up to a thousand entries. Raises ValueError for NaN in an input, parameter
-    or output, or for random numbers of a generator that is no argument; TypeError if f returns no (array, backward).
+    or output, or if f is random by a generator that is not an argument; TypeError if f does not return
+    (array, backward).
 
     All this checks the textbook form. A fast twin (fast/twins.py) then runs as well and must give the same results.
     progress: iterates over the list of checks of parameters and intermediates.
@@ -112,7 +113,7 @@ class _Check:
         seed: int,
     ) -> None:
         self.f, self.arguments, self.options, self.owned = f, arguments, options, owned
-        # For dy and directions; for the rest. Not default_rng(seed): the inputs may come from it, and dy must differ.
+        # For dy and directions, and for the rest. Not default_rng(seed): the inputs may come from it; dy must differ.
         self.dy_rng, self.rng = (np.random.default_rng((seed, i)) for i in (1, 2))
         self.leaves = [leaf for name, x in arguments for leaf in leaves_of(name, x)]
         self.names = [name for name, x in self.leaves if is_float_array(x)]
@@ -124,9 +125,7 @@ class _Check:
         """Call f with fresh copies of the generators, so that every evaluation draws the same random numbers."""
         values = iter([x for _, x in self.leaves] if leaves is None else leaves)
         inputs = [given.with_leaves(x, lambda _: given.fresh(next(values))) for _, x in self.arguments]
-        options = {key: given.fresh(value) for key, value in self.options.items()}
-        self.drawn_from = [x for x in (*inputs, *options.values()) if isinstance(x, np.random.Generator)]
-        result = self.f(*inputs, **options)
+        result = self.f(*inputs, **{key: given.fresh(value) for key, value in self.options.items()})
         if isinstance(result, tuple) and len(result) == 2 and is_float_array(result[0]) and callable(result[1]):
             return result
         raise TypeError(
@@ -137,18 +136,20 @@ class _Check:
         self, upstream: Array | None, settings: dict[str, Any], intermediates: bool, progress: Progress
     ) -> list[Row]:
         belongings = self._copies(self._belongings())
-        first, first_backward = self._call_elsewhere()  # if f caches anything, it is now from other numbers
+        first, first_backward = self._call_elsewhere()  # if f caches anything, the cache now holds other numbers
         self._pull_back(first_backward, self._drawn(first))
         with Recorder(self.f) as recording:
             y, backward = self.call()
-        output, generators = host_copy(y), self.drawn_from
+        output = host_copy(y)
         _require_finite(output, recording)
-        second = host_copy(self.call()[0])
-        if not self._changed(belongings, self._belongings()) and not np.array_equal(second, output):
-            raise ValueError(foreign.why_unsteady(self.f, lambda: self.call()[0]))
-        self.differences = Differences(output, _upstream(upstream, output, self.dy_rng), self.dy_rng, **settings)
-        self.upstream = dy = to_device(self.differences.upstream.astype(output.dtype), device_of(y).name)
+        again = host_copy(self.call()[0])
+        if not self._changed(belongings, self._belongings()) and not np.array_equal(again, output):
+            raise ValueError(foreign.why_unsteady(given.name_of(self.f), lambda: host_copy(self.call()[0])))
+        rng = self.dy_rng
+        self.differences = Differences(output, _upstream(upstream, output, rng), rng, **settings)
+        dy = to_device(self.differences.upstream.astype(output.dtype), device_of(y).name)
         belongings += self._copies([("the output", y), ("the upstream gradient", dy)])
+        self.upstream = dy
 
         later, later_backward = self._call_elsewhere()
         recording.in_forward = False
@@ -157,7 +158,6 @@ class _Check:
         copies = [x.copy() if is_float_array(x) else x for x in returned]
         self.results = self._named(y, copies, added)
         unlike = self._unlike(self._named(y, *self._pull_back(backward, dy)))
-        why = unlike and foreign.why_unlike(self.f, lambda: self._named(y, *self._pull_back(backward, dy)), generators)
         changed = self._changed(belongings, [*self._belongings(), ("the output", y), ("the upstream gradient", dy)])
         not_linear = self._not_linear(y, backward)
         self._pull_back(later_backward, self._drawn(later))
@@ -174,7 +174,8 @@ class _Check:
         rows += [check() for check in progress(checks)]
         rows += self.differences.together(self._joint_probe)
         rows = _marked(rows, not_linear, "backward is not linear in its argument, but a derivative is")
-        rows = _marked(rows, unlike, str(why), first=True)
+        why = foreign.why_unlike(lambda: self._named(y, *self._pull_back(backward, dy))) if unlike else ""
+        rows = _marked(rows, unlike, why, first=True)
         rows = _marked(rows, overwritten, "a later backward wrote into this gradient; return a new array", first=True)
         return _marked(rows, changed, "was changed in place", first=True)
 
@@ -391,10 +392,9 @@ def _marked(rows: list[Row], names: Iterable[str], problem: str, first: bool = F
     A row that is already wrong keeps its own problem, unless `first` is true.
     """
     names = dict.fromkeys(names)
-    known = {row.name for row in rows}
     return [
         dataclasses.replace(row, ok=False, error=math.inf, problem=problem)
         if row.name in names and (row.ok or first)
         else row
-        for row in [*rows, *(Row(name, "input", ()) for name in names if name not in known)]
+        for row in [*rows, *(Row(name, "input", ()) for name in names if name not in {row.name for row in rows})]
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import random
 import re
 import sys
 import threading
@@ -1256,6 +1257,54 @@ def test_a_pullback_gives_the_same_each_time() -> None:
     report = verify.gradients(counts_calls, normal(3))
     assert report["x"].problem.startswith("backward gives a different gradient when called again; it keeps state")
     assert not report["x"].ok
+
+
+def settles(calls: int) -> float:
+    return 1.0 if calls == 1 else 2.0
+
+
+def alternates(calls: int) -> float:
+    return 1.0 + calls % 2
+
+
+@pytest.mark.parametrize("factor", [settles, alternates], ids=lambda factor: factor.__name__)
+def test_state_is_not_taken_for_random_numbers(factor: Callable[[int], float]) -> None:
+    def f(x: np.ndarray) -> Any:
+        calls: list[int] = []
+
+        def backward(dy: np.ndarray) -> np.ndarray:
+            calls.append(1)
+            return dy * factor(len(calls))
+
+        return x, backward
+
+    assert "; it keeps state from call to call" in verify.gradients(f, normal(3))["x"].problem
+
+
+DRAWS: dict[str, Callable[..., np.ndarray]] = {
+    "numpy": lambda shape: np.random.normal(size=shape),  # noqa: NPY002
+    "a new generator": lambda shape: np.random.default_rng().normal(size=shape),
+    "python": lambda shape: np.full(shape, random.random()),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS.keys())
+def test_random_numbers_of_its_own_are_named_as_such(draw: Callable[..., np.ndarray]) -> None:
+    seeds = np.random.bit_generator.randbits
+    with pytest.raises(ValueError, match="it draws random numbers of its own: pass its random generator"):
+        verify.gradients(lambda x: (x + draw(x.shape), lambda dy: dy), normal(3))
+    report = verify.gradients(lambda x: (2.0 * x, lambda dy: dy + draw(dy.shape)), normal(3))
+    assert "; it draws random numbers of its own: draw them in forward" in report["x"].problem
+    assert np.random.bit_generator.randbits is seeds
+
+
+def test_random_numbers_of_an_argument_may_not_be_drawn_again() -> None:
+    def dropped(x: np.ndarray, rng: np.random.Generator) -> Any:
+        kept = rng.random(x.shape) < 0.5
+        return x * kept, lambda dy: dy * (rng.random(dy.shape) < 0.5)
+
+    report = verify.gradients(dropped, normal(3, 4), rng=np.random.default_rng(0))
+    assert report["x"].problem.endswith("as a generator does: it may only read what forward kept")
 
 
 def overwrites_output(x: np.ndarray) -> Any:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from minitransformer.fast.large_cases import LARGE
 from minitransformer.verify import CASES
 from minitransformer.verify.catalogue import Setup, known_ops
 
@@ -23,7 +25,7 @@ FIRST = {op: name for name, op in reversed(CALLS.items())}
 
 def setup_of(case: str, seed: int = 0) -> Setup:
     """The call of a case; generators are the caller's to use."""
-    return copy.deepcopy(CASES[case].build(np.random.default_rng(seed)))
+    return copy.deepcopy((CASES | LARGE)[case].build(np.random.default_rng(seed)))
 
 
 def arguments_of(case: str, seed: int = 0) -> dict[str, Any]:
@@ -48,3 +50,17 @@ def floats(arguments: dict[str, Any]) -> list[str]:
 def results(y: Any, gradients: Any) -> list[Any]:
     """The output and all gradients."""
     return [y, *(gradients if isinstance(gradients, tuple) else (gradients,))]
+
+
+# How an array may lie in memory: row by row, column by column, with gaps, or with the heads of each position together.
+LAYOUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "rows": lambda x: np.array(x, order="C"),
+    "columns": lambda x: np.array(x, order="F"),
+    "gaps": lambda x: np.repeat(x[..., None], 2, axis=-1)[..., 0],
+    "heads": lambda x: x.swapaxes(-2, -3).copy().swapaxes(-2, -3) if x.ndim > 2 else x.copy(),
+}
+
+
+def laid_out(arguments: dict[str, Any], layout: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:
+    """The arguments with every array in another layout."""
+    return {name: layout(x) if isinstance(x, np.ndarray) else x for name, x in arguments.items()}

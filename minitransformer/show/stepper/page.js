@@ -34,7 +34,7 @@ function start() {
     showOperands(recording, s);
     showChecks(recording, s, covered());
     showOthers(recording, s);
-    fillNumbers();
+    fillNumbers(recording, s);
     showOrigin(recording, s, state.asked, goTo);
     const steps = shown();
     byId("slider").max = steps.length - 1;
@@ -396,8 +396,9 @@ function start() {
     "The address names the step, and the mistake if one is switched on: copy it to link to what you see.";
   addEventListener("resize", () => {
     fillMap();
+    fillFormulas();
     fitFormulas();
-    fillNumbers();
+    fillNumbers(recording, state.step);
   });
   document.fonts.addEventListener("loadingdone", fitFormulas); // the font may come after the first drawing
   addEventListener("beforeprint", () => handout(recording, scoreOf(state.marks)));

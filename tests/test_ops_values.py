@@ -1,4 +1,4 @@
-"""What the ops compute, against values that owe nothing to them.
+"""What the ops compute, against values computed independently.
 
 The references below are written from the formulas with Python's floats, lists and loops. Sizes differ wherever they can
 (T 3, d_k 2, d_v 4), because equal sizes hide a missing transpose, or √T in the place of √d_k.
@@ -797,7 +797,7 @@ CALLS: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any]]] = {
 
 
 def frozen(arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """Arrays that raise when anybody writes into them."""
+    """Arrays that raise when anything writes to them."""
     for array in arrays:
         array.flags.writeable = False
     return arrays

@@ -149,7 +149,7 @@ def torch_gated_delta(q: Any, k: Any, v: Any, decay: Any, beta: Any, state: Any)
 
 
 def torch_convolution(x: Any, weight: Any, bias: Any, dilation: int, causal: bool) -> Any:
-    """F.conv1d has the channels before the positions, and pads both sides alike."""
+    """F.conv1d has the channels before the positions, and pads both sides equally."""
     flat = x.reshape(-1, *x.shape[-2:]).transpose(1, 2)
     reach = (weight.shape[0] - 1) * dilation
     padded = F.pad(flat, (reach, 0) if causal else (reach // 2, reach // 2))

@@ -1,4 +1,4 @@
-"""What cheaper attention promises beside right gradients: a cache gives what a whole pass gives, in less memory."""
+"""What cheaper attention promises besides right gradients: a cache gives what a whole pass gives, in less memory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from variants import attention
 
 from minitransformer import later, models
-from minitransformer.later import LatentAttention, LinearAttention, RollingCache
+from minitransformer.later import LatentAttention, LinearAttention, RollingCache, StateCache
 from minitransformer.later.alibi_models import AlibiLanguageModelConfig
 from minitransformer.layers import KeyValueCache, MultiHeadAttention
-from minitransformer.layers.cache import Cache, StateCache
+from minitransformer.layers.cache import Cache
 
 PIECES = ((0, 4), (4, 5), (5, 6), (6, 9))
 X = np.random.default_rng(0).normal(size=(2, 9, 8))

@@ -108,7 +108,7 @@ def test_partial_credit() -> None:
     ("f", "words"),
     [
         (lambda y, dy: None, "Your function returned None; is a `return` missing?"),
-        (lambda y, dy: (softmax_backward(y, dy),), "a tuple of 1; it must return only dx; is there a comma too many"),
+        (lambda y, dy: (softmax_backward(y, dy),), "a tuple of 1; it must return only dx; is there an extra comma"),
         (lambda y, dy: (y, dy), "Your function returned a tuple of 2; it must return only dx"),
         (lambda y, dy: softmax_backward(y, dy).tolist(), "dx: it is a list; make it an array: np.array(...)"),
         (lambda y, dy: "dx", "dx: it is a str, but must be an array"),
@@ -178,7 +178,7 @@ def test_a_scalar_may_be_a_python_float() -> None:
     [
         (1.01, "It is 1.01 times what it should be."),
         (0.0, "All its entries are zero."),
-        (-1.0, "It has the wrong sign, and is right apart from that."),
+        (-1.0, "It has the wrong sign but is otherwise right."),
     ],
 )
 def test_what_can_be_seen_in_an_unknown_answer_is_said(factor: float, words: str) -> None:
@@ -248,7 +248,7 @@ attention = EXERCISES["attention_backward"].reference
         ("cross_entropy_forward", lambda x: 1, "It is 1 for all inputs."),
         ("causal_mask", np.ones_like, "All its entries are True."),
         ("softmax_backward", lambda x: x * 1.0005, "It is 1.0005 times what it should be."),
-        ("gelu_backward", lambda x: -x, "It has the wrong sign, and is right apart from that."),
+        ("gelu_backward", lambda x: -x, "It has the wrong sign but is otherwise right."),
     ],
 )
 def test_what_is_plain_to_see_is_said_with_its_number(name: str, change: Callable[..., Any], words: str) -> None:
@@ -263,7 +263,7 @@ def test_an_input_that_is_returned_is_said_to_be_one() -> None:
 
 
 def test_of_one_number_no_changing_factor_is_told() -> None:
-    """Any number is a multiple of any other: that the factor changes says nothing."""
+    """Any number is a multiple of any other, so a changing factor says nothing."""
     result = check("cross_entropy_forward", lambda logits, targets: float(np.square(logits[:, 0]).mean()))
     assert not result.right and "factor" not in str(result) and "An unknown mistake" in str(result)
 

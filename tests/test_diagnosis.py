@@ -83,7 +83,7 @@ def test_every_op_that_has_mistakes_is_there() -> None:
 
 
 def false_names(op: str, of: int | None = None) -> tuple[int, list[str]]:
-    """How many mutants of an op are wrong, and those that got the name of a mistake they do not share elsewhere."""
+    """How many mutants of an op are wrong, and which were named as a mistake that they do not share elsewhere."""
     wrong, false = 0, []
     for i, mutant in enumerate(itertools.islice(mutants_of(OPS[op]), of)):
         try:
@@ -199,7 +199,7 @@ def test_an_unknown_mistake_says_what_differs() -> None:
 def test_what_cannot_be_diagnosed_says_so() -> None:
     with pytest.raises(ValueError, match="there is no op 'attentoin'; expected one of additive_attention"):
         diagnose(flash, "attentoin")
-    with pytest.raises(ValueError, match="runs on none of the inputs: it takes other arguments than the op"):
+    with pytest.raises(ValueError, match="runs on none of the inputs: it takes different arguments from the op"):
         diagnose(lambda: None, "attention")
     with pytest.raises(ValueError, match="runs on none of the inputs: ZeroDivisionError"):
         diagnose(lambda x: (x / (1 // 0), None), "softmax")

@@ -156,7 +156,7 @@ def test_sizes_known_from_the_literature() -> None:
 
 
 def test_nothing_of_the_asked_size_is_built() -> None:
-    """Fifty million million numbers and more: there is no memory for them."""
+    """Fifty trillion numbers and more: there is no memory for them."""
     huge = LanguageModelConfig(10**9, max_length=10**8, d_model=50_000, n_heads=1000, d_ff=10**6, n_layers=10)
     assert describe(huge, length=10**6).parameters > 5 * 10**13
 
@@ -231,7 +231,7 @@ def test_the_table_fits_a_terminal_of_100_columns(config, options) -> None:
         (ClassifierConfig(10, 2, n_layers=0), {}, ValueError, "Encoder: n_layers must be greater than 0"),
         (ClassifierConfig(10, 2, activation="step"), {}, ValueError, "FeedForward: activation must be one of"),
         (ClassifierConfig(10, 2, norm_order="mid"), {}, ValueError, 'Residual: order must be "pre" or "post"'),
-        (ClassifierConfig(10, 2, dropout=1.5), {}, ValueError, "InputEmbedding: the dropout rate must be"),
+        (ClassifierConfig(10, 2, dropout=1.5), {}, ValueError, "InputEmbedding: dropout must be"),
         (TransformerConfig(7, 8), {}, ValueError, "Transformer: share_embeddings needs one vocabulary, got 7"),
     ],
 )

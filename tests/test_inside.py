@@ -81,7 +81,7 @@ def test_the_heads_together_are_the_layer(options: dict[str, Any]) -> None:
     if relative is not None:
         columns = np.concatenate([head.mix.bias.table.grad for head in heads], axis=1)
         np.testing.assert_allclose(columns, relative.table.grad, rtol=0, atol=1e-12)
-    with pytest.raises(ValueError, match="there are heads 0 to 3, got 4"):
+    with pytest.raises(ValueError, match="head: i must be from 0 to 3, got 4"):
         whole.head(4)
 
 

@@ -1,4 +1,4 @@
-"""What layers promise beside right gradients: caches, masks, sharing, checkpoints, state, devices, and clear errors."""
+"""What layers promise besides right gradients: caches, masks, sharing, checkpoints, state, devices, clear errors."""
 
 from __future__ import annotations
 
@@ -699,15 +699,15 @@ BAD: dict[str, Bad] = {
     # options
     "a rate of 1": (
         lambda: layers.MultiHeadAttention(4, 2, dropout=1.0), ValueError,
-        r"ScaledDotProduct: the dropout rate must be at least 0 and below 1, got 1\.0",
+        r"ScaledDotProduct: dropout must be at least 0 and below 1, got 1\.0",
     ),
     "a negative rate": (
         lambda: layers.EncoderLayer(4, 2, 6, dropout=-0.1), ValueError,
-        r"Residual: the dropout rate must be at least 0",
+        r"Residual: dropout must be at least 0",
     ),
     "a rate as text": (
         lambda: layers.InputEmbedding(EMBEDDING, SINUSOIDS, dropout="0.1"), TypeError,
-        r"InputEmbedding: the dropout rate must be a number, got str",
+        r"InputEmbedding: dropout must be a number, got str",
     ),
     "a scale as text": (
         lambda: layers.InputEmbedding(EMBEDDING, SINUSOIDS, scale="2"), TypeError, r"scale must be a number, got str",

@@ -1,4 +1,4 @@
-"""What models promise beside right gradients: caches, causality, tying, checkpoints, sizes, threads, clear errors."""
+"""What models promise besides right gradients: caches, causality, tying, checkpoints, sizes, threads, clear errors."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_transformer_sees_all_of_the_source_and_only_what_came_before_in_the_t
 
 
 def test_padding_does_not_matter_to_a_transformer() -> None:
-    """Neither which ids stand in it nor how many: outputs, loss and gradients are those of the sequence alone."""
+    """Neither which ids it holds nor how many: outputs, loss and gradients are those of the sequence alone."""
     model = transformer()
 
     def run(source: np.ndarray, target: np.ndarray, wanted: np.ndarray) -> tuple[Any, ...]:
@@ -517,7 +517,7 @@ BAD: dict[str, Bad] = {
     ),
     "no positions": (lambda: language_model(max_length=0), ValueError, r"max_length must be greater than 0"),
     "no classes": (lambda: Classifier(ClassifierConfig(7, 0, **SMALL)), ValueError, r"d_out must be greater than 0"),
-    "a rate above 1": (lambda: classifier(dropout=1.5), ValueError, r"the dropout rate must be at least 0 and below 1"),
+    "a rate above 1": (lambda: classifier(dropout=1.5), ValueError, r"dropout must be at least 0 and below 1"),
     "an unknown activation": (lambda: classifier(activation="tanh"), ValueError, r"activation must be one of relu, "),
     "an unknown order": (lambda: language_model(norm_order="mid"), ValueError, r'order must be "pre" or "post"'),
     "a seed for a generator": (

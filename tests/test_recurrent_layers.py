@@ -1,4 +1,4 @@
-"""What recurrent layers, convolutions and attention of a radius promise beside right gradients."""
+"""What recurrent layers, convolutions and attention of a radius promise besides right gradients."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 
 from minitransformer import later, layers
 from minitransformer.arrays.masks import local_mask
+from minitransformer.later import StateCache
 from minitransformer.later.recurrent import CELLS
-from minitransformer.layers import Cache, KeyValueCache, StateCache
+from minitransformer.layers import Cache, KeyValueCache
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -32,7 +33,7 @@ STEPWISE: dict[str, tuple[Callable[[], Any], type, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", STEPWISE)
 def test_reading_token_by_token_gives_the_same(name: str) -> None:
-    """In pieces of 1, 3 and 2 tokens; and each row goes on as it would alone, whatever rows are selected."""
+    """In pieces of 1, 3 and 2 tokens; and each row continues as it would alone, whatever rows are selected."""
     make, kind, options = STEPWISE[name]
     layer, x, cache = make().to(dtype="float64"), normal(3, 6, 4), kind()
     whole = layer(x, **options)[0]
@@ -80,13 +81,13 @@ def test_attention_of_a_radius_is_attention_under_a_local_mask() -> None:
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: later.Recurrent(4, 3, "elman"), ValueError, "cell must be one of rnn, lstm, gru, got 'elman'"),
+        (lambda: later.Recurrent(4, 3, "elman"), ValueError, 'cell must be "rnn", "lstm" or "gru", got .elman'),
         (lambda: later.Recurrent(4, 0), ValueError, "d_hidden must be greater than 0, got 0"),
         (lambda: later.Recurrent(4, 3)(normal(4)), ValueError, r"Recurrent: x must be \(..., T, 4\), got \(4,\)"),
         (lambda: later.Recurrent(4, 3).to(dtype="float64")(normal(2, 5, 4), normal(2, 3)), ValueError,
          r"state must have shape \(2, 6\), got \(2, 3\)"),
         (lambda: later.Bidirectional(4, 3), ValueError, "d_hidden must be even, for two directions; got 3"),
-        (lambda: later.Alignment(4, "dot"), ValueError, "score must be one of additive, multiplicative, got 'dot'"),
+        (lambda: later.Alignment(4, "dot"), ValueError, 'score must be "additive" or "multiplicative", got .dot'),
         (lambda: later.Convolution(4, 4)(normal(3, 4).astype("float32"), cache=StateCache()), ValueError,
          "only a causal layer can use a cache; call with causal=True"),
         (lambda: StateCache().select(np.array([0])), ValueError, "the cache is empty; no tokens were read yet"),

@@ -78,6 +78,13 @@ def test_a_room_keeps_to_its_budget(room: str) -> None:
     assert budget <= found + 40, f"{room} has {found} lines: lower its budget of {budget}"
 
 
+def test_multi_head_attention_is_one_page() -> None:
+    page = (PACKAGE / "layers" / "attention.py").read_text(encoding="utf-8")
+    assert len(page.splitlines()) <= 150
+    lines = [node.lineno for node in ast.walk(ast.parse(page)) if isinstance(node, ast.stmt)]
+    assert len(lines) == len(set(lines)), "one statement, one line"
+
+
 def test_a_raised_budget_says_why() -> None:
     assert TABLE["raised"].keys() <= TABLE["lines"].keys()
     assert all(why.endswith(".") and len(why.split()) > 4 for why in TABLE["raised"].values())

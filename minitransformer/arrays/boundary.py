@@ -205,13 +205,6 @@ def check_shape(where: str, name: str, x: Array, shape: tuple[int, ...]) -> None
         raise ValueError(f"{where}: {name} must have shape {shape}, got {x.shape}")
 
 
-def check_rate(where: str, rate: float) -> None:
-    """Require a dropout rate: 0 <= rate < 1."""
-    check_number(where, "the dropout rate", rate)
-    if not 0.0 <= rate < 1.0:
-        raise ValueError(f"{where}: the dropout rate must be at least 0 and below 1, got {rate}")
-
-
 def check_generator(where: str, rng: Any) -> None:
     """Require a NumPy generator, or None for 'no dropout'."""
     if rng is not None and not isinstance(rng, np.random.Generator):
@@ -234,6 +227,13 @@ def check_integers(where: str, **integers: Any) -> None:
     for name, integer in integers.items():
         if not isinstance(integer, numbers.Integral) or isinstance(integer, bool):
             raise TypeError(f"{where}: {name} must be an integer, got {integer!r}")
+
+
+def check_index(where: str, i: Any, n: int) -> None:
+    """Require an index of one of n things."""
+    check_integers(where, i=i)
+    if not 0 <= i < n:
+        raise ValueError(f"{where}: i must be from 0 to {n - 1}, got {i}")
 
 
 def check_flags(where: str, **flags: Any) -> None:

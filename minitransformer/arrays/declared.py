@@ -14,7 +14,7 @@ and what may be None. The entries, separated by `;`:
     bias: broadcasts to (..., T_q, T_k)     floats
     gamma: (*D)                             several axes, which the function itself checks
     n_heads: H                              an integer above 0, the length of an axis
-    eps > 0;  0 <= rate < 1                 the range of a number
+    eps > 0;  0 <= rate < 1;  n, k > 0      the range of a number, or of several
     reduction: "mean" or "sum"              one of these words
 """
 
@@ -54,7 +54,7 @@ _ARRAY = re.compile(
 )
 _WORDS = re.compile(r'(?P<name>\w+): (?P<words>"\w+"(?: or "\w+")*)')
 _LENGTH = re.compile(r"(?P<name>\w+): (?P<axis>\w+)")
-_RANGE = re.compile(r"(?:(?P<low>[\d.]+) <= )?(?P<name>\w+) (?P<sign>>=|>|<=|<) (?P<bound>[\d.]+)")
+_RANGE = re.compile(r"(?:(?P<low>[\d.]+) <= )?(?P<names>\w+(?:, \w+)*) (?P<sign>>=|>|<=|<) (?P<bound>[\d.]+)")
 _COUNTS = ("no axis", "one axis", "two axes", "three axes", "four axes")
 
 
@@ -66,7 +66,9 @@ def op(text: str) -> Callable[[F], F]:
     it. For the same reason NumPy's float scalars become Python floats: `np.sqrt(64)` is a float64 and would promote
     float32 arrays, but the Python float 8.0 adopts their dtype.
 
-    Neither the inputs nor the output may change before backward: a pullback may need them. Copy what you write to.
+    What a caller may write to: its own arrays, once backward is over. Until then a pullback may need the inputs and the
+    output. y may share memory with an input, and a gradient with the one it came from: dropout without a rate returns x
+    and dy themselves. So copy what you write to. Only `Parameter.grad` is added to in place.
     """
 
     def declared(function: F) -> F:
@@ -81,6 +83,7 @@ def op(text: str) -> Callable[[F], F]:
             return y, guarded(check.where, y, pullback)
 
         forward.__doc__ = check.described(function.__doc__)
+        forward.declaration = check  # type: ignore[attr-defined]
         return forward  # type: ignore[return-value]
 
     return declared
@@ -189,7 +192,7 @@ class Declaration:
             elif found := _LENGTH.fullmatch(entry):
                 rules[found["name"]] = {"letter": found["axis"], **_range(None, ">", "0")}
             elif found := _RANGE.fullmatch(entry):
-                rules[found["name"]] = _range(found["low"], found["sign"], found["bound"])
+                rules |= dict.fromkeys(found["names"].split(", "), _range(found["low"], found["sign"], found["bound"]))
             else:
                 raise ValueError(f"{self.where}: what does {entry!r} declare?")
         if unknown := rules.keys() - parameters.keys():
@@ -197,6 +200,8 @@ class Declaration:
         self.options = []
         for name, p in parameters.items():
             kind = next((kind for kind in _KINDS if _annotation(p).startswith(kind)), "")
+            if function.__name__ == "__init__" and name == "rng":
+                continue  # None means a random seed there, not "no dropout": `layers.module.generator` checks it
             if name not in arrays and _annotation(p).startswith("Array"):
                 raise ValueError(f"{self.where}: the axes of {name} are not declared")
             if name not in arrays and (kind or name in rules):

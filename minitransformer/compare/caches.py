@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import to_device
-from ..later import LatentAttention, LinearAttention, RollingCache, grouped
-from ..layers import KeyValueCache, MultiHeadAttention, StateCache
+from ..later import LatentAttention, LinearAttention, RollingCache, StateCache, grouped
+from ..layers import KeyValueCache, MultiHeadAttention
 from ..layers.module import generator
 
 GROUPS, WINDOW, SINKS = 2, 128, 4

@@ -53,7 +53,7 @@ def exercises() -> dict[str, str]:
 
 
 def exercise(name: str) -> Exercise:
-    """The exercise of that name. Raises ValueError for an unknown name, with the nearest known one."""
+    """The exercise with that name. Raises ValueError for an unknown name, with the nearest known one."""
     if name not in EXERCISES:
         near = difflib.get_close_matches(str(name), EXERCISES, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]!r}?" if near else "minitransformer.course.exercises() lists them"

@@ -80,7 +80,7 @@ class _Attempt:
         return [trial for trial, right in enumerate(rights) if not right]
 
     def unchanged_input(self, i: int) -> str:
-        """The remark on output i if it is one of the inputs in all trials."""
+        """The remark on output i if it equals one of the inputs in all trials."""
         for name, *given in zip(self.exercise.arguments, *self.trials, strict=True):
             if all(isinstance(x, np.ndarray) for x in given) and self.equals(i, given):
                 return f"It is the input {name}, unchanged."
@@ -101,7 +101,7 @@ def _without_outputs(exercise: Exercise, problem: str, error: str = "") -> Resul
 
 
 def _wrong_output(attempt: _Attempt, i: int, mistakes: tuple[Mistake, ...], in_order: bool) -> Output:
-    """The report on output i. in_order: the values are right but in another order, which is reported once for all."""
+    """The report on output i. in_order: right values, wrong order; this is reported once for all outputs."""
     wrong_trials = attempt.places(i)
     trial = wrong_trials[0]
     got, right = attempt.got[i][trial], attempt.expected[i][trial]
@@ -154,7 +154,7 @@ def _problem(got: np.ndarray, right: np.ndarray) -> str:
 
 
 def _wrong_entries(got: np.ndarray | str, right: np.ndarray, scale: float) -> tuple[tuple[Entry, ...], int]:
-    """The first entries that differ, and the number of all that differ."""
+    """The first entries that differ, and how many differ in all."""
     if isinstance(got, str) or got.shape != right.shape or not of_one_kind(got, right):
         return (), 0
     places = [tuple(int(j) for j in place) for place in np.argwhere(differing(got, right, scale))]

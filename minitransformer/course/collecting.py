@@ -25,14 +25,14 @@ _NOT_THE_STUDENTS = (str(Path(__file__).parent), str(Path(np.__file__).parent), 
 
 NOT_WRITTEN = "Your function is not written yet."
 _ON_SHAPES = (
-    "In a product a @ b the last axis of a must be as long as the last but one of b: compare the shapes of both.\n"
+    "In a product a @ b the last axis of a must be as long as the second-to-last of b: compare their shapes.\n"
     "Is a transpose missing? For a matrix it is x.T; for each matrix of a batch it is x.swapaxes(-1, -2)."
 )
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a function returned on one trial: for each output an array, or words that say what came instead.
+    """What a function returned on one trial: for each output an array, or a description of what came instead.
 
     problem: why there are no outputs at all, in words; error: the traceback, if that is the reason. changed: the inputs
     that differ afterwards because the function changed them in place or called a pullback twice.
@@ -107,7 +107,7 @@ def _answer(
 
 
 def _noting_calls(x: Any, name: str, calls: list[tuple[str, str]], key: str = "") -> Any:
-    """The pullback x, or the dictionary of them, which adds the argument's name and its key to `calls` when called."""
+    """The pullback x, or the dictionary of pullbacks x; each call adds the argument's name and its key to `calls`."""
     if isinstance(x, dict):
         return {key: _noting_calls(one, name, calls, key) for key, one in x.items()}
 
@@ -147,7 +147,7 @@ def _not_the_outputs(names: tuple[str, ...], returned: Any) -> str:
     if len(names) == 1:
         if not isinstance(returned, tuple):
             return ""
-        comma = "; is there a comma too many after `return`?" if len(returned) == 1 else ""
+        comma = "; is there an extra comma after `return`?" if len(returned) == 1 else ""
         return f"Your function returned a tuple of {len(returned)}; it must return only {names[0]}{comma}"
     wanted = f"the {len(names)} values {', '.join(names)}"
     if isinstance(returned, np.ndarray):

@@ -24,7 +24,7 @@ from .result import Result
 from .sandbox import Attempt, Limits, Sandbox, Stopped
 
 _KINDS = (".ipynb", ".py")
-_LARGEST = 50_000_000  # bytes; a notebook with many pictures has some millions
+_LARGEST = 50_000_000  # bytes; a notebook with many pictures has a few million
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,15 @@ class Grades:
         if self.error:
             return one_line(self.error)
         if all(grade.verdict == "missing" for grade in self.grades):
-            return one_line("; ".join(["it defines no exercise", *self.problems]))
+            missing = {grade.exercise: grade.message for grade in self.grades}
+            said = [f"{name}: {why}" for name, why in missing.items() if why != _why_missing(name, False)]
+            return one_line("; ".join(["it defines no exercise", *self.problems, *said]))
         return one_line(self.doubt)
 
     def over(self, exercises: Sequence[str]) -> Grades:
         """The grades for exactly these exercises, those that were not handed in as "missing". Errors stay as they are.
 
-        So all hand-ins of a class have one denominator.
+        So the scores of a whole class are out of the same total.
         """
         if self.error:
             return self
@@ -139,9 +141,9 @@ def one_line(text: str, strip: bool = True) -> str:
 
 
 def hand_ins(path: Path) -> list[Path]:
-    """The hand-ins in a folder and in the folders in it, without hidden ones; for any other path, the path itself.
+    """The hand-ins in a folder and its subfolders, except hidden ones; for any other path, the path itself.
 
-    Links are among them, but not what they lead to: see `_read`.
+    Links are listed but not followed: see `_read`.
     """
     if path.is_symlink() or not path.is_dir():
         return [path]
@@ -155,7 +157,7 @@ def hand_ins(path: Path) -> list[Path]:
 
 
 def _listed(folder: Path) -> list[Path]:
-    """What is in a folder and not hidden, in order; for an unreadable folder, the folder itself."""
+    """The visible entries of a folder, in order; for an unreadable folder, the folder itself."""
     try:
         return sorted(one for one in folder.iterdir() if one.name[0] != ".")
     except OSError:
@@ -240,7 +242,7 @@ def _judged(name: str, attempt: Attempt, seed: int) -> Grade:
 
 
 def _same_files(paths: Sequence[Path]) -> dict[str, str]:
-    """For hand-ins that are one file under several names (hard links), the other names. Who copied remains open."""
+    """For hand-ins that are one file under several names (hard links), the other names. They do not say who copied."""
     alike: dict[tuple[int, int], list[str]] = {}
     for path in dict.fromkeys(paths):
         with contextlib.suppress(OSError):

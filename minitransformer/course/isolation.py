@@ -2,8 +2,8 @@
 
 A hand-in runs under bubblewrap if it is installed (https://github.com/containers/bubblewrap), otherwise in Linux
 namespaces that the programs `unshare`, `mount` and `chroot` make (namespaces(7)). Both give it its own processes,
-network and files: what Python and a few packages load, read-only, and a small /tmp that is removed when it ends. All
-else is missing there, so it does not matter where solutions or other hand-ins lie. If neither works, it runs in an
+network and files: what Python and a few packages load, read-only, and a small /tmp that is removed when it ends.
+Nothing else exists there, so it does not matter where solutions or other hand-ins lie. If neither works, it runs in an
 ordinary process, which can see and do everything that the teacher can.
 """
 
@@ -26,7 +26,7 @@ import numpy as np
 
 BUBBLEWRAP, NAMESPACES, NOTHING = "bubblewrap", "Linux namespaces", "nothing"
 KINDS = (BUBBLEWRAP, NAMESPACES)  # the stronger one first
-# What a hand-in may import beside the standard library: these packages, and what they load.
+# What a hand-in may import besides the standard library: these packages, and what they load.
 PACKAGES = "numpy scipy matplotlib numba einops".split()
 _LOADED = (
     "mpl_toolkits pylab PIL pillow contourpy cycler dateutil fontTools kiwisolver packaging pyparsing six llvmlite"
@@ -45,7 +45,7 @@ def environment(home: str = "/tmp") -> dict[str, str]:
 
 
 def other_user() -> int | None:
-    """For root: another user, as whom hand-ins run. None for other users, and for a root that cannot change users."""
+    """For root: another user to run hand-ins as. None for other users, and for a root that cannot change users."""
     if os.geteuid() != 0 or not os.path.exists("/proc/self/uid_map"):
         return None
     user = 20_000 + secrets.randbelow(40_000)
@@ -97,8 +97,8 @@ def command(isolation: str, desk: Path, code: str) -> list[str]:
 def visible() -> dict[str, str]:
     """The folders and files that a hand-in may read, outer ones first, with what it sees there.
 
-    That is a file or a folder of this machine; or "", nothing, where a folder of Python holds something that does not
-    belong to it.
+    What it sees is a file or a folder of this machine; or "", nothing, where a folder of Python holds something that
+    does not belong to it.
     """
     found: dict[str, str] = {}
     for folder in _standard_library():
@@ -128,7 +128,7 @@ def _standard_library() -> list[str]:
 
 
 def _strays(folder: str) -> Iterator[str]:
-    """What lies beside the standard library without belonging to it: installed packages, copies of anything."""
+    """What lies in the standard library's folder but does not belong to it: installed packages, copies of anything."""
     parts = sys.stdlib_module_names | {"lib-dynload", "__pycache__"}
     for entry in os.scandir(folder):
         name = entry.name.partition(".")[0]
@@ -149,7 +149,7 @@ def _libraries(compiled: Iterable[str]) -> list[str]:
     """The shared libraries that programs and compiled modules load, as ldd(1) names them."""
     said = subprocess.run(["ldd", *compiled], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
     found = dict.fromkeys(map(os.path.normpath, re.findall(r"(?:^|=>)\s+(/.*) \(0x", said, re.MULTILINE)))
-    mkl = {os.path.dirname(path) for path in found if "libmkl" in path}  # it loads others of its libraries by itself
+    mkl = {os.path.dirname(path) for path in found if "libmkl" in path}  # it loads some of its libraries itself
     return [*found, *(str(path) for folder in mkl for path in Path(folder).glob("libmkl*"))]
 
 
@@ -173,7 +173,7 @@ def _bubblewrap(desk: Path, python: list[str]) -> list[str]:
             options += ["--ro-bind", source or os.devnull, path]
         else:
             options += ["--tmpfs", path]
-            covers += ["--remount-ro", path]  # when all that belongs in it is there
+            covers += ["--remount-ro", path]  # once everything that belongs in it is there
     for device in _DEVICES:
         options += ["--dev-bind", device, device]
     options += ["--ro-bind", str(desk), _DESK]

@@ -45,7 +45,7 @@ def columns(graded: Iterable[Grades], exercises: Sequence[str] | None) -> list[s
 
 
 def lone(graded: Sequence[Grades]) -> list[str]:
-    """For each exercise that one of several hand-ins alone defines, in words: without a list it counts for all."""
+    """A sentence for each exercise that only one of several hand-ins defines: without a list it counts for all."""
     definers: dict[str, list[str]] = {}
     for grades in graded:
         for grade in grades.grades:
@@ -125,6 +125,6 @@ def _table(rows: list[list[Any]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """A text that a spreadsheet shows without computing it: one that begins with =, +, - or @ would be a formula."""
+    """The text so that a spreadsheet shows it as it is: one that begins with =, +, - or @ would be a formula."""
     text = one_line(text)
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

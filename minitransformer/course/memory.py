@@ -1,9 +1,9 @@
 """The memory that all processes of a hand-in use together, seen from outside (proc(5)).
 
-The limit that the system keeps for a process (RLIMIT_AS) is each process's own: 32 of them may use 32 times as much. So
-the grader adds up what they use, several times a second, and ends them if that is too much. Between two looks they may
-allocate more. So where the system lets the grader make a control group (cgroups(7)), the kernel keeps the limit too.
-Where there is no /proc, as on macOS, nothing is seen, and only the limit for a process holds.
+The system's limit (RLIMIT_AS) holds for each process separately: 32 processes may use 32 times as much. So the grader
+adds up what they use, several times a second, and ends them if that is too much. Between two checks they may allocate
+more. So where the system lets the grader make a control group (cgroups(7)), the kernel enforces the limit too. Where
+there is no /proc, as on macOS, the grader sees nothing, and only the limit per process holds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _numbers = itertools.count()
 
 
 class ControlGroup:
-    """A control group for one hand-in, in which the kernel keeps the limit; where none can be made, nothing.
+    """A control group for one hand-in, in which the kernel enforces the limit; where none can be made, it does nothing.
 
     limit: bytes of memory for the hand-in.
     """
@@ -44,7 +44,7 @@ class ControlGroup:
         return False
 
     def remove(self) -> None:
-        """Remove the group as soon as its last process has ended, which the caller has seen to."""
+        """Remove the group as soon as its last process has ended; the caller has ended them."""
         for _ in range(100 if self._folder is not None else 0):
             with contextlib.suppress(OSError):
                 self._folder.rmdir()  # type: ignore[union-attr]
@@ -81,7 +81,7 @@ def _limited(parent: Path, limit: int) -> Path | None:
 
 
 def _set(file: Path, value: int) -> None:
-    """Write to a file of the kernel's, never making one that is missing."""
+    """Write to one of the kernel's files; a missing one is never created."""
     descriptor = os.open(file, os.O_WRONLY)
     try:
         os.write(descriptor, str(value).encode())

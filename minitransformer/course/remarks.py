@@ -50,7 +50,7 @@ def _by_factor_or_summand(
         everywhere = " everywhere" if any(right.size > 1 for right in expected) else ""
         return f"It is {abs(summands[0]):.6g} too {'large' if summands[0] > 0 else 'small'}{everywhere}."
     factors: list[float] = []
-    telling: list[tuple[float, str]] = []  # without outputs of one entry, which is a multiple of any other
+    telling: list[tuple[float, str]] = []  # without outputs of one entry: any number is a multiple of any other
     for (one, right, scale), where in zip(pairs, inputs, strict=True):
         norm = float((right * right).sum())
         factor = float((one * right).sum()) / norm if norm else 1.0
@@ -61,7 +61,7 @@ def _by_factor_or_summand(
             telling += [(factor, where)] if right.size > 1 else []
     if np.allclose(factors, factors[0], rtol=10.0 * TOLERANCE):
         if abs(factors[0] + 1.0) < 10.0 * TOLERANCE:
-            return "It has the wrong sign, and is right apart from that."
+            return "It has the wrong sign but is otherwise right."
         return f"It is {factors[0]:.6g} times what it should be."
     (least, here), (most, there) = min(telling, default=(0.0, "")), max(telling, default=(0.0, ""))
     if np.isclose(least, most):

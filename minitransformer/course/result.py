@@ -25,7 +25,7 @@ class Output:
 
     problem: what is wrong with it as an array, apart from its numbers. where: the first inputs on which it was wrong;
     wrong: how many of its `size` entries were wrong there; entries: the first of these. right_trials: on how many of
-    all `trials` it was right. mistake: the known mistake (or two, "one + other") that reproduces it on all trials.
+    the `trials` it was right. mistake: the known mistake (or two, "one + other") that reproduces it on all trials.
     remark: any other obvious feature. unknown: there are numbers, but neither mistake nor remark explains them.
     """
 

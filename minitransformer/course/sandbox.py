@@ -35,7 +35,7 @@ _FILES = ("sandbox_runner.py", "hand_in.py", "collecting.py", "comparison.py", "
 _LONGEST_LINE = 8 * 1024**2
 _MOST_PROBLEMS = 20
 _START = 60.0  # seconds for the process to start and to read the hand-in
-_LOOK = 0.05  # seconds between two looks at a hand-in's memory
+_LOOK = 0.05  # seconds between two checks of a hand-in's memory
 _GRACE = 5.0  # additional seconds for the messages before and after an exercise
 _MALFORMED = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError, MemoryError)
 
@@ -318,10 +318,10 @@ class _Process:
                 return
 
     def _look(self) -> None:
-        """End what the process started if all of it uses too much memory. Look only now and then."""
+        """End what the process started if all of it uses too much memory. Check only now and then."""
         if time.monotonic() < self._next_look:
             return
-        started = memory.started_by(self._process.pid) - self._killed  # these may take a while to give back theirs
+        started = memory.started_by(self._process.pid) - self._killed  # killed ones give theirs back late
         if self._group.exceeded() or memory.used_by(started, self._memory) > self._memory:
             self.exhausted = True
             self._killed |= started

@@ -25,7 +25,7 @@ from importlib.machinery import ModuleSpec
 from typing import Any
 
 _LONGEST = 4000  # characters of a message in words
-_LARGEST = 100_000  # numbers of an answer; the largest right one has some thousands
+_LARGEST = 100_000  # numbers of an answer; the largest right one has a few thousand
 _MOST_FAILURES = 20
 _FILE_SIZE = 64 * 1024**2
 _PROCESSES = 32
@@ -150,7 +150,7 @@ def _limit(**limits: int) -> None:
 def _ended(child: int, seconds: float, alone: bool) -> int | None:
     """How the child ended; None if its time was over. Ends it and every process that it left behind.
 
-    alone: whether this process is in a process namespace of its own. There "all" means those of the hand-in.
+    alone: whether this process is in a process namespace of its own. All processes there belong to the hand-in.
     """
     end, status = time.monotonic() + seconds, None
     while status is None and time.monotonic() < end:

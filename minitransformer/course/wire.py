@@ -1,7 +1,7 @@
 """Arrays and plain values as JSON, between the grader and the process in which a hand-in runs.
 
 Only data passes: arrays as bytes with their dtype and shape, numbers, texts, and containers of these. The data that
-comes back is not trusted, so `decode` refuses everything that it does not know.
+comes back is not trusted, so `decode` refuses everything else.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from .sandwich import Normed, OffsetRMSNorm
 from .score_bias import Biased
 from .sink import Sink, sink_attention
 from .softcap import SoftCapped, softcap, softcapped_attention
+from .state_cache import StateCache
 from .weighted_cross_entropy import weighted_cross_entropy
 from .window import RollingCache, Window
 
@@ -54,6 +55,7 @@ __all__ = [
     "RotaryPositions",
     "Sink",
     "SoftCapped",
+    "StateCache",
     "Window",
     "additive_attention",
     "alibi",

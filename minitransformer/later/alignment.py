@@ -33,8 +33,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_sizes
-from ..arrays.declared import op
+from ..arrays.declared import declared, op
 from ..arrays.float16 import in_float32
 from ..layers.cost import Cost
 from ..layers.linear import Linear
@@ -83,10 +82,8 @@ class Alignment(Module):
     score: "additive" or "multiplicative". No map has a bias.
     """
 
+    @declared('d_model > 0; score: "additive" or "multiplicative"')
     def __init__(self, d_model: int, score: str = "multiplicative", rng: np.random.Generator | None = None) -> None:
-        check_sizes("Alignment", d_model=d_model)
-        if score not in SCORES:
-            raise ValueError(f"Alignment: score must be one of {', '.join(SCORES)}, got {score!r}")
         rng = generator(rng)
         limit = d_model**-0.5
         additive = score == "additive"

@@ -33,6 +33,7 @@ from . import (
     RollingCache,
     RotaryPositions,
     Sink,
+    StateCache,
     Window,
     grouped,
     op_cases,  # noqa: F401 - it enters the ops
@@ -225,9 +226,9 @@ _CACHED: dict[str, tuple[Callable[[], layers.Module], dict[str, Any]]] = {
         },
     ),
     "LatentAttention with a cache": (lambda: LatentAttention(8, 2, 3, 5, 4), {"causal": True}),
-    "LinearAttention with a cache": (lambda: LinearAttention(8, 2, block=2), {"cache": layers.StateCache}),
-    "Recurrent with a cache": (lambda: Recurrent(8, 3, "lstm"), {"cache": layers.StateCache}),
-    "Convolution with a cache": (lambda: Convolution(8, 3, 3), {"cache": layers.StateCache, "causal": True}),
+    "LinearAttention with a cache": (lambda: LinearAttention(8, 2, block=2), {"cache": StateCache}),
+    "Recurrent with a cache": (lambda: Recurrent(8, 3, "lstm"), {"cache": StateCache}),
+    "Convolution with a cache": (lambda: Convolution(8, 3, 3), {"cache": StateCache, "causal": True}),
 }
 for _name, (_make, _options) in _CACHED.items():
     read_in_pieces(_name, _make, X, **_options)

@@ -10,16 +10,18 @@ the clamped number, so its gradient is 0.
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_sizes
-from ..arrays.declared import op
+from ..arrays.declared import declared, op
 from ..arrays.float16 import in_float32
-from ..layers import Cost, Linear, Module, Parameter
+from ..layers import Cost, Linear, Parameter
 from ..layers.module import generator
 from ..ops.activations import logistic
-from .experts import chosen_experts, top_k_gates
+from .experts import MixtureOfExperts
 
 
 @op("x: (..., 2·F); y: (..., F); alpha > 0; limit > 0")
@@ -42,12 +44,13 @@ def clamped_swiglu(x: Array, alpha: float = 1.702, limit: float = 7.0) -> tuple[
     return y, backward
 
 
-class ClampedExperts(Module):
+class ClampedExperts(MixtureOfExperts):
     """Each position uses k of n_experts, with clamped gates and biases everywhere. x, y: (..., d_model).
 
     The parameters of all experts: into: (E, D, 2·F); into_bias: (E, 2·F); out: (E, F, D); out_bias: (E, D).
     """
 
+    @declared("d_model, d_ff, n_experts, k > 0")
     def __init__(
         self,
         d_model: int,
@@ -58,7 +61,6 @@ class ClampedExperts(Module):
         limit: float = 7.0,
         rng: np.random.Generator | None = None,
     ) -> None:
-        check_sizes("ClampedExperts", d_model=d_model, d_ff=d_ff, n_experts=n_experts, k=k)
         if k > n_experts:
             raise ValueError(f"ClampedExperts: k must be at most n_experts, got {k} of {n_experts}")
         rng = generator(rng)
@@ -69,33 +71,9 @@ class ClampedExperts(Module):
         self.out = Parameter(rng.normal(0.0, d_ff**-0.5, (n_experts, d_ff, d_model)).astype(np.float32))
         self.out_bias = Parameter(np.zeros((n_experts, d_model), np.float32))
 
-    def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
-        """Return (y, backward); backward(dy) returns dx. Every sub-layer accepts rng; this one does not use it."""
-        xp = array_module(x)
-        rows = x.reshape(-1, x.shape[-1])
-        logits, router_backward = self.router(rows)
-        gates, gates_backward = top_k_gates(logits, self.k)
-        chosen = chosen_experts(logits, self.k)
-        total = xp.zeros_like(rows)
-        calls = []
-        for i in range(gates.shape[-1]):
-            mine = xp.flatnonzero(chosen[:, i])
-            if len(mine):
-                output, expert_backward = self._expert(i, rows[mine])
-                total[mine] += gates[mine, i][:, None] * output
-                calls.append((i, mine, output, expert_backward))
-
-        def backward(dy: Array) -> Array:
-            upstream = dy.reshape(rows.shape)
-            dgates, drows = xp.zeros_like(gates), xp.zeros_like(rows)
-            for i, mine, output, expert_backward in calls:
-                dgates[mine, i] = (upstream[mine] * output).sum(axis=-1)
-                drows[mine] += expert_backward(gates[mine, i][:, None] * upstream[mine])
-            dlogits = gates_backward(dgates)
-            drows += router_backward(dlogits)
-            return drows.reshape(x.shape)
-
-        return total.reshape(x.shape), backward
+    def each(self) -> list[Any]:
+        """The experts as functions."""
+        return [partial(self._expert, i) for i in range(len(self.into.value))]
 
     def cost(self, batch: int, length: int) -> Cost:
         """The router, and k experts for each position. Kept: the input, the gates; of an expert input and output, its

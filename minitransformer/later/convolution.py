@@ -28,13 +28,14 @@ import math
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_floats, check_last, check_mask, check_sizes
-from ..arrays.declared import op
+from ..arrays.boundary import check_floats, check_last, check_mask
+from ..arrays.declared import declared, op
 from ..arrays.float16 import in_float32_on_host
-from ..layers.cache import StateCache, no_backward
+from ..layers.cache import no_backward
 from ..layers.cost import Cost
 from ..layers.module import Module, Parameter, generator
 from ..ops.linear import linear
+from .state_cache import StateCache
 
 
 @op("x: (..., T, D_in); weight: (k, D_in, D_out); bias: (D_out,); y: (..., T, D_out); dilation > 0")
@@ -95,10 +96,10 @@ class Convolution(Module):
     self-attention in a layer, so a call has the same options.
     """
 
+    @declared("d_in, d_out, kernel, dilation > 0")
     def __init__(
         self, d_in: int, d_out: int, kernel: int = 3, dilation: int = 1, rng: np.random.Generator | None = None
     ) -> None:
-        check_sizes("Convolution", d_in=d_in, d_out=d_out, kernel=kernel, dilation=dilation)
         limit = math.sqrt(6.0 / (kernel * d_in + d_out))
         drawn = generator(rng).uniform(-limit, limit, (kernel, d_in, d_out))
         self.weight = Parameter(drawn.astype(np.float32, copy=False))

@@ -38,11 +38,13 @@ A row of x was read by its experts and by the router, so it gets the sum of thei
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_flags, check_floats, check_last, check_sizes
-from ..arrays.declared import op
+from ..arrays.boundary import check_floats, check_last
+from ..arrays.declared import declared, op
 from ..arrays.float16 import in_float32, in_float32_with_result
 from ..layers.cost import Cost
 from ..layers.feed_forward import FeedForward
@@ -118,6 +120,7 @@ class MixtureOfExperts(Module):
     is not called, and its gradients stay unchanged.
     """
 
+    @declared("d_model, d_ff, n_experts, k > 0")
     def __init__(
         self,
         d_model: int,
@@ -129,8 +132,6 @@ class MixtureOfExperts(Module):
         bias: bool = False,
         rng: np.random.Generator | None = None,
     ) -> None:
-        check_sizes("MixtureOfExperts", d_model=d_model, d_ff=d_ff, n_experts=n_experts, k=k)
-        check_flags("MixtureOfExperts", gated=gated)
         if k > n_experts:
             raise ValueError(f"MixtureOfExperts: k must be at most n_experts, got {k} of {n_experts}")
         rng = generator(rng)
@@ -141,8 +142,9 @@ class MixtureOfExperts(Module):
 
     def __call__(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. Every sub-layer accepts rng; this one does not use it."""
-        check_floats("MixtureOfExperts", weight=self.router.weight.value, x=x)
-        check_last("MixtureOfExperts", "x", x, self.router.weight.value.shape[0], "d_model")
+        where = type(self).__name__
+        check_floats(where, weight=self.router.weight.value, x=x)
+        check_last(where, "x", x, self.router.weight.value.shape[0], "d_model")
         xp = array_module(x)
         rows = x.reshape(-1, x.shape[-1])
         logits, router_backward = self.router(rows)
@@ -150,7 +152,7 @@ class MixtureOfExperts(Module):
         chosen = chosen_experts(logits, self.k)
         total = xp.zeros_like(rows)
         calls = []
-        for i, expert in enumerate(self.experts):
+        for i, expert in enumerate(self.each()):
             mine = xp.flatnonzero(chosen[:, i])
             if len(mine):
                 output, expert_backward = expert(rows[mine])
@@ -168,6 +170,10 @@ class MixtureOfExperts(Module):
             return drows.reshape(x.shape)
 
         return total.reshape(x.shape), backward
+
+    def each(self) -> list[Any]:
+        """The experts: each takes rows, (n, d_model), and returns (output, backward)."""
+        return self.experts
 
     def cost(self, batch: int, length: int) -> Cost:
         """The router, and k experts for each position. Kept besides: the input, the gates, the outputs."""

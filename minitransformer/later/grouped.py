@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_sizes
-from ..arrays.declared import op
+from ..arrays.declared import declared, op
 from ..layers import Linear, Module, MultiHeadAttention, ScaledDotProduct
 from ..layers.module import Unread, generator
 from .around import Around
@@ -70,6 +69,7 @@ class Grouped(Around):
         return self.inner.head(i)
 
 
+@declared("d_model, n_heads, n_key_heads, d_head > 0")
 def grouped(
     d_model: int,
     n_heads: int,
@@ -85,7 +85,6 @@ def grouped(
 
     Raises ValueError where the heads cannot be shared equally.
     """
-    check_sizes("grouped", n_heads=n_heads, n_key_heads=n_key_heads)
     if n_heads % n_key_heads:
         raise ValueError(f"grouped: {n_heads} heads of queries cannot share {n_key_heads} of keys equally")
     rng = generator(rng)

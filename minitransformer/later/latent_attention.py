@@ -23,7 +23,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_sequences, check_sizes, lacks_heads
+from ..arrays.boundary import check_sequences, lacks_heads
+from ..arrays.declared import declared
 from ..layers.cache import KeyValueCache, no_backward
 from ..layers.cost import Cost
 from ..layers.linear import Linear
@@ -41,6 +42,7 @@ class LatentAttention(Module):
     part, an even number.
     """
 
+    @declared("d_model, n_heads, d_head, d_latent, d_rotary > 0")
     def __init__(
         self,
         d_model: int,
@@ -51,8 +53,6 @@ class LatentAttention(Module):
         rotary_base: float = 10000.0,
         rng: np.random.Generator | None = None,
     ) -> None:
-        check_sizes("LatentAttention", d_model=d_model, n_heads=n_heads, d_head=d_head, d_latent=d_latent)
-        check_sizes("LatentAttention", d_rotary=d_rotary)
         rng = generator(rng)
         self.query = Linear(d_model, n_heads * (d_head + d_rotary), bias=False, rng=rng)
         self.down = Linear(d_model, d_latent + d_rotary, bias=False, rng=rng)

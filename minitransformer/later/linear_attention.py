@@ -30,13 +30,14 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_sequences, check_sizes
-from ..arrays.declared import op
+from ..arrays.boundary import check_sequences
+from ..arrays.declared import declared, op
 from ..arrays.float16 import in_float32
-from ..layers.cache import StateCache, no_backward
+from ..layers.cache import no_backward
 from ..layers.cost import Cost
 from ..layers.linear import Linear
 from ..layers.module import Module, generator
+from .state_cache import StateCache
 
 
 @op("q, k: (..., T, d_k); v, output: (..., T, d_v); mask: booleans that broadcast to (..., T); block > 0")
@@ -108,10 +109,10 @@ def _later_sums(a: Array, b: Array, c: Array, block: int) -> Array:
 class LinearAttention(Module):
     """H causal linear attentions side by side. x, y: (..., T, D)."""
 
+    @declared("d_model, n_heads, block > 0")
     def __init__(
         self, d_model: int, n_heads: int, bias: bool = True, block: int = 64, rng: np.random.Generator | None = None
     ) -> None:
-        check_sizes("LinearAttention", d_model=d_model, n_heads=n_heads, block=block)
         if d_model % n_heads:
             raise ValueError(f"LinearAttention: d_model {d_model} cannot be divided into {n_heads} equal heads")
         rng = generator(rng)

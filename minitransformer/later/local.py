@@ -20,8 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module, device_of
-from ..arrays.boundary import check_sizes
-from ..arrays.declared import op
+from ..arrays.declared import declared, op
 from ..arrays.float16 import in_float32_on_host
 from ..arrays.masks import local_mask
 from ..layers import Cost, ScaledDotProduct
@@ -115,9 +114,9 @@ class Local(ScaledDotProduct):
     For self-attention, with a mask that is the same for every query, (..., 1, T).
     """
 
+    @declared("radius > 0")
     def __init__(self, radius: int, scale: float | None = None, dropout: float = 0.0) -> None:
         super().__init__(scale, dropout)
-        check_sizes("Local", radius=radius)
         self.radius = radius
 
     def __call__(

@@ -47,21 +47,20 @@ import numpy as np
 from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.boundary import (
     check_array,
-    check_flags,
     check_floats,
     check_last,
     check_mask,
     check_shape,
-    check_sizes,
 )
-from ..arrays.declared import op
+from ..arrays.declared import declared, op
 from ..arrays.float16 import in_float32
-from ..layers.cache import StateCache, no_backward
+from ..layers.cache import no_backward
 from ..layers.cost import Cost
 from ..layers.linear import Linear
 from ..layers.module import Module, Parameter, generator
 from ..ops.activations import logistic
 from ..ops.linear import linear
+from .state_cache import StateCache
 
 
 @op("inputs, h, new: (..., H); weight: (H, H)")
@@ -175,6 +174,7 @@ class Recurrent(Module):
     U(-1/√H, 1/√H). The GRU's W has its own bias; all biases start at zero.
     """
 
+    @declared('d_in, d_hidden > 0; cell: "rnn" or "lstm" or "gru"')
     def __init__(
         self,
         d_in: int,
@@ -183,10 +183,6 @@ class Recurrent(Module):
         reverse: bool = False,
         rng: np.random.Generator | None = None,
     ) -> None:
-        check_sizes("Recurrent", d_in=d_in, d_hidden=d_hidden)
-        check_flags("Recurrent", reverse=reverse)
-        if cell not in CELLS:
-            raise ValueError(f"Recurrent: cell must be one of {', '.join(CELLS)}, got {cell!r}")
         rng = generator(rng)
         _, n_sums, n_states = CELLS[cell]
         limit = d_hidden**-0.5

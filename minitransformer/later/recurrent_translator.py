@@ -20,13 +20,14 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.boundary import check_array, check_sizes
-from ..layers import Cache, Cost, Embedding, InputEmbedding, Linear, StateCache
+from ..layers import Cache, Cost, Embedding, InputEmbedding, Linear
 from ..layers.cache import check_cache, no_backward
 from ..layers.cost import Costs
 from ..layers.module import generator
 from ..models.encoder_decoder import EncoderDecoder, check_config, check_sequences, check_shared, keys
 from .alignment import SCORES, Alignment
 from .recurrent import Bidirectional, Recurrent
+from .state_cache import StateCache
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ import math
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module, scatter_add
-from ..arrays.boundary import check_flags, check_sizes
-from ..arrays.declared import op
+from ..arrays.declared import declared, op
 from ..layers import Module, Parameter
 from ..layers.module import generator
 
@@ -88,6 +87,7 @@ class RelativeBias(Module):
     returns (bias, backward), bias: (H, T_q, T_k); backward(dbias) returns None.
     """
 
+    @declared("n_heads, buckets, max_distance > 0; std >= 0")
     def __init__(
         self,
         n_heads: int,
@@ -97,8 +97,6 @@ class RelativeBias(Module):
         std: float = 0.02,
         rng: np.random.Generator | None = None,
     ) -> None:
-        check_sizes("RelativeBias", n_heads=n_heads, buckets=buckets, max_distance=max_distance)
-        check_flags("RelativeBias", both_ways=both_ways)
         self.table = Parameter(generator(rng).normal(0.0, std, (buckets, n_heads)).astype(np.float32, copy=False))
         self.max_distance, self.both_ways = max_distance, both_ways
 

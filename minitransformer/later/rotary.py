@@ -27,11 +27,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import (
-    check_array,
-    check_positive,
-)
-from ..arrays.declared import op
+from ..arrays.boundary import check_array
+from ..arrays.declared import declared, op
 from ..arrays.float16 import in_float32
 from ..layers import Module
 
@@ -90,8 +87,8 @@ class RotaryPositions(Module):
     base: the base of the angles. Nothing is learned.
     """
 
+    @declared("base > 0")
     def __init__(self, base: float = 10000.0) -> None:
-        check_positive("RotaryPositions", base=base)
         self.base = float(base)
 
     def __call__(self, heads: Array, start: int = 0, positions: Array | None = None) -> tuple[Array, Pullback]:

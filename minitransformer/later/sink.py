@@ -21,8 +21,7 @@ import math
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module, device_of
-from ..arrays.boundary import check_sizes
-from ..arrays.declared import op
+from ..arrays.declared import declared, op
 from ..arrays.float16 import in_float32
 from ..arrays.masks import causal_mask
 from ..layers import Cost, Module, Parameter, ScaledDotProduct
@@ -82,8 +81,8 @@ class Sink(Module):
 
     alike = False
 
+    @declared("n_heads > 0")
     def __init__(self, n_heads: int, scale: float | None = None) -> None:
-        check_sizes("Sink", n_heads=n_heads)
         self.sink = Parameter(np.zeros(n_heads, np.float32))
         self.scale = scale
 

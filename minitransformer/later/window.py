@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module, device_of
-from ..arrays.boundary import check_flags, check_integers, check_shape, check_sizes
+from ..arrays.boundary import check_flags, check_shape
+from ..arrays.declared import declared
 from ..arrays.masks import local_mask
 from ..layers import KeyValueCache, Module, ScaledDotProduct
 from .around import Around
@@ -24,8 +25,8 @@ from .local import Local
 class Window(Around):
     """Each query sees the last `width` keys, its own included, and the first `always`. inner: a part that mixes."""
 
+    @declared("width > 0; always >= 0")
     def __init__(self, width: int, inner: Module | None = None, always: int = 0) -> None:
-        check_sizes("Window", width=width)
         if isinstance(inner, Local):
             raise ValueError("Window: the part inside must not be restricted itself; give either Local or Window")
         self.width, self.always = width, always
@@ -63,12 +64,9 @@ class RollingCache(KeyValueCache):
     al., section 3.2).
     """
 
+    @declared("window > 0; sinks >= 0")
     def __init__(self, window: int, sinks: int = 0) -> None:
         super().__init__()
-        check_sizes("RollingCache", window=window)
-        check_integers("RollingCache", sinks=sinks)
-        if sinks < 0:
-            raise ValueError(f"RollingCache: sinks must be at least 0, got {sinks}")
         self.window, self.sinks = window, sinks
 
     def attend(

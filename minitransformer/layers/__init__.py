@@ -6,7 +6,7 @@ returns the gradients of the inputs.
 
 from .attention import MultiHeadAttention
 from .blocks import Decoder, DecoderLayer, Encoder, EncoderLayer
-from .cache import Cache, KeyValueCache, StateCache
+from .cache import Cache, KeyValueCache
 from .cost import Cost
 from .embedding import Embedding, InputEmbedding, LearnedPositions, SinusoidalPositions
 from .feed_forward import FeedForward
@@ -38,5 +38,4 @@ __all__ = [
     "Residual",
     "ScaledDotProduct",
     "SinusoidalPositions",
-    "StateCache",
 ]

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_integers, check_sequences, check_sizes, lacks_heads
+from ..arrays.boundary import check_index, check_sequences, lacks_heads
+from ..arrays.declared import declared
 from .cache import KeyValueCache, check_layer_cache, no_backward
 from .cost import Cost
 from .linear import Linear
@@ -35,6 +36,7 @@ class MultiHeadAttention(Module):
     x: (..., T_q, D); memory: (..., T_k, D); y: (..., T_q, D). dropout: on the weights, unless `mix` is given.
     """
 
+    @declared("d_model, n_heads, d_k, d_v > 0")
     def __init__(
         self,
         d_model: int,
@@ -47,7 +49,6 @@ class MultiHeadAttention(Module):
         mix: Module | None = None,
         turn: tuple[Module | None, Module | None] = (None, None),
     ) -> None:
-        check_sizes("MultiHeadAttention", d_model=d_model, n_heads=n_heads)
         if (d_k is None or d_v is None) and d_model % n_heads:
             reason = f"d_model {d_model} cannot be divided into {n_heads} equal heads"
             raise ValueError(f"MultiHeadAttention: {reason}; choose another n_heads, or give d_k and d_v")
@@ -108,19 +109,11 @@ class MultiHeadAttention(Module):
 
         return y, backward
 
-    def project(
-        self,
-        projection: Linear,
-        x: Array,
-        width: int,
-        turn: Module | None = None,
-        start: int = 0,
-        positions: Array | None = None,
-    ) -> tuple[Array, Pullback]:
-        """Project x, split it into heads of this width, and turn them: (..., T, D) to (..., H, T, width)."""
+    def project(self, projection: Linear, x: Array, width: int, turn: Any = None, *at: Any) -> tuple[Array, Pullback]:
+        """Project x, split it into heads, and turn them: (..., T, D) to (..., H, T, width). at: start, positions."""
         projected, projection_backward = projection(x)
         heads, split_backward = self.ops.split_heads(projected, projected.shape[-1] // width)
-        turned, turn_backward = (heads, None) if turn is None else turn(heads, start, positions)
+        turned, turn_backward = (heads, None) if turn is None else turn(heads, *at)
 
         def backward(dturned: Array) -> Array:
             dheads = dturned if turn_backward is None else turn_backward(dturned)
@@ -131,15 +124,12 @@ class MultiHeadAttention(Module):
         return turned, backward
 
     def cost(self, batch: int, length: int) -> Cost:
-        """Kept: the input, the merged heads, and what mixes and turns keep."""
-        n_key_heads = self.key.weight.value.shape[1] // self.d_k
-        maps = (self.query, self.key, self.value, self.output)
-        total = sum(
-            (one.cost(batch, length) for one in maps), self.mix.cost(batch, length, self.n_heads, self.d_k, self.d_v)
-        )
-        for turn, n_heads in ((self.turn_query, self.n_heads), (self.turn_key, n_key_heads)):
-            total += Cost() if turn is None else turn.cost(batch * n_heads, length)
-        return total + Cost(kept=batch * length * (self.d_model + self.n_heads * self.d_v))
+        """What the parts cost. Kept besides: the input and the merged heads."""
+        maps = [part.cost(batch, length) for part in (self.query, self.key, self.value, self.output)]
+        turns = [(self.turn_query, self.query.weight), (self.turn_key, self.key.weight)]
+        turned = [turn.cost(batch * w.value.shape[1] // self.d_k, length) for turn, w in turns if turn is not None]
+        mixed = self.mix.cost(batch, length, self.n_heads, self.d_k, self.d_v)
+        return sum((*maps, *turned, mixed), Cost(kept=batch * length * (self.d_model + self.n_heads * self.d_v)))
 
     def new_cache(self) -> KeyValueCache:
         """An empty cache for the keys and values of this layer: the one that `mix` makes, if it does."""
@@ -147,9 +137,7 @@ class MultiHeadAttention(Module):
 
     def head(self, i: int) -> MultiHeadAttention:
         """Head i alone, from 0 on, with copies of its part of each matrix. y = sum_i head(i)(x) + b_O."""
-        check_integers("MultiHeadAttention.head", i=i)
-        if not 0 <= i < self.n_heads:
-            raise ValueError(f"MultiHeadAttention: there are heads 0 to {self.n_heads - 1}, got {i}")
+        check_index("MultiHeadAttention.head", i, self.n_heads)
         shared = i * (self.key.weight.value.shape[1] // self.d_k) // self.n_heads  # the keys and values that it reads
         k, v = (slice(shared * d, (shared + 1) * d) for d in (self.d_k, self.d_v))
         alone = copy.copy(self)

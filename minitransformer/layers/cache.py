@@ -134,35 +134,13 @@ def _grown(buffer: Array | None, new: Array, used: int, needed: int) -> Array:
     return larger
 
 
-class StateCache:
-    """The cache of a layer whose state has a constant size; later/ has such layers.
-
-    state: an array whose leading axes are those of the input, or None before the first token.
-    """
-
-    def __init__(self) -> None:
-        self.state: Array | None = None
-        self.length = 0  # tokens read
-
-    def keep(self, state: Array, n_new: int) -> None:
-        """Replace the state by the one after n_new more tokens."""
-        self.state, self.length = state, self.length + n_new
-
-    def select(self, rows: Array, memory: Array | None = None) -> None:
-        """Replace the batch by these of its rows, as in KeyValueCache; a state belongs to no memory."""
-        if self.state is None:
-            raise ValueError("the cache is empty; no tokens were read yet, so there are no rows to select")
-        check_ids("StateCache", "rows", rows, self.state.shape[0], like=self.state)
-        self.state = self.state[rows]
-
-
 class Cache:
     """The caches of a whole stack: for each layer one for self-attention, and possibly one for cross-attention.
 
     kind: a factory for the self-attention caches. `of` takes the caches of layers that differ.
     """
 
-    def __init__(self, n_layers: int, kind: Callable[[], KeyValueCache | StateCache] = KeyValueCache) -> None:
+    def __init__(self, n_layers: int, kind: Callable[[], Any] = KeyValueCache) -> None:
         check_sizes("Cache", n_layers=n_layers)
         self.self_attention: list[Any] = [kind() for _ in range(n_layers)]
         self.cross_attention = [KeyValueCache() for _ in range(n_layers)]

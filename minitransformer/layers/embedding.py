@@ -17,12 +17,9 @@ from ..arrays.boundary import (
     check_floats,
     check_integers,
     check_last,
-    check_number,
-    check_positive,
-    check_rate,
     check_shape,
-    check_sizes,
 )
+from ..arrays.declared import declared
 from .cost import Cost
 from .linear import Linear
 from .module import Module, Parameter, generator
@@ -36,12 +33,11 @@ class Embedding(Module):
     `unembed` compares vectors with every row. Use both, and the table's gradient collects from both.
     """
 
+    @declared("vocabulary, width > 0; std > 0")
     def __init__(
         self, vocabulary: int, width: int, std: float | None = None, rng: np.random.Generator | None = None
     ) -> None:
-        check_sizes("Embedding", vocabulary=vocabulary, width=width)
         std = width**-0.5 if std is None else std
-        check_positive("Embedding", std=std)
         self.table = Parameter(generator(rng).normal(0.0, std, (vocabulary, width)).astype(np.float32, copy=False))
 
     def __call__(self, ids: Array) -> tuple[Array, Pullback]:
@@ -115,6 +111,7 @@ class LearnedPositions(Module):
     Raises ValueError for a position beyond max_length.
     """
 
+    @declared("max_length, width > 0; std > 0; offset >= 0")
     def __init__(
         self,
         max_length: int,
@@ -123,11 +120,6 @@ class LearnedPositions(Module):
         rng: np.random.Generator | None = None,
         offset: int = 0,
     ) -> None:
-        check_sizes("LearnedPositions", max_length=max_length, width=width)
-        check_positive("LearnedPositions", std=std)
-        check_integers("LearnedPositions", offset=offset)
-        if offset < 0:
-            raise ValueError(f"LearnedPositions: offset must be at least 0, got {offset}")
         drawn = generator(rng).normal(0.0, std, (offset + max_length, width))
         self.table = Parameter(drawn.astype(np.float32, copy=False))
         self.offset = offset
@@ -182,6 +174,7 @@ class InputEmbedding(Module):
     a norm before the dropout, and a projection of a narrow table to the width of the layers (Lan et al. 2020).
     """
 
+    @declared("0 <= dropout < 1")
     def __init__(
         self,
         tokens: Embedding,
@@ -192,8 +185,6 @@ class InputEmbedding(Module):
         norm: LayerNorm | RMSNorm | None = None,
         projection: Linear | None = None,
     ) -> None:
-        check_number("InputEmbedding", "scale", scale)
-        check_rate("InputEmbedding", dropout)
         self.tokens, self.positions, self.types = tokens, positions, types
         self.norm, self.projection = norm, projection
         self.scale, self.dropout = float(scale), dropout

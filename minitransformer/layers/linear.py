@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_flags, check_sizes
+from ..arrays.declared import declared
 from .cost import Cost
 from .module import Module, Parameter, generator
 
@@ -20,9 +20,8 @@ class Linear(Module):
     of values and gradients about constant from layer to layer. The bias starts at zero. backward(dy) returns dx.
     """
 
+    @declared("d_in, d_out > 0")
     def __init__(self, d_in: int, d_out: int, bias: bool = True, rng: np.random.Generator | None = None) -> None:
-        check_sizes("Linear", d_in=d_in, d_out=d_out)
-        check_flags("Linear", bias=bias)
         limit = math.sqrt(6.0 / (d_in + d_out))
         self.weight = Parameter(generator(rng).uniform(-limit, limit, (d_in, d_out)).astype(np.float32, copy=False))
         self.bias = Parameter(np.zeros(d_out, np.float32)) if bias else None

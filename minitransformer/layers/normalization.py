@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_positive, check_sizes
+from ..arrays.declared import declared
 from .cost import Cost
 from .module import Module, Parameter
 
@@ -16,9 +16,8 @@ class LayerNorm(Module):
     γ starts at one and β at zero. backward(dy) returns dx.
     """
 
+    @declared("width > 0; eps > 0")
     def __init__(self, width: int, eps: float = 1e-5) -> None:
-        check_sizes("LayerNorm", width=width)
-        check_positive("LayerNorm", eps=eps)
         self.gamma = Parameter(np.ones(width, np.float32))
         self.beta = Parameter(np.zeros(width, np.float32))
         self.eps = eps
@@ -46,9 +45,8 @@ class RMSNorm(Module):
     γ starts at one. backward(dy) returns dx.
     """
 
+    @declared("width > 0; eps > 0")
     def __init__(self, width: int, eps: float = 1e-6) -> None:
-        check_sizes("RMSNorm", width=width)
-        check_positive("RMSNorm", eps=eps)
         self.gamma = Parameter(np.ones(width, np.float32))
         self.eps = eps
 

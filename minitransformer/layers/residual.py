@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_rate, check_shape
+from ..arrays.boundary import check_shape
+from ..arrays.declared import declared
 from .cost import Cost
 from .module import Module, Parameter
 from .normalization import LayerNorm, RMSNorm
@@ -29,10 +30,8 @@ class Residual(Module):
     f is called as f(x, *others, rng=rng, **options). Its pullback returns dx or (dx, *dothers), and so does this one's.
     """
 
+    @declared('order: "pre" or "post"; 0 <= dropout < 1')
     def __init__(self, sublayer: Module, norm: LayerNorm | RMSNorm, order: str = "post", dropout: float = 0.0) -> None:
-        if order not in ("pre", "post"):
-            raise ValueError(f'Residual: order must be "pre" or "post", got {order!r}')
-        check_rate("Residual", dropout)
         self.sublayer, self.norm = sublayer, norm
         self.order, self.dropout = order, dropout
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_number, check_rate
+from ..arrays.declared import declared
 from .cost import Cost
 from .module import Module
 
@@ -18,10 +18,8 @@ class ScaledDotProduct(Module):
 
     alike = True  # every head is mixed in the same way, so ranks may share the heads
 
+    @declared("0 <= dropout < 1")
     def __init__(self, scale: float | None = None, dropout: float = 0.0) -> None:
-        if scale is not None:
-            check_number("ScaledDotProduct", "scale", scale)
-        check_rate("ScaledDotProduct", dropout)
         self.scale, self.dropout = scale, dropout
 
     def __call__(

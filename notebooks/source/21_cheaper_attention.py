@@ -62,7 +62,7 @@ def layer_of(kind, *sizes, **options):
 
 
 def numbers(cache):
-    parts = [cache.state] if isinstance(cache, layers.StateCache) else cache.read()
+    parts = [cache.state] if isinstance(cache, later.StateCache) else cache.read()
     return sum(part.size for part in parts)
 
 
@@ -204,7 +204,7 @@ schematics.looks(with_sink, columns="sink, then the three keys")
 #: after 100 tokens: 576; after 10,000 tokens: 576
 
 # %% tags=["slide"]
-linear, cache = layer_of(later.LinearAttention, D, H), layers.StateCache()
+linear, cache = layer_of(later.LinearAttention, D, H), later.StateCache()
 rows = [show(linear(x[:, t : t + 1], cache=cache)[0]) for t in range(n)]
 print("as a recurrence and as a product the same:", same(np.concatenate(rows, axis=1), linear(x)[0]))
 print(f"{numbers(cache)} = {H}·{d}·({d} + 1) numbers after {cache.length} tokens")

@@ -219,7 +219,7 @@ def test_what_the_twin_does_not_know_cannot_be_edited(open_page: Open, files: di
     q = np.random.default_rng(5).normal(size=(3, 2))
     to_html(step(ops.attention, q, q, q, causal=True), tmp_path / "causal.html")
     reasons = {
-        tmp_path / "causal.html": "This page recomputes attention only of float64 matrices, without mask",
+        tmp_path / "causal.html": "This page recomputes attention only for float64 matrices, without mask",
         files["encoder"]: "This page cannot recompute Encoder, only softmax, attention",
     }
     for file, reason in reasons.items():
@@ -251,7 +251,7 @@ def test_a_number_that_python_refuses_is_refused_with_its_reason(
 def test_an_edit_counts_beside_a_refused_one_and_what_moved_tells_its_old_number(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
 ) -> None:
-    """One cell that is no number held back all other edits, and nothing showed which numbers an edit had moved."""
+    """One cell that was not a number held back all other edits, and nothing showed which numbers an edit had moved."""
     recording = recordings["softmax"]
     page = open_page(files["softmax"], f"#step={at(recording, 'softmax.y')}")
     page.click("#edit")

@@ -1,4 +1,4 @@
-"""A wrong prediction is told which slip gives its number, and never another one than that which was made."""
+"""For a wrong prediction the page names the slip that gives its number, and never one that was not made."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ASKED = """
 """
 NAMES = {
     "sign": "with the other sign", "neighbour": "it is ", "factor": "without the factor", "sum": "one of its terms",
-    "transpose": "row and column exchanged",
+    "transpose": "row and column swapped",
 }  # fmt: skip
 ENOUGH = 200  # answers by each slip
 CELLS = 6  # of an array, for each slip; where there is a factor, all of them

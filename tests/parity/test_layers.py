@@ -25,6 +25,7 @@ from transformers.models.qwen3.configuration_qwen3 import Qwen3Config
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
 from minitransformer import fast, later, layers, models, ops
+from minitransformer.later.recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
 
 from .counterparts import (
     Pair,
@@ -302,7 +303,7 @@ def test_decoder(norm_order: str, final_norm: bool, checkpoint: bool, agree: Agr
 
 @pytest.mark.parametrize("n_heads", [4, 6, 12])
 def test_linear_biases(agree: Agree, n_heads: int) -> None:
-    """The biases of transformers' Bloom grow with the key's position; softmax sees no difference to the distance."""
+    """The biases of transformers' Bloom grow with the key's position; to the softmax that equals minus the distance."""
     rng = np.random.default_rng(0)
     ours = layers.MultiHeadAttention(12, n_heads, mix=later.Biased(later.LinearBias(n_heads)))
     theirs = nn.MultiheadAttention(12, n_heads, **OPTIONS)
@@ -678,8 +679,8 @@ def test_classifier(norm_order: str, agree: Agree) -> None:
 def test_recurrent_translator(attention: str, agree: Agree) -> None:
     """Loss and every gradient, against torch.nn's LSTM put together as the docstring says, with padded sources."""
     rng = np.random.default_rng(0)
-    config = later.recurrent_translator.RecurrentTranslatorConfig(7, 7, d_model=6, attention=attention)
-    ours = later.recurrent_translator.RecurrentTranslator(config)
+    config = RecurrentTranslatorConfig(7, 7, d_model=6, attention=attention)
+    ours = RecurrentTranslator(config)
     both, one = nn.LSTM(6, 3, 2, bidirectional=True, **OPTIONS), nn.LSTM(6, 6, 2, **OPTIONS)
     for _, parameter in ours.parameters():
         parameter.value = rng.normal(0.0, 0.5, parameter.value.shape)

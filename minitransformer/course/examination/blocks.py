@@ -114,9 +114,9 @@ def embedding_pullback(draw: Draw) -> Asked:
         f"is\n\n{block(dx=dx)}\n\n"
         "Compute the gradient of the table. Which mistake does the repeated token reveal?",
         {"ids": ids, "dx": dx},
-        f"{block(dtable=table)}\n\nRow 1 was used twice, so its gradients add up. Code that assigns in place of "
-        "adding keeps the last "
-        "one only.",
+        f"{block(dtable=table)}\n\nRow 1 was used twice, so its gradients add up. Code that assigns instead of "
+        "adding keeps only the last "
+        "one.",
         {"dtable": table},
     )
 
@@ -142,7 +142,7 @@ def positions_of_width_four(draw: Draw) -> Asked:
     row = np.array([math.sin(place), math.cos(place), math.sin(place / 100), math.cos(place / 100)])
     return Asked(
         f"Sinusoidal positions of width 4 with base 10000. Compute row {place} (in radians; positions count from 0). "
-        "By which angle "
+        "By what angle "
         "do the two pairs turn from one position to the next?",
         {"position": place},
         f"The frequencies are 1 and 10000^(−2/4) = 0.01: (sin {place}, cos {place}, sin {place / 100}, cos "
@@ -214,7 +214,7 @@ def with_and_without_cache(draw: Draw) -> Asked:
     return Asked(
         f"A decoder of width {d} writes {t} tokens, one at a time. Count the multiplications of q·k in one layer: "
         "with a cache (step i "
-        "asks i keys), and without (step i computes all i² scores again). What is the ratio?",
+        "uses i keys), and without (step i computes all i² scores again). What is the ratio?",
         {"T": t, "d": d},
         f"With: d·T(T + 1)/2 = {cached}. Without: d·T(T + 1)(2T + 1)/6 = {whole}. The ratio is (2T + 1)/3 = "
         f"{n((2 * t + 1) / 3)}.",
@@ -227,9 +227,9 @@ def products_of_a_training_step(draw: Draw) -> Asked:
     tokens, d, wide = draw.choose([512, 1024]), draw.choose([64, 256]), draw.choose([256, 1024])
     once = 2 * tokens * d * wide
     return Asked(
-        f"A feed-forward network maps {tokens} tokens of width {d} to {wide} and back. How many multiplications take "
-        "its matrix "
-        "products forward? How many backward, and why?",
+        f"A feed-forward network maps {tokens} tokens of width {d} to {wide} and back. How many multiplications do its "
+        "matrix products "
+        "take forward? How many backward, and why?",
         {"tokens": tokens, "d": d, "wide": wide},
         f"2 · {tokens} · {d} · {wide} = {once}. Backward twice as many, {2 * once}: each product C = AB has two "
         "gradients, dC Bᵀ and "

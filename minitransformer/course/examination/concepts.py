@@ -30,10 +30,10 @@ CONCEPTS = (
         "What follows?",
         "The gradient is right for this upstream gradient, all ones; for another one it may be wrong.",
         {
-            "The backward pass is right, for every loss that is built on these outputs, whatever it is.": "believes "
-            "that one passing check proves the code",
-            "Nothing, since finite differences are only approximate.": "mistakes rounding of ten digits for lack of "
-            "evidence",
+            "The backward pass is right, for every loss that is built on these outputs, whatever that loss is.":
+            "believes that one passing check proves the code",
+            "Nothing, since finite differences are only approximate.": "mistakes an error in the tenth digit for "
+            "lack of evidence",
             "The forward pass is right.": "thinks that a gradient check knows what the function should be",
         },
     ),
@@ -70,20 +70,20 @@ CONCEPTS = (
         2, "All scores of a softmax are doubled. Its weights",
         "become more unequal: the ratios of the weights are squared.",
         {
-            "stay the same, since softmax divides by the sum and so normalizes.": "takes softmax for a division by "
+            "stay the same, since softmax divides by the sum and so normalizes.": "thinks that softmax only divides by "
             "the sum",
             "double.": "forgets that they sum to one",
-            "become more equal.": "has the direction of temperature the wrong way round",
+            "become more equal.": "gets the effect of temperature backwards",
         },
     ),
     Concept(
-        3, "In dx = y (dy − Σ dy·y), the gradient of softmax, what does the subtraction of the weighted mean express?",
+        3, "In dx = y (dy − Σ dy·y), the gradient of softmax, what does subtracting the weighted mean express?",
         "The weights sum to one: one can rise only if others fall.",
         {
-            "It makes the computation stable, as the subtraction of the largest score does.": "mixes it up with "
+            "It makes the computation stable, as subtracting the largest score does.": "mixes it up with "
             "subtracting the largest score",
             "It is the derivative of exp.": "differentiates term by term and forgets the shared denominator",
-            "It centres the gradient, which speeds up training.": "takes a derivative for a trick of optimization",
+            "It centres the gradient, which speeds up training.": "mistakes a derivative for an optimization trick",
         },
     ),
     Concept(
@@ -123,7 +123,7 @@ CONCEPTS = (
             "So that the weights sum to one.": "assigns the softmax's work to the scale",
             "So that no number overflows.": "thinks of the range of floats; the softmax subtracts its largest score "
             "for that",
-            "To make attention faster.": "takes each detail for a matter of cost",
+            "To make attention faster.": "sees every detail as a matter of cost",
         },
     ),
     Concept(
@@ -140,7 +140,7 @@ CONCEPTS = (
         "the sum of what comes back through q, k and v.",
         {
             "what comes back through v, since the weights are only numbers.": "treats the weights as constants",
-            "the mean of the three.": "has a rule of means for shared inputs",
+            "the mean of the three.": "averages over the uses of a shared input",
             "what comes back through q, since x asks.": "sees a token as a query only",
         },
     ),
@@ -150,22 +150,22 @@ CONCEPTS = (
         {
             "Nothing: hidden tokens get the weight 0 either way, and add nothing.": "overlooks the shared denominator",
             "The gradient cannot pass the zeros.": "looks for a fault in the gradient where the function is wrong",
-            "It is slower.": "takes each detail for a matter of cost",
+            "It is slower.": "sees every detail as a matter of cost",
         },
     ),
     Concept(
-        6, "Eight heads of width 8 in place of one head of width 64: what is gained?",
+        6, "Eight heads of width 8 instead of one head of width 64: what is gained?",
         "Eight different patterns of attention at the same number of parameters.",
         {
             "Eight times the parameters, and so eight times as much that can be learned.": "thinks that heads are "
             "added, not split off",
             "Each head sees an eighth of the tokens.": "confuses the axis of the tokens with that of the width",
-            "Eight times the speed.": "takes heads for a matter of speed",
+            "Eight times the speed.": "sees heads as a matter of speed",
         },
     ),
     Concept(
         7, "In h' = h + f(h), what does the residual connection do for the gradient?",
-        "It passes it on unchanged, beside what comes through f.",
+        "It passes the gradient on unchanged, in addition to what comes through f.",
         {
             "It makes it larger at each layer, by a factor of about two.": "counts paths, not sizes",
             "It replaces the gradient of f.": "thinks of a switch, not of a sum",
@@ -177,18 +177,18 @@ CONCEPTS = (
         "the sum of three gradients.",
         {
             "the gradient of its last occurrence.": "assigns where one must add",
-            "the mean of three gradients.": "puts a mean where the loss has none",
-            "no gradient, since looking up is no computation.": "thinks that only arithmetic has a derivative",
+            "the mean of three gradients.": "takes a mean where the loss has none",
+            "no gradient, since a look-up is not a computation.": "thinks that only arithmetic has a derivative",
         },
     ),
     Concept(
-        9, "What does the key-value cache keep from being computed again while a model writes?",
-        "Keys and values of the tokens before; a new token still asks all of them.",
+        9, "While a model writes, what does the key-value cache save it from computing again?",
+        "Keys and values of the earlier tokens; a new token still attends to all of them.",
         {
-            "The attention of all tokens before, so that each new token costs the same as the last.": "thinks that a "
+            "The attention of all earlier tokens, so that each new token costs the same as the last.": "thinks that a "
             "step no longer "
             "depends on the length",
-            "The queries of the tokens before.": "does not see that old queries are never asked again",
+            "The queries of the earlier tokens.": "does not see that old queries are never used again",
             "The weights of the model.": "confuses parameters with activations",
         },
     ),
@@ -198,7 +198,7 @@ CONCEPTS = (
         {
             "does not learn at all.": "expects every mistake to show in the loss",
             "diverges.": "expects every mistake to show in the loss",
-            "learns, if the shapes fit, as well as a right one.": "trusts shapes and descent in place of a check",
+            "learns, if the shapes fit, as well as a right one.": "trusts shapes and descent instead of a check",
         },
     ),
     Concept(
@@ -206,10 +206,10 @@ CONCEPTS = (
         "follows?",
         "On these texts nothing is lost; another head may do the same work.",
         {
-            "The head does nothing.": "takes one ablation for proof of uselessness",
+            "The head does nothing.": "takes one ablation as proof of uselessness",
             "Attending to the previous token is of no use, in this model and in others.": "concludes from one head to "
             "the pattern",
-            "The head was attending to something else.": "doubts the weights in place of the conclusion",
+            "The head was attending to something else.": "doubts the weights instead of the conclusion",
         },
     ),
     Concept(

@@ -20,7 +20,7 @@ def central_difference(draw: Draw) -> Asked:
         f"at x = {a} with h = {h}. How large is the error of each, and why is one smaller?",
         {"x": a, "h": h},
         f"The slope is 3x² = {3 * a * a}. One-sided: 3x² + 3xh + h² = {n(one)}, error {n(one - 3 * a * a)}. Central: "
-        f"3x² + h² = {n(both)}, error {n(h * h)}. What is even in h cancels between the two sides, so no term in h is "
+        f"3x² + h² = {n(both)}, error {n(h * h)}. Even powers of h cancel between the two sides, so no term in h is "
         "left.",
         {"one-sided": one, "central": both},
     )
@@ -67,7 +67,7 @@ def directional_derivative(draw: Draw) -> Asked:
     return Asked(
         f"A loss is 2 where its gradient is g; the parameters move by 0.01·u:\n\n{block(g=g, u=u)}\n\nWhich loss does "
         "the "
-        "gradient predict? Which multiple of g would lower the loss fastest, for the same length of the step: a "
+        "gradient predict? Which multiple of g would lower the loss fastest, for steps of equal length: a "
         "positive or "
         "a negative one?",
         {"g": g, "u": u},
@@ -174,7 +174,7 @@ def why_the_root(draw: Draw) -> Asked:
 
 
 def _weights(draw: Draw) -> tuple[np.ndarray, float]:
-    """Three weights that are whole parts of their sum, and the sum."""
+    """Three different weights, whole numbers divided by their sum, and the sum."""
     odds = np.array(draw.several(range(1, 6), 3), dtype=float)
     return odds / odds.sum(), float(odds.sum())
 

@@ -158,7 +158,7 @@ def three_ways_to_x(draw: Draw) -> Asked:
         gradients | matrices,
         f"dx = dq W_Qᵀ + dk W_Kᵀ + dv W_Vᵀ = {n(parts[0][0])} + {n(parts[1][0])} + {n(parts[2][0])} = "
         f"{n(sum(parts)[0])}. "
-        f"Lost is {n((parts[1] + parts[2])[0])}: what the token does as a key and as a value.",
+        f"{n((parts[1] + parts[2])[0])} is lost: what the token does as a key and as a value.",
         {"dx": sum(parts)[0], "lost": (parts[1] + parts[2])[0]},
     )
 
@@ -189,9 +189,9 @@ def visible_pairs(draw: Draw) -> Asked:
         "query and a "
         "visible key are there under a causal mask with padding, in both texts together? How many scores are computed?",
         {"t": t, "lengths": np.array(lengths)},
-        f"A text of n tokens has n(n + 1)/2 pairs: {pairs[0]} + {pairs[1]} = {sum(pairs)}. Computed are 2·{t}² = "
-        f"{2 * t * t}: the "
-        "rectangle is whole, and the mask hides most of it.",
+        f"A text of n tokens has n(n + 1)/2 pairs: {pairs[0]} + {pairs[1]} = {sum(pairs)}. All 2·{t}² = "
+        f"{2 * t * t} scores are computed, and the "
+        "mask hides most of them.",
         {"pairs": sum(pairs), "computed": 2 * t * t},
     )
 
@@ -218,8 +218,8 @@ def dropout_both_ways(draw: Draw) -> Asked:
 def parameters_of_heads(draw: Draw) -> Asked:
     d, h = draw.choose([64, 128, 512]), draw.choose([4, 8])
     return Asked(
-        f"Multi-head attention of width {d} with {h} heads, with biases. How wide is a head? How many parameters has "
-        "the layer, and "
+        f"Multi-head attention of width {d} with {h} heads, with biases. How wide is a head? How many parameters does "
+        "the layer have, and "
         f"how many with {2 * h} heads?",
         {"D": d, "H": h},
         f"{d}/{h} = {d // h}. Four matrices {d}×{d} and four biases: {4 * d * d + 4 * d}. The same with {2 * h} "
@@ -236,8 +236,8 @@ def where_a_number_goes(draw: Draw) -> Asked:
     head, place = divmod(column, d)
     return Asked(
         f"q has the shape (T, H·d) = ({t}, {h * d}) with H = {h} heads. It is split into (H, T, d). At which index "
-        "does the number "
-        f"q[{token}, {column}] stand afterwards? At which index would reshaping alone, without a transpose, put it?",
+        "is the number "
+        f"q[{token}, {column}] afterwards? At which index would reshaping alone, without a transpose, put it?",
         {"T": t, "H": h, "d": d, "index": np.array([token, column])},
         f"Column {column} = {head}·{d} + {place}, so [{head}, {token}, {place}]. In memory it is number "
         f"{token * h * d + column}; read "

@@ -37,7 +37,7 @@ def an_overwritten_gradient(draw: Draw) -> Asked:
         "return, and what is right? Is there an x at which a test would miss the mistake?",
         {"a": a, "b": b, "x": x, "dy": dy},
         f"It returns {dy * 2 * b * x}; right is {dy * a} + {dy * 2 * b * x} = {dy * (a + 2 * b * x)}. No: dy·a is "
-        "missing, wherever x is.",
+        "missing, whatever x is.",
         {"returned": dy * 2 * b * x, "right": dy * (a + 2 * b * x)},
     )
 
@@ -125,11 +125,11 @@ def score_of_a_head(draw: Draw) -> Asked:
     return Asked(
         f"The weights of a causal head:\n\n{block(weights=weights)}\n\nCompute its previous-token score and its "
         "first-token score, the means "
-        "of weights[t, t − 1] and of weights[t, 0] over t ≥ 1. Why may one not conclude that the model needs this "
+        "of weights[t, t − 1] and of weights[t, 0] over t ≥ 1. Why does it not follow that the model needs this "
         "head?",
         {"weights": weights},
-        f"{n(score)} and {n(first)}. A score says where the head looks on this text; whether the model uses it, an "
-        "ablation must show.",
+        f"{n(score)} and {n(first)}. A score says where the head looks on this text; only an ablation "
+        "can show whether the model uses it.",
         {"previous": score, "first": first},
     )
 
@@ -266,7 +266,7 @@ def sum_around_a_ring(draw: Draw) -> Asked:
     return Asked(
         f"{ranks} ranks add up gradients of {megabytes} MB around a ring. How much does each rank send? How long does "
         f"it take at {rate} GB/s with a delay "
-        f"of {delay} µs for each message? What becomes of the amount with a thousand ranks?",
+        f"of {delay} µs for each message? How much would it be with a thousand ranks?",
         {"ranks": ranks, "megabytes": megabytes, "rate": rate, "delay": delay},
         f"2(n − 1)/n · {megabytes} = {n(sent)} MB in {2 * (ranks - 1)} messages: {sent / 1000:.4g} GB / {rate} GB/s + "
         f"{2 * (ranks - 1)}·{delay} µs = "

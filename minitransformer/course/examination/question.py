@@ -1,4 +1,4 @@
-"""What an examination question is: its text with new numbers for each seed, and its worked answer."""
+"""An examination question: a text with new numbers for each seed, and its worked answer."""
 
 from __future__ import annotations
 

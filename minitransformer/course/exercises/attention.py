@@ -70,7 +70,7 @@ def _masked(draw: Draw) -> Arguments:
     t_q, t_k, d_k, d_v = draw.sizes(4, 4 if draw.extreme else 3, 7)
     q, k = draw.queries_and_keys((), t_q, t_k, d_k)
     mask = draw.mask(t_q, t_k)
-    if draw.extreme:  # query 0 may attend to keys with scores near -1600 alone, and some scores near 800 are hidden
+    if draw.extreme:  # query 0 may attend only to keys with scores near -1600, and some scores near 800 are hidden
         mask[:4] = True
         mask[0, ::2], mask[1, 0], mask[2] = False, False, False
     return q, k, draw.normal(t_k, d_v), mask, draw.gradient(t_q, d_v)

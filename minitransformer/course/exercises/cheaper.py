@@ -36,10 +36,11 @@ def alibi_bias(n_heads: int, t_q: int, t_k: int) -> Array:
 
 
 def _second_tile(draw: Draw) -> Arguments:
-    """A tile of keys, and what another tile before it left."""
+    """A tile of keys, and the sums that an earlier tile left."""
     t_q, first, second, d_k, d_v = draw.sizes(5, 4 if draw.extreme else 2, 8)
     q, k = draw.queries_and_keys((), t_q, first + second, d_k)
     v = draw.normal(first + second, d_v)
+    k[first:] *= 8.0 if draw.number == 1 else 1.0  # the new tile has the larger scores, so little is left of the old
     scores = q @ k[:first].T / np.sqrt(q.shape[1])
     largest = scores.max(axis=1)
     exponentials = np.exp(scores - largest[:, None])
@@ -49,17 +50,17 @@ def _second_tile(draw: Draw) -> Arguments:
 @exercise(
     title="Online softmax: one more tile of keys",
     statement="""
-        Flash attention reads the keys tile by tile. For each query it has, of the tiles so far, the largest score m,
+        Flash attention reads the keys tile by tile. Of the tiles so far it keeps, for each query, the largest score m,
         the total l = sum_j exp(s_j - m) and the output found = sum_j exp(s_j - m) v_j, where s_j = q·k_j / √d_k.
-        Given the next tile of keys and values, return all three for the tiles so far and this one.
+        Given the next tile of keys and values, return all three with this tile included.
 
         q: (T_q, d_k); k: (T_k, d_k) and v: (T_k, d_v), the tile; largest, new_largest, total, new_total: (T_q,);
         found, new_found: (T_q, d_v). Some scores are near 800, where exp overflows.
     """,
     inputs=_second_tile,
     hint="""
-        The new maximum is the larger one of the old maximum and that of the tile. exp(s - m') = exp(s - m) exp(m - m'):
-        one factor for each query corrects what was summed with m.
+        The new maximum is the larger of the old maximum and the tile's. exp(s - m') = exp(s - m) exp(m - m'): one
+        factor for each query corrects what was summed with m.
     """,
 )
 def online_softmax_step(
@@ -122,7 +123,7 @@ def _with_a_sink(draw: Draw) -> Arguments:
 @exercise(
     title="Attention with a sink, backward",
     statement="""
-        In each head a learned score, the sink, takes part in the softmax and has no value:
+        In each head a learned score, the sink, takes part in the softmax but has no value:
 
             weights_ij = exp(s_ij) / (exp(sink) + sum_l exp(s_il)),   s = q kᵀ / √d_k,   output = weights v
 
@@ -134,8 +135,8 @@ def _with_a_sink(draw: Draw) -> Arguments:
     """,
     inputs=_with_a_sink,
     hint="""
-        It is a softmax over T_k + 1 scores. The weight of the sink is what the others leave of 1, and as it has no
-        value the gradient of that weight is 0. Every query of a head used the same sink.
+        It is a softmax over T_k + 1 scores. The weight of the sink is 1 minus the sum of the others. It has no
+        value, so the gradient of that weight is 0. Every query of a head used the same sink.
     """,
 )
 def sink_attention_backward(
@@ -164,13 +165,13 @@ def _latents(draw: Draw) -> Arguments:
     statement="""
         In multi-head latent attention a cache holds one latent vector c_t for each token, and a rotated key that all
         heads share. The key of head h would be (c_t W_h, place_t), its query is (q_h, q_place_h), and the scores are
-        their products over √(d + d_R). Compute the scores of one new token without making any key: let each query ask
-        the latents directly.
+        their products over √(d + d_R). Compute the scores of one new token without computing any key: compare each
+        query with the latents directly.
 
         q: (H, d); q_place: (H, d_R); latent: (T, d_c); place: (T, d_R); w_uk: (H, d_c, d), all W_h; scores: (H, T).
     """,
     inputs=_latents,
-    hint="q_h·(c_t W_h) = (W_h q_h)·c_t: multiply the query by the matrix, once, and not every latent.",
+    hint="q_h·(c_t W_h) = (W_h q_h)·c_t: multiply the query by the matrix once, instead of every latent.",
 )
 def latent_scores(q: Array, q_place: Array, latent: Array, place: Array, w_uk: Array) -> Array:
     asked = (w_uk @ q[:, :, None])[:, :, 0]
@@ -200,7 +201,7 @@ def _normed(draw: Draw) -> Arguments:
     """,
     inputs=_normed,
     hint="""
-        First the product: its gradients belong to the normalised rows. Then each norm: with u = x / r, where r is the
+        First the product: it gives the gradients of the normalised rows. Then each norm: with u = x / r, where r is the
         root, dx = (du - u mean(du u)) / r and du = γ dy. Every row used the same gain.
     """,
 )
@@ -234,9 +235,9 @@ def _text_and_window(draw: Draw) -> Arguments:
     title="A rolling cache with sinks",
     statement="""
         A rolling cache holds the keys of the first `sinks` tokens and of the last `window` ones, in the order of the
-        text; a token that is both is held once. Positions count within the cache: the kept keys are at 0, 1, 2, ...,
-        and a new token comes after them. Queries and keys are rotated by one radian for each position, from the first
-        axis towards the second. Return the scores of the new token with the kept keys, not divided by a root.
+        text; a token that belongs to both is held once. Positions count within the cache: the kept keys are at 0, 1, 2,
+        ..., and a new token comes after them. Queries and keys are rotated by one radian for each position, from the
+        first axis towards the second. Return the scores of the new token with the kept keys, not divided by √d.
 
         q: (2,), the new token's query; k: (n, 2), all keys before the new token's; both not rotated yet;
         window, sinks: integers; scores: (n_kept,).

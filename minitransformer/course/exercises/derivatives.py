@@ -84,7 +84,7 @@ def _broadcast(draw: Draw) -> Arguments:
     inputs=_broadcast,
     hint="""
         Broadcasting copies a number to many places; each copy gets a gradient, and they add up. So sum over every axis
-        along which the array was copied, those that it does not have and those that it has with length 1.
+        along which the array was copied: the axes that it lacks, and those where its length is 1.
     """,
 )
 def broadcast_backward(x: Array, gain: Array, dy: Array) -> tuple[Array, Array, Array]:

@@ -48,7 +48,7 @@ def _mixed(draw: Draw) -> Arguments:
 @exercise(
     title="A mixture of experts, backward",
     statement="""
-        The output of a mixture is the sum of its experts, weighed by the gates:
+        The output of a mixture is the sum of its experts, weighted by the gates:
 
             y[n] = sum over e of gates[n, e] outputs[n, e]
 

@@ -35,9 +35,9 @@ def relu_backward(x: Array, dy: Array) -> Array:
 @exercise(
     title="GELU, backward",
     statement="""
-        y = x Φ(x), entry by entry, where Φ(x) = (1 + erf(x/√2)) / 2 is the normal distribution's cumulative function.
-        Given dy, return dx. The error function is scipy.special.erf; Φ's derivative is the density φ(x) = exp(-x²/2)
-        / √(2π).
+        y = x Φ(x), entry by entry, where Φ(x) = (1 + erf(x/√2)) / 2 is the cumulative distribution function of the
+        standard normal distribution. Given dy, return dx. The error function is scipy.special.erf; Φ's derivative is
+        the density φ(x) = exp(-x²/2) / √(2π).
 
         x, dy, dx: of any shape.
     """,

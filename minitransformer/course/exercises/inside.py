@@ -18,8 +18,8 @@ def _repeating(draw: Draw) -> Arguments:
     title="Induction score",
     statement="""
         A text ends in `period` tokens that repeat the `period` tokens before them. An induction head at position t of
-        this second copy looks at the token that came after the equal one, at position t - period + 1. The score of a
-        head is the mean of this weight over the last `period` queries.
+        this second copy looks at the token that followed the same token in the first copy, at position t - period + 1.
+        The score of a head is the mean of this weight over the last `period` queries.
 
         weights: (H, T, T), row t holds the weights of query t; score: (H,). T may be larger than 2 · period.
     """,
@@ -34,13 +34,14 @@ def induction_score(weights: Array, period: int) -> Array:
 
 def _projections(draw: Draw) -> Arguments:
     d, d_v, n_key_heads, times = draw.sizes(4, 2, 6)
+    if draw.number == 1:  # with head 4 these tell apart all that is mistaken for head // times
+        (d, d_v), n_key_heads, times = draw.sizes(2, 5, 6), 4, 2
     n_heads = n_key_heads * times
     width = n_heads * d_v + 1  # not H·d, so that no wrong product fits
     size = 3.0 if draw.extreme else 1.0
     w_q, w_k = size * draw.normal(width, n_heads * d), draw.normal(width, n_key_heads * d)
     w_v, w_o = size * draw.normal(width, n_key_heads * d_v), draw.normal(n_heads * d_v, width)
-    head = (draw.number - 1) % n_heads  # the last one, then the first ones; and one that tells apart all that mistake
-    head = n_key_heads if draw.number == 1 else head  # n_heads / n_key_heads for n_key_heads
+    head = 4 if draw.number == 1 else (draw.number - 1) % n_heads  # the last one, then the first ones
     return w_q, w_k, w_v, w_o, head, n_heads, n_key_heads
 
 
@@ -52,14 +53,14 @@ def _projections(draw: Draw) -> Arguments:
         of one head, qk (with the factor 1/√d in it) and ov.
 
         The n_heads heads of queries share n_key_heads heads of keys and values: each of these serves
-        n_heads / n_key_heads heads of queries in a row. head: the number of the head, from 0. The heads lie side by
+        n_heads / n_key_heads consecutive heads of queries. head: the number of the head, from 0. The heads lie side by
         side.
 
         w_q: (D, n_heads · d); w_k: (D, n_key_heads · d); w_v: (D, n_key_heads · d_v); w_o: (n_heads · d_v, D);
         qk, ov: (D, D).
     """,
     inputs=_projections,
-    hint="np.split(w_q, n_heads, axis=1) gives the pieces of the heads. Of w_o a head has rows, not columns.",
+    hint="np.split(w_q, n_heads, axis=1) gives the pieces of the heads. The pieces of w_o are rows.",
 )
 def head_circuits(
     w_q: Array, w_k: Array, w_v: Array, w_o: Array, head: int, n_heads: int, n_key_heads: int
@@ -87,15 +88,15 @@ def _residual_path(draw: Draw) -> Arguments:
     title="The logit lens",
     statement="""
         x[l] holds the vectors of the residual path after layer l. Return the logits that the model would give if it
-        ended there: each vector goes through the model's last norm, RMSNorm with `gamma` and `eps`, and then against
-        every row of the table:
+        ended there: each vector goes through the model's last norm, RMSNorm with `gamma` and `eps`; then its dot
+        products with all rows of the table are the logits:
 
             norm(v) = gamma · v / √(mean(v²) + eps),    logits = norm(v) tableᵀ
 
         x: (L, T, D); gamma: (D,); table: (V, D); logits: (L, T, V).
     """,
     inputs=_residual_path,
-    hint="The mean is over the last axis, with keepdims=True. Each layer's vectors have a size of their own.",
+    hint="The mean is over the last axis, with keepdims=True. Vectors of different layers differ in size.",
 )
 def lens_logits(x: Array, gamma: Array, table: Array, eps: float) -> Array:
     size = np.sqrt((x**2).mean(axis=-1, keepdims=True) + eps)
@@ -144,8 +145,8 @@ def _two_runs(draw: Draw) -> Arguments:
 @exercise(
     title="Patching one head at one position",
     statement="""
-        `own` and `other` are the outputs of all heads of a layer on two texts. Return `patched`: those of `own`, but
-        with what head number `head` outputs at `position` on the other text. Change neither of the given arrays.
+        `own` and `other` are the outputs of all heads of a layer on two texts. Return `patched`: `own`, with
+        the output of head number `head` at `position` taken from `other`. Change neither of the given arrays.
 
         own, other, patched: (B, H, T, d); head, position: from 0.
     """,
@@ -167,13 +168,13 @@ def _gradients(draw: Draw) -> Arguments:
     title="Gradient × activation",
     statement="""
         A logit depends on the outputs of the heads; `dheads` is its gradient with respect to them. Multiply the
-        output of one head by s: return the derivative of the logit by s at s = 1, for every text and head. To first
-        order it is what the logit loses without the head.
+        output of one head by s: return the derivative of the logit with respect to s at s = 1, for every text and head.
+        To first order it is what the logit loses without the head.
 
         heads, dheads: (B, H, T, d); attribution: (B, H).
     """,
     inputs=_gradients,
-    hint="The chain rule: every number of the head's output changes by itself times ds; add up over all.",
+    hint="The chain rule: each number of the head's output changes by ds times its own value; add up the effects.",
 )
 def head_attribution(heads: Array, dheads: Array) -> Array:
     attribution = (heads * dheads).sum(axis=(2, 3))

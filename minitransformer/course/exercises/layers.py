@@ -113,10 +113,10 @@ def _decoder(draw: Draw) -> Arguments:
 
         dy, dx: (T, D); dmemory: (T_k, D); pullbacks: a dictionary of functions: "self_attention", "feed_forward",
         "norm_1", "norm_2", "norm_3" take (T, D) to (T, D); "cross_attention" takes (T, D) to a pair, the gradients of
-        its queries' side and of the memory.
+        the queries' input and of the memory.
     """,
     inputs=_decoder,
-    hint="Three times the same: back through the norm to a sum, then along the residual path and through the part.",
+    hint="The same step three times: back through the norm to a sum, then along the residual path and the part.",
 )
 def decoder_layer_backward(dy: Array, pullbacks: dict[str, Callable[[Array], Any]]) -> tuple[Array, Array]:
     dtotal_3 = pullbacks["norm_3"](dy)

@@ -19,7 +19,7 @@ def _linear_forward(draw: Draw) -> Arguments:
         x: (B, T, d_in); w: (d_in, d_out); b: (d_out,); y: (B, T, d_out).
     """,
     inputs=_linear_forward,
-    hint="@ multiplies the last two axes of x with w and repeats it over the batch; b broadcasts along the last axis.",
+    hint="@ multiplies the last two axes of x by w and repeats this over the batch; b broadcasts along the last axis.",
 )
 def linear_forward(x: Array, w: Array, b: Array) -> Array:
     y = x @ w + b
@@ -63,12 +63,12 @@ def _low_rank(draw: Draw) -> Arguments:
     title="A low-rank linear map, backward",
     statement="""
         y = (x down) up: a matrix of rank r, kept as two factors. Given dy, return the gradients of x and of both
-        factors. (The values of attention are such a pair: W_V brings them down, W_O up again.)
+        factors. (In attention W_V and W_O of one head are such a pair: W_V maps down, W_O up again.)
 
         x, dx: (N, d_in); down, ddown: (d_in, r); up, dup: (r, d_out); dy: (N, d_out).
     """,
     inputs=_low_rank,
-    hint="Name the middle: hidden = x down, y = hidden up. Two matrix products, so go back through the second first.",
+    hint="Name the intermediate: hidden = x down, y = hidden up. Go back through the second product first.",
 )
 def low_rank_linear_backward(x: Array, down: Array, up: Array, dy: Array) -> tuple[Array, Array, Array]:
     hidden = x @ down

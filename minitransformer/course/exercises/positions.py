@@ -120,7 +120,7 @@ def _biased(draw: Draw) -> Arguments:
 @exercise(
     title="A bias for each distance, backward",
     statement="""
-        In T5 a learned number is added to each score; it depends on the head and on the distance of key and query.
+        In T5 a learned number is added to each score; it depends on the head and on the distance from query to key.
         Distances share buckets: bias[h, i, j] = table[buckets[i, j], h]. Given dbias, return the gradient of the
         table.
 

@@ -17,13 +17,13 @@ def _ring(draw: Draw) -> Arguments:
     statement="""
         n ranks in a circle sum their arrays. Each array is cut into n stretches; parts[r, s] is stretch s on rank r. In
         step t every rank r sends its stretch (r + t + 1) mod n to rank (r - 1) mod n, all at the same time, and the
-        receiver adds it to its own. Return the parts of all ranks after step t. (This ring runs the other way round
-        than that of the lesson. n - 1 steps are the reduce-scatter; the rule is the same for every t.)
+        receiver adds it to its own. Return the parts of all ranks after step t. (This ring runs in the opposite
+        direction to the lesson's. n - 1 steps are the reduce-scatter; the rule is the same for every t.)
 
         parts, after: (n, n, k); t: an integer, 0 or more.
     """,
     inputs=_ring,
-    hint="What changes on rank r - 1, and where? Compute what all ranks send before anybody adds.",
+    hint="What changes on rank r - 1, and where? Compute what all ranks send before any of them adds.",
 )
 def ring_step(parts: Array, t: int) -> Array:
     n = len(parts)

@@ -112,7 +112,7 @@ def _positions(draw: Draw) -> Arguments:
         D).
     """,
     inputs=_positions,
-    hint="Fill two columns at a time: table[:, 0::2] are the even ones. np.arange(0, width, 2) is all the 2i.",
+    hint="Fill two columns at a time: table[:, 0::2] are the even ones. np.arange(0, width, 2) gives all the 2i.",
 )
 def sinusoidal_positions(length: int, width: int, base: float) -> Array:
     frequencies = base ** (-np.arange(0, width, 2) / width)

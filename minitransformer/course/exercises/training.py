@@ -63,16 +63,16 @@ def _matrix(draw: Draw) -> Arguments:
 @exercise(
     title="A round of Newton-Schulz",
     statement="""
-        Muon takes a matrix x near the orthogonal matrix that points the same way. One round is
+        Muon brings a matrix x close to the orthogonal matrix with the same singular vectors. One round is
 
             y = a x + b (x xᵀ) x + c (x xᵀ)² x
 
-        with products of matrices. It takes each singular value s to a s + b s³ + c s⁵.
+        with matrix products. It maps each singular value s to a s + b s³ + c s⁵.
 
         x, y: (M, N); a, b, c: numbers.
     """,
     inputs=_matrix,
-    hint="x xᵀ occurs twice: compute it once, and x only at the end. (x xᵀ)² is a product of matrices too.",
+    hint="x xᵀ occurs twice: compute it once, and multiply by x only at the end. (x xᵀ)² is a matrix product too.",
 )
 def newton_schulz_step(x: Array, a: float, b: float, c: float) -> Array:
     gram = x @ x.T

@@ -34,7 +34,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import `to_pdf`, and with it matplotlib, when first asked for: only a PDF needs them."""
+    """Import `to_pdf`, and with it matplotlib, on first use: only a PDF needs them."""
     if name != "to_pdf":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .pdf import to_pdf

@@ -18,7 +18,7 @@ _TOLERANCE = 1e-6
 
 
 def errors(sheet: Sheet) -> Iterator[tuple[str, str, float]]:
-    """(step, "formula" or "difference", largest deviation) for every step; the second for each of the backward pass."""
+    """(step, "formula" or "difference", largest deviation) for every step; a "difference" only in the backward pass."""
     values: dict[str, np.ndarray] = {**sheet.given, **sheet.answers}
     for step in sheet.task.steps:
         answer = sheet.answers[step.name]

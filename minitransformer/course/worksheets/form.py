@@ -54,7 +54,7 @@ def to_form(sheet: Sheet, filled: bool = False) -> str:
 
 
 def read_form(text: str) -> Form:
-    """Read a completed form. Raises ValueError that names the line, for anything but a form with numbers."""
+    """Read a completed form. Raises ValueError, which names the line, for anything but a form with numbers."""
     if len(text) > _LONGEST:
         raise ValueError(f"this is not an answer form: it has {len(text)} characters")
     header: dict[str, str] = {}
@@ -115,7 +115,7 @@ def _number(word: str, place: int) -> float:
     if not re.fullmatch(r"[+-]?([0-9]{1,12}/[0-9]{1,12}|[0-9]{0,12}\.?[0-9]{0,12})", word) or not re.search(
         "[0-9]", word
     ):
-        raise ValueError(f"line {place}: {word!r} is not a number; write for example 3, -0.25 or 1/3 (with a point)")
+        raise ValueError(f"line {place}: {word!r} is not a number; write e.g. 3, -0.25 or 1/3 (with a decimal point)")
     above, _, below = word.partition("/")
     if below and not int(below):
         raise ValueError(f"line {place}: {word!r} divides by zero")

@@ -78,7 +78,7 @@ def hand_out(sheets: Iterable[Sheet], folder: Path, form: str) -> list[Path]:
 
 
 def _stem(name: str, taken: set[str]) -> str:
-    """An unused file name for a student, also unused on systems that ignore upper and lower case."""
+    """An unused file name for a student, unused even on systems that ignore case."""
     words = "".join(letter if letter.isalnum() else " " for letter in name).split()
     plain = "-".join(words)[:60] or "student"
     stem, number = plain, 1

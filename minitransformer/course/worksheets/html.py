@@ -1,4 +1,4 @@
-"""Worksheets as one HTML page that needs no other files. On paper each sheet is one page of A4."""
+"""Worksheets as one HTML page that needs no other files. Printed, each sheet is one A4 page."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ KINDS = {
 def make(kind: str, seed: int = 0, size: int = 3, student: str = "") -> Sheet:
     """The worksheet of this kind. The same arguments give the same sheet, on every machine.
 
-    size: of the matrices; most have axes of size - 1, size and size + 1. student: each student gets another sheet.
+    size: of the matrices; most have axes of size - 1, size and size + 1. student: each student gets a different sheet.
     Raises ValueError for an unknown kind or size, and RuntimeError if an answer fails its check.
     """
     if kind not in KINDS:

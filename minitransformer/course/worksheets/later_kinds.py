@@ -96,10 +96,10 @@ def lstm_backward(draw: Draw, size: int) -> Task:
     return Task(
         title="An LSTM, backward through two steps",
         notes=(
-            "f, i, o are the gates after σ, g the candidate after tanh, as computed from the inputs; c0 is the first "
-            "cell. ∘ multiplies entry by entry.",
+            "f, i, o are the gates after σ, g the candidate after tanh, as computed from the inputs; c0 is the "
+            "initial cell. ∘ multiplies entry by entry.",
             "Cells are multiples of ln 2; the boxes hold the factor. tanh(ln 2) = 0.6 and tanh(−ln 2) = −0.6.",
-            "The first cell's gradient comes by two ways: from the second cell, and from h1.",
+            "The gradient of c1 arrives along two paths: from c2, and from h1.",
         ),
         given=(*(Given(name, values[name], units[name]) for name in values), Given("dh", dh)),
         steps=(
@@ -169,7 +169,7 @@ def rotary_scores(draw: Draw, size: int) -> Task:
     return Task(
         title="Rotary positions, by hand",
         notes=(
-            "The rows of q and k are at the positions 0, 1, 2. Each position turns its row by one R more: row 0 "
+            "The rows of q and k are at the positions 0, 1, 2. Position p multiplies its row by R p times: row 0 "
             "stays, row 1 is multiplied by R, row 2 by R².",
             "R is a rotation by the angle with cosine 0.6 and sine 0.8, so its transpose turns back.",
             "Compare scores on one diagonal: with equal queries and equal keys, they would be equal.",
@@ -191,7 +191,7 @@ def rotary_scores(draw: Draw, size: int) -> Task:
 
 
 def two_of_many(logits: Array, outputs: Array) -> tuple[Array, Pullback]:
-    """y = the mean of the outputs of the two best experts, weighed by their gates. logits, outputs: (N, E); y: (N, 1).
+    """y = the mean of the outputs of the two best experts, weighted by their gates. logits, outputs: (N, E); y: (N, 1).
 
     backward(dy) returns (dlogits, doutputs).
     """

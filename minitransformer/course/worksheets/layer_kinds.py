@@ -152,7 +152,7 @@ def _shifted(v: Values, t: np.ndarray) -> np.ndarray:
 
 
 def _stretched(v: Values, t: np.ndarray) -> np.ndarray:
-    """n with each row longer by the factor 1 + mean(t ∘ n): the displacement for `stretch`."""
+    """n with each row stretched by the factor 1 + mean(t ∘ n): the displacement for `stretch`."""
     return v["n"] * (1.0 + _mean(t * v["n"]))
 
 
@@ -166,7 +166,7 @@ def layer_norm_backward(draw: Draw, size: int) -> Task:
     return Task(
         title="LayerNorm, backward",
         notes=(
-            "Mean and deviation are those of a row; ε is negligible. Divide by 5, not by 4.",
+            "Mean and standard deviation are taken over a row; ε is negligible. Divide by 5, not by 4.",
             "∘ multiplies entry by entry. Nothing has to be rounded.",
         ),
         given=(Given("x", x), Given("γ", gamma), Given("β", beta), Given("dy", dy)),

@@ -1,4 +1,4 @@
-"""How a sheet fits on one page of A4: its matrices follow each other like words in a paragraph, and all are scaled to
+"""How a sheet fits on one A4 page: its matrices follow each other like words in a paragraph, and all are scaled to
 fill exactly one page.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...arrays.backend import Array, Pullback
-from ...arrays.boundary import check_positive
+from ...arrays.declared import declared
 from ...layers import Cost, Embedding, Module, ScaledDotProduct
 from .op import softcap, softcapped_attention
 
@@ -13,9 +13,9 @@ from .op import softcap, softcapped_attention
 class SoftCapped(ScaledDotProduct):
     """Mixes by softcapped scores. scale: 1/√d_k unless given. dropout: on the weights."""
 
+    @declared("cap > 0")
     def __init__(self, cap: float, scale: float | None = None, dropout: float = 0.0) -> None:
         super().__init__(scale, dropout)
-        check_positive("SoftCapped", cap=cap)
         self.cap = float(cap)
 
     def __call__(
@@ -38,8 +38,8 @@ class SoftCapped(ScaledDotProduct):
 class CappedOutput(Module):
     """logits = cap · tanh(x tableᵀ / cap). x: (..., width); logits: (..., vocabulary)."""
 
+    @declared("cap > 0")
     def __init__(self, tokens: Embedding, cap: float) -> None:
-        check_positive("CappedOutput", cap=cap)
         self.tokens, self.cap = tokens, float(cap)
 
     def unembed(self, x: Array) -> tuple[Array, Pullback]:

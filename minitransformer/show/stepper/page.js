@@ -1,4 +1,4 @@
-// The page: what is shown at the moment, and everything that changes it.
+// The page: what it shows now, and everything that changes it.
 
 function start() {
   const recording = new Recording(data);
@@ -36,6 +36,7 @@ function start() {
     showOthers(recording, s);
     fillNumbers(recording, s);
     showOrigin(recording, s, state.asked, goTo);
+    fitMatrices();
     const steps = shown();
     byId("slider").max = steps.length - 1;
     byId("slider").value = steps.findLastIndex((other) => other <= s);
@@ -86,6 +87,7 @@ function start() {
     const same = asked && asked.s === s && asked.b === b && asked.flat === flat;
     state.asked = same ? null : { s, b, flat };
     showOrigin(recording, state.step, state.asked, goTo);
+    fitMatrices();
     if (same) return;
     byId("live").textContent = byId("sum-text").textContent;
     motion.cell([s, b], flat);
@@ -157,7 +159,7 @@ function start() {
   byId("mistakes").addEventListener("click", () => {
     byId("first-right").textContent = state.seenEnd
       ? "One line of the code is wrong; its numbers are red. Find it."
-      : "Go through the correct pass first, to the last step: then you will know what you see.";
+      : "Go through the correct pass first, to the last step: then you will know what to expect.";
     byId("right").hidden = !recording.bug;
     byId("game").showModal();
   });
@@ -178,7 +180,7 @@ function start() {
       byId("mistake").prepend(make("strong", { class: "found" }, "✓ Found. "));
     } else {
       const red = recording.results(state.step).some((place) => recording.wrong(...place)?.size);
-      target.before(red ? "Not here: this line is right, what it reads is wrong already. " : "Not here: nothing is red yet. ");
+      target.before(red ? "Not here: this line is right, but what it reads is already wrong. " : "Not here: nothing is red yet. ");
     }
   });
 
@@ -401,6 +403,8 @@ function start() {
     fillNumbers(recording, state.step);
   });
   document.fonts.addEventListener("loadingdone", fitFormulas); // the font may come after the first drawing
+  addEventListener("resize", fitMatrices);
+  byId("now").addEventListener("toggle", fitMatrices, { capture: true }); // what unfolds has a width only then
   addEventListener("beforeprint", () => handout(recording, scoreOf(state.marks)));
   matchMedia("print").addEventListener("change", (event) => {
     if (event.matches) handout(recording, scoreOf(state.marks));

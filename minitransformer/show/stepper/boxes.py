@@ -44,13 +44,8 @@ class Boxes:
         return {self.of[parent] for parent in parents if parent is not None}
 
     def name(self, box: int) -> str:
-<<<<<<< HEAD
-        """What is called and, where the caller calls several alike, also its name for the result: "Linear Q". Of a
+        """What is called and, where the caller calls several alike, also its name for the result: "Linear Q". For a
         helper that papers have no name for, only this name; "" for a group, which is drawn as what is in it.
-=======
-        """What is called and, where the caller calls several alike, also its name for the result: "Linear q". For a
-        helper, only this name; "" for a group, which is drawn as what is in it.
->>>>>>> main
         """
         call = self._call(box)
         if _plain(call.name) in GROUPS:

@@ -314,6 +314,30 @@ def test_a_value_under_the_name_of_an_exercise_is_no_definition(tmp_path):
     assert "causal_mask: it is assigned, not defined: write def causal_mask(" in graded(tmp_path, source, None).note
 
 
+OWN = """
+def my(y, dy):
+    return y * (dy - (dy * y).sum(axis=-1, keepdims=True))
+class Layer:
+    def backward(self, y, dy):
+        return my(y, dy)
+    __call__ = backward
+layer = Layer()
+"""
+NAMED = ["a, softmax_backward = 1, my", "softmax_backward = my if layer else None", "softmax_backward = Layer()"]
+NAMED += ["softmax_backward = layer.backward", "other = softmax_backward = my"]
+
+
+@pytest.mark.parametrize("line", NAMED)
+def test_a_function_of_ones_own_counts_by_whatever_line_it_gets_the_name(line):
+    found = hand_in.read("hand_in.py", f"{OWN}{line}\n".encode(), ["softmax_backward"])
+    assert found.assigned == [] and found.definitions == {"softmax_backward": 3}
+
+
+def test_what_is_assigned_in_another_way_is_said_in_the_note(tmp_path):
+    note = graded(tmp_path, f"{OWN}softmax_backward = {{'b': my}}['b']\n").note
+    assert note.endswith("softmax_backward: it is assigned, not defined: write def softmax_backward(...)")
+
+
 def test_a_file_without_an_exercise_gets_a_row_that_says_why(tmp_path):
     grades = graded(tmp_path, "x = 1\ny = (\n", None)
     assert grades.note.startswith("it defines no exercise; hand_in.py, line 2: SyntaxError")

@@ -135,7 +135,7 @@ document.addEventListener("DOMContentLoaded", () => {
     heads.hidden = alone;
     byId("squares").textContent = alone
       ? `There is one word to look at, “${asked[0]}”, so each head gives it the whole weight, 1. Type a number of more words to see the heads differ.`
-      : "Each small square is one head: a row for each word on the left, a column for each on the right; the more colour, the more it looks there. Press one to draw its lines.";
+      : "Each small square is one head: a row for each word on the left, a column for each on the right; the stronger the colour, the more it looks there. Press one to draw its lines.";
     const maps = made.weights[kind].map((map, h) => {
       const canvas = make("canvas", { width: asked.length, height: asking.length });
       const button = make("button", { type: "button", "aria-pressed": String(h === head) }, make("span", {}, nameOf(h)), canvas, make("span", { class: "most" }));

@@ -71,16 +71,9 @@ autocomplete="off" aria-describedby="said why"></label> <button>Another</button>
 <label><input type="radio" name="kind" value="decoder"> German at itself</label></fieldset>
 <div class="sides"><div id="looks"></div><div id="heads" role="group" aria-label="All heads"></div></div>
 <p id="readout"></p>
-<<<<<<< HEAD
 <p class="note" id="squares"></p>
 <p class="note" id="cost"></p></div>
 <p class="note">Computed beforehand: <a href="steppers/attention-of-a-model.html">all layers, and the gradients, of
 {FIRST}</a></p>
-=======
-<p class="note">Each small square is one head: a row for each word on the right, a column for each on the left; the
-stronger the colour, the more it looks there. Press one to draw its lines.</p>
-<p class="note"><span id="cost"></span>
-<a href="steppers/attention-of-a-model.html">All layers and the gradients</a></p>
->>>>>>> main
 </section>
 """

@@ -199,7 +199,7 @@ def test_an_unknown_mistake_says_what_differs() -> None:
 def test_what_cannot_be_diagnosed_says_so() -> None:
     with pytest.raises(ValueError, match="there is no op 'attentoin'; expected one of additive_attention"):
         diagnose(flash, "attentoin")
-    with pytest.raises(ValueError, match="runs on none of the inputs: it takes other arguments than the op"):
+    with pytest.raises(ValueError, match="runs on none of the inputs: it takes different arguments from the op"):
         diagnose(lambda: None, "attention")
     with pytest.raises(ValueError, match="runs on none of the inputs: ZeroDivisionError"):
         diagnose(lambda x: (x / (1 // 0), None), "softmax")

@@ -269,7 +269,7 @@ def test_what_has_no_gradient_is_named_as_unchecked() -> None:
     report = verify.gradients(from_pair(Normalised()), X)
     report.assert_ok()
     assert [row.name for row in report.of_kind("parameter")] == ["parameters['g']"]
-    assert str(report).endswith("nothing is known that holds their gradients: parameters['running'], U.")
+    assert str(report).endswith("no place for their gradients was found: parameters['running'], U.")
 
 
 def test_a_wrong_gradient_on_an_attribute_is_rejected() -> None:

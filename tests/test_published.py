@@ -445,4 +445,6 @@ def test_view_and_plot(kind: str, request: pytest.FixtureRequest, tmp_path: Path
 
 
 def test_view_says_what_it_cannot_show(tmp_path: Path, run: Run) -> None:
-    assert "those are shown that predict tokens" in run("view", "--model", bert(tmp_path, TextEncoder), "a", status=1)
+    assert "only published models that predict tokens" in run(
+        "view", "--model", bert(tmp_path, TextEncoder), "a", status=1
+    )

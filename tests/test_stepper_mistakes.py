@@ -102,7 +102,7 @@ def test_no_formula_spells_out_what_only_python_needs(layer: Recording) -> None:
 
 def test_sentences_say_which_gradient_came_which_way(layer: Recording) -> None:
     assert sentence_of(layer, layer.find("Residual._post#2.dx")[0]) == (
-        "The input went two ways, so two gradients add: `dtotal` came around the sublayer, `dthrough` through it."
+        "The input took two paths, so two gradients add: `dtotal` came around the sublayer, `dthrough` through it."
     )
     three = sentence_of(layer, layer.find("MultiHeadAttention.dx")[0])
     assert three.index("`dq`") < three.index("`dk`") < three.index("`dv`")

@@ -52,7 +52,7 @@ def main(path: str, folder: str, limit: float) -> None:
             exec(suite.before, {"np": np})
             namespace = _namespace(suite)
         except Exception as error:
-            print(f"what runs before it stops with {type(error).__name__}: {error}", file=aloud)
+            print(f"the code that runs before the tests stops with {type(error).__name__}: {error}", file=aloud)
             raise SystemExit(1) from error
         for i, function in enumerate(suite.functions):
             if not function.tests:
@@ -217,7 +217,7 @@ def _shown(suite: Suite, function: Function, namespace: dict[str, Any], mistake:
         for name, a in right.items():
             b = wrong.get(name)
             if b is None or b.shape != a.shape:
-                return {"input": text, "seed": seed, "shows": f"{name} has another shape or is missing"}
+                return {"input": text, "seed": seed, "shows": f"{name} has a different shape or is missing"}
             if not np.array_equal(np.isfinite(a), np.isfinite(b)):
                 return {"input": text, "seed": seed, "shows": f"{name} is not finite where it should be"}
             finite = np.isfinite(a)

@@ -263,7 +263,7 @@ def _where_it_runs(f: Callable[..., Any], trials: list[_Trial]) -> tuple[list[_T
     """The trials on which f runs, with its results, and the other trials. Raises ValueError if it never runs."""
     ran: list[_Trial] = []
     others: list[_Trial] = []
-    problem = "it takes other arguments than the op"
+    problem = "it takes different arguments from the op"
     for trial in trials:
         try:
             trial.names = given.input_names(f, trial.inputs)

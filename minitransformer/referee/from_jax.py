@@ -62,7 +62,7 @@ def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any
                     )
                 if not _alike(back(again), y) and _alike(back(of_leaves(*arrays.leaves)), y):
                     raise ValueError(
-                        f"{name}: the forward pass of its custom_vjp returns another output than it itself"
+                        f"{name}: the forward pass of its custom_vjp returns a different output from the function"
                     )
                 grads = ran(name, "backward", lambda: pull(to_jax(dy).astype(again.dtype)))
             return arrays.gradients(map(back, grads))

@@ -1,4 +1,4 @@
-"""Functions of others, converted to our form, `(*arrays, **options) -> (output, backward)`.
+"""Functions that others wrote, converted to our form, `(*arrays, **options) -> (output, backward)`.
 
     verify.from_torch(f)                  functions of tensors, a torch.autograd.Function, modules
     verify.from_jax(f)                    functions of jax arrays, also with jax.custom_vjp
@@ -41,7 +41,7 @@ def of_our_form(f: Any, call: Callable[..., Any], dtype: str) -> Callable[..., A
 
 
 def marked(f: Any, dtype: str) -> Any:
-    """f, with marks for the tracer and the checker: its backward is a function of its own, and its dtype is this."""
+    """f, with marks for the tracer and the checker: its backward is a separate function, and it computes in dtype."""
     f.separate, f.precision = True, dtype
     return f
 
@@ -91,7 +91,7 @@ class Inputs:
 
 
 def checked_output(name: str, y: Any, inputs: tuple[Any, ...], single: bool, adapter: str) -> None:
-    """Require a floating-point array, and unless single one as wide as the widest of the inputs."""
+    """Require a floating-point array; unless `single`, one as wide as the widest of the inputs."""
     if not is_float_array(y):
         choose = f"; choose one part with {adapter}(lambda ...: f(...)[0])" if isinstance(y, tuple | list) else ""
         raise TypeError(f"{name} must return one floating-point array, got {given.describe(y)}{choose}")

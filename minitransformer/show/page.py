@@ -38,7 +38,7 @@ def build(
 
     room: the package with the page's own files. scripts: those of its scripts that come before page.js. kind: what the
     title says after the name, such as "step by step". style: rules for the style sheet besides those in files. links:
-    (address, text) of pages of a site that this page is one of.
+    (address, text) of pages of the site that has this page.
     """
     tools, body, keys = _read(room, "page.html").split(_PART)
     ways = "".join(f'<a href="{html.escape(to, quote=True)}">{html.escape(text)}</a>' for to, text in links)

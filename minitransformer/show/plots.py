@@ -129,7 +129,7 @@ def accuracies(curves: Mapping[str, Sequence[float]], trained: int, x: str, y: s
 
 
 def training_curve(steps: Sequence[int], losses: Sequence[float], floor: float | None = None) -> Figure:
-    """The loss against the step. floor: the lowest loss there can be, drawn as a line."""
+    """The loss against the step. floor: the lowest possible loss, drawn as a line."""
     figure, axes = _curves("step", "cross-entropy (nats)")
     axes.plot(steps, losses, label="training loss")
     if floor is not None:

@@ -136,7 +136,7 @@ def written(
 ) -> list[list[int]]:
     """Translate encoded sentences by beam search, in batches of similar length with at most `tokens` source tokens.
 
-    A translation without <end> after max_length tokens is cut off there. The order is kept. early_stopping: as of
+    A translation without <end> after max_length tokens is cut off there. The order is kept. early_stopping: as in
     `beam_search`.
     """
     widths = np.array([(len(source),) for source in sources])

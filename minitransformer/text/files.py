@@ -54,7 +54,7 @@ def _read(file: IO[bytes] | gzip.GzipFile, path: Path) -> bytes:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a file. Raises ValueError that names the empty lines, if there are any."""
+    """The lines of a file. Raises ValueError, which names the empty lines, if there are any."""
     lines = read_text(path).removesuffix("\n").split("\n")
     empty = [i for i, line in enumerate(lines, start=1) if not line.strip()]
     if empty:
@@ -79,7 +79,7 @@ def read_pairs(source: Path, target: Path) -> list[tuple[str, str]]:
 
 
 def read_labelled(path: Path) -> list[tuple[str, str]]:
-    """(label, text) from lines of the form label, tab, text. Raises ValueError that names the lines without a tab."""
+    """(label, text) from lines of the form label, tab, text. Raises ValueError, which names the lines without a tab."""
     parts = [line.partition("\t") for line in read_lines(path)]
     wrong = [i for i, (label, _, text) in enumerate(parts, start=1) if not (label.strip() and text.strip())]
     if wrong:

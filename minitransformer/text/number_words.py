@@ -1,4 +1,4 @@
-"""A generated translation task: numbers in English words to German words, with as many pairs as one likes.
+"""A generated translation task: numbers in English words to German words, with as many pairs as you like.
 
     4231:  four thousand two hundred and thirty one  ->  vier tausend zwei hundert ein und dreißig
 

@@ -11,8 +11,8 @@ the space before each with ▁, and starts from characters. A character that the
 A text cannot contain <pad>, <start> or <end> as tokens. The kinds `characters` and `bpe` read them as plain characters;
 for `words` they are an error.
 
-`save_pretrained` writes any of them for Hugging Face's AutoTokenizer, which then encodes and decodes alike. What is an
-error here is an error there.
+`save_pretrained` writes any of them for Hugging Face's AutoTokenizer, which then encodes and decodes in the same way.
+What is an error here is an error there.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class BytePairTokenizer(Tokenizer):
     def train(cls, texts: Iterable[str], size: int) -> BytePairTokenizer:
         """Merge the most frequent pairs in the texts until there are `size` tokens, or nothing is left to merge.
 
-        Raises ModuleNotFoundError that names the extra, if the library `tokenizers` is not installed.
+        Raises ModuleNotFoundError, which names the extra, if the library `tokenizers` is not installed.
         """
         check_sizes("BytePairTokenizer", size=size)
         library = load_library()
@@ -236,7 +236,7 @@ def _texts(owner: type[Tokenizer], texts: Any) -> list[str]:
 
 
 def load_library(what: str = "byte-pair encoding", extra: str = "text") -> Any:
-    """The library `tokenizers`. Raises ModuleNotFoundError that says what needs it and names the extra."""
+    """The library `tokenizers`. Raises ModuleNotFoundError, which says what needs it and names the extra."""
     try:
         import tokenizers
     except ImportError as error:

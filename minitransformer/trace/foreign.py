@@ -1,4 +1,4 @@
-"""Code that others wrote: tensors of PyTorch, and a backward that is not made by its forward.
+"""Code that others wrote: tensors of PyTorch, and a backward that its forward does not make.
 
 Our functions return their pullback, so the tracer knows which forward call it belongs to. In other code the two are
 separate functions, linked by a shared object: the `ctx` of a torch.autograd.Function, the cache that forward returns

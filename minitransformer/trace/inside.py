@@ -32,7 +32,7 @@ class Inside:
     upstream: Array
 
     def alone(self) -> Inside:
-        """The same for a batch of one sequence, (1, T, D), without the axis of the batch: (T, D)."""
+        """The same without the axis of a batch of one sequence: (1, T, D) becomes (T, D)."""
         inputs = tuple(x[0] for x in self.inputs)
         options = {name: x[0] if hasattr(x, "shape") else x for name, x in self.options.items()}
         return Inside(self.module, inputs, options, self.upstream[0])

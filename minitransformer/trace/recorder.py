@@ -29,7 +29,7 @@ class Recorder(Traced):
     with recorder:
         backward(dy)
 
-    only: the names that are kept, where not all are wanted; a large model has arrays by the gigabyte.
+    only: the names to keep, if not all; a large model has gigabytes of arrays.
     """
 
     helpers_in_backward = False  # whether to follow the functions that pullbacks call, too
@@ -197,7 +197,7 @@ class Watch:
         self._arrays: list[tuple[Any, Group]] = []
 
     def look(self, frame: types.FrameType) -> None:
-        """Record what has been bound since the last look."""
+        """Record what has been bound since the last call."""
         for name, bound in newly_bound(self.held, frame.f_locals):
             value = as_numpy(bound)
             if is_float_array(value) and (self.recorder.only is None or name in self.recorder.only):

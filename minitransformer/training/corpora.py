@@ -7,7 +7,7 @@ Only `loss` turns it into arrays of tokens, padded to the longest. So n workers 
     count(rows)            the number of predictions in the mean that is the loss of these rows
     loss(model, rows, rng) (loss, backward); with dropout from rng, without dropout for rng=None
 
-A batch of sentences contains some of similar length, and its size is counted in tokens. One long sentence in a batch
+A batch contains sentences of similar length, and its size is counted in tokens. One long sentence in a batch
 of short ones would make most of it padding.
 """
 
@@ -29,7 +29,7 @@ _AT_ONCE = 1 << 12  # batches that are drawn together
 
 
 class Stored(Protocol):
-    """Token ids that stay on the disk: their number, and any stretch of them as an array."""
+    """Token ids that stay on the disk: their number, and any slice of them as an array."""
 
     def __len__(self) -> int: ...
 
@@ -103,7 +103,7 @@ class TextCorpus:
         self.length, self.rows = length, rows
 
     def batches(self, rng: np.random.Generator | None) -> Sequence[np.ndarray]:
-        """The starts of the windows of each batch. They are computed when they are asked for."""
+        """The starts of the windows of each batch. They are computed on demand."""
         if rng is None:
             return _Consecutive(len(self.ids) - 1, self.length, self.rows)
         n_batches = max(1, (len(self.ids) - 1) // (self.length * self.rows))

@@ -97,7 +97,7 @@ def train(
     clip: float = 0.0,
     seed: int = 0,
 ) -> Iterator[float]:
-    """Train for some steps; yield the loss of each, as it is before the step. clip: the longest gradient, 0 for any."""
+    """Train for some steps; yield the loss of each, as it is before the step. clip: the largest norm, 0 for any."""
     step = 0
     for epoch in range(steps):
         for rows in corpus.batches(np.random.default_rng((seed, ORDER, epoch))):

@@ -69,9 +69,9 @@ class Optimizer:
     """Base of every optimiser. It takes steps on `parameters`, the (name, Parameter) pairs that `module.parameters()`
     yields, counts them in `.steps`, and saves and loads its state.
 
-    A step changes values in place, so do not call a pullback after it that was made before it. Make the optimiser when
-    the module is on its final device, in its final dtype. If a parameter changes its shape, make a new optimiser. A
-    step raises TypeError or ValueError, and moves nothing, if a value or a gradient has changed its dtype, device or
+    A step changes values in place, so afterwards do not call a pullback that was made before it. Make the optimiser
+    when the module is on its final device, in its final dtype. If a parameter changes its shape, make a new optimiser.
+    A step raises TypeError or ValueError, and moves nothing, if a value or a gradient has changed its dtype, device or
     shape.
     """
 

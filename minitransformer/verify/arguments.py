@@ -151,7 +151,7 @@ def parameters_of(f: Any, given: Parameters | None) -> list[tuple[str, Parameter
 
 @contextlib.contextmanager
 def parameters_as(change: Callable[[Array], Array], *parameters: Parameter) -> Iterator[None]:
-    """Inside this context, `change` is applied to the parameters; then they have their values and gradients again."""
+    """Inside this context, `change` is applied to the parameters; afterwards values and gradients are restored."""
     kept = [(parameter, parameter.value, parameter.grad) for parameter in parameters]
     try:
         for parameter, value, _ in kept:

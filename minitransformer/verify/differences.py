@@ -2,14 +2,15 @@
 
     dL/dx_i ≈ sum(upstream * (f(x + h e_i) - f(x - h e_i))) / 2h,        with an error of O(h²), plus O(ε/h) of rounding
 
-With h = 1e-5 in float64 both errors are near 1e-10. If hand and difference disagree, shorter steps and the slopes to
-the right and to the left distinguish a wrong gradient from a kink, and the limit of the differences is compared, too.
-If the gradient is small compared with f, longer steps reduce the rounding; entries that it still hides are counted.
+With h = 1e-5 in float64 both errors are near 1e-10. If the gradient by hand and the difference disagree, shorter steps
+and the slopes to the right and to the left distinguish a wrong gradient from a kink, and the limit is compared, too.
+If the gradient is small compared with f, longer steps reduce the rounding; entries still hidden by it are counted.
 
-Where f has a derivative, right entries make a right gradient. At a kink they do not: of max(x1, x2) at x1 = x2 each
-entry may be anything from 0 to 1, but their sum must be 1. So the gradient g is then compared along directions d that
-move several entries at once. Clarke (1975) gives the rule: <g, d> must lie between the smallest and the largest slope
-along d that f has at the point or nearby. If f is convex or concave, the two one-sided slopes at the point are these.
+Where f has a derivative, a gradient is right if each entry is. At a kink that is not enough: of max(x1, x2) at x1 = x2
+each entry may be anything from 0 to 1, but their sum must be 1. So the gradient g is then compared along directions d
+that move several entries at once. Clarke (1975) gives the rule: <g, d> must lie between the smallest and the largest
+slope along d that f has at the point or nearby. If f is convex or concave, the two one-sided slopes at the point are
+these.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class _Slope(NamedTuple):
     right: float
     left: float
     noise: float
-    between: tuple[float, float]  # the sums of the smaller, and of the larger, of both slopes of each output
+    between: tuple[float, float]  # the sums, over the outputs, of the smaller and of the larger of the two slopes
 
     @property
     def bend(self) -> float:
@@ -333,12 +334,12 @@ class Differences:
 
 
 def _scale(value: np.ndarray) -> np.ndarray:
-    """How far to move each entry, compared with a small one."""
+    """How far to move each entry, relative to the step for a small one."""
     return np.maximum(1.0, abs(np.where(np.isfinite(value), value, 0.0)))
 
 
 def _constant(long: _Slope, short: _Slope) -> bool:
-    """Whether the gap between both sides is the same for a long and a short step: at a kink, and nowhere else."""
+    """Whether the gap between the two sides is the same for a long and a short step: so at a kink, and nowhere else."""
     return 0.5 * long.gap < short.gap < 2.0 * long.gap and short.gap > short.noise
 
 

@@ -1,4 +1,4 @@
-"""What the checker does otherwise for functions that others wrote: see other_forms.py."""
+"""What the checker does differently for functions that others wrote: see other_forms.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..trace.values import host_copy, is_float_array
 from . import arguments as given
 from .report import Row
 
-# In float32: a step that rounds little, and what then is left of differences.
+# In float32: a step that rounds little, and the accuracy that differences then have.
 _STEP, _RTOL, _ATOL = 1e-2, 1e-2, 3e-4
 
 
@@ -41,19 +41,19 @@ def arrays_for(f: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def precision_of(f: Any) -> str:
-    """What f computes in, float64 or float32, whatever it is given."""
+    """The precision in which f computes, float64 or float32, whatever it is given."""
     return str(getattr(given.inside_partial(f), "precision", "float64"))
 
 
 def least_rtol(f: Any) -> float:
-    """How far two results of f that are the same may be apart."""
+    """How far apart two results of f may be and still count as equal."""
     return 1e-3 if precision_of(f) == "float32" else 0.0
 
 
 def as_close_as_it_computes(f: Any, settings: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """The settings for differences, made coarser where f computes in float32, and a note on what these cannot see."""
     unchecked = getattr(f, "unchecked", [])
-    note = f"Not checked, for nothing is known that holds their gradients: {', '.join(unchecked)}." if unchecked else ""
+    note = f"Not checked, because no place for their gradients was found: {', '.join(unchecked)}." if unchecked else ""
     if precision_of(f) == "float64":
         return settings, note
     step, rtol = max(settings["step"], _STEP), max(settings["rtol"], _RTOL)
@@ -64,9 +64,9 @@ def as_close_as_it_computes(f: Any, settings: dict[str, Any]) -> tuple[dict[str,
 
 
 def by_other_names(f: Any, rows: list[Row]) -> list[Row]:
-    """The rows, where an intermediate is not called wrong if all gradients that f returns are right, or for its shape.
+    """The rows; an intermediate is not called wrong for its shape, or if all gradients that f returns are right.
 
-    Others may call something else dP than the gradient of what they called P, such as that of all tiles together.
+    In others' code dP may be something other than the gradient of P, such as that of all tiles together.
     """
     if not getattr(given.inside_partial(f), "separate", False):
         return rows
@@ -78,12 +78,12 @@ def by_other_names(f: Any, rows: list[Row]) -> list[Row]:
     ]
     if not all(row.ok for row in rows if row.kind != "intermediate"):
         return rows
-    why_not = "not checked: its d... or grad_... seems to be another thing's gradient, for all inputs' are right"
+    why_not = "not checked: its d... or grad_... seems to belong to something else: all inputs' gradients are right"
     return [row if row.ok else dataclasses.replace(row, ok=True, error=0.0, problem=why_not) for row in rows]
 
 
 def why_unsteady(name: str, run: Callable[[], np.ndarray]) -> str:
-    """Why a function gives another output each time it runs, and what to do."""
+    """Why a function gives a different output each time it runs, and what to do."""
     start = f"{name} gives a different output each time it runs, so its differences mean nothing; "
     first, second = _seeded(run), _seeded(run)
     if first.shape != second.shape:
@@ -114,7 +114,7 @@ def _source(first: np.ndarray, second: np.ndarray) -> str:
 
 
 def _seeded(run: Callable[[], np.ndarray]) -> np.ndarray:
-    """What one run gives with the global random generators in a fixed state; they are then as before."""
+    """What one run gives with the global random generators in a fixed state; afterwards they are restored."""
     torch: Any = sys.modules.get("torch")
     numbers, own = np.random.get_state(), random.getstate()  # noqa: NPY002
     of_torch = torch.get_rng_state() if torch else None

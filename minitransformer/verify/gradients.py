@@ -113,7 +113,7 @@ class _Check:
         seed: int,
     ) -> None:
         self.f, self.arguments, self.options, self.owned = f, arguments, options, owned
-        # For dy and directions; for the rest. Not default_rng(seed): the inputs may come from it, and dy must differ.
+        # For dy and directions, and for the rest. Not default_rng(seed): the inputs may come from it; dy must differ.
         self.dy_rng, self.rng = (np.random.default_rng((seed, i)) for i in (1, 2))
         self.leaves = [leaf for name, x in arguments for leaf in leaves_of(name, x)]
         self.names = [name for name, x in self.leaves if is_float_array(x)]
@@ -136,7 +136,7 @@ class _Check:
         self, upstream: Array | None, settings: dict[str, Any], intermediates: bool, progress: Progress
     ) -> list[Row]:
         belongings = self._copies(self._belongings())
-        first, first_backward = self._call_elsewhere()  # if f caches anything, it is now from other numbers
+        first, first_backward = self._call_elsewhere()  # if f caches anything, the cache now holds other numbers
         self._pull_back(first_backward, self._drawn(first))
         with Recorder(self.f) as recording:
             y, backward = self.call()

@@ -2,7 +2,7 @@
 
 Each parameter is displaced along random directions while the model runs from its input to its loss. The intermediates
 are those of one layer, with the inputs and the upstream gradient that it has in the model: `verify.gradients` checks
-the layer alone. Nothing of the other layers is recorded, so a check needs the memory of the weights, of their gradients
+the layer alone. Nothing in the other layers is recorded, so a check needs the memory of the weights, of their gradients
 and of a few copies of the largest one.
 """
 

@@ -28,7 +28,7 @@ class Row:
     """
 
     name: str
-    kind: str  # "input", "parameter" or "intermediate"; "output" where not a gradient is wrong but the value
+    kind: str  # "input", "parameter" or "intermediate"; "output" where the value is wrong, not a gradient
     shape: tuple[int, ...]
     checked: str = ""  # "12 entries" or "4 directions"
     where: tuple[int, ...] | None = None
@@ -64,7 +64,7 @@ class Row:
 
 
 def _in_json(x: Any) -> Any:
-    """x as JSON can hold it: a list for a tuple, None for NaN and infinity."""
+    """x in a form that JSON can hold: a list for a tuple, None for NaN and infinity."""
     if isinstance(x, tuple):
         return list(x)
     return None if isinstance(x, float) and not math.isfinite(x) else x

@@ -219,7 +219,7 @@ def test_what_the_twin_does_not_know_cannot_be_edited(open_page: Open, files: di
     q = np.random.default_rng(5).normal(size=(3, 2))
     to_html(step(ops.attention, q, q, q, causal=True), tmp_path / "causal.html")
     reasons = {
-        tmp_path / "causal.html": "This page recomputes attention only of float64 matrices, without mask",
+        tmp_path / "causal.html": "This page recomputes attention only for float64 matrices, without mask",
         files["encoder"]: "This page cannot recompute Encoder, only softmax, attention",
     }
     for file, reason in reasons.items():

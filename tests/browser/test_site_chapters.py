@@ -73,7 +73,7 @@ def test_a_cell_that_waits_for_python_says_why_it_could_not_be_loaded(visit: Ope
     page.evaluate(NO_PYTHON)
     cell = page.locator(".cell").first
     page.evaluate("python.ahead([])")
-    expect(page.locator("#python")).to_have_text("Python starts, which takes some seconds …")
+    expect(page.locator("#python")).to_have_text("Python is starting, which takes a few seconds …")
     cell.get_by_role("button", name="Run", exact=False).first.click()
     page.evaluate("fail()")
     expect(cell.locator(".error")).to_contain_text("Python could not be loaded from")
@@ -105,8 +105,8 @@ def test_running_all_cells_stops_at_an_open_question_and_uncovers_nothing(visit:
 COMPARED: list[tuple[dict[str, str], str]] = [
     (
         {"dq": "(3, 2)", "dk": "(2,3)", "dv": "3 x 4", "dscores": "(3,)", "dweights": "square"},
-        "dweights: “square” is not read as a list of numbers: compare it with what follows. dv: 3 x 4 is right. "
-        "dscores: (3,) is not right: 1 in place of 2 entries. dq: (3, 2) is right. dk: (2,3) is not right.",
+        "dweights: “square” cannot be read as a list of numbers: compare it with what follows. dv: 3 x 4 is right. "
+        "dscores: (3,) is not right: 1 instead of 2 entries. dq: (3, 2) is right. dk: (2,3) is not right.",
     ),
     ({"the first row": "7, −6, 4"}, "the first row: 7, −6, 4 is right."),
     ({"the first row": "4, -6, 7"}, "the first row: 4, -6, 7 is not right."),
@@ -114,7 +114,7 @@ COMPARED: list[tuple[dict[str, str], str]] = [
     ({"each row sums to": "0.0"}, "each row sums to: 0.0 is right."),
     (
         {"each row sums to": "yes, zero"},
-        "each row sums to: “yes, zero” is not read as a number: compare it with what follows.",
+        "each row sums to: “yes, zero” cannot be read as a number: compare it with what follows.",
     ),
     (
         {"signs of the first row of dscores": "positive, −, +"},
@@ -126,7 +126,7 @@ COMPARED: list[tuple[dict[str, str], str]] = [
     ),
     ({"the sum of dq is zero": "yes"}, "the sum of dq is zero: yes is not right."),
     ({"the ratio for D": "0.7071"}, "the ratio for D: 0.7071 is right."),
-    ({"the ratio for D": "0.7"}, "the ratio for D: 0.7 is right, but give more places."),
+    ({"the ratio for D": "0.7"}, "the ratio for D: 0.7 is right, but give more decimal places."),
     ({"the ratio for D": "0.70"}, "the ratio for D: 0.70 is not right."),
     ({"the ratio for D": "1"}, "the ratio for D: 1 is not right."),
 ]
@@ -223,7 +223,7 @@ def test_a_cell_says_why_python_could_not_be_loaded_keeps_its_output_and_offers_
     for times in (1, 2):
         expect(told).to_have_count(1)
         expect(told).to_contain_text(
-            "Python could not be loaded from pyodide/: no network. All of the page but running"
+            "Python could not be loaded from pyodide/: no network. Everything on the page except running code"
         )
         expect(cell.locator(".output img").first).to_be_visible()
         expect(page.locator("#stop")).to_be_hidden()

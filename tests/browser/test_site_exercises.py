@@ -64,14 +64,14 @@ def test_a_tick_belongs_to_the_code_that_was_checked_and_the_start_page_counts_i
     expect(item).to_contain_text("7.1 Attention, backward ✓ right")
     front = visit("index.html", page.context)
     expect(front.locator("#progress")).to_have_text(
-        f"1 of {len(EXERCISES)} exercises right. Go on with 8.1 The causal mask."
+        f"1 of {len(EXERCISES)} exercises right. Continue with 8.1 The causal mask."
     )
     code(page).fill("other = 1")
     for each in (lists, front):
         reload_with(each, ATTENTION_KEPT, "other = 1")
     expect(item).to_contain_text("begun")
     expect(front.locator("#progress")).to_have_text(
-        f"0 of {len(EXERCISES)} exercises right. Go on with 7.1 Attention, backward."
+        f"0 of {len(EXERCISES)} exercises right. Continue with 7.1 Attention, backward."
     )
     press(page, "Start again")
     reload_with(lists, ATTENTION_KEPT, None)
@@ -122,7 +122,7 @@ def test_opening_saved_work_says_what_it_opens_and_what_it_replaces_comes_back(v
     other.locator("input.open").set_input_files(opened)
     expect(other.locator("li[data-exercise=causal_mask]")).to_contain_text("begun")
     page.locator("input.open").set_input_files(work(tmp_path / "none.ipynb"))
-    expect(page.locator("#told")).to_contain_text("This file holds no work of this site.")
+    expect(page.locator("#told")).to_contain_text("This file holds no work from this site.")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_each_chapter_names_what_is_handed_in(site_folder: Path) -> None:
         (note,) = re.findall(r'<h2[^>]*>Exercises.*?</h2>\s*<p class="note">To hand in: (.*?)</p>', page)
         names = re.findall(r"<code>(\w+)</code>", note)
         cells = re.findall(r'<div[^>]* data-exercise="(\w+)"', page)
-        assert names == cells != [] and "are for yourself" in note, chapter.stem
+        assert names == cells != [] and "are for you alone" in note, chapter.stem
     assert "7.1 <code>attention_backward</code>" in (site_folder / "chapters/07_attention_backward.html").read_text()
 
 
@@ -207,4 +207,4 @@ def test_on_a_phone_the_verdict_comes_into_view_and_the_focus_stays(visit: Open)
 def test_after_a_stop_the_page_of_an_exercise_speaks_of_a_check(visit: Open) -> None:
     page = visit(ATTENTION)
     page.evaluate("python.worker = { terminate() {} }; python.stop()")
-    expect(page.locator("#python")).to_have_text("Stopped. Python starts anew with the next check.")
+    expect(page.locator("#python")).to_have_text("Stopped. Python restarts with the next check.")

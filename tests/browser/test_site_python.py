@@ -169,7 +169,7 @@ def test_package_imports_in_pyodide_and_stop_stops(visit: Open) -> None:
     assert page.evaluate("1 + 1") == 2  # the page answers
     page.get_by_role("button", name="Stop").click()
     expect(cell.locator(".error")).to_contain_text("Stopped.")
-    expect(page.locator("#python")).to_contain_text("Python starts anew")
+    expect(page.locator("#python")).to_contain_text("Python restarts")
 
 
 def test_worksheets_are_made_in_the_page_as_the_command_makes_them(visit: Open, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ ASKED = """
 """
 NAMES = {
     "sign": "with the other sign", "neighbour": "it is ", "factor": "without the factor", "sum": "one of its terms",
-    "transpose": "row and column exchanged",
+    "transpose": "row and column swapped",
 }  # fmt: skip
 ENOUGH = 200  # answers by each slip
 CELLS = 6  # of an array, for each slip; where there is a factor, all of them

@@ -126,7 +126,7 @@ BAD: list[tuple[Any, str]] = [
     (noisy, "noisy gives a different output .* it draws random numbers of its own"),
     (lambda x: jnp.concatenate([counting(x)] * len(CALLS)), "gives a different output .*even its shape changes"),
     (lambda x: jax.device_put(x, jax.devices("gpu:9")[0]), "forward does not run: .*gpu:9"),
-    (torn, "torn: the forward pass of its custom_vjp returns another output than it itself"),
+    (torn, "torn: the forward pass of its custom_vjp returns a different output from the function"),
     (counting, "counting gives a different output .* it keeps state from run to run"),
     (lambda x: (x, x), r"must return one floating-point array, got .* choose one part with from_jax"),
     (lambda x: x.missing, "<lambda>: forward does not run: AttributeError"),

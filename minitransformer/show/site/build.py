@@ -44,7 +44,7 @@ def build(
     whose files are copied into the site. instructor: also write solutions and answers. model: the folder of the demo's
     translator, for the start page and the page of its attention. address: where the site will be, for notebooks that
     install the package from it. progress: as in verify.gradients, for the stepper's examples. Raises OSError if `out`
-    holds anything but a site, and ValueError if the source has no notebooks or the model is another one.
+    holds anything but a site, and ValueError if the source has no notebooks or the model is not such a translator.
     """
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / _MARK).exists())):
         raise OSError(f"{out} exists and is not a site; choose another folder, or remove it")

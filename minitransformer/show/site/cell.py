@@ -25,7 +25,7 @@ LONGEST = 200_000  # characters of text that a cell may print; the page would be
 
 
 class Session:
-    """The names that the cells of one page share. send: receives each output as soon as it is there."""
+    """The names that the cells of one page share. send: receives each output as soon as it exists."""
 
     def __init__(self, send: Send) -> None:
         self.names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins, "display": self.display}
@@ -35,7 +35,7 @@ class Session:
         vars(shell).update(display=part, get_ipython=lambda: None)
         sys.modules |= {"IPython": shell, "IPython.display": part}
         os.environ["MPLBACKEND"] = "module://minitransformer.show.site.figures"
-        logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it tells that it looks for fonts
+        logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it reports that it looks for fonts
 
     def run(self, code: str, number: int = 1) -> bool:
         """Run a cell: send what it prints and shows, and the value of its last line. Returns whether it ended well.
@@ -92,7 +92,7 @@ def bundle(value: Any) -> dict[str, str]:
 
 
 def failure(error: BaseException, file: str) -> Output:
-    """The traceback of an error, from the cell on."""
+    """The traceback of an error, starting at the cell."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != file:
         trace = trace.tb_next

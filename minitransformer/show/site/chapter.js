@@ -127,7 +127,7 @@ document.addEventListener("DOMContentLoaded", () => {
     cells.forEach((cell) => (cell.ran = null));
     const done = !open.length || (await runTo(open[open.length - 1]));
     if (!done || open.length === cells.length) return;
-    say(`${open.length ? `Ran up to cell ${open.length}.` : "Nothing ran."} A question covers the rest: answer it, then run on.`);
+    say(`${open.length ? `Ran up to cell ${open.length}.` : "Nothing ran."} A question covers the rest: answer it, then continue.`);
   });
 
   // ---- What follows an exercise's check and tells its answer opens when the check says right. ----
@@ -174,7 +174,7 @@ document.addEventListener("DOMContentLoaded", () => {
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       if (!filled() && event.submitter?.value !== "skip") {
-        verdict.textContent = "Write something first, however short: a wrong prediction teaches most.";
+        verdict.textContent = "Write something first, however short: a wrong prediction teaches the most.";
         (fields[0] ?? area).focus();
         return;
       }
@@ -196,7 +196,7 @@ document.addEventListener("DOMContentLoaded", () => {
   jump();
 });
 
-// FNV-1a: a short name for a text. Two texts with the same name are as good as impossible in one chapter.
+// FNV-1a: a short name for a text. Two texts of one chapter practically never share a name.
 function digest(text) {
   let sum = 0x811c9dc5;
   for (let i = 0; i < text.length; i++) sum = Math.imul(sum ^ text.charCodeAt(i), 0x01000193);

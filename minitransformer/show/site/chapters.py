@@ -17,8 +17,8 @@ from .predictions import question
 from .siblings import Siblings, in_turn, listed
 
 _THREADS = (
-    "<p><strong>Most cells of this chapter do not run in a browser</strong>: its ranks are threads, which Python does "
-    "not have there. Read the outputs below, and run the notebook in Python on a computer. The pages of its exercises "
+    "<p><strong>Most cells of this chapter do not run in a browser</strong>: its ranks are threads, which Python lacks "
+    "there. Read the outputs below, and run the notebook in Python on a computer. The pages of its exercises "
     "run here.</p>\n"
 )
 _WHEN_RIGHT = "When it is right"  # so begins a text after a check that tells the answer
@@ -81,7 +81,7 @@ def _handed_in(chapter: Chapter) -> str:
     names = [f"{number} <code>{name}</code>".lstrip() for name, number in chapter.numbered().items()]
     return (
         f'<p class="note">To hand in: {", ".join(names)}. "Save my work" above puts them into a file. Tasks without a '
-        "check, in other cells or on paper, and your predictions are for yourself.</p>"
+        "check, in other cells or on paper, and your predictions are for you alone.</p>"
     )
 
 

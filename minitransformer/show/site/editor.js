@@ -99,7 +99,7 @@ function saveWork() {
   const then = plainName() ? "hand in this file." : "write your name above and save again before you hand it in.";
   tell(
     `Saved ${names.join(", ")} as ${file}: ${then} It holds the exercises with a check. ` +
-      "Tasks in other cells and predictions are for yourself; they stay in this browser.",
+      "Tasks in other cells and predictions are for you alone; they stay in this browser.",
   );
 }
 
@@ -114,14 +114,14 @@ async function openWork(file) {
     codes.length = 0;
   }
   if (!codes.length) {
-    tell("This file holds no work of this site.");
+    tell("This file holds no work from this site.");
     return;
   }
   const names = codes.map(([name]) => name).join(", ");
   replaceCode(codes, `${codes.length} exercise${codes.length > 1 ? "s" : ""} opened: ${names}. Press Check to see whether the code is right.`);
 }
 
-// Give exercises other code, null for the given one, and say so. Undo brings back what it replaced, as often as wanted.
+// Give exercises other code, null for the given one, and say so. Undo brings back what was replaced, repeatedly.
 function replaceCode(codes, text) {
   const before = codes.map(([name]) => [name, editors.get(`exercise:${name}`)?.area.value ?? kept.get(`exercise:${name}`)]);
   for (const [name, code] of codes) {

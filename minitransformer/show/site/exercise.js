@@ -46,7 +46,7 @@ document.addEventListener("DOMContentLoaded", () => {
   editor.area.addEventListener("focus", () => python.ahead(["minitransformer.course"]));
   button.hidden = false;
   button.addEventListener("click", check);
-  reset.addEventListener("click", () => replaceCode([[name, null]], "The code is as it was given."));
+  reset.addEventListener("click", () => replaceCode([[name, null]], "The original code is back."));
 
   const last = checked(name);
   if (last) {

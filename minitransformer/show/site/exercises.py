@@ -40,14 +40,14 @@ def write_exercises(site: Site, found: list[Place], siblings: Siblings) -> None:
     body = (
         "<h1>Exercises</h1>\n<p>Write a derivation as code; the check says which term is wrong. Your work stays in "
         "this browser. Save it as a file to hand it in: the file holds your code for these exercises, and nothing "
-        "else. Tasks in other cells of the chapters and predictions are for yourself.</p>\n"
+        "else. Tasks in other cells of the chapters and predictions are for you alone.</p>\n"
         f'<div class="buttons">{_FILES}</div>\n{progress(found)}<div class="columns" id="exercise-list">{groups}</div>'
     )
     site.page("exercises/index.html", "Exercises", body, _SCRIPTS)
 
 
 def progress(found: list[Place]) -> str:
-    """The line that says how many exercises are right, and with which one to go on."""
+    """The line that says how many exercises are right, and with which one to continue."""
     data = html.escape(json.dumps([[place.exercise.name, place.title] for place in found]), quote=True)
     return f'<p id="progress" data-exercises="{data}" hidden></p>\n'
 

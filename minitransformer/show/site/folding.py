@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-MOST_LINES = 12  # that are shown without being asked for
+MOST_LINES = 12  # shown without asking
 _MOST_NAMES = 4
 _OF_PICTURES = ("plt", "xp", "figure", "axes", "ax", "image")
 

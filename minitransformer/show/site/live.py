@@ -1,4 +1,4 @@
-"""The translator of the start page: the demo's model as numbers that JavaScript reads, and the part of the page.
+"""The translator of the start page: the demo's model as numbers that JavaScript reads, and its part of the page.
 
 The page needs no Python: transformer.js is the forward pass of the model, live.js shows what it computes.
 """
@@ -21,7 +21,7 @@ _SIZES = ("d_model", "n_heads", "d_ff", "n_encoder_layers", "n_decoder_layers", 
 
 
 def script(folder: Path) -> str:
-    """A model as a script: the constant MODEL. Raises ValueError unless it is a translator of numbers as the demo's."""
+    """A model as a script: the constant MODEL. Raises ValueError unless it translates numbers as the demo's does."""
     model, source, target = load_translator(folder)
     sizes = {name: getattr(model.config, name) for name in _SIZES} if isinstance(model, Transformer) else {}
     vocabularies = (model.config.source_vocabulary, model.config.target_vocabulary)
@@ -55,7 +55,7 @@ autocomplete="off" aria-describedby="said"></label> <button>Another</button></fo
 <div class="sides"><div id="looks"></div><div id="heads" role="group" aria-label="All heads"></div></div>
 <p id="readout"></p>
 <p class="note">Each small square is one head: a row for each word on the right, a column for each on the left; the
-more colour, the more it looks there. Press one to draw its lines.</p>
+stronger the colour, the more it looks there. Press one to draw its lines.</p>
 <p class="note"><span id="cost"></span>
 <a href="steppers/attention-of-a-model.html">All layers and the gradients</a></p>
 </section>

@@ -1,4 +1,4 @@
-"""Markdown as HTML. Formulas become MathML here, when the site is built: to show them needs no script."""
+"""Markdown as HTML. Formulas become MathML here, when the site is built: showing them needs no script."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _TABLE = '<div class="wide" tabindex="0" role="group" aria-label="Table"><table>
 _EMPTY = re.compile(r"<th([^>]*)></th>")
 _SHORT = 30  # characters of a formula that fit on a phone
 CHAPTERS = "../chapters/"  # where the pages of chapters are, from each page that shows text of a notebook
-PREDICT = "Predict first"  # in bold, it asks the reader for an answer before what follows is shown
+PREDICT = "Predict first"  # in bold, it asks the reader for an answer before showing what follows
 
 
 def render(text: str) -> str:
-    """The text as HTML. HTML in it appears as text. A link to another file becomes plain text: the site has no such."""
+    """The text as HTML. HTML in it appears as text. A link to another file becomes plain text: it has no page."""
     return without_empty_headings(_parser().render(text))
 
 

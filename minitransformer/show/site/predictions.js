@@ -48,14 +48,14 @@ function compareField(field) {
   if (!text) return "";
   const wanted = READ[kind](expected);
   let given = READ[kind](text);
-  if (!given) return `${name}: “${text}” is not read as ${WANTED[kind]}: compare it with what follows.`;
+  if (!given) return `${name}: “${text}” cannot be read as ${WANTED[kind]}: compare it with what follows.`;
   const alike = wanted.every((each) => each === wanted[0]) && !(Math.abs(valueOf(wanted[0])) > 0);
   if (alike && kind === "numbers" && given.length === 1) given = wanted.map(() => given[0]); // "0" for a row of zeros
-  if (given.length !== wanted.length) return `${name}: ${text} is not right: ${given.length} in place of ${wanted.length} entries.`;
+  if (given.length !== wanted.length) return `${name}: ${text} is not right: ${given.length} instead of ${wanted.length} entries.`;
   const ofNumbers = kind === "number" || kind === "numbers";
   const right = given.map((each, i) => (ofNumbers ? sameNumber(each, wanted[i]) : each === wanted[i]));
   const short = given.map((each, i) => ofNumbers && isShort(each, wanted[i]));
-  const verdict = right.every(Boolean) ? "right" : right.every((is, i) => is || short[i]) ? "right, but give more places" : "not right";
+  const verdict = right.every(Boolean) ? "right" : right.every((is, i) => is || short[i]) ? "right, but give more decimal places" : "not right";
   return `${name}: ${text} is ${verdict}.`;
 }
 

@@ -18,14 +18,14 @@ _PLACES = re.compile(r"\.(\d+)")
 
 
 def question(name: str, answer: str) -> str:
-    """The box. Without an answer it has room for words alone, which the reader compares."""
+    """The box. Without an answer it has room only for words, which the reader compares."""
     fields = "".join(map(_field, answer.split("; "))) if answer else ""
     words = "In words (you compare them yourself)" if fields else "Your prediction"
     return (
         f'<form class="predict" data-question="{name}" hidden>\n<div class="fields">{fields}</div>\n'
         f'<label>{words}<textarea rows="2"></textarea></label>\n'
-        '<div class="buttons"><button>Compare and go on</button>'
-        '<button value="skip">Go on without an answer</button></div>\n'
+        '<div class="buttons"><button>Compare and continue</button>'
+        '<button value="skip">Continue without an answer</button></div>\n'
         '<p class="verdict" role="status"></p></form>\n'
     )
 

@@ -27,7 +27,7 @@ function showProgress() {
   const next = all.find(({ state }) => state === "begun") ?? all.slice(last + 1).find(open) ?? all.find(open);
   line.hidden = all.every(({ state }) => !state);
   line.replaceChildren(`${all.filter(({ state }) => state === "right").length} of ${all.length} exercises right.`);
-  if (next) line.append(" Go on with ", make("a", { href: `${settings.root}exercises/${next.name}.html` }, next.title), ".");
+  if (next) line.append(" Continue with ", make("a", { href: `${settings.root}exercises/${next.name}.html` }, next.title), ".");
   for (const item of document.querySelectorAll("li[data-exercise]")) {
     const state = { right: "✓ right", begun: "begun", "": "" }[stateOf(item.dataset.exercise)];
     item.querySelector(".state").textContent = state;

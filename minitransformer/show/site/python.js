@@ -9,16 +9,16 @@ const python = {
   ends: 0, // how often Python has ended
   ended: "", // why, the last time
   packages: ["numpy", "scipy", "threadpoolctl", "matplotlib"],
-  next: "cell", // with what Python starts anew
+  next: "cell", // what Python restarts with
   restarted: () => {}, // called when the names of all cells are gone
 
   // Run one request, {code, number} or {code, exercise}, after those before it. number: of the cell, for tracebacks.
-  // what: is running, for the line that says so. onSecond: is told, each second, for how long it has run. Resolves to
+  // what: names what is running, for the status line. onSecond: called each second with the seconds so far. Resolves to
   // {done, problem, seconds}.
   run(request, onOutput, what = "", onSecond = () => {}) {
     const { ends } = this;
     const turn = this.waiting.then(async () => {
-      // Whoever waited while Python ended does not run: what ended it is why.
+      // What waited while Python ended does not run, for the same reason.
       if (ends !== this.ends) return { done: false, problem: this.ended };
       if (!this.worker) {
         const begun = await this.start();
@@ -46,7 +46,7 @@ const python = {
     this.begun = true;
     if (location.protocol === "file:")
       return { done: false, problem: "Python runs only on pages from a server: in the site's folder, run python -m http.server and open the address that it prints." };
-    const clock = saying("Python starts, which takes some seconds …");
+    const clock = saying("Python is starting, which takes a few seconds …");
     this.worker = new Worker(`${settings.root}worker.js`);
     this.worker.onmessage = ({ data }) => {
       if (data.output) this.current?.onOutput(data.output);
@@ -59,7 +59,7 @@ const python = {
     const begun = await this.ask({ start: { ...settings, root: new URL(settings.root, location.href).href, packages: this.packages } }, () => {});
     clearInterval(clock);
     if (begun.done || !this.worker) return begun;
-    this.ended = `Python could not be loaded from ${settings.pyodide}: ${begun.problem}. All of the page but running works without it.`;
+    this.ended = `Python could not be loaded from ${settings.pyodide}: ${begun.problem}. Everything on the page except running code works without it.`;
     this.end();
     say("");
     return { done: false, problem: this.ended };
@@ -84,7 +84,7 @@ const python = {
     if (!this.worker) return;
     this.ended = "Stopped.";
     this.end();
-    say(`Stopped. Python starts anew with the next ${this.next}.`);
+    say(`Stopped. Python restarts with the next ${this.next}.`);
     current?.resolve({ done: false, problem: this.ended });
   },
 };
@@ -95,8 +95,7 @@ function say(text) {
   byId("stop").hidden = !text.endsWith("…");
 }
 
-// Say a text, and beside it for how many seconds, as long as the clock that this returns runs. The seconds are not read
-// aloud.
+// Show a text, and beside it the seconds, until the clock that this returns is stopped. The seconds are not read aloud.
 function saying(text, onSecond = () => {}) {
   const began = performance.now();
   say(text);

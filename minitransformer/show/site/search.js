@@ -27,7 +27,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const part = judged.filter(({ n }) => n && n >= words.length / 2);
     const found = all.length ? all : part;
     found.sort((a, b) => (all.length ? b.points - a.points : b.weight - a.weight || b.points - a.points) || a.row.title.length - b.row.title.length);
-    byId("count").textContent = !words.length ? "" : all.length ? `${found.length} found` : found.length ? "No place has all of these words. These have most:" : "Nothing found";
+    byId("count").textContent = !words.length ? "" : all.length ? `${found.length} found` : found.length ? "No place has all of these words. These have the most:" : "Nothing found";
     results.replaceChildren(
       ...found.slice(0, MOST).map(({ row }) =>
         make("li", {}, make("a", { href: settings.root + row.address }, row.title), make("p", {}, ...excerpt(row.text, words, rarity))),

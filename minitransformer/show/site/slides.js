@@ -1,7 +1,7 @@
-// Slides: each fills the screen. The current one is the one that is seen, however the reader came there.
+// Slides: each fills the screen. The current one is the one in view, however the reader got there.
 "use strict";
 
-const LARGEST = 1.7, SMALLEST = 0.5; // what is still too large then can be scrolled
+const LARGEST = 1.7, SMALLEST = 0.5; // what is still too large can be scrolled
 
 document.addEventListener("DOMContentLoaded", () => {
   const slides = [...document.querySelectorAll("section.slide")];

@@ -33,7 +33,7 @@ class Slide:
     output: str = ""
 
     def has_room(self, text: str) -> bool:
-        """Whether this text fits beside what is there: a question has no output, which would answer it."""
+        """Whether this text fits beside what is there: a question has no output, since that would answer it."""
         words = sum(len(markdown.plain(each).split()) for each in (*self.texts, text))
         full = bool(self.output) and (bool(self.texts) or markdown.PREDICT in text)
         return self.kind == "idea" and words <= MOST_WORDS and not full
@@ -94,7 +94,7 @@ def _marked(cell: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _place(text: str, piece: str, start: int) -> int:
-    """Where a piece stands. Mentions of notebooks have become links in the text: then its beginning is looked for."""
+    """Where a piece stands. If mentions of notebooks have become links in the text, the search is for its beginning."""
     found = text.find(piece, start)
     return found if found >= 0 else max(text.find(piece[:12], start), start)
 

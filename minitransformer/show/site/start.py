@@ -1,4 +1,4 @@
-"""The start page: the translator at work, three doors, the path through the course, and the chapters as cards."""
+"""The start page: the translator at work, three ways in, the path through the course, and the chapters as cards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .places import Place
 _PARTS = (  # title, what it is about, number of its last chapter
     ("Gradients by hand", "What a backward pass is, and how to know that it is right.", 5),
     ("Attention", "Three tokens on the board, forward and backward; then masks, heads and a memory.", 9),
-    ("A whole Transformer", "What stands around attention, and three models that learn.", 13),
+    ("A whole Transformer", "What surrounds attention, and three models that learn.", 13),
     ("Make it run, make it right", "Faster, and without the mistakes that nothing reports.", 16),
     ("Inside trained models", "What heads do, and which of them matter.", 18),
     ("Before and after", "What attention replaced, and what today’s models changed.", 23),

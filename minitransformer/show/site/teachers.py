@@ -37,7 +37,7 @@ def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: s
     )
     own = (
         ("worksheets-to-print", "Worksheets", '<p><a href="worksheets.html">Make worksheets in this browser</a>, with '
-         "other numbers for each student.</p>"),
+         "different numbers for each student.</p>"),
         ("slides", "Slides", f"<ul>{slides}</ul>"),
         ("notebooks-to-download", "Notebooks to download", f"<ul>{files}</ul>"),
     )  # fmt: skip
@@ -63,7 +63,7 @@ def _student(chapter: Chapter) -> str:
 
 
 def _teacher(chapter: Chapter) -> str:
-    """Another name than the student's, so that neither is handed out for the other."""
+    """A different name from the student's, so that neither is handed out as the other."""
     return f"download/{chapter.stem}_with_outputs.ipynb"
 
 

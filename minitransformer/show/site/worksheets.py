@@ -11,8 +11,8 @@ MOST = 200  # students
 _KEY = "Here the page also makes the answer key."
 _NO_KEY = (
     "This build of the site offers no answer key; <code>minitransformer worksheet --answers</code> writes it, with the "
-    "same kind, seed, size and student. It is no secret: whoever runs the package can compute it from what the sheet "
-    "says, also in a cell of this site. So use worksheets at home for practice, and mark those solved in class."
+    "same kind, seed, size and student. It is no secret: anyone who runs the package can compute it from what the "
+    "sheet says, even in a cell of this site. So use worksheets at home for practice, and mark those solved in class."
 )
 
 
@@ -32,12 +32,12 @@ def write_worksheets(site: Site) -> None:
     )
     key = '<button value="key">Make the key</button>' if site.instructor else ""
     body = f"""<h1>Worksheets</h1>
-<p>Gradients to compute by hand, with small whole numbers. Each student gets other numbers; with one student the sheet
-has no name. The same kind, seed and size give the same sheets again. Nothing leaves this browser.</p>
+<p>Gradients to compute by hand, with small whole numbers. Each student gets different numbers; with one student the
+sheet has no name. The same kind, seed and size give the same sheets again. Nothing leaves this browser.</p>
 <form id="worksheet" class="buttons"><label>Kind <select name="kind">{kinds}</select></label>
 {numbers}<button value="sheets">Make the worksheets</button>{key}</form>
 <p id="made" role="status"></p>
-<p>The file is a page for each student; open it and print it on A4.</p>
+<p>The file has a page for each student; open it and print it on A4.</p>
 <p class="note">{_KEY if site.instructor else _NO_KEY}</p>
 <noscript><p>This form needs JavaScript. <code>minitransformer worksheet</code> makes the same sheets.</p></noscript>"""
     site.page("teachers/worksheets.html", "Worksheets", body, ("python.js", "worksheets.js"))

@@ -44,7 +44,7 @@ class Boxes:
         return {self.of[parent] for parent in parents if parent is not None}
 
     def name(self, box: int) -> str:
-        """What is called and, where the caller calls several alike, also its name for the result: "Linear q". Of a
+        """What is called and, where the caller calls several alike, also its name for the result: "Linear q". For a
         helper, only this name; "" for a group, which is drawn as what is in it.
         """
         call = self._call(box)

@@ -1,4 +1,4 @@
-"""Step through one layer of a trained model while it reads a text: the work of `minitransformer step --model`."""
+"""Step through one layer of a trained model while it reads a text: the command `minitransformer step --model`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TextRecording:
     start: int | None
 
     def labels(self) -> dict[str, Any]:
-        """What the page of the recording is told, by the options of page.to_html."""
+        """The options of page.to_html for the page of the recording."""
         return {"tokens": self.tokens, "memory": self.memory, "told": self.told, "start": self.start}
 
 
@@ -52,8 +52,8 @@ def step_text(
     path: the folder of a run or of a published model, or a .gguf file. layer, head: counted from 1; without a layer the
     last, without a head the whole layer. The loss is that of `tasks.published.reading` for a published model; otherwise
     that of the next tokens, of the translation that a translator writes itself, or of the class that a classifier
-    chooses. The rest of the model runs unrecorded. options: those of `step`. Raises ValueError for a layer, a head or a
-    text that is not possible.
+    chooses. The rest of the model runs unrecorded. options: those of `step`. Raises ValueError for an impossible
+    layer, head or text.
     """
     model, run, tokens, memory, wanted = (_published if is_published(path) else _saved)(path, text, device)
     layers, i, _ = layer_of(model, layer)

@@ -162,7 +162,7 @@ def expression(node: ast.AST) -> Expression:
 
 @functools.lru_cache(maxsize=4096)
 def read(source: str) -> Statement:
-    """Read a statement, each once; the head of a compound statement, and what is no code, has the kind ""."""
+    """Read a statement, each once; the head of a compound statement, and what is not code, has the kind ""."""
     try:
         return statement(syntax_tree(source).body[0])
     except (SyntaxError, IndexError):

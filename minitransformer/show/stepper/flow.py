@@ -39,7 +39,7 @@ _OF_SIZES = {
 
 
 def graph_of(boxes: Boxes, box: int) -> Graph:
-    """The graph of a box, without the inputs that nothing in it reads, and without an only input that has one reader:
+    """The graph of a box, without the inputs that nothing in it reads, and without a sole input that has one reader:
     the box itself shows where that comes from.
     """
     graph = _Frame(boxes, box).graph
@@ -178,7 +178,7 @@ class _Line:
         calls = [part for part in self.parts if isinstance(part, ex.Applied)]
         self.made = {part.node: call for part in calls if (call := self.walk.call_of(part)) is not None}
         left = [call for call in self.inner if call not in self.made.values()]
-        if left and self.walk.statement.kind:  # getattr(ops, name)(x): which function, the line computes
+        if left and self.walk.statement.kind:  # getattr(ops, name)(x): the line computes which function it calls
             unknown = [part for part in calls if part.node not in self.made and self.walk.callee(part) is None]
             if len(left) == len(unknown) == 1:
                 self.made[unknown[0].node] = left[0]
@@ -211,7 +211,7 @@ class _Line:
                     self._bind(target, flow)
             case ex.Statement("for" | "with", (target,), ex.Expression() as values):
                 self._bind(target, self.of(values))
-                for bound in self.step.bound:  # which of the values it is, the array itself tells
+                for bound in self.step.bound:  # the array itself tells which of the values it is
                     if bound.origin is not None and self.statement.kind == "for":
                         self.names[bound.name] = self.frame.of_binding(bound.origin)
             case ex.Statement("call", _, ex.Applied(function=ex.Member(ex.Name(changed))) as call):  # rows.append(y)
@@ -280,7 +280,7 @@ class _Line:
         return self.names.get(name, NOTHING)
 
     def _captured(self, code: types.CodeType) -> dict[str, Flow]:
-        """What a nested function reads by name, itself or in other functions that it calls so."""
+        """What a nested function reads by name, itself or in other functions that it calls by name."""
         found: dict[str, Flow] = {}
         for name in code.co_freevars:
             value = self.walk.names.get(name)
@@ -291,7 +291,7 @@ class _Line:
         return found
 
     def _passed(self, made: ex.Applied, call: Call) -> tuple[dict[str, Flow], dict[str, str]]:
-        """By argument, the flow that the code passes to the call it made, and what it calls it."""
+        """By argument: the flow that the caller's code passes, and the caller's name for it."""
         flows = self._captured(call.code)
         texts: dict[str, str] = {}
         first = self.recording.steps_of(call)[0]

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 Place: TypeAlias = tuple[
     Literal["input", "box", "sum", "product"], int
-]  # of a box, the number is the index of its call
+]  # for a box, the number is the index of its call
 Flow: TypeAlias = "frozenset[Place] | tuple[Flow, ...]"  # a tuple: of each part of a value that has several
 
 NOTHING: Flow = frozenset()

@@ -14,7 +14,7 @@ GROUPS = ("Residual", "ScaledDotProduct")  # drawn as what is in them: a residua
 
 
 def in_words(name: str) -> str:
-    """The name of a call without marks of code; of a class's helper the name of the class. No other text is changed."""
+    """The name of a call in words; for a class's helper, the name of the class. No other text is changed."""
     if not re.fullmatch(r"[\w.]+( in backward)?", name):
         return name
     whole = name.partition(" in backward")[0]

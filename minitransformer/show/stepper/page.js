@@ -1,4 +1,4 @@
-// The page: what is shown at the moment, and everything that changes it.
+// The page: what it shows now, and everything that changes it.
 
 function start() {
   const recording = new Recording(data);
@@ -157,7 +157,7 @@ function start() {
   byId("mistakes").addEventListener("click", () => {
     byId("first-right").textContent = state.seenEnd
       ? "One line of the code is wrong; its numbers are red. Find it."
-      : "Go through the correct pass first, to the last step: then you will know what you see.";
+      : "Go through the correct pass first, to the last step: then you will know what to expect.";
     byId("right").hidden = !recording.bug;
     byId("game").showModal();
   });
@@ -178,7 +178,7 @@ function start() {
       byId("mistake").prepend(make("strong", { class: "found" }, "✓ Found. "));
     } else {
       const red = recording.results(state.step).some((place) => recording.wrong(...place)?.size);
-      target.before(red ? "Not here: this line is right, what it reads is wrong already. " : "Not here: nothing is red yet. ");
+      target.before(red ? "Not here: this line is right, but what it reads is already wrong. " : "Not here: nothing is red yet. ");
     }
   });
 

@@ -38,7 +38,7 @@ def to_html(
     what a mistake changes, the recorded call runs once more for each. tokens: labels for the rows of arrays with one
     row per token. memory: those of the tokens that a cross-attention reads, if there are more or fewer. told: a
     sentence about what the rows are, above all steps. start: the index of the step to begin at. progress: as in
-    verify.gradients, for the mistakes. links: (address, text) of pages of a site that this page is one of. Raises
+    verify.gradients, for the mistakes. links: (address, text) of pages of the site that has this page. Raises
     ValueError for an unknown bug, and if the recorded call gives other numbers when run again.
     """
     data = page_data(recording, tokens, memory) | {"told": told, "start": start}

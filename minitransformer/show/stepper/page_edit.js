@@ -49,7 +49,7 @@ function finiteDifference(name, inputs, upstream, mistake, title) {
   });
 }
 
-// What the page shows for edited inputs. numbers: by title; right: with a mistake, those without it; wrong: by title, the
+// What the page shows for edited inputs. numbers: by title; right: under a mistake, those without it; wrong: by title, the
 // cells that the mistake changed;
 // difference(title): the finite differences.
 function recompute(name, inputs, upstream, bug) {
@@ -84,7 +84,7 @@ function editable(recording) {
   };
   if (!TWINS[name] || entry < 0)
     return refuse(`This page cannot recompute ${name}, only ${Object.keys(TWINS).join(", ")}.`);
-  const different = `This page recomputes ${name} only of ${TAKEN[name]}.`;
+  const different = `This page recomputes ${name} only for ${TAKEN[name]}.`;
   const isOpen = ([s, b]) => recording.recorded(s, b).kind.startsWith("float") && recording.recorded(s, b).data;
   const places = [0, entry].flatMap((s) => recording.steps[s].bound.map((_, b) => [s, b])).filter(isOpen);
   const run = (arrays, bug) => {
@@ -128,7 +128,7 @@ function editable(recording) {
   return { places, fixed: [...places.keys()].filter((i) => !follows(places[i], i)), run, refused: null };
 }
 
-// The number that a text says, or a sentence that says why this input cannot be it. As in Python, temperature and eps
+// The number in a text, or a sentence that says why this input cannot have that value. As in Python, temperature and eps
 // must be above 0.
 function numberOrRefusal(name, text) {
   const number = Number(text.replace(MINUS, "-"));
@@ -137,7 +137,7 @@ function numberOrRefusal(name, text) {
   return number;
 }
 
-// The numbers in a box of fields change by dragging to the side, or with the arrow keys up and down.
+// The numbers in a box of fields change by dragging sideways, or with the arrow keys up and down.
 function makeDraggable(box) {
   const PIXELS = 5; // for one change
   let drag = null; // {field, from: where it began, number, moved}

@@ -35,7 +35,7 @@ function formulaOf(line) {
   return formula ? wrapping(formula) : make("code", {}, line.text);
 }
 
-// A formula that continues in the next line where it is too wide: browsers do not break <math>, so it is made of
+// A formula that continues on the next line where it is too wide: browsers do not break <math>, so it consists of
 // several. A line ends after a comma or before a sign; in brackets only if they are wider than a line.
 function wrapping([, , ...parts]) {
   const all = equations(parts).map((equation) => lines(equation));
@@ -122,7 +122,7 @@ function showFormulas(recording, s) {
   links.forEach((link) => fit(link.lastChild));
 }
 
-// A formula with a part that is wider than its place is written smaller.
+// A formula with a part that is wider than its space is written smaller.
 function fit(box) {
   box.style.fontSize = "";
   for (let i = 0; i < 3 && box.scrollWidth > box.clientWidth; i++) {
@@ -135,7 +135,7 @@ function fitFormulas() {
   [byId("formula"), ...document.querySelectorAll("a.line > .math")].forEach(fit);
 }
 
-// What leaves much of its place empty is drawn larger, by as much as fits in both directions.
+// What leaves much of its space empty is drawn larger, by as much as fits in both directions.
 const roomy = matchMedia("(min-width: 60rem)"); // there nothing but its place scrolls
 const LARGER = [1.75, 1.5, 1.25];
 const SMALLER = [0.85]; // rather than out of sight

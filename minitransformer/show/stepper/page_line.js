@@ -33,7 +33,7 @@ function showListing(recording, s, line) {
     const lit = !old && number >= line.first && number <= line.last;
     const wrong = kind === "new" && text.trim() !== "";
     const [, code, comment] = text.slice(indent).match(/^(.*?)(\s#\s.*)?$/);
-    const style = `--hang: ${text.search(/\S|$/) - indent + 4}ch`; // where a line that is too long goes on
+    const style = `--hang: ${text.search(/\S|$/) - indent + 4}ch`; // where a line that is too long continues
     rows.push(
       make(
         "div",

@@ -1,9 +1,9 @@
-// The map: the calls of the forward pass as the papers' figures draw them, from below upwards. What does not depend on
-// one another stands side by side, and a residual connection is an arc beside what it goes around. page_map.py tells what
+// The map: the calls of the forward pass as the papers' figures draw them, from the bottom up. What does not depend on
+// each other stands side by side, and a residual connection is an arc beside what it goes around. page_map.py tells what
 // flows where. Each figure is one box; the first is the whole, the others are what the current step runs in. In the
-// backward pass the arrows turn round, and the box is lit whose pullback runs. A click on a box goes there.
+// backward pass the arrows turn round, and the box whose pullback runs is lit. A click on a box goes there.
 
-const FIGURES = 3; // so many are drawn: the outermost and the innermost ones
+const FIGURES = 3; // how many are drawn: the outermost and the innermost ones
 
 class CallMap {
   constructor(recording) {

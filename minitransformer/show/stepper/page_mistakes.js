@@ -50,8 +50,8 @@ function landing(recording, red) {
   return steps.find((s) => recording.line(s).wrong) ?? steps[0];
 }
 
-// What the banner says: the mistake, how many numbers it changes, and what finite differences tell of it. Of a secret
-// one: what to do.
+// What the banner says: the mistake, how many numbers it changes, and what finite differences say about it. For a
+// secret one: what to do.
 function showMistake(recording, red, goTo) {
   const { bug, secret } = recording;
   const box = byId("mistake");
@@ -88,7 +88,7 @@ function verdict(recording, bug) {
   const worst = compared.filter(([, numerical]) => numerical).map((pair) => Math.max(...gaps(...pair)));
   if (worst.length) return `${changed} Largest gap to the finite difference: ${readable(Math.max(...worst))}.`;
   if (recording.outputIsWrong())
-    return `${changed} It changes the output, too, so the finite differences of the right code say nothing here.`;
+    return `${changed} It changes the output, too, so the finite differences of the correct code say nothing here.`;
   return `${changed} None of them has a finite difference here.`;
 }
 

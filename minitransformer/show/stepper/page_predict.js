@@ -93,8 +93,8 @@ function halfUnit(x) {
 const numberIn = (answer) => Number(answer.replace(MINUS, "-").replace(",", "."));
 const isNear = (answer, x) => Math.abs(answer - x) <= halfUnit(x);
 
-// Which slip gives the number that was typed, in a sentence. Where several do, none is named; but what a mistake of the
-// code and simple words say alike, the words say.
+// Which slip gives the number that was typed, in a sentence. Where several do, none is named; but where a mistake in the
+// code and plain words say the same, the words are used.
 function slipOf(recording, place, flat, answer) {
   const found = slipsAt(recording, place, flat).filter(([x]) => isNear(answer, x));
   if (found.length === 0) return "No slip that this page knows gives your number";
@@ -115,7 +115,7 @@ function slipsAt(recording, place, flat) {
   numbers.forEach((other, i) => {
     if (i === flat) return;
     const where = `${name}[${indexOf(shape, i).join(", ")}]`;
-    slips.push([other, i === turned ? `with row and column exchanged: it is ${where}` : `one place further: it is ${where}`]);
+    slips.push([other, i === turned ? `with row and column swapped: it is ${where}` : `one place further on: it is ${where}`]);
   });
   const { term, cells } = originOf(recording, place, flat);
   if (term !== null) {
@@ -133,7 +133,7 @@ function slipsAt(recording, place, flat) {
   return slips.filter(([number]) => Number.isFinite(number) && !isNear(number, x));
 }
 
-// A term without one of its factors or divisors, and with one product in place of the sum.
+// A term without one of its factors or divisors, and with one product instead of the sum.
 function slipsIn(term) {
   if (!Array.isArray(term)) return [];
   const [sign, ...parts] = term;

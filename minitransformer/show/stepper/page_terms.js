@@ -73,7 +73,7 @@ const OPERATIONS = {
   negative: (a) => -a,
 };
 
-// What a term comes to with these numbers; NaN for a function that browsers lack, such as erf.
+// The value of a term with these numbers; NaN for a function that browsers lack, such as erf.
 function evaluated(term, numbers) {
   if (!Array.isArray(term)) return typeof term === "number" ? numbers[term] : toNumber(term);
   const [sign, ...parts] = term;

@@ -2,8 +2,9 @@
 
 First the calls are paired. A pullback belongs to that of its maker's partner. Any other call belongs to the one that
 the same statement made in its caller's partner; what a changed statement called is paired by its name, in order. So a
-call that one recording lacks shifts no others. Within two calls, the executed statements are aligned by their text.
-A name is compared as it is after the statement that binds it and after the lines that only the wrong code has there.
+call that one recording lacks does not shift the others. Within two calls, the executed statements are aligned by their
+text. A name is compared as it is after the statement that binds it and after the lines that only the wrong code has
+there.
 """
 
 from __future__ import annotations

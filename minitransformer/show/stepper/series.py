@@ -1,4 +1,4 @@
-"""The layout of a graph as drawings of circuits have it: things in a row, and branches side by side within the row.
+"""The layout of a graph as in circuit diagrams: things in a row, and branches side by side within the row.
 
     x reads nothing; q, k, v read x; attention reads q, k, v; + reads x and attention
 

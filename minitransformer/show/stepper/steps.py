@@ -44,7 +44,7 @@ def counts(bound: Binding) -> bool:
 
 
 def is_float(bound: Binding) -> bool:
-    """Whether it holds numbers that one can take the slope of."""
+    """Whether it holds numbers with respect to which one can differentiate."""
     return bound.value.dtype.startswith("float")
 
 

@@ -1,7 +1,7 @@
 """The steps at which the page stops, unless all lines are asked for: those that show numbers which nobody has seen yet.
 
-Left out is what only gives an array another name, hands it on or puts the same numbers into another shape, and a number
-that formulas write out, such as 1/√d_k. A call that shows one array alone is one step: its caller's line. So is a
+They leave out what only gives an array another name, hands it on or reshapes it, and a number that formulas write out,
+such as 1/√d_k. A call that shows one array alone is one step: its caller's line. So is a
 function without calls of its own, such as a linear map or a softmax, after its first time; and from its first time on
 where that would be more than LONG steps. A pullback is one step if the call that made it is.
 """

@@ -15,7 +15,7 @@ import numpy as np
 
 from .expressions import Applied, Expression, Number, Operation
 
-Term: TypeAlias = Expression  # of numbers, operations and functions alone
+Term: TypeAlias = Expression  # only of numbers, operations and functions
 
 # How tightly each operator binds, as in Python. Equal ones are done from the left, powers from the right.
 STRENGTH = {symbol: 1 for symbol in (">", ">=", "<", "<=", "==", "!=")} | {"&": 2, "+": 3, "-": 3, "*": 4, "/": 4}

@@ -1,4 +1,4 @@
-"""Show where a saved model looks in a text: the work of `minitransformer view`."""
+"""Show where a saved model looks in a text: the command `minitransformer view`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _published(path: Path, text: str, device: str | None) -> AttentionView:
     model, tokenizer = open_published(path)
     if not isinstance(model, LanguageModel | MaskedLanguageModel):
         raise ValueError(
-            f"{path} holds a {type(model).__name__}; of published models those are shown that predict tokens: a "
+            f"{path} holds a {type(model).__name__}; only published models that predict tokens can be shown: a "
             "LanguageModel or a MaskedLanguageModel"
         )
     names = (*tokenizer.tokens, *(f"<{i}>" for i in range(len(tokenizer), model.config.vocabulary)))

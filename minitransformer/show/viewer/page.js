@@ -1,4 +1,4 @@
-// What is shown at the moment, and everything that changes it.
+// What the page shows now, and everything that changes it.
 
 const state = { kind: data.maps.length - 1, layer: 0, head: 0, gradient: false, choice: data.chosen, query: 0, key: 0 };
 const FEWEST_DRAWN = 0.02; // of the largest: a thinner line cannot be seen
@@ -113,8 +113,8 @@ function paintMatrix() {
   });
 }
 
-// Whether black or white letters have more contrast on a colour that covers another one as far as `heat` says. They have
-// the same where the luminance is 0.179 (WCAG 2.2).
+// Whether black or white letters have more contrast on a colour laid over another with the opacity `heat`. Their contrast
+// is equal where the luminance is 0.179 (WCAG 2.2).
 function readable(colour, heat, under) {
   const [red, green, blue] = colour.map((part, c) => {
     const mixed = (heat * part + (1 - heat) * under[c]) / 255;
@@ -123,7 +123,7 @@ function readable(colour, heat, under) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "black" : "white";
 }
 
-// A gradient in few letters: in units of a power of ten; the note below states the unit if it is not 1.
+// A gradient in a few characters: in units of a power of ten; the note below states the unit if it is not 1.
 const exponent = (most) => (most === 0 || (most >= 0.1 && most < 10) ? 0 : Math.floor(Math.log10(most)));
 function short(x, most) {
   const text = (Math.abs(x) / 10 ** exponent(most)).toFixed(2);
@@ -246,7 +246,7 @@ function point(i, j) {
   cells[flat].tabIndex = 0;
 }
 
-// Nothing is pointed at any more: show all lines.
+// Nothing is pointed at now: show all lines.
 function release() {
   if (byId("matrix").contains(document.activeElement)) return;
   byId("readout").textContent = "Point at a token or a cell.";

@@ -225,7 +225,7 @@ def _checked(model: Any, ids: Sequence[Any]) -> list[np.ndarray]:
 
 
 class _Unwanted:
-    """In place of a parameter's gradient, which no page shows: what is added to it is lost, and takes no memory."""
+    """Replaces a parameter's gradient, which no page shows: what is added to it is discarded and takes no memory."""
 
     def __iadd__(self, gradient: Any) -> _Unwanted:
         return self

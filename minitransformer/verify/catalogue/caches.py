@@ -1,7 +1,7 @@
-"""Cases that read with a cache or with padding: the output must be that of one pass over each sequence by itself.
+"""Cases that read with a cache or with padding: the output must equal that of one pass over each sequence alone.
 
-A call with a cache has no pullback. So f(x) reads x piece by piece and returns the pullback of the pass over the whole:
-if the two differed anywhere, differences would show it. The values are compared as well.
+A call with a cache has no pullback. So f(x) reads x piece by piece and returns the pullback of the pass over all of it:
+if the two differed anywhere, finite differences would show it. The values are compared as well.
 """
 
 from __future__ import annotations

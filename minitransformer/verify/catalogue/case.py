@@ -80,7 +80,7 @@ class Case:
         setup = self.build(np.random.default_rng(seed)).on(device)
         if self.along_directions:
             settings = {"entrywise": 0, "directions": 1, "intermediates": self.kind == "op"} | settings
-        elif self.kind in ("layer", "model"):  # hundreds of intermediates, which the cases of ops look at
+        elif self.kind in ("layer", "model"):  # hundreds of intermediates, which the cases of ops check
             settings = {"entrywise": 8 if self.kind == "layer" else 0, "directions": 1} | settings
         if not setup.intermediates:
             settings = {"intermediates": False} | settings

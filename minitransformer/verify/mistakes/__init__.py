@@ -34,7 +34,7 @@ _CASES = re.compile(r"(gradients|values):(?: (.+))?")
 
 
 def read(text: str, where: str) -> Iterator[Mistake]:
-    """The mistakes that a text describes. Raises ValueError that names the file `where` and the unreadable line."""
+    """The mistakes that a text describes. Raises ValueError, which names the file `where` and the unreadable line."""
     targets: list[str] = []
     shared: tuple[str, tuple[str, ...]] = ("gradients", ())
     open_head: tuple[str, str] | None = None  # name and sentence

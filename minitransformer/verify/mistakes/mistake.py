@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_KEEPING = type(functools.lru_cache(len))  # what keeps results
+_KEEPING = type(functools.lru_cache(len))  # the type of functions that keep results
 _PACKAGE = __name__.partition(".")[0]
 _ROOT = Path(__file__).parents[2]
 
@@ -97,7 +97,7 @@ class Mistake:
         return function
 
     def inside(self, f: Callable[..., Any]) -> Callable[..., Any]:
-        """f as it is with the mistake: a function of its own, which runs the wrong code, and so do its pullbacks."""
+        """f with the mistake: a new function that runs the wrong code, as do its pullbacks."""
 
         @functools.wraps(f)
         def mistaken(*inputs: Any, **options: Any) -> Any:

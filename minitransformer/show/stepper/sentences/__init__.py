@@ -5,14 +5,14 @@ The lines of the library's ops, and those of its layers that do more than call, 
     @ ops.softmax:softmax
     largest: The largest number of each row of `x` will be subtracted: that changes no weight, ...
 
-"@ module:call" opens a section for the lines of a function and of its pullback. Each sentence stands behind the
-beginning of its line, as far as it tells the line apart; of several the longest counts. It may continue in indented
-lines. It names in backticks only variables that its line has.
+"@ module:call" opens a section for the lines of a function and of its pullback. Each sentence follows the
+beginning of its line, as much of it as identifies the line; if several fit, the longest counts. It may continue on
+indented lines. It names in backticks only variables that its line has.
 
-A sentence may depend on the run. "y if bias is None: ..." counts only where the recorded names say so, and then before
-one without a condition. {d_k} in a sentence is the number that this expression had.
+A sentence may depend on the run. "y if bias is None: ..." counts only where the recorded names make it true, and then
+before one without a condition. {d_k} in a sentence is the number that this expression had.
 
-All other lines have a sentence by what they are: a call, a pullback, a head, a check. So have those of one's own code.
+Every other line gets a sentence for its kind: a call, a pullback, a head, a check. So do the lines of your own code.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ def _by_kind(recording: Steps, step: Step) -> str:
         are = "are sizes or switches" if " and " in results else "is a size or a switch"
         return f"{results} {are}, which the next lines need{because}."
     if isinstance(statement, ast.Return):
-        return f"What arrives as {results} is handed back as it is."
+        return f"What arrives as {results} is handed back unchanged."
     from_ = _listed(_read_by(statement, {bound.name for bound in step.bound}))
     return f"{results} {'are' if ' and ' in results else 'is'} computed{f' from {from_}' if from_ else ''}{because}."
 

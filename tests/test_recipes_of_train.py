@@ -88,7 +88,7 @@ def test_a_window_of_text_is_as_long_as_the_recipe_reads(tmp_path: Path) -> None
     """Where max_length is not given, it is the recipe's: 2048 for Llama, and not GPT-2's 1024."""
     (tmp_path / "text").write_text("ab" * 8000, encoding="utf-8")
     words = ["train", "lm", "--recipe", "llama", "--text", tmp_path / "text", *SHORT, "--n-layers", 1, "--d-ff", 8]
-    words += ["--n-heads", 2, "--out", tmp_path / "run"]
+    words += ["--n-heads", 2, "--out", tmp_path / "run", "--steps", 2]
     assert "a window of max_length 2048" in said(*words, status=1)
 
 

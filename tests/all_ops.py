@@ -15,19 +15,36 @@ OPS = known_ops()
 # The ops of ideas in folders of their own, by name: each with its folder in later/, whose name its test file has, too.
 IDEAS = {name: path[2] for name, f in OPS.items() if (path := f.__module__.split("."))[1] == "later" and len(path) == 4}
 # sinusoidal_positions returns a table, and no pullback; the others have tests of their own.
-TABLED = set(OPS) - {"sinusoidal_positions", "clamped_swiglu", *IDEAS}
+TABLED = set(OPS) - {"sinusoidal_positions", *IDEAS}
 # A case's name, and the op that it is about. The first case of each op looks at every entry.
 CALLS = {name: case.covers for name, case in CASES.items() if case.kind == "op"}
 FIRST = {op: name for name, op in reversed(CALLS.items())}
 
 
-def setup_of(case: str) -> Setup:
-    """The call of a case, always with the same numbers; generators are the caller's to use."""
-    return copy.deepcopy(CASES[case].build(np.random.default_rng(0)))
+def setup_of(case: str, seed: int = 0) -> Setup:
+    """The call of a case; generators are the caller's to use."""
+    return copy.deepcopy(CASES[case].build(np.random.default_rng(seed)))
 
 
-def arguments_of(case: str) -> dict[str, Any]:
+def arguments_of(case: str, seed: int = 0) -> dict[str, Any]:
     """What a case calls its op with, by name."""
-    setup = setup_of(case)
+    setup = setup_of(case, seed)
     bound = inspect.signature(inspect.unwrap(setup.f)).bind(*setup.inputs, **setup.options)
     return dict(bound.arguments)
+
+
+def in_dtype(arguments: dict[str, Any], dtype: str, size: float = 1.0, offset: float = 0.0) -> dict[str, Any]:
+    """The arguments with floats of this dtype; the first array of them `size` times as large, and moved by `offset`."""
+    changed = {name: arguments[name] for name in floats(arguments)}
+    changed |= {name: size * x + offset for name, x in list(changed.items())[:1]}
+    return arguments | {name: x.astype(dtype) for name, x in changed.items()}
+
+
+def floats(arguments: dict[str, Any]) -> list[str]:
+    """The names of the arrays that a gradient flows into."""
+    return [name for name, x in arguments.items() if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
+
+
+def results(y: Any, gradients: Any) -> list[Any]:
+    """The output and all gradients."""
+    return [y, *(gradients if isinstance(gradients, tuple) else (gradients,))]

@@ -317,7 +317,7 @@ class Elsewhere:
         (lambda dout, cache: Elsewhere(), "the gradient is a .*[.]Elsewhere of float64 on gpu:1, not a floating-point"),
         (lambda dout, cache: 2.0 * noisy(dout)[0], "when called again; it draws random numbers of its own"),
         (lambda dout, cache: 2.0 * dout * random.random(), "when called again; it draws random numbers of its own"),
-        (lambda dout, cache: 2.0 * dout * GENERATOR.random(), "when called again; it keeps state from run to run"),
+        (lambda dout, cache: 2.0 * dout * GENERATOR.random(), "when called again; it keeps state from call to call"),
     ],
     ids=["shape", "device", "random", "random of Python", "state"],
 )
@@ -354,6 +354,25 @@ def remembering() -> Any:
         return x * len(calls), x
 
     return counting
+
+
+class Forgetful(Affine):
+    """Its backward draws anew what to drop."""
+
+    def backward(self, dout: np.ndarray) -> np.ndarray:
+        return super().backward(dout * (np.random.default_rng().random(dout.shape) < 0.5))
+
+
+class Growing(Affine):
+    """The gradient of b is added to those of earlier calls, in an attribute that nobody sets to zero."""
+
+    sums = np.zeros(2)
+
+    def backward(self, dout: np.ndarray) -> np.ndarray:
+        dx = super().backward(dout)
+        Growing.sums = Growing.sums + self.db
+        self.db = Growing.sums
+        return dx
 
 
 def growing() -> Any:
@@ -412,6 +431,13 @@ BAD = [
 def test_what_cannot_be_checked_says_why(make: Any, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         verify.gradients(make(), X)
+
+
+def test_an_object_whose_backward_is_unlike_itself_says_why() -> None:
+    report = verify.gradients(from_pair(Growing()), X)
+    assert "called again; it keeps state from call to call" in report["b"].problem
+    assert report["x"].ok and report["W"].ok
+    assert "; it draws random numbers of its own" in verify.gradients(from_pair(Forgetful()), X)["x"].problem
 
 
 @pytest.mark.parametrize("name", ["torch", "jax"])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+import minitransformer.arrays.strict  # noqa: F401 - registers the device "strict"
 from minitransformer import layers, ops
 from minitransformer.arrays.backend import to_device, to_numpy
 from minitransformer.cli import main

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minitransformer import later, models
+from minitransformer import models
 from minitransformer.cli import main
 from minitransformer.generation import Translation, translate
+from minitransformer.later.recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
 from minitransformer.machines.tasks import RECIPES
 from minitransformer.models import folder
 
@@ -29,8 +30,8 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 CLASSES = [
     models.Transformer,
     models.Transformer,
-    later.recurrent_translator.RecurrentTranslator,
-    later.recurrent_translator.RecurrentTranslator,
+    RecurrentTranslator,
+    RecurrentTranslator,
 ]
 
 
@@ -118,15 +119,15 @@ def test_what_cannot_be_is_refused(tmp_path: Path, capsys: Any) -> None:
     known = "transformer, t5, bart, alibi-transformer, convolutional, recurrent"
     assert f"no recipe of translate is called 'recurent'; choose one of {known}" in error
     with pytest.raises(ValueError, match="one of the texts 'additive', 'multiplicative' and 'none', got 'dot'"):
-        later.recurrent_translator.RecurrentTranslatorConfig(5, 5, attention="dot")
+        RecurrentTranslatorConfig(5, 5, attention="dot")
     with pytest.raises(ValueError, match="share_embeddings needs one vocabulary, got 5 source and 6 target"):
-        later.recurrent_translator.RecurrentTranslator(later.recurrent_translator.RecurrentTranslatorConfig(5, 6))
+        RecurrentTranslator(RecurrentTranslatorConfig(5, 6))
 
 
 def test_a_recurrent_translator_computes_what_its_formulas_say() -> None:
     """One plain cell a side, without attention, written out; the vectors of tokens are √d times the table's rows."""
     sizes: dict[str, Any] = {"d_model": 8, "n_encoder_layers": 1, "n_decoder_layers": 1, "cell": "rnn"}
-    config = later.recurrent_translator.RecurrentTranslatorConfig(9, 9, **sizes, attention="none", dropout=0.0)
+    config = RecurrentTranslatorConfig(9, 9, **sizes, attention="none", dropout=0.0)
     model = config.build().to(dtype="float64")
     rng = np.random.default_rng(3)
     model.load_state({name: rng.normal(0.0, 0.6, value.shape) for name, value in model.state().items()})

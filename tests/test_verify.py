@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import json
 import math
+import random
 import re
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -617,7 +620,7 @@ def test_values_inside() -> None:
 
 
 def leaky(slope_at_zero: float) -> Callable[..., Any]:
-    """Slope 1 to the right of 0 and -0.5 to the left; at 0 whatever is asked for."""
+    """Slope 1 to the right of 0 and -0.5 to the left; at 0 whatever the test gives."""
 
     def f(x: np.ndarray) -> Any:
         y = np.where(x > 0.0, x, -0.5 * x)
@@ -683,7 +686,7 @@ def test_kinks_in_a_large_array_are_recognised() -> None:
 
 
 def largest(share: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
-    """The largest of each row. share: how a row's gradient is shared out, given where the largest stands."""
+    """The largest of each row. share: how a row's gradient is shared out, given where the largest numbers are."""
 
     def f(x: np.ndarray) -> Any:
         y = x.max(axis=-1)
@@ -694,7 +697,7 @@ def largest(share: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
 
 
 def norm(at_zero: list[float]) -> Callable[..., Any]:
-    """The length of each row, with a gradient of one's own choice where it is 0."""
+    """The length of each row, with a given gradient where it is 0."""
 
     def f(x: np.ndarray) -> Any:
         y = np.sqrt((x * x).sum(axis=-1, keepdims=True))
@@ -705,7 +708,7 @@ def norm(at_zero: list[float]) -> Callable[..., Any]:
 
 
 def larger(of_x: float, of_z: float) -> Callable[..., Any]:
-    """max(x, z), with gradients of one's own choice where x = z."""
+    """max(x, z), with given gradients where x = z."""
 
     def f(x: np.ndarray, z: np.ndarray) -> Any:
         one, other = (np.where(a > b, 1.0, s * (a == b)) for a, b, s in ((x, z, of_x), (z, x, of_z)))
@@ -1213,7 +1216,7 @@ def steps_up(x: np.ndarray) -> Any:
 
 
 def test_a_jump_is_no_kink() -> None:
-    """At a kink any slope between both sides is right; at a jump the slope is infinite and none is."""
+    """At a kink any slope between those of the two sides is right; at a jump the slope is infinite and none is."""
     assert not verify.gradients(steps_up, np.ones(3), upstream=np.ones(3)).ok
 
 
@@ -1254,6 +1257,54 @@ def test_a_pullback_gives_the_same_each_time() -> None:
     report = verify.gradients(counts_calls, normal(3))
     assert report["x"].problem.startswith("backward gives a different gradient when called again; it keeps state")
     assert not report["x"].ok
+
+
+def settles(calls: int) -> float:
+    return 1.0 if calls == 1 else 2.0
+
+
+def alternates(calls: int) -> float:
+    return 1.0 + calls % 2
+
+
+@pytest.mark.parametrize("factor", [settles, alternates], ids=lambda factor: factor.__name__)
+def test_state_is_not_taken_for_random_numbers(factor: Callable[[int], float]) -> None:
+    def f(x: np.ndarray) -> Any:
+        calls: list[int] = []
+
+        def backward(dy: np.ndarray) -> np.ndarray:
+            calls.append(1)
+            return dy * factor(len(calls))
+
+        return x, backward
+
+    assert "; it keeps state from call to call" in verify.gradients(f, normal(3))["x"].problem
+
+
+DRAWS: dict[str, Callable[..., np.ndarray]] = {
+    "numpy": lambda shape: np.random.normal(size=shape),  # noqa: NPY002
+    "a new generator": lambda shape: np.random.default_rng().normal(size=shape),
+    "python": lambda shape: np.full(shape, random.random()),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS.keys())
+def test_random_numbers_of_its_own_are_named_as_such(draw: Callable[..., np.ndarray]) -> None:
+    seeds = np.random.bit_generator.randbits
+    with pytest.raises(ValueError, match="it draws random numbers of its own: pass its random generator"):
+        verify.gradients(lambda x: (x + draw(x.shape), lambda dy: dy), normal(3))
+    report = verify.gradients(lambda x: (2.0 * x, lambda dy: dy + draw(dy.shape)), normal(3))
+    assert "; it draws random numbers of its own: draw them in forward" in report["x"].problem
+    assert np.random.bit_generator.randbits is seeds
+
+
+def test_random_numbers_of_an_argument_may_not_be_drawn_again() -> None:
+    def dropped(x: np.ndarray, rng: np.random.Generator) -> Any:
+        kept = rng.random(x.shape) < 0.5
+        return x * kept, lambda dy: dy * (rng.random(dy.shape) < 0.5)
+
+    report = verify.gradients(dropped, normal(3, 4), rng=np.random.default_rng(0))
+    assert report["x"].problem.endswith("as a generator does: it may only read what forward kept")
 
 
 def overwrites_output(x: np.ndarray) -> Any:
@@ -1438,6 +1489,66 @@ def test_parameters_in_lists_of_lists_have_rows() -> None:
     gain = module.weights["more"][1][0]
     report = verify.gradients(lambda x: (x * gain.value, lambda dy: dy * gain.value), normal(2, 3), parameters=module)
     assert [row.name for row in report.rows if not row.ok] == ["weights.more.1.0"]
+
+
+class Hides(Module):
+    """y = x · gain, where only `keep(gain)` is an attribute; its pullback forgets the gain's gradient."""
+
+    def __init__(self, keep: Callable[[Parameter], Any], found: Callable[[Any], Parameter]) -> None:
+        self.kept, self.found = keep(Parameter(normal(3))), found
+
+    def __call__(self, x: np.ndarray) -> Any:
+        gain = self.found(self.kept).value
+        return x * gain, lambda dy: dy * gain
+
+
+HIDING: dict[str, tuple[Callable[[Parameter], Any], Callable[[Any], Parameter]]] = {
+    "a set": (lambda p: {p}, lambda kept: next(iter(kept))),
+    "a deque": (lambda p: deque([p]), lambda kept: kept[0]),
+    "a plain object": (lambda p: SimpleNamespace(gain=p), lambda kept: kept.gain),
+    "an array of objects": (lambda p: np.array([p], dtype=object), lambda kept: kept[0]),
+    "a closure": (lambda p: lambda: p, lambda kept: kept()),
+}
+
+
+@pytest.mark.parametrize("place", HIDING)
+def test_a_module_that_hides_a_parameter_is_refused(place: str) -> None:
+    module = Hides(*HIDING[place])
+    with pytest.raises(TypeError, match=r"Hides reads Parameter\(shape=\(3,\).*\(\) does not list; keep each"):
+        verify.gradients(module, normal(2, 3))
+    assert Parameter.__getattribute__ is object.__getattribute__  # which noticed it, and is itself again
+
+
+def test_a_function_that_reads_a_parameter_is_told_that_it_is_not_checked() -> None:
+    module = Collects()
+    report = verify.gradients(lambda x: module(x), normal(2, 3))
+    assert report.note.startswith("Not checked: Parameter(shape=(3,)") and report.note in str(report)
+    assert verify.gradients(product, normal(3), normal(3)).note == ""
+    given = verify.gradients(lambda x: module(x), normal(2, 3), parameters=[])
+    assert given.note == ""  # the caller has chosen
+
+
+def used_where_it_is_bound(x: np.ndarray) -> Any:
+    y = np.exp(x); return y, lambda dy: dy * y  # fmt: skip  # noqa: E702
+
+
+def used_by_its_neighbour(x: np.ndarray) -> Any:
+    y = x * x; z = 3.0 * y  # fmt: skip  # noqa: E702
+
+    def backward(dz: np.ndarray) -> np.ndarray:
+        dy = 3.0 * dz
+        dx = 2.0 * x * dy
+        return dx
+
+    return z, backward
+
+
+@pytest.mark.parametrize("f", [used_where_it_is_bound, used_by_its_neighbour])
+def test_a_value_that_is_used_in_the_line_that_binds_it_is_not_checked(f: Callable[..., Any]) -> None:
+    report = verify.gradients(f, normal(3))
+    report.assert_ok()
+    row = report[f"{f.__name__}.y"]
+    assert row.problem.startswith("not checked: y is used in the very line that binds it; give each statement")
 
 
 def test_the_device_of_a_module_is_that_of_its_first_parameter() -> None:

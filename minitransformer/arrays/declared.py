@@ -83,6 +83,7 @@ def op(text: str) -> Callable[[F], F]:
             return y, guarded(check.where, y, pullback)
 
         forward.__doc__ = check.described(function.__doc__)
+        forward.declaration = check  # type: ignore[attr-defined]
         return forward  # type: ignore[return-value]
 
     return declared

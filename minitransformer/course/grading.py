@@ -92,7 +92,9 @@ class Grades:
         if self.error:
             return one_line(self.error)
         if all(grade.verdict == "missing" for grade in self.grades):
-            return one_line("; ".join(["it defines no exercise", *self.problems]))
+            missing = {grade.exercise: grade.message for grade in self.grades}
+            said = [f"{name}: {why}" for name, why in missing.items() if why != _why_missing(name, False)]
+            return one_line("; ".join(["it defines no exercise", *self.problems, *said]))
         return one_line(self.doubt)
 
     def over(self, exercises: Sequence[str]) -> Grades:

@@ -194,22 +194,37 @@ def _bindings(statement: ast.stmt) -> tuple[set[str], set[str]]:
 
 
 def _named_anew(statement: ast.stmt, functions: set[str], classes: set[str]) -> set[str]:
-    """The names that `relu_backward = my_relu`, `= np.vectorize(my_relu)` or `= MyReLU.backward` gives a function of
-    the hand-in. An assignment of anything else binds a value and is not a definition.
+    """The names that `relu_backward = my_relu`, `= np.vectorize(my_relu)`, `= MyReLU()`, `= MyReLU.backward` or
+    `a, relu_backward = my_a, my_relu` gives a function of the hand-in, or an object that it makes.
+
+    An assignment of anything else binds a value and is not a definition.
     """
     if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
         return set()
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    names = {target.id for target in targets if isinstance(target, ast.Name)}
-    value = statement.value
-    if isinstance(value, ast.Attribute):
-        owner = value.value.func if isinstance(value.value, ast.Call) else value.value
-        is_function = isinstance(owner, ast.Name) and owner.id in classes
-    else:
+    pairs = [pair for target in targets for pair in _one_by_one(target, statement.value)]
+    names = {target.id for target, _ in pairs if isinstance(target, ast.Name)}
+
+    def is_function(value: ast.expr) -> bool:
+        if isinstance(value, ast.IfExp):
+            return is_function(value.body) or is_function(value.orelse)
+        if isinstance(value, ast.Attribute):
+            owner = value.value.func if isinstance(value.value, ast.Call) else value.value
+            return isinstance(owner, ast.Name) and owner.id in classes | functions
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in classes:
+            return True
         given = value.args if isinstance(value, ast.Call) else [value]
         used = {one.id for one in given if isinstance(one, ast.Name)}
-        is_function = bool(used & functions) and not used & names  # f = jit(f): the definition of f counts
-    return names if is_function else set()
+        return bool(used & functions) and not used & names  # f = jit(f): the definition of f counts
+
+    return {target.id for target, value in pairs if isinstance(target, ast.Name) and is_function(value)}
+
+
+def _one_by_one(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """What each target of an assignment gets; `a, b = x, y` is two assignments."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return list(zip(target.elts, value.elts, strict=True))
+    return [(target, value)]
 
 
 def _at_this_level(statement: ast.stmt) -> Iterator[ast.AST]:

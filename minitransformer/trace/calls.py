@@ -6,6 +6,8 @@ and `dname` in the pullback that this call made.
 
 from __future__ import annotations
 
+import dis
+import re
 import types
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -143,6 +145,24 @@ def _title(values: list[Group], i: int) -> str:
     return values[i][0].title + (f"[{i}]" if len(values) > 1 else "")
 
 
+def _used_at_once(code: types.CodeType, name: str) -> bool:
+    """Whether a line binds the name and then uses it, as `y = f(x); return y, backward` does.
+
+    Nothing outside can put another value in its place in time, so a difference would be 0.
+    """
+    lines = {offset: line for start, end, line in code.co_lines() for offset in range(start, end)}
+    bound: int | None = -1  # the line that has bound it last
+    for each in dis.get_instructions(code):
+        uses = re.findall("LOAD|STORE", each.opname) if re.search("_FAST|_DEREF", each.opname) else []
+        names = each.argval if isinstance(each.argval, tuple) else (each.argval,)  # one opcode may do two things
+        for use, its_name in zip(uses, names, strict=False):
+            if its_name == name and use == "STORE":
+                bound = lines[each.offset]
+            elif its_name == name and bound == lines[each.offset]:
+                return True
+    return False
+
+
 def pairs_of(calls: Iterable[Call]) -> list[Pair]:
     """Every value whose gradient has a name, with the gradient, or with the reason why they cannot be paired.
 
@@ -153,6 +173,8 @@ def pairs_of(calls: Iterable[Call]) -> list[Pair]:
         why_not, partners = "", matched(len(values), len(gradients))
         if any(len(group) > 1 for group in values):
             why_not = f"the array of {name} was changed in place after it was bound"
+        elif _used_at_once(call.code, name):
+            why_not = f"{name} is used in the very line that binds it; give each statement a line of its own"
         elif not partners:
             why_not = f"{name} is bound {len(values)} times and d{name} {len(gradients)} times"
         for i in range(len(values)) if why_not else partners:

@@ -9,6 +9,7 @@ import contextlib
 import copy
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -138,15 +139,62 @@ def strided(x: Array) -> Array:
     return device_of(x).xp.stack([x, x], axis=-1)[..., 0]
 
 
+def owner_of(f: Any) -> Module | None:
+    """The module that f is, or is a method of."""
+    f = inside_partial(f)
+    owner = f if isinstance(f, Module) else getattr(f, "__self__", None)
+    return owner if isinstance(owner, Module) else None
+
+
 def parameters_of(f: Any, given: Parameters | None) -> list[tuple[str, Parameter]]:
     """The given parameters; if None, those of f if it is a module or a module's method."""
     if given is None:
-        f = inside_partial(f)
-        owner = f if isinstance(f, Module) else getattr(f, "__self__", None)
-        given = owner if isinstance(owner, Module) else ()
+        given = owner_of(f) or ()
     if isinstance(given, dict):
         return list(given.items())
     return list(given.parameters() if isinstance(given, Module) else given)
+
+
+_READING = threading.RLock()
+
+
+def reading(run: Callable[[], Any]) -> tuple[Any, list[Parameter]]:
+    """What `run` returns, and the parameters whose values it reads, wherever they are kept: also in a set, a closure,
+    a plain object.
+    """
+    thread, before, found = threading.get_ident(), Parameter.__getattribute__, dict[int, Parameter]()
+
+    def noting(parameter: Parameter, name: str) -> Any:
+        if name == "value" and threading.get_ident() == thread:
+            found[id(parameter)] = parameter
+        return before(parameter, name)
+
+    with _READING:
+        Parameter.__getattribute__ = noting  # type: ignore[method-assign,assignment]
+        try:
+            return run(), list(found.values())
+        finally:
+            Parameter.__getattribute__ = before  # type: ignore[method-assign]
+
+
+def unlisted(f: Any, owned: list[tuple[str, Parameter]], read: list[Parameter]) -> str:
+    """A note on the parameters that f reads and that are not checked; "" if there are none.
+
+    Raises TypeError if f is a module, which must know its own.
+    """
+    known = {id(parameter) for _, parameter in owned}
+    missing = [parameter for parameter in read if id(parameter) not in known]
+    if not missing:
+        return ""
+    which = ", ".join(map(repr, missing[:3])) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+    if owner_of(f) is not None:
+        raise TypeError(
+            f"verify: {name_of(f)} reads {which}, which its parameters() does not list; keep each parameter in an "
+            "attribute of the module, or in a list, tuple or dict there"
+        )
+    return (
+        f" Not checked: {which}, which {name_of(f)} reads; give the module itself, or parameters={{name: parameter}}."
+    )
 
 
 @contextlib.contextmanager

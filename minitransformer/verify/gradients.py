@@ -68,12 +68,12 @@ def gradients(
     Generators among the arguments start from the same state in each evaluation, so dropout stays frozen. At a kink of
     f, such as ReLU at 0, any slope between those of the two sides is accepted, and the row counts it. Along directions
     that move several entries, also of several arrays, the gradient must then be possible too. entries_at_kinks: whether
-    a large array is then checked at up to a thousand entries. Raises ValueError for NaN in an input, parameter
-    or output, or if f is random by a generator that is not an argument; TypeError if f does not return
-    (array, backward).
+    a large array is then checked at up to a thousand entries. progress: iterates over the list of checks of parameters
+    and intermediates. Raises ValueError for NaN in an input, parameter or output, or if f is random by a generator that
+    is not an argument; TypeError if f does not return (array, backward), or is a module that does not list a parameter
+    it reads. A note names those that other f read.
 
     All this checks the textbook form. A fast twin (fast/twins.py) then runs as well and must give the same results.
-    progress: iterates over the list of checks of parameters and intermediates.
     """
     for setting, number in {"atol": atol or 0.0, "rtol": rtol, "step": step}.items():
         check_number("verify.gradients", setting, number)
@@ -96,9 +96,10 @@ def gradients(
         check = _Check(textbook_of(f), arguments, options, owned, seed)
         rows = check.run(upstream, settings, intermediates, progress)
         rows = check.in_other_forms(rows)
+        note += given.unlisted(f, owned, check.read) if parameters is None else ""
         if check.f is not f:
             rows = check.with_twin(f, rows)
-    return Report(name or given.name_of(f), tuple(foreign.by_other_names(f, rows)), note)
+    return Report(name or given.name_of(f), tuple(foreign.by_other_names(f, rows)), note.strip())
 
 
 class _Check:
@@ -142,11 +143,10 @@ class _Check:
             y, backward = self.call()
         output = host_copy(y)
         _require_finite(output, recording)
-        again = host_copy(self.call()[0])
-        if not self._changed(belongings, self._belongings()) and not np.array_equal(again, output):
+        (again, _), self.read = given.reading(self.call)
+        if not self._changed(belongings, self._belongings()) and not np.array_equal(host_copy(again), output):
             raise ValueError(foreign.why_unsteady(given.name_of(self.f), lambda: host_copy(self.call()[0])))
-        rng = self.dy_rng
-        self.differences = Differences(output, _upstream(upstream, output, rng), rng, **settings)
+        self.differences = Differences(output, _upstream(upstream, output, self.dy_rng), self.dy_rng, **settings)
         dy = to_device(self.differences.upstream.astype(output.dtype), device_of(y).name)
         belongings += self._copies([("the output", y), ("the upstream gradient", dy)])
         self.upstream = dy

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from playwright.sync_api import Page
 
-from minitransformer.show.stepper import Recording
+from minitransformer import layers
+from minitransformer.show.stepper import Recording, step
+from minitransformer.show.stepper.examples import EXAMPLES
+from minitransformer.show.stepper.page import to_html
 
 from .conftest import Open
 from .reading import at, go, stops, switch, until
@@ -43,7 +47,7 @@ def steps_of(recording: Recording) -> list[int]:
 def test_the_page_does_not_scroll_into_blank_space(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], name: str
 ) -> None:
-    """Hidden captions lay below the window, and the page was as long as their place."""
+    """Hidden captions lay below the window, and made the page longer."""
     page = open_page(files[name], viewport=LAPTOP)
     found = page.evaluate(BELOW, steps_of(recordings[name]))
     assert [(at["step"], at["blank"]) for at in found if at["blank"] > 0] == []
@@ -88,6 +92,66 @@ def test_the_first_screen_shows_all_and_uses_its_space(
     seen = page.evaluate(IN_SIGHT)
     assert seen["formulas"] == 8 and seen["below"] == [] and seen["cut"] == 0
     assert min(seen["filled"]) > 0.5 and seen["right"] > 0.8
+
+
+CUT = """
+() => {
+  const found = [];
+  const press = (key) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  const shown = () => parseInt(document.getElementById("counter").textContent);
+  press("Home");
+  for (let before = -1; before !== shown(); press("ArrowRight")) {
+    before = shown();
+    const panel = document.getElementById("now").getBoundingClientRect().right;
+    const cut = [...document.querySelectorAll("#result .cell, #operands .cell")].filter((cell) => {
+      const right = cell.getBoundingClientRect().right;
+      return right > Math.min(panel, cell.closest(".matrix").getBoundingClientRect().right) + 0.5;
+    });
+    if (cut.length) found.push([before, cut.length]);
+  }
+  return found;
+}
+"""
+
+
+@pytest.mark.parametrize("width", [1366, 1920])
+@pytest.mark.parametrize("name", ["attention", "encoder-layer"])
+def test_large_text_cuts_no_number(open_page: Open, tmp_path: Path, name: str, width: int) -> None:
+    """At 1920 pixels, columns of 3 of 14 steps of attention ended beyond the edge, and nothing said so."""
+    EXAMPLES[name].record().to_html(tmp_path / "page.html", bugs=())
+    size = {"width": width, "height": width * 9 // 16}
+    page = open_page(tmp_path / "page.html", viewport=size, reduced_motion="reduce")
+    page.keyboard.press("t")
+    assert page.evaluate(CUT) == []
+    if name == "attention":
+        page.click("#edit")
+        page.fill("#inputs input >> nth=0", "123.456")
+        page.keyboard.press("Tab")
+        assert page.evaluate(CUT) == []
+
+
+def test_heads_stand_side_by_side(open_page: Open, tmp_path: Path) -> None:
+    """Four heads stood in one column, most out of sight; a matrix too wide for any place says that it scrolls."""
+    layer = layers.MultiHeadAttention(64, 4, rng=np.random.default_rng(2)).to(dtype="float64")
+    x, memory = np.random.default_rng(3).normal(size=(2, 4, 64))
+    recording = step(layer, x, memory[:2])
+    to_html(recording, tmp_path / "heads.html", bugs=())
+    place = f"#step={at(recording, 'attention.weights')}"
+    page = open_page(tmp_path / "heads.html", place, viewport={"width": 1920, "height": 1080}, reduced_motion="reduce")
+    for _ in range(2):
+        tops = page.locator("#result table").evaluate_all("all => all.map((e) => e.getBoundingClientRect().top)")
+        assert tops[0] == tops[1] and len(tops) == 4 and len(set(tops)) <= 2
+        page.keyboard.press("t")
+    assert page.locator("#result .scrolls").count() == 0
+    page.keyboard.press("End")
+    assert page.locator(".numbers .scrolls").count() > 0
+
+
+def test_the_value_beside_a_gradient_says_what_it_is(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    page = open_page(files["attention"], f"#step={at(recordings['attention'], 'attention.dv')}")
+    assert page.inner_text("#result .pair figcaption .told") == "forward value, same shape"
 
 
 def test_large_text_keeps_the_code_of_who_asked_for_it(open_page: Open, files: dict[str, Path]) -> None:
@@ -226,7 +290,7 @@ def test_digits_can_be_read_on_the_heat_map(
 def test_the_focus_stays_where_it_was(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
 ) -> None:
-    """At the last step the button was disabled, and the focus fell to the body; so it did after a click on a cell."""
+    """At the last step the button was disabled, and the focus fell to the body, as it did after a click on a cell."""
     page = open_page(files["worked"])
     page.keyboard.press("End")
     page.click("#previous")

@@ -114,6 +114,29 @@ def short(x: Any) -> Any:
 short.defvjp(lambda x: (2.0 * x, None), lambda _, g: (g[:2],))
 
 
+def unsteady(drawn: Any) -> Any:
+    """A function whose gradient has another factor in each call."""
+
+    @jax.custom_vjp
+    def f(x: Any) -> Any:
+        return 2.0 * x
+
+    f.defvjp(lambda x: (2.0 * x, None), lambda _, g: (g * drawn(),))
+    return f
+
+
+DRAWS = [np.random.random, lambda: np.random.default_rng().random()]
+
+
+def test_a_backward_that_gives_another_gradient_says_why() -> None:
+    calls: list[int] = []
+    report = verify.gradients(from_jax(unsteady(lambda: calls.append(1) or len(calls))), X)
+    assert "called again; it keeps state from call to call" in report["x"].problem and not report.ok
+    for drawn in DRAWS:
+        report = verify.gradients(from_jax(unsteady(drawn)), X)
+        assert "called again; it draws random numbers of its own" in report["x"].problem and not report.ok
+
+
 def noisy(x: Any) -> Any:
     return x + jnp.asarray(np.random.normal(size=x.shape))  # noqa: NPY002
 

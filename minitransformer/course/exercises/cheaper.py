@@ -40,6 +40,7 @@ def _second_tile(draw: Draw) -> Arguments:
     t_q, first, second, d_k, d_v = draw.sizes(5, 4 if draw.extreme else 2, 8)
     q, k = draw.queries_and_keys((), t_q, first + second, d_k)
     v = draw.normal(first + second, d_v)
+    k[first:] *= 8.0 if draw.number == 1 else 1.0  # the new tile has the larger scores, so little is left of the old
     scores = q @ k[:first].T / np.sqrt(q.shape[1])
     largest = scores.max(axis=1)
     exponentials = np.exp(scores - largest[:, None])

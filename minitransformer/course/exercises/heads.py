@@ -129,6 +129,10 @@ def _cache(draw: Draw) -> Arguments:
         x = np.eye(width)[0]
         w_q, keys = draw.queries_and_keys((), width, t, d_k)
         w_k = -draw.queries_and_keys((), width, t, d_k)[0]
+    if draw.number == 1:  # all scores are far below 0, those of the old keys below that of the new one
+        query = x @ w_q
+        far = 1000.0 * np.sqrt(d_k) / (query @ query) * query
+        keys, w_k = keys - 2.0 * far, w_k - np.outer(x, far) / (x @ x)
     return x, keys, values, w_q, w_k, w_v
 
 
@@ -140,7 +144,8 @@ def _cache(draw: Draw) -> Arguments:
         before it) and the two caches with the new token's key and value at the end.
 
         x: (D,); keys: (T, d_k); values: (T, d_v); w_q, w_k: (D, d_k); w_v: (D, d_v); output: (d_v,);
-        new_keys: (T + 1, d_k); new_values: (T + 1, d_v). Some scores are near 800, where exp overflows.
+        new_keys: (T + 1, d_k); new_values: (T + 1, d_v). Some scores are near 800, where exp overflows; at some steps
+        all are far below 0.
     """,
     inputs=_cache,
     hint="Compute only one query, one key and one value. np.concatenate or np.vstack makes a longer array.",

@@ -34,13 +34,14 @@ def induction_score(weights: Array, period: int) -> Array:
 
 def _projections(draw: Draw) -> Arguments:
     d, d_v, n_key_heads, times = draw.sizes(4, 2, 6)
+    if draw.number == 1:  # with head 4 these tell apart all that is mistaken for head // times
+        (d, d_v), n_key_heads, times = draw.sizes(2, 5, 6), 4, 2
     n_heads = n_key_heads * times
     width = n_heads * d_v + 1  # not H·d, so that no wrong product fits
     size = 3.0 if draw.extreme else 1.0
     w_q, w_k = size * draw.normal(width, n_heads * d), draw.normal(width, n_key_heads * d)
     w_v, w_o = size * draw.normal(width, n_key_heads * d_v), draw.normal(n_heads * d_v, width)
-    head = (draw.number - 1) % n_heads  # the last one, then the first ones; and one that
-    head = n_key_heads if draw.number == 1 else head  # exposes n_key_heads used as n_heads / n_key_heads
+    head = 4 if draw.number == 1 else (draw.number - 1) % n_heads  # the last one, then the first ones
     return w_q, w_k, w_v, w_o, head, n_heads, n_key_heads
 
 

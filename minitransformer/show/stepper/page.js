@@ -36,6 +36,7 @@ function start() {
     showOthers(recording, s);
     fillNumbers();
     showOrigin(recording, s, state.asked, goTo);
+    fitMatrices();
     const steps = shown();
     byId("slider").max = steps.length - 1;
     byId("slider").value = steps.findLastIndex((other) => other <= s);
@@ -86,6 +87,7 @@ function start() {
     const same = asked && asked.s === s && asked.b === b && asked.flat === flat;
     state.asked = same ? null : { s, b, flat };
     showOrigin(recording, state.step, state.asked, goTo);
+    fitMatrices();
     if (same) return;
     byId("live").textContent = byId("sum-text").textContent;
     motion.cell([s, b], flat);
@@ -400,6 +402,8 @@ function start() {
     fillNumbers();
   });
   document.fonts.addEventListener("loadingdone", fitFormulas); // the font may come after the first drawing
+  addEventListener("resize", fitMatrices);
+  byId("now").addEventListener("toggle", fitMatrices, { capture: true }); // what unfolds has a width only then
   addEventListener("beforeprint", () => handout(recording, scoreOf(state.marks)));
   matchMedia("print").addEventListener("change", (event) => {
     if (event.matches) handout(recording, scoreOf(state.marks));

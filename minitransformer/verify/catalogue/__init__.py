@@ -10,5 +10,6 @@ from . import caches, layers, models, ops, ranks
 from .case import CASES, Case, Setup, known_ops
 
 rooms.load("cases.py")  # ideas that plug in bring their own cases
+ranks.of_every_op()
 
 __all__ = ["CASES", "Case", "Setup", "caches", "known_ops", "layers", "models", "ops", "ranks"]

@@ -2,10 +2,14 @@
 
 A backward pass may be right for a batch and yet wrong for a single sequence, or for one more axis: `dy.sum(axis=0)` is
 an example. The other cases look at every entry, so these are checked in one direction for each array.
+
+An op declares where its arrays have leading axes. So its first case becomes one for each rank, and for each rank of its
+mask.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -13,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from ... import layers
-from .case import Draw, frozen, gain, ids, layer, op, some_mask
+from ...arrays.backend import Array
+from .case import CASES, Case, Draw, Random, Setup, case, ids, known_ops, layer, op, some_mask
 
 _LEADING = {n: (2, 3, 2, 6)[4 - n :] for n in range(5)}  # n axes before an input's own
 _op, _layer = (partial(enter, along_directions=True) for enter in (op, layer))
@@ -25,63 +30,60 @@ def leading(shape: tuple[Any, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
     return ((own + n, _LEADING[n]) for n in range(max(0, 1 - own), 5 - own))
 
 
-def _with(axes: tuple[int, ...], x: Any) -> Any:
-    """A shape with `axes` in place of `...`; any other value unchanged."""
-    if not isinstance(x, tuple) or ... not in x:
-        return x
-    at = x.index(...)
-    return (*x[:at], *axes, *x[at + 1 :])
-
-
-def op_of_every_rank(name: str, *arguments: Any, **options: Any) -> None:
-    """Enter a case for each rank of the first argument, in which `...` stands for the leading axes."""
-    for rank, axes in leading(arguments[0]):
-        _op(f"{name} of rank {rank}", *(_with(axes, x) for x in arguments), **options)
-
-
 def layer_of_every_rank(name: str, make: Callable[[], Any], *shapes: tuple[Any, ...]) -> None:
     """Enter a case for each rank of the first shape, in which `...` stands for the leading axes."""
     for rank, axes in leading(shapes[0]):
-        _layer(f"{name} of rank {rank}", make, *(_with(axes, x) for x in shapes))
+        _layer(f"{name} of rank {rank}", make, *((*axes, *own) for _, *own in shapes))
 
 
-op_of_every_rank("linear", (..., 4), (4, 3), (3,))
-op_of_every_rank("softmax", (..., 4), temperature=1.5)
-op_of_every_rank("softmax along the first axis", (4, ...), axis=0)
-op_of_every_rank("layer_norm", (..., 4), gain(4), gain(4))
-op_of_every_rank("rms_norm", (..., 4), gain(4))
-for _name in ("relu", "gelu", "silu", "tanh"):
-    op_of_every_rank(_name, (...,))
-op_of_every_rank("dropout", (...,), 0.4, rng=frozen)
-op_of_every_rank("split_heads", (..., 3, 4), 2)
-op_of_every_rank("merge_heads", (..., 2, 3, 2))
-for _rank, _axes in leading((...,)):
-    _op(f"embedding of rank {_rank}", ids(6, *_axes), (6, 3))
-for _rank, _axes in leading((..., 4)):
-    _op(f"cross_entropy of rank {_rank}", (*_axes, 4), ids(4, *_axes))
-op_of_every_rank("mean_pool", (..., 3, 4))
-op_of_every_rank("attention", (..., 3, 4), (..., 5, 4), (..., 5, 6))
+def of_every_op() -> None:
+    """Enter a case for each rank of the inputs and of the mask of each op that has a case and declares leading axes."""
+    first = {each.covers: each for each in reversed(CASES.values()) if each.kind == "op"}
+    for name, declared in ((name, known_ops()[name].declaration) for name in known_ops() if name in first):  # type: ignore[attr-defined]
+        own = [a.axes for a in declared.shaped if a.axes[:1] == ("...",)]
+        for rank, axes in leading(own[0]) if own else ():
+            case("op", f"{name} of rank {rank}", partial(_with_axes, first[name], declared, axes), True)
+        for mask in (a for a in declared.broadcasting if a.kind == "booleans"):
+            for n in range(len(axes) + len(mask.axes)):
+                build = partial(_with_axes, first[name], declared, axes, mask=mask, rank=n)
+                case("op", f"{name} with a mask of rank {n}", build, True)
 
 
-def most(share: float, *shape: int) -> Draw:
-    """A mask with about this share of True."""
-    return lambda r: np.asarray(r.random(shape) < share)
+def _with_axes(first: Case, declared: Any, axes: tuple[int, ...], r: Random, mask: Any = None, rank: int = 0) -> Setup:
+    """A case with other leading axes: numbers of the same kind, and no mask, or one of this rank."""
+    setup = first.build(r)
+    given = dict(zip(declared.names, setup.inputs, strict=False)) | setup.options
+    lengths: dict[str, int] = {}
+    for a in (*declared.shaped, *declared.broadcasting):
+        own, x = len(a.axes) - 1, given.get(a.name)
+        if a.kind == "booleans":
+            given[a.name] = None
+        elif x is not None and a.axes[:1] == ("...",):
+            shape = x.shape[x.ndim - own :]
+            lengths |= dict(zip(a.axes[1:], shape, strict=False))
+            given[a.name] = x if x.ndim == own and a.broadcasts else _alike(x, (*axes, *shape), r)
+    if mask is not None:
+        whole = (*axes, *(lengths[axis] for axis in mask.axes[1:]))
+        shape, of_pairs = whole[len(whole) - rank :], min(rank, len(mask.axes) - 1) == 2
+        given[mask.name] = (some_mask if of_pairs else _most)(*shape)(r)
+    inputs = tuple(given.pop(name) for name in declared.names[: len(setup.inputs)])
+    return dataclasses.replace(setup, inputs=inputs, options=given)
 
 
-MASKS: list[Draw] = [
-    lambda r: np.array(True),
-    lambda r: np.array([True, False, True, True, False]),
-    some_mask(3, 5),
-    some_mask(7, 3, 5),
-    some_mask(2, 7, 3, 5),
-]
-_QK = (2, 7, 3, 4), (2, 7, 5, 4)
-for _n, _mask in enumerate(MASKS):  # most masks are drawn before the inputs
-    _about, _first = f"with a mask of rank {_n}", {"options_first": True}
-    _op(f"attention {_about}", *_QK, (2, 7, 5, 6), mask=_mask, **_first)
-    if _n < 4:
-        _op(f"mean_pool {_about}", (2, 3, 5, 4), most(0.7, *(2, 3, 5)[3 - _n :]))
+def _alike(x: Array, shape: tuple[int, ...], r: Random) -> Array:
+    """Numbers of this shape that are of the same kind as those of x: integers that occur in it, floats near others."""
+    if x.dtype.kind != "f":
+        return np.asarray(r.choice(x[x >= 0], shape))
+    return np.asarray(r.choice(x.ravel(), shape) * r.uniform(0.5, 1.5, shape))
 
+
+def _most(*shape: int) -> Draw:
+    """A mask of which most is True, and the first entry of each row."""
+    return lambda r: (r.random(shape) < 0.7) | (np.arange(shape[-1]) == 0) if shape else np.array(True)
+
+
+for _rank, _axes in leading((4, ...)):
+    _op(f"softmax along the first axis of rank {_rank}", (4, *_axes), axis=0)
 EPS = (1e-12, 1e-6, 1e-2)
 for _eps in EPS:
     _op(f"layer_norm with ε = {_eps}", (3, 4), (4,), (4,), eps=_eps)

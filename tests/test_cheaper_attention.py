@@ -1,4 +1,4 @@
-"""What cheaper attention promises beside right gradients: a cache gives what a whole pass gives, in less memory."""
+"""What cheaper attention promises besides right gradients: a cache gives what a whole pass gives, in less memory."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_the_sum_of_a_layer_begins_when_its_backward_ends(changes):
 
 
 class Noted(Module):
-    """A module that tells when its backward pass begins."""
+    """A module that reports when its backward pass begins."""
 
     def __init__(self, inner, tell):
         self.inner, self.tell = inner, tell

@@ -181,7 +181,7 @@ def test_bad_arguments_are_refused(changes, error, message):
 
 
 def test_the_prefix_is_not_run_again(monkeypatch):
-    """Each call of the decoder reads one new token; only so is the cache worth its name."""
+    """Each call of the decoder reads one new token: that is what the cache is for."""
     seen = []
     add_positions = SinusoidalPositions.__call__
 
@@ -201,7 +201,7 @@ PROMPTS = [[3, 1, 4, 1, 5, 9, 2], [6], [5, 3, 5], [8, 9], [7, 9, 3, 2, 3]]
 
 
 def language_model(seed, device=None, context=CONTEXT):
-    """A decoder-only model in float64 that does not write one token for ever: its positions have much to say."""
+    """A decoder-only model in float64 that does not repeat one token for ever: its positions have a large effect."""
     rng = np.random.default_rng(seed)
     sizes = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_layers": 2}
     model = LanguageModel(LanguageModelConfig(N_TEXT, context, **sizes), rng).to(dtype="float64")

@@ -1,4 +1,4 @@
-"""Every step has a sentence, and it speaks of what its line has."""
+"""Every step has a sentence, and it names only what its line has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is handed in wrongly is refused in words: no AttributeError, IndexError or OverflowError comes from inside."""
+"""Wrong arguments are refused with an explanation: no AttributeError, IndexError or OverflowError from inside."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def steps_of(recording: Recording) -> list[int]:
 def test_the_page_does_not_scroll_into_blank_space(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], name: str
 ) -> None:
-    """Hidden captions lay below the window, and the page was as long as their place."""
+    """Hidden captions lay below the window, and made the page longer."""
     page = open_page(files[name], viewport=LAPTOP)
     found = page.evaluate(BELOW, steps_of(recordings[name]))
     assert [(at["step"], at["blank"]) for at in found if at["blank"] > 0] == []
@@ -306,7 +306,7 @@ def test_digits_can_be_read_on_the_heat_map(
 def test_the_focus_stays_where_it_was(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
 ) -> None:
-    """At the last step the button was disabled, and the focus fell to the body; so it did after a click on a cell."""
+    """At the last step the button was disabled, and the focus fell to the body, as it did after a click on a cell."""
     page = open_page(files["worked"])
     page.keyboard.press("End")
     page.click("#previous")

@@ -75,7 +75,7 @@ def test_the_map_shows_where_a_line_runs_and_goes_there(open_page: Open, decoder
 
 
 def test_the_map_is_the_figure_of_the_paper(open_page: Open, decoder_layer: tuple[Recording, Path]) -> None:
-    """From below upwards: three sub-layers, each with an arc beside it, a sum and a norm, each in its colour."""
+    """From the bottom up: three sub-layers, each with an arc beside it, a sum and a norm, each in its colour."""
     page = open_page(decoder_layer[1])
     boxes = page.locator("#map .figure button:not(.figure > button)")
     texts = boxes.all_text_contents()

@@ -179,7 +179,7 @@ class Expected:
 
 
 def judged(page: Page, recording: Recording, data: dict[str, Any]) -> tuple[int, list[str]]:
-    """How many places the rule judges, and which have other arrows than it says."""
+    """How many places the rule judges, and which of them have different arrows."""
     of, wrong, count = data["map"]["of"], [], 0
     for box in map(int, data["map"]["boxes"]):
         tree = drawn(page, recording, box, of) if data["map"]["boxes"][str(box)]["row"] else None
@@ -358,7 +358,7 @@ def test_branches_stand_side_by_side_and_are_told(open_page: Open, tmp_path: Pat
     assert items.evaluate_all(f"all => all.map({arrow})") == ["none"] * 3
     attention = page.locator("button:text-is('Scaled Dot-Product Attention')")
     follows = page.locator("#map .row > li", has=attention).first  # of the mixer, drawn as what is in it
-    assert follows.evaluate(arrow) == '"↑"'  # from below upwards
+    assert follows.evaluate(arrow) == '"↑"'  # from the bottom up
     page.keyboard.press("End")
     assert follows.evaluate(arrow) == '"↓"'
 

@@ -68,6 +68,18 @@ def test_sinks_stay_visible_when_the_window_has_left_them() -> None:
     assert cache.length == 9 and cache.read()[0].shape == (2, 2, 5, 4)
 
 
+@pytest.mark.parametrize("window", [None, 3])
+def test_a_mask_of_all_tokens_reaches_the_kept_ones(window: int | None) -> None:
+    """Hidden are a sink, a token in the middle and one that is soon forgotten; also inside a layer's own window."""
+    layer, place = made(partial(attention, 8, 2, window=window)), np.arange(9)
+    real = ~np.isin(place, [1, 3, 6])
+    near = ((place[:, None] - place < 3) | (place < 2)) & real
+    cache = RollingCache(3, sinks=2)
+    got = [layer(X[:, i : i + 1], mask=real[: i + 1], cache=cache)[0] for i in range(9)]
+    whole = made(partial(attention, 8, 2))(X, mask=near, causal=True)[0]
+    np.testing.assert_allclose(np.concatenate(got, axis=1), whole, rtol=1e-9)
+
+
 def test_a_rolling_cache_counts_positions_within_itself() -> None:
     """After 9 tokens one sink, two others and the new token are at 0 to 3, as if the sequence were these four."""
     layer = made(partial(attention, 8, 2, rotary_base=9.0))

@@ -25,7 +25,7 @@ from minitransformer.commands import COMMANDS, demo
 from minitransformer.commands import check as check_command
 from minitransformer.commands.train import MEANINGS
 from minitransformer.machines.settings import TrainingSettings
-from minitransformer.machines.tasks import TASKS
+from minitransformer.machines.tasks import RECIPES, TASKS
 from minitransformer.verify import CASES
 from minitransformer.verify.catalogue import Case
 
@@ -605,6 +605,7 @@ def test_every_meaning_in_the_help_of_train_is_one_of_a_setting():
         name: {field.name for s in (task.data, task.config) for field in dataclasses.fields(s)}
         for name, task in TASKS.items()
     }
-    everywhere = {field.name for field in dataclasses.fields(TrainingSettings)}.union(*settings.values())
+    of_recipes = {field.name for config in RECIPES.values() for field in dataclasses.fields(config)}
+    everywhere = {field.name for field in dataclasses.fields(TrainingSettings)}.union(of_recipes, *settings.values())
     for task, meanings in MEANINGS.items():
         assert set(meanings) <= settings.get(task, everywhere), task

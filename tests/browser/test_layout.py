@@ -163,14 +163,30 @@ def test_large_text_keeps_the_code_of_who_asked_for_it(open_page: Open, files: d
     assert page.is_visible("#listing") and page.is_visible("#formulas")
 
 
-def test_a_telephone_shows_formulas_before_the_numbers_where_a_function_begins(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
-) -> None:
+def test_a_telephone_has_numbers_first_and_its_controls_at_the_bottom(open_page: Open, files: dict[str, Path]) -> None:
+    """The first step had six lines of advice and its formulas first; on a short page the controls floated."""
     page = open_page(files["attention"], viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    assert top(page, "#sentence") < top(page, "#formulas") < top(page, "#result") < 844
-    assert "tap a number" in page.text_content("#intro")
-    go(page, at(recordings["attention"], "attention.scores"))
-    assert top(page, "#result") < top(page, "#formulas")
+    assert top(page, "#sentence") < top(page, "#result") < top(page, "#formulas")
+    assert "tap a number" in page.text_content("#intro") and page.locator("#intro").bounding_box()["height"] < 45
+    page.evaluate("document.querySelector('main').replaceChildren()")
+    bar = page.locator(".transport").bounding_box()
+    assert bar["y"] + bar["height"] == pytest.approx(844, abs=1)
+    for button in ("#previous", "#next", "#play", "#list"):
+        size = page.locator(button).bounding_box()
+        assert min(size["width"], size["height"]) >= 44
+
+
+def test_text_size_and_colours_are_kept_and_stand_in_the_address(open_page: Open, files: dict[str, Path]) -> None:
+    page = open_page(files["attention"], color_scheme="light")
+    page.keyboard.press("t")
+    page.keyboard.press("d")
+    assert page.url.endswith("#step=0&large&dark") and page.evaluate("localStorage['minitransformer:theme']") == "dark"
+    page.evaluate("history.replaceState(null, '', location.pathname)")
+    linked = open_page(files["attention"], "#step=0&large&dark", color_scheme="light")
+    page.reload()
+    for shown in (page, linked):
+        assert shown.get_attribute("html", "class") == "large" and shown.get_attribute("html", "data-theme") == "dark"
+        assert shown.get_attribute("#large", "aria-pressed") == shown.get_attribute("#theme", "aria-pressed") == "true"
 
 
 def test_a_desktop_is_told_to_click(open_page: Open, files: dict[str, Path]) -> None:

@@ -177,8 +177,8 @@ def test_keyboard_and_screen_reader(open_page: Open, recordings: dict[str, Recor
         )
         if order[-1] == "all":
             break
-    maps = ["self attention", "Linear q", "Linear k", "Linear v", "Scaled Dot-Product Attention"]
-    maps += ["Scaled Dot-Product Attention", "MatMul", "Softmax", "MatMul"]
+    maps = ["Self-attention", "Linear Q", "Linear K", "Linear V", "Scaled Dot-Product Attention"]
+    maps += ["Scaled Dot-Product Attention", "MatMul", "Scale", "Mask (opt.)", "Softmax", "MatMul"]
     wanted = [
         "skip",
         "mistakes",

@@ -34,7 +34,7 @@ function start() {
     showOperands(recording, s);
     showChecks(recording, s, covered());
     showOthers(recording, s);
-    fillNumbers();
+    fillNumbers(recording, s);
     showOrigin(recording, s, state.asked, goTo);
     fitMatrices();
     const steps = shown();
@@ -399,8 +399,9 @@ function start() {
     "The address names the step, and the mistake if one is switched on: copy it to link to what you see.";
   addEventListener("resize", () => {
     fillMap();
+    fillFormulas();
     fitFormulas();
-    fillNumbers();
+    fillNumbers(recording, state.step);
   });
   document.fonts.addEventListener("loadingdone", fitFormulas); // the font may come after the first drawing
   addEventListener("resize", fitMatrices);

@@ -22,17 +22,18 @@ from tqdm import tqdm
 from minitransformer.arrays.files import write, write_figure
 from minitransformer.fast import accelerate
 from minitransformer.generation import greedy
-from minitransformer.later.translators import TranslatorConfig, translator
-from minitransformer.models import EncoderDecoder
+from minitransformer.later.convolutional import ConvolutionalConfig
+from minitransformer.later.recurrent_translator import RecurrentTranslatorConfig
+from minitransformer.models import EncoderDecoder, TransformerConfig
 from minitransformer.text import END, PAD, START, NumberTask, english, german, padded
 from minitransformer.training import AdamW, clip_gradient_norm
 
-# Sizes at which each kind has about 170,000 parameters.
-SIZES: dict[str, dict[str, Any]] = {
-    "transformer": {"d_model": 64, "d_ff": 128, "n_heads": 4},
-    "lstm": {"d_model": 72, "n_heads": 4},
-    "lstm-attention": {"d_model": 68, "n_heads": 4},
-    "convolution": {"d_model": 64, "d_ff": 98, "n_heads": 4},
+# The recipe of each kind, and sizes at which it has about 170,000 parameters.
+KINDS: dict[str, tuple[type[Any], dict[str, Any]]] = {
+    "transformer": (TransformerConfig, {"d_model": 64, "d_ff": 128, "n_heads": 4, "norm_order": "pre"}),
+    "lstm": (RecurrentTranslatorConfig, {"d_model": 72, "attention": "none"}),
+    "lstm-attention": (RecurrentTranslatorConfig, {"d_model": 68}),
+    "convolution": (ConvolutionalConfig, {"d_model": 64, "d_ff": 98, "n_heads": 4, "norm_order": "pre"}),
 }
 LIMIT, RATE, ROWS = 100_000, 3e-3, 64
 
@@ -41,18 +42,17 @@ def run(kind: str, seed: int, steps: int, per_length: int = 200) -> dict[str, An
     """Train one translator and translate with it. seconds: processor time of the training alone."""
     rng = np.random.default_rng(seed)
     task = NumberTask.draw(n_training=8000, n_unseen=1000, limit=LIMIT, rng=rng)
-    config = TranslatorConfig(
+    recipe, sizes = KINDS[kind]
+    config = recipe(
         len(task.source),
         len(task.target),
-        **SIZES[kind],
+        **sizes,
         n_encoder_layers=2,
         n_decoder_layers=2,
         dropout=0.0,
-        norm_order="pre",
         share_embeddings=False,
-        model=kind,
     )
-    model = accelerate(translator(config, rng))
+    model = accelerate(config.build(rng))
     began = time.process_time()
     losses = _train(model, task, steps, rng, f"{kind}, seed {seed}")
     seconds = time.process_time() - began
@@ -119,7 +119,7 @@ def _of(found: list[dict[str, Any]], kind: str, key: str) -> np.ndarray:
 def table(found: list[dict[str, Any]]) -> str:
     """Mean, spread (standard deviation over the seeds), least and largest of the exact match, and the times."""
     lines = ["| | parameters | seeds | exact match (%) | spread | from | to | seconds |", f"|{'---|' * 8}"]
-    for kind in SIZES:
+    for kind in KINDS:
         exact, seconds = 100.0 * _of(found, kind, "exact"), _of(found, kind, "seconds")
         if len(exact):
             spread = exact.std(ddof=1) if len(exact) > 1 else 0.0
@@ -128,7 +128,7 @@ def table(found: list[dict[str, Any]]) -> str:
             lines.append(f"| {kind} | {parameters:,} | {len(exact)} | {figures} | {seconds.mean():.0f} |")
     lengths = sorted({int(length) for each in found for length in each["by_length"]})
     lines += ["", f"| words | {' | '.join(map(str, lengths))} |", f"|---|{'---|' * len(lengths)}"]
-    for kind in SIZES:
+    for kind in KINDS:
         rows = _of(found, kind, "by_length")
         if len(rows):
             means = (np.mean([100.0 * row.get(str(n), np.nan) for row in rows]) for n in lengths)
@@ -140,7 +140,7 @@ def picture(found: list[dict[str, Any]]) -> Figure:
     """The exact match against the number of words: the mean of the seeds, and the least and the largest."""
     figure = Figure(figsize=(6.0, 3.6), layout="constrained")
     axes = figure.subplots()
-    for kind in SIZES:
+    for kind in KINDS:
         rows = _of(found, kind, "by_length")
         if len(rows):
             lengths = sorted(rows[0], key=int)
@@ -169,7 +169,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(str(error))
     done = {(each["kind"], each["seed"], each["steps"]) for each in found}
     for seed in range(options.seeds):
-        for kind in SIZES:
+        for kind in KINDS:
             if (kind, seed, options.steps) not in done:
                 with threadpool_limits(limits=1, user_api="blas"):  # such small matrices gain nothing from a second
                     found.append(json.loads(json.dumps(run(kind, seed, options.steps))))

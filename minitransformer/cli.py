@@ -11,10 +11,9 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
 
 from . import __version__
-from .commands import COMMANDS, UsageError
+from .commands import COMMANDS, Parser, UsageError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,16 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), status=1)
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports bad usage in one line; argparse would print the whole usage before it."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see {self.prog} --help")
-
-
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     """The options of the command that was called. Imports take most of the time, so only its file is imported."""
-    parser = _Parser(
+    parser = Parser(
         prog="minitransformer",
         description="The Transformer from scratch, every backward pass derived by hand and checked.",
     )

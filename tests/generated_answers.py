@@ -64,7 +64,7 @@ def exchanged_copy(x: Any, i: int, j: int) -> Any:
 
 
 def added_up(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """The sum, one summand after the other."""
+    """The sum, one term after the other."""
     axes = tuple(range(np.ndim(x))) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     for i in sorted((i % np.ndim(x) for i in axes), reverse=True):
         x = functools.reduce(operator.add, np.moveaxis(np.asarray(x), i, 0))
@@ -78,7 +78,7 @@ def mean_of(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 def single(x: Any) -> Any:
-    """Rounded to float32, and float64 again, as where NumPy promotes; what is no array of floats stays as it is."""
+    """Rounded to float32, and float64 again, as where NumPy promotes; anything but an array of floats is unchanged."""
     return x.astype(np.float32).astype(x.dtype) if getattr(x, "dtype", np.dtype(bool)).kind == "f" else x
 
 
@@ -244,7 +244,7 @@ def in_single_precision(node: ast.AST, rng: np.random.Generator) -> ast.AST | No
 
 
 def swap_statements(node: ast.AST, rng: np.random.Generator) -> ast.AST | None:
-    """Exchange two neighbouring assignments where neither reads or writes what the other writes."""
+    """Swap two adjacent assignments where neither reads or writes what the other writes."""
     if not isinstance(node, ast.FunctionDef):
         return None
     for i in rng.permutation(max(len(node.body) - 1, 0)):

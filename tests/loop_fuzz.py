@@ -35,7 +35,7 @@ ACTIVATIONS = ("relu", "gelu", "gelu_tanh")
 
 
 def size(r: Random, most: int) -> int:
-    """Often 1 or 2, seldom many."""
+    """Often 1 or 2, rarely many."""
     return int(min(most, r.geometric(4.0 / (most + 4.0))))
 
 
@@ -199,7 +199,7 @@ def network(r: Random) -> None:
 
 
 def cache(r: Random) -> None:
-    """A prompt, token after token, pieces, lengths that are set, rows that are selected; then something that is not."""
+    """A prompt, token after token, pieces, lengths that are set, rows that are selected; then a call that must fail."""
     layer = layer_of(r)
     width, n, mine, theirs = layer.self_attention.sublayer.d_model, size(r, 9), KeyValueCache(), KeyValueCache()
     masked = r.random() < 0.2

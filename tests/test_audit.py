@@ -1,4 +1,4 @@
-"""Audits of suites written for it: what they catch, what they let pass, and suites that are not in order."""
+"""Audits of suites written for it: what they catch, what they let pass, and defective suites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backend: devices by name, the errors where one cannot be had, and what the libraries do not spell alike."""
+"""The backend: devices by name, the errors where one is unavailable, and what the libraries spell differently."""
 
 import math
 import os

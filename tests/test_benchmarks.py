@@ -493,7 +493,7 @@ def test_translators_are_of_equal_size_and_runs_are_kept(tmp_path, capsys, monke
     path, picture = tmp_path / "runs.json", tmp_path / "match.png"
     arguments = ["--seeds", "1", "--steps", "2", "--json", str(path), "--out", str(picture)]
     assert translators.main(arguments) == translators.main(arguments) == 0
-    assert counted == [f"{kind}, seed 0" for kind in translators.SIZES]
+    assert counted == [f"{kind}, seed 0" for kind in translators.KINDS]
     runs = json.loads(path.read_text())
     sizes = [run["parameters"] for run in runs]
     assert max(sizes) < 1.03 * min(sizes)

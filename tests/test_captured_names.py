@@ -101,7 +101,7 @@ def held_by_called(function: ast.FunctionDef) -> Iterator[tuple[set[str], ast.AS
 
 
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Everything below a node but the insides of nested functions and classes."""
+    """Everything below a node, except inside nested functions and classes."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, SCOPES):

@@ -1,4 +1,4 @@
-"""What the boundary lets through the catalogue has: every rank of input and mask, every value of an option.
+"""The catalogue has all that the boundary lets through: every rank of input and mask, every value of an option.
 
 Nothing is listed here. A case of the catalogue is called again with axes taken away or put before, with the mask cut
 down to fewer axes, with an option changed; what an op or layer then accepts must have a case of its own.

@@ -1,4 +1,4 @@
-"""What cheaper attention promises beside right gradients: a cache gives what a whole pass gives, in less memory."""
+"""What cheaper attention promises besides right gradients: a cache gives what a whole pass gives, in less memory."""
 
 from __future__ import annotations
 
@@ -66,6 +66,18 @@ def test_sinks_stay_visible_when_the_window_has_left_them() -> None:
     got = in_pieces(layer, cache, mask=np.ones(9, bool)[:1])
     np.testing.assert_allclose(got, layer(X, mask=near, causal=True)[0], rtol=1e-9)
     assert cache.length == 9 and cache.read()[0].shape == (2, 2, 5, 4)
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_a_mask_of_all_tokens_reaches_the_kept_ones(window: int | None) -> None:
+    """Hidden are a sink, a token in the middle and one that is soon forgotten; also inside a layer's own window."""
+    layer, place = made(partial(attention, 8, 2, window=window)), np.arange(9)
+    real = ~np.isin(place, [1, 3, 6])
+    near = ((place[:, None] - place < 3) | (place < 2)) & real
+    cache = RollingCache(3, sinks=2)
+    got = [layer(X[:, i : i + 1], mask=real[: i + 1], cache=cache)[0] for i in range(9)]
+    whole = made(partial(attention, 8, 2))(X, mask=near, causal=True)[0]
+    np.testing.assert_allclose(np.concatenate(got, axis=1), whole, rtol=1e-9)
 
 
 def test_a_rolling_cache_counts_positions_within_itself() -> None:

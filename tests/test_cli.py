@@ -25,7 +25,7 @@ from minitransformer.commands import COMMANDS, demo
 from minitransformer.commands import check as check_command
 from minitransformer.commands.train import MEANINGS
 from minitransformer.machines.settings import TrainingSettings
-from minitransformer.machines.tasks import TASKS
+from minitransformer.machines.tasks import RECIPES, TASKS
 from minitransformer.verify import CASES
 from minitransformer.verify.catalogue import Case
 
@@ -513,7 +513,7 @@ def test_ctrl_c_is_one_line_and_status_130(run, monkeypatch, tmp_path):
     assert run("demo", "--out", str(tmp_path)) == (130, "", "minitransformer: error: interrupted\n")
 
 
-# Whoever runs the tests may have it ignored, as a shell does for what it starts in the background.
+# It may be ignored where the tests run, as a shell does for what it starts in the background.
 HEED_CTRL_C = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -594,7 +594,7 @@ def test_json_as_a_program_reads_it():
 
 
 def test_a_crash_would_be_seen(monkeypatch, run):
-    """A defect in the project itself is not dressed up as an error of the user."""
+    """A defect in the project itself is not disguised as a user's error."""
     monkeypatch.setattr(check_command, "_select", lambda names: np.nonsense)
     with pytest.raises(AttributeError):
         run("check")
@@ -605,6 +605,7 @@ def test_every_meaning_in_the_help_of_train_is_one_of_a_setting():
         name: {field.name for s in (task.data, task.config) for field in dataclasses.fields(s)}
         for name, task in TASKS.items()
     }
-    everywhere = {field.name for field in dataclasses.fields(TrainingSettings)}.union(*settings.values())
+    of_recipes = {field.name for config in RECIPES.values() for field in dataclasses.fields(config)}
+    everywhere = {field.name for field in dataclasses.fields(TrainingSettings)}.union(of_recipes, *settings.values())
     for task, meanings in MEANINGS.items():
         assert set(meanings) <= settings.get(task, everywhere), task

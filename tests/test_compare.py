@@ -151,7 +151,7 @@ def test_copies_are_those_of_four_places_before() -> None:
 
 @pytest.mark.parametrize("kind", positions.KINDS)
 def test_a_copier_is_causal_and_knows_where_it_is(kind: str) -> None:
-    """A token shows only in the logits from it on; and of equal tokens, other positions have other logits."""
+    """A token affects only the logits from its position on; equal tokens elsewhere have different logits."""
     model = positions.Copier(kind, 12, np.random.default_rng(0)).to(dtype="float64")
     ids = np.array([[1, 2, 3, 4, 5, 6]])
     moved = np.array([[1, 2, 3, 7, 5, 6]])

@@ -50,7 +50,7 @@ for name, task in TASKS.items():
     data = {field.name for field in dataclasses.fields(task.data)}
     chosen = {key: value for key, value in task.presets["numbers"].items() if key in data}
     prepared = task.prepare(task.data(**chosen), sizes, rng)
-    model = task.model(task.config(**sizes, **prepared.sizes), rng).to("numpy", "float32")
+    model = task.config(**sizes, **prepared.sizes).build(rng).to("numpy", "float32")
 
     optimizer = training.AdamW(model.parameters(), 1e-2)
     worker = training.Worker(model)

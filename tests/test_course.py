@@ -263,7 +263,7 @@ def test_an_input_that_is_returned_is_said_to_be_one() -> None:
 
 
 def test_of_one_number_no_changing_factor_is_told() -> None:
-    """Any number is a multiple of any other: that the factor changes says nothing."""
+    """Any number is a multiple of any other, so a changing factor says nothing."""
     result = check("cross_entropy_forward", lambda logits, targets: float(np.square(logits[:, 0]).mean()))
     assert not result.right and "factor" not in str(result) and "An unknown mistake" in str(result)
 

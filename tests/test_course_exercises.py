@@ -830,7 +830,7 @@ def edited(name: str, edits: list[list[str]]) -> Callable[..., Any]:
 @pytest.mark.few(3)
 @pytest.mark.parametrize("name", dict.fromkeys(name for name, _, _ in answers()))
 def test_answers_are_judged_alike_on_every_seed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every seed holds the extreme cases, so that no wrong answer passes by luck."""
+    """Every seed includes the extreme cases, so that no wrong answer passes by luck."""
     monkeypatch.setattr(checking, "_explain", lambda attempt, wrong: {})  # the verdict alone matters here
     for _, kind, edits in (one for one in answers() if one[0] == name):
         f = edited(name, edits)

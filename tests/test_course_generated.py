@@ -24,7 +24,7 @@ class Unexplained(Exercise):
 
 
 def verdict(exercise: Exercise, f: Callable[..., Any], seed: int) -> Result:
-    """Right or wrong; to look for the mistake would take most of the time."""
+    """Right or wrong; looking for the mistake would take most of the time."""
     exercise = Unexplained(**{field.name: getattr(exercise, field.name) for field in dataclasses.fields(exercise)})
     return judge(exercise, collect(exercise, f, seed), seed)
 

@@ -31,7 +31,7 @@ kernel = decoding.cached_layer
 
 @pytest.fixture(params=[1, 2, 3])
 def n_threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """So many threads of BLAS, and everything is worth them."""
+    """This many BLAS threads, and every call uses them."""
     monkeypatch.setattr(decoding, "SHARED", 1)
     monkeypatch.setattr(decoding, "LARGE", 1)
     monkeypatch.setattr(decoding, "LEAST_SIDE", 1)
@@ -152,7 +152,7 @@ def test_the_feed_forward_network_of_few_rows(activation: str, n_threads: int) -
 
 
 def who_computes(monkeypatch: pytest.MonkeyPatch, name: str, call: Callable[[], Any], expected: int) -> None:
-    """Require that so many threads enter the loop of this name at the same time."""
+    """Require that this many threads enter the loop of this name at the same time."""
     loop, used = getattr(decoding_loops, name), set()
     all_of_them = threading.Barrier(expected)
 

@@ -37,7 +37,7 @@ def few_numbers(monkeypatch):
 
 @pytest.fixture
 def few_ops(monkeypatch):
-    """The check of two ops, for what is not about the check."""
+    """The check of two ops, for tests of other things."""
     monkeypatch.setattr(demo, "CASES", {name: demo.CASES[name] for name in ("softmax", "silu")})
 
 

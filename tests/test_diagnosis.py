@@ -83,7 +83,7 @@ def test_every_op_that_has_mistakes_is_there() -> None:
 
 
 def false_names(op: str, of: int | None = None) -> tuple[int, list[str]]:
-    """How many mutants of an op are wrong, and those that got the name of a mistake they do not share elsewhere."""
+    """How many mutants of an op are wrong, and which were named as a mistake that they do not share elsewhere."""
     wrong, false = 0, []
     for i, mutant in enumerate(itertools.islice(mutants_of(OPS[op]), of)):
         try:

@@ -240,7 +240,7 @@ def test_export_and_the_text_is_the_same(kind: str, tmp_path: Path, run: Run) ->
 
 @pytest.mark.parametrize("joint", [True, False])
 def test_a_translator_keeps_its_logits_and_both_tokenizers(joint: bool, tmp_path: Path, run: Run) -> None:
-    """Its sines and cosines alternate, those of the families do not: all features change their places."""
+    """Its sines and cosines alternate, those of the families do not: all features are reordered."""
     source = made("words")
     target = source if joint else made("bpe")
     model = translator(source, target, norm_order="pre" if joint else "post")

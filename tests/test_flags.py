@@ -1,4 +1,4 @@
-"""Every public parameter whose default is True or False refuses a text: `"no"` is true for Python."""
+"""Every public parameter whose default is True or False refuses a string: in Python `"no"` is true."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_what_changed_nothing_in_an_earlier_version_is_read_over(make, tmp_path)
     ],
 )
 def test_the_recipe_of_a_field_of_an_earlier_version_is_named(make, changes, recipe, tmp_path):
-    """And doing what the error says opens the folder."""
+    """Following the error's advice opens the folder."""
     sizes = dataclasses.asdict(make().config)
     model = recipe(**sizes, **({"kernel": 3} if recipe is ConvolutionalConfig else {})).build(np.random.default_rng(0))
     path = saved_by_an_earlier_version(model, tmp_path, **changes)

@@ -43,7 +43,7 @@ def llama(**changes: Any) -> LanguageModel:
 
 
 def permute(weights: np.ndarray, n_heads: int) -> np.ndarray:
-    """As llama.cpp does, convert_hf_to_gguf.py, LlamaModel.permute."""
+    """As llama.cpp does: convert_hf_to_gguf.py, LlamaModel.permute."""
     halves = weights.reshape(n_heads, 2, weights.shape[0] // n_heads // 2, *weights.shape[1:])
     return halves.swapaxes(1, 2).reshape(weights.shape)
 

@@ -578,7 +578,7 @@ def with_processes(work):
 @pytest.mark.parametrize("kind", [isolation.BUBBLEWRAP, isolation.NAMESPACES, isolation.NOTHING])
 @pytest.mark.parametrize("crowd", CROWDS)
 def test_the_memory_of_all_processes_counts_together(tmp_path, monkeypatch, crowd, kind):
-    """Too much ends the exercise that takes it, and no other."""
+    """Too much ends the exercise that uses it, and no other."""
     monkeypatch.setattr(isolation, "KINDS", (kind,) if kind != isolation.NOTHING else ())
     names, limits = ["matmul_backward", "softmax_backward"], Limits(30.0, 512 * 1024**2)
     one, other = graded(tmp_path, with_processes(CROWDS[crowd]), names, limits=limits).grades
@@ -711,7 +711,7 @@ def softmax_backward(y, dy):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [isolation.BUBBLEWRAP, isolation.NAMESPACES])
 def test_a_hand_in_finds_python_and_no_copy_of_the_package_wherever_it_lies(monkeypatch, kind):
-    """Also where Python and its packages are below /tmp, which a hand-in has for itself."""
+    """Also where Python and its packages are below /tmp, since a hand-in has a /tmp of its own."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         packages = Path(folder, "site-packages")
         for name in ("minitransformer", "backup/minitransformer", "build/lib/minitransformer", "einops"):
@@ -898,7 +898,7 @@ def test_links_are_not_followed_and_the_mark_says_so(tmp_path, capsys):
 
 
 def test_one_file_under_two_names_is_noted_on_both(tmp_path, capsys):
-    """A hard link; which of the two wrote it, the teacher must find out."""
+    """A hard link; the teacher must find out which of the two wrote it."""
     (tmp_path / "anna.py").write_text(RIGHT)
     (tmp_path / "bob.py").hardlink_to(tmp_path / "anna.py")
     (tmp_path / "carl.py").write_text(RIGHT)

@@ -156,7 +156,7 @@ def test_sizes_known_from_the_literature() -> None:
 
 
 def test_nothing_of_the_asked_size_is_built() -> None:
-    """Fifty million million numbers and more: there is no memory for them."""
+    """Fifty trillion numbers and more: there is no memory for them."""
     huge = LanguageModelConfig(10**9, max_length=10**8, d_model=50_000, n_heads=1000, d_ff=10**6, n_layers=10)
     assert describe(huge, length=10**6).parameters > 5 * 10**13
 

@@ -825,7 +825,7 @@ def test_machine_code_is_stamped_with_every_file_that_it_comes_from() -> None:
 
 
 def test_without_numba_the_kernels_run_in_numpy(tmp_path: Path) -> None:
-    """As on a machine without the extra."""
+    """As on a machine without the extra `fast`."""
     (tmp_path / "numba.py").write_text("raise ImportError('no numba here')")
     code = """
 import numpy

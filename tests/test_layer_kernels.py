@@ -34,7 +34,7 @@ WIDTH = 12
 
 @pytest.fixture(params=[1, 2, 3])
 def n_threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """So many threads of BLAS, and every layer is worth them."""
+    """This many BLAS threads, and every layer uses them."""
     monkeypatch.setattr(layers, "SHARED", 1)
     with threadpoolctl.threadpool_limits(request.param, user_api="blas"):
         yield request.param
@@ -86,7 +86,7 @@ def in_textbook(layer: Any, *arrays: np.ndarray, dtype: str = "float32", **optio
 
 
 def require_close(found: list[np.ndarray], exact: list[np.ndarray], rounded: list[np.ndarray]) -> None:
-    """Each as near to the exact one as the textbook's float32, which may be lucky where little is to be rounded."""
+    """Each as near to the exact one as the textbook's float32, which may be lucky where little is rounded."""
     largest = max(float(np.abs(x).max()) for x in exact[2:])  # a gradient that is 0 in theory is rounded like the rest
     for i, (ours, right, textbooks) in enumerate(zip(found, exact, rounded, strict=True)):
         ulp = np.finfo(np.float32).eps * max(float(np.abs(right).max()), largest if i > 1 else 0.0)

@@ -1,4 +1,4 @@
-"""What layers promise beside right gradients: caches, masks, sharing, checkpoints, state, devices, and clear errors."""
+"""What layers promise besides right gradients: caches, masks, sharing, checkpoints, state, devices, clear errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models promise beside right gradients: caches, causality, tying, checkpoints, sizes, threads, clear errors."""
+"""What models promise besides right gradients: caches, causality, tying, checkpoints, sizes, threads, clear errors."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_transformer_sees_all_of_the_source_and_only_what_came_before_in_the_t
 
 
 def test_padding_does_not_matter_to_a_transformer() -> None:
-    """Neither which ids stand in it nor how many: outputs, loss and gradients are those of the sequence alone."""
+    """Neither which ids it holds nor how many: outputs, loss and gradients are those of the sequence alone."""
     model = transformer()
 
     def run(source: np.ndarray, target: np.ndarray, wanted: np.ndarray) -> tuple[Any, ...]:

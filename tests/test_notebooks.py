@@ -81,7 +81,7 @@ def test_begins_with_its_number_and_names_the_device_once(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_given_code_takes_no_name_of_an_exercise(name: str) -> None:
-    """Or else the grader would take the given code for the student's."""
+    """Otherwise the grader would take the given code for the student's."""
     cells = build.read_source(name)["cells"]
     end = next(i for i, cell in enumerate(cells) if cell["source"].startswith("## Exercises"))
     code = ast.parse(code_of({"cells": cells[:end]}))

@@ -28,7 +28,7 @@ QKV = (f(2, 3, 4), f(2, 5, 4), f(2, 5, 6))
 
 
 class Elsewhere:
-    """An array of another library: just enough of one to stand on a device of its own."""
+    """An array of another library: just enough of one to be on a device of its own."""
 
     def __init__(self, *shape: int, dtype: str = "float64") -> None:
         self.shape, self.dtype = shape, np.dtype(dtype)

@@ -184,7 +184,7 @@ def test_after_load_state_it_goes_on_as_if_never_interrupted(make, device):
 
 @pytest.mark.parametrize("make", EACH.values(), ids=EACH)
 def test_without_the_state_it_would_not(make):
-    """The test above can tell: with new moments the next steps are others."""
+    """The test above would notice: with new moments the next steps differ."""
     made, resumed = parameters(), parameters()
     optimizer = make(made)
     ten_steps(optimizer, made, seed=1)

@@ -45,7 +45,7 @@ def data_of(page: str) -> Any:
 
 
 class Parser(html.parser.HTMLParser):
-    """Collects tags and attributes, and complains of a tag that is closed but not open."""
+    """Collects tags and attributes, and complains about a tag that is closed but not open."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Pictures: what they show, and that a file is whole or not there."""
+"""Pictures: what they show, and that a file is complete or absent."""
 
 from __future__ import annotations
 

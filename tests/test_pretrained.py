@@ -332,7 +332,7 @@ def test_no_spoiled_header_does_more_than_raise_one_error(folder: Path, seed: in
             except (ValueError, FileNotFoundError) as error:
                 assert "model.safetensors" in str(error) or "tensor" in str(error) or str(folder) in str(error)
                 continue
-            assert found.keys() == whole.keys()  # what was spoiled was of no account, as a space in the header
+            assert found.keys() == whole.keys()  # what was spoiled did not matter, such as a space in the header
             assert all(found[name].shape == whole[name].shape for name in whole)
         assert tracemalloc.get_traced_memory()[1] < 20e6
     finally:

@@ -1,4 +1,4 @@
-"""What recurrent layers, convolutions and attention of a radius promise beside right gradients."""
+"""What recurrent layers, convolutions and attention of a radius promise besides right gradients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STEPWISE: dict[str, tuple[Callable[[], Any], type, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", STEPWISE)
 def test_reading_token_by_token_gives_the_same(name: str) -> None:
-    """In pieces of 1, 3 and 2 tokens; and each row goes on as it would alone, whatever rows are selected."""
+    """In pieces of 1, 3 and 2 tokens; and each row continues as it would alone, whatever rows are selected."""
     make, kind, options = STEPWISE[name]
     layer, x, cache = make().to(dtype="float64"), normal(3, 6, 4), kind()
     whole = layer(x, **options)[0]

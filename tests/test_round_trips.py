@@ -1,4 +1,4 @@
-"""How often a training step makes the host wait for the device, as the strict stand-in for CuPy hears it."""
+"""How often a training step makes the host wait for the device, as the strict stand-in for CuPy counts it."""
 
 from __future__ import annotations
 

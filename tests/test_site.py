@@ -21,10 +21,11 @@ from minitransformer.course import EXERCISES
 from minitransformer.course.worksheets import make, page, to_html
 from minitransformer.show.site.build import build
 from minitransformer.show.site.cell import LONGEST, Session, check
+from minitransformer.show.site.exercises import _letters
 from minitransformer.show.site.folding import MOST_LINES, summary
 from minitransformer.show.site.modules import shown_modules
 from minitransformer.show.site.notebook import linked, read, read_ideas, source_of
-from minitransformer.show.site.predictions import kind
+from minitransformer.show.site.predictions import kind, question
 from minitransformer.show.site.siblings import module_of
 from minitransformer.show.site.worksheets import document
 from minitransformer.show.stepper.examples import EXAMPLES
@@ -115,6 +116,23 @@ def test_the_answers_to_predictions_occur_in_their_chapters() -> None:
                     missing.append((name, each))
     assert missing == []
     assert n_answers > 200
+
+
+def test_a_field_for_several_numbers_says_how_many() -> None:
+    assert "two numbers, as 7, 5<" in question("", "dq: (3, 2)")
+    assert "four numbers, as 7, 5, 9, 7<" in question("", "n: (-1, -1, 1, 1)")
+    assert "three numbers, as 0.1, 0.2, 0.7, to 1 place<" in question("", "w: (0.3, 0.3, 0.4)")
+    examples = {"7, 5", "7, 5, 9", "0.1, 0.2", "0.1, 0.2, 0.7"}
+    for chapter in [*read(ROOT / "notebooks"), *read_ideas()]:
+        for cell in chapter.cells:
+            for part in cell["metadata"].get("answer", "").split("; "):
+                assert part.partition(": ")[2].strip("()") not in examples, f"{chapter.stem}: a hint tells {part}"
+
+
+def test_an_exercise_says_what_the_letters_of_its_shapes_count() -> None:
+    told = _letters(EXERCISES["attention_backward"].statement)
+    assert re.findall(r"<code>(\w+)</code>", told) == ["B", "T_q", "T_k", "d_k", "d_v"]
+    assert _letters("f(x) with B outside of a shape") == ""
 
 
 def test_endless_output_is_cut(sent: Outputs) -> None:

@@ -58,7 +58,7 @@ def written_out(recording, every=1):
 
 
 def kind_of(recording, s, bound, error):
-    """What a name is that cannot be written out, told by other means than the message."""
+    """What a name that cannot be written out stands for, found without the message."""
     call = recording.calls[s.call]
     is_argument = s is recording.steps_of(call)[0]
     if bound.value.shape == () and bound.value.dtype in ("int", "bool"):

@@ -34,7 +34,8 @@ from minitransformer.show.stepper.expressions import (
     names,
     unstarred,
 )
-from minitransformer.show.stepper.paper import PaperFormula, spaced
+from minitransformer.show.stepper.naming import as_function
+from minitransformer.show.stepper.paper import PaperFormula
 from minitransformer.show.stepper.steps import Step
 from minitransformer.show.stepper.symbols import symbols_of
 from minitransformer.show.stepper.walk import walk_of
@@ -102,7 +103,7 @@ class Line:
             called = ast.unparse(node.func)
             op = called.removesuffix("pullback").removesuffix("backward").rstrip("_")
             index = "".join(mathml.name(op).itertext()) if op else ""
-            if name not in (index if called != op else called, called, spaced(call.name)):
+            if name not in (index if called != op else called, called, as_function(call.name)):
                 continue
             del self.waiting[i]
             taken = {bound.name: bound.value.array for bound in self.recording.steps_of(call)[0].bound}
@@ -114,7 +115,22 @@ class Line:
             for value, array in zip(given, arrays, strict="*" in ast.unparse(node) or len(given) == len(arrays)):
                 assert_same(value, array, f"an argument of {name}")
             return plain(call.results)
+        inside = self.inside(name, given)
+        if inside is not None:
+            return inside
         return getattr(np, name)(*given) if hasattr(np, name) else self.code(name)(*given)
+
+    def inside(self, name: str, given: list[Any]) -> Any:
+        """What a function returned that the line's calls call with these arrays, as Residual calls its sub-layer."""
+        for call in self.recording.calls:
+            last = self.recording.steps_of(call)[-1].index
+            if as_function(call.name) != name or call.backward or last > self.step.index:
+                continue
+            taken = [b.value.array for b in self.recording.steps_of(call)[0].bound if b.name in arguments(call.code)]
+            taken = [array for array in taken if np.ndim(array)]
+            if len(taken) == len(given) and all(np.array_equal(a, b) for a, b in zip(given, taken, strict=True)):
+                return plain(call.results)[0] if isinstance(call.results, tuple) else plain(call.results)
+        return None
 
 
 class _At:

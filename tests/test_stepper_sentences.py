@@ -1,4 +1,4 @@
-"""Every step has a sentence, and it speaks of what its line has."""
+"""Every step has a sentence, and it names only what its line has."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_backward_pass_begins_with_what_the_loss_is() -> None:
 def test_an_inner_call_says_what_its_caller_calls_its_arguments() -> None:
     recording = EXAMPLES["worked-example"].record()
     assert told_at(recording, "softmax.x").endswith("In Scaled Dot-Product Attention `x` is called visible.")
-    assert told_at(recording, "linear#2.weight").endswith("In self attention `weight` is called w_k.")
+    assert told_at(recording, "linear#2.weight").endswith("In Self-attention `weight` is called w_k.")
     assert told_at(recording, "softmax.dy").endswith("In Scaled Dot-Product Attention `dy` is called dweights.")
     assert " is called " not in told_at(recording, "attention.q")
 
@@ -132,7 +132,7 @@ def test_a_function_of_ones_own_has_sentences() -> None:
     recording = step(double, np.ones(2))
     told = {s.source.split("  #")[0]: sentence_of(recording, s) for s in recording.steps}
     assert told["y = 2.0 * x"] == "`y` is computed from `x`: because it is enough."
-    assert told["def double(x):"] == "double begins: Twice x."
+    assert told["def double(x):"] == "Double begins: Twice x."
     assert told["def backward(dy):"].startswith("Backward begins. `dy` is chosen: drawn at random, or given.")
     assert told["dx = 2.0 * dy"] == "`dx` is computed from `dy`."
 

@@ -1,4 +1,4 @@
-"""Stepping through on a terminal: what each key does, what stands on the screen, and that the terminal is put back."""
+"""Stepping through on a terminal: what each key does, what the screen shows, and that the terminal is restored."""
 
 from __future__ import annotations
 
@@ -472,7 +472,7 @@ class Terminal:
     def _own_terminal(self):
         os.setsid()
         fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell lets what it runs in the background ignore Ctrl-C
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell makes what it runs in the background ignore Ctrl-C
 
     def wait_for(self, text, seconds=60.0):
         """Read until the text has come; return what came since the last call."""

@@ -37,7 +37,7 @@ def assert_holds(a, expected):
     np.testing.assert_array_equal(to_numpy(a), expected, strict=True)
 
 
-# ---- What it refuses. Each case must work where all arrays are NumPy's, so that only the mixture can be to blame. ----
+# ---- What it refuses. Each case must work where all arrays are NumPy's, so that only the mixture can be at fault. ----
 
 MIXTURES = {
     "a + n": lambda a, n, lib: a + n,

@@ -17,7 +17,7 @@ from minitransformer import later, ops
 from minitransformer.verify.mistakes import MISTAKES
 
 PAGE = Path(__file__).parent.parent / "docs" / "referee.md"
-SHARE = 0.05  # of the largest right number: by more than this a mistake must differ
+SHARE = 0.05  # as a share of the largest right number: a mistake must differ by more than this
 
 Results = dict[str, np.ndarray]
 

@@ -312,15 +312,12 @@ def test_numbers_are_the_text_of_a_language_model_without_one():
 # ---- Every setting has a flag, and every preset makes a model. ----
 
 OTHER = {
-    "model": "convolution",
-    "mixing": "convolution",
     "d_model": 48,
     "n_heads": 3,
     "optimizer": "sgd",
     "schedule": "constant",
     "tokenizer": "words",
 }
-OTHER |= {"model": "convolution", "mixing": "convolution"}
 OTHER |= {"activation": "silu", "norm_order": "mid", "precision": "float16", "norm": "rms_norm", "positions": "learned"}
 
 
@@ -404,7 +401,7 @@ def test_every_preset_makes_a_run(task, name):
     settings = dataclasses.asdict(run.data) | dict(run.model) | dataclasses.asdict(run.training)
     assert preset.items() <= settings.items()
     config = task.config(**run.model, **{size: 300 for size in task.from_data})
-    describe(getattr(config, "plain", config))
+    describe(config)
 
 
 def preset(task, name, *options):

@@ -1,4 +1,4 @@
-"""Text files: read alike plain and compressed, and refused with the file and the line."""
+"""Text files: read the same plain and compressed, and refused with the file and the line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokenizers: what goes in comes out, ids are as promised, and files that hold none are refused."""
+"""Tokenizers: what goes in comes out, ids are as promised, and files that hold no tokenizer are refused."""
 
 from __future__ import annotations
 

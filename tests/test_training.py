@@ -1,4 +1,4 @@
-"""The training loop: what it computes, that it can be stopped and go on, and what it says when something is wrong."""
+"""The training loop: what it computes, that it can be stopped and resumed, and what it says when something is wrong."""
 
 from __future__ import annotations
 
@@ -432,7 +432,7 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.mark.slow
 def test_a_checkpoint_that_cannot_grow_is_one_line_and_the_last_one_goes_on_bit_for_bit(tmp_path, monkeypatch):
-    """As real as it gets without a disk of one's own: the system refuses to write beyond a limit."""
+    """As realistic as possible without a separate disk: the system refuses to write beyond a limit."""
     arguments = "train classify --steps 8 --warmup 2 --save-every 2 --validate-every 4 --dropout 0.1 --out".split()
     whole, folder = tmp_path / "whole", tmp_path / "run"
     assert main([*arguments, str(whole)]) == 0

@@ -1,4 +1,4 @@
-"""How a run ends and goes on: early stops, losses that are no numbers, damaged files, and folders of others."""
+"""How a run ends and resumes: early stops, losses that are not finite, damaged files, and other people's folders."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_several_workers_have_one_blas_thread_each(tmp_path, workers, wanted):
     assert seen == [{wanted}] * 3
 
 
-# ---- Losses that are no numbers. ----
+# ---- Losses that are not finite. ----
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from minitransformer import models
 from minitransformer.cli import main
 from minitransformer.generation import Translation, translate
 from minitransformer.later.recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
-from minitransformer.later.translators import TranslatorConfig, translator
+from minitransformer.machines.tasks import RECIPES
 from minitransformer.models import folder
 
 SIZES: dict[str, Any] = {
@@ -20,7 +21,12 @@ SIZES: dict[str, Any] = {
     "n_encoder_layers": 2, "n_decoder_layers": 2,
 }  # fmt: skip
 SOURCE = np.array([[3, 5, 4, 8], [6, 7, 0, 0], [8, 3, 5, 0]])
-KINDS = ["transformer", "convolution", "lstm", "lstm-attention"]
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "transformer": ("transformer", {}),
+    "convolution": ("convolutional", {}),
+    "lstm": ("recurrent", {"attention": "none"}),
+    "lstm-attention": ("recurrent", {}),
+}
 CLASSES = [
     models.Transformer,
     models.Transformer,
@@ -30,7 +36,10 @@ CLASSES = [
 
 
 def made(kind: str) -> Any:
-    model = translator(TranslatorConfig(**SIZES, model=kind), np.random.default_rng(1)).to(dtype="float64")
+    recipe, own = KINDS[kind]
+    config = RECIPES[recipe]
+    sizes = {name: value for name, value in SIZES.items() if name in {field.name for field in fields(config)}}
+    model = config(**sizes, **own).build(np.random.default_rng(1)).to(dtype="float64")
     rng = np.random.default_rng(2)
     model.load_state({name: rng.normal(0.0, 0.6, value.shape) for name, value in model.state().items()})
     return model
@@ -86,15 +95,18 @@ def test_train_resume_translate_and_evaluate(kind: str, tmp_path: Path, capsys: 
     for name, text in texts.items():
         for part in (name, f"valid-{name}"):
             (tmp_path / part).write_text(text, encoding="utf-8")
-    sizes = "--tokenizer words --d-model 8 --n-heads 2 --d-ff 12 --n-encoder-layers 1 --n-decoder-layers 1 --dropout 0"
+    sizes = "--tokenizer words --d-model 8 --n-encoder-layers 1 --n-decoder-layers 1 --dropout 0"
+    recipe, own = KINDS[kind]
+    sizes += "".join(f" --{name} {value}" for name, value in own.items())
+    sizes += "" if recipe == "recurrent" else " --n-heads 2 --d-ff 12"
     files = [word for part in ("source", "target") for each in (part, f"valid-{part}")
              for word in (f"--{each}", str(tmp_path / each))]  # fmt: skip
-    command = ["train", "translate", "--model", kind, *sizes.split(), *files, "--out", str(tmp_path / "run")]
+    command = ["train", "translate", "--recipe", recipe, *sizes.split(), *files, "--out", str(tmp_path / "run")]
     command += "--warmup 1 --validate-every 2 --save-every 2 --learning-rate 0.01".split()
     assert main([*command, "--steps", "4"]) == 0
     assert main([*command, "--steps", "4", "--resume"]) == 0
-    assert main([*command, "--steps", "4", "--resume", "--model", "transformer"]) == 2
-    assert f"has model {kind}, not transformer" in capsys.readouterr().err
+    assert main(["train", "translate", "--recipe", "bart", "--resume", "--out", str(tmp_path / "run")]) == 2
+    assert f"has recipe {recipe}, not bart" in capsys.readouterr().err
     assert main(["translate", "--model", str(tmp_path / "run"), "--beam", "2", "a b"]) == 0
     pairs = ["--source", str(tmp_path / "source"), "--target", str(tmp_path / "target")]
     assert main(["evaluate", "--model", str(tmp_path / "run"), *pairs]) == 0
@@ -102,8 +114,10 @@ def test_train_resume_translate_and_evaluate(kind: str, tmp_path: Path, capsys: 
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path, capsys: Any) -> None:
-    assert main(["train", "translate", "--model", "lstn", "--out", str(tmp_path / "run")]) == 2
-    assert "model must be one of transformer, convolution, lstm, lstm-attention, got 'lstn'" in capsys.readouterr().err
+    assert main(["train", "translate", "--recipe", "recurent", "--out", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    known = "transformer, t5, bart, alibi-transformer, convolutional, recurrent"
+    assert f"no recipe of translate is called 'recurent'; choose one of {known}" in error
     with pytest.raises(ValueError, match="one of the texts 'additive', 'multiplicative' and 'none', got 'dot'"):
         RecurrentTranslatorConfig(5, 5, attention="dot")
     with pytest.raises(ValueError, match="share_embeddings needs one vocabulary, got 5 source and 6 target"):

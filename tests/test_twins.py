@@ -1,4 +1,4 @@
-"""Fast twins: they share the parameters of their originals, lead back to them, and change nobody else's code."""
+"""Fast twins: they share the parameters of their originals, lead back to them, and change no other code."""
 
 from __future__ import annotations
 

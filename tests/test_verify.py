@@ -620,7 +620,7 @@ def test_values_inside() -> None:
 
 
 def leaky(slope_at_zero: float) -> Callable[..., Any]:
-    """Slope 1 to the right of 0 and -0.5 to the left; at 0 whatever is asked for."""
+    """Slope 1 to the right of 0 and -0.5 to the left; at 0 whatever the test gives."""
 
     def f(x: np.ndarray) -> Any:
         y = np.where(x > 0.0, x, -0.5 * x)
@@ -686,7 +686,7 @@ def test_kinks_in_a_large_array_are_recognised() -> None:
 
 
 def largest(share: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
-    """The largest of each row. share: how a row's gradient is shared out, given where the largest stands."""
+    """The largest of each row. share: how a row's gradient is shared out, given where the largest numbers are."""
 
     def f(x: np.ndarray) -> Any:
         y = x.max(axis=-1)
@@ -697,7 +697,7 @@ def largest(share: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
 
 
 def norm(at_zero: list[float]) -> Callable[..., Any]:
-    """The length of each row, with a gradient of one's own choice where it is 0."""
+    """The length of each row, with a given gradient where it is 0."""
 
     def f(x: np.ndarray) -> Any:
         y = np.sqrt((x * x).sum(axis=-1, keepdims=True))
@@ -708,7 +708,7 @@ def norm(at_zero: list[float]) -> Callable[..., Any]:
 
 
 def larger(of_x: float, of_z: float) -> Callable[..., Any]:
-    """max(x, z), with gradients of one's own choice where x = z."""
+    """max(x, z), with given gradients where x = z."""
 
     def f(x: np.ndarray, z: np.ndarray) -> Any:
         one, other = (np.where(a > b, 1.0, s * (a == b)) for a, b, s in ((x, z, of_x), (z, x, of_z)))
@@ -1216,7 +1216,7 @@ def steps_up(x: np.ndarray) -> Any:
 
 
 def test_a_jump_is_no_kink() -> None:
-    """At a kink any slope between both sides is right; at a jump the slope is infinite and none is."""
+    """At a kink any slope between those of the two sides is right; at a jump the slope is infinite and none is."""
     assert not verify.gradients(steps_up, np.ones(3), upstream=np.ones(3)).ok
 
 

@@ -74,7 +74,7 @@ def test_maps_are_the_weights_inside_the_model(make, ids):
 @pytest.mark.slow
 @pytest.mark.parametrize("make, ids", MODELS)
 def test_gradients_are_the_slopes_of_the_logits(make, ids):
-    """Each weight is moved by itself, in the running model, and the logits are watched."""
+    """Each weight is moved separately, in the running model, and the logits are observed."""
     model = make()
     batch = [np.array([row]) for row in ids]
     with Recorder(model) as recording:

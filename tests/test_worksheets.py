@@ -1,4 +1,4 @@
-"""Worksheets: the answers are right and humane for hundreds of seeds, and marks follow an early slip through."""
+"""Worksheets: the answers are right and easy to write for hundreds of seeds, and marks follow from an early slip."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_the_embedding_has_a_token_twice_and_one_that_does_not_come(sheets):
 
 
 def test_the_same_sheet_on_every_machine():
-    """Written down once: a change here gives every teacher another key than the sheets that were handed out."""
+    """Fixed once and for all: a change would give every teacher a key that differs from the sheets handed out."""
     assert make("softmax-backward", 7).boxes("dy").tolist() == [[-4, 3, -5], [-2, 2, 6]]
     assert make("attention-backward", 7).boxes("v").tolist() == [[-2, 2], [-3, -3], [-2, -4]]
 

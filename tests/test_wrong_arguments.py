@@ -1,4 +1,4 @@
-"""What is handed in wrongly is refused in words: no AttributeError, IndexError or OverflowError comes from inside."""
+"""Wrong arguments are refused with an explanation: no AttributeError, IndexError or OverflowError from inside."""
 
 from __future__ import annotations
 
@@ -120,6 +120,19 @@ UNCLEAR = [
     (lambda: HEADS.head("a"), "MultiHeadAttention.head: i must be an integer, got 'a'"),
     (lambda: minitransformer.step(3), "step: f must be a function or a module that returns .output, backward., got 3"),
     (lambda: verify.gradients(3, X), "verify.gradients: f must be a function or a module .* got 3"),
+    (lambda: verify.gradients(ops.relu, X, seed="a"), "verify.gradients: seed must be an integer, got 'a'"),
+    (lambda: verify.gradients(ops.relu, X, parameters="w"), r"parameters must be a module, or \(name, .* got 'w'"),
+    (lambda: verify.gradients(ops.relu, X, upstream=X[0]), r"output's shape \(2, 4, 6\), got \(4, 6\)"),
+    (lambda: ops.rms_norm(X, np.ones(6), eps=True), "rms_norm: eps must be a number, got bool"),
+    (lambda: models.load(3), "models.load: path must be a str or PathLike, got 3; give the path of a folder"),
+    (
+        lambda: generation.write(generation.Continuation(writer()), [[1]], 3, choose="greedy"),
+        "write: choose must be a Callable, got 'greedy'; give most_probable or a Sampler",
+    ),
+    (
+        lambda: LAYER(X[..., :3]),
+        r"convert one of them: weight.astype\('float64'\), or a module: .to\(dtype='float64'\)",
+    ),
     (lambda: models.LanguageModel("gpt2"), "config must be a LanguageModelConfig, got 'gpt2'; .* with models.load"),
     (lambda: models.Transformer("base"), "config must be a TransformerConfig, got 'base'"),
     (lambda: models.TextClassifier("bert", 2), "config must be a TextEncoderConfig, got 'bert'"),
@@ -170,6 +183,15 @@ UNCLEAR = [
 def test_what_was_unclear_or_accepted_is_refused_in_words(call, message):
     with pytest.raises((TypeError, ValueError), match=message):
         call()
+
+
+@pytest.mark.parametrize("kind", [int, np.float32, np.int64])
+def test_the_ends_of_a_range_belong_to_it_in_any_type_of_number(kind):
+    rng, logits = np.random.default_rng(0), X[0]
+    assert np.array_equal(ops.dropout(X, kind(0), rng)[0], X)
+    for label_smoothing in (0, 1):
+        loss = ops.cross_entropy(logits, np.zeros(4, int), label_smoothing=kind(label_smoothing))[0]
+        assert loss == ops.cross_entropy(logits, np.zeros(4, int), label_smoothing=float(label_smoothing))[0]
 
 
 def test_a_command_that_is_to_write_without_end_says_so_in_one_line(tmp_path, capsys):

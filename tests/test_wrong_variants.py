@@ -1,4 +1,4 @@
-"""The checker is worth what it rejects: every wrong variant, and none of the right ones.
+"""The checker must reject every wrong variant, and none of the right ones.
 
 Mistakes in a backward pass must be rejected by finite differences; mistakes that forward and backward share cannot be,
 and must be rejected by independent values (tests/reference.py) or by looking which inputs an output depends on.

@@ -86,7 +86,7 @@ def check_floats(where: str, **arrays: Any) -> Any:
         elif x.dtype != first.dtype:
             raise TypeError(
                 f"{where}: {name} is {x.dtype} but {first_name} is {first.dtype}; nothing is promoted silently, "
-                f"so convert one of them: {name}.astype('{first.dtype}')"
+                f"so convert one of them: {name}.astype('{first.dtype}'), or a module: .to(dtype='{first.dtype}')"
             )
         check_same_device(where, first_name, first, name, x)
     return _xp(first)
@@ -215,8 +215,8 @@ def check_generator(where: str, rng: Any) -> None:
 
 
 def check_number(where: str, name: str, number: Any) -> None:
-    """Require one finite real number."""
-    if not isinstance(number, numbers.Real):
+    """Require one finite real number; True and False are none."""
+    if not isinstance(number, numbers.Real) or isinstance(number, bool):
         raise TypeError(f"{where}: {name} must be a number, got {type(number).__name__}")
     if not math.isfinite(number):
         raise ValueError(f"{where}: {name} must be finite, got {number}")
@@ -243,10 +243,10 @@ def check_flags(where: str, **flags: Any) -> None:
             raise TypeError(f"{where}: {name} must be True or False, got {flag!r}")
 
 
-def check_kind(where: str, name: str, x: Any, kind: type, hint: str = "") -> None:
-    """Require an instance of a class. hint: how to fix it."""
+def check_kind(where: str, name: str, x: Any, kind: Any, hint: str = "") -> None:
+    """Require an instance of a class, or of one of collections.abc. hint: how to fix it."""
     if not isinstance(x, kind):
-        raise TypeError(f"{where}: {name} must be a {kind.__name__}, got {x!r}{hint}")
+        raise TypeError(f"{where}: {name} must be a {getattr(kind, '__name__', 'str or PathLike')}, got {x!r}{hint}")
 
 
 def check_sizes(where: str, **sizes: Any) -> None:

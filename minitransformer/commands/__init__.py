@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+from typing import NoReturn
+
 # The description of each command in the list of all. It is here so that a command does not import the others' files.
 COMMANDS = {
     "demo": "show the worked example, check every op, train a small translator (under two minutes)",
@@ -29,3 +32,10 @@ COMMANDS = {
 
 class UsageError(Exception):
     """The command was called with an argument that it does not accept."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports bad usage in one line; argparse would print the whole usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see {self.prog} --help")

@@ -12,41 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from ..cost import describe
-from ..later.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
-from ..later.convolutional import ConvolutionalConfig
-from ..later.recurrent_translator import RecurrentTranslatorConfig
-from ..later.translators import TranslatorConfig
-from ..machines.tasks import TASKS
-from ..models import ClassifierConfig, LanguageModelConfig, TransformerConfig
-from ..published.bart import BartConfig
-from ..published.gemma2 import Gemma2Config
-from ..published.gpt_oss import GptOssConfig
-from ..published.llama import LlamaConfig
+from ..machines.tasks import RECIPES, TASKS
 from ..published.opening import load
 from ..published.presets import PRESETS
-from ..published.qwen3 import Qwen3Config
-from ..published.t5 import T5Config
 from . import UsageError
 from .common import unknown
 
-# Every recipe by its name, which is that of its config.
-_RECIPES: tuple[type[Any], ...] = (
-    TransformerConfig,
-    LanguageModelConfig,
-    ClassifierConfig,
-    LlamaConfig,
-    Qwen3Config,
-    Gemma2Config,
-    GptOssConfig,
-    T5Config,
-    BartConfig,
-    AlibiLanguageModelConfig,
-    AlibiTransformerConfig,
-    ConvolutionalConfig,
-    RecurrentTranslatorConfig,
-)
+# Every recipe by the name of its config.
 _MODELS: dict[str, tuple[type[Any], Mapping[str, Any]]] = {
-    config.__name__.removesuffix("Config"): (config, {}) for config in _RECIPES
+    config.__name__.removesuffix("Config"): (config, {}) for config in RECIPES.values()
 }
 
 
@@ -59,8 +33,7 @@ def _presets() -> dict[str, tuple[type[Any], Mapping[str, Any]]]:
             sizes = {f.name: preset[f.name] for f in dataclasses.fields(task.config) if f.name in preset}
             if "vocabulary" in preset:  # the tokenizer's; the model has the same, on both sides
                 sizes |= {size: preset["vocabulary"] for size in task.from_data if size.endswith("vocabulary")}
-            config = TransformerConfig if task.config is TranslatorConfig else task.config
-            found[name if names[name] == 1 else f"{task.name}-{name}"] = config, sizes
+            found[name if names[name] == 1 else f"{task.name}-{name}"] = task.config, sizes
     return found
 
 
@@ -104,7 +77,7 @@ def add(command: argparse.ArgumentParser) -> None:
 def _fields() -> dict[str, tuple[type[Any], str]]:
     """The fields of all configs: the type of each, and its default in every kind that has it."""
     found: dict[str, tuple[type[Any], list[str]]] = {}
-    for config in _RECIPES:
+    for config in RECIPES.values():
         types = typing.get_type_hints(config)
         for field in dataclasses.fields(config):
             default = "needed" if field.default is dataclasses.MISSING else str(field.default)

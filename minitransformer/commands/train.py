@@ -14,7 +14,6 @@ from typing import Any
 from tqdm import tqdm
 
 from ..arrays.files import locked
-from ..later.translators import TranslatorConfig
 from ..layers.module import Unread
 from ..machines.parallel.group import Group
 from ..machines.parallel.launch import joined
@@ -22,9 +21,9 @@ from ..machines.parallel.mpi import MPIGroup
 from ..machines.parallel.nccl import on_gpus
 from ..machines.run import Run, closing_line, load
 from ..machines.settings import TrainingSettings
-from ..machines.tasks import TASKS
+from ..machines.tasks import TASKS, recipe_of, recipes, with_recipe
 from ..tasks import Task
-from . import UsageError
+from . import Parser, UsageError
 from .common import add_fields, add_speed, given, make, speed, unknown
 
 _HELP = {
@@ -38,7 +37,15 @@ MEANINGS: dict[str, dict[str, str]] = {
         "vocabulary": "number of bpe tokens",
         "joint": "one vocabulary for both sides",
         "share_embeddings": "one table for source and target, which needs one vocabulary (section 3.4)",
-        "model": "transformer, convolution, lstm or lstm-attention",
+        "n_key_heads": "heads of keys and values, which the query heads share; None: as many as n_heads",
+        "d_head": "width of a head; None: d_model / n_heads",
+        "qkv_bias": "of queries, keys and values; None: as of bias",
+        "window": "how many tokens attention sees, including the current one; None: all",
+        "n_experts": "feed-forward networks in a layer",
+        "k": "how many experts each position uses",
+        "kernel": "positions that a convolution sees",
+        "cell": "lstm, gru or rnn",
+        "attention": "multiplicative, additive or none",
         "batch_rows": "windows of max_length tokens in a batch",
         "optimizer": "adamw, adam, sgd or muon (muon updates the matrices, adamw the rest)",
         "learning_rate": "the peak of the schedule",
@@ -84,23 +91,39 @@ def add(command: argparse.ArgumentParser) -> None:
         "checkpoints. Ctrl-C saves and stops. --resume continues and ends with the same bits as a run that never "
         "stopped."
     )
-    kinds = command.add_subparsers(title="tasks", metavar="TASK", required=True)
+    kinds = command.add_subparsers(title="tasks", metavar="TASK", required=True, parser_class=_TaskParser)
     for name, task in TASKS.items():
-        kind = kinds.add_parser(name, help=_HELP[name], description=f"Train {_HELP[name]}.")
-        kind.add_argument("--out", type=Path, metavar="DIR", help="the folder of the run (default: runs/TASK)")
-        kind.add_argument("--resume", action="store_true", help="continue from the folder's last checkpoint")
-        kind.add_argument(
-            "--preset",
-            metavar="NAME",
-            default=argparse.SUPPRESS,
-            help=f"settings to start from: {', '.join(task.presets)}",
-        )
-        add_speed(kind)
-        meanings = MEANINGS["all"] | MEANINGS[name]
-        add_fields(kind, "data", task.data, meanings)
-        add_fields(kind, "model", task.config, meanings, leave_out=task.from_data)
-        add_fields(kind, "training", TrainingSettings, meanings)
-        kind.set_defaults(run=_run, task=task)
+        kinds.add_parser(name, help=_HELP[name], description=f"Train {_HELP[name]}.").task = task
+
+
+class _TaskParser(Parser):
+    """The options of `train TASK`. Those of the model are the fields of the recipe that the command line names."""
+
+    task: Task
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Add the options, then parse."""
+        first = Parser(prog=self.prog, add_help=False)
+        first.add_argument("--recipe", default=recipe_of(self.task))
+        first.add_argument("--resume", action="store_true")  # so that --re is as ambiguous here as later
+        _add_options(self, make(with_recipe, {"task": self.task, "name": first.parse_known_args(args)[0].recipe}))
+        return super().parse_known_args(args, namespace)
+
+
+def _add_options(kind: argparse.ArgumentParser, task: Task) -> None:
+    kind.add_argument("--out", type=Path, metavar="DIR", help="the folder of the run (default: runs/TASK)")
+    kind.add_argument("--resume", action="store_true", help="continue from the folder's last checkpoint")
+    for name, known, meaning in (
+        ("--preset", task.presets, "settings to start from"),
+        ("--recipe", recipes(task), f"the model to train, {recipes(task)[0]} unless given; its sizes are below"),
+    ):
+        kind.add_argument(name, metavar="NAME", default=argparse.SUPPRESS, help=f"{meaning}: {', '.join(known)}")
+    add_speed(kind)
+    meanings = MEANINGS["all"] | MEANINGS[task.name]
+    add_fields(kind, "data", task.data, meanings)
+    add_fields(kind, f"model: {recipe_of(task)}", task.config, meanings, leave_out=task.from_data)
+    add_fields(kind, "training", TrainingSettings, meanings)
+    kind.set_defaults(run=_run, task=task)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -140,10 +163,9 @@ def _new(task: Task, options: argparse.Namespace) -> Run:
     data, model, training = _chosen(task, preset, options)
     any_data = {name: 2 for name in task.from_data}
     config = make(task.config, any_data | model)
-    sized = make(lambda: config.plain, {}) if isinstance(config, TranslatorConfig) else config
     there = _memory()
     try:  # refuses sizes that the model would refuse; a number and its gradient take 8 bytes
-        make(sized.build, {"rng": Unread(at_most=there / 8)})
+        make(config.build, {"rng": Unread(at_most=there / 8)})
     except UsageError as error:
         if "more numbers" not in str(error):
             raise
@@ -181,12 +203,15 @@ def _preset(task: Task, name: str | None) -> Mapping[str, Any]:
 
 def _resumed(folder: Path, options: argparse.Namespace) -> Run:
     """The run of the folder. Options given with --resume may repeat its settings, but not change them."""
-    run = load(folder, TASKS)
-    if run.task is not options.task:
+    run = load(folder)
+    if run.task.name != options.task.name:
         raise UsageError(f"{folder} holds a run of {run.task.name}, not of {options.task.name}")
+    if "recipe" in options and run.task.config is not options.task.config:
+        raise UsageError(f"the run in {folder} has recipe {recipe_of(run.task)}, not {options.recipe}")
     kinds = (run.task.data, run.task.config, TrainingSettings)
     all_began_with = (dataclasses.asdict(run.data), run.model, dataclasses.asdict(run.training))
     chosen = _chosen(run.task, _preset(run.task, getattr(options, "preset", None)), options)
+    chosen[1].update(given(options, options.task.config))  # also those that the run's recipe does not have
     for kind, began_with, values in zip(kinds, all_began_with, chosen, strict=True):
         for name, value in values.items():
             was = began_with.get(name, getattr(kind, name, None))

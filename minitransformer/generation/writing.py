@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
 from ..arrays.backend import device_of, to_device, to_numpy
-from ..arrays.boundary import check_sizes
+from ..arrays.boundary import check_kind, check_sizes
 from .choosing import Choose, most_probable
 from .prefix import Prefix, check_end, laid_out
 
@@ -26,6 +26,7 @@ def write(
     text leaves the batch.
     """
     check_sizes("write", n_new=n_new)
+    check_kind("write", "choose", choose, Callable, "; give most_probable or a Sampler")
     last = check_end("write", end, prefix.vocabulary)
     texts, lengths = laid_out("write", prompts, n_new, prefix.vocabulary)
     stops = lengths + n_new
@@ -65,6 +66,7 @@ def stream(
     text: which of a Sampler's generators draws.
     """
     check_sizes("stream", n_new=n_new)
+    check_kind("stream", "choose", choose, Callable, "; give most_probable or a Sampler")
     texts, _ = laid_out("stream", [prompt], n_new, prefix.vocabulary)
     row = np.array([text])
     logits = prefix.read(texts[:, : len(prompt)])

@@ -21,6 +21,7 @@ from ..training import Accelerate, as_written
 from .parallel.group import ALONE, Group, same_everywhere
 from .settings import TrainingSettings
 from .shards import INDEX
+from .tasks import TASKS, of_earlier_run, recipe_of, with_recipe
 from .trainer import Outcome, Trainer
 
 _FORMAT = 1
@@ -30,7 +31,7 @@ _TOKENIZERS = ("tokenizer.json", "source_tokenizer.json", "target_tokenizer.json
 
 @dataclass(frozen=True)
 class Run:
-    """The settings of one run of a task. model: the fields of the config, except those that the data determine."""
+    """The settings of one run of a task, with its recipe. model: the fields of the config that the data leave open."""
 
     task: Task
     data: Any
@@ -54,8 +55,9 @@ class Run:
         rng = np.random.default_rng((self.training.seed, _WEIGHTS))
         held = [folder / name for name in _TOKENIZERS if resume and (folder / name).is_file()]
         saved = {path.name: load_tokenizer(path) for path in held}
-        prepared = self.task.prepare(self.data, self.model, rng, saved)
-        model = self.task.model(self.task.config(**self.model, **prepared.sizes), rng).to(device, "float32")
+        sizes = {f.name: f.default for f in dataclasses.fields(self.task.config) if f.name not in self.task.from_data}
+        prepared = self.task.prepare(self.data, sizes | dict(self.model), rng, saved)
+        model = self.task.config(**self.model, **prepared.sizes).build(rng).to(device, "float32")
         for note in prepared.notes:
             say(note)
         # before anything is written, because it may refuse the settings
@@ -86,7 +88,7 @@ class Run:
         for _, parameter in model.parameters():
             weights.update(to_numpy(parameter.value).tobytes())
         facts = {"version": __version__, "task": self.task.name, **fields, **self.model}
-        facts |= dataclasses.asdict(self.training)
+        facts |= {"recipe": recipe_of(self.task)} | dataclasses.asdict(self.training)
         facts |= {f"content of {name}": digests[path][:12] if path else None for name, path in named.items()}
         facts["first weights"] = weights.hexdigest()[:12]
         same_everywhere(group, {name: str(fact) for name, fact in facts.items()})
@@ -96,6 +98,7 @@ class Run:
         document = {
             "format": _FORMAT,
             "task": self.task.name,
+            "recipe": recipe_of(self.task),
             "data": dataclasses.asdict(self.data),
             "model": dict(self.model),
             "training": dataclasses.asdict(self.training),
@@ -116,7 +119,7 @@ class Run:
         return found
 
 
-def load(folder: Path, tasks: Mapping[str, Task]) -> Run:
+def load(folder: Path) -> Run:
     """The run of a folder. Raises ValueError if its data have changed since it began."""
     path = folder / RUN
     if not path.is_file():
@@ -125,9 +128,11 @@ def load(folder: Path, tasks: Mapping[str, Task]) -> Run:
         document = read_json(path)
         if document["format"] != _FORMAT:
             raise ValueError(f'"format" must be {_FORMAT}, got {document["format"]!r}')
-        task = tasks[document["task"]]
+        task, recipe, model = TASKS[document["task"]], document.get("recipe"), dict(document["model"])
+        if recipe is None:
+            recipe, model = of_earlier_run(task, model)
         training = TrainingSettings(**document["training"])
-        run = Run(task, task.data(**document["data"]), dict(document["model"]), training)
+        run = Run(with_recipe(task, recipe), task.data(**document["data"]), model, training)
         began_with = dict(document["files"])
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} does not describe a run: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ..arrays.boundary import check_kind
 from ..models import folder
 from .family import Pretrained
 from .pretrained import from_pretrained, is_published
@@ -15,4 +16,5 @@ def load(path: str | os.PathLike[str]) -> folder.Model | Pretrained:
     Returns a model of the kind that the folder names, on the default device. For the errors raised, see `folder.load`
     and `from_pretrained`. `text.load` opens the model's tokenizer.
     """
+    check_kind("models.load", "path", path, str | os.PathLike, "; give the path of a folder or of a .gguf file")
     return from_pretrained(path) if is_published(path) else folder.load(path)

@@ -6,7 +6,7 @@ Version 1.1 has a gated feed-forward network and a separate table for the logits
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class T5Config:
     tie_output: bool = True
     scale_logits: bool = True
     checkpoint: bool = False
-    share_embeddings: bool = True
+    share_embeddings: ClassVar[bool] = True  # no T5 has two tables
 
     def build(self, rng: np.random.Generator | None = None) -> Transformer:
         """The model of these sizes, untrained."""

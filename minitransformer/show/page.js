@@ -44,6 +44,26 @@ const switches = {
   },
 };
 
+// Text size and colours as the reader chose them on any page of this origin; an address with &large or &dark comes first.
+const kept = {
+  get(id) {
+    if (new URLSearchParams(location.hash.slice(1)).has(id === "theme" ? "dark" : id)) return true;
+    try {
+      const text = localStorage.getItem(`minitransformer:${id}`);
+      return text && (text === "dark" || text === "large");
+    } catch {
+      return null; // the browser keeps nothing, as in some private windows
+    }
+  },
+  set(id, on) {
+    try {
+      localStorage.setItem(`minitransformer:${id}`, id === "theme" ? (on ? "dark" : "light") : on ? "large" : "normal");
+    } catch {
+      /* as above */
+    }
+  },
+};
+
 function setPressed(id, on) {
   byId(id).setAttribute("aria-pressed", String(on));
   return on;
@@ -57,10 +77,14 @@ const telephone = matchMedia("(max-width: 37.5rem)");
 
 // own: the switches of this page; redraw: called after text size or colours change.
 function addTools(own, redraw) {
+  setPressed("theme", matchMedia("(prefers-color-scheme: dark)").matches);
   for (const id of ["large", "theme"]) {
     const change = switches[id];
+    const before = kept.get(id);
+    if (typeof before === "boolean") change(setPressed(id, before));
     switches[id] = (on) => {
       change(on);
+      kept.set(id, on);
       redraw();
     };
   }
@@ -72,6 +96,5 @@ function addTools(own, redraw) {
   const fold = () => (byId("view").open = !telephone.matches);
   telephone.addEventListener("change", fold);
   fold();
-  setPressed("theme", matchMedia("(prefers-color-scheme: dark)").matches);
   readColours();
 }

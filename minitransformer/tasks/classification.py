@@ -124,7 +124,6 @@ TASK = Task(
     "classify",
     ClassificationData,
     ClassifierConfig,
-    Classifier,
     prepare,
     from_data=("vocabulary", "n_classes"),
     presets={

@@ -96,7 +96,6 @@ TASK = Task(
     "lm",
     LanguageData,
     LanguageModelConfig,
-    LanguageModel,
     prepare,
     from_data=("vocabulary",),
     presets={

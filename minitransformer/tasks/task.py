@@ -33,16 +33,16 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Task:
-    """One of the tasks: its data settings, its model, and how its data are prepared.
+    """One of the tasks: its data settings, the recipe of its model, and how its data are prepared.
 
-    prepare: called with the data settings, the model settings, a generator, and the saved tokenizers by their file
-    names. A resumed run has saved tokenizers, so they need not be trained again.
+    config: the recipe; its `build` makes the model. prepare: called with the data settings, the model settings, a
+    generator, and the saved tokenizers by their file names. A resumed run has saved tokenizers, so they need not be
+    trained again.
     """
 
     name: str
     data: type[Any]
     config: type[Any]
-    model: Callable[..., Any]
     prepare: Callable[..., Prepared]
     from_data: tuple[str, ...]  # fields of the config that the data determine
     presets: Mapping[str, Mapping[str, Any]]

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from ..arrays.backend import to_device
 from ..arrays.boundary import check_sizes
 from ..generation import translate
-from ..models import EncoderDecoder, Transformer, TransformerConfig, folder
+from ..models import EncoderDecoder, TransformerConfig, folder
 from ..text import (
     END,
     PAD,
@@ -201,7 +201,6 @@ TASK = Task(
     "translate",
     TranslationData,
     TransformerConfig,
-    Transformer,
     prepare,
     from_data=("source_vocabulary", "target_vocabulary"),
     presets={

@@ -150,9 +150,11 @@ def parameters_of(f: Any, given: Parameters | None) -> list[tuple[str, Parameter
     """The given parameters; if None, those of f if it is a module or a module's method."""
     if given is None:
         given = owner_of(f) or ()
-    if isinstance(given, dict):
-        return list(given.items())
-    return list(given.parameters() if isinstance(given, Module) else given)
+    given = given.parameters() if isinstance(given, Module) else given
+    found = list(given.items() if isinstance(given, dict) else given)
+    if not all(isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], Parameter) for one in found):
+        raise TypeError(f"verify: parameters must be a module, or (name, Parameter) pairs as in a dict, got {given!r}")
+    return found
 
 
 _READING = threading.RLock()

@@ -104,7 +104,8 @@ def why_unlike(run: Callable[[], list[tuple[str, Any]]]) -> str:
     """Why a backward gives another gradient when it is called again, and what to do. run: its gradients, with names."""
 
     def joined() -> np.ndarray:
-        return np.concatenate([np.ravel(host_copy(x)) for _, x in run() if is_float_array(x)])
+        with np.errstate(all="ignore"):  # what a backward keeps may grow from call to call
+            return np.concatenate([np.ravel(host_copy(x)) for _, x in run() if is_float_array(x)])
 
     if _is_random(joined):
         why = "it draws random numbers of its own: draw them in forward, and keep them"

@@ -78,13 +78,12 @@ def gradients(
     for setting, number in {"atol": atol or 0.0, "rtol": rtol, "step": step}.items():
         check_number("verify.gradients", setting, number)
     check_flags("verify.gradients", entries_at_kinks=entries_at_kinks, intermediates=intermediates)
-    check_integers("verify.gradients", directions=directions, entrywise=entrywise)
+    check_integers("verify.gradients", directions=directions, entrywise=entrywise, seed=seed)
     check_positive("verify.gradients", step=step, directions=directions)
     given.check_callable("verify.gradients", f)
     if min(atol or 0.0, rtol) < 0.0:
         raise ValueError(f"verify.gradients: atol and rtol must be at least 0, got {atol} and {rtol}")
-    inputs = foreign.arrays_for(f, inputs)
-    wide = (given.with_leaves(x, given.to_float64) for x in inputs)
+    wide = (given.with_leaves(x, given.to_float64) for x in foreign.arrays_for(f, inputs))
     arguments = list(zip(given.input_names(f, inputs), wide, strict=True))
     owned = given.parameters_of(f, parameters)
     leaves = [leaf for name, x in arguments for leaf in leaves_of(name, x)]
@@ -363,7 +362,8 @@ def _upstream(given: Array | None, output: np.ndarray, rng: np.random.Generator)
     if given is None:
         return rng.normal(size=output.shape)
     if not is_float_array(given) or given.shape != output.shape:
-        raise ValueError(f"upstream must be a floating-point array of the output's shape {output.shape}")
+        came = getattr(given, "shape", given)
+        raise ValueError(f"upstream must be a floating-point array of the output's shape {output.shape}, got {came}")
     return host_copy(given).astype(np.float64)
 
 

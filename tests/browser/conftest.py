@@ -36,7 +36,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Open]:
-    """Opens a file in a fresh context; in the end the page must have reported no error and asked for nothing."""
+    """Opens a file in a fresh context; at the end the page must have reported no error and requested nothing."""
     contexts, problems = [], []
 
     def open_page(path: Path, fragment: str = "", **options: object) -> Page:
@@ -108,7 +108,7 @@ def site(site_folder: Path) -> Iterator[str]:
 
 @pytest.fixture
 def visit(browser: Browser, site: str, site_folder: Path) -> Iterator[Open]:
-    """Opens a page of the site; in the end no page must have reported an error or asked for anything elsewhere."""
+    """Opens a page of the site; at the end no page may have reported an error or requested anything from elsewhere."""
     contexts, problems = [], []
 
     def watched(request: Request) -> None:

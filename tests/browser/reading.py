@@ -22,7 +22,7 @@ FIGURES = """
 
 
 def shown_steps(recording: Recording) -> list[Step]:
-    """Steps that bind an array, or a number that is no size; a mask of only True or only False is no array here."""
+    """Steps that bind an array, or a number that is not a size; a mask of only True or only False does not count."""
 
     def counts(bound: Binding) -> bool:
         if bound.value.dtype == "bool":
@@ -33,7 +33,7 @@ def shown_steps(recording: Recording) -> list[Step]:
 
 
 def stops(recording: Recording) -> list[Step]:
-    """Where the page stops by itself."""
+    """The steps at which the page stops."""
     return [recording.steps[index] for index in stops_of(recording).found]
 
 

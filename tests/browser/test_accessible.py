@@ -38,7 +38,7 @@ TEN = (
 
 
 def complaints(page: Page) -> list[tuple[str, str]]:
-    """What axe-core finds, however minor: the rule, and the first element that breaks it."""
+    """What axe-core finds, however minor: the rule, and the first element that violates it."""
     found = Axe().run(page, options=RULES).response["violations"]
     return [(each["id"], each["nodes"][0]["html"]) for each in found]
 

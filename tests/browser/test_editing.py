@@ -251,7 +251,7 @@ def test_a_number_that_python_refuses_is_refused_with_its_reason(
 def test_an_edit_counts_beside_a_refused_one_and_what_moved_tells_its_old_number(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
 ) -> None:
-    """One cell that is no number held back all other edits, and nothing showed which numbers an edit had moved."""
+    """One cell that was not a number held back all other edits, and nothing showed which numbers an edit had moved."""
     recording = recordings["softmax"]
     page = open_page(files["softmax"], f"#step={at(recording, 'softmax.y')}")
     page.click("#edit")

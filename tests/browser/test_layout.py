@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from playwright.sync_api import Page
 
-from minitransformer.show.stepper import Recording
+from minitransformer import layers
+from minitransformer.show.stepper import Recording, step
+from minitransformer.show.stepper.examples import EXAMPLES
+from minitransformer.show.stepper.page import to_html
 
 from .conftest import Open
 from .reading import at, go, stops, switch, until
@@ -43,7 +47,7 @@ def steps_of(recording: Recording) -> list[int]:
 def test_the_page_does_not_scroll_into_blank_space(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path], name: str
 ) -> None:
-    """Hidden captions lay below the window, and the page was as long as their place."""
+    """Hidden captions lay below the window, and made the page longer."""
     page = open_page(files[name], viewport=LAPTOP)
     found = page.evaluate(BELOW, steps_of(recordings[name]))
     assert [(at["step"], at["blank"]) for at in found if at["blank"] > 0] == []
@@ -90,6 +94,66 @@ def test_the_first_screen_shows_all_and_uses_its_space(
     assert min(seen["filled"]) > 0.5 and seen["right"] > 0.8
 
 
+CUT = """
+() => {
+  const found = [];
+  const press = (key) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  const shown = () => parseInt(document.getElementById("counter").textContent);
+  press("Home");
+  for (let before = -1; before !== shown(); press("ArrowRight")) {
+    before = shown();
+    const panel = document.getElementById("now").getBoundingClientRect().right;
+    const cut = [...document.querySelectorAll("#result .cell, #operands .cell")].filter((cell) => {
+      const right = cell.getBoundingClientRect().right;
+      return right > Math.min(panel, cell.closest(".matrix").getBoundingClientRect().right) + 0.5;
+    });
+    if (cut.length) found.push([before, cut.length]);
+  }
+  return found;
+}
+"""
+
+
+@pytest.mark.parametrize("width", [1366, 1920])
+@pytest.mark.parametrize("name", ["attention", "encoder-layer"])
+def test_large_text_cuts_no_number(open_page: Open, tmp_path: Path, name: str, width: int) -> None:
+    """At 1920 pixels, columns of 3 of 14 steps of attention ended beyond the edge, and nothing said so."""
+    EXAMPLES[name].record().to_html(tmp_path / "page.html", bugs=())
+    size = {"width": width, "height": width * 9 // 16}
+    page = open_page(tmp_path / "page.html", viewport=size, reduced_motion="reduce")
+    page.keyboard.press("t")
+    assert page.evaluate(CUT) == []
+    if name == "attention":
+        page.click("#edit")
+        page.fill("#inputs input >> nth=0", "123.456")
+        page.keyboard.press("Tab")
+        assert page.evaluate(CUT) == []
+
+
+def test_heads_stand_side_by_side(open_page: Open, tmp_path: Path) -> None:
+    """Four heads stood in one column, most out of sight; a matrix too wide for any place says that it scrolls."""
+    layer = layers.MultiHeadAttention(64, 4, rng=np.random.default_rng(2)).to(dtype="float64")
+    x, memory = np.random.default_rng(3).normal(size=(2, 4, 64))
+    recording = step(layer, x, memory[:2])
+    to_html(recording, tmp_path / "heads.html", bugs=())
+    place = f"#step={at(recording, 'attention.weights')}"
+    page = open_page(tmp_path / "heads.html", place, viewport={"width": 1920, "height": 1080}, reduced_motion="reduce")
+    for _ in range(2):
+        tops = page.locator("#result table").evaluate_all("all => all.map((e) => e.getBoundingClientRect().top)")
+        assert tops[0] == tops[1] and len(tops) == 4 and len(set(tops)) <= 2
+        page.keyboard.press("t")
+    assert page.locator("#result .scrolls").count() == 0
+    page.keyboard.press("End")
+    assert page.locator(".numbers .scrolls").count() > 0
+
+
+def test_the_value_beside_a_gradient_says_what_it_is(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    page = open_page(files["attention"], f"#step={at(recordings['attention'], 'attention.dv')}")
+    assert page.inner_text("#result .pair figcaption .told") == "forward value, same shape"
+
+
 def test_large_text_keeps_the_code_of_who_asked_for_it(open_page: Open, files: dict[str, Path]) -> None:
     page = open_page(files["attention"], viewport={"width": 1920, "height": 1080})
     page.keyboard.press("t")
@@ -99,14 +163,30 @@ def test_large_text_keeps_the_code_of_who_asked_for_it(open_page: Open, files: d
     assert page.is_visible("#listing") and page.is_visible("#formulas")
 
 
-def test_a_telephone_shows_formulas_before_the_numbers_where_a_function_begins(
-    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
-) -> None:
+def test_a_telephone_has_numbers_first_and_its_controls_at_the_bottom(open_page: Open, files: dict[str, Path]) -> None:
+    """The first step had six lines of advice and its formulas first; on a short page the controls floated."""
     page = open_page(files["attention"], viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    assert top(page, "#sentence") < top(page, "#formulas") < top(page, "#result") < 844
-    assert "tap a number" in page.text_content("#intro")
-    go(page, at(recordings["attention"], "attention.scores"))
-    assert top(page, "#result") < top(page, "#formulas")
+    assert top(page, "#sentence") < top(page, "#result") < top(page, "#formulas")
+    assert "tap a number" in page.text_content("#intro") and page.locator("#intro").bounding_box()["height"] < 45
+    page.evaluate("document.querySelector('main').replaceChildren()")
+    bar = page.locator(".transport").bounding_box()
+    assert bar["y"] + bar["height"] == pytest.approx(844, abs=1)
+    for button in ("#previous", "#next", "#play", "#list"):
+        size = page.locator(button).bounding_box()
+        assert min(size["width"], size["height"]) >= 44
+
+
+def test_text_size_and_colours_are_kept_and_stand_in_the_address(open_page: Open, files: dict[str, Path]) -> None:
+    page = open_page(files["attention"], color_scheme="light")
+    page.keyboard.press("t")
+    page.keyboard.press("d")
+    assert page.url.endswith("#step=0&large&dark") and page.evaluate("localStorage['minitransformer:theme']") == "dark"
+    page.evaluate("history.replaceState(null, '', location.pathname)")
+    linked = open_page(files["attention"], "#step=0&large&dark", color_scheme="light")
+    page.reload()
+    for shown in (page, linked):
+        assert shown.get_attribute("html", "class") == "large" and shown.get_attribute("html", "data-theme") == "dark"
+        assert shown.get_attribute("#large", "aria-pressed") == shown.get_attribute("#theme", "aria-pressed") == "true"
 
 
 def test_a_desktop_is_told_to_click(open_page: Open, files: dict[str, Path]) -> None:
@@ -226,7 +306,7 @@ def test_digits_can_be_read_on_the_heat_map(
 def test_the_focus_stays_where_it_was(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
 ) -> None:
-    """At the last step the button was disabled, and the focus fell to the body; so it did after a click on a cell."""
+    """At the last step the button was disabled, and the focus fell to the body, as it did after a click on a cell."""
     page = open_page(files["worked"])
     page.keyboard.press("End")
     page.click("#previous")

@@ -58,7 +58,7 @@ def test_the_map_shows_where_a_line_runs_and_goes_there(open_page: Open, decoder
     page = open_page(path, f"#step={at(recording, 'attention#2.scores')}")
     whole = ["Decoder Layer", "Multi-Head Attention", "Scaled Dot-Product Attention"]
     assert page.evaluate(OPEN) == whole
-    assert page.locator("#map [aria-current]").inner_text() == "MatMul"
+    assert page.locator("#map [aria-current]").all_inner_texts() == ["MatMul", "Scale"]  # one line
     assert "backward" not in page.get_attribute("#map", "class").split()
     page.click("#map button:text-is('Softmax')")
     assert page.locator("#map [aria-current]").inner_text() == "Softmax"
@@ -75,7 +75,7 @@ def test_the_map_shows_where_a_line_runs_and_goes_there(open_page: Open, decoder
 
 
 def test_the_map_is_the_figure_of_the_paper(open_page: Open, decoder_layer: tuple[Recording, Path]) -> None:
-    """From below upwards: three sub-layers, each with an arc beside it, a sum and a norm, each in its colour."""
+    """From the bottom up: three sub-layers, each with an arc beside it, a sum and a norm, each in its colour."""
     page = open_page(decoder_layer[1])
     boxes = page.locator("#map .figure button:not(.figure > button)")
     texts = boxes.all_text_contents()
@@ -95,8 +95,8 @@ def test_the_map_is_the_figure_of_the_paper(open_page: Open, decoder_layer: tupl
 
 def test_the_map_names_alike_calls_by_their_results(open_page: Open, files: dict[str, Path]) -> None:
     page = open_page(files["worked"])
-    names = ["Linear q", "Linear k", "Linear v", "Scaled Dot-Product Attention"]
-    assert page.locator("#map button").all_text_contents() == ["self attention", *names]
+    names = ["Linear Q", "Linear K", "Linear V", "Scaled Dot-Product Attention"]
+    assert page.locator("#map button").all_text_contents() == ["Self-attention", *names]
     assert open_page(files["softmax"]).is_hidden("#map")  # there is one box alone
 
 

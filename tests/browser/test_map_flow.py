@@ -58,7 +58,7 @@ DRAWN = """
       return { ...partOf(place), beside: [...inputs.children].map(nameOf) };
     }
     const beside = element.dataset.beside ? { beside: element.dataset.beside.split(",") } : {};
-    return { place: element.dataset.place, ...beside };
+    return { place: element.dataset.place, text: element.textContent, ...beside };
   };
   const figure = document.querySelector(`#map :is(.figure, .group)[data-place="box ${box}"]`);
   const row = figure?.querySelector(":scope > .row");
@@ -78,6 +78,8 @@ DRAWN = """
 def drawn_edges(part: dict[str, Any], before: set[str]) -> tuple[Edges, set[str]]:
     """The arrows that a reader sees, (from, to), and from where the next arrow comes."""
     edges: Edges = set()
+    if part.get("place", "").startswith("line"):  # a part of what a line computes
+        return edges, before
     if "place" in part:
         beside = {f"input {name}" for name in part.get("beside", ())}
         return {(source, part["place"]) for source in before | beside}, {part["place"]}
@@ -179,7 +181,7 @@ class Expected:
 
 
 def judged(page: Page, recording: Recording, data: dict[str, Any]) -> tuple[int, list[str]]:
-    """How many places the rule judges, and which have other arrows than it says."""
+    """How many places the rule judges, and which of them have different arrows."""
     of, wrong, count = data["map"]["of"], [], 0
     for box in map(int, data["map"]["boxes"]):
         tree = drawn(page, recording, box, of) if data["map"]["boxes"][str(box)]["row"] else None
@@ -191,7 +193,7 @@ def judged(page: Page, recording: Recording, data: dict[str, Any]) -> tuple[int,
             recording, of, box, {int(p.split()[1]): p for p in places if p.startswith(("sum", "product"))}
         )
         for place in places:
-            if place.startswith("input") or (edges_to := expected.edges_to(place)) is None:
+            if place.startswith(("input", "line")) or (edges_to := expected.edges_to(place)) is None:
                 continue
             count += 1
             seen = {edge for edge in edges if edge[1] == place}
@@ -274,6 +276,8 @@ def text_of(part: dict[str, Any], data: dict[str, Any]) -> str:
     if "branches" in part:
         return "{" + " | ".join(text_of(inner, data) for inner in part["branches"]) + "}"
     kind, number = part["place"].split()
+    if kind == "line":
+        return part["text"]
     name = (
         (data["map"]["boxes"][number]["name"] or re.split(r"[.#]", data["calls"][int(number)]["label"])[0])
         if kind == "box"
@@ -282,13 +286,13 @@ def text_of(part: dict[str, Any], data: dict[str, Any]) -> str:
     return name + "".join(f" <- {text}" for text in part.get("beside", ()))
 
 
-ATTENTION = "{q | k} > × > Softmax > × <- v"
-HEADS = "x > {q | k | v} > ScaledDotProduct > Concat heads > Linear"
+ATTENTION = "{q | k} > × > Scale > Mask (opt.) > Softmax > × <- v"
+HEADS = "x > {Linear Q | Linear K | Linear V} > ScaledDotProduct > Concat heads > Linear"
 RESIDUAL = "x > {%s | -X residual connection-} > + > Layer Norm"
 PRE_NORM = "x > {Layer Norm > %s | -X residual connection-} > +"
 PAPER = {  # Vaswani et al. 2017, figures 1 and 2. gpt has its norms first: Xiong et al. 2020
     "worked-example": {
-        "self_attention": "x > {Linear q <- w_q | Linear k <- w_k | Linear v <- w_v} > Scaled Dot-Product Attention",
+        "self_attention": "x > {Linear Q <- w_q | Linear K <- w_k | Linear V <- w_v} > Scaled Dot-Product Attention",
         "attention": ATTENTION,
     },
     "attention": {"attention": ATTENTION},
@@ -298,39 +302,39 @@ PAPER = {  # Vaswani et al. 2017, figures 1 and 2. gpt has its norms first: Xion
         "Residual#1": RESIDUAL % "Multi-Head Attention",
         "MultiHeadAttention": HEADS,
         "Residual#2": RESIDUAL % "Feed Forward",
-        "FeedForward": "Linear hidden > ReLU > Linear y",
+        "FeedForward": "Linear hidden > ReLU > Linear Y",
     },
     "decoder-layer": {
         "DecoderLayer": "Residual > Residual <- memory > Residual",
         "Residual#1": RESIDUAL % "Multi-Head Attention",
         "MultiHeadAttention#1": HEADS,
         "Residual#2": RESIDUAL % "Multi-Head Attention <- memory",
-        "MultiHeadAttention#2": "{x > q | memory > {k | v}} > " + HEADS.partition("} > ")[2],
+        "MultiHeadAttention#2": "{x > Linear Q | memory > {Linear K | Linear V}} > " + HEADS.partition("} > ")[2],
         "Residual#3": RESIDUAL % "Feed Forward",
     },
     "gpt": {
         "EncoderLayer": "Residual > Residual",
         "Residual#1": PRE_NORM % "Multi-Head Attention",
         "Residual#2": PRE_NORM % "Feed Forward",
-        "LanguageModel.loss": "Language Model > cross entropy <- wanted",
+        "LanguageModel.loss": "Language Model > Cross-entropy <- wanted",
     },
     "masked": {"MultiHeadAttention": HEADS.replace("Product", "Product <- mask")},
     "grouped-attention": {  # Ainslie et al. 2023, figure 2: what is shared lies inside of what mixes
         "MultiHeadAttention": HEADS.replace("ScaledDotProduct", "Grouped"),
-        "Grouped": "{k > repeat heads all k | v > repeat heads all v} > ScaledDotProduct <- q",
+        "Grouped": "{k > Repeat heads all k | v > Repeat heads all v} > ScaledDotProduct <- q",
     },
     "mixture": {  # Shazeer et al. 2017, figure 1; gated experts: Shazeer 2020
-        "MixtureOfExperts": "x > {Linear > {top k gates | chosen experts} | "
+        "MixtureOfExperts": "x > {Linear > {Top-k gates | Chosen experts} | "
         + " | ".join(["Gated Feed Forward output"] * 4)
         + "} > +",
-        "GatedFeedForward#1": "x > {Linear gate | Linear hidden} > gated > Linear y",
+        "GatedFeedForward#1": "x > {Linear gate | Linear hidden} > Gated > Linear Y",
     },
 }
 
 
 @pytest.mark.parametrize("name", PAPER)
 def test_the_map_is_the_papers_figure(open_page: Open, tmp_path: Path, name: str) -> None:
-    """Linear q, k and v looked like a chain, and no residual connection was to be seen."""
+    """Linear Q, K and V looked like a chain, and no residual connection was to be seen."""
     recording = recorded(name)
     recording.to_html(tmp_path / "page.html", bugs=())
     page, data = open_page(tmp_path / "page.html"), page_data(recording)
@@ -350,7 +354,7 @@ def test_branches_stand_side_by_side_and_are_told(open_page: Open, tmp_path: Pat
     recorded("multi-head").to_html(tmp_path / "page.html", bugs=())
     page = open_page(tmp_path / "page.html")
     branches = page.get_by_role("list", name="3 branches")
-    assert branches.locator("button").all_inner_texts() == ["q", "k", "v"]
+    assert branches.locator("button").all_inner_texts() == ["Linear Q", "Linear K", "Linear V"]
     items = branches.locator(":scope > li")
     boxes = [item.bounding_box() for item in items.all()]
     assert len({box["y"] for box in boxes}) == 1 and all(a["x"] < b["x"] for a, b in pairwise(boxes))
@@ -358,7 +362,7 @@ def test_branches_stand_side_by_side_and_are_told(open_page: Open, tmp_path: Pat
     assert items.evaluate_all(f"all => all.map({arrow})") == ["none"] * 3
     attention = page.locator("button:text-is('Scaled Dot-Product Attention')")
     follows = page.locator("#map .row > li", has=attention).first  # of the mixer, drawn as what is in it
-    assert follows.evaluate(arrow) == '"↑"'  # from below upwards
+    assert follows.evaluate(arrow) == '"↑"'  # from the bottom up
     page.keyboard.press("End")
     assert follows.evaluate(arrow) == '"↓"'
 

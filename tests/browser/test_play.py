@@ -1,4 +1,4 @@
-"""Play steps by itself, with time to read, and stops at questions; edits of the inputs are in the address."""
+"""Play steps automatically, with time to read, and stops at questions; edits of the inputs are in the address."""
 
 from __future__ import annotations
 

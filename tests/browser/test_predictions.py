@@ -1,4 +1,4 @@
-"""What the stepper's page asks when one predicts, what it accepts, and what it never asks."""
+"""What the stepper's page asks for a prediction, what it accepts, and what it never asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edited inputs: the page computes what Python computes of the same inputs, or says why it does not."""
+"""Edited inputs: the page computes what Python computes from the same inputs, or says why it does not."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ def test_no_slide_is_empty_or_holds_a_stub(site_folder: Path) -> None:
 
 
 def test_the_current_slide_is_the_one_that_is_seen(visit: Open) -> None:
-    """However the reader comes there: Home, End and the wheel scrolled, and the next key went on from elsewhere."""
+    """However the reader gets there: Home, End and the wheel scrolled, and the next key continued from elsewhere."""
     page = visit("slides/04_softmax_backward.html#11")
     for key, number in (("Home", 1), ("ArrowRight", 2), (" ", 3), ("PageDown", 4), ("ArrowLeft", 3)):
         page.keyboard.press(key)

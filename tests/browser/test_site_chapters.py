@@ -78,6 +78,19 @@ def test_a_cell_that_waits_for_python_says_why_it_could_not_be_loaded(visit: Ope
     page.evaluate("fail()")
     expect(cell.locator(".error")).to_contain_text("Python could not be loaded from")
     expect(cell.locator(".error")).to_contain_text("no network")
+    assert "internet" not in cell.locator(".error").inner_text()  # Python is on this site
+
+
+def test_without_the_internet_a_cell_says_that_it_needs_it_once(visit: Open) -> None:
+    page = visit(CHAPTER)
+    page.evaluate(NO_PYTHON)
+    page.evaluate("settings.pyodide = 'https://elsewhere.example/'")
+    page.get_by_role("button", name="Run cell 1", exact=True).click()
+    expect(page.locator("#python")).to_contain_text("Python is loaded from the internet, once")
+    page.evaluate("fail()")
+    expect(page.locator(".cell .error").first).to_contain_text(
+        "Running code needs the internet once: connect, and try again."
+    )
 
 
 def test_a_cell_above_that_has_changed_runs_again(visit: Open) -> None:

@@ -106,10 +106,82 @@ def test_a_typed_number_is_translated_and_each_head_shows_where_it_looks(visit: 
     expect(page.locator("#looks .queries li")).to_have_text(["forty", "two"])
 
 
-@pytest.mark.parametrize("typed", ["", "-1", "1.5", "100000", "<b>", "١"])
-def test_what_is_no_number_is_refused_in_words(visit: Open, typed: str) -> None:
+@pytest.mark.parametrize(
+    ("typed", "why"),
+    [
+        *((typed, "") for typed in ("", "-1", "1.5", "<b>", "١")),
+        ("0", "The model never met the word “zero”. "),
+        ("100000", "100000 is too large: the model learnt no number above 99999. "),
+    ],
+)
+def test_what_the_model_cannot_read_is_refused_in_words_and_no_old_answer_stays(
+    visit: Open, typed: str, why: str
+) -> None:
     page = visit("index.html")
-    page.get_by_label("Type a number").evaluate("(field, typed) => (field.value = typed)", typed)
+    field = page.get_by_label("Type a number")
+    field.fill("7")
+    expect(page.locator("#looks")).to_be_visible()
+    field.fill(typed)
+    expect(page.locator("#said")).to_have_text(f"{why}Type a whole number from 1 to 99999.")
+    expect(page.locator("#why")).to_be_hidden()
+    expect(page.locator("#pictured")).to_be_hidden()
+    expect(field).to_have_attribute("aria-invalid", "true")
+    field.fill("21")
+    expect(page.locator("#looks .keys li")).to_have_text(["twenty", "one"])
+
+
+def test_a_wrong_answer_says_how_often_the_model_is_right(visit: Open) -> None:
+    page = visit("index.html")
+    page.get_by_label("Type a number").fill("42")
+    of_two = page.evaluate("MODEL.tried[1][1]")  # this model has not learnt anything, but may guess one
+    expect(page.locator("#why")).to_contain_text(f"this small model got {of_two} of 90 numbers of 2 digits right")
+    expect(page.locator("#why")).to_contain_text("seldom met short ones")
+    page.get_by_label("Type a number").fill("54321")
+    expect(page.locator("#why")).to_have_text("When tried, this small model got 0 of 90 numbers of 5 digits right.")
+    page.evaluate("german = () => document.querySelector('#said strong').textContent")
     page.get_by_label("Type a number").dispatch_event("input")
-    expect(page.locator("#said")).to_have_text("Type a whole number from 0 to 99999.")
-    expect(page.get_by_label("Type a number")).to_have_attribute("aria-invalid", "true")
+    expect(page.locator("#said")).to_contain_text("right")
+    expect(page.locator("#why")).to_be_hidden()
+
+
+def test_how_often_is_counted_with_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = untrained(tmp_path)
+    model, source, target = load_translator(folder)
+    said = [target.encode("vier und"), target.encode("zwei")]
+    monkeypatch.setattr(live, "greedy", lambda _, ids, *rest: [said[int(row[1] == 0)] for row in ids])
+    monkeypatch.setattr(live, "german", lambda n: ["vier", "und"] if n > 20 else ["zwei"])
+    tens = [n for n in range(10, 100) if n <= 20 or n % 10 == 0]  # in one word
+    wanted = sum((n <= 20) == (n in tens) for n in range(10, 100))
+    assert live._tried(model, source, target, 2) == (90, wanted)
+
+
+def test_one_word_needs_no_squares(visit: Open) -> None:
+    page = visit("index.html", reduced_motion="reduce")
+    page.get_by_label("Type a number").fill("7")
+    expect(page.locator("#heads")).to_be_hidden()
+    expect(page.locator("#squares")).to_contain_text("There is one word to look at, “seven”")
+    page.get_by_label("Type a number").fill("27")
+    expect(page.locator("#heads")).to_be_visible()
+    smallest = "all => Math.min(...all.map((each) => parseFloat(getComputedStyle(each).fontSize)))"
+    assert page.locator("#heads span").evaluate_all(smallest) >= 12
+
+
+def test_those_who_look_are_on_the_left_as_in_the_viewer(visit: Open) -> None:
+    page = visit("index.html", reduced_motion="reduce")
+    left = "each => each.getBoundingClientRect().left"
+    assert page.locator("#looks .queries button").first.evaluate(left) < page.locator("#looks .keys li").first.evaluate(
+        left
+    )
+    viewer = visit("steppers/attention-of-a-model.html")
+    assert viewer.locator("[data-query]").last.evaluate(left) < viewer.locator("[data-key]").first.evaluate(left)
+    assert "writes" in page.inner_text("#looks") and "→ writes" in viewer.locator("#lines").text_content()
+
+
+def test_both_ways_to_see_it_lead_to_the_field(visit: Open) -> None:
+    page = visit("index.html")
+    ways = page.locator("a[href='#live']")
+    expect(ways).to_have_count(2)
+    for i in range(2):
+        page.get_by_role("button", name="Another").focus()
+        ways.nth(i).click()
+        expect(page.get_by_label("Type a number")).to_be_focused()

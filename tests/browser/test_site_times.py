@@ -1,4 +1,4 @@
-"""How long a reader of the site waits. Run these alone, on a quiet machine: they look at the clock."""
+"""How long a reader of the site waits. Run these alone, on a quiet machine: they measure time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wrong prediction is told which slip gives its number, and never another one than that which was made."""
+"""For a wrong prediction the page names the slip that gives its number, and never one that was not made."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_links_lists_and_slider_jump(open_page: Open, recordings: dict[str, Reco
     page = open_page(files["worked"], f"#step={scores}")
     assert page.text_content("#counter").startswith(f"{scores} /")
     assert page.locator(".line.lit code").text_content().strip() == "scores = (q @ k.swapaxes(-1, -2)) * factor"
-    assert page.locator("#path li").all_inner_texts() == ["self attention", "Scaled Dot-Product Attention"]
+    assert page.locator("#path li").all_inner_texts() == ["Self-attention", "Scaled Dot-Product Attention"]
     page.click("#list")
     page.click(f"#links a[href='#step={at(recording, 'attention.dv')}']")
     arrives(page, at(recording, "attention.dv"))

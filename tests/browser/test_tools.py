@@ -49,7 +49,7 @@ def test_predict_covers_each_new_matrix_until_asked(
 
 
 def right_answer(recording: Recording, step: int, question: str) -> str:
-    """What a reader types who knows the recorded numbers."""
+    """The answer of a reader who knows the recorded numbers."""
     name = re.search(r"(?:[Ii]s|of|does) (\w+)", question)[1]
     value = next(bound.value.array for bound in recording.steps[step].bound if bound.name == name)
     place = re.search(r"\[([\d, ]+)\]", question)
@@ -177,8 +177,8 @@ def test_keyboard_and_screen_reader(open_page: Open, recordings: dict[str, Recor
         )
         if order[-1] == "all":
             break
-    maps = ["self attention", "Linear q", "Linear k", "Linear v", "Scaled Dot-Product Attention"]
-    maps += ["Scaled Dot-Product Attention", "MatMul", "Softmax", "MatMul"]
+    maps = ["Self-attention", "Linear Q", "Linear K", "Linear V", "Scaled Dot-Product Attention"]
+    maps += ["Scaled Dot-Product Attention", "MatMul", "Scale", "Mask (opt.)", "Softmax", "MatMul"]
     wanted = [
         "skip",
         "mistakes",

@@ -258,7 +258,8 @@ def test_page_of_a_language_model_in_a_folder(open_page: Open, tmp_path: Path) -
     page = open_page(tmp_path / "a.html")
     assert page.inner_text("#title") == "<b>&"
     assert page.locator(".map").count() == 4 and title(page) == "Self-attention, layer 2, head 1"
-    assert page.locator("#matrix tbody th").all_inner_texts() == list("<b>&")
+    rows = [text.split(" → ") for text in page.locator("#matrix tbody th").all_inner_texts()]  # read, written
+    assert rows == [[token, choice.name] for token, choice in zip("<b>&", shown.choices, strict=True)]
     visible = np.tril(np.ones((4, 4))) == 1
     for layer, head in np.ndindex(2, 2):
         page.click(f"[aria-label='Self-attention, layer {layer + 1}, head {head + 1}']")

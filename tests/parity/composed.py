@@ -17,7 +17,7 @@ Step = Callable[[Any], tuple[Any, Callable[[Any], Any]]]
 
 
 class OutOfScope(Exception):
-    """What this library has no op for; the message says why."""
+    """Something for which this library has no op; the message says why."""
 
 
 def chain(*steps: Step) -> Step:

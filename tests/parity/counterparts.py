@@ -40,7 +40,7 @@ def all_in_float64() -> Iterator[None]:
 
 
 def t(array: np.ndarray) -> Any:
-    """The array as a tensor of its own."""
+    """A copy of the array as a tensor."""
     return torch.from_numpy(np.array(array))
 
 

@@ -39,7 +39,7 @@ def lively(model: Any, seed: int, size: float = 0.4) -> Any:
 @pytest.mark.parametrize("kind", ["continuation", "translation"])
 @pytest.mark.parametrize("early", [True, False])
 def test_every_text_of_a_beam_and_its_score_are_theirs(kind: str, early: bool, tmp_path: Path) -> None:
-    """Theirs adds up in float32, so texts whose scores are that close may come in another order: none did."""
+    """Theirs adds up in float32, so texts with scores that close may come in a different order; none did."""
     n, cut_off, ended, lengths = 0, 0, 0, set()
     for seed in range(6):
         folder = tmp_path / str(seed)

@@ -104,7 +104,7 @@ def test_text_in_and_text_out_in_both_programs(pair: Any) -> None:
 def test_a_translation_is_the_same_in_both_programs(
     family: str, kinds: tuple[str, ...], changes: dict[str, Any], tmp_path: Path
 ) -> None:
-    """A translator of each family, the Transformer of the paper too, with one tokenizer for both languages or two."""
+    """A translator of each family, including the paper's, with one tokenizer for both languages or two."""
     tokenizers = [made(kind) for kind in kinds]
     source, target = tokenizers[0], tokenizers[-1]
     model = translator(source, target, **TRANSLATORS[family], **changes)

@@ -303,7 +303,7 @@ def test_decoder(norm_order: str, final_norm: bool, checkpoint: bool, agree: Agr
 
 @pytest.mark.parametrize("n_heads", [4, 6, 12])
 def test_linear_biases(agree: Agree, n_heads: int) -> None:
-    """The biases of transformers' Bloom grow with the key's position; softmax sees no difference to the distance."""
+    """The biases of transformers' Bloom grow with the key's position; to the softmax that equals minus the distance."""
     rng = np.random.default_rng(0)
     ours = layers.MultiHeadAttention(12, n_heads, mix=later.Biased(later.LinearBias(n_heads)))
     theirs = nn.MultiheadAttention(12, n_heads, **OPTIONS)

@@ -394,7 +394,7 @@ def test_outputs_and_every_gradient_are_theirs(pair: Any, side: str) -> None:
 
 @pytest.mark.parametrize("side", ["right", "left", "13 tokens"])
 def test_roberta_takes_ids_of_padding_for_padding(pair: Any, side: str) -> None:
-    """Theirs is told by a mask; ours finds the same by itself, since its positions count from the padding's id."""
+    """Theirs needs a mask; ours finds the same without, since its positions count from the padding's id."""
     case, theirs, ours = pair
     if case.model_type != "roberta" or (side == "left" and (isinstance(ours, TextClassifier) or ours.config.pooler)):
         return

@@ -125,7 +125,7 @@ def test_ten_steps_with_every_gradient(optimizer_name: str, norm_order: str, for
 
 
 def test_a_padded_position_would_be_noticed(agree: Agree) -> None:
-    """The comparison can tell: without one of the masks, on our side alone, losses differ."""
+    """The comparison notices: without one of the masks, on our side only, losses differ."""
     config = models.TransformerConfig(VOCABULARY, VOCABULARY, d_model=12, n_heads=3, d_ff=20)
     ours = models.Transformer(config, np.random.default_rng(0)).to(dtype="float64")
     theirs = TorchTransformer(config)

@@ -47,7 +47,7 @@ def _page(site: Site, chapter: Chapter, near: str) -> Iterator[str]:
         else:
             yield markdown.render(text)
         if i == 0:
-            yield _tools(chapter) if chapter.number else ""
+            yield _tools(site, chapter) if chapter.number else ""
             yield _THREADS if any("in_threads(" in source_of(each) for each in chapter.cells) else ""
         if cell["cell_type"] == "markdown" and markdown.PREDICT in text:
             yield question(cell["id"], cell["metadata"].get("answer", ""))
@@ -64,7 +64,7 @@ def _after(text: str, check: str) -> str:
     return f'<details class="after" data-exercise="{name}">{summary}{text}</details>\n'
 
 
-def _tools(chapter: Chapter) -> str:
+def _tools(site: Site, chapter: Chapter) -> str:
     headings = [found for cell in chapter.cells if cell["cell_type"] == "markdown" for found in _second(cell)]
     items = "".join(f'<li><a href="#{name}">{html.escape(text)}</a></li>' for name, text in headings)
     return (
@@ -72,7 +72,8 @@ def _tools(chapter: Chapter) -> str:
         '<div class="buttons"><button type="button" id="run-all" hidden>Run all cells</button>'
         '<button type="button" class="save" hidden>Save my work</button>'
         f'<a href="../slides/{chapter.stem}.html">Slides</a>'
-        f'<a href="../download/student/{chapter.stem}.ipynb" download>Notebook</a></div>\n'
+        f'<a href="../download/student/{chapter.stem}.ipynb" download>Notebook</a>'
+        f'<span class="note">{site.needs}</span></div>\n'
     )
 
 

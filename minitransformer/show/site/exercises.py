@@ -6,6 +6,7 @@ import ast
 import html
 import itertools
 import json
+import re
 
 from ...course.exercise import Exercise
 from . import markdown
@@ -17,6 +18,16 @@ _FILES = (
     '<button type="button" class="save" hidden>Save my work</button>\n'
     '<label hidden>Open saved work <input type="file" class="open" accept=".ipynb"></label>'
 )
+_LETTERS = {
+    "B": "sequences in the batch",
+    "T": "tokens of a sequence",
+    "T_q": "queries",
+    "T_k": "keys, each with a value",
+    "D": "numbers for each token",
+    "H": "heads",
+    "d_k": "numbers in a query and in a key",
+    "d_v": "numbers in a value",
+}
 _SCRIPTS = ("python.js", "editor.js", "progress.js")
 
 
@@ -26,7 +37,7 @@ def write_exercises(site: Site, found: list[Place], siblings: Siblings) -> None:
     for place, (path, _) in zip(found, addresses, strict=True):
         links = siblings.links([module_of(place.exercise.name)], leave_out=path)
         del links["Chapter"]  # its own is above
-        body = _page(place, listed(links) + in_turn(addresses, path), site.instructor)
+        body = _page(place, listed(links) + in_turn(addresses, path), site)
         site.page(path, place.exercise.title, body, (*_SCRIPTS, "exercise.js"), place.exercise.statement)
     groups = ""
     for chapter, members in itertools.groupby(found, key=lambda place: place.chapter):
@@ -52,7 +63,7 @@ def progress(found: list[Place]) -> str:
     return f'<p id="progress" data-exercises="{data}" hidden></p>\n'
 
 
-def _page(place: Place, near: str, instructor: bool) -> str:
+def _page(place: Place, near: str, site: Site) -> str:
     exercise = place.exercise
     chapter = f'<a href="../chapters/{place.chapter.stem}.html">{html.escape(place.chapter.title)}</a>'
     given, wanted = (html.escape(", ".join(names)) for names in (exercise.arguments, exercise.outputs))
@@ -62,24 +73,31 @@ def _page(place: Place, near: str, instructor: bool) -> str:
     shown = "".join(
         f'<details class="hint"><summary>Hint {i} of 3</summary>{hint}</details>\n' for i, hint in enumerate(hints, 1)
     )
-    if instructor:
+    if site.instructor:
         solution = html.escape(exercise.solution())
         shown += f'<details><summary>Solution</summary><pre tabindex="0">{solution}</pre></details>\n'
     return f"""<article data-exercise="{exercise.name}"><p class="note">Chapter {chapter}</p>
 <h1>{html.escape(place.title)}</h1>
 <div class="two"><section aria-label="Statement"><p><code>{html.escape(exercise.signature)}</code></p>
 <div>{markdown.docstring(exercise.statement)}</div>
-<h2>Hints</h2>
+{_letters(exercise.statement)}<h2>Hints</h2>
 {shown}</section>
 <section aria-label="Your answer"><pre class="code" tabindex="0">{stub}</pre>
 <div class="buttons"><button type="button" id="check" hidden>Check</button>
 <button type="button" id="reset" hidden>Start again</button>
 {_FILES}</div>
-<p class="note"><code>np</code> is NumPy. Shift+Enter checks. What you save holds your code for the exercises with a
-check, to hand in.</p>
+<p class="note"><code>np</code> is NumPy. Shift+Enter checks. {site.needs} What you save holds your
+code for the exercises with a check, to hand in.</p>
 <div id="verdict" class="output" role="status"></div>
 </section></div>
 {near}</article>"""
+
+
+def _letters(statement: str) -> str:
+    """What the letters in the shapes of a statement count."""
+    used = set(re.findall(r"\w+", " ".join(re.findall(r"\([^()]*,[^()]*\)", statement))))
+    told = "; ".join(f"<code>{letter}</code>: {counted}" for letter, counted in _LETTERS.items() if letter in used)
+    return f'<p class="note">In the shapes, {told}.</p>\n' if told else ""
 
 
 def _outline(exercise: Exercise) -> str:

@@ -42,6 +42,11 @@ class Site:
     instructor: bool = False
     found: list[list[str]] = field(default_factory=list)  # for the search: address, title, text
 
+    @property
+    def needs(self) -> str:
+        """What a page with code says before its Python is loaded."""
+        return "Running code needs the internet once, to load Python." if "://" in self.pyodide else ""
+
     def page(self, path: str, title: str, body: str, scripts: Sequence[str] = (), text: str | None = "") -> None:
         """Write a page. path: within the site. body: HTML of the main part. text: what the search knows of it, None if
         that comes by `index_sections`.

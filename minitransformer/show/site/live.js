@@ -6,16 +6,18 @@ const FEWEST_DRAWN = 0.03; // a thinner line cannot be seen
 const SVG = "http://www.w3.org/2000/svg";
 // Whose queries look at whose keys, in each kind of attention.
 const KINDS = {
-  cross: { queries: (made) => made.written, keys: (made) => made.words, ask: "To write", point: "Point at a German part" },
-  encoder: { queries: (made) => made.words, keys: (made) => made.words, ask: "To read", point: "Point at an English word on the right" },
-  decoder: { queries: (made) => made.written, keys: (made) => made.read, ask: "To write", point: "Point at a German part" },
+  cross: { queries: (made) => made.written, keys: (made) => made.words, verb: "writes", ask: "To write", point: "Point at a German part" },
+  encoder: { queries: (made) => made.words, keys: (made) => made.words, verb: "reads", ask: "To read", point: "Point at an English word on the left" },
+  decoder: { queries: (made) => made.written, keys: (made) => made.read, verb: "writes", ask: "To write", point: "Point at a German part on the left" },
 };
 
 document.addEventListener("DOMContentLoaded", () => {
   const translator = new Translator(MODEL);
   const [field, picture, heads] = [byId("number"), byId("looks"), byId("heads")];
   const still = matchMedia("(prefers-reduced-motion: reduce)");
-  let made; // of the number that is shown: words, read, written, weights
+  const known = (n) => english(n).every((word) => translator.source.includes(word));
+  const lowest = known(0) ? 0 : 1;
+  let made = null; // of the number that is shown: words, read, written, weights
   let kind = "cross";
   let head = null; // which of all heads, layer by layer, is drawn large
   let pointed = null; // the query that the reader points at
@@ -29,9 +31,10 @@ document.addEventListener("DOMContentLoaded", () => {
 
   function translate() {
     const text = field.value.trim();
-    const fine = /^\d{1,5}$/.test(text);
-    field.setAttribute("aria-invalid", String(!fine));
-    if (!fine) return byId("said").replaceChildren("Type a whole number from 0 to 99999.");
+    const wrong = refusal(text);
+    field.setAttribute("aria-invalid", String(wrong !== ""));
+    byId("pictured").hidden = wrong !== "";
+    if (wrong) return refuse(wrong);
     const words = english(Number(text));
     const began = performance.now();
     made = { words, ...translator.translate(words) };
@@ -40,12 +43,38 @@ document.addEventListener("DOMContentLoaded", () => {
     pointed = null;
     const got = made.written.filter((part) => part !== "<end>").join("");
     const wanted = german(Number(text));
-    const verdict = got === wanted ? make("span", { class: "right" }, "✓ right") : make("span", { class: "wrong" }, `✗ it should be ${wanted}`);
+    const right = got === wanted;
+    const verdict = right ? make("span", { class: "right" }, "✓ right") : make("span", { class: "wrong" }, `✗ it should be ${wanted}`);
+    byId("why").textContent = right ? "" : why(String(Number(text)).length);
     byId("said").replaceChildren(make("strong", { lang: "de" }, got || "(nothing)"), " ", verdict);
     byId("cost").textContent = `${translator.size.toLocaleString("en")} parameters computed this in your browser in ${Math.max(1, Math.round(time))} ms.`;
     draw();
     reveal();
     performance.mark("translated");
+  }
+
+  // What is wrong with a text, or "" if the model can read it.
+  function refusal(text) {
+    const range = `whole number from ${lowest} to 99999`;
+    if (!/^\d+$/.test(text)) return `Type a ${range}.`;
+    if (Number(text) > 99_999) return `${text} is too large: the model learnt no number above 99999. Type a ${range}.`;
+    if (!known(Number(text))) return `The model never met the word “${english(Number(text)).find((word) => !translator.source.includes(word))}”. Type a ${range}.`;
+    return "";
+  }
+
+  // Say what is wrong, and show nothing of the number before.
+  function refuse(wrong) {
+    clearInterval(timer);
+    made = null;
+    byId("said").textContent = wrong;
+    byId("why").textContent = "";
+  }
+
+  // How often the model is right with numbers as long as this one, and with the longest.
+  function why(digits) {
+    const told = (length) => `${translator.tried[length - 1][1]} of ${translator.tried[length - 1][0]} numbers of ${length} digit${length > 1 ? "s" : ""}`;
+    if (digits === 5) return `When tried, this small model got ${told(5)} right.`;
+    return `When tried, this small model got ${told(digits)} right, and ${told(5)}. It learnt from numbers below 100,000; nine in ten of these have 5 digits, so it seldom met short ones.`;
   }
 
   // The head of the cross-attention whose queries look most at one place.
@@ -70,15 +99,16 @@ document.addEventListener("DOMContentLoaded", () => {
 
   // The two columns, a curve for each weight between them, and a small map for each head.
   function draw() {
-    const { queries, keys } = KINDS[kind];
+    const { queries, keys, verb } = KINDS[kind];
     const [asking, asked] = [queries(made), keys(made)];
     const rows = Math.max(asking.length, asked.length);
     const height = (i, among) => (rows - among) / 2 + i + 0.5;
-    const left = asked.map((word, j) => make("li", { style: `top: ${height(j, asked.length) - 0.5}lh` }, word));
-    const right = asking.map((word, i) => {
+    const place = (i, among) => `top: ${height(i, among) + 0.5}lh`; // below the captions
+    const right = asked.map((word, j) => make("li", { style: place(j, asked.length) }, word));
+    const left = asking.map((word, i) => {
       const button = make("button", { type: "button" }, word);
       for (const event of ["mouseenter", "focus", "click"]) button.addEventListener(event, () => point(i));
-      return make("li", { style: `top: ${height(i, asking.length) - 0.5}lh` }, button);
+      return make("li", { style: place(i, asking.length) }, button);
     });
     const svg = document.createElementNS(SVG, "svg");
     svg.setAttribute("viewBox", `0 0 1 ${rows}`);
@@ -89,15 +119,23 @@ document.addEventListener("DOMContentLoaded", () => {
         if (weight < FEWEST_DRAWN) return;
         const [from, to] = [height(i, asking.length), height(j, asked.length)];
         const path = document.createElementNS(SVG, "path");
-        path.setAttribute("d", `M1 ${from}C.5 ${from} .5 ${to} 0 ${to}`);
+        path.setAttribute("d", `M0 ${from}C.5 ${from} .5 ${to} 1 ${to}`);
         path.style.strokeWidth = `${0.5 * weight}rem`;
         path.style.opacity = 0.2 + 0.7 * weight;
         path.dataset.query = i;
         svg.append(path);
       }),
     );
-    picture.style.height = `${rows}lh`;
-    picture.replaceChildren(make("ul", { class: "keys", "aria-label": "Looked at" }, ...left), svg, make("ul", { class: "queries", "aria-label": "Looking" }, ...right));
+    picture.style.height = `${rows + 1}lh`;
+    const caption = (side, text) => make("span", { class: `caption ${side}` }, text);
+    const looking = make("ul", { class: "queries", "aria-label": "Looking" }, ...left);
+    const looked = make("ul", { class: "keys", "aria-label": "Looked at" }, ...right);
+    picture.replaceChildren(caption("looking", verb), caption("looked", "looks at"), looking, svg, looked);
+    const alone = asked.length === 1;
+    heads.hidden = alone;
+    byId("squares").textContent = alone
+      ? `There is one word to look at, “${asked[0]}”, so each head gives it the whole weight, 1. Type a number of more words to see the heads differ.`
+      : "Each small square is one head: a row for each word on the left, a column for each on the right; the stronger the colour, the more it looks there. Press one to draw its lines.";
     const maps = made.weights[kind].map((map, h) => {
       const canvas = make("canvas", { width: asked.length, height: asking.length });
       const button = make("button", { type: "button", "aria-pressed": String(h === head) }, make("span", {}, nameOf(h)), canvas, make("span", { class: "most" }));
@@ -130,6 +168,7 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 
   function finish() {
+    if (!made) return;
     clearInterval(timer);
     shown = made.written.length;
     light();
@@ -179,17 +218,19 @@ document.addEventListener("DOMContentLoaded", () => {
     choice.addEventListener("change", () => {
       kind = choice.value;
       pointed = null;
-      draw();
+      if (made) draw();
       finish();
     });
   field.addEventListener("input", translate);
   byId("ask").addEventListener("submit", (event) => {
     event.preventDefault();
-    field.value = Math.floor(Math.random() * 100_000);
+    field.value = lowest + Math.floor(Math.random() * (100_000 - lowest));
     translate();
   });
   byId("theme").addEventListener("click", () => setTimeout(paint));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
+  for (const link of document.querySelectorAll('a[href="#live"]'))
+    link.addEventListener("click", () => setTimeout(() => field.focus())); // after the browser has scrolled there
   byId("live").hidden = false;
   translate();
 });

@@ -10,12 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from ...arrays.backend import to_numpy
-from ...models import Transformer, TransformerConfig
+from ...arrays.backend import to_device, to_numpy
+from ...generation import greedy
+from ...models import EncoderDecoder, Transformer, TransformerConfig
 from ...tasks.translation import load_translator
-from ...text import english
+from ...text import END, PAD, START, Tokenizer, english, german, padded
 from ..page import packed
 
+FIRST = 54_321  # the number that is shown first
+LONGEST = 24  # parts of a translation, as in transformer.js
+_TRIED = 90  # numbers of each length
 SCRIPTS = ("model.js", "numbers.js", "transformer.js", "live.js")
 _SIZES = ("d_model", "n_heads", "d_ff", "n_encoder_layers", "n_decoder_layers", "dropout", "attention_dropout")
 
@@ -26,7 +30,8 @@ def script(folder: Path) -> str:
     sizes = {name: getattr(model.config, name) for name in _SIZES} if isinstance(model, Transformer) else {}
     vocabularies = (model.config.source_vocabulary, model.config.target_vocabulary)
     like_the_demo = TransformerConfig(*vocabularies, **sizes, norm_order="pre", share_embeddings=False)
-    if model.config != like_the_demo or set(english(99_999)) - set(source.tokens):
+    words = {word for number in (*range(1, 101), 1000) for word in english(number)}
+    if model.config != like_the_demo or words - set(source.tokens):
         raise ValueError(
             f"the site shows a translator of numbers like the demo's, which {folder} is not: give the folder `model` "
             "that `minitransformer demo` wrote"
@@ -38,25 +43,37 @@ def script(folder: Path) -> str:
         "heads": model.config.n_heads,
         "layers": [model.config.n_encoder_layers, model.config.n_decoder_layers],
         "shapes": [[name, *matrix.shape] for name, matrix in matrices.items()],
+        "tried": [_tried(model, source, target, digits) for digits in range(1, 6)],
         "numbers": packed(np.concatenate([matrix.ravel() for matrix in matrices.values()])),
     }
     return f"const MODEL = {json.dumps(data, ensure_ascii=False)};\n"
 
 
-PART = """<section class="live" id="live" aria-labelledby="live-title" hidden>
+def _tried(model: EncoderDecoder, source: Tokenizer, target: Tokenizer, digits: int) -> tuple[int, int]:
+    """How many numbers of so many digits were tried, and how many of them the model translates rightly."""
+    every = np.arange(10 ** (digits - 1), 10**digits)
+    numbers = np.random.default_rng(digits).permutation(every)[:_TRIED].tolist()
+    ids = to_device(padded([source.encode(" ".join(english(number))) for number in numbers]), model.device)
+    found = [target.decode(row) for row in greedy(model, ids, ids != PAD, START, END, LONGEST)]
+    return len(numbers), sum(text.split() == german(number) for text, number in zip(found, numbers, strict=True))
+
+
+PART = f"""<section class="live" id="live" aria-labelledby="live-title" hidden>
 <h2 id="live-title">This small Transformer translates numbers. Where does it look?</h2>
-<form id="ask"><label>Type a number <input id="number" inputmode="numeric" maxlength="5" value="54321"
-autocomplete="off" aria-describedby="said"></label> <button>Another</button></form>
+<form id="ask"><label>Type a number <input id="number" inputmode="numeric" value="{FIRST}"
+autocomplete="off" aria-describedby="said why"></label> <button>Another</button></form>
 <p id="said" role="status"></p>
+<p id="why" class="note" role="status"></p>
+<div id="pictured">
 <fieldset><legend>Who looks at whom</legend>
 <label><input type="radio" name="kind" value="cross" checked> German looks at English</label>
 <label><input type="radio" name="kind" value="encoder"> English at itself</label>
 <label><input type="radio" name="kind" value="decoder"> German at itself</label></fieldset>
 <div class="sides"><div id="looks"></div><div id="heads" role="group" aria-label="All heads"></div></div>
 <p id="readout"></p>
-<p class="note">Each small square is one head: a row for each word on the right, a column for each on the left; the
-stronger the colour, the more it looks there. Press one to draw its lines.</p>
-<p class="note"><span id="cost"></span>
-<a href="steppers/attention-of-a-model.html">All layers and the gradients</a></p>
+<p class="note" id="squares"></p>
+<p class="note" id="cost"></p></div>
+<p class="note">Computed beforehand: <a href="steppers/attention-of-a-model.html">all layers, and the gradients, of
+{FIRST}</a></p>
 </section>
 """

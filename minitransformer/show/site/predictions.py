@@ -11,9 +11,11 @@ What it should be is "name: answer; name: answer", from the lines "#:" of a note
 from __future__ import annotations
 
 import html
+import itertools
 import re
 
 _SIGNS = re.compile(r"[-+0](?: [-+0])+")
+_COUNTS = {2: "two", 3: "three", 4: "four", 5: "five"}
 _PLACES = re.compile(r"\.(\d+)")
 
 
@@ -45,11 +47,18 @@ def _field(part: str) -> str:
         options = "".join(f"<option>{html.escape(choice)}</option>" for choice in ["", *choices])
         hint, box = "", f"<select {_data(name, what, answer.split(' | ')[0])}>{options}</select>"
     else:
-        hint = {"signs": "signs as + - 0", "numbers": "in order, as (3, 4)", "number": "a number"}[what]
+        hint = {"signs": "signs as + - 0", "number": "a number"}.get(what) or _several(answer)
         if places := max((len(digits) for digits in _PLACES.findall(answer)), default=0):
             hint += f", to {places} place{'s' if places > 1 else ''}"
         box = f'<input {_data(name, what, answer)} autocomplete="off" spellcheck="false">'
     return f'<label>{html.escape(name)} <span class="note">{hint}</span>{box}</label>\n'
+
+
+def _several(answer: str) -> str:
+    """The hint for several numbers: how many, with an example as long that tells nothing of the answer."""
+    count = answer.count(",") + 1
+    example = ("7", "5", "9") if re.fullmatch(r"[-\d, ()]+", answer) else ("0.1", "0.2", "0.7")
+    return f"{_COUNTS.get(count, count)} numbers, as {', '.join(itertools.islice(itertools.cycle(example), count))}"
 
 
 def _data(*values: str) -> str:

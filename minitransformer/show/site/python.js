@@ -46,7 +46,8 @@ const python = {
     this.begun = true;
     if (location.protocol === "file:")
       return { done: false, problem: "Python runs only on pages from a server: in the site's folder, run python -m http.server and open the address that it prints." };
-    const clock = saying("Python is starting, which takes a few seconds …");
+    const away = settings.pyodide.includes("://");
+    const clock = saying(away ? "Python is loaded from the internet, once, and starts, which takes a few seconds …" : "Python is starting, which takes a few seconds …");
     this.worker = new Worker(`${settings.root}worker.js`);
     this.worker.onmessage = ({ data }) => {
       if (data.output) this.current?.onOutput(data.output);
@@ -59,7 +60,7 @@ const python = {
     const begun = await this.ask({ start: { ...settings, root: new URL(settings.root, location.href).href, packages: this.packages } }, () => {});
     clearInterval(clock);
     if (begun.done || !this.worker) return begun;
-    this.ended = `Python could not be loaded from ${settings.pyodide}: ${begun.problem}. Everything on the page except running code works without it.`;
+    this.ended = `Python could not be loaded from ${settings.pyodide}: ${begun.problem}.${away ? " Running code needs the internet once: connect, and try again." : ""} Everything on the page except running code works without it.`;
     this.end();
     say("");
     return { done: false, problem: this.ended };

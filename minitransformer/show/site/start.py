@@ -30,7 +30,12 @@ _PATH = (
     ("Compute", "chapters/06_attention_by_hand.html", "Attention of three tokens, with paper and pencil.", 50),
     ("Step", "steppers/attention.html", "The same, line by line, forward and backward, with every number.", 10),
     ("Derive", "chapters/07_attention_backward.html", "The gradients of queries, keys and values.", 50),
-    ("Check", "exercises/attention_backward.html", "Type your derivation in: which term is wrong?", 30),
+    (
+        "Check",
+        "exercises/attention_backward.html",
+        "Type your derivation in: which term is wrong? Needs chapters 2, 4, 6 and 7.",
+        30,
+    ),
 )
 
 
@@ -43,7 +48,9 @@ def write_start(
         for name in live.SCRIPTS[1:]:
             write(site.made(name), own_file(name))
     doors = (
-        ("See it", "steppers/attention.html", "Step through attention: every number, forward and backward."),
+        ("See it", _PATH[0][1], _PATH[0][2])
+        if model is not None
+        else ("Step through it", "steppers/attention.html", "Attention: every number, forward and backward."),
         ("Compute it by hand", "chapters/06_attention_by_hand.html", "Three tokens, whole numbers, a pencil."),
         ("Teach it", "teachers/index.html", "Plans, slides, worksheets, marks."),
     )
@@ -51,7 +58,10 @@ def write_start(
     body = f"""<div class="start"><div class="welcome">
 <h1>Understand the Transformer, down to the last gradient</h1>
 <p class="lead">See attention work, compute it by hand, derive its backward pass, and have each step checked, in this
-browser: nothing to install.</p>
+browser: nothing to install. {site.needs}</p>
+<p class="told">A Transformer is a network that reads words and writes words. Its <em>layers</em> work one after
+the other. In each, several <em>heads</em> decide, for every word, how much to take from each other word: a head
+<em>looks at</em> the words that it takes most from.</p>
 <nav class="doors" aria-label="Three ways in">
 {"".join(f'<a href="{to}"><strong>{name}</strong> {about}</a>' for name, to, about in doors)}</nav>
 {progress(found)}</div>

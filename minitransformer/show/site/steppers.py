@@ -6,15 +6,17 @@ import html
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...text import english
 from ...verify.gradients import Progress
 from ..stepper.examples import EXAMPLES
 from ..stepper.recording import Recording
 from ..viewer.command import view_text
 from .frame import Site
+from .live import FIRST
 from .modules import file_of, shown_modules
 from .siblings import Link, Siblings
 
-VIEWED = "fifty four thousand three hundred and twenty one"  # what the demo's model translates
+VIEWED = " ".join(english(FIRST))  # what the demo's model translates
 
 _BACK = [("../index.html", "minitransformer"), ("index.html", "Steppers")]
 _ABOUT = {"worked-example": "ops.attention"}  # it calls parts of what it is about

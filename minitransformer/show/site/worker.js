@@ -8,7 +8,11 @@ async function start({ pyodide, wheel, root, packages }) {
   const index = new URL(pyodide, base).href;
   const fetched = fetch(new URL(wheel, base)); // while Python starts
   fetched.catch(() => {}); // told below
-  importScripts(index + "pyodide.js");
+  try {
+    importScripts(index + "pyodide.js");
+  } catch (error) {
+    throw error.name === "NetworkError" ? new Error("it cannot be reached") : error;
+  }
   const python = await loadPyodide({ indexURL: index, packages });
   const file = await fetched;
   if (!file.ok) throw new Error(`${wheel} is missing on the server`);

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 
 from ...trace.calls import Call
-from .naming import GROUPS, in_words
+from .naming import GROUPS, in_words, is_named
 from .steps import Steps
 
 
@@ -44,8 +44,8 @@ class Boxes:
         return {self.of[parent] for parent in parents if parent is not None}
 
     def name(self, box: int) -> str:
-        """What is called and, where the caller calls several alike, also its name for the result: "Linear q". For a
-        helper, only this name; "" for a group, which is drawn as what is in it.
+        """What is called and, where the caller calls several alike, also its name for the result: "Linear Q". For a
+        helper that papers have no name for, only this name; "" for a group, which is drawn as what is in it.
         """
         call = self._call(box)
         if _plain(call.name) in GROUPS:
@@ -53,10 +53,10 @@ class Boxes:
         result = self._result(call) if self._alike[_kind(call)] > 1 else None
         if result is None:
             return in_words(call.name)
-        result = result.replace("_", " ")
+        result = result.upper() if len(result) == 1 else result.replace("_", " ")
         owner = call.name.rpartition(".")[0]  # a method of the layer that calls it is a helper, whatever its name
         is_helper = _plain(call.name).startswith("_") or (owner and owner == self._call(call.parent or 0).name)
-        return result if is_helper else f"{in_words(call.name)} {result}"
+        return result if is_helper and not is_named(call.name) else f"{in_words(call.name)} {result}"
 
     def _call(self, index: int) -> Call:
         return self.recording.calls[index]

@@ -8,7 +8,16 @@ _PAPERS = {
     "MultiHeadAttention": "Multi-Head Attention", "attention": "Scaled Dot-Product Attention", "linear": "Linear",
     "FeedForward": "Feed Forward", "LayerNorm": "Layer Norm", "layer_norm": "Layer Norm", "softmax": "Softmax",
     "split_heads": "Split heads", "merge_heads": "Concat heads", "RMSNorm": "RMS Norm", "rms_norm": "RMS Norm",
-    "relu": "ReLU", "gelu": "GELU", "Embedding": "Embedding", "embedding": "Embedding",
+    "relu": "ReLU", "gelu": "GELU", "Embedding": "Embedding", "embedding": "Embedding", "project": "Linear",
+    "self_attention": "Self-attention", "cross_entropy": "Cross-entropy", "lstm_cell": "LSTM cell",
+    "gru_cell": "GRU cell", "rnn_cell": "Recurrent cell", "logistic": "Sigmoid", "alibi": "ALiBi",
+    "top_k_gates": "Top-k gates",
+}  # fmt: skip
+_FUNCTIONS = {
+    "MultiHeadAttention": "MultiHead", "FeedForward": "FFN", "ScaledDotProduct": "Attention", "attention": "Attention",
+    "merge_heads": "Concat", "layer_norm": "LayerNorm", "rms_norm": "RMSNorm", "lstm_cell": "LSTM", "gru_cell": "GRU",
+    "rnn_cell": "RNN", "logistic": "sigmoid", "relu": "ReLU", "gelu": "GELU", "self_attention": "SelfAttention",
+    "cross_entropy": "CrossEntropy",
 }  # fmt: skip
 GROUPS = ("Residual", "ScaledDotProduct")  # drawn as what is in them: a residual connection is a line
 
@@ -24,4 +33,16 @@ def in_words(name: str) -> str:
         plain = f"{in_words(owner)} {own}"
     if plain in _PAPERS:
         return _PAPERS[plain]
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", plain.strip("_").replace("_", " "))
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", plain.strip("_").replace("_", " "))
+    return words[:1].upper() + words[1:]
+
+
+def as_function(name: str) -> str:
+    """The name of a call in a formula: MultiHead, Concat, split heads."""
+    plain = name.removesuffix(" in backward").rpartition(".")[2].strip("_")
+    return _FUNCTIONS.get(plain, plain.replace("_", "\u00a0"))
+
+
+def is_named(name: str) -> bool:
+    """Whether papers have a name for what is called."""
+    return name.rpartition(".")[2] in _PAPERS

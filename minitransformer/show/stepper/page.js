@@ -34,8 +34,9 @@ function start() {
     showOperands(recording, s);
     showChecks(recording, s, covered());
     showOthers(recording, s);
-    fillNumbers();
+    fillNumbers(recording, s);
     showOrigin(recording, s, state.asked, goTo);
+    fitMatrices();
     const steps = shown();
     byId("slider").max = steps.length - 1;
     byId("slider").value = steps.findLastIndex((other) => other <= s);
@@ -86,6 +87,7 @@ function start() {
     const same = asked && asked.s === s && asked.b === b && asked.flat === flat;
     state.asked = same ? null : { s, b, flat };
     showOrigin(recording, state.step, state.asked, goTo);
+    fitMatrices();
     if (same) return;
     byId("live").textContent = byId("sum-text").textContent;
     motion.cell([s, b], flat);
@@ -146,6 +148,7 @@ function start() {
   const redraw = () => {
     setPressed("code", codeView(wantedCode()));
     draw();
+    writeAddress();
   };
   addTools(ownSwitches, redraw);
   if (telephone.matches) toggle("maps");
@@ -396,10 +399,13 @@ function start() {
     "The address names the step, and the mistake if one is switched on: copy it to link to what you see.";
   addEventListener("resize", () => {
     fillMap();
+    fillFormulas();
     fitFormulas();
-    fillNumbers();
+    fillNumbers(recording, state.step);
   });
   document.fonts.addEventListener("loadingdone", fitFormulas); // the font may come after the first drawing
+  addEventListener("resize", fitMatrices);
+  byId("now").addEventListener("toggle", fitMatrices, { capture: true }); // what unfolds has a width only then
   addEventListener("beforeprint", () => handout(recording, scoreOf(state.marks)));
   matchMedia("print").addEventListener("change", (event) => {
     if (event.matches) handout(recording, scoreOf(state.marks));
@@ -407,9 +413,10 @@ function start() {
   setPressed("code", codeView(wantedCode()));
   const touch = telephone.matches || matchMedia("(pointer: coarse)").matches;
   const press = touch ? "Press Step" : "Press Step, or the key →";
-  byId("intro").textContent =
-    `${data.title} with real numbers: first forward, to the output; then backward, to how a loss changes with each ` +
-    `number. The formula says what a step does, the coloured box has its numbers. ${press}; ${touch ? "tap" : "click"} a number to see its sum.`;
+  const see = `${press}; ${touch ? "tap" : "click"} a number to see its sum.`;
+  const told = `${data.title} with real numbers: first forward, to the output; then backward, to how a loss changes with each `;
+  const says = "number. The formula says what a step does, the coloured box has its numbers. ";
+  byId("intro").textContent = telephone.matches ? see : told + says + see;
   motion.turn(setPressed("motion", !matchMedia("(prefers-reduced-motion: reduce)").matches));
   setAll(false);
   byId("told").hidden = !data.told;

@@ -118,7 +118,10 @@ function showFormulas(recording, s) {
   const box = byId("formulas");
   box.classList.remove("stacked");
   box.replaceChildren(...links);
+  box.style.setProperty("--size", 1);
+  links.forEach((link) => (link.lastChild.style.fontSize = ""));
   box.classList.toggle("stacked", box.scrollWidth > box.clientWidth); // too wide for two columns
+  fillFormulas();
   links.forEach((link) => fit(link.lastChild));
 }
 
@@ -137,36 +140,67 @@ function fitFormulas() {
 
 // What leaves much of its space empty is drawn larger, by as much as fits in both directions.
 const roomy = matchMedia("(min-width: 60rem)"); // there nothing but its place scrolls
-const LARGER = [1.75, 1.5, 1.25];
+const LARGER = [2.5, 2, 1.7, 1.45, 1.2];
 const SMALLER = [0.85]; // rather than out of sight
 
-function fill(box, enlarged, fits = () => true) {
+// most: no size above it. Gives the size, which is 0 where even 1 does not fit.
+function fill(box, enlarged, fits = () => true, most = LARGER[0]) {
   const size = (zoom) => enlarged.forEach((part) => (part.style.zoom = zoom));
   size(1);
-  if (!roomy.matches || document.body.classList.contains("editing")) return;
-  const figures = [box, ...box.querySelectorAll("figure")];
+  if (!roomy.matches || document.body.classList.contains("editing")) return 1;
+  const figures = [...box.querySelectorAll("figure")];
   const inside = () =>
-    box.scrollHeight <= box.clientHeight && figures.every((part) => part.scrollWidth <= part.clientWidth) && fits();
-  const most = box.clientHeight / enlarged.reduce((sum, part) => sum + part.offsetHeight, 0);
-  const sizes = inside() ? LARGER.filter((zoom) => zoom < most) : SMALLER.filter((zoom) => zoom < 1.2 * most);
-  size(sizes.find((zoom) => (size(zoom), inside())) ?? 1);
+    box.scrollHeight <= box.clientHeight && [box, ...figures].every((part) => part.scrollWidth <= part.clientWidth) && fits();
+  const high = enlarged.reduce((sum, part) => sum + part.offsetHeight, 0);
+  const wide = Math.max(1, ...figures.map((figure) => figure.offsetWidth));
+  const room = Math.min(box.clientHeight / high, box.clientWidth / wide);
+  const fit = inside();
+  const larger = [most, ...LARGER.filter((zoom) => zoom < most)].filter((zoom) => zoom > 1 && zoom < room);
+  const sizes = fit ? larger : SMALLER.filter((zoom) => zoom < (1.2 * box.clientHeight) / high);
+  const found = sizes.find((zoom) => (size(zoom), inside()));
+  if (found === undefined) size(1);
+  return found ?? (fit ? 1 : 0);
 }
 
-const drawn = { key: "", zoom: "1" }; // the map of one figure is measured once
+// What was measured for what is shown, as long as the window stays as it is.
+const measured = new Map();
+const windowKey = () => [innerWidth, innerHeight, document.documentElement.className, document.body.className].join();
 
 function fillMap() {
   const levels = byId("map").querySelector(".levels");
-  const key = [levels.textContent, innerWidth, innerHeight, document.documentElement.className].join();
-  if (key === drawn.key) levels.style.zoom = drawn.zoom;
-  else fill(byId("map"), [levels], () => levels.getBoundingClientRect().width < innerWidth * 0.22);
-  Object.assign(drawn, { key, zoom: levels.style.zoom });
+  const key = `map ${levels.textContent} ${windowKey()}`;
+  if (measured.has(key)) levels.style.zoom = measured.get(key);
+  else {
+    const most = innerWidth * (levels.children.length === 1 ? 0.27 : 0.22);
+    fill(byId("map"), [levels], () => levels.getBoundingClientRect().width < most, 1.75);
+  }
+  measured.set(key, levels.style.zoom);
 }
 
-// Of what a function begins with: elsewhere numbers keep their size from step to step.
-function fillNumbers() {
-  const parts = [byId("result"), byId("operands")];
-  if (document.body.classList.contains("entry")) fill(byId("now"), parts);
-  else parts.forEach((part) => (part.style.zoom = ""));
+// Numbers keep their size within a function: where a step needs a smaller one, so have all that come after it.
+function fillNumbers(recording, s) {
+  const { forward } = recording.calls[recording.steps[s].call];
+  const key = `numbers ${forward} ${recording.line(s).entry} ${windowKey()}`;
+  const found = fill(byId("now"), [byId("result"), byId("operands")], undefined, measured.get(key));
+  measured.set(key, Math.max(found, 1));
+}
+
+// The formulas of a function, too, unless one would take more lines then.
+function fillFormulas() {
+  const box = byId("formulas");
+  const key = `formulas ${box.textContent} ${windowKey()}`;
+  const parts = [...box.querySelectorAll(".math")];
+  const size = (zoom) => box.style.setProperty("--size", zoom);
+  const find = () => {
+    size(1);
+    const before = parts.map((part) => part.offsetHeight);
+    const inside = (zoom) =>
+      box.scrollHeight <= box.clientHeight &&
+      parts.every((part, i) => part.scrollWidth <= part.clientWidth && part.offsetHeight < 1.05 * zoom * before[i]);
+    return [1.6, 1.4, 1.2].find((zoom) => (size(zoom), inside(zoom))) ?? 1;
+  };
+  if (!measured.has(key)) measured.set(key, roomy.matches ? find() : 1);
+  size(measured.get(key));
 }
 
 // What happens at this step, and why. Names stand in backticks; papers have symbols for them. Of a wrong line: what the

@@ -28,11 +28,19 @@ class CallMap {
     return path;
   }
 
+  // The step in whose line s runs: that of the innermost figure with lines.
+  outer(s, path) {
+    const { calls, steps } = this.recording;
+    const box = path.findLast((each) => this.boxes[each].row.flatMap(placesIn).some(({ line }) => line !== undefined));
+    return steps.findIndex(({ call }, other) => other >= s && calls[call].forward === box && calls[call].backward === this.recording.backward(s));
+  }
+
   // red: the steps whose numbers a mistake changed; the boxes in which they lie are marked.
   draw(element, s, red, goTo) {
     const backward = this.recording.backward(s);
     const path = this.path(s);
     const marked = new Set([...red].flatMap((step) => this.path(step)));
+    const own = this.outer(s, path);
     const inside = this.boxes[path.at(-1)].row.flatMap(placesIn).some((part) => meeting(part) === s);
     const here = inside ? null : path.findLast((box) => this.boxes[box].name); // null: at a sum or product
     const drawn = [...new Set(path)].filter((box) => this.boxes[box].row.length && this.boxes[box].name);
@@ -64,9 +72,15 @@ class CallMap {
       const inside = button(sign, sign === "+" ? "Sum" : "Matrix product", s === step, step);
       return make("div", { class: "adds", "data-place": `${kind} ${step}` }, inside);
     };
+    const lineOf = ({ name, line, back }, own) => {
+      const there = backward ? back ?? line : line;
+      return make("div", { class: `box ${kindOf(name)} line-of`, "data-place": `line ${line}` }, button(name, name, own === line || own === back, there));
+    };
     const placeOf = (part) => {
       const place =
-        part.box !== undefined
+        part.line !== undefined
+          ? lineOf(part, own)
+          : part.box !== undefined
           ? boxOf(part.box, false)
           : part.input !== undefined
             ? inputOf(part.input)
@@ -113,7 +127,7 @@ class CallMap {
 }
 
 // Papers give each kind of box its colour.
-const KINDS = ["attention", "norm", "feed forward", "softmax", "linear", "embedding"];
+const KINDS = ["attention", "norm", "feed forward", "softmax", "linear", "embedding", "gate"];
 const kindOf = (name) => (KINDS.find((kind) => name.toLowerCase().includes(kind)) ?? "other").replace(" ", "-");
 
 // X for x, as papers have it, and words without marks of code.
@@ -129,4 +143,4 @@ function placesIn(part) {
 }
 
 // The step that computes a sum or a product.
-const meeting = (part) => part.sum ?? part.product;
+const meeting = (part) => part.sum ?? part.product ?? part.line;

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from .boxes import Boxes
+from .figures import cell_of, with_scale_and_mask
 from .flow import graph_of
 from .graph import Graph, Place
 from .series import Branches, Ranks, Row, row_of
@@ -19,6 +20,7 @@ def map_data(recording: Steps, shown: Collection[int]) -> dict[str, Any]:
         {"box": call} or {"input": name} or {"sum": step} or {"product": step},
                       with beside: the names of inputs that it alone reads;
                       and reads: the names of all that it reads, where the parts before it do not tell
+        {"line": step, "name": what papers call it}, with beside; back: the step of its gradient
         {"branches": [row, ...]}, with around: the name of the value that goes around the rows
         {"ranks": [[part, ...], ...]}
     shown: the indices of the steps that the page shows.
@@ -26,12 +28,18 @@ def map_data(recording: Steps, shown: Collection[int]) -> dict[str, Any]:
     boxes = Boxes(recording, shown)
     parents = boxes.parents()
     names = {box: boxes.name(box) for box in boxes.drawn}
+
+    softmax = {box for box, name in names.items() if name == "Softmax"}
+
+    def row(box: int) -> list[dict[str, Any]]:
+        call = recording.calls[box]
+        return cell_of(recording, call) or with_scale_and_mask(
+            recording, call, _Rows(graph_of(boxes, box), names).row(), softmax
+        )
+
     return {
         "of": [next(outer for outer in boxes.path(box) if outer in names) for box in boxes.of],
-        "boxes": {
-            str(box): {"name": name, "row": _Rows(graph_of(boxes, box), names).row() if box in parents else []}
-            for box, name in names.items()
-        },
+        "boxes": {str(box): {"name": name, "row": row(box) if box in parents else []} for box, name in names.items()},
     }
 
 

@@ -23,6 +23,7 @@ function matrixFigure(recording, options) {
     options.about ? { title: options.about } : {},
     ...(options.caption ? [options.caption] : captionOf(recording, name, options.place)),
     make("span", { class: "shape" }, options.covered === "shape" ? "" : kindText(array)),
+    ...(role === "pair" ? [make("span", { class: "told" }, "forward value, same shape")] : []),
   );
   const single = array.shape.length ? "" : " single";
   const figure = make("figure", { class: `matrix ${kind} ${role}${single}`, "data-name": name });
@@ -31,7 +32,7 @@ function matrixFigure(recording, options) {
   if (!array.data || options.covered === "shape") {
     if (options.covered) figure.append(make("div", { class: "covered" }, "?"));
     else {
-      if (array.corner && role !== "printed") figure.append(cornerTable(recording, array, name));
+      if (array.corner && role !== "printed") figure.append(make("div", { class: "slices" }, cornerTable(recording, array, name)));
       figure.append(make("p", { class: "summary" }, array.summary));
     }
   } else if (array.data.length === 0) {
@@ -42,6 +43,28 @@ function matrixFigure(recording, options) {
     figure.append(make("div", { class: "slices" }, ...tables(recording, options)));
   }
   return figure;
+}
+
+// A matrix that is wider than its place is written smaller: a number that is cut off is read as another one. So are
+// several in a column, where two stand side by side then: the last ones of a column are out of sight. What would be too
+// small to read says that it scrolls.
+const SMALLEST = 12; // pixels
+
+function fitMatrices() {
+  const parts = [...document.querySelectorAll("#now .slices")];
+  parts.forEach((part) => (part.style.zoom = 1));
+  for (const part of parts) {
+    const least = SMALLEST / parseFloat(getComputedStyle(part).fontSize);
+    const fit = (zoom) => (part.style.zoom = zoom);
+    const wide = () => part.scrollWidth > part.clientWidth;
+    const [first, second] = part.children;
+    const beside = (zoom) => (fit(zoom), second.offsetTop === first.offsetTop);
+    if (second) fit([1, 0.9, 0.8, 0.7, 0.6].find((zoom) => zoom >= Math.min(least, 1) && beside(zoom)) ?? 1);
+    for (let zoom = Number(part.style.zoom); wide() && zoom >= least; )
+      fit((zoom = Math.min(zoom * 0.97, (zoom * part.clientWidth) / part.scrollWidth)));
+    if (part.style.zoom < least) fit(1);
+    part.parentElement.classList.toggle("scrolls", wide());
+  }
 }
 
 // One table for each matrix in the array: an array (B, H, T, d) has B·H of them.

@@ -32,7 +32,9 @@ function isCulprit(recording, s) {
 // The address of what is shown: #step=12, or #step=12&mistake=softmax-no-sum&edit=q.0:1.5.
 function addressOf(recording, step, edits) {
   const bug = recording.bug && !recording.secret ? `&mistake=${encodeURIComponent(recording.bug.name)}` : "";
-  return `#step=${step}${bug}${edits ? `&edit=${edits}` : ""}`;
+  const { classList, dataset } = document.documentElement;
+  const looks = `${classList.contains("large") ? "&large" : ""}${dataset.theme === "dark" ? "&dark" : ""}`;
+  return `#step=${step}${bug}${edits ? `&edit=${edits}` : ""}${looks}`;
 }
 
 // What an address asks for; null for what it does not name, or what this page does not have.

@@ -130,7 +130,7 @@ function slipsAt(recording, place, flat) {
     const at = changed ? changed.indexOf(flat) : flat;
     if (at >= 0) slips.push([floats(packed, Float64Array)[at], `with this mistake: ${bug.mistake.replace(/\.$/, "")}`, bug]);
   }
-  return slips.filter(([number]) => Number.isFinite(number) && !isNear(number, x));
+  return slips.filter(([number]) => Number.isFinite(number) && !near(number, x));
 }
 
 // A term without one of its factors or divisors, and with one product instead of the sum.

@@ -9,7 +9,9 @@ symbols.py has the symbols. The rules here rewrite an expression, one part at a 
     f(x, mask, rng), f another function       f(x): of the arguments only the arrays, of a layer its weight
     axis=-1, axis=-2                          j, i; axes before these two are h and b
     self.project(layer, x, width)             heads(x w + b)
-    x[..., None]                              x_i
+    residual(x), post-norm or pre-norm        LayerNorm(x + FFN(x)), x + FFN(LayerNorm(x))
+    self._activate(x), which calls one op     ReLU(x)
+    x[..., None], x[:, None], x[None, :]      x_i, x_i, x_j
     x[..., w:2 * w], a quarter of the last axis    x with the index "2 of 4"
     take_along_axis(x, ids, axis=-1)[..., 0]  x with the index i, ids_i
     arange(n) == ids                          j = ids_i
@@ -26,9 +28,11 @@ from xml.etree.ElementTree import Element, tostring
 
 import numpy as np
 
+from ...trace.calls import Call
 from . import elements as ml
 from . import expressions as ex
 from . import mathml
+from .naming import as_function
 from .steps import Step, Steps, Summarised
 from .symbols import symbol, symbols_of
 from .walk import walk_of
@@ -59,7 +63,7 @@ class PaperFormula(mathml.Formula):
             arrays = [self.symbols.of(b) for b in self.step.bound if b.value.shape]
             if call.parent is not None or not arrays:
                 return None
-            name = "backward" if call.backward else spaced(call.name)
+            name = "backward" if call.backward else as_function(call.name)
             return mathml.block([ml.word(name), ml.bracketed(*ml.separated(arrays))])
         if not self.walk.statement.kind or not any(self.symbols.first(b) is b for b in self.step.bound):
             return None
@@ -244,9 +248,9 @@ class PaperFormula(mathml.Formula):
             ):
                 at = ml.separated([ml.letter("i"), self.expression(ids, mathml.TIGHT)])
                 return [ml.indexed(self.expression(array, mathml.TIGHT), ml.row(at))], mathml.TIGHT
-            case ex.Operation("[]", (array, ex.Expression(text="(..., None)" | "..., None"))):
+            case ex.Operation("[]", (array, at)) if (letter := _new_axis(at.text)) is not None:
                 rows = self.expression(array, mathml.TIGHT)
-                return [ml.indexed(rows, ml.letter("i")) if np.ndim(self._value(array)) else rows], mathml.TIGHT
+                return [ml.indexed(rows, ml.letter(letter)) if np.ndim(self._value(array)) else rows], mathml.TIGHT
             case ex.Operation("[]", (array, _)) if told := self._block(whole, array):
                 return [ml.indexed(self.expression(array, mathml.TIGHT), ml.text(told))], mathml.TIGHT
             case ex.Operation("==", (ex.Applied("arange", (_,)), ids)):
@@ -286,10 +290,28 @@ class PaperFormula(mathml.Formula):
             product = ex.Operation("@", (x, weight))
             sums = product if self._value(bias) is None else ex.Operation("+", (product, bias))
             return [ml.word("heads"), ml.bracketed(self.expression(sums))], mathml.TIGHT
+        if call.name == "Residual":
+            return self._residual(whole)
         given = [ex.unstarred(part) for part in (*whole.parts, *whole.options.values())]
         given = [self._weight_of(argument) or argument for argument in given]
         arrays = [self.expression(argument) for argument in given if self._is_array(argument)]
-        return [ml.word(spaced(call.name)), ml.bracketed(*ml.separated(arrays))], mathml.TIGHT
+        return [ml.word(as_function(self._inner(call).name)), ml.bracketed(*ml.separated(arrays))], mathml.TIGHT
+
+    def _inner(self, call: Call) -> Call:
+        """Of a helper that makes one call, this one."""
+        inner = [other for other in self.recording.calls if other.parent == call.index and not other.in_backward]
+        return inner[0] if len(inner) == 1 and call.name.rpartition(".")[2].startswith("_") else call
+
+    def _residual(self, whole: ex.Applied) -> tuple[list[Element], int]:
+        """LayerNorm(x + Sublayer(x)), or x + Sublayer(LayerNorm(x)) with the norm first."""
+        layer = self.walk.callee(whole)
+        x, *others = [self.expression(part) for part in whole.parts if self._is_array(part)]
+        norm, sublayer = (ml.word(as_function(type(part).__name__)) for part in (layer.norm, layer.sublayer))
+        if layer.order == "pre":
+            inner = ml.row([norm, ml.bracketed(x)])
+            return [x, ml.sign("+"), sublayer, ml.bracketed(*ml.separated([inner, *others]))], mathml.SUM
+        update = ml.bracketed(*ml.separated([x, *others]))
+        return [norm, ml.bracketed(x, ml.sign("+"), sublayer, update)], mathml.TIGHT
 
 
 def _summed(axes: Sequence[str], term: Element) -> Element:
@@ -300,6 +322,15 @@ def _summed(axes: Sequence[str], term: Element) -> Element:
     return ml.row([ml.element("munder", ml.sign("∑", movablelimits="false"), letters), term])
 
 
+def _new_axis(at: str) -> str | None:
+    """The letter of the axis along which x[..., None] differs, in rows i and columns j; None for another index."""
+    slots = [part for part in at.strip("()").split(", ") if part != "..."]
+    if "None" not in slots or not {"None", ":"}.issuperset(slots):
+        return None
+    kept = [letter for letter, slot in zip("ij", [*slots, ":"], strict=False) if slot == ":"]
+    return kept[0] if len(slots) > 1 and kept else "i" if len(slots) == 1 else "h"
+
+
 def _text(element: Element) -> str:
     return tostring(element, encoding="unicode")
 
@@ -308,11 +339,6 @@ def _holds_arrays(value: Any) -> bool:
     if isinstance(value, tuple):
         return bool(value) and all(map(_holds_arrays, value))
     return isinstance(value, np.ndarray | Summarised) and value.ndim > 0
-
-
-def spaced(name: str) -> str:
-    """The name of a call in words: split heads, MultiHeadAttention, attend."""
-    return name.removesuffix(" in backward").rpartition(".")[2].strip("_").replace("_", "\u00a0")
 
 
 def _unmoved(whole: ex.Expression) -> ex.Expression:

@@ -75,7 +75,7 @@ function buildMatrix() {
   const body = make("tbody");
   cells.length = 0;
   maps.rows.forEach((token, i) => {
-    const row = make("tr", {}, label(token, "row"));
+    const row = make("tr", {}, label(token + nextOf(maps, i), "row"));
     maps.columns.forEach((_, j) => {
       const cell = make("button", { type: "button", tabindex: "-1" });
       if (masked(maps, i, j)) {
@@ -158,7 +158,7 @@ function drawLines() {
   svg.setAttribute("width", side + middle + widest(maps.columns.map(cut)));
   svg.setAttribute("height", top + count * step);
   const caption = (x, anchor, words) => draw("text", { class: "caption", x, y: 0.5 * rem, "text-anchor": anchor }, words);
-  const children = [caption(side - 6, "end", asking.some(([, next]) => next) ? "token → next" : "this token"), caption(side + middle + 6, "start", "looks at")];
+  const children = [caption(side - 6, "end", asking.some(([, next]) => next) ? "reads → writes" : "reads"), caption(side + middle + 6, "start", "looks at")];
   curves = [];
   numbers.forEach((x, flat) => {
     const [i, j] = [Math.floor(flat / maps.columns.length), flat % maps.columns.length];

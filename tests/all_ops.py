@@ -12,6 +12,7 @@ import numpy as np
 from minitransformer.fast.large_cases import LARGE
 from minitransformer.verify import CASES
 from minitransformer.verify.catalogue import Setup, known_ops
+from minitransformer.verify.mistakes import MISTAKES
 
 OPS = known_ops()
 # The ops of ideas in folders of their own, by name: each with its folder in later/, whose name its test file has, too.
@@ -21,6 +22,8 @@ TABLED = set(OPS) - {"sinusoidal_positions", *IDEAS}
 # A case's name, and the op that it is about. The first case of each op looks at every entry.
 CALLS = {name: case.covers for name, case in CASES.items() if case.kind == "op"}
 FIRST = {op: name for name, op in reversed(CALLS.items())}
+# The known mistakes of all ops that finite differences find.
+WRONG = [m for m in MISTAKES.values() if m.caught_by == "gradients" and m.target.partition(":")[2] in OPS]
 
 
 def setup_of(case: str, seed: int = 0) -> Setup:

@@ -8,10 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_ops import WRONG as WRONG_OPS
 from foreign_functions import FUNCTIONS, JAX, WRONG, WRONG_NAMES, Function, assert_rejected_rightly, made
 
 from minitransformer import verify
 from minitransformer.verify import from_jax
+from minitransformer.verify.mistakes import Mistake
 
 pytestmark = pytest.mark.parity
 
@@ -25,6 +27,10 @@ X = draw(3, 4)
 
 def function_of(function: Function, wrong: int | None = None) -> Any:
     return from_jax(made(function, JAX, wrong, jax=jax, xp=jnp)[function.name])
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(FUNCTIONS) + len(CASES) + len(OWN) >= 80 and len(WRONG) + len(OF_OURS) >= 280
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
@@ -41,6 +47,65 @@ def test_wrong_functions_are_rejected_at_the_worst_entry(function: Function, wro
         assert "backward does not run: ValueError" in str(error) and "Custom VJP bwd" in str(error)
         return
     assert_rejected_rightly(report, function, wrong)
+
+
+def around(op: Any) -> Any:
+    """An op of ours inside a jax.custom_vjp, which JAX runs with numbers as long as nobody compiles it."""
+
+    def call(*inputs: Any, **options: Any) -> Any:
+        places = [i for i, x in enumerate(inputs) if isinstance(x, jax.Array)]
+        pullbacks: list[Any] = []
+
+        def forward(*arrays: Any) -> Any:
+            filled = [*inputs]
+            for i, x in zip(places, arrays, strict=True):
+                filled[i] = array(x)
+            y, pullback = op(*filled, **{key: array(x) for key, x in options.items()})
+            pullbacks.append(pullback)
+            return jnp.array(y), arrays
+
+        def backward(arrays: Any, dy: Any) -> Any:
+            found = pullbacks[-1](array(dy))
+            rest = iter(found if isinstance(found, tuple) else (found,))
+            return tuple(jnp.array(next(rest)) if jnp.issubdtype(x.dtype, jnp.floating) else None for x in arrays)
+
+        run = jax.custom_vjp(lambda *arrays: forward(*arrays)[0])
+        run.defvjp(forward, backward)
+        return run(*(inputs[i] for i in places))
+
+    return from_jax(call)
+
+
+def array(x: Any) -> Any:
+    return np.array(x) if isinstance(x, jax.Array) else x
+
+
+# JAX's arrays cannot be changed in place, each backward begins with forward, and gradients get the inputs' dtype.
+UNDONE = {
+    *("softmax-changes-dy", "softmax-changes-y", "softmax-changes-x", "dropout-changes-dy", "dropout-changes-its-mask"),
+    "embedding-float32-gradient",
+}
+OF_OURS = [mistake for mistake in WRONG_OPS if mistake.name not in UNDONE]
+# One case of each op.
+CASES = {case.covers: case for case in reversed(verify.CASES.values()) if case.kind == "op"}
+COARSE = {"entrywise": 4, "directions": 1, "intermediates": False}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_our_ops_are_accepted(case: verify.Case) -> None:
+    setup = case.build(np.random.default_rng(0))
+    verify.gradients(around(setup.f), *setup.inputs, **COARSE, **setup.options).assert_ok()
+
+
+@pytest.mark.parametrize("mistake", OF_OURS, ids=lambda mistake: mistake.name)
+def test_our_ops_with_mistakes_are_rejected(mistake: Mistake) -> None:
+    setup = verify.CASES[mistake.cases[0]].build(np.random.default_rng(1))
+    f = around(mistake.inside(setup.f))
+    with np.errstate(all="ignore"):
+        try:
+            assert not verify.gradients(f, *setup.inputs, **COARSE, **setup.options).ok
+        except ValueError as error:
+            assert "does not run" in str(error) or "not finite" in str(error)
 
 
 # JAX's own: written by people who never saw this checker.

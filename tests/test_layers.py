@@ -297,6 +297,13 @@ def test_there_may_be_several_leading_axes() -> None:
         np.testing.assert_allclose(gradient.reshape(flat_gradient.shape), flat_gradient, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("last", [0, 1, 2, 4, 7, 8])
+def test_a_table_of_positions_reaches_the_last_one_asked_for(last: int) -> None:
+    x, at = np.zeros((1, 2, 6)), np.array([[0, last]])
+    y = layers.SinusoidalPositions(6)(x, at=at)[0]
+    np.testing.assert_array_equal(y[0], ops.sinusoidal_positions(last + 1, 6)[[0, last]])
+
+
 def test_positions_continue_where_a_prefix_ended() -> None:
     for positions in (layers.SinusoidalPositions(6), ordinary(layers.LearnedPositions(40, 6))):
         x = normal(2, 40, 6)

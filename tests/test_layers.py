@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import minitransformer.arrays.strict  # noqa: F401 - registers the device "strict"
-from minitransformer import layers
+from minitransformer import layers, ops
 from minitransformer.arrays.backend import to_device, to_numpy
 from minitransformer.layers import Cache, KeyValueCache, Module, Parameter
 

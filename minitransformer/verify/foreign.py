@@ -126,8 +126,8 @@ def _is_random(run: Callable[[], np.ndarray]) -> bool:
 def _seeded(run: Callable[[], np.ndarray], seed: int) -> np.ndarray:
     """The result of one run in which random generators start from this seed; afterwards they are restored."""
     torch: Any = sys.modules.get("torch")
-    new: Any = np.random.bit_generator  # randbits makes the seeds of generators that are given none
-    numbers, own, randbits = np.random.get_state(), random.getstate(), new.randbits  # noqa: NPY002
+    new: Any = np.random.bit_generator  # its randbits, if this NumPy has it, seeds the generators that are given none
+    numbers, own, randbits = np.random.get_state(), random.getstate(), getattr(new, "randbits", None)  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002
     random.seed(seed)
     new.randbits = lambda bits: seed

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from minitransformer.fast.large_cases import LARGE
-from minitransformer.verify import CASES
+from minitransformer.verify import CASES, gradients
 from minitransformer.verify.catalogue import Setup, known_ops
-from minitransformer.verify.mistakes import MISTAKES
+from minitransformer.verify.mistakes import MISTAKES, Mistake
 
 OPS = known_ops()
 # The ops of ideas in folders of their own, by name: each with its folder in later/, whose name its test file has, too.
@@ -24,6 +24,7 @@ CALLS = {name: case.covers for name, case in CASES.items() if case.kind == "op"}
 FIRST = {op: name for name, op in reversed(CALLS.items())}
 # The known mistakes of all ops that finite differences find.
 WRONG = [m for m in MISTAKES.values() if m.caught_by == "gradients" and m.target.partition(":")[2] in OPS]
+_COARSE: Any = {"entrywise": 4, "directions": 1, "intermediates": False}
 
 
 def setup_of(case: str, seed: int = 0) -> Setup:
@@ -67,3 +68,19 @@ LAYOUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 def laid_out(arguments: dict[str, Any], layout: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:
     """The arguments with every array in another layout."""
     return {name: layout(x) if isinstance(x, np.ndarray) else x for name, x in arguments.items()}
+
+
+def assert_accepted_as(form: Callable[[Any], Any], case: str) -> None:
+    """The checker accepts the op of a case in the form of others, such as a function of tensors."""
+    setup = setup_of(case)
+    gradients(form(setup.f), *setup.inputs, **_COARSE, **setup.options).assert_ok()
+
+
+def assert_rejected_as(form: Callable[[Any], Any], mistake: Mistake) -> None:
+    """The checker rejects an op with a mistake in the form of others; what cannot run there, it refuses in words."""
+    setup = setup_of(mistake.cases[0], seed=1)
+    with np.errstate(all="ignore"):
+        try:
+            assert not gradients(form(mistake.inside(setup.f)), *setup.inputs, **_COARSE, **setup.options).ok
+        except ValueError as error:
+            assert "does not run" in str(error) or "not finite" in str(error)

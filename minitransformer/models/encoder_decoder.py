@@ -94,7 +94,7 @@ def check_config(where: str, config: Any, kind: type) -> None:
     """Require the configuration of this kind of model, or another recipe, whose flags are True or False."""
     if dataclasses.is_dataclass(config):
         check_flags(where, **{f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.type == "bool"})
-    if hasattr(config, "parts") and hasattr(kind, "parts"):
+    if hasattr(config, "build") and hasattr(kind, "build"):
         return
     hint = f"; make one, {kind.__name__}(...), or open a model that exists with models.load(path)"
     check_kind(where, "config", config, kind, hint)

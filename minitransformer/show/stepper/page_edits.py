@@ -7,6 +7,7 @@ random, and every number that the terms give is compared.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
 from collections.abc import Callable
@@ -33,7 +34,7 @@ def followed(recording: Steps, data: dict[str, Any]) -> list[str]:
     what is dropped, and without it all else can be edited.
     """
     sizes = [0 if bound.value.array is None else bound.value.array.size for _, bound in recording.bindings]
-    if recording.again is None or 0 in sizes or sum(sizes) > NUMBERS:
+    if not isinstance(recording.again, functools.partial) or 0 in sizes or sum(sizes) > NUMBERS:
         return []
     given = _inputs(recording)
     *inputs, upstream = given
@@ -55,13 +56,14 @@ def _inputs(recording: Steps) -> dict[str, np.ndarray]:
 
 def _same(recording: Steps, data: dict[str, Any], drawn: dict[str, np.ndarray]) -> bool:
     """Whether the terms give for these inputs what Python gives."""
-    f, *given = recording.again.args  # type: ignore[union-attr]
+    assert isinstance(recording.again, functools.partial)
+    f, *given = recording.again.args
     parameters = inspect.signature(f).parameters
-    named = dict(zip(parameters, given, strict=False)) | recording.again.keywords  # type: ignore[union-attr]
+    named = dict(zip(parameters, given, strict=False)) | recording.again.keywords
     *names, upstream = drawn
     named |= {name: drawn[name] if drawn[name].shape else float(drawn[name]) for name in names if name in parameters}
     try:
-        fresh = recording.again.func(f, **named | {"upstream": drawn[upstream]})  # type: ignore[union-attr]
+        fresh = recording.again.func(f, **named | {"upstream": drawn[upstream]})
     except Exception:
         return False
     others = partners(recording, fresh)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from minitransformer.verify import CASES
+from minitransformer.fast.large_cases import LARGE
+from minitransformer.verify import CASES, gradients
 from minitransformer.verify.catalogue import Setup, known_ops
+from minitransformer.verify.mistakes import MISTAKES, Mistake
 
 OPS = known_ops()
 # The ops of ideas in folders of their own, by name: each with its folder in later/, whose name its test file has, too.
@@ -19,11 +22,14 @@ TABLED = set(OPS) - {"sinusoidal_positions", *IDEAS}
 # A case's name, and the op that it is about. The first case of each op looks at every entry.
 CALLS = {name: case.covers for name, case in CASES.items() if case.kind == "op"}
 FIRST = {op: name for name, op in reversed(CALLS.items())}
+# The known mistakes of all ops that finite differences find.
+WRONG = [m for m in MISTAKES.values() if m.caught_by == "gradients" and m.target.partition(":")[2] in OPS]
+_COARSE: Any = {"entrywise": 4, "directions": 1, "intermediates": False}
 
 
 def setup_of(case: str, seed: int = 0) -> Setup:
     """The call of a case; generators are the caller's to use."""
-    return copy.deepcopy(CASES[case].build(np.random.default_rng(seed)))
+    return copy.deepcopy((CASES | LARGE)[case].build(np.random.default_rng(seed)))
 
 
 def arguments_of(case: str, seed: int = 0) -> dict[str, Any]:
@@ -48,3 +54,33 @@ def floats(arguments: dict[str, Any]) -> list[str]:
 def results(y: Any, gradients: Any) -> list[Any]:
     """The output and all gradients."""
     return [y, *(gradients if isinstance(gradients, tuple) else (gradients,))]
+
+
+# How an array may lie in memory: row by row, column by column, with gaps, or with the heads of each position together.
+LAYOUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "rows": lambda x: np.array(x, order="C"),
+    "columns": lambda x: np.array(x, order="F"),
+    "gaps": lambda x: np.repeat(x[..., None], 2, axis=-1)[..., 0],
+    "heads": lambda x: x.swapaxes(-2, -3).copy().swapaxes(-2, -3) if x.ndim > 2 else x.copy(),
+}
+
+
+def laid_out(arguments: dict[str, Any], layout: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:
+    """The arguments with every array in another layout."""
+    return {name: layout(x) if isinstance(x, np.ndarray) else x for name, x in arguments.items()}
+
+
+def assert_accepted_as(form: Callable[[Any], Any], case: str) -> None:
+    """The checker accepts the op of a case in the form of others, such as a function of tensors."""
+    setup = setup_of(case)
+    gradients(form(setup.f), *setup.inputs, **_COARSE, **setup.options).assert_ok()
+
+
+def assert_rejected_as(form: Callable[[Any], Any], mistake: Mistake) -> None:
+    """The checker rejects an op with a mistake in the form of others; what cannot run there, it refuses in words."""
+    setup = setup_of(mistake.cases[0], seed=1)
+    with np.errstate(all="ignore"):
+        try:
+            assert not gradients(form(mistake.inside(setup.f)), *setup.inputs, **_COARSE, **setup.options).ok
+        except ValueError as error:
+            assert "does not run" in str(error) or "not finite" in str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -87,8 +88,10 @@ def writer(tokenizer: Tokenizer, kind: Any = LanguageModelConfig, **changes: Any
 
 def translator(source: Tokenizer, target: Tokenizer, kind: Any = TransformerConfig, **changes: Any) -> Transformer:
     """A small translator in float64, one table where both tokenizers are one; by default as the paper has it."""
-    sizes = {"d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 2, "n_decoder_layers": 2}
-    sizes |= {"share_embeddings": source is target} | changes
+    sizes: dict[str, Any] = {"d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 2, "n_decoder_layers": 2}
+    if "share_embeddings" in {field.name for field in dataclasses.fields(kind)}:
+        sizes |= {"share_embeddings": source is target}
+    sizes |= changes
     model = Transformer(kind(len(source), len(target), **sizes), np.random.default_rng(0))
     return _stirred(model, 2)
 

@@ -20,6 +20,7 @@ import threadpoolctl
 from minitransformer.fast import (
     accelerate,
     attention_loops,
+    blas,
     decoding,
     decoding_loops,
     layer_loops,
@@ -277,8 +278,22 @@ def require_all_called() -> None:
     assert not idle, idle
 
 
+def require_that_products_fit() -> None:
+    """BLAS looks at no index: what does not fit, or has gaps within its rows, must be refused before."""
+    a, b, c = (np.zeros(shape, np.float32) for shape in ((3, 4), (4, 5), (3, 5)))
+    gaps = np.zeros((3, 16), np.float32)[:, ::4]
+    product = blas.matrix_product()
+    for x, y, z in ((a, b[:3], c), (a[:2], b, c), (a, b, c[:2]), (a, b, c[:, :4]), (gaps, b, c)) if product else ():
+        try:
+            blas.multiply(product, blas.AS_IT_IS, blas.AS_IT_IS, 1.0, x, y, 0.0, z)
+        except IndexError:
+            continue
+        raise AssertionError(f"{x.shape} times {y.shape} into {z.shape}")
+
+
 def main(seed: int, draws: int) -> None:
     assert loops.CHECKED, "set NUMBA_BOUNDSCHECK=1"
+    require_that_products_fit()
     decoding.LARGE = decoding.LEAST_SIDE = decoding.SHARED = layers.SHARED = 1  # all is worth the loops, and threads
     sys.modules[decoding.__package__ + ".attention"]._MANY = 1
     for draw in range(draws):

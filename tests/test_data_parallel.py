@@ -107,6 +107,23 @@ def test_the_sum_of_a_layer_begins_when_its_backward_ends(changes):
     assert type(model.stack.layers[0]).__name__ in ("EncoderLayer", "Checkpoint")  # no longer watched
 
 
+def test_the_sum_of_a_layer_waits_for_every_worker():
+    """Also when the workers end in another order than the layers."""
+    models, group = [language_model() for _ in range(2)], Told()
+    flats = [np.full(sum(p.value.size for _, p in models[0].parameters()), float(i + 1)) for i in range(2)]
+    some = buckets.Buckets(models, flats, group)
+    some.complete(0, 2)
+    assert group.events == []
+    some.complete(1, 1)
+    assert group.events == []
+    some.complete(1, 2)
+    assert len(group.events) == 1  # of layer 2 alone
+    some.complete(0)
+    some.complete(1)
+    some.wait()
+    assert (flats[0] == 3.0).all() and (flats[1] == 2.0).all()
+
+
 class Noted(Module):
     """A module that reports when its backward pass begins."""
 

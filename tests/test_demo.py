@@ -53,7 +53,7 @@ def test_a_short_run_prints_all_three_parts_and_writes_both_pictures(tmp_path, f
     for example in EXAMPLES:
         assert str(example) in text
     for case in demo.CASES.values():
-        assert (re.search(rf"^   {re.escape(case.name)} +\d+ +\d\.\de-\d\d  ok$", text, re.M) is not None) == (
+        assert (re.search(rf"^   {re.escape(case.name)} +\d+ +\d\.\de[-+]\d\d  ok$", text, re.M) is not None) == (
             case.kind == "op"
         )
     assert "   all ok" in text

@@ -20,6 +20,7 @@ from minitransformer.generation import (
     beam_search,
     generate,
     greedy,
+    stream,
     translate,
     write,
 )
@@ -384,6 +385,13 @@ def test_the_rules_of_stopping_differ_where_an_open_text_is_better_than_a_finish
     assert [each.tokens for each in late] == [[1, 1, 1, 1], [2, 3]]
 
 
+def test_a_search_that_goes_on_does_so_until_the_worst_finished_text_is_safe():
+    """1 2 is worse than the finished 3, but 1 2 3 comes out better than the finished 1 3."""
+    p = [[0.0, 0.5, 0.1, 0.4], [0.0, 0.05, 0.55, 0.4], [0.0, 0.0, 0.0, 1.0], [0.25, 0.25, 0.25, 0.25]]
+    (found,) = beam_search(Chain(p), [[0]], 4, 2, 0.0, 3, early_stopping=False)
+    assert [each.tokens for each in found] == [[3], [1, 2, 3]]
+
+
 def test_a_search_that_goes_on_never_ends_with_a_worse_text_and_sometimes_with_a_better_one():
     better = 0
     for seed, n_new in itertools.product(SEEDS, (4, 8, 12)):
@@ -523,6 +531,12 @@ def test_draws_follow_the_distribution_that_is_left(options, wanted):
     assert (abs(frequencies - p) <= 4 * np.sqrt(p * (1 - p) / n)).all()
 
 
+def test_where_the_tokens_before_reach_top_p_exactly_no_other_is_left():
+    halves = np.log2([[1.0, 0.5, 0.5]] * 100) * np.log(2.0)
+    drawn = Sampler(generators(100), top_p=0.5)(halves, np.arange(100))
+    assert set(drawn.tolist()) == {0}
+
+
 @pytest.mark.slow
 @settings(max_examples=150)
 @given(
@@ -613,6 +627,11 @@ def test_each_token_is_read_once_and_a_finished_text_no_more(tokens_read):
     assert tokens_read[0] == (5, 1) and {t for _, t in tokens_read} == {1}
     tokens_read.clear()
     generate(language_model(3), [PROMPTS[0]], 3)
+    assert tokens_read == [(1, 7), (1, 1), (1, 1)]
+
+
+def test_a_stream_reads_no_token_after_its_last(tokens_read):
+    assert len(list(stream(Continuation(language_model(3)), PROMPTS[0], 3))) == 3
     assert tokens_read == [(1, 7), (1, 1), (1, 1)]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import minitransformer.arrays.strict  # noqa: F401 - registers the device "strict"
-from minitransformer import layers
+from minitransformer import layers, ops
 from minitransformer.arrays.backend import to_device, to_numpy
 from minitransformer.layers import Cache, KeyValueCache, Module, Parameter
 
@@ -295,6 +295,13 @@ def test_there_may_be_several_leading_axes() -> None:
     np.testing.assert_allclose(y.reshape(6, 4, 6), flat_y, rtol=1e-13)
     for gradient, flat_gradient in zip(backward(x), flat_backward(x.reshape(6, 4, 6)), strict=True):
         np.testing.assert_allclose(gradient.reshape(flat_gradient.shape), flat_gradient, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("last", [0, 1, 2, 4, 7, 8])
+def test_a_table_of_positions_reaches_the_last_one_asked_for(last: int) -> None:
+    x, at = np.zeros((1, 2, 6)), np.array([[0, last]])
+    y = layers.SinusoidalPositions(6)(x, at=at)[0]
+    np.testing.assert_array_equal(y[0], ops.sinusoidal_positions(last + 1, 6)[[0, last]])
 
 
 def test_positions_continue_where_a_prefix_ended() -> None:

@@ -7,13 +7,12 @@ from __future__ import annotations
 import copy
 import math
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from all_ops import CALLS, FIRST, IDEAS, OPS, arguments_of, floats, in_dtype, results
+from all_ops import CALLS, FIRST, IDEAS, LAYOUTS, OPS, arguments_of, floats, in_dtype, laid_out, results
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import softmax
@@ -267,6 +266,7 @@ def test_bias_of_attention() -> None:
     """A bias of -inf is a mask; one that is the same for every key changes nothing."""
     q, k, v = random(2, 4, 3), random(2, 5, 3, seed=1), random(2, 5, 6, seed=2)
     seen = random(4, 5, seed=3) < 0.5
+    seen[1] = False
     hidden = np.where(seen, 0.0, -np.inf)
     np.testing.assert_allclose(ops.attention(q, k, v, bias=hidden)[0], ops.attention(q, k, v, mask=seen)[0], rtol=1e-12)
     same, _ = ops.attention(q, k, v, bias=random(4, 1, seed=3))
@@ -481,26 +481,11 @@ def test_every_idea_in_a_folder_has_tests_of_its_own_that_call_its_ops() -> None
         assert f"{name}(" in tests.read_text(encoding="utf-8"), f"{tests.name} does not call {name}"
 
 
-def by_rows(x: np.ndarray) -> np.ndarray:
-    return x.copy()
-
-
-def by_columns(x: np.ndarray) -> np.ndarray:
-    return np.array(x, order="F")
-
-
-def apart(x: np.ndarray) -> np.ndarray:
-    """Every second number of memory, where there is an axis."""
-    return np.repeat(x[..., None], 2, axis=-1)[..., 0]
-
-
-def as_called(case: str, dtype: str, layout: Callable[[np.ndarray], np.ndarray] = by_rows) -> dict[str, Any]:
-    """The arguments of a case: arrays that lie in memory as said, and NumPy's float64 in place of Python's floats."""
-    arguments = in_dtype(arguments_of(case), dtype)
-    arrays = {name: layout(x) for name, x in arguments.items() if isinstance(x, np.ndarray)}
-    frozen(list(arrays.values()))
-    numbers = {name: np.float64(x) for name, x in arguments.items() if isinstance(x, float)}
-    return arguments | arrays | numbers
+def as_called(case: str, dtype: str, layout: str = "rows") -> dict[str, Any]:
+    """The arguments of a case: arrays that nobody can write to, and NumPy's float64 for Python's floats."""
+    arguments = laid_out(in_dtype(arguments_of(case), dtype), LAYOUTS[layout])
+    frozen([x for x in arguments.values() if isinstance(x, np.ndarray)])
+    return {name: np.float64(x) if isinstance(x, float) else x for name, x in arguments.items()}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -530,9 +515,9 @@ def test_promises(case: str, dtype: str) -> None:
         np.testing.assert_array_equal(arguments[name], before[name])
 
     tolerance = 100 * float(np.finfo(dtype).eps)
-    for layout in (by_columns, apart):
+    for layout in LAYOUTS:
         other, its_backward = OPS[op](**as_called(case, dtype, layout))
-        for x, kept in zip(results(other, its_backward(frozen([layout(dy)])[0])), first, strict=True):
+        for x, kept in zip(results(other, its_backward(frozen([LAYOUTS[layout](dy)])[0])), first, strict=True):
             np.testing.assert_allclose(x, kept, rtol=tolerance, atol=tolerance * max(1.0, abs(kept).max()))
 
 

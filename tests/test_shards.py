@@ -66,6 +66,18 @@ def test_a_slice_goes_over_the_ends_of_shards_and_starts_where_its_part_does(tmp
                 assert part[start:stop].tolist() == list(range(first, 8))[start:stop]
 
 
+def test_tokens_take_two_bytes_where_they_fit_and_merges_are_learned_from_the_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "PIECE", 1000)
+    monkeypatch.setattr(shards, "_SAMPLE", 1500)
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"{chr(0x4E00 + n)}{chr(0x5E00 + n)}\n" for n in range(400)), encoding="utf-8")
+    (tmp_path / "data").mkdir()
+    list(shards.prepare([path], tmp_path / "data"))
+    assert len(load_tokenizer(tmp_path / "data" / "tokenizer.json")) > 256
+    assert {np.load(file).dtype for file in (tmp_path / "data").glob("*.npy")} == {np.dtype(np.uint16)}
+    assert 1500 <= sum(len(line.encode()) for line in shards._sample([path])) < 2100  # two pieces of three
+
+
 def test_what_is_missing_is_made_and_nothing_else(tmp_path, text):
     command = ["prepare", str(text), "--out", str(tmp_path / "data")]
     assert main(command) == 0

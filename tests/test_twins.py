@@ -8,14 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from variants import attention
 
 from minitransformer import fast, ops
 from minitransformer.arrays.backend import Array, Pullback
-from minitransformer.later import RelativeBias
-from minitransformer.layers import Cache, Encoder, EncoderLayer, FeedForward, LayerNorm, Linear, Module, Residual
+from minitransformer.layers import (
+    Cache,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    LayerNorm,
+    Linear,
+    Module,
+    Residual,
+)
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.training import SGD, Adam, AdamW, Muon, Workers
+from minitransformer.verify import CASES, Case
 
 
 def model() -> LanguageModel:
@@ -42,38 +50,27 @@ def test_a_twin_has_the_parameters_of_its_original_and_gives_the_same_results() 
         np.testing.assert_allclose(fast_gradients[name], gradient, rtol=1e-3, atol=1e-6)
 
 
-PARTS: dict[str, dict[str, Any]] = {
-    "shared key heads": {"n_key_heads": 2},
-    "one key head": {"n_key_heads": 1},
-    "another scale": {"scale": 1.0},
-    "rotary positions": {"rotary_base": 50.0},
-    "a relative bias": {"relative": RelativeBias(4, 8, 9, both_ways=False, std=1.0)},
-    "linear biases": {"alibi": True},
-    "norms of queries and keys": {"qk_norm": True},
-    "a sink": {"sink": True},
-    "a window": {"window": 2},
-    "wide heads": {"d_head": 6},
-    "no bias of the output": {"output_bias": False},
-    "no bias but the output's": {"bias": False, "output_bias": True},
-}
+ATTENTION = [case for case in CASES.values() if case.covers == "MultiHeadAttention"]
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_a_twin_does_what_published_models_ask_of_attention(part: str) -> None:
+@pytest.mark.parametrize("case", ATTENTION, ids=lambda case: case.name)
+def test_a_twin_does_what_its_attention_does(case: Case) -> None:
     """Forward, backward and with a cache; one layer is used twice, as in ALBERT."""
-    x, dy = (np.random.default_rng(i).normal(size=(3, 6, 8)).astype(np.float32) for i in range(2))
-    rng = np.random.default_rng(0)
-    sublayers = (attention(8, 4, **PARTS[part], rng=rng), FeedForward(8, 12, rng=rng))
-    original = Encoder.of([EncoderLayer.of(*(Residual(each, LayerNorm(8)) for each in sublayers))] * 2)
+    attention: Any = case.build(np.random.default_rng(0)).module
+    attention.to(dtype="float32")
+    d = attention.query.weight.value.shape[0]
+    x, dy = (np.random.default_rng(i).normal(size=(3, 6, d)).astype(np.float32) for i in range(2))
+    sublayers = (attention, FeedForward(d, 12, rng=np.random.default_rng(0)))
+    original = Encoder.of([EncoderLayer.of(*(Residual(each, LayerNorm(d)) for each in sublayers))] * 2)
     found = []
     for each in (original, fast.accelerate(original)):
         y, backward = each(x, causal=True)
         original.zero_grad()
         dx = backward(dy)
+        found.append([y, dx, *(p.grad.copy() for _, p in original.parameters())])
         cache = Cache(2)
         ends = [each(x[:, i:j], causal=True, cache=cache)[0] for i, j in ((0, 4), (4, 5), (5, 6))]
         np.testing.assert_allclose(np.concatenate(ends, axis=1), y, rtol=1e-3, atol=1e-4)
-        found.append([y, dx, *(p.grad.copy() for _, p in original.parameters())])
     for fast_result, result in zip(*reversed(found), strict=True):
         np.testing.assert_allclose(fast_result, result, rtol=1e-3, atol=1e-4)
 

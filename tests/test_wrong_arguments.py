@@ -185,6 +185,15 @@ def test_what_was_unclear_or_accepted_is_refused_in_words(call, message):
         call()
 
 
+@pytest.mark.parametrize("kind", [int, np.float32, np.int64])
+def test_the_ends_of_a_range_belong_to_it_in_any_type_of_number(kind):
+    rng, logits = np.random.default_rng(0), X[0]
+    assert np.array_equal(ops.dropout(X, kind(0), rng)[0], X)
+    for label_smoothing in (0, 1):
+        loss = ops.cross_entropy(logits, np.zeros(4, int), label_smoothing=kind(label_smoothing))[0]
+        assert loss == ops.cross_entropy(logits, np.zeros(4, int), label_smoothing=float(label_smoothing))[0]
+
+
 def test_a_command_that_is_to_write_without_end_says_so_in_one_line(tmp_path, capsys):
     models.folder.save(writer(), tmp_path)
     CharacterTokenizer.train(["abcd"]).save(tmp_path / "tokenizer.json")

@@ -244,9 +244,10 @@ def check_flags(where: str, **flags: Any) -> None:
 
 
 def check_kind(where: str, name: str, x: Any, kind: Any, hint: str = "") -> None:
-    """Require an instance of a class, or of one of collections.abc. hint: how to fix it."""
+    """Require an instance of a class, or of one of several in a tuple. hint: how to fix it."""
     if not isinstance(x, kind):
-        raise TypeError(f"{where}: {name} must be a {getattr(kind, '__name__', 'str or PathLike')}, got {x!r}{hint}")
+        kinds = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
+        raise TypeError(f"{where}: {name} must be a {kinds}, got {x!r}{hint}")
 
 
 def check_sizes(where: str, **sizes: Any) -> None:

@@ -28,6 +28,10 @@ def _large(kind: str, name: str, build: Callable[[Random], Setup]) -> None:
     LARGE[name] = Case(name, kind, build)
 
 
+def _op(name: str, *arguments: Any, **options: Any) -> None:
+    _large("op", name, lambda r: call(r, getattr(textbook, name.partition(" ")[0]), *arguments, **options))
+
+
 def to_accelerate(optimizer: Any) -> Any:
     """The optimiser itself. For the fast forms, check.py replaces this function by fast.accelerate."""
     return optimizer
@@ -37,24 +41,31 @@ def _qkv(r: Random, t_q: int, t_k: int, *first: int) -> list[Array]:
     return [r.normal(size=(*first, length, 8)) for length in (t_q, t_k, t_k)]
 
 
-def _attention(*sizes: int, mask: tuple[int, ...] | None = None, **options: Any) -> Callable[[Random], Setup]:
+def _attention(*sizes: int, mask: tuple[int, ...] = (), seen: Any = True, **options: Any) -> Callable[[Random], Setup]:
     def build(r: Random) -> Setup:
         given = options | ({"rng": frozen(r)} if "dropout" in options else {})
         if mask:
-            given["mask"] = some_mask(*mask)(r) if mask[-2] > 1 else r.random(mask) < 0.6
+            given["mask"] = (some_mask(*mask)(r) if mask[-2] > 1 else r.random(mask) < 0.6) & seen
         return call(r, textbook.attention, *_qkv(r, *sizes), **given)
 
     return build
 
 
+_HALF = (1, 2, 150, 1100)
+_STAIRS = np.arange(1100) >= np.arange(40, 190)[:, None] * 6
 _large("op", "attention with 70 keys, causal", _attention(70, 70, 2, 3, causal=True))
 _large("op", "attention with 70 keys, mask and dropout", _attention(66, 70, 2, 3, mask=(2, 1, 66, 70), dropout=0.3))
 _large("op", "attention with five axes and a mask", _attention(20, 70, 2, 2, 3, mask=(2, 1, 3, 20, 70)))
 _large("op", "attention with more queries than keys, causal", _attention(70, 66, 3, causal=True))
 _large("op", "attention in tiles", _attention(150, 1100, 1, 2))
 _large("op", "attention in tiles, causal", _attention(150, 1100, 1, 2, causal=True, mask=(2, 1, 1100)))
-_large("op", "attention in tiles, large scores", _attention(150, 1100, 1, 2, scale=9.0, mask=(1, 2, 150, 1100)))
+_large("op", "attention in tiles, large scores", _attention(150, 1100, 1, 2, scale=9.0, mask=_HALF))
 _large("op", "attention in tiles, dropout", _attention(150, 1100, 1, 2, causal=True, dropout=0.3))
+_large(
+    "op",
+    "attention in tiles, each query with later keys",
+    _attention(150, 1100, 1, 2, scale=9.0, mask=(1, 2, 150, 1100), seen=_STAIRS),
+)
 _large("op", "attention with 2100 keys", _attention(130, 2100, 1, 1))
 _large("op", "attention of many sequences", _attention(40, 40, 70, 3, causal=True))
 _large("op", "attention with large scores", _attention(20, 30, 2, 2, scale=30.0, mask=(2, 20, 30)))
@@ -65,33 +76,23 @@ def _numbers(r: Random) -> Array:
     return np.concatenate([4.0 * r.normal(size=2 * blocks.BLOCK), [0.0, 12.0, -12.0, 20.0, -20.0]])
 
 
-_large("op", "gelu of several blocks", lambda r: call(r, textbook.gelu, _numbers))
-_large("op", "gelu by tanh, of several blocks", lambda r: call(r, textbook.gelu, _numbers, approximate="tanh"))
-_HUGE = np.array([1e4, -1e4, 1e15, -1e15])
-_large("op", "gelu of huge numbers", lambda r: call(r, textbook.gelu, _HUGE))
-_large("op", "gelu by tanh, of huge numbers", lambda r: call(r, textbook.gelu, _HUGE, approximate="tanh"))
-_large(
-    "op",
-    "layer_norm of several blocks",
-    lambda r: call(r, textbook.layer_norm, (263, 129), gain(129), (129,)),
-)
-_large(
-    "op",
+_HUGE = np.array([0.0, -0.0, 1e4, -1e4, 1e15, -1e15])
+_op("gelu of several blocks", _numbers)
+_op("gelu by tanh, of several blocks", _numbers, approximate="tanh")
+_op("gelu of huge numbers", lambda r: _HUGE)
+_op("gelu by tanh, of huge numbers", lambda r: _HUGE, approximate="tanh")
+_op("layer_norm of several blocks", (263, 129), gain(129), (129,))
+_op("layer_norm of equal rows", lambda r: np.full((3, 5), 7.3), (5,), (5,))
+_op(
     "cross_entropy of several blocks",
-    lambda r: call(
-        r,
-        textbook.cross_entropy,
-        3.0 * r.normal(size=(41, 9001)),
-        np.where(r.random(41) < 0.2, -100, r.integers(9001, size=41)),
-        label_smoothing=0.1,
-    ),
+    lambda r: 3.0 * r.normal(size=(41, 9001)),
+    lambda r: np.where(r.random(41) < 0.2, -100, r.integers(9001, size=41)),
+    label_smoothing=0.1,
 )
-_large("op", "linear of one row", lambda r: call(r, textbook.linear, (1, 37), (37, 21)))
-_large(
-    "op",
-    "linear by a transposed weight",
-    lambda r: call(r, textbook.linear, (3, 37), lambda r: r.normal(size=(21, 37)).T, (21,)),
-)
+_op("linear of one row", (1, 37), (37, 21))
+_op("linear by a transposed weight", (3, 37), lambda r: r.normal(size=(21, 37)).T, (21,))
+_op("linear of few rows by many weights", (3, 1, 602), (602, 501), (501,))
+_op("linear of one row by many weights", (1, 500), (500, 550))
 
 
 def _feed_forward(activation: str, bias: bool, *shape: int) -> Callable[[Random], Setup]:

@@ -72,7 +72,6 @@ class Sampler:
         total = xp.take_along_axis(up_to, left[:, None] - 1, axis=1)
         draws = np.array([self.rngs[text].random() for text in texts])
         place = (up_to <= to_device(draws, device_of(logits).name)[:, None] * total).sum(axis=1)
-        place = xp.minimum(place, left - 1)  # a draw just below 1 may be rounded up to the total
         return xp.take_along_axis(ids, place[:, None], axis=1)[:, 0]
 
 

@@ -94,6 +94,11 @@ layer(
     (2, 5, 8),
     causal=True,
 )
+layer(
+    "MultiHeadAttention with one key head and wide heads",
+    lambda: grouped(8, 4, 1, 6, bias=False, output_bias=True, mix=layers.ScaledDotProduct(1.0)),
+    (2, 3, 8),
+)
 layer("MultiHeadAttention with a sink", _mixed(lambda: Sink(2)), (2, 3, 6), mask=some_mask(2, 3, 3))
 layer("MultiHeadAttention with a sink in a window", _mixed(lambda: Window(2, Sink(2), always=1)), (2, 4, 6))
 layer("OffsetRMSNorm", lambda: OffsetRMSNorm(4), (2, 3, 4))

@@ -16,5 +16,5 @@ def load(path: str | os.PathLike[str]) -> folder.Model | Pretrained:
     Returns a model of the kind that the folder names, on the default device. For the errors raised, see `folder.load`
     and `from_pretrained`. `text.load` opens the model's tokenizer.
     """
-    check_kind("models.load", "path", path, str | os.PathLike, "; give the path of a folder or of a .gguf file")
+    check_kind("models.load", "path", path, (str, os.PathLike), "; give the path of a folder or of a .gguf file")
     return from_pretrained(path) if is_published(path) else folder.load(path)

@@ -29,7 +29,7 @@ def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any
 
     def to_jax(x: Any) -> Any:
         if not is_array(x):
-            return x
+            return given.fresh(x)  # each run begins with the same state of a generator
         x = np.array(to_numpy(x))
         return jax.numpy.asarray(x.astype(np.float32) if single and x.dtype.kind == "f" else x)
 
@@ -41,12 +41,11 @@ def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any
         name = given.name_of(made)
         with _float64(jax):
             arrays = Inputs(inputs, to_jax, to_jax)
-            fixed = {key: given.with_leaves(x, to_jax) for key, x in options.items()}
 
             def of_leaves(*leaves: Any) -> Any:
                 rest = iter(leaves)
                 own = (given.with_leaves(x, lambda x: next(rest) if is_float_array(x) else to_jax(x)) for x in inputs)
-                return f(*own, **fixed)
+                return f(*own, **{key: given.with_leaves(x, to_jax) for key, x in options.items()})
 
             returned = ran(name, "forward", lambda: of_leaves(*arrays.leaves))
             y = back(returned) if hasattr(returned, "dtype") else returned

@@ -88,7 +88,8 @@ def prepare(
     source_tokenizer, target_tokenizer = tokenizers[0], tokenizers[-1]
     shares = model.get("share_embeddings", TransformerConfig.share_embeddings)
     if shares and source_tokenizer is not target_tokenizer:
-        raise ValueError("share_embeddings needs one vocabulary for both sides; give --joint, or --no-share-embeddings")
+        fix = "give --joint, or --no-share-embeddings if the recipe has it"
+        raise ValueError(f"share_embeddings needs one vocabulary for both sides; {fix}")
 
     def encode(
         pairs: Sequence[tuple[str, str]], source: Path | None, target: Path | None

@@ -148,7 +148,7 @@ def _title(values: list[Group], i: int) -> str:
 def _used_at_once(code: types.CodeType, name: str) -> bool:
     """Whether a line binds the name and then uses it, as `y = f(x); return y, backward` does.
 
-    Nothing outside can put another value in its place in time, so a difference would be 0.
+    The checker puts a changed value in its place only after the line, too late for that use: the difference would be 0.
     """
     lines = {offset: line for start, end, line in code.co_lines() for offset in range(start, end)}
     bound: int | None = -1  # the line that has bound it last

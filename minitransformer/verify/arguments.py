@@ -161,9 +161,7 @@ _READING = threading.RLock()
 
 
 def reading(run: Callable[[], Any]) -> tuple[Any, list[Parameter]]:
-    """What `run` returns, and the parameters whose values it reads, wherever they are kept: also in a set, a closure,
-    a plain object.
-    """
+    """What `run` returns, and the parameters whose values it reads, wherever they are kept: even in a closure."""
     thread, before, found = threading.get_ident(), Parameter.__getattribute__, dict[int, Parameter]()
 
     def noting(parameter: Parameter, name: str) -> Any:

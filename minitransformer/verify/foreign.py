@@ -104,7 +104,8 @@ def why_unlike(run: Callable[[], list[tuple[str, Any]]]) -> str:
     """Why a backward gives another gradient when it is called again, and what to do. run: its gradients, with names."""
 
     def joined() -> np.ndarray:
-        return np.concatenate([np.ravel(host_copy(x)) for _, x in run() if is_float_array(x)])
+        with np.errstate(all="ignore"):  # what a backward keeps may grow from call to call
+            return np.concatenate([np.ravel(host_copy(x)) for _, x in run() if is_float_array(x)])
 
     if _is_random(joined):
         why = "it draws random numbers of its own: draw them in forward, and keep them"
@@ -125,8 +126,8 @@ def _is_random(run: Callable[[], np.ndarray]) -> bool:
 def _seeded(run: Callable[[], np.ndarray], seed: int) -> np.ndarray:
     """The result of one run in which random generators start from this seed; afterwards they are restored."""
     torch: Any = sys.modules.get("torch")
-    new: Any = np.random.bit_generator  # randbits makes the seeds of generators that are given none
-    numbers, own, randbits = np.random.get_state(), random.getstate(), new.randbits  # noqa: NPY002
+    new: Any = np.random.bit_generator  # its randbits, if this NumPy has it, seeds the generators that are given none
+    numbers, own, randbits = np.random.get_state(), random.getstate(), getattr(new, "randbits", None)  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002
     random.seed(seed)
     new.randbits = lambda bits: seed

@@ -8,10 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_ops import FIRST, assert_accepted_as, assert_rejected_as
+from all_ops import WRONG as WRONG_OPS
 from foreign_functions import FUNCTIONS, JAX, WRONG, WRONG_NAMES, Function, assert_rejected_rightly, made
 
 from minitransformer import verify
 from minitransformer.verify import from_jax
+from minitransformer.verify.mistakes import Mistake
 
 pytestmark = pytest.mark.parity
 
@@ -25,6 +28,10 @@ X = draw(3, 4)
 
 def function_of(function: Function, wrong: int | None = None) -> Any:
     return from_jax(made(function, JAX, wrong, jax=jax, xp=jnp)[function.name])
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(FUNCTIONS) + len(FIRST) + len(OWN) >= 80 and len(WRONG) + len(OF_OURS) >= 280
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
@@ -41,6 +48,55 @@ def test_wrong_functions_are_rejected_at_the_worst_entry(function: Function, wro
         assert "backward does not run: ValueError" in str(error) and "Custom VJP bwd" in str(error)
         return
     assert_rejected_rightly(report, function, wrong)
+
+
+def around(op: Any) -> Any:
+    """An op of ours inside a jax.custom_vjp, which JAX runs with numbers as long as nobody compiles it."""
+
+    def call(*inputs: Any, **options: Any) -> Any:
+        places = [i for i, x in enumerate(inputs) if isinstance(x, jax.Array)]
+        pullbacks: list[Any] = []
+
+        def forward(*arrays: Any) -> Any:
+            filled = [*inputs]
+            for i, x in zip(places, arrays, strict=True):
+                filled[i] = array(x)
+            y, pullback = op(*filled, **{key: array(x) for key, x in options.items()})
+            pullbacks.append(pullback)
+            return jnp.array(y), arrays
+
+        def backward(arrays: Any, dy: Any) -> Any:
+            found = pullbacks[-1](array(dy))
+            rest = iter(found if isinstance(found, tuple) else (found,))
+            return tuple(jnp.array(next(rest)) if jnp.issubdtype(x.dtype, jnp.floating) else None for x in arrays)
+
+        run = jax.custom_vjp(lambda *arrays: forward(*arrays)[0])
+        run.defvjp(forward, backward)
+        return run(*(inputs[i] for i in places))
+
+    return from_jax(call)
+
+
+def array(x: Any) -> Any:
+    return np.array(x) if isinstance(x, jax.Array) else x
+
+
+# JAX's arrays cannot be changed in place, each backward begins with forward, and gradients get the inputs' dtype.
+UNDONE = {
+    *("softmax-changes-dy", "softmax-changes-y", "softmax-changes-x", "dropout-changes-dy", "dropout-changes-its-mask"),
+    "embedding-float32-gradient",
+}
+OF_OURS = [mistake for mistake in WRONG_OPS if mistake.name not in UNDONE]
+
+
+@pytest.mark.parametrize("case", FIRST.values(), ids=FIRST.keys())
+def test_our_ops_are_accepted(case: str) -> None:
+    assert_accepted_as(around, case)
+
+
+@pytest.mark.parametrize("mistake", OF_OURS, ids=lambda mistake: mistake.name)
+def test_our_ops_with_mistakes_are_rejected(mistake: Mistake) -> None:
+    assert_rejected_as(around, mistake)
 
 
 # JAX's own: written by people who never saw this checker.

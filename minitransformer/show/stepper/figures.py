@@ -1,6 +1,6 @@
-"""Figures of the map that the code alone does not tell: the parts of attention within one line, and recurrent cells.
+"""Figures of the map that the code alone does not show: the parts of attention within one line, and recurrent cells.
 
-A part of a figure that is a line has the name of what the line binds, which tells its step.
+A box that stands for a line is found by the name that the line binds.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from ...trace.calls import Call
 from . import expressions as ex
 from .steps import Step, Steps
 
-# From below upwards, as papers draw cells, what lies side by side in brackets: an input, or "name = what the line
-# binds < inputs that it alone reads".
+# Each cell from bottom to top, as papers draw it; a tuple holds what stands side by side. An entry is an input, or
+# "title of the box = name that its line binds < inputs that only this line reads".
 _CELLS: dict[str, list[Any]] = {
     "rnn_cell": ["h", "Linear = carried < weight", "+, tanh = new < inputs"],
     "lstm_cell": [
@@ -35,7 +35,7 @@ _CELLS: dict[str, list[Any]] = {
 
 
 def cell_of(recording: Steps, call: Call) -> list[dict[str, Any]] | None:
-    """The row of a recurrent cell, or None. The step of a line, and back that of its gradient, if it has one."""
+    """The boxes of a recurrent cell, or None. line: the step of a box; back: that of its gradient, if it has one."""
     at: dict[str, int] = {}
     for step, bound in recording.bindings:
         if recording.calls[step.call].forward_call == call.index:

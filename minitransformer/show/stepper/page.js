@@ -414,9 +414,10 @@ function start() {
   const touch = telephone.matches || matchMedia("(pointer: coarse)").matches;
   const press = touch ? "Press Step" : "Press Step, or the key →";
   const see = `${press}; ${touch ? "tap" : "click"} a number to see its sum.`;
-  const told = `${data.title} with real numbers: first forward, to the output; then backward, to how a loss changes with each `;
-  const says = "number. The formula says what a step does, the coloured box has its numbers. ";
-  byId("intro").textContent = telephone.matches ? see : told + says + see;
+  const passes =
+    `${data.title} with real numbers: first forward, to the output; then backward, to how a loss changes with each ` +
+    "number. The formula says what a step does, the coloured box has its numbers. ";
+  byId("intro").textContent = telephone.matches ? see : passes + see;
   motion.turn(setPressed("motion", !matchMedia("(prefers-reduced-motion: reduce)").matches));
   setAll(false);
   byId("told").hidden = !data.told;

@@ -45,9 +45,9 @@ function matrixFigure(recording, options) {
   return figure;
 }
 
-// A matrix that is wider than its place is written smaller: a number that is cut off is read as another one. So are
-// several in a column, where two stand side by side then: the last ones of a column are out of sight. What would be too
-// small to read says that it scrolls.
+// A matrix wider than its place is written smaller, because a number that is cut off reads as another number. Matrices
+// in one column are written smaller, too, if two of them then fit side by side: otherwise the last ones are out of sight.
+// A matrix that would become too small to read keeps its size, and says that it scrolls.
 const SMALLEST = 12; // pixels
 
 function fitMatrices() {

@@ -33,6 +33,7 @@ op("attention with heads", *_QKV_HEADS, mask=some_mask(2, 1, 4, 4), causal=True)
 op("attention with a bias", (2, 3, 4, 2), (2, 3, 5, 2), (2, 3, 5, 3), None, False, 0.3, 0.0, None, (1, 4, 5))
 op("attention with all options", *_QKV, some_mask(3, 5), True, -1.3, 0.3, frozen, (2, 3, 5))
 op("attention of more queries than keys", (2, 5, 4), (2, 3, 4), (2, 3, 6), causal=True)
+op("attention with a mask of queries", *_QKV, mask=np.array([[True], [False], [True]]))
 op("attention that sees nothing", *_QKV, mask=np.zeros((3, 5), bool))
 # Where sizes differ, a forgotten transpose fails at once; here it must be found by its numbers.
 op("attention where all sizes are equal", (2, 4, 4), (2, 4, 4), (2, 4, 4))

@@ -28,6 +28,7 @@ class ControlGroup:
 
     def __init__(self, limit: int) -> None:
         self._folder = next(filter(None, (_limited(parent, limit + _RUNNER) for parent in _parents())), None)
+        self._seen = 0
 
     def inside(self, command: list[str]) -> list[str]:
         """A command that runs this one, and all that it will start, in the group."""
@@ -36,12 +37,17 @@ class ControlGroup:
         return ["sh", "-c", 'echo $$ > "$0"; exec "$@"', str(self._folder / "cgroup.procs"), *command]
 
     def exceeded(self) -> bool:
-        """Whether the kernel has ended a process of the group because the limit was reached."""
+        """Whether the kernel has ended a process of the group, because the limit was reached, since the last call."""
+        before, self._seen = self._seen, self._ended()
+        return self._seen > before
+
+    def _ended(self) -> int:
+        """How many processes of the group the kernel has ended because the limit was reached."""
         for name in ("memory.events", "memory.oom_control"):
             with contextlib.suppress(OSError, TypeError):
                 lines = (self._folder / name).read_text().splitlines()  # type: ignore[operator]
-                return any(line.startswith("oom_kill ") and line != "oom_kill 0" for line in lines)
-        return False
+                return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+        return 0
 
     def remove(self) -> None:
         """Remove the group as soon as its last process has ended; the caller has ended them."""

@@ -28,7 +28,7 @@ class ControlGroup:
 
     def __init__(self, limit: int) -> None:
         self._folder = next(filter(None, (_limited(parent, limit + _RUNNER) for parent in _parents())), None)
-        self._seen = 0
+        self._ended = 0
 
     def inside(self, command: list[str]) -> list[str]:
         """A command that runs this one, and all that it will start, in the group."""
@@ -38,16 +38,12 @@ class ControlGroup:
 
     def exceeded(self) -> bool:
         """Whether the kernel has ended a process of the group, because the limit was reached, since the last call."""
-        before, self._seen = self._seen, self._ended()
-        return self._seen > before
-
-    def _ended(self) -> int:
-        """How many processes of the group the kernel has ended because the limit was reached."""
         for name in ("memory.events", "memory.oom_control"):
             with contextlib.suppress(OSError, TypeError):
                 lines = (self._folder / name).read_text().splitlines()  # type: ignore[operator]
-                return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
-        return 0
+                before, self._ended = self._ended, sum(int(x.split()[1]) for x in lines if x.startswith("oom_kill "))
+                return self._ended > before
+        return False
 
     def remove(self) -> None:
         """Remove the group as soon as its last process has ended; the caller has ended them."""

@@ -186,12 +186,12 @@ function start() {
   });
 
   function surprise() {
-    const found = playable().filter((bug) => bug !== recording.bug && (byId("editor").hidden || MISTAKES[bug.name]));
+    const found = playable().filter((bug) => bug !== recording.bug && (byId("editor").hidden || inputs.makes(bug)));
     if (found.length) switchBug(found[Math.floor(Math.random() * found.length)], true);
   }
 
   function switchBug(bug, secret = false) {
-    if (bug && !byId("editor").hidden && !MISTAKES[bug.name]) editor(setPressed("edit", false));
+    if (bug && !byId("editor").hidden && !inputs.makes(bug)) editor(setPressed("edit", false));
     recording.switchBug(bug, secret);
     byId("mistake").dataset.name = bug?.name ?? "";
     state.asked = null;
@@ -238,7 +238,7 @@ function start() {
         inputs.refused ?? `${fixed.join(", ")}: as recorded.`;
       byId("fixed").hidden = fixed.length === 0 && !inputs.refused;
       byId("reset").hidden = inputs.refused !== null;
-      if (recording.bug && !MISTAKES[recording.bug.name]) switchBug(null);
+      if (recording.bug && !inputs.makes(recording.bug)) switchBug(null);
       byId("inputs").replaceChildren(
         ...inputs.places.map(([s, b]) =>
           matrixFigure(recording, {

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.boundary import check_sizes
+from ..arrays.float16 import sum_over
 from ..layers import (
     Cost,
     Embedding,
@@ -168,7 +169,7 @@ class MaskedLanguageModel(Module):
         logits = products + self.logit_bias.value
 
         def backward(dlogits: Array) -> None:
-            self.logit_bias.grad += dlogits.sum(axis=(0, 1))
+            self.logit_bias.grad += sum_over(dlogits, axis=(0, 1))
             dproducts = dlogits
             dnormalized = unembed_backward(dproducts)
             dactive = norm_backward(dnormalized)

@@ -33,7 +33,7 @@ from ..layers import (
     Residual,
 )
 from ..layers.cost import Costs
-from ..layers.feed_forward import KEPT
+from ..layers.feed_forward import kept_by
 from ..layers.module import generator
 from ..models.encoder_decoder import check_config, check_sequences, keys
 from ..models.language_model import positions_of
@@ -184,7 +184,7 @@ class MaskedLanguageModel(Module):
         vocabulary, width = self.encoder.tokens.table.value.shape
         shape, rows = (batch, length, width), batch * length
         table = self.output or self.encoder.tokens
-        kept = Cost(kept=rows * (self.config.d_model + (KEPT[self.config.activation] - 1) * width))
+        kept = Cost(kept=rows * (self.config.d_model + (kept_by(self.config.activation) - 1) * width))
         for name, size, cost in self.encoder.costs(batch, length, "encoder."):
             yield name, size, Cost() if name == "encoder.pooler" else cost  # nothing is pooled here
         yield "dense", shape, self.dense.cost(batch, length) + kept

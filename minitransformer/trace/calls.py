@@ -113,11 +113,11 @@ def number(calls: Sequence[Call]) -> None:
 def matched(values: list[Group], gradients: list[Group], again: list[Group]) -> dict[int, int]:
     """The pairing rule: {i: j} if gradient j of a name belongs to its value i, each numbered in order of binding.
 
-    again: the bindings of the name in backward. If it computes the name once more, as flash attention does with the
-    scores of a tile, a gradient belongs to the one value whose numbers the name holds when the gradient is bound; if
-    one finds no such value, the name means something else there, and there are no pairs. Otherwise, if name and dname
-    are bound n times each, as in a loop, they pair in reverse order. A name bound once pairs with the last dname (a
-    gradient that is summed in steps), a dname bound once with the last name. Other counts have no pairs.
+    again: the bindings of the name in backward. If it computes the name once more, such as the scores of a tile, a
+    gradient belongs to the one value whose numbers the name holds when the gradient is bound; if one finds no such
+    value, the name means something else there, and there are no pairs. Otherwise, if name and dname are bound n times
+    each, as in a loop, they pair in reverse order. A name bound once pairs with the last dname (a gradient that is
+    summed in steps), a dname bound once with the last name. Other counts have no pairs.
     """
     held = [[group[-1] for group in again if group[0].serial < gradient[0].serial][-1:] for gradient in gradients]
     if any(held):

@@ -96,7 +96,7 @@ def test_no_prediction_is_asked_whose_answer_is_always_the_same(open_page: Open,
           const recording = new Recording(data);
           return data.steps.flatMap((step, s) => {
             const question = step.shown ? questionAt(recording, s) : null;
-            return question ? [[step.bound[question.b].name, question.kind, question.text]] : [];
+            return question ? [[step.bound[question.b].name, question.kind, named(recording, question.text).map((part) => part.textContent ?? part).join("")]] : [];
           });
         }"""
     )

@@ -419,7 +419,9 @@ def test_what_pools_a_text_is_named_in_its_config() -> None:
     hidden = model.hidden(ids)[0]
     pooled = np.maximum(hidden[:, 0] @ model.pool.dense.weight.value + model.pool.dense.bias.value, 0.0)
     np.testing.assert_allclose(model.pool(hidden)[0], pooled, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(model(ids)[0], pooled @ model.head.weight.value + model.head.bias.value, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        model(ids)[0], pooled @ model.head.weight.value + model.head.bias.value, rtol=0, atol=1e-6
+    )
 
 
 def test_a_published_classifier_is_saved_and_trained_as_any_classifier(tmp_path: Path) -> None:

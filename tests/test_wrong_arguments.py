@@ -137,8 +137,8 @@ UNCLEAR = [
     (lambda: models.Transformer("base"), "config must be a TransformerConfig, got 'base'"),
     (lambda: models.TextEncoder("bert"), "config must be a TextEncoderConfig, got 'bert'"),
     (
-        lambda: models.Classifier(models.TextEncoderConfig(7)),
-        "config must be a ClassifierConfig, got TextEncoderConfig",
+        lambda: models.Classifier(models.TextEncoderConfig(7, 8, 4, 2, 8, 1)),
+        "config must build ClassifierParts, but TextEncoderConfig builds EncoderOnlyParts",
     ),
     (lambda: models.Classifier(3), "config must be a ClassifierConfig, got 3"),
     (lambda: RecurrentTranslatorConfig(7, 7, attention=None), "one of the texts .* and 'none', got None"),

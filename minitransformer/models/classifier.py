@@ -17,8 +17,15 @@ import numpy as np
 from ..arrays.backend import Array, Pullback
 from ..layers import Cost, Embedding, Encoder, EncoderLayer, InputEmbedding, LayerNorm, Linear, SinusoidalPositions
 from ..layers.cost import Costs
-from ..layers.module import generator
+from .encoder_decoder import parts_of
 from .encoder_only import EncoderOnly, EncoderOnlyParts, MeanPool
+
+
+@dataclass(frozen=True)
+class ClassifierParts(EncoderOnlyParts):
+    """The parts of a classifier. head: from the pooled vector to logits."""
+
+    head: Linear
 
 
 @dataclass(frozen=True)
@@ -41,14 +48,14 @@ class ClassifierConfig:
         """The model of these sizes, untrained."""
         return Classifier(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:
+    def parts(self, rng: np.random.Generator) -> ClassifierParts:
         """The recipe: the paper's encoder, the mean over its vectors, and a linear head."""
         d = self.d_model
         sizes = (d, self.n_heads, self.d_ff, self.dropout, self.attention_dropout, self.activation, self.norm_order)
         tokens = Embedding(self.vocabulary, d, rng=rng)
         layers = [EncoderLayer(*sizes, rng=rng) for _ in range(self.n_layers)]
         final_norm = LayerNorm(d) if self.norm_order == "pre" else None
-        return EncoderOnlyParts(
+        return ClassifierParts(
             embed=InputEmbedding(tokens, SinusoidalPositions(d), math.sqrt(d), self.dropout),
             encoder=Encoder.of(layers, final_norm, self.checkpoint),
             pool=MeanPool(),
@@ -60,8 +67,10 @@ class Classifier(EncoderOnly):
     """From ids to logits, (B, n_classes)."""
 
     def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
-        """config: a ClassifierConfig, or another whose `parts(rng)` are those of an encoder with a head."""
-        self.head = self._hold(config, ClassifierConfig, generator(rng)).head
+        """config: a ClassifierConfig, or another whose `parts(rng)` are those of a classifier."""
+        parts = parts_of("Classifier", config, ClassifierConfig, ClassifierParts, rng)
+        super().__init__(config, parts)
+        self.head = parts.head
 
     def __call__(
         self,

@@ -14,20 +14,18 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_sizes
 from ..layers import Cost, Encoder, InputEmbedding, Module
 from ..layers.cost import Costs
-from .encoder_decoder import check_config, check_sequences, keys
+from .encoder_decoder import check_sequences, keys
 
 
 @dataclass(frozen=True)
 class EncoderOnlyParts:
-    """The parts of an encoder. pool: a part called as pool(hidden, mask, rng); head: of a classifier."""
+    """The parts of an encoder. pool: a part called as pool(hidden, mask, rng)."""
 
     embed: InputEmbedding
     encoder: Encoder
     pool: Module
-    head: Any = None
 
 
 class EncoderOnly(Module):
@@ -36,17 +34,9 @@ class EncoderOnly(Module):
     types: integers (B, T), 0 for the first of two texts and 1 for the second, for a model whose embedding has types.
     """
 
-    config: Any
-
-    def _hold(self, config: Any, kind: type, rng: np.random.Generator) -> EncoderOnlyParts:
-        """Check the config, build its parts, and keep those of every encoder."""
-        where = type(self).__name__
-        check_config(where, config, kind)
-        check_sizes(where, n_layers=config.n_layers)
-        parts = config.parts(rng)
+    def __init__(self, config: Any, parts: EncoderOnlyParts) -> None:
         self.config = config
         self.embed, self.encoder, self.pool = parts.embed, parts.encoder, parts.pool
-        return parts
 
     def hidden(
         self,

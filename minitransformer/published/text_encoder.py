@@ -11,7 +11,6 @@ ALBERT (Lan et al. 2020) uses one layer many times, and projects a narrow token 
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.declared import declared
+from ..arrays.float16 import sum_over
 from ..layers import (
     Cost,
     Embedding,
@@ -35,9 +35,10 @@ from ..layers import (
     Residual,
 )
 from ..layers.cost import Costs
-from ..layers.feed_forward import KEPT
+from ..layers.feed_forward import kept_by
 from ..layers.module import generator
-from ..models import Classifier
+from ..models.classifier import Classifier, ClassifierParts
+from ..models.encoder_decoder import parts_of
 from ..models.encoder_only import EncoderOnly, EncoderOnlyParts, MeanPool
 from ..models.language_model import positions_of
 
@@ -107,9 +108,9 @@ class TextClassifierConfig(TextEncoderConfig):
         """The model of these sizes, untrained."""
         return Classifier(self, rng)
 
-    def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:
+    def parts(self, rng: np.random.Generator) -> ClassifierParts:
         """The recipe: the encoder and a linear head."""
-        return dataclasses.replace(super().parts(rng), head=Linear(self.d_model, self.n_classes, rng=rng))
+        return ClassifierParts(**vars(super().parts(rng)), head=Linear(self.d_model, self.n_classes, rng=rng))
 
     def pool(self, rng: np.random.Generator, dropout: float = 0.0) -> Module:
         """With dropout before the head."""
@@ -179,7 +180,7 @@ class TextEncoder(EncoderOnly):
     """From ids to a vector for each token. `model.pool(hidden, mask)` makes one of them all."""
 
     def __init__(self, config: TextEncoderConfig, rng: np.random.Generator | None = None) -> None:
-        self._hold(config, TextEncoderConfig, generator(rng))
+        super().__init__(config, parts_of("TextEncoder", config, TextEncoderConfig, EncoderOnlyParts, rng))
 
     __call__ = EncoderOnly.hidden
 
@@ -191,7 +192,7 @@ class MaskedLanguageModel(EncoderOnly):
 
     def __init__(self, config: TextEncoderConfig, rng: np.random.Generator | None = None) -> None:
         rng = generator(rng)
-        self._hold(config, TextEncoderConfig, rng)
+        super().__init__(config, parts_of("MaskedLanguageModel", config, TextEncoderConfig, EncoderOnlyParts, rng))
         vocabulary, width = self.embed.tokens.table.value.shape
         self.activation = config.activation
         self.dense = Linear(config.d_model, width, rng=rng)
@@ -215,7 +216,7 @@ class MaskedLanguageModel(EncoderOnly):
         logits = products + self.logit_bias.value
 
         def backward(dlogits: Array) -> None:
-            self.logit_bias.grad += dlogits.sum(axis=(0, 1))
+            self.logit_bias.grad += sum_over(dlogits, axis=(0, 1))
             dproducts = dlogits
             dnormalized = unembed_backward(dproducts)
             dactive = norm_backward(dnormalized)
@@ -230,7 +231,7 @@ class MaskedLanguageModel(EncoderOnly):
         vocabulary, width = self.embed.tokens.table.value.shape
         shape, rows = (batch, length, width), batch * length
         table = self.output or self.embed.tokens
-        kept = Cost(kept=rows * (self.config.d_model + (KEPT[self.activation] - 1) * width))
+        kept = Cost(kept=rows * (self.config.d_model + (kept_by(self.activation) - 1) * width))
         for name, size, cost in super().costs(batch, length):
             yield name, size, Cost() if name == "pool" else cost  # nothing is pooled here
         yield "dense", shape, self.dense.cost(batch, length) + kept

@@ -28,7 +28,7 @@ function start() {
     showResult(recording, s, covered() && (question?.kind === "shape" ? "shape" : true));
     byId("reveal-row").hidden = !covered();
     for (const id of ["question", "guess", "answer"]) byId(id).hidden = question === null;
-    byId("question").textContent = question?.text ?? "";
+    byId("question").replaceChildren(...named(recording, question?.text ?? ""));
     byId("guess").placeholder = question?.form ?? "";
     byId("mark").hidden = byId("mark").dataset.step !== String(s);
     showOperands(recording, s);
@@ -114,7 +114,7 @@ function start() {
     if (!state.marks.has(s)) state.marks.set(s, right);
     const reason = question.truth + (right ? "" : (question.typed?.(byId("guess").value) ?? ""));
     const verdict = make("strong", { class: right ? "" : "wrong" }, right ? "✓ Right: " : "✗ Wrong: ");
-    byId("mark").replaceChildren(verdict, `${reason}. `, make("span", {}, `${scoreOf(state.marks)}.`));
+    byId("mark").replaceChildren(verdict, ...named(recording, `${reason}. `), make("span", {}, `${scoreOf(state.marks)}.`));
     byId("guess").blur();
     reveal();
     if (question.kind !== "shape") ask(s, question.b, question.flat);
@@ -186,12 +186,12 @@ function start() {
   });
 
   function surprise() {
-    const found = playable().filter((bug) => bug !== recording.bug && (byId("editor").hidden || MISTAKES[bug.name]));
+    const found = playable().filter((bug) => bug !== recording.bug && (byId("editor").hidden || inputs.makes(bug)));
     if (found.length) switchBug(found[Math.floor(Math.random() * found.length)], true);
   }
 
   function switchBug(bug, secret = false) {
-    if (bug && !byId("editor").hidden && !MISTAKES[bug.name]) editor(setPressed("edit", false));
+    if (bug && !byId("editor").hidden && !inputs.makes(bug)) editor(setPressed("edit", false));
     recording.switchBug(bug, secret);
     byId("mistake").dataset.name = bug?.name ?? "";
     state.asked = null;
@@ -233,12 +233,12 @@ function start() {
     state.arrays = null;
     byId("edited").hidden = true;
     if (on) {
-      const fixed = inputs.fixed.map((i) => recording.steps[inputs.places[i][0]].bound[inputs.places[i][1]].name);
+      const fixed = inputs.fixed.map((i) => nameOf(recording, inputs.places[i]).textContent);
       byId("fixed").textContent =
         inputs.refused ?? `${fixed.join(", ")}: as recorded.`;
       byId("fixed").hidden = fixed.length === 0 && !inputs.refused;
       byId("reset").hidden = inputs.refused !== null;
-      if (recording.bug && !MISTAKES[recording.bug.name]) switchBug(null);
+      if (recording.bug && !inputs.makes(recording.bug)) switchBug(null);
       byId("inputs").replaceChildren(
         ...inputs.places.map(([s, b]) =>
           matrixFigure(recording, {
@@ -267,8 +267,8 @@ function start() {
   }
 
   byId("inputs").addEventListener("change", (event) => {
-    const nameOf = (field) => field.getAttribute("aria-label").replace(/ (.*)/, "[$1]"); // q[0, 1]
-    const read = (field) => numberOrRefusal(nameOf(field), field.value);
+    const told = (field) => field.getAttribute("aria-label").replace(/ ([\d, ]+)$/, "[$1]"); // Q[0, 1]
+    const read = (field) => numberOrRefusal(field.closest("figure").dataset.name, field.value, told(field));
     event.target.setAttribute("aria-invalid", String(typeof read(event.target) === "string"));
     const bad = byId("inputs").querySelector("[aria-invalid=true]");
     byId("edited").hidden = false;

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import rooms
-from ..arrays.files import forms_of, read_arrays, read_json, write, write_arrays
+from ..arrays.files import forms_of, naming, read_arrays, read_json, write, write_arrays
 from ..layers.module import Unread
 from .classifier import Classifier, ClassifierConfig
 from .encoder_decoder import EncoderDecoder
@@ -78,10 +78,8 @@ def load(folder: str | os.PathLike[str]) -> Model:
             raise ValueError(
                 f"{weights_path}: {parameter} has dtype {stored}, but must have {', '.join(_DTYPES)}; convert it"
             )
-    try:
+    with naming(folder / "config.json"):
         model = config_class(**config).build(Unread(at_most=4 * sum(math.prod(shape) for _, shape in forms.values())))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{folder / 'config.json'}: {error}") from error
     state = read_arrays(weights_path)
     for parameter, value in state.items():
         if not np.isfinite(value).all():
@@ -91,10 +89,8 @@ def load(folder: str | os.PathLike[str]) -> Model:
     dtypes = {value.dtype for value in state.values()}
     if len(dtypes) == 1 and (dtype := dtypes.pop()).kind == "f":
         model.to(dtype=dtype.name)
-    try:
+    with naming(weights_path):
         model.load_state(state)
-    except ValueError as error:
-        raise ValueError(f"{weights_path}: {error}") from error
     return model
 
 

@@ -450,6 +450,8 @@ def test_a_roberta_with_a_head_reads_no_pooler(tmp_path: Path) -> None:
         TextClassifierConfig(11, **sizes, **counting, n_classes=3).build(),
     ):
         save_pretrained(model, tmp_path)
+        own = {"lm_head.dense.weight", "classifier.out_proj.weight"} & load_file(tmp_path / "model.safetensors").keys()
+        assert len(own) == 1 and (own == {"lm_head.dense.weight"}) == isinstance(model, MaskedLanguageModel)
         change_tensors(tmp_path, **pooled)
         again = from_pretrained(tmp_path)
         for key, value in again.state().items():

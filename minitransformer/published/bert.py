@@ -51,10 +51,10 @@ encoder.layer.*.intermediate.dense             T  encoder.layers.*.feed_forward.
 encoder.layer.*.output.dense                   T  encoder.layers.*.feed_forward.sublayer.output
 encoder.layer.*.output.LayerNorm               =  encoder.layers.*.feed_forward.norm
 embeddings.position_ids                        -
-/classifier                                    T  head
 """
 POOLER = """
 pooler.dense                                   T  pool.dense
+/classifier                                    T  head
 """
 MASKED_NAMES = """
 /HEAD.transform.dense                          T  dense

@@ -19,7 +19,7 @@ from ...trace.calls import Binding
 from ...verify.gradients import Progress
 from ...verify.mistakes import MISTAKES, Mistake
 from ..page import packed
-from .page_data import Table, code_of, is_expandable, line_of, written_out
+from .page_data import Table, code_of, is_expandable, is_frozen, line_of, written_out
 from .pairing import paired_calls, partners
 from .steps import Step, Steps
 
@@ -170,6 +170,8 @@ class _Page:
             few = bound.value.array is not None and bound.value.array.size <= 64
             if line["wrong"] and few and there in other.bound and is_expandable(there):
                 origin = written_out(wrong, other, there, number_of, self.terms)
+                if "terms" in origin and is_frozen(wrong, other, there, number_of):
+                    origin["frozen"] = True
                 origins.append([step.index, step.bound.index(bound), origin])
         return [[index, line] for index, line in changed.items()], origins
 

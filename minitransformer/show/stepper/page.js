@@ -196,12 +196,8 @@ function start() {
   }
 
   function switchBug(bug, secret = false) {
-<<<<<<< HEAD
-    if (bug && !byId("editor").hidden && !MISTAKES[bug.name]) editor(setPressed("edit", false));
-    state.moved ||= bug !== null;
-=======
     if (bug && !byId("editor").hidden && !inputs.makes(bug)) editor(setPressed("edit", false));
->>>>>>> main
+    state.moved ||= bug !== null;
     recording.switchBug(bug, secret);
     if (bug && !secret) state.known.add(bug.name);
     byId("mistake").dataset.name = bug?.name ?? "";
@@ -255,13 +251,8 @@ function start() {
       byId("fixed").textContent =
         inputs.refused ?? `${fixed.join(", ")}: as recorded.`;
       byId("fixed").hidden = fixed.length === 0 && !inputs.refused;
-<<<<<<< HEAD
       byId("reset").hidden = byId("copy").hidden = inputs.refused !== null;
-      if (recording.bug && !MISTAKES[recording.bug.name]) switchBug(null);
-=======
-      byId("reset").hidden = inputs.refused !== null;
       if (recording.bug && !inputs.makes(recording.bug)) switchBug(null);
->>>>>>> main
       byId("inputs").replaceChildren(
         ...inputs.places.map(([s, b]) =>
           matrixFigure(recording, {

@@ -10,10 +10,10 @@ import numpy as np
 
 from ..models.language_model import LanguageModel
 from ..models.transformer import Transformer
-from ..models.weights import Numbers
 from .fields import Fields
 from .names import Layout, layout, lines
 from .text_encoder import MaskedLanguageModel, TextClassifier, TextEncoder, TextEncoderConfig
+from .weight_files import Numbers
 
 Config: TypeAlias = Any  # a TextEncoderConfig, or one with a recipe: `parts(rng)`
 Pretrained = TextEncoder | MaskedLanguageModel | TextClassifier | LanguageModel | Transformer

@@ -25,7 +25,6 @@ from ..arrays.backend import array_module, to_device, to_numpy
 from ..arrays.files import write, write_arrays
 from ..layers.module import Unread
 from ..models.transformer import Transformer, TransformerConfig
-from ..models.weights import CONFIG, WEIGHTS, Unopened, check_dtype, n_numbers, read_object, tensors
 from . import gguf, llama_gguf
 from .bart import BartConfig
 from .families import FAMILIES, Family
@@ -34,6 +33,7 @@ from .fields import Fields
 from .names import Layout
 from .text_encoder import TextClassifier
 from .unknown import UNKNOWN
+from .weight_files import CONFIG, WEIGHTS, Unopened, check_dtype, n_numbers, read_object, tensors
 
 _MOST_LAYERS = 10_000  # uses of one shared layer; the file limits the number of separate layers
 

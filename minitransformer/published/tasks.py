@@ -13,7 +13,7 @@ import numpy as np
 from .. import ops
 from ..arrays.backend import Array, Pullback, array_module, to_device, to_numpy
 from ..arrays.files import read_json
-from ..models import Classifier, EncoderDecoder, LanguageModel, Transformer, folder, weights
+from ..models import Classifier, EncoderDecoder, LanguageModel, Transformer, folder
 from ..tasks.classification import load_classifier
 from ..tasks.language import load_writer
 from ..tasks.translation import load_translator
@@ -21,6 +21,7 @@ from ..text import END, PAD, START, Tokenizer, padded
 from ..verify import Report
 from ..verify.gradients import Progress
 from ..verify.inside import model_gradients
+from . import weight_files
 from .family import Pretrained
 from .pretrained import TARGET_TOKENIZER, from_pretrained, is_published
 from .text_encoder import MaskedLanguageModel, TextClassifier, TextEncoder
@@ -70,7 +71,7 @@ def as_translator(
     if not isinstance(model, EncoderDecoder):
         raise ValueError(f"{path} holds a {type(model).__name__}, but only an encoder-decoder translates")
     if is_published(path):
-        about = read_json(path / weights.CONFIG)
+        about = read_json(path / weight_files.CONFIG)
         ids = [about.get(name) for name in ("pad_token_id", "decoder_start_token_id", "eos_token_id")]
         if ids != [PAD, START, END]:
             raise ValueError(

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.boundary import check_sizes
+from ..arrays.float16 import sum_over
 from ..layers import (
     Cost,
     Embedding,
@@ -32,7 +33,7 @@ from ..layers import (
     Residual,
 )
 from ..layers.cost import Costs
-from ..layers.feed_forward import KEPT
+from ..layers.feed_forward import kept_by
 from ..layers.module import generator
 from ..models.encoder_decoder import check_config, check_sequences, keys
 from ..models.language_model import positions_of
@@ -168,7 +169,7 @@ class MaskedLanguageModel(Module):
         logits = products + self.logit_bias.value
 
         def backward(dlogits: Array) -> None:
-            self.logit_bias.grad += dlogits.sum(axis=(0, 1))
+            self.logit_bias.grad += sum_over(dlogits, axis=(0, 1))
             dproducts = dlogits
             dnormalized = unembed_backward(dproducts)
             dactive = norm_backward(dnormalized)
@@ -183,7 +184,7 @@ class MaskedLanguageModel(Module):
         vocabulary, width = self.encoder.tokens.table.value.shape
         shape, rows = (batch, length, width), batch * length
         table = self.output or self.encoder.tokens
-        kept = Cost(kept=rows * (self.config.d_model + (KEPT[self.config.activation] - 1) * width))
+        kept = Cost(kept=rows * (self.config.d_model + (kept_by(self.config.activation) - 1) * width))
         for name, size, cost in self.encoder.costs(batch, length, "encoder."):
             yield name, size, Cost() if name == "encoder.pooler" else cost  # nothing is pooled here
         yield "dense", shape, self.dense.cost(batch, length) + kept

@@ -101,6 +101,7 @@ def test_a_clicked_cell_shows_its_expanded_sum_and_lights_what_it_came_from(
 ) -> None:
     recording = recordings[name]
     page = open_page(files[name])
+    page.keyboard.press("f")  # with the names of the code
     checked = 0
     for recorded in shown_steps(recording):
         wanted: dict[str, tuple[str, set[str]]] = {}
@@ -323,7 +324,7 @@ def test_gap_to_the_finite_difference_opens_with_a_mistake(
     assert page.inner_text(".verdict") == f"✗ up to {readable(float(worst))}"
     page.click("#result .result [data-flat='1']")
     assert page.text_content("#sum-text").startswith(
-        f"dx[0, 1] = {readable(y[0, 1].item())}·{readable(dy[0, 1].item())}"
+        f"dX[0, 1] = {readable(y[0, 1].item())}·{readable(dy[0, 1].item())}"
     )
 
 

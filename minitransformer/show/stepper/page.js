@@ -32,7 +32,7 @@ function start() {
     showResult(recording, s, covered() && (question?.kind === "shape" ? "shape" : true));
     byId("reveal-row").hidden = !covered();
     for (const id of ["question", "guess", "answer"]) byId(id).hidden = question === null;
-    byId("question").textContent = question?.text ?? "";
+    byId("question").replaceChildren(...named(recording, question?.text ?? ""));
     byId("guess").placeholder = question?.form ?? "";
     byId("mark").hidden = byId("mark").dataset.step !== String(s);
     showOperands(recording, s);
@@ -118,7 +118,7 @@ function start() {
     if (!state.marks.has(s)) state.marks.set(s, right);
     const reason = question.truth + (right ? "" : (question.typed?.(byId("guess").value) ?? ""));
     const verdict = make("strong", { class: right ? "" : "wrong" }, right ? "✓ Right: " : "✗ Wrong: ");
-    byId("mark").replaceChildren(verdict, `${reason}. `, make("span", {}, `${scoreOf(state.marks)}.`));
+    byId("mark").replaceChildren(verdict, ...named(recording, `${reason}. `), make("span", {}, `${scoreOf(state.marks)}.`));
     byId("guess").blur();
     reveal();
     if (question.kind !== "shape") ask(s, question.b, question.flat);
@@ -247,7 +247,7 @@ function start() {
     state.arrays = null;
     byId("edited").hidden = byId("copied").hidden = true;
     if (on) {
-      const fixed = inputs.fixed.map((i) => recording.steps[inputs.places[i][0]].bound[inputs.places[i][1]].name);
+      const fixed = inputs.fixed.map((i) => nameOf(recording, inputs.places[i]).textContent);
       byId("fixed").textContent =
         inputs.refused ?? `${fixed.join(", ")}: as recorded.`;
       byId("fixed").hidden = fixed.length === 0 && !inputs.refused;
@@ -281,8 +281,8 @@ function start() {
   }
 
   byId("inputs").addEventListener("change", (event) => {
-    const nameOf = (field) => field.getAttribute("aria-label").replace(/ (.*)/, "[$1]"); // q[0, 1]
-    const read = (field) => numberOrRefusal(nameOf(field), field.value);
+    const told = (field) => field.getAttribute("aria-label").replace(/ ([\d, ]+)$/, "[$1]"); // Q[0, 1]
+    const read = (field) => numberOrRefusal(field.closest("figure").dataset.name, field.value, told(field));
     event.target.setAttribute("aria-invalid", String(typeof read(event.target) === "string"));
     const bad = byId("inputs").querySelector("[aria-invalid=true]");
     byId("edited").hidden = false;

@@ -18,6 +18,7 @@ const kindText = (array) => (array.shape.length || array.kind !== "bool" ? shape
 //   role: "result", "operand" or "input"; place: [step, bound]; covered: show ? for every number, or for all: "shape"
 function matrixFigure(recording, options) {
   const { array, name, kind, role } = options;
+  options.spoken ??= options.place ? nameOf(recording, options.place).textContent : name;
   const caption = make(
     "figcaption",
     options.about ? { title: options.about } : {},
@@ -32,13 +33,13 @@ function matrixFigure(recording, options) {
   if (!array.data || options.covered === "shape") {
     if (options.covered) figure.append(make("div", { class: "covered" }, "?"));
     else {
-      if (array.corner && role !== "printed") figure.append(make("div", { class: "slices" }, cornerTable(recording, array, name)));
+      if (array.corner && role !== "printed") figure.append(make("div", { class: "slices" }, cornerTable(recording, array, options)));
       figure.append(make("p", { class: "summary" }, array.summary));
     }
   } else if (array.data.length === 0) {
     figure.append(make("p", { class: "summary" }, "no elements"));
   } else if (array.data.length > recording.data.limits.exact) {
-    figure.append(picture(array, name, options.covered));
+    figure.append(picture(array, options.spoken, options.covered));
   } else {
     figure.append(make("div", { class: "slices" }, ...tables(recording, options)));
   }
@@ -168,7 +169,7 @@ function tables(recording, options) {
       make(
         "caption",
         slice ? {} : { class: "hidden" },
-        slice || `${options.spoken || options.name}, ${shapeText(array.shape)}`,
+        slice || `${options.spoken}, ${shapeText(array.shape)}`,
       ),
     );
     if (array.shape.length) {
@@ -190,7 +191,7 @@ function tables(recording, options) {
 }
 
 // The first rows and columns of an array that was too large to keep, with … where it continues.
-function cornerTable(recording, array, name) {
+function cornerTable(recording, array, { name, spoken: told }) {
   const { corner } = array;
   const [rows, columns] = [corner.shape.at(-2) ?? 1, corner.shape.at(-1)];
   const [below, beside] = [rows < (array.shape.at(-2) ?? 1), columns < array.shape.at(-1)];
@@ -209,7 +210,7 @@ function cornerTable(recording, array, name) {
     }),
     ...more(beside ? 1 : 0),
   ];
-  const spoken = `first ${rows} by ${columns} of ${name}, ${shapeText(array.shape)}`;
+  const spoken = `first ${rows} by ${columns} of ${told}, ${shapeText(array.shape)}`;
   return make(
     "table",
     { class: "partial" },
@@ -237,11 +238,11 @@ function headings(recording, name, shape) {
 }
 
 function cell(options, flat, write, heat) {
-  const { array, name, role } = options;
+  const { array, role } = options;
   const place = indexOf(array.shape, flat);
   const number = array.data[flat];
   const wrong = array.wrong && array.wrong.has(flat);
-  const spoken = `${options.spoken || name}${place.length ? ` ${place.join(", ")}` : ""}`;
+  const spoken = `${options.spoken}${place.length ? ` ${place.join(", ")}` : ""}`;
   if (role === "input") {
     const field = make("input", {
       type: "text",

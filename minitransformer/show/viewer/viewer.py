@@ -176,7 +176,7 @@ class _Kind:
 def _kinds(model: Model) -> list[_Kind]:
     n_heads = model.config.n_heads
     if isinstance(model, Transformer):
-        n_encoder, n_decoder = model.config.n_encoder_layers, model.config.n_decoder_layers
+        n_encoder, n_decoder = len(model.encoder.layers), len(model.decoder.layers)
         decoder = (n_decoder, n_heads)  # each layer attends to the target and then to the memory
         return [
             _Kind("Encoder self-attention", 0, 0, False, (n_encoder, n_heads), slice(0, n_encoder)),

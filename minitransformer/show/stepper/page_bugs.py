@@ -119,7 +119,7 @@ class _Page:
     def bug(self, mistake: Mistake) -> dict[str, Any]:
         """The mistake as data for the page. refused: what it raises. numbers: those it changes, or []."""
         name = mistake.target.partition(":")[2].removesuffix(".__call__")
-        out = {"name": mistake.name, "in": name, "mistake": mistake.sentence, "by": mistake.caught_by}
+        out: dict[str, Any] = {"name": mistake.name, "in": name, "mistake": mistake.sentence, "by": mistake.caught_by}
         if mistake.name in CLASSICS:
             out["classic"] = CLASSICS.index(mistake.name)
         assert self.recording.again is not None

@@ -10,11 +10,15 @@ from ..worksheets.numbers import Draw
 from .question import QUESTIONS, Question
 
 _STYLE = """@page { size: A4; margin: 20mm }
-body { max-width: 46rem; margin: 2rem auto; padding: 0 1rem; font: 11pt/1.4 "DejaVu "
-"Sans", Verdana, sans-serif; color: #111 }
-pre { font: 10pt/1.3 "DejaVu Sans Mono", monospace; overflow-x: auto }
+:root { color-scheme: light dark }
+body { margin: 0; background: light-dark(#f7f6f3, #14161a); color: light-dark(#1d2126, #eceae5);
+font: 11pt/1.45 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif }
+main { max-width: 48rem; margin: 1.5rem auto; padding: 1rem 2rem 2rem; background: light-dark(#fff, #1d2026);
+border: 1px solid light-dark(#dddad3, #343943); border-radius: 12px }
+pre { font: 10pt/1.3 ui-monospace, "SF Mono", "DejaVu Sans Mono", monospace; overflow-x: auto }
 h2 { margin-top: 1.6em; font-size: 12pt; break-after: avoid }
-blockquote { margin: 0.5em 0 0; padding-left: 1em; border-left: 3px solid #0a4a8f; color: #0a4a8f }
+blockquote { margin: 0.5em 0 0; padding-left: 1em; border-left: 3px solid; color: light-dark(#0a4a8f, #7db4f0) }
+@media print { :root { color-scheme: light } body { background: none } main { margin: 0; padding: 0; border: 0 } }
 """
 
 
@@ -61,8 +65,8 @@ def to_html(markdown: str) -> str:
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(title)}</title>\n<style>\n{_STYLE}</style>\n</head>\n<body>\n"
-        f"{_blocks(markdown)}</body>\n</html>\n"
+        f"<title>{html.escape(title)}</title>\n<style>\n{_STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"{_blocks(markdown)}</main>\n</body>\n</html>\n"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from ..trace.foreign import as_numpy
@@ -28,9 +29,9 @@ def check_gradients(f: Any, *inputs: Any, op: str | None = None, **options: Any)
     `from_jax` and `from_pair`. If the tensors are float32 and f runs in no other dtype, it is checked as closely as
     float32 allows. options: for `verify.gradients` or for f.
 
-    The message has the table, the worst entry and, if a known mistake has the same results as f, a sentence on this
-    mistake. op: the name of the op that f should compute, for this comparison; without it, all ops that take such
-    inputs are tried.
+    The message names the wrong gradients, the known mistake that has the same results as f, if there is one, and the
+    worst entry; then comes the table, without the intermediates that could not be checked. op: the name of the op that
+    f should compute, for this comparison; without it, all ops that take such inputs are tried.
     """
     __tracebackhide__ = True
     try:
@@ -41,8 +42,12 @@ def check_gradients(f: Any, *inputs: Any, op: str | None = None, **options: Any)
         return report
     own = {key: x for key, x in options.items() if key not in _SETTINGS}
     known = next(_named(form, inputs, own, op), None)
-    said = [str(report), _told(_worst(report)), "" if known is None else _sentence(known)]
-    raise AssertionError("\n".join(filter(None, said)))
+    shown = [row for row in report.rows if row.checked or not row.ok]
+    left = len(report.rows) - len(shown)
+    _, table = str(replace(report, rows=tuple(shown))).split("\n", 1)
+    said = [_wrong(report), _sentence(known), _told(_worst(report)), table]
+    said += [f"{left} more could not be checked; the report of verify.gradients says why"] if left else []
+    raise AssertionError("\n".join(said))
 
 
 def _checked(f: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Report]:
@@ -86,6 +91,14 @@ def _worst(report: Report) -> Row:
     return max(final or wrong, key=lambda row: row.error)
 
 
+def _wrong(report: Report) -> str:
+    """The wrong gradients of inputs and parameters in words; those of intermediates if only they are wrong."""
+    wrong = [row for row in report.rows if not row.ok]
+    names = [f"d{row.name}" for row in wrong if row.kind != "intermediate"] or [f"d{row.name}" for row in wrong]
+    name = report.name.replace("<lambda>", "the function")
+    return f"{name}: {', '.join(names)} {'is' if len(names) == 1 else 'are'} wrong"
+
+
 def _told(row: Row) -> str:
     if not row.checked:
         return f"worst: {row.name}: {row.problem or 'wrong'}"
@@ -94,23 +107,40 @@ def _told(row: Row) -> str:
     return f"worst: d{row.name}{place}{along} is {row.hand:.8g} by hand and {row.numerical:.8g} by finite differences"
 
 
-def _sentence(known: Diagnosis) -> str:
-    told = " Or: ".join(mistake.sentence for mistake in known.mistakes[:2])
-    return f"On these inputs it does what {known.op} does with a known mistake: {told} ({known.mistakes[0].name})"
+def _sentence(known: tuple[str, Diagnosis] | None) -> str:
+    if known is None:
+        return "On these inputs it does what no known mistake does."
+    where, found = known
+    told = " Or: ".join(mistake.sentence for mistake in found.mistakes[:2])
+    output = "wrong too" if "the output" in found.differing else "right"
+    start = f"On {where} it does what {found.op} does with a known mistake"
+    return f"{start}: {told} ({found.mistakes[0].name}) Its output is {output}."
 
 
 def _named(
     f: Callable[..., Any], inputs: tuple[Any, ...], options: dict[str, Any], op: str | None
-) -> Iterator[Diagnosis]:
-    """The diagnoses that name a mistake of f, as one op or another."""
+) -> Iterator[tuple[str, Diagnosis]]:
+    """The diagnoses that name a mistake of f, as one op or another, with the inputs in words."""
     all_ops = known_ops()
     for name in [op] if op else sorted(all_ops):
         taken = inspect.signature(all_ops[name]).parameters
-        ways = [{}, {"causal": True}] if "causal" in taken and "causal" not in options else [{}]
-        for more in ways:
+        ways: list[tuple[str, Any, dict[str, Any]]] = [("these inputs", inputs, {})]
+        if "causal" in taken and "causal" not in options:
+            ways += [("these inputs", inputs, {"causal": True})]
+            # A causal mask begins at the first key or ends at the last: with as many keys as queries both are the same.
+            ways += [("as many keys as queries", cut, {"causal": True}) for cut in _of_equal_lengths(inputs)]
+        for where, arrays, more in ways:
             try:
-                found = diagnose(f, name, *inputs, **{key: x for key, x in options.items() if key in taken}, **more)
+                found = diagnose(f, name, *arrays, **{key: x for key, x in options.items() if key in taken}, **more)
             except Exception:  # not an op for such inputs
                 continue
             if found.mistakes:
-                yield found
+                yield where, found
+
+
+def _of_equal_lengths(inputs: tuple[Any, ...]) -> Iterator[list[Any]]:
+    """The inputs (..., T, d), cut to the shortest T, if they differ in it."""
+    arrays = [as_array(x) for x in inputs]
+    lengths = {x.shape[-2] for x in arrays if x.ndim > 1}
+    if len(lengths) > 1:
+        yield [x[..., : min(lengths), :] if x.ndim > 1 else x for x in arrays]

@@ -287,8 +287,8 @@ def test_a_number_that_python_refuses_is_refused_with_its_reason(
     page.click("#edit")
     before = numbers(page)["y"]
     cases = (
-        ("temperature", "temperature", "0", "greater than 0, got 0."),
-        ("x", "x[0, 0]", "two", "a number, got “two”."),
+        ("temperature", "τ", "0", "greater than 0, got 0."),
+        ("x", "X[0, 0]", "two", "a number, got “two”."),
     )
     for name, cell, typed, reason in cases:
         page.fill(f"#inputs [data-name='{name}'] [data-flat='0']", typed)
@@ -308,7 +308,7 @@ def test_an_edit_counts_beside_a_refused_one_and_what_moved_tells_its_old_number
     page.fill("#inputs [data-name='x'] [data-flat='0']", "two")
     page.fill("#inputs [data-name='x'] [data-flat='6']", "1.5")
     page.keyboard.press("Tab")
-    assert "x[0, 0] must be a number" in page.inner_text("#edited")
+    assert "X[0, 0] must be a number" in page.inner_text("#edited")
     x = recording.find("softmax.x")[1].value.array.copy()
     x[1, 1] = 1.5
     y, _ = ops.softmax(x)

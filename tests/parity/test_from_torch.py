@@ -263,6 +263,99 @@ def test_a_broken_flash_attention_is_named() -> None:
     assert "worst: dv[" in str(raised.value) and "(flash-causal-forgotten-in-backward)" in str(raised.value)
 
 
+def tiled_attention(*lacks: str) -> Any:
+    """Flash attention in tiles of 4, which forgets what `lacks` names. Query i sees the keys up to i, however many.
+
+    Forward goes by queries, then by keys, and backward the other way. p is normalised in backward alone.
+    """
+
+    class TiledAttention(torch.autograd.Function):
+        @staticmethod
+        def scores(q: Any, k: Any, i: int, j: int, causal: bool) -> Any:
+            s = q[..., i : i + 4, :] @ k[..., j : j + 4, :].transpose(-1, -2) / q.shape[-1] ** 0.5
+            hidden = torch.arange(j, j + s.shape[-1]) > torch.arange(i, i + s.shape[-2])[:, None]
+            return s.masked_fill(hidden, -1e30) if causal else s
+
+        @staticmethod
+        def forward(ctx: Any, q: Any, k: Any, v: Any, causal: bool = False) -> Any:
+            outputs, logs = [], []
+            for i in range(0, q.shape[-2], 4):
+                output, total, largest = 0.0, 0.0, torch.full((*q[..., i : i + 4, :].shape[:-1], 1), -torch.inf)
+                for j in range(0, k.shape[-2], 4):
+                    s = TiledAttention.scores(q, k, i, j, causal)
+                    larger = torch.maximum(largest, s.amax(-1, keepdim=True))
+                    p = torch.exp(s - larger)
+                    factor = torch.exp(largest - larger)
+                    total = factor * total + p.sum(-1, keepdim=True)
+                    output = (1.0 if "factor" in lacks else factor) * output + p @ v[..., j : j + 4, :]
+                    largest = larger
+                outputs.append(output / total)
+                logs.append(largest + torch.log(total))
+            output, log = torch.cat(outputs, -2), torch.cat(logs, -2)
+            ctx.save_for_backward(q, k, v, output, log)
+            ctx.causal = causal
+            return output
+
+        @staticmethod
+        def backward(ctx: Any, grad_output: Any) -> Any:
+            q, k, v, output, log = ctx.saved_tensors
+            grad_q, grad_k, grad_v = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+            delta = 0.0 * log if "delta" in lacks else (grad_output * output).sum(-1, keepdim=True)
+            scale = q.shape[-1] ** -0.5
+            for j in range(0, k.shape[-2], 4):
+                for i in range(0, q.shape[-2], 4):
+                    rows, keys = (..., slice(i, i + 4), slice(None)), (..., slice(j, j + 4), slice(None))
+                    s = TiledAttention.scores(q, k, i, j, ctx.causal)
+                    p = torch.exp(s - log[rows])
+                    grad_v[keys] += p.transpose(-1, -2) @ grad_output[rows]
+                    grad_p = grad_output[rows] @ v[keys].transpose(-1, -2)
+                    grad_s = p * (grad_p - delta[rows])
+                    grad_q[rows] += grad_s @ k[keys] * (1.0 if "scale" in lacks else scale)
+                    grad_k[keys] += grad_s.transpose(-1, -2) @ q[rows] * scale
+            return grad_q, grad_k, grad_v, None
+
+    return TiledAttention
+
+
+@pytest.mark.parametrize("keys", [13, 15], ids=["as many keys", "more keys"])
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize(
+    ("lacks", "named", "wrong", "output"),
+    [
+        ("scale", "attention-dq-not-scaled", "dq is wrong", "right"),
+        ("delta", "softmax-no-sum", "dq, dk are wrong", "right"),
+        ("factor", "flash-old-output-not-corrected", "dq, dk, dv are wrong", "wrong too"),
+    ],
+)
+def test_a_mistake_in_tiles_is_named_and_nothing_else_blamed(
+    lacks: str, named: str, wrong: str, output: str, causal: bool, keys: int
+) -> None:
+    """Also for a causal mask that begins at the first key, where ours ends at the last."""
+    q, k, v = (torch.tensor(draw(2, *shape, seed=i)) for i, shape in enumerate([(13, 4), (keys, 4), (keys, 3)]))
+    verify.check_gradients(lambda q, k, v: tiled_attention().apply(q, k, v, causal), q, k, v)
+    with pytest.raises(AssertionError) as raised:
+        verify.check_gradients(lambda q, k, v: tiled_attention(lacks).apply(q, k, v, causal), q, k, v)
+    first, second, *rest = str(raised.value).splitlines()
+    assert first == f"the function: {wrong}" and second.endswith(f"({named}) Its output is {output}.")
+    assert ("On as many keys as queries" in second) == (causal and keys > 13)
+    assert not [line for line in rest if "TiledAttention.p" in line]  # grad_p is right: p is another in backward
+
+
+def test_a_mistake_that_nobody_knows_is_said_to_be_unknown() -> None:
+    class Cubed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx: Any, dy: Any) -> Any:
+            return 7.0 * ctx.saved_tensors[0] * dy
+
+    with pytest.raises(AssertionError, match="On these inputs it does what no known mistake does"):
+        verify.check_gradients(Cubed.apply, torch.tensor(X))
+
+
 class Narrow(torch.autograd.Function):
     """Code that computes in float32 whatever it is given."""
 

@@ -120,19 +120,19 @@ function editable(recording) {
     }
     return made.get(bug);
   };
-  const nameOf = ([s, b]) => recording.steps[s].bound[b].name;
-  const isFixed = (place, i) => !followed.includes(nameOf(place)) || (place[0] === 0 && !evaluator.read.has(numbersOf[i]));
+  const isFollowed = ([s, b]) => followed.includes(recording.steps[s].bound[b].name);
+  const isFixed = (place, i) => !isFollowed(place) || (place[0] === 0 && !evaluator.read.has(numbersOf[i]));
   const fixed = [...places.keys()].filter((i) => isFixed(places[i], i));
   return { places, fixed, run, makes, refused: null };
 }
 
 // The number in a text, or a sentence that says why this input cannot have that value. As in Python, temperature, eps
-// and cap must be above 0.
-function numberOrRefusal(name, text) {
+// and cap must be above 0. told: what the input is called there.
+function numberOrRefusal(name, text, told = name) {
   const number = Number(text.replace(MINUS, "-"));
-  if (text.trim() === "" || !Number.isFinite(number)) return `${name} must be a number, got \u201c${text}\u201d.`;
-  if (name === "label_smoothing" && (number < 0 || number > 1)) return `label smoothing must be from 0 to 1, got ${text}.`;
-  if (["temperature", "eps", "cap"].includes(name) && number <= 0) return `${name} must be greater than 0, got ${text}.`;
+  if (text.trim() === "" || !Number.isFinite(number)) return `${told} must be a number, got \u201c${text}\u201d.`;
+  if (name === "label_smoothing" && (number < 0 || number > 1)) return `${told} must be from 0 to 1, got ${text}.`;
+  if (["temperature", "eps", "cap"].includes(name) && number <= 0) return `${told} must be greater than 0, got ${text}.`;
   return number;
 }
 

@@ -5,21 +5,10 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Sequence
+from importlib import resources
 
 from ..worksheets.numbers import Draw
 from .question import QUESTIONS, Question
-
-_STYLE = """@page { size: A4; margin: 20mm }
-:root { color-scheme: light dark }
-body { margin: 0; background: light-dark(#f7f6f3, #14161a); color: light-dark(#1d2126, #eceae5);
-font: 11pt/1.45 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif }
-main { max-width: 48rem; margin: 1.5rem auto; padding: 1rem 2rem 2rem; background: light-dark(#fff, #1d2026);
-border: 1px solid light-dark(#dddad3, #343943); border-radius: 12px }
-pre { font: 10pt/1.3 ui-monospace, "SF Mono", "DejaVu Sans Mono", monospace; overflow-x: auto }
-h2 { margin-top: 1.6em; font-size: 12pt; break-after: avoid }
-blockquote { margin: 0.5em 0 0; padding-left: 1em; border-left: 3px solid; color: light-dark(#0a4a8f, #7db4f0) }
-@media print { :root { color-scheme: light } body { background: none } main { margin: 0; padding: 0; border: 0 } }
-"""
 
 
 def chosen(weeks: Iterable[int], count: int, seed: int) -> list[Question]:
@@ -62,10 +51,11 @@ def to_html(markdown: str) -> str:
     """A paper as one page without other files. It knows what `paper` writes: headings, paragraphs, matrices, "
     "answers."""
     title = markdown.partition("\n")[0].removeprefix("# ")
+    style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(title)}</title>\n<style>\n{_STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{html.escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
         f"{_blocks(markdown)}</main>\n</body>\n</html>\n"
     )
 

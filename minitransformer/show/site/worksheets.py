@@ -11,6 +11,10 @@ from .frame import Site
 
 MOST = 200  # students
 _READY = 12  # pages of a sheet that is printed as it is
+_HEAD = '<link rel="icon" href="data:,">\n<style>@media print { nav { display: none } }</style>\n<title>'
+_BACK = """<body>
+<nav style="padding: 0.75rem 1rem"><a href="../index.html">minitransformer</a> ›
+<a href="../teachers/worksheets.html">Worksheets</a></nav>"""
 _SEEDS = (1, 2, 3)  # of the papers that are printed as they are
 _KEY = "Here the page also makes the answer key."
 _NO_KEY = (
@@ -65,7 +69,7 @@ def _write_ready(site: Site) -> str:
             concepts = examination.concepts_paper(seed, answers)
             made[f"concepts-{seed}{end}"] = examination.to_html(concepts)
     for name, text in made.items():
-        write(site.made(f"sheets/{name}.html"), text.replace("<title>", '<link rel="icon" href="data:,">\n<title>', 1))
+        write(site.made(f"sheets/{name}.html"), text.replace("<title>", _HEAD, 1).replace("<body>", _BACK, 1))
     return "".join(f'<li><a href="../sheets/{name}.html">{name.replace("-", " ")}</a></li>\n' for name in sorted(made))
 
 

@@ -186,9 +186,9 @@ def test_the_prefix_is_not_run_again(monkeypatch):
     seen = []
     add_positions = SinusoidalPositions.__call__
 
-    def noted(self, x, start=0, at=None):
+    def noted(self, x, start=0, positions=None):
         seen.append((start, x.shape[-2]))
-        return add_positions(self, x, start, at)
+        return add_positions(self, x, start, positions)
 
     monkeypatch.setattr(SinusoidalPositions, "__call__", noted)
     greedy(model_of(1), *sources(1), START, NEVER, max_length=5)

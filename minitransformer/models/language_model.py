@@ -147,7 +147,7 @@ class LanguageModel(Module):
         check_cache("LanguageModel", cache, len(self.stack.layers))
         start = 0 if cache is None else cache.length
         real = keys("LanguageModel", "mask", mask, (ids.shape[0], start + ids.shape[1]))
-        embedded, embed_backward = self.embed(ids, start=start, rng=rng, at=positions)
+        embedded, embed_backward = self.embed(ids, start=start, rng=rng, positions=positions)
         hidden, stack_backward = self.stack(embedded, mask=real, causal=True, cache=cache, rng=rng, positions=positions)
 
         def backward(dhidden: Array) -> None:

@@ -111,7 +111,7 @@ class TextEncoder(Module):
             mask = None if mask.all() else mask
         real = keys("TextEncoder", "mask", mask, ids.shape)
         at = None if mask is None or not self.config.count_real else positions_of(mask)
-        embedded, embed_backward = self.embed(ids, rng=rng, at=at, types=types)
+        embedded, embed_backward = self.embed(ids, rng=rng, positions=at, types=types)
         hidden, stack_backward = self.stack(embedded, mask=real, rng=rng)
 
         def backward(dhidden: Array) -> None:

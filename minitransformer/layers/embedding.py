@@ -226,6 +226,10 @@ class InputEmbedding(Module):
 
         return y, backward
 
+    def places(self, ids: Array, mask: Array | None) -> tuple[Array | None, Array | None]:
+        """Which tokens of a whole text are real, and the position of each: here as given, and from 0 on."""
+        return mask, None
+
     def cost(self, batch: int, length: int) -> Cost:
         """What is inside, the factor of the dropout, and the input of the projection."""
         width = self.tokens.table.value.shape[1]

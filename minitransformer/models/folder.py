@@ -24,17 +24,17 @@ from ..layers.module import Unread
 from .classifier import Classifier, ClassifierConfig
 from .encoder_decoder import EncoderDecoder
 from .language_model import LanguageModel, LanguageModelConfig
-from .transformer import Transformer, TransformerConfig
+from .transformer import TransformerConfig
 
 Model = EncoderDecoder | LanguageModel | Classifier
 
 _FORMAT = 1
 _PACKAGE = __name__.split(".")[0]
 _DTYPES = ("F16", "F32", "F64")
-_KINDS: dict[str, tuple[type[Any], type[Any]]] = {  # what an older folder means, which names no recipe
-    "Transformer": (Transformer, TransformerConfig),
-    "LanguageModel": (LanguageModel, LanguageModelConfig),
-    "Classifier": (Classifier, ClassifierConfig),
+_KINDS: dict[str, type[Any]] = {  # what an older folder means, which names no recipe
+    "Transformer": TransformerConfig,
+    "LanguageModel": LanguageModelConfig,
+    "Classifier": ClassifierConfig,
 }
 
 
@@ -119,7 +119,7 @@ def _described(folder: Path) -> tuple[str, type[Any], dict[str, Any]]:
         raise ValueError(f'{path}: "model" must be one of {", ".join(_KINDS)}, got {name!r}')
     if not isinstance(document.get("config"), dict):
         raise ValueError(f'{path}: "config" must be an object')
-    config_class = _KINDS[name][1] if recipe is None else _recipe(path, recipe)
+    config_class = _KINDS[name] if recipe is None else _recipe(path, recipe)
     return name, config_class, _known(path, config_class, document["config"])
 
 

@@ -234,7 +234,7 @@ class _Unwanted:
 def _copy(model: Model) -> Model:
     """The model with the same values, no gradients and no checkpointing: a backward pass runs once and changes none."""
     config: Any = model.config
-    if not isinstance(model, MaskedLanguageModel):  # which has no checkpointing
+    if hasattr(config, "checkpoint"):
         config = dataclasses.replace(config, checkpoint=False)
     copy: Any = type(model)(config, Unread())
     values = {name: parameter.value for name, parameter in model.parameters()}

@@ -5,14 +5,12 @@ project · split · [turn q and k] · mix q, k, v · merge · project
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
 from .cost import Cost
-from .module import Parameter
 
 
 @runtime_checkable
@@ -55,9 +53,6 @@ class Turn(Protocol):
 
         The tokens are at start, start + 1, ..., or, if given, at `positions`: integers (..., T).
         """
-
-    def parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """As of every module."""
 
     def cost(self, batch: int, length: int) -> Cost:
         """What a call with batch heads of length tokens costs."""

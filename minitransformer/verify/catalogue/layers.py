@@ -77,7 +77,7 @@ layer(
     lambda: layers.LearnedPositions(5, 3, offset=2),
     (2, 3, 3),
     positions=np.array([[0, 0, 1], [2, 0, 4]]),
-    truth=lambda rows, x, at: x + rows.table.value[[[2, 2, 3], [4, 2, 6]]],
+    truth=lambda rows, x, positions: x + rows.table.value[[[2, 2, 3], [4, 2, 6]]],
 )
 layer(
     "InputEmbedding",

@@ -248,6 +248,32 @@ def test_objects_are_checked_with_their_parameters() -> None:
     assert network.layers[0].W.dtype == np.float32 and not hasattr(network, "grads")  # it is as it was
 
 
+class Named:
+    """Gradients on grad_W and b_grad."""
+
+    share = 1.0
+
+    def __init__(self) -> None:
+        self.W, self.b = draw(4, 2, seed=1), np.zeros(2)
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        self.x = x
+        return x @ self.W + self.b
+
+    def backward(self, dout: np.ndarray) -> np.ndarray:
+        self.grad_W = self.x.T @ dout
+        self.b_grad = self.share * dout.sum(0)
+        return dout @ self.W.T
+
+
+@pytest.mark.parametrize(("share", "wrong"), [(1.0, set()), (0.5, {"b"})])
+def test_gradients_may_have_other_usual_names(share: float, wrong: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Named, "share", share)
+    report = verify.gradients(from_pair(Named()), X)
+    assert {row.name for row in report.of_kind("parameter")} == {"W", "b"}
+    assert {row.name for row in report.rows if not row.ok} == wrong
+
+
 class Normalised(Scale):
     """Its class mentions grad; running has no gradient, though there is a dict; U has one under no usual name."""
 

@@ -142,6 +142,7 @@ CALLS = {
     "published.TextEncoderConfig": lambda: (
         lambda **flag: published.TextEncoder(published.TextEncoderConfig(7, **SIZES, **flag))
     ),
+    "published.TextClassifierConfig": lambda: config(functools.partial(published.TextClassifierConfig, n_classes=3), 7),
     "published.PublishedTokenizer": lambda: functools.partial(
         published_tokenizers.PublishedTokenizer, tokenizers.Tokenizer(tokenizers.models.BPE()), {}
     ),

@@ -722,7 +722,17 @@ BAD: dict[str, Bad] = {
     ),
     "an unknown activation": (
         lambda: layers.FeedForward(4, 6, "tanh"), ValueError,
-        r"FeedForward: activation must be one of relu, gelu, gelu_tanh, silu, got 'tanh'",
+        r"FeedForward: activation must be one of relu, gelu, gelu_tanh, silu, or an op, got 'tanh'",
+    ),
+    "an activation that changes the shape": (
+        lambda: layers.FeedForward(4, 6, ops.mean_pool)(X), ValueError,
+        r"FeedForward: activation\(hidden\) must have shape \(2, 3, 6\), got \(2, 6\)",
+    ),
+    "a stack of nothing": (
+        lambda: layers.Encoder.of([]), ValueError, r"Encoder: a stack needs at least one layer, got none",
+    ),
+    "the length of a stack that keeps nothing": (
+        lambda: Cache.of([None, None]).length, ValueError, r"Cache: no layer of this stack keeps what it has read",
     ),
     "another number of sub-layers": (
         lambda: layers.DecoderLayer.of(RESIDUAL, RESIDUAL), ValueError, r"argument 2 is shorter than argument 1",

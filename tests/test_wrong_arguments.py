@@ -136,7 +136,11 @@ UNCLEAR = [
     ),
     (lambda: models.LanguageModel("gpt2"), "config must be a LanguageModelConfig, got 'gpt2'; .* with models.load"),
     (lambda: models.Transformer("base"), "config must be a TransformerConfig, got 'base'"),
-    (lambda: models.TextClassifier("bert", 2), "config must be a TextEncoderConfig, got 'bert'"),
+    (lambda: models.TextEncoder("bert"), "config must be a TextEncoderConfig, got 'bert'"),
+    (
+        lambda: models.Classifier(models.TextEncoderConfig(7, 8, 4, 2, 8, 1)),
+        "config must build ClassifierParts, but TextEncoderConfig builds EncoderOnlyParts",
+    ),
     (lambda: models.Classifier(3), "config must be a ClassifierConfig, got 3"),
     (lambda: RecurrentTranslatorConfig(7, 7, attention=None), "one of the texts .* and 'none', got None"),
     *(

@@ -130,6 +130,18 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
 
 
+def forms_of(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The dtype, in safetensors' words, and the shape of each array in a file; only its header is read."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
+            return {name: (one.get_dtype(), tuple(one.get_shape())) for name, one in slices.items()}
+    except (SafetensorError, ValueError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
+
+
 def write_figure(path: Path, figure: Figure) -> None:
     """Write a matplotlib figure as PNG, completely or not at all. A missing folder is created."""
     picture = io.BytesIO()

@@ -1,7 +1,8 @@
 """Run a suite with each mistake: `python -m minitransformer.audit.worker suite.toml folder seconds`.
 
-The process imports what all runs need, and then forks one process for each mistake, with a time limit. It writes one
-line of JSON for each run to the file descriptor that AUDIT_OUT names; the output of the tests is discarded.
+The process imports what all runs need, collects the tests of a function once, and then forks one process for each
+mistake, with a time limit. It writes one line of JSON for each run to the file descriptor that AUDIT_OUT names; the
+output of the tests is discarded.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import itertools
 import json
 import os
 import signal
@@ -28,7 +30,9 @@ from ..verify.mistakes import Mistake
 from .suite import Function, Suite, read
 
 DRAWS = 20
+_OPTIONS = ("-q", "-x", "-p", "no:cacheprovider")
 Tell = Callable[[dict[str, Any]], None]
+Tests = Callable[[], dict[str, Any]]  # runs the tests, and returns what became of them
 
 
 def main(path: str, folder: str, limit: float) -> None:
@@ -57,7 +61,8 @@ def main(path: str, folder: str, limit: float) -> None:
         for i, function in enumerate(suite.functions):
             if not function.tests:
                 continue
-            right = _apart(limit, functools.partial(_run, suite, function, namespace, None))
+            tests = functools.partial(_tests, function)
+            right = _apart(limit, functools.partial(_run, suite, function, namespace, None, tests))
             known = list({m.name: m for op in function.ops for m in known_mistakes(op)}.values())
             if not function.replaces:  # our own tests of an op need not find a mistake in another op that it calls
                 known = [m for m in known if m.target.partition(":")[2] in function.ops]
@@ -65,11 +70,16 @@ def main(path: str, folder: str, limit: float) -> None:
                 tell({"function": i, "right": right, "known": len(known)})
             if right["outcome"] != "passed":
                 continue
-            if suite.arrays != "jax":
-                _collect(suite, function, namespace)
-            for mistake in known:
-                result = _apart(limit, functools.partial(_run, suite, function, namespace, mistake))
-                tell({"function": i, "mistake": mistake.name, "sentence": mistake.sentence, **result})
+
+            def ask(tests: Tests, i: int = i, function: Function = function, known: list[Mistake] = known) -> None:
+                for mistake in known:
+                    result = _apart(limit, functools.partial(_run, suite, function, namespace, mistake, tests))
+                    tell({"function": i, "mistake": mistake.name, "sentence": mistake.sentence, **result})
+
+            # JAX starts threads with its first array, and a fork does not copy threads. So its tests are not collected
+            # here, but in the process of each mistake.
+            if suite.arrays == "jax" or not _collected(suite, function, namespace, ask):
+                ask(tests)
 
 
 def _namespace(suite: Suite) -> dict[str, Any]:
@@ -132,7 +142,9 @@ def _apart(limit: float, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return json.loads(text) if text else {"outcome": "error", "problem": "the process died"}
 
 
-def _run(suite: Suite, function: Function, namespace: dict[str, Any], mistake: Mistake | None) -> dict[str, Any]:
+def _run(
+    suite: Suite, function: Function, namespace: dict[str, Any], mistake: Mistake | None, tests: Tests
+) -> dict[str, Any]:
     """One run of the tests. If they pass despite a mistake, also an input that reveals it."""
     if mistake is None or suite.arrays == "jax":
         try:
@@ -140,23 +152,22 @@ def _run(suite: Suite, function: Function, namespace: dict[str, Any], mistake: M
         except (ImportError, AttributeError) as error:
             return {"outcome": "not found", "problem": str(error)}
     if mistake is None:
-        return _tests(function)
+        return tests()
     with mistake.applied():
-        outcome = _tests(function)
+        outcome = tests()
     if outcome["outcome"] != "passed" or not function.replaces:
         return outcome
     return outcome | _shown(suite, function, namespace, mistake)
 
 
-def _collect(suite: Suite, function: Function, namespace: dict[str, Any]) -> None:
-    """Import the tests here, so that the processes of all mistakes inherit them.
-
-    Do not do so for JAX: it starts threads with its first array, and a fork does not copy threads.
-    """
+def _collected(suite: Suite, function: Function, namespace: dict[str, Any], ask: Callable[[Tests], None]) -> bool:
+    """Collect the tests in this process, and call ask with a function that runs them. Whether that was possible."""
     import pytest
 
     _replace(suite, namespace)
-    pytest.main(["-q", "--collect-only", "-p", "no:cacheprovider", *function.tests])
+    collection = _Collection(ask)
+    pytest.main([*_OPTIONS, *function.tests], plugins=[collection])
+    return collection.complete
 
 
 def _replace(suite: Suite, namespace: dict[str, Any]) -> None:
@@ -191,17 +202,41 @@ class _Counts:
             self.failed = report.nodeid
         self.passed += report.when == "call" and report.passed
 
+    def outcome(self, status: int) -> dict[str, Any]:
+        """What became of the tests, by the status with which pytest ended."""
+        if status == 0 and self.passed:
+            return {"outcome": "passed", "tests": self.passed}
+        if status == 1:
+            return {"outcome": "failed", "by": self.failed}
+        return {"outcome": "no tests" if status in (0, 5) else "error", "problem": f"pytest ended with status {status}"}
+
+
+class _Collection:
+    """A pytest plugin that calls ask when the tests are collected, in the place of running them."""
+
+    def __init__(self, ask: Callable[[Tests], None]) -> None:
+        self.ask, self.complete = ask, False
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        def tests() -> dict[str, Any]:
+            counts = _Counts()
+            session.config.pluginmanager.register(counts)
+            for item, following in itertools.pairwise([*session.items, None]):
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if session.shouldfail or session.shouldstop:
+                    break
+            return counts.outcome(1 if session.testsfailed else 0)
+
+        self.complete = True
+        self.ask(tests)
+        return True
+
 
 def _tests(function: Function) -> dict[str, Any]:
     import pytest
 
     counts = _Counts()
-    status = int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *function.tests], plugins=[counts]))
-    if status == 0 and counts.passed:
-        return {"outcome": "passed", "tests": counts.passed}
-    if status == 1:
-        return {"outcome": "failed", "by": counts.failed}
-    return {"outcome": "no tests" if status in (0, 5) else "error", "problem": f"pytest ended with status {status}"}
+    return counts.outcome(int(pytest.main([*_OPTIONS, *function.tests], plugins=[counts])))
 
 
 def _shown(suite: Suite, function: Function, namespace: dict[str, Any], mistake: Mistake) -> dict[str, Any]:

@@ -28,6 +28,7 @@ class ControlGroup:
 
     def __init__(self, limit: int) -> None:
         self._folder = next(filter(None, (_limited(parent, limit + _RUNNER) for parent in _parents())), None)
+        self._ended = 0
 
     def inside(self, command: list[str]) -> list[str]:
         """A command that runs this one, and all that it will start, in the group."""
@@ -36,11 +37,12 @@ class ControlGroup:
         return ["sh", "-c", 'echo $$ > "$0"; exec "$@"', str(self._folder / "cgroup.procs"), *command]
 
     def exceeded(self) -> bool:
-        """Whether the kernel has ended a process of the group because the limit was reached."""
+        """Whether the kernel has ended a process of the group, because the limit was reached, since the last call."""
         for name in ("memory.events", "memory.oom_control"):
             with contextlib.suppress(OSError, TypeError):
                 lines = (self._folder / name).read_text().splitlines()  # type: ignore[operator]
-                return any(line.startswith("oom_kill ") and line != "oom_kill 0" for line in lines)
+                before, self._ended = self._ended, sum(int(x.split()[1]) for x in lines if x.startswith("oom_kill "))
+                return self._ended > before
         return False
 
     def remove(self) -> None:

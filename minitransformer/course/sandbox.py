@@ -171,7 +171,7 @@ class Sandbox:
     def _listen(self, process: _Process, name: str, attempt: Attempt) -> None:
         """Record the messages of an exercise until it is done."""
         deadline = time.monotonic() + self.limits.seconds + _GRACE
-        process.exhausted = False
+        process.begin()
         while time.monotonic() < deadline:
             message = process.receive(deadline)
             try:
@@ -185,7 +185,7 @@ class Sandbox:
                     process.send(json.dumps(self._called(message)).encode() + b"\n", deadline)
                 elif "done" in message:
                     if not attempt.answers:
-                        attempt.stopped = attempt.stopped or self._why_it_ended(message["status"], process.exhausted)
+                        attempt.stopped = attempt.stopped or self._why_it_ended(message["status"], process.exhausted())
                     return
             except _MALFORMED:
                 attempt.stopped = "its process sent something that is not an answer"
@@ -250,13 +250,13 @@ def _remove(folder: Path) -> None:
 class _Process:
     """A process that exchanges lines of JSON with us; we wait for each line only until a deadline.
 
-    exhausted: whether what it started used more than `memory` bytes and was ended.
+    memory: bytes for all that it starts.
     """
 
     def __init__(
         self, command: list[str], environment: dict[str, str], folder: str | None, stop: threading.Event, memory: int
     ) -> None:
-        self._memory, self._next_look, self.exhausted = memory, 0.0, False
+        self._memory, self._next_look, self._exhausted = memory, 0.0, False
         self._killed: set[int] = set()
         self._group = ControlGroup(memory)
         self._process = subprocess.Popen(
@@ -317,13 +317,23 @@ class _Process:
             if poll.poll(min(left, _LOOK) * 1000):
                 return
 
+    def begin(self) -> None:
+        """Begin an exercise: what was ended for its memory before does not count."""
+        self._group.exceeded()
+        self._exhausted = False
+
+    def exhausted(self) -> bool:
+        """Whether we or the kernel ended what it started since `begin`, because that used too much memory."""
+        self._exhausted |= self._group.exceeded()
+        return self._exhausted
+
     def _look(self) -> None:
         """End what the process started if all of it uses too much memory. Check only now and then."""
         if time.monotonic() < self._next_look:
             return
         started = memory.started_by(self._process.pid) - self._killed  # killed ones give theirs back late
         if self._group.exceeded() or memory.used_by(started, self._memory) > self._memory:
-            self.exhausted = True
+            self._exhausted = True
             self._killed |= started
             for one in started:  # the runner ends what they start meanwhile
                 with contextlib.suppress(OSError):

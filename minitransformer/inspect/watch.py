@@ -28,14 +28,11 @@ Place = tuple[str, int]  # kind of attention, layer
 See = Callable[[Place, str, Array], Array | None]
 
 
-def stack_of(model: Module) -> tuple[tuple[str, ...], Any]:
-    """The path to the stack that the model's output comes from, and the stack: ("stack",), ("encoder", "stack"), ..."""
-    for path in (("stack",), ("encoder", "stack"), ("decoder",), ("encoder",)):
-        found: Any = model
-        for name in path:
-            found = getattr(found, name, None)
-        if isinstance(found, Encoder | Decoder):
-            return path, found
+def stack_of(model: Module) -> tuple[str, Any]:
+    """The name of the stack that the model's output comes from, and the stack."""
+    for name in ("stack", "decoder", "encoder"):
+        if isinstance(found := getattr(model, name, None), Encoder | Decoder):
+            return name, found
     raise TypeError(f"inspect: a {type(model).__name__} has no stack of attention layers; give a model of models/")
 
 

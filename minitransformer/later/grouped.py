@@ -16,12 +16,14 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.declared import declared, op
+from ..arrays.float16 import in_float32
 from ..layers import Linear, Module, MultiHeadAttention, ScaledDotProduct
 from ..layers.module import Unread, generator
 from .around import Around
 
 
 @op("x: (..., G, T, d); y: (..., G·times, T, d); times > 0")
+@in_float32
 def repeat_heads(x: Array, times: int) -> tuple[Array, Pullback]:
     """Repeat each head `times` times, one copy after the other. backward(dy) returns dx."""
     xp = array_module(x)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_array, check_sizes
+from ..arrays.boundary import check_array
 from ..layers import Cache, Cost, Embedding, InputEmbedding, Linear
 from ..layers.cache import check_cache, no_backward
 from ..layers.cost import Costs
@@ -61,8 +61,6 @@ class RecurrentTranslator(EncoderDecoder):
 
     def __init__(self, config: RecurrentTranslatorConfig, rng: np.random.Generator | None = None) -> None:
         check_config("RecurrentTranslator", config, RecurrentTranslatorConfig)
-        sizes = {"n_encoder_layers": config.n_encoder_layers, "n_decoder_layers": config.n_decoder_layers}
-        check_sizes("RecurrentTranslator", **sizes)
         check_shared("RecurrentTranslator", config)
         rng = generator(rng)
         d = config.d_model

@@ -22,7 +22,7 @@ from ..arrays.boundary import check_array, check_flags, check_sizes
 from .attention import MultiHeadAttention
 from .cache import Cache, KeyValueCache, check_cache, no_backward
 from .cost import Cost, Costs
-from .feed_forward import FeedForward
+from .feed_forward import Activation, FeedForward
 from .module import Module, generator
 from .normalization import LayerNorm
 from .residual import Checkpoint, Residual
@@ -47,7 +47,7 @@ class _Layer(Module):
         d_ff: int,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
-        activation: str = "relu",
+        activation: str | Activation = "relu",
         norm_order: str = "post",
         bias: bool = True,
         rng: np.random.Generator | None = None,
@@ -161,6 +161,8 @@ class _Stack(Module):
         return stack
 
     def _hold(self, layers: Sequence[Module], final_norm: Module | None, checkpoint: bool) -> None:
+        if not layers:
+            raise ValueError(f"{type(self).__name__}: a stack needs at least one layer, got none")
         check_flags(type(self).__name__, checkpoint=checkpoint)
         wrapped = {id(layer): Checkpoint(layer) if checkpoint else layer for layer in layers}
         self.layers = [wrapped[id(layer)] for layer in layers]

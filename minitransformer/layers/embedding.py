@@ -20,6 +20,7 @@ from ..arrays.boundary import (
     check_shape,
 )
 from ..arrays.declared import declared
+from ..arrays.float16 import sum_over
 from .cost import Cost
 from .linear import Linear
 from .module import Module, Parameter, generator
@@ -135,7 +136,7 @@ class LearnedPositions(Module):
 
         def backward(dy: Array) -> Array:
             dx = dy
-            drows = dy.sum(axis=tuple(range(dy.ndim - 2)))  # every sequence of the batch used the same rows
+            drows = sum_over(dy, axis=tuple(range(dy.ndim - 2)))  # every sequence of the batch used the same rows
             self.table.grad += rows_backward(drows)
             return dx
 
@@ -223,6 +224,10 @@ class InputEmbedding(Module):
             tokens_backward(dvectors)
 
         return y, backward
+
+    def places(self, ids: Array, mask: Array | None) -> tuple[Array | None, Array | None]:
+        """Which tokens of a whole text are real, and the position of each: here as given, and from 0 on."""
+        return mask, None
 
     def cost(self, batch: int, length: int) -> Cost:
         """What is inside, the factor of the dropout, and the input of the projection."""

@@ -11,13 +11,16 @@ Neural Networks".
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_array, check_flags, check_kind, check_shape
+from ..arrays.boundary import check_array, check_flags, check_kind, check_shape, check_sizes
 from ..layers import Cache, Module
+from ..layers.module import generator
+
+P = TypeVar("P")
 
 
 class EncoderDecoder(Module):
@@ -90,10 +93,24 @@ class EncoderDecoder(Module):
         return loss, backward
 
 
+def parts_of(where: str, config: Any, kind: type, parts_kind: type[P], rng: np.random.Generator | None) -> P:
+    """The parts that a config builds, which must be those of this kind of model. Errors as of `check_config`."""
+    check_config(where, config, kind)
+    parts = config.parts(generator(rng))
+    if not isinstance(parts, parts_kind):
+        raise TypeError(
+            f"{where}: config must build {parts_kind.__name__}, but {type(config).__name__} builds "
+            f"{type(parts).__name__}; config.build() makes the model that it is for"
+        )
+    return parts
+
+
 def check_config(where: str, config: Any, kind: type) -> None:
-    """Require the configuration of this kind of model, or another recipe, whose flags are True or False."""
+    """Require the configuration of this kind of model, or another recipe. Its flags must be True or False."""
     if dataclasses.is_dataclass(config):
-        check_flags(where, **{f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.type == "bool"})
+        given = {f: getattr(config, f.name) for f in dataclasses.fields(config)}
+        check_flags(where, **{f.name: value for f, value in given.items() if f.type == "bool"})
+        check_sizes(where, **{f.name: value for f, value in given.items() if f.name.endswith("_layers")})
     if hasattr(config, "parts") and hasattr(kind, "parts"):
         return
     hint = f"; make one, {kind.__name__}(...), or open a model that exists with models.load(path)"
@@ -102,7 +119,7 @@ def check_config(where: str, config: Any, kind: type) -> None:
 
 def check_shared(where: str, config: Any) -> None:
     """Require one vocabulary for source and target where they share a table."""
-    if config.share_embeddings and config.source_vocabulary != config.target_vocabulary:
+    if getattr(config, "share_embeddings", False) and config.source_vocabulary != config.target_vocabulary:
         raise ValueError(
             f"{where}: share_embeddings needs one vocabulary, got {config.source_vocabulary} source and "
             f"{config.target_vocabulary} target tokens; build a joint vocabulary or set share_embeddings=False"

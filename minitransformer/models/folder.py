@@ -8,6 +8,7 @@ model.safetensors  every parameter under its dotted name, without code (https://
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from dataclasses import asdict, fields, is_dataclass
@@ -18,23 +19,22 @@ from typing import Any
 import numpy as np
 
 from ..arrays import rooms
-from ..arrays.files import read_arrays, read_json, write, write_arrays
+from ..arrays.files import forms_of, read_arrays, read_json, write, write_arrays
 from ..layers.module import Unread
 from .classifier import Classifier, ClassifierConfig
 from .encoder_decoder import EncoderDecoder
 from .language_model import LanguageModel, LanguageModelConfig
-from .transformer import Transformer, TransformerConfig
-from .weights import n_numbers, of_file
+from .transformer import TransformerConfig
 
 Model = EncoderDecoder | LanguageModel | Classifier
 
 _FORMAT = 1
 _PACKAGE = __name__.split(".")[0]
 _DTYPES = ("F16", "F32", "F64")
-_KINDS: dict[str, tuple[type[Any], type[Any]]] = {  # what an older folder means, which names no recipe
-    "Transformer": (Transformer, TransformerConfig),
-    "LanguageModel": (LanguageModel, LanguageModelConfig),
-    "Classifier": (Classifier, ClassifierConfig),
+_KINDS: dict[str, type[Any]] = {  # what an older folder means, which names no recipe
+    "Transformer": TransformerConfig,
+    "LanguageModel": LanguageModelConfig,
+    "Classifier": ClassifierConfig,
 }
 
 
@@ -72,14 +72,14 @@ def load(folder: str | os.PathLike[str]) -> Model:
     weights_path = folder / "model.safetensors"
     if not weights_path.is_file():
         raise FileNotFoundError(f"{folder} holds no model: {weights_path.name} is missing")
-    tensors = of_file(weights_path)
-    for parameter, tensor in sorted(tensors.items()):
-        if tensor.dtype not in _DTYPES:
+    forms = forms_of(weights_path)
+    for parameter, (stored, _) in sorted(forms.items()):
+        if stored not in _DTYPES:
             raise ValueError(
-                f"{weights_path}: {parameter} has dtype {tensor.dtype}, but must have {', '.join(_DTYPES)}; convert it"
+                f"{weights_path}: {parameter} has dtype {stored}, but must have {', '.join(_DTYPES)}; convert it"
             )
     try:
-        model = config_class(**config).build(Unread(at_most=4 * n_numbers(tensors)))
+        model = config_class(**config).build(Unread(at_most=4 * sum(math.prod(shape) for _, shape in forms.values())))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{folder / 'config.json'}: {error}") from error
     state = read_arrays(weights_path)
@@ -119,7 +119,7 @@ def _described(folder: Path) -> tuple[str, type[Any], dict[str, Any]]:
         raise ValueError(f'{path}: "model" must be one of {", ".join(_KINDS)}, got {name!r}')
     if not isinstance(document.get("config"), dict):
         raise ValueError(f'{path}: "config" must be an object')
-    config_class = _KINDS[name][1] if recipe is None else _recipe(path, recipe)
+    config_class = _KINDS[name] if recipe is None else _recipe(path, recipe)
     return name, config_class, _known(path, config_class, document["config"])
 
 

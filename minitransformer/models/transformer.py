@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_array, check_sizes
+from ..arrays.boundary import check_array
 from ..layers import (
     Cache,
     Cost,
@@ -30,8 +30,7 @@ from ..layers import (
 )
 from ..layers.cache import check_cache, no_backward
 from ..layers.cost import Costs
-from ..layers.module import generator
-from .encoder_decoder import EncoderDecoder, check_config, check_sequences, check_shared, keys
+from .encoder_decoder import EncoderDecoder, check_sequences, check_shared, keys, parts_of
 
 
 @dataclass(frozen=True)
@@ -115,12 +114,10 @@ class Transformer(EncoderDecoder):
 
     def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
         """config: a TransformerConfig, or another whose `parts(rng)` are those of an encoder-decoder."""
-        check_config("Transformer", config, TransformerConfig)
+        parts = parts_of("Transformer", config, TransformerConfig, TransformerParts, rng)
         check_shared("Transformer", config)
-        check_sizes("Transformer", n_encoder_layers=config.n_encoder_layers, n_decoder_layers=config.n_decoder_layers)
-        parts = config.parts(generator(rng))
         self.config = config
-        self.target_tokens = parts.embed_target.tokens
+        self.target_tokens = parts.embed_target.tokens  # first: saved models have the table under this name
         self.embed_source, self.embed_target = parts.embed_source, parts.embed_target
         self.encoder, self.decoder = parts.encoder, parts.decoder
         self.output = parts.output
@@ -193,7 +190,7 @@ class Transformer(EncoderDecoder):
         """The vectors of the target that the logits are made of. hidden: (B, T, D); the rest: see `decode`."""
         check_sequences("Transformer", "target", target)
         check_array("Transformer", "memory", memory)
-        check_cache("Transformer", cache, self.config.n_decoder_layers)
+        check_cache("Transformer", cache, len(self.decoder.layers))
         start = 0 if cache is None else cache.length
         target_keys = keys("Transformer", "target_mask", target_mask, (target.shape[0], start + target.shape[1]))
         source_keys = keys("Transformer", "source_mask", source_mask, memory.shape[:-1])

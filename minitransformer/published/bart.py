@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import ops
 from ..arrays.backend import Array, Pullback
+from ..arrays.float16 import sum_over
 from ..layers import (
     Cost,
     Decoder,
@@ -121,7 +122,7 @@ class BiasedOutput(Module):
         logits = products + self.logit_bias.value
 
         def backward(dlogits: Array) -> Array:
-            self.logit_bias.grad += dlogits.reshape(-1, dlogits.shape[-1]).sum(axis=0)
+            self.logit_bias.grad += sum_over(dlogits, axis=tuple(range(dlogits.ndim - 1)))
             dproducts = dlogits
             dx = products_backward(dproducts)
             return dx

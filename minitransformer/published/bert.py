@@ -28,7 +28,7 @@ ONE_SIDED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cr
 def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
     """The config of BERT's config.json."""
     fields.only(**ONE_SIDED)
-    return TextEncoderConfig(**fields.read(FIELDS), pooler="pooler.dense.weight" in stored)
+    return TextEncoderConfig(**fields.read(FIELDS), pooler="tanh" if "pooler.dense.weight" in stored else None)
 
 
 def theirs(config: TextEncoderConfig) -> dict[str, Any]:
@@ -37,20 +37,22 @@ def theirs(config: TextEncoderConfig) -> dict[str, Any]:
 
 
 NAMES = """
-embeddings.word_embeddings                     =  tokens
+embeddings.word_embeddings                     =  embed.tokens
 embeddings.position_embeddings                 =  embed.positions
 embeddings.token_type_embeddings               =  embed.types
 embeddings.LayerNorm                           =  embed.norm
-encoder.layer.*.attention.self.query           T  stack.layers.*.self_attention.sublayer.query
-encoder.layer.*.attention.self.key             T  stack.layers.*.self_attention.sublayer.key
-encoder.layer.*.attention.self.value           T  stack.layers.*.self_attention.sublayer.value
-encoder.layer.*.attention.output.dense         T  stack.layers.*.self_attention.sublayer.output
-encoder.layer.*.attention.output.LayerNorm     =  stack.layers.*.self_attention.norm
-encoder.layer.*.intermediate.dense             T  stack.layers.*.feed_forward.sublayer.inner
-encoder.layer.*.output.dense                   T  stack.layers.*.feed_forward.sublayer.output
-encoder.layer.*.output.LayerNorm               =  stack.layers.*.feed_forward.norm
-pooler.dense                                   T  pooler
+encoder.layer.*.attention.self.query           T  encoder.layers.*.self_attention.sublayer.query
+encoder.layer.*.attention.self.key             T  encoder.layers.*.self_attention.sublayer.key
+encoder.layer.*.attention.self.value           T  encoder.layers.*.self_attention.sublayer.value
+encoder.layer.*.attention.output.dense         T  encoder.layers.*.self_attention.sublayer.output
+encoder.layer.*.attention.output.LayerNorm     =  encoder.layers.*.self_attention.norm
+encoder.layer.*.intermediate.dense             T  encoder.layers.*.feed_forward.sublayer.inner
+encoder.layer.*.output.dense                   T  encoder.layers.*.feed_forward.sublayer.output
+encoder.layer.*.output.LayerNorm               =  encoder.layers.*.feed_forward.norm
 embeddings.position_ids                        -
+"""
+POOLER = """
+pooler.dense                                   T  pool.dense
 """
 MASKED_NAMES = """
 HEAD.transform.dense                           T  dense
@@ -60,7 +62,7 @@ cls.seq_relationship                           -
 TIED = """
 HEAD.bias                                      =  logit_bias
 HEAD.decoder.bias                              ~  logit_bias
-HEAD.decoder                                   ~  encoder.tokens
+HEAD.decoder                                   ~  embed.tokens
 """
 UNTIED = """
 HEAD.decoder                                   =  output
@@ -68,7 +70,7 @@ HEAD.decoder.bias                              =  logit_bias
 HEAD.bias                                      -
 """
 CLASSES_NAMES = """
-classifier                                     T  output
+classifier                                     T  head
 """
 
 
@@ -79,7 +81,9 @@ def masked(config: TextEncoderConfig, head: str, table: str) -> str:
 
 def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
     """The tables of names for the body and for the head."""
-    return NAMES, {MASKED: masked(config, "cls.predictions", MASKED_NAMES), CLASSES: CLASSES_NAMES}.get(head, "")
+    return NAMES + POOLER, {MASKED: masked(config, "cls.predictions", MASKED_NAMES), CLASSES: CLASSES_NAMES}.get(
+        head, ""
+    )
 
 
 FAMILY = Family(

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..models.classifier import Classifier
 from ..models.language_model import LanguageModel
 from ..models.transformer import Transformer
-from ..models.weights import Numbers
 from .fields import Fields
 from .names import Layout, layout, lines
-from .text_encoder import MaskedLanguageModel, TextClassifier, TextEncoder, TextEncoderConfig
+from .text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder, TextEncoderConfig
+from .weight_files import Numbers
 
 Config: TypeAlias = Any  # a TextEncoderConfig, or one with a recipe: `parts(rng)`
-Pretrained = TextEncoder | MaskedLanguageModel | TextClassifier | LanguageModel | Transformer
+Pretrained = TextEncoder | MaskedLanguageModel | Classifier | LanguageModel | Transformer
 Stored: TypeAlias = Mapping[str, Numbers]  # the tensors of a file by their names, without the prefix of the body
 
 BODY, MASKED, CLASSES, WORDS = "body", "masked", "classes", "words"
+_CLASSES = ("classifier.out_proj.weight", "classifier.weight")  # the head of a classifier: RoBERTa's, all others'
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,7 @@ class Family:
 
     architectures: {their class: BODY, MASKED, CLASSES or WORDS}; a saved model names the first class with its head.
     ours(fields, head, stored) returns our config; theirs(config) returns the fields of config.json. names(config,
-    head) returns the tables of names for the body and for the head; see names.py. class_activation: f in the head of a
-    classifier.
+    head) returns the tables of names for the body and for the head; see names.py. class_pooler: f in a classifier.
     """
 
     model_type: str
@@ -38,27 +40,33 @@ class Family:
     ours: Callable[[Fields, str, Stored], Config]
     theirs: Callable[[Any], dict[str, Any]]
     names: Callable[[Any, str], tuple[str, str]]
-    class_activation: str = "tanh"
+    class_pooler: str = "tanh"
 
-    def build(self, config: Config, head: str, n_classes: int, rng: np.random.Generator) -> Pretrained:
+    def read(self, fields: Fields, head: str, stored: Stored) -> Config:
+        """Our config of a config.json with this head. Raises ValueError for one that we cannot build."""
+        config = self.ours(fields, head, stored)
+        if head != CLASSES:
+            return config
+        name = next((name for name in _CLASSES if name in stored), _CLASSES[-1])
+        if name not in stored or len(stored[name].shape) != 2 or 0 in stored[name].shape:
+            raise ValueError(f"{name} must be the matrix (classes, width) of the head")
+        sizes = dataclasses.asdict(config) | {"pooler": self.class_pooler, "n_classes": stored[name].shape[0]}
+        return TextClassifierConfig(**sizes)
+
+    def build(self, config: Config, head: str, rng: np.random.Generator) -> Pretrained:
         """A model of this config with this head."""
-        if not isinstance(config, TextEncoderConfig):
-            return config.build(rng)
-        if head == MASKED:
-            return MaskedLanguageModel(config, rng)
-        if head == CLASSES:
-            return TextClassifier(config, n_classes, self.class_activation, rng)
-        return TextEncoder(config, rng)
+        if type(config) is TextEncoderConfig:
+            return MaskedLanguageModel(config, rng) if head == MASKED else TextEncoder(config, rng)
+        return config.build(rng)
 
     def layout(self, model: Pretrained, head: str, prefix: str = "") -> Layout:
         """Where the parameters of a model lie in a file. prefix: precedes the names of the body there."""
-        inner = "" if isinstance(model, TextEncoder | LanguageModel | Transformer) else "encoder."
         body, rest = map(lines, self.names(model.config, head))
-        within = [(prefix + theirs, mark, inner + ours) for theirs, mark, ours in body]
+        within = [(prefix + theirs, mark, ours) for theirs, mark, ours in body]
         return layout(dict(model.parameters()), [*within, *rest])
 
 
 def head_of(model: Pretrained) -> str:
     """Which head a model of ours has."""
-    kinds: dict[type[Any], str] = {TextEncoder: BODY, MaskedLanguageModel: MASKED, TextClassifier: CLASSES}
+    kinds: dict[type[Any], str] = {TextEncoder: BODY, MaskedLanguageModel: MASKED, Classifier: CLASSES}
     return next((head for kind, head in kinds.items() if isinstance(model, kind)), WORDS)

@@ -35,7 +35,7 @@ class Preset:
     def build(self) -> Pretrained:
         """The model, with zeros for parameters that take no memory: for inspection, not for computing."""
         family = FAMILIES[self.family]
-        return family.build(family.ours(Fields(self.fields), self.head, _POOLERS), self.head, 1, Unread())
+        return family.build(family.read(Fields(self.fields), self.head, _POOLERS), self.head, Unread())
 
     @property
     def config(self) -> Config:

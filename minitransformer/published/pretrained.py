@@ -25,15 +25,14 @@ from ..arrays.backend import array_module, to_device, to_numpy
 from ..arrays.files import write, write_arrays
 from ..layers.module import Unread
 from ..models.transformer import Transformer, TransformerConfig
-from ..models.weights import CONFIG, WEIGHTS, Unopened, check_dtype, n_numbers, read_object, tensors
 from . import gguf, llama_gguf
 from .bart import BartConfig
 from .families import FAMILIES, Family
 from .family import BODY, CLASSES, WORDS, Config, Pretrained, head_of
 from .fields import Fields
 from .names import Layout
-from .text_encoder import TextClassifier
 from .unknown import UNKNOWN
+from .weight_files import CONFIG, WEIGHTS, Unopened, check_dtype, n_numbers, read_object, tensors
 
 _MOST_LAYERS = 10_000  # uses of one shared layer; the file limits the number of separate layers
 
@@ -65,7 +64,7 @@ def from_pretrained(directory: str | os.PathLike[str]) -> Pretrained:
 
     directory: the folder, or a .gguf file of Llama's kind; its numbers are unpacked to float32.
 
-    Returns a TextEncoder, MaskedLanguageModel or TextClassifier (bert, roberta, distilbert, albert), a LanguageModel
+    Returns a TextEncoder, MaskedLanguageModel or Classifier (bert, roberta, distilbert, albert), a LanguageModel
     (gpt2, llama, mistral, qwen2, qwen3, gemma2, gpt_oss) or a Transformer (t5, bart, pegasus, marian). A body without a
     head uses its table of tokens as the head; `hidden` and `encode` need no head. float16 and bfloat16 become float32.
 
@@ -123,9 +122,9 @@ def _filled(
 ) -> Pretrained:
     """The model. folder, about: where its tensors and its config are; errors name them."""
     try:
-        config = family.ours(Fields(document), head, stored)
+        config = family.read(Fields(document), head, stored)
         _check_sizes(config, n_numbers(stored), len(stored))
-        model = family.build(config, head, _n_classes(head, stored), Unread())
+        model = family.build(config, head, Unread())
     except (ValueError, TypeError, MemoryError) as error:
         raise ValueError(f"{about}: {error}") from error
     layout = family.layout(model, head)
@@ -148,15 +147,6 @@ def _check_sizes(config: Config, n_numbers: int, n_tensors: int) -> None:
     tables = [getattr(config, name, 0) for name in ("vocabulary", "source_vocabulary", "target_vocabulary", "types")]
     if n_layers * width > n_numbers or max(tables) > n_numbers:
         raise ValueError(f"these sizes ask for more than the {n_numbers:,} numbers that the file holds")
-
-
-def _n_classes(head: str, stored: Mapping[str, Unopened]) -> int:
-    if head != CLASSES:
-        return 1
-    name = "classifier.out_proj.weight" if "classifier.out_proj.weight" in stored else "classifier.weight"
-    if name not in stored or len(stored[name].shape) != 2 or 0 in stored[name].shape:
-        raise ValueError(f"{name} must be the matrix (classes, width) of the head")
-    return stored[name].shape[0]
 
 
 def _check_tensors(layout: Layout, stored: Mapping[str, Unopened]) -> None:
@@ -247,7 +237,7 @@ def save_pretrained(
 
 
 _NO_FAMILY = {
-    "Classifier": "no family has sines as positions with a mean over the tokens; TextClassifier is BERT's",
+    "ClassifierConfig": "no family has sines as positions with a mean over the tokens; TextClassifierConfig is BERT's",
     "RecurrentTranslator": "no family has recurrent layers",
     "ConvolutionalConfig": "no family has convolutions in place of self-attention",
     "AlibiTransformerConfig": "no family has ALiBi in an encoder and a decoder",
@@ -350,7 +340,7 @@ def _as_family(family: Family, model: Pretrained, head: str) -> tuple[dict[str, 
         except ValueError as error:  # it has no place for a tensor; comparing the configs shows why
             misplaced = str(error)
         document = family.theirs(model.config)
-        again = family.ours(Fields(document), head, plain)
+        again = family.read(Fields(document), head, plain)
     except AttributeError:  # configs of this kind lack the field
         raise _Unlike(family, None) from None
     except (ValueError, TypeError, KeyError) as error:
@@ -358,15 +348,13 @@ def _as_family(family: Family, model: Pretrained, head: str) -> tuple[dict[str, 
     if type(again) is not type(model.config):
         raise _Unlike(family, None)
     differ = _differences(model.config, again)
-    if isinstance(model, TextClassifier) and model.activation != family.class_activation:
-        differ["the head's activation"] = family.class_activation
     if differ or misplaced:
         raise _Unlike(family, differ, misplaced)
     prefix = f"{family.prefix}." if family.prefix and head != BODY else ""
     arrays = {place.theirs: place.read() for place in family.layout(model, head, prefix).places}
     names: dict[str, Any] = {"architectures": [architecture], "model_type": family.model_type}
-    if isinstance(model, TextClassifier):
-        labels = [f"LABEL_{i}" for i in range(model.output.weight.value.shape[1])]
+    if head == CLASSES:
+        labels = [f"LABEL_{i}" for i in range(again.n_classes)]
         names |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
     dtype = str(next(model.parameters())[1].value.dtype)
     return names | document | {"dtype": dtype}, arrays

@@ -29,7 +29,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
         max_length=config.max_length - offset,
         position_offset=offset,
         count_real=True,
-        pooler=config.pooler and head == BODY,
+        pooler=config.pooler if head == BODY else None,
     )
 
 
@@ -45,19 +45,18 @@ def theirs(config: TextEncoderConfig) -> dict[str, Any]:
 MASKED_NAMES = """
 HEAD.dense                                     T  dense
 HEAD.layer_norm                                =  norm
-pooler.dense                                   -
 """
 CLASSES_NAMES = """
-classifier.dense                               T  dense
-classifier.out_proj                            T  output
-pooler.dense                                   -
+classifier.dense                               T  pool.dense
+classifier.out_proj                            T  head
 """
 
 
 def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
     """The tables of names for the body and for the head."""
     masked = bert.masked(config, "lm_head", MASKED_NAMES)
-    return bert.NAMES, {MASKED: masked, CLASSES: CLASSES_NAMES}.get(head, "")
+    pooler = bert.POOLER if head == BODY else "pooler.dense  -"
+    return bert.NAMES + pooler, {MASKED: masked, CLASSES: CLASSES_NAMES}.get(head, "")
 
 
 FAMILY = Family(

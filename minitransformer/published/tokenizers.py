@@ -22,9 +22,9 @@ import numpy as np
 
 from ..arrays.boundary import check_flags
 from ..arrays.files import write
-from ..models.weights import read_object
 from ..text.tokenizer import Tokenizer, load_library, load_tokenizer
 from . import chat, gguf
+from .weight_files import read_object
 
 _LONGEST = 1 << 27  # bytes of a tokenizer.json
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")

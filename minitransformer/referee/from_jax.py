@@ -19,8 +19,9 @@ def from_jax(f: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any
 
     f: any function of jax arrays that returns one, also with jax.custom_vjp or jax.jit; backward is its jax.vjp. An
     argument may be a dict or list of arrays, as parameters often are. It runs in float64, which is enabled in JAX for
-    the call. dtype: "float32" for code that computes only in float32; it is then checked as closely as that allows.
-    Raises ImportError without jax, and later ValueError or TypeError if f does not run, or returns no array.
+    the call. `step` shows the lines of f and of a custom_vjp, except those that jax.jit compiles. dtype: "float32" for
+    code that computes only in float32; it is then checked as closely as that allows. Raises ImportError without jax,
+    and later ValueError or TypeError if f does not run, or returns no array.
     """
     jax = library("jax", "jax")
     if not callable(f):

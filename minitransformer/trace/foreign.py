@@ -1,4 +1,4 @@
-"""Code that others wrote: tensors of PyTorch, and a backward that its forward does not make.
+"""Code that others wrote: arrays of other libraries, and a backward that its forward does not make.
 
 Our functions return their pullback, so the tracer knows which forward call it belongs to. In other code the two are
 separate functions, linked by a shared object: the `ctx` of a torch.autograd.Function, the cache that forward returns
@@ -17,7 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_LIBRARIES = (str(Path(__file__).parent.parent), sysconfig.get_path("stdlib"), "<frozen")
+import numpy as np
+
+_LIBRARIES = (str(Path(__file__).parent.parent), sysconfig.get_path("stdlib"), "<frozen", "<string>")
 _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 
 
@@ -29,6 +31,14 @@ def as_numpy(x: Any) -> Any:
         return x
     tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy()
+
+
+def as_array(x: Any) -> Any:
+    """A tensor, or an array of JAX that has numbers, as an array of NumPy; any other value unchanged."""
+    jax: Any = sys.modules.get("jax")
+    if jax is not None and isinstance(x, getattr(jax, "Array", ())):
+        return x if isinstance(x, jax.core.Tracer) else np.asarray(x)  # jax.jit and jax.vjp compute with tracers
+    return as_numpy(x)
 
 
 def like(array: Any, x: Any) -> Any:

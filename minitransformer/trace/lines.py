@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .calls import Binding, Call, Group
-from .foreign import as_numpy
+from .foreign import as_array
 from .recorder import Recorder, Watch
 from .values import Value, host_copy, is_array, keep, same_numbers
 
@@ -75,7 +75,7 @@ class _LineWatch(Watch):
                 self._seen[name] = _Seen(value, None)
                 line.other[name] = _frozen(value)
                 continue
-            origin = self._origin(value) if is_array(as_numpy(value)) and seen is None else None
+            origin = self._origin(value) if is_array(as_array(value)) and seen is None else None
             group = self.recorder.bind(self.call, name, kept, None if seen is None else seen.group, origin)
             line.bound.append(group[-1])
             self._seen[name] = _Seen(value, group)
@@ -101,7 +101,7 @@ class _LineWatch(Watch):
     def _returned(self, result: Any) -> Any:
         if isinstance(result, tuple | list):
             return tuple(map(self._returned, result))
-        serial = self._serial_of(result) if is_array(as_numpy(result)) else None
+        serial = self._serial_of(result) if is_array(as_array(result)) else None
         if serial is not None and len(self.recorder.open) > 1:
             self.recorder.open[-2]._results.append((result, serial))
         kept = keep(result, self.recorder.limit)
@@ -118,7 +118,7 @@ class _Seen:
 
     def differs(self, limit: int) -> bool:
         """Whether the array's numbers differ from the copy: it was changed in place."""
-        array = as_numpy(self.object)
+        array = as_array(self.object)
         if self._kept is None or not is_array(array):
             return False
         if self._kept.array is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, device_of
-from .foreign import as_numpy
+from .foreign import as_array
 
 CORNER = 8  # rows and columns that are kept of an array that is only summarised
 
@@ -72,7 +72,7 @@ def copied(array: Array) -> Value:
 
 def keep(value: Any, limit: int) -> Value | None:
     """A copy of an array or number; a summary of an array of more than `limit` elements; None for any other value."""
-    value = as_numpy(value)
+    value = as_array(value)
     if isinstance(value, bool | int | float) and not isinstance(value, np.generic):
         array = np.asarray(value)
         return Value((), type(value).__name__, array) if array.dtype.kind in "fiub" else None  # an int may be too long

@@ -29,8 +29,12 @@ def doubled(x: np.ndarray):
 QUESTIONS = """
 (answers) => {
   const recording = new Recording(data);
-  return recording.steps.map((step, s) => step.shown && questionAt(recording, s)).filter(Boolean).map((question) =>
-    ({ ...question, marks: answers[question.kind]?.map((answer) => question.judge(answer)) }));
+  codeView(true); // with the names of the code
+  const written = (text) => named(recording, text).map((part) => part.textContent ?? part).join("");
+  return recording.steps.map((step, s) => step.shown && questionAt(recording, s)).filter(Boolean).map((question) => ({
+    ...question, text: written(question.text), truth: written(question.truth),
+    marks: answers[question.kind]?.map((answer) => question.judge(answer)),
+  }));
 }
 """
 

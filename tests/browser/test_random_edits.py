@@ -39,14 +39,15 @@ EDIT = """
     const fields = [...document.querySelectorAll("#inputs input")];
     if (fields.length === 0 || fields[field].disabled) return { refused: text("fixed") };
     click("reset");
-    const found = [...document.querySelectorAll("#inputs input")][field];
-    found.value = typed;
-    found.dispatchEvent(new Event("change", { bubbles: true }));
-    if (found.getAttribute("aria-invalid") === "true") return { refused: text("edited") };
+    const edited = [...document.querySelectorAll("#inputs input")][field];
+    edited.value = typed;
+    edited.dispatchEvent(new Event("change", { bubbles: true }));
+    if (edited.getAttribute("aria-invalid") === "true") return { refused: text("edited") };
     const arrays = [...document.querySelectorAll("#inputs figure")].map((figure) =>
       Float64Array.from(figure.querySelectorAll("input"), (other) => numberOrRefusal(figure.dataset.name, other.value)),
     );
-    const numbers = [...inputs.run(arrays).numbers].map(([title, all]) => [title, [...all].map(String)]);
+    const found = inputs.run(arrays, null).numbers;
+    const numbers = recording.places.map((place, n) => [recording.title(...place), [...found[n]].map(String)]);
     const shown = [...document.querySelectorAll("#result .matrix.result")].map((figure) => [
       figure.dataset.name, [...figure.querySelectorAll(".cell")].map((cell) => cell.dataset.value)
     ]);
@@ -57,8 +58,8 @@ EDIT = """
 """
 
 
-EDITABLE = {"worked-example", "softmax", "attention", "layer-norm"}  # the others are refused
-EDITABLE |= {"worked-scaled", "softmax-temperature", "attention-scale", "layer-norm-eps"}
+# Where an input decides which way a line goes, or a number has no sum: refused.
+REFUSED = {"lstm", "gru", "flash-attention", "sink-attention", "linear-attention", "experts", "attention-float32"}
 
 
 def _others() -> dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]]:
@@ -117,6 +118,7 @@ def _python(recording: Recording, arrays: dict[str, np.ndarray]) -> dict[str, np
     }
 
 
+SYMBOLS = {"temperature": "τ", "eps": "ε", "label_smoothing": "ε"}
 TYPED = ("0", "-0.5", "\u22121.3", "1e-3", "100", "-2", ".25", "two", "", "1e999", "NaN", "0x", "1,5")
 
 
@@ -132,8 +134,9 @@ def test_random_edits_are_equal_to_python_or_refused_with_a_sentence(
     open_page: Open, made: dict[str, tuple[Recording, Path]], edits: int
 ) -> None:
     rng = np.random.default_rng(2017)
-    count = {name: edits // 100 for name in made if name not in EDITABLE}
-    count |= dict.fromkeys(sorted(EDITABLE), (edits - sum(count.values())) // len(EDITABLE))
+    count = {name: 2 * edits // 100 for name in made if name in REFUSED}
+    editable = sorted(set(made) - REFUSED)
+    count |= dict.fromkeys(editable, (edits - sum(count.values())) // len(editable))
     count["attention"] += edits - sum(count.values())
     outcomes: Counter[str] = Counter()
     largest = 0.0
@@ -150,15 +153,15 @@ def test_random_edits_are_equal_to_python_or_refused_with_a_sentence(
             if "refused" in answer:
                 outcomes["refused"] += 1
                 sentence = answer["refused"]
-                if sentence == "dropout: as recorded.":  # the page takes its numbers as they were
-                    assert name in EDITABLE and title == "dropout", title
-                elif name in EDITABLE:
-                    assert re.match(rf"{re.escape(title)}(\[[\d, ]+\])? must be ", sentence), sentence
+                if sentence.endswith(": as recorded."):  # the page takes its numbers as they were
+                    assert name not in REFUSED and SYMBOLS.get(title, title) in sentence, title
+                elif name not in REFUSED:
+                    assert re.match(r"\S+( \S+)?(\[[\d, ]+\])? must be ", sentence), sentence
                     assert not _is_right(title, typed), sentence
                 else:
                     assert sentence.startswith(("To change ", "This page ")) and "record again in Python" in sentence
                 continue
-            assert name in EDITABLE
+            assert name not in REFUSED
             outcomes["equal"] += 1
             arrays[title].reshape(-1)[flat] = float(typed.replace("\u2212", "-"))
             wanted = _python(recording, arrays)
@@ -168,7 +171,8 @@ def test_random_edits_are_equal_to_python_or_refused_with_a_sentence(
                 ours = np.ravel(array).astype(float)
                 np.testing.assert_allclose(theirs, ours, rtol=EQUAL, atol=EQUAL, err_msg=f"{name}: {title} = {typed}")
                 finite = np.isfinite(ours)
-                largest = max(largest, float(np.max((abs(theirs - ours) / (1 + abs(ours)))[finite], initial=0.0)))
+                theirs, ours = theirs[finite], ours[finite]
+                largest = max(largest, float(np.max(abs(theirs - ours) / (1 + abs(ours)), initial=0.0)))
             for shown_name, shown in answer["shown"]:  # the page is at the first step, whose numbers are the inputs
                 if shown_name in arrays:
                     np.testing.assert_array_equal([float(x) for x in shown], arrays[shown_name].ravel())
@@ -183,4 +187,6 @@ def _is_right(title: str, typed: str) -> bool:
         number = float(typed.replace("\u2212", "-"))
     except ValueError:
         return False
-    return bool(np.isfinite(number)) and (number > 0.0 or title not in ("temperature", "eps"))
+    if title == "label_smoothing":
+        return 0.0 <= number <= 1.0
+    return bool(np.isfinite(number)) and (number > 0.0 or title not in ("temperature", "eps", "cap"))

@@ -67,6 +67,7 @@ def test_predictions_are_marked_with_the_reason_and_counted(
 ) -> None:
     recording = recordings[name]
     page = open_page(files[name])
+    page.keyboard.press("f")  # with the names of the code
     page.keyboard.press("p")
     kinds, right, asked = set(), 0, 0
     while page.is_enabled("#next"):
@@ -194,16 +195,16 @@ def test_keyboard_and_screen_reader(open_page: Open, recordings: dict[str, Recor
         "help",
     ]
     wanted += [*maps, "formulas", *["line lit" if i == 0 else "line" for i in range(3)], *["line backward"] * 5]
-    cells = ["scores 0, 0: 1.1547", "q 0, 0: 1", "k 0, 0: 0", "factor: 0.5774"]
+    cells = ["S 0, 0: 1.1547", "Q 0, 0: 1", "K 0, 0: 0", "factor: 0.5774"]
     assert order[: len(wanted) + 4] == wanted + cells
     assert order[-10:] == ["first", "previous", "next", "play", "over", "out", "last", "slider", "list", "all"]
     page.locator("#result .cell").first.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
-    assert page.evaluate(focused) == "scores 1, 1: 9.2376" and current(page) == scores
+    assert page.evaluate(focused) == "S 1, 1: 9.2376" and current(page) == scores
     page.keyboard.press("Enter")
-    assert page.text_content("#sum-text").startswith("scores[1, 1] = (2·4 + 2·4 + 2·0)·0.5774")
-    assert page.text_content("#live").startswith("scores[1, 1] = ")
+    assert page.text_content("#sum-text").startswith("S[1, 1] = (2·4 + 2·4 + 2·0)·0.5774")
+    assert page.text_content("#live").startswith("S[1, 1] = ")
     page.keyboard.press("Escape")
     page.keyboard.press("ArrowRight")
     assert current(page) > scores

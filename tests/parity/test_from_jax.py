@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from all_ops import FIRST, assert_accepted_as, assert_rejected_as
 from all_ops import WRONG as WRONG_OPS
 from foreign_functions import FUNCTIONS, JAX, WRONG, WRONG_NAMES, Function, assert_rejected_rightly, made
 
+import minitransformer
 from minitransformer import verify
 from minitransformer.verify import from_jax
 from minitransformer.verify.mistakes import Mistake
@@ -135,6 +137,13 @@ def test_check_gradients_takes_jax_arrays() -> None:
     wrong = made(FUNCTIONS[11], JAX, 0, jax=jax, xp=jnp)["softmax"]
     with pytest.raises(AssertionError, match="does what softmax does with a known mistake: The term"):
         verify.check_gradients(wrong, jnp.asarray(X))
+
+
+def test_it_can_be_stepped_through() -> None:
+    steps = str(minitransformer.step(function_of(FUNCTIONS[11]), np.array([[0.0, 1.0], [3.0, 1.0]])))
+    bound = re.findall(r"^  (\w+) \(.*?\)$", steps, re.MULTILINE)
+    assert {"x", "grown", "out", "dout", "dx"} <= set(bound) and "<string>" not in steps, steps
+    assert "  grown (2, 2)\n     1.0000  2.7183\n    20.0855  2.7183" in steps
 
 
 def test_float32_alone_is_checked_as_closely_as_it_allows() -> None:

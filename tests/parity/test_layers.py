@@ -529,18 +529,20 @@ def test_alignment(score: str, agree: Agree) -> None:
         agree(f"Alignment, {score}", f"gradient of {name}", parameter.grad, tensors[name].grad)
 
 
-def test_convolution(agree: Agree) -> None:
+@pytest.mark.parametrize("causal_too", [False, True])
+def test_convolution(causal_too: bool, agree: Agree) -> None:
     rng = np.random.default_rng(0)
     ours = later.Convolution(4, 6, kernel=3, dilation=2)
-    theirs = nn.Conv1d(4, 6, 3, dilation=2, padding="same", dtype=torch.float64)
+    theirs = nn.Conv1d(4, 6, 3, dilation=2, dtype=torch.float64)
+    before = 4 if causal_too else 2
     real = t(X_REAL)[..., None]
 
     def run(x: Any) -> Any:
-        return theirs((x * real).transpose(1, 2)).transpose(1, 2)
+        return theirs(F.pad((x * real).transpose(1, 2), (before, 4 - before))).transpose(1, 2)
 
     pairs = share_weights(ours, theirs, rng)
     inputs = [rng.normal(size=(2, 5, 4))]
-    compare(agree, "Convolution", lambda x: ours(x, mask=X_REAL[:, None]), run, pairs, inputs, rng)
+    compare(agree, "Convolution", lambda x: ours(x, X_REAL[:, None], causal_too), run, pairs, inputs, rng)
 
 
 @pytest.mark.parametrize("causal_too", [False, True])

@@ -11,11 +11,12 @@ from ..page import build
 from .naming import in_words
 from .page_bugs import bugs_data
 from .page_data import page_data
+from .page_edits import followed
 from .steps import Steps
 
 _SCRIPTS = [
     f"page_{name}.js"
-    for name in "arrays terms twin edit formula matrix line mistakes predict map motion lists state".split()
+    for name in "arrays terms edit formula matrix line mistakes predict map motion lists state".split()
 ]
 
 
@@ -42,6 +43,7 @@ def to_html(
     ValueError for an unknown bug, and if the recorded call gives other numbers when run again.
     """
     data = page_data(recording, tokens, memory) | {"told": told, "start": start}
+    data["followed"] = followed(recording, data)
     data["bugs"] = bugs_data(recording, bugs, data, progress)
     name = recording.calls[0].name
     title = in_words(name if name.endswith(f".{recording.name}") else recording.name)

@@ -9,9 +9,11 @@ class Recording {
     this.secret = false; // whether its line is to be found
     this.edited = null; // with edited inputs: what recompute() gives
     this.places = []; // for every binding, by its number: [step, which binding of the step]
+    this.numbers = new Map(); // from "step,binding" to this number
     this.history = new Map(); // from a title to the places that bound it, in order
     this.steps.forEach((step, s) =>
       step.bound.forEach((bound, b) => {
+        this.numbers.set(`${s},${b}`, this.places.length);
         this.places.push([s, b]);
         const title = this.title(s, b);
         if (!this.history.has(title)) this.history.set(title, []);
@@ -23,6 +25,10 @@ class Recording {
 
   label(s) {
     return this.calls[this.steps[s].call].label;
+  }
+
+  numberOf(place) {
+    return this.numbers.get(String(place));
   }
 
   title(s, b) {
@@ -96,9 +102,8 @@ class Recording {
     if (!value.data) return value;
     const wrong = this.wrong(s, b);
     if (this.edited) {
-      const data = this.edited.numbers.get(this.title(s, b));
-      const was = this.edited.right.get(this.title(s, b)) ?? value.data;
-      return data ? { ...value, data, wrong, was } : value;
+      const n = this.numberOf([s, b]);
+      return { ...value, data: this.edited.numbers[n], wrong, was: this.edited.right?.[n] ?? value.data };
     }
     if (!wrong) return value;
     const data = value.data.slice();
@@ -111,7 +116,7 @@ class Recording {
 
   // The cells that the mistake changed, or undefined.
   wrong(s, b) {
-    if (this.edited) return this.edited.wrong.get(this.title(s, b));
+    if (this.edited) return this.edited.wrong.get(this.numberOf([s, b]));
     return this.bug?.numberAt.get(`${s},${b}`)?.cells;
   }
 
@@ -133,7 +138,7 @@ class Recording {
     if (bound.numerical === undefined) return null;
     const recorded = this.array(bound.numerical);
     if (!this.edited) return recorded.data && !this.outputIsWrong() ? recorded : null;
-    const data = this.edited.difference(this.title(...this.places[this.checkedPair(bound)]));
+    const data = this.edited.difference(this.checkedPair(bound));
     return data && { ...recorded, data };
   }
 
@@ -155,7 +160,11 @@ class Recording {
 
   switchBug(bug, secret = false) {
     Object.assign(this, { bug, secret });
-    if (bug && !bug.numberAt) {
+    if (bug) this.decodeBug(bug);
+  }
+
+  decodeBug(bug) {
+    if (!bug.numberAt) {
       bug.numberAt = new Map(
         bug.numbers.map(([s, b, change]) => {
           const [cells, packed] = this.data.changes[change];

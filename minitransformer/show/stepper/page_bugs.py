@@ -19,13 +19,21 @@ from ...trace.calls import Binding
 from ...verify.gradients import Progress
 from ...verify.mistakes import MISTAKES, Mistake
 from ..page import packed
-from .page_data import Table, code_of, is_expandable, line_of, written_out
+from .page_data import Table, code_of, is_expandable, is_frozen, line_of, written_out
 from .pairing import paired_calls, partners
 from .steps import Step, Steps
 
 NUMBERS = 40_000  # a recording with more numbers than this has no mistakes unless they are asked for
 ROOM = 500_000  # limit for the number of mistakes times the numbers of the recording
 TOLERANCE = 1e-9  # relative to 1 + |right|: two numbers that differ by less differ by rounding alone
+
+# What most people get wrong first, in this order.
+CLASSICS = """
+attention-not-scaled attention-scaled-after-softmax attention-dk-not-transposed attention-dv-reshaped
+attention-dq-not-scaled attention-no-softmax-in-backward softmax-no-sum softmax-diagonal-only linear-weight-reshaped
+linear-dbias-mean layer-norm-statistics-constant cross-entropy-not-divided multi-head-dx-from-query-only
+post-norm-identity-dropped pre-norm-identity-dropped embedding-repeated-tokens-lost
+""".split()
 
 Partners = dict[int, tuple[Step, Binding]]  # by the serial of a binding in the right code: its partner in the wrong
 
@@ -111,7 +119,9 @@ class _Page:
     def bug(self, mistake: Mistake) -> dict[str, Any]:
         """The mistake as data for the page. refused: what it raises. numbers: those it changes, or []."""
         name = mistake.target.partition(":")[2].removesuffix(".__call__")
-        out = {"name": mistake.name, "in": name, "mistake": mistake.sentence, "by": mistake.caught_by}
+        out: dict[str, Any] = {"name": mistake.name, "in": name, "mistake": mistake.sentence, "by": mistake.caught_by}
+        if mistake.name in CLASSICS:
+            out["classic"] = CLASSICS.index(mistake.name)
         assert self.recording.again is not None
         try:
             with mistake.applied(), np.errstate(all="ignore"):
@@ -160,6 +170,8 @@ class _Page:
             few = bound.value.array is not None and bound.value.array.size <= 64
             if line["wrong"] and few and there in other.bound and is_expandable(there):
                 origin = written_out(wrong, other, there, number_of, self.terms)
+                if "terms" in origin and is_frozen(wrong, other, there, number_of):
+                    origin["frozen"] = True
                 origins.append([step.index, step.bound.index(bound), origin])
         return [[index, line] for index, line in changed.items()], origins
 

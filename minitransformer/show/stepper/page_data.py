@@ -24,7 +24,7 @@ from ..page import packed
 from . import mathml
 from .drawing import verdict
 from .expansion import term_of
-from .expressions import Applied, Name, NotExpandable, Number, Operation, read
+from .expressions import Applied, Name, NotExpandable, Number, Operation, numbers, read
 from .page_map import map_data
 from .paper import paper
 from .sentences import sentence_of
@@ -183,8 +183,12 @@ class _Page:
 
 
 def is_expandable(bound: Binding) -> bool:
-    """Whether its numbers were computed here and recorded in full."""
-    return is_float(bound) and bound.value.array is not None and bound.origin is None
+    """Whether its numbers, or what is true of them, were computed here and recorded in full."""
+    return (
+        (is_float(bound) or (bound.value.dtype == "bool" and bound.value.shape != ()))
+        and bound.value.array is not None
+        and bound.origin is None
+    )
 
 
 def written_out(
@@ -204,6 +208,16 @@ def written_out(
     except NotExpandable as error:
         return {"why": f"{str(error).rstrip('.')}."}
     return {"terms": places, "cells": cells}
+
+
+def is_frozen(recording: Steps, step: Step, bound: Binding, number_of: dict[int, int]) -> bool:
+    """Whether the first cell of a binding was computed from a number that other inputs would change, but that is not
+    known by its place: the result of a call without a name here, or what only the wrong code binds.
+    """
+    term = term_of(recording, step, bound, (0,) * len(bound.value.shape))
+    constants = [n.value for n in numbers(term) if n.serial is None and isinstance(n.value, float)]
+    lost = any(n.serial is not None and n.serial not in number_of for n in numbers(term))
+    return lost or any(f"{abs(x):g}" not in step.source and repr(abs(x)) not in step.source for x in constants)
 
 
 def _without_numbers(recording: Steps, term: Term, used: list[int], number_of: dict[int, int]) -> int | str | list[Any]:

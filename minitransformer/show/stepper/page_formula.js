@@ -94,6 +94,16 @@ function captionOf(recording, name, place) {
   return differs && codeView() ? [outer, make("code", { class: "in-code" }, name)] : [outer];
 }
 
+// What a value is called in this view: by its symbol, or where code stands alone by its name in the code.
+function nameOf(recording, place) {
+  const { name } = recording.steps[place[0]].bound[place[1]];
+  return inSymbols() ? captionOf(recording, name, place)[0] : make("code", {}, name);
+}
+
+// A text in which a value stands as its place in backticks, with what it is called.
+const named = (recording, text) =>
+  text.split("`").map((part, i) => (i % 2 ? nameOf(recording, part.split(",").map(Number)) : part));
+
 // The formulas of this function, forward and backward, each a link to its step.
 function showFormulas(recording, s) {
   const { forward } = recording.calls[recording.steps[s].call];
@@ -171,7 +181,8 @@ function fillMap() {
   const key = `map ${levels.textContent} ${windowKey()}`;
   if (measured.has(key)) levels.style.zoom = measured.get(key);
   else {
-    const most = innerWidth * (levels.children.length === 1 ? 0.27 : 0.22);
+    const editing = document.body.classList.contains("editing");
+    const most = innerWidth * (editing ? 0.15 : levels.children.length === 1 ? 0.27 : 0.22);
     fill(byId("map"), [levels], () => levels.getBoundingClientRect().width < most, 1.75);
   }
   measured.set(key, levels.style.zoom);
@@ -245,5 +256,6 @@ function withIndices(text) {
 function nameIn(recording, s, name) {
   const own = recording.steps[s].bound.findIndex((bound) => bound.name === name);
   const place = own < 0 ? recording.lookup(`${recording.label(s)}.${name}`, s) : [s, own];
-  return inSymbols() ? captionOf(recording, name, place)[0] : make("code", {}, name);
+  if (place) return nameOf(recording, place);
+  return inSymbols() ? captionOf(recording, name, null)[0] : make("code", {}, name);
 }

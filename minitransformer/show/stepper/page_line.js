@@ -96,8 +96,7 @@ function showChecks(recording, s, covered) {
 function checkLines(recording, s) {
   return recording.results(s).flatMap(([from, b]) => {
     const numerical = numericalAt(recording, from, b);
-    const { name } = recording.steps[from].bound[b];
-    return numerical ? [make("p", {}, ...checkLine(name, gaps(recording.value(from, b), numerical)))] : [];
+    return numerical ? [make("p", {}, ...checkLine(nameOf(recording, [from, b]), gaps(recording.value(from, b), numerical)))] : [];
   });
 }
 
@@ -105,16 +104,17 @@ const numericalAt = (recording, s, b) => recording.value(s, b).data && recording
 
 function checkOf(recording, place, numerical) {
   const { name } = recording.steps[place[0]].bound[place[1]];
+  const told = nameOf(recording, place);
   const found = gaps(recording.value(...place), numerical);
   const figure = (caption, kind, array, about, write) =>
-    matrixFigure(recording, { array, name, kind, role: "check", caption, about, spoken: `${caption} of ${name}`, write });
+    matrixFigure(recording, { array, name, kind, role: "check", caption, about, spoken: `${caption} of ${told.textContent}`, write });
   const small = (x) => (x === 0 ? "0" : x < 1e-3 ? x.toExponential(0) : readable(x));
   const slope = "The slope without a formula: move one number by ±h, run forward, and divide the change of the loss by 2h";
   const large = !(largest(found) <= SMALL_GAP);
   return make(
     "details",
     { class: large ? "check large-gap" : "check", open: large },
-    make("summary", { title: `gap = ${recording.data.glossary.gap}` }, ...checkLine(name, found)),
+    make("summary", { title: `gap = ${recording.data.glossary.gap}` }, ...checkLine(told, found)),
     make(
       "div",
       { class: "matrices" },
@@ -127,11 +127,10 @@ function checkOf(recording, place, numerical) {
 const SMALL_GAP = 1e-6;
 const largest = (found) => found.reduce((a, b) => Math.max(a, b), 0);
 
-function checkLine(name, found) {
+function checkLine(told, found) {
   const worst = largest(found);
   const verdict = worst <= SMALL_GAP ? `✓ at most ${worst.toExponential(0)}` : `✗ up to ${readable(worst)}`;
-  const told = make("span", { class: "verdict" }, verdict);
-  return ["Gap of ", make("code", {}, name), " to its finite difference: ", told];
+  return ["Gap of ", told, " to its finite difference: ", make("span", { class: "verdict" }, verdict)];
 }
 
 // |hand - numerical| / (1 + |numerical|), as in verify.gradients.
@@ -191,11 +190,15 @@ function originOf(recording, place, flat) {
   const out = { place, term: null, cells: [], note: "" };
   if (!from)
     return { ...out, note: `Sums are written out for arrays of up to ${recording.data.limits.expanded} numbers.` };
-  if (from.why) return { ...out, note: from.why };
+  if (from.why) return { ...out, note: inSymbols() ? inWords(from.why) : from.why };
   const cells = from.cells[flat];
   for (let i = 0; i < cells.length; i += 2) out.cells.push([recording.places[cells[i]], cells[i + 1]]);
   return { ...out, term: recording.data.terms[from.terms[flat]] };
 }
+
+// Why a number has no sum, without the code that the reason names.
+const inWords = (why) =>
+  /was passed to the call(: it is self\.[\w.]+)?\.$/.test(why) ? "It is given, not computed." : "This page has no sum for it.";
 
 // ", was 0.5774" for a number that a mistake or an edit changed, else "".
 function beforeIt({ data, was, kind }, flat) {
@@ -213,9 +216,9 @@ function showOrigin(recording, s, asked, goTo) {
   byId("sum").hidden = asked === null;
   if (asked === null) return;
   const origin = originOf(recording, [asked.s, asked.b], asked.flat);
-  const [at, which] = origin.place;
+  const [at] = origin.place;
   const place = indexOf(recording.recorded(...origin.place).shape, asked.flat);
-  const left = recording.steps[at].bound[which].name + (place.length ? `[${place.join(", ")}]` : "");
+  const left = `\`${origin.place}\`${place.length ? `[${place.join(", ")}]` : ""}`;
   const number = numberAt(recording, origin.place, asked.flat);
   const text =
     origin.term === null
@@ -225,7 +228,7 @@ function showOrigin(recording, s, asked, goTo) {
           origin.cells.map(([from, cell]) => numberAt(recording, from, cell)),
         )[0];
   byId("sum-text").replaceChildren(
-    make("code", {}, `${left} = ${text}`),
+    make("code", {}, ...named(recording, `${left} = ${text}`)),
     ...(text === number ? [] : [make("code", { class: "total" }, ` = ${number}`)]),
     beforeIt(recording.value(...origin.place), asked.flat),
   );
@@ -264,8 +267,7 @@ function light(recording, place, flat, mark) {
 function spoken(recording, s, covered) {
   const call = recording.calls[recording.steps[s].call];
   const shapes = recording.results(s).map(([from, b]) => {
-    const { name } = recording.steps[from].bound[b];
-    return `${name} is ${shapeText(recording.recorded(from, b).shape).replaceAll("×", "by")}`;
+    return `${nameOf(recording, [from, b]).textContent} is ${shapeText(recording.recorded(from, b).shape).replaceAll("×", "by")}`;
   });
   const text = recording.line(s).text.split(/\s#\s/)[0].trim();
   return `Step ${s}, ${call.backward ? "backward" : "forward"}, ${recording.crumbs(s).at(-1)}: ${text}. ${shapes.join(", ")}${

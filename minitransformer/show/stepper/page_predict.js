@@ -4,7 +4,7 @@ const TINY = 1e-9; // a number below it is 0, rounding aside
 
 // What to ask at step s about its first array of numbers: {b, flat, kind, text, form, wanted, truth, typed, judge}; null
 // where a call begins, which computes nothing, and where the numbers are already on show under another name. Every other
-// question asks for a number. judge(answer): right or wrong, null if it cannot be read. truth: what is right, and why.
+// question asks for a number. In these texts values are named as named() reads it. judge(answer): right or wrong, null if it cannot be read. truth: what is right, and why.
 // typed(answer): what stands at the place that a wrong answer names.
 function questionAt(recording, s) {
   const { bound } = recording.steps[s];
@@ -33,7 +33,7 @@ function questionAt(recording, s) {
   const possible = !canCount ? others : others.length ? others.flatMap((kind) => ["number", kind]) : ["number"];
   const turn = recording.steps.slice(0, s).filter((step) => step.shown).length;
   const kind = possible[turn % possible.length];
-  const { name } = bound[b];
+  const name = `\`${[s, b]}\``;
   const cell = (i) => name + (shape.length ? `[${indexOf(shape, i).join(", ")}]` : "");
   const numbersIn = (answer) => (answer.match(/\d+/g) ?? []).map(Number);
   const placeIn = (answer) => {
@@ -107,14 +107,13 @@ function slipOf(recording, place, flat, answer) {
 // The wrong numbers that one gets for a cell, each with how, and maybe as which mistake: [number, "without ...", bug].
 function slipsAt(recording, place, flat) {
   const { data: numbers, shape } = recording.value(...place);
-  const { name } = recording.steps[place[0]].bound[place[1]];
   const x = numbers[flat];
   const slips = x === 0 ? [] : [[-x, "with the other sign"]];
   const [row, column] = indexOf(shape, flat).slice(-2);
   const turned = shape.length === 2 && row < shape[1] && column < shape[0] ? column * shape[1] + row : -1;
   numbers.forEach((other, i) => {
     if (i === flat) return;
-    const where = `${name}[${indexOf(shape, i).join(", ")}]`;
+    const where = `\`${place}\`[${indexOf(shape, i).join(", ")}]`;
     slips.push([other, i === turned ? `with row and column swapped: it is ${where}` : `one place further on: it is ${where}`]);
   });
   const { term, cells } = originOf(recording, place, flat);
@@ -154,7 +153,7 @@ const sameNumbers = (a, b) => a.length === b.length && a.every((x, i) => Object.
 // Why a shape is what it is: the shapes of what the line reads.
 function shapesRead(recording, s) {
   const read = operandsOf(recording, s).map(
-    ([from, b]) => `${recording.steps[from].bound[b].name} is ${shapeText(recording.recorded(from, b).shape)}`,
+    (place) => `\`${place}\` is ${shapeText(recording.recorded(...place).shape)}`,
   );
   return read.length ? `, since ${read.join(", ")}` : "";
 }

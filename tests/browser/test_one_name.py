@@ -1,0 +1,74 @@
+"""One value, one name: where formulas have a symbol, no question, answer or sum has the name in the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from minitransformer.show.stepper.examples import EXAMPLES
+
+from .conftest import Open
+
+pytestmark = pytest.mark.browser
+
+# At every step, with all lines: the question, what is said of a wrong answer, the finite differences, and the sum of a
+# number of every matrix; each with the name of its value in the code and its symbol, as they are in the data.
+TOLD = """
+() => {
+  const byId = (id) => document.getElementById(id);
+  const recording = new Recording(data);
+  const written = (symbol) => math(data.symbols[symbol]).textContent;
+  byId("all").click();
+  byId("predict").click();
+  const found = [];
+  const add = (where, element, s, b) => {
+    const { name, symbol } = recording.steps[s].bound[b];
+    const told = { where: `${where} ${s}`, text: element.textContent, name, symbol: written(symbol) };
+    if (!element.hidden) found.push(told);
+  };
+  for (let i = 0; i <= byId("slider").max; i++) {
+    byId("slider").value = i;
+    byId("slider").dispatchEvent(new Event("input"));
+    const s = parseInt(byId("counter").textContent);
+    const question = byId("question").hidden ? null : questionAt(recording, s);
+    if (question) {
+      add("question", byId("question"), s, question.b);
+      const place = recording.recorded(s, question.b).shape.map(() => 0).join();
+      byId("guess").value = { number: "123456", sign: "zero" }[question.kind] ?? place;
+      byId("answer").click();
+      add("mark", byId("mark"), s, question.b);
+    } else byId("reveal").click();
+    byId("checks").querySelectorAll("summary").forEach((line, i) => {
+      const gradients = recording.results(s).filter(([at, b]) => recording.numerical(at, b));
+      add("check", line, ...gradients[i]);
+    });
+    for (const figure of document.querySelectorAll("#now .result, #now .operand")) {
+      const cell = figure.querySelector(".cell:not(.asked)");
+      if (!cell || !figure.isConnected) continue; // what only the number before was computed from
+      cell.click();
+      const place = figure.dataset.place.split(",").map(Number);
+      add("sum", byId("sum"), ...originOf(recording, place, Number(cell.dataset.flat)).place);
+    }
+  }
+  return found;
+}
+"""
+
+OFTEN = ("attention", "worked-example", "gpt")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.sweep) for name in EXAMPLES]
+)
+def test_a_value_has_the_name_that_its_formula_has(open_page: Open, tmp_path: Path, name: str) -> None:
+    EXAMPLES[name].record(verify=name != "gpt").to_html(tmp_path / "page.html", bugs=())
+    page = open_page(tmp_path / "page.html", reduced_motion="reduce")
+    found = page.evaluate(TOLD)
+    assert {each["where"].split()[0] for each in found} >= {"question", "mark", "sum"}
+    for each in found:
+        assert each["symbol"] in each["text"], each
+        if len(each["name"]) > 2 and each["name"] not in each["symbol"]:
+            assert not re.search(rf"(?<!\w){each['name']}(?!\w)", each["text"]), each
+        assert "_" not in each["text"], each

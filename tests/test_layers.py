@@ -301,7 +301,7 @@ def test_there_may_be_several_leading_axes() -> None:
 @pytest.mark.parametrize("last", [0, 1, 2, 4, 7, 8])
 def test_a_table_of_positions_reaches_the_last_one_asked_for(last: int) -> None:
     x, at = np.zeros((1, 2, 6)), np.array([[0, last]])
-    y = layers.SinusoidalPositions(6)(x, at=at)[0]
+    y = layers.SinusoidalPositions(6)(x, positions=at)[0]
     np.testing.assert_array_equal(y[0], ops.sinusoidal_positions(last + 1, 6)[[0, last]])
 
 
@@ -655,6 +655,11 @@ class OneWide(Module):
         return x[..., :1], lambda dy: dy
 
 
+def turned_by_nothing(heads: np.ndarray, start: int = 0, positions: np.ndarray | None = None) -> Any:
+    """It turns, but it cannot say what it costs."""
+    return heads, lambda dturned: dturned
+
+
 X = f32(2, 3, 4)
 IDS = np.array([[1, 0], [6, 1]])
 ATTENTION = layers.MultiHeadAttention(4, 2)
@@ -699,6 +704,14 @@ BAD: dict[str, Bad] = {
         lambda: layers.MultiHeadAttention(4, 0.5), TypeError, r"MultiHeadAttention: n_heads must be an int",
     ),
     "heads of no width": (lambda: layers.MultiHeadAttention(4, 2, d_k=0), ValueError, r"must be greater than 0, got 0"),
+    "functions that turn": (
+        lambda: layers.MultiHeadAttention(4, 2, turn=(turned_by_nothing, turned_by_nothing)), TypeError,
+        r"MultiHeadAttention: turn must be a Turn, a module with all that layers/sockets\.py lists; got <function",
+    ),
+    "a mix without a scale": (
+        lambda: layers.MultiHeadAttention(4, 2, mix=layers.Linear(4, 4)), TypeError,
+        r"MultiHeadAttention: mix must be a Mix, a module with all that layers/sockets\.py lists; got <",
+    ),
     "no layers": (lambda: layers.Encoder(0, 4, 2, 6), ValueError, r"Encoder: n_layers must be greater than 0, got 0"),
     "layers as text": (
         lambda: layers.Decoder("2", 4, 2, 6), TypeError, r"Decoder: n_layers must be an integer, got '2'",

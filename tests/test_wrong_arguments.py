@@ -116,8 +116,14 @@ UNCLEAR = [
     ),
     (lambda: later.rotary(X, positions=np.arange(4.0)), "rotary: positions must hold integers, got float64"),
     (lambda: HEADS(X, positions=[[0, 1, 2, 3]] * 2), "RotaryPositions: positions must be a NumPy .* got list"),
-    (lambda: layers.SinusoidalPositions(6)(X, at=[[0] * 4] * 2), "SinusoidalPositions: at must be a NumPy .* got list"),
-    (lambda: layers.SinusoidalPositions(6)(X, at=np.zeros((2, 3), int)), r"at must have shape \(2, 4\), got \(2, 3\)"),
+    (
+        lambda: layers.SinusoidalPositions(6)(X, positions=[[0] * 4] * 2),
+        "SinusoidalPositions: positions must be a NumPy .* got list",
+    ),
+    (
+        lambda: layers.SinusoidalPositions(6)(X, positions=np.zeros((2, 3), int)),
+        r"positions must have shape \(2, 4\), got \(2, 3\)",
+    ),
     (lambda: HEADS.head("a"), "MultiHeadAttention.head: i must be an integer, got 'a'"),
     (lambda: minitransformer.step(3), "step: f must be a function or a module that returns .output, backward., got 3"),
     (lambda: verify.gradients(3, X), "verify.gradients: f must be a function or a module .* got 3"),

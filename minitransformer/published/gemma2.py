@@ -47,7 +47,7 @@ class Gemma2Config(llama.LlamaConfig):
 
         def layer(i: int) -> EncoderLayer:
             how = self.query_scalar**-0.5, self.attention_dropout
-            mix: Module = ScaledDotProduct(*how) if self.score_cap is None else SoftCapped(self.score_cap, *how)
+            mix: Any = ScaledDotProduct(*how) if self.score_cap is None else SoftCapped(self.score_cap, *how)
             mix = mix if self.window is None or i % 2 else Window(self.window, mix)
             attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=rotary_turn(self.rotary_base))
             feed_forward = GatedFeedForward(d, self.d_ff, self.activation, bias=False, rng=rng)

@@ -43,7 +43,7 @@ class GptOssConfig(llama.LlamaConfig):
             return Residual(sublayer, RMSNorm(d, self.norm_eps), "pre", self.dropout)
 
         def layer(i: int) -> EncoderLayer:
-            sink: Module = Sink(h)
+            sink: Any = Sink(h)
             mix = sink if self.window is None or i % 2 else Window(self.window, sink)
             attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=rotary_turn(self.rotary_base))
             experts = ClampedExperts(d, self.d_ff, self.n_experts, self.k, self.gate_alpha, self.gate_limit, rng)

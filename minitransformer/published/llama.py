@@ -74,7 +74,7 @@ class LlamaConfig:
             return Residual(sublayer, RMSNorm(d, self.norm_eps), "pre", self.dropout)
 
         def layer() -> EncoderLayer:
-            mix: Module = ScaledDotProduct(dropout=self.attention_dropout)
+            mix: Any = ScaledDotProduct(dropout=self.attention_dropout)
             mix = mix if self.window is None else Window(self.window, mix)
             attention = grouped(d, h, g, width, bool(self.qkv_bias), self.bias, rng, mix, rotary_turn(self.rotary_base))
             feed_forward = GatedFeedForward(d, self.d_ff, self.activation, self.bias, rng)

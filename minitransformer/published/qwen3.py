@@ -31,7 +31,7 @@ class Qwen3Config(llama.LlamaConfig):
             return Residual(sublayer, RMSNorm(d, self.norm_eps), "pre", self.dropout)
 
         def layer() -> EncoderLayer:
-            mix: Module = ScaledDotProduct(dropout=self.attention_dropout)
+            mix: Any = ScaledDotProduct(dropout=self.attention_dropout)
             mix = mix if self.window is None else Window(self.window, mix)
             turn = qk_norm(width or 1, self.norm_eps, self.rotary_base)
             attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=turn)

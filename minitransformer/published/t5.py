@@ -86,7 +86,7 @@ class T5Config:
         def residual(sublayer: Module) -> Residual:
             return Residual(sublayer, RMSNorm(d, self.norm_eps), "pre", self.dropout)
 
-        def attention(mix: Module) -> Residual:
+        def attention(mix: Any) -> Residual:
             return residual(MultiHeadAttention(d, h, width, width, False, rng=rng, mix=mix))
 
         def feed_forward() -> Residual:

@@ -407,10 +407,10 @@ def test_workers_share_the_masters_and_each_has_weights_of_its_own(tmp_path) -> 
         assert mine.value is theirs.value and mine.grad is not theirs.grad
     rows = made.training.batches(None)[0]
     one = Workers(MixedPrecision(made.model))
-    one.gradients(made.training, [rows], (0,), FIRST_SCALE)
+    one.loss_and_gradients(made.training, [rows], (0,), FIRST_SCALE)
     right = [p.grad.copy() for _, p in made.model.parameters()]
     two = Workers(MixedPrecision(made.model), 2)
-    two.gradients(made.training, [rows], (0,), FIRST_SCALE)
+    two.loss_and_gradients(made.training, [rows], (0,), FIRST_SCALE)
     norm = math.sqrt(sum(float((g * g).sum()) for g in right))
     found = [p.grad for _, p in made.model.parameters()]
     assert norm > 0 and all(abs(f - g).max() < 2e-3 * norm for f, g in zip(found, right, strict=True))

@@ -17,7 +17,7 @@ import numpy as np
 from ..arrays.backend import Array, Pullback
 from ..layers import Cost, Embedding, Encoder, EncoderLayer, InputEmbedding, LayerNorm, Linear, SinusoidalPositions
 from ..layers.cost import Costs
-from .encoder_decoder import parts_of
+from .checks import parts_of
 from .encoder_only import EncoderOnly, EncoderOnlyParts, MeanPool
 
 

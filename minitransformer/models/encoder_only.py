@@ -16,7 +16,7 @@ import numpy as np
 from ..arrays.backend import Array, Pullback
 from ..layers import Cost, Encoder, InputEmbedding, Module
 from ..layers.cost import Costs
-from .encoder_decoder import check_sequences, keys
+from .checks import check_batch, padding_keys
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class EncoderOnly(Module):
     ) -> tuple[Array, Pullback]:
         """Return (hidden, backward); backward(dhidden) returns None, because ids have no gradient."""
         where = type(self).__name__
-        check_sequences(where, "ids", ids)
-        keys(where, "mask", mask, ids.shape)
-        mask, at = self.embed.places(ids, mask)
-        real = keys(where, "mask", mask, ids.shape)
-        embedded, embed_backward = self.embed(ids, rng=rng, at=at, types=types)
-        hidden, encoder_backward = self.encoder(embedded, mask=real, rng=rng)
+        check_batch(where, "ids", ids)
+        padding_keys(where, "mask", mask, ids.shape)
+        mask, positions = self.embed.places(ids, mask)
+        visible = padding_keys(where, "mask", mask, ids.shape)
+        embedded, embed_backward = self.embed(ids, rng=rng, positions=positions, types=types)
+        hidden, encoder_backward = self.encoder(embedded, mask=visible, rng=rng)
 
         def backward(dhidden: Array) -> None:
             dembedded = encoder_backward(dhidden)

@@ -32,7 +32,7 @@ from ..layers import (
 )
 from ..layers.cache import check_cache, no_backward
 from ..layers.cost import Costs
-from .encoder_decoder import check_sequences, keys, parts_of
+from .checks import check_batch, padding_keys, parts_of
 
 
 @dataclass(frozen=True)
@@ -143,12 +143,14 @@ class LanguageModel(Module):
         positions: Array | None = None,
     ) -> tuple[Array, Pullback]:
         """The vectors that the logits are made of. hidden: (B, T, D); the rest as of a call."""
-        check_sequences("LanguageModel", "ids", ids)
+        check_batch("LanguageModel", "ids", ids)
         check_cache("LanguageModel", cache, len(self.stack.layers))
         start = 0 if cache is None else cache.length
-        real = keys("LanguageModel", "mask", mask, (ids.shape[0], start + ids.shape[1]))
-        embedded, embed_backward = self.embed(ids, start=start, rng=rng, at=positions)
-        hidden, stack_backward = self.stack(embedded, mask=real, causal=True, cache=cache, rng=rng, positions=positions)
+        visible = padding_keys("LanguageModel", "mask", mask, (ids.shape[0], start + ids.shape[1]))
+        embedded, embed_backward = self.embed(ids, start=start, rng=rng, positions=positions)
+        hidden, stack_backward = self.stack(
+            embedded, mask=visible, causal=True, cache=cache, rng=rng, positions=positions
+        )
 
         def backward(dhidden: Array) -> None:
             dembedded = stack_backward(dhidden)

@@ -30,7 +30,8 @@ from ..layers import (
 )
 from ..layers.cache import check_cache, no_backward
 from ..layers.cost import Costs
-from .encoder_decoder import EncoderDecoder, check_sequences, check_shared, keys, parts_of
+from .checks import check_batch, check_shared, padding_keys, parts_of
+from .encoder_decoder import EncoderDecoder
 
 
 @dataclass(frozen=True)
@@ -143,10 +144,10 @@ class Transformer(EncoderDecoder):
         self, source: Array, source_mask: Array | None = None, rng: np.random.Generator | None = None
     ) -> tuple[Array, Pullback]:
         """Return (memory, backward). memory: (B, T_src, D); backward(dmemory) returns None."""
-        check_sequences("Transformer", "source", source)
+        check_batch("Transformer", "source", source)
         embedded, embed_backward = self.embed_source(source, rng=rng)
         memory, encoder_backward = self.encoder(
-            embedded, mask=keys("Transformer", "source_mask", source_mask, source.shape), rng=rng
+            embedded, mask=padding_keys("Transformer", "source_mask", source_mask, source.shape), rng=rng
         )
 
         def backward(dmemory: Array) -> None:
@@ -188,12 +189,14 @@ class Transformer(EncoderDecoder):
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """The vectors of the target that the logits are made of. hidden: (B, T, D); the rest: see `decode`."""
-        check_sequences("Transformer", "target", target)
+        check_batch("Transformer", "target", target)
         check_array("Transformer", "memory", memory)
         check_cache("Transformer", cache, len(self.decoder.layers))
         start = 0 if cache is None else cache.length
-        target_keys = keys("Transformer", "target_mask", target_mask, (target.shape[0], start + target.shape[1]))
-        source_keys = keys("Transformer", "source_mask", source_mask, memory.shape[:-1])
+        target_keys = padding_keys(
+            "Transformer", "target_mask", target_mask, (target.shape[0], start + target.shape[1])
+        )
+        source_keys = padding_keys("Transformer", "source_mask", source_mask, memory.shape[:-1])
         embedded, embed_backward = self.embed_target(target, start=start, rng=rng)
         hidden, decoder_backward = self.decoder(
             embedded, memory, mask=target_keys, memory_mask=source_keys, cache=cache, rng=rng

@@ -37,8 +37,8 @@ from ..layers import (
 from ..layers.cost import Costs
 from ..layers.feed_forward import kept_by
 from ..layers.module import generator
+from ..models.checks import parts_of
 from ..models.classifier import Classifier, ClassifierParts
-from ..models.encoder_decoder import parts_of
 from ..models.encoder_only import EncoderOnly, EncoderOnlyParts, MeanPool
 from ..models.language_model import positions_of
 

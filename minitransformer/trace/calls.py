@@ -114,15 +114,17 @@ def matched(values: list[Group], gradients: list[Group], again: list[Group]) -> 
     """The pairing rule: {i: j} if gradient j of a name belongs to its value i, each numbered in order of binding.
 
     again: the bindings of the name in backward. If it computes the name once more, such as the scores of a tile, a
-    gradient belongs to the one value whose numbers the name holds when the gradient is bound; if one finds no such
-    value, the name means something else there, and there are no pairs. Otherwise, if name and dname are bound n times
+    gradient belongs to the value whose numbers the name holds when the gradient is bound; if one finds no such value,
+    the name means something else there, and there are no pairs. Otherwise, if name and dname are bound n times
     each, as in a loop, they pair in reverse order. A name bound once pairs with the last dname (a gradient that is
     summed in steps), a dname bound once with the last name. Other counts have no pairs.
     """
     held = [[group[-1] for group in again if group[0].serial < gradient[0].serial][-1:] for gradient in gradients]
     if any(held):
         same = [[i for i, value in enumerate(values) if now and _equal(value[0], now[0])] for now in held]
-        return {found[0]: j for j, found in enumerate(same) if len(found) == 1} if all(same) else {}
+        # Equal ones in a row are steps of one value, such as a mask that hides nothing; others could be confused.
+        rows = [found for found in same if found and found[-1] - found[0] == len(found) - 1]
+        return {found[-1]: same.index(found) for found in rows if same.count(found) == 1} if all(same) else {}
     if len(values) == 1 or len(gradients) == 1:
         return {len(values) - 1: len(gradients) - 1}
     return {i: len(values) - 1 - i for i in range(len(values))} if len(values) == len(gradients) else {}

@@ -263,6 +263,12 @@ def test_a_broken_flash_attention_is_named() -> None:
     assert "worst: dv[" in str(raised.value) and "(flash-causal-forgotten-in-backward)" in str(raised.value)
 
 
+def scores_of(q: Any, k: Any, i: int, j: int, causal: bool) -> Any:
+    s = q[..., i : i + 4, :] @ k[..., j : j + 4, :].transpose(-1, -2) / q.shape[-1] ** 0.5
+    hidden = torch.arange(j, j + s.shape[-1]) > torch.arange(i, i + s.shape[-2])[:, None]
+    return s.masked_fill(hidden, -1e30) if causal else s
+
+
 def tiled_attention(*lacks: str) -> Any:
     """Flash attention in tiles of 4, which forgets what `lacks` names. Query i sees the keys up to i, however many.
 
@@ -271,18 +277,12 @@ def tiled_attention(*lacks: str) -> Any:
 
     class TiledAttention(torch.autograd.Function):
         @staticmethod
-        def scores(q: Any, k: Any, i: int, j: int, causal: bool) -> Any:
-            s = q[..., i : i + 4, :] @ k[..., j : j + 4, :].transpose(-1, -2) / q.shape[-1] ** 0.5
-            hidden = torch.arange(j, j + s.shape[-1]) > torch.arange(i, i + s.shape[-2])[:, None]
-            return s.masked_fill(hidden, -1e30) if causal else s
-
-        @staticmethod
         def forward(ctx: Any, q: Any, k: Any, v: Any, causal: bool = False) -> Any:
             outputs, logs = [], []
             for i in range(0, q.shape[-2], 4):
                 output, total, largest = 0.0, 0.0, torch.full((*q[..., i : i + 4, :].shape[:-1], 1), -torch.inf)
                 for j in range(0, k.shape[-2], 4):
-                    s = TiledAttention.scores(q, k, i, j, causal)
+                    s = scores_of(q, k, i, j, causal)
                     larger = torch.maximum(largest, s.amax(-1, keepdim=True))
                     p = torch.exp(s - larger)
                     factor = torch.exp(largest - larger)
@@ -305,7 +305,7 @@ def tiled_attention(*lacks: str) -> Any:
             for j in range(0, k.shape[-2], 4):
                 for i in range(0, q.shape[-2], 4):
                     rows, keys = (..., slice(i, i + 4), slice(None)), (..., slice(j, j + 4), slice(None))
-                    s = TiledAttention.scores(q, k, i, j, ctx.causal)
+                    s = scores_of(q, k, i, j, ctx.causal)
                     p = torch.exp(s - log[rows])
                     grad_v[keys] += p.transpose(-1, -2) @ grad_output[rows]
                     grad_p = grad_output[rows] @ v[keys].transpose(-1, -2)
@@ -317,8 +317,10 @@ def tiled_attention(*lacks: str) -> Any:
     return TiledAttention
 
 
-@pytest.mark.parametrize("keys", [13, 15], ids=["as many keys", "more keys"])
-@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+P_IS_ANOTHER = "TiledAttention.p: not checked: p has other values in backward"
+
+
+@pytest.mark.parametrize(("causal", "keys"), [(False, 15), (True, 13), (True, 15)])
 @pytest.mark.parametrize(
     ("lacks", "named", "wrong", "output"),
     [
@@ -332,13 +334,16 @@ def test_a_mistake_in_tiles_is_named_and_nothing_else_blamed(
 ) -> None:
     """Also for a causal mask that begins at the first key, where ours ends at the last."""
     q, k, v = (torch.tensor(draw(2, *shape, seed=i)) for i, shape in enumerate([(13, 4), (keys, 4), (keys, 3)]))
-    verify.check_gradients(lambda q, k, v: tiled_attention().apply(q, k, v, causal), q, k, v)
+    right, wrong_one = tiled_attention(), tiled_attention(lacks)
+    verify.check_gradients(lambda q, k, v: right.apply(q, k, v, causal), q, k, v)
     with pytest.raises(AssertionError) as raised:
-        verify.check_gradients(lambda q, k, v: tiled_attention(lacks).apply(q, k, v, causal), q, k, v)
+        verify.check_gradients(lambda q, k, v: wrong_one.apply(q, k, v, causal), q, k, v, op="attention")
     first, second, *rest = str(raised.value).splitlines()
-    assert first == f"the function: {wrong}" and second.endswith(f"({named}) Its output is {output}.")
-    assert ("On as many keys as queries" in second) == (causal and keys > 13)
-    assert not [line for line in rest if "TiledAttention.p" in line]  # grad_p is right: p is another in backward
+    assert first.startswith(f"the function: {wrong}") and second.endswith(f"({named}) Its output is {output}.")
+    assert ("With as many keys as queries" in second) == (causal and keys > 13)
+    assert [line for line in rest if "TiledAttention.p" in line] == [P_IS_ANOTHER]  # grad_p is right
+    assert first.endswith("; the gradient of TiledAttention.s is wrong") == (lacks != "scale")
+    assert len([line for line in rest if "TiledAttention.s[" in line]) == (10 if causal else 16)
 
 
 def test_a_mistake_that_nobody_knows_is_said_to_be_unknown() -> None:
@@ -352,8 +357,21 @@ def test_a_mistake_that_nobody_knows_is_said_to_be_unknown() -> None:
         def backward(ctx: Any, dy: Any) -> Any:
             return 7.0 * ctx.saved_tensors[0] * dy
 
-    with pytest.raises(AssertionError, match="On these inputs it does what no known mistake does"):
+    with pytest.raises(AssertionError, match="It does what no known mistake of any op does"):
         verify.check_gradients(Cubed.apply, torch.tensor(X))
+
+
+def test_a_right_backward_of_a_wrong_forward_is_refused_where_the_op_is_named() -> None:
+    q, k, v = (torch.tensor(draw(2, *shape, seed=i)) for i, shape in enumerate([(5, 4), (7, 4), (7, 3)]))
+    for causal in (False, True):
+        verify.check_gradients(lambda q, k, v: tiled_attention().apply(q, k, v, causal), q, k, v, op="attention")  # noqa: B023
+    verify.check_gradients(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=0.25), q, k, v)
+    with pytest.raises(AssertionError, match="its output is not that of attention"):
+        verify.check_gradients(
+            lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=0.25), q, k, v, op="attention"
+        )
+    with pytest.raises(ValueError, match="there is no op 'atention'; expected one of add"):
+        verify.check_gradients(lambda q: q, q, op="atention")
 
 
 class Narrow(torch.autograd.Function):

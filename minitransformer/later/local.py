@@ -91,7 +91,7 @@ def _near(x: Array, n: int, size: int, n_near: int) -> Array:
     These are the windows of a convolution over the blocks.
     """
     blocks = _blocks(x, n, size)
-    windows = _windows(blocks.reshape(*blocks.shape[:-2], -1), n_near, 1, 1)
+    windows = _windows(blocks.reshape(*blocks.shape[:-2], size * x.shape[-1]), n_near, 1, 1)
     return windows.reshape(*blocks.shape[:-2], n_near * size, x.shape[-1])
 
 

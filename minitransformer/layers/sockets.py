@@ -62,7 +62,5 @@ def fitting(name: str, socket: Any, *parts: Any) -> tuple[Any, ...]:
     """The parts, each of which must fit the socket or be None."""
     for part in parts:
         if part is not None and not isinstance(part, socket):
-            raise TypeError(
-                f"MultiHeadAttention: {name} must be a {socket.__name__}, see layers/sockets.py; got {part}"
-            )
+            raise TypeError(f"MultiHeadAttention: {name} must be a {socket.__name__} (layers/sockets.py), got {part}")
     return parts

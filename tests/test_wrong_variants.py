@@ -110,7 +110,7 @@ def too_few_variants(module: str, source: str) -> dict[str, list[str]]:
     return {name: variants for name, variants in breaking.items() if len(variants) < 2}
 
 
-# Files of layers that came later in which a backward pass has fewer than two; no op is among them but clamped_swiglu.
+# Files of layers that came later in which a backward pass has fewer than two; no op is among them.
 FEW = {f"later.{name}" for name in ("clamped_experts", "sandwich", "score_bias", "sink")}
 
 

@@ -76,7 +76,7 @@ print("complete:", *TASKS)
 
 def test_the_core_trains_checks_and_writes_without_any_other_room(tmp_path):
     for room in CORE:
-        shutil.copytree(PACKAGE / room, tmp_path / PACKAGE.name / room, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(PACKAGE / room, tmp_path / PACKAGE.name / room)
     shutil.copy(PACKAGE / "__init__.py", tmp_path / PACKAGE.name)
     (tmp_path / "alone.py").write_text(SCRIPT)
     found = subprocess.run([sys.executable, "alone.py"], cwd=tmp_path, capture_output=True, text=True, env={"PATH": ""})

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 import minitransformer.arrays.strict  # noqa: F401 - registers the device "strict"
 from minitransformer import layers, ops
@@ -705,11 +706,11 @@ BAD: dict[str, Bad] = {
     "heads of no width": (lambda: layers.MultiHeadAttention(4, 2, d_k=0), ValueError, r"must be greater than 0, got 0"),
     "functions that turn": (
         lambda: layers.MultiHeadAttention(4, 2, turn=(turned_by_nothing, turned_by_nothing)), TypeError,
-        r"MultiHeadAttention: turn must be a Turn, a module with all that layers/sockets\.py lists; got <function",
+        r"MultiHeadAttention: turn must be a Turn \(layers/sockets\.py\), got <function",
     ),
     "a mix without a scale": (
         lambda: layers.MultiHeadAttention(4, 2, mix=layers.Linear(4, 4)), TypeError,
-        r"MultiHeadAttention: mix must be a Mix, a module with all that layers/sockets\.py lists; got <",
+        r"MultiHeadAttention: mix must be a Mix \(layers/sockets\.py\), got <",
     ),
     "no layers": (lambda: layers.Encoder(0, 4, 2, 6), ValueError, r"Encoder: n_layers must be greater than 0, got 0"),
     "layers as text": (
@@ -766,7 +767,11 @@ BAD: dict[str, Bad] = {
     ),
     "an integer dtype": (
         lambda: layers.Linear(4, 3).to(dtype="int64"), TypeError,
-        r"Linear: parameters must have a floating-point dtype, got int64",
+        r"Linear: parameters must have a floating-point dtype, got 'int64'",
+    ),
+    "a dtype that NumPy does not have": (
+        lambda: layers.Linear(4, 3).to(dtype="float12"), TypeError,
+        r"Linear: parameters must have a floating-point dtype, got 'float12'",
     ),
     "an unknown device": (lambda: layers.Linear(4, 3).to("gpu"), ValueError, r'unknown device "gpu"; expected one of'),
     "a list as a parameter": (lambda: Parameter([1.0]), TypeError, r"expected a NumPy or CuPy array, got list"),
@@ -942,7 +947,7 @@ BAD: dict[str, Bad] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BAD)
+@in_one("name", BAD)
 def test_bad_input_is_a_clear_error(name: str) -> None:
     call, error, message = BAD[name]
     with pytest.raises(error, match=message) as caught:

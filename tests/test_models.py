@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 import minitransformer.arrays.strict  # noqa: F401 - registers the device "strict"
 from minitransformer import cost, models, ops, verify
@@ -700,7 +701,7 @@ BAD: dict[str, Bad] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BAD)
+@in_one("name", BAD)
 def test_bad_input_is_a_clear_error(name: str) -> None:
     call, error, message = BAD[name]
     with pytest.raises(error, match=message) as caught:

@@ -440,6 +440,24 @@ def test_a_published_classifier_is_saved_and_trained_as_any_classifier(tmp_path:
     assert all(np.any(parameter.grad) for name, parameter in model.parameters() if "key.bias" not in name)
 
 
+def test_a_roberta_with_a_head_reads_no_pooler(tmp_path: Path) -> None:
+    """The published files have one; its models with a head do not use it."""
+    sizes = {"d_model": 6, "n_heads": 2, "d_ff": 8, "n_layers": 1, "max_length": 9, "types": 1}
+    counting = {"position_offset": 2, "count_real": True}
+    pooled = {"roberta.pooler.dense.weight": np.ones((6, 6), np.float32), "roberta.pooler.dense.bias": np.ones(6)}
+    for model in (
+        MaskedLanguageModel(TextEncoderConfig(11, **sizes, **counting, pooler=None)),
+        TextClassifierConfig(11, **sizes, **counting, n_classes=3).build(),
+    ):
+        save_pretrained(model, tmp_path)
+        own = {"lm_head.dense.weight", "classifier.out_proj.weight"} & load_file(tmp_path / "model.safetensors").keys()
+        assert len(own) == 1 and (own == {"lm_head.dense.weight"}) == isinstance(model, MaskedLanguageModel)
+        change_tensors(tmp_path, **pooled)
+        again = from_pretrained(tmp_path)
+        for key, value in again.state().items():
+            np.testing.assert_array_equal(value, model.state()[key], err_msg=key)
+
+
 def test_each_kind_is_written_as_its_family(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     sizes = {"d_model": 6, "n_heads": 2, "d_ff": 8, "n_layers": 2, "max_length": 9}

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 import minitransformer
 from minitransformer import generation, later, layers, models, ops, text, training, verify
@@ -67,7 +68,7 @@ def arguments():
     return [(call, name) for call, (_, given) in CALLS.items() for name in given]
 
 
-@pytest.mark.parametrize("call, name", arguments())
+@in_one("call, name", arguments())
 def test_wrong_arguments_are_refused_in_words(call, name):
     function, given = CALLS[call]
     positional = ([1, 2],) if call == "view" else ()
@@ -189,7 +190,7 @@ UNCLEAR = [
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), UNCLEAR, ids=[str(i) for i in range(len(UNCLEAR))])
+@in_one("call, message", UNCLEAR)
 def test_what_was_unclear_or_accepted_is_refused_in_words(call, message):
     with pytest.raises((TypeError, ValueError), match=message):
         call()

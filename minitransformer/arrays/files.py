@@ -42,6 +42,15 @@ def write(path: str | os.PathLike[str], content: str | bytes) -> None:
 
 
 @contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors about what a file holds become ValueErrors that begin with its path."""
+    try:
+        yield
+    except (ValueError, TypeError, MemoryError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+@contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Lock a folder for this process. A missing folder is created, and removed again if it stays empty.
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.files import forms_of, read_arrays, read_json, write, write_arrays
+from ..arrays.files import forms_of, naming, read_arrays, read_json, write, write_arrays
 from ..layers.module import Unread
 from .classifier import Classifier, ClassifierConfig
 from .earlier import PACKAGE, known, recipe_of
@@ -75,10 +75,8 @@ def load(folder: str | os.PathLike[str]) -> Model:
             raise ValueError(
                 f"{weights_path}: {parameter} has dtype {stored}, but must have {', '.join(_DTYPES)}; convert it"
             )
-    try:
+    with naming(folder / "config.json"):
         model = config_class(**config).build(Unread(at_most=4 * sum(math.prod(shape) for _, shape in forms.values())))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{folder / 'config.json'}: {error}") from error
     state = read_arrays(weights_path)
     for parameter, value in state.items():
         if not np.isfinite(value).all():
@@ -88,10 +86,8 @@ def load(folder: str | os.PathLike[str]) -> Model:
     dtypes = {value.dtype for value in state.values()}
     if len(dtypes) == 1 and (dtype := dtypes.pop()).kind == "f":
         model.to(dtype=dtype.name)
-    try:
+    with naming(weights_path):
         model.load_state(state)
-    except ValueError as error:
-        raise ValueError(f"{weights_path}: {error}") from error
     return model
 
 

@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any
 
 from . import bert
-from .family import BODY, CLASSES, MASKED, Family, Stored
+from .family import ENCODERS, Family, Stored, classes
 from .fields import Fields
 from .text_encoder import TextEncoderConfig
 
@@ -45,30 +45,18 @@ encoder.albert_layer_groups.0.albert_layers.0.ffn_output           T  encoder.la
 encoder.albert_layer_groups.0.albert_layers.0.full_layer_layer_norm  =  encoder.layers.0.feed_forward.norm
 pooler                                         T  pool.dense
 embeddings.position_ids                        -
+/classifier                                    T  head
 """
 MASKED_NAMES = """
-HEAD.dense                                     T  dense
-HEAD.LayerNorm                                 =  norm
-sop_classifier.classifier                      -
+/HEAD.dense                                    T  dense
+/HEAD.LayerNorm                                =  norm
+/sop_classifier.classifier                     -
 """
 
 
-def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
-    """The tables of names for the body and for the head."""
-    masked = bert.masked(config, "predictions", MASKED_NAMES)
-    return NAMES, {MASKED: masked, CLASSES: bert.CLASSES_NAMES}.get(head, "")
+def names(config: TextEncoderConfig) -> str:
+    """The table of names."""
+    return NAMES + bert.masked(config, "predictions", MASKED_NAMES)
 
 
-FAMILY = Family(
-    "albert",
-    "albert",
-    {
-        "AlbertModel": BODY,
-        "AlbertForMaskedLM": MASKED,
-        "AlbertForPreTraining": MASKED,
-        "AlbertForSequenceClassification": CLASSES,
-    },
-    ours,
-    theirs,
-    names,
-)
+FAMILY = Family("albert", "albert", classes("Albert", ENCODERS | bert.PRETRAINED), ours, theirs, names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .family import BODY, CLASSES, MASKED, Family, Stored
+from .family import ENCODERS, MASKED, Family, Stored, classes
 from .fields import Fields, written
 from .text_encoder import TextEncoderConfig
 
@@ -22,6 +22,7 @@ layer_norm_eps                  positive    norm_eps             1e-12
 type_vocab_size                 size        types                2
 tie_word_embeddings             flag        tie_output           true
 """
+PRETRAINED = {"ForPreTraining": MASKED}  # with a second head, which is not read
 ONE_SIDED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
 
 
@@ -53,24 +54,22 @@ embeddings.position_ids                        -
 """
 POOLER = """
 pooler.dense                                   T  pool.dense
+/classifier                                    T  head
 """
 MASKED_NAMES = """
-HEAD.transform.dense                           T  dense
-HEAD.transform.LayerNorm                       =  norm
-cls.seq_relationship                           -
+/HEAD.transform.dense                          T  dense
+/HEAD.transform.LayerNorm                      =  norm
+/cls.seq_relationship                          -
 """
 TIED = """
-HEAD.bias                                      =  logit_bias
-HEAD.decoder.bias                              ~  logit_bias
-HEAD.decoder                                   ~  embed.tokens
+/HEAD.bias                                     =  logit_bias
+/HEAD.decoder.bias                             ~  logit_bias
+/HEAD.decoder                                  ~  embed.tokens
 """
 UNTIED = """
-HEAD.decoder                                   =  output
-HEAD.decoder.bias                              =  logit_bias
-HEAD.bias                                      -
-"""
-CLASSES_NAMES = """
-classifier                                     T  head
+/HEAD.decoder                                  =  output
+/HEAD.decoder.bias                             =  logit_bias
+/HEAD.bias                                     -
 """
 
 
@@ -79,23 +78,9 @@ def masked(config: TextEncoderConfig, head: str, table: str) -> str:
     return (table + (TIED if config.tie_output else UNTIED)).replace("HEAD", head)
 
 
-def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
-    """The tables of names for the body and for the head."""
-    return NAMES + POOLER, {MASKED: masked(config, "cls.predictions", MASKED_NAMES), CLASSES: CLASSES_NAMES}.get(
-        head, ""
-    )
+def names(config: TextEncoderConfig) -> str:
+    """The table of names."""
+    return NAMES + POOLER + masked(config, "cls.predictions", MASKED_NAMES)
 
 
-FAMILY = Family(
-    "bert",
-    "bert",
-    {
-        "BertModel": BODY,
-        "BertForMaskedLM": MASKED,
-        "BertForPreTraining": MASKED,
-        "BertForSequenceClassification": CLASSES,
-    },
-    ours,
-    theirs,
-    names,
-)
+FAMILY = Family("bert", "bert", classes("Bert", ENCODERS | PRETRAINED), ours, theirs, names)

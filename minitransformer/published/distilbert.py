@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .family import BODY, CLASSES, MASKED, Family, Stored
+from .family import ENCODERS, Family, Stored, classes
 from .fields import Fields, written
 from .text_encoder import TextEncoderConfig
 
@@ -45,31 +45,14 @@ transformer.layer.*.ffn.lin1                   T  encoder.layers.*.feed_forward.
 transformer.layer.*.ffn.lin2                   T  encoder.layers.*.feed_forward.sublayer.output
 transformer.layer.*.output_layer_norm          =  encoder.layers.*.feed_forward.norm
 embeddings.position_ids                        -
-"""
-MASKED_NAMES = """
-vocab_transform                                T  dense
-vocab_layer_norm                               =  norm
-vocab_projector                                =  output
-vocab_projector.bias                           =  logit_bias
-vocab_projector                                ~  embed.tokens
-"""
-CLASSES_NAMES = """
-pre_classifier                                 T  pool.dense
-classifier                                     T  head
+/vocab_transform                               T  dense
+/vocab_layer_norm                              =  norm
+/vocab_projector                               =  output
+/vocab_projector.bias                          =  logit_bias
+/vocab_projector                               ~  embed.tokens
+/pre_classifier                                T  pool.dense
+/classifier                                    T  head
 """
 
 
-def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
-    """The tables of names for the body and for the head."""
-    return NAMES, {MASKED: MASKED_NAMES, CLASSES: CLASSES_NAMES}.get(head, "")
-
-
-FAMILY = Family(
-    "distilbert",
-    "distilbert",
-    {"DistilBertModel": BODY, "DistilBertForMaskedLM": MASKED, "DistilBertForSequenceClassification": CLASSES},
-    ours,
-    theirs,
-    names,
-    class_pooler="relu",
-)
+FAMILY = Family("distilbert", "distilbert", classes("DistilBert", ENCODERS), ours, theirs, NAMES, class_pooler="relu")

@@ -13,16 +13,23 @@ from ..models.classifier import Classifier
 from ..models.language_model import LanguageModel
 from ..models.transformer import Transformer
 from .fields import Fields
-from .names import Layout, layout, lines
+from .names import Layout, Place, layout, lines
 from .text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder, TextEncoderConfig
-from .weight_files import Numbers
+from .weight_files import Tensor
 
 Config: TypeAlias = Any  # a TextEncoderConfig, or one with a recipe: `parts(rng)`
 Pretrained = TextEncoder | MaskedLanguageModel | Classifier | LanguageModel | Transformer
-Stored: TypeAlias = Mapping[str, Numbers]  # the tensors of a file by their names, without the prefix of the body
+Stored: TypeAlias = Mapping[str, Tensor | Place]  # the tensors of a file by their names, without the prefix of the body
 
 BODY, MASKED, CLASSES, WORDS = "body", "masked", "classes", "words"
+ENCODERS = {"Model": BODY, "ForMaskedLM": MASKED, "ForSequenceClassification": CLASSES}  # how their classes end
+WRITERS = {"Model": BODY, "ForCausalLM": WORDS}
 _CLASSES = ("classifier.out_proj.weight", "classifier.weight")  # the head of a classifier: RoBERTa's, all others'
+
+
+def classes(stem: str, ends: Mapping[str, str]) -> dict[str, str]:
+    """The architectures whose names begin alike."""
+    return {stem + end: head for end, head in ends.items()}
 
 
 @dataclass(frozen=True)
@@ -30,8 +37,8 @@ class Family:
     """One family. model_type: as in config.json. prefix: what precedes the body's names in a model with a head.
 
     architectures: {their class: BODY, MASKED, CLASSES or WORDS}; a saved model names the first class with its head.
-    ours(fields, head, stored) returns our config; theirs(config) returns the fields of config.json. names(config,
-    head) returns the tables of names for the body and for the head; see names.py. class_pooler: f in a classifier.
+    ours(fields, head, stored) returns our config; theirs(config) returns the fields of config.json. names: the table of
+    names, or a function of the config that returns it; see names.py. class_pooler: f in a classifier.
     """
 
     model_type: str
@@ -39,7 +46,7 @@ class Family:
     architectures: Mapping[str, str]
     ours: Callable[[Fields, str, Stored], Config]
     theirs: Callable[[Any], dict[str, Any]]
-    names: Callable[[Any, str], tuple[str, str]]
+    names: str | Callable[[Any], str]
     class_pooler: str = "tanh"
 
     def read(self, fields: Fields, head: str, stored: Stored) -> Config:
@@ -59,11 +66,10 @@ class Family:
             return MaskedLanguageModel(config, rng) if head == MASKED else TextEncoder(config, rng)
         return config.build(rng)
 
-    def layout(self, model: Pretrained, head: str, prefix: str = "") -> Layout:
+    def layout(self, model: Pretrained, prefix: str = "") -> Layout:
         """Where the parameters of a model lie in a file. prefix: precedes the names of the body there."""
-        body, rest = map(lines, self.names(model.config, head))
-        within = [(prefix + theirs, mark, ours) for theirs, mark, ours in body]
-        return layout(dict(model.parameters()), [*within, *rest])
+        table = self.names if isinstance(self.names, str) else self.names(model.config)
+        return layout(dict(model.parameters()), lines(table, prefix))
 
 
 def head_of(model: Pretrained) -> str:

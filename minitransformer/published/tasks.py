@@ -58,11 +58,6 @@ def open_any(path: Path) -> tuple[Any, tuple[Tokenizer, ...]]:
     return model, tuple(dict.fromkeys(tokenizers))
 
 
-def open_translator(path: Path) -> tuple[EncoderDecoder, Tokenizer, Tokenizer]:
-    """A translator, from a run or from `export`, and its tokenizers of source and target: see `as_translator`."""
-    return as_translator(path, *open_any(path))
-
-
 def as_translator(
     path: Path, model: Any, tokenizers: Sequence[Tokenizer]
 ) -> tuple[EncoderDecoder, Tokenizer, Tokenizer]:

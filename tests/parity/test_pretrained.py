@@ -361,12 +361,11 @@ def our_gradients(case: Case, theirs: Any, ours: Any) -> dict[str, np.ndarray]:
     """Our gradients under their names and in their layout."""
     family = FAMILIES[case.model_type]
     prefix = f"{family.prefix}." if hasattr(theirs, family.prefix or "shared") and family.prefix else ""
-    head = family.architectures[case.architecture]
     values = {name: parameter.value for name, parameter in ours.parameters()}
     try:
         for _, parameter in ours.parameters():
             parameter.value = parameter.grad
-        return {place.theirs: place.read() for place in family.layout(ours, head, prefix).places}
+        return {place.theirs: place.read() for place in family.layout(ours, prefix).places}
     finally:
         for name, parameter in ours.parameters():
             parameter.value = values[name]

@@ -1,4 +1,4 @@
-"""What an op accepts. All errors that a beginner meets are in this file, so that the ops contain only mathematics.
+"""The checks of arguments that ops, layers and models share, so that these contain only mathematics.
 
 Each message names the op, what was expected, what came, and how to fix the call.
 """

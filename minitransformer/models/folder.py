@@ -46,10 +46,11 @@ def save(model: Model, folder: str | os.PathLike[str]) -> None:
         raise TypeError(f"save: the model must be one of {', '.join(_KINDS)}, or made by a recipe; got {name}")
     recipe = f"{made_by.__module__}.{made_by.__qualname__}".removeprefix(f"{PACKAGE}.")
     config = {"format": _FORMAT, "model": name, "recipe": recipe, "config": asdict(model.config)}
+    content = json.dumps(config, indent=1) + "\n"  # first, so that what JSON cannot hold leaves no folder behind
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_arrays(folder / "model.safetensors", model.state())
-    write(folder / "config.json", json.dumps(config, indent=1) + "\n")
+    write(folder / "config.json", content)
 
 
 def kind(folder: str | os.PathLike[str]) -> str:

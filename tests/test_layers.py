@@ -706,11 +706,11 @@ BAD: dict[str, Bad] = {
     "heads of no width": (lambda: layers.MultiHeadAttention(4, 2, d_k=0), ValueError, r"must be greater than 0, got 0"),
     "functions that turn": (
         lambda: layers.MultiHeadAttention(4, 2, turn=(turned_by_nothing, turned_by_nothing)), TypeError,
-        r"MultiHeadAttention: turn must be a Turn, a module with all that layers/sockets\.py lists; got <function",
+        r"MultiHeadAttention: turn must be a Turn \(layers/sockets\.py\), got <function",
     ),
     "a mix without a scale": (
         lambda: layers.MultiHeadAttention(4, 2, mix=layers.Linear(4, 4)), TypeError,
-        r"MultiHeadAttention: mix must be a Mix, a module with all that layers/sockets\.py lists; got <",
+        r"MultiHeadAttention: mix must be a Mix \(layers/sockets\.py\), got <",
     ),
     "no layers": (lambda: layers.Encoder(0, 4, 2, 6), ValueError, r"Encoder: n_layers must be greater than 0, got 0"),
     "layers as text": (
@@ -797,7 +797,7 @@ BAD: dict[str, Bad] = {
     "a stack of another width": (
         lambda: ENCODER(f32(2, 3, 5)), ValueError, r"the last axis of x must be 4 \(d_model\)",
     ),
-    "a vector for a sequence": (lambda: ATTENTION(f32(4)), ValueError, r"x must be \(\.\.\., T, D\), got shape \(4,\)"),
+    "a vector for a sequence": (lambda: ATTENTION(f32(4)), ValueError, r"x must be \(\.\.\., T, 4\), got shape \(4,\)"),
     "positions of a vector": (
         lambda: SINUSOIDS(f32(4)), ValueError, r"SinusoidalPositions: x must be \(\.\.\., T, 4\), got shape \(4,\)",
     ),

@@ -26,6 +26,7 @@ from minitransformer.cli import main
 from minitransformer.layers import Linear
 from minitransformer.machines import checkpoint
 from minitransformer.machines.finite import first_not_finite
+from minitransformer.machines.settings import OPTIMIZERS
 from minitransformer.machines.trainer import read_log
 from minitransformer.machines.workers import replica
 from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
@@ -556,10 +557,7 @@ def wait_for_steps_or_end(folder, process, began_at):
 
 def test_optimizer_names_lead_to_optimizers():
     parameters = list(language_model().parameters())
-    kinds = {
-        name: type(TrainingSettings(optimizer=name).optimizer_of(parameters)).__name__
-        for name in ("adamw", "adam", "sgd", "muon")
-    }
+    kinds = {name: type(TrainingSettings(optimizer=name).optimizer_of(parameters)).__name__ for name in OPTIMIZERS}
     assert kinds == {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD", "muon": "Muon"}
     with pytest.raises(ValueError, match="muon needs whole matrices"):
         TrainingSettings(optimizer="muon", shard_optimizer=True)

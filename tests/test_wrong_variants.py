@@ -182,8 +182,8 @@ KNOWN_ERRORS = {
     "pullbacks in the wrong order": "encoder-not-reversed",
     "memory's gradient from the last layer only": "decoder-dmemory-of-last-layer",
     "dy damaged in place": "dropout-changes-dy",
-    "β1 where β2 belongs": "adamw-betas-swapped",
-    "the bias correction forgotten": "adamw-no-bias-correction",
+    "β1 where β2 belongs": "adam-betas-swapped",
+    "the bias correction forgotten": "adam-no-bias-correction",
     "100000 for 10000": "sinusoidal-base-too-large",
     "sine and cosine halves concatenated": "sinusoidal-halves-concatenated",
     "exponent 2·(2i)": "sinusoidal-exponent-doubled",
@@ -769,7 +769,7 @@ def memory_does_not_depend_on_padding() -> None:
     assert seen == [[1, 1, 0], [1, 1, 0], [1, 1, 1]]  # padding sees itself through the residual connection
 
 
-@rejects("adamw-betas-swapped", "adamw-no-bias-correction", "adamw-eps-inside-root")
+@rejects("adam-betas-swapped", "adam-no-bias-correction", "adam-eps-inside-root")
 def ten_steps_of_adamw() -> None:
     parameter = layers.Parameter(np.array([0.3, -0.2]))
     optimizer = AdamW([("w", parameter)], 0.1, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.0)

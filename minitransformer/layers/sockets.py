@@ -26,7 +26,7 @@ class Mix(Protocol):
 
     @property
     def alike(self) -> bool:
-        """Whether every head is mixed in the same way, so that ranks may share the heads."""
+        """Whether every head is mixed in the same way, so that processes may share the heads."""
 
     def __call__(
         self, q: Array, k: Array, v: Array, mask: Array | None, causal: bool, rng: np.random.Generator | None
@@ -62,6 +62,5 @@ def fitting(name: str, socket: Any, *parts: Any) -> tuple[Any, ...]:
     """The parts, each of which must fit the socket or be None."""
     for part in parts:
         if part is not None and not isinstance(part, socket):
-            kind = f"{socket.__name__}, a module with all that layers/sockets.py lists"
-            raise TypeError(f"MultiHeadAttention: {name} must be a {kind}; got {part!r}")
+            raise TypeError(f"MultiHeadAttention: {name} must be a {socket.__name__} (layers/sockets.py), got {part}")
     return parts

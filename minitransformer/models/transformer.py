@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -47,7 +47,12 @@ class TransformerParts:
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Sizes of an encoder-decoder. The defaults are the paper's base model (table 3); the vocabularies have none."""
+    """Sizes of an encoder-decoder. The defaults are the paper's base model (table 3); the vocabularies have none.
+
+    BIG: where the paper's big model differs.
+    """
+
+    BIG: ClassVar[dict[str, Any]] = {"d_model": 1024, "n_heads": 16, "d_ff": 4096, "dropout": 0.3}
 
     source_vocabulary: int
     target_vocabulary: int
@@ -102,8 +107,7 @@ class TransformerConfig:
     @classmethod
     def big(cls, vocabulary: int = 37000, **changes: Any) -> TransformerConfig:
         """The paper's big model: d_model 1024, 16 heads, d_ff 4096, dropout 0.3; 214 million parameters."""
-        sizes = {"d_model": 1024, "n_heads": 16, "d_ff": 4096, "dropout": 0.3}
-        return cls(vocabulary, vocabulary, **(sizes | changes))
+        return cls(vocabulary, vocabulary, **(cls.BIG | changes))
 
 
 class Transformer(EncoderDecoder):

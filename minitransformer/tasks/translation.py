@@ -222,7 +222,7 @@ TASK = Task(
             "validate_every": 200,
             "save_every": 55,  # about an epoch
         },
-        "transformer-tiny-cpu": {  # the same sizes, with a recipe for an hour and a half on two cores
+        "transformer-tiny-cpu": {  # the same sizes, with settings for an hour and a half on two cores
             "d_model": 128,
             "n_heads": 4,
             "d_ff": 256,
@@ -254,6 +254,6 @@ TASK = Task(
             "warmup": 50,
         },
         "base": {},
-        "big": {"d_model": 1024, "n_heads": 16, "d_ff": 4096, "dropout": 0.3},
+        "big": TransformerConfig.BIG,
     },
 )

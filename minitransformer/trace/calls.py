@@ -98,7 +98,7 @@ class Pair:
     why_not: str = ""  # why there is no gradient to compare the value with
 
 
-def number(calls: Sequence[Call]) -> None:
+def label_calls(calls: Sequence[Call]) -> None:
     """Label all calls: the k-th of several calls with the same name is "linear#k"."""
     total = Counter(call.name for call in calls if call.maker is None)
     count: Counter[str] = Counter()

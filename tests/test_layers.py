@@ -797,7 +797,7 @@ BAD: dict[str, Bad] = {
     "a stack of another width": (
         lambda: ENCODER(f32(2, 3, 5)), ValueError, r"the last axis of x must be 4 \(d_model\)",
     ),
-    "a vector for a sequence": (lambda: ATTENTION(f32(4)), ValueError, r"x must be \(\.\.\., T, D\), got shape \(4,\)"),
+    "a vector for a sequence": (lambda: ATTENTION(f32(4)), ValueError, r"x must be \(\.\.\., T, 4\), got shape \(4,\)"),
     "positions of a vector": (
         lambda: SINUSOIDS(f32(4)), ValueError, r"SinusoidalPositions: x must be \(\.\.\., T, 4\), got shape \(4,\)",
     ),

@@ -13,13 +13,13 @@ import inspect
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from .. import ops
 from ..arrays.backend import Array
 from ..later.softcap import softcapped_attention
-from ..layers import Checkpoint, Decoder, Encoder, Module, MultiHeadAttention
+from ..layers import Decoder, Encoder, Module, MultiHeadAttention
 from ..models import Transformer
 from ..trace.tracing import Traced
 
@@ -47,8 +47,7 @@ def attentions(model: Module) -> dict[str, list[MultiHeadAttention]]:
 
 
 def _sublayers(stack: Encoder | Decoder, name: str) -> list[MultiHeadAttention]:
-    layers: Iterator[Any] = (layer.layer if isinstance(layer, Checkpoint) else layer for layer in stack.layers)
-    return [_attention_in(getattr(layer, name)) for layer in layers]
+    return [_attention_in(getattr(layer, name)) for layer in stack.plain_layers]
 
 
 def _attention_in(part: Any) -> MultiHeadAttention:

@@ -23,6 +23,8 @@ def gated(gate: Array, x: Array, activation: Activation = silu) -> tuple[Array, 
     With silu this is the core of SwiGLU, with gelu of GEGLU: Shazeer 2020, "GLU Variants Improve Transformer".
     backward(dy) returns (dgate, dx): by the product rule, the gradient of each factor is dy times the other factor.
     """
+    if not callable(activation):
+        raise TypeError(f"gated: activation must be an op such as ops.silu, got {type(activation).__name__}")
     opening, activation_backward = activation(gate)
     check_shape("gated", "activation(gate)", opening, gate.shape)
     y = opening * x

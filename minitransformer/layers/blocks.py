@@ -168,20 +168,22 @@ class _Stack(Module):
         self.layers = [wrapped[id(layer)] for layer in layers]
         self.final_norm = final_norm
 
+    @property
+    def plain_layers(self) -> list[Any]:
+        """The layers, without the checkpoints around them."""
+        return [layer.layer if isinstance(layer, Checkpoint) else layer for layer in self.layers]
+
     def new_cache(self) -> Cache:
         """Empty caches for all layers."""
-        layers: list[Any] = [layer.layer if isinstance(layer, Checkpoint) else layer for layer in self.layers]
-        return Cache.of([layer.new_cache() for layer in layers])
+        return Cache.of([layer.new_cache() for layer in self.plain_layers])
 
     def costs(self, name: str, batch: int, length: int) -> Costs:
         """Each sub-layer and the final norm. A layer that runs again in backward keeps only its input."""
-        for layer in self.layers:
-            saving = isinstance(layer, Checkpoint)
-            plain: Any = layer.layer if isinstance(layer, Checkpoint) else layer
+        for layer, plain in zip(self.layers, self.plain_layers, strict=True):
             for i, (part, sublayer) in enumerate(plain.children()):
                 shape = (batch, length, sublayer.norm.gamma.value.size)
                 cost = sublayer.cost(batch, length)
-                kept = math.prod(shape) * (i == 0) if saving else cost.kept
+                kept = cost.kept if layer is plain else math.prod(shape) * (i == 0)
                 yield f"{name}.layers.*.{part}", shape, Cost(cost.flops, kept)
         if self.final_norm is not None:
             yield f"{name}.final_norm", shape, self.final_norm.cost(batch, length)

@@ -528,6 +528,13 @@ def test_models_save_writes_what_models_load_opens(tmp_path: Any) -> None:
     np.testing.assert_array_equal(found(TARGET)[0], model(TARGET)[0])
 
 
+def test_a_config_that_json_cannot_hold_leaves_no_folder_behind(tmp_path: Any) -> None:
+    model = LanguageModel(LanguageModelConfig(7, max_length=4, n_layers=1, **SMALL, activation=softplus))
+    with pytest.raises(TypeError, match="function is not JSON serializable"):
+        models.save(model, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
 # -------------------------------------------------------------------------------------------------------- bad input
 
 

@@ -83,14 +83,14 @@ def rejected(variant: Mistake, run: Callable[[], Report]) -> bool:
 
 
 def backward_passes(source: str) -> dict[str, str]:
-    """Every function called `backward` in a source: the name of the function around it, and its syntax."""
-    found = {}
+    """Every function called `backward` in a source: the name of the function around it, and its lines."""
+    found, lines = {}, source.splitlines()
 
     def visit(node: ast.AST, path: tuple[str, ...]) -> None:
         for child in ast.iter_child_nodes(node):
             named = isinstance(child, ast.FunctionDef | ast.ClassDef)
             if named and child.name == "backward":
-                found[".".join(path)] = ast.dump(child)
+                found[".".join(path)] = "\n".join(lines[child.lineno - 1 : child.end_lineno])
             visit(child, (*path, child.name) if named else path)
 
     visit(ast.parse(source), ())

@@ -174,6 +174,29 @@ def test_a_mistake_opens_the_gap_with_edited_inputs_too(
         assert page.locator(".cell.wrong, .large-gap").count() == 0 and page.is_visible("#edited")
 
 
+def test_edits_stay_where_the_fields_are_closed(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    """Closing them showed the recorded numbers again without a word, under an address with the edit."""
+    page = open_page(files["worked"], f"#step={at(recordings['worked'], 'attention.scores')}")
+    page.click("#edit")
+    page.fill("#inputs [data-name='x'] [data-flat='0']", "5")
+    page.keyboard.press("Tab")
+    address = page.evaluate("location.hash")
+    changed = numbers(page)["scores"]
+    page.click("#edit")
+    assert page.is_hidden("#editor") and page.is_visible("#edited") and page.evaluate("location.hash") == address
+    np.testing.assert_array_equal(numbers(page)["scores"], changed)
+    page.click("#edit")
+    assert page.input_value("#inputs [data-name='x'] [data-flat='0']") == "5"
+    page.click("#edit")
+    page.click("#edited button")
+    assert page.is_hidden("#edited") and "edit=" not in page.evaluate("location.hash")
+    np.testing.assert_array_equal(
+        numbers(page)["scores"], np.ravel(recordings["worked"].find("attention.scores")[1].value.array)
+    )
+
+
 def test_a_mistake_that_the_terms_cannot_make_ends_the_editing(
     open_page: Open, recordings: dict[str, Recording], tmp_path: Path
 ) -> None:

@@ -191,12 +191,15 @@ function start() {
   });
 
   function surprise() {
-    const found = playable().filter((bug) => bug !== recording.bug && (byId("editor").hidden || inputs.makes(bug)));
+    const found = playable().filter((bug) => bug !== recording.bug && (!editing() || inputs.makes(bug)));
     if (found.length) switchBug(found[Math.floor(Math.random() * found.length)], true);
   }
 
   function switchBug(bug, secret = false) {
-    if (bug && !byId("editor").hidden && !inputs.makes(bug)) editor(setPressed("edit", false));
+    if (bug && editing() && !inputs.makes(bug)) {
+      editor(setPressed("edit", false));
+      reset();
+    }
     state.moved ||= bug !== null;
     recording.switchBug(bug, secret);
     if (bug && !secret) state.known.add(bug.name);
@@ -241,36 +244,48 @@ function start() {
   // Edited inputs.
   const inputs = editable(recording);
 
+  const editing = () => !byId("editor").hidden || state.arrays !== null;
+
+  // Open or close the fields. Closed, the edits still count, and a line above the numbers says so.
   function editor(on) {
     byId("editor").hidden = !on;
     document.body.classList.toggle("editing", on);
+    byId("copied").hidden = true;
+    if (on && recording.bug && !inputs.makes(recording.bug)) switchBug(null);
+    if (on && !state.arrays) fillFields();
+    draw();
+  }
+
+  function fillFields() {
+    const fixed = inputs.fixed.map((i) => nameOf(recording, inputs.places[i]).textContent);
+    byId("fixed").textContent = inputs.refused ?? `${fixed.join(", ")}: as recorded.`;
+    byId("fixed").hidden = fixed.length === 0 && !inputs.refused;
+    byId("reset").hidden = byId("copy").hidden = inputs.refused !== null;
+    byId("inputs").replaceChildren(
+      ...inputs.places.map(([s, b]) =>
+        matrixFigure(recording, {
+          array: recording.recorded(s, b),
+          name: recording.steps[s].bound[b].name,
+          kind: "value",
+          role: "input",
+          place: [s, b],
+        }),
+      ),
+    );
+    const figures = byId("inputs").querySelectorAll("figure");
+    for (const i of inputs.fixed) {
+      figures[i].hidden = true;
+      figures[i].querySelectorAll("input").forEach((field) => (field.disabled = true));
+    }
+  }
+
+  // The inputs as they were recorded.
+  function reset() {
     state.arrays = null;
     byId("edited").hidden = byId("copied").hidden = true;
-    if (on) {
-      const fixed = inputs.fixed.map((i) => nameOf(recording, inputs.places[i]).textContent);
-      byId("fixed").textContent =
-        inputs.refused ?? `${fixed.join(", ")}: as recorded.`;
-      byId("fixed").hidden = fixed.length === 0 && !inputs.refused;
-      byId("reset").hidden = byId("copy").hidden = inputs.refused !== null;
-      if (recording.bug && !inputs.makes(recording.bug)) switchBug(null);
-      byId("inputs").replaceChildren(
-        ...inputs.places.map(([s, b]) =>
-          matrixFigure(recording, {
-            array: recording.recorded(s, b),
-            name: recording.steps[s].bound[b].name,
-            kind: "value",
-            role: "input",
-            place: [s, b],
-          }),
-        ),
-      );
-      const figures = byId("inputs").querySelectorAll("figure");
-      for (const i of inputs.fixed) {
-        figures[i].hidden = true;
-        figures[i].querySelectorAll("input").forEach((field) => (field.disabled = true));
-      }
-    }
+    fillFields();
     recomputeAll();
+    writeAddress();
   }
 
   function recomputeAll() {
@@ -281,8 +296,8 @@ function start() {
   }
 
   byId("inputs").addEventListener("change", (event) => {
-    const told = (field) => field.getAttribute("aria-label").replace(/ ([\d, ]+)$/, "[$1]"); // Q[0, 1]
-    const read = (field) => numberOrRefusal(field.closest("figure").dataset.name, field.value, told(field));
+    const label = (field) => field.getAttribute("aria-label").replace(/ ([\d, ]+)$/, "[$1]"); // Q[0, 1]
+    const read = (field) => numberOrRefusal(field.closest("figure").dataset.name, field.value, label(field));
     event.target.setAttribute("aria-invalid", String(typeof read(event.target) === "string"));
     const bad = byId("inputs").querySelector("[aria-invalid=true]");
     byId("edited").hidden = false;
@@ -293,16 +308,15 @@ function start() {
       Float64Array.from(figure.querySelectorAll("input"), (field, flat) => kept(field, before[i][flat])),
     );
     if (!bad || now.some((numbers, i) => numbers.some((x, flat) => x !== before[i][flat]))) state.arrays = now;
-    byId("edited").textContent = bad
+    const told = bad
       ? `${read(bad)} Until then it counts as it was; all other edits are in the numbers below.`
       : "Inputs edited: this page recomputes every number" + (data.verified ? " and the finite differences." : ".");
+    byId("edited").replaceChildren(`${told} `, make("button", { type: "button" }, "Reset"));
     recomputeAll();
     writeAddress();
   });
-  byId("reset").addEventListener("click", () => {
-    editor(true);
-    writeAddress();
-  });
+  byId("reset").addEventListener("click", reset);
+  byId("edited").addEventListener("click", ({ target }) => target.matches("button") && reset());
   byId("copy").addEventListener("click", async () => {
     writeAddress();
     const told = byId("copied");
@@ -371,6 +385,7 @@ function start() {
     if (location.hash !== addressOf(recording, step, edits())) writeAddress();
   };
   const edit = (wanted) => {
+    if (state.arrays) reset();
     editor(setPressed("edit", true));
     const figures = [...byId("inputs").querySelectorAll("figure")];
     for (const [name, cell, x] of wanted) {

@@ -25,6 +25,7 @@ function restorePage({ step, mistake, inputs, pressed }) {
   if (inputs && String(inputs) !== String(pageState().inputs)) {
     const open = byId("edit").getAttribute("aria-pressed") === "true";
     if (open !== inputs.length > 0) byId("edit").click();
+    if (!inputs.length) byId("reset").click();
     [...document.querySelectorAll("#inputs input")].forEach((field, i) => {
       if (field.value !== inputs[i] && i in inputs) told(field, inputs[i]);
     });

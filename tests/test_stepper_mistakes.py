@@ -118,10 +118,10 @@ def test_the_loss_is_said_where_backward_begins(layer: Recording) -> None:
     np.testing.assert_allclose(dy, layer.report["EncoderLayer.y"].entries().numerical, atol=1e-7)
 
 
-def test_attentions_sentences_name_the_operation_once() -> None:
+def test_attentions_sentences_name_the_operation() -> None:
     q, k, v = (RNG.normal(size=shape) for shape in ((2, 3), (4, 3), (4, 5)))
     recording = step(ops.attention, q, k, v)
     told = {name: sentence_of(recording, recording.find(f"attention.{name}")[0]) for name in ("dkept", "dscores")}
     softmax = sentence_of(recording, recording.find("softmax.dx")[0])
     assert "the dot product of row i of `doutput` and row j of `v`" in told["dkept"] and "counted" not in told["dkept"]
-    assert "mean" not in told["dscores"] and "the mean of `dy`, weighted by `y`" in softmax
+    assert "subtracts from `dweights` its mean" in told["dscores"] and "the mean of `dy`, weighted by `y`" in softmax

@@ -103,6 +103,6 @@ def test_no_prediction_is_asked_whose_answer_is_always_the_same(open_page: Open,
     positive = {"exponentials", "total", "weights", "factor", "y"}
     assert {kind for name, kind, _ in asked if name in positive} <= {"number", "largest", "shape"}
     assert not [name for name, kind, _ in asked if kind == "shape" and name in ("dq", "dk", "dv", "dx", "dkept")]
-    assert not {"biased", "visible", "weights", "kept", "dweights", "dscores"} & {name for name, _, _ in asked}
+    assert not {"biased", "visible", "weights", "kept", "dweights"} & {name for name, _, _ in asked}
     assert all(re.fullmatch(r"What shape does `\d+,\d+` have\?", text) for _, kind, text in asked if kind == "shape")
     assert len(asked) >= 8

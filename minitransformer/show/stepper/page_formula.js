@@ -94,6 +94,14 @@ function captionOf(recording, name, place) {
   return differs && codeView() ? [outer, make("code", { class: "in-code" }, name)] : [outer];
 }
 
+// What the caller calls an argument, X = S, or a result, Y → A, where it has another symbol for it.
+function outsideOf(recording, place) {
+  const { outside, origin, symbol: own } = place ? recording.steps[place[0]].bound[place[1]] : {};
+  if (outside === undefined || outside === own) return [];
+  const symbol = math(["math", {}, recording.data.symbols[outside]]);
+  return [make("span", { class: "outside" }, origin === undefined ? " → " : " = ", symbol)];
+}
+
 // What a value is called in this view: by its symbol, or where code stands alone by its name in the code.
 function nameOf(recording, place) {
   const { name } = recording.steps[place[0]].bound[place[1]];

@@ -218,7 +218,7 @@ function showOrigin(recording, s, asked, goTo) {
   const origin = originOf(recording, [asked.s, asked.b], asked.flat);
   const [at] = origin.place;
   const place = indexOf(recording.recorded(...origin.place).shape, asked.flat);
-  const left = `\`${origin.place}\`${place.length ? `[${place.join(", ")}]` : ""}`;
+  const left = `\`${[asked.s, asked.b]}\`${place.length ? `[${place.join(", ")}]` : ""}`;
   const number = numberAt(recording, origin.place, asked.flat);
   const text =
     origin.term === null

@@ -3,6 +3,7 @@
 symbols.py has the symbols. The rules here rewrite an expression, one part at a time, for the call that was recorded:
 
     a if test else b, xp.where(test, a, b)    the one that was taken, if it was the same everywhere
+    a / temperature, where that is 1          a
     a * factor, with factor = 1.0 / b         a / b; a number of the function's own is written out
     a * a                                     a²
     linear(x, w, b), and a layer that is one  x w + b
@@ -13,6 +14,7 @@ symbols.py has the symbols. The rules here rewrite an expression, one part at a 
     self._activate(x), which calls one op     ReLU(x)
     x[..., None], x[:, None], x[None, :]      x_i, x_i, x_j
     x[..., w:2 * w], a quarter of the last axis    x with the index "2 of 4"
+    softmax_backward(dweights)                the one formula of this pullback, with the names that its caller has
     take_along_axis(x, ids, axis=-1)[..., 0]  x with the index i, ids_i
     arange(n) == ids                          j = ids_i
 
@@ -43,14 +45,32 @@ _LINEAR = ("Linear", "linear")
 _SAME = ("ascontiguousarray", "asarray", "copy", "_as_tuple")
 
 
+def inlined(recording: Steps, step: Step) -> Element | None:
+    """The one formula of a pullback that the line calls, with the caller's symbols: dS = A ⊙ (dA − ∑ dA ⊙ A).
+
+    None where there are more formulas, or a value that the caller does not know.
+    """
+    walk = walk_of(recording, step)
+    call = None if walk.statement.value is None else walk.call_of(walk.statement.value)
+    if call is None or not call.backward:
+        return None
+    lines = [other for other in recording.steps_of(call)[1:] if paper(recording, other) is not None]
+    try:
+        return PaperFormula(recording, lines[0], outside=True).line() if len(lines) == 1 else None
+    except KeyError:
+        return None
+
+
 def paper(recording: Steps, step: Step, is_head: bool = False) -> Element | None:
     """The formula as a <math> element; None for a line that computes nothing new."""
     return PaperFormula(recording, step).line(is_head)
 
 
 class PaperFormula(mathml.Formula):
-    def __init__(self, recording: Steps, step: Step) -> None:
+    def __init__(self, recording: Steps, step: Step, outside: bool = False) -> None:
+        """outside: whether with the symbols of the caller; then line() raises KeyError for a value that has none."""
         super().__init__(recording.scalars(step))
+        self.outside = outside
         self.recording, self.step = recording, step
         self.walk = walk_of(recording, step)
         self.symbols = symbols_of(recording)
@@ -65,6 +85,8 @@ class PaperFormula(mathml.Formula):
                 return None
             name = "backward" if call.backward else as_function(call.name)
             return mathml.block([ml.word(name), ml.bracketed(*ml.separated(arrays))])
+        if (whole := inlined(self.recording, self.step)) is not None:
+            return whole
         if not self.walk.statement.kind or not any(self.symbols.first(b) is b for b in self.step.bound):
             return None
         parts = self.statement(self.walk.statement)
@@ -102,7 +124,15 @@ class PaperFormula(mathml.Formula):
     # ---- Rules: each returns another expression, or None where it has nothing to say. ----
 
     def rewritten(self, whole: ex.Expression) -> ex.Expression:
-        for rule in (self._taken, self._passed, self._own_number, self._quotient, self._square, self._linear):
+        for rule in (
+            self._taken,
+            self._passed,
+            self._own_number,
+            self._unscaled,
+            self._quotient,
+            self._square,
+            self._linear,
+        ):
             other = rule(whole)
             if other is not None:
                 return self.rewritten(other)
@@ -147,6 +177,14 @@ class PaperFormula(mathml.Formula):
             case ex.Statement("assign", (ex.Name(), *_), ex.Expression() as value):
                 value = walk.chosen(value)
                 return value if self._is_single(value) or _is_size(value) else None
+        return None
+
+    def _unscaled(self, whole: ex.Expression) -> ex.Expression | None:
+        """What is divided by 1, where the caller asked for nothing else: softmax without a temperature."""
+        within = self.recording.calls[self.recording.calls[self.step.call].forward_call].parent is not None
+        match whole:
+            case ex.Operation("/", (part, ex.Name() as divisor)) if within and self._is_single(divisor):
+                return part if self._value(divisor) == 1.0 else None
         return None
 
     def _quotient(self, whole: ex.Expression) -> ex.Expression | None:
@@ -223,7 +261,12 @@ class PaperFormula(mathml.Formula):
     def _name(self, whole: ex.Name) -> tuple[list[Element], int]:
         where = self.bound if whole.stored else self.seen
         bound = where.get(whole.id) or self.seen.get(whole.id)
-        return super()._name(whole) if bound is None else ([self.symbols.of(bound)], mathml.TIGHT)
+        if bound is None:
+            return super()._name(whole)
+        named = self.symbols.outside(bound) if self.outside else bound
+        if named is None:
+            raise KeyError(whole.id)
+        return [self.symbols.of(named)], mathml.TIGHT
 
     def _member(self, whole: ex.Member) -> tuple[list[Element], int]:
         if whole.name == "value" and isinstance(whole.of, ex.Member):

@@ -83,7 +83,7 @@ def test_the_backward_pass_begins_with_what_the_loss_is() -> None:
     loss = EXAMPLES["cross-entropy"].record()
     assert "The output is the loss itself" in told_at(loss, "cross_entropy.dloss")
     inner = EXAMPLES["worked-example"].record()
-    assert told_at(inner, "attention.doutput").startswith("Backward begins: `doutput` says how the loss changes")
+    assert told_at(inner, "attention.doutput").startswith("In the backward pass `doutput` says how the loss changes")
 
 
 def test_an_inner_call_says_what_its_caller_calls_its_arguments_and_results() -> None:
@@ -138,7 +138,7 @@ def test_a_function_of_ones_own_has_sentences() -> None:
     recording = step(double, np.ones(2))
     told = {s.source.split("  #")[0]: sentence_of(recording, s) for s in recording.steps}
     assert told["y = 2.0 * x"] == "`y` is computed from `x`: because it is enough."
-    assert told["def double(x):"] == "Double begins: Twice x."
+    assert told["def double(x):"] == "Twice x."
     assert told["def backward(dy):"].startswith("Backward begins. `dy` is chosen: drawn at random, or given.")
     assert told["dx = 2.0 * dy"] == "`dx` is computed from `dy`."
 

@@ -74,7 +74,7 @@ def test_inside_softmax_a_caption_says_what_attention_calls_it(open_page: Open, 
     assert captions("softmax.largest") == ["largest", "X = S"]
     assert captions("softmax.y") == ["Y → A", "exponentials", "total"]
     assert captions("softmax.dx")[:3] == ["dX → dS", "Y → A", "dY = dA"]
-    assert captions("attention.dscores") == ["dS", "S", "dA", "A"]
+    assert captions("attention.dscores") == ["dS", "dA", "A"]
 
 
 def test_the_backward_of_softmax_is_a_formula_of_attention(open_page: Open, tmp_path: Path) -> None:
@@ -89,6 +89,34 @@ def test_the_backward_of_softmax_is_a_formula_of_attention(open_page: Open, tmp_
             dscores = recording.find("attention.dscores")[1].value.array
             np.testing.assert_array_equal(numbers(page)["dscores"], dscores.ravel())
     assert "dS=A⊙(dA−∑jdA⊙A)" in formulas and len(formulas) < 14
+
+
+def test_a_title_says_what_differs(open_page: Open, tmp_path: Path) -> None:
+    """The page of grouped attention was called Multi-Head Attention, and no more, that of a GPT Language Model loss."""
+    EXAMPLES["grouped-attention"].record().to_html(tmp_path / "page.html", bugs=())
+    page = open_page(tmp_path / "page.html")
+    assert page.inner_text("#title .about").startswith(
+        "Grouped attention: two query heads share one key and value head"
+    )
+    for name in ("qk-norm", "experts", "gpt"):
+        assert len(EXAMPLES[name].title.partition(": ")[2].split()) > 8
+
+
+def test_one_counter_counts_the_steps(open_page: Open, tmp_path: Path) -> None:
+    """The page said 13 of 14 and line 38 / 40, and its links spoke of step 38."""
+    recording = EXAMPLES["attention"].record()
+    recording.to_html(tmp_path / "page.html", bugs=())
+    page = open_page(tmp_path / "page.html", reduced_motion="reduce")
+    go(page, recording.find("attention.output")[0].index)
+    assert page.inner_text("#shown") == "7 of 14" and page.is_hidden("#counter")
+    assert (page.text_content("#live") or "").startswith("Step 7, forward")
+    page.click("#operands [data-name='kept'] .cell")
+    assert page.text_content("#sum-note").startswith("See step 6: Softmax")
+    go(page, recording.find("attention.weights")[0].index)  # no step of its own
+    assert page.is_hidden("#shown") and page.is_visible("#counter")
+    go(page, recording.find("attention.output")[0].index)
+    page.check("#all")
+    assert page.is_hidden("#shown") and page.text_content("#counter") == "25 / 40"
 
 
 OFTEN = ("attention", "worked-example", "gpt")

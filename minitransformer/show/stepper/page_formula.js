@@ -130,7 +130,7 @@ function showFormulas(recording, s) {
     const wrong = recording.line(other).wrong ? " wrong" : "";
     const here = other === s ? { "aria-current": "step" } : {};
     const formula = formulaOf(recording.line(other));
-    const told = { "aria-label": `step ${other}: ${formula.textContent}`, href: `#step=${other}`, ...here };
+    const told = { "aria-label": `${recording.called(other)}: ${formula.textContent}`, href: `#step=${other}`, ...here };
     return make("a", { class: `line${backward}${wrong}${other === s ? " lit" : ""}`, ...told }, formula);
   });
   const box = byId("formulas");

@@ -16,6 +16,11 @@ symbols.py has the symbols. The rules here rewrite an expression, one part at a 
     x[..., w:2 * w], a quarter of the last axis    x with the index "2 of 4"
     softmax_backward(dweights)                the one formula of this pullback, with the names that its caller has
     take_along_axis(x, ids, axis=-1)[..., 0]  x with the index i, ids_i
+    concatenate((x, y)), stack((x, y))        Concat(x, y)
+    x.reshape(...)                            vec(x) with fewer axes, else split(x); not written where it is done last
+    x[..., :t, :]                             x with the index "first t rows"
+    causal_mask(t_q, t_k)                     j ≤ i
+    zeros(n) + x                              x
     arange(n) == ids                          j = ids_i
 
 A line that only gives an array another name has no formula.
@@ -55,6 +60,8 @@ def inlined(recording: Steps, step: Step) -> Element | None:
     if call is None or not call.backward:
         return None
     lines = [other for other in recording.steps_of(call)[1:] if paper(recording, other) is not None]
+    if any("reshape(" in other.source for other in lines):  # its axes are not those of the caller
+        return None
     try:
         return PaperFormula(recording, lines[0], outside=True).line() if len(lines) == 1 else None
     except KeyError:
@@ -299,7 +306,20 @@ class PaperFormula(mathml.Formula):
             case ex.Operation("==", (ex.Applied("arange", (_,)), ids)):
                 compared = ml.sign("=", lspace="0.3em", rspace="0.3em")
                 return [ml.bracketed(ml.letter("j"), compared, self.expression(ids, mathml.SUM))], mathml.TIGHT
+            case ex.Operation("+", (ex.Applied("zeros" | "zeros_like"), added)):
+                return [self.expression(added, mathml.SUM)], mathml.SUM
+            case ex.Operation("[]", (array, at)) if told := _part(at.text):
+                return [ml.indexed(self.expression(_unmoved(array), mathml.TIGHT), ml.text(told))], mathml.TIGHT
         return super()._operation(whole)
+
+    def _method(self, whole: ex.Applied, base: ex.Expression) -> tuple[list[Element], int] | None:
+        if whole.name != "reshape":
+            return super()._method(whole, base)
+        before, after = (np.shape(self._value(part)) for part in (base, whole))
+        if before == after:
+            return [self.expression(base, mathml.TIGHT)], mathml.TIGHT
+        word = ml.word("vec" if len(after) < len(before) else "split")
+        return [word, ml.bracketed(self.expression(base))], mathml.TIGHT
 
     def _block(self, whole: ex.Operation, array: ex.Expression) -> str:
         """Which part of the last axis a slice takes, "2 of 4"; "" if it is no such slice."""
@@ -325,6 +345,13 @@ class PaperFormula(mathml.Formula):
 
     def _applied(self, whole: ex.Applied) -> tuple[list[Element], int]:
         call = self.walk.call_of(whole)
+        if whole.of_library and whole.name in ("concatenate", "stack"):
+            parts = ex.inner(whole.parts[0]) if ex.is_joined(whole.parts[0], ",") else whole.parts[:1]
+            return [ml.word("Concat"), ml.bracketed(*ml.separated(list(map(self.expression, parts))))], mathml.TIGHT
+        if whole.name == "causal_mask":  # queries are the last of the positions
+            t_q, t_k = (self._value(part) for part in whole.parts[:2])
+            last = [ml.sign("+"), ml.number(str(t_k - t_q))] if t_k != t_q else []
+            return [ml.bracketed(ml.letter("j"), ml.sign("≤"), ml.letter("i"), *last)], mathml.TIGHT
         if call is None or call.backward or _is_pullback(whole.function):
             return super()._applied(whole)
         if call.name == "MultiHeadAttention.project" and self._is_unturned(whole):
@@ -338,7 +365,8 @@ class PaperFormula(mathml.Formula):
         given = [ex.unstarred(part) for part in (*whole.parts, *whole.options.values())]
         given = [self._weight_of(argument) or argument for argument in given]
         arrays = [self.expression(argument) for argument in given if self._is_array(argument)]
-        return [ml.word(as_function(self._inner(call).name)), ml.bracketed(*ml.separated(arrays))], mathml.TIGHT
+        brackets = [ml.bracketed(*ml.separated(arrays))] if arrays else []
+        return [ml.word(as_function(self._inner(call).name)), *brackets], mathml.TIGHT
 
     def _inner(self, call: Call) -> Call:
         """Of a helper that makes one call, this one."""
@@ -372,6 +400,30 @@ def _new_axis(at: str) -> str | None:
         return None
     kept = [letter for letter, slot in zip("ij", [*slots, ":"], strict=False) if slot == ":"]
     return kept[0] if len(slots) > 1 and kept else "i" if len(slots) == 1 else "h"
+
+
+def _part(at: str) -> str:
+    """Which part an index takes, "first t rows" for (..., :t, :); "" for an index by numbers of its own."""
+    slots = [slot for slot in at.strip("()").split(", ") if slot not in ("None", "...")]
+    if not slots or ("..." not in at and ":" not in at):
+        return ""
+    told = []
+    axes = ("columns", "rows", "", "", "") if "..." in at else ("rows",)
+    for slot, lines in zip(reversed(slots), axes, strict=False):
+        start, colon, end = slot.partition(":")
+        if slot == "::-1":
+            told.append(f"{lines} in reverse")
+        elif colon and end == "-1" and not start:
+            told.append(f"all {lines} but the last")
+        elif colon and end and not start:
+            told.append(f"first {lines}"[:-1] if end == "1" else f"first {end} {lines}")
+        elif colon and end.startswith(f"{start} + "):
+            told.append(f"{end.removeprefix(start)[3:]} {lines} from {start}")
+        elif colon and (start or end):
+            told.append(f"{lines} {start} to {end}" if end else f"{lines} from {start}")
+        elif not colon:
+            told.append({"-1": f"last {lines}"[:-1]}.get(slot, slot))
+    return " ".join(", ".join(reversed(told)).replace("_", " ").replace(" * ", "·").split())
 
 
 def _text(element: Element) -> str:

@@ -148,9 +148,11 @@ def _head(recording: Steps, step: Step) -> str:
         given = _listed([bound.name for bound in step.bound]) or "the gradient"
         say = "say" if len(step.bound) > 1 else "says"
         maker = in_words(recording.calls[call.forward_call].name)
-        return f"Backward begins: {given} {say} how the loss changes with what {maker} returned."
+        return f"In the backward pass {given} {say} how the loss changes with what {maker} returned."
     told = _without_marks(_first_sentence(_documentation(call)), names_of(step))
-    return f"{in_words(call.name)} begins: {told or 'these are its arguments.'}"
+    if not told:
+        return f"{in_words(call.name)} is called with these arguments."
+    return told if told[0].isupper() else f"{in_words(call.name)}: {told}"
 
 
 def outside_of(recording: Steps, step: Step) -> str:

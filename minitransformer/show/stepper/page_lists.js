@@ -68,7 +68,7 @@ function handout(recording, score) {
       return make(
         "article",
         { class: kind, style: `--columns: ${columns}` },
-        make("h3", {}, `${recording.called(s)} · ${recording.crumbs(s).at(-1)}${recording.backward(s) ? " · backward" : ""}`),
+        make("h3", {}, `${recording.called(s).split(" ")[1]} · ${recording.crumbs(s).at(-1)}${recording.backward(s) ? " · backward" : ""}`),
         formula,
         make("p", {}, ...sentenceOf(recording, s, line)),
         make("div", { class: "matrices" }, ...figures),

@@ -58,7 +58,7 @@ def test_a_mistake_leads_to_its_line_which_stands_below_the_right_one(open_page:
     assert page.inner_text("#sentence").startswith("Without the mistake: Chain rule")
     first = page.locator("#mistake a").inner_text()
     page.click("#mistake a")
-    assert first == f"step {current(page)}" and current(page) < line
+    assert first == f"line {current(page)}" and current(page) < line
     assert page.locator("#result .cell.wrong").count() > 0
 
 

@@ -214,8 +214,8 @@ function fillFormulas() {
     const before = parts.map((part) => part.offsetHeight);
     const inside = (zoom) =>
       box.scrollHeight <= box.clientHeight &&
-      parts.every((part, i) => part.scrollWidth <= part.clientWidth && part.offsetHeight < 1.05 * zoom * before[i]);
-    return [1.6, 1.4, 1.2].find((zoom) => (size(zoom), inside(zoom))) ?? 1;
+      parts.every((part, i) => part.scrollWidth <= part.clientWidth && part.offsetHeight < 1.05 * Math.max(zoom, 1) * before[i]);
+    return [1.6, 1.4, 1.2, 1, 0.9, 0.8].find((zoom) => (size(zoom), inside(zoom))) ?? 1;
   };
   if (!measured.has(key)) measured.set(key, roomy.matches ? find() : 1);
   size(measured.get(key));

@@ -77,7 +77,7 @@ class PaperFormula(mathml.Formula):
     def __init__(self, recording: Steps, step: Step, outside: bool = False) -> None:
         """outside: whether with the symbols of the caller; then line() raises KeyError for a value that has none."""
         super().__init__(recording.scalars(step))
-        self.outside = outside
+        self.outside = self.low = outside
         self.recording, self.step = recording, step
         self.walk = walk_of(recording, step)
         self.symbols = symbols_of(recording)

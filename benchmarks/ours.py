@@ -52,7 +52,7 @@ class Training(Program):
         return self.model.state()
 
     def run(self) -> float:
-        loss = self.workers.gradients(self.corpus, [self.corpus.rows(self.taken)], [self.taken])
+        loss = self.workers.loss_and_gradients(self.corpus, [self.corpus.rows(self.taken)], [self.taken])
         self.optimizer.step(share_out=self.workers.share_out)
         self.taken += 1
         return loss

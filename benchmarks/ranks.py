@@ -53,17 +53,17 @@ def counted(n: int) -> dict[str, tuple[int, int]]:
         return LanguageModel(config, np.random.default_rng(2)).to(dtype="float64")
 
     def data(group: Ring) -> None:
-        Workers(model(), 1, group).gradients(corpus, [rows], (0,))
+        Workers(model(), 1, group).loss_and_gradients(corpus, [rows], (0,))
 
     def sharded(group: Ring) -> None:
         whole = model()
         workers = Workers(whole, 1, group, sharded=True)
         optimizer = ShardedOptimizer(whole.parameters(), group, lambda some: AdamW(some, 0.1))
-        workers.gradients(corpus, [rows], (0,))
+        workers.loss_and_gradients(corpus, [rows], (0,))
         optimizer.step(0.1)
 
     def tensor(group: Ring) -> None:
-        Workers(cut(model(), group), 1).gradients(corpus, [rows], (0,))
+        Workers(cut(model(), group), 1).loss_and_gradients(corpus, [rows], (0,))
 
     def pipeline(group: Ring) -> None:
         whole = model()
@@ -123,7 +123,7 @@ def _steps(group: Group, threads: int, overlaps: list[bool], rounds: int) -> lis
         for workers, optimizer, seconds in runs if step % 2 else runs[::-1]:
             group.sum(np.zeros(1))
             began = time.perf_counter()
-            workers.gradients(corpus, [batches[step]], (0, step))
+            workers.loss_and_gradients(corpus, [batches[step]], (0, step))
             optimizer.step(1e-3, workers.share_out)
             seconds.append(time.perf_counter() - began)
     return [seconds[1:] for _, _, seconds in runs]  # the first step warms up

@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import course, fast, generation, inspect, layers, models, ops, text, training, verify
+    from . import cost, course, fast, generation, inspect, layers, models, ops, text, training, verify
     from .arrays import backend, masks
     from .machines import parallel
     from .show import plots, stepper, viewer
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 # What users import from here, and the room it is in.
-_PLACES = dict.fromkeys("course fast generation inspect layers models ops text training verify".split(), "")
+_PLACES = dict.fromkeys("cost course fast generation inspect layers models ops text training verify".split(), "")
 _PLACES |= {
     "backend": "arrays",
     "masks": "arrays",
@@ -28,6 +28,7 @@ _PLACES |= {"saved": "show.stepper", "step": "show.stepper"}
 __all__ = [
     "__version__",
     "backend",
+    "cost",
     "course",
     "fast",
     "generation",

@@ -11,7 +11,7 @@ from minitransformer.models import (
     LanguageModel,
     LanguageModelConfig,
     MaskedLanguageModel,
-    TextClassifier,
+    TextClassifierConfig,
     TextEncoderConfig,
     Transformer,
     TransformerConfig,
@@ -99,11 +99,11 @@ def translator(source: Tokenizer, target: Tokenizer, kind: Any = TransformerConf
 def encoder(tokenizer: Tokenizer, family: str, classes: int = 0) -> Any:
     """A small encoder of text in float64, which tells masked tokens or, with classes, what a text belongs to."""
     sizes = {"max_length": 160, "d_model": 16, "n_heads": 2, "d_ff": 32, "n_layers": 2} | ENCODERS[family]
-    config = TextEncoderConfig(len(tokenizer), **sizes, pooler=bool(classes) and family in ("bert", "albert"))
     rng = np.random.default_rng(0)
     if not classes:
-        return _stirred(MaskedLanguageModel(config, rng), 3)
-    return _stirred(TextClassifier(config, classes, "relu" if family == "distilbert" else "tanh", rng), 3)
+        return _stirred(MaskedLanguageModel(TextEncoderConfig(len(tokenizer), **sizes, pooler=None), rng), 3)
+    pooler = "relu" if family == "distilbert" else "tanh"
+    return _stirred(TextClassifierConfig(len(tokenizer), **sizes, pooler=pooler, n_classes=classes).build(rng), 3)
 
 
 def _stirred(model: Any, seed: int) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiers import in_one
 
 from minitransformer import later, ops
 from minitransformer.arrays import backend, masks
@@ -291,8 +292,7 @@ MIXED = {
 ODD_ONES = [(name, odd) for name, (_, arrays) in MIXED.items() for odd in range(len(arrays))]
 
 
-@pytest.mark.parametrize(("here", "there"), [("numpy", "strict"), ("strict", "numpy")])
-@pytest.mark.parametrize(("name", "odd"), ODD_ONES)
+@in_one("name, odd, here, there", ODD_ONES, [("numpy", "strict"), ("strict", "numpy")])
 def test_mixed_devices_are_a_clear_error(name, odd, here, there):
     op, arrays = MIXED[name]
     op(*(to_device(x, here) for x in arrays))

@@ -160,7 +160,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         cached(LinearAttention(8, 2), StateCache(), mask=np.ones(9, bool)), ValueError, "takes no mask",
     ),
     "heads of unequal width": (lambda: LinearAttention(8, 3), ValueError, "8 cannot be divided into 3 equal heads"),
-    "one vector": (lambda: LinearAttention(8, 2)(np.ones(8, np.float32)), ValueError, r"x must be \(..., T, D\)"),
+    "one vector": (lambda: LinearAttention(8, 2)(np.ones(8, np.float32)), ValueError, r"x must be \(..., T, 8\)"),
     "another width": (lambda: LatentAttention(8, 2, 3, 5, 4)(np.ones((3, 7), np.float32)), ValueError, "must be 8"),
     "an odd rotation": (lambda: LatentAttention(8, 2, 3, 5, 3)(X.astype(np.float32)), ValueError, "an even d"),
     "no latent": (lambda: LatentAttention(8, 2, 3, 0, 4), ValueError, "d_latent must be greater than 0, got 0"),

@@ -54,6 +54,7 @@ WITHOUT_GRADIENT = {
         "from_pretrained",
         "is_published",
         "load",
+        "save",
         "save_pretrained",
         *(name for name in [*models.__all__, *published.__all__] if name.endswith("Config")),
     },

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -29,14 +31,14 @@ from minitransformer.later.clamped_experts import ClampedExperts
 from minitransformer.later.convolutional import ConvolutionalConfig
 from minitransformer.later.recurrent_translator import RecurrentTranslatorConfig
 from minitransformer.layers import MultiHeadAttention
-from minitransformer.models import EncoderDecoder
+from minitransformer.models import Classifier, EncoderDecoder
 from minitransformer.published.bart import BartConfig
 from minitransformer.published.gemma2 import Gemma2Config
 from minitransformer.published.gpt_oss import GptOssConfig
 from minitransformer.published.llama import LlamaConfig
 from minitransformer.published.qwen3 import Qwen3Config
 from minitransformer.published.t5 import T5Config
-from minitransformer.published.text_encoder import MaskedLanguageModel, TextClassifier, TextEncoderConfig
+from minitransformer.published.text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoderConfig
 
 B, T = 3, 8
 SIZES = {"d_model": 12, "n_heads": 6, "d_ff": 20}
@@ -44,9 +46,16 @@ SHARED = {"max_length": 16, "n_layers": 2, "n_key_heads": 2, "d_head": 4}
 SIDES = {"n_encoder_layers": 2, "n_decoder_layers": 3}
 TEXT = TextEncoderConfig(11, max_length=16, n_layers=2, **SIZES)
 ALBERT = TextEncoderConfig(11, max_length=16, n_layers=3, width=6, shared=True, activation="gelu_tanh", **SIZES)
-ROBERTA = TextEncoderConfig(11, max_length=16, n_layers=2, types=1, pooler=False, position_offset=2, **SIZES)
-DISTILBERT = TextEncoderConfig(11, max_length=16, n_layers=2, types=0, pooler=False, tie_output=False, **SIZES)
+ROBERTA = TextEncoderConfig(11, max_length=16, n_layers=2, types=1, pooler=None, position_offset=2, **SIZES)
+DISTILBERT = TextEncoderConfig(11, max_length=16, n_layers=2, types=0, pooler=None, tie_output=False, **SIZES)
 RNG = np.random.default_rng
+
+
+def classifier(config, pooler="tanh", dropout=0.1):
+    sizes = dataclasses.asdict(config) | {"pooler": pooler, "dropout": dropout}
+    return TextClassifierConfig(**sizes, n_classes=3).build(RNG(0))
+
+
 RECIPES = {
     "llama": lambda: LlamaConfig(11, **SIZES, **SHARED).build(RNG(0)),
     "mistral": lambda: LlamaConfig(11, **SIZES, **SHARED, window=3, tie_output=True, bias=True).build(RNG(0)),
@@ -72,11 +81,14 @@ RECIPES = {
     "gru, additive": lambda: RecurrentTranslatorConfig(11, 11, 12, cell="gru", attention="additive").build(RNG(0)),
     "rnn": lambda: RecurrentTranslatorConfig(11, 11, d_model=12, cell="rnn", dropout=0.0).build(RNG(0)),
     "bert": lambda: MaskedLanguageModel(TEXT, RNG(0)),
-    "bert, classes": lambda: TextClassifier(TEXT, 3, rng=RNG(0)),
+    "bert, classes": lambda: classifier(TEXT),
     "albert": lambda: MaskedLanguageModel(ALBERT, RNG(0)),
-    "roberta, classes": lambda: TextClassifier(ROBERTA, 3, rng=RNG(0)),
+    "roberta, classes": lambda: classifier(ROBERTA),
     "distilbert": lambda: MaskedLanguageModel(DISTILBERT, RNG(0)),
-    "distilbert, classes": lambda: TextClassifier(DISTILBERT, 3, "relu", RNG(0)),
+    "distilbert, classes": lambda: classifier(DISTILBERT, "relu"),
+    "distilbert, classes, no dropout": lambda: classifier(DISTILBERT, "relu", 0.0),
+    "bert, classes, no dropout": lambda: classifier(TEXT, dropout=0.0),
+    "bert, classes of the mean": lambda: classifier(TEXT, None),
 }
 PARTS = {
     "local": lambda: MultiHeadAttention(12, 3, rng=RNG(0), mix=Local(3)),
@@ -114,7 +126,7 @@ def run(model, device="numpy"):
         return model(x, rng=rng)[1] if takes_rng else model(x)[1]
     n = 3 if isinstance(model, EncoderDecoder) else 2
     inputs = [ids(11, B, T) for _ in range(n)]
-    if isinstance(model, TextClassifier):
+    if isinstance(model, Classifier):
         inputs[1] = ids(3, B)
     return model.loss(*inputs, rng=rng)[1]
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import reference
 from scipy.special import erf
+from tiers import in_one
 
 from minitransformer import course, later, ops
 from minitransformer.arrays import masks
@@ -64,7 +65,7 @@ def test_the_promised_exercises_exist() -> None:
     assert sorted(OWN) == sorted(NAMES)
 
 
-@each_exercise
+@in_one("exercise", EXERCISES.values())
 def test_every_exercise_is_complete(exercise: Exercise) -> None:
     assert exercise.title and exercise.statement and exercise.hint()
     assert exercise.solution().startswith(f"def {exercise.name}(")
@@ -79,7 +80,7 @@ def test_every_exercise_is_complete(exercise: Exercise) -> None:
         assert mistake.sentence.endswith((".", ")")) and len(mistake.sentence) < 260, mistake.name
 
 
-@each_exercise
+@in_one("exercise", EXERCISES.values())
 def test_the_solution_is_not_shown_by_accident(exercise: Exercise) -> None:
     shown = "\n".join([str(exercise), repr(exercise), exercise._repr_html_(), repr(course.exercises())])
     body = [line.strip() for line in exercise.solution().splitlines()[1:] if "=" in line]
@@ -100,7 +101,7 @@ def test_the_solution_stands_by_itself(exercise: Exercise) -> None:
     assert result.right, str(result)
 
 
-@each_exercise
+@in_one("exercise", EXERCISES.values())
 def test_trials_differ_and_repeat(exercise: Exercise) -> None:
     one, again, other = exercise.trials(3), exercise.trials(3), exercise.trials(4)
     outputs = [[outputs_of(exercise, *inputs)[0] for inputs in trials] for trials in (one, again, other)]
@@ -155,7 +156,7 @@ def unknown_changes(x: np.ndarray) -> dict[str, Callable[[np.ndarray], np.ndarra
     return changes
 
 
-@each_exercise
+@in_one("exercise", EXERCISES.values())
 def test_what_is_returned_has_a_name(exercise: Exercise) -> None:
     assert all(name.isidentifier() for name in exercise.outputs)
 

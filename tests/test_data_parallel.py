@@ -50,7 +50,7 @@ def ten_steps(group, workers=1, accumulate=1, sharded=False, dropout=0.0, overla
     found = []
     for step in range(STEPS):
         some = [batches[(step * accumulate + i) % len(batches)] for i in range(accumulate)]
-        loss = each.gradients(corpus, some, (0, step))
+        loss = each.loss_and_gradients(corpus, some, (0, step))
         found.append([loss, each.gradient_norm(), {name: p.grad.copy() for name, p in parameters.items()}])
         optimizer.step(0.01, each.share_out)
     return found, {name: p.value.copy() for name, p in parameters.items()}, optimizer.state()

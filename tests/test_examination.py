@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 from examination_answers import ANSWERS
+from tiers import in_one
 
 from minitransformer import ops
 from minitransformer.cli import main
@@ -22,7 +23,7 @@ def test_the_bank_has_sixty_questions_five_for_each_week():
     assert {name.replace("_", "-") for name in ANSWERS} == set(QUESTIONS)
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@in_one("name", QUESTIONS)
 def test_every_answer_is_what_another_computation_gives(name):
     for seed in SEEDS:
         asked = QUESTIONS[name].asked(seed)
@@ -35,7 +36,7 @@ def test_every_answer_is_what_another_computation_gives(name):
             )
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@in_one("name", QUESTIONS)
 def test_numbers_differ_by_seed_and_stay_for_a_seed(name):
     texts = [QUESTIONS[name].asked(seed).text for seed in range(30)]
     assert len(set(texts)) > 5 and texts[3] == QUESTIONS[name].asked(3).text
@@ -45,7 +46,7 @@ LETTERS = {"where-induction-looks"}  # its tokens are letters
 TOLD = {"accepted", "arithmetic", "columns without", "sums", "angles", "rank", "right for ones", "at zero", "after"}
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@in_one("name", QUESTIONS)
 def test_the_worked_answer_says_every_number_that_counts(name):
     for seed in SEEDS:
         asked = QUESTIONS[name].asked(seed)

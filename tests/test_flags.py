@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
+from tiers import in_one
 
 from minitransformer import generation, later, layers, models, ops, published, training, verify
 from minitransformer.published import bart, gemma2, gpt_oss, llama, qwen3, t5
@@ -141,6 +142,7 @@ CALLS = {
     "published.TextEncoderConfig": lambda: (
         lambda **flag: published.TextEncoder(published.TextEncoderConfig(7, **SIZES, **flag))
     ),
+    "published.TextClassifierConfig": lambda: config(functools.partial(published.TextClassifierConfig, n_classes=3), 7),
     "published.PublishedTokenizer": lambda: functools.partial(
         published_tokenizers.PublishedTokenizer, tokenizers.Tokenizer(tokenizers.models.BPE()), {}
     ),
@@ -153,7 +155,7 @@ def all_flags():
     return [(name, flag) for name, found in here.items() for flag in found if name != "generation.Prefix.select"]
 
 
-@pytest.mark.parametrize(("name", "flag"), all_flags())
+@in_one("name, flag", all_flags())
 def test_a_flag_is_true_or_false(name, flag):
     call = CALLS[name]()
     with pytest.raises(TypeError, match=f"{flag} must be True or False, got 'no'"):

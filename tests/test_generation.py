@@ -186,9 +186,9 @@ def test_the_prefix_is_not_run_again(monkeypatch):
     seen = []
     add_positions = SinusoidalPositions.__call__
 
-    def noted(self, x, start=0, at=None):
+    def noted(self, x, start=0, positions=None):
         seen.append((start, x.shape[-2]))
-        return add_positions(self, x, start, at)
+        return add_positions(self, x, start, positions)
 
     monkeypatch.setattr(SinusoidalPositions, "__call__", noted)
     greedy(model_of(1), *sources(1), START, NEVER, max_length=5)
@@ -257,7 +257,12 @@ def picked_at_random(rng, temperature, top_k, top_p):
     return pick
 
 
-def beams_naively(next_logits, prompt, n_new, end, beam, alpha, early=True):
+def divided(log_p, length, alpha, penalty="length"):
+    """The score, by fairseq's penalty or by that of Wu et al. 2016, equation 14, without its coverage."""
+    return log_p / (length**alpha if penalty == "length" else (5 + length) ** alpha / (5 + 1) ** alpha)
+
+
+def beams_naively(next_logits, prompt, n_new, end, beam, alpha, early=True, penalty="length"):
     """Beam search of one sentence on lists, after the words of generation/beam.py. Returns [(score, tokens)]."""
     living, finished = [(0.0, [])], []
     for length in range(1, n_new + 1):
@@ -267,11 +272,11 @@ def beams_naively(next_logits, prompt, n_new, end, beam, alpha, early=True):
             longer += [(log_p + step, [*tokens, i]) for i, step in enumerate(steps)]
         longer = sorted(longer, key=lambda pair: -pair[0])[: 2 * beam]
         ended = [pair for pair in longer[:beam] if pair[1][-1] == end or length == n_new]
-        finished += [(log_p / length**alpha, tokens) for log_p, tokens in ended]
+        finished += [(divided(log_p, length, alpha, penalty), tokens) for log_p, tokens in ended]
         finished = sorted(finished, key=lambda pair: -pair[0])[:beam]
         living = [pair for pair in longer if pair[1][-1] != end][:beam]
         is_full = len(finished) == beam
-        if not living or (is_full and (early or living[0][0] / length**alpha <= finished[-1][0])):
+        if not living or (is_full and (early or divided(living[0][0], length, alpha, penalty) <= finished[-1][0])):
             break
     return finished
 
@@ -478,8 +483,9 @@ def test_beam_one_is_greedy(seed):
 
 @pytest.mark.few(4)
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0, 2.0])
+@pytest.mark.parametrize("penalty", ["length", "paper"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_beam_as_wide_as_all_texts_ranks_them_all(seed, alpha):
+def test_a_beam_as_wide_as_all_texts_ranks_them_all(seed, penalty, alpha):
     n_tokens, longest, end = 4, 3, 2
     rng = np.random.default_rng(seed)
     config = LanguageModelConfig(n_tokens, 8, d_model=4, n_heads=2, d_ff=6, n_layers=1)
@@ -491,16 +497,42 @@ def test_a_beam_as_wide_as_all_texts_ranks_them_all(seed, alpha):
     def ends_once(tokens):
         return (tokens[-1] == end or len(tokens) == longest) and end not in tokens[:-1]
 
-    for prompt, found in zip(prompts, beam_search(Continuation(model), prompts, longest, 64, alpha, end), strict=True):
+    all_found = beam_search(Continuation(model), prompts, longest, 64, alpha, end, penalty=penalty)
+    for prompt, found in zip(prompts, all_found, strict=True):
         wanted = []
         for length in range(1, longest + 1):
             for tokens in filter(ends_once, map(list, itertools.product(range(n_tokens), repeat=length))):
                 logits = model(np.array([prompt + tokens[:-1]]))[0][0, len(prompt) - 1 :]
                 log_p = sum(log_softmax(z)[token] for z, token in zip(logits, tokens, strict=True))
-                wanted.append((log_p / length**alpha, tokens))
+                wanted.append((divided(log_p, length, alpha, penalty), tokens))
         assert len(found) == len(wanted) == 1 + 3 + 9 * 4
         assert_same_hypotheses(found, sorted(wanted, reverse=True))
-        assert math.isclose(sum(math.exp(h.score * len(h.tokens) ** alpha) for h in found), 1.0)
+        p = (math.exp(h.score / divided(1.0, len(h.tokens), alpha, penalty)) for h in found)
+        assert math.isclose(sum(p), 1.0)
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_the_paper_s_own_search_is_a_naive_one_and_differs_from_the_default(early):
+    """Vaswani et al. 2017, section 6.1: beam 4, α = 0.6 and the penalty of Wu et al. 2016."""
+    differs = 0
+    for seed in SEEDS:
+        model = language_model(seed)
+        found = beam_search(Continuation(model), PROMPTS, 8, 4, 0.6, END, early, penalty="paper")
+        default = beam_search(Continuation(model), PROMPTS, 8, 4, 0.6, END, early)
+        for prompt, hypotheses in zip(PROMPTS, found, strict=True):
+            assert_same_hypotheses(
+                hypotheses, beams_naively(next_of_text(model), prompt, 8, END, 4, 0.6, early, "paper")
+            )
+        differs += [[h.tokens for h in each] for each in found] != [[h.tokens for h in each] for each in default]
+    assert differs
+    source, mask = sources(0)
+    options = {"start": START, "end": END, "max_length": 8, "beam": 4, "length_penalty": 0.6, "early_stopping": early}
+    wanted = [
+        beams_naively(next_of_translation(model_of(0), source[i], mask[i]), [START], 8, END, 4, 0.6, early, "paper")
+        for i in range(len(source))
+    ]
+    best = translate(model_of(0), source, mask, **options, penalty="paper")
+    assert best == [each[0][1] for each in wanted]
 
 
 def logits_of(p):
@@ -745,6 +777,7 @@ def search(prompts=((1,),), n_new=2, **options):
         (lambda: generate(TEXT, [[1]], 2, end="."), TypeError, "write: end must be an integer, got '.'"),
         (lambda: search(beam=0), ValueError, "beam_search: beam must be greater than 0, got 0"),
         (lambda: search(beam=1.5), TypeError, "beam_search: beam must be an integer, got 1.5"),
+        (lambda: search(penalty="none"), ValueError, "beam_search: penalty must be one of length, paper, got 'none'"),
         (lambda: search(n_new=0), ValueError, "beam_search: n_new must be greater than 0, got 0"),
         (lambda: search(length_penalty=-0.1), ValueError, "length_penalty must be from 0 to 10, got -0.1"),
         (lambda: search(length_penalty=math.inf), ValueError, "length_penalty must be finite, got inf"),

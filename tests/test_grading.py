@@ -333,8 +333,9 @@ def test_a_function_of_ones_own_counts_by_whatever_line_it_gets_the_name(line):
     assert found.assigned == [] and found.definitions == {"softmax_backward": 3}
 
 
-def test_what_is_assigned_in_another_way_is_said_in_the_note(tmp_path):
-    note = graded(tmp_path, f"{OWN}softmax_backward = {{'b': my}}['b']\n").note
+@pytest.mark.parametrize("line", ["softmax_backward = {'b': my}['b']", 'globals()["softmax_backward"] = my'])
+def test_what_is_assigned_in_another_way_is_said_in_the_note(tmp_path, line):
+    note = graded(tmp_path, f"{OWN}{line}\n").note
     assert note.endswith("softmax_backward: it is assigned, not defined: write def softmax_backward(...)")
 
 

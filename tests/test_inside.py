@@ -17,7 +17,7 @@ from variants import attention
 from minitransformer.cli import main
 from minitransformer.later import RelativeBias
 from minitransformer.models import (
-    TextClassifier,
+    TextClassifierConfig,
     TextEncoder,
     TextEncoderConfig,
     from_pretrained,
@@ -195,12 +195,12 @@ def t5(folder: Path) -> Path:
     "kind", ["gguf", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("t5", "masked", "classes", "body"))]
 )
 def test_check_covers_every_parameter_and_the_inside_of_a_layer(kind: str, tmp_path: Path) -> None:
-    pooled = TextEncoderConfig(12, max_length=12, d_model=8, n_heads=2, d_ff=16, n_layers=2)
+    sizes: dict[str, Any] = {"max_length": 12, "d_model": 8, "n_heads": 2, "d_ff": 16, "n_layers": 2}
     made: dict[str, Callable[[], Path]] = {
         "gguf": lambda: gguf_file(tmp_path / "model.gguf"),
         "masked": lambda: bert(tmp_path),
-        "classes": lambda: bert(tmp_path, lambda _, rng: TextClassifier(pooled, 3, rng=rng)),
-        "body": lambda: bert(tmp_path, lambda _, rng: TextEncoder(pooled, rng)),
+        "classes": lambda: bert(tmp_path, lambda _, rng: TextClassifierConfig(12, **sizes, n_classes=3).build(rng)),
+        "body": lambda: bert(tmp_path, lambda _, rng: TextEncoder(TextEncoderConfig(12, **sizes), rng)),
         "t5": lambda: t5(tmp_path),
     }
     path = made[kind]()
@@ -267,6 +267,6 @@ def test_check_says_what_it_cannot_check(encoder: Path, run: Run) -> None:  # no
     with pytest.raises(ValueError, match="must be float64"):
         model_gradients(model, reading(model, np.array([[1, 2]])), layers, i, number)
     model.to(dtype="float64")
-    dict(model.parameters())["encoder.tokens.table"].value[1] = np.nan
+    dict(model.parameters())["embed.tokens.table"].value[1] = np.nan
     with pytest.raises(ValueError, match="not finite"):
         model_gradients(model, reading(model, np.array([[1, 2]])), layers, i, number)

@@ -20,7 +20,7 @@ from minitransformer.models import (
     LanguageModel,
     LanguageModelConfig,
     MaskedLanguageModel,
-    TextClassifier,
+    TextClassifierConfig,
     TextEncoder,
     TextEncoderConfig,
     Transformer,
@@ -65,13 +65,6 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class Nothing:
-    """The tensors of a file that is not there."""
-
-    def __contains__(self, name: object) -> bool:
-        return False
-
-
 def drawn(model: Any) -> Any:
     """The model in float64, with weights of ordinary size, so that every head matters."""
     rng = np.random.default_rng(0)
@@ -84,7 +77,7 @@ def drawn(model: Any) -> Any:
 def of_family(name: str) -> Any:
     family = FAMILIES[name]
     head = next(head for head in family.architectures.values() if head in ("masked", "words"))
-    return drawn(family.build(family.ours(Fields(DOCUMENTS[name]), head, Nothing()), head, 1, np.random.default_rng(0)))  # type: ignore[arg-type]
+    return drawn(family.build(family.read(Fields(DOCUMENTS[name]), head, {}), head, np.random.default_rng(0)))
 
 
 MODELS: dict[str, Callable[[], Any]] = {
@@ -93,7 +86,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     if name != "gpt_oss"  # its experts write to parts of a gradient, which `attribution` does not stand in for
 }
 MODELS["text classifier"] = lambda: drawn(
-    TextClassifier(TextEncoderConfig(13, 16, d_model=12, n_heads=3, d_ff=8, n_layers=2), 4)
+    TextClassifierConfig(13, 16, d_model=12, n_heads=3, d_ff=8, n_layers=2, n_classes=4).build()
 )
 MODELS["classifier"] = lambda: drawn(Classifier(ClassifierConfig(13, 4, d_model=12, n_heads=3, d_ff=8, n_layers=2)))
 MODELS["checkpointed"] = lambda: drawn(
@@ -144,9 +137,7 @@ def apart(model: Any) -> Any:
 def stacks(model: Any) -> list[Any]:
     if isinstance(model, Transformer):
         return [model.encoder, model.decoder]
-    if isinstance(model, Classifier):
-        return [model.encoder]
-    return [model.stack] if hasattr(model, "stack") else [model.encoder.stack]
+    return [model.stack if hasattr(model, "stack") else model.encoder]
 
 
 def attention_of(model: Any, kind: str, layer: int) -> Any:
@@ -259,10 +250,8 @@ def check_patch_from_another_text(model: Any) -> None:
 
 def hidden_of(model: Any, *inputs: np.ndarray) -> np.ndarray:
     """The logits; of a classifier of texts, which has none for a token, the hidden states."""
-    if isinstance(model, TextClassifier):
-        return model.encoder(*inputs)[0]
     if isinstance(model, Classifier):
-        return model.encoder(model.embed(*inputs)[0])[0]
+        return model.hidden(*inputs)[0]
     return model(*inputs)[0]
 
 

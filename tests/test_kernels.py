@@ -27,6 +27,7 @@ import pytest
 import threadpoolctl
 from all_ops import LAYOUTS, arguments_of, floats, in_dtype, laid_out
 from all_ops import results as pulled_back
+from tiers import in_one
 
 import minitransformer
 from minitransformer import fast, verify
@@ -444,7 +445,7 @@ def test_attention_on_arrays_that_lie_across_words_or_may_not_be_written() -> No
             np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("call", CALLS)
+@in_one("call", CALLS)
 def test_the_output_is_the_callers_to_change(call: str, form: str) -> None:
     found = []
     for factor in (1.0, -3.0):

@@ -557,7 +557,7 @@ def test_workers_that_share_a_batch_agree_with_one() -> None:
     for n in (1, 2, 3):
         config = LanguageModelConfig(11, d_model=8, n_heads=2, d_ff=16, n_layers=2)
         model = accelerate(LanguageModel(config, rng=np.random.default_rng(0)))
-        loss = Workers(model, n).gradients(Rows(), [np.arange(6)], (0,))  # type: ignore[arg-type]
+        loss = Workers(model, n).loss_and_gradients(Rows(), [np.arange(6)], (0,))  # type: ignore[arg-type]
         found.append((loss, {name: p.grad.copy() for name, p in model.parameters()}))
     for loss, gradients in found[1:]:
         assert loss == pytest.approx(found[0][0], rel=1e-6)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 import minitransformer.arrays.strict  # noqa: F401 - registers the device "strict"
 from minitransformer import layers, ops
@@ -300,7 +301,7 @@ def test_there_may_be_several_leading_axes() -> None:
 @pytest.mark.parametrize("last", [0, 1, 2, 4, 7, 8])
 def test_a_table_of_positions_reaches_the_last_one_asked_for(last: int) -> None:
     x, at = np.zeros((1, 2, 6)), np.array([[0, last]])
-    y = layers.SinusoidalPositions(6)(x, at=at)[0]
+    y = layers.SinusoidalPositions(6)(x, positions=at)[0]
     np.testing.assert_array_equal(y[0], ops.sinusoidal_positions(last + 1, 6)[[0, last]])
 
 
@@ -654,6 +655,11 @@ class OneWide(Module):
         return x[..., :1], lambda dy: dy
 
 
+def turned_by_nothing(heads: np.ndarray, start: int = 0, positions: np.ndarray | None = None) -> Any:
+    """It turns, but it cannot say what it costs."""
+    return heads, lambda dturned: dturned
+
+
 X = f32(2, 3, 4)
 IDS = np.array([[1, 0], [6, 1]])
 ATTENTION = layers.MultiHeadAttention(4, 2)
@@ -698,6 +704,14 @@ BAD: dict[str, Bad] = {
         lambda: layers.MultiHeadAttention(4, 0.5), TypeError, r"MultiHeadAttention: n_heads must be an int",
     ),
     "heads of no width": (lambda: layers.MultiHeadAttention(4, 2, d_k=0), ValueError, r"must be greater than 0, got 0"),
+    "functions that turn": (
+        lambda: layers.MultiHeadAttention(4, 2, turn=(turned_by_nothing, turned_by_nothing)), TypeError,
+        r"MultiHeadAttention: turn must be a Turn \(layers/sockets\.py\), got <function",
+    ),
+    "a mix without a scale": (
+        lambda: layers.MultiHeadAttention(4, 2, mix=layers.Linear(4, 4)), TypeError,
+        r"MultiHeadAttention: mix must be a Mix \(layers/sockets\.py\), got <",
+    ),
     "no layers": (lambda: layers.Encoder(0, 4, 2, 6), ValueError, r"Encoder: n_layers must be greater than 0, got 0"),
     "layers as text": (
         lambda: layers.Decoder("2", 4, 2, 6), TypeError, r"Decoder: n_layers must be an integer, got '2'",
@@ -721,7 +735,17 @@ BAD: dict[str, Bad] = {
     ),
     "an unknown activation": (
         lambda: layers.FeedForward(4, 6, "tanh"), ValueError,
-        r"FeedForward: activation must be one of relu, gelu, gelu_tanh, silu, got 'tanh'",
+        r"FeedForward: activation must be one of relu, gelu, gelu_tanh, silu, or an op, got 'tanh'",
+    ),
+    "an activation that changes the shape": (
+        lambda: layers.FeedForward(4, 6, ops.mean_pool)(X), ValueError,
+        r"FeedForward: activation\(hidden\) must have shape \(2, 3, 6\), got \(2, 6\)",
+    ),
+    "a stack of nothing": (
+        lambda: layers.Encoder.of([]), ValueError, r"Encoder: a stack needs at least one layer, got none",
+    ),
+    "the length of a stack that keeps nothing": (
+        lambda: Cache.of([None, None]).length, ValueError, r"Cache: no layer of this stack keeps what it has read",
     ),
     "another number of sub-layers": (
         lambda: layers.DecoderLayer.of(RESIDUAL, RESIDUAL), ValueError, r"argument 2 is shorter than argument 1",
@@ -743,7 +767,11 @@ BAD: dict[str, Bad] = {
     ),
     "an integer dtype": (
         lambda: layers.Linear(4, 3).to(dtype="int64"), TypeError,
-        r"Linear: parameters must have a floating-point dtype, got int64",
+        r"Linear: parameters must have a floating-point dtype, got 'int64'",
+    ),
+    "a dtype that NumPy does not have": (
+        lambda: layers.Linear(4, 3).to(dtype="float12"), TypeError,
+        r"Linear: parameters must have a floating-point dtype, got 'float12'",
     ),
     "an unknown device": (lambda: layers.Linear(4, 3).to("gpu"), ValueError, r'unknown device "gpu"; expected one of'),
     "a list as a parameter": (lambda: Parameter([1.0]), TypeError, r"expected a NumPy or CuPy array, got list"),
@@ -769,7 +797,7 @@ BAD: dict[str, Bad] = {
     "a stack of another width": (
         lambda: ENCODER(f32(2, 3, 5)), ValueError, r"the last axis of x must be 4 \(d_model\)",
     ),
-    "a vector for a sequence": (lambda: ATTENTION(f32(4)), ValueError, r"x must be \(\.\.\., T, D\), got shape \(4,\)"),
+    "a vector for a sequence": (lambda: ATTENTION(f32(4)), ValueError, r"x must be \(\.\.\., T, 4\), got shape \(4,\)"),
     "positions of a vector": (
         lambda: SINUSOIDS(f32(4)), ValueError, r"SinusoidalPositions: x must be \(\.\.\., T, 4\), got shape \(4,\)",
     ),
@@ -919,7 +947,7 @@ BAD: dict[str, Bad] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BAD)
+@in_one("name", BAD)
 def test_bad_input_is_a_clear_error(name: str) -> None:
     call, error, message = BAD[name]
     with pytest.raises(error, match=message) as caught:

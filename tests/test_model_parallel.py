@@ -101,7 +101,9 @@ def test_ten_steps_of_two_by_two_ranks():
 
     def steps_of(model, data):
         workers = Workers(model, 1, data)
-        return train(model, lambda _, step: workers.gradients(corpus, [batches[step % len(batches)]], (0, step)))
+        return train(
+            model, lambda _, step: workers.loss_and_gradients(corpus, [batches[step % len(batches)]], (0, step))
+        )
 
     whole = steps_of(transformer(), ALONE)
     for tensor, steps in in_threads(4, work):

@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 import minitransformer.arrays.strict  # noqa: F401 - registers the device "strict"
-from minitransformer import models, ops
+from minitransformer import cost, models, ops, verify
 from minitransformer.arrays.backend import to_device, to_numpy
-from minitransformer.layers import Cache, KeyValueCache, Module
+from minitransformer.arrays.declared import op
+from minitransformer.fast import accelerate
+from minitransformer.layers import Cache, FeedForward, KeyValueCache, Module
 from minitransformer.layers.module import Unread
 from minitransformer.models import (
     Classifier,
@@ -482,6 +485,48 @@ def test_configs_are_frozen_and_take_changes() -> None:
         config.d_model = 8  # type: ignore[misc]
 
 
+@dataclasses.dataclass(frozen=True)
+class Softplus:
+    """A recipe of its own: it has no n_layers and no share_embeddings, and its activation is an op without a name."""
+
+    vocabulary: int = 7
+
+    def parts(self, rng: np.random.Generator) -> Any:
+        """GPT-2 with another activation."""
+        parts = LanguageModelConfig(self.vocabulary, max_length=40, n_layers=2, **SMALL).parts(rng)
+        for layer in parts.stack.layers:
+            layer.feed_forward.sublayer = FeedForward(6, 10, softplus, rng=rng)  # type: ignore[attr-defined]
+        return parts
+
+
+@op("x, y: (...)")
+def softplus(x: Any) -> Any:
+    """log(1 + eˣ). backward(dy) returns dx."""
+    return np.log1p(np.exp(x)), lambda dy: dy / (1.0 + np.exp(-x))
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_recipe_needs_only_its_parts_and_an_activation_is_a_socket(fast: bool) -> None:
+    """With every gradient right, and the same in the fast twin."""
+    model = ordinary(LanguageModel(Softplus()))
+    used = accelerate(model) if fast else model
+    expected, (found, cache) = model(TARGET)[0], (None, used.new_cache())
+    for t in range(TARGET.shape[1]):
+        found = used(TARGET[:, t : t + 1], cache=cache)[0]
+    np.testing.assert_allclose(found[:, 0], expected[:, -1], rtol=1e-9)
+    verify.gradients(lambda: used.loss(TARGET, WANTED), parameters=used, entrywise=4).assert_ok()
+    assert FeedForward(6, 10, softplus).cost(1, 3).kept == 3 * (6 + 2 * 10)
+    assert cost.describe(model, 2, 3).flops == cost.describe(language_model(), 2, 3).flops
+
+
+def test_models_save_writes_what_models_load_opens(tmp_path: Any) -> None:
+    model = language_model()
+    models.save(model, tmp_path / "model")
+    found = models.load(tmp_path / "model")
+    assert found.config == model.config
+    np.testing.assert_array_equal(found(TARGET)[0], model(TARGET)[0])
+
+
 # -------------------------------------------------------------------------------------------------------- bad input
 
 
@@ -511,6 +556,14 @@ BAD: dict[str, Bad] = {
     ),
     "layers in halves": (
         lambda: language_model(n_layers=1.5), TypeError, r"LanguageModel: n_layers must be an integer"
+    ),
+    "the config of another kind": (
+        lambda: LanguageModel(TransformerConfig(7, 7, **SMALL, **STACKS)), TypeError,
+        r"LanguageModel: config must build LanguageModelParts, but TransformerConfig builds TransformerParts; con",
+    ),
+    "the config of another kind, the other way": (
+        lambda: Transformer(LanguageModelConfig(7, **SMALL)), TypeError,
+        r"Transformer: config must build TransformerParts, but LanguageModelConfig builds LanguageModelParts",
     ),
     "no vocabulary": (
         lambda: LanguageModel(LanguageModelConfig(0, **SMALL)), ValueError, r"Embedding: vocabulary must be greater",
@@ -648,7 +701,7 @@ BAD: dict[str, Bad] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BAD)
+@in_one("name", BAD)
 def test_bad_input_is_a_clear_error(name: str) -> None:
     call, error, message = BAD[name]
     with pytest.raises(error, match=message) as caught:

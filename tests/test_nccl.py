@@ -204,7 +204,7 @@ def test_training_on_gpus_equals_one_rank_on_the_host(n):
         workers, optimizer = Workers(model, 1, group), AdamW(model.parameters(), 0.01)
         losses = []
         for step in range(3):
-            losses.append(workers.gradients(corpus, [batches[step]], (0, step)))
+            losses.append(workers.loss_and_gradients(corpus, [batches[step]], (0, step)))
             optimizer.step()
         return losses, model.state()
 

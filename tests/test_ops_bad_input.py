@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from all_ops import FIRST, OPS, arguments_of
+from tiers import in_one
 
 from minitransformer import later, ops
 from minitransformer.arrays import backend
@@ -77,43 +78,41 @@ def call_with(op: str, name: str, change: Callable[[np.ndarray], Any]) -> None:
     call_with_floats(op, {name: change(FLOATS[op][name])})
 
 
-@pytest.mark.few(160)
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        (lambda x: np.ones(x.shape, int), TypeError, r"must hold floating-point numbers, got int64; convert .*astype"),
-        (lambda x: np.ones(x.shape, bool), TypeError, r"must hold floating-point numbers, got bool; convert .*astype"),
-        (lambda x: x.astype(object), TypeError, r"must hold floating-point numbers, got object; convert .*astype"),
-        (lambda x: x.astype(complex), TypeError, r"must hold floating-point numbers, got complex128; convert .*astype"),
-        (lambda x: x.astype(str), TypeError, r"must hold floating-point numbers, got <U\d+; convert .*astype"),
-        (lambda x: x.tolist(), TypeError, r"must be a NumPy or CuPy array, got list; convert it with numpy.asarray"),
-        (lambda x: TensorLike(), TypeError, r"must be a NumPy or CuPy array, got TensorLike; convert it"),
-        (lambda x: 1.5, TypeError, r"must be a NumPy or CuPy array, got float; convert it with numpy.asarray"),
-        (lambda x: x[:0], ValueError, r"is empty, its shape is \(0.*\); every axis needs at least one element"),
-        (lambda x: x[..., :0], ValueError, r"is empty, its shape is .*0,?\); every axis needs at least one element"),
-    ],
-    ids=["integers", "booleans", "objects", "complex", "strings", "list", "tensor", "float", "no rows", "no columns"],
-)  # fmt: skip
-@pytest.mark.parametrize(("op", "name"), PLACES)
+# What is no array of floats: the change, the error, and what it says.
+NO_FLOATS = [
+    (lambda x: np.ones(x.shape, int), TypeError, r"must hold floating-point numbers, got int64; convert .*astype"),
+    (lambda x: np.ones(x.shape, bool), TypeError, r"must hold floating-point numbers, got bool; convert .*astype"),
+    (lambda x: x.astype(object), TypeError, r"must hold floating-point numbers, got object; convert .*astype"),
+    (lambda x: x.astype(complex), TypeError, r"must hold floating-point numbers, got complex128; convert .*astype"),
+    (lambda x: x.astype(str), TypeError, r"must hold floating-point numbers, got <U\d+; convert .*astype"),
+    (lambda x: x.tolist(), TypeError, r"must be a NumPy or CuPy array, got list; convert it with numpy.asarray"),
+    (lambda x: TensorLike(), TypeError, r"must be a NumPy or CuPy array, got TensorLike; convert it"),
+    (lambda x: 1.5, TypeError, r"must be a NumPy or CuPy array, got float; convert it with numpy.asarray"),
+    (lambda x: x[:0], ValueError, r"is empty, its shape is \(0.*\); every axis needs at least one element"),
+    (lambda x: x[..., :0], ValueError, r"is empty, its shape is .*0,?\); every axis needs at least one element"),
+]  # fmt: skip
+
+
+@in_one("op, name, change, error, message", PLACES, NO_FLOATS)
 def test_not_a_float_array(op: str, name: str, change: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=f"^{op}: {name} {message}"):
         call_with(op, name, change)
 
 
-@pytest.mark.parametrize(("op", "name"), [place for place in PLACES if place != ("linear", "bias")])
+@in_one("op, name", [place for place in PLACES if place != ("linear", "bias")])
 def test_none_in_the_place_of_an_array(op: str, name: str) -> None:
     with pytest.raises(TypeError, match=f"^{op}: {name} must be a NumPy or CuPy array, got NoneType"):
         call_with(op, name, lambda x: None)
 
 
-@pytest.mark.parametrize(("op", "name"), PLACES_AFTER_THE_FIRST)
+@in_one("op, name", PLACES_AFTER_THE_FIRST)
 def test_mixed_dtypes(op: str, name: str) -> None:
     with pytest.raises(TypeError, match=rf"^{op}: {name} is float32 but \w+ is float64; .*{name}\.astype\('float64'\)"):
         call_with(op, name, lambda x: x.astype(np.float32))
 
 
-@pytest.mark.parametrize(("op", "name"), PLACES_AFTER_THE_FIRST)
 @pytest.mark.usefixtures("elsewhere")
+@in_one("op, name", PLACES_AFTER_THE_FIRST)
 def test_mixed_devices(op: str, name: str) -> None:
     with pytest.raises(TypeError, match=rf"^{op}: \w+ is on numpy but {name} is on elsewhere; move .*to_device"):
         call_with(op, name, lambda x: Elsewhere(*x.shape))
@@ -155,7 +154,7 @@ def call_all(op: str) -> tuple[np.ndarray, Callable[..., Any]]:
     return call_with_floats(op, {})
 
 
-@pytest.mark.parametrize("op", FLOATS)
+@in_one("op", FLOATS)
 def test_gradient_of_the_wrong_shape(op: str) -> None:
     y, backward = call_all(op)
     shape = str(y.shape).replace("(", r"\(").replace(")", r"\)")
@@ -164,8 +163,7 @@ def test_gradient_of_the_wrong_shape(op: str) -> None:
             backward(np.ones(other))
 
 
-@pytest.mark.parametrize("op", FLOATS)
-@pytest.mark.parametrize("dtype", ["float32", "int64", "object"])
+@in_one("op, dtype", FLOATS, ["float32", "int64", "object"])
 def test_gradient_of_the_wrong_dtype(op: str, dtype: str) -> None:
     y, backward = call_all(op)
     message = rf"^backward of {op}: .* must have the output's dtype float64, got {dtype}; convert .*astype\('float64'\)"
@@ -173,8 +171,8 @@ def test_gradient_of_the_wrong_dtype(op: str, dtype: str) -> None:
         backward(np.ones(y.shape, dtype))
 
 
-@pytest.mark.parametrize("op", FLOATS)
 @pytest.mark.usefixtures("elsewhere")
+@in_one("op", FLOATS)
 def test_gradient_of_the_wrong_type(op: str) -> None:
     y, backward = call_all(op)
     for dy, came in [
@@ -189,7 +187,7 @@ def test_gradient_of_the_wrong_type(op: str) -> None:
             backward(dy)
 
 
-@pytest.mark.parametrize("op", [op for op in FLOATS if "cross_entropy" not in op and op != "load_balance"])
+@in_one("op", [op for op in FLOATS if "cross_entropy" not in op and op != "load_balance"])
 def test_a_plain_number_is_the_gradient_of_a_scalar_only(op: str) -> None:
     with pytest.raises(TypeError, match=rf"^backward of {op}: .* must be a numpy array of shape .*, got float$"):
         call_all(op)[1](1.0)
@@ -652,10 +650,8 @@ MISTAKES: dict[str, list[Bad]] = {
 }  # fmt: skip
 
 
-ALL = [pytest.param(op, bad, id=f"{op}: {bad.mistake}") for op, mistakes in MISTAKES.items() for bad in mistakes]
-
-
-@pytest.mark.parametrize(("op", "bad"), ALL)
-def test_mistake(op: str, bad: Bad) -> None:
+@in_one("op, which", [(op, bad.mistake) for op, mistakes in MISTAKES.items() for bad in mistakes])
+def test_mistake(op: str, which: str) -> None:
+    (bad,) = [bad for bad in MISTAKES[op] if bad.mistake == which]
     with pytest.raises(bad.error, match=f"^{op}: {bad.message}"):
         bad.call()

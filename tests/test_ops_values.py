@@ -16,6 +16,7 @@ from all_ops import CALLS, FIRST, IDEAS, LAYOUTS, OPS, arguments_of, floats, in_
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import softmax
+from tiers import in_one
 
 from minitransformer import later, ops
 from minitransformer.arrays.masks import causal_mask, local_mask, padding_mask
@@ -239,6 +240,21 @@ def test_products_of_rotated_vectors_depend_on_their_distance_alone() -> None:
     q, k = random(1, 8), random(1, 8, seed=1)
     products = [(later.rotary(q, m)[0] * later.rotary(k, m + 3)[0]).sum() for m in (0, 5, 40)]
     np.testing.assert_allclose(products, products[0], rtol=1e-12)
+
+
+def test_positions_below_zero_turn_the_other_way() -> None:
+    q, k = random(1, 8), random(1, 8, seed=1)
+
+    def turned(x: np.ndarray, position: int) -> np.ndarray:
+        return later.rotary(x, positions=np.array([position]))[0]
+
+    products = [(turned(q, m) * turned(k, m + 3)).sum() for m in (5, -40)]
+    assert products[1] == pytest.approx(products[0], rel=1e-12)
+
+
+def test_with_a_scale_of_zero_attention_is_a_plain_mean() -> None:
+    q, k, v = random(3, 4), random(5, 4, seed=1), random(5, 2, seed=2)
+    np.testing.assert_allclose(ops.attention(q, k, v, scale=0.0)[0], np.tile(v.mean(axis=0), (3, 1)), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -488,8 +504,7 @@ def as_called(case: str, dtype: str, layout: str = "rows") -> dict[str, Any]:
     return {name: np.float64(x) if isinstance(x, float) else x for name, x in arguments.items()}
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("case", CALLS)
+@in_one("case, dtype", CALLS, ["float32", "float64"])
 def test_promises(case: str, dtype: str) -> None:
     """The dtype stays, gradients have their inputs' shapes, nothing is written to, a pullback may be called twice, and
     how arrays lie in memory does not matter."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.metadata
 import math
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -122,16 +122,18 @@ def test_every_module_imports_with_the_core_dependencies_alone() -> None:
     assert not missed
 
 
-def imports(name: str, source: str) -> Iterator[tuple[str, ...]]:
+@functools.cache
+def imports(name: str, source: str) -> list[tuple[str, ...]]:
     """The dotted path of everything that a file of the package imports, wherever in the file it does so."""
-    folder = ("minitransformer", *name.split("/")[:-1])
+    folder, found = ("minitransformer", *name.split("/")[:-1]), list[tuple[str, ...]]()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            yield from (tuple(alias.name.split(".")) for alias in node.names)
+            found += (tuple(alias.name.split(".")) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             above = folder[: len(folder) - node.level + 1] if node.level else ()
             module = tuple(node.module.split(".")) if node.module else ()
-            yield from ((*above, *module, alias.name) for alias in node.names)
+            found += ((*above, *module, alias.name) for alias in node.names)
+    return found
 
 
 def foreign_imports(name: str, source: str) -> set[str]:

@@ -167,7 +167,7 @@ def test_page_is_one_sound_file_that_asks_for_nothing() -> None:
     assert "@import" not in page and re.findall(r"url\(.{6}", page) == ['url("data:']  # the font of the formulas
     assert "default-src 'none'" in page
     font = re.search(r'url\("data:[^"]*"\)', page)
-    assert font is not None and len(font[0]) < 40_000 and len(page) - len(font[0]) < 300_000
+    assert font is not None and len(font[0]) < 40_000 and len(page) - len(font[0]) < 310_000
     ids = [attributes["id"] for _, attributes in parser.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
     script = page.rpartition("<script>")[2]

@@ -19,17 +19,21 @@ from safetensors.numpy import load_file, save_file
 
 from minitransformer.later.alibi_models import AlibiLanguageModelConfig, AlibiTransformerConfig
 from minitransformer.models import (
+    Classifier,
     LanguageModel,
     LanguageModelConfig,
     MaskedLanguageModel,
-    TextClassifier,
+    TextClassifierConfig,
     TextEncoderConfig,
     from_pretrained,
+    load,
     save_pretrained,
 )
+from minitransformer.models.folder import save
 from minitransformer.published.bart import BartConfig
 from minitransformer.published.families import FAMILIES
 from minitransformer.published.llama import LlamaConfig
+from minitransformer.training.corpora import LabelledCorpus
 
 IDS = np.array([[3, 1, 4, 1, 5]])
 
@@ -369,7 +373,7 @@ def test_no_spoiled_config_does_more_than_raise_one_error(folder: Path, seed: in
 
 def test_a_model_that_no_family_has_is_refused(tmp_path: Path) -> None:
     both = {"d_model": 6, "n_heads": 2, "d_ff": 8, "n_encoder_layers": 1, "n_decoder_layers": 2}
-    encoder = TextEncoderConfig(11, 9, 6, 2, 8, 2, pooler=False)
+    encoder = TextEncoderConfig(11, 9, 6, 2, 8, 2, pooler=None)
     refused = [
         (gpt2(norm_order="post"), "no family has norm_order='post'; the nearest is gpt2, with norm_order='pre'"),
         (AlibiLanguageModelConfig(11, 8, 6, 2, 24, 2).build(), "no family that is written here has ALiBi"),
@@ -379,8 +383,8 @@ def test_a_model_that_no_family_has_is_refused(tmp_path: Path) -> None:
             "no family has all of this together; the nearest is bert, with width=None",
         ),
         (
-            TextClassifier(dataclasses.replace(encoder, types=0), 3, "tanh"),
-            "no family has all of this together; the nearest is distilbert, with the head's activation='relu'",
+            TextClassifierConfig(11, 9, 6, 2, 8, 2, types=0, n_classes=3).build(),
+            "no family has all of this together; the nearest is distilbert, with pooler='relu'",
         ),
     ]
     for model, message in refused:
@@ -401,23 +405,67 @@ def test_pegasus_of_an_odd_width_is_told_so(tmp_path: Path) -> None:
         from_pretrained(tmp_path)
 
 
-def test_a_pooler_has_tanh_whatever_the_classifier_asks_for() -> None:
-    """activation="relu" was ignored where the encoder has a pooler."""
-    config = TextEncoderConfig(11, d_model=6, n_heads=2, d_ff=8, n_layers=1)
-    with pytest.raises(ValueError, match='a pooler uses tanh; for "relu" give a config with pooler=False'):
-        TextClassifier(config, 3, "relu")
-    without = dataclasses.replace(config, pooler=False)
-    assert TextClassifier(config, 3).dense is None and TextClassifier(without, 3, "relu").dense is not None
+def test_what_pools_a_text_is_named_in_its_config() -> None:
+    """It was True or False in earlier versions, which would now be taken for a function or for none."""
+    sizes = {"d_model": 6, "n_heads": 2, "d_ff": 8, "n_layers": 1, "n_classes": 3}
+    for wrong in (True, False, "gelu"):
+        with pytest.raises(ValueError, match=f"""activation must be "tanh" or "relu", got {wrong!r}"""):
+            TextClassifierConfig(11, **sizes, pooler=wrong).build()
+    ids = np.array([[1, 2, 3]])
+    model = TextClassifierConfig(11, **sizes, pooler=None).build()
+    hidden = model.hidden(ids)[0]
+    np.testing.assert_allclose(model.pool(hidden)[0], hidden.mean(axis=1), rtol=0, atol=1e-6)
+    model = TextClassifierConfig(11, **sizes, pooler="relu").build()
+    hidden = model.hidden(ids)[0]
+    pooled = np.maximum(hidden[:, 0] @ model.pool.dense.weight.value + model.pool.dense.bias.value, 0.0)
+    np.testing.assert_allclose(model.pool(hidden)[0], pooled, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        model(ids)[0], pooled @ model.head.weight.value + model.head.bias.value, rtol=0, atol=1e-6
+    )
+
+
+def test_a_published_classifier_is_saved_and_trained_as_any_classifier(tmp_path: Path) -> None:
+    sizes = {"d_model": 6, "n_heads": 2, "d_ff": 8, "n_layers": 1, "max_length": 9}
+    model = TextClassifierConfig(11, **sizes, n_classes=3).build(np.random.default_rng(0))
+    assert isinstance(model, Classifier)
+    save(model, tmp_path)
+    again = load(tmp_path)
+    assert again.config == model.config
+    ids = np.array([[5, 3, 2], [7, 4, 0]])
+    np.testing.assert_array_equal(again(ids, ids != 0)[0], model(ids, ids != 0)[0])
+    corpus = LabelledCorpus([[5, 3, 2], [7, 4]], [0, 2], tokens=6)
+    loss, backward = corpus.loss(model, np.arange(2), None)
+    backward()
+    np.testing.assert_allclose(loss, model.loss(ids, np.array([0, 2]), ids != 0)[0])
+    assert all(np.any(parameter.grad) for name, parameter in model.parameters() if "key.bias" not in name)
+
+
+def test_a_roberta_with_a_head_reads_no_pooler(tmp_path: Path) -> None:
+    """The published files have one; its models with a head do not use it."""
+    sizes = {"d_model": 6, "n_heads": 2, "d_ff": 8, "n_layers": 1, "max_length": 9, "types": 1}
+    counting = {"position_offset": 2, "count_real": True}
+    pooled = {"roberta.pooler.dense.weight": np.ones((6, 6), np.float32), "roberta.pooler.dense.bias": np.ones(6)}
+    for model in (
+        MaskedLanguageModel(TextEncoderConfig(11, **sizes, **counting, pooler=None)),
+        TextClassifierConfig(11, **sizes, **counting, n_classes=3).build(),
+    ):
+        save_pretrained(model, tmp_path)
+        own = {"lm_head.dense.weight", "classifier.out_proj.weight"} & load_file(tmp_path / "model.safetensors").keys()
+        assert len(own) == 1 and (own == {"lm_head.dense.weight"}) == isinstance(model, MaskedLanguageModel)
+        change_tensors(tmp_path, **pooled)
+        again = from_pretrained(tmp_path)
+        for key, value in again.state().items():
+            np.testing.assert_array_equal(value, model.state()[key], err_msg=key)
 
 
 def test_each_kind_is_written_as_its_family(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     sizes = {"d_model": 6, "n_heads": 2, "d_ff": 8, "n_layers": 2, "max_length": 9}
     both = {"d_model": 6, "n_heads": 2, "d_ff": 8, "n_encoder_layers": 1, "n_decoder_layers": 2}
-    encoder = TextEncoderConfig(11, **sizes, pooler=False)
+    encoder = TextEncoderConfig(11, **sizes, pooler=None)
     kinds = {
         "bert": MaskedLanguageModel(encoder, rng),
-        "distilbert": TextClassifier(TextEncoderConfig(11, **sizes, types=0, pooler=False), 3, "relu", rng),
+        "distilbert": TextClassifierConfig(11, **sizes, types=0, pooler="relu", n_classes=3).build(rng),
         "gpt2": gpt2(),
         "bart": BartConfig(11, 11, **both, position_offset=2, embedding_norm=True).build(rng),
         "pegasus": BartConfig(11, 11, **both, positions="halves", norm_order="pre").build(rng),

@@ -62,7 +62,7 @@ def words() -> tokenizers.Tokenizer:
 
 
 def bert(folder: Path, kind: type[Any] = MaskedLanguageModel) -> Path:
-    config = TextEncoderConfig(len(WORDS), max_length=12, d_model=8, n_heads=2, d_ff=16, n_layers=2, pooler=False)
+    config = TextEncoderConfig(len(WORDS), max_length=12, d_model=8, n_heads=2, d_ff=16, n_layers=2, pooler=None)
     model = kind(config, np.random.default_rng(0))
     for _, parameter in model.parameters():
         parameter.value += np.random.default_rng(1).normal(0.0, 0.3, parameter.value.shape).astype(np.float32)
@@ -376,7 +376,7 @@ def test_sentence_vectors_are_means_of_length_one(encoder: Path) -> None:
     texts = ["the cat", "a dog is the cats .", "dog"] * 15  # more than one batch
     vectors = sentence_vectors(model, tokenizer, texts)
     for text, vector in zip(texts, vectors, strict=True):
-        hidden, _ = model(np.array([tokenizer.encode(text, special=True)]))
+        hidden, _ = model.hidden(np.array([tokenizer.encode(text, special=True)]))
         mean = hidden[0].mean(axis=0)
         np.testing.assert_allclose(vector, mean / np.sqrt((mean**2).sum()), rtol=0, atol=1e-5)
     with pytest.raises(ValueError, match="must have 1 to 12 tokens, got 22"):

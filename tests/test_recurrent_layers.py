@@ -83,7 +83,7 @@ def test_attention_of_a_radius_is_attention_under_a_local_mask() -> None:
     [
         (lambda: later.Recurrent(4, 3, "elman"), ValueError, 'cell must be "rnn", "lstm" or "gru", got .elman'),
         (lambda: later.Recurrent(4, 0), ValueError, "d_hidden must be greater than 0, got 0"),
-        (lambda: later.Recurrent(4, 3)(normal(4)), ValueError, r"Recurrent: x must be \(..., T, 4\), got \(4,\)"),
+        (lambda: later.Recurrent(4, 3)(normal(4)), ValueError, r"Recurrent: x must be \(..., T, 4\), got shape \(4,\)"),
         (lambda: later.Recurrent(4, 3).to(dtype="float64")(normal(2, 5, 4), normal(2, 3)), ValueError,
          r"state must have shape \(2, 6\), got \(2, 3\)"),
         (lambda: later.Bidirectional(4, 3), ValueError, "d_hidden must be even, for two directions; got 3"),

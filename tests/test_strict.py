@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from all_ops import CALLS, FIRST, setup_of
 from scipy import special
+from tiers import in_one
 
 from minitransformer import ops
 from minitransformer.arrays import masks
@@ -133,14 +134,14 @@ NUMPY_FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", MIXTURES)
+@in_one("name", MIXTURES)
 def test_numpy_arrays_are_refused(name):
     MIXTURES[name](HOST.copy(), HOST.copy(), np)
     with pytest.raises(TypeError):
         MIXTURES[name](strict(HOST), HOST.copy(), xp)
 
 
-@pytest.mark.parametrize("name", NUMPY_FUNCTIONS)
+@in_one("name", NUMPY_FUNCTIONS)
 def test_functions_of_numpy_refuse_a_device_array(name):
     NUMPY_FUNCTIONS[name](HOST.copy())
     with pytest.raises(TypeError):
@@ -487,7 +488,7 @@ def same_random_numbers(monkeypatch):
 
 
 @pytest.mark.usefixtures("same_random_numbers")
-@pytest.mark.parametrize("name", [*CALLS, NOTHING])
+@in_one("name", [*CALLS, NOTHING])
 def test_an_op_gives_the_same_output_and_gradients_as_on_numpy(name):
     on_numpy, on_device = run(name, "numpy", np.float64), run(name, "strict", np.float64)
     assert len(on_numpy) == len(on_device)
@@ -498,7 +499,7 @@ def test_an_op_gives_the_same_output_and_gradients_as_on_numpy(name):
 
 
 @pytest.mark.usefixtures("same_random_numbers")
-@pytest.mark.parametrize("name", [*CALLS, NOTHING])
+@in_one("name", [*CALLS, NOTHING])
 def test_an_op_in_float32_stays_in_float32(name):
     for expected, result in zip(run(name, "numpy", np.float32), run(name, "strict", np.float32), strict=True):
         np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)

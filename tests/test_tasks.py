@@ -365,7 +365,7 @@ MEANINGS = [
     ("translate", "--share-embeddings, --no-share-embeddings", "one table for source and target, which needs one"),
     ("translate", "--source FILE", "training sentences to translate (default: numbers)"),
     ("lm", "--batch-rows INT", "windows of max_length tokens in a batch (default: 12)"),
-    ("lm", "--optimizer STR", "adamw, adam, sgd or muon (muon updates the matrices, adamw the rest) (default: adamw)"),
+    ("lm", "--optimizer STR", "adamw, adam, sgd, muon (muon updates the matrices, adamw the rest) (default: adamw)"),
     ("classify", "--max-length INT", "tokens; longer texts are cut off (default: 256)"),
 ]
 

@@ -26,13 +26,15 @@ from minitransformer.cli import main
 from minitransformer.layers import Linear
 from minitransformer.machines import checkpoint
 from minitransformer.machines.finite import first_not_finite
+from minitransformer.machines.settings import OPTIMIZERS
 from minitransformer.machines.trainer import read_log
 from minitransformer.machines.workers import replica
 from minitransformer.models import LanguageModel, LanguageModelConfig, Transformer, TransformerConfig
 from minitransformer.models.folder import load as load_model
 from minitransformer.training import AdamW, Trainer, TrainingSettings, Workers
 from minitransformer.training.corpora import PairCorpus, TextCorpus
-from minitransformer.training.loop import Worker, train
+from minitransformer.training.loop import Worker, clip_gradients, train
+from minitransformer.training.optimizers import clipping
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12}
 
@@ -87,7 +89,7 @@ def test_a_worker_and_workers_of_one_give_the_same_bits():
     batches = text().batches(np.random.default_rng(0))
     rows = [batches[0], batches[1]]
     first, second = Worker(one), Workers(others, 1)
-    assert first.gradients(text(), rows, (3, 1)) == second.gradients(text(), rows, (3, 1))
+    assert first.loss_and_gradients(text(), rows, (3, 1)) == second.loss_and_gradients(text(), rows, (3, 1))
     assert same({n: p.grad for n, p in one.parameters()}, {n: p.grad for n, p in others.parameters()})
     assert first.loss(text()) == second.loss(text()) and first.gradient_norm() == second.gradient_norm()
 
@@ -118,7 +120,7 @@ def test_gradients_do_not_depend_on_how_a_batch_is_shared_out(n, accumulate):
     plain = PairCorpus(corpus.sources, corpus.targets, corpus.tokens)
     original = plain.loss
     plain.loss = lambda m, rows, rng: original(m, rows, None)  # no dropout
-    loss = workers.gradients(plain, batches, (0,))
+    loss = workers.loss_and_gradients(plain, batches, (0,))
     for name, p in model.parameters():
         np.testing.assert_allclose(p.grad, wanted[name], rtol=1e-10, atol=1e-13, err_msg=name)
     total = sum(corpus.count(rows) for rows in batches)
@@ -131,7 +133,7 @@ def test_two_workers_give_the_same_each_time_and_dropout_of_their_own():
     for _ in range(2):
         model = language_model()
         workers = Workers(model, 2)
-        loss = workers.gradients(text(), [np.arange(4)], (7,))
+        loss = workers.loss_and_gradients(text(), [np.arange(4)], (7,))
         found.append((loss, {name: p.grad.copy() for name, p in model.parameters()}))
     assert found[0][0] == found[1][0] and same(found[0][1], found[1][1])
     model = language_model()
@@ -142,7 +144,7 @@ def test_two_workers_give_the_same_each_time_and_dropout_of_their_own():
     twice.loss = lambda m, rows, rng: (
         dropped.append(rng.bit_generator.state["state"]["state"]) or original(m, rows, rng)
     )
-    workers.gradients(twice, [np.array([0, 11])], (7,))
+    workers.loss_and_gradients(twice, [np.array([0, 11])], (7,))
     assert len(set(dropped)) == 2
 
 
@@ -168,7 +170,7 @@ def test_further_workers_leave_the_values_where_they_lie():
 def test_workers_without_enough_rows_leave_some_idle():
     model = language_model()
     workers = Workers(model, 3)
-    assert math.isfinite(workers.gradients(text(), [np.array([5])], (0,)))
+    assert math.isfinite(workers.loss_and_gradients(text(), [np.array([5])], (0,)))
     assert math.isfinite(workers.loss(text()))
 
 
@@ -176,7 +178,7 @@ def test_workers_without_enough_rows_leave_some_idle():
 def test_the_norm_is_that_of_all_gradients_and_scaling_reaches_all(n):
     model = language_model()
     workers = Workers(model, n)
-    workers.gradients(text(), [np.arange(4)], (0,))
+    workers.loss_and_gradients(text(), [np.arange(4)], (0,))
     before = {name: p.grad.copy() for name, p in model.parameters()}
     assert workers.gradient_norm() == pytest.approx(
         math.sqrt(sum(float((g**2).sum()) for g in before.values())), rel=1e-5
@@ -260,6 +262,15 @@ def test_a_run_lowers_the_loss_and_leaves_model_log_and_picture(tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+def test_an_infinite_gradient_is_not_clipped_to_nan():
+    """∞ times a factor of 0 is NaN. The norm says that the step is lost, in every loop."""
+    assert [clipping(norm, 1.0) for norm in (math.inf, math.nan, 4.0, 0.5)] == [1.0, 1.0, 0.25, 1.0]
+    worker = Worker(language_model())
+    worker.gradient[:2] = math.inf, 1.0
+    assert clip_gradients(worker, 1.0) == math.inf
+    assert worker.gradient[0] == math.inf and worker.gradient[1] == 1.0
+
+
 @pytest.mark.slow
 def test_a_step_is_the_optimizer_s_own_on_the_clipped_gradient(tmp_path):
     # SGD: Adam would turn the rounding of key biases, whose gradient is truly zero, into whole steps.
@@ -270,7 +281,7 @@ def test_a_step_is_the_optimizer_s_own_on_the_clipped_gradient(tmp_path):
     corpus = text()
     order = corpus.batches(np.random.default_rng((0, 0, 0)))
     for step in range(3):
-        workers.gradients(corpus, [order[step]], (0, 1, step))
+        workers.loss_and_gradients(corpus, [order[step]], (0, 1, step))
         training.clip_gradient_norm(twin.parameters(), 0.01)
         optimizer.step(run.settings.rate(step + 1))
     run.run()
@@ -546,10 +557,7 @@ def wait_for_steps_or_end(folder, process, began_at):
 
 def test_optimizer_names_lead_to_optimizers():
     parameters = list(language_model().parameters())
-    kinds = {
-        name: type(TrainingSettings(optimizer=name).optimizer_of(parameters)).__name__
-        for name in ("adamw", "adam", "sgd", "muon")
-    }
+    kinds = {name: type(TrainingSettings(optimizer=name).optimizer_of(parameters)).__name__ for name in OPTIMIZERS}
     assert kinds == {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD", "muon": "Muon"}
     with pytest.raises(ValueError, match="muon needs whole matrices"):
         TrainingSettings(optimizer="muon", shard_optimizer=True)

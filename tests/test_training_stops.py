@@ -150,8 +150,8 @@ def test_every_epoch_has_an_order_of_its_own_that_the_seed_decides(tmp_path, acc
     def read(seed):
         run = trainer(tmp_path / str(seed), accumulate=accumulate, seed=seed)
         seen = []
-        original = run.workers.gradients
-        run.workers.gradients = lambda corpus, batches, *more: (
+        original = run.workers.loss_and_gradients
+        run.workers.loss_and_gradients = lambda corpus, batches, *more: (
             seen.extend(rows.tolist() for rows in batches) or original(corpus, batches, *more)
         )
         run.run()
@@ -181,7 +181,7 @@ def test_the_gradients_of_a_batch_hold_nothing_of_those_before(tmp_path, n):
 
     def gradients(*batches):
         for rows in batches:
-            run.workers.gradients(run.training, [np.array(rows)], (0,))
+            run.workers.loss_and_gradients(run.training, [np.array(rows)], (0,))
         return {name: p.grad.copy() for name, p in run.model.parameters()}
 
     alone, after = gradients([5, 60]), gradients([1, 2, 3], [5, 60])
@@ -211,8 +211,8 @@ def test_several_workers_have_one_blas_thread_each(tmp_path, workers, wanted):
 
     seen = []
     run = trainer(tmp_path, steps=3, workers=workers)
-    original = run.workers.gradients
-    run.workers.gradients = lambda *arguments: (seen.append(threads()), original(*arguments))[1]
+    original = run.workers.loss_and_gradients
+    run.workers.loss_and_gradients = lambda *arguments: (seen.append(threads()), original(*arguments))[1]
     with threadpool_limits(2, user_api="blas"):
         run.run()
         assert threads() == {2}
@@ -412,8 +412,8 @@ def test_a_run_without_a_model_says_how_to_go_on(tmp_path, failed, monkeypatch):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_signals_that_end_a_process_save_first(number, tmp_path):
     run = trainer(tmp_path)
-    original = run.workers.gradients
-    run.workers.gradients = lambda *given: (os.kill(os.getpid(), number), original(*given))[1]
+    original = run.workers.loss_and_gradients
+    run.workers.loss_and_gradients = lambda *given: (os.kill(os.getpid(), number), original(*given))[1]
     before = signal.signal(number, signal.SIG_DFL)  # nohup, for one, ignores SIGHUP
     try:
         outcome = run.run()
@@ -428,8 +428,8 @@ def test_a_hangup_that_is_ignored_stays_ignored(tmp_path):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
         run = trainer(tmp_path, steps=4)
-        original = run.workers.gradients
-        run.workers.gradients = lambda *given: (os.kill(os.getpid(), signal.SIGHUP), original(*given))[1]
+        original = run.workers.loss_and_gradients
+        run.workers.loss_and_gradients = lambda *given: (os.kill(os.getpid(), signal.SIGHUP), original(*given))[1]
         assert run.run().ended == "finished"
     finally:
         signal.signal(signal.SIGHUP, before)

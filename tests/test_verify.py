@@ -536,7 +536,7 @@ def test_names_that_cannot_be_matched_are_reported() -> None:
     report = verify.gradients(f, normal(3))
     report.assert_ok()  # it is no mistake, but nor is it passed over in silence
     rows = [row for row in report.rows if row.name.startswith("f.h")]
-    assert {row.problem for row in rows} == {"not checked: h is bound 3 times and dh 2 times"}
+    assert {row.problem for row in rows} == {"not checked: h gets 3 values, dh 2"}
     assert f"; {len(rows)} not checked" in str(report)
 
 
@@ -750,6 +750,17 @@ def largest_size(x: np.ndarray) -> Any:
     return y, lambda dy: dy * np.sign(x) * (abs(x) == y)
 
 
+def middle(kept: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
+    """The middle entry of each row. Of three that are equal, none changes it alone: all single slopes are zero."""
+
+    def f(x: np.ndarray) -> Any:
+        y = np.sort(x, axis=-1)[:, x.shape[-1] // 2]
+        return y, lambda dy: kept((x == y[:, None]).astype(dy.dtype)) * dy[:, None]
+
+    return f
+
+
+THREE = np.array([[1.0, 2.0, 2.0, 2.0, 5.0], [4.0, 0.5, 3.0, 2.0, 1.0]])
 TIES = np.array([[1.0, 1.0, 0.0], [2.0, 2.0, 2.0], [0.0, 1.0, 0.5], [-1.0, -3.0, -1.0]])
 PAIRS = [np.array([1.0, 2.0, 3.0, -1.0]), np.array([1.0, 2.0, 2.5, -1.0])]
 AT_KINKS: dict[str, tuple[Callable[..., Any], list[np.ndarray], bool]] = {
@@ -773,6 +784,18 @@ AT_KINKS: dict[str, tuple[Callable[..., Any], list[np.ndarray], bool]] = {
     "pairs that overlap, the first of a tie": (pairwise(False), [np.array([3.0, 3.0, 3.0, 1.0, 1.0])], True),
     "pairs that overlap, both of a tie": (pairwise(True), [np.array([3.0, 3.0, 3.0, 1.0, 1.0])], False),
     "the largest in size, both of a tie": (largest_size, [np.array([2.0, -2.0, 1.0])], False),
+    "the first of three in the middle": (middle(lambda t: t * (t.cumsum(axis=-1) == 1.0)), [THREE], True),
+    "three in the middle share it": (middle(lambda t: t / t.sum(axis=-1, keepdims=True)), [THREE], True),
+    "each of three in the middle gets all": (middle(lambda t: t), [THREE], False),
+    "none of three in the middle gets any": (middle(lambda t: t * (t.sum(-1, keepdims=True) < 2.0)), [THREE], False),
+    "one of three in the middle gets double, one loses it": (
+        middle(
+            lambda t: t * (t.cumsum(axis=-1) == 1.0) + 0.6 * t * ((t.cumsum(-1) == 2.0) - 1.0 * (t.cumsum(-1) == 3.0))
+        ),
+        [THREE[:1]],
+        False,
+    ),
+    "a step has no slope": (lambda x: (np.floor(x), lambda dy: 0.3 * dy), [np.array([0.0, 1.0, 2.5])], False),
     "relu of a large array": (ops.relu, [normal(70, 70) * (normal(70, 70, seed=1) > 0.0)], True),
 }
 

@@ -65,7 +65,7 @@ corpus, losses = TextCorpus(np.arange(60) % 7, 4, 4), []
 workers = Workers(model := models.LanguageModel(config, rng), 2)  # two workers on one thread
 optimizer = AdamW(model.parameters(), learning_rate=0.03)
 for number in range(40):
-    losses.append(workers.gradients(corpus, [corpus.batches(rng)[0]], [0, number]))
+    losses.append(workers.loss_and_gradients(corpus, [corpus.batches(rng)[0]], [0, number]))
     optimizer.step()
 assert losses[-1] < losses[0] / 2, losses
 

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from tiers import in_one
 
 import minitransformer
 from minitransformer import generation, later, layers, models, ops, text, training, verify
@@ -67,7 +68,7 @@ def arguments():
     return [(call, name) for call, (_, given) in CALLS.items() for name in given]
 
 
-@pytest.mark.parametrize("call, name", arguments())
+@in_one("call, name", arguments())
 def test_wrong_arguments_are_refused_in_words(call, name):
     function, given = CALLS[call]
     positional = ([1, 2],) if call == "view" else ()
@@ -115,8 +116,14 @@ UNCLEAR = [
     ),
     (lambda: later.rotary(X, positions=np.arange(4.0)), "rotary: positions must hold integers, got float64"),
     (lambda: HEADS(X, positions=[[0, 1, 2, 3]] * 2), "RotaryPositions: positions must be a NumPy .* got list"),
-    (lambda: layers.SinusoidalPositions(6)(X, at=[[0] * 4] * 2), "SinusoidalPositions: at must be a NumPy .* got list"),
-    (lambda: layers.SinusoidalPositions(6)(X, at=np.zeros((2, 3), int)), r"at must have shape \(2, 4\), got \(2, 3\)"),
+    (
+        lambda: layers.SinusoidalPositions(6)(X, positions=[[0] * 4] * 2),
+        "SinusoidalPositions: positions must be a NumPy .* got list",
+    ),
+    (
+        lambda: layers.SinusoidalPositions(6)(X, positions=np.zeros((2, 3), int)),
+        r"positions must have shape \(2, 4\), got \(2, 3\)",
+    ),
     (lambda: HEADS.head("a"), "MultiHeadAttention.head: i must be an integer, got 'a'"),
     (lambda: minitransformer.step(3), "step: f must be a function or a module that returns .output, backward., got 3"),
     (lambda: verify.gradients(3, X), "verify.gradients: f must be a function or a module .* got 3"),
@@ -135,7 +142,11 @@ UNCLEAR = [
     ),
     (lambda: models.LanguageModel("gpt2"), "config must be a LanguageModelConfig, got 'gpt2'; .* with models.load"),
     (lambda: models.Transformer("base"), "config must be a TransformerConfig, got 'base'"),
-    (lambda: models.TextClassifier("bert", 2), "config must be a TextEncoderConfig, got 'bert'"),
+    (lambda: models.TextEncoder("bert"), "config must be a TextEncoderConfig, got 'bert'"),
+    (
+        lambda: models.Classifier(models.TextEncoderConfig(7, 8, 4, 2, 8, 1)),
+        "config must build ClassifierParts, but TextEncoderConfig builds EncoderOnlyParts",
+    ),
     (lambda: models.Classifier(3), "config must be a ClassifierConfig, got 3"),
     (lambda: RecurrentTranslatorConfig(7, 7, attention=None), "one of the texts .* and 'none', got None"),
     *(
@@ -179,7 +190,7 @@ UNCLEAR = [
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), UNCLEAR, ids=[str(i) for i in range(len(UNCLEAR))])
+@in_one("call, message", UNCLEAR)
 def test_what_was_unclear_or_accepted_is_refused_in_words(call, message):
     with pytest.raises((TypeError, ValueError), match=message):
         call()

@@ -62,7 +62,7 @@ class Ours(ours.Program):
     def run(self) -> float:
         first = self.taken % TEXTS * self.corpus.rows
         starts = np.arange(first, first + self.corpus.rows) * (self.corpus.length + 1)
-        loss = self.workers.gradients(self.corpus, [starts], [self.taken], self.scale)
+        loss = self.workers.loss_and_gradients(self.corpus, [starts], [self.taken], self.scale)
         finite = not self.half or math.isfinite(self.workers.gradient_norm())
         if finite:
             if self.half:

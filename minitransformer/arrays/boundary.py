@@ -1,4 +1,4 @@
-"""What an op accepts. All errors that a beginner meets are in this file, so that the ops contain only mathematics.
+"""The checks of arguments that ops, layers and models share, so that these contain only mathematics.
 
 Each message names the op, what was expected, what came, and how to fix the call.
 """
@@ -184,13 +184,13 @@ def check_last(where: str, name: str, x: Array, size: int, meaning: str) -> None
         raise ValueError(f"{where}: the last axis of {name} must be {size} ({meaning}), got shape {x.shape}")
 
 
-def check_sequences(where: str, width: int, **sequences: Any) -> None:
+def check_sequences(where: str, width: int, meaning: str = "d_model", **sequences: Any) -> None:
     """Require floating-point sequences of vectors, each (..., T, width)."""
     check_floats(where, **sequences)
     for name, x in sequences.items():
-        check_last(where, name, x, width, "d_model")
+        check_last(where, name, x, width, meaning)
         if x.ndim < 2:
-            raise ValueError(f"{where}: {name} must be (..., T, D), got shape {x.shape}")
+            raise ValueError(f"{where}: {name} must be (..., T, {width}), got shape {x.shape}")
 
 
 def lacks_heads(where: str, mask: Any, x: Array) -> bool:

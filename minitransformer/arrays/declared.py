@@ -12,6 +12,7 @@ and what may be None. The entries, separated by `;`:
     ids: integers (...) < V                 from 0 to V - 1; `< V or ignore_index` allows one number more
     mask: booleans that broadcast to (..., T)
     bias: broadcasts to (..., T_q, T_k)     floats
+    loss: (), or (...)                      one of two shapes
     gamma: (*D)                             several axes, which the function itself checks
     n_heads: H                              an integer above 0, the length of an axis
     eps > 0;  0 <= rate < 1;  n, k > 0      the range of a number, or of several

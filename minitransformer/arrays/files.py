@@ -42,6 +42,15 @@ def write(path: str | os.PathLike[str], content: str | bytes) -> None:
 
 
 @contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors about what a file holds become ValueErrors that begin with its path."""
+    try:
+        yield
+    except (ValueError, TypeError, MemoryError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+@contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Lock a folder for this process. A missing folder is created, and removed again if it stays empty.
 
@@ -127,6 +136,18 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         return load(path.read_bytes())
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
+
+
+def forms_of(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The dtype, in safetensors' words, and the shape of each array in a file; only its header is read."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
+            return {name: (one.get_dtype(), tuple(one.get_shape())) for name, one in slices.items()}
+    except (SafetensorError, ValueError, OSError) as error:
         raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
 
 

@@ -4,7 +4,7 @@ A room is a folder beside this one. It may have
 
     names.json      {"ops": {"name": "module", ...}, ...}: what users also find in a room of the core, and which of its
                     own modules has it
-    earlier.json    what an earlier version's saved configs had: see models/folder.py
+    earlier.json    what an earlier version's saved configs had: see models/earlier.py
     cases.py        cases for the checker
     mistakes.txt    mistakes for the checker, or several files in a folder mistakes
     lesson.py       exercises for the course

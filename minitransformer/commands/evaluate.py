@@ -9,6 +9,7 @@ from typing import Any
 
 from ..arrays.files import write
 from ..models import Classifier, EncoderDecoder, LanguageModel
+from ..published import is_published
 from ..published.tasks import as_translator, open_any
 from ..tasks.evaluation import evaluate_classifier, evaluate_translator, evaluate_writer
 from . import UsageError
@@ -73,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
     elif isinstance(model, LanguageModel):
         found = evaluate_writer((model, tokenizers[0]), options.text, options.device, options.held_out, speed(options))
         said = f"loss {found['loss']:.4f} nats, perplexity {found['perplexity']:.2f}, on {found['tokens']:,} tokens"
-    elif not isinstance(model, Classifier):
+    elif not isinstance(model, Classifier) or is_published(options.model):
         raise UsageError(f"{options.model} holds a {type(model).__name__}, which this command cannot measure")
     else:
         found = evaluate_classifier(options.model, options.text, options.device, speed(options))

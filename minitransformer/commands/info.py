@@ -128,7 +128,7 @@ def _changed(config: Any, changes: dict[str, Any]) -> Any:
 def _published(name: str) -> dict[str, Any]:
     """What is known of a published model, in the types of JSON."""
     preset = PRESETS[name]
-    config = preset.config
+    config: Any = preset.build().config
     fields = dataclasses.asdict(config)
     layers = {f.replace("n_", "").replace("_", " "): fields[f] for f in fields if f.endswith("layers")}
     words = {"source_vocabulary", "vocabulary"} & fields.keys()

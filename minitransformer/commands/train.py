@@ -20,7 +20,7 @@ from ..machines.parallel.launch import joined
 from ..machines.parallel.mpi import MPIGroup
 from ..machines.parallel.nccl import on_gpus
 from ..machines.run import Run, closing_line, load
-from ..machines.settings import TrainingSettings
+from ..machines.settings import OPTIMIZERS, TrainingSettings, used_by
 from ..machines.tasks import TASKS, recipe_of, recipes, with_recipe
 from ..tasks import Task
 from . import Parser, UsageError
@@ -47,13 +47,13 @@ MEANINGS: dict[str, dict[str, str]] = {
         "cell": "lstm, gru or rnn",
         "attention": "multiplicative, additive or none",
         "batch_rows": "windows of max_length tokens in a batch",
-        "optimizer": "adamw, adam, sgd or muon (muon updates the matrices, adamw the rest)",
+        "optimizer": f"{', '.join(OPTIMIZERS)} (muon updates the matrices, adamw the rest)",
         "learning_rate": "the peak of the schedule",
         "schedule": "constant, cosine or inverse-sqrt (Vaswani et al. 2017, with learning_rate as peak)",
         "warmup": "steps from 0 up to the learning rate",
         "floor": "the learning rate at the end of the cosine",
-        "weight_decay": "used by adamw and muon",
-        "momentum": "used by sgd and muon",
+        "weight_decay": f"used by {used_by('weight_decay')}",
+        "momentum": f"used by {used_by('momentum')}",
         "clip": "largest norm of all gradients together; 0: no limit",
         "accumulate": "batches per step",
         "workers": "threads that share a batch",

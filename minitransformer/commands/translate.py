@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ..arrays.files import write
-from ..published.tasks import open_translator
+from ..published.tasks import as_translator, open_any
 from ..tasks.translation import written
 from ..text import END, encode_lines
 from ..text.files import read_lines
@@ -34,7 +34,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.text and options.input:
         raise UsageError("give TEXT or --input, not both")
     check_search(options)
-    model, source, target = open_translator(options.model)
+    model, source, target = as_translator(options.model, *open_any(options.model))
     lines = read_lines(options.input) if options.input else options.text or _from_standard_input()
     empty = [str(i) for i, line in enumerate(lines, start=1) if not line.strip()]
     if empty or not lines:

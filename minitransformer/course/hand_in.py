@@ -185,7 +185,7 @@ def _bindings(statement: ast.stmt) -> tuple[set[str], set[str]]:
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
         elif isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
-            names.add(_root(node))
+            names.add(_root(node) or _entry_of_globals(node))
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             names.add(_root(node.value.func) if isinstance(node.value.func, ast.Attribute) else "")
         elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
@@ -242,6 +242,14 @@ def _root(node: ast.AST) -> str:
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def _entry_of_globals(node: ast.Attribute | ast.Subscript) -> str:
+    """The name that `globals()["name"] = ...` binds, or ""."""
+    match node:
+        case ast.Subscript(ast.Call(ast.Name("globals" | "locals" | "vars")), ast.Constant(str(name))):
+            return name
+    return ""
 
 
 def _read_names(statement: ast.stmt) -> set[str]:

@@ -19,7 +19,7 @@ from .decoding import product
 Curve = Callable[[Array, Array, Array], None]  # from a block of h to f(h) and f'(h), written in place
 
 
-def feed_forward(x: Array, inner: Any, output: Any, activation: str) -> tuple[Array, Pullback] | None:
+def feed_forward(x: Array, inner: Any, output: Any, activation: Any) -> tuple[Array, Pullback] | None:
     """See layers/feed_forward.py. inner, output: its Linear layers; backward adds to their gradients."""
     weights = [p.value for layer in (inner, output) for p in (layer.weight, layer.bias) if p is not None]
     if not takes(x, *weights) or not _fits(x.shape[-1:], inner) or not _fits(inner.weight.value.shape[1:], output):
@@ -57,7 +57,7 @@ def _fits(width: tuple[int, ...], layer: Any) -> bool:
     return weight.ndim == 2 and weight.shape[:1] == width and (bias is None or bias.value.shape == weight.shape[1:])
 
 
-def _curve(activation: str, x: Array) -> Curve | None:
+def _curve(activation: Any, x: Array) -> Curve | None:
     loops = compiled(x)
     if loops and activation in ("gelu", "gelu_tanh"):
         return getattr(loops, activation)

@@ -65,15 +65,15 @@ def translate(
     beam: int = 5,
     length_penalty: float = 1.0,
     early_stopping: bool = True,
+    penalty: str = "length",
 ) -> list[list[int]]:
     """Translate a batch by beam search. Returns the best hypothesis for each sentence: ids without `start`.
 
     source, source_mask: (B, T_src), as for `greedy`; beam=1 equals `greedy`. The last id is `end`, unless a hypothesis
-    was cut off at max_length tokens. For all hypotheses, their scores, the formula and early_stopping, see
-    `beam_search`.
+    was cut off at max_length tokens. For all hypotheses, their scores, and the other options, see `beam_search`.
     """
     prefix, prompts = _translation("translate", model, source, source_mask, start, end, max_length)
-    found = beam_search(prefix, prompts, max_length, beam, length_penalty, end, early_stopping)
+    found = beam_search(prefix, prompts, max_length, beam, length_penalty, end, early_stopping, penalty)
     return [best.tokens for best, *_ in found]
 
 

@@ -4,7 +4,10 @@
 
 where |y| counts the tokens written, including the end. Every token makes log P smaller, so without a length penalty
 (α = 0) short texts win; with α = 1 the score is the mean over the tokens. This is the penalty of fairseq (Ott et al.
-2019, "fairseq: A Fast, Extensible Toolkit for Sequence Modeling"); Wu et al. 2016 divide by ((5 + |y|) / 6)^α instead.
+2019, "fairseq: A Fast, Extensible Toolkit for Sequence Modeling"). With penalty="paper" the score is that of Vaswani et
+al. 2017, section 6.1, who took it from Wu et al. 2016, equation 14:
+
+    score(y) = log P(y | x) / ((5 + |y|) / 6)^α          there with α = 0.6, beam = 4 and |y| up to |x| + 50
 
 With K beams, each step takes the 2K most probable one-token continuations of all beams of a sentence. Those among the
 first K that end are finished; at the maximum length all of the first K are. The K finished texts with the best scores
@@ -20,7 +23,7 @@ Got Your Tongue?"). It is the default of the library transformers, which has bot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +32,8 @@ from ..arrays.backend import Array, array_module, to_numpy
 from ..arrays.boundary import check_flags, check_number, check_sizes
 from .choosing import largest
 from .prefix import Prefix, check_end, laid_out
+
+UNITS: dict[str, Callable[[int], float]] = {"length": lambda n: n, "paper": lambda n: (5 + n) / 6}  # to the power α
 
 
 @dataclass(frozen=True)
@@ -47,31 +52,37 @@ def beam_search(
     length_penalty: float = 1.0,
     end: int | None = None,
     early_stopping: bool = True,
+    penalty: str = "length",
 ) -> list[list[Hypothesis]]:
     """Continue each prompt by up to n_new tokens. Returns up to `beam` hypotheses for each, the best first.
 
     The prompts may have different lengths, as in `write`; the score and its length do not count their tokens. Among
     hypotheses with equal scores, the one found first comes first. length_penalty: α of the formula, from 0 to 10.
-    early_stopping: which of the two rules above ends the search.
+    early_stopping: which of the two rules above ends the search. penalty: which score, "length" or "paper".
     """
     check_sizes("beam_search", n_new=n_new, beam=beam)
     check_number("beam_search", "length_penalty", length_penalty)
     check_flags("beam_search", early_stopping=early_stopping)
     if not 0 <= length_penalty <= 10:
         raise ValueError(f"beam_search: length_penalty must be from 0 to 10, got {length_penalty}")
+    if penalty not in UNITS:
+        raise ValueError(f"beam_search: penalty must be one of {', '.join(UNITS)}, got {penalty!r}")
     last = check_end("beam_search", end, prefix.vocabulary)
     prompt_texts, lengths = laid_out("beam_search", prompts, n_new, prefix.vocabulary)
     found: list[list[Hypothesis]] = [[] for _ in prompts]
 
+    def score(log_p: float, n_tokens: int) -> float:
+        return float(log_p) / UNITS[penalty](n_tokens) ** length_penalty
+
     def finish(sentence: int, text: np.ndarray, log_p: float) -> None:
         tokens = text[lengths[sentence] : position].tolist()
-        found[sentence].append(Hypothesis(tokens, float(log_p) / len(tokens) ** length_penalty))
+        found[sentence].append(Hypothesis(tokens, score(log_p, len(tokens))))
         found[sentence] = sorted(found[sentence], key=lambda h: -h.score)[:beam]
 
     def is_over(sentence: int, best_log_p: float) -> bool:
         if len(found[sentence]) < beam or early_stopping:
             return len(found[sentence]) >= beam
-        return float(best_log_p) / (position - lengths[sentence]) ** length_penalty <= found[sentence][-1].score
+        return score(best_log_p, position - lengths[sentence]) <= found[sentence][-1].score
 
     sentences = np.arange(len(prompts))  # the S sentences whose search goes on
     texts = prompt_texts[:, None, :]  # (S, K, T), at first with a single beam; kept on the host

@@ -23,7 +23,7 @@ from ..arrays.boundary import check_positive, check_sizes
 Choose: TypeAlias = Callable[[Array, np.ndarray], Array]
 
 
-def most_probable(logits: Array, texts: np.ndarray) -> Array:
+def most_probable(logits: Array, which: np.ndarray) -> Array:
     """The token with the largest logit; if several are equal, the first."""
     return logits.argmax(axis=-1)
 
@@ -55,12 +55,12 @@ class Sampler:
             check_sizes("Sampler", top_k=top_k)
         self.rngs, self.temperature, self.top_k, self.top_p = list(rngs), float(temperature), top_k, float(top_p)
 
-    def __call__(self, logits: Array, texts: np.ndarray) -> Array:
-        """Draw one token for each row of the logits, with the generators of these texts."""
-        if texts.max() >= len(self.rngs):
+    def __call__(self, logits: Array, which: np.ndarray) -> Array:
+        """Draw one token for each row of the logits. which: the generators of these rows, by their numbers."""
+        if which.max() >= len(self.rngs):
             raise ValueError(
                 f"Sampler: there must be one generator for each text, but there are {len(self.rngs)} "
-                f"generators for at least {texts.max() + 1} texts"
+                f"generators for at least {which.max() + 1} texts"
             )
         xp = array_module(logits)
         size = logits.shape[-1]
@@ -70,7 +70,7 @@ class Sampler:
         up_to = xp.cumsum(p, axis=1)
         left = (up_to - p < self.top_p).sum(axis=1)  # keep a token if those before it do not reach top_p
         total = xp.take_along_axis(up_to, left[:, None] - 1, axis=1)
-        draws = np.array([self.rngs[text].random() for text in texts])
+        draws = np.array([self.rngs[text].random() for text in which])
         place = (up_to <= to_device(draws, device_of(logits).name)[:, None] * total).sum(axis=1)
         return xp.take_along_axis(ids, place[:, None], axis=1)[:, 0]
 

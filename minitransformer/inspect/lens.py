@@ -25,7 +25,7 @@ def logit_lens(model: Module, *inputs: Any, **options: Any) -> Iterator[Array]:
     all at once would take gigabytes. Raises TypeError for a model without logits.
     """
     model = textbook_of(model)
-    path, stack = stack_of(model)
+    name, stack = stack_of(model)
     if isinstance(model, TextEncoder):
         raise TypeError("logit_lens: a TextEncoder has no logits; give a model with a head")
     seen: list[Array] = []
@@ -37,21 +37,19 @@ def logit_lens(model: Module, *inputs: Any, **options: Any) -> Iterator[Array]:
 
         return run
 
-    last = _with_layers(model, path, [noting(layer) for layer in stack.layers])(*inputs, **options)[0]
+    last = _with_layers(model, name, [noting(layer) for layer in stack.layers])(*inputs, **options)[0]
     for x in seen:
 
         def at_once(_: Array, *others: Array, x: Array = x, **further: Any) -> Any:
             return x, None
 
-        yield _with_layers(model, path, [at_once])(*inputs, **options)[0]
+        yield _with_layers(model, name, [at_once])(*inputs, **options)[0]
     yield last
 
 
-def _with_layers(module: Module, path: tuple[str, ...], layers: list[Any]) -> Any:
-    """The same module with the same parameters, but with other layers in the stack at the end of the path."""
-    copied: Any = copy.copy(module)
-    if path:
-        setattr(copied, path[0], _with_layers(getattr(module, path[0]), path[1:], layers))
-    else:
-        copied.layers = layers
+def _with_layers(model: Module, name: str, layers: list[Any]) -> Any:
+    """The same model with the same parameters, but with other layers in the stack of this name."""
+    copied, stack = copy.copy(model), copy.copy(getattr(model, name))
+    stack.layers = layers
+    setattr(copied, name, stack)
     return copied

@@ -13,13 +13,13 @@ import inspect
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from .. import ops
 from ..arrays.backend import Array
 from ..later.softcap import softcapped_attention
-from ..layers import Checkpoint, Decoder, Encoder, Module, MultiHeadAttention
+from ..layers import Decoder, Encoder, Module, MultiHeadAttention
 from ..models import Transformer
 from ..trace.tracing import Traced
 
@@ -28,14 +28,11 @@ Place = tuple[str, int]  # kind of attention, layer
 See = Callable[[Place, str, Array], Array | None]
 
 
-def stack_of(model: Module) -> tuple[tuple[str, ...], Any]:
-    """The path to the stack that the model's output comes from, and the stack: ("stack",), ("encoder", "stack"), ..."""
-    for path in (("stack",), ("encoder", "stack"), ("decoder",), ("encoder",)):
-        found: Any = model
-        for name in path:
-            found = getattr(found, name, None)
-        if isinstance(found, Encoder | Decoder):
-            return path, found
+def stack_of(model: Module) -> tuple[str, Any]:
+    """The name of the stack that the model's output comes from, and the stack."""
+    for name in ("stack", "decoder", "encoder"):
+        if isinstance(found := getattr(model, name, None), Encoder | Decoder):
+            return name, found
     raise TypeError(f"inspect: a {type(model).__name__} has no stack of attention layers; give a model of models/")
 
 
@@ -50,8 +47,7 @@ def attentions(model: Module) -> dict[str, list[MultiHeadAttention]]:
 
 
 def _sublayers(stack: Encoder | Decoder, name: str) -> list[MultiHeadAttention]:
-    layers: Iterator[Any] = (layer.layer if isinstance(layer, Checkpoint) else layer for layer in stack.layers)
-    return [_attention_in(getattr(layer, name)) for layer in layers]
+    return [_attention_in(getattr(layer, name)) for layer in stack.plain_layers]
 
 
 def _attention_in(part: Any) -> MultiHeadAttention:

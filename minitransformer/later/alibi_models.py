@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ..layers import Checkpoint, Decoder, Encoder
+from ..layers import Decoder, Encoder
 from ..models.language_model import LanguageModelConfig, LanguageModelParts
 from ..models.transformer import TransformerConfig, TransformerParts
 from .score_bias import Biased, LinearBias
@@ -39,6 +38,5 @@ class AlibiTransformerConfig(TransformerConfig):
 
 
 def _bias(stack: Encoder | Decoder, n_heads: int, dropout: float) -> None:
-    for layer in stack.layers:
-        plain: Any = layer.layer if isinstance(layer, Checkpoint) else layer
-        plain.self_attention.sublayer.mix = Biased(LinearBias(n_heads), dropout=dropout)
+    for layer in stack.plain_layers:
+        layer.self_attention.sublayer.mix = Biased(LinearBias(n_heads), dropout=dropout)

@@ -46,7 +46,7 @@ from .convolutional import ConvolutionalConfig
 from .recurrent_translator import RecurrentTranslator, RecurrentTranslatorConfig
 
 
-def _mixed(mix: Callable[[], layers.Module], **options: Any) -> Callable[[], layers.Module]:
+def _mixed(mix: Callable[[], Any], **options: Any) -> Callable[[], layers.Module]:
     return lambda: layers.MultiHeadAttention(6, 2, mix=mix(), **options)
 
 

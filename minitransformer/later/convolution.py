@@ -28,7 +28,7 @@ import math
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_floats, check_last, check_mask
+from ..arrays.boundary import check_mask, check_sequences
 from ..arrays.declared import declared, op
 from ..arrays.float16 import in_float32_on_host
 from ..layers.cache import no_backward
@@ -106,9 +106,7 @@ class Convolution(Module):
         self.bias = Parameter(np.zeros(d_out, np.float32))
         self.dilation = dilation
 
-    def new_cache(self) -> StateCache:
-        """An empty cache for this layer."""
-        return StateCache()
+    new_cache = StateCache
 
     def __call__(
         self,
@@ -126,10 +124,7 @@ class Convolution(Module):
         there is no backward. rng and positions have no effect.
         """
         kernel, d_in, _ = self.weight.value.shape
-        check_floats("Convolution", weight=self.weight.value, x=x)
-        check_last("Convolution", "x", x, d_in, "d_in")
-        if x.ndim < 2:
-            raise ValueError(f"Convolution: x must be (..., T, {d_in}), got shape {x.shape}")
+        check_sequences("Convolution", d_in, "d_in", x=x)
         if cache is not None:
             return self._cached(x, causal, cache, (kernel - 1) * self.dilation), no_backward
         xp = array_module(x)

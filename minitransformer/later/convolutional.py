@@ -6,11 +6,9 @@ For comparison it is the Transformer with a convolution in place of each self-at
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ..layers import Checkpoint
 from ..models.transformer import TransformerConfig, TransformerParts
 from .convolution import Convolution
 
@@ -24,7 +22,6 @@ class ConvolutionalConfig(TransformerConfig):
     def parts(self, rng: np.random.Generator) -> TransformerParts:
         """The recipe: the paper's parts, with convolutions that mix the positions."""
         parts = super().parts(rng)
-        for layer in (*parts.encoder.layers, *parts.decoder.layers):
-            plain: Any = layer.layer if isinstance(layer, Checkpoint) else layer
-            plain.self_attention.sublayer = Convolution(self.d_model, self.d_model, self.kernel, rng=rng)
+        for layer in (*parts.encoder.plain_layers, *parts.decoder.plain_layers):
+            layer.self_attention.sublayer = Convolution(self.d_model, self.d_model, self.kernel, rng=rng)
         return parts

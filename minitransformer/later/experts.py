@@ -47,7 +47,7 @@ from ..arrays.boundary import check_floats, check_last
 from ..arrays.declared import declared, op
 from ..arrays.float16 import in_float32, in_float32_with_result
 from ..layers.cost import Cost
-from ..layers.feed_forward import FeedForward
+from ..layers.feed_forward import Activation, FeedForward
 from ..layers.linear import Linear
 from ..layers.module import Module, generator
 from ..ops.softmax import softmax
@@ -127,7 +127,7 @@ class MixtureOfExperts(Module):
         d_ff: int,
         n_experts: int,
         k: int = 2,
-        activation: str = "silu",
+        activation: str | Activation = "silu",
         gated: bool = True,
         bias: bool = False,
         rng: np.random.Generator | None = None,

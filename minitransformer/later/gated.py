@@ -5,25 +5,26 @@ y = (f(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
 from ..arrays.boundary import check_shape
 from ..arrays.declared import op
 from ..layers import Cost, FeedForward, Linear
+from ..layers.feed_forward import Activation
 from ..layers.module import generator
 from ..ops import silu
 
 
 @op("gate, x, y: (...)")
-def gated(gate: Array, x: Array, activation: Callable[..., tuple[Array, Pullback]] = silu) -> tuple[Array, Pullback]:
+def gated(gate: Array, x: Array, activation: Activation = silu) -> tuple[Array, Pullback]:
     """activation(gate) * x: the gate controls how much of each x passes.
 
     With silu this is the core of SwiGLU, with gelu of GEGLU: Shazeer 2020, "GLU Variants Improve Transformer".
     backward(dy) returns (dgate, dx): by the product rule, the gradient of each factor is dy times the other factor.
     """
+    if not callable(activation):
+        raise TypeError(f"gated: activation must be an op such as ops.silu, got {type(activation).__name__}")
     opening, activation_backward = activation(gate)
     check_shape("gated", "activation(gate)", opening, gate.shape)
     y = opening * x
@@ -44,7 +45,7 @@ class GatedFeedForward(FeedForward):
         self,
         d_model: int,
         d_ff: int,
-        activation: str = "silu",
+        activation: str | Activation = "silu",
         bias: bool = True,
         rng: np.random.Generator | None = None,
     ) -> None:

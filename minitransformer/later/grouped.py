@@ -16,12 +16,15 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.declared import declared, op
+from ..arrays.float16 import in_float32
 from ..layers import Linear, Module, MultiHeadAttention, ScaledDotProduct
 from ..layers.module import Unread, generator
+from ..layers.sockets import Mix, Turn
 from .around import Around
 
 
 @op("x: (..., G, T, d); y: (..., G·times, T, d); times > 0")
+@in_float32
 def repeat_heads(x: Array, times: int) -> tuple[Array, Pullback]:
     """Repeat each head `times` times, one copy after the other. backward(dy) returns dx."""
     xp = array_module(x)
@@ -78,8 +81,8 @@ def grouped(
     bias: bool = True,
     output_bias: bool | None = None,
     rng: np.random.Generator | None = None,
-    mix: Module | None = None,
-    turn: tuple[Module | None, Module | None] = (None, None),
+    mix: Mix | None = None,
+    turn: tuple[Turn | None, Turn | None] = (None, None),
 ) -> MultiHeadAttention:
     """A MultiHeadAttention whose n_heads query heads share n_key_heads. output_bias: like bias unless given.
 
@@ -89,7 +92,7 @@ def grouped(
         raise ValueError(f"grouped: {n_heads} heads of queries cannot share {n_key_heads} of keys equally")
     rng = generator(rng)
     mix = ScaledDotProduct() if mix is None else mix
-    around = mix if n_heads == n_key_heads else Grouped(mix)
+    around = mix if n_heads == n_key_heads else Grouped(mix)  # type: ignore[arg-type]  # a Mix is a module
     if d_head is None and d_model % n_heads:
         raise ValueError(f"grouped: d_model {d_model} cannot be divided into {n_heads} equal heads; give d_head")
     width = d_model // n_heads if d_head is None else d_head

@@ -62,9 +62,7 @@ class LatentAttention(Module):
         self.d_model, self.n_heads, self.d_head, self.d_latent = d_model, n_heads, d_head, d_latent
         self.rotary_base = rotary_base
 
-    def new_cache(self) -> KeyValueCache:
-        """An empty cache for this layer."""
-        return KeyValueCache()
+    new_cache = KeyValueCache
 
     def __call__(
         self,

@@ -27,12 +27,15 @@ the sums S and z of each head, d_k × d_v and d_k numbers, but no earlier key or
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
 from ..arrays.boundary import check_sequences
 from ..arrays.declared import declared, op
 from ..arrays.float16 import in_float32
+from ..layers.attention import MultiHeadAttention
 from ..layers.cache import no_backward
 from ..layers.cost import Cost
 from ..layers.linear import Linear
@@ -119,9 +122,8 @@ class LinearAttention(Module):
         self.query, self.key, self.value, self.output = (Linear(d_model, d_model, bias, rng) for _ in range(4))
         self.d_model, self.n_heads, self.block = d_model, n_heads, block
 
-    def new_cache(self) -> StateCache:
-        """An empty cache for this layer."""
-        return StateCache()
+    new_cache = StateCache
+    project: Any = MultiHeadAttention.project
 
     def __call__(self, x: Array, mask: Array | None = None, cache: StateCache | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. mask: boolean, broadcasts to (..., T), True for real tokens.
@@ -131,9 +133,10 @@ class LinearAttention(Module):
         check_sequences("LinearAttention", self.d_model, x=x)
         if cache is not None:
             return self._cached(x, mask, cache), no_backward
-        q, q_backward = self._heads(self.query, x)
-        k, k_backward = self._heads(self.key, x)
-        v, v_backward = self._heads(self.value, x)
+        width = self.d_model // self.n_heads
+        q, q_backward = self.project(self.query, x, width)
+        k, k_backward = self.project(self.key, x, width)
+        v, v_backward = self.project(self.value, x, width)
         of_heads = None if mask is None else mask[..., None, :]
         heads, attention_backward = linear_attention(q, k, v, of_heads, self.block)
         merged, merge_backward = self.ops.merge_heads(heads)
@@ -162,23 +165,13 @@ class LinearAttention(Module):
         kept = rows * (6 * d + 2 * h)
         return super().cost(batch, length) + Cost(flops, kept)
 
-    def _heads(self, projection: Linear, x: Array) -> tuple[Array, Pullback]:
-        projected, projection_backward = projection(x)
-        heads, split_backward = self.ops.split_heads(projected, self.n_heads)
-
-        def backward(dheads: Array) -> Array:
-            dprojected = split_backward(dheads)
-            dx = projection_backward(dprojected)
-            return dx
-
-        return heads, backward
-
     def _cached(self, x: Array, mask: Array | None, cache: StateCache) -> Array:
         if not isinstance(cache, StateCache):
             raise TypeError(f"LinearAttention: cache must be a StateCache, got {type(cache).__name__}")
         if mask is not None:
             raise ValueError("LinearAttention: a call with a cache takes no mask; give it only real tokens")
-        q, k, v = (self._heads(projection, x)[0] for projection in (self.query, self.key, self.value))
+        width = self.d_model // self.n_heads
+        q, k, v = (self.project(projection, x, width)[0] for projection in (self.query, self.key, self.value))
         sums, state = causal_sums(features(q), features(k), with_one(v), self.block, cache.state)
         cache.keep(state, x.shape[-2])
         return self.output(self.ops.merge_heads(sums[..., :-1] / sums[..., -1:])[0])[0]

@@ -25,6 +25,7 @@ from ..arrays.float16 import in_float32_on_host
 from ..arrays.masks import local_mask
 from ..layers import Cost, ScaledDotProduct
 from ..ops.attention import attention
+from .convolution import _collected, _windows
 
 
 @op(
@@ -57,11 +58,11 @@ def local_attention(
     n_near = 2 if causal else 3  # blocks that a query sees
     behind = (xp.arange(size) + size)[:, None] - xp.arange(n_near * size)[None, :]  # query position minus key position
     within = (abs(behind) <= radius) & (behind >= (0 if causal else -radius))
-    allowed = within & _windows(real[..., None], n, size, n_near)[..., 0][..., None, :]
+    allowed = within & _near(real[..., None], n, size, n_near)[..., 0][..., None, :]
 
     asked = _blocks(q, n, size)
-    near_k = _windows(k, n, size, n_near)
-    near_v = _windows(v, n, size, n_near)
+    near_k = _near(k, n, size, n_near)
+    near_v = _near(v, n, size, n_near)
     found, attention_backward = attention(asked, near_k, near_v, allowed, False, scale, dropout, rng)
     output = found.reshape(*q.shape[:-2], n * size, v.shape[-1])[..., :t, :]
 
@@ -69,8 +70,8 @@ def local_attention(
         dfound = _blocks(doutput, n, size)
         dasked, dnear_k, dnear_v = attention_backward(dfound)
         dq = dasked.reshape(*q.shape[:-2], n * size, q.shape[-1])[..., :t, :]
-        dk = _collected(dnear_k, t, size)
-        dv = _collected(dnear_v, t, size)
+        dk = _of_near(dnear_k, t, size)
+        dv = _of_near(dnear_v, t, size)
         return dq, dk, dv
 
     return output, backward
@@ -84,28 +85,21 @@ def _blocks(x: Array, n: int, size: int) -> Array:
     return padded.reshape(*leading, n, size, d)
 
 
-def _windows(x: Array, n: int, size: int, n_near: int) -> Array:
-    """For each block the one before it, itself, and perhaps the next: (..., T, d) to (..., n, n_near·size, d)."""
-    *leading, t, d = x.shape
-    xp = array_module(x)
-    padded = xp.zeros((*leading, (n + n_near - 1) * size, d), x.dtype)
-    padded[..., size : size + t, :] = x
-    blocks = padded.reshape(*leading, n + n_near - 1, size, d)
-    windows = xp.zeros((*leading, n, n_near, size, d), x.dtype)
-    for j in range(n_near):
-        windows[..., j, :, :] = blocks[..., j : j + n, :, :]
-    return windows.reshape(*leading, n, n_near * size, d)
+def _near(x: Array, n: int, size: int, n_near: int) -> Array:
+    """For each block the one before it, itself, and perhaps the next: (..., T, d) to (..., n, n_near·size, d).
+
+    These are the windows of a convolution over the blocks.
+    """
+    blocks = _blocks(x, n, size)
+    windows = _windows(blocks.reshape(*blocks.shape[:-2], size * x.shape[-1]), n_near, 1, 1)
+    return windows.reshape(*blocks.shape[:-2], n_near * size, x.shape[-1])
 
 
-def _collected(dwindows: Array, t: int, size: int) -> Array:
-    """The adjoint of _windows: each position adds up the gradients of the windows that it is in."""
-    *leading, n, width, d = dwindows.shape
-    n_near = width // size
-    of_blocks = dwindows.reshape(*leading, n, n_near, size, d)
-    total = array_module(dwindows).zeros((*leading, n + n_near - 1, size, d), dwindows.dtype)
-    for j in range(n_near):
-        total[..., j : j + n, :, :] += of_blocks[..., j, :, :]
-    return total.reshape(*leading, (n + n_near - 1) * size, d)[..., size : size + t, :]
+def _of_near(dnear: Array, t: int, size: int) -> Array:
+    """The adjoint of _near: each position adds up the gradients of the windows that it is in."""
+    *leading, n, width, d = dnear.shape
+    dblocks = _collected(dnear.reshape(*leading, n, width * d), width // size, 1, 1)
+    return dblocks.reshape(*leading, n * size, d)[..., :t, :]
 
 
 class Local(ScaledDotProduct):

@@ -45,13 +45,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import (
-    check_array,
-    check_floats,
-    check_last,
-    check_mask,
-    check_shape,
-)
+from ..arrays.boundary import check_array, check_mask, check_sequences, check_shape
 from ..arrays.declared import declared, op
 from ..arrays.float16 import in_float32
 from ..layers.cache import no_backward
@@ -192,9 +186,7 @@ class Recurrent(Module):
         self.bias = Parameter(np.zeros(n_sums * d_hidden, np.float32)) if cell == "gru" else None
         self.cell, self.reverse, self.d_hidden, self.state_width = cell, reverse, d_hidden, n_states * d_hidden
 
-    def new_cache(self) -> StateCache:
-        """An empty cache for this layer."""
-        return StateCache()
+    new_cache = StateCache
 
     def __call__(
         self,
@@ -209,10 +201,7 @@ class Recurrent(Module):
         mask: boolean, broadcasts to (..., T), True where a token is real. With a cache, x holds only the new tokens.
         The cell continues from the cache, or from `state` if the cache is empty, and there is no backward.
         """
-        check_floats("Recurrent", x=x)
-        if x.ndim < 2:
-            raise ValueError(f"Recurrent: x must be (..., T, {self.input.weight.value.shape[0]}), got {x.shape}")
-        check_last("Recurrent", "x", x, self.input.weight.value.shape[0], "d_in")
+        check_sequences("Recurrent", self.input.weight.value.shape[0], "d_in", x=x)
         xp = array_module(x)
         first = cache.state if cache is not None and cache.state is not None else state
         if first is None:

@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_array, check_sizes
+from ..arrays.boundary import check_array
 from ..layers import Cache, Cost, Embedding, InputEmbedding, Linear
 from ..layers.cache import check_cache, no_backward
 from ..layers.cost import Costs
 from ..layers.module import generator
-from ..models.encoder_decoder import EncoderDecoder, check_config, check_sequences, check_shared, keys
+from ..models.checks import check_batch, check_config, check_shared, padding_keys
+from ..models.encoder_decoder import EncoderDecoder
 from .alignment import SCORES, Alignment
 from .recurrent import Bidirectional, Recurrent
 from .state_cache import StateCache
@@ -61,8 +62,6 @@ class RecurrentTranslator(EncoderDecoder):
 
     def __init__(self, config: RecurrentTranslatorConfig, rng: np.random.Generator | None = None) -> None:
         check_config("RecurrentTranslator", config, RecurrentTranslatorConfig)
-        sizes = {"n_encoder_layers": config.n_encoder_layers, "n_decoder_layers": config.n_decoder_layers}
-        check_sizes("RecurrentTranslator", **sizes)
         check_shared("RecurrentTranslator", config)
         rng = generator(rng)
         d = config.d_model
@@ -108,8 +107,8 @@ class RecurrentTranslator(EncoderDecoder):
         self, source: Array, source_mask: Array | None = None, rng: np.random.Generator | None = None
     ) -> tuple[Array, Pullback]:
         """Return (memory, backward). memory: (B, T_src, D); backward(dmemory) returns None."""
-        check_sequences("RecurrentTranslator", "source", source)
-        keys("RecurrentTranslator", "source_mask", source_mask, source.shape)
+        check_batch("RecurrentTranslator", "source", source)
+        padding_keys("RecurrentTranslator", "source_mask", source_mask, source.shape)
         x, embed_backward = self.embed_source(source, rng=rng)
         pullbacks = []
         for layer in self.encoder:
@@ -136,10 +135,10 @@ class RecurrentTranslator(EncoderDecoder):
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns dmemory. For the rest see Transformer.decode."""
-        check_sequences("RecurrentTranslator", "target", target)
+        check_batch("RecurrentTranslator", "target", target)
         check_array("RecurrentTranslator", "memory", memory)
         check_cache("RecurrentTranslator", cache, self.config.n_decoder_layers)
-        mask = keys("RecurrentTranslator", "source_mask", source_mask, memory.shape[:-1])
+        mask = padding_keys("RecurrentTranslator", "source_mask", source_mask, memory.shape[:-1])
         handed_over = memory[:, 0]
         x, embed_backward = self.embed_target(target, rng=rng)
         pullbacks = []

@@ -41,7 +41,7 @@ def rotary(
     """Rotate each pair of x by an angle that grows with its position. d is even. backward(dy): dx.
 
     start: the position of the first row; the others follow. positions: replaces start where
-    sequences have different positions (padding on the left).
+    sequences have different positions (padding on the left). They may be below 0: only distances count.
     interleaved: pair i is (x[2i], x[2i + 1]), as in the paper; otherwise (x[i], x[i + d/2]), as in Llama's checkpoints.
     """
     xp = array_module(x)

@@ -8,9 +8,7 @@ are side by side in one matrix, so each is a single product: W_Q, W_K: (D, H·d_
 
     project · split · [turn q and k] · mix q, k, v · merge · project
 
-The paper turns nothing and mixes by scaled dot products; later/ has what else fits into these two sockets.
-    turn: a pair of modules, for queries and for keys.  turn(heads, start, positions) returns (turned, backward)
-    mix:  a module.  mix(q, k, v, mask, causal, rng) returns (heads, backward); backward(dheads) returns (dq, dk, dv)
+The paper turns nothing and mixes by scaled dot products; sockets.py says what else fits: a Mix, and a pair of Turns.
 """
 
 from __future__ import annotations
@@ -28,6 +26,7 @@ from .cost import Cost
 from .linear import Linear
 from .module import Module, generator
 from .scaled_dot_product import ScaledDotProduct
+from .sockets import Mix, Turn, fitting
 
 
 class MultiHeadAttention(Module):
@@ -46,8 +45,8 @@ class MultiHeadAttention(Module):
         bias: bool = True,
         dropout: float = 0.0,
         rng: np.random.Generator | None = None,
-        mix: Module | None = None,
-        turn: tuple[Module | None, Module | None] = (None, None),
+        mix: Mix | None = None,
+        turn: tuple[Turn | None, Turn | None] = (None, None),
     ) -> None:
         if (d_k is None or d_v is None) and d_model % n_heads:
             reason = f"d_model {d_model} cannot be divided into {n_heads} equal heads"
@@ -61,8 +60,8 @@ class MultiHeadAttention(Module):
         self.key = Linear(d_model, n_heads * self.d_k, bias, rng)
         self.value = Linear(d_model, n_heads * self.d_v, bias, rng)
         self.output = Linear(n_heads * self.d_v, d_model, bias, rng)
-        self.mix: Any = ScaledDotProduct(dropout=dropout) if mix is None else mix
-        self.turn_query, self.turn_key = turn
+        self.mix: Mix = ScaledDotProduct(dropout=dropout) if mix is None else fitting("mix", Mix, mix)[0]
+        self.turn_query, self.turn_key = fitting("turn", Turn, *turn)
 
     def __call__(
         self,
@@ -76,9 +75,8 @@ class MultiHeadAttention(Module):
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx, or (dx, dmemory) where a memory was given.
 
-        mask: boolean, broadcasts to (..., T_q, T_k) for all heads alike, or has an axis for the heads before T_q. With
-        a cache, x holds only the new tokens, and there is no backward; see cache.py. positions: integers (..., T_q),
-        for what turns, where they do not count from 0, or from the cache's length.
+        mask: boolean, broadcasts to (..., T_q, T_k), or has an axis for the heads before T_q. positions: integers
+        (..., T_q), for what turns, unless they count from 0. With a cache, x holds new tokens; there is no backward.
         """
         source = x if memory is None else memory
         check_sequences("MultiHeadAttention", self.d_model, x=x, memory=source)
@@ -109,11 +107,13 @@ class MultiHeadAttention(Module):
 
         return y, backward
 
-    def project(self, projection: Linear, x: Array, width: int, turn: Any = None, *at: Any) -> tuple[Array, Pullback]:
-        """Project x, split it into heads, and turn them: (..., T, D) to (..., H, T, width). at: start, positions."""
+    def project(
+        self, projection: Linear, x: Array, width: int, turn: Turn | None = None, start: int = 0, positions: Any = None
+    ) -> tuple[Array, Pullback]:
+        """Project x, split it into heads, and turn them: (..., T, D) to (..., H, T, width)."""
         projected, projection_backward = projection(x)
         heads, split_backward = self.ops.split_heads(projected, projected.shape[-1] // width)
-        turned, turn_backward = (heads, None) if turn is None else turn(heads, *at)
+        turned, turn_backward = (heads, None) if turn is None else turn(heads, start, positions)
 
         def backward(dturned: Array) -> Array:
             dheads = dturned if turn_backward is None else turn_backward(dturned)

@@ -22,7 +22,7 @@ from ..arrays.boundary import check_array, check_flags, check_sizes
 from .attention import MultiHeadAttention
 from .cache import Cache, KeyValueCache, check_cache, no_backward
 from .cost import Cost, Costs
-from .feed_forward import FeedForward
+from .feed_forward import Activation, FeedForward
 from .module import Module, generator
 from .normalization import LayerNorm
 from .residual import Checkpoint, Residual
@@ -47,7 +47,7 @@ class _Layer(Module):
         d_ff: int,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
-        activation: str = "relu",
+        activation: str | Activation = "relu",
         norm_order: str = "post",
         bias: bool = True,
         rng: np.random.Generator | None = None,
@@ -161,25 +161,29 @@ class _Stack(Module):
         return stack
 
     def _hold(self, layers: Sequence[Module], final_norm: Module | None, checkpoint: bool) -> None:
+        if not layers:
+            raise ValueError(f"{type(self).__name__}: a stack needs at least one layer, got none")
         check_flags(type(self).__name__, checkpoint=checkpoint)
         wrapped = {id(layer): Checkpoint(layer) if checkpoint else layer for layer in layers}
         self.layers = [wrapped[id(layer)] for layer in layers]
         self.final_norm = final_norm
 
+    @property
+    def plain_layers(self) -> list[Any]:
+        """The layers, without the checkpoints around them."""
+        return [layer.layer if isinstance(layer, Checkpoint) else layer for layer in self.layers]
+
     def new_cache(self) -> Cache:
         """Empty caches for all layers."""
-        layers: list[Any] = [layer.layer if isinstance(layer, Checkpoint) else layer for layer in self.layers]
-        return Cache.of([layer.new_cache() for layer in layers])
+        return Cache.of([layer.new_cache() for layer in self.plain_layers])
 
     def costs(self, name: str, batch: int, length: int) -> Costs:
         """Each sub-layer and the final norm. A layer that runs again in backward keeps only its input."""
-        for layer in self.layers:
-            saving = isinstance(layer, Checkpoint)
-            plain: Any = layer.layer if isinstance(layer, Checkpoint) else layer
+        for layer, plain in zip(self.layers, self.plain_layers, strict=True):
             for i, (part, sublayer) in enumerate(plain.children()):
                 shape = (batch, length, sublayer.norm.gamma.value.size)
                 cost = sublayer.cost(batch, length)
-                kept = math.prod(shape) * (i == 0) if saving else cost.kept
+                kept = cost.kept if layer is plain else math.prod(shape) * (i == 0)
                 yield f"{name}.layers.*.{part}", shape, Cost(cost.flops, kept)
         if self.final_norm is not None:
             yield f"{name}.final_norm", shape, self.final_norm.cost(batch, length)

@@ -155,7 +155,10 @@ class Cache:
     @property
     def length(self) -> int:
         """The number of tokens read so far: the position of the next one."""
-        return next(layer.length for layer in self.self_attention if layer is not None)
+        for layer in self.self_attention:
+            if layer is not None:
+                return layer.length
+        raise ValueError("Cache: no layer of this stack keeps what it has read, so it cannot read token by token")
 
     def select(self, rows: Array, memory: Array | None = None) -> None:
         """Keep these rows of the batch, as when sentences end or beams continue other beams. rows: (N,) integers.

@@ -20,6 +20,7 @@ from ..arrays.boundary import (
     check_shape,
 )
 from ..arrays.declared import declared
+from ..arrays.float16 import sum_over
 from .cost import Cost
 from .linear import Linear
 from .module import Module, Parameter, generator
@@ -69,10 +70,10 @@ class Embedding(Module):
 class Positions(Protocol):
     """Adds a vector for each position: y = x + P[start : start + T]. x, y: (..., T, width). backward(dy) returns dx.
 
-    at: integers (..., T), the position of each token, where these do not count from `start`.
+    positions: integers (..., T), one for each token, where these do not count from `start`.
     """
 
-    def __call__(self, x: Array, start: int = 0, at: Array | None = None) -> tuple[Array, Pullback]:
+    def __call__(self, x: Array, start: int = 0, positions: Array | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
 
 
@@ -88,14 +89,14 @@ class SinusoidalPositions(Module):
         self.width, self.base, self.interleaved = width, base, interleaved
         ops.sinusoidal_positions(1, width, base, interleaved=interleaved)
 
-    def __call__(self, x: Array, start: int = 0, at: Array | None = None) -> tuple[Array, Pullback]:
+    def __call__(self, x: Array, start: int = 0, positions: Array | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
         check_floats("SinusoidalPositions", x=x)
-        _check_sequence("SinusoidalPositions", x, self.width, start, at)
-        stop = start + x.shape[-2] if at is None else int(at.max()) + 1
+        _check_sequence("SinusoidalPositions", x, self.width, start, positions)
+        stop = start + x.shape[-2] if positions is None else int(positions.max()) + 1
         length = 1 << (stop - 1).bit_length()  # round up, so that a growing sequence seldom needs a new table
         table = _table(length, self.width, self.base, str(x.dtype), device_of(x).name, self.interleaved)
-        y = x + (table[start:stop] if at is None else table[at])
+        y = x + (table[start:stop] if positions is None else table[positions])
 
         def backward(dy: Array) -> Array:
             dx = dy
@@ -124,26 +125,26 @@ class LearnedPositions(Module):
         self.table = Parameter(drawn.astype(np.float32, copy=False))
         self.offset = offset
 
-    def __call__(self, x: Array, start: int = 0, at: Array | None = None) -> tuple[Array, Pullback]:
+    def __call__(self, x: Array, start: int = 0, positions: Array | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
         check_floats("LearnedPositions", table=self.table.value, x=x)
-        _check_sequence("LearnedPositions", x, self.table.value.shape[1], start, at)
-        if at is not None:
-            return self._looked_up(x, at)
+        _check_sequence("LearnedPositions", x, self.table.value.shape[1], start, positions)
+        if positions is not None:
+            return self._looked_up(x, positions)
         rows, rows_backward = self.ops.learned_positions(self.table.value, x.shape[-2], self.offset + start)
         y = x + rows
 
         def backward(dy: Array) -> Array:
             dx = dy
-            drows = dy.sum(axis=tuple(range(dy.ndim - 2)))  # every sequence of the batch used the same rows
+            drows = sum_over(dy, axis=tuple(range(dy.ndim - 2)))  # every sequence of the batch used the same rows
             self.table.grad += rows_backward(drows)
             return dx
 
         return y, backward
 
-    def _looked_up(self, x: Array, at: Array) -> tuple[Array, Pullback]:
+    def _looked_up(self, x: Array, positions: Array) -> tuple[Array, Pullback]:
         """Each token has its own position, for example where sequences are padded on the left."""
-        rows, rows_backward = self.ops.embedding(at + self.offset, self.table.value)
+        rows, rows_backward = self.ops.embedding(positions + self.offset, self.table.value)
         y = x + rows
 
         def backward(dy: Array) -> Array:
@@ -155,16 +156,16 @@ class LearnedPositions(Module):
         return y, backward
 
 
-def _check_sequence(where: str, x: Array, width: int, start: int, at: Array | None) -> None:
+def _check_sequence(where: str, x: Array, width: int, start: int, positions: Array | None) -> None:
     check_last(where, "x", x, width, "its width")
     if x.ndim < 2:
         raise ValueError(f"{where}: x must be (..., T, {width}), got shape {x.shape}")
     check_integers(where, start=start)
     if start < 0:
         raise ValueError(f"{where}: start must be at least 0, got {start}")
-    if at is not None:
-        check_array(where, "at", at)
-        check_shape(where, "at", at, x.shape[:-1])
+    if positions is not None:
+        check_array(where, "positions", positions)
+        check_shape(where, "positions", positions, x.shape[:-1])
 
 
 class InputEmbedding(Module):
@@ -194,16 +195,17 @@ class InputEmbedding(Module):
         ids: Array,
         start: int = 0,
         rng: np.random.Generator | None = None,
-        at: Array | None = None,
+        positions: Array | None = None,
         types: Array | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns None.
 
-        start: the position of the first id; at: (..., T), of each. types: integers (..., T); all 0 unless given.
+        start: the position of the first id; positions: (..., T), of each. types: integers (..., T); all 0 unless given.
         """
         vectors, tokens_backward = self.tokens(ids)
         scaled = vectors * self.scale
-        placed, positions_backward = (scaled, None) if self.positions is None else self.positions(scaled, start, at)
+        add = self.positions
+        placed, positions_backward = (scaled, None) if add is None else add(scaled, start, positions)
         kinds = array_module(ids).zeros_like(ids) if types is None else types
         rows, types_backward = (None, None) if self.types is None else self.types(kinds)
         typed = placed if types_backward is None else placed + rows
@@ -223,6 +225,10 @@ class InputEmbedding(Module):
             tokens_backward(dvectors)
 
         return y, backward
+
+    def places(self, ids: Array, mask: Array | None) -> tuple[Array | None, Array | None]:
+        """Which tokens of a whole text are real, and the position of each: here as given, and from 0 on."""
+        return mask, None
 
     def cost(self, batch: int, length: int) -> Cost:
         """What is inside, the factor of the dropout, and the input of the projection."""

@@ -7,31 +7,46 @@ It treats each position separately: two linear maps with a non-linearity between
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
+from ..arrays.boundary import check_shape
 from .cost import Cost
 from .linear import Linear
 from .module import Module, generator
 
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
-# How many numbers stay for each unit, the output among them: of GELU input, output, cumulative and density.
-KEPT = {"relu": 1, "gelu": 4, "gelu_tanh": 4, "silu": 2}
+Activation: TypeAlias = Callable[..., tuple[Array, Pullback]]
+
+# What a config may name: the op, its options, and how many numbers stay for each unit, the output among them: of GELU
+# input, output, cumulative and density.
+ACTIVATIONS: dict[str, tuple[str, dict[str, str], int]] = {
+    "relu": ("relu", {}, 1),
+    "gelu": ("gelu", {}, 4),
+    "gelu_tanh": ("gelu", {"approximate": "tanh"}, 4),
+    "silu": ("silu", {}, 2),
+}
 
 
 class FeedForward(Module):
-    """x, y: (..., d_model); between them d_ff units. activation: "relu", "gelu", "gelu_tanh" or "silu"."""
+    """x, y: (..., d_model); between them d_ff units.
+
+    activation: any op from x to y of the same shape, or the name of one in ACTIVATIONS, as configs have it.
+    """
 
     def __init__(
         self,
         d_model: int,
         d_ff: int,
-        activation: str = "relu",
+        activation: str | Activation = "relu",
         bias: bool = True,
         rng: np.random.Generator | None = None,
     ) -> None:
-        if activation not in ACTIVATIONS:
-            raise ValueError(f"FeedForward: activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+        if not callable(activation) and activation not in tuple(ACTIVATIONS):
+            names = ", ".join(ACTIVATIONS)
+            raise ValueError(f"FeedForward: activation must be one of {names}, or an op, got {activation!r}")
         rng = generator(rng)
         self.inner = Linear(d_model, d_ff, bias, rng)
         self.output = Linear(d_ff, d_model, bias, rng)
@@ -54,9 +69,18 @@ class FeedForward(Module):
     def cost(self, batch: int, length: int) -> Cost:
         """Kept: the input, and what the activation needs."""
         d_model, d_ff = self.inner.weight.value.shape
-        return super().cost(batch, length) + Cost(kept=batch * length * (d_model + KEPT[self.activation] * d_ff))
+        return super().cost(batch, length) + Cost(kept=batch * length * (d_model + kept_by(self.activation) * d_ff))
 
     def _activate(self, hidden: Array) -> tuple[Array, Pullback]:
-        if self.activation == "gelu_tanh":
-            return self.ops.gelu(hidden, approximate="tanh")
-        return getattr(self.ops, self.activation)(hidden)
+        """The op. One that has a name is taken from the module's ops, which may be fast."""
+        if isinstance(self.activation, str):
+            name, options, _ = ACTIVATIONS[self.activation]
+            return getattr(self.ops, name)(hidden, **options)
+        active, backward = self.activation(hidden)
+        check_shape("FeedForward", "activation(hidden)", active, hidden.shape)
+        return active, backward
+
+
+def kept_by(activation: str | Activation) -> int:
+    """How many numbers stay for each unit; of an op without a name its input and its output are assumed to."""
+    return ACTIVATIONS[activation][2] if isinstance(activation, str) else 2

@@ -93,8 +93,12 @@ class Module:
 
     def to(self: M, device: str | None = None, dtype: str | None = None) -> M:
         """Move every parameter to a device and/or convert it to a dtype, in place. The gradients become zero."""
-        if dtype is not None and np.dtype(dtype).kind != "f":
-            raise TypeError(f"{type(self).__name__}: parameters must have a floating-point dtype, got {dtype}")
+        try:
+            fits = dtype is None or np.dtype(dtype).kind == "f"
+        except TypeError:  # NumPy has none of this name
+            fits = False
+        if not fits:
+            raise TypeError(f"{type(self).__name__}: parameters must have a floating-point dtype, got {dtype!r}")
         for _, parameter in self.parameters():
             name = device_of(parameter.value).name if device is None else device
             value = to_device(parameter.value, name)

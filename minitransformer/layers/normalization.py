@@ -64,6 +64,3 @@ class RMSNorm(Module):
     def cost(self, batch: int, length: int) -> Cost:
         """It keeps what it normalised, and a factor for each row."""
         return Cost(kept=batch * length * (self.gamma.value.size + 1))
-
-
-NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer_norm": LayerNorm, "rms_norm": RMSNorm}

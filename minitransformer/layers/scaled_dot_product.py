@@ -16,7 +16,7 @@ class ScaledDotProduct(Module):
     scale: 1/√d_k unless given. dropout: on the weights.
     """
 
-    alike = True  # every head is mixed in the same way, so ranks may share the heads
+    alike = True  # every head is mixed in the same way, so processes may share the heads
 
     @declared("0 <= dropout < 1")
     def __init__(self, scale: float | None = None, dropout: float = 0.0) -> None:

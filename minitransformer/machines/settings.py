@@ -12,10 +12,21 @@ from ..layers import Parameter
 from ..training.optimizers import SGD, Adam, AdamW, Optimizer, constant, cosine, inverse_sqrt
 from .workers import check_workers
 
-OPTIMIZERS = ("adamw", "adam", "sgd", "muon")
+# Each optimiser by its name, with the settings that it takes besides the learning rate.
+OPTIMIZERS: dict[str, tuple[type[Optimizer], tuple[str, ...]]] = {
+    "adamw": (AdamW, ("betas", "eps", "weight_decay")),
+    "adam": (Adam, ("betas", "eps")),
+    "sgd": (SGD, ("momentum",)),
+    "muon": (Muon, ("momentum", "betas", "eps", "weight_decay")),
+}
 SCHEDULES = ("constant", "cosine", "inverse-sqrt")
 PRECISIONS = ("float32", "tf32", "float16")
 _MOST_BATCHES = 10_000  # per step, because Ctrl-C waits for the current step
+
+
+def used_by(setting: str) -> str:
+    """The names of the optimisers that take a setting: "sgd and muon"."""
+    return " and ".join(name for name, (_, settings) in OPTIMIZERS.items() if setting in settings)
 
 
 @dataclass(frozen=True)
@@ -69,14 +80,13 @@ class TrainingSettings:
 
     def optimizer_of(self, parameters: Iterable[tuple[str, Parameter]]) -> Optimizer:
         """A new optimiser of these settings."""
-        betas = (self.beta1, self.beta2)
-        if self.optimizer == "sgd":
-            return SGD(parameters, self.learning_rate, self.momentum)
-        if self.optimizer == "adam":
-            return Adam(parameters, self.learning_rate, betas, self.eps)
-        if self.optimizer == "muon":
-            return Muon(parameters, self.learning_rate, self.momentum, betas, self.eps, self.weight_decay)
-        return AdamW(parameters, self.learning_rate, betas, self.eps, self.weight_decay)
+        kind, names = OPTIMIZERS[self.optimizer]
+        return kind(parameters, self.learning_rate, **{name: getattr(self, name) for name in names})
+
+    @property
+    def betas(self) -> tuple[float, float]:
+        """Adam's β1 and β2."""
+        return self.beta1, self.beta2
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""

@@ -34,7 +34,7 @@ from ..arrays.files import write, write_figure
 from ..models import folder as model_folder
 from ..trace.tracing import textbook_of
 from ..training.corpora import Corpus
-from ..training.loop import DROPOUT, ORDER, Accelerate, as_written
+from ..training.loop import DROPOUT, ORDER, Accelerate, as_written, clip_gradients
 from ..training.optimizers import Optimizer
 from . import checkpoint
 from .checkpoint import Checkpoint
@@ -176,17 +176,14 @@ class Trainer:
         seed = (settings.seed, DROPOUT, progress.step)
         scale = progress.loss_scale if self._half else 1.0
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # non-finite results are handled below
-            loss = self.workers.gradients(self.training, batches, seed, scale)
-            norm = self.workers.gradient_norm() / scale
+            loss = self.workers.loss_and_gradients(self.training, batches, seed, scale)
+            norm = clip_gradients(self.workers, settings.clip, scale)
         finite = math.isfinite(norm)
         if not math.isfinite(loss) or (not finite and scale <= 1.0):
             raise FloatingPointError(self._explain(loss, batches, seed))
         progress.step += 1
         rate = settings.rate(progress.step)
         if finite:
-            factor = (settings.clip / norm if 0.0 < settings.clip < norm else 1.0) / scale
-            if factor != 1.0:
-                self.workers.scale_gradients(factor)
             self.optimizer.step(rate, self.workers.share_out)
         if self._half:
             progress.loss_scale, progress.good_steps = next_scale(scale, progress.good_steps, finite)

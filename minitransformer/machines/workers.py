@@ -65,7 +65,7 @@ class Workers(Worker):
         if group.size > 1 and not sharded:
             self._buckets = Buckets(self.models, self._gradients, group, overlap)
 
-    def gradients(
+    def loss_and_gradients(
         self, corpus: Corpus, batches: Sequence[np.ndarray], seed: Sequence[int], scale: float = 1.0
     ) -> float:
         """Like Worker.gradients. Each worker makes its own generator from the seed."""

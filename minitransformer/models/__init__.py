@@ -1,7 +1,7 @@
 """Models, from token ids to logits: a frozen config and a module built from it.
 
-`load` opens any model: one that `folder.save` wrote, as training does, or one that others published. `from_pretrained`
-opens only published models, and `save_pretrained` writes a model in their form.
+`save` writes a model into a folder, as training does. `load` opens any model: one that `save` wrote, or one that others
+published. `from_pretrained` opens only published models, and `save_pretrained` writes a model in their form.
 """
 
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from ..arrays import rooms
 from .classifier import Classifier, ClassifierConfig
 from .encoder_decoder import EncoderDecoder
+from .folder import save
 from .language_model import LanguageModel, LanguageModelConfig
 from .transformer import Transformer, TransformerConfig
 
@@ -20,6 +21,7 @@ __all__ = [
     "LanguageModelConfig",
     "Transformer",
     "TransformerConfig",
+    "save",
 ]
 
 

@@ -1,22 +1,31 @@
 """An encoder with a classification head: which of a few classes is this sequence?
 
-    logits = mean over the real tokens of encoder(embed(ids)),  times W plus b
+    logits = pool(encoder(embed(ids))) W + b
 
-The encoder sees the whole sequence in both directions (Devlin et al. 2019, "BERT"); the mean turns it into one vector.
+The encoder sees the whole sequence in both directions (Devlin et al. 2019, "BERT"), and `pool` turns it into one
+vector: here the mean over the real tokens. published/text_encoder.py has the recipe of BERT's classifier.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..layers import Cost, Embedding, Encoder, InputEmbedding, Linear, Module, SinusoidalPositions
+from ..layers import Cost, Embedding, Encoder, EncoderLayer, InputEmbedding, LayerNorm, Linear, SinusoidalPositions
 from ..layers.cost import Costs
-from ..layers.module import generator
-from .encoder_decoder import check_config, check_sequences, keys
+from .checks import parts_of
+from .encoder_only import EncoderOnly, EncoderOnlyParts, MeanPool
+
+
+@dataclass(frozen=True)
+class ClassifierParts(EncoderOnlyParts):
+    """The parts of a classifier. head: from the pooled vector to logits."""
+
+    head: Linear
 
 
 @dataclass(frozen=True)
@@ -39,56 +48,53 @@ class ClassifierConfig:
         """The model of these sizes, untrained."""
         return Classifier(self, rng)
 
-
-class Classifier(Module):
-    """From ids to logits. ids: (B, T); mask: boolean (B, T), True where a token is real; logits: (B, n_classes)."""
-
-    def __init__(self, config: ClassifierConfig, rng: np.random.Generator | None = None) -> None:
-        check_config("Classifier", config, ClassifierConfig)
-        rng = generator(rng)
-        self.config = config
-        tokens = Embedding(config.vocabulary, config.d_model, rng=rng)
-        positions = SinusoidalPositions(config.d_model)
-        self.embed = InputEmbedding(tokens, positions, math.sqrt(config.d_model), config.dropout)
-        self.encoder = Encoder(
-            config.n_layers,
-            config.d_model,
-            config.n_heads,
-            config.d_ff,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-            activation=config.activation,
-            norm_order=config.norm_order,
-            checkpoint=config.checkpoint,
-            rng=rng,
+    def parts(self, rng: np.random.Generator) -> ClassifierParts:
+        """The recipe: the paper's encoder, the mean over its vectors, and a linear head."""
+        d = self.d_model
+        sizes = (d, self.n_heads, self.d_ff, self.dropout, self.attention_dropout, self.activation, self.norm_order)
+        tokens = Embedding(self.vocabulary, d, rng=rng)
+        layers = [EncoderLayer(*sizes, rng=rng) for _ in range(self.n_layers)]
+        final_norm = LayerNorm(d) if self.norm_order == "pre" else None
+        return ClassifierParts(
+            embed=InputEmbedding(tokens, SinusoidalPositions(d), math.sqrt(d), self.dropout),
+            encoder=Encoder.of(layers, final_norm, self.checkpoint),
+            pool=MeanPool(),
+            head=Linear(d, self.n_classes, rng=rng),
         )
-        self.head = Linear(config.d_model, config.n_classes, rng=rng)
+
+
+class Classifier(EncoderOnly):
+    """From ids to logits, (B, n_classes)."""
+
+    def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
+        """config: a ClassifierConfig, or another whose `parts(rng)` are those of a classifier."""
+        parts = parts_of("Classifier", config, ClassifierConfig, ClassifierParts, rng)
+        super().__init__(config, parts)
+        self.head = parts.head
 
     def __call__(
-        self, ids: Array, mask: Array | None = None, rng: np.random.Generator | None = None
+        self,
+        ids: Array,
+        mask: Array | None = None,
+        types: Array | None = None,
+        rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns None, because ids have no gradient."""
-        check_sequences("Classifier", "ids", ids)
-        real = keys("Classifier", "mask", mask, ids.shape)
-        embedded, embed_backward = self.embed(ids, rng=rng)
-        hidden, encoder_backward = self.encoder(embedded, mask=real, rng=rng)
-        pooled, pool_backward = self.ops.mean_pool(hidden, mask)
+        hidden, hidden_backward = self.hidden(ids, mask, types, rng)
+        pooled, pool_backward = self.pool(hidden, mask, rng)
         logits, head_backward = self.head(pooled)
 
         def backward(dlogits: Array) -> None:
             dpooled = head_backward(dlogits)
             dhidden = pool_backward(dpooled)
-            dembedded = encoder_backward(dhidden)
-            embed_backward(dembedded)
+            hidden_backward(dhidden)
 
         return logits, backward
 
     def costs(self, batch: int, length: int) -> Costs:
         """What each part costs in training; see `minitransformer.cost`."""
         d, classes = self.head.weight.value.shape
-        yield "embed", (batch, length, d), self.embed.cost(batch, length)
-        yield from self.encoder.costs("encoder", batch, length)
-        yield "pooling", (batch, d), Cost(kept=batch * length)
+        yield from super().costs(batch, length)
         yield "head", (batch, classes), self.head.cost(batch, 1) + Cost(kept=batch * d)
         yield "loss", (), Cost(kept=2 * batch * classes)
 
@@ -97,11 +103,12 @@ class Classifier(Module):
         ids: Array,
         labels: Array,
         mask: Array | None = None,
+        types: Array | None = None,
         label_smoothing: float = 0.0,
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """Cross-entropy of the classes. labels: (B,) integers. backward(dloss=1.0) returns None."""
-        logits, model_backward = self(ids, mask, rng)
+        logits, model_backward = self(ids, mask, types, rng)
         loss, loss_backward = self.ops.cross_entropy(logits, labels, label_smoothing=label_smoothing)
 
         def backward(dloss: Array | float = 1.0) -> None:

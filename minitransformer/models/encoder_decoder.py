@@ -10,13 +10,11 @@ Neural Networks".
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_array, check_flags, check_kind, check_shape
 from ..layers import Cache, Module
 
 
@@ -88,38 +86,3 @@ class EncoderDecoder(Module):
             model_backward(dlogits)
 
         return loss, backward
-
-
-def check_config(where: str, config: Any, kind: type) -> None:
-    """Require the configuration of this kind of model, or another recipe, whose flags are True or False."""
-    if dataclasses.is_dataclass(config):
-        check_flags(where, **{f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.type == "bool"})
-    if hasattr(config, "parts") and hasattr(kind, "parts"):
-        return
-    hint = f"; make one, {kind.__name__}(...), or open a model that exists with models.load(path)"
-    check_kind(where, "config", config, kind, hint)
-
-
-def check_shared(where: str, config: Any) -> None:
-    """Require one vocabulary for source and target where they share a table."""
-    if config.share_embeddings and config.source_vocabulary != config.target_vocabulary:
-        raise ValueError(
-            f"{where}: share_embeddings needs one vocabulary, got {config.source_vocabulary} source and "
-            f"{config.target_vocabulary} target tokens; build a joint vocabulary or set share_embeddings=False"
-        )
-
-
-def check_sequences(where: str, name: str, ids: Array) -> None:
-    """Require a batch of sequences of ids, (B, T)."""
-    check_array(where, name, ids)
-    if ids.ndim != 2:
-        raise ValueError(f"{where}: {name} must be a batch of sequences (B, T), got shape {ids.shape}")
-
-
-def keys(where: str, name: str, mask: Array | None, shape: tuple[int, ...]) -> Array | None:
-    """(B, T_k), which tokens are real, to (B, 1, T_k): no query attends to padding."""
-    if mask is None:
-        return None
-    check_array(where, name, mask)
-    check_shape(where, name, mask, shape)
-    return mask[:, None, :]

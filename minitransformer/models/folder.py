@@ -8,33 +8,30 @@ model.safetensors  every parameter under its dotted name, without code (https://
 from __future__ import annotations
 
 import json
+import math
 import os
-import re
-from dataclasses import asdict, fields, is_dataclass
-from importlib import import_module
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..arrays import rooms
-from ..arrays.files import read_arrays, read_json, write, write_arrays
+from ..arrays.files import forms_of, naming, read_arrays, read_json, write, write_arrays
 from ..layers.module import Unread
 from .classifier import Classifier, ClassifierConfig
+from .earlier import PACKAGE, known, recipe_of
 from .encoder_decoder import EncoderDecoder
 from .language_model import LanguageModel, LanguageModelConfig
-from .transformer import Transformer, TransformerConfig
-from .weights import n_numbers, of_file
+from .transformer import TransformerConfig
 
 Model = EncoderDecoder | LanguageModel | Classifier
 
 _FORMAT = 1
-_PACKAGE = __name__.split(".")[0]
 _DTYPES = ("F16", "F32", "F64")
-_KINDS: dict[str, tuple[type[Any], type[Any]]] = {  # what an older folder means, which names no recipe
-    "Transformer": (Transformer, TransformerConfig),
-    "LanguageModel": (LanguageModel, LanguageModelConfig),
-    "Classifier": (Classifier, ClassifierConfig),
+_KINDS: dict[str, type[Any]] = {  # what an older folder means, which names no recipe
+    "Transformer": TransformerConfig,
+    "LanguageModel": LanguageModelConfig,
+    "Classifier": ClassifierConfig,
 }
 
 
@@ -47,7 +44,7 @@ def save(model: Model, folder: str | os.PathLike[str]) -> None:
     made_by = type(getattr(model, "config", None))
     if not hasattr(made_by, "build"):
         raise TypeError(f"save: the model must be one of {', '.join(_KINDS)}, or made by a recipe; got {name}")
-    recipe = f"{made_by.__module__}.{made_by.__qualname__}".removeprefix(f"{_PACKAGE}.")
+    recipe = f"{made_by.__module__}.{made_by.__qualname__}".removeprefix(f"{PACKAGE}.")
     config = {"format": _FORMAT, "model": name, "recipe": recipe, "config": asdict(model.config)}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,16 +69,14 @@ def load(folder: str | os.PathLike[str]) -> Model:
     weights_path = folder / "model.safetensors"
     if not weights_path.is_file():
         raise FileNotFoundError(f"{folder} holds no model: {weights_path.name} is missing")
-    tensors = of_file(weights_path)
-    for parameter, tensor in sorted(tensors.items()):
-        if tensor.dtype not in _DTYPES:
+    forms = forms_of(weights_path)
+    for parameter, (stored, _) in sorted(forms.items()):
+        if stored not in _DTYPES:
             raise ValueError(
-                f"{weights_path}: {parameter} has dtype {tensor.dtype}, but must have {', '.join(_DTYPES)}; convert it"
+                f"{weights_path}: {parameter} has dtype {stored}, but must have {', '.join(_DTYPES)}; convert it"
             )
-    try:
-        model = config_class(**config).build(Unread(at_most=4 * n_numbers(tensors)))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{folder / 'config.json'}: {error}") from error
+    with naming(folder / "config.json"):
+        model = config_class(**config).build(Unread(at_most=4 * sum(math.prod(shape) for _, shape in forms.values())))
     state = read_arrays(weights_path)
     for parameter, value in state.items():
         if not np.isfinite(value).all():
@@ -91,10 +86,8 @@ def load(folder: str | os.PathLike[str]) -> Model:
     dtypes = {value.dtype for value in state.values()}
     if len(dtypes) == 1 and (dtype := dtypes.pop()).kind == "f":
         model.to(dtype=dtype.name)
-    try:
+    with naming(weights_path):
         model.load_state(state)
-    except ValueError as error:
-        raise ValueError(f"{weights_path}: {error}") from error
     return model
 
 
@@ -119,55 +112,5 @@ def _described(folder: Path) -> tuple[str, type[Any], dict[str, Any]]:
         raise ValueError(f'{path}: "model" must be one of {", ".join(_KINDS)}, got {name!r}')
     if not isinstance(document.get("config"), dict):
         raise ValueError(f'{path}: "config" must be an object')
-    config_class = _KINDS[name][1] if recipe is None else _recipe(path, recipe)
-    return name, config_class, _known(path, config_class, document["config"])
-
-
-def _known(path: Path, config_class: type[Any], config: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a config without those of an earlier version that changed nothing.
-
-    earlier.json in the rooms around: {config: {field, or field=value: [what changed nothing, which recipe has it now]}}
-    Raises ValueError for any other field that the config does not have.
-    """
-    about = {
-        name: entry
-        for file in rooms.files("earlier.json")
-        for name, entry in json.loads(file.read_text(encoding="utf-8")).get(config_class.__name__, {}).items()
-    }
-    names = [field.name for field in fields(config_class)]
-    unknown = {
-        name: about.get(f"{name}={value}", about.get(name, (None, None)))[1]
-        for name, value in config.items()
-        if name not in names and (name not in about or value != about[name][0])
-    }
-    if unknown:
-        raise ValueError(f"{path}: {_refusal(config_class, config, unknown)}")
-    return {name: value for name, value in config.items() if name in names}
-
-
-def _refusal(config_class: type[Any], config: dict[str, Any], unknown: dict[str, str | None]) -> str:
-    """What to do about fields that another recipe has, or none. unknown: {field: the recipe}."""
-    given = ", ".join(f"{name[:30]}={repr(config[name])[:30]}" for name in list(unknown)[:9])
-    recipes = sorted({recipe for recipe in unknown.values() if recipe})
-    if None in unknown.values():
-        return f"{config_class.__name__} has no {given}; it has {', '.join(f.name for f in fields(config_class))}"
-    cause = f"an earlier version saved this model with {given}, which {config_class.__name__} no longer has"
-    if all(recipe.startswith("published.") for recipe in recipes):
-        advice = "write the model with save_pretrained of that version, and open that folder here"
-    elif len(recipes) == 1:
-        rest = set(config) - {field.name for field in fields(_recipe(Path(), recipes[0]))}
-        advice = f'write "recipe": "{recipes[0]}" into the file, and take out of its "config" {", ".join(sorted(rest))}'
-    else:
-        advice = "no recipe has all of this, so train the model again"
-    return f"{cause} (now in {' and '.join(recipes)}); {advice}"
-
-
-def _recipe(path: Path, recipe: Any) -> type[Any]:
-    """The class of a config by its place in this package. Nothing outside of the package is imported."""
-    module, _, name = str(recipe).rpartition(".")
-    inside = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
-    if re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)*", module) and inside.is_file():
-        found = getattr(import_module(f"{_PACKAGE}.{module}"), name, None)
-        if isinstance(found, type) and is_dataclass(found) and hasattr(found, "build"):
-            return found
-    raise ValueError(f'{path}: "recipe" names {str(recipe)[:60]!r}, which this version does not have')
+    config_class = _KINDS[name] if recipe is None else recipe_of(path, recipe)
+    return name, config_class, known(path, config_class, document["config"])

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_flags, check_sizes
+from ..arrays.boundary import check_flags
 from ..layers import (
     Cache,
     Cost,
@@ -32,8 +32,7 @@ from ..layers import (
 )
 from ..layers.cache import check_cache, no_backward
 from ..layers.cost import Costs
-from ..layers.module import generator
-from .encoder_decoder import check_config, check_sequences, keys
+from .checks import check_batch, padding_keys, parts_of
 
 
 @dataclass(frozen=True)
@@ -96,11 +95,9 @@ class LanguageModel(Module):
 
     def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
         """config: a LanguageModelConfig, or another whose `parts(rng)` are those of a decoder-only model."""
-        check_config("LanguageModel", config, LanguageModelConfig)
-        check_sizes("LanguageModel", n_layers=config.n_layers)
-        parts = config.parts(generator(rng))
+        parts = parts_of("LanguageModel", config, LanguageModelConfig, LanguageModelParts, rng)
         self.config = config
-        self.tokens = parts.embed.tokens
+        self.tokens = parts.embed.tokens  # before `embed`, so that saved models have the table under this name
         self.embed, self.stack, self.output = parts.embed, parts.stack, parts.output
 
     def new_cache(self) -> Cache:
@@ -146,12 +143,14 @@ class LanguageModel(Module):
         positions: Array | None = None,
     ) -> tuple[Array, Pullback]:
         """The vectors that the logits are made of. hidden: (B, T, D); the rest as of a call."""
-        check_sequences("LanguageModel", "ids", ids)
-        check_cache("LanguageModel", cache, self.config.n_layers)
+        check_batch("LanguageModel", "ids", ids)
+        check_cache("LanguageModel", cache, len(self.stack.layers))
         start = 0 if cache is None else cache.length
-        real = keys("LanguageModel", "mask", mask, (ids.shape[0], start + ids.shape[1]))
-        embedded, embed_backward = self.embed(ids, start=start, rng=rng, at=positions)
-        hidden, stack_backward = self.stack(embedded, mask=real, causal=True, cache=cache, rng=rng, positions=positions)
+        visible = padding_keys("LanguageModel", "mask", mask, (ids.shape[0], start + ids.shape[1]))
+        embedded, embed_backward = self.embed(ids, start=start, rng=rng, positions=positions)
+        hidden, stack_backward = self.stack(
+            embedded, mask=visible, causal=True, cache=cache, rng=rng, positions=positions
+        )
 
         def backward(dhidden: Array) -> None:
             dembedded = stack_backward(dhidden)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_array, check_sizes
+from ..arrays.boundary import check_array
 from ..layers import (
     Cache,
     Cost,
@@ -30,8 +30,8 @@ from ..layers import (
 )
 from ..layers.cache import check_cache, no_backward
 from ..layers.cost import Costs
-from ..layers.module import generator
-from .encoder_decoder import EncoderDecoder, check_config, check_sequences, check_shared, keys
+from .checks import check_batch, check_shared, padding_keys, parts_of
+from .encoder_decoder import EncoderDecoder
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,12 @@ class TransformerParts:
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Sizes of an encoder-decoder. The defaults are the paper's base model (table 3); the vocabularies have none."""
+    """Sizes of an encoder-decoder. The defaults are the paper's base model (table 3); the vocabularies have none.
+
+    BIG: where the paper's big model differs.
+    """
+
+    BIG: ClassVar[dict[str, Any]] = {"d_model": 1024, "n_heads": 16, "d_ff": 4096, "dropout": 0.3}
 
     source_vocabulary: int
     target_vocabulary: int
@@ -102,8 +107,7 @@ class TransformerConfig:
     @classmethod
     def big(cls, vocabulary: int = 37000, **changes: Any) -> TransformerConfig:
         """The paper's big model: d_model 1024, 16 heads, d_ff 4096, dropout 0.3; 214 million parameters."""
-        sizes = {"d_model": 1024, "n_heads": 16, "d_ff": 4096, "dropout": 0.3}
-        return cls(vocabulary, vocabulary, **(sizes | changes))
+        return cls(vocabulary, vocabulary, **(cls.BIG | changes))
 
 
 class Transformer(EncoderDecoder):
@@ -115,12 +119,10 @@ class Transformer(EncoderDecoder):
 
     def __init__(self, config: Any, rng: np.random.Generator | None = None) -> None:
         """config: a TransformerConfig, or another whose `parts(rng)` are those of an encoder-decoder."""
-        check_config("Transformer", config, TransformerConfig)
+        parts = parts_of("Transformer", config, TransformerConfig, TransformerParts, rng)
         check_shared("Transformer", config)
-        check_sizes("Transformer", n_encoder_layers=config.n_encoder_layers, n_decoder_layers=config.n_decoder_layers)
-        parts = config.parts(generator(rng))
         self.config = config
-        self.target_tokens = parts.embed_target.tokens
+        self.target_tokens = parts.embed_target.tokens  # first: saved models have the table under this name
         self.embed_source, self.embed_target = parts.embed_source, parts.embed_target
         self.encoder, self.decoder = parts.encoder, parts.decoder
         self.output = parts.output
@@ -146,10 +148,10 @@ class Transformer(EncoderDecoder):
         self, source: Array, source_mask: Array | None = None, rng: np.random.Generator | None = None
     ) -> tuple[Array, Pullback]:
         """Return (memory, backward). memory: (B, T_src, D); backward(dmemory) returns None."""
-        check_sequences("Transformer", "source", source)
+        check_batch("Transformer", "source", source)
         embedded, embed_backward = self.embed_source(source, rng=rng)
         memory, encoder_backward = self.encoder(
-            embedded, mask=keys("Transformer", "source_mask", source_mask, source.shape), rng=rng
+            embedded, mask=padding_keys("Transformer", "source_mask", source_mask, source.shape), rng=rng
         )
 
         def backward(dmemory: Array) -> None:
@@ -191,12 +193,14 @@ class Transformer(EncoderDecoder):
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """The vectors of the target that the logits are made of. hidden: (B, T, D); the rest: see `decode`."""
-        check_sequences("Transformer", "target", target)
+        check_batch("Transformer", "target", target)
         check_array("Transformer", "memory", memory)
-        check_cache("Transformer", cache, self.config.n_decoder_layers)
+        check_cache("Transformer", cache, len(self.decoder.layers))
         start = 0 if cache is None else cache.length
-        target_keys = keys("Transformer", "target_mask", target_mask, (target.shape[0], start + target.shape[1]))
-        source_keys = keys("Transformer", "source_mask", source_mask, memory.shape[:-1])
+        target_keys = padding_keys(
+            "Transformer", "target_mask", target_mask, (target.shape[0], start + target.shape[1])
+        )
+        source_keys = padding_keys("Transformer", "source_mask", source_mask, memory.shape[:-1])
         embedded, embed_backward = self.embed_target(target, start=start, rng=rng)
         hidden, decoder_backward = self.decoder(
             embedded, memory, mask=target_keys, memory_mask=source_keys, cache=cache, rng=rng

@@ -86,6 +86,7 @@ def silu(x: Array) -> tuple[Array, Pullback]:
 
 
 @op("x, y: (...)")
+@in_float32
 def tanh(x: Array) -> tuple[Array, Pullback]:
     """The hyperbolic tangent, element-wise. backward(dy) returns dx."""
     xp = array_module(x)

@@ -69,7 +69,7 @@ def attention(
     heads, (B, 1, T_q, T_k).
     causal: a query sees no key after its own position. Where T_q ≠ T_k the queries are the last T_q of the T_k
     positions, as when a decoder goes on from a cache (were T_q larger, the first queries would see nothing).
-    scale: 1/√d_k unless given.
+    scale: 1/√d_k unless given; any number, and with 0 each query takes the plain mean of what it sees.
     dropout: the rate at which weights are dropped, after the softmax; without an rng nothing is dropped.
     bias: added to the scaled scores.
     backward(doutput) returns (dq, dk, dv), or (dq, dk, dv, dbias) where there is a bias.

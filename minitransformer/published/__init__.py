@@ -2,11 +2,11 @@
 
 from .opening import load
 from .pretrained import from_pretrained, is_published, save_pretrained
-from .text_encoder import MaskedLanguageModel, TextClassifier, TextEncoder, TextEncoderConfig
+from .text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder, TextEncoderConfig
 
 __all__ = [
     "MaskedLanguageModel",
-    "TextClassifier",
+    "TextClassifierConfig",
     "TextEncoder",
     "TextEncoderConfig",
     "from_pretrained",

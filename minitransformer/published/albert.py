@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any
 
 from . import bert
-from .family import BODY, CLASSES, MASKED, Family, Stored
+from .family import ENCODERS, Family, Stored, classes
 from .fields import Fields
 from .text_encoder import TextEncoderConfig
 
@@ -19,7 +19,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
     fields.only(num_hidden_groups=1, inner_group_num=1)
     fields.document = {"hidden_act": "gelu_new"} | dict(fields.document)  # its default differs from BERT's
     config = bert.ours(fields, head, stored)
-    width, pooler = fields.size("embedding_size", 128), "pooler.weight" in stored
+    width, pooler = fields.size("embedding_size", 128), "tanh" if "pooler.weight" in stored else None
     return dataclasses.replace(config, width=width, shared=True, pooler=pooler)
 
 
@@ -30,45 +30,33 @@ def theirs(config: TextEncoderConfig) -> dict[str, Any]:
 
 
 NAMES = """
-embeddings.word_embeddings                     =  tokens
+embeddings.word_embeddings                     =  embed.tokens
 embeddings.position_embeddings                 =  embed.positions
 embeddings.token_type_embeddings               =  embed.types
 embeddings.LayerNorm                           =  embed.norm
 encoder.embedding_hidden_mapping_in            T  embed.projection
-encoder.albert_layer_groups.0.albert_layers.0.attention.query      T  stack.layers.0.self_attention.sublayer.query
-encoder.albert_layer_groups.0.albert_layers.0.attention.key        T  stack.layers.0.self_attention.sublayer.key
-encoder.albert_layer_groups.0.albert_layers.0.attention.value      T  stack.layers.0.self_attention.sublayer.value
-encoder.albert_layer_groups.0.albert_layers.0.attention.dense      T  stack.layers.0.self_attention.sublayer.output
-encoder.albert_layer_groups.0.albert_layers.0.attention.LayerNorm  =  stack.layers.0.self_attention.norm
-encoder.albert_layer_groups.0.albert_layers.0.ffn                  T  stack.layers.0.feed_forward.sublayer.inner
-encoder.albert_layer_groups.0.albert_layers.0.ffn_output           T  stack.layers.0.feed_forward.sublayer.output
-encoder.albert_layer_groups.0.albert_layers.0.full_layer_layer_norm  =  stack.layers.0.feed_forward.norm
-pooler                                         T  pooler
+encoder.albert_layer_groups.0.albert_layers.0.attention.query      T  encoder.layers.0.self_attention.sublayer.query
+encoder.albert_layer_groups.0.albert_layers.0.attention.key        T  encoder.layers.0.self_attention.sublayer.key
+encoder.albert_layer_groups.0.albert_layers.0.attention.value      T  encoder.layers.0.self_attention.sublayer.value
+encoder.albert_layer_groups.0.albert_layers.0.attention.dense      T  encoder.layers.0.self_attention.sublayer.output
+encoder.albert_layer_groups.0.albert_layers.0.attention.LayerNorm  =  encoder.layers.0.self_attention.norm
+encoder.albert_layer_groups.0.albert_layers.0.ffn                  T  encoder.layers.0.feed_forward.sublayer.inner
+encoder.albert_layer_groups.0.albert_layers.0.ffn_output           T  encoder.layers.0.feed_forward.sublayer.output
+encoder.albert_layer_groups.0.albert_layers.0.full_layer_layer_norm  =  encoder.layers.0.feed_forward.norm
+pooler                                         T  pool.dense
 embeddings.position_ids                        -
+/classifier                                    T  head
 """
 MASKED_NAMES = """
-HEAD.dense                                     T  dense
-HEAD.LayerNorm                                 =  norm
-sop_classifier.classifier                      -
+/HEAD.dense                                    T  dense
+/HEAD.LayerNorm                                =  norm
+/sop_classifier.classifier                     -
 """
 
 
-def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
-    """The tables of names for the body and for the head."""
-    masked = bert.masked(config, "predictions", MASKED_NAMES)
-    return NAMES, {MASKED: masked, CLASSES: bert.CLASSES_NAMES}.get(head, "")
+def names(config: TextEncoderConfig) -> str:
+    """The table of names."""
+    return NAMES + bert.masked(config, "predictions", MASKED_NAMES)
 
 
-FAMILY = Family(
-    "albert",
-    "albert",
-    {
-        "AlbertModel": BODY,
-        "AlbertForMaskedLM": MASKED,
-        "AlbertForPreTraining": MASKED,
-        "AlbertForSequenceClassification": CLASSES,
-    },
-    ours,
-    theirs,
-    names,
-)
+FAMILY = Family("albert", "albert", classes("Albert", ENCODERS | bert.PRETRAINED), ours, theirs, names)

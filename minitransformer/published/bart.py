@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import ops
 from ..arrays.backend import Array, Pullback
+from ..arrays.float16 import sum_over
 from ..layers import (
     Cost,
     Decoder,
@@ -121,7 +122,7 @@ class BiasedOutput(Module):
         logits = products + self.logit_bias.value
 
         def backward(dlogits: Array) -> Array:
-            self.logit_bias.grad += dlogits.reshape(-1, dlogits.shape[-1]).sum(axis=0)
+            self.logit_bias.grad += sum_over(dlogits, axis=tuple(range(dlogits.ndim - 1)))
             dproducts = dlogits
             dx = products_backward(dproducts)
             return dx
@@ -170,8 +171,6 @@ def _theirs(config: BartConfig) -> dict[str, Any]:
         "decoder_ffn_dim": config.d_ff,
         "is_encoder_decoder": True,
         "pad_token_id": 0,
-        "bos_token_id": None,
-        "eos_token_id": None,
         "forced_eos_token_id": None,
         "decoder_start_token_id": 0,
     }
@@ -216,22 +215,19 @@ decoder.layers.*.encoder_attn.k_proj   T  decoder.layers.*.cross_attention.subla
 decoder.layers.*.encoder_attn.v_proj   T  decoder.layers.*.cross_attention.sublayer.value
 decoder.layers.*.encoder_attn.out_proj T  decoder.layers.*.cross_attention.sublayer.output
 decoder.layers.*.encoder_attn_layer_norm  =  decoder.layers.*.cross_attention.norm
-"""
-WORDS_NAMES = """
-lm_head                                =  output
-lm_head                                =  output.tokens
-lm_head                                ~  target_tokens
-final_logits_bias                      row  output.logit_bias
-final_logits_bias                      -
+/lm_head                               =  output
+/lm_head                               =  output.tokens
+/lm_head                               ~  target_tokens
+/final_logits_bias                     row  output.logit_bias
+/final_logits_bias                     -
 """
 
 
-def names(config: BartConfig, head: str) -> tuple[str, str]:
-    """The tables of names for the body and for the head."""
+def names(config: BartConfig) -> str:
+    """The table of names."""
     tables = SHARED if config.share_embeddings else APART
     encoder, decoder = LAYERS.replace("OF", "source"), LAYERS.replace("OF", "target")
-    body = tables + encoder.replace("SIDE", "encoder") + decoder.replace("SIDE", "decoder") + MEMORY
-    return body, {WORDS: WORDS_NAMES}.get(head, "")
+    return tables + encoder.replace("SIDE", "encoder") + decoder.replace("SIDE", "decoder") + MEMORY
 
 
 def _family(model_type: str, body: str, words: str, particular: dict[str, Any], theirs: Any = _theirs) -> Family:

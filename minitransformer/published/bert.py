@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .family import BODY, CLASSES, MASKED, Family, Stored
+from .family import ENCODERS, MASKED, Family, Stored, classes
 from .fields import Fields, written
 from .text_encoder import TextEncoderConfig
 
@@ -22,13 +22,14 @@ layer_norm_eps                  positive    norm_eps             1e-12
 type_vocab_size                 size        types                2
 tie_word_embeddings             flag        tie_output           true
 """
+PRETRAINED = {"ForPreTraining": MASKED}  # with a second head, which is not read
 ONE_SIDED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
 
 
 def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
     """The config of BERT's config.json."""
     fields.only(**ONE_SIDED)
-    return TextEncoderConfig(**fields.read(FIELDS), pooler="pooler.dense.weight" in stored)
+    return TextEncoderConfig(**fields.read(FIELDS), pooler="tanh" if "pooler.dense.weight" in stored else None)
 
 
 def theirs(config: TextEncoderConfig) -> dict[str, Any]:
@@ -37,38 +38,38 @@ def theirs(config: TextEncoderConfig) -> dict[str, Any]:
 
 
 NAMES = """
-embeddings.word_embeddings                     =  tokens
+embeddings.word_embeddings                     =  embed.tokens
 embeddings.position_embeddings                 =  embed.positions
 embeddings.token_type_embeddings               =  embed.types
 embeddings.LayerNorm                           =  embed.norm
-encoder.layer.*.attention.self.query           T  stack.layers.*.self_attention.sublayer.query
-encoder.layer.*.attention.self.key             T  stack.layers.*.self_attention.sublayer.key
-encoder.layer.*.attention.self.value           T  stack.layers.*.self_attention.sublayer.value
-encoder.layer.*.attention.output.dense         T  stack.layers.*.self_attention.sublayer.output
-encoder.layer.*.attention.output.LayerNorm     =  stack.layers.*.self_attention.norm
-encoder.layer.*.intermediate.dense             T  stack.layers.*.feed_forward.sublayer.inner
-encoder.layer.*.output.dense                   T  stack.layers.*.feed_forward.sublayer.output
-encoder.layer.*.output.LayerNorm               =  stack.layers.*.feed_forward.norm
-pooler.dense                                   T  pooler
+encoder.layer.*.attention.self.query           T  encoder.layers.*.self_attention.sublayer.query
+encoder.layer.*.attention.self.key             T  encoder.layers.*.self_attention.sublayer.key
+encoder.layer.*.attention.self.value           T  encoder.layers.*.self_attention.sublayer.value
+encoder.layer.*.attention.output.dense         T  encoder.layers.*.self_attention.sublayer.output
+encoder.layer.*.attention.output.LayerNorm     =  encoder.layers.*.self_attention.norm
+encoder.layer.*.intermediate.dense             T  encoder.layers.*.feed_forward.sublayer.inner
+encoder.layer.*.output.dense                   T  encoder.layers.*.feed_forward.sublayer.output
+encoder.layer.*.output.LayerNorm               =  encoder.layers.*.feed_forward.norm
 embeddings.position_ids                        -
 """
+POOLER = """
+pooler.dense                                   T  pool.dense
+/classifier                                    T  head
+"""
 MASKED_NAMES = """
-HEAD.transform.dense                           T  dense
-HEAD.transform.LayerNorm                       =  norm
-cls.seq_relationship                           -
+/HEAD.transform.dense                          T  dense
+/HEAD.transform.LayerNorm                      =  norm
+/cls.seq_relationship                          -
 """
 TIED = """
-HEAD.bias                                      =  logit_bias
-HEAD.decoder.bias                              ~  logit_bias
-HEAD.decoder                                   ~  encoder.tokens
+/HEAD.bias                                     =  logit_bias
+/HEAD.decoder.bias                             ~  logit_bias
+/HEAD.decoder                                  ~  embed.tokens
 """
 UNTIED = """
-HEAD.decoder                                   =  output
-HEAD.decoder.bias                              =  logit_bias
-HEAD.bias                                      -
-"""
-CLASSES_NAMES = """
-classifier                                     T  output
+/HEAD.decoder                                  =  output
+/HEAD.decoder.bias                             =  logit_bias
+/HEAD.bias                                     -
 """
 
 
@@ -77,21 +78,9 @@ def masked(config: TextEncoderConfig, head: str, table: str) -> str:
     return (table + (TIED if config.tie_output else UNTIED)).replace("HEAD", head)
 
 
-def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
-    """The tables of names for the body and for the head."""
-    return NAMES, {MASKED: masked(config, "cls.predictions", MASKED_NAMES), CLASSES: CLASSES_NAMES}.get(head, "")
+def names(config: TextEncoderConfig) -> str:
+    """The table of names."""
+    return NAMES + POOLER + masked(config, "cls.predictions", MASKED_NAMES)
 
 
-FAMILY = Family(
-    "bert",
-    "bert",
-    {
-        "BertModel": BODY,
-        "BertForMaskedLM": MASKED,
-        "BertForPreTraining": MASKED,
-        "BertForSequenceClassification": CLASSES,
-    },
-    ours,
-    theirs,
-    names,
-)
+FAMILY = Family("bert", "bert", classes("Bert", ENCODERS | PRETRAINED), ours, theirs, names)

@@ -18,7 +18,7 @@ from .gpt_oss import GptOssConfig
 from .llama import LlamaConfig
 from .qwen3 import Qwen3Config
 from .t5 import T5Config
-from .text_encoder import MaskedLanguageModel, TextClassifier, TextEncoder, TextEncoderConfig
+from .text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder, TextEncoderConfig
 
 
 def _enter(name: str, build: Callable[[Random], Setup]) -> None:
@@ -30,7 +30,7 @@ def _encoder_of_text(make: Callable[[Any], Any], **options: Any) -> Callable[[Ra
 
     def build(r: Random) -> Setup:
         sizes = SMALL | {"max_length": 6, "n_layers": 1, "dropout": 0.2}
-        config = TextEncoderConfig(7, **(sizes | options))
+        config = (TextClassifierConfig if make is models.Classifier else TextEncoderConfig)(7, **(sizes | options))
         model = ordinary(make(config), r)
         ids, types = np.array([[1, 5, 5, 2], [1, 4, 0, 0]]), np.array([[0, 0, 1, 1], [0, 1, 0, 0]])
         if config.count_real:
@@ -38,14 +38,10 @@ def _encoder_of_text(make: Callable[[Any], Any], **options: Any) -> Callable[[Ra
         texts = {"mask": ids != 0, "types": types if config.types else None}
         if isinstance(model, TextEncoder):
             return call(r, model, ids, **texts, rng=frozen)
-        wanted = np.array([2, 0]) if isinstance(model, TextClassifier) else np.array([[-100, 3, 5, 2], [6] * 4])
+        wanted = np.array([2, 0]) if make is models.Classifier else np.array([[-100, 3, 5, 2], [6] * 4])
         return call(r, model.loss, ids, wanted, module=model, **texts, rng=frozen)
 
     return build
-
-
-def _classifier_of(activation: str) -> Callable[[Any], Any]:
-    return lambda config: TextClassifier(config, 3, activation)
 
 
 def _transformer(kind: Callable[..., Any], **options: Any) -> Callable[[Random], Setup]:
@@ -77,8 +73,11 @@ _enter(
     "MaskedLanguageModel of one layer used twice",
     _encoder_of_text(MaskedLanguageModel, width=3, shared=True, n_layers=2, activation="gelu_tanh"),
 )
-_enter("TextClassifier", _encoder_of_text(_classifier_of("tanh")))
-_enter("TextClassifier without a pooler", _encoder_of_text(_classifier_of("relu"), pooler=False, types=0))
+_enter("Classifier by the first token", _encoder_of_text(models.Classifier, n_classes=3))
+_enter(
+    "Classifier by the first token, with ReLU",
+    _encoder_of_text(models.Classifier, n_classes=3, pooler="relu", types=0),
+)
 
 
 def _text_encoder(r: Random) -> Setup:

@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..text.tokenizer import load_library
+
 _MOST = 100_000_000  # the budget
 _LEAST = 200  # the least cost of any operation
 _SECONDS = 5.0
@@ -63,12 +65,8 @@ def render(template: str, messages: Sequence[Mapping[str, str]], special: Mappin
     """
     if len(template) > _LONGEST:
         raise ValueError(f"the chat template has {len(template):,} characters, but may have at most {_LONGEST:,}")
-    try:
-        sandbox = _sandbox(len(template))
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            'a chat template needs the library jinja2; install it: pip install "minitransformer[models]"'
-        ) from error
+    load_library("a chat template", "models", "jinja2")
+    sandbox = _sandbox(len(template))
     try:
         return sandbox.from_string(template).render(
             messages=[dict(message) for message in messages], add_generation_prompt=True, **special

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .family import BODY, CLASSES, MASKED, Family, Stored
+from .family import ENCODERS, Family, Stored, classes
 from .fields import Fields, written
 from .text_encoder import TextEncoderConfig
 
@@ -24,7 +24,7 @@ tie_word_embeddings        flag        tie_output           true
 
 def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
     """The config of DistilBERT's config.json."""
-    return TextEncoderConfig(**fields.read(FIELDS), norm_eps=1e-12, types=0, pooler=False)
+    return TextEncoderConfig(**fields.read(FIELDS), norm_eps=1e-12, types=0, pooler=None)
 
 
 def theirs(config: TextEncoderConfig) -> dict[str, Any]:
@@ -33,43 +33,26 @@ def theirs(config: TextEncoderConfig) -> dict[str, Any]:
 
 
 NAMES = """
-embeddings.word_embeddings                     =  tokens
+embeddings.word_embeddings                     =  embed.tokens
 embeddings.position_embeddings                 =  embed.positions
 embeddings.LayerNorm                           =  embed.norm
-transformer.layer.*.attention.q_lin            T  stack.layers.*.self_attention.sublayer.query
-transformer.layer.*.attention.k_lin            T  stack.layers.*.self_attention.sublayer.key
-transformer.layer.*.attention.v_lin            T  stack.layers.*.self_attention.sublayer.value
-transformer.layer.*.attention.out_lin          T  stack.layers.*.self_attention.sublayer.output
-transformer.layer.*.sa_layer_norm              =  stack.layers.*.self_attention.norm
-transformer.layer.*.ffn.lin1                   T  stack.layers.*.feed_forward.sublayer.inner
-transformer.layer.*.ffn.lin2                   T  stack.layers.*.feed_forward.sublayer.output
-transformer.layer.*.output_layer_norm          =  stack.layers.*.feed_forward.norm
+transformer.layer.*.attention.q_lin            T  encoder.layers.*.self_attention.sublayer.query
+transformer.layer.*.attention.k_lin            T  encoder.layers.*.self_attention.sublayer.key
+transformer.layer.*.attention.v_lin            T  encoder.layers.*.self_attention.sublayer.value
+transformer.layer.*.attention.out_lin          T  encoder.layers.*.self_attention.sublayer.output
+transformer.layer.*.sa_layer_norm              =  encoder.layers.*.self_attention.norm
+transformer.layer.*.ffn.lin1                   T  encoder.layers.*.feed_forward.sublayer.inner
+transformer.layer.*.ffn.lin2                   T  encoder.layers.*.feed_forward.sublayer.output
+transformer.layer.*.output_layer_norm          =  encoder.layers.*.feed_forward.norm
 embeddings.position_ids                        -
-"""
-MASKED_NAMES = """
-vocab_transform                                T  dense
-vocab_layer_norm                               =  norm
-vocab_projector                                =  output
-vocab_projector.bias                           =  logit_bias
-vocab_projector                                ~  encoder.tokens
-"""
-CLASSES_NAMES = """
-pre_classifier                                 T  dense
-classifier                                     T  output
+/vocab_transform                               T  dense
+/vocab_layer_norm                              =  norm
+/vocab_projector                               =  output
+/vocab_projector.bias                          =  logit_bias
+/vocab_projector                               ~  embed.tokens
+/pre_classifier                                T  pool.dense
+/classifier                                    T  head
 """
 
 
-def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
-    """The tables of names for the body and for the head."""
-    return NAMES, {MASKED: MASKED_NAMES, CLASSES: CLASSES_NAMES}.get(head, "")
-
-
-FAMILY = Family(
-    "distilbert",
-    "distilbert",
-    {"DistilBertModel": BODY, "DistilBertForMaskedLM": MASKED, "DistilBertForSequenceClassification": CLASSES},
-    ours,
-    theirs,
-    names,
-    class_activation="relu",
-)
+FAMILY = Family("distilbert", "distilbert", classes("DistilBert", ENCODERS), ours, theirs, NAMES, class_pooler="relu")

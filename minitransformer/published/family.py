@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..models.classifier import Classifier
 from ..models.language_model import LanguageModel
 from ..models.transformer import Transformer
-from ..models.weights import Numbers
 from .fields import Fields
-from .names import Layout, layout, lines
-from .text_encoder import MaskedLanguageModel, TextClassifier, TextEncoder, TextEncoderConfig
+from .names import Layout, Place, layout, lines
+from .text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder, TextEncoderConfig
+from .weight_files import Tensor
 
 Config: TypeAlias = Any  # a TextEncoderConfig, or one with a recipe: `parts(rng)`
-Pretrained = TextEncoder | MaskedLanguageModel | TextClassifier | LanguageModel | Transformer
-Stored: TypeAlias = Mapping[str, Numbers]  # the tensors of a file by their names, without the prefix of the body
+Pretrained = TextEncoder | MaskedLanguageModel | Classifier | LanguageModel | Transformer
+Stored: TypeAlias = Mapping[str, Tensor | Place]  # the tensors of a file by their names, without the prefix of the body
 
 BODY, MASKED, CLASSES, WORDS = "body", "masked", "classes", "words"
+ENCODERS = {"Model": BODY, "ForMaskedLM": MASKED, "ForSequenceClassification": CLASSES}  # how their classes end
+WRITERS = {"Model": BODY, "ForCausalLM": WORDS}
+_CLASSES = ("classifier.out_proj.weight", "classifier.weight")  # the head of a classifier: RoBERTa's, all others'
+
+
+def classes(stem: str, ends: Mapping[str, str]) -> dict[str, str]:
+    """The architectures whose names begin alike."""
+    return {stem + end: head for end, head in ends.items()}
 
 
 @dataclass(frozen=True)
@@ -27,9 +37,8 @@ class Family:
     """One family. model_type: as in config.json. prefix: what precedes the body's names in a model with a head.
 
     architectures: {their class: BODY, MASKED, CLASSES or WORDS}; a saved model names the first class with its head.
-    ours(fields, head, stored) returns our config; theirs(config) returns the fields of config.json. names(config,
-    head) returns the tables of names for the body and for the head; see names.py. class_activation: f in the head of a
-    classifier.
+    ours(fields, head, stored) returns our config; theirs(config) returns the fields of config.json. names: the table of
+    names, or a function of the config that returns it; see names.py. class_pooler: f in a classifier.
     """
 
     model_type: str
@@ -37,28 +46,33 @@ class Family:
     architectures: Mapping[str, str]
     ours: Callable[[Fields, str, Stored], Config]
     theirs: Callable[[Any], dict[str, Any]]
-    names: Callable[[Any, str], tuple[str, str]]
-    class_activation: str = "tanh"
+    names: str | Callable[[Any], str]
+    class_pooler: str = "tanh"
 
-    def build(self, config: Config, head: str, n_classes: int, rng: np.random.Generator) -> Pretrained:
+    def read(self, fields: Fields, head: str, stored: Stored) -> Config:
+        """Our config of a config.json with this head. Raises ValueError for one that we cannot build."""
+        config = self.ours(fields, head, stored)
+        if head != CLASSES:
+            return config
+        name = next((name for name in _CLASSES if name in stored), _CLASSES[-1])
+        if name not in stored or len(stored[name].shape) != 2 or 0 in stored[name].shape:
+            raise ValueError(f"{name} must be the matrix (classes, width) of the head")
+        sizes = dataclasses.asdict(config) | {"pooler": self.class_pooler, "n_classes": stored[name].shape[0]}
+        return TextClassifierConfig(**sizes)
+
+    def build(self, config: Config, head: str, rng: np.random.Generator) -> Pretrained:
         """A model of this config with this head."""
-        if not isinstance(config, TextEncoderConfig):
-            return config.build(rng)
-        if head == MASKED:
-            return MaskedLanguageModel(config, rng)
-        if head == CLASSES:
-            return TextClassifier(config, n_classes, self.class_activation, rng)
-        return TextEncoder(config, rng)
+        if type(config) is TextEncoderConfig:
+            return MaskedLanguageModel(config, rng) if head == MASKED else TextEncoder(config, rng)
+        return config.build(rng)
 
-    def layout(self, model: Pretrained, head: str, prefix: str = "") -> Layout:
+    def layout(self, model: Pretrained, prefix: str = "") -> Layout:
         """Where the parameters of a model lie in a file. prefix: precedes the names of the body there."""
-        inner = "" if isinstance(model, TextEncoder | LanguageModel | Transformer) else "encoder."
-        body, rest = map(lines, self.names(model.config, head))
-        within = [(prefix + theirs, mark, inner + ours) for theirs, mark, ours in body]
-        return layout(dict(model.parameters()), [*within, *rest])
+        table = self.names if isinstance(self.names, str) else self.names(model.config)
+        return layout(dict(model.parameters()), lines(table, prefix))
 
 
 def head_of(model: Pretrained) -> str:
     """Which head a model of ours has."""
-    kinds: dict[type[Any], str] = {TextEncoder: BODY, MaskedLanguageModel: MASKED, TextClassifier: CLASSES}
+    kinds: dict[type[Any], str] = {TextEncoder: BODY, MaskedLanguageModel: MASKED, Classifier: CLASSES}
     return next((head for kind, head in kinds.items() if isinstance(model, kind)), WORDS)

@@ -15,7 +15,7 @@ from ..later.softcap import CappedOutput
 from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, ScaledDotProduct
 from ..models.language_model import LanguageModelParts
 from . import llama
-from .family import BODY, WORDS, Family, Stored
+from .family import WRITERS, Family, Stored, classes
 from .fields import Fields, every_second, written
 
 
@@ -47,7 +47,7 @@ class Gemma2Config(llama.LlamaConfig):
 
         def layer(i: int) -> EncoderLayer:
             how = self.query_scalar**-0.5, self.attention_dropout
-            mix: Module = ScaledDotProduct(*how) if self.score_cap is None else SoftCapped(self.score_cap, *how)
+            mix: Any = ScaledDotProduct(*how) if self.score_cap is None else SoftCapped(self.score_cap, *how)
             mix = mix if self.window is None or i % 2 else Window(self.window, mix)
             attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=rotary_turn(self.rotary_base))
             feed_forward = GatedFeedForward(d, self.d_ff, self.activation, bias=False, rng=rng)
@@ -104,17 +104,10 @@ layers.*.mlp.up_proj                   T  stack.layers.*.feed_forward.sublayer.s
 layers.*.mlp.down_proj                 T  stack.layers.*.feed_forward.sublayer.sublayer.output
 layers.*.post_feedforward_layernorm    =  stack.layers.*.feed_forward.sublayer.norm
 norm                                   =  stack.final_norm
-"""
-WORDS_NAMES = """
-lm_head                                =  output
-lm_head                                =  output.tokens
-lm_head                                ~  tokens
+/lm_head                               =  output
+/lm_head                               =  output.tokens
+/lm_head                               ~  tokens
 """
 
 
-def names(config: Gemma2Config, head: str) -> tuple[str, str]:
-    """The tables of names for the body and for the head."""
-    return NAMES, WORDS_NAMES if head == WORDS else ""
-
-
-FAMILY = Family("gemma2", "model", {"Gemma2Model": BODY, "Gemma2ForCausalLM": WORDS}, ours, theirs, names)
+FAMILY = Family("gemma2", "model", classes("Gemma2", WRITERS), ours, theirs, NAMES)

@@ -19,6 +19,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..text.tokenizer import load_library
+from .weight_files import Tensor
+
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
 _LONGEST_HEADER = 1 << 28  # bytes; a vocabulary of 128,000 tokens takes about 8 million
 _MOST_AXES = 4
@@ -27,22 +30,15 @@ _BOOL, _TEXT, _ARRAY = 7, 8, 9
 
 
 @dataclass(frozen=True)
-class Packed:
-    """A tensor: where it lies, how its blocks are packed, and its shape, rows first."""
+class Packed(Tensor):
+    """A tensor of packed numbers. kind: how its blocks are packed; dtype: what `read` returns; shape: rows first."""
 
-    name: str
-    path: Path
     kind: str
-    shape: tuple[int, ...]
-    start: int
     n_bytes: int
-    dtype: str = "F32"  # the dtype that `read` returns
 
     def read(self) -> np.ndarray:
         """Its numbers, in float32."""
-        stored = np.fromfile(self.path, np.uint8, self.n_bytes, offset=self.start)
-        if stored.size != self.n_bytes:
-            raise ValueError(f"{self.path} became shorter while it was read")
+        stored = self.stored("u1", self.n_bytes)
         numbers = _unpacked(stored.reshape(*self.shape[:-1], -1), self.kind).reshape(self.shape)
         if not np.isfinite(numbers).all():
             raise ValueError(f"{self.path}: a tensor of shape {self.shape} contains NaN or infinity")
@@ -58,19 +54,8 @@ class File:
     tensors: Mapping[str, Packed]
 
 
-def load_library() -> Any:
-    """The library `gguf`. Raises ModuleNotFoundError, which names the extra, if it is not installed."""
-    try:
-        import gguf
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            'a .gguf file needs the library gguf; install it: pip install "minitransformer[models]"'
-        ) from error
-    return gguf
-
-
 def _unpacked(rows: np.ndarray, kind: str) -> np.ndarray:
-    library = load_library()
+    library = load_library("a .gguf file", "models", "gguf")
     with np.errstate(all="ignore"):  # the bytes can encode any numbers
         return library.dequantize(rows, library.GGMLQuantizationType[kind])
 
@@ -84,7 +69,7 @@ def open_file(path: str | os.PathLike[str]) -> File:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    library = load_library()
+    library = load_library("a .gguf file", "models", "gguf")
     try:
         with path.open("rb") as file:
             reader = _Reader(file, path.stat().st_size)
@@ -188,7 +173,8 @@ def _placed(path: Path, library: Any, described: Any, begin: int, size: int) -> 
             raise ValueError(f"the tensor {name[:60]!r} is of type {number}, which cannot be read") from None
         if 0 in shape or shape[-1] % block:
             raise ValueError(f"the tensor {name[:60]!r} of shape {shape} has no whole blocks of {block} numbers")
-        found[name] = Packed(name, path, kind.name, shape, begin + offset, math.prod(shape) // block * n_bytes)
+        n_bytes *= math.prod(shape) // block
+        found[name] = Packed(name, path, "F32", shape, begin + offset, kind.name, n_bytes)
     end, last = begin, ""
     for name, tensor in sorted(found.items(), key=lambda item: item[1].start):
         if tensor.start < end:

@@ -32,8 +32,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> LanguageModelConfig:
 
 def theirs(config: LanguageModelConfig) -> dict[str, Any]:
     """GPT-2's config.json."""
-    nothing = {"bos_token_id": None, "eos_token_id": None}
-    return {**written(config, FIELDS), "n_inner": config.d_ff, "embd_pdrop": config.dropout, **nothing}
+    return {**written(config, FIELDS), "n_inner": config.d_ff, "embd_pdrop": config.dropout}
 
 
 NAMES = """
@@ -48,23 +47,9 @@ h.*.mlp.c_proj     =  stack.layers.*.feed_forward.sublayer.output
 ln_f               =  stack.final_norm
 h.*.attn.bias      -
 h.*.attn.masked_bias  -
-"""
-WORDS_NAMES = """
-lm_head            =  output
-lm_head            ~  tokens
+/lm_head           =  output
+/lm_head           ~  tokens
 """
 
 
-def names(config: LanguageModelConfig, head: str) -> tuple[str, str]:
-    """The tables of names for the body and for the head."""
-    return NAMES, {WORDS: WORDS_NAMES}.get(head, "")
-
-
-FAMILY = Family(
-    "gpt2",
-    "transformer",
-    {"GPT2Model": BODY, "GPT2LMHeadModel": WORDS},
-    ours,
-    theirs,
-    names,
-)
+FAMILY = Family("gpt2", "transformer", {"GPT2Model": BODY, "GPT2LMHeadModel": WORDS}, ours, theirs, NAMES)

@@ -15,7 +15,7 @@ from ..later.clamped_experts import ClampedExperts
 from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, RMSNorm
 from ..models.language_model import LanguageModelParts
 from . import llama
-from .family import BODY, WORDS, Family, Stored
+from .family import WRITERS, Family, Stored, classes
 from .fields import Fields, every_second, written
 
 
@@ -43,7 +43,7 @@ class GptOssConfig(llama.LlamaConfig):
             return Residual(sublayer, RMSNorm(d, self.norm_eps), "pre", self.dropout)
 
         def layer(i: int) -> EncoderLayer:
-            sink: Module = Sink(h)
+            sink: Any = Sink(h)
             mix = sink if self.window is None or i % 2 else Window(self.window, sink)
             attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=rotary_turn(self.rotary_base))
             experts = ClampedExperts(d, self.d_ff, self.n_experts, self.k, self.gate_alpha, self.gate_limit, rng)
@@ -87,7 +87,9 @@ def theirs(config: GptOssConfig) -> dict[str, Any]:
     return {**llama.mistral_theirs(config), **written(config, FIELDS)}
 
 
-NAMES = """
+NAMES = (
+    llama.NAMES
+    + """
 layers.*.self_attn.sinks               =  stack.layers.*.self_attention.sublayer.mix.sink
 layers.*.self_attn.sinks               =  stack.layers.*.self_attention.sublayer.mix.inner.sink
 layers.*.self_attn.sinks               =  stack.layers.*.self_attention.sublayer.mix.inner.inner.sink
@@ -97,12 +99,7 @@ layers.*.mlp.experts.gate_up_proj_bias =  stack.layers.*.feed_forward.sublayer.i
 layers.*.mlp.experts.down_proj         =  stack.layers.*.feed_forward.sublayer.out
 layers.*.mlp.experts.down_proj_bias    =  stack.layers.*.feed_forward.sublayer.out_bias
 """
+)
 
 
-def names(config: GptOssConfig, head: str) -> tuple[str, str]:
-    """The tables of names for the body and for the head."""
-    body, rest = llama.names(config, head)
-    return body + NAMES, rest
-
-
-FAMILY = Family("gpt_oss", "model", {"GptOssModel": BODY, "GptOssForCausalLM": WORDS}, ours, theirs, names)
+FAMILY = Family("gpt_oss", "model", classes("GptOss", WRITERS), ours, theirs, NAMES)

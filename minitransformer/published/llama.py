@@ -14,7 +14,7 @@ import numpy as np
 from ..later import GatedFeedForward, Window, grouped, rotary_turn
 from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, RMSNorm, ScaledDotProduct
 from ..models.language_model import LanguageModel, LanguageModelParts
-from .family import BODY, WORDS, Family, Stored
+from .family import BODY, WRITERS, Family, Stored, classes
 from .fields import Fields, written
 
 FIELDS = """
@@ -74,7 +74,7 @@ class LlamaConfig:
             return Residual(sublayer, RMSNorm(d, self.norm_eps), "pre", self.dropout)
 
         def layer() -> EncoderLayer:
-            mix: Module = ScaledDotProduct(dropout=self.attention_dropout)
+            mix: Any = ScaledDotProduct(dropout=self.attention_dropout)
             mix = mix if self.window is None else Window(self.window, mix)
             attention = grouped(d, h, g, width, bool(self.qkv_bias), self.bias, rng, mix, rotary_turn(self.rotary_base))
             feed_forward = GatedFeedForward(d, self.d_ff, self.activation, self.bias, rng)
@@ -118,8 +118,6 @@ def _theirs(config: LlamaConfig) -> dict[str, Any]:
         "head_dim": config.d_head,
         "rope_theta": config.rotary_base,
         "rope_parameters": config.rotary_base and {"rope_type": "default", "rope_theta": config.rotary_base},
-        "bos_token_id": None,
-        "eos_token_id": None,
     }
 
 
@@ -185,23 +183,11 @@ layers.*.mlp.up_proj                   T  stack.layers.*.feed_forward.sublayer.i
 layers.*.mlp.down_proj                 T  stack.layers.*.feed_forward.sublayer.output
 norm                                   =  stack.final_norm
 layers.*.self_attn.rotary_emb.inv_freq -
-"""
-WORDS_NAMES = """
-lm_head                                =  output
-lm_head                                ~  tokens
+/lm_head                               =  output
+/lm_head                               ~  tokens
 """
 
 
-def names(config: LlamaConfig, head: str) -> tuple[str, str]:
-    """The tables of names for the body and for the head."""
-    return NAMES, {WORDS: WORDS_NAMES}.get(head, "")
-
-
-def _family(model_type: str, stem: str, ours: Any, theirs: Any) -> Family:
-    architectures = {f"{stem}Model": BODY, f"{stem}ForCausalLM": WORDS}
-    return Family(model_type, "model", architectures, ours, theirs, names)
-
-
-LLAMA = _family("llama", "Llama", llama_ours, llama_theirs)
-MISTRAL = _family("mistral", "Mistral", mistral_ours, mistral_theirs)
-QWEN2 = _family("qwen2", "Qwen2", qwen2_ours, qwen2_theirs)
+LLAMA = Family("llama", "model", classes("Llama", WRITERS), llama_ours, llama_theirs, NAMES)
+MISTRAL = Family("mistral", "model", classes("Mistral", WRITERS), mistral_ours, mistral_theirs, NAMES)
+QWEN2 = Family("qwen2", "model", classes("Qwen2", WRITERS), qwen2_ours, qwen2_theirs, NAMES)

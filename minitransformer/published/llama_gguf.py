@@ -64,12 +64,10 @@ def document(file: File) -> dict[str, Any]:
         raise ValueError(f"general.architecture must be 'llama' in a .gguf file, got {str(kind)[:60]!r}")
     if found.get("llama.expert_count"):
         raise ValueError("llama.expert_count: a mixture of experts is not supported")
-    scaling = found.get("llama.rope.scaling.type", "none")
-    if scaling != "none":
-        raise ValueError(f"llama.rope.scaling.type {str(scaling)[:40]!r} is not supported, only 'none' is")
+    fields = Fields(found)
+    fields.only(**{"llama.rope.scaling.type": "none"})
     if found.get("split.count", 0) not in (0, 1):
         raise ValueError("split.count: a model in several .gguf files is not supported; join them first")
-    fields = Fields(found)
     config: dict[str, Any] = {theirs: fields.size(f"llama.{name}") for theirs, name in _SIZES.items()}
     if config["num_attention_heads"] > config["hidden_size"]:
         raise ValueError("llama.attention.head_count must be at most llama.embedding_length")

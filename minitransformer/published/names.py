@@ -8,6 +8,7 @@ Each line is `theirs  mark  ours`. Either side names a module or one tensor, and
     ~     a second copy of the tensor; if the file has it, it must be equal
     -     not used here: a buffer that can be computed, or a head that is not read
 
+A name with / before it lies outside the body: in a model with a head, the prefix of the body does not precede it.
 query|key|value on our side means that one of their tensors holds the three side by side. A line is skipped if the model
 does not have the name on our side, so one table serves models with and without biases, gates or a pooler.
 """
@@ -73,11 +74,11 @@ class Layout:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.unread)
 
 
-def lines(table: str) -> Iterator[tuple[str, str, str]]:
-    """The lines of a table: theirs, mark, ours."""
+def lines(table: str, prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """The lines of a table: theirs, mark, ours. prefix: of the body."""
     for line in filter(str.strip, table.splitlines()):
         theirs, mark, *ours = line.split()
-        yield theirs, mark, ours[0] if ours else ""
+        yield theirs[1:] if theirs[0] == "/" else prefix + theirs, mark, ours[0] if ours else ""
 
 
 def layout(parameters: Mapping[str, Parameter], rows: Iterable[tuple[str, str, str]]) -> Layout:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..layers.module import Unread
 from .families import FAMILIES
-from .family import BODY, WORDS, Config, Pretrained
+from .family import BODY, WORDS, Pretrained
 from .fields import Fields
 
 # Those tensors of the published models that the config depends on. Their numbers are never read.
@@ -35,12 +35,7 @@ class Preset:
     def build(self) -> Pretrained:
         """The model, with zeros for parameters that take no memory: for inspection, not for computing."""
         family = FAMILIES[self.family]
-        return family.build(family.ours(Fields(self.fields), self.head, _POOLERS), self.head, 1, Unread())
-
-    @property
-    def config(self) -> Config:
-        """Our config of it."""
-        return self.build().config
+        return family.build(family.read(Fields(self.fields), self.head, _POOLERS), self.head, Unread())
 
     @property
     def parameters(self) -> int:

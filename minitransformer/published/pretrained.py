@@ -17,30 +17,30 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from ..arrays.backend import array_module, to_device, to_numpy
-from ..arrays.files import write, write_arrays
+from ..arrays.files import naming, write, write_arrays
 from ..layers.module import Unread
 from ..models.transformer import Transformer, TransformerConfig
-from ..models.weights import CONFIG, WEIGHTS, Unopened, check_dtype, n_numbers, read_object, tensors
+from ..text import Tokenizer
 from . import gguf, llama_gguf
 from .bart import BartConfig
 from .families import FAMILIES, Family
 from .family import BODY, CLASSES, WORDS, Config, Pretrained, head_of
 from .fields import Fields
 from .names import Layout
-from .text_encoder import TextClassifier
 from .unknown import UNKNOWN
+from .weight_files import CONFIG, WEIGHTS, Tensor, check_dtype, n_numbers, read_object, tensors
 
 _MOST_LAYERS = 10_000  # uses of one shared layer; the file limits the number of separate layers
 
 
-def _named(found: Mapping[str, Unopened], prefix: str) -> dict[str, Unopened]:
+def _named(found: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors of a file under their names in a body without a head."""
-    stored: dict[str, Unopened] = {}
+    stored: dict[str, Tensor] = {}
     for name, tensor in found.items():
         plain = name.removeprefix(f"{prefix}.") if prefix else name
         for old, new in ((".gamma", ".weight"), (".beta", ".bias")):  # BERT's first files
@@ -65,7 +65,7 @@ def from_pretrained(directory: str | os.PathLike[str]) -> Pretrained:
 
     directory: the folder, or a .gguf file of Llama's kind; its numbers are unpacked to float32.
 
-    Returns a TextEncoder, MaskedLanguageModel or TextClassifier (bert, roberta, distilbert, albert), a LanguageModel
+    Returns a TextEncoder, MaskedLanguageModel or Classifier (bert, roberta, distilbert, albert), a LanguageModel
     (gpt2, llama, mistral, qwen2, qwen3, gemma2, gpt_oss) or a Transformer (t5, bart, pegasus, marian). A body without a
     head uses its table of tokens as the head; `hidden` and `encode` need no head. float16 and bfloat16 become float32.
 
@@ -81,10 +81,8 @@ def from_pretrained(directory: str | os.PathLike[str]) -> Pretrained:
     document = read_object(folder / CONFIG)
     if "format" in document and "model_type" not in document:
         raise ValueError(f"{folder} holds a model that this library saved; open it with models.load")
-    try:
+    with naming(folder / CONFIG):
         family, head = _family(document)
-    except ValueError as error:
-        raise ValueError(f"{folder / CONFIG}: {error}") from error
     return _filled(family, head, document, _named(tensors(folder), family.prefix), folder, folder / CONFIG)
 
 
@@ -92,13 +90,11 @@ def _from_file(path: Path) -> Pretrained:
     if path.suffix != ".gguf":
         raise ValueError(f"{path} is a file; give the folder of the model, or a .gguf file")
     file = gguf.open_file(path)
-    try:
+    with naming(path):
         document = llama_gguf.document(file)
         found = llama_gguf.tensors(file, document)
         family, head = _family(document)
         stored = _named(found, family.prefix)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
     return _filled(family, head, document, stored, path, path)
 
 
@@ -119,21 +115,17 @@ def _family(document: Mapping[str, Any]) -> tuple[Family, str]:
 
 
 def _filled(
-    family: Family, head: str, document: Mapping[str, Any], stored: Mapping[str, Unopened], folder: Path, about: Path
+    family: Family, head: str, document: Mapping[str, Any], stored: Mapping[str, Tensor], folder: Path, about: Path
 ) -> Pretrained:
     """The model. folder, about: where its tensors and its config are; errors name them."""
-    try:
-        config = family.ours(Fields(document), head, stored)
+    with naming(about):
+        config = family.read(Fields(document), head, stored)
         _check_sizes(config, n_numbers(stored), len(stored))
-        model = family.build(config, head, _n_classes(head, stored), Unread())
-    except (ValueError, TypeError, MemoryError) as error:
-        raise ValueError(f"{about}: {error}") from error
-    layout = family.layout(model, head)
-    try:
+        model = family.build(config, head, Unread())
+    layout = family.layout(model)
+    with naming(folder):
         _check_tensors(layout, stored)
         _fill(layout, stored)
-    except ValueError as error:
-        raise ValueError(f"{folder}: {error}") from error
     return model
 
 
@@ -150,16 +142,7 @@ def _check_sizes(config: Config, n_numbers: int, n_tensors: int) -> None:
         raise ValueError(f"these sizes ask for more than the {n_numbers:,} numbers that the file holds")
 
 
-def _n_classes(head: str, stored: Mapping[str, Unopened]) -> int:
-    if head != CLASSES:
-        return 1
-    name = "classifier.out_proj.weight" if "classifier.out_proj.weight" in stored else "classifier.weight"
-    if name not in stored or len(stored[name].shape) != 2 or 0 in stored[name].shape:
-        raise ValueError(f"{name} must be the matrix (classes, width) of the head")
-    return stored[name].shape[0]
-
-
-def _check_tensors(layout: Layout, stored: Mapping[str, Unopened]) -> None:
+def _check_tensors(layout: Layout, stored: Mapping[str, Tensor]) -> None:
     """Require exactly the tensors that the model has, with the right shapes."""
     wanted = {place.theirs: place for place in layout.places}
     problems = [f"{name} is missing" for name in wanted if name not in stored]
@@ -183,7 +166,7 @@ def _check_tensors(layout: Layout, stored: Mapping[str, Unopened]) -> None:
             )
 
 
-def _fill(layout: Layout, stored: Mapping[str, Unopened]) -> None:
+def _fill(layout: Layout, stored: Mapping[str, Tensor]) -> None:
     wide = any(stored[place.theirs].dtype == "F64" for place in layout.places)
     for place in layout.places:
         values = place.split(stored[place.theirs].read())
@@ -192,22 +175,10 @@ def _fill(layout: Layout, stored: Mapping[str, Unopened]) -> None:
             parameter.grad = array_module(parameter.value).zeros(value.shape, dtype=parameter.value.dtype)
 
 
-class Writable(Protocol):
-    """The methods of a tokenizer that `save_pretrained` uses. Every tokenizer of text/ has them."""
-
-    def __len__(self) -> int: ...
-
-    def save_pretrained(self, folder: str | os.PathLike[str], max_length: int | None = None) -> None:
-        """Write its files into a folder."""
-
-    def special_ids(self) -> dict[str, Any]:
-        """The ids of special tokens, by their names in config.json."""
-
-
 def save_pretrained(
     model: Pretrained,
     directory: str | os.PathLike[str],
-    tokenizer: Writable | Sequence[Writable] | None = None,
+    tokenizer: Tokenizer | Sequence[Tokenizer] | None = None,
     **fields: Any,
 ) -> None:
     """Write a model as a folder that Hugging Face and from_pretrained can open. The folder is created if necessary.
@@ -247,18 +218,19 @@ def save_pretrained(
 
 
 _NO_FAMILY = {
-    "Classifier": "no family has sines as positions with a mean over the tokens; TextClassifier is BERT's",
+    "ClassifierConfig": "no family has sines as positions with a mean over the tokens; TextClassifierConfig is BERT's",
     "RecurrentTranslator": "no family has recurrent layers",
     "ConvolutionalConfig": "no family has convolutions in place of self-attention",
     "AlibiTransformerConfig": "no family has ALiBi in an encoder and a decoder",
     "AlibiLanguageModelConfig": "no family that is written here has ALiBi",
 }
+_NO_TOKENS = {"bos_token_id": None, "eos_token_id": None}  # unless a tokenizer names them; families have defaults
 TARGET_TOKENIZER = "target_tokenizer"  # a folder inside the model's folder
 _SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 
 
 def _written(
-    tokenizer: Writable | Sequence[Writable] | None, model: Pretrained, document: Mapping[str, Any], folder: Path
+    tokenizer: Tokenizer | Sequence[Tokenizer] | None, model: Pretrained, document: Mapping[str, Any], folder: Path
 ) -> dict[str, Any]:
     """Write the tokenizers of a model. Returns their entries for config.json."""
     if tokenizer is None:
@@ -346,11 +318,11 @@ def _as_family(family: Family, model: Pretrained, head: str) -> tuple[dict[str, 
     misplaced, plain = "", {}
     try:
         try:
-            plain = {place.theirs: place for place in family.layout(model, head).places}
+            plain = {place.theirs: place for place in family.layout(model).places}
         except ValueError as error:  # it has no place for a tensor; comparing the configs shows why
             misplaced = str(error)
         document = family.theirs(model.config)
-        again = family.ours(Fields(document), head, plain)
+        again = family.read(Fields(document), head, plain)
     except AttributeError:  # configs of this kind lack the field
         raise _Unlike(family, None) from None
     except (ValueError, TypeError, KeyError) as error:
@@ -358,15 +330,13 @@ def _as_family(family: Family, model: Pretrained, head: str) -> tuple[dict[str, 
     if type(again) is not type(model.config):
         raise _Unlike(family, None)
     differ = _differences(model.config, again)
-    if isinstance(model, TextClassifier) and model.activation != family.class_activation:
-        differ["the head's activation"] = family.class_activation
     if differ or misplaced:
         raise _Unlike(family, differ, misplaced)
     prefix = f"{family.prefix}." if family.prefix and head != BODY else ""
-    arrays = {place.theirs: place.read() for place in family.layout(model, head, prefix).places}
-    names: dict[str, Any] = {"architectures": [architecture], "model_type": family.model_type}
-    if isinstance(model, TextClassifier):
-        labels = [f"LABEL_{i}" for i in range(model.output.weight.value.shape[1])]
+    arrays = {place.theirs: place.read() for place in family.layout(model, prefix).places}
+    names: dict[str, Any] = {"architectures": [architecture], "model_type": family.model_type} | _NO_TOKENS
+    if head == CLASSES:
+        labels = [f"LABEL_{i}" for i in range(again.n_classes)]
         names |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
     dtype = str(next(model.parameters())[1].value.dtype)
     return names | document | {"dtype": dtype}, arrays

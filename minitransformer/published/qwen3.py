@@ -14,7 +14,7 @@ from ..later import GatedFeedForward, Window, grouped, qk_norm
 from ..layers import Embedding, Encoder, EncoderLayer, InputEmbedding, Module, Residual, RMSNorm, ScaledDotProduct
 from ..models.language_model import LanguageModelParts
 from . import llama
-from .family import BODY, WORDS, Family, Stored
+from .family import WRITERS, Family, Stored, classes
 from .fields import Fields
 
 
@@ -31,7 +31,7 @@ class Qwen3Config(llama.LlamaConfig):
             return Residual(sublayer, RMSNorm(d, self.norm_eps), "pre", self.dropout)
 
         def layer() -> EncoderLayer:
-            mix: Module = ScaledDotProduct(dropout=self.attention_dropout)
+            mix: Any = ScaledDotProduct(dropout=self.attention_dropout)
             mix = mix if self.window is None else Window(self.window, mix)
             turn = qk_norm(width or 1, self.norm_eps, self.rotary_base)
             attention = grouped(d, h, g, width, self.bias, rng=rng, mix=mix, turn=turn)
@@ -58,16 +58,13 @@ def theirs(config: Qwen3Config) -> dict[str, Any]:
     return {**llama.qwen2_theirs(config), "attention_bias": config.bias}
 
 
-NAMES = """
+NAMES = (
+    llama.NAMES
+    + """
 layers.*.self_attn.q_norm              =  stack.layers.*.self_attention.sublayer.turn_query.norm
 layers.*.self_attn.k_norm              =  stack.layers.*.self_attention.sublayer.turn_key.norm
 """
+)
 
 
-def names(config: Qwen3Config, head: str) -> tuple[str, str]:
-    """The tables of names for the body and for the head."""
-    body, rest = llama.names(config, head)
-    return body + NAMES, rest
-
-
-FAMILY = Family("qwen3", "model", {"Qwen3Model": BODY, "Qwen3ForCausalLM": WORDS}, ours, theirs, names)
+FAMILY = Family("qwen3", "model", classes("Qwen3", WRITERS), ours, theirs, NAMES)

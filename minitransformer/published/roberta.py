@@ -10,9 +10,9 @@ import dataclasses
 from typing import Any
 
 from . import bert
-from .family import BODY, CLASSES, MASKED, Family, Stored
+from .family import BODY, ENCODERS, MASKED, Family, Stored, classes
 from .fields import Fields
-from .text_encoder import TextEncoderConfig
+from .text_encoder import TextClassifierConfig, TextEncoderConfig
 
 
 def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
@@ -29,7 +29,7 @@ def ours(fields: Fields, head: str, stored: Stored) -> TextEncoderConfig:
         max_length=config.max_length - offset,
         position_offset=offset,
         count_real=True,
-        pooler=config.pooler and head == BODY,
+        pooler=config.pooler if head == BODY else None,
     )
 
 
@@ -43,28 +43,20 @@ def theirs(config: TextEncoderConfig) -> dict[str, Any]:
 
 
 MASKED_NAMES = """
-HEAD.dense                                     T  dense
-HEAD.layer_norm                                =  norm
+/HEAD.dense                                    T  dense
+/HEAD.layer_norm                               =  norm
 pooler.dense                                   -
 """
 CLASSES_NAMES = """
-classifier.dense                               T  dense
-classifier.out_proj                            T  output
-pooler.dense                                   -
+/classifier.dense                              T  pool.dense
+/classifier.out_proj                           T  head
 """
 
 
-def names(config: TextEncoderConfig, head: str) -> tuple[str, str]:
-    """The tables of names for the body and for the head."""
-    masked = bert.masked(config, "lm_head", MASKED_NAMES)
-    return bert.NAMES, {MASKED: masked, CLASSES: CLASSES_NAMES}.get(head, "")
+def names(config: TextEncoderConfig) -> str:
+    """The table of names."""
+    own = CLASSES_NAMES if isinstance(config, TextClassifierConfig) else bert.POOLER
+    return bert.NAMES + own + bert.masked(config, "lm_head", MASKED_NAMES)
 
 
-FAMILY = Family(
-    "roberta",
-    "roberta",
-    {"RobertaModel": BODY, "RobertaForMaskedLM": MASKED, "RobertaForSequenceClassification": CLASSES},
-    ours,
-    theirs,
-    names,
-)
+FAMILY = Family("roberta", "roberta", classes("Roberta", ENCODERS), ours, theirs, names)

@@ -86,7 +86,7 @@ class T5Config:
         def residual(sublayer: Module) -> Residual:
             return Residual(sublayer, RMSNorm(d, self.norm_eps), "pre", self.dropout)
 
-        def attention(mix: Module) -> Residual:
+        def attention(mix: Any) -> Residual:
             return residual(MultiHeadAttention(d, h, width, width, False, rng=rng, mix=mix))
 
         def feed_forward() -> Residual:
@@ -137,21 +137,14 @@ def ours(fields: Fields, head: str, stored: Stored) -> T5Config:
     found = fields.read(FIELDS)
     activation, gated = fields.choice("feed_forward_proj", _FEED_FORWARD, "relu")
     scaled = fields.flag("tie_word_embeddings", True)
+    table, output = stored.get("shared.weight"), stored.get("lm_head.weight")
     return T5Config(
         **found,
         target_vocabulary=found["source_vocabulary"],
         activation=activation,
         gated=gated,
         scale_logits=fields.flag("scale_decoder_outputs", scaled),
-        tie_output="lm_head.weight" not in stored or _same(stored, "lm_head.weight", "shared.weight"),
-    )
-
-
-def _same(stored: Stored, name: str, other: str) -> bool:
-    return (
-        other in stored
-        and stored[name].shape == stored[other].shape
-        and np.array_equal(stored[name].read(), stored[other].read())
+        tie_output=output is None or (table is not None and np.array_equal(output.read(), table.read())),
     )
 
 
@@ -200,27 +193,18 @@ decoder.block.*.layer.1.EncDecAttention.k      T  decoder.layers.*.cross_attenti
 decoder.block.*.layer.1.EncDecAttention.v      T  decoder.layers.*.cross_attention.sublayer.value
 decoder.block.*.layer.1.EncDecAttention.o      T  decoder.layers.*.cross_attention.sublayer.output
 decoder.block.0.layer.1.EncDecAttention.relative_attention_bias  -
-"""
-WORDS_NAMES = """
-lm_head                                        =  output
-lm_head                                        =  output.tokens
-lm_head                                        ~  target_tokens
+/lm_head                                       =  output
+/lm_head                                       =  output.tokens
+/lm_head                                       ~  target_tokens
 """
 
 
-def names(config: T5Config, head: str) -> tuple[str, str]:
-    """The tables of names for the body and for the head."""
+def names(config: T5Config) -> str:
+    """The table of names."""
     side = LAYERS + (GATED if config.gated else PLAIN)
     encoder = side.replace("SIDE", "encoder").replace("FF", "1")
     decoder = side.replace("SIDE", "decoder").replace("FF", "2")
-    return NAMES + encoder + decoder + MEMORY, {WORDS: WORDS_NAMES}.get(head, "")
+    return NAMES + encoder + decoder + MEMORY
 
 
-FAMILY = Family(
-    "t5",
-    "",
-    {"T5Model": BODY, "T5ForConditionalGeneration": WORDS},
-    ours,
-    theirs,
-    names,
-)
+FAMILY = Family("t5", "", {"T5Model": BODY, "T5ForConditionalGeneration": WORDS}, ours, theirs, names)

@@ -13,7 +13,9 @@ import numpy as np
 from .. import ops
 from ..arrays.backend import Array, Pullback, array_module, to_device, to_numpy
 from ..arrays.files import read_json
-from ..models import Classifier, EncoderDecoder, LanguageModel, Transformer, folder, weights
+from ..layers import Decoder, Encoder
+from ..models import Classifier, EncoderDecoder, LanguageModel, Transformer, folder
+from ..models.encoder_only import EncoderOnly
 from ..tasks.classification import load_classifier
 from ..tasks.language import load_writer
 from ..tasks.translation import load_translator
@@ -21,9 +23,10 @@ from ..text import END, PAD, START, Tokenizer, padded
 from ..verify import Report
 from ..verify.gradients import Progress
 from ..verify.inside import model_gradients
+from . import weight_files
 from .family import Pretrained
 from .pretrained import TARGET_TOKENIZER, from_pretrained, is_published
-from .text_encoder import MaskedLanguageModel, TextClassifier, TextEncoder
+from .text_encoder import MaskedLanguageModel, TextEncoder
 from .tokenizers import PublishedTokenizer, load_published
 
 _BATCH = 32  # texts that are read at once
@@ -55,11 +58,6 @@ def open_any(path: Path) -> tuple[Any, tuple[Tokenizer, ...]]:
     return model, tuple(dict.fromkeys(tokenizers))
 
 
-def open_translator(path: Path) -> tuple[EncoderDecoder, Tokenizer, Tokenizer]:
-    """A translator, from a run or from `export`, and its tokenizers of source and target: see `as_translator`."""
-    return as_translator(path, *open_any(path))
-
-
 def as_translator(
     path: Path, model: Any, tokenizers: Sequence[Tokenizer]
 ) -> tuple[EncoderDecoder, Tokenizer, Tokenizer]:
@@ -70,7 +68,7 @@ def as_translator(
     if not isinstance(model, EncoderDecoder):
         raise ValueError(f"{path} holds a {type(model).__name__}, but only an encoder-decoder translates")
     if is_published(path):
-        about = read_json(path / weights.CONFIG)
+        about = read_json(path / weight_files.CONFIG)
         ids = [about.get(name) for name in ("pad_token_id", "decoder_start_token_id", "eos_token_id")]
         if ids != [PAD, START, END]:
             raise ValueError(
@@ -88,15 +86,13 @@ def load_published_writer(path: Path) -> tuple[LanguageModel, PublishedTokenizer
     return model, tokenizer
 
 
-def load_encoder(path: Path) -> tuple[TextEncoder, PublishedTokenizer]:
-    """A published encoder of texts, without its head, and its tokenizer.
+def load_encoder(path: Path) -> tuple[EncoderOnly, PublishedTokenizer]:
+    """A published encoder of texts, with or without a head, and its tokenizer.
 
     Raises ValueError for a model of another kind, or if its folder says that it pools in another way than by the mean.
     """
     model, tokenizer = open_published(path)
-    if isinstance(model, MaskedLanguageModel | TextClassifier):
-        model = model.encoder
-    if not isinstance(model, TextEncoder):
+    if not isinstance(model, EncoderOnly):
         raise ValueError(f"{path} holds a {type(model).__name__}, but only an encoder makes vectors of texts")
     pooling = path / "1_Pooling" / "config.json"  # a file of Sentence Transformers
     if pooling.is_file() and not read_json(pooling).get("pooling_mode_mean_tokens", False):
@@ -104,7 +100,7 @@ def load_encoder(path: Path) -> tuple[TextEncoder, PublishedTokenizer]:
     return model, tokenizer
 
 
-def sentence_vectors(model: TextEncoder, tokenizer: PublishedTokenizer, texts: Sequence[str]) -> np.ndarray:
+def sentence_vectors(model: EncoderOnly, tokenizer: PublishedTokenizer, texts: Sequence[str]) -> np.ndarray:
     """A vector of length 1 for each text, (N, D): the mean of its tokens' hidden states, normalised.
 
     Reimers and Gurevych 2019, "Sentence-BERT", section 3. Raises ValueError for a text that is too long.
@@ -114,23 +110,18 @@ def sentence_vectors(model: TextEncoder, tokenizer: PublishedTokenizer, texts: S
         ids = [_checked(model, tokenizer.encode(text, special=True), text) for text in texts[begin : begin + _BATCH]]
         mask = np.arange(max(map(len, ids))) < np.array([[len(each)] for each in ids])
         real = to_device(mask, model.device)
-        hidden, _ = model(to_device(padded(ids), model.device), real)
+        hidden, _ = model.hidden(to_device(padded(ids), model.device), real)
         found.append(to_numpy(ops.mean_pool(hidden, real)[0]))
     vectors = np.concatenate(found)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def layer_of(model: Pretrained | Classifier, layer: int | None = None) -> tuple[list[Any], int, int]:
+def layer_of(model: Pretrained, layer: int | None = None) -> tuple[list[Any], int, int]:
     """Find a layer by its number, from 1 on; by default the last. Returns (the list it is in, its index, its number).
 
     The layers of a Transformer's decoder come after those of its encoder. Raises ValueError for a number out of range.
     """
-    if isinstance(model, Transformer):
-        lists = [model.encoder.layers, model.decoder.layers]
-    elif isinstance(model, Classifier):
-        lists = [model.encoder.layers]
-    else:
-        lists = [(model.encoder if isinstance(model, MaskedLanguageModel | TextClassifier) else model).stack.layers]
+    lists = [part.layers for _, part in model.children() if isinstance(part, Encoder | Decoder)]
     places = [(layers, i) for layers in lists for i in range(len(layers))]
     number = len(places) if layer is None else layer
     if not 1 <= number <= len(places):
@@ -142,8 +133,8 @@ def reading(model: Pretrained, ids: Array, mask: Array | None = None) -> Callabl
     """A function that runs the model on ids, (B, T), and returns (output, backward).
 
     The output is a loss. Its targets are the next tokens of the text; for a MaskedLanguageModel and a Transformer, the
-    tokens themselves; for a TextClassifier, the first class. A TextEncoder has no loss: the output is its hidden states
-    and, where it has a pooler, the pooled vector before them, (B, 1 + T, D).
+    tokens themselves; for a Classifier, the first class. A TextEncoder has no loss: the output is its hidden states
+    and the pooled vector before them, (B, 1 + T, D).
     mask: boolean (B, T), True where a token is real.
     """
     xp = array_module(ids)
@@ -155,14 +146,14 @@ def reading(model: Pretrained, ids: Array, mask: Array | None = None) -> Callabl
         return functools.partial(model.loss, ids, ids[:, :-1], wanted[:, 1:], mask)
     if isinstance(model, MaskedLanguageModel):
         return functools.partial(model.loss, ids, wanted, mask)
-    if isinstance(model, TextClassifier):
+    if isinstance(model, Classifier):
         return functools.partial(model.loss, ids, xp.zeros(len(ids), dtype=ids.dtype), mask)
-    return functools.partial(model if model.pooler is None else functools.partial(_read_and_pool, model), ids, mask)
+    return functools.partial(_read_and_pool, model, ids, mask)
 
 
 def _read_and_pool(model: TextEncoder, ids: Array, mask: Array | None) -> tuple[Array, Pullback]:
     hidden, hidden_backward = model(ids, mask)
-    pooled, pool_backward = model.pool(hidden)
+    pooled, pool_backward = model.pool(hidden, mask)
 
     def backward(dy: Array) -> None:
         hidden_backward(dy[:, 1:] + pool_backward(dy[:, 0]))
@@ -203,7 +194,7 @@ def fill_mask(
     """The most probable tokens for each mask in a text, best first. Write "[MASK]" for a mask, for every model."""
     mask = tokenizer.id_of("mask_token")
     whole = text.replace("[MASK]", tokenizer.special["mask_token"])
-    ids = _checked(model.encoder, tokenizer.encode(whole, special=True), text)
+    ids = _checked(model, tokenizer.encode(whole, special=True), text)
     places = [place for place, i in enumerate(ids) if i == mask]
     if not places:
         raise ValueError("the text has no [MASK]; write [MASK] in place of the token to be found")
@@ -217,7 +208,7 @@ def fill_mask(
     ]
 
 
-def _checked(model: TextEncoder, ids: list[int], text: str) -> list[int]:
+def _checked(model: EncoderOnly, ids: list[int], text: str) -> list[int]:
     if not 1 <= len(ids) <= model.config.max_length:
         raise ValueError(f"a text must have 1 to {model.config.max_length} tokens, got {len(ids)} for {text[:40]!r}")
     return ids

@@ -1,8 +1,9 @@
 """Text encoders: they read a whole text at once and describe it. Devlin et al. 2019, "BERT".
 
     hidden = encoder(embed(ids))                                          a vector for each token
+    pooled = f(hidden_0 W + b)                                            a vector for the text, from its first token
     masked-language model:  logits = norm(f(hidden W + b)) tableᵀ + c      which token is behind each mask
-    classifier:             logits = f(hidden_0 W + b) V + d              which class the text has
+    classifier:             logits = pooled V + d                         which class the text has
 
 In RoBERTa (Liu et al. 2019) positions count only the real tokens. DistilBERT (Sanh et al. 2019) has no token types.
 ALBERT (Lan et al. 2020) uses one layer many times, and projects a narrow token table to the width of the layers.
@@ -10,12 +11,14 @@ ALBERT (Lan et al. 2020) uses one layer many times, and projects a narrow token 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ..arrays.backend import Array, Pullback, array_module
-from ..arrays.boundary import check_sizes
+from ..arrays.declared import declared
+from ..arrays.float16 import sum_over
 from ..layers import (
     Cost,
     Embedding,
@@ -32,9 +35,11 @@ from ..layers import (
     Residual,
 )
 from ..layers.cost import Costs
-from ..layers.feed_forward import KEPT
+from ..layers.feed_forward import kept_by
 from ..layers.module import generator
-from ..models.encoder_decoder import check_config, check_sequences, keys
+from ..models.checks import parts_of
+from ..models.classifier import Classifier, ClassifierParts
+from ..models.encoder_only import EncoderOnly, EncoderOnlyParts, MeanPool
 from ..models.language_model import positions_of
 
 
@@ -57,100 +62,143 @@ class TextEncoderConfig:
     shared: bool = False  # one layer, used n_layers times
     position_offset: int = 0  # rows of the table of positions before position 0
     count_real: bool = False  # positions count only the real tokens
-    pooler: bool = True  # tanh(hidden_0 W + b), a vector for the whole text
+    pooler: str | None = "tanh"  # f in the vector for the whole text; None: that is the mean over the real tokens
     tie_output: bool = True  # the table of tokens also makes the logits of a masked-language model
 
-
-class TextEncoder(Module):
-    """From ids to a vector for each token. ids: (B, T); mask: boolean (B, T), True where a token is real.
-
-    types: integers (B, T), 0 for the first text and 1 for the second; hidden: (B, T, D). Where positions count the real
-    tokens (RoBERTa), the padding id is known, so a call without a mask masks the padding by itself.
-    """
-
-    def __init__(self, config: TextEncoderConfig, rng: np.random.Generator | None = None) -> None:
-        check_config("TextEncoder", config, TextEncoderConfig)
-        rng = generator(rng)
-        self.config = config
-        width = config.d_model if config.width is None else config.width
-        self.tokens = Embedding(config.vocabulary, width, std=0.02, rng=rng)
-        self.embed = InputEmbedding(
-            self.tokens,
-            LearnedPositions(config.max_length, width, rng=rng, offset=config.position_offset),
-            dropout=config.dropout,
-            types=Embedding(config.types, width, std=0.02, rng=rng) if config.types else None,
-            norm=LayerNorm(width, config.norm_eps),
-            projection=None if config.width is None else Linear(width, config.d_model, rng=rng),
+    def parts(self, rng: np.random.Generator) -> EncoderOnlyParts:
+        """The recipe: BERT and its family, part by part."""
+        d, width = self.d_model, self.d_model if self.width is None else self.width
+        embedding = CountingEmbedding if self.count_real else InputEmbedding
+        embed = embedding(
+            Embedding(self.vocabulary, width, std=0.02, rng=rng),
+            LearnedPositions(self.max_length, width, rng=rng, offset=self.position_offset),
+            dropout=self.dropout,
+            types=Embedding(self.types, width, std=0.02, rng=rng) if self.types else None,
+            norm=LayerNorm(width, self.norm_eps),
+            projection=None if self.width is None else Linear(width, d, rng=rng),
         )
 
         def layer() -> EncoderLayer:
-            attention = MultiHeadAttention(config.d_model, config.n_heads, dropout=config.attention_dropout, rng=rng)
-            feed_forward = FeedForward(config.d_model, config.d_ff, config.activation, rng=rng)
+            attention = MultiHeadAttention(d, self.n_heads, dropout=self.attention_dropout, rng=rng)
+            feed_forward = FeedForward(d, self.d_ff, self.activation, rng=rng)
             return EncoderLayer.of(*(residual(sublayer) for sublayer in (attention, feed_forward)))
 
         def residual(sublayer: Module) -> Residual:
-            return Residual(sublayer, LayerNorm(config.d_model, config.norm_eps), "post", config.dropout)
+            return Residual(sublayer, LayerNorm(d, self.norm_eps), "post", self.dropout)
 
-        check_sizes("TextEncoder", n_layers=config.n_layers)
-        n = config.n_layers
-        self.stack = Encoder.of([layer()] * n if config.shared else [layer() for _ in range(n)])
-        self.pooler = Linear(config.d_model, config.d_model, rng=rng) if config.pooler else None
+        n = self.n_layers
+        layers = [layer()] * n if self.shared else [layer() for _ in range(n)]
+        return EncoderOnlyParts(embed, Encoder.of(layers), self.pool(rng))
+
+    def pool(self, rng: np.random.Generator, dropout: float = 0.0) -> Module:
+        """What makes one vector of a whole text."""
+        return MeanPool() if self.pooler is None else FirstToken(self.d_model, self.pooler, dropout, rng)
+
+
+@dataclass(frozen=True)
+class TextClassifierConfig(TextEncoderConfig):
+    """Sizes of a text encoder with a classification head, the classifier of BERT and its family.
+
+    pooler: "tanh" in BERT, ALBERT and RoBERTa, "relu" in DistilBERT.
+    """
+
+    n_classes: int = field(kw_only=True)
+
+    def build(self, rng: np.random.Generator | None = None) -> Classifier:
+        """The model of these sizes, untrained."""
+        return Classifier(self, rng)
+
+    def parts(self, rng: np.random.Generator) -> ClassifierParts:
+        """The recipe: the encoder and a linear head."""
+        return ClassifierParts(**vars(super().parts(rng)), head=Linear(self.d_model, self.n_classes, rng=rng))
+
+    def pool(self, rng: np.random.Generator, dropout: float = 0.0) -> Module:
+        """With dropout before the head."""
+        return super().pool(rng, self.dropout)
+
+
+class CountingEmbedding(InputEmbedding):
+    """RoBERTa's embedding: positions count only the real tokens.
+
+    Its positions begin one row after that of the padding's id. So a call without a mask knows the padding by itself.
+    """
+
+    def places(self, ids: Array, mask: Array | None) -> tuple[Array | None, Array | None]:
+        """Which tokens are real, and the position of each among these."""
+        if mask is None:
+            positions: Any = self.positions
+            mask = ids != positions.offset - 1
+            mask = None if mask.all() else mask
+        return mask, None if mask is None else positions_of(mask)
+
+
+class FirstToken(Module):
+    """A vector for the whole text, from that of its first token: dropout(f(hidden_0 W + b)).
+
+    activation: f. hidden: (B, T, D); pooled: (B, D).
+    """
+
+    @declared('activation: "tanh" or "relu"; 0 <= dropout < 1')
+    def __init__(
+        self,
+        d_model: int,
+        activation: str = "tanh",
+        dropout: float = 0.0,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        self.dense = Linear(d_model, d_model, rng=rng)
+        self.activation, self.dropout = activation, dropout
 
     def __call__(
-        self,
-        ids: Array,
-        mask: Array | None = None,
-        types: Array | None = None,
-        rng: np.random.Generator | None = None,
+        self, hidden: Array, mask: Array | None = None, rng: np.random.Generator | None = None
     ) -> tuple[Array, Pullback]:
-        """Return (hidden, backward); backward(dhidden) returns None, since ids have no gradient."""
-        check_sequences("TextEncoder", "ids", ids)
-        if mask is None and self.config.count_real:
-            mask = ids != self.config.position_offset - 1  # RoBERTa's positions begin one row after that of this id
-            mask = None if mask.all() else mask
-        real = keys("TextEncoder", "mask", mask, ids.shape)
-        at = None if mask is None or not self.config.count_real else positions_of(mask)
-        embedded, embed_backward = self.embed(ids, rng=rng, at=at, types=types)
-        hidden, stack_backward = self.stack(embedded, mask=real, rng=rng)
+        """Return (pooled, backward); backward(dpooled) returns dhidden."""
+        shape, dtype = hidden.shape, hidden.dtype
+        first = hidden[:, 0]
+        mapped, dense_backward = self.dense(first)
+        active, activation_backward = getattr(self.ops, self.activation)(mapped)
+        pooled, dropout_backward = self.ops.dropout(active, self.dropout, rng)
 
-        def backward(dhidden: Array) -> None:
-            dembedded = stack_backward(dhidden)
-            embed_backward(dembedded)
+        def backward(dpooled: Array) -> Array:
+            dactive = dropout_backward(dpooled)
+            dmapped = activation_backward(dactive)
+            dfirst = dense_backward(dmapped)
+            dhidden = array_module(dfirst).zeros(shape, dtype=dtype)
+            dhidden[:, 0] = dfirst
+            return dhidden
 
-        return hidden, backward
+        return pooled, backward
 
-    def costs(self, batch: int, length: int, name: str = "") -> Costs:
-        """What each part costs in training; see `minitransformer.cost`. name: before that of each part."""
-        shape = (batch, length, self.config.d_model)
-        yield f"{name}tokens", shape, Cost()
-        yield f"{name}embed", shape, self.embed.cost(batch, length)
-        yield from self.stack.costs(f"{name}stack", batch, length)
-        if self.pooler is not None:
-            yield f"{name}pooler", (batch, shape[-1]), _pooling_cost(self.pooler, batch, length)
-
-    def pool(self, hidden: Array) -> tuple[Array, Pullback]:
-        """pooled = tanh(hidden_0 W + b), from the vector of the first token. hidden: (B, T, D); pooled: (B, D).
-
-        backward(dpooled) returns dhidden. Raises ValueError where the model has no pooler.
-        """
-        if self.pooler is None:
-            raise ValueError("TextEncoder: this model has no pooler; average the hidden states with ops.mean_pool")
-        return _of_first(self, hidden, self.pooler)
+    def cost(self, batch: int, length: int) -> Cost:
+        """Kept: all vectors, since the first token's are a view of them; with dropout, its factor and tanh's output."""
+        d = self.dense.weight.value.shape[1]
+        dropped = 0 if not self.dropout else 2 if self.activation == "tanh" else 1  # ReLU keeps booleans
+        return self.dense.cost(batch, 1) + Cost(kept=batch * d * (length + dropped))
 
 
-class MaskedLanguageModel(Module):
-    """From ids to logits for each token, (B, T, vocabulary), to guess masked ones. Devlin et al. 2019, section 3.1."""
+class TextEncoder(EncoderOnly):
+    """From ids to a vector for each token. `model.pool(hidden, mask)` makes one of them all."""
 
     def __init__(self, config: TextEncoderConfig, rng: np.random.Generator | None = None) -> None:
-        check_config("TextEncoder", config, TextEncoderConfig)
+        super().__init__(config, parts_of("TextEncoder", config, TextEncoderConfig, EncoderOnlyParts, rng))
+
+    __call__ = EncoderOnly.hidden
+
+
+class MaskedLanguageModel(EncoderOnly):
+    """From ids to logits for each token, (B, T, vocabulary), to guess masked ones. Devlin et al. 2019, section 3.1."""
+
+    _activate: Any = FeedForward._activate
+
+    def __init__(self, config: TextEncoderConfig, rng: np.random.Generator | None = None) -> None:
         rng = generator(rng)
-        self.config = config
-        self.encoder = TextEncoder(config, rng)
-        width = self.encoder.tokens.table.value.shape[1]
+        super().__init__(config, parts_of("MaskedLanguageModel", config, TextEncoderConfig, EncoderOnlyParts, rng))
+        vocabulary, width = self.embed.tokens.table.value.shape
+        self.activation = config.activation
         self.dense = Linear(config.d_model, width, rng=rng)
         self.norm = LayerNorm(width, config.norm_eps)
-        self.output = None if config.tie_output else Embedding(config.vocabulary, width, std=0.02, rng=rng)
-        self.logit_bias = Parameter(np.zeros(config.vocabulary, np.float32))
+        self.output = None if config.tie_output else Embedding(vocabulary, width, std=0.02, rng=rng)
+        self.logit_bias = Parameter(np.zeros(vocabulary, np.float32))
 
     def __call__(
         self,
@@ -160,40 +208,36 @@ class MaskedLanguageModel(Module):
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns None."""
-        hidden, encoder_backward = self.encoder(ids, mask, types, rng)
+        hidden, hidden_backward = self.hidden(ids, mask, types, rng)
         mapped, dense_backward = self.dense(hidden)
         active, activation_backward = self._activate(mapped)
         normalized, norm_backward = self.norm(active)
-        products, unembed_backward = (self.output or self.encoder.tokens).unembed(normalized)
+        products, unembed_backward = (self.output or self.embed.tokens).unembed(normalized)
         logits = products + self.logit_bias.value
 
         def backward(dlogits: Array) -> None:
-            self.logit_bias.grad += dlogits.sum(axis=(0, 1))
+            self.logit_bias.grad += sum_over(dlogits, axis=(0, 1))
             dproducts = dlogits
             dnormalized = unembed_backward(dproducts)
             dactive = norm_backward(dnormalized)
             dmapped = activation_backward(dactive)
             dhidden = dense_backward(dmapped)
-            encoder_backward(dhidden)
+            hidden_backward(dhidden)
 
         return logits, backward
 
     def costs(self, batch: int, length: int) -> Costs:
         """What each part costs in training; see `minitransformer.cost`."""
-        vocabulary, width = self.encoder.tokens.table.value.shape
+        vocabulary, width = self.embed.tokens.table.value.shape
         shape, rows = (batch, length, width), batch * length
-        table = self.output or self.encoder.tokens
-        kept = Cost(kept=rows * (self.config.d_model + (KEPT[self.config.activation] - 1) * width))
-        for name, size, cost in self.encoder.costs(batch, length, "encoder."):
-            yield name, size, Cost() if name == "encoder.pooler" else cost  # nothing is pooled here
+        table = self.output or self.embed.tokens
+        kept = Cost(kept=rows * (self.config.d_model + (kept_by(self.activation) - 1) * width))
+        for name, size, cost in super().costs(batch, length):
+            yield name, size, Cost() if name == "pool" else cost  # nothing is pooled here
         yield "dense", shape, self.dense.cost(batch, length) + kept
         yield "norm", shape, self.norm.cost(batch, length)
         yield "output", (batch, length, vocabulary), table.unembed_cost(batch, length)
         yield "loss", (), Cost(kept=2 * rows * vocabulary)
-
-    def _activate(self, x: Array) -> tuple[Array, Pullback]:
-        approximate = {"approximate": "tanh"} if self.config.activation == "gelu_tanh" else {}
-        return getattr(self.ops, self.config.activation.removesuffix("_tanh"))(x, **approximate)
 
     def loss(
         self,
@@ -206,111 +250,10 @@ class MaskedLanguageModel(Module):
     ) -> tuple[Array, Pullback]:
         """Cross-entropy of the masked tokens. wanted: (B, T), ignore_index elsewhere. backward(dloss=1.0): None."""
         logits, model_backward = self(ids, mask, types, rng)
-        return _loss(self, logits, model_backward, wanted, ignore_index)
+        loss, loss_backward = self.ops.cross_entropy(logits, wanted, ignore_index)
 
+        def backward(dloss: Array | float = 1.0) -> None:
+            dlogits = loss_backward(dloss)
+            model_backward(dlogits)
 
-class TextClassifier(Module):
-    """From ids to the logits of a text's class, (B, n_classes), by its first token: f(hidden_0 W + b) V + d.
-
-    activation: f, "tanh" (the pooler of BERT and ALBERT, the head of RoBERTa) or "relu" (DistilBERT). The encoder's
-    pooler contains W, b and tanh; without one (config.pooler is False) W and b are the classifier's `dense`.
-    """
-
-    def __init__(
-        self,
-        config: TextEncoderConfig,
-        n_classes: int,
-        activation: str = "tanh",
-        rng: np.random.Generator | None = None,
-    ) -> None:
-        check_config("TextClassifier", config, TextEncoderConfig)
-        if activation not in ("tanh", "relu"):
-            raise ValueError(f'TextClassifier: activation must be "tanh" or "relu", got {activation!r}')
-        if config.pooler and activation != "tanh":
-            raise ValueError('TextClassifier: a pooler uses tanh; for "relu" give a config with pooler=False')
-        rng = generator(rng)
-        self.config, self.activation = config, activation
-        self.encoder = TextEncoder(config, rng)
-        self.dense = None if config.pooler else Linear(config.d_model, config.d_model, rng=rng)
-        self.output = Linear(config.d_model, n_classes, rng=rng)
-
-    def __call__(
-        self,
-        ids: Array,
-        mask: Array | None = None,
-        types: Array | None = None,
-        rng: np.random.Generator | None = None,
-    ) -> tuple[Array, Pullback]:
-        """Return (logits, backward); backward(dlogits) returns None."""
-        hidden, encoder_backward = self.encoder(ids, mask, types, rng)
-        if self.dense is None:
-            pooled, pool_backward = self.encoder.pool(hidden)
-        else:
-            pooled, pool_backward = _of_first(self, hidden, self.dense, self.activation)
-        kept, dropout_backward = self.ops.dropout(pooled, self.config.dropout, rng)
-        logits, output_backward = self.output(kept)
-
-        def backward(dlogits: Array) -> None:
-            dkept = output_backward(dlogits)
-            dpooled = dropout_backward(dkept)
-            dhidden = pool_backward(dpooled)
-            encoder_backward(dhidden)
-
-        return logits, backward
-
-    def costs(self, batch: int, length: int) -> Costs:
-        """What each part costs in training; see `minitransformer.cost`."""
-        d, classes = self.output.weight.value.shape
-        yield from self.encoder.costs(batch, length, "encoder.")
-        if self.dense is not None:
-            yield "dense", (batch, d), _pooling_cost(self.dense, batch, length, self.activation)
-        dropped = 2 if self.config.dropout else 0
-        yield "output", (batch, classes), self.output.cost(batch, 1) + Cost(kept=batch * d * dropped)
-        yield "loss", (), Cost(kept=2 * batch * classes)
-
-    def loss(
-        self,
-        ids: Array,
-        labels: Array,
-        mask: Array | None = None,
-        types: Array | None = None,
-        rng: np.random.Generator | None = None,
-    ) -> tuple[Array, Pullback]:
-        """Cross-entropy of the classes. labels: (B,) integers. backward(dloss=1.0) returns None."""
-        logits, model_backward = self(ids, mask, types, rng)
-        return _loss(self, logits, model_backward, labels)
-
-
-def _pooling_cost(dense: Linear, batch: int, length: int, activation: str = "tanh") -> Cost:
-    """Kept: all vectors, since the first token's are a view of them, and the output of tanh; ReLU keeps booleans."""
-    d_in, d_out = dense.weight.value.shape
-    return dense.cost(batch, 1) + Cost(kept=batch * (length * d_in + (d_out if activation == "tanh" else 0)))
-
-
-def _of_first(module: Module, hidden: Array, dense: Linear, activation: str = "tanh") -> tuple[Array, Pullback]:
-    """f(hidden_0 W + b): a vector for the whole text, computed from that of its first token."""
-    shape, dtype = hidden.shape, hidden.dtype
-    first = hidden[:, 0]
-    mapped, dense_backward = dense(first)
-    pooled, activation_backward = getattr(module.ops, activation)(mapped)
-
-    def backward(dpooled: Array) -> Array:
-        dmapped = activation_backward(dpooled)
-        dfirst = dense_backward(dmapped)
-        dhidden = array_module(dfirst).zeros(shape, dtype=dtype)
-        dhidden[:, 0] = dfirst
-        return dhidden
-
-    return pooled, backward
-
-
-def _loss(
-    module: Module, logits: Array, model_backward: Pullback, wanted: Array, ignore_index: int = -100
-) -> tuple[Array, Pullback]:
-    loss, loss_backward = module.ops.cross_entropy(logits, wanted, ignore_index)
-
-    def backward(dloss: Array | float = 1.0) -> None:
-        dlogits = loss_backward(dloss)
-        model_backward(dlogits)
-
-    return loss, backward
+        return loss, backward

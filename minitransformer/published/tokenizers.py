@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from ..arrays.boundary import check_flags
-from ..arrays.files import write
-from ..models.weights import read_object
+from ..arrays.files import naming, write
 from ..text.tokenizer import Tokenizer, load_library, load_tokenizer
 from . import chat, gguf
+from .weight_files import read_object
 
 _LONGEST = 1 << 27  # bytes of a tokenizer.json
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -213,7 +213,7 @@ def _text(value: Any) -> str | None:
 
 def _of_file(path: Path) -> PublishedTokenizer:
     found, library = gguf.open_file(path).metadata, _library()
-    try:
+    with naming(path):
         names = _texts(found, "tokenizer.ggml.tokens")
         model = _byte_pairs(found, names, library)
         at = {short: found.get(f"tokenizer.ggml.{name}_token_id") for short, name in _IN_GGUF.items()}
@@ -225,8 +225,6 @@ def _of_file(path: Path) -> PublishedTokenizer:
             model.post_processor = library.processors.TemplateProcessing(
                 single=[first, "$A"], pair=[first, "$A", "$B"], special_tokens=[(first, at["bos_token"])]
             )
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
     ends = [found.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
     template = found.get("tokenizer.chat_template")
     return PublishedTokenizer(

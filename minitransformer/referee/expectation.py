@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from ..trace.foreign import as_numpy
@@ -28,21 +29,39 @@ def check_gradients(f: Any, *inputs: Any, op: str | None = None, **options: Any)
     `from_jax` and `from_pair`. If the tensors are float32 and f runs in no other dtype, it is checked as closely as
     float32 allows. options: for `verify.gradients` or for f.
 
-    The message has the table, the worst entry and, if a known mistake has the same results as f, a sentence on this
-    mistake. op: the name of the op that f should compute, for this comparison; without it, all ops that take such
-    inputs are tried.
+    op: the name of the op that f should compute, such as "attention". Then its output must be that of the op, for the
+    same options or for `causal=True`; without `op`, a backward that is right for a wrong forward passes.
+
+    The message names the wrong gradients, the known mistake that has the same results as f, if there is one, and the
+    worst entry; then comes the table. Without `op`, the mistakes of all ops that take such inputs are tried. Raises
+    ValueError for an op that does not exist, and if f does not run.
     """
     __tracebackhide__ = True
+    if op is not None and op not in known_ops():
+        raise ValueError(f"check_gradients: there is no op {op!r}; expected one of {', '.join(sorted(known_ops()))}")
     try:
         form, report = _checked(f, inputs, options)
     except (TypeError, ValueError) as error:  # report the problem without the traceback through the checker
         raise type(error)(str(error)) from error.__cause__
-    if report.ok:
-        return report
     own = {key: x for key, x in options.items() if key not in _SETTINGS}
-    known = next(_named(form, inputs, own, op), None)
-    said = [str(report), _told(_worst(report)), "" if known is None else _sentence(known)]
-    raise AssertionError("\n".join(filter(None, said)))
+    if report.ok and (op is None or any(found.right for _, found in _diagnoses(form, inputs, own, op))):
+        return report
+    known = next((each for each in _diagnoses(form, inputs, own, op) if each[1].mistakes), None)
+    raise AssertionError("\n".join(_message(report, known, op)))
+
+
+def _message(report: Report, known: tuple[str, Diagnosis] | None, op: str | None) -> Iterator[str]:
+    name = report.name.replace("<lambda>", "the function")
+    if report.ok:
+        yield f"{name}: its gradients are right for its output, but its output is not that of {op}"
+        yield _sentence(known, op)
+        return
+    yield f"{name}: {_wrong(report)}"
+    yield _sentence(known, op)
+    yield _told(_worst(report))
+    shown = [row for row in report.rows if row.checked or not row.ok]
+    yield str(replace(report, rows=tuple(shown))).split("\n", 1)[1]
+    yield from dict.fromkeys(_without_place(row.name) + f": {row.problem}" for row in report.rows if row not in shown)
 
 
 def _checked(f: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Report]:
@@ -86,6 +105,21 @@ def _worst(report: Report) -> Row:
     return max(final or wrong, key=lambda row: row.error)
 
 
+def _wrong(report: Report) -> str:
+    """In words, which gradients of inputs and parameters are wrong, and which of other values inside."""
+    wrong = [row for row in report.rows if not row.ok]
+    given_ones = {row.name for row in report.rows if row.kind != "intermediate"}
+    names = [f"d{row.name}" for row in wrong if row.kind != "intermediate"]
+    inside = dict.fromkeys(_without_place(row.name) for row in wrong if row.kind == "intermediate")
+    inside = dict.fromkeys(name for name in inside if name.rpartition(".")[2] not in given_ones)
+    told = [f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} wrong"] if names else []
+    return "; ".join(told + ([f"the gradient of {', '.join(inside)} is wrong"] if inside else []))
+
+
+def _without_place(title: str) -> str:
+    return title.partition("[")[0]
+
+
 def _told(row: Row) -> str:
     if not row.checked:
         return f"worst: {row.name}: {row.problem or 'wrong'}"
@@ -94,23 +128,38 @@ def _told(row: Row) -> str:
     return f"worst: d{row.name}{place}{along} is {row.hand:.8g} by hand and {row.numerical:.8g} by finite differences"
 
 
-def _sentence(known: Diagnosis) -> str:
-    told = " Or: ".join(mistake.sentence for mistake in known.mistakes[:2])
-    return f"On these inputs it does what {known.op} does with a known mistake: {told} ({known.mistakes[0].name})"
+def _sentence(known: tuple[str, Diagnosis] | None, op: str | None) -> str:
+    if known is None:
+        return f"It does what no known mistake of {op or 'any op'} does."
+    where, found = known
+    told = " Or: ".join(mistake.sentence for mistake in found.mistakes[:2])
+    output = "wrong too" if "the output" in found.differing else "right"
+    start = f"{where} it does what {found.op} does with a known mistake"
+    return f"{start}: {told} ({found.mistakes[0].name}) Its output is {output}."
 
 
-def _named(
+def _diagnoses(
     f: Callable[..., Any], inputs: tuple[Any, ...], options: dict[str, Any], op: str | None
-) -> Iterator[Diagnosis]:
-    """The diagnoses that name a mistake of f, as one op or another."""
-    all_ops = known_ops()
-    for name in [op] if op else sorted(all_ops):
-        taken = inspect.signature(all_ops[name]).parameters
-        ways = [{}, {"causal": True}] if "causal" in taken and "causal" not in options else [{}]
-        for more in ways:
+) -> Iterator[tuple[str, Diagnosis]]:
+    """What f does compared with this op, or with all, and on which inputs, in words."""
+    for name, known in [(op, known_ops()[op])] if op else sorted(known_ops().items()):
+        taken = inspect.signature(known).parameters
+        ways: list[tuple[str, Any, dict[str, Any]]] = [("On these inputs", inputs, {})]
+        if "causal" in taken and options.get("causal", True):
+            # A causal mask begins at the first key or ends at the last: with as many keys as queries both are the same.
+            ways += [("On these inputs", inputs, {"causal": True})]
+            ways += [("With as many keys as queries", cut, {"causal": True}) for cut in _of_equal_lengths(inputs)]
+        for where, arrays, more in ways:
             try:
-                found = diagnose(f, name, *inputs, **{key: x for key, x in options.items() if key in taken}, **more)
+                found = diagnose(f, name, *arrays, **{key: x for key, x in options.items() if key in taken} | more)
             except Exception:  # not an op for such inputs
                 continue
-            if found.mistakes:
-                yield found
+            yield where, found
+
+
+def _of_equal_lengths(inputs: tuple[Any, ...]) -> Iterator[list[Any]]:
+    """The inputs (..., T, d), cut to the shortest T, if they differ in it."""
+    arrays = [as_array(x) for x in inputs]
+    lengths = {x.shape[-2] for x in arrays if x.ndim > 1}
+    if len(lengths) > 1:
+        yield [x[..., : min(lengths), :] if x.ndim > 1 else x for x in arrays]

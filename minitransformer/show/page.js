@@ -48,16 +48,22 @@ const switches = {
 const kept = {
   get(id) {
     if (new URLSearchParams(location.hash.slice(1)).has(id === "theme" ? "dark" : id)) return true;
+    const text = this.text(id);
+    return text && (text === "dark" || text === "large");
+  },
+  set(id, on) {
+    this.write(id, id === "theme" ? (on ? "dark" : "light") : on ? "large" : "normal");
+  },
+  text(id) {
     try {
-      const text = localStorage.getItem(`minitransformer:${id}`);
-      return text && (text === "dark" || text === "large");
+      return localStorage.getItem(`minitransformer:${id}`);
     } catch {
       return null; // the browser keeps nothing, as in some private windows
     }
   },
-  set(id, on) {
+  write(id, text) {
     try {
-      localStorage.setItem(`minitransformer:${id}`, id === "theme" ? (on ? "dark" : "light") : on ? "large" : "normal");
+      localStorage.setItem(`minitransformer:${id}`, text);
     } catch {
       /* as above */
     }

@@ -69,6 +69,9 @@ def prepare(
     saved: Mapping[str, Tokenizer] = NO_TOKENIZERS,
 ) -> Prepared:
     """Read, tokenize and encode the pairs. Raises ValueError for unusable settings or files."""
+    if model.get("share_embeddings", TransformerConfig.share_embeddings) and not data.joint:
+        fix = "give --joint, or --no-share-embeddings if the recipe has it"
+        raise ValueError(f"share_embeddings needs one vocabulary for both sides; {fix}")
     files = [Path(path) if path else None for path in (data.source, data.target, data.valid_source, data.valid_target)]
     source, target, valid_source, valid_target = files
     if source is None or target is None or valid_source is None or valid_target is None:
@@ -86,10 +89,6 @@ def prepare(
     else:
         tokenizers = _tokenizers(data, data.tokenizer if source else "words", training)
     source_tokenizer, target_tokenizer = tokenizers[0], tokenizers[-1]
-    shares = model.get("share_embeddings", TransformerConfig.share_embeddings)
-    if shares and source_tokenizer is not target_tokenizer:
-        fix = "give --joint, or --no-share-embeddings if the recipe has it"
-        raise ValueError(f"share_embeddings needs one vocabulary for both sides; {fix}")
 
     def encode(
         pairs: Sequence[tuple[str, str]], source: Path | None, target: Path | None
@@ -223,7 +222,7 @@ TASK = Task(
             "validate_every": 200,
             "save_every": 55,  # about an epoch
         },
-        "transformer-tiny-cpu": {  # the same sizes, with a recipe for an hour and a half on two cores
+        "transformer-tiny-cpu": {  # the same sizes, with settings for an hour and a half on two cores
             "d_model": 128,
             "n_heads": 4,
             "d_ff": 256,
@@ -255,6 +254,6 @@ TASK = Task(
             "warmup": 50,
         },
         "base": {},
-        "big": {"d_model": 1024, "n_heads": 16, "d_ff": 4096, "dropout": 0.3},
+        "big": TransformerConfig.BIG,
     },
 )

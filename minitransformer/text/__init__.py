@@ -1,4 +1,4 @@
-"""Text: vocabularies, tokenizers, files, batches, and generated tasks."""
+"""Text: vocabularies, tokenizers, files, and generated tasks."""
 
 from typing import Any
 

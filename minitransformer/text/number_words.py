@@ -34,7 +34,10 @@ def _in_words(number: int, language: str) -> str:
     check_integers("number words", number=number)
     if not 0 <= number < 1_000_000:
         raise ValueError(f"number words: the number must be from 0 to 999,999, got {number}")
-    return num2words(number, lang=language)
+    return _spelled(int(number), lang=language)
+
+
+_spelled = functools.lru_cache(maxsize=2**16)(num2words)  # once for the vocabulary, and again for the sentence
 
 
 @functools.cache

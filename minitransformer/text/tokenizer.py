@@ -17,6 +17,7 @@ What is an error here is an error there.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -235,15 +236,14 @@ def _texts(owner: type[Tokenizer], texts: Any) -> list[str]:
     return found
 
 
-def load_library(what: str = "byte-pair encoding", extra: str = "text") -> Any:
-    """The library `tokenizers`. Raises ModuleNotFoundError, which says what needs it and names the extra."""
+def load_library(what: str = "byte-pair encoding", extra: str = "text", name: str = "tokenizers") -> Any:
+    """A library. Raises ModuleNotFoundError, which says what needs it and names the extra, if it is not installed."""
     try:
-        import tokenizers
+        return importlib.import_module(name)
     except ImportError as error:
         raise ModuleNotFoundError(
-            f'{what} needs the library tokenizers; install it: pip install "minitransformer[{extra}]"'
+            f'{what} needs the library {name}; install it: pip install "minitransformer[{extra}]"'
         ) from error
-    return tokenizers
 
 
 def encode_lines(tokenizer: Tokenizer, lines: Sequence[str], path: Path | None) -> list[list[int]]:

@@ -98,7 +98,7 @@ class Pair:
     why_not: str = ""  # why there is no gradient to compare the value with
 
 
-def number(calls: Sequence[Call]) -> None:
+def label_calls(calls: Sequence[Call]) -> None:
     """Label all calls: the k-th of several calls with the same name is "linear#k"."""
     total = Counter(call.name for call in calls if call.maker is None)
     count: Counter[str] = Counter()
@@ -110,19 +110,33 @@ def number(calls: Sequence[Call]) -> None:
             call.label = calls[call.maker].label
 
 
-def matched(values: int, gradients: int) -> dict[int, int]:
+def matched(values: list[Group], gradients: list[Group], again: list[Group]) -> dict[int, int]:
     """The pairing rule: {i: j} if gradient j of a name belongs to its value i, each numbered in order of binding.
 
-    If name and dname are bound n times each, as in a loop, they pair in reverse order. A name bound once pairs with the
-    last dname (a gradient that is summed in steps), a dname bound once with the last name. Other counts have no pairs.
+    again: the bindings of the name in backward. If it computes the name once more, such as the scores of a tile, a
+    gradient belongs to the value whose numbers the name holds when the gradient is bound; if one finds no such value,
+    the name means something else there, and there are no pairs. Otherwise, if name and dname are bound n times
+    each, as in a loop, they pair in reverse order. A name bound once pairs with the last dname (a gradient that is
+    summed in steps), a dname bound once with the last name. Other counts have no pairs.
     """
-    if values == 1 or gradients == 1:
-        return {values - 1: gradients - 1}
-    return {i: values - 1 - i for i in range(values)} if values == gradients else {}
+    held = [[group[-1] for group in again if group[0].serial < gradient[0].serial][-1:] for gradient in gradients]
+    if any(held):
+        same = [[i for i, value in enumerate(values) if now and _equal(value[0], now[0])] for now in held]
+        # Equal ones in a row are steps of one value, such as a mask that hides nothing; others could be confused.
+        rows = [found for found in same if found and found[-1] - found[0] == len(found) - 1]
+        return {found[-1]: same.index(found) for found in rows if same.count(found) == 1} if all(same) else {}
+    if len(values) == 1 or len(gradients) == 1:
+        return {len(values) - 1: len(gradients) - 1}
+    return {i: len(values) - 1 - i for i in range(len(values))} if len(values) == len(gradients) else {}
 
 
-def _meetings(calls: Iterable[Call]) -> Iterator[tuple[Call, str, list[Group], list[Group]]]:
-    """(call, name, bindings of name, bindings of dname) for each name that has a gradient."""
+def _equal(one: Binding, other: Binding) -> bool:
+    a, b = one.value.array, other.value.array
+    return a is not None and b is not None and a.shape == b.shape and np.allclose(a, b, equal_nan=True)
+
+
+def _meetings(calls: Iterable[Call]) -> Iterator[tuple[Call, str, list[Group], list[Group], dict[int, int]]]:
+    """(call, name, bindings of name, bindings of dname, which belong together) for each name that has a gradient."""
     pullbacks: dict[int, list[Call]] = {}
     calls = list(calls)
     for call in calls:
@@ -134,7 +148,7 @@ def _meetings(calls: Iterable[Call]) -> Iterator[tuple[Call, str, list[Group], l
             pulled = (_of_arrays(pullbacks[call.index], start + name) for start in GRADIENT_OF)
             gradients = next(filter(None, pulled), [])
             if values and gradients:
-                yield call, name, values, gradients
+                yield call, name, values, gradients, matched(values, gradients, _of_arrays(pullbacks[call.index], name))
 
 
 def _of_arrays(calls: Iterable[Call], name: str) -> list[Group]:
@@ -169,14 +183,15 @@ def pairs_of(calls: Iterable[Call]) -> list[Pair]:
     A value is taken as it was when bound; a gradient, which may be filled later, as it was at the end.
     """
     found = []
-    for call, name, values, gradients in _meetings(calls):
-        why_not, partners = "", matched(len(values), len(gradients))
+    for call, name, values, gradients, partners in _meetings(calls):
+        why_not = ""
         if any(len(group) > 1 for group in values):
             why_not = f"the array of {name} was changed in place after it was bound"
         elif _used_at_once(call.code, name):
             why_not = f"{name} is used in the very line that binds it; give each statement a line of its own"
         elif not partners:
-            why_not = f"{name} is bound {len(values)} times and d{name} {len(gradients)} times"
+            counts = f"{name} gets {len(values)} values, {gradients[0][0].name} {len(gradients)}"
+            why_not = counts if len(values) != len(gradients) else f"{name} has other values in backward"
         for i in range(len(values)) if why_not else partners:
             value = values[i][0].value.array
             gradient = None if why_not else gradients[partners[i]][-1].value.array
@@ -192,9 +207,9 @@ def partners_of(calls: Iterable[Call]) -> dict[int, tuple[Binding, str]]:
     shown beside the last value.
     """
     found: dict[int, tuple[Binding, str]] = {}
-    for _, _, values, gradients in _meetings(calls):
+    for _, _, values, gradients, partners in _meetings(calls):
         found |= {binding.serial: (values[-1][-1], "") for group in gradients for binding in group}
-        for i, j in matched(len(values), len(gradients)).items():
+        for i, j in partners.items():
             found |= {binding.serial: (values[i][-1], "") for binding in gradients[j]}
             found[gradients[j][-1].serial] = (values[i][-1], _title(values, i))
     return found

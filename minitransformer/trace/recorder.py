@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from .calls import Binding, Call, Group, Pair, number, pairs_of
+from .calls import Binding, Call, Group, Pair, label_calls, pairs_of
 from .foreign import arguments_of, as_numpy, function_of, token_in
-from .tracing import Traced, label_of, made_here, newly_bound, textbook_of
+from .tracing import Traced, claimed_pullback, label_of, newly_bound, textbook_of
 from .values import Value, copied, is_float_array, same_numbers
 
 
@@ -47,7 +47,7 @@ class Recorder(Traced):
 
     def __exit__(self, *_: Any) -> None:
         super().__exit__()
-        number(self.calls)
+        label_calls(self.calls)
 
     def pairs(self) -> list[Pair]:
         """Every recorded value whose gradient has a name, with that gradient or why the two cannot be compared."""
@@ -138,7 +138,7 @@ class Recorder(Traced):
         def follow(frame: types.FrameType, event: str, arg: Any) -> Any:
             watch.look(frame)
             if event == "return":
-                if pullback := made_here(arg, code):
+                if pullback := claimed_pullback(arg, code):
                     self._makers[id(pullback.__code__)] = (call.index, pullback.__code__)
                 elif self.in_forward and isinstance(arg, tuple) and len(arg) == 2 and callable(arg[1]):
                     self._makers.setdefault(id(arg[1]), (call.index, arg[1]))
@@ -179,7 +179,7 @@ class Recorder(Traced):
         def follow(frame: types.FrameType, event: str, arg: Any) -> Any:
             names.update(name for name, value in newly_bound(held, frame.f_locals) if is_float_array(as_numpy(value)))
             if event == "return":
-                if pullback := made_here(arg, code):  # a checkpointed layer's second run; the first was recorded
+                if pullback := claimed_pullback(arg, code):  # a checkpointed layer's second run; the first was recorded
                     self._again[id(pullback.__code__)] = pullback.__code__
                 elif not (isinstance(arg, tuple) and len(arg) == 2 and callable(arg[1])):
                     self._strays.update(dict.fromkeys((label, name) for name in sorted(names)))

@@ -51,8 +51,8 @@ def newly_bound(held: dict[str, Any], frame_locals: dict[str, Any]) -> Iterator[
             yield name, value
 
 
-def made_here(result: Any, code: types.CodeType) -> types.FunctionType | None:
-    """The pullback in `result = (y, pullback)` if this very call made it; else None.
+def claimed_pullback(result: Any, code: types.CodeType) -> types.FunctionType | None:
+    """The pullback in `result = (y, pullback)` if this very call made it, claimed for this call; else None.
 
     The pullback gets a code object of its own, which identifies it when it runs. Without that, all pullbacks made by
     the same line of source would share one code object.

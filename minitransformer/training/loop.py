@@ -1,15 +1,16 @@
 """One step of training, to be read aloud: batch, loss, backward, clip, move.
 
-    loss  = worker.gradients(corpus, [rows], seed)       forward and backward
-    norm  = worker.gradient_norm()                       clip: gradients of a larger norm are made shorter
-    optimizer.step(rate)                                 move
+    loss  = worker.loss_and_gradients(corpus, [rows], seed)    forward and backward
+    clip_gradients(worker, clip)                               make gradients of a larger norm shorter
+    optimizer.step(rate)                                       move
 
-`train` is this loop and nothing more. The command `train` takes the same step in machines/trainer.py, which adds what a
+`train` is this loop and nothing more. The command `train` makes these calls in machines/trainer.py, and adds what a
 long run needs: a folder, validation, resuming, float16, and batches that threads and ranks share.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -20,11 +21,13 @@ from ..arrays.backend import Array
 from ..layers import Module
 from .corpora import Corpus
 from .flat import as_one, in_order, side_by_side
-from .optimizers import Optimizer, in_turn
+from .optimizers import Optimizer, clipping, in_turn
 
 Accelerate: TypeAlias = Callable[[Any], Any]  # from a model or an optimiser to its fast twin
 
 T = TypeVar("T")
+
+ORDER, DROPOUT = 0, 1  # two streams of random numbers from one seed
 
 
 def as_written(textbook: T) -> T:
@@ -53,7 +56,7 @@ class Worker:
                 p.value = value
         self.model, self.gradient = model, flat_gradients(model)
 
-    def gradients(
+    def loss_and_gradients(
         self, corpus: Corpus, batches: Sequence[np.ndarray], seed: Sequence[int], scale: float = 1.0
     ) -> float:
         """Set every gradient to that of the mean loss over all predictions of the batches. Returns that loss.
@@ -88,6 +91,15 @@ class Worker:
         in_turn(work, sizes)
 
 
+def clip_gradients(worker: Any, limit: float, scale: float = 1.0) -> float:
+    """Make the gradients no longer than the limit, 0 for any. Returns their norm before. scale: theirs, taken away."""
+    norm = worker.gradient_norm() / scale
+    factor = clipping(norm, limit) / scale
+    if factor != 1.0 and math.isfinite(norm):
+        worker.scale_gradients(factor)
+    return norm
+
+
 def train(
     worker: Worker,
     corpus: Corpus,
@@ -99,20 +111,15 @@ def train(
 ) -> Iterator[float]:
     """Train for some steps; yield the loss of each, as it is before the step. clip: the largest norm, 0 for any."""
     step = 0
-    for epoch in range(steps):
+    for epoch in itertools.count():
         for rows in corpus.batches(np.random.default_rng((seed, ORDER, epoch))):
-            loss = worker.gradients(corpus, [rows], (seed, DROPOUT, step))
-            norm = worker.gradient_norm()
-            if 0.0 < clip < norm:
-                worker.scale_gradients(clip / norm)
+            loss = worker.loss_and_gradients(corpus, [rows], (seed, DROPOUT, step))
+            clip_gradients(worker, clip)
             step += 1
             optimizer.step(rate(step))
             yield loss
             if step == steps:
                 return
-
-
-ORDER, DROPOUT = 0, 1  # two streams of random numbers from one seed
 
 
 def flat_gradients(model: Module) -> Array:

@@ -295,10 +295,15 @@ def clip_gradient_norm(parameters: Iterable[tuple[str, Parameter]], limit: float
     check_positive("clip_gradient_norm", limit=limit)
     gradients = [p.grad for _, p in _pairs("clip_gradient_norm", parameters)]
     norm = math.sqrt(float(sum((g * g).sum() for g in gradients)))
-    if limit < norm < math.inf:
+    if (factor := clipping(norm, float(limit))) != 1.0:
         for g in gradients:
-            g *= float(limit) / norm
+            g *= factor
     return norm
+
+
+def clipping(norm: float, limit: float) -> float:
+    """The factor that shortens gradients of this norm to the limit; 1 for shorter ones, and without limit, 0."""
+    return limit / norm if 0.0 < limit < norm < math.inf else 1.0
 
 
 # Schedules: the learning rate as a function of the step, which counts from 1.

@@ -109,7 +109,7 @@ class Differences:
             return Row(name, kind, value.shape, problem="not checked: the array is empty")
         if value.size > self.entrywise:
             row = self._along_directions(name, kind, gradient, probe)
-            if not (row.kinks and self.entries_at_kinks):
+            if not (self.entries_at_kinks and (row.kinks or (not row.ok and self._pieces_meet(value, probe)))):
                 return row
             entries = self._entry_by_entry(name, kind, value, gradient, probe)
             return row if entries.ok and not row.ok and entries.full is None else entries
@@ -142,6 +142,7 @@ class Differences:
         everywhere, bends = np.zeros(hand.shape), np.zeros(hand.shape)
         kinks = hidden = 0
         outside: list[Row] = []  # entries at kinks, with a slope that is not between the two of their own
+        wrong: list[Row] = []
         for index in indices:
             unit = np.zeros(hand.shape)
             unit[index] = 1.0
@@ -154,16 +155,19 @@ class Differences:
             hidden += found.hidden
             error = _error(slope, found.numerical)
             row = Row(name, kind, hand.shape, checked, index, slope, found.numerical, error, found.ok)
-            if found.kink and not found.ok:
-                outside.append(row)
-            elif (not found.ok, error) > (not worst.ok, worst.error):
+            if not found.ok:
+                (outside if found.kink else wrong).append(row)
+            elif error > worst.error:
                 worst = row
+        if wrong and self._pieces_meet(value, probe):
+            kinks, bends = kinks + len(wrong), np.where(bends == 0.0, 1.0, bends)
+            outside, wrong = outside + wrong, []
         at_kinks = _Kinks(kind, name, value, hand, bends)
         outside.sort(key=lambda row: -row.error)
-        if worst.ok:
-            worst = next((row for row in outside if not self._is_possible(row, at_kinks, probe)), worst)
+        if wrong:
+            worst = max([*wrong, *outside], key=lambda row: row.error)
         else:
-            worst = max([worst, *outside], key=lambda row: row.error)
+            worst = next((row for row in outside if not self._is_possible(row, at_kinks, probe)), worst)
         full = Entries(value, hand, everywhere) if len(indices) == hand.size else None
         worst = dataclasses.replace(worst, kinks=kinks, full=full)
         if worst.ok and (full or bends.any()):
@@ -225,6 +229,21 @@ class Differences:
         unit[row.where] = 1.0
         several = int((kinks.bends != 0.0).sum()) > 1
         return several and self._nearby(row.hand, unit, _scale(kinks.value), kinks, probe).ok
+
+    def _pieces_meet(self, value: np.ndarray, probe: Probe) -> bool:
+        """Whether f has other slopes beside the point, however near, along a direction that has only one at it.
+
+        An example is the median of three equal numbers, which does not change if one of them does.
+        """
+        direction, *places = _scale(value) * self.rng.normal(size=(5, *value.shape))
+
+        def apart(near: float) -> float:
+            ways = [[probe(near * (x + way * direction)) for way in (0.1, -0.1)] for x in (0.0, *places)]
+            found = [self._slope(ahead, behind, 0.1 * near) for ahead, behind in ways]
+            slopes = [slope.central for slope in found]
+            return max(slopes) - min(slopes) - max(0.01 * max(map(abs, slopes)), found[0].noise)
+
+        return apart(1e-3 * self.step) > max(0.5 * apart(0.1 * self.step), 0.0) and not self._jumps(direction, probe)
 
     def _nearby(self, hand: float, direction: np.ndarray, scale: np.ndarray, kinks: _Kinks, probe: Probe) -> _Verdict:
         """Whether `hand` is between the slopes along `direction` that f has near the point.

@@ -1,4 +1,4 @@
-"""What the checker does differently for functions that others wrote: see other_forms.py."""
+"""What the checker does differently for functions that others wrote: see referee/other_forms.py."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from ..trace.calls import Pair
 from ..trace.recorder import Recorder
 from ..trace.tracing import Replacement, textbook_of
 from ..trace.values import host_copy, is_array, is_float_array, same_numbers
-from . import arguments as given
+from . import arguments as given  # `arguments` are those of f
 from . import foreign
 from .arguments import Named, displaced, leaves_of, nearby
 from .differences import Differences, Probe
@@ -358,13 +358,13 @@ class _Check:
         return probe
 
 
-def _upstream(given: Array | None, output: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    if given is None:
+def _upstream(wanted: Array | None, output: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    if wanted is None:
         return rng.normal(size=output.shape)
-    if not is_float_array(given) or given.shape != output.shape:
-        came = getattr(given, "shape", given)
+    if not is_float_array(wanted) or wanted.shape != output.shape:
+        came = getattr(wanted, "shape", wanted)
         raise ValueError(f"upstream must be a floating-point array of the output's shape {output.shape}, got {came}")
-    return host_copy(given).astype(np.float64)
+    return host_copy(wanted).astype(np.float64)
 
 
 def _require_finite(output: np.ndarray, recording: Recorder) -> None:

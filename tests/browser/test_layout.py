@@ -142,9 +142,73 @@ def test_heads_stand_side_by_side(open_page: Open, tmp_path: Path) -> None:
         tops = page.locator("#result table").evaluate_all("all => all.map((e) => e.getBoundingClientRect().top)")
         assert tops[0] == tops[1] and len(tops) == 4 and len(set(tops)) <= 2
         page.keyboard.press("t")
-    assert page.locator("#result .scrolls").count() == 0
     page.keyboard.press("End")
-    assert page.locator(".numbers .scrolls").count() > 0
+    assert page.locator(".numbers .scrolls").count() == 0
+    figure = page.locator(".numbers figure:has(.folded)").first
+    shown = figure.locator(".cell:visible").count()
+    assert "… stands for" in figure.locator(".folded").inner_text() and shown < figure.locator(".cell").count()
+    figure.get_by_role("button", name="Show all").click()
+    assert page.locator(".numbers .scrolls").count() == 1 and page.locator(".scrolls td[hidden]").count() == 0
+
+
+SMALL = """
+() => {
+  const found = [];
+  const press = (key) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  const shown = () => parseInt(document.getElementById("counter").textContent);
+  press("Home");
+  for (let before = -1; before !== shown(); press("ArrowRight")) {
+    before = shown();
+    for (const figure of document.querySelectorAll("#result .matrix, #operands .matrix")) {
+      const [first, second] = [...figure.querySelectorAll("table")].map((table) => table.getBoundingClientRect().top);
+      const cell = figure.querySelector(".cell");
+      const size = cell && parseFloat(getComputedStyle(cell).fontSize) * figure.querySelector(".slices").style.zoom;
+      const wrong = [
+        figure.matches(".scrolls") && "scrolls",
+        size < 15.9 && size,
+        second !== undefined && first !== second && "stacked",
+      ].filter(Boolean);
+      if (wrong.length) found.push([before, figure.dataset.name, ...wrong]);
+    }
+  }
+  return found;
+}
+"""
+
+
+def test_large_text_shows_long_rows_and_four_heads_of_a_model(open_page: Open, tmp_path: Path) -> None:
+    """On a laptop rows of 64 numbers scrolled sideways, and four heads stood below each other."""
+    layer = layers.DecoderLayer(64, 4, 32, rng=np.random.default_rng(2)).to(dtype="float64")
+    x, memory = np.random.default_rng(3).normal(size=(2, 4, 64))
+    recording = step(layer, x, memory[:2], limit=16384)
+    labels = {"tokens": ["<start>", "zwei", "und", "vierzig"], "memory": ["forty", "two"]}
+    to_html(recording, tmp_path / "model.html", bugs=(), **labels)
+    page = open_page(tmp_path / "model.html", viewport=LAPTOP, reduced_motion="reduce")
+    page.keyboard.press("t")
+    assert page.evaluate(SMALL) == []
+    assert page.evaluate(CUT) == []
+
+
+def test_a_marked_number_is_never_folded(open_page: Open, tmp_path: Path) -> None:
+    layer = layers.Linear(64, 3, rng=np.random.default_rng(2)).to(dtype="float64")
+    recording = step(layer, np.random.default_rng(3).normal(size=(4, 64)))
+    to_html(recording, tmp_path / "row.html", bugs=())
+    page = open_page(tmp_path / "row.html", viewport=LAPTOP, reduced_motion="reduce")
+    page.keyboard.press("End")
+    figure = page.locator("figure[data-name='dx'].result")
+    assert figure.locator("[data-flat='40']").is_hidden()
+    figure.locator("[data-flat='40']").evaluate("cell => cell.click()")
+    assert figure.locator("[data-flat='40']").is_visible() and figure.locator("[data-flat='39']").is_hidden()
+
+
+def test_the_map_stays_while_inputs_are_edited(open_page: Open, files: dict[str, Path]) -> None:
+    page = open_page(files["attention"], viewport=LAPTOP)
+    page.keyboard.press("ArrowRight")
+    page.click("#edit")
+    map_box, editor, result = (page.locator(each).bounding_box() for each in ("#map", "#editor", "#result"))
+    assert map_box["x"] + map_box["width"] <= editor["x"] and editor["x"] + editor["width"] <= result["x"]
+    assert page.locator("#map [aria-current]").first.is_visible()
+    assert page.locator(".line-side").bounding_box()["width"] > 250 and page.evaluate(CUT) == []
 
 
 def test_the_value_beside_a_gradient_says_what_it_is(

@@ -36,6 +36,27 @@ def test_play_leaves_time_to_read_and_ends_at_the_end(
     assert current(page) == steps[-1] and page.get_attribute("#play", "aria-pressed") == "false"
 
 
+def test_play_has_a_pace_that_is_kept(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    """Play had one speed, too fast for one and too slow for another."""
+    page = open_page(files["softmax"])
+    page.clock.install()
+    page.reload()
+    first, second = (step.index for step in stops(recordings["softmax"])[:2])
+    time = min(READ, 3000 + 40 * len(page.text_content("#sentence")))
+    for pace, times in (("slow", 2), ("fast", 0.4)):
+        page.keyboard.press("Home")
+        page.select_option("#pace", pace)
+        page.click("#play")
+        page.clock.run_for(times * time - 100)
+        assert current(page) == first
+        page.clock.run_for(200)
+        assert current(page) == second
+    page.reload()
+    assert page.input_value("#pace") == "fast" and page.is_visible("#pace")
+
+
 def test_play_stops_at_a_question_and_when_the_reader_steps(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
 ) -> None:
@@ -68,6 +89,10 @@ def test_an_address_carries_the_edits_with_the_step_and_the_mistake(
     page.keyboard.press("Tab")
     page.wait_for_function("location.hash.includes('1.5')")
     address = "#" + page.url.partition("#")[2]
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click("text=Copy link to this edit")
+    page.wait_for_selector("#copied:has-text('Copied')")
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
     assert f"step={step}" in address
     other = open_page(files["softmax"], address)
     x = recording.find("softmax.x")[1].value.array.copy()

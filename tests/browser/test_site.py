@@ -93,14 +93,21 @@ def test_only_the_instructors_site_has_solutions_and_answers(site_folder: Path, 
         return pages.count("<summary>Solution</summary>"), "They believe" in guide, 'value="key"' in sheets
 
     def banners(folder: Path) -> list[bool]:
-        return ["do not publish" in path.read_text(encoding="utf-8") for path in folder.rglob("*.html")]
+        pages = (path for path in folder.rglob("*.html") if path.parent.name != "sheets")  # these are printed
+        return ["do not publish" in path.read_text(encoding="utf-8") for path in pages]
 
-    assert of(site_folder) == (0, False, False) and not any(banners(site_folder))
+    def answers(folder: Path) -> list[str]:
+        return [path.name for path in (folder / "sheets").iterdir() if "answers" in path.read_text(encoding="utf-8")]
+
+    assert of(site_folder) == (0, False, False) and not any(banners(site_folder)) and not answers(site_folder)
+    told = (site_folder / "teachers" / "index.html").read_text(encoding="utf-8")
+    assert "minitransformer site --instructor" in told and "minitransformer exam --seed 7 --answers" in told
     instructors = Site(tmp_path, "pyodide/", "minitransformer.whl", instructor=True)
     found = places([*read(ROOT / "notebooks"), *read_ideas()])
     write_exercises(instructors, found, Siblings.of(found))
     write_teachers(instructors, [], ROOT, "")
     assert of(tmp_path) == (len(EXERCISES), True, True) and all(banners(tmp_path))
+    assert "examination-1-answers.html" in answers(tmp_path)
 
 
 def test_no_page_shows_an_address_in_memory(site_folder: Path) -> None:
@@ -119,6 +126,54 @@ def test_the_teachers_page_leads_to_its_parts_to_exercises_and_to_both_notebooks
     for name in ("student/07_attention_backward", "07_attention_backward_with_outputs"):
         assert f'href="../download/{name}.ipynb"' in page and (site_folder / "download" / f"{name}.ipynb").is_file()
     assert not (site_folder / "download" / "07_attention_backward.ipynb").exists()
+
+
+def test_each_week_of_the_term_has_its_part_of_a_page(site_folder: Path) -> None:
+    weeks = (site_folder / "teachers" / "weeks.html").read_text(encoding="utf-8")
+    parts = re.split(r'<h2 id="week-(\d+)">', weeks)[1:]
+    assert parts[::2] == [str(week) for week in range(1, 13)]
+    fifth = parts[2 * 5 - 1]
+    for needed in (
+        "../chapters/07_attention_backward.html",
+        "../slides/07_attention_backward.html",
+        "Vaswani et al. 2017",
+        "../exercises/attention_backward.html",
+        "find a wrong term by its numbers",
+    ):
+        assert needed in fifth
+    guide = (site_folder / "teachers" / "index.html").read_text(encoding="utf-8")
+    assert [guide.count(f'<td><a href="weeks.html#week-{week}">{week}</a></td>') for week in range(1, 13)] == [2] * 12
+
+
+def test_sheets_and_papers_are_printed_without_python(visit: Open) -> None:
+    page = visit("teachers/worksheets.html", java_script_enabled=False)
+    page.get_by_role("link", name="attention forward").click()
+    assert page.locator("article").count() == 12 and "student 12" in page.inner_text("body")
+    page.go_back()
+    page.get_by_role("link", name="examination 1").click()
+    assert page.locator("h2").count() == 12
+
+
+def test_each_stepper_has_a_card_with_its_numbers_and_a_sentence(site_folder: Path) -> None:
+    page = (site_folder / "steppers" / "index.html").read_text(encoding="utf-8")
+    (card,) = re.findall(r"<li>(?:(?!<li>).)*?softmax\.html.*?</li>", page, re.DOTALL)
+    assert "<p>Softmax turns scores into weights</p>" in card and card.count("<rect") == 6 + 6
+    assert page.count("<svg") == page.count("</h3>") == 3
+
+
+@pytest.mark.parametrize("path", ["index.html", "exercises/attention_backward.html", "steppers/attention.html"])
+def test_a_thumb_hits_every_button(visit: Open, path: str) -> None:
+    page = visit(path, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    if path == "index.html":
+        page.wait_for_selector("#heads button")
+    if "steppers" in path:
+        page.click("#view summary")
+        page.click("#edit")
+    small = page.locator("button:visible:not(.cell, .word), summary:visible, select:visible").evaluate_all(
+        """all => all.map((e) => [e.id || e.textContent, e.getBoundingClientRect()]).filter(([, box]) =>
+          Math.min(box.width, box.height) < 44).map(([name, box]) => [name, box.width, box.height])"""
+    )
+    assert small == []
 
 
 @pytest.mark.parametrize("path", SITE)

@@ -212,13 +212,30 @@ def test_the_mistakes_stand_by_their_lines_and_the_inert_ones_are_left_out(
     page = open_page(files["attention"])
     page.click("#mistakes")
     assert "correct pass first" in page.inner_text("#first-right")
-    groups = page.locator("#bugs details").all()
+    groups = page.locator("#bugs li").all()
     assert [group.locator("[data-bug]").count() for group in groups].count(0) == 0 and len(groups) >= 5
     scores = next(group for group in groups if group.locator("[data-bug='attention-not-scaled']").count())
-    assert scores.locator("summary").text_content().startswith("factor=")
+    assert scores.locator(".told").text_content().startswith("factor=")
     names = offered(page)
     assert "attention-mask-inverted" not in names  # there is no mask
     assert "attention-dk-not-transposed" not in names  # it raises an error
+    assert names[0] == "attention-not-scaled" and page.locator("#bugs h3").all_inner_texts() == [
+        "Classics",
+        "Other lines",
+    ]
+
+
+def test_what_goes_wrong_is_told_of_a_chosen_mistake_alone(open_page: Open, files: dict[str, Path]) -> None:
+    """The list of mistakes announced what each one does, before anybody had looked for it."""
+    page = open_page(files["attention"])
+    page.click("#mistakes")
+    sentences = [MISTAKES[name].sentence for name in offered(page)]
+    assert [told for told in sentences if told in page.inner_text("#game")] == []
+    page.click("[data-bug='softmax-no-sum']")
+    page.click("#mistakes")
+    told = [told for told in sentences if told in page.inner_text("#game")]
+    assert told == [MISTAKES["softmax-no-sum"].sentence]
+    assert page.inner_text("#tally") == f"1 of {len(sentences)} known"
 
 
 def test_a_surprise_is_found_by_its_line(
@@ -227,9 +244,13 @@ def test_a_surprise_is_found_by_its_line(
     page = open_page(files["attention"])
     names = page.evaluate("playable().map((bug) => bug.name)")
     page.evaluate("(share) => (Math.random = () => share)", (names.index("attention-not-scaled") + 0.5) / len(names))
+    page.keyboard.press("ArrowRight")
+    here = current(page)
     page.click("#mistakes")
     page.click("#surprise")
     bug = chosen(page)
+    assert current(page) == here and page.locator("#map .red").count() == 0  # neither jumps nor points
+    page.keyboard.press("End")
     told = MISTAKES[bug].sentence
     assert bug and told not in page.inner_text("body") and page.locator(".line.wrong, del").count() == 0
     assert page.locator("#result .cell.wrong").count() > 0 and "mistake" not in page.url

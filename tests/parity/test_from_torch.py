@@ -263,6 +263,117 @@ def test_a_broken_flash_attention_is_named() -> None:
     assert "worst: dv[" in str(raised.value) and "(flash-causal-forgotten-in-backward)" in str(raised.value)
 
 
+def scores_of(q: Any, k: Any, i: int, j: int, causal: bool) -> Any:
+    s = q[..., i : i + 4, :] @ k[..., j : j + 4, :].transpose(-1, -2) / q.shape[-1] ** 0.5
+    hidden = torch.arange(j, j + s.shape[-1]) > torch.arange(i, i + s.shape[-2])[:, None]
+    return s.masked_fill(hidden, -1e30) if causal else s
+
+
+def tiled_attention(*lacks: str) -> Any:
+    """Flash attention in tiles of 4, which forgets what `lacks` names. Query i sees the keys up to i, however many.
+
+    Forward goes by queries, then by keys, and backward the other way. p is normalised in backward alone.
+    """
+
+    class TiledAttention(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, q: Any, k: Any, v: Any, causal: bool = False) -> Any:
+            outputs, logs = [], []
+            for i in range(0, q.shape[-2], 4):
+                output, total, largest = 0.0, 0.0, torch.full((*q[..., i : i + 4, :].shape[:-1], 1), -torch.inf)
+                for j in range(0, k.shape[-2], 4):
+                    s = scores_of(q, k, i, j, causal)
+                    larger = torch.maximum(largest, s.amax(-1, keepdim=True))
+                    p = torch.exp(s - larger)
+                    factor = torch.exp(largest - larger)
+                    total = factor * total + p.sum(-1, keepdim=True)
+                    output = (1.0 if "factor" in lacks else factor) * output + p @ v[..., j : j + 4, :]
+                    largest = larger
+                outputs.append(output / total)
+                logs.append(largest + torch.log(total))
+            output, log = torch.cat(outputs, -2), torch.cat(logs, -2)
+            ctx.save_for_backward(q, k, v, output, log)
+            ctx.causal = causal
+            return output
+
+        @staticmethod
+        def backward(ctx: Any, grad_output: Any) -> Any:
+            q, k, v, output, log = ctx.saved_tensors
+            grad_q, grad_k, grad_v = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+            delta = 0.0 * log if "delta" in lacks else (grad_output * output).sum(-1, keepdim=True)
+            scale = q.shape[-1] ** -0.5
+            for j in range(0, k.shape[-2], 4):
+                for i in range(0, q.shape[-2], 4):
+                    rows, keys = (..., slice(i, i + 4), slice(None)), (..., slice(j, j + 4), slice(None))
+                    s = scores_of(q, k, i, j, ctx.causal)
+                    p = torch.exp(s - log[rows])
+                    grad_v[keys] += p.transpose(-1, -2) @ grad_output[rows]
+                    grad_p = grad_output[rows] @ v[keys].transpose(-1, -2)
+                    grad_s = p * (grad_p - delta[rows])
+                    grad_q[rows] += grad_s @ k[keys] * (1.0 if "scale" in lacks else scale)
+                    grad_k[keys] += grad_s.transpose(-1, -2) @ q[rows] * scale
+            return grad_q, grad_k, grad_v, None
+
+    return TiledAttention
+
+
+P_IS_ANOTHER = "TiledAttention.p: not checked: p has other values in backward"
+
+
+@pytest.mark.parametrize(("causal", "keys"), [(False, 15), (True, 13), (True, 15)])
+@pytest.mark.parametrize(
+    ("lacks", "named", "wrong", "output"),
+    [
+        ("scale", "attention-dq-not-scaled", "dq is wrong", "right"),
+        ("delta", "softmax-no-sum", "dq, dk are wrong", "right"),
+        ("factor", "flash-old-output-not-corrected", "dq, dk, dv are wrong", "wrong too"),
+    ],
+)
+def test_a_mistake_in_tiles_is_named_and_nothing_else_blamed(
+    lacks: str, named: str, wrong: str, output: str, causal: bool, keys: int
+) -> None:
+    """Also for a causal mask that begins at the first key, where ours ends at the last."""
+    q, k, v = (torch.tensor(draw(2, *shape, seed=i)) for i, shape in enumerate([(13, 4), (keys, 4), (keys, 3)]))
+    right, wrong_one = tiled_attention(), tiled_attention(lacks)
+    verify.check_gradients(lambda q, k, v: right.apply(q, k, v, causal), q, k, v)
+    with pytest.raises(AssertionError) as raised:
+        verify.check_gradients(lambda q, k, v: wrong_one.apply(q, k, v, causal), q, k, v, op="attention")
+    first, second, *rest = str(raised.value).splitlines()
+    assert first.startswith(f"the function: {wrong}") and second.endswith(f"({named}) Its output is {output}.")
+    assert ("With as many keys as queries" in second) == (causal and keys > 13)
+    assert [line for line in rest if "TiledAttention.p" in line] == [P_IS_ANOTHER]  # grad_p is right
+    assert first.endswith("; the gradient of TiledAttention.s is wrong") == (lacks != "scale")
+    assert len([line for line in rest if "TiledAttention.s[" in line]) == (10 if causal else 16)
+
+
+def test_a_mistake_that_nobody_knows_is_said_to_be_unknown() -> None:
+    class Cubed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx: Any, dy: Any) -> Any:
+            return 7.0 * ctx.saved_tensors[0] * dy
+
+    with pytest.raises(AssertionError, match="It does what no known mistake of any op does"):
+        verify.check_gradients(Cubed.apply, torch.tensor(X))
+
+
+def test_a_right_backward_of_a_wrong_forward_is_refused_where_the_op_is_named() -> None:
+    q, k, v = (torch.tensor(draw(2, *shape, seed=i)) for i, shape in enumerate([(5, 4), (7, 4), (7, 3)]))
+    for causal in (False, True):
+        verify.check_gradients(lambda q, k, v: tiled_attention().apply(q, k, v, causal), q, k, v, op="attention")  # noqa: B023
+    verify.check_gradients(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=0.25), q, k, v)
+    with pytest.raises(AssertionError, match="its output is not that of attention"):
+        verify.check_gradients(
+            lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=0.25), q, k, v, op="attention"
+        )
+    with pytest.raises(ValueError, match="there is no op 'atention'; expected one of add"):
+        verify.check_gradients(lambda q: q, q, op="atention")
+
+
 class Narrow(torch.autograd.Function):
     """Code that computes in float32 whatever it is given."""
 

@@ -6,6 +6,7 @@ mask leaves a row empty here: PyTorch makes such a row NaN.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -207,14 +208,21 @@ def test_attention_without_a_batch(agree: Agree) -> None:
     compare(agree, "MultiHeadAttention, cross", ours, lambda x, m: theirs(x, m, m)[0], pairs, inputs, rng)
 
 
+ACTIVATIONS: dict[str, Any] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
+}
+
+
 @pytest.mark.parametrize("mask", ATTENTION_MASKS)
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 def test_encoder_layer(norm_order: str, activation: str, mask: str, agree: Agree) -> None:
     rng = np.random.default_rng(0)
     ours = layers.EncoderLayer(*SIZES, norm_order=norm_order, activation=activation)
     theirs = nn.TransformerEncoderLayer(
-        *SIZES, dropout=0.0, activation=activation, norm_first=norm_order == "pre", **OPTIONS
+        *SIZES, dropout=0.0, activation=ACTIVATIONS[activation], norm_first=norm_order == "pre", **OPTIONS
     )
     padding = blocked(X_REAL) if "padding" in mask else None
     allowed = blocked(causal(5)) if "causal" in mask else None

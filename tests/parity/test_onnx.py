@@ -64,7 +64,7 @@ def attention(x: Inputs, a: dict[str, Any]) -> Wanted:
         bias = np.pad(bias, missing, constant_values=False if bias.dtype == bool else -np.inf)
         allowed = allowed & (bias if bias.dtype == bool else np.isfinite(bias))
         bias = None if bias.dtype == bool else np.where(np.isfinite(bias), bias, 0.0).astype(bias.dtype)
-    scale, cap = scale_of(q.shape[-1], a.get("scale")), a.get("softcap")
+    scale, cap = a.get("scale") or None, a.get("softcap")
     if cap and bias is not None and not bias.any():
         bias = None  # it only hides
     if cap and bias is not None:

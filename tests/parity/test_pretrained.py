@@ -20,9 +20,9 @@ import transformers
 
 from minitransformer.generation import Translation, generate, write
 from minitransformer.models import (
+    Classifier,
     LanguageModel,
     MaskedLanguageModel,
-    TextClassifier,
     TextEncoder,
     Transformer,
     from_pretrained,
@@ -111,8 +111,8 @@ _BART_2 = _BART | {
 # and on the left, with 1, 7 and 13 tokens.
 #                        tied, untied      further
 #   bert                 both              pooler, masked, classes; gelu, gelu_new, relu
-#   roberta              both              masked, classes without a pooler
-#   distilbert           both              masked, classes without a pooler; no types
+#   roberta              both              masked, classes
+#   distilbert           both              masked, classes; no types
 #   albert               both              masked, classes; a narrow table, and one as wide as the layers
 #   gpt2                 both              other widths and activations
 #   llama                both              1, 2, 3 and 6 queries to a key head; biases; other bases and widths of heads
@@ -277,7 +277,7 @@ def run(case: Case, theirs: Any, ours: Any, side: str) -> tuple[Any, Any, Callab
     """Their loss and outputs, ours, and our backward pass. The loss is a cross-entropy, of a body a weighted sum."""
     rng = np.random.default_rng(7)
     mask = MASKS[side]
-    if side == "left" and (isinstance(ours, TextClassifier) or getattr(ours, "pooler", None)):
+    if side == "left" and isinstance(ours, Classifier | TextEncoder) and ours.config.pooler:
         mask = mask[:, ::-1]  # they read the first token, which must be a real one
     ids = draw_ids(rng, (3, 7) if mask is None else mask.shape)
     real = np.ones(ids.shape, bool) if mask is None else mask
@@ -303,7 +303,7 @@ def run(case: Case, theirs: Any, ours: Any, side: str) -> tuple[Any, Any, Callab
     found = theirs(t(ids), **options)
     if isinstance(ours, TextEncoder):
         hidden, backward = ours(ids, mask, types)
-        if ours.pooler is None:
+        if ours.config.pooler is None:
             return summed(found.last_hidden_state, hidden, real, backward, rng)
         pooled, pool_backward = ours.pool(hidden)
         one, two, both = summed(found.last_hidden_state, hidden, real, backward, rng)
@@ -311,7 +311,7 @@ def run(case: Case, theirs: Any, ours: Any, side: str) -> tuple[Any, Any, Callab
         loss = one[0] + (found.pooler_output * t(weights)).sum(), torch.cat([one[1], found.pooler_output])
         values = two[0] + (pooled * weights).sum(), np.concatenate([two[1], pooled])
         return loss, values, lambda: backward(both.weights + pool_backward(weights))
-    if isinstance(ours, TextClassifier):
+    if isinstance(ours, Classifier):
         labels = rng.integers(0, case.config["num_labels"], len(ids))
         logits, _ = ours(ids, mask, types)
         loss, backward = ours.loss(ids, labels, mask, types)
@@ -361,12 +361,11 @@ def our_gradients(case: Case, theirs: Any, ours: Any) -> dict[str, np.ndarray]:
     """Our gradients under their names and in their layout."""
     family = FAMILIES[case.model_type]
     prefix = f"{family.prefix}." if hasattr(theirs, family.prefix or "shared") and family.prefix else ""
-    head = family.architectures[case.architecture]
     values = {name: parameter.value for name, parameter in ours.parameters()}
     try:
         for _, parameter in ours.parameters():
             parameter.value = parameter.grad
-        return {place.theirs: place.read() for place in family.layout(ours, head, prefix).places}
+        return {place.theirs: place.read() for place in family.layout(ours, prefix).places}
     finally:
         for name, parameter in ours.parameters():
             parameter.value = values[name]
@@ -396,14 +395,14 @@ def test_outputs_and_every_gradient_are_theirs(pair: Any, side: str) -> None:
 def test_roberta_takes_ids_of_padding_for_padding(pair: Any, side: str) -> None:
     """Theirs needs a mask; ours finds the same without, since its positions count from the padding's id."""
     case, theirs, ours = pair
-    if case.model_type != "roberta" or (side == "left" and (isinstance(ours, TextClassifier) or ours.config.pooler)):
+    if case.model_type != "roberta" or (side == "left" and ours.config.pooler):
         return
     mask = MASKS[side]
     ids = np.where(mask, draw_ids(np.random.default_rng(3), mask.shape), PAD)
     found = theirs(t(ids), attention_mask=t(mask.astype(int)))
     is_body = isinstance(ours, TextEncoder)
     expected = (found.last_hidden_state if is_body else found.logits).detach().numpy()
-    real = slice(None) if isinstance(ours, TextClassifier) else mask
+    real = slice(None) if isinstance(ours, Classifier) else mask
     np.testing.assert_allclose(ours(ids)[0][real], expected[real], rtol=0, atol=OUTPUT)
 
 
@@ -461,7 +460,7 @@ def test_what_we_save_opens_there_and_here_as_the_same_model(pair: Any, tmp_path
         for name, parameter in again.named_parameters():
             if name in positions:
                 parameter.copy_(sinusoids(*parameter.shape))
-    kinds = {TextEncoder: "Model", MaskedLanguageModel: "MaskedLM", TextClassifier: "SequenceClassification"}
+    kinds = {TextEncoder: "Model", MaskedLanguageModel: "MaskedLM", Classifier: "SequenceClassification"}
     assert kind.endswith(kinds.get(type(ours), kind))
     here = from_pretrained(tmp_path / "back")
     assert type(here) is type(ours) and head_of(here) == head_of(ours)

@@ -5,17 +5,10 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Sequence
+from importlib import resources
 
 from ..worksheets.numbers import Draw
 from .question import QUESTIONS, Question
-
-_STYLE = """@page { size: A4; margin: 20mm }
-body { max-width: 46rem; margin: 2rem auto; padding: 0 1rem; font: 11pt/1.4 "DejaVu "
-"Sans", Verdana, sans-serif; color: #111 }
-pre { font: 10pt/1.3 "DejaVu Sans Mono", monospace; overflow-x: auto }
-h2 { margin-top: 1.6em; font-size: 12pt; break-after: avoid }
-blockquote { margin: 0.5em 0 0; padding-left: 1em; border-left: 3px solid #0a4a8f; color: #0a4a8f }
-"""
 
 
 def chosen(weeks: Iterable[int], count: int, seed: int) -> list[Question]:
@@ -58,11 +51,12 @@ def to_html(markdown: str) -> str:
     """A paper as one page without other files. It knows what `paper` writes: headings, paragraphs, matrices, "
     "answers."""
     title = markdown.partition("\n")[0].removeprefix("# ")
+    style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(title)}</title>\n<style>\n{_STYLE}</style>\n</head>\n<body>\n"
-        f"{_blocks(markdown)}</body>\n</html>\n"
+        f"<title>{html.escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        f"{_blocks(markdown)}</main>\n</body>\n</html>\n"
     )
 
 

@@ -8,7 +8,8 @@ from ..exercise import Arguments, Draw, exercise
 
 def _dropout_forward(draw: Draw) -> Arguments:
     shape = draw.sizes(3 if draw.extreme else 2, 4, 8)
-    rate = 0.0 if draw.ones else draw.integer(7, 22) / 64.0  # exact in float32, so that u < rate is the same
+    usual = {1: 1, 2: 60}.get(draw.number) or draw.integer(7, 22)  # a small rate and a large one are always there
+    rate = 0.0 if draw.ones else usual / 64.0  # exact in float32, so that u < rate is the same
     u = draw.rng.random(shape)
     below = max(rate - 2.0**-14, 0.0)
     u.flat[:4] = (rate, 0.05, 0.95, below)[: u.size]

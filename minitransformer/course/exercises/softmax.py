@@ -41,6 +41,11 @@ def softmax_forward(x: Array) -> Array:
     return y
 
 
+def _jacobian(draw: Draw) -> Arguments:
+    y = draw.weights(*draw.sizes(1, 3, 6))
+    return (np.append(y * (1.0 - 2.0**-13), 2.0**-13) if draw.extreme else y,)  # small entries are not to be dropped
+
+
 @exercise(
     title="The Jacobian of softmax",
     statement="""
@@ -50,7 +55,7 @@ def softmax_forward(x: Array) -> Array:
 
         y: (n,); jacobian: (n, n).
     """,
-    inputs=lambda draw: (draw.weights(*draw.sizes(1, 3, 6)),),
+    inputs=_jacobian,
     hint="""
         Take the logarithm: log y_i = x_i - log Σ_l exp(x_l). Its derivative with respect to x_j is δ_ij - y_j, and
         ∂y_i = y_i ∂(log y_i).

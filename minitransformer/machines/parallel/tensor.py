@@ -20,6 +20,7 @@ import copy
 from typing import Any
 
 from ...arrays.backend import Array, Pullback
+from ...arrays.float16 import sum_over
 from ...layers import FeedForward, Linear, Module, MultiHeadAttention, Parameter, Residual
 from ...models import LanguageModel, Transformer
 from .collectives import all_reduce, identity
@@ -66,7 +67,7 @@ class Cut(Module):
 
         def backward(dy: Array) -> Any:
             if self.bias is not None:
-                self.bias.grad += dy.sum(axis=tuple(range(dy.ndim - 1)))
+                self.bias.grad += sum_over(dy, axis=tuple(range(dy.ndim - 1)))
             dterm = reduce_backward(dy)
             dparts = part_backward(dterm)
             dparts = dparts if isinstance(dparts, tuple) else (dparts,)

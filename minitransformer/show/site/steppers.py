@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import html
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from ...text import english
 from ...verify.gradients import Progress
 from ..stepper.examples import EXAMPLES
 from ..stepper.recording import Recording
+from ..stepper.sentences import sentence_of
 from ..viewer.command import view_text
 from .frame import Site
 from .live import FIRST
@@ -49,7 +53,7 @@ def write_steppers(site: Site, siblings: Siblings, model: Path | None, progress:
     siblings: gets the steppers of each module. progress: as in verify.gradients, for the examples, which take most of
     the time of a build.
     """
-    seen, items = Seen(), []
+    seen, cards = Seen(), {"The paper": "", "Before and after it": ""}
     files = {file_of(module): module for module in shown_modules()}
     for name, example in progress(list(EXAMPLES.items())):
         recording = example.record(verify=True)
@@ -59,7 +63,8 @@ def write_steppers(site: Site, siblings: Siblings, model: Path | None, progress:
         recording.to_html(site.made(address), links=[*_BACK, *_turns(name), *_elsewhere(siblings, module)])
         seen.add(name, recording)
         site.index(address, f"{example.title} (stepper)", name)
-        items.append(f'<li><a href="{name}.html">{html.escape(example.title)}</a></li>\n')
+        kind = list(cards)[any("/later/" in call.file for call in recording.calls)]
+        cards[kind] += _card(name, example.title, recording)
     viewer = ""
     if model is not None:
         view_text(model, VIEWED).to_html(site.made("steppers/attention-of-a-model.html"), _BACK)
@@ -71,10 +76,42 @@ def write_steppers(site: Site, siblings: Siblings, model: Path | None, progress:
     body = (
         "<h1>Steppers</h1>\n<p>Each page steps through code line by line, forward and backward, with every number. "
         "The address of the page names the step, so a link leads to a line.</p>\n"
-        f"<ul>{''.join(items)}</ul>\n{viewer}"
+        + "".join(f'<h2>{kind}</h2>\n<ul class="cards steppers">\n{made}</ul>\n' for kind, made in cards.items())
+        + viewer
     )
     site.page("steppers/index.html", "Steppers", body)
     return seen
+
+
+def _card(name: str, title: str, recording: Recording) -> str:
+    """The first sentence of a stepper under a picture of its numbers."""
+    told = sentence_of(recording, recording.steps[0]).rpartition(" begins: ")[2]
+    first = re.sub(r"`(\w+)`", r"<i>\1</i>", html.escape(re.split(r"(?<=[.:;]) ", told)[0].rstrip(":;")))
+    heading = f'<h3><a href="{name}.html">{html.escape(title)}</a></h3>'
+    return (
+        f'<li><div class="picture">{_picture(recording)}</div>\n{heading}\n<p>{first[:1].upper()}{first[1:]}</p></li>\n'
+    )
+
+
+def _picture(recording: Recording) -> str:
+    """The arrays that go in, an arrow, and what comes out: squares, the stronger the farther from 0."""
+    given = [b.value.array for b in recording.steps[0].bound if b.value.array is not None and b.value.array.ndim]
+    parts, x = [], 0
+    heights: list[int] = []
+    for array in (*given[:4], recording.calls[0].results[0].value.array):
+        numbers = np.atleast_1d(np.asarray(array, float)).reshape(-1, array.shape[-1] if array.ndim else 1)
+        if len(heights) == len(given[:4]):
+            parts.append(f'<path d="M{x} 20h12m-5 -4l5 4l-5 4"/>')
+            x += 20
+        largest = float(np.abs(numbers).max(initial=0.0)) or 1.0
+        for (i, j), number in np.ndenumerate(numbers):
+            below = ' class="below"' if number < 0 else ""
+            share = 0.15 + 0.85 * abs(number) / largest
+            parts.append(f'<rect{below} x="{x + 10 * j}" y="{10 * i}" width="9" height="9" opacity="{share:.2f}"/>')
+        x += 10 * numbers.shape[1] + 8
+        heights.append(10 * len(numbers))
+    size = f"{max(x - 8, 120)} {max(*heights, 40)}"
+    return f'<svg viewBox="0 0 {size}" aria-hidden="true">{"".join(parts)}</svg>'
 
 
 def _turns(name: str) -> list[Link]:

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import html
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 from ...arrays.files import read_json, write
-from ...course.exercises import EXERCISES
 from . import markdown
 from .frame import Site
 from .notebook import Chapter
 from .slides import write_slides
+from .weeks import linked_exercises, linked_weeks, write_weeks
 from .worksheets import write_worksheets
 
 _ANSWERS = "\n## The notebooks\n"  # from here on the guide has the answers
-_EXERCISE = re.compile(r"<code>(\w+)</code>")
+_LEFT_OUT = """<p>Students read this build of the site, so answers are left out. Teachers have them here:</p>
+<ul><li>The instructor’s site, with all solutions, answers and keys: <code>minitransformer site --instructor --out
+private</code>.</li>
+<li>An examination, from the bank of 60 questions: <code>minitransformer exam --seed 7 --answers --html
+answers.html</code>; the test of concepts with what each wrong answer reveals: <code>minitransformer exam --concepts
+--seed 1 --answers</code>.</li>
+<li>A worksheet: <code>minitransformer worksheet softmax-backward --seed 0 --answers</code>.</li>
+<li>Predictions and tasks on paper: the last part of <code>docs/teaching.md</code>. An exercise:
+<code>course.exercise("softmax_backward").solution()</code>.</li></ul>"""
+_HERE = "<p>This build has them: with each notebook below, each exercise, each worksheet and each paper.</p>"
 
 
 def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: str) -> None:
@@ -36,18 +44,20 @@ def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: s
         for c in chapters
     )
     own = (
-        ("worksheets-to-print", "Worksheets", '<p><a href="worksheets.html">Make worksheets in this browser</a>, with '
-         "different numbers for each student.</p>"),
+        ("answers", "Answers", _HERE if site.instructor else _LEFT_OUT),
+        ("worksheets-to-print", "Worksheets and papers", '<p><a href="worksheets.html">Make worksheets in this '
+         "browser</a>, with different numbers for each student, or print one, or an examination, as it is.</p>"),
         ("slides", "Slides", f"<ul>{slides}</ul>"),
         ("notebooks-to-download", "Notebooks to download", f"<ul>{files}</ul>"),
     )  # fmt: skip
     found = [(level, name, heading) for level, name, heading in markdown.headings(text) if level > 1]
     found += [(2, name, heading) for name, heading, _ in own]
     title, end, rest = markdown.render(text).partition("</h1>\n")
-    body = f"{title}{end}{_contents(found)}{_EXERCISE.sub(_linked, rest)}" + "".join(
+    body = f"{title}{end}{_contents(found)}{linked_weeks(linked_exercises(rest))}" + "".join(
         f'<h2 id="{name}">{heading}</h2>\n{content}\n' for name, heading, content in own
     )
     write_worksheets(site)
+    write_weeks(site, chapters, guide)
     site.page("teachers/index.html", "For teachers", body, text=None)
     site.index_sections("teachers/index.html", "For teachers", [public])
     write_slides(site, chapters)
@@ -74,12 +84,6 @@ def _contents(headings: list[tuple[int, str, str]]) -> str:
         for level, name, heading in headings
     )
     return f'<nav class="contents" aria-label="On this page"><ul class="columns">{items}</ul></nav>\n'
-
-
-def _linked(code: re.Match[str]) -> str:
-    """The name of an exercise as a link to its page."""
-    name = code[1]
-    return f'<a href="../exercises/{name}.html">{code[0]}</a>' if name in EXERCISES else code[0]
 
 
 def _download(site: Site, path: Path, address: str, line: str) -> None:

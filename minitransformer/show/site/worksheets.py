@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...arrays.files import write
+from ...course import examination
 from ...course.worksheets import KINDS, make, page, to_html
 from .frame import Site
 
 MOST = 200  # students
+_READY = 12  # pages of a sheet that is printed as it is
+_HEAD = '<link rel="icon" href="data:,">\n<style>@media print { nav { display: none } }</style>\n<title>'
+_BACK = """<body>
+<nav style="padding: 0.75rem 1rem"><a href="../index.html">minitransformer</a> ›
+<a href="../teachers/worksheets.html">Worksheets</a></nav>"""
+_SEEDS = (1, 2, 3)  # of the papers that are printed as they are
 _KEY = "Here the page also makes the answer key."
 _NO_KEY = (
     "This build of the site offers no answer key; <code>minitransformer worksheet --answers</code> writes it, with the "
@@ -38,9 +46,31 @@ sheet has no name. The same kind, seed and size give the same sheets again. Noth
 {numbers}<button value="sheets">Make the worksheets</button>{key}</form>
 <p id="made" role="status"></p>
 <p>The file has a page for each student; open it and print it on A4.</p>
+<h2>To print as they are</h2>
+<p>These need neither Python nor the network. A worksheet has {_READY} pages with different numbers, seed 0; a paper has
+12 questions, one for each week.</p>
+<ul class="columns">{_write_ready(site)}</ul>
 <p class="note">{_KEY if site.instructor else _NO_KEY}</p>
 <noscript><p>This form needs JavaScript. <code>minitransformer worksheet</code> makes the same sheets.</p></noscript>"""
     site.page("teachers/worksheets.html", "Worksheets", body, ("python.js", "worksheets.js"))
+
+
+def _write_ready(site: Site) -> str:
+    """Write a sheet of each kind and some papers, the instructor's also with answers; return links to them."""
+    made = {}
+    for answers in (False, True) if site.instructor else (False,):
+        end = "-answers" if answers else ""
+        for kind, about in KINDS.items():
+            made[f"{kind}{end}"] = document(kind, 0, about.sizes[0], _READY, answers).html
+        for seed in _SEEDS:
+            questions = examination.chosen(range(1, 13), 12, seed)
+            paper = examination.paper(questions, seed, answers)
+            made[f"examination-{seed}{end}"] = examination.to_html(paper)
+            concepts = examination.concepts_paper(seed, answers)
+            made[f"concepts-{seed}{end}"] = examination.to_html(concepts)
+    for name, text in made.items():
+        write(site.made(f"sheets/{name}.html"), text.replace("<title>", _HEAD, 1).replace("<body>", _BACK, 1))
+    return "".join(f'<li><a href="../sheets/{name}.html">{name.replace("-", " ")}</a></li>\n' for name in sorted(made))
 
 
 @dataclass(frozen=True)

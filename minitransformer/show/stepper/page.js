@@ -1,5 +1,7 @@
 // The page: what it shows now, and everything that changes it.
 
+const PACES = { slow: 2, medium: 1, fast: 0.4 }; // how long Play stays at a step, times what reading takes
+
 function start() {
   const recording = new Recording(data);
   const map = new CallMap(recording);
@@ -7,6 +9,7 @@ function start() {
   const state = { step: 0, predict: false, revealed: true, asked: null, all: false, address: 0, arrays: null };
   Object.assign(state, { moved: false, playing: 0, seenEnd: false });
   state.red = new Set(); // the steps whose numbers the mistake changes
+  state.known = new Set(); // the mistakes that were found or chosen
   state.marks = new Map(); // by step: whether the prediction was right
 
   const isStop = (s) => state.all || recording.steps[s].stop || s === state.step || recording.line(s).wrong;
@@ -15,13 +18,14 @@ function start() {
     const steps = shown();
     return by > 0 ? (steps.find((other) => other > s) ?? s) : (steps.findLast((other) => other < s) ?? s);
   };
+  const hints = () => (recording.secret ? new Set() : state.red); // a secret mistake is to be found in the numbers
   const covered = () => state.predict && !state.revealed && recording.steps[state.step].bound.length > 0;
 
   function draw() {
     const s = state.step;
     byId("intro").hidden = state.moved || data.told;
     document.body.classList.toggle("entry", recording.line(s).entry === true);
-    map.draw(byId("map"), s, state.red, goTo); // before the formulas, which take the width that it leaves
+    map.draw(byId("map"), s, hints(), goTo); // before the formulas, which take the width that it leaves
     fillMap();
     showCode(recording, s, covered());
     const question = covered() ? questionAt(recording, s) : null;
@@ -157,11 +161,12 @@ function start() {
   new ResizeObserver(scrollToLine).observe(byId("listing")); // fonts and banners come after the first drawing
 
   // Mistakes.
-  fillGame(recording);
+  fillGame(recording, state.known);
   byId("mistakes").addEventListener("click", () => {
     byId("first-right").textContent = state.seenEnd
-      ? "One line of the code is wrong; its numbers are red. Find it."
+      ? "Surprise me puts one mistake into the code, and you find its line. Or break a line yourself."
       : "Go through the correct pass first, to the last step: then you will know what to expect.";
+    fillGame(recording, state.known);
     byId("right").hidden = !recording.bug;
     byId("game").showModal();
   });
@@ -193,14 +198,14 @@ function start() {
 
   function switchBug(bug, secret = false) {
     if (bug && !byId("editor").hidden && !inputs.makes(bug)) editor(setPressed("edit", false));
+    state.moved ||= bug !== null;
     recording.switchBug(bug, secret);
+    if (bug && !secret) state.known.add(bug.name);
     byId("mistake").dataset.name = bug?.name ?? "";
     state.asked = null;
     recomputeAll();
-    const stops = shown().filter((s) => state.red.has(s));
-    if (secret && stops.length) goTo(stops.at(-1)); // what the mistake did, not where it is
-    else if (state.red.size) goTo(landing(recording, state.red));
-    byId("result").querySelector(".cell.wrong")?.scrollIntoView({ block: "nearest" });
+    if (!secret && state.red.size) goTo(landing(recording, state.red)); // a secret one is looked for from here on
+    if (!secret) byId("result").querySelector(".cell.wrong")?.scrollIntoView({ block: "nearest" });
     writeAddress();
   }
 
@@ -210,7 +215,7 @@ function start() {
     state.playing = 0;
     byId("play").textContent = on ? "❚❚ Stop" : "▶ Play";
     if (!on) return setPressed("play", false);
-    const time = Math.min(12_000, 3000 + 40 * byId("sentence").textContent.length);
+    const time = PACES[byId("pace").value] * Math.min(12_000, 3000 + 40 * byId("sentence").textContent.length);
     state.playing = setTimeout(() => {
       const there = next(state.step, 1);
       if (covered() || there === state.step) return play(false);
@@ -218,6 +223,15 @@ function start() {
       play(!covered());
     }, time);
   }
+
+  byId("pace").value = kept.text("pace") in PACES ? kept.text("pace") : "medium";
+  byId("pace").addEventListener("change", () => {
+    kept.write("pace", byId("pace").value);
+    if (state.playing) play(true); // the new pace counts at once
+  });
+  const placePace = () => (telephone.matches ? byId("motion") : byId("play")).after(byId("pace"));
+  telephone.addEventListener("change", placePace);
+  placePace();
 
   // A step that the reader asked for.
   function move(s) {
@@ -232,13 +246,13 @@ function start() {
     byId("editor").hidden = !on;
     document.body.classList.toggle("editing", on);
     state.arrays = null;
-    byId("edited").hidden = true;
+    byId("edited").hidden = byId("copied").hidden = true;
     if (on) {
       const fixed = inputs.fixed.map((i) => nameOf(recording, inputs.places[i]).textContent);
       byId("fixed").textContent =
         inputs.refused ?? `${fixed.join(", ")}: as recorded.`;
       byId("fixed").hidden = fixed.length === 0 && !inputs.refused;
-      byId("reset").hidden = inputs.refused !== null;
+      byId("reset").hidden = byId("copy").hidden = inputs.refused !== null;
       if (recording.bug && !inputs.makes(recording.bug)) switchBug(null);
       byId("inputs").replaceChildren(
         ...inputs.places.map(([s, b]) =>
@@ -273,6 +287,7 @@ function start() {
     event.target.setAttribute("aria-invalid", String(typeof read(event.target) === "string"));
     const bad = byId("inputs").querySelector("[aria-invalid=true]");
     byId("edited").hidden = false;
+    byId("copied").hidden = true;
     const before = state.arrays ?? inputs.places.map((place) => recording.recorded(...place).data);
     const kept = (field, was) => (typeof read(field) === "string" ? was : read(field));
     const now = [...byId("inputs").querySelectorAll("figure")].map((figure, i) =>
@@ -288,6 +303,21 @@ function start() {
   byId("reset").addEventListener("click", () => {
     editor(true);
     writeAddress();
+  });
+  byId("copy").addEventListener("click", async () => {
+    writeAddress();
+    const told = byId("copied");
+    const address = new URL(addressOf(recording, state.step, edits()), location.href).href;
+    told.hidden = false;
+    try {
+      await navigator.clipboard.writeText(address);
+      told.textContent = "Copied: this address opens the page with these inputs.";
+    } catch {
+      const field = make("input", { type: "text", readonly: true, "aria-label": "Address of this edit" });
+      field.value = address;
+      told.replaceChildren("Copy this address: ", field); // a page within another may not write to the clipboard
+      field.select();
+    }
   });
   makeDraggable(byId("inputs"));
 
@@ -325,7 +355,7 @@ function start() {
     showOthers(recording, state.step);
   });
   byId("list").addEventListener("click", () => {
-    byId("links").replaceChildren(...stepTree(recording, shown(), state.step, state.red));
+    byId("links").replaceChildren(...stepTree(recording, shown(), state.step, hints()));
     byId("steps").showModal();
     byId("links").querySelector("[aria-current]")?.focus();
   });
@@ -421,7 +451,7 @@ function start() {
   byId("intro").textContent = telephone.matches ? see : passes + see;
   motion.turn(setPressed("motion", !matchMedia("(prefers-reduced-motion: reduce)").matches));
   setAll(false);
-  byId("title").append(make("span", { class: "about" }, data.about));
+  byId("title").append(make("span", { class: "about" }, ...withIndices(data.about)));
   byId("told").hidden = !data.told;
   byId("told").textContent = data.told;
   const asked = askedFor(location.hash);

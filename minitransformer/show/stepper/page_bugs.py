@@ -29,6 +29,14 @@ NUMBERS = 40_000  # a recording with more numbers than this has no mistakes unle
 ROOM = 500_000  # limit for the number of mistakes times the numbers of the recording
 TOLERANCE = 1e-9  # relative to 1 + |right|: two numbers that differ by less differ by rounding alone
 
+# What most people get wrong first, in this order.
+CLASSICS = """
+attention-not-scaled attention-scaled-after-softmax attention-dk-not-transposed attention-dv-reshaped
+attention-dq-not-scaled attention-no-softmax-in-backward softmax-no-sum softmax-diagonal-only linear-weight-reshaped
+linear-dbias-mean layer-norm-statistics-constant cross-entropy-not-divided multi-head-dx-from-query-only
+post-norm-identity-dropped pre-norm-identity-dropped embedding-repeated-tokens-lost
+""".split()
+
 Partners = dict[int, tuple[Step, Binding]]  # by the serial of a binding in the right code: its partner in the wrong
 
 
@@ -115,7 +123,9 @@ class _Page:
     def bug(self, mistake: Mistake) -> dict[str, Any]:
         """The mistake as data for the page. refused: what it raises. numbers: those it changes, or []."""
         name = mistake.target.partition(":")[2].removesuffix(".__call__")
-        out = {"name": mistake.name, "in": name, "mistake": mistake.sentence, "by": mistake.caught_by}
+        out: dict[str, Any] = {"name": mistake.name, "in": name, "mistake": mistake.sentence, "by": mistake.caught_by}
+        if mistake.name in CLASSICS:
+            out["classic"] = CLASSICS.index(mistake.name)
         assert self.recording.again is not None
         try:
             with mistake.applied(), np.errstate(all="ignore"):

@@ -189,7 +189,8 @@ function fillMap() {
   const key = `map ${levels.textContent} ${windowKey()}`;
   if (measured.has(key)) levels.style.zoom = measured.get(key);
   else {
-    const most = innerWidth * (levels.children.length === 1 ? 0.27 : 0.22);
+    const editing = document.body.classList.contains("editing");
+    const most = innerWidth * (editing ? 0.15 : levels.children.length === 1 ? 0.27 : 0.22);
     fill(byId("map"), [levels], () => levels.getBoundingClientRect().width < most, 1.75);
   }
   measured.set(key, levels.style.zoom);

@@ -7,7 +7,7 @@ function moveInMatrix(event) {
   else if (!by) return false;
   else {
     const row = event.target.closest("tr");
-    const cells = (line) => [...(line?.querySelectorAll(".cell") ?? [])];
+    const cells = (line) => [...(line?.querySelectorAll(".cell") ?? [])].filter((cell) => cell.offsetParent); // not folded
     const column = cells(row).indexOf(event.target);
     const rows = [...row.parentElement.children];
     const target = cells(rows[rows.indexOf(row) + by[0]])[column + by[1]];

@@ -47,26 +47,107 @@ function matrixFigure(recording, options) {
   return figure;
 }
 
-// A matrix wider than its place is written smaller, because a number that is cut off reads as another number. Matrices
-// in one column are written smaller, too, if two of them then fit side by side: otherwise the last ones are out of sight.
-// A matrix that would become too small to read keeps its size, and says that it scrolls.
-const SMALLEST = 12; // pixels
+// A matrix wider than its place is written smaller, because a number that is cut off reads as another number. The matrices
+// of one array are written smaller, too, if two of them then stand side by side: otherwise the last ones are out of sight.
+// Where that would be too small to read, four decimals become three, or the columns in the middle are folded into "…",
+// until the reader wants all.
+const smallest = () => (document.documentElement.classList.contains("large") ? 16 : 12); // pixels
 
 function fitMatrices() {
-  const parts = [...document.querySelectorAll("#now .slices")];
-  parts.forEach((part) => (part.style.zoom = 1));
-  for (const part of parts) {
-    const least = SMALLEST / parseFloat(getComputedStyle(part).fontSize);
-    const fit = (zoom) => (part.style.zoom = zoom);
-    const wide = () => part.scrollWidth > part.clientWidth;
-    const [first, second] = part.children;
-    const beside = (zoom) => (fit(zoom), second.offsetTop === first.offsetTop);
-    if (second) fit([1, 0.9, 0.8, 0.7, 0.6].find((zoom) => zoom >= Math.min(least, 1) && beside(zoom)) ?? 1);
-    for (let zoom = Number(part.style.zoom); wide() && zoom >= least; )
-      fit((zoom = Math.min(zoom * 0.97, (zoom * part.clientWidth) / part.scrollWidth)));
-    if (part.style.zoom < least) fit(1);
-    part.parentElement.classList.toggle("scrolls", wide());
+  document.querySelectorAll("#now .slices").forEach(fitMatrix);
+}
+
+function fitMatrix(part) {
+  const figure = part.parentElement;
+  const zoom = (size) => (part.style.zoom = size);
+  const wide = () => part.scrollWidth > part.clientWidth + 1;
+  const [first, second] = part.children;
+  const fits = () => !wide() && (!second || second.offsetTop === first.offsetTop);
+  unfold(part);
+  zoom(1);
+  part.classList.remove("tight");
+  if (fits()) return;
+  part.classList.add("tight");
+  const size = parseFloat(getComputedStyle(part.querySelector(".cell, .part") ?? part).fontSize);
+  const least = Math.min(smallest() / size, 1);
+  const widest = Math.max(part.scrollWidth, second ? 2 * first.offsetWidth : 0) / part.clientWidth;
+  const sizes = [1, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6].filter((each) => each > least && each * widest < 1.1);
+  const found = (test) => [...sizes, ...(least * widest < 1.1 ? [least] : [])].find((each) => (zoom(each), test()));
+  if (found(fits)) return;
+  if (first.matches(".partial") || !first.tHead || "unfolded" in figure.dataset) found(() => !wide());
+  else if (second && shorten(part) && (zoom(least), fits())) note(part, "Rounded to three decimals. ");
+  else {
+    zoom(Math.min(16 / size, 1));
+    foldColumns(part, fits, wide);
   }
+  figure.classList.toggle("scrolls", wide());
+}
+
+// Three decimals in place of four; whether there were any.
+function shorten(part) {
+  const long = [...part.querySelectorAll(".cell")].filter((cell) => /\.\d{4}$/.test(cell.textContent));
+  for (const cell of long) {
+    cell.dataset.text = cell.textContent;
+    cell.textContent = signed(Number(cell.dataset.value), (x) => x.toFixed(3));
+  }
+  return long.length > 0;
+}
+
+// What is not shown of a matrix, and a way to see all of it.
+function note(part, told) {
+  const button = make("button", { type: "button" }, "Show all");
+  button.addEventListener("click", () => {
+    part.parentElement.dataset.unfolded = "";
+    fitMatrix(part);
+  });
+  part.after(make("p", { class: "folded" }, told, button));
+}
+
+function unfold(part) {
+  part.querySelectorAll("[data-text]").forEach((cell) => {
+    cell.textContent = cell.dataset.text;
+    delete cell.dataset.text;
+  });
+  part.parentElement.classList.remove("scrolls");
+  part.querySelectorAll(".fold").forEach((found) => found.remove());
+  part.querySelectorAll(":is(td, th)[hidden]").forEach((found) => (found.hidden = false));
+  part.parentElement.querySelector(".folded")?.remove();
+}
+
+// Hide columns of the matrices of an array until they fit, two side by side if two columns can stay. Those with marked
+// numbers stay longest, then the last one, then the first ones.
+function foldColumns(part, fits, wide) {
+  const tables = [...part.children].map((table) =>
+    [...table.rows].map((row) => [...row.cells].filter((cell) => !cell.matches(".corner, tbody th"))),
+  );
+  const columns = [...tables[0][0].keys()];
+  const isMarked = (j) => tables.some((rows) => rows.some((row) => row[j].querySelector(".asked, .source, .wrong")));
+  const marked = columns.filter(isMarked);
+  const order = [...new Set([...(marked.length < 4 ? marked : []), columns.length - 1, ...columns])];
+  const keep = (count) => {
+    unfold(part);
+    if (tables.length > 1) shorten(part);
+    const kept = new Set(order.slice(0, count));
+    for (const row of tables.flat())
+      row.forEach((cell, j) => {
+        cell.hidden = !kept.has(j);
+        if (cell.hidden && (j === 0 || kept.has(j - 1))) cell.before(make("td", { class: "more fold" }, "…"));
+      });
+  };
+  const most = (test) => {
+    let [low, high] = [0, Math.min(columns.length - 1, 24)]; // low fits, or nothing does; no screen shows more
+    while (low < high) {
+      const middle = Math.ceil((low + high) / 2);
+      keep(middle);
+      if (test()) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  };
+  let count = most(fits);
+  if (count < 2) count = Math.max(most(() => !wide()), 1);
+  keep(count);
+  note(part, `… stands for ${columns.length - count} of ${columns.length} columns. `);
 }
 
 // One table for each matrix in the array: an array (B, H, T, d) has B·H of them.

@@ -7,16 +7,29 @@ const playable = () => data.bugs.filter((bug) => bug.numbers?.length);
 // The steps whose lines a mistake changed.
 const wrongLines = (bug) => bug.lines.filter(([, line]) => data.lines[line].wrong).map(([s]) => s);
 
-// By line, in the order of the code: the mistakes that can be made in it.
-function fillGame(recording) {
-  const byLine = Map.groupBy(playable(), (bug) => data.steps[wrongLines(bug)[0]]?.line ?? bug.in);
-  const groups = [...byLine].map(([line, bugs]) => {
-    const s = wrongLines(bugs[0])[0];
-    const told = s === undefined ? [line.replaceAll("_", " ")] : [formulaOf(data.lines[line]), ` ${recording.crumbs(s).at(-1)}`];
-    const buttons = bugs.map((bug) => make("button", { type: "button", "data-bug": bug.name }, bug.mistake));
-    return make("details", {}, make("summary", {}, ...told), make("div", {}, ...buttons));
-  });
-  byId("bugs").replaceChildren(...groups);
+// The lines with their mistakes: the classics first, then in the order of the code. What goes wrong is told of known
+// mistakes alone, those that were found or chosen.
+function fillGame(recording, known) {
+  const first = (bug) => wrongLines(bug)[0] ?? Infinity;
+  const list = (bugs) => {
+    const byLine = Map.groupBy(bugs, (bug) => data.steps[first(bug)]?.line ?? bug.in);
+    return make("ol", {}, ...[...byLine].map(([line, these]) => groupOf(line, first(these[0]), these)));
+  };
+  const groupOf = (line, s, bugs) => {
+    const told = Number.isFinite(s) ? [formulaOf(data.lines[line]), recording.crumbs(s).at(-1)] : [line.replaceAll("_", " ")];
+    const buttons = bugs.map((bug, i) => {
+      const text = bugs.length > 1 ? `Break it, way ${i + 1}` : "Break it";
+      const button = make("button", { type: "button", "data-bug": bug.name }, known.has(bug.name) ? "✓ Again" : text);
+      return make("span", {}, button, known.has(bug.name) ? ` ${bug.mistake}` : "");
+    });
+    return make("li", {}, make("div", { class: "told" }, ...told), make("div", { class: "ways" }, ...buttons));
+  };
+  const [classics, others] = [true, false].map((is) => playable().filter(({ classic }) => (classic !== undefined) === is));
+  classics.sort((a, b) => a.classic - b.classic);
+  others.sort((a, b) => first(a) - first(b));
+  const part = (heading, bugs) => (bugs.length ? [make("h3", {}, heading), list(bugs)] : []);
+  byId("bugs").replaceChildren(...part("Classics", classics), ...part(classics.length ? "Other lines" : "Lines", others));
+  byId("tally").textContent = `${known.size} of ${playable().length} known`;
   byId("mistakes").hidden = playable().length === 0;
 }
 
@@ -60,7 +73,7 @@ function showMistake(recording, red, goTo) {
   box.hidden = !bug;
   if (!bug) return;
   if (secret) {
-    const told = "One line is wrong. The red numbers follow from it: go back to the line where they begin. ";
+    const told = "One line is wrong. Step through: find the line where red numbers begin. ";
     const press = (id, text) => make("button", { type: "button", id }, text);
     return box.replaceChildren(make("strong", {}, "✗ "), told, press("found", "It is this line"), " ", press("give-up", "Show it"));
   }

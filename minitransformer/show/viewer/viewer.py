@@ -176,7 +176,7 @@ class _Kind:
 def _kinds(model: Model) -> list[_Kind]:
     n_heads = model.config.n_heads
     if isinstance(model, Transformer):
-        n_encoder, n_decoder = model.config.n_encoder_layers, model.config.n_decoder_layers
+        n_encoder, n_decoder = len(model.encoder.layers), len(model.decoder.layers)
         decoder = (n_decoder, n_heads)  # each layer attends to the target and then to the memory
         return [
             _Kind("Encoder self-attention", 0, 0, False, (n_encoder, n_heads), slice(0, n_encoder)),
@@ -234,7 +234,7 @@ class _Unwanted:
 def _copy(model: Model) -> Model:
     """The model with the same values, no gradients and no checkpointing: a backward pass runs once and changes none."""
     config: Any = model.config
-    if not isinstance(model, MaskedLanguageModel):  # which has no checkpointing
+    if hasattr(config, "checkpoint"):
         config = dataclasses.replace(config, checkpoint=False)
     copy: Any = type(model)(config, Unread())
     values = {name: parameter.value for name, parameter in model.parameters()}

@@ -1,4 +1,5 @@
-"""What `minitransformer check` checks: at least one case for every op, layer, model and collective.
+"""What `minitransformer check` checks: at least one case for every op, layer, model and collective (an op that
+several processes call together).
 
 The arguments are chosen so that no mistake can hide. All dimensions differ. Weights have ordinary sizes, and γ is not
 constant. Tokens repeat, and a row of each random mask is empty. Dropout is on, and the same each time. The upstream

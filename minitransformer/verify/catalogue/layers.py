@@ -48,11 +48,11 @@ case("layer", "Embedding as output", _unembed)
 case("layer", "Embedding tied to the output", _tied)
 
 
-def _waves(layer: layers.Module, x: Array, start: int = 0, at: Array | None = None) -> Array:
+def _waves(layer: layers.Module, x: Array, start: int = 0, positions: Array | None = None) -> Array:
     """Vaswani et al. 2017, section 3.5, number by number."""
     wanted = x.copy()
     for b, t, i in np.ndindex(x.shape):
-        angle = (start + t if at is None else at[b, t]) / 10000.0 ** ((i - i % 2) / x.shape[-1])
+        angle = (start + t if positions is None else positions[b, t]) / 10000.0 ** ((i - i % 2) / x.shape[-1])
         wanted[b, t, i] += math.cos(angle) if i % 2 else math.sin(angle)
     return wanted
 
@@ -62,7 +62,7 @@ layer(
     "SinusoidalPositions with positions of each sequence",
     lambda: layers.SinusoidalPositions(4),
     (2, 3, 4),
-    at=np.array([[0, 0, 1], [2, 0, 5]]),
+    positions=np.array([[0, 0, 1], [2, 0, 5]]),
     truth=_waves,
 )
 layer(
@@ -76,8 +76,8 @@ layer(
     "LearnedPositions with positions of each sequence",
     lambda: layers.LearnedPositions(5, 3, offset=2),
     (2, 3, 3),
-    at=np.array([[0, 0, 1], [2, 0, 4]]),
-    truth=lambda rows, x, at: x + rows.table.value[[[2, 2, 3], [4, 2, 6]]],
+    positions=np.array([[0, 0, 1], [2, 0, 4]]),
+    truth=lambda rows, x, positions: x + rows.table.value[[[2, 2, 3], [4, 2, 6]]],
 )
 layer(
     "InputEmbedding",

@@ -1,4 +1,4 @@
-"""Every rank that an input or a mask of an op or layer may have, and values of ε on both sides of the default.
+"""Every number of axes (rank) of an input or mask of an op or layer, and values of ε on both sides of the default.
 
 A backward pass may be right for a batch and yet wrong for a single sequence, or for one more axis: `dy.sum(axis=0)` is
 an example. The other cases look at every entry, so these are checked in one direction for each array.

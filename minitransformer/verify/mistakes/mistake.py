@@ -71,13 +71,10 @@ class Mistake:
         threads see the change, so do not use it while another thread computes. A fast twin of the target does not run
         the mistake.
         """
-        source = self.wrong_source
+        code, lines = self._wrong
         function = self.function
-        right = function.__code__
-        filename = f"{right.co_filename} [{self.name}]"  # in the same folder, so that tracing still watches it
-        code = _code_in(source, filename, self._path)
-        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)  # for tracebacks
-        function.__code__ = code
+        right, function.__code__ = function.__code__, code
+        linecache.cache[code.co_filename] = lines  # for tracebacks
         forget_kept_results()
         try:
             yield
@@ -85,7 +82,17 @@ class Mistake:
             function.__code__ = right
             forget_kept_results()
 
-    @property
+    @functools.cached_property  # whoever applies a mistake does so at every call of the function
+    def _wrong(self) -> tuple[types.CodeType, tuple[int, None, list[str], str]]:
+        """The wrong code, and the lines of its file as linecache keeps them."""
+        source, filename = self.wrong_source, f"{self.file} [{self.name}]"  # in that folder, so that tracing watches it
+        code = compile(source, filename, "exec", dont_inherit=True)
+        for name in self._path:
+            inner = (const for const in code.co_consts if isinstance(const, types.CodeType))
+            code = next(const for const in inner if const.co_name == name)
+        return code, (len(source), None, source.splitlines(keepends=True), filename)
+
+    @functools.cached_property
     def file(self) -> str:
         """The path of the file that the target is in."""
         return str(_ROOT.joinpath(*self.target.partition(":")[0].split(".")).with_suffix(".py"))
@@ -141,20 +148,15 @@ def _parsed(source: str) -> ast.Module:
     return ast.parse(source)
 
 
-@functools.lru_cache(maxsize=256)
-def _code_in(source: str, filename: str, path: tuple[str, ...]) -> types.CodeType:
-    """The code of the function at a path of a source."""
-    code = compile(source, filename, "exec", dont_inherit=True)
-    for name in path:
-        inner = (const for const in code.co_consts if isinstance(const, types.CodeType))
-        code = next(const for const in inner if const.co_name == name)
-    return code
-
-
 def forget_kept_results() -> None:
     """Empty every functools.lru_cache of the mathematics, so that right and wrong results are not confused."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith((f"{_PACKAGE}.arrays", f"{_PACKAGE}.ops", f"{_PACKAGE}.layers", f"{_PACKAGE}.models")):
-            for attribute in list(vars(module).values()):
-                if isinstance(attribute, _KEEPING):
-                    attribute.cache_clear()
+    for kept in _keeping(len(sys.modules)):
+        kept.cache_clear()
+
+
+@functools.lru_cache(maxsize=1)
+def _keeping(modules: int) -> list[Any]:
+    """Those caches. How many modules are loaded tells when to look again."""
+    rooms = tuple(f"{_PACKAGE}.{room}" for room in ("arrays", "ops", "layers", "models"))
+    loaded = [vars(module).values() for name, module in list(sys.modules.items()) if name.startswith(rooms)]
+    return [x for attributes in loaded for x in attributes if isinstance(x, _KEEPING)]

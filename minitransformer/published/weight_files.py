@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -23,29 +23,9 @@ WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "c
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
-class Numbers(Protocol):
-    """An array that is made when it is read."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    def read(self) -> np.ndarray:
-        """Its numbers, in float32 or float64."""
-
-
-class Unopened(Numbers, Protocol):
-    """A tensor of a file, whose numbers have not been read yet. dtype: of the numbers, in safetensors' words."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def dtype(self) -> str: ...
-
-
 @dataclass(frozen=True)
 class Tensor:
-    """Where a tensor lies: `start` bytes into its file."""
+    """Where a tensor lies: `start` bytes into its file. dtype: of its numbers, in safetensors' words."""
 
     name: str
     path: Path
@@ -56,14 +36,18 @@ class Tensor:
     def read(self) -> np.ndarray:
         """Its numbers: float64 as they are, float32 for float32, float16 and bfloat16."""
         check_dtype(self)
-        count = math.prod(self.shape)
-        stored = np.fromfile(self.path, _DTYPES[self.dtype], count, offset=self.start)
-        if stored.size != count:
-            raise ValueError(f"{self.path} became shorter while it was read")
+        stored = self.stored(_DTYPES[self.dtype], math.prod(self.shape))
         if self.dtype == "BF16":  # the upper half of a float32
             stored = (stored.astype(np.uint32) << 16).view(np.float32)
         wanted = np.float64 if self.dtype == "F64" else np.float32
         return stored.astype(wanted, copy=False).reshape(self.shape)
+
+    def stored(self, dtype: str, count: int) -> np.ndarray:
+        """What the file holds from `start` on."""
+        found = np.fromfile(self.path, dtype, count, offset=self.start)
+        if found.size != count:
+            raise ValueError(f"{self.path} became shorter while it was read")
+        return found
 
 
 def tensors(folder: Path) -> dict[str, Tensor]:
@@ -141,12 +125,12 @@ def read_object(path: Path) -> dict[str, Any]:
     return document
 
 
-def check_dtype(tensor: Unopened) -> None:
+def check_dtype(tensor: Tensor) -> None:
     """Require numbers that can be read as float32 or float64."""
     if tensor.dtype not in _DTYPES:
         raise ValueError(f"{tensor.name} is {tensor.dtype}; only {', '.join(_DTYPES)} can be read")
 
 
-def n_numbers(found: Mapping[str, Unopened]) -> int:
+def n_numbers(found: Mapping[str, Tensor]) -> int:
     """How many numbers the tensors hold together."""
     return sum(math.prod(tensor.shape) for tensor in found.values())

@@ -138,7 +138,7 @@ def test_a_function_of_ones_own_has_sentences() -> None:
     recording = step(double, np.ones(2))
     told = {s.source.split("  #")[0]: sentence_of(recording, s) for s in recording.steps}
     assert told["y = 2.0 * x"] == "`y` is computed from `x`: because it is enough."
-    assert told["def double(x):"] == "Twice x."
+    assert told["def double(x):"] == "Double: Twice x."
     assert told["def backward(dy):"].startswith("Backward begins. `dy` is chosen: drawn at random, or given.")
     assert told["dx = 2.0 * dy"] == "`dx` is computed from `dy`."
 

@@ -152,7 +152,8 @@ def _head(recording: Steps, step: Step) -> str:
     told = _without_marks(_first_sentence(_documentation(call)), names_of(step))
     if not told:
         return f"{in_words(call.name)} is called with these arguments."
-    return told if told[0].isupper() else f"{in_words(call.name)}: {told}"
+    is_sentence = told[0].isupper() and len(told.split()) > 3
+    return told if is_sentence else f"{in_words(call.name)}: {told}"
 
 
 def outside_of(recording: Steps, step: Step) -> str:

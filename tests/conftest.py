@@ -5,6 +5,7 @@ with other things as well, two of them made the training of the demo five times 
 variable when NumPy is imported, so it is set here, before any test module is.
 """
 
+import gc
 import os
 from collections import defaultdict
 
@@ -14,6 +15,11 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
+
+
+def pytest_collection_finish() -> None:
+    """What is collected lives as long as the run, so the garbage collector need not look at it again and again."""
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m is looked at

@@ -400,7 +400,7 @@ def test_the_state_of_muon():
     only.step()
     assert list(only.state()) == ["steps", "momentum.weight"]
     assert (only.parameters["weight"].value == 1.0 - 0.05 * 0.01).all()  # no gradient: the decay alone
-    with pytest.raises(ValueError, match="Muon: momentum must be below 1, got 1"):
+    with pytest.raises(ValueError, match="Muon: momentum must be at least 0 and below 1, got 1"):
         Muon(parameters().items(), 0.05, momentum=1)
 
 
@@ -446,8 +446,8 @@ def test_errors_name_the_optimizer(make):
 @pytest.mark.parametrize(
     ("momentum", "error", "message"),
     [
-        (1.0, ValueError, "SGD: momentum must be below 1, got 1.0"),
-        (-0.5, ValueError, "SGD: momentum must be at least 0, got -0.5"),
+        (1.0, ValueError, "SGD: momentum must be at least 0 and below 1, got 1.0"),
+        (-0.5, ValueError, "SGD: momentum must be at least 0 and below 1, got -0.5"),
         ("much", TypeError, "SGD: momentum must be a number, got str"),
     ],
 )

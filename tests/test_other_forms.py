@@ -91,8 +91,7 @@ X, W = draw(3, 4), draw(4, 2, seed=1)
 
 def test_pairs_inside_a_pair_are_looked_into() -> None:
     scope: dict[str, Any] = {"np": np}
-    exec(
-        """
+    source = """
 def affine_forward(x, w):
     out = x @ w
     return out, (x, w)
@@ -115,9 +114,8 @@ def network_backward(dout, cache):
     first, second = cache
     da = relu_backward(dout, second)
     return affine_backward(da, first)
-""",
-        scope,
-    )
+"""
+    exec(compile(source, "<two pairs>", "exec"), scope)  # code of "<string>" is Python's own
     for factor, wrong in ((1.0, set()), (2.0, {"x", "w", "network.a", "relu_forward.a", "affine_forward.out"})):
         scope["FACTOR"] = factor
         report = verify.gradients(from_pair(scope["network"], scope["network_backward"]), X, W)

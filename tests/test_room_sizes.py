@@ -6,8 +6,6 @@ A line counts if it is neither blank nor a comment nor part of a docstring.
 from __future__ import annotations
 
 import ast
-import io
-import tokenize
 from pathlib import Path
 
 try:
@@ -19,27 +17,19 @@ import minitransformer
 
 PACKAGE = Path(minitransformer.__file__).parent
 TABLE = tomllib.loads(Path(__file__).with_name("room_sizes.toml").read_text(encoding="utf-8"))
-SILENT = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-}
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def lines_of_code(source: str) -> int:
     prose: set[int] = set()
+    texts: set[int] = set()  # of several lines, where an empty line counts, and # begins no comment
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             prose |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-    used: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in SILENT:
-            used |= set(range(token.start[0], token.end[0] + 1))
-    return len(used - prose)
+        elif isinstance(node, ast.Constant | ast.JoinedStr):
+            texts |= set(range(node.lineno, (node.end_lineno or 0) + 1))
+    lines = enumerate(map(str.strip, source.splitlines()), 1)
+    return len(({i for i, line in lines if line and not line.startswith("#")} | texts) - prose)
 
 
 def room_of(path: Path) -> str:

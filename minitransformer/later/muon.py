@@ -29,8 +29,9 @@ import math
 from collections.abc import Iterable, Mapping
 
 from ..arrays.backend import Array, array_module
+from ..arrays.declared import declared
 from ..layers import Parameter
-from ..training.optimizers import AdamW, Piece, check_momentum
+from ..training.optimizers import AdamW, Piece
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
@@ -53,6 +54,7 @@ class Muon(AdamW):
     momentum is μ; the other options are AdamW's. State: M as "momentum.<name>", and AdamW's state for the others.
     """
 
+    @declared("0 <= momentum < 1")
     def __init__(
         self,
         parameters: Iterable[tuple[str, Parameter]],
@@ -62,7 +64,6 @@ class Muon(AdamW):
         eps: float = 1e-8,
         weight_decay: float = 0.01,
     ) -> None:
-        check_momentum("Muon", momentum)
         self.momentum = float(momentum)
         super().__init__(parameters, learning_rate, betas, eps, weight_decay)
 

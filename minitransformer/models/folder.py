@@ -40,16 +40,16 @@ def save(model: Model, folder: str | os.PathLike[str]) -> None:
 
     Raises TypeError for anything but a model of this library.
     """
-    name = type(model).__name__
-    made_by = type(getattr(model, "config", None))
+    name, made_by = type(model).__name__, type(getattr(model, "config", None))
     if not hasattr(made_by, "build"):
         raise TypeError(f"save: the model must be one of {', '.join(_KINDS)}, or made by a recipe; got {name}")
     recipe = f"{made_by.__module__}.{made_by.__qualname__}".removeprefix(f"{PACKAGE}.")
     config = {"format": _FORMAT, "model": name, "recipe": recipe, "config": asdict(model.config)}
+    content = json.dumps(config, indent=1)  # first, so that what JSON cannot hold leaves no folder behind
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_arrays(folder / "model.safetensors", model.state())
-    write(folder / "config.json", json.dumps(config, indent=1) + "\n")
+    write(folder / "config.json", content + "\n")
 
 
 def kind(folder: str | os.PathLike[str]) -> str:

@@ -39,7 +39,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..arrays.backend import Array, array_module, to_numpy
-from ..arrays.boundary import check_flags, check_floats, check_number, check_positive
+from ..arrays.boundary import check_floats, check_number, check_positive
+from ..arrays.declared import declared
 from ..layers import Parameter
 from ..layers.module import load_arrays
 from .flat import as_one, in_order, side_by_side
@@ -193,11 +194,11 @@ class Optimizer:
 class SGD(Optimizer):
     """Stochastic gradient descent. momentum is μ; 0 is plain gradient descent. State: u as "velocity.<name>"."""
 
+    @declared("0 <= momentum < 1")
     def __init__(
         self, parameters: Iterable[tuple[str, Parameter]], learning_rate: float, momentum: float = 0.0
     ) -> None:
         super().__init__(parameters, learning_rate)
-        check_momentum("SGD", momentum)
         self.momentum = float(momentum)
         self._remember("velocity")
 
@@ -258,6 +259,7 @@ class AdamW(Adam):
     and scale. With decay_vectors=True all parameters decay.
     """
 
+    @declared("weight_decay >= 0")
     def __init__(
         self,
         parameters: Iterable[tuple[str, Parameter]],
@@ -268,8 +270,6 @@ class AdamW(Adam):
         decay_vectors: bool = False,
     ) -> None:
         super().__init__(parameters, learning_rate, betas, eps)
-        _check_at_least_zero("AdamW", weight_decay=weight_decay)
-        check_flags("AdamW", decay_vectors=decay_vectors)
         self.weight_decay, self.decay_vectors = float(weight_decay), decay_vectors
 
     def _shrink(self, p: Piece, rate: float) -> float:
@@ -309,44 +309,36 @@ def clipping(norm: float, limit: float) -> float:
 # Schedules: the learning rate as a function of the step, which counts from 1.
 
 
+@declared("step, rate > 0")
 def constant(step: int, rate: float) -> float:
     """The same rate at every step."""
-    check_positive("constant", step=step, rate=rate)
     return rate
 
 
+@declared("step, peak, warmup > 0")
 def inverse_sqrt(step: int, peak: float, warmup: int) -> float:
     """peak · min(step / warmup, √(warmup / step)): rises linearly to `peak` at step `warmup`, then falls."""
-    check_positive("inverse_sqrt", step=step, peak=peak, warmup=warmup)
     return peak * min(step / warmup, math.sqrt(warmup / step))
 
 
+@declared("step, d_model, warmup > 0")
 def warmup_schedule(step: int, d_model: int, warmup: int = 4000) -> float:
     """d_model^-½ · min(step^-½, step · warmup^-1½), inverse_sqrt with the peak of Vaswani et al. 2017, section 5.3."""
-    check_positive("warmup_schedule", step=step, d_model=d_model, warmup=warmup)
     return inverse_sqrt(step, 1.0 / math.sqrt(d_model * warmup), warmup)
 
 
+@declared("step, peak > 0; warmup, floor, total >= 0")
 def cosine(step: int, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
     """Rises linearly to `peak` at step `warmup`, then falls along half a cosine to `floor` at step `total`.
 
     floor + (peak - floor) (1 + cos(π (step - warmup) / (total - warmup))) / 2: Loshchilov and Hutter 2017, equation 5.
     """
-    check_positive("cosine", step=step, peak=peak)
-    _check_at_least_zero("cosine", warmup=warmup, floor=floor, total=total)
     if warmup >= total:
         raise ValueError(f"cosine: warmup must be less than total, got warmup {warmup} and total {total}")
     if step < warmup:
         return peak * step / warmup
     progress = min(1.0, (step - warmup) / (total - warmup))
     return floor + (peak - floor) * (1.0 + math.cos(math.pi * progress)) / 2.0
-
-
-def check_momentum(where: str, momentum: float) -> None:
-    """Require 0 <= momentum < 1."""
-    _check_at_least_zero(where, momentum=momentum)
-    if momentum >= 1.0:
-        raise ValueError(f"{where}: momentum must be below 1, got {momentum}")
 
 
 def _check_at_least_zero(where: str, **numbers: float) -> None:

@@ -76,7 +76,9 @@ def write_steppers(site: Site, siblings: Siblings, model: Path | None, progress:
     body = (
         "<h1>Steppers</h1>\n<p>Each page steps through code line by line, forward and backward, with every number. "
         "The address of the page names the step, so a link leads to a line.</p>\n"
-        + "".join(f'<h2>{kind}</h2>\n<ul class="cards steppers">\n{made}</ul>\n' for kind, made in cards.items())
+        + "".join(
+            f'<h2>{kind}</h2>\n<ul class="cards steppers">\n{made}</ul>\n' for kind, made in cards.items() if made
+        )
         + viewer
     )
     site.page("steppers/index.html", "Steppers", body)

@@ -29,10 +29,10 @@ TOLERANCE = 1e-9  # relative to 1 + |right|: two numbers that differ by less dif
 
 # What most people get wrong first, in this order.
 CLASSICS = """
-attention-not-scaled attention-scaled-after-softmax attention-dk-not-transposed attention-dv-reshaped
-attention-dq-not-scaled attention-no-softmax-in-backward softmax-no-sum softmax-diagonal-only linear-weight-reshaped
-linear-dbias-mean layer-norm-statistics-constant cross-entropy-not-divided multi-head-dx-from-query-only
-post-norm-identity-dropped pre-norm-identity-dropped embedding-repeated-tokens-lost
+attention-not-scaled attention-mask-after-softmax attention-scaled-after-softmax attention-dk-not-transposed
+attention-dv-reshaped attention-dq-not-scaled attention-no-softmax-in-backward softmax-no-sum softmax-diagonal-only
+linear-weight-reshaped linear-dbias-mean layer-norm-statistics-constant cross-entropy-not-divided
+multi-head-dx-from-query-only post-norm-identity-dropped pre-norm-identity-dropped embedding-repeated-tokens-lost
 """.split()
 
 Partners = dict[int, tuple[Step, Binding]]  # by the serial of a binding in the right code: its partner in the wrong

@@ -29,9 +29,8 @@ A line that only gives an array another name has no formula.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from typing import Any
-from xml.etree.ElementTree import Element, tostring
+from xml.etree.ElementTree import Element
 
 import numpy as np
 
@@ -40,6 +39,7 @@ from . import elements as ml
 from . import expressions as ex
 from . import mathml
 from .naming import as_function
+from .paper_parts import holds_arrays, is_size, names_pullback, new_axis, part_in_words, summed, text_of, unmoved
 from .steps import Step, Steps, Summarised
 from .symbols import symbol, symbols_of
 from .walk import walk_of
@@ -107,13 +107,13 @@ class PaperFormula(mathml.Formula):
         equations = self._linear_gradients(line)
         if equations:
             return equations
-        target, value = line.targets[0], _unmoved(self.rewritten(line.value))
+        target, value = line.targets[0], unmoved(self.rewritten(line.value))
         if ex.is_joined(target, ",") and ex.is_joined(value, ","):
-            kept = [(t, v) for t, v in zip(ex.inner(target), ex.inner(value), strict=True) if not _is_pullback(t)]
+            kept = [(t, v) for t, v in zip(ex.inner(target), ex.inner(value), strict=True) if not names_pullback(t)]
             target = ex.Operation(",", tuple(t for t, _ in kept))
-            value = ex.Operation(",", tuple(_unmoved(v) for _, v in kept))
+            value = ex.Operation(",", tuple(unmoved(v) for _, v in kept))
         left, right = self._targets(target), self._values(value)
-        same = list(map(_text, left)) == list(map(_text, right))  # bias = self.bias.value
+        same = list(map(text_of, left)) == list(map(text_of, right))  # bias = self.bias.value
         return None if same else [*left, ml.sign("="), *right]
 
     def _targets(self, target: ex.Expression) -> list[Element]:
@@ -156,7 +156,7 @@ class PaperFormula(mathml.Formula):
     def _is_array(self, part: ex.Expression) -> bool:
         """Whether its value is an array, or several, as far as that can be told."""
         try:
-            return _holds_arrays(self.walk.value(part))
+            return holds_arrays(self.walk.value(part))
         except ex.NotExpandable:
             return True
 
@@ -183,7 +183,7 @@ class PaperFormula(mathml.Formula):
         match walk.statement:
             case ex.Statement("assign", (ex.Name(), *_), ex.Expression() as value):
                 value = walk.chosen(value)
-                return value if self._is_single(value) or _is_size(value) else None
+                return value if self._is_single(value) or is_size(value) else None
         return None
 
     def _unscaled(self, whole: ex.Expression) -> ex.Expression | None:
@@ -243,7 +243,7 @@ class PaperFormula(mathml.Formula):
             return None
         back = self.expression(ex.Operation("@", (dy, ex.Member(given[0], "T"))))
         outer = self.expression(ex.Operation("@", (ex.Member(x, "T"), dy)))
-        told = [back, _summed(_AXES[2:n_axes], outer), _summed(_AXES[1:n_axes], self.expression(dy))]
+        told = [back, summed(_AXES[2:n_axes], outer), summed(_AXES[1:n_axes], self.expression(dy))]
         names = self._targets(line.targets[0])[::2]
         names += [ml.gradient(self.expression(each)) for each in given[len(names) - 1 :]]
         out: list[Element] = []
@@ -291,14 +291,14 @@ class PaperFormula(mathml.Formula):
 
     def _operation(self, whole: ex.Operation) -> tuple[list[Element], int]:
         match whole:
-            case ex.Operation("[]", (ex.Member(ex.Name(array), "shape"), _)) if _is_size(whole):
+            case ex.Operation("[]", (ex.Member(ex.Name(array), "shape"), _)) if is_size(whole):
                 return [mathml.name("d_" + {"q": "k"}.get(array, array))], mathml.TIGHT
             case ex.Operation(
                 "[]", (ex.Applied("take_along_axis", (array, ids)), ex.Expression(text="(..., 0)" | "..., 0"))
             ):
                 at = ml.separated([ml.letter("i"), self.expression(ids, mathml.TIGHT)])
                 return [ml.indexed(self.expression(array, mathml.TIGHT), ml.row(at))], mathml.TIGHT
-            case ex.Operation("[]", (array, at)) if (letter := _new_axis(at.text)) is not None:
+            case ex.Operation("[]", (array, at)) if (letter := new_axis(at.text)) is not None:
                 rows = self.expression(array, mathml.TIGHT)
                 return [ml.indexed(rows, ml.letter(letter)) if np.ndim(self._value(array)) else rows], mathml.TIGHT
             case ex.Operation("[]", (array, _)) if told := self._block(whole, array):
@@ -308,8 +308,8 @@ class PaperFormula(mathml.Formula):
                 return [ml.bracketed(ml.letter("j"), compared, self.expression(ids, mathml.SUM))], mathml.TIGHT
             case ex.Operation("+", (ex.Applied("zeros" | "zeros_like"), added)):
                 return [self.expression(added, mathml.SUM)], mathml.SUM
-            case ex.Operation("[]", (array, at)) if told := _part(at.text):
-                return [ml.indexed(self.expression(_unmoved(array), mathml.TIGHT), ml.text(told))], mathml.TIGHT
+            case ex.Operation("[]", (array, at)) if told := part_in_words(at.text):
+                return [ml.indexed(self.expression(unmoved(array), mathml.TIGHT), ml.text(told))], mathml.TIGHT
         return super()._operation(whole)
 
     def _method(self, whole: ex.Applied, base: ex.Expression) -> tuple[list[Element], int] | None:
@@ -352,7 +352,7 @@ class PaperFormula(mathml.Formula):
             t_q, t_k = (self._value(part) for part in whole.parts[:2])
             last = [ml.sign("+"), ml.number(str(t_k - t_q))] if t_k != t_q else []
             return [ml.bracketed(ml.letter("j"), ml.sign("≤"), ml.letter("i"), *last)], mathml.TIGHT
-        if call is None or call.backward or _is_pullback(whole.function):
+        if call is None or call.backward or names_pullback(whole.function):
             return super()._applied(whole)
         if call.name == "MultiHeadAttention.project" and self._is_unturned(whole):
             layer, x = whole.parts[:2]
@@ -383,76 +383,3 @@ class PaperFormula(mathml.Formula):
             return [x, ml.sign("+"), sublayer, ml.bracketed(*ml.separated([inner, *others]))], mathml.SUM
         update = ml.bracketed(*ml.separated([x, *others]))
         return [norm, ml.bracketed(x, ml.sign("+"), sublayer, update)], mathml.TIGHT
-
-
-def _summed(axes: Sequence[str], term: Element) -> Element:
-    """∑ over these axes, if there are any."""
-    if not axes:
-        return term
-    letters = ml.row(ml.separated([ml.letter(axis) for axis in reversed(axes)]))
-    return ml.row([ml.element("munder", ml.sign("∑", movablelimits="false"), letters), term])
-
-
-def _new_axis(at: str) -> str | None:
-    """The letter of the axis along which x[..., None] differs, in rows i and columns j; None for another index."""
-    slots = [part for part in at.strip("()").split(", ") if part != "..."]
-    if "None" not in slots or not {"None", ":"}.issuperset(slots):
-        return None
-    kept = [letter for letter, slot in zip("ij", [*slots, ":"], strict=False) if slot == ":"]
-    return kept[0] if len(slots) > 1 and kept else "i" if len(slots) == 1 else "h"
-
-
-def _part(at: str) -> str:
-    """Which part an index takes, "first t rows" for (..., :t, :); "" for an index by numbers of its own."""
-    slots = [slot for slot in at.strip("()").split(", ") if slot not in ("None", "...")]
-    if not slots or ("..." not in at and ":" not in at):
-        return ""
-    told = []
-    axes = ("columns", "rows", "", "", "") if "..." in at else ("rows",)
-    for slot, lines in zip(reversed(slots), axes, strict=False):
-        start, colon, end = slot.partition(":")
-        if slot == "::-1":
-            told.append(f"{lines} in reverse")
-        elif colon and end == "-1" and not start:
-            told.append(f"all {lines} but the last")
-        elif colon and end and not start:
-            told.append(f"first {lines}"[:-1] if end == "1" else f"first {end} {lines}")
-        elif colon and end.startswith(f"{start} + "):
-            told.append(f"{end.removeprefix(start)[3:]} {lines} from {start}")
-        elif colon and (start or end):
-            told.append(f"{lines} {start} to {end}" if end else f"{lines} from {start}")
-        elif not colon:
-            told.append({"-1": f"last {lines}"[:-1]}.get(slot, slot))
-    return " ".join(", ".join(reversed(told)).replace("_", " ").replace(" * ", "·").split())
-
-
-def _text(element: Element) -> str:
-    return tostring(element, encoding="unicode")
-
-
-def _holds_arrays(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return bool(value) and all(map(_holds_arrays, value))
-    return isinstance(value, np.ndarray | Summarised) and value.ndim > 0
-
-
-def _unmoved(whole: ex.Expression) -> ex.Expression:
-    """Without the last change of shape: the numbers and their order are the same."""
-    moved = whole.of_array if isinstance(whole, ex.Applied) and whole.name == "reshape" else None
-    return whole if moved is None else moved
-
-
-def _is_pullback(part: ex.Expression | None) -> bool:
-    return isinstance(part, ex.Name) and mathml.is_pullback(part.id)
-
-
-def _is_size(whole: ex.Expression) -> bool:
-    """x.shape[-1], or an expression of numbers and such a size."""
-    match whole:
-        case ex.Operation("[]", (ex.Member(ex.Name(), "shape"), ex.Operation("negative", (ex.Number(1),)))):
-            return True
-        case ex.Operation(parts=parts):
-            return all(_is_size(part) or isinstance(part, ex.Number) for part in parts)
-        case ex.Applied("sqrt", (part,)):
-            return _is_size(part)
-    return False

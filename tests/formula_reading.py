@@ -107,7 +107,7 @@ class _Reading:
 
     def series(self) -> Any:
         token = self.tokens[self.at]
-        if token.tag == "munder" and token[0].text == "∑":
+        if token.tag in ("munder", "msub") and token[0].text == "∑":
             self.at += 1
             axis = self.axis(token[1])
             return np.sum(self.product(), axis=axis, keepdims=self.formula.keeps)

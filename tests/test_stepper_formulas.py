@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import re
 from importlib import resources
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -81,6 +82,8 @@ class Line:
     def code(self, text: str) -> Any:
         if text == "j" and text not in self.walk.names:
             return np.arange(self.step.bound[0].value.shape[-1])
+        if text == "i" and text not in self.walk.names:
+            return np.arange(self.step.bound[0].value.shape[-2])[:, None]
         return eval(text, self.walk.names | {"_at": _At()})
 
     def weights(self, made: Applied, call: Call) -> dict[str, Any]:
@@ -99,6 +102,11 @@ class Line:
             (rows,) = given
             *before, n_heads, length, width = self.step.bound[0].value.shape
             return rows.reshape(*before, length, n_heads, width).swapaxes(-2, -3)
+        joins = [p for p in self.statement.everything if isinstance(p, Applied) and p.name in ("concatenate", "stack")]
+        if name == "Concat" and joins:
+            given = list(given[0]) if isinstance(given[0], list) else given
+            arrays = [a if np.ndim(a) else np.zeros_like(given[0][..., :1]) for a in given]
+            return getattr(np, joins[0].name)(arrays, axis=self.walk.value(joins[0].options["axis"]))
         for i, (node, call) in enumerate(self.waiting):
             called = ast.unparse(node.func)
             op = called.removesuffix("pullback").removesuffix("backward").rstrip("_")
@@ -173,7 +181,9 @@ class Read(PaperFormula):
 
     def expression(self, whole: Expression, within: int = 0) -> Element:
         element = super().expression(whole, within)
-        if (isinstance(whole, Member) and whole.name != "T") or is_joined(whole, "[]"):
+        plain = self.rewritten(whole)
+        moved = isinstance(plain, Applied) and (plain.name == "reshape" or element.tag == "mi")  # S, without arguments
+        if (isinstance(whole, Member) and whole.name != "T") or is_joined(whole, "[]") or moved:
             with contextlib.suppress(NotExpandable):
                 self.leaves[key(element)] = self.walk.value(whole)
         return element
@@ -287,6 +297,16 @@ def test_formulas_of_ops(case) -> None:
     setup = case.build(np.random.default_rng([0, 1]))
     recording = step(setup.f, *setup.inputs, **setup.options)
     assert min(checked(recording)) > 0 or case.name == "dropout switched off"
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_no_formula_of_a_paper_is_written_as_code(name: str) -> None:
+    data = page_data.page_data(EXAMPLES[name].record())
+    shown = ["".join(characters(line["paper"])) for line in data["lines"] if line["paper"]]
+    code = re.compile(r"reshape|stack\(|concatenate|swap|axis|device|zeros|mask\(|scoresof|\.\.\.|…|:|new,| \* ")
+    assert shown and [text for text in shown if code.search(text)] == []
+    assert [line["sentence"] for line in data["lines"] if re.match(r"[\w -]+ begins: ", line["sentence"])] == []
 
 
 def test_queries_keys_and_values_are_told_apart_by_their_weights() -> None:

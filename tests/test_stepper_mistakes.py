@@ -11,9 +11,11 @@ import pytest
 
 from minitransformer import later, layers, ops
 from minitransformer.show.stepper import Recording, step
+from minitransformer.show.stepper.examples import EXAMPLES
 from minitransformer.show.stepper.mathml import as_lists, formula
 from minitransformer.show.stepper.page import to_html
-from minitransformer.show.stepper.page_data import is_shown
+from minitransformer.show.stepper.page_bugs import bugs_data
+from minitransformer.show.stepper.page_data import is_shown, page_data
 from minitransformer.show.stepper.pairing import partners
 from minitransformer.show.stepper.sentences import sentence_of
 from minitransformer.verify.mistakes import MISTAKES
@@ -118,10 +120,20 @@ def test_the_loss_is_said_where_backward_begins(layer: Recording) -> None:
     np.testing.assert_allclose(dy, layer.report["EncoderLayer.y"].entries().numerical, atol=1e-7)
 
 
-def test_attentions_sentences_name_the_operation_once() -> None:
+def test_attentions_sentences_name_the_operation() -> None:
     q, k, v = (RNG.normal(size=shape) for shape in ((2, 3), (4, 3), (4, 5)))
     recording = step(ops.attention, q, k, v)
     told = {name: sentence_of(recording, recording.find(f"attention.{name}")[0]) for name in ("dkept", "dscores")}
     softmax = sentence_of(recording, recording.find("softmax.dx")[0])
     assert "the dot product of row i of `doutput` and row j of `v`" in told["dkept"] and "counted" not in told["dkept"]
-    assert "mean" not in told["dscores"] and "the mean of `dy`, weighted by `y`" in softmax
+    assert "subtracts from `dweights` its mean" in told["dscores"] and "the mean of `dy`, weighted by `y`" in softmax
+
+
+def test_a_mistake_in_softmax_changes_its_formula_in_attention() -> None:
+    """The formula of a pullback with its caller's symbols, dS = A ⊙ dA, is that of the wrong code."""
+    recording = EXAMPLES["attention"].record()
+    data = page_data(recording)
+    (bug,) = bugs_data(recording, ["softmax-no-sum"], data, iter)
+    changed = {index: data["lines"][line] for index, line in bug["lines"]}
+    line = changed[recording.find("attention.dscores")[0].index]
+    assert line["wrong"] and "∑" not in str(line["paper"]) and "⊙" in str(line["paper"])

@@ -13,7 +13,7 @@ from minitransformer import layers, ops, step
 from minitransformer.show.stepper.examples import EXAMPLES
 from minitransformer.show.stepper.page_data import is_shown
 from minitransformer.show.stepper.recording import Recording
-from minitransformer.show.stepper.sentences import _read, names_of, sections, sentence_of
+from minitransformer.show.stepper.sentences import _read, names_of, outside_of, sections, sentence_of
 from minitransformer.show.stepper.sentences.glossary import GLOSSARY
 from minitransformer.show.stepper.terminal import Viewer
 
@@ -83,15 +83,21 @@ def test_the_backward_pass_begins_with_what_the_loss_is() -> None:
     loss = EXAMPLES["cross-entropy"].record()
     assert "The output is the loss itself" in told_at(loss, "cross_entropy.dloss")
     inner = EXAMPLES["worked-example"].record()
-    assert told_at(inner, "attention.doutput").startswith("Backward begins: `doutput` says how the loss changes")
+    assert told_at(inner, "attention.doutput").startswith("In the backward pass `doutput` says how the loss changes")
 
 
-def test_an_inner_call_says_what_its_caller_calls_its_arguments() -> None:
+def test_an_inner_call_says_what_its_caller_calls_its_arguments_and_results() -> None:
     recording = EXAMPLES["worked-example"].record()
-    assert told_at(recording, "softmax.x").endswith("In Scaled Dot-Product Attention `x` is called visible.")
-    assert told_at(recording, "linear#2.weight").endswith("In Self-attention `weight` is called w_k.")
-    assert told_at(recording, "softmax.dy").endswith("In Scaled Dot-Product Attention `dy` is called dweights.")
-    assert " is called " not in told_at(recording, "attention.q")
+
+    def outside(title: str) -> str:
+        return outside_of(recording, recording.find(title)[0])
+
+    assert outside("softmax.x") == " For the caller, `x` is visible."
+    assert outside("linear#2.weight") == " For the caller, `weight` is w_k."
+    assert outside("softmax.y") == " For the caller, `y` is weights."
+    assert outside("softmax.dy") == " For the caller, `dy` is dweights."
+    assert outside("softmax.dx") == " For the caller, `dx` is dscores."
+    assert outside("attention.q") == outside("softmax.total") == ""
 
 
 @pytest.mark.parametrize("name", ["attention", "worked-example", "encoder-layer", "decoder-layer", "multi-head"])
@@ -132,7 +138,7 @@ def test_a_function_of_ones_own_has_sentences() -> None:
     recording = step(double, np.ones(2))
     told = {s.source.split("  #")[0]: sentence_of(recording, s) for s in recording.steps}
     assert told["y = 2.0 * x"] == "`y` is computed from `x`: because it is enough."
-    assert told["def double(x):"] == "Double begins: Twice x."
+    assert told["def double(x):"] == "Double: Twice x."
     assert told["def backward(dy):"].startswith("Backward begins. `dy` is chosen: drawn at random, or given.")
     assert told["dx = 2.0 * dy"] == "`dx` is computed from `dy`."
 

@@ -12,7 +12,20 @@ from minitransformer.show.stepper.paper import paper
 from minitransformer.show.stepper.sentences import sentence_of
 from minitransformer.show.stepper.stops import LONG, stops_of
 
-ATTENTION = ["scores", "largest", "exponentials", "total", "y", "output", "doutput", "dkept", "dv", "dx", "dq", "dk"]
+ATTENTION = [
+    "scores",
+    "largest",
+    "exponentials",
+    "total",
+    "y",
+    "output",
+    "doutput",
+    "dkept",
+    "dv",
+    "dscores",
+    "dq",
+    "dk",
+]
 
 
 @pytest.fixture(scope="module")

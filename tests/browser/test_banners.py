@@ -58,7 +58,7 @@ def test_a_mistake_leads_to_its_line_which_stands_below_the_right_one(open_page:
     assert page.inner_text("#sentence").startswith("Without the mistake: Chain rule")
     first = page.locator("#mistake a").inner_text()
     page.click("#mistake a")
-    assert first == f"step {current(page)}" and current(page) < line
+    assert first == f"line {current(page)}" and current(page) < line
     assert page.locator("#result .cell.wrong").count() > 0
 
 
@@ -103,6 +103,6 @@ def test_no_prediction_is_asked_whose_answer_is_always_the_same(open_page: Open,
     positive = {"exponentials", "total", "weights", "factor", "y"}
     assert {kind for name, kind, _ in asked if name in positive} <= {"number", "largest", "shape"}
     assert not [name for name, kind, _ in asked if kind == "shape" and name in ("dq", "dk", "dv", "dx", "dkept")]
-    assert not {"biased", "visible", "weights", "kept", "dweights", "dscores"} & {name for name, _, _ in asked}
+    assert not {"biased", "visible", "weights", "kept", "dweights"} & {name for name, _, _ in asked}
     assert all(re.fullmatch(r"What shape does `\d+,\d+` have\?", text) for _, kind, text in asked if kind == "shape")
     assert len(asked) >= 8

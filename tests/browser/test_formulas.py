@@ -146,7 +146,7 @@ def test_a_wide_formula_continues_in_the_next_line(open_page: Open, tmp_path: Pa
     page.evaluate("document.fonts.ready.then(() => null)")
     parts = page.locator("#formula math")
     assert parts.all_text_contents() == [
-        "O,", "log sums", "=concatenateaxis\u00a0−2(outputs),", "concatenateaxis\u00a0−2(logs)"
+        "O,", "log sums", "=Concat(outputs),", "Concat(logs)"
     ]  # fmt: skip
     assert len({round(parts.nth(i).bounding_box()["y"], -1) for i in (0, 2, 3)}) == 3
     assert page.evaluate("parseFloat(getComputedStyle(document.querySelector('#formula')).fontSize)") > 16

@@ -116,7 +116,7 @@ def test_a_clicked_cell_shows_its_expanded_sum_and_lights_what_it_came_from(
                     continue
                 result = readable(bound.value.array[index].item())
                 ends = "" if expansion.pretty == result else f" = {result}"
-                left = computed.name + (f"[{', '.join(map(str, index))}]" if index else "")
+                left = bound.name + (f"[{', '.join(map(str, index))}]" if index else "")
                 lit = set()
                 for (_, cell), serial in zip(expansion.cells, expansion.serials, strict=True):
                     source, name_there = recording.binding(serial)
@@ -290,11 +290,11 @@ def test_the_address_names_the_step_and_the_mistake(
     page = open_page(files["attention"])
     switch(page, "attention-dk-not-scaled")
     page.click("#next")
-    step = page.inner_text("#counter")
+    step = page.text_content("#counter")
     address = f"#step={step.split(' ')[0]}&mistake=attention-dk-not-scaled"
     until(page, f"location.hash === '{address}'")  # the page writes it a little later
     again = open_page(files["attention"], address)
-    assert again.inner_text("#counter") == step and chosen(again) == "attention-dk-not-scaled"
+    assert again.text_content("#counter") == step and chosen(again) == "attention-dk-not-scaled"
     assert "dk lacks the factor" in again.inner_text("#mistake")
     again.evaluate("location.hash = '#step=3'")  # a link to a step alone leaves the mistake on
     until(again, "location.hash === '#step=3&mistake=attention-dk-not-scaled'")

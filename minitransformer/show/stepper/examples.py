@@ -4,6 +4,7 @@ alike.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +39,7 @@ class Example:
         """Run the example on a device and return the recording of it."""
         setup = self.build(np.random.default_rng(seed)).on(device)  # `step` draws the upstream from (seed, 1)
         upstream = None if self.upstream is None else to_device(self.upstream, device)
-        return step(
+        recording = step(
             setup.f,
             *setup.inputs,
             upstream=upstream,
@@ -49,6 +50,7 @@ class Example:
             progress=progress,
             **setup.options,
         )
+        return dataclasses.replace(recording, about=self.title)
 
 
 def _tenths(rng: Random, *shape: int) -> Array:
@@ -162,15 +164,19 @@ EXAMPLES: dict[str, Example] = {
         _layer(lambda: later.LatentAttention(4, 2, 3, 5, 2), (3, 4), causal=True),
     ),
     "grouped-attention": Example(
-        "Grouped attention: 3 tokens of width 8, 4 heads of queries that share 2 of keys and values",
+        "Grouped attention: two query heads share one key and value head. 3 tokens of width 8",
         _layer(lambda: later.grouped(8, 4, 2), (3, 8)),
     ),
     "qk-norm": Example(
-        "Attention with norms of queries and keys, rotated: 3 tokens of width 4, 1 head",
+        "QK norm: queries and keys are normalised, then rotated, before they meet. 3 tokens, 1 head",
         _layer(lambda: layers.MultiHeadAttention(4, 1, turn=later.qk_norm(4, rotary_base=10.0)), (3, 4), causal=True),
     ),
-    "experts": Example("Top-2 routing of 2 tokens to 4 experts", op(later.top_k_gates, (2, 4))),
-    "gpt": Example("The loss of a decoder-only model of one layer: 3 tokens out of 5, width 4, 2 heads", _gpt),
+    "experts": Example(
+        "Mixture of experts: each of 2 tokens goes to 2 of 4 experts, weighed by gates", op(later.top_k_gates, (2, 4))
+    ),
+    "gpt": Example(
+        "GPT: a token sees only itself and those before it, and there is no encoder. One layer, 2 heads", _gpt
+    ),
 }
 
 # What else the examples are called, in papers and in code.

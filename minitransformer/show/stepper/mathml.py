@@ -85,6 +85,8 @@ def as_lists(element: Element) -> list[Any]:
 class Formula:
     """Turns expressions into MathML. paper.py overrides what papers write otherwise."""
 
+    low = False  # whether sums have the height of a line
+
     def __init__(self, scalars: Collection[str]) -> None:
         self.scalars = scalars
 
@@ -257,9 +259,12 @@ class Formula:
     def _reduced(self, whole: ex.Applied, base: ex.Expression) -> list[Element]:
         """A sum, mean or extreme, with the axis under its sign."""
         sums = whole.name == "sum"
-        sign = ml.sign("∑", movablelimits="false") if sums else ml.word(whole.name)
+        low = {"largeop": "false"} if self.low else {"movablelimits": "false"}
+        sign = ml.sign("∑", **low) if sums else ml.word(whole.name)
         if "axis" in whole.options:
-            sign = ml.element("munder" if sums else "msub", sign, self.axis(whole.options["axis"], base))
+            sign = ml.element(
+                "munder" if sums and not self.low else "msub", sign, self.axis(whole.options["axis"], base)
+            )
         return [sign, self.expression(base, PRODUCT if sums else TIGHT + 1)]
 
 

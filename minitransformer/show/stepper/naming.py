@@ -17,7 +17,7 @@ _FUNCTIONS = {
     "MultiHeadAttention": "MultiHead", "FeedForward": "FFN", "ScaledDotProduct": "Attention", "attention": "Attention",
     "merge_heads": "Concat", "layer_norm": "LayerNorm", "rms_norm": "RMSNorm", "lstm_cell": "LSTM", "gru_cell": "GRU",
     "rnn_cell": "RNN", "logistic": "sigmoid", "relu": "ReLU", "gelu": "GELU", "self_attention": "SelfAttention",
-    "cross_entropy": "CrossEntropy",
+    "cross_entropy": "CrossEntropy", "scores_of": "S",
 }  # fmt: skip
 GROUPS = ("Residual", "ScaledDotProduct")  # drawn as what is in them: a residual connection is a line
 

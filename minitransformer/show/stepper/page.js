@@ -45,8 +45,9 @@ function start() {
     byId("slider").max = steps.length - 1;
     byId("slider").value = steps.findLastIndex((other) => other <= s);
     byId("slider").setAttribute("aria-valuetext", spoken(recording, s, false));
-    const soFar = steps.filter((other) => other <= s).length;
-    byId("shown").textContent = `${soFar} of ${steps.length}`;
+    const stops = [...recording.steps.keys()].filter((other) => recording.steps[other].stop);
+    byId("shown").textContent = `${stops.filter((other) => other <= s).length} of ${stops.length}`;
+    document.body.classList.toggle("by-line", state.all || !recording.steps[s].stop);
     byId("counter").textContent = `${s} / ${recording.steps.length - 1}`;
     for (const [by, ids] of [[-1, ["first", "previous"]], [1, ["last", "next"]]])
       for (const id of ids) byId(id).setAttribute("aria-disabled", String(next(s, by) === s)); // and keeps the focus
@@ -465,6 +466,7 @@ function start() {
   byId("intro").textContent = telephone.matches ? see : passes + see;
   motion.turn(setPressed("motion", !matchMedia("(prefers-reduced-motion: reduce)").matches));
   setAll(false);
+  byId("title").append(make("span", { class: "about" }, ...withIndices(data.about)));
   byId("told").hidden = !data.told;
   byId("told").textContent = data.told;
   const asked = askedFor(location.hash);

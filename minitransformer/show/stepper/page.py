@@ -42,7 +42,7 @@ def to_html(
     verify.gradients, for the mistakes. links: (address, text) of pages of the site that has this page. Raises
     ValueError for an unknown bug, and if the recorded call gives other numbers when run again.
     """
-    data = page_data(recording, tokens, memory) | {"told": told, "start": start}
+    data = page_data(recording, tokens, memory) | {"told": told, "start": start, "about": recording.about}
     data["followed"] = followed(recording, data)
     data["bugs"] = bugs_data(recording, bugs, data, progress)
     name = recording.calls[0].name

@@ -27,6 +27,12 @@ class Recording {
     return this.calls[this.steps[s].call].label;
   }
 
+  // What a step is called: the page counts its stops; other lines, and all if it shows all, by their place in the run.
+  called(s) {
+    if (byId("all").checked || !this.steps[s].stop) return `line ${s}`;
+    return `step ${this.steps.slice(0, s + 1).filter(({ stop }) => stop).length}`;
+  }
+
   numberOf(place) {
     return this.numbers.get(String(place));
   }

@@ -19,8 +19,10 @@ from ...trace.calls import Binding
 from ...verify.gradients import Progress
 from ...verify.mistakes import MISTAKES, Mistake
 from ..page import packed
+from .mathml import as_lists
 from .page_data import Table, code_of, is_expandable, is_frozen, line_of, written_out
 from .pairing import paired_calls, partners
+from .paper import inlined
 from .steps import Step, Steps
 
 NUMBERS = 40_000  # a recording with more numbers than this has no mistakes unless they are asked for
@@ -114,6 +116,8 @@ class _Page:
         self.lines, self.terms, self.changes, self.sources = (
             Table(data[name]) for name in ("lines", "terms", "changes", "sources")
         )
+        inside = {step.index: inlined(recording, step) for step in recording.steps}
+        self.inside = {index: as_lists(formula) for index, formula in inside.items() if formula is not None}
         self.source_by_label = {call["label"]: call["source"] for call in data["calls"]}
 
     def bug(self, mistake: Mistake) -> dict[str, Any]:
@@ -153,8 +157,8 @@ class _Page:
         return found
 
     def _changed(self, wrong: Steps, others: Partners) -> tuple[list[list[Any]], list[list[Any]]]:
-        """[step, line] for each step whose line has another text or another place in the file; and for those with
-        another text, [step, which of its names, where its numbers come from].
+        """[step, line] for each step whose line has another text, another place in the file or another formula; and for
+        those with another text, [step, which of its names, where its numbers come from].
         """
         number_of = {there.serial: self.recording.number_of[serial] for serial, (_, there) in others.items()}
         changed: dict[int, int] = {}
@@ -163,9 +167,11 @@ class _Page:
             if bound.serial not in others:
                 continue
             other, there = others[bound.serial]
-            if (other.source, other.line) == (step.source, step.line):
+            inside = inlined(wrong, other) if step.index in self.inside else None
+            moved = inside is not None and as_lists(inside) != self.inside[step.index]  # the mistake is in a pullback
+            if (other.source, other.line) == (step.source, step.line) and not moved:
                 continue
-            line = line_of(wrong, other) | {"wrong": other.source != step.source}
+            line = line_of(wrong, other) | {"wrong": moved or other.source != step.source}
             changed[step.index] = self.lines.add(line)
             few = bound.value.array is not None and bound.value.array.size <= 64
             if line["wrong"] and few and there in other.bound and is_expandable(there):

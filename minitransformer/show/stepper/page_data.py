@@ -125,6 +125,10 @@ class _Page:
             if call.name == "Linear":  # a product with its weights, which are one call deeper
                 waiting = [inner for other in steps for inner in self.recording.calls_in(other)] + waiting
             found += [b for b in steps[0].bound if b.value.shape and b.origin is None and not call.backward]
+            if call.backward and self.stops.is_folded(call):  # what it reads of the forward pass
+                seen = [(self.recording.visible(other), name) for other in steps for name in _names_read(other.source)]
+                read = [names[name] for names, name in seen if name in names and not names[name].call.in_backward]
+                found += filter(None, map(symbols_of(self.recording).outside, read))
         return [self.number_of[bound.serial] for bound in found if is_float(bound)]
 
     def _returned(self, step: Step) -> list[int]:
@@ -141,12 +145,16 @@ class _Page:
 
     def _bound(self, step: Step, bound: Binding) -> dict[str, Any]:
         """A name that the step bound. array, numerical: indices into the table of arrays, of its numbers and of the
-        finite differences to compare them with. symbol: the index of what papers call it. origin, pair: numbers of
+        finite differences to compare them with. symbol: the index of what papers call it; outside: of
+        what the caller calls it. origin, pair: numbers of
         bindings: of this very array under another name, and of the value whose gradient this is. told: the result of a
         gradient's check, if it does not have a finite difference for each number.
         """
         out: dict[str, Any] = {"name": bound.name, "array": self.arrays.add(bound.value)}
         out["symbol"] = self.symbols.add(mathml.as_lists(symbols_of(self.recording).of(bound)))
+        outside = symbols_of(self.recording).outside(bound)
+        if outside is not None:
+            out["outside"] = self.symbols.add(mathml.as_lists(symbols_of(self.recording).of(outside)))
         if self.recording.is_gradient(bound):
             out["gradient"] = True
         if bound.origin in self.number_of:

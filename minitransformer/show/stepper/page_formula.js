@@ -94,6 +94,14 @@ function captionOf(recording, name, place) {
   return differs && codeView() ? [outer, make("code", { class: "in-code" }, name)] : [outer];
 }
 
+// What the caller calls an argument, X = S, or a result, Y → A, where it has another symbol for it.
+function outsideOf(recording, place) {
+  const { outside, origin, symbol: own } = place ? recording.steps[place[0]].bound[place[1]] : {};
+  if (outside === undefined || outside === own) return [];
+  const symbol = math(["math", {}, recording.data.symbols[outside]]);
+  return [make("span", { class: "outside" }, origin === undefined ? " → " : " = ", symbol)];
+}
+
 // What a value is called in this view: by its symbol, or where code stands alone by its name in the code.
 function nameOf(recording, place) {
   const { name } = recording.steps[place[0]].bound[place[1]];
@@ -122,7 +130,7 @@ function showFormulas(recording, s) {
     const wrong = recording.line(other).wrong ? " wrong" : "";
     const here = other === s ? { "aria-current": "step" } : {};
     const formula = formulaOf(recording.line(other));
-    const told = { "aria-label": `step ${other}: ${formula.textContent}`, href: `#step=${other}`, ...here };
+    const told = { "aria-label": `${recording.called(other)}: ${formula.textContent}`, href: `#step=${other}`, ...here };
     return make("a", { class: `line${backward}${wrong}${other === s ? " lit" : ""}`, ...told }, formula);
   });
   const box = byId("formulas");
@@ -207,8 +215,8 @@ function fillFormulas() {
     const before = parts.map((part) => part.offsetHeight);
     const inside = (zoom) =>
       box.scrollHeight <= box.clientHeight &&
-      parts.every((part, i) => part.scrollWidth <= part.clientWidth && part.offsetHeight < 1.05 * zoom * before[i]);
-    return [1.6, 1.4, 1.2].find((zoom) => (size(zoom), inside(zoom))) ?? 1;
+      parts.every((part, i) => part.scrollWidth <= part.clientWidth && part.offsetHeight < 1.05 * Math.max(zoom, 1) * before[i]);
+    return [1.6, 1.4, 1.2, 1, 0.9, 0.8].find((zoom) => (size(zoom), inside(zoom))) ?? 1;
   };
   if (!measured.has(key)) measured.set(key, roomy.matches ? find() : 1);
   size(measured.get(key));

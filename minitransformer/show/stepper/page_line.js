@@ -218,7 +218,7 @@ function showOrigin(recording, s, asked, goTo) {
   const origin = originOf(recording, [asked.s, asked.b], asked.flat);
   const [at] = origin.place;
   const place = indexOf(recording.recorded(...origin.place).shape, asked.flat);
-  const left = `\`${origin.place}\`${place.length ? `[${place.join(", ")}]` : ""}`;
+  const left = `\`${[asked.s, asked.b]}\`${place.length ? `[${place.join(", ")}]` : ""}`;
   const number = numberAt(recording, origin.place, asked.flat);
   const text =
     origin.term === null
@@ -234,7 +234,7 @@ function showOrigin(recording, s, asked, goTo) {
   );
   byId("sum-note").replaceChildren(origin.note ? `${origin.note} ` : "");
   if (at !== s) {
-    const link = make("a", { href: `#step=${at}` }, `See step ${at}: ${recording.crumbs(at).at(-1)}`);
+    const link = make("a", { href: `#step=${at}` }, `See ${recording.called(at)}: ${recording.crumbs(at).at(-1)}`);
     link.addEventListener("click", (event) => {
       event.preventDefault();
       goTo(at);
@@ -270,7 +270,8 @@ function spoken(recording, s, covered) {
     return `${nameOf(recording, [from, b]).textContent} is ${shapeText(recording.recorded(from, b).shape).replaceAll("×", "by")}`;
   });
   const text = recording.line(s).text.split(/\s#\s/)[0].trim();
-  return `Step ${s}, ${call.backward ? "backward" : "forward"}, ${recording.crumbs(s).at(-1)}: ${text}. ${shapes.join(", ")}${
+  const told = recording.called(s);
+  return `${told[0].toUpperCase()}${told.slice(1)}, ${call.backward ? "backward" : "forward"}, ${recording.crumbs(s).at(-1)}: ${text}. ${shapes.join(", ")}${
     covered ? ", covered" : ""
   }.`;
 }

@@ -40,7 +40,7 @@ function stepTree(recording, steps, current, red) {
     const { call, bound } = recording.steps[s];
     const names = bound.flatMap(({ name }, b) => [...(b ? [", "] : []), captionOf(recording, name, [s, b])[0]]);
     const here = s === current ? { "aria-current": "step" } : {};
-    const number = make("span", { class: "label" }, String(s));
+    const number = make("span", { class: "label" }, recording.called(s).split(" ")[1]);
     const link = make("a", { href: `#step=${s}`, ...here }, number, make("span", {}, ...(names.length ? names : [recording.line(s).text.split("\n")[0]])));
     listOf(call).append(make("li", red.has(s) ? { class: "red" } : {}, link));
   }
@@ -68,7 +68,7 @@ function handout(recording, score) {
       return make(
         "article",
         { class: kind, style: `--columns: ${columns}` },
-        make("h3", {}, `${s} · ${recording.crumbs(s).at(-1)}${recording.backward(s) ? " · backward" : ""}`),
+        make("h3", {}, `${recording.called(s).split(" ")[1]} · ${recording.crumbs(s).at(-1)}${recording.backward(s) ? " · backward" : ""}`),
         formula,
         make("p", {}, ...sentenceOf(recording, s, line)),
         make("div", { class: "matrices" }, ...figures),

@@ -23,6 +23,7 @@ function matrixFigure(recording, options) {
     "figcaption",
     options.about ? { title: options.about } : {},
     ...(options.caption ? [options.caption] : captionOf(recording, name, options.place)),
+    ...outsideOf(recording, options.place),
     make("span", { class: "shape" }, options.covered === "shape" ? "" : kindText(array)),
     ...(role === "pair" ? [make("span", { class: "told" }, "forward value, same shape")] : []),
   );

@@ -81,7 +81,7 @@ function showMistake(recording, red, goTo) {
   box.replaceChildren(make("strong", {}, "✗ Mistake "), bug.mistake, make("span", {}, verdict(recording, bug)), " ", off);
   const first = Math.min(...red);
   if (red.size === 0 || first === landing(recording, red)) return;
-  const link = make("a", { href: `#step=${first}` }, `step ${first}`);
+  const link = make("a", { href: `#step=${first}` }, recording.called(first));
   link.addEventListener("click", (event) => {
     event.preventDefault();
     goTo(first);

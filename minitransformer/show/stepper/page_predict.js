@@ -13,7 +13,8 @@ function questionAt(recording, s) {
     return data?.length > 0 && data.length <= recording.data.limits.exact && kind.startsWith("float");
   };
   const b = recording.line(s).entry ? -1 : bound.findIndex(isAsked);
-  if (b < 0 || bound[b].origin !== undefined) return null;
+  const isNew = b >= 0 && (bound[b].origin === undefined || (recording.steps[s].into !== undefined && !byId("all").checked));
+  if (!isNew) return null;
   const { shape, data } = recording.value(s, b);
   const onShow = operandsOf(recording, s).map((place) => recording.value(...place));
   const copied = onShow.some((array) => array.data && sameNumbers(array.data, data)); // such as a reshape

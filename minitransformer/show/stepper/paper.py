@@ -3,6 +3,7 @@
 symbols.py has the symbols. The rules here rewrite an expression, one part at a time, for the call that was recorded:
 
     a if test else b, xp.where(test, a, b)    the one that was taken, if it was the same everywhere
+    a / temperature, where that is 1          a
     a * factor, with factor = 1.0 / b         a / b; a number of the function's own is written out
     a * a                                     a²
     linear(x, w, b), and a layer that is one  x w + b
@@ -13,7 +14,13 @@ symbols.py has the symbols. The rules here rewrite an expression, one part at a 
     self._activate(x), which calls one op     ReLU(x)
     x[..., None], x[:, None], x[None, :]      x_i, x_i, x_j
     x[..., w:2 * w], a quarter of the last axis    x with the index "2 of 4"
+    softmax_backward(dweights)                the one formula of this pullback, with the names that its caller has
     take_along_axis(x, ids, axis=-1)[..., 0]  x with the index i, ids_i
+    concatenate((x, y)), stack((x, y))        Concat(x, y)
+    x.reshape(...)                            vec(x) with fewer axes, else split(x); not written where it is done last
+    x[..., :t, :]                             x with the index "first t rows"
+    causal_mask(t_q, t_k)                     j ≤ i
+    zeros(n) + x                              x
     arange(n) == ids                          j = ids_i
 
 A line that only gives an array another name has no formula.
@@ -22,9 +29,8 @@ A line that only gives an array another name has no formula.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from typing import Any
-from xml.etree.ElementTree import Element, tostring
+from xml.etree.ElementTree import Element
 
 import numpy as np
 
@@ -33,6 +39,7 @@ from . import elements as ml
 from . import expressions as ex
 from . import mathml
 from .naming import as_function
+from .paper_parts import holds_arrays, is_size, names_pullback, new_axis, part_in_words, summed, text_of, unmoved
 from .steps import Step, Steps, Summarised
 from .symbols import symbol, symbols_of
 from .walk import walk_of
@@ -43,14 +50,34 @@ _LINEAR = ("Linear", "linear")
 _SAME = ("ascontiguousarray", "asarray", "copy", "_as_tuple")
 
 
+def inlined(recording: Steps, step: Step) -> Element | None:
+    """The one formula of a pullback that the line calls, with the caller's symbols: dS = A ⊙ (dA − ∑ dA ⊙ A).
+
+    None where there are more formulas, or a value that the caller does not know.
+    """
+    walk = walk_of(recording, step)
+    call = None if walk.statement.value is None else walk.call_of(walk.statement.value)
+    if call is None or not call.backward:
+        return None
+    lines = [other for other in recording.steps_of(call)[1:] if paper(recording, other) is not None]
+    if any("reshape(" in other.source for other in lines):  # its axes are not those of the caller
+        return None
+    try:
+        return PaperFormula(recording, lines[0], outside=True).line() if len(lines) == 1 else None
+    except KeyError:
+        return None
+
+
 def paper(recording: Steps, step: Step, is_head: bool = False) -> Element | None:
     """The formula as a <math> element; None for a line that computes nothing new."""
     return PaperFormula(recording, step).line(is_head)
 
 
 class PaperFormula(mathml.Formula):
-    def __init__(self, recording: Steps, step: Step) -> None:
+    def __init__(self, recording: Steps, step: Step, outside: bool = False) -> None:
+        """outside: whether with the symbols of the caller; then line() raises KeyError for a value that has none."""
         super().__init__(recording.scalars(step))
+        self.outside = self.low = outside
         self.recording, self.step = recording, step
         self.walk = walk_of(recording, step)
         self.symbols = symbols_of(recording)
@@ -65,6 +92,8 @@ class PaperFormula(mathml.Formula):
                 return None
             name = "backward" if call.backward else as_function(call.name)
             return mathml.block([ml.word(name), ml.bracketed(*ml.separated(arrays))])
+        if (whole := inlined(self.recording, self.step)) is not None:
+            return whole
         if not self.walk.statement.kind or not any(self.symbols.first(b) is b for b in self.step.bound):
             return None
         parts = self.statement(self.walk.statement)
@@ -78,13 +107,13 @@ class PaperFormula(mathml.Formula):
         equations = self._linear_gradients(line)
         if equations:
             return equations
-        target, value = line.targets[0], _unmoved(self.rewritten(line.value))
+        target, value = line.targets[0], unmoved(self.rewritten(line.value))
         if ex.is_joined(target, ",") and ex.is_joined(value, ","):
-            kept = [(t, v) for t, v in zip(ex.inner(target), ex.inner(value), strict=True) if not _is_pullback(t)]
+            kept = [(t, v) for t, v in zip(ex.inner(target), ex.inner(value), strict=True) if not names_pullback(t)]
             target = ex.Operation(",", tuple(t for t, _ in kept))
-            value = ex.Operation(",", tuple(_unmoved(v) for _, v in kept))
+            value = ex.Operation(",", tuple(unmoved(v) for _, v in kept))
         left, right = self._targets(target), self._values(value)
-        same = list(map(_text, left)) == list(map(_text, right))  # bias = self.bias.value
+        same = list(map(text_of, left)) == list(map(text_of, right))  # bias = self.bias.value
         return None if same else [*left, ml.sign("="), *right]
 
     def _targets(self, target: ex.Expression) -> list[Element]:
@@ -102,7 +131,15 @@ class PaperFormula(mathml.Formula):
     # ---- Rules: each returns another expression, or None where it has nothing to say. ----
 
     def rewritten(self, whole: ex.Expression) -> ex.Expression:
-        for rule in (self._taken, self._passed, self._own_number, self._quotient, self._square, self._linear):
+        for rule in (
+            self._taken,
+            self._passed,
+            self._own_number,
+            self._unscaled,
+            self._quotient,
+            self._square,
+            self._linear,
+        ):
             other = rule(whole)
             if other is not None:
                 return self.rewritten(other)
@@ -119,7 +156,7 @@ class PaperFormula(mathml.Formula):
     def _is_array(self, part: ex.Expression) -> bool:
         """Whether its value is an array, or several, as far as that can be told."""
         try:
-            return _holds_arrays(self.walk.value(part))
+            return holds_arrays(self.walk.value(part))
         except ex.NotExpandable:
             return True
 
@@ -146,7 +183,15 @@ class PaperFormula(mathml.Formula):
         match walk.statement:
             case ex.Statement("assign", (ex.Name(), *_), ex.Expression() as value):
                 value = walk.chosen(value)
-                return value if self._is_single(value) or _is_size(value) else None
+                return value if self._is_single(value) or is_size(value) else None
+        return None
+
+    def _unscaled(self, whole: ex.Expression) -> ex.Expression | None:
+        """What is divided by 1, where the caller asked for nothing else: softmax without a temperature."""
+        within = self.recording.calls[self.recording.calls[self.step.call].forward_call].parent is not None
+        match whole:
+            case ex.Operation("/", (part, ex.Name() as divisor)) if within and self._is_single(divisor):
+                return part if self._value(divisor) == 1.0 else None
         return None
 
     def _quotient(self, whole: ex.Expression) -> ex.Expression | None:
@@ -198,7 +243,7 @@ class PaperFormula(mathml.Formula):
             return None
         back = self.expression(ex.Operation("@", (dy, ex.Member(given[0], "T"))))
         outer = self.expression(ex.Operation("@", (ex.Member(x, "T"), dy)))
-        told = [back, _summed(_AXES[2:n_axes], outer), _summed(_AXES[1:n_axes], self.expression(dy))]
+        told = [back, summed(_AXES[2:n_axes], outer), summed(_AXES[1:n_axes], self.expression(dy))]
         names = self._targets(line.targets[0])[::2]
         names += [ml.gradient(self.expression(each)) for each in given[len(names) - 1 :]]
         out: list[Element] = []
@@ -223,7 +268,12 @@ class PaperFormula(mathml.Formula):
     def _name(self, whole: ex.Name) -> tuple[list[Element], int]:
         where = self.bound if whole.stored else self.seen
         bound = where.get(whole.id) or self.seen.get(whole.id)
-        return super()._name(whole) if bound is None else ([self.symbols.of(bound)], mathml.TIGHT)
+        if bound is None:
+            return super()._name(whole)
+        named = self.symbols.outside(bound) if self.outside else bound
+        if named is None:
+            raise KeyError(whole.id)
+        return [self.symbols.of(named)], mathml.TIGHT
 
     def _member(self, whole: ex.Member) -> tuple[list[Element], int]:
         if whole.name == "value" and isinstance(whole.of, ex.Member):
@@ -241,14 +291,14 @@ class PaperFormula(mathml.Formula):
 
     def _operation(self, whole: ex.Operation) -> tuple[list[Element], int]:
         match whole:
-            case ex.Operation("[]", (ex.Member(ex.Name(array), "shape"), _)) if _is_size(whole):
+            case ex.Operation("[]", (ex.Member(ex.Name(array), "shape"), _)) if is_size(whole):
                 return [mathml.name("d_" + {"q": "k"}.get(array, array))], mathml.TIGHT
             case ex.Operation(
                 "[]", (ex.Applied("take_along_axis", (array, ids)), ex.Expression(text="(..., 0)" | "..., 0"))
             ):
                 at = ml.separated([ml.letter("i"), self.expression(ids, mathml.TIGHT)])
                 return [ml.indexed(self.expression(array, mathml.TIGHT), ml.row(at))], mathml.TIGHT
-            case ex.Operation("[]", (array, at)) if (letter := _new_axis(at.text)) is not None:
+            case ex.Operation("[]", (array, at)) if (letter := new_axis(at.text)) is not None:
                 rows = self.expression(array, mathml.TIGHT)
                 return [ml.indexed(rows, ml.letter(letter)) if np.ndim(self._value(array)) else rows], mathml.TIGHT
             case ex.Operation("[]", (array, _)) if told := self._block(whole, array):
@@ -256,7 +306,20 @@ class PaperFormula(mathml.Formula):
             case ex.Operation("==", (ex.Applied("arange", (_,)), ids)):
                 compared = ml.sign("=", lspace="0.3em", rspace="0.3em")
                 return [ml.bracketed(ml.letter("j"), compared, self.expression(ids, mathml.SUM))], mathml.TIGHT
+            case ex.Operation("+", (ex.Applied("zeros" | "zeros_like"), added)):
+                return [self.expression(added, mathml.SUM)], mathml.SUM
+            case ex.Operation("[]", (array, at)) if told := part_in_words(at.text):
+                return [ml.indexed(self.expression(unmoved(array), mathml.TIGHT), ml.text(told))], mathml.TIGHT
         return super()._operation(whole)
+
+    def _method(self, whole: ex.Applied, base: ex.Expression) -> tuple[list[Element], int] | None:
+        if whole.name != "reshape":
+            return super()._method(whole, base)
+        before, after = (np.shape(self._value(part)) for part in (base, whole))
+        if before == after:
+            return [self.expression(base, mathml.TIGHT)], mathml.TIGHT
+        word = ml.word("vec" if len(after) < len(before) else "split")
+        return [word, ml.bracketed(self.expression(base))], mathml.TIGHT
 
     def _block(self, whole: ex.Operation, array: ex.Expression) -> str:
         """Which part of the last axis a slice takes, "2 of 4"; "" if it is no such slice."""
@@ -282,7 +345,14 @@ class PaperFormula(mathml.Formula):
 
     def _applied(self, whole: ex.Applied) -> tuple[list[Element], int]:
         call = self.walk.call_of(whole)
-        if call is None or call.backward or _is_pullback(whole.function):
+        if whole.of_library and whole.name in ("concatenate", "stack"):
+            parts = ex.inner(whole.parts[0]) if ex.is_joined(whole.parts[0], ",") else whole.parts[:1]
+            return [ml.word("Concat"), ml.bracketed(*ml.separated(list(map(self.expression, parts))))], mathml.TIGHT
+        if whole.name == "causal_mask":  # queries are the last of the positions
+            t_q, t_k = (self._value(part) for part in whole.parts[:2])
+            last = [ml.sign("+"), ml.number(str(t_k - t_q))] if t_k != t_q else []
+            return [ml.bracketed(ml.letter("j"), ml.sign("≤"), ml.letter("i"), *last)], mathml.TIGHT
+        if call is None or call.backward or names_pullback(whole.function):
             return super()._applied(whole)
         if call.name == "MultiHeadAttention.project" and self._is_unturned(whole):
             layer, x = whole.parts[:2]
@@ -295,7 +365,8 @@ class PaperFormula(mathml.Formula):
         given = [ex.unstarred(part) for part in (*whole.parts, *whole.options.values())]
         given = [self._weight_of(argument) or argument for argument in given]
         arrays = [self.expression(argument) for argument in given if self._is_array(argument)]
-        return [ml.word(as_function(self._inner(call).name)), ml.bracketed(*ml.separated(arrays))], mathml.TIGHT
+        brackets = [ml.bracketed(*ml.separated(arrays))] if arrays else []
+        return [ml.word(as_function(self._inner(call).name)), *brackets], mathml.TIGHT
 
     def _inner(self, call: Call) -> Call:
         """Of a helper that makes one call, this one."""
@@ -312,52 +383,3 @@ class PaperFormula(mathml.Formula):
             return [x, ml.sign("+"), sublayer, ml.bracketed(*ml.separated([inner, *others]))], mathml.SUM
         update = ml.bracketed(*ml.separated([x, *others]))
         return [norm, ml.bracketed(x, ml.sign("+"), sublayer, update)], mathml.TIGHT
-
-
-def _summed(axes: Sequence[str], term: Element) -> Element:
-    """∑ over these axes, if there are any."""
-    if not axes:
-        return term
-    letters = ml.row(ml.separated([ml.letter(axis) for axis in reversed(axes)]))
-    return ml.row([ml.element("munder", ml.sign("∑", movablelimits="false"), letters), term])
-
-
-def _new_axis(at: str) -> str | None:
-    """The letter of the axis along which x[..., None] differs, in rows i and columns j; None for another index."""
-    slots = [part for part in at.strip("()").split(", ") if part != "..."]
-    if "None" not in slots or not {"None", ":"}.issuperset(slots):
-        return None
-    kept = [letter for letter, slot in zip("ij", [*slots, ":"], strict=False) if slot == ":"]
-    return kept[0] if len(slots) > 1 and kept else "i" if len(slots) == 1 else "h"
-
-
-def _text(element: Element) -> str:
-    return tostring(element, encoding="unicode")
-
-
-def _holds_arrays(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return bool(value) and all(map(_holds_arrays, value))
-    return isinstance(value, np.ndarray | Summarised) and value.ndim > 0
-
-
-def _unmoved(whole: ex.Expression) -> ex.Expression:
-    """Without the last change of shape: the numbers and their order are the same."""
-    moved = whole.of_array if isinstance(whole, ex.Applied) and whole.name == "reshape" else None
-    return whole if moved is None else moved
-
-
-def _is_pullback(part: ex.Expression | None) -> bool:
-    return isinstance(part, ex.Name) and mathml.is_pullback(part.id)
-
-
-def _is_size(whole: ex.Expression) -> bool:
-    """x.shape[-1], or an expression of numbers and such a size."""
-    match whole:
-        case ex.Operation("[]", (ex.Member(ex.Name(), "shape"), ex.Operation("negative", (ex.Number(1),)))):
-            return True
-        case ex.Operation(parts=parts):
-            return all(_is_size(part) or isinstance(part, ex.Number) for part in parts)
-        case ex.Applied("sqrt", (part,)):
-            return _is_size(part)
-    return False

@@ -67,6 +67,7 @@ class Steps:
     steps: tuple[Step, ...]
     report: Report | None = None
     again: Callable[[], Steps] | None = field(default=None, repr=False, compare=False)
+    about: str = ""  # what is recorded, in a few words
 
     def find(self, title: str) -> tuple[Step, Binding]:
         """The last step that bound the given title, such as "attention.scores" or "attention.dscores"."""

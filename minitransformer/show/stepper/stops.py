@@ -1,9 +1,10 @@
 """The steps at which the page stops, unless all lines are asked for: those that show numbers which nobody has seen yet.
 
 They leave out what only gives an array another name, hands it on or reshapes it, and a number that formulas write out,
-such as 1/√d_k. A call that shows one array alone is one step: its caller's line. So is a
-function without calls of its own, such as a linear map or a softmax, after its first time; and from its first time on
-where that would be more than LONG steps. A pullback is one step if the call that made it is.
+such as 1/√d_k. A call that shows one array alone is one step: its caller's line. So is a function without calls of its
+own, such as a linear map or a softmax, after its first time; and from its first time on where that would be more than
+LONG steps. A pullback is one step if the call that made it is, or if its one formula can be written in the symbols of
+its caller.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...trace.calls import Binding, Call
-from .paper import paper
+from .paper import inlined, paper
 from .sentences import names_of
 from .steps import Step, Steps, counts, is_float
 from .walk import walk_of
@@ -65,14 +66,18 @@ class Stops:
         repeated = is_leaf and (call.code in self.met or self.folds)
         if not stops and not any(call.index <= moving for moving in self.moving):
             self.idle.add(call.index)
-        if not call.backward and (len(stops) <= 1 or repeated) and self._names_result(around, call):
+        one = inlined(self.recording, around) is not None if call.backward else len(stops) <= 1 or repeated
+        if one and self._names_result(around, call):
             self.folded.add(call.index)
         if is_leaf and len(stops) > 1 and not call.backward:
             self.met.add(call.code)
-        if call.forward_call in self.folded and self._names_result(around, call):
+        if self.is_folded(call) and self._names_result(around, call):
             self.known = before
             return []
         return stops
+
+    def is_folded(self, call: Call) -> bool:
+        return call.index in self.folded or call.forward_call in self.folded
 
     def _is_leaf(self, call: Call) -> bool:
         """Whether it calls nothing, or nothing but one such function, as a layer calls its op."""
@@ -124,7 +129,7 @@ class Stops:
         yield from (bound for name, bound in walk.bound.items() if name in names)
 
     def _stop(self, step: Step) -> Stop:
-        folded = [call for call in self.recording.calls_in(step) if call.forward_call in self.folded]
+        folded = [call for call in self.recording.calls_in(step) if self.is_folded(call)]
         also = self._parameters(step, [call for call in folded if call.backward])
         return Stop(folded[0].index if folded else None, tuple(also))
 

@@ -55,6 +55,21 @@ class Symbols:
                 first = bound
         return first
 
+    def outside(self, bound: Binding) -> Binding | None:
+        """The caller's name for an argument or a result of a call: in attention, softmax's x is S and its y is A."""
+        given = None if bound.origin is None else self.recording.binding(bound.origin)[1]
+        return given if given is not None and given.call.depth < bound.call.depth else self._results.get(bound.serial)
+
+    @functools.cached_property
+    def _results(self) -> dict[int, Binding]:
+        """By the serial of a binding: the name that the caller gives this very array, its call's result."""
+        found: dict[int, Binding] = {}
+        for _, bound in self.recording.bindings:
+            made = None if bound.origin is None else self.recording.binding(bound.origin)[1]
+            if made is not None and made.call.depth > bound.call.depth:
+                found.setdefault(made.serial, bound)
+        return found
+
     def _write(self, bound: Binding) -> Element:
         call = self.recording.calls[bound.call.forward_call]
         value = call.bound.get(bound.name[1:]) if bound.name.startswith("d") and bound.call.backward else None

@@ -17,7 +17,7 @@ from typing import Any
 
 from .drawing import PLAIN, Style, draw, heading, is_backward, source
 from .expansion import NotExpandable, expand
-from .sentences import sentence_of
+from .sentences import outside_of, sentence_of
 from .steps import Steps
 
 try:
@@ -110,7 +110,8 @@ class Viewer:
         body = draw(self.recording, step, self.style)
         context = source(step, self.style, self.recording, around=3)
         at = 1 + len(source(step, self.style, self.recording))
-        told = textwrap.wrap(sentence_of(self.recording, step).replace("`", ""), max(columns, 20))
+        sentences = sentence_of(self.recording, step) + outside_of(self.recording, step)
+        told = textwrap.wrap(sentences.replace("`", ""), max(columns, 20))
         body = [heading(self.recording, step, self.style), *told, "", *context, *body[at:]]
         room = max(lines - 2, 1)
         self._scrolled = max(0, min(self._scrolled, len(body) - room))

@@ -26,7 +26,7 @@ from importlib import resources
 
 from ....arrays import rooms
 from ....trace.calls import Call
-from ..expressions import Applied, Expression, Name, NotExpandable, argument_in, arguments, names
+from ..expressions import Applied, Expression, Name, NotExpandable, names
 from ..naming import in_words
 from ..sources import parse
 from ..steps import Step, Steps
@@ -48,8 +48,7 @@ def sentence_of(recording: Steps, step: Step) -> str:
     call = recording.calls[step.call]
     is_head = step is recording.steps_of(call)[0] and call.code.co_name != "<lambda>"
     rules = (_upstream, _written, _head) if is_head else (_upstream, _renamed, _written, _called, _by_kind)
-    told = next(told for rule in rules if (told := rule(recording, step)))
-    return told + _aliases(recording, step) if is_head else told
+    return next(told for rule in rules if (told := rule(recording, step)))
 
 
 def names_of(step: Step) -> frozenset[str]:
@@ -149,37 +148,19 @@ def _head(recording: Steps, step: Step) -> str:
         given = _listed([bound.name for bound in step.bound]) or "the gradient"
         say = "say" if len(step.bound) > 1 else "says"
         maker = in_words(recording.calls[call.forward_call].name)
-        return f"Backward begins: {given} {say} how the loss changes with what {maker} returned."
+        return f"In the backward pass {given} {say} how the loss changes with what {maker} returned."
     told = _without_marks(_first_sentence(_documentation(call)), names_of(step))
-    return f"{in_words(call.name)} begins: {told or 'these are its arguments.'}"
+    if not told:
+        return f"{in_words(call.name)} is called with these arguments."
+    is_sentence = told[0].isupper() and len(told.split()) > 3
+    return told if is_sentence else f"{in_words(call.name)}: {told}"
 
 
-def _aliases(recording: Steps, step: Step) -> str:
-    """What the caller calls the arguments that have another name there."""
-    parent = recording.calls[step.call].parent
-    given = _given_names(recording, recording.calls[step.call])
-    said = []
-    for bound in step.bound:
-        if parent is None or bound.origin is None or not bound.value.shape:
-            continue
-        first = symbols_of(recording).first(recording.binding(bound.origin)[1])
-        there = given.get(bound.name, first.name)
-        if there != bound.name and parent in (first.call.index, first.call.forward_call):
-            said.append((bound.name, there))
-    if not said or parent is None:
-        return ""
-    caller = in_words(recording.calls[recording.calls[parent].forward_call].name)
-    return f" In {caller} {' and '.join(f'`{here}` is called {there}' for here, there in said)}."
-
-
-def _given_names(recording: Steps, call: Call) -> dict[str, str]:
-    """By argument: the name that the caller's line passes, where it passes a name."""
-    around = recording.step_around(call)
-    made = None if around is None else walk_of(recording, around).applied(call)
-    if made is None:
-        return {}
-    passed = {name: argument_in(made, call.code, name) for name in arguments(call.code)}
-    return {name: argument.id for name, argument in passed.items() if isinstance(argument, Name)}
+def outside_of(recording: Steps, step: Step) -> str:
+    """What the caller calls the arguments and results that have another name there; "" where there are none."""
+    found = [(bound.name, symbols_of(recording).outside(bound)) for bound in step.bound if bound.value.shape]
+    said = [f"`{name}` is {there.name}" for name, there in found if there is not None and there.name != name]
+    return f" For the caller, {' and '.join(said)}." if said else ""
 
 
 def _documentation(call: Call) -> str:

@@ -1,0 +1,87 @@
+"""What paper.py asks of an expression, a value or an index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from xml.etree.ElementTree import Element, tostring
+
+import numpy as np
+
+from . import elements as ml
+from . import expressions as ex
+from . import mathml
+from .steps import Summarised
+
+
+def summed(axes: Sequence[str], term: Element) -> Element:
+    """∑ over these axes, if there are any."""
+    if not axes:
+        return term
+    letters = ml.row(ml.separated([ml.letter(axis) for axis in reversed(axes)]))
+    return ml.row([ml.element("munder", ml.sign("∑", movablelimits="false"), letters), term])
+
+
+def new_axis(at: str) -> str | None:
+    """The letter of the axis along which x[..., None] differs, in rows i and columns j; None for another index."""
+    slots = [part for part in at.strip("()").split(", ") if part != "..."]
+    if "None" not in slots or not {"None", ":"}.issuperset(slots):
+        return None
+    kept = [letter for letter, slot in zip("ij", [*slots, ":"], strict=False) if slot == ":"]
+    return kept[0] if len(slots) > 1 and kept else "i" if len(slots) == 1 else "h"
+
+
+def part_in_words(at: str) -> str:
+    """Which part an index takes, "first t rows" for (..., :t, :); "" for an index by numbers of its own."""
+    slots = [slot for slot in at.strip("()").split(", ") if slot not in ("None", "...")]
+    if not slots or ("..." not in at and ":" not in at):
+        return ""
+    told = []
+    axes = ("columns", "rows", "", "", "") if "..." in at else ("rows",)
+    for slot, lines in zip(reversed(slots), axes, strict=False):
+        start, colon, end = slot.partition(":")
+        if slot == "::-1":
+            told.append(f"{lines} in reverse")
+        elif colon and end == "-1" and not start:
+            told.append(f"all {lines} but the last")
+        elif colon and end and not start:
+            told.append(f"first {lines}"[:-1] if end == "1" else f"first {end} {lines}")
+        elif colon and end.startswith(f"{start} + "):
+            told.append(f"{end.removeprefix(start)[3:]} {lines} from {start}")
+        elif colon and (start or end):
+            told.append(f"{lines} {start} to {end}" if end else f"{lines} from {start}")
+        elif not colon:
+            told.append({"-1": f"last {lines}"[:-1]}.get(slot, slot))
+    return " ".join(", ".join(reversed(told)).replace("_", " ").replace(" * ", "·").split())
+
+
+def text_of(element: Element) -> str:
+    return tostring(element, encoding="unicode")
+
+
+def holds_arrays(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return bool(value) and all(map(holds_arrays, value))
+    return isinstance(value, np.ndarray | Summarised) and value.ndim > 0
+
+
+def unmoved(whole: ex.Expression) -> ex.Expression:
+    """Without the last change of shape: the numbers and their order are the same."""
+    moved = whole.of_array if isinstance(whole, ex.Applied) and whole.name == "reshape" else None
+    return whole if moved is None else moved
+
+
+def names_pullback(part: ex.Expression | None) -> bool:
+    return isinstance(part, ex.Name) and mathml.is_pullback(part.id)
+
+
+def is_size(whole: ex.Expression) -> bool:
+    """x.shape[-1], or an expression of numbers and such a size."""
+    match whole:
+        case ex.Operation("[]", (ex.Member(ex.Name(), "shape"), ex.Operation("negative", (ex.Number(1),)))):
+            return True
+        case ex.Operation(parts=parts):
+            return all(is_size(part) or isinstance(part, ex.Number) for part in parts)
+        case ex.Applied("sqrt", (part,)):
+            return is_size(part)
+    return False

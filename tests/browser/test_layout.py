@@ -114,6 +114,31 @@ CUT = """
 """
 
 
+BELOW = """
+() => {
+  const [now, found] = [document.getElementById("now"), []];
+  const press = (key) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  const shown = () => parseInt(document.getElementById("counter").textContent);
+  press("Home");
+  for (let before = -1; before !== shown(); press("ArrowRight")) {
+    before = shown();
+    if (now.scrollHeight > now.clientHeight + 1) found.push([before, now.scrollHeight - now.clientHeight]);
+  }
+  return found;
+}
+"""
+
+
+def test_results_and_operands_of_attention_are_in_sight_together_in_large_text(
+    open_page: Open, files: dict[str, Path]
+) -> None:
+    """On a laptop the backward pass scrolled: who saw Q no longer saw dK."""
+    page = open_page(files["attention"], viewport={"width": 1366, "height": 768}, reduced_motion="reduce")
+    assert page.evaluate(BELOW) == []
+    page.keyboard.press("t")
+    assert page.evaluate(BELOW) == []
+
+
 @pytest.mark.parametrize("width", [1366, 1920])
 @pytest.mark.parametrize("name", ["attention", "encoder-layer"])
 def test_large_text_cuts_no_number(open_page: Open, tmp_path: Path, name: str, width: int) -> None:

@@ -177,6 +177,17 @@ def test_those_who_look_are_on_the_left_as_in_the_viewer(visit: Open) -> None:
     assert "writes" in page.inner_text("#looks") and "→ writes" in viewer.locator("#lines").text_content()
 
 
+def test_enter_keeps_the_number(visit: Open) -> None:
+    """It drew another, and so took away what was typed and what was said about it."""
+    page = visit("index.html")
+    field = page.get_by_label("Type a number")
+    field.fill("7")
+    field.press("Enter")
+    assert field.input_value() == "7"
+    page.get_by_role("button", name="Another").click()
+    assert field.input_value() != "7"
+
+
 def test_both_ways_to_see_it_lead_to_the_field(visit: Open) -> None:
     page = visit("index.html")
     ways = page.locator("a[href='#live']")

@@ -222,8 +222,8 @@ document.addEventListener("DOMContentLoaded", () => {
       finish();
     });
   field.addEventListener("input", translate);
-  byId("ask").addEventListener("submit", (event) => {
-    event.preventDefault();
+  byId("ask").addEventListener("submit", (event) => event.preventDefault()); // Enter keeps the number
+  byId("another").addEventListener("click", () => {
     field.value = lowest + Math.floor(Math.random() * (100_000 - lowest));
     translate();
   });

@@ -187,6 +187,7 @@ function start() {
       byId("mistake").prepend(make("strong", { class: "found" }, "✓ Found. "));
     } else {
       const red = recording.results(state.step).some((place) => recording.wrong(...place)?.size);
+      if (target.previousSibling?.nodeType === Node.TEXT_NODE) target.previousSibling.remove();
       target.before(red ? "Not here: this line is right, but what it reads is already wrong. " : "Not here: nothing is red yet. ");
     }
   });

@@ -204,6 +204,16 @@ function fillNumbers(recording, s) {
   measured.set(key, Math.max(found, 1));
 }
 
+// In large text, the value beside a gradient goes where result and operands are then in sight together, without scrolling.
+function makeRoom() {
+  const now = byId("now");
+  const fits = () => now.scrollHeight <= now.clientHeight + 1;
+  now.classList.remove("full");
+  if (!roomy.matches || !document.documentElement.classList.contains("large") || fits()) return;
+  now.classList.add("full");
+  if (!fits()) now.classList.remove("full");
+}
+
 // The formulas of a function, too, unless one would take more lines then.
 function fillFormulas() {
   const box = byId("formulas");

@@ -55,6 +55,7 @@ const smallest = () => (document.documentElement.classList.contains("large") ? 1
 
 function fitMatrices() {
   document.querySelectorAll("#now .slices").forEach(fitMatrix);
+  makeRoom();
 }
 
 function fitMatrix(part) {

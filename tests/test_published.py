@@ -316,7 +316,7 @@ def test_a_panic_of_the_library_is_an_error_that_says_what_failed() -> None:
 
 
 def test_a_template_without_jinja(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jinja2.sandbox", None)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(ModuleNotFoundError, match=r'"minitransformer\[models\]"'):
         render("", [], {})
 

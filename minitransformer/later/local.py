@@ -98,8 +98,8 @@ def _near(x: Array, n: int, size: int, n_near: int) -> Array:
 def _of_near(dnear: Array, t: int, size: int) -> Array:
     """The adjoint of _near: each position adds up the gradients of the windows that it is in."""
     *leading, n, width, d = dnear.shape
-    dblocks = _collected(dnear.reshape(*leading, n, width * d), width // size, 1, 1)
-    return dblocks.reshape(*leading, n * size, d)[..., :t, :]
+    summed = _collected(dnear.reshape(*leading, n, width * d), width // size, 1, 1)
+    return summed.reshape(*leading, n * size, d)[..., :t, :]
 
 
 class Local(ScaledDotProduct):

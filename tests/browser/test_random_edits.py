@@ -59,7 +59,16 @@ EDIT = """
 
 
 # Where an input decides which way a line goes, or a number has no sum: refused.
-REFUSED = {"lstm", "gru", "flash-attention", "sink-attention", "linear-attention", "experts", "attention-float32"}
+REFUSED = {
+    "gpt",
+    "lstm",
+    "gru",
+    "flash-attention",
+    "sink-attention",
+    "linear-attention",
+    "experts",
+    "attention-float32",
+}
 
 
 def _others() -> dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]]:

@@ -197,7 +197,7 @@ def test_keyboard_and_screen_reader(open_page: Open, recordings: dict[str, Recor
     wanted += [*maps, "formulas", *["line lit" if i == 0 else "line" for i in range(3)], *["line backward"] * 5]
     cells = ["S 0, 0: 1.1547", "Q 0, 0: 1", "K 0, 0: 0", "factor: 0.5774"]
     assert order[: len(wanted) + 4] == wanted + cells
-    assert order[-10:] == ["first", "previous", "next", "play", "over", "out", "last", "slider", "list", "all"]
+    assert order[-11:] == ["first", "previous", "next", "play", "pace", "over", "out", "last", "slider", "list", "all"]
     page.locator("#result .cell").first.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")

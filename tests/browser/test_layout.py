@@ -114,7 +114,7 @@ CUT = """
 """
 
 
-BELOW = """
+OUT_OF_SIGHT = """
 () => {
   const [now, found] = [document.getElementById("now"), []];
   const press = (key) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
@@ -134,9 +134,9 @@ def test_results_and_operands_of_attention_are_in_sight_together_in_large_text(
 ) -> None:
     """On a laptop the backward pass scrolled: who saw Q no longer saw dK."""
     page = open_page(files["attention"], viewport={"width": 1366, "height": 768}, reduced_motion="reduce")
-    assert page.evaluate(BELOW) == []
+    assert page.evaluate(OUT_OF_SIGHT) == []
     page.keyboard.press("t")
-    assert page.evaluate(BELOW) == []
+    assert page.evaluate(OUT_OF_SIGHT) == []
 
 
 @pytest.mark.parametrize("width", [1366, 1920])

@@ -208,7 +208,6 @@ function fillNumbers(recording, s) {
 function makeRoom() {
   const now = byId("now");
   const fits = () => now.scrollHeight <= now.clientHeight + 1;
-  now.classList.remove("full");
   if (!roomy.matches || !document.documentElement.classList.contains("large") || fits()) return;
   now.classList.add("full");
   if (!fits()) now.classList.remove("full");

@@ -15,6 +15,7 @@ from minitransformer.trace.calls import Binding
 FIGURES = """
 () => [...document.querySelectorAll("#result .matrix.result")].map((figure) => ({
   name: figure.dataset.name,
+  place: figure.dataset.place.split(",").map(Number),
   numbers: [...figure.querySelectorAll(".cell")].map((cell) => cell.dataset.value),
   wrong: [...figure.querySelectorAll(".cell")].map((cell) => cell.classList.contains("wrong")),
 }))

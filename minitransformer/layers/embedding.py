@@ -20,7 +20,6 @@ from ..arrays.boundary import (
     check_shape,
 )
 from ..arrays.declared import declared
-from ..arrays.float16 import sum_over
 from .cost import Cost
 from .linear import Linear
 from .module import Module, Parameter, generator
@@ -136,7 +135,8 @@ class LearnedPositions(Module):
 
         def backward(dy: Array) -> Array:
             dx = dy
-            drows = sum_over(dy, axis=tuple(range(dy.ndim - 2)))  # every sequence of the batch used the same rows
+            wide = np.promote_types(dy.dtype, np.float32)  # a sum over the batch; float16 alone would stop growing
+            drows = dy.sum(axis=tuple(range(dy.ndim - 2)), dtype=wide).astype(dy.dtype, copy=False)
             self.table.grad += rows_backward(drows)
             return dx
 

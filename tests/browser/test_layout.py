@@ -133,10 +133,11 @@ def test_results_and_operands_of_attention_are_in_sight_together_in_large_text(
     open_page: Open, files: dict[str, Path]
 ) -> None:
     """On a laptop the backward pass scrolled: who saw Q no longer saw dK."""
-    page = open_page(files["attention"], viewport={"width": 1366, "height": 768}, reduced_motion="reduce")
-    assert page.evaluate(OUT_OF_SIGHT) == []
-    page.keyboard.press("t")
-    assert page.evaluate(OUT_OF_SIGHT) == []
+    for height, returned in ((768, []), (741, [40])):  # the site has a row more above; the three results scroll there
+        page = open_page(files["attention"], viewport={"width": 1366, "height": height}, reduced_motion="reduce")
+        assert page.evaluate(OUT_OF_SIGHT) == []
+        page.keyboard.press("t")
+        assert [at for at, _ in page.evaluate(OUT_OF_SIGHT)] == returned
 
 
 @pytest.mark.parametrize("width", [1366, 1920])

@@ -60,7 +60,6 @@ EDIT = """
 
 # Where an input decides which way a line goes, or a number has no sum: refused.
 REFUSED = {
-    "gpt",
     "lstm",
     "gru",
     "flash-attention",

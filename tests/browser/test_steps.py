@@ -273,6 +273,43 @@ def test_a_surprise_is_found_by_its_line(
     assert MISTAKES[chosen(page)].sentence in page.inner_text("#mistake")
 
 
+NEVER_FOUND = """
+() => {
+  const recording = new Recording(data);
+  const shown = recording.steps.flatMap((step, s) => (step.stop ? [s] : []));
+  return playable().filter((bug) => {
+    recording.switchBug(bug, true);
+    return !shown.some((s) => isCulprit(recording, s, shown));
+  }).map((bug) => bug.name);
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["attention", "worked", "encoder"])
+def test_every_surprise_can_be_found_at_a_step_that_is_shown(
+    open_page: Open, files: dict[str, Path], name: str
+) -> None:
+    """The line with the factor 1/√d_k is none, and the step that reads it was called right."""
+    assert open_page(files[name]).evaluate(NEVER_FOUND) == []
+
+
+def test_an_answer_that_is_wrong_is_about_this_line_and_true(
+    open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
+) -> None:
+    page = open_page(files["attention"])
+    names = page.evaluate("playable().map((bug) => bug.name)")
+    page.evaluate("(share) => (Math.random = () => share)", (names.index("softmax-overflows") + 0.5) / len(names))
+    page.click("#mistakes")
+    page.click("#surprise")
+    page.keyboard.press("Home")
+    page.click("#found")
+    assert "Not here: nothing is red yet" in page.inner_text("#mistake")
+    page.keyboard.press("End")
+    assert "Not here" not in page.inner_text("#mistake")
+    page.click("#found")
+    assert "Not here: red numbers began before this line" in page.inner_text("#mistake")
+
+
 def test_dropouts_pullback_reads_nothing_when_nothing_is_dropped(
     open_page: Open, recordings: dict[str, Recording], files: dict[str, Path]
 ) -> None:

@@ -38,9 +38,11 @@ function start() {
     showOperands(recording, s);
     showChecks(recording, s, covered());
     showOthers(recording, s);
+    byId("now").classList.remove("full"); // to be measured, all must be in sight
     fillNumbers(recording, s);
     showOrigin(recording, s, state.asked, goTo);
     fitMatrices();
+    makeRoom(recording, s);
     const steps = shown();
     byId("slider").max = steps.length - 1;
     byId("slider").value = steps.findLastIndex((other) => other <= s);
@@ -60,6 +62,7 @@ function start() {
     state.seenEnd ||= s === shown().at(-1);
     byId("guess").value = "";
     byId("guess").setAttribute("aria-invalid", "false");
+    byId("reply")?.replaceChildren(); // it was about another line
     draw();
     byId("now").scrollTop = 0;
     if (!covered()) motion.step(s);
@@ -182,13 +185,15 @@ function start() {
     if (target.id === "correct") switchBug(null);
     if (target.id === "give-up") switchBug(recording.bug);
     if (target.id !== "found") return;
-    if (isCulprit(recording, state.step)) {
+    if (isCulprit(recording, state.step, shown())) {
       switchBug(recording.bug);
       byId("mistake").prepend(make("strong", { class: "found" }, "✓ Found. "));
     } else {
       const red = recording.results(state.step).some((place) => recording.wrong(...place)?.size);
-      if (target.previousSibling?.nodeType === Node.TEXT_NODE) target.previousSibling.remove();
-      target.before(red ? "Not here: this line is right, but what it reads is already wrong. " : "Not here: nothing is red yet. ");
+      const before = [...state.red].some((other) => other < state.step);
+      byId("reply").textContent = red
+        ? "Not here: this line is right, but what it reads is already wrong. "
+        : `Not here: ${before ? "red numbers began before this line" : "nothing is red yet"}. `;
     }
   });
 

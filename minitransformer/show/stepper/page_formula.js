@@ -205,12 +205,15 @@ function fillNumbers(recording, s) {
 }
 
 // In large text, the value beside a gradient goes where result and operands are then in sight together, without scrolling.
-function makeRoom() {
+function makeRoom(recording, s) {
   const now = byId("now");
   const fits = () => now.scrollHeight <= now.clientHeight + 1;
   if (!roomy.matches || !document.documentElement.classList.contains("large") || fits()) return;
   now.classList.add("full");
-  if (!fits()) now.classList.remove("full");
+  if (!fits()) fill(now, [byId("result"), byId("operands")]);
+  if (fits()) return;
+  now.classList.remove("full");
+  fillNumbers(recording, s);
 }
 
 // The formulas of a function, too, unless one would take more lines then.

@@ -54,9 +54,7 @@ function matrixFigure(recording, options) {
 const smallest = () => (document.documentElement.classList.contains("large") ? 16 : 12); // pixels
 
 function fitMatrices() {
-  byId("now").classList.remove("full"); // to be measured, all must be in sight
   document.querySelectorAll("#now .slices").forEach(fitMatrix);
-  makeRoom();
 }
 
 function fitMatrix(part) {

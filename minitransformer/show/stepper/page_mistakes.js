@@ -33,11 +33,13 @@ function fillGame(recording, known) {
   byId("mistakes").hidden = playable().length === 0;
 }
 
-// Whether step s is the changed line, or stands for a call with that line in it.
-function isCulprit(recording, s) {
+// Whether step s is the changed line, or stands for a call with that line in it; or the first one shown after it, whose
+// formula has what such a line prepares.
+function isCulprit(recording, s, shown) {
   const { bug, steps, calls } = recording;
   const inside = (c) => (steps[s].into === undefined ? false : c !== null && (c === steps[s].into || inside(calls[c].parent)));
   const lines = wrongLines(bug);
+  if (lines.some((other) => shown.find((step) => step >= other) === s)) return true;
   if (lines.length === 0) return s === Math.min(...recording.wrongSteps());
   return lines.some((other) => steps[other].line === steps[s].line || inside(steps[other].call));
 }
@@ -75,7 +77,7 @@ function showMistake(recording, red, goTo) {
   if (secret) {
     const told = "One line is wrong. Step through: find the line where red numbers begin. ";
     const press = (id, text) => make("button", { type: "button", id }, text);
-    return box.replaceChildren(make("strong", {}, "✗ "), told, press("found", "It is this line"), " ", press("give-up", "Show it"));
+    return box.replaceChildren(make("strong", {}, "✗ "), told, make("span", { id: "reply", role: "status" }), press("found", "It is this line"), " ", press("give-up", "Show it"));
   }
   const off = make("button", { type: "button", id: "correct" }, "Correct code");
   box.replaceChildren(make("strong", {}, "✗ Mistake "), bug.mistake, make("span", {}, verdict(recording, bug)), " ", off);

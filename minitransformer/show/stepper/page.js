@@ -62,7 +62,7 @@ function start() {
     state.seenEnd ||= s === shown().at(-1);
     byId("guess").value = "";
     byId("guess").setAttribute("aria-invalid", "false");
-    byId("reply")?.replaceChildren(); // it was about another line
+    byId("mistake").querySelector(".reply")?.replaceChildren(); // it was about another line
     draw();
     byId("now").scrollTop = 0;
     if (!covered()) motion.step(s);
@@ -191,7 +191,7 @@ function start() {
     } else {
       const red = recording.results(state.step).some((place) => recording.wrong(...place)?.size);
       const before = [...state.red].some((other) => other < state.step);
-      byId("reply").textContent = red
+      byId("mistake").querySelector(".reply").textContent = red
         ? "Not here: this line is right, but what it reads is already wrong. "
         : `Not here: ${before ? "red numbers began before this line" : "nothing is red yet"}. `;
     }

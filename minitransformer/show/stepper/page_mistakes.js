@@ -77,7 +77,7 @@ function showMistake(recording, red, goTo) {
   if (secret) {
     const told = "One line is wrong. Step through: find the line where red numbers begin. ";
     const press = (id, text) => make("button", { type: "button", id }, text);
-    return box.replaceChildren(make("strong", {}, "✗ "), told, make("span", { id: "reply", role: "status" }), press("found", "It is this line"), " ", press("give-up", "Show it"));
+    return box.replaceChildren(make("strong", {}, "✗ "), told, make("span", { class: "reply", role: "status" }), press("found", "It is this line"), " ", press("give-up", "Show it"));
   }
   const off = make("button", { type: "button", id: "correct" }, "Correct code");
   box.replaceChildren(make("strong", {}, "✗ Mistake "), bug.mistake, make("span", {}, verdict(recording, bug)), " ", off);

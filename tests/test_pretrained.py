@@ -529,3 +529,6 @@ def test_roberta_knows_padding_by_its_id() -> None:
     ids = np.array([[5, 6, 7, 2, 2], [2, 4, 3, 9, 8]])
     np.testing.assert_array_equal(model(ids)[0], model(ids, ids != 2)[0])
     assert abs(model(ids)[0] - model(ids, np.ones(ids.shape, bool))[0]).max() > 1e-3
+    sizes = dataclasses.asdict(config) | {"pooler": None}  # the mean over the real tokens
+    classifier = TextClassifierConfig(**sizes, n_classes=3).build(np.random.default_rng(0))
+    np.testing.assert_array_equal(classifier(ids)[0], classifier(ids, ids != 2)[0])

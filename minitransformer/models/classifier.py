@@ -81,7 +81,8 @@ class Classifier(EncoderOnly):
     ) -> tuple[Array, Pullback]:
         """Return (logits, backward); backward(dlogits) returns None, because ids have no gradient."""
         hidden, hidden_backward = self.hidden(ids, mask, types, rng)
-        pooled, pool_backward = self.pool(hidden, mask, rng)
+        real, _ = self.embed.places(ids, mask)
+        pooled, pool_backward = self.pool(hidden, real, rng)
         logits, head_backward = self.head(pooled)
 
         def backward(dlogits: Array) -> None:

@@ -48,9 +48,9 @@ class EncoderOnly(Module):
         """Return (hidden, backward); backward(dhidden) returns None, because ids have no gradient."""
         where = type(self).__name__
         check_batch(where, "ids", ids)
-        padding_keys(where, "mask", mask, ids.shape)
-        mask, positions = self.embed.places(ids, mask)
-        visible = padding_keys(where, "mask", mask, ids.shape)
+        padding_keys(where, "mask", mask, ids.shape)  # refuses a wrong mask, before `places` reads it
+        real, positions = self.embed.places(ids, mask)
+        visible = padding_keys(where, "mask", real, ids.shape)
         embedded, embed_backward = self.embed(ids, rng=rng, positions=positions, types=types)
         hidden, encoder_backward = self.encoder(embedded, mask=visible, rng=rng)
 

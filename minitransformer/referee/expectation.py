@@ -30,7 +30,9 @@ def check_gradients(f: Any, *inputs: Any, op: str | None = None, **options: Any)
     float32 allows. options: for `verify.gradients` or for f.
 
     op: the name of the op that f should compute, such as "attention". Then its output must be that of the op, for the
-    same options or for `causal=True`; without `op`, a backward that is right for a wrong forward passes.
+    same options or for `causal=True`; without `op`, a backward that is right for a wrong forward passes. If there are
+    not as many keys as queries, a causal mask may end at the last key, as ours does, or begin at the first one, which
+    is compared on as many keys as queries.
 
     The message names the wrong gradients, the known mistake that has the same results as f, if there is one, and the
     worst entry; then comes the table. Without `op`, the mistakes of all ops that take such inputs are tried. Raises

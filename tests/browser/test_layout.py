@@ -94,39 +94,36 @@ def test_the_first_screen_shows_all_and_uses_its_space(
     assert min(seen["filled"]) > 0.5 and seen["right"] > 0.8
 
 
-CUT = """
-() => {
-  const found = [];
-  const press = (key) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
-  const shown = () => parseInt(document.getElementById("counter").textContent);
-  press("Home");
-  for (let before = -1; before !== shown(); press("ArrowRight")) {
-    before = shown();
-    const panel = document.getElementById("now").getBoundingClientRect().right;
-    const cut = [...document.querySelectorAll("#result .cell, #operands .cell")].filter((cell) => {
-      const right = cell.getBoundingClientRect().right;
-      return right > Math.min(panel, cell.closest(".matrix").getBoundingClientRect().right) + 0.5;
-    });
-    if (cut.length) found.push([before, cut.length]);
-  }
-  return found;
-}
-"""
-
-
-OUT_OF_SIGHT = """
-() => {
+def at_every_step(look: str) -> str:
+    """JavaScript that goes to every step, `before`, and returns what `look` has put into `found`."""
+    return f"""
+() => {{
   const [now, found] = [document.getElementById("now"), []];
-  const press = (key) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  const press = (key) => document.body.dispatchEvent(new KeyboardEvent("keydown", {{ key, bubbles: true }}));
   const shown = () => parseInt(document.getElementById("counter").textContent);
   press("Home");
-  for (let before = -1; before !== shown(); press("ArrowRight")) {
+  for (let before = -1; before !== shown(); press("ArrowRight")) {{
     before = shown();
-    if (now.scrollHeight > now.clientHeight + 1) found.push([before, now.scrollHeight - now.clientHeight]);
-  }
+    {look}
+  }}
   return found;
-}
+}}
 """
+
+
+CUT = at_every_step("""
+const panel = document.getElementById("now").getBoundingClientRect().right;
+const cut = [...document.querySelectorAll("#result .cell, #operands .cell")].filter((cell) => {
+  const right = cell.getBoundingClientRect().right;
+  return right > Math.min(panel, cell.closest(".matrix").getBoundingClientRect().right) + 0.5;
+});
+if (cut.length) found.push([before, cut.length]);
+""")
+
+
+OUT_OF_SIGHT = at_every_step("""
+if (now.scrollHeight > now.clientHeight + 1) found.push([before, now.scrollHeight - now.clientHeight]);
+""")
 
 
 def test_results_and_operands_of_attention_are_in_sight_together_in_large_text(
@@ -138,6 +135,10 @@ def test_results_and_operands_of_attention_are_in_sight_together_in_large_text(
         assert page.evaluate(OUT_OF_SIGHT) == []
         page.keyboard.press("t")
         assert [at for at, _ in page.evaluate(OUT_OF_SIGHT)] == returned
+    page.keyboard.press("ArrowLeft")
+    assert page.is_hidden("#result .pair")  # the value beside the gradient, which a higher window has room for
+    page.set_viewport_size({"width": 1366, "height": 1200})
+    page.wait_for_selector("#result .pair", state="visible")
 
 
 @pytest.mark.parametrize("width", [1366, 1920])
@@ -177,29 +178,19 @@ def test_heads_stand_side_by_side(open_page: Open, tmp_path: Path) -> None:
     assert page.locator(".numbers .scrolls").count() == 1 and page.locator(".scrolls td[hidden]").count() == 0
 
 
-SMALL = """
-() => {
-  const found = [];
-  const press = (key) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
-  const shown = () => parseInt(document.getElementById("counter").textContent);
-  press("Home");
-  for (let before = -1; before !== shown(); press("ArrowRight")) {
-    before = shown();
-    for (const figure of document.querySelectorAll("#result .matrix, #operands .matrix")) {
-      const [first, second] = [...figure.querySelectorAll("table")].map((table) => table.getBoundingClientRect().top);
-      const cell = figure.querySelector(".cell");
-      const size = cell && parseFloat(getComputedStyle(cell).fontSize) * figure.querySelector(".slices").style.zoom;
-      const wrong = [
-        figure.matches(".scrolls") && "scrolls",
-        size < 15.9 && size,
-        second !== undefined && first !== second && "stacked",
-      ].filter(Boolean);
-      if (wrong.length) found.push([before, figure.dataset.name, ...wrong]);
-    }
-  }
-  return found;
+SMALL = at_every_step("""
+for (const figure of document.querySelectorAll("#result .matrix, #operands .matrix")) {
+  const [first, second] = [...figure.querySelectorAll("table")].map((table) => table.getBoundingClientRect().top);
+  const cell = figure.querySelector(".cell");
+  const size = cell && parseFloat(getComputedStyle(cell).fontSize) * figure.querySelector(".slices").style.zoom;
+  const wrong = [
+    figure.matches(".scrolls") && "scrolls",
+    size < 15.9 && size,
+    second !== undefined && first !== second && "stacked",
+  ].filter(Boolean);
+  if (wrong.length) found.push([before, figure.dataset.name, ...wrong]);
 }
-"""
+""")
 
 
 def test_large_text_shows_long_rows_and_four_heads_of_a_model(open_page: Open, tmp_path: Path) -> None:

@@ -38,7 +38,6 @@ function start() {
     showOperands(recording, s);
     showChecks(recording, s, covered());
     showOthers(recording, s);
-    byId("now").classList.remove("full"); // to be measured, all must be in sight
     fillNumbers(recording, s);
     showOrigin(recording, s, state.asked, goTo);
     fitMatrices();
@@ -456,7 +455,10 @@ function start() {
     fillNumbers(recording, state.step);
   });
   document.fonts.addEventListener("loadingdone", fitFormulas); // the font may come after the first drawing
-  addEventListener("resize", fitMatrices);
+  addEventListener("resize", () => {
+    fitMatrices();
+    makeRoom(recording, state.step);
+  });
   byId("now").addEventListener("toggle", fitMatrices, { capture: true }); // what unfolds has a width only then
   addEventListener("beforeprint", () => handout(recording, scoreOf(state.marks)));
   matchMedia("print").addEventListener("change", (event) => {

@@ -198,6 +198,7 @@ function fillMap() {
 
 // Numbers keep their size within a function: where a step needs a smaller one, so have all that come after it.
 function fillNumbers(recording, s) {
+  byId("now").classList.remove("full"); // see makeRoom: to be measured, all must be in sight
   const { forward } = recording.calls[recording.steps[s].call];
   const key = `numbers ${forward} ${recording.line(s).entry} ${windowKey()}`;
   const found = fill(byId("now"), [byId("result"), byId("operands")], undefined, measured.get(key));
@@ -212,7 +213,6 @@ function makeRoom(recording, s) {
   now.classList.add("full");
   if (!fits()) fill(now, [byId("result"), byId("operands")]);
   if (fits()) return;
-  now.classList.remove("full");
   fillNumbers(recording, s);
 }
 

@@ -159,13 +159,8 @@ class Exercise:
 
     @property
     def mistakes(self) -> tuple[Mistake, ...]:
-        """The known mistakes in the reference solution."""
+        """The mistakes that the checker recognises: edits of the reference solution."""
         return mistakes_in(f"{self.reference.__module__.partition('.')[2]}:{self.name}")
-
-    @property
-    def known_mistakes(self) -> tuple[str, ...]:
-        """The names of the mistakes that the checker recognises."""
-        return tuple(mistake.name for mistake in self.mistakes)
 
     def hint(self) -> str:
         """A hint, without the solution."""

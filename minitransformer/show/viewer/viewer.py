@@ -25,8 +25,8 @@ from ...models import Classifier, LanguageModel, Transformer
 from ...published import MaskedLanguageModel
 from ...trace.recorder import Recorder
 from ..page import build, frame, packed
+from ..reading import LONGEST
 
-LONGEST = 64  # tokens of a sequence: more do not fit on a screen
 _MOST = 1_000_000  # weights on a page, and likewise gradients: about 5 MB each
 
 Model = Transformer | LanguageModel | MaskedLanguageModel | Classifier

@@ -735,7 +735,7 @@ BAD: dict[str, Bad] = {
     ),
     "an unknown activation": (
         lambda: layers.FeedForward(4, 6, "tanh"), ValueError,
-        r"FeedForward: activation must be one of relu, gelu, gelu_tanh, silu, or an op, got 'tanh'",
+        r"""FeedForward: activation must be "relu", "gelu", "gelu_tanh", "silu" or an op, got 'tanh'""",
     ),
     "an activation that changes the shape": (
         lambda: layers.FeedForward(4, 6, ops.mean_pool)(X), ValueError,

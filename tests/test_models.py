@@ -579,7 +579,7 @@ BAD: dict[str, Bad] = {
     "no positions": (lambda: language_model(max_length=0), ValueError, r"max_length must be greater than 0"),
     "no classes": (lambda: Classifier(ClassifierConfig(7, 0, **SMALL)), ValueError, r"d_out must be greater than 0"),
     "a rate above 1": (lambda: classifier(dropout=1.5), ValueError, r"dropout must be at least 0 and below 1"),
-    "an unknown activation": (lambda: classifier(activation="tanh"), ValueError, r"activation must be one of relu, "),
+    "an unknown activation": (lambda: classifier(activation="tanh"), ValueError, 'activation must be "relu", '),
     "an unknown order": (lambda: language_model(norm_order="mid"), ValueError, r'order must be "pre" or "post"'),
     "a seed for a generator": (
         lambda: LanguageModel(LanguageModelConfig(7, **SMALL), rng=3), TypeError,

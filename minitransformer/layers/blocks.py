@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_array, check_flags, check_sizes
+from ..arrays.boundary import check_array
+from ..arrays.declared import declared
 from .attention import MultiHeadAttention
 from .cache import Cache, KeyValueCache, check_cache, no_backward
 from .cost import Cost, Costs
@@ -134,6 +135,7 @@ class _Stack(Module):
 
     layer_type: type[EncoderLayer] | type[DecoderLayer]
 
+    @declared("n_layers > 0")
     def __init__(
         self,
         n_layers: int,
@@ -146,14 +148,13 @@ class _Stack(Module):
         rng: np.random.Generator | None = None,
         **options: Any,
     ) -> None:
-        check_sizes(type(self).__name__, n_layers=n_layers)
-        check_flags(type(self).__name__, final_norm=final_norm is None or final_norm)
         rng = generator(rng)
         layers = [self.layer_type(d_model, n_heads, d_ff, rng=rng, **options) for _ in range(n_layers)]
         wants_norm = options.get("norm_order") == "pre" if final_norm is None else final_norm
         self._hold(layers, LayerNorm(d_model) if wants_norm else None, recompute)
 
     @classmethod
+    @declared()
     def of(cls: type[S], layers: Sequence[Module], final_norm: Module | None = None, recompute: bool = False) -> S:
         """A stack of these layers. The same layer at several places is shared: its gradients add up."""
         stack = cls.__new__(cls)
@@ -163,7 +164,6 @@ class _Stack(Module):
     def _hold(self, layers: Sequence[Module], final_norm: Module | None, recompute: bool) -> None:
         if not layers:
             raise ValueError(f"{type(self).__name__}: a stack needs at least one layer, got none")
-        check_flags(type(self).__name__, recompute=recompute)
         wrapped = {id(layer): Recompute(layer) if recompute else layer for layer in layers}
         self.layers = [wrapped[id(layer)] for layer in layers]
         self.final_norm = final_norm

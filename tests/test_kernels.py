@@ -152,7 +152,7 @@ def form(request: pytest.FixtureRequest) -> Iterator[str]:
             yield "numpy"
 
 
-@pytest.mark.few(27)
+@pytest.mark.few(14)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_kernel_rounds_like_its_textbook_op_in_float32(call: str, form: str) -> None:
     for layout in SHARED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,6 +102,15 @@ class Steps:
             path.insert(0, self.calls[index])
             index = self.calls[index].parent
         return tuple(path)
+
+    def is_helper(self, call: Call) -> bool:
+        """Whether it is a part of its caller: a private function, or a method of the layer that calls it."""
+        owner, _, name = call.name.rpartition(".")
+        return name.startswith("_") or (owner != "" and owner == self.calls[call.parent or 0].name)
+
+    def is_one_of_several(self, call: Call) -> bool:
+        """Whether its caller makes more calls of the same name."""
+        return self._alike[call.parent, call.name, call.backward] > 1
 
     def binding(self, serial: int) -> tuple[Step, Binding]:
         """The step that made the binding of this serial number, and the binding."""
@@ -206,6 +216,10 @@ class Steps:
             if call.parent is not None:
                 children[call.parent].append(call)
         return tuple(map(tuple, children))
+
+    @functools.cached_property
+    def _alike(self) -> Counter[tuple[int | None, str, bool]]:
+        return Counter((call.parent, call.name, call.backward) for call in self.calls)
 
     @functools.cached_property
     def _partners(self) -> dict[int, tuple[Binding, str]]:

@@ -24,18 +24,7 @@ from .steps import Step
 from .walk import Walk, walk_of
 
 _SIZES = {"shape", "ndim", "size", "dtype"}  # these are not numbers that flow
-_OF_SIZES = {
-    "array_module",
-    "device_of",
-    "len",
-    "zeros",
-    "zeros_like",
-    "ones",
-    "ones_like",
-    "empty_like",
-    "arange",
-    "lacks_heads",
-}
+_OF_SIZES = set("array_module device_of len zeros zeros_like ones ones_like empty_like arange lacks_heads".split())
 
 
 def graph_of(boxes: Boxes, box: int) -> Graph:

@@ -231,9 +231,14 @@ class Steps:
         inputs = {f"{self.calls[0].label}.{row.name}": row for row in rows if row.kind == "input"}
         return inputs | {row.name: row for row in rows if row.kind == "intermediate"}
 
+    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What walk.py and symbols.py make of a step or of all of them, made at the first request."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
     @functools.cached_property
-    def workings(self) -> dict[Any, Any]:
-        """A cache in which walk.py and symbols.py keep what they made of a step or of all of them."""
+    def _kept(self) -> dict[Any, Any]:
         return {}
 
 

@@ -25,11 +25,8 @@ _MARKED = {  # the letter, and what stands at its upper right
 
 
 def symbols_of(recording: Steps) -> Symbols:
-    """The symbols of a recording, made at the first request."""
-    if "symbols" not in recording.workings:
-        recording.workings["symbols"] = Symbols(recording)
-    symbols: Symbols = recording.workings["symbols"]
-    return symbols
+    """The symbols of a recording."""
+    return recording.kept("symbols", lambda: Symbols(recording))
 
 
 class Symbols:

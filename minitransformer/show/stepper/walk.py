@@ -31,11 +31,8 @@ _HARMLESS |= {*FUNCTIONS, *_CHOICES, *_REDUCTIONS, *_MOVES, *_CONSTANTS}
 
 
 def walk_of(recording: Steps, step: Step) -> Walk:
-    """The walk through this step's expressions, made at the first request."""
-    if step.index not in recording.workings:
-        recording.workings[step.index] = Walk(recording, step)
-    walk: Walk = recording.workings[step.index]
-    return walk
+    """The walk through this step's expressions."""
+    return recording.kept(step.index, lambda: Walk(recording, step))
 
 
 class Walk:

@@ -65,7 +65,7 @@ the other. In each, several <em>heads</em> decide, for every word, how much to t
 <nav class="doors" aria-label="Three ways in">
 {"".join(f'<a href="{to}"><strong>{name}</strong> {about}</a>' for name, to, about in doors)}</nav>
 {progress(found)}</div>
-{live.PART if model is not None else ""}</div>
+{live.part() if model is not None else ""}</div>
 <h2>The path</h2>
 <ol class="path">{"".join(_step(*step) for step in steps)}</ol>
 {cards(chapters, ideas, "")}"""

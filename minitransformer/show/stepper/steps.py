@@ -141,7 +141,7 @@ class Steps:
         for index in dict.fromkeys((call.forward_call, call.index)):
             for other in self._by_call[index]:
                 if index != call.index or other.index < step.index:
-                    names |= other.other | {bound.name: _as_seen(bound.value) for bound in other.bound}
+                    names |= other.other | {bound.name: as_seen(bound.value) for bound in other.bound}
         return names | {"xp": np}
 
     def pair_of(self, step: Step, bound: Binding) -> Binding | None:
@@ -242,5 +242,6 @@ class Steps:
         return {}
 
 
-def _as_seen(value: Value) -> Any:
+def as_seen(value: Value) -> Any:
+    """What a line sees: the array or number, or a placeholder."""
     return Summarised(value) if value.array is None else value.plain()

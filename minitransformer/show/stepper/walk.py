@@ -17,7 +17,7 @@ import numpy as np
 from ...trace.calls import Binding, Call
 from ...trace.lines import Returned
 from . import expressions as ex
-from .steps import Step, Steps, Summarised
+from .steps import Step, Steps, Summarised, as_seen
 from .terms import FUNCTIONS, OPERATORS, Term, joined, total
 
 _CHOICES = {"maximum": "max", "minimum": "min"}
@@ -275,9 +275,7 @@ def under(shape: Sequence[int], index: ex.Index) -> ex.Index:
 def _plain(results: Any) -> Any:
     if isinstance(results, tuple):
         return tuple(map(_plain, results))
-    if results is None:
-        return None
-    return Summarised(results.value) if results.value.array is None else results.value.plain()
+    return None if results is None else as_seen(results.value)
 
 
 def _code_of(callee: Any) -> types.CodeType | None:

@@ -125,7 +125,7 @@ def test_numbers_of_layers_and_models_are_written_out(name, every) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "Encoder in pre-norm order, checkpointed",
+        "Encoder in pre-norm order, recomputed",
         "Decoder of two layers that read one memory",
         "GatedFeedForward",
         "EncoderLayer used twice, with dropout",

@@ -131,10 +131,10 @@ def test_large_array_says_its_true_shape() -> None:
     assert "y (70, 60)\n    4200 numbers from 1 to 1, mean 1\n    [[1. 1. 1. 1. 1. 1. 1. 1.]\n" in text
 
 
-def test_what_a_checkpoint_runs_again_is_said_not_to_be_checked() -> None:
+def test_what_recompute_runs_again_is_said_not_to_be_checked() -> None:
     layer = layers.FeedForward(2, 3, rng=np.random.default_rng(2)).to(dtype="float64")
     x = np.random.default_rng(3).normal(size=(2, 2))
-    verified, unverified = (step(layers.Checkpoint(layer), x, verify=verify) for verify in (True, False))
+    verified, unverified = (step(layers.Recompute(layer), x, verify=verify) for verify in (True, False))
     again = outside = 0
     for recorded in verified.steps:
         for bound in recorded.bound:
@@ -142,12 +142,12 @@ def test_what_a_checkpoint_runs_again_is_said_not_to_be_checked() -> None:
             assert told in "\n".join(draw(verified, recorded))
             row = verified.check_of(recorded, bound)
             if " in backward" in bound.title and verified.pair_of(recorded, bound) is not None:
-                assert row is None and told.startswith("not checked here: a Checkpoint ran this again"), bound.title
+                assert row is None and told.startswith("not checked here: Recompute ran this again"), bound.title
                 again += 1
             else:
                 assert told.startswith("checked: ") == (row is not None) and (row is not None or told == "")
                 outside += row is not None
-    assert again >= 8 and outside == 1  # dy of the Checkpoint itself
+    assert again >= 8 and outside == 1  # dy of Recompute itself
     assert "not checked" not in str(unverified)
     assert verified.report.ok and {row.kind for row in verified.report.rows} == {"input", "parameter", "intermediate"}
 

@@ -30,7 +30,7 @@ _NEW = "32"  # a name that has just been bound
 _GRADIENT = "35"  # what belongs to the backward pass
 _WRONG = "1;31"  # a gradient that finite differences do not confirm
 RUN_AGAIN = (
-    "not checked here: a Checkpoint ran this again during backward, out of reach of finite differences; "
+    "not checked here: Recompute ran this again during backward, out of reach of finite differences; "
     "the gradients of the inputs and parameters check it"
 )
 

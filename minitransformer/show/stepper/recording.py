@@ -85,7 +85,7 @@ def step(
 
     Recording changes nothing, even if f raises: not the arrays and random generators among the arguments (f gets
     copies), not the parameters (of f, or those given) and their gradients, and not the trace function of a debugger or
-    a coverage tool. Calls in other threads are not recorded. A layer in a Checkpoint runs and is shown twice.
+    a coverage tool. Calls in other threads are not recorded. A layer in Recompute runs and is shown twice.
     """
     check_positive("step", limit=limit)
     check_callable("step", f)

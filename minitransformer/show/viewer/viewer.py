@@ -206,10 +206,10 @@ class _Unwanted:
 
 
 def _copy(model: Model) -> Model:
-    """The model with the same values, no gradients and no checkpointing: a backward pass runs once and changes none."""
+    """The model with the same values, no gradients and no recomputing: a backward pass runs once and changes none."""
     config: Any = model.config
-    if hasattr(config, "checkpoint"):
-        config = dataclasses.replace(config, checkpoint=False)
+    if hasattr(config, "recompute"):
+        config = dataclasses.replace(config, recompute=False)
     copy: Any = type(model)(config, Unread())
     values = {name: parameter.value for name, parameter in model.parameters()}
     for name, parameter in copy.parameters():

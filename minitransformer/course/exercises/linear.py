@@ -62,8 +62,8 @@ def _low_rank(draw: Draw) -> Arguments:
 @exercise(
     title="A low-rank linear map, backward",
     statement="""
-        y = (x down) up: a matrix of rank r, kept as two factors. Given dy, return the gradients of x and of both
-        factors. (In attention W_V and W_O of one head are such a pair: W_V maps down, W_O up again.)
+        y = (x down) up, with a matrix of rank r kept as two factors. Given dy, return the gradients of x and of both
+        factors. (In attention W_V and W_O of one head are such a pair: W_V maps to fewer numbers, W_O back.)
 
         x, dx: (N, d_in); down, ddown: (d_in, r); up, dup: (r, d_out); dy: (N, d_out).
     """,

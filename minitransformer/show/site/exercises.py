@@ -79,9 +79,10 @@ def _page(place: Place, near: str, site: Site) -> str:
         shown += f'<details><summary>Solution</summary><pre tabindex="0">{solution}</pre></details>\n'
     return f"""<article data-exercise="{exercise.name}"><p class="note">Chapter {chapter}</p>
 <h1>{html.escape(place.title)}</h1>
-<div class="two"><section aria-label="Statement"><p><code>{html.escape(exercise.signature)}</code></p>
+<div class="two"><section aria-label="Statement">
 <div class="statement">{statement.to_html(exercise.statement, names)}</div>
-{_letters(exercise.statement)}<div class="buttons">
+{_letters(exercise.statement)}<p>In code: <code>{html.escape(exercise.signature)}</code></p>
+<div class="buttons">
 <button type="button" id="print" hidden>Print, to derive on paper</button></div>
 <h2 class="hints">Hints</h2>
 {shown}</section>

@@ -59,7 +59,7 @@ def _tried(model: EncoderDecoder, source: Tokenizer, target: Tokenizer, digits: 
 
 
 PART = f"""<section class="live" id="live" aria-labelledby="live-title" hidden>
-<h2 id="live-title">This small Transformer translates numbers. Where does it look?</h2>
+<h2 id="live-title">This small Transformer translates numbers from English into German. Where does it look?</h2>
 <form id="ask"><label>Type a number <input id="number" inputmode="numeric" value="{FIRST}"
 autocomplete="off" aria-describedby="said why"></label> <button type="button" id="another">Another</button></form>
 <p id="said" role="status"></p>

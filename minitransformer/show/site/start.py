@@ -51,7 +51,7 @@ def write_start(
         if model is not None
         else ("Step through it", "steppers/attention.html", "Attention: every number, forward and backward."),
         ("Compute it by hand", "chapters/06_attention_by_hand.html", "Three tokens, whole numbers, a pencil."),
-        ("Teach it", "teachers/index.html", "Plans, slides, worksheets, marks."),
+        ("Teach it", "teachers/index.html", "A lesson for tomorrow; plans, slides, worksheets, marks."),
     )
     steps = (step for step in _PATH if model is not None or step[1] != "#live")
     body = f"""<div class="start"><div class="welcome">

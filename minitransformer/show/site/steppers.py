@@ -18,7 +18,7 @@ from ..viewer.command import view_text
 from .frame import Site
 from .live import FIRST
 from .modules import file_of, shown_modules
-from .siblings import Link, Siblings
+from .siblings import Link, Siblings, titled
 
 VIEWED = " ".join(english(FIRST))  # what the demo's model translates
 
@@ -78,7 +78,7 @@ def write_steppers(site: Site, siblings: Siblings, model: Path | None, progress:
             f'<a href="attention-of-a-model.html">{VIEWED}</a></p>\n'
         )
     begin = "".join(
-        f'<li><a href="{name}.html">{html.escape(EXAMPLES[name].title)}</a>: {why}</li>\n'
+        f'<li><a href="{name}.html">{titled(EXAMPLES[name].title)}</a>: {why}</li>\n'
         for name, (_, why) in _FIRST.items()
         if name in EXAMPLES
     )
@@ -99,10 +99,10 @@ def write_steppers(site: Site, siblings: Siblings, model: Path | None, progress:
 def _card(name: str, title: str, recording: Recording) -> str:
     """The first sentence of a stepper under a picture of its numbers."""
     told = sentence_of(recording, recording.steps[0]).rpartition(" begins: ")[2]
-    first = re.sub(r"`(\w+)`", r"<i>\1</i>", html.escape(re.split(r"(?<=[.:;]) ", told)[0].rstrip(":;")))
-    heading = f'<h3><a href="{name}.html">{html.escape(title)}</a></h3>'
+    first = re.sub(r"`(\w+)`", r"<i>\1</i>", html.escape(re.split(r"(?<=[.:;]) ", told)[0].rstrip(".:;")))
+    heading = f'<h3><a href="{name}.html">{titled(title)}</a></h3>'
     here = f'<p class="here">{_FIRST[name][0]}</p>\n' if name in _FIRST else ""
-    told = f"<p>{first[:1].upper()}{first[1:]}</p>"
+    told = f"<p>{first[:1].upper()}{first[1:]}.</p>"
     return f'<li><div class="picture">{_picture(recording)}</div>\n{heading}\n{here}{told}</li>\n'
 
 

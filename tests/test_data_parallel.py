@@ -88,7 +88,7 @@ def language_model(**changes):
     return LanguageModel(config, np.random.default_rng(0)).to(dtype="float64")
 
 
-@pytest.mark.parametrize("changes", [{}, {"checkpoint": True}, {"bias": False}])
+@pytest.mark.parametrize("changes", [{}, {"recompute": True}, {"bias": False}])
 def test_the_sum_of_a_layer_begins_when_its_backward_ends(changes):
     model, group = language_model(**changes), Told()
     flat, views = side_by_side([p.grad for _, p in in_order(model.parameters())])
@@ -105,7 +105,7 @@ def test_the_sum_of_a_layer_begins_when_its_backward_ends(changes):
     assert embed_backward_at == [3] and group.events[:3] == [matrices] * 3
     sums = [event for event in group.events if event != "waited"]
     assert sum(sums) == flat.size and group.events[len(sums) :] == ["waited"] * len(sums)
-    assert type(model.stack.layers[0]).__name__ in ("EncoderLayer", "Checkpoint")  # no longer watched
+    assert type(model.stack.layers[0]).__name__ in ("EncoderLayer", "Recompute")  # no longer watched
 
 
 def test_the_sum_of_a_layer_waits_for_every_worker():

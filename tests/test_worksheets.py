@@ -257,7 +257,7 @@ def test_a_slip_costs_its_own_marks_alone(sheets, kind):
         for k, slipped in enumerate(sheet.task.steps):
             values = dict(sheet.given)
             for i, step in enumerate(sheet.task.steps):
-                values[step.name] = np.array(step.rule(values), dtype=float)
+                values[step.name] = np.array(step.computed(values), dtype=float)
                 if i == k:
                     places = list(np.ndindex(values[step.name].shape))
                     wrong = chance.sample(places, chance.randint(1, len(places)))

@@ -51,8 +51,7 @@ def sections(texts: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     """Each section below the title of a page: id and text of its heading, "" before the first, and its prose."""
     name, heading, found = "", "", list[str]()
     for part in (part for text in texts for part in re.split(r"^(?=#)", text, flags=re.MULTILINE)):
-        top = headings(part)
-        if top and top[0][0] > 1:
+        if top := [each for each in headings(part.partition("\n")[0]) if each[0] > 1]:
             yield name, heading, " ".join(found)
             (_, name, heading), found = top[0], []
         found.append(shown(part))

@@ -30,7 +30,7 @@ from ..layers import (
 from ..models.transformer import Transformer, TransformerParts
 from .family import BODY, WORDS, Family, Stored
 from .fields import Fields, written
-from .positions import HalvesPositions, OffsetPositions, in_halves
+from .position_tables import HalvesPositions, OffsetPositions, in_halves
 
 FIELDS = """
 vocab_size                 size        source_vocabulary

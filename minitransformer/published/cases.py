@@ -16,7 +16,7 @@ from .bart import BartConfig
 from .gemma2 import Gemma2Config
 from .gpt_oss import GptOssConfig
 from .llama import LlamaConfig
-from .positions import HalvesPositions, OffsetPositions
+from .position_tables import HalvesPositions, OffsetPositions
 from .qwen3 import Qwen3Config
 from .t5 import T5Config
 from .text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder, TextEncoderConfig

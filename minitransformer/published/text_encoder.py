@@ -40,7 +40,7 @@ from ..models.checks import parts_of
 from ..models.classifier import Classifier, ClassifierParts
 from ..models.encoder_only import EncoderOnly, EncoderOnlyParts, MeanPool
 from ..models.language_model import positions_of
-from .positions import OffsetPositions
+from .position_tables import OffsetPositions
 
 
 @dataclass(frozen=True)

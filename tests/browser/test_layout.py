@@ -148,8 +148,8 @@ def test_results_and_operands_are_in_sight_together(open_page: Open, tmp_path: P
 
 
 SIZES = at_every_step("""
-const sizeOf = (cell) =>
-  parseFloat(getComputedStyle(cell).fontSize) * cell.closest(".matrices").style.zoom * (cell.closest(".slices").style.zoom || 1);
+const zoom = (cell) => cell.closest(".matrices").style.zoom * (cell.closest(".slices").style.zoom || 1);
+const sizeOf = (cell) => parseFloat(getComputedStyle(cell).fontSize) * zoom(cell);
 const cells = [...document.querySelectorAll("#result .matrix:not(.pair) .cell, #operands .cell")];
 found.push([document.querySelector("#formula").textContent, ...cells.map(sizeOf)]);
 """)

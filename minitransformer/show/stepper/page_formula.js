@@ -187,11 +187,12 @@ function explained(text, known) {
 
 // x_i with its index lowered, and longer names of the code as words.
 function withIndices(text) {
-  const parts = text.split(/(?<!\w)([A-Za-zγβ]{1,3}_(?:\{[^}]+\}|[A-Za-z]{1,2}(?!\w)))/);
+  const parts = text.split(/(?<!\w)((?:1\/)?√?[A-Za-zγβ]{1,3}_(?:\{[^}]+\}|[A-Za-z]{1,2}(?!\w)))/);
   return parts.map((part, i) => {
     if (i % 2 === 0) return part.replace(/\w*_\w*/g, (name) => name.replaceAll("_", " ").trim());
-    const [base, index] = part.replace(/[{}]/g, "").split("_");
-    return make("span", { class: "name" }, make("i", {}, base), make("sub", {}, index));
+    const [, root, base, index] = part.replace(/[{}]/g, "").match(/^((?:1\/)?√?)(.+)_(.+)$/);
+    const letter = base === "sum" ? "∑" : make("i", {}, base);
+    return make("span", { class: "name piece" }, root, letter, make("sub", {}, index));
   });
 }
 

@@ -10,6 +10,7 @@ import threadpoolctl
 from minitransformer.arrays.backend import keep_freed_memory
 from minitransformer.fast import accelerate, ops
 from minitransformer.layers import Cache, FeedForward
+from minitransformer.machines.pieces import InPieces
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.training import AdamW, Workers
 
@@ -45,7 +46,7 @@ class Training(Program):
         threadpoolctl.threadpool_limits(1, user_api="blas")
         self.model, self.corpus = model, Batches(batches, options)
         self.workers = Workers(accelerate(model), self.n_threads)
-        self.optimizer = accelerate(AdamW(model.parameters(), learning_rate))
+        self.optimizer = InPieces(accelerate(AdamW(model.parameters(), learning_rate)), self.workers.share_out)
         self.taken = 0
 
     def weights(self) -> dict[str, np.ndarray]:
@@ -53,7 +54,7 @@ class Training(Program):
 
     def run(self) -> float:
         loss = self.workers.loss_and_gradients(self.corpus, [self.corpus.rows(self.taken)], [self.taken])
-        self.optimizer.step(share_out=self.workers.share_out)
+        self.optimizer.step()
         self.taken += 1
         return loss
 

@@ -29,6 +29,7 @@ from threadpoolctl import threadpool_limits
 from minitransformer.machines.parallel import Group, cut, in_threads, one_forward_one_backward, stage_of
 from minitransformer.machines.parallel.group import ALONE
 from minitransformer.machines.parallel.ring import Ring
+from minitransformer.machines.pieces import InPieces
 from minitransformer.machines.sharded import ShardedOptimizer
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.training import AdamW, Workers
@@ -118,13 +119,14 @@ def _steps(group: Group, threads: int, overlaps: list[bool], rounds: int) -> lis
     runs = []
     for overlap in overlaps:
         model = LanguageModel(config, np.random.default_rng(2))
-        runs.append((Workers(model, threads, group, overlap=overlap), AdamW(model.parameters(), 1e-3), []))
+        workers = Workers(model, threads, group, overlap=overlap)
+        runs.append((workers, InPieces(AdamW(model.parameters(), 1e-3), workers.share_out), []))
     for step in range(rounds + 1):
         for workers, optimizer, seconds in runs if step % 2 else runs[::-1]:
             group.sum(np.zeros(1))
             began = time.perf_counter()
             workers.loss_and_gradients(corpus, [batches[step]], (0, step))
-            optimizer.step(1e-3, workers.share_out)
+            optimizer.step(1e-3)
             seconds.append(time.perf_counter() - began)
     return [seconds[1:] for _, _, seconds in runs]  # the first step warms up
 

@@ -17,11 +17,11 @@ FLOPs count the matrix products, which take nearly all the time. A multiplicatio
 product of (m, k) and (k, n) takes 2·m·k·n. Attention has four maps of D to D, 2·B·T·D² each, and two products with the
 T × T scores, 2·B·T²·D each. A causal mask saves nothing: the hidden half is computed as well. Each product C = A·B
 takes two products in backward, dA = dC·Bᵀ and dB = Aᵀ·dC. So a training step takes three times the forward pass, and
-with checkpointing four times in the layers, which run forward once more.
+with recomputing four times in the layers, which run forward once more.
 
 Attention keeps q, k, v, the merged heads, and the weights (w = 1). With dropout w = 3: the weights, the kept weights,
 and the factor. A ReLU keeps its output, a = 1; SiLU also the sigmoid, a = 2; GELU its input,
-output, cumulative and density, a = 4. With checkpointing a layer keeps only its input. Ids and masks, a few bytes for
+output, cumulative and density, a = 4. With recomputing a layer keeps only its input. Ids and masks, a few bytes for
 each token, are left out. This is the memory in use between forward and backward. While a pass runs, it needs more for
 the arrays it works on. The counts hold for the ops as written in ops/.
 """
@@ -87,7 +87,7 @@ class Info:
         """FLOPs of a forward and a backward pass."""
         again = (
             sum(part.flops for part in self.parts if ".layers." in part.name)
-            if getattr(self.config, "checkpoint", False)
+            if getattr(self.config, "recompute", False)
             else 0
         )
         return 3 * self.flops + again

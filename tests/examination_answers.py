@@ -238,7 +238,7 @@ def step_of_an_lstm(g: Given) -> dict[str, Any]:
     sums = np.array([i, f, candidate, 0.0])
     new = later.lstm_cell(sums, np.array([0.0, g["c"]]), np.zeros((1, 4)))[0][1]
     up, down = (later.lstm_cell(sums, np.array([0.0, g["c"] + h]), np.zeros((1, 4)))[0][1] for h in (0.5, -0.5))
-    return {"c": new, "slope": up - down, "after ten": (up - down) ** 10}
+    return {"c'": new, "slope": up - down, "after ten": (up - down) ** 10}
 
 
 def softmax_over_tiles(g: Given) -> dict[str, Any]:
@@ -334,10 +334,10 @@ ANSWERS: dict[str, Callable[[Given], Mapping[str, Any]]] = {
     "gradients_of_queries_and_keys": lambda g: named(
         "dq,dk", slopes(lambda q, k: q @ k.T / 2, g["dscores"], g["q"], g["k"])
     ),
-    "layer_norm": lambda g: {"y": norm(g["x"], g["gamma"], g["beta"])},
+    "layer_norm": lambda g: {"y": norm(g["x"], g["γ"], g["β"])},
     "layer_norm_pullback": lambda g: named(
-        "dgamma,dbeta,dx",
-        slopes(lambda gamma, beta, x: norm(x, gamma, beta), g["dy"], g["gamma"], np.zeros(4), g["x"], h=1e-3),
+        "dγ,dβ,dx",
+        slopes(lambda gamma, beta, x: norm(x, gamma, beta), g["dy"], g["γ"], np.zeros(4), g["x"], h=1e-3),
     ),
     "residual_connection": lambda g: {
         "dx": slopes(lambda x: x + x @ g["W"], g["dy"], np.zeros((1, 2)))[0],
@@ -359,7 +359,7 @@ ANSWERS: dict[str, Callable[[Given], Mapping[str, Any]]] = {
         "per byte": g["n"] ** 3 / (3 * np.zeros((g["n"], g["n"]), np.float32).nbytes),
         "arithmetic": g["n"] > 12 * g["machine"],
     },
-    "a_missing_scale": lambda g: {"dq": g["wrong"][0] / math.sqrt(g["d"])},
+    "a_missing_scale": lambda g: {"right": g["dq"][0] / math.sqrt(g["d"])},
     "a_mean_taken_twice": lambda g: {
         "right": sum(g["wrong"] for _ in range(g["count"])),
         "step": -g["rate"] * g["count"] * g["wrong"],

@@ -59,8 +59,8 @@ def classifier(config, pooler="tanh", dropout=0.1):
 RECIPES = {
     "llama": lambda: LlamaConfig(11, **SIZES, **SHARED).build(RNG(0)),
     "mistral": lambda: LlamaConfig(11, **SIZES, **SHARED, window=3, tie_output=True, bias=True).build(RNG(0)),
-    "llama, dropout, checkpointed": lambda: LlamaConfig(
-        11, **SIZES, **SHARED, dropout=0.1, attention_dropout=0.2, checkpoint=True
+    "llama, dropout, recomputed": lambda: LlamaConfig(
+        11, **SIZES, **SHARED, dropout=0.1, attention_dropout=0.2, recompute=True
     ).build(RNG(0)),
     "qwen3": lambda: Qwen3Config(11, **SIZES, **SHARED).build(RNG(0)),
     "gemma2": lambda: Gemma2Config(11, **SIZES, **SHARED, window=3).build(RNG(0)),

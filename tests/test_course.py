@@ -49,7 +49,7 @@ def test_an_exercise_shows_its_statement_and_on_request_more() -> None:
     assert "softmax_backward(y, dy) -&gt; dx" in exercise._repr_html_()
     assert "Jacobian" in exercise.hint()
     assert "(dy * y).sum" in exercise.solution() and "@exercise" not in exercise.solution()
-    assert "no-sum" in exercise.known_mistakes
+    assert "no-sum" in {mistake.name for mistake in exercise.mistakes}
 
 
 def test_a_mistake_whose_snippet_is_gone_is_an_error() -> None:

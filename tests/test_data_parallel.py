@@ -9,8 +9,10 @@ from safetensors.numpy import load_file
 from minitransformer.layers import Module
 from minitransformer.machines import buckets, checkpoint
 from minitransformer.machines import trainer as loop
+from minitransformer.machines.flat import in_order, side_by_side
 from minitransformer.machines.parallel import in_threads
 from minitransformer.machines.parallel.group import ALONE, same_everywhere
+from minitransformer.machines.pieces import InPieces
 from minitransformer.machines.sharded import ShardedOptimizer
 from minitransformer.machines.trainer import read_log
 from minitransformer.machines.workers import share
@@ -18,7 +20,6 @@ from minitransformer.models import LanguageModel, LanguageModelConfig, Transform
 from minitransformer.published.t5 import T5Config
 from minitransformer.training import AdamW, Trainer, TrainingSettings, Workers
 from minitransformer.training.corpora import PairCorpus, TextCorpus
-from minitransformer.training.flat import in_order, side_by_side
 
 STEPS = 10
 
@@ -43,7 +44,7 @@ def ten_steps(group, workers=1, accumulate=1, sharded=False, dropout=0.0, overla
     parameters = dict(model.parameters())
 
     def make(some):
-        return AdamW(some, 0.01, (0.9, 0.95), 1e-9, weight_decay=0.1)
+        return InPieces(AdamW(some, 0.01, (0.9, 0.95), 1e-9, weight_decay=0.1), each.share_out)
 
     optimizer = ShardedOptimizer(parameters.items(), group, make) if sharded else make(parameters.items())
     batches = corpus.batches(np.random.default_rng(2))
@@ -52,7 +53,7 @@ def ten_steps(group, workers=1, accumulate=1, sharded=False, dropout=0.0, overla
         some = [batches[(step * accumulate + i) % len(batches)] for i in range(accumulate)]
         loss = each.loss_and_gradients(corpus, some, (0, step))
         found.append([loss, each.gradient_norm(), {name: p.grad.copy() for name, p in parameters.items()}])
-        optimizer.step(0.01, each.share_out)
+        optimizer.step(0.01)
     return found, {name: p.value.copy() for name, p in parameters.items()}, optimizer.state()
 
 
@@ -87,7 +88,7 @@ def language_model(**changes):
     return LanguageModel(config, np.random.default_rng(0)).to(dtype="float64")
 
 
-@pytest.mark.parametrize("changes", [{}, {"checkpoint": True}, {"bias": False}])
+@pytest.mark.parametrize("changes", [{}, {"recompute": True}, {"bias": False}])
 def test_the_sum_of_a_layer_begins_when_its_backward_ends(changes):
     model, group = language_model(**changes), Told()
     flat, views = side_by_side([p.grad for _, p in in_order(model.parameters())])
@@ -104,7 +105,7 @@ def test_the_sum_of_a_layer_begins_when_its_backward_ends(changes):
     assert embed_backward_at == [3] and group.events[:3] == [matrices] * 3
     sums = [event for event in group.events if event != "waited"]
     assert sum(sums) == flat.size and group.events[len(sums) :] == ["waited"] * len(sums)
-    assert type(model.stack.layers[0]).__name__ in ("EncoderLayer", "Checkpoint")  # no longer watched
+    assert type(model.stack.layers[0]).__name__ in ("EncoderLayer", "Recompute")  # no longer watched
 
 
 def test_the_sum_of_a_layer_waits_for_every_worker():

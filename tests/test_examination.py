@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -108,6 +109,13 @@ def test_each_concept_has_four_options_and_says_what_a_wrong_one_reveals():
     assert len(CONCEPTS) == 20 and {concept.week for concept in CONCEPTS} == set(range(1, 13))
     for concept in CONCEPTS:
         assert len({concept.right, *concept.wrong}) == 4 and all(concept.wrong.values())
+
+
+def test_signs_with_a_meaning_in_gift_are_escaped():
+    gift = resources.files("minitransformer.course.examination").joinpath("concepts.gift").read_text(encoding="utf-8")
+    for concept in CONCEPTS:
+        for text in (concept.text, concept.right, *concept.wrong, *concept.wrong.values()):
+            assert re.sub("([~=#{}:])", r"\\\1", text) in gift
 
 
 def test_the_order_of_the_options_differs_and_tells_nothing():

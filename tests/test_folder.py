@@ -147,6 +147,17 @@ def saved_by_an_earlier_version(model, folder, **changes):
     return path
 
 
+@pytest.mark.parametrize("given", [False, True])
+def test_a_field_of_an_earlier_version_has_its_name_of_today(given, tmp_path):
+    save(language_model(), tmp_path)
+    path = tmp_path / "config.json"
+    document = json.loads(path.read_text())
+    del document["config"]["recompute"]
+    document["config"]["checkpoint"] = given
+    path.write_text(json.dumps(document))
+    assert load(tmp_path).config.recompute is given
+
+
 @pytest.mark.parametrize("make", [transformer, language_model])
 def test_what_changed_nothing_in_an_earlier_version_is_read_over(make, tmp_path):
     model = make()

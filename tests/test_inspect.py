@@ -89,8 +89,8 @@ MODELS["text classifier"] = lambda: drawn(
     TextClassifierConfig(13, 16, d_model=12, n_heads=3, d_ff=8, n_layers=2, n_classes=4).build()
 )
 MODELS["classifier"] = lambda: drawn(Classifier(ClassifierConfig(13, 4, d_model=12, n_heads=3, d_ff=8, n_layers=2)))
-MODELS["checkpointed"] = lambda: drawn(
-    LanguageModel(LanguageModelConfig(13, 16, d_model=12, n_heads=3, d_ff=8, n_layers=2, checkpoint=True))
+MODELS["recomputed"] = lambda: drawn(
+    LanguageModel(LanguageModelConfig(13, 16, d_model=12, n_heads=3, d_ff=8, n_layers=2, recompute=True))
 )
 
 
@@ -295,7 +295,7 @@ def check_gradients_of_an_ablated_model(model: Any) -> None:
             np.testing.assert_allclose(parameter.grad, theirs[name].grad, rtol=0, atol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "bart", "checkpointed"])
+@pytest.mark.parametrize("name", ["gpt2", "bart", "recomputed"])
 def test_no_gradient_flows_into_a_head_that_is_replaced(name: str) -> None:
     check_gradients_of_an_ablated_model(MODELS[name]())
 

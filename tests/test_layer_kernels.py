@@ -16,13 +16,13 @@ from waiting import wait_until
 from minitransformer.fast import accelerate, layer_loops, layers, phases, twins
 from minitransformer.later import GatedFeedForward
 from minitransformer.layers import (
-    Checkpoint,
     EncoderLayer,
     FeedForward,
     KeyValueCache,
     LayerNorm,
     Linear,
     MultiHeadAttention,
+    Recompute,
     Residual,
     RMSNorm,
 )
@@ -466,10 +466,10 @@ def test_backward_of_pre_norm_does_not_hold_the_input(taken: list[bool]) -> None
     assert backward(normal(2, 5, WIDTH)).shape == (2, 5, WIDTH)
 
 
-def test_a_checkpointed_layer_takes_the_kernel_twice(taken: list[bool]) -> None:
+def test_a_recomputed_layer_takes_the_kernel_twice(taken: list[bool]) -> None:
     layer, x, dy = encoder_layer(dropout=0.3, attention_dropout=0.3), normal(2, 5, WIDTH), normal(2, 5, WIDTH, seed=3)
     wanted = everything(layer, x, dy, seed=4)
-    for one, other in zip(wanted, everything(Checkpoint(layer), x, dy, seed=4), strict=True):
+    for one, other in zip(wanted, everything(Recompute(layer), x, dy, seed=4), strict=True):
         np.testing.assert_array_equal(one, other)
     assert taken == [True] * 3
 

@@ -1,4 +1,4 @@
-"""What layers promise besides right gradients: caches, masks, sharing, checkpoints, state, devices, clear errors."""
+"""What layers promise besides right gradients: caches, masks, sharing, recomputing, state, devices, clear errors."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ def test_cached_cross_attention_equals_full_attention(sizes: list[int]) -> None:
 
 
 @pytest.mark.few(3)
-@pytest.mark.parametrize("checkpoint", [False, True], ids=["", "checkpointed"])
+@pytest.mark.parametrize("recompute", [False, True], ids=["", "recomputed"])
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 @pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS.keys())
-def test_cached_encoder_equals_full_encoder(sizes: list[int], norm_order: str, checkpoint: bool) -> None:
-    stack = ordinary(layers.Encoder(2, **SIZES, norm_order=norm_order, checkpoint=checkpoint))
+def test_cached_encoder_equals_full_encoder(sizes: list[int], norm_order: str, recompute: bool) -> None:
+    stack = ordinary(layers.Encoder(2, **SIZES, norm_order=norm_order, recompute=recompute))
     x, cache = normal(2, 40, 6), Cache(2)
     cached = in_chunks(x, sizes, lambda piece: stack(piece, causal=True, cache=cache)[0])
     np.testing.assert_allclose(cached, stack(x, causal=True)[0], rtol=0.0, atol=1e-12)
@@ -158,9 +158,9 @@ def test_there_is_no_backward_through_a_cache(build: Any) -> None:
         backward(y)
 
 
-@pytest.mark.parametrize("checkpoint", [False, True], ids=["", "checkpointed"])
-def test_there_is_no_backward_through_the_cache_of_a_stack(checkpoint: bool) -> None:
-    encoder, decoder = (kind(2, **SIZES, checkpoint=checkpoint) for kind in (layers.Encoder, layers.Decoder))
+@pytest.mark.parametrize("recompute", [False, True], ids=["", "recomputed"])
+def test_there_is_no_backward_through_the_cache_of_a_stack(recompute: bool) -> None:
+    encoder, decoder = (kind(2, **SIZES, recompute=recompute) for kind in (layers.Encoder, layers.Decoder))
     x = normal(2, 3, 6, dtype="float32")
     for y, backward in (encoder(x, causal=True, cache=Cache(2)), decoder(x, x, cache=Cache(2))):
         with pytest.raises(RuntimeError, match="has no backward pass; call without the cache"):
@@ -395,14 +395,14 @@ def test_pullbacks_may_be_called_in_any_order_and_again() -> None:
         np.testing.assert_allclose(gradient, 2.0 * gradients[name], rtol=1e-14, atol=1e-300, err_msg=name)
 
 
-# ------------------------------------------------------------------------------------------------------- checkpoints
+# ------------------------------------------------------------------------------------------------------- recomputing
 
 DROPOUT: dict[str, Any] = {"dropout": 0.3, "attention_dropout": 0.2}
 
 
-def run_stack(kind: type[Module], checkpoint: bool, dtype: str, seed: int) -> tuple[dict[str, np.ndarray], float]:
+def run_stack(kind: type[Module], recompute: bool, dtype: str, seed: int) -> tuple[dict[str, np.ndarray], float]:
     """Output and all gradients by name, and what the generator draws next."""
-    stack = ordinary(kind(3, **SIZES, **DROPOUT, checkpoint=checkpoint))
+    stack = ordinary(kind(3, **SIZES, **DROPOUT, recompute=recompute))
     stack.to(dtype=dtype)
     rng = np.random.default_rng(seed)
     x, memory, dy = (normal(2, 4, 6, seed=s, dtype=dtype) for s in (1, 2, 3))
@@ -418,7 +418,7 @@ def run_stack(kind: type[Module], checkpoint: bool, dtype: str, seed: int) -> tu
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind", [layers.Encoder, layers.Decoder])
-def test_checkpoints_replay_dropout_to_the_last_bit(kind: type[Module], dtype: str) -> None:
+def test_recomputing_replays_dropout_to_the_last_bit(kind: type[Module], dtype: str) -> None:
     plain, plain_following = run_stack(kind, False, dtype, seed=5)
     replayed, following = run_stack(kind, True, dtype, seed=5)
     other, _ = run_stack(kind, True, dtype, seed=6)
@@ -427,7 +427,7 @@ def test_checkpoints_replay_dropout_to_the_last_bit(kind: type[Module], dtype: s
     assert (other["output"] != plain["output"]).any()  # there was dropout
 
 
-def test_a_checkpoint_runs_its_layer_again_in_backward_and_keeps_nothing_of_it() -> None:
+def test_recompute_runs_its_layer_again_in_backward_and_keeps_nothing_of_it() -> None:
     class Counted(layers.Linear):
         calls = 0
 
@@ -435,25 +435,25 @@ def test_a_checkpoint_runs_its_layer_again_in_backward_and_keeps_nothing_of_it()
             Counted.calls += 1
             return super().__call__(x)
 
-    layer = layers.Checkpoint(Counted(3, 2))
+    layer = layers.Recompute(Counted(3, 2))
     y, backward = layer(normal(4, 3, dtype="float32"))
     assert Counted.calls == 1
     assert {type(cell.cell_contents) for cell in backward.__closure__ if callable(cell.cell_contents)} == {
-        layers.Checkpoint
+        layers.Recompute
     }
     backward(y)
     assert Counted.calls == 2
 
 
-def test_the_pullback_of_a_checkpoint_may_be_called_again() -> None:
-    layer = layers.Checkpoint(ordinary(layers.EncoderLayer(**SIZES, **DROPOUT)))
+def test_the_pullback_of_recompute_may_be_called_again() -> None:
+    layer = layers.Recompute(ordinary(layers.EncoderLayer(**SIZES, **DROPOUT)))
     backward = layer(normal(2, 4, 6), rng=np.random.default_rng(0))[1]
     dy = normal(2, 4, 6, seed=1)
     np.testing.assert_array_equal(backward(dy), backward(dy))
 
 
-def test_a_checkpoint_does_not_change_names() -> None:
-    plain, wrapped = (layers.Encoder(2, **SIZES, checkpoint=checkpoint) for checkpoint in (False, True))
+def test_recompute_does_not_change_names() -> None:
+    plain, wrapped = (layers.Encoder(2, **SIZES, recompute=recompute) for recompute in (False, True))
     assert plain.state().keys() == wrapped.state().keys()
     wrapped.load_state(plain.state())
     assert_identical(wrapped.state(), plain.state())
@@ -735,7 +735,7 @@ BAD: dict[str, Bad] = {
     ),
     "an unknown activation": (
         lambda: layers.FeedForward(4, 6, "tanh"), ValueError,
-        r"FeedForward: activation must be one of relu, gelu, gelu_tanh, silu, or an op, got 'tanh'",
+        r"""FeedForward: activation must be "relu", "gelu", "gelu_tanh", "silu" or an op, got 'tanh'""",
     ),
     "an activation that changes the shape": (
         lambda: layers.FeedForward(4, 6, ops.mean_pool)(X), ValueError,

@@ -16,6 +16,9 @@ import minitransformer.arrays.strict  # noqa: F401  (makes the device "strict" k
 from minitransformer.arrays.backend import to_device, to_numpy
 from minitransformer.fast import accelerate
 from minitransformer.layers import Linear, Module, Parameter
+from minitransformer.machines import pieces
+from minitransformer.machines.flat import as_one, in_order, side_by_side
+from minitransformer.machines.pieces import InPieces
 from minitransformer.training import (
     SGD,
     Adam,
@@ -28,10 +31,8 @@ from minitransformer.training import (
     cosine,
     inverse_sqrt,
     newton_schulz,
-    optimizers,
     warmup_schedule,
 )
-from minitransformer.training.flat import as_one, in_order, side_by_side
 
 SHAPES = {"weight": (3, 2), "bias": (2,), "table": (1, 2, 2)}
 OPTIONS = {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.3}
@@ -362,7 +363,7 @@ def test_muon_moves_maps_and_adamw_the_rest(flat):
                 view[...] = getattr(p, kind)
                 setattr(p, kind, view)
     before = {name: made[name].value.copy() for name in ("weight", "inner.weight")}
-    optimizer = Muon(made.items(), 0.05, **OPTIONS)
+    optimizer = (InPieces if flat else lambda whole: whole)(Muon(made.items(), 0.05, **OPTIONS))
     rest = AdamW([(name, alone[name]) for name in ("bias", "table")], 0.05, **OPTIONS)
     seen = ten_steps_in_place(optimizer, made)
     for gradients in seen:
@@ -629,33 +630,32 @@ class Some(Module):
 @pytest.mark.parametrize("make", EACH.values(), ids=EACH)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_long_pieces_move_as_each_parameter_would(make, dtype, monkeypatch):
-    monkeypatch.setattr(optimizers, "PIECE", 4)  # pieces that end amid a parameter
+    monkeypatch.setattr(pieces, "PIECE", 4)  # pieces that end amid a parameter
     alone, shared = Some(dtype), Some(dtype)
     workers = Workers(shared, 2)
-    pair = make(dict(alone.parameters())), make(dict(shared.parameters()))
+    pair = make(dict(alone.parameters())), InPieces(make(dict(shared.parameters())), workers.share_out)
     for seed in range(3):
         for module in (alone, shared):
             rng = np.random.default_rng(seed)
             for _, p in module.parameters():
                 p.grad[...] = rng.normal(size=p.grad.shape)
         pair[0].step()
-        pair[1].step(share_out=workers.share_out)
+        pair[1].step()
     for (name, p), (_, q) in zip(alone.parameters(), shared.parameters(), strict=True):
         np.testing.assert_array_equal(p.value, q.value, err_msg=name)
     for name, array in pair[0].state().items():
         np.testing.assert_array_equal(array, pair[1].state()[name], err_msg=name)
     assert list(pair[0].state()) == list(pair[1].state())
-    assert set(pair[0]._pieces) == dict(alone.parameters()).keys()
-    pieces = pair[1]._pieces.values()
-    long = [piece.value.size for piece in pieces if "momentum" not in piece.remembered]  # Muon's matrices are whole
+    cut = pair[1]._pieces.values()
+    long = [p.value.size for p, remembered in cut if "momentum" not in remembered]  # Muon's matrices are whole
     assert max(long) <= 4 < max(p.value.size for _, p in shared.parameters())
-    assert sum(piece.value.size for piece in pieces) == sum(p.value.size for _, p in shared.parameters())
+    assert sum(p.value.size for p, _ in cut) == sum(p.value.size for _, p in shared.parameters())
 
 
 def test_a_gradient_that_was_replaced_is_the_one_that_counts():
     shared = Some("float64")
     Workers(shared, 1)
-    optimizer = SGD(shared.parameters(), 1.0)
+    optimizer = InPieces(SGD(shared.parameters(), 1.0))
     optimizer.step()
     name, p = next(iter(shared.parameters()))
     before, p.grad = p.value.copy(), np.ones_like(p.value)
@@ -665,10 +665,11 @@ def test_a_gradient_that_was_replaced_is_the_one_that_counts():
 
 
 @pytest.mark.parametrize("make", EACH.values(), ids=EACH)
-def test_a_copy_moves_its_own_parameters(make):
+@pytest.mark.parametrize("form", [InPieces, lambda optimizer: optimizer], ids=["in pieces", "whole"])
+def test_a_copy_moves_its_own_parameters(make, form):
     module = Some("float64")
     Workers(module, 1)
-    optimizer = make(dict(module.parameters()))
+    optimizer = form(make(dict(module.parameters())))
     optimizer.step()
     other, copied = copy.deepcopy((module, optimizer))
     before = {name: p.value.copy() for name, p in module.parameters()}

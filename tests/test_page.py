@@ -331,7 +331,7 @@ def test_what_runs_in_backward_says_so_and_gradients_in_a_helper_are_gradients()
     assert helpers and all(data["calls"][i]["backward"] for i in helpers)
     bound = [b for s in data["steps"] if s["call"] in helpers for b in s["bound"] if b["name"] == "x"]
     assert bound and all(b.get("gradient") for b in bound)
-    again = step(layers.Checkpoint(layers.FeedForward(4, 5)), X.astype(np.float32))
+    again = step(layers.Recompute(layers.FeedForward(4, 5)), X.astype(np.float32))
     data = data_of(to_html(again, bugs=()))
     second = [i for i, call in enumerate(data["calls"]) if call["label"] == "FeedForward in backward"]
     shown = {b["name"]: "gradient" in b for s in data["steps"] if s["call"] in second for b in s["bound"]}

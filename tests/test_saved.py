@@ -74,7 +74,7 @@ def test_parameters_are_listed_apart(device) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_checkpointing_keeps_the_inputs_of_each_layer_alone(device) -> None:
+def test_recomputing_keeps_the_inputs_of_each_layer_alone(device) -> None:
     sizes = {"n_layers": 3, "d_model": 8, "n_heads": 2, "d_ff": 16}
     x = array(device, 2, 5, 8, dtype="float32")
     tokens, per_layer = 2 * 5, 0
@@ -88,10 +88,10 @@ def test_checkpointing_keeps_the_inputs_of_each_layer_alone(device) -> None:
     plain = saved(layers.Encoder(**sizes).to(device)(x)[1])
     units = tokens * 16  # where ReLU lets them pass: a byte each
     assert plain.total == 3 * (4 * per_layer + units)
-    checkpointed = saved(layers.Encoder(**sizes, checkpoint=True).to(device)(x)[1])
-    assert checkpointed.total == 4 * 3 * tokens * 8
+    recomputed = saved(layers.Encoder(**sizes, recompute=True).to(device)(x)[1])
+    assert recomputed.total == 4 * 3 * tokens * 8
     per_layer = 4 * (8 * 8 + 8) + 8 * 16 + 16 + 16 * 8 + 8 + 4 * 8
-    assert plain.parameters == checkpointed.parameters == 4 * 3 * per_layer
+    assert plain.parameters == recomputed.parameters == 4 * 3 * per_layer
 
 
 def test_an_array_that_several_layers_read_counts_once() -> None:

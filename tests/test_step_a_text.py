@@ -68,7 +68,7 @@ def test_a_translator_reads_the_text_and_its_own_translation(
     read = step_text(path, text)
     words = text.split()
     source = np.array([task.source.encode(words)])
-    said = greedy(model, source, None, START, END, max_length=64)[0].tolist()
+    said = greedy(model, source, None, START, END, max_length=63)[0].tolist()
     target = [START, *(said[: said.index(END)] if END in said else said)]
     target = target[:-1] if len(target) == len(words) else target
     assert read.memory == words and read.tokens == [task.target.tokens[i] for i in target]
@@ -83,7 +83,7 @@ def test_an_equally_long_translation_is_read_without_its_last_token(
 ) -> None:
     """So the labels of target and source cannot be confused."""
     path, _, task = translator
-    monkeypatch.setattr("minitransformer.show.stepper.command.written", lambda *_, **__: [[3, 4, 5, END]])
+    monkeypatch.setattr("minitransformer.show.reading.written", lambda *_, **__: [[3, 4, 5, END]])
     read = step_text(path, "two hundred and one")
     assert (len(read.tokens), len(read.memory)) == (3, 4) and read.tokens == [task.target.tokens[i] for i in (1, 3, 4)]
 
@@ -151,7 +151,7 @@ def test_the_command_says_what_it_cannot_read(
         (writer, "the " * 65, "the text must have 2 to 64 tokens, got 65"),
         (path.parent, "two", f"holds no model: config.json is missing; did you mean {path}?"),
         (tmp_path / "none", "two", "there is no model folder"),
-        (tmp_path / "recurrent", "a b", "holds a RecurrentTranslator, which has no layers to step through one by one"),
+        (tmp_path / "recurrent", "a b", "holds a RecurrentTranslator, which has no layers of attention"),
     ):
         assert message in run("step", "--model", model, text, status=1)
     assert "--layer must be from 1 to 3, got 4" in run("step", "--model", path, "two", "--layer", 4, status=1)

@@ -481,11 +481,11 @@ def test_labels_are_numbered_as_in_the_report() -> None:
     ]
 
 
-def test_a_checkpointed_layer_is_shown_both_times() -> None:
-    recording = recorded("Checkpoint around a layer with dropout")
+def test_a_recomputed_layer_is_shown_both_times() -> None:
+    recording = recorded("Recompute around a layer with dropout")
     first, second = recording.find("EncoderLayer.y"), recording.find("EncoderLayer in backward.y")
     np.testing.assert_array_equal(first[1].value.array, second[1].value.array)
-    assert [call.label for call in recording.path(second[0])] == ["Checkpoint", "EncoderLayer in backward"]
+    assert [call.label for call in recording.path(second[0])] == ["Recompute", "EncoderLayer in backward"]
     assert recording.path(second[0])[0].backward
     gradient = recording.find("EncoderLayer in backward.dx")
     assert recording.pair_of(*gradient).title == "EncoderLayer in backward.x"

@@ -108,31 +108,18 @@ def lines_of(array, limit=4096):
     return matrix(keep(np.asarray(array), limit))
 
 
-def test_matrices_are_aligned_with_as_few_decimals_as_show_them() -> None:
-    assert lines_of([[1.0, -20.0], [0.0, 3.0]]) == ["  1 -20", "  0   3"]
-    assert lines_of([[1.5, -20.0], [0.25, 3.0]]) == ["  1.50 -20.00", "  0.25   3.00"]
-    assert lines_of([0.1 + 0.2, 1.0]) == ["0.3 1.0"]
-    assert lines_of([1 / 3, -1e-9, 2.0]) == ["0.3333 0.0000 2.0000"]
-    assert lines_of([1.5e-7, -3e-9]) == [" 1.500e-07 -3.000e-09"]
-    assert lines_of([[True, False]]) == ["1 0"]
-    assert lines_of([-np.inf, 1.5, np.nan]) == ["-inf  1.5  nan"]
-    assert lines_of(np.arange(8.0).reshape(2, 2, 2)) == ["[0]", "  0 1", "  2 3", "[1]", "  4 5", "  6 7"]
-    assert lines_of(np.ones((2, 1, 1, 1))) == ["[0, 0]", "  1", "[1, 0]", "  1"]
-    assert lines_of(np.ones((20, 1)))[7:10] == ["1", "…", "1"]
-    assert len(lines_of(np.ones((20, 1)))) == 16
-    assert lines_of(np.arange(30)) == [" 0  1  2  3  4  5  … 25 26 27 28 29"]
+def test_numbers_are_printed_as_numpy_prints_them_and_small_ones_do_not_vanish() -> None:
+    assert lines_of([[1.0, -20.0], [0.0, 3.0]]) == ["[[  1. -20.]", " [  0.   3.]]"]
+    assert lines_of([1 / 3, 1e-9, 2.0]) == ["[0.3333 0.     2.    ]"]
+    assert lines_of([1.5e-7, -3e-9]) == ["[ 1.5e-07 -3.0e-09]"]
 
 
-def test_above_the_limit_a_corner_stands_beside_the_summary() -> None:
-    assert lines_of(np.arange(9), limit=8) == ["9 numbers from 0 to 8, mean 4", "0 1 2 3 4 5 6 7 …"]
-    assert lines_of(np.ones((2, 3)), limit=5) == ["6 numbers from 1 to 1, mean 1", "1 1 1", "1 1 1"]
+def test_above_the_limit_a_corner_stands_below_the_summary() -> None:
+    assert lines_of(np.arange(9), limit=8) == ["9 numbers from 0 to 8, mean 4", "[0 1 2 3 4 5 6 7]", "…"]
     table = np.arange(90.0).reshape(9, 10)
     lines = lines_of(table, limit=89)
     assert lines[0] == "90 numbers from 0 to 89, mean 44.5" and lines[-1] == "…" and len(lines) == 10
-    assert all(line.endswith(" …") for line in lines[1:-1])
-    np.testing.assert_array_equal([list(map(float, line[:-1].split())) for line in lines[1:-1]], table[:8, :8])
-    lines = lines_of(np.arange(36.0).reshape(2, 2, 9, 1), limit=35)
-    assert lines[1:] == ["[0, 0]", *(f"  {i}" for i in range(8)), "  …", "…"]
+    np.testing.assert_array_equal([list(map(float, line.strip(" []").split())) for line in lines[1:-1]], table[:8, :8])
     kept = keep(table, 5)
     table[:] = 0.0  # the corner is a copy
     assert kept.corner[1, 1] == 11.0
@@ -141,13 +128,13 @@ def test_above_the_limit_a_corner_stands_beside_the_summary() -> None:
 def test_large_array_says_its_true_shape() -> None:
     step_of = step(ops.relu, np.ones((70, 60)))
     text = "\n".join(draw(step_of, step_of.find("relu.y")[0]))
-    assert "y (70, 60)\n    4200 numbers from 1 to 1, mean 1\n    1 1 1 1 1 1 1 1 …\n" in text
+    assert "y (70, 60)\n    4200 numbers from 1 to 1, mean 1\n    [[1. 1. 1. 1. 1. 1. 1. 1.]\n" in text
 
 
-def test_what_a_checkpoint_runs_again_is_said_not_to_be_checked() -> None:
+def test_what_recompute_runs_again_is_said_not_to_be_checked() -> None:
     layer = layers.FeedForward(2, 3, rng=np.random.default_rng(2)).to(dtype="float64")
     x = np.random.default_rng(3).normal(size=(2, 2))
-    verified, unverified = (step(layers.Checkpoint(layer), x, verify=verify) for verify in (True, False))
+    verified, unverified = (step(layers.Recompute(layer), x, verify=verify) for verify in (True, False))
     again = outside = 0
     for recorded in verified.steps:
         for bound in recorded.bound:
@@ -155,12 +142,12 @@ def test_what_a_checkpoint_runs_again_is_said_not_to_be_checked() -> None:
             assert told in "\n".join(draw(verified, recorded))
             row = verified.check_of(recorded, bound)
             if " in backward" in bound.title and verified.pair_of(recorded, bound) is not None:
-                assert row is None and told.startswith("not checked here: a Checkpoint ran this again"), bound.title
+                assert row is None and told.startswith("not checked here: Recompute ran this again"), bound.title
                 again += 1
             else:
                 assert told.startswith("checked: ") == (row is not None) and (row is not None or told == "")
                 outside += row is not None
-    assert again >= 8 and outside == 1  # dy of the Checkpoint itself
+    assert again >= 8 and outside == 1  # dy of Recompute itself
     assert "not checked" not in str(unverified)
     assert verified.report.ok and {row.kind for row in verified.report.rows} == {"input", "parameter", "intermediate"}
 
@@ -190,9 +177,9 @@ def test_a_forward_step_shows_its_calls_its_line_and_its_numbers(recording) -> N
     assert "\n".join(drawn[3:]).splitlines() == [
         "",
         "  scores (3, 3)",
-        "     2  4  4",
-        "     4 16 12",
-        "     4 12 10",
+        "    [[ 2.  4.  4.]",
+        "     [ 4. 16. 12.]",
+        "     [ 4. 12. 10.]]",
     ]
 
 
@@ -201,7 +188,7 @@ def test_a_backward_step_shows_the_value_beside_the_gradient_and_its_check(recor
     drawn = draw(recording, s)
     assert re.fullmatch(r"step \d+/\d+  backward  self_attention › attention", drawn[0])
     assert re.fullmatch(r"  dscores \(3, 3\) +of scores", drawn[4])
-    assert drawn[4].index("of scores") == drawn[5].index(" 2  4  4")  # one above the other
+    assert drawn[4].index("of scores") == drawn[5].index("[[ 2.  4.  4.]")  # one above the other
     row = recording.check_of(s, bound)
     where = ", ".join(map(str, row.where))
     assert drawn[8] == (

@@ -549,7 +549,7 @@ def test_a_damaged_run_is_refused(run, tmp_path, change):
         ("lm --held-out 1", "held_out must be between 0 and 1, got 1.0"),
         ("lm --batch-rows 0", "batch_rows must be greater than 0, got 0"),
         ("lm --n-heads 7", "d_model 64 cannot be divided into 7 equal heads"),
-        ("lm --activation step", "activation must be one of"),
+        ("lm --activation step", 'activation must be "relu"'),
         ("lm --dropout 1.5", "dropout must be"),
         ("lm --vocabulary-size 3", "unrecognized arguments"),
         ("translate --source a", "translate needs four files: source, target, valid-source and valid-target"),

@@ -143,16 +143,16 @@ def test_classes_come_with_the_likeliest_first():
     assert sum(choice.probability for choice in shown.choices) == pytest.approx(1.0)
 
 
-def test_the_model_stays_as_it_is_and_checkpointing_changes_nothing():
-    plain, checkpointed = language_model(), language_model(checkpoint=True, dropout=0.5, attention_dropout=0.5)
-    checkpointed.load_state(plain.state())
-    for _, parameter in checkpointed.parameters():
+def test_the_model_stays_as_it_is_and_recomputing_changes_nothing():
+    plain, recomputed = language_model(), language_model(recompute=True, dropout=0.5, attention_dropout=0.5)
+    recomputed.load_state(plain.state())
+    for _, parameter in recomputed.parameters():
         parameter.grad += 1.0
-    before = checkpointed.state()
-    one, other = view(plain, SOURCE), view(checkpointed, SOURCE)
+    before = recomputed.state()
+    one, other = view(plain, SOURCE), view(recomputed, SOURCE)
     np.testing.assert_array_equal(one.maps[0].weights, other.maps[0].weights)
     np.testing.assert_array_equal(one.maps[0].gradients, other.maps[0].gradients)
-    for name, parameter in checkpointed.parameters():
+    for name, parameter in recomputed.parameters():
         np.testing.assert_array_equal(parameter.value, before[name])
         assert (parameter.grad == 1.0).all()
 

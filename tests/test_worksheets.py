@@ -13,11 +13,12 @@ import pytest
 
 from minitransformer import ops, verify
 from minitransformer.cli import main
-from minitransformer.course.worksheets import KINDS, make, mark, page, read_form, to_form, to_html, to_markdown, to_pdf
+from minitransformer.course.worksheets import KINDS, make, mark, page, read_form, to_form, to_html, to_markdown
 from minitransformer.course.worksheets import differences as worksheet_differences
 from minitransformer.course.worksheets.hand_out import names, tidy_name
 from minitransformer.course.worksheets.later_kinds import rotated_scores, two_lstm_steps, two_of_many
 from minitransformer.course.worksheets.layer_kinds import residual_feed_forward
+from minitransformer.course.worksheets.pdf import to_pdf
 from minitransformer.course.worksheets.sheet import UNITS, number
 
 SEEDS = 200
@@ -256,7 +257,7 @@ def test_a_slip_costs_its_own_marks_alone(sheets, kind):
         for k, slipped in enumerate(sheet.task.steps):
             values = dict(sheet.given)
             for i, step in enumerate(sheet.task.steps):
-                values[step.name] = np.array(step.rule(values), dtype=float)
+                values[step.name] = np.array(step.computed(values), dtype=float)
                 if i == k:
                     places = list(np.ndindex(values[step.name].shape))
                     wrong = chance.sample(places, chance.randint(1, len(places)))

@@ -167,7 +167,7 @@ UNCLEAR = [
             (functools.partial(layers.MultiHeadAttention, 4, 2), "bias"),
             (functools.partial(layers.FeedForward, 2, 3), "bias"),
             (functools.partial(layers.Encoder, 1, **SIZES), "final_norm"),
-            (functools.partial(layers.Encoder, 1, **SIZES), "checkpoint"),
+            (functools.partial(layers.Encoder, 1, **SIZES), "recompute"),
             (functools.partial(layers.SinusoidalPositions, 4), "interleaved"),
             (functools.partial(later.MixtureOfExperts, 2, 3, 4), "gated"),
             (functools.partial(later.MixtureOfExperts, 2, 3, 4), "bias"),
@@ -184,7 +184,7 @@ UNCLEAR = [
                 for flag in ("bias", "tie_output")
             ),
             *((functools.partial(configured, models.TransformerConfig, 7, 7), flag) for flag in ("share_embeddings",)),
-            *((functools.partial(configured, models.ClassifierConfig, 7, 2), "checkpoint"),),
+            *((functools.partial(configured, models.ClassifierConfig, 7, 2), "recompute"),),
         )
     ),
 ]

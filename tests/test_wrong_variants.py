@@ -179,7 +179,7 @@ KNOWN_ERRORS = {
     "one dropout at several sites, masks overwritten": "post-norm-pullback-on-self",
     "rescaled at inference": "dropout-rescales-at-inference",
     "mask redrawn": "dropout-mask-redrawn",
-    "dropout not replayed by a checkpoint": "checkpoint-dropout-not-replayed",
+    "dropout not replayed when it recomputes": "recompute-dropout-not-replayed",
     "pullbacks in the wrong order": "encoder-not-reversed",
     "memory's gradient from the last layer only": "decoder-dmemory-of-last-layer",
     "dy damaged in place": "dropout-changes-dy",
@@ -252,7 +252,7 @@ PLACES = [
         "LearnedPositions",
         {"table", "LearnedPositions.rows", "learned_positions.table", "learned_positions.y"},
     ),
-    ("decoder-dmemory-mean", "Decoder in pre-norm order, checkpointed", {"memory"}),
+    ("decoder-dmemory-mean", "Decoder in pre-norm order, recomputed", {"memory"}),
 ]
 
 

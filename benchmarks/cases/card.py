@@ -12,6 +12,7 @@ import numpy as np
 
 from minitransformer.arrays.backend import get_device, multiply_in_tf32
 from minitransformer.fast import accelerate
+from minitransformer.machines.pieces import InPieces
 from minitransformer.machines.precision import FIRST_SCALE, MixedPrecision, next_scale
 from minitransformer.training import AdamW, Workers
 from minitransformer.training.corpora import TextCorpus
@@ -52,7 +53,7 @@ class Ours(ours.Program):
         self.model = model(sizes).to(sizes.device)
         self.half = sizes.precision == "float16"
         self.workers = Workers(accelerate(MixedPrecision(self.model) if self.half else self.model))
-        self.optimizer = accelerate(AdamW(self.model.parameters(), LEARNING_RATE))
+        self.optimizer = InPieces(accelerate(AdamW(self.model.parameters(), LEARNING_RATE)), self.workers.share_out)
         self.corpus = TextCorpus(texts(sizes).reshape(-1), sizes.length, sizes.batch)
         self.scale, self.good_steps, self.taken = FIRST_SCALE if self.half else 1.0, 0, 0
 
@@ -67,7 +68,7 @@ class Ours(ours.Program):
         if finite:
             if self.half:
                 self.workers.scale_gradients(1.0 / self.scale)
-            self.optimizer.step(share_out=self.workers.share_out)
+            self.optimizer.step()
         if self.half:
             self.scale, self.good_steps = next_scale(self.scale, self.good_steps, finite)
         self.taken += 1

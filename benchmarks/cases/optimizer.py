@@ -8,6 +8,7 @@ import numpy as np
 
 from minitransformer.fast import accelerate
 from minitransformer.layers import Module, Parameter
+from minitransformer.machines.pieces import InPieces
 from minitransformer.training import AdamW, Workers
 
 from .. import ours
@@ -49,10 +50,10 @@ class Ours(ours.Program):
         self.workers = Workers(model, self.n_threads)
         for p, (_, gradient) in zip(self.parameters.values(), arrays, strict=True):
             p.grad[...] = gradient
-        self.optimizer = accelerate(AdamW(self.parameters.items(), LEARNING_RATE))
+        self.optimizer = InPieces(accelerate(AdamW(self.parameters.items(), LEARNING_RATE)), self.workers.share_out)
 
     def run(self) -> None:
-        self.optimizer.step(share_out=self.workers.share_out)
+        self.optimizer.step()
 
     def prove(self) -> dict[str, np.ndarray]:
         for _ in range(10):

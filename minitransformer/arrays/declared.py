@@ -16,7 +16,7 @@ and what may be None. The entries, separated by `;`:
     gamma: (*D)                             several axes, which the function itself checks
     n_heads: H                              an integer above 0, the length of an axis
     eps > 0;  0 <= rate < 1;  n, k > 0      the range of a number, or of several
-    reduction: "mean" or "sum"              one of these words
+    reduction: "mean" or "sum"              one of these words; `or an op` allows a function as well
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _ARRAY = re.compile(
     r"(?P<names>\w+(?:, \w+)*): (?P<kind>integers |booleans )?(?P<broadcasts>(?:that broadcast|broadcasts) to )?"
     r"\((?P<axes>[^()]*)\)(?: < (?P<size>\w+))?(?: or (?P<also>\w+))?(?:, or \(\.\.\.\))?"
 )
-_WORDS = re.compile(r'(?P<name>\w+): (?P<words>"\w+"(?: or "\w+")*)')
+_WORDS = re.compile(r'(?P<name>\w+): (?P<words>"\w+"(?: or "\w+")*)(?P<op> or an op)?')
 _LENGTH = re.compile(r"(?P<name>\w+): (?P<axis>\w+)")
 _RANGE = re.compile(r"(?:(?P<low>[\d.]+) <= )?(?P<names>\w+(?:, \w+)*) (?P<sign>>=|>|<=|<) (?P<bound>[\d.]+)")
 _COUNTS = ("no axis", "one axis", "two axes", "three axes", "four axes")
@@ -155,14 +155,15 @@ class _Option:
     most: float = math.inf
     said: str = ""  # the range in words
     words: tuple[str, ...] = ()
+    op: bool = False  # whether a function may stand in place of a word
     letter: str = ""  # of the axis whose length it is
 
     def check(self, where: str, x: Any) -> Any:
         """x, with a Python float in place of NumPy's; or raise."""
         if self.kind:
             _CHECKS[self.kind](where, self.name, x)
-        if self.words and not (isinstance(x, str) and x in self.words):
-            *others, last = (f'"{word}"' for word in self.words)
+        if self.words and not (x in self.words if isinstance(x, str) else self.op and callable(x)):
+            *others, last = (*(f'"{word}"' for word in self.words), *["an op"] * self.op)
             raise ValueError(f"{where}: {self.name} must be {', '.join(others)} or {last}, got {x!r}")
         if self.least is not None and not self.least <= x <= self.most:
             raise ValueError(f"{where}: {self.name} must be {self.said}, got {x}")
@@ -173,12 +174,10 @@ class Declaration:
     """A declaration as a check: `check(args, options)` returns the arguments by name, or raises."""
 
     def __init__(self, text: str, function: Callable[..., Any]) -> None:
-        owner, _, name = function.__qualname__.rpartition(".")
-        self.where = owner.rpartition(".")[2] if name == "__init__" else name
-        self.text, self.function = " ".join(text.split()), function
+        self.where, self.text, self.function = function.__name__, " ".join(text.split()), function
         parameters = inspect.signature(function).parameters
         self.names, self.defaults = tuple(parameters), {name: p.default for name, p in parameters.items()}
-        self.required = {name for name, p in parameters.items() if p.default is p.empty}
+        self.required = {name for name, p in parameters.items() if p.default is p.empty and p.kind != p.VAR_KEYWORD}
         arrays: dict[str, _Declared] = {}
         rules: dict[str, dict[str, Any]] = {}
         for entry in filter(None, re.split("; *", self.text)):
@@ -189,7 +188,8 @@ class Declaration:
                     optional = name in parameters and _may_be_none(parameters[name])
                     arrays[name] = _Declared(name, kind, axes, broadcasts, optional, found["size"], found["also"])
             elif found := _WORDS.fullmatch(entry):
-                rules[found["name"]] = {"words": tuple(re.findall(r'"(\w+)"', found["words"]))}
+                words = tuple(re.findall(r'"(\w+)"', found["words"]))
+                rules[found["name"]] = {"words": words, "op": bool(found["op"])}
             elif found := _LENGTH.fullmatch(entry):
                 rules[found["name"]] = {"letter": found["axis"], **_range(None, ">", "0")}
             elif found := _RANGE.fullmatch(entry):
@@ -226,7 +226,7 @@ class Declaration:
             x = given.get(option.name, option.default)
             plain = type(x) is option.plain and (option.least is None or option.least <= x <= option.most)  # type: ignore[operator]
             if not plain and not (x is None and option.optional):
-                given[option.name] = x = option.check(where, x)
+                given[option.name] = x = option.check(self._name(given), x)
             if option.letter:
                 lengths[option.letter] = x
         like, dtype = None, None
@@ -275,6 +275,11 @@ class Declaration:
         summary, _, rest = inspect.cleandoc(doc).partition("\n\n")
         line = textwrap.fill(f"{self.text}.", 116, break_long_words=False)
         return "\n\n".join(filter(None, (summary, line, rest)))
+
+    def _name(self, given: Mapping[str, Any]) -> str:
+        """The function's name in errors; of a method that builds an object, the name of its class."""
+        owner = given.get("cls", type(given["self"]) if "self" in given else None)
+        return self.where if owner is None else str(owner.__name__)
 
     def _check_floats(self, given: Mapping[str, Any]) -> None:
         arrays = {a.name: given.get(a.name) for a in self.floats if not a.optional or given.get(a.name) is not None}

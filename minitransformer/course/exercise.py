@@ -1,5 +1,8 @@
 """An exercise: a statement, inputs, a reference solution, and the mistakes people make in it.
 
+The reference is a function with a docstring: the first line is the title, then comes the statement, and the last
+paragraph is the hint.
+
 The inputs of the trials differ from trial to trial, and the extremes are included.
 
 A known mistake (verify/mistakes/) is an edit of the reference. So it differs from the reference only in what is wrong,
@@ -110,14 +113,29 @@ Inputs = Callable[[Draw], Arguments]
 class Exercise:
     """One exercise. `str()` and a notebook show its statement; hint and solution appear only on request.
 
-    inputs(draw) draws the arguments of one trial.
+    reference: the solution, whose docstring is all that is said about it; inputs(draw) draws the arguments of one
+    trial.
     """
 
     reference: Callable[..., Any]
-    title: str
-    statement: str
     inputs: Inputs
-    hint_text: str
+
+    @functools.cached_property
+    def _said(self) -> tuple[str, str, str]:
+        """The title, the statement and the hint."""
+        title, _, rest = inspect.cleandoc(self.reference.__doc__ or "").partition(".\n\n")
+        statement, _, hint = rest.partition("\n\nHint: ")
+        return title, statement, hint
+
+    @property
+    def title(self) -> str:
+        """What is to be written, in a few words."""
+        return self._said[0]
+
+    @property
+    def statement(self) -> str:
+        """The task, with the names and shapes of everything in it."""
+        return self._said[1]
 
     @property
     def name(self) -> str:
@@ -141,17 +159,12 @@ class Exercise:
 
     @property
     def mistakes(self) -> tuple[Mistake, ...]:
-        """The known mistakes in the reference solution."""
+        """The mistakes that the checker recognises: edits of the reference solution."""
         return mistakes_in(f"{self.reference.__module__.partition('.')[2]}:{self.name}")
-
-    @property
-    def known_mistakes(self) -> tuple[str, ...]:
-        """The names of the mistakes that the checker recognises."""
-        return tuple(mistake.name for mistake in self.mistakes)
 
     def hint(self) -> str:
         """A hint, without the solution."""
-        return self.hint_text
+        return self._said[2]
 
     def solution(self) -> str:
         """The source of the reference solution."""
@@ -188,12 +201,11 @@ EXERCISES: dict[str, Exercise] = {}
 Reference = TypeVar("Reference", bound=Callable[..., Any])
 
 
-def exercise(title: str, statement: str, inputs: Inputs, hint: str) -> Callable[[Reference], Reference]:
-    """Add an exercise to EXERCISES; the decorated function is its reference solution."""
+def exercise(inputs: Inputs) -> Callable[[Reference], Reference]:
+    """Add an exercise to EXERCISES; the decorated function is its reference solution, with the statement above it."""
 
     def add(reference: Reference) -> Reference:
-        made = Exercise(reference, title, inspect.cleandoc(statement), inputs, inspect.cleandoc(hint))
-        EXERCISES[made.name] = made
+        EXERCISES[reference.__name__] = Exercise(reference, inputs)
         return reference
 
     return add
@@ -201,11 +213,13 @@ def exercise(title: str, statement: str, inputs: Inputs, hint: str) -> Callable[
 
 @functools.cache
 def _definition(function: Callable[..., Any]) -> str:
-    """The source of a function without its decorators."""
+    """The source of a function without its decorators and its docstring."""
     source = inspect.getsource(function)
     node = ast.parse(source).body[0]
     assert isinstance(node, ast.FunctionDef)
-    return "".join(source.splitlines(keepends=True)[node.lineno - 1 :])
+    lines, docstring = source.splitlines(keepends=True), node.body[0]
+    body = "".join(lines[docstring.end_lineno :]).lstrip("\n")
+    return "".join(lines[node.lineno - 1 : docstring.lineno - 1]) + body
 
 
 @functools.cache

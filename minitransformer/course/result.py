@@ -117,19 +117,8 @@ class Result:
 
     def as_dict(self) -> dict[str, Any]:
         """The result as JSON types."""
-        return {
-            "name": self.name,
-            "right": self.right,
-            "score": self.score,
-            "mistake": self.mistake,
-            "outputs": [output.as_dict() for output in self.outputs],
-            "changed": list(self.changed),
-            "repeated": list(self.repeated),
-            "problem": self.problem,
-            "error": self.error,
-            "order": list(self.order),
-            "message": str(self),
-        }
+        judged = {"right": self.right, "score": self.score, "mistake": self.mistake, "message": str(self)}
+        return asdict(self) | judged | {"outputs": [output.as_dict() for output in self.outputs]}
 
     def __str__(self) -> str:
         said = [f"\n{textwrap.fill(sentence, 100, break_on_hyphens=False)}" for sentence in self.sentences]

@@ -13,8 +13,8 @@ import numpy as np
 from .. import layers
 from ..arrays.backend import Array, Pullback
 from ..layers.cache import KeyValueCache, no_backward
-from ..layers.module import Module
-from ..training.optimizers import Adam, Optimizer, Piece
+from ..layers.module import Module, Parameter
+from ..training.optimizers import Adam, Optimizer
 from . import adam, cuda, ops
 from .feed_forward import feed_forward
 from .layers import encoder_layer
@@ -123,15 +123,15 @@ def _copied(item: Any, class_of: Any, made: dict[int, Any]) -> Any:
 class FastAdam(Adam):
     """Adam and AdamW with a step in one pass over the numbers; see adam.py."""
 
-    def _move(self, p: Piece, rate: float) -> None:
+    def _move(self, p: Parameter, remembered: dict[str, Array], rate: float) -> None:
         kind = type(p.value)
-        if "mean" not in p.remembered:  # Muon updates it, not Adam
-            super()._move(p, rate)
+        if "mean" not in remembered:  # Muon updates it, not Adam
+            super()._move(p, remembered, rate)
             return
         kernel = adam.adam if kind is np.ndarray else cuda.adam.adam if kind.__module__ == "cupy" else None
-        arrays = (p.value, p.grad, p.remembered["mean"], p.remembered["square"])
+        arrays = (p.value, p.grad, remembered["mean"], remembered["square"])
         if not (kernel and kernel(*arrays, int(self.steps), rate, self.betas, self.eps, self._shrink(p, rate))):
-            super()._move(p, rate)
+            super()._move(p, remembered, rate)
 
 
 _twins: dict[type[Any], type[Any]] = {layers.FeedForward: FeedForward, layers.EncoderLayer: EncoderLayer}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 from ..layers import Cost, KeyValueCache, Module
-
-A = TypeVar("A", bound="Around")
 
 
 class Around(Module):

@@ -50,11 +50,7 @@ def _mixed(mix: Callable[[], Any], **options: Any) -> Callable[[], layers.Module
     return lambda: layers.MultiHeadAttention(6, 2, mix=mix(), **options)
 
 
-for _shape in ((2, 3, 4), (4,), (3, 4), (2, 1, 3, 4)):
-    _about = "" if _shape == (2, 3, 4) else f" of rank {len(_shape)}"
-    layer(f"ClampedExperts{_about}", lambda: ClampedExperts(4, 3, 5, 2, 0.8, 0.9), _shape)
-
-
+layer("ClampedExperts", lambda: ClampedExperts(4, 3, 5, 2, 0.8, 0.9), (2, 3, 4))
 layer("RelativeBias", lambda: RelativeBias(2, 8, 7), 9, 11)
 _MIXING: dict[str, Callable[[], layers.Module]] = {
     "Biased": lambda: Biased(RelativeBias(2, 8, 7)),
@@ -117,32 +113,16 @@ layer("EncoderLayer with RMSNorm and a gated unit", _llama_layer, (3, 4), causal
 _REAL = np.array([[True, True, True, False], [True, True, True, True], [True, False, False, False]])
 layer("Recurrent of plain cells, padded", lambda: Recurrent(2, 3, "rnn"), (3, 4, 2), mask=_REAL)
 layer("Recurrent of LSTM cells, padded", lambda: Recurrent(2, 3, "lstm"), (3, 4, 2), mask=_REAL)
-layer(
-    "Recurrent of GRU cells, padded, in reverse",
-    lambda: Recurrent(2, 3, "gru", reverse=True),
-    (3, 4, 2),
-    mask=_REAL,
-)
+layer("Recurrent of GRU cells, padded, in reverse", lambda: Recurrent(2, 3, "gru", reverse=True), (3, 4, 2), mask=_REAL)
 layer("Recurrent from a given state", lambda: Recurrent(2, 3), (2, 4, 2), (2, 6))
 layer("Bidirectional", lambda: Bidirectional(3, 4, "rnn"), (2, 3, 3), mask=_REAL[1:, :3])
 layer("Convolution with padding", lambda: Convolution(2, 3, 3, 2), (3, 4, 2), mask=_REAL[:, None])
 layer("Convolution that looks back", lambda: Convolution(3, 2, 4), (2, 5, 3), causal=True)
 for _score, _words in {"additive": "addition", "multiplicative": "multiplication"}.items():
-    layer(
-        f"Alignment by {_words}",
-        partial(Alignment, 4, _score),
-        (2, 3, 4),
-        (2, 5, 4),
-        mask=some_mask(2, 3, 5),
-    )
+    layer(f"Alignment by {_words}", partial(Alignment, 4, _score), (2, 3, 4), (2, 5, 4), mask=some_mask(2, 3, 5))
 layer("LinearAttention in blocks, padded", lambda: LinearAttention(6, 2, block=2), (2, 4, 6), mask=_REAL[:2])
 layer("LatentAttention looking back", lambda: LatentAttention(6, 2, 3, 5, 4), (2, 4, 6), causal=True)
-layer(
-    "LatentAttention with a mask",
-    lambda: LatentAttention(6, 3, 2, 4, 2, 50.0),
-    (2, 3, 6),
-    mask=some_mask(2, 3, 3),
-)
+layer("LatentAttention with a mask", lambda: LatentAttention(6, 3, 2, 4, 2, 50.0), (2, 3, 6), mask=some_mask(2, 3, 3))
 
 
 def _balance(r: Random) -> Setup:
@@ -191,6 +171,7 @@ _RANKS: dict[str, tuple[Callable[[], layers.Module], list[tuple[Any, ...]]]] = {
     "Recurrent": (lambda: Recurrent(4, 3), [(..., 3, 4)]),
     "Bidirectional": (lambda: Bidirectional(4, 2, "gru"), [(..., 3, 4)]),
     "MixtureOfExperts": (lambda: MixtureOfExperts(4, 2, 3), [(..., 4)]),
+    "ClampedExperts": (lambda: ClampedExperts(4, 3, 5, 2, 0.8, 0.9), [(..., 4)]),
     "GatedFeedForward": (lambda: GatedFeedForward(4, 6), [(..., 4)]),
     "Convolution": (lambda: Convolution(4, 3), [(..., 3, 4)]),
     "LinearAttention": (lambda: LinearAttention(4, 2), [(..., 3, 4)]),
@@ -225,10 +206,7 @@ _CACHED: dict[str, tuple[Callable[[], layers.Module], dict[str, Any]]] = {
     ),
     "MultiHeadAttention with a rolling cache": (
         lambda: grouped(8, 4, 2),
-        {
-            "cache": lambda: RollingCache(3),
-            "whole": {"mask": np.tri(5, dtype=bool) & ~np.tri(5, k=-3, dtype=bool)},
-        },
+        {"cache": lambda: RollingCache(3), "whole": {"mask": np.tri(5, dtype=bool) & ~np.tri(5, k=-3, dtype=bool)}},
     ),
     "LatentAttention with a cache": (lambda: LatentAttention(8, 2, 3, 5, 4), {"causal": True}),
     "LinearAttention with a cache": (lambda: LinearAttention(8, 2, block=2), {"cache": StateCache}),

@@ -5,6 +5,9 @@ y = (f(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
@@ -17,14 +20,12 @@ from ..ops import silu
 
 
 @op("gate, x, y: (...)")
-def gated(gate: Array, x: Array, activation: Activation = silu) -> tuple[Array, Pullback]:
+def gated(gate: Array, x: Array, activation: Callable[..., Any] = silu) -> tuple[Array, Pullback]:
     """activation(gate) * x: the gate controls how much of each x passes.
 
     With silu this is the core of SwiGLU, with gelu of GEGLU: Shazeer 2020, "GLU Variants Improve Transformer".
     backward(dy) returns (dgate, dx): by the product rule, the gradient of each factor is dy times the other factor.
     """
-    if not callable(activation):
-        raise TypeError(f"gated: activation must be an op such as ops.silu, got {type(activation).__name__}")
     opening, activation_backward = activation(gate)
     check_shape("gated", "activation(gate)", opening, gate.shape)
     y = opening * x

@@ -65,11 +65,7 @@ class LatentAttention(Module):
     new_cache = KeyValueCache
 
     def __call__(
-        self,
-        x: Array,
-        mask: Array | None = None,
-        causal: bool = False,
-        cache: KeyValueCache | None = None,
+        self, x: Array, mask: Array | None = None, causal: bool = False, cache: KeyValueCache | None = None
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx. mask: boolean, broadcasts to (..., T_q, T_k).
 

@@ -53,11 +53,8 @@ def linear_attention(
     mask: True where a key is real. block: positions in a block. backward(doutput) returns (dq, dk, dv).
     """
     xp = array_module(q)
-    real = xp.ones(q.shape[:-1], dtype=bool)
-    if mask is not None:
-        real = real & mask
-
-    queries, keys, values = features(q), xp.where(real[..., None], features(k), 0.0), with_one(v)
+    queries, values = features(q), with_one(v)
+    keys = features(k) if mask is None else xp.where(mask[..., None], features(k), 0.0)
     sums, _ = causal_sums(queries, keys, values, block)
     totals = xp.where(sums[..., -1:] > 0.0, sums[..., -1:], 1.0)  # 0 where no key is real
     output = sums[..., :-1] / totals

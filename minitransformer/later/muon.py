@@ -26,12 +26,12 @@ looked up one by one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from ..arrays.backend import Array, array_module
 from ..arrays.declared import declared
 from ..layers import Parameter
-from ..training.optimizers import AdamW, Piece
+from ..training.optimizers import AdamW
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
@@ -68,25 +68,19 @@ class Muon(AdamW):
         super().__init__(parameters, learning_rate, betas, eps, weight_decay)
 
     def _remember(self, *kinds: str) -> None:
-        maps = {name: p for name, p in self.parameters.items() if name.split(".")[-1] == "weight" and p.value.ndim == 2}
-        others = {name: p for name, p in self.parameters.items() if name not in maps}
-        self._remember_of(maps, "momentum")
-        self._remember_of(others, *kinds)
+        super()._remember(*kinds)
+        for name, p in self.parameters.items():
+            if name.split(".")[-1] == "weight" and p.value.ndim == 2:
+                self._memory[name] = {"momentum": array_module(p.value).zeros_like(p.value)}
 
-    def _in_pieces(self, parameters: Mapping[str, Parameter]) -> dict[str, Piece]:
-        """Each matrix is one piece; AdamW cuts the other parameters."""
-        momenta = self._memory.get("momentum", {})
-        maps = {
-            name: Piece(parameters[name].value, parameters[name].grad, {"momentum": momentum}, True)
-            for name, momentum in momenta.items()
-        }
-        return maps | super()._in_pieces({name: p for name, p in parameters.items() if name not in momenta})
+    def _moves_whole(self, name: str) -> bool:
+        return "momentum" in self._memory[name]
 
-    def _move(self, p: Piece, rate: float) -> None:
-        if "momentum" not in p.remembered:
-            super()._move(p, rate)
+    def _move(self, p: Parameter, remembered: dict[str, Array], rate: float) -> None:
+        if "momentum" not in remembered:
+            super()._move(p, remembered, rate)
             return
-        m = p.remembered["momentum"]
+        m = remembered["momentum"]
         m *= self.momentum
         m += (1.0 - self.momentum) * p.grad
         ahead = self.momentum * m + (1.0 - self.momentum) * p.grad

@@ -60,16 +60,8 @@ _SHORT = (4, 4), (4, 4), (4, 3)
 op("local_attention", *_LOCAL, 2)
 op("local_attention of the position itself", *_SHORT, 0)
 op("local_attention farther than the sequence", *_SHORT, 9, scale=0.3)
-op(
-    "local_attention looking back, padded, with dropout",
-    *_LOCAL,
-    3,
-    mask=np.arange(7) < 5,
-    causal=True,
-    dropout=0.3,
-    rng=frozen,
-    options_first=True,
-)
+_PADDED: dict[str, Any] = {"mask": np.arange(7) < 5, "causal": True, "dropout": 0.3, "rng": frozen}
+op("local_attention looking back, padded, with dropout", *_LOCAL, 3, **_PADDED, options_first=True)
 
 _FLASH = (2, 5, 4), (2, 7, 4), (2, 7, 3)
 _SOME_REAL = np.array([[1, 0, 1, 1, 0, 1, 1], [0] * 7], dtype=bool)  # the second sequence is all padding

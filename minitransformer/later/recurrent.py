@@ -189,11 +189,7 @@ class Recurrent(Module):
     new_cache = StateCache
 
     def __call__(
-        self,
-        x: Array,
-        state: Array | None = None,
-        mask: Array | None = None,
-        cache: StateCache | None = None,
+        self, x: Array, state: Array | None = None, mask: Array | None = None, cache: StateCache | None = None
     ) -> tuple[Array, Pullback]:
         """Return (y, backward); backward(dy) returns dx, or (dx, dstate) where a state was given.
 
@@ -208,10 +204,10 @@ class Recurrent(Module):
             first = xp.zeros((*x.shape[:-2], self.state_width), x.dtype)
         check_array("Recurrent", "state", first)
         check_shape("Recurrent", "state", first, (*x.shape[:-2], self.state_width))
+        real = xp.ones(x.shape[:-1], dtype=bool)
         if mask is not None:
-            check_mask("Recurrent", mask, x.shape[:-1], like=x)
-        everywhere = xp.ones(x.shape[:-1], dtype=bool)
-        real = everywhere if mask is None else everywhere & mask
+            check_mask("Recurrent", mask, real.shape, like=x)
+            real = real & mask
         cell = CELLS[self.cell][0]
         carried = (self.weight.value,) if self.bias is None else (self.weight.value, self.bias.value)
         order = range(x.shape[-2])[:: -1 if self.reverse else 1]

@@ -70,13 +70,7 @@ class RollingCache(KeyValueCache):
         self.window, self.sinks = window, sinks
 
     def attend(
-        self,
-        attention: Any,
-        x: Array,
-        memory: Array | None,
-        mask: Array | None,
-        causal: bool,
-        positions: Array | None,
+        self, attention: Any, x: Array, memory: Array | None, mask: Array | None, causal: bool, positions: Array | None
     ) -> Array:
         """The heads of a MultiHeadAttention for new tokens, inside the window. See KeyValueCache.attend."""
         mix = _within(attention.mix, self)

@@ -13,12 +13,11 @@ from .feed_forward import FeedForward
 from .linear import Linear
 from .module import Module, Parameter
 from .normalization import LayerNorm, RMSNorm
-from .residual import Checkpoint, Residual
+from .residual import Recompute, Residual
 from .scaled_dot_product import ScaledDotProduct
 
 __all__ = [
     "Cache",
-    "Checkpoint",
     "Cost",
     "Decoder",
     "DecoderLayer",
@@ -35,6 +34,7 @@ __all__ = [
     "MultiHeadAttention",
     "Parameter",
     "RMSNorm",
+    "Recompute",
     "Residual",
     "ScaledDotProduct",
     "SinusoidalPositions",

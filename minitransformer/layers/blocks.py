@@ -18,14 +18,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..arrays.backend import Array, Pullback
-from ..arrays.boundary import check_array, check_flags, check_sizes
+from ..arrays.boundary import check_array
+from ..arrays.declared import declared
 from .attention import MultiHeadAttention
 from .cache import Cache, KeyValueCache, check_cache, no_backward
 from .cost import Cost, Costs
 from .feed_forward import Activation, FeedForward
 from .module import Module, generator
 from .normalization import LayerNorm
-from .residual import Checkpoint, Residual
+from .residual import Recompute, Residual
 
 L = TypeVar("L", bound="_Layer")
 S = TypeVar("S", bound="_Stack")
@@ -134,6 +135,7 @@ class _Stack(Module):
 
     layer_type: type[EncoderLayer] | type[DecoderLayer]
 
+    @declared("n_layers > 0")
     def __init__(
         self,
         n_layers: int,
@@ -142,36 +144,34 @@ class _Stack(Module):
         d_ff: int,
         *,
         final_norm: bool | None = None,
-        checkpoint: bool = False,
+        recompute: bool = False,
         rng: np.random.Generator | None = None,
         **options: Any,
     ) -> None:
-        check_sizes(type(self).__name__, n_layers=n_layers)
-        check_flags(type(self).__name__, final_norm=final_norm is None or final_norm)
         rng = generator(rng)
         layers = [self.layer_type(d_model, n_heads, d_ff, rng=rng, **options) for _ in range(n_layers)]
         wants_norm = options.get("norm_order") == "pre" if final_norm is None else final_norm
-        self._hold(layers, LayerNorm(d_model) if wants_norm else None, checkpoint)
+        self._hold(layers, LayerNorm(d_model) if wants_norm else None, recompute)
 
     @classmethod
-    def of(cls: type[S], layers: Sequence[Module], final_norm: Module | None = None, checkpoint: bool = False) -> S:
+    @declared()
+    def of(cls: type[S], layers: Sequence[Module], final_norm: Module | None = None, recompute: bool = False) -> S:
         """A stack of these layers. The same layer at several places is shared: its gradients add up."""
         stack = cls.__new__(cls)
-        stack._hold(layers, final_norm, checkpoint)
+        stack._hold(layers, final_norm, recompute)
         return stack
 
-    def _hold(self, layers: Sequence[Module], final_norm: Module | None, checkpoint: bool) -> None:
+    def _hold(self, layers: Sequence[Module], final_norm: Module | None, recompute: bool) -> None:
         if not layers:
             raise ValueError(f"{type(self).__name__}: a stack needs at least one layer, got none")
-        check_flags(type(self).__name__, checkpoint=checkpoint)
-        wrapped = {id(layer): Checkpoint(layer) if checkpoint else layer for layer in layers}
+        wrapped = {id(layer): Recompute(layer) if recompute else layer for layer in layers}
         self.layers = [wrapped[id(layer)] for layer in layers]
         self.final_norm = final_norm
 
     @property
     def plain_layers(self) -> list[Any]:
-        """The layers, without the checkpoints around them."""
-        return [layer.layer if isinstance(layer, Checkpoint) else layer for layer in self.layers]
+        """The layers, without `Recompute` around them."""
+        return [layer.layer if isinstance(layer, Recompute) else layer for layer in self.layers]
 
     def new_cache(self) -> Cache:
         """Empty caches for all layers."""
@@ -193,7 +193,7 @@ class _Stack(Module):
 
 
 class Encoder(_Stack):
-    """n_layers encoder layers. Options as of EncoderLayer; checkpoint=True runs each layer again in backward."""
+    """n_layers encoder layers. Options as of EncoderLayer; recompute=True runs each layer again in backward."""
 
     layer_type = EncoderLayer
 
@@ -224,7 +224,7 @@ class Encoder(_Stack):
 
 
 class Decoder(_Stack):
-    """n_layers decoder layers that all read one memory. Keyword options as of DecoderLayer, and checkpoint."""
+    """n_layers decoder layers that all read one memory. Keyword options as of DecoderLayer, and recompute."""
 
     layer_type = DecoderLayer
 

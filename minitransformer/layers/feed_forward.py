@@ -14,6 +14,7 @@ import numpy as np
 
 from ..arrays.backend import Array, Pullback
 from ..arrays.boundary import check_shape
+from ..arrays.declared import declared
 from .cost import Cost
 from .linear import Linear
 from .module import Module, generator
@@ -28,6 +29,7 @@ ACTIVATIONS: dict[str, tuple[str, dict[str, str], int]] = {
     "gelu_tanh": ("gelu", {"approximate": "tanh"}, 4),
     "silu": ("silu", {}, 2),
 }
+_NAMES = " or ".join(f'"{name}"' for name in ACTIVATIONS)
 
 
 class FeedForward(Module):
@@ -36,6 +38,7 @@ class FeedForward(Module):
     activation: any op from x to y of the same shape, or the name of one in ACTIVATIONS, as configs have it.
     """
 
+    @declared(f"d_model, d_ff > 0; activation: {_NAMES} or an op")
     def __init__(
         self,
         d_model: int,
@@ -44,9 +47,6 @@ class FeedForward(Module):
         bias: bool = True,
         rng: np.random.Generator | None = None,
     ) -> None:
-        if not callable(activation) and activation not in tuple(ACTIVATIONS):
-            names = ", ".join(ACTIVATIONS)
-            raise ValueError(f"FeedForward: activation must be one of {names}, or an op, got {activation!r}")
         rng = generator(rng)
         self.inner = Linear(d_model, d_ff, bias, rng)
         self.output = Linear(d_ff, d_model, bias, rng)

@@ -89,7 +89,7 @@ def _as_tuple(gradients: Any) -> tuple[Array, ...]:
     return gradients if isinstance(gradients, tuple) else (gradients,)
 
 
-class Checkpoint(Module):
+class Recompute(Module):
     """Activation checkpointing: keep only the inputs of a layer, and run it again before its backward pass.
 
     Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", section 4. It costs a second forward pass and
@@ -101,7 +101,7 @@ class Checkpoint(Module):
         self.layer = layer
 
     def parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """The layer's own parameters under their own names: checkpointing changes no saved state."""
+        """The layer's own parameters under their own names: recomputing changes no saved state."""
         yield from self.layer.parameters()
 
     def __call__(self, *inputs: Array, **options: Any) -> tuple[Array, Pullback]:

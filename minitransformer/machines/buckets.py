@@ -21,7 +21,7 @@ from typing import Any
 
 from ..arrays.backend import Array
 from ..layers import Decoder, Encoder, Module, Parameter
-from ..training.flat import in_order
+from .flat import in_order
 from .parallel.group import Group
 
 BUCKET = 1 << 20  # the most numbers that ranks sum at once

@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from ..layers import Parameter
-from ..training.flat import as_one, in_order
-from ..training.optimizers import Optimizer, ShareOut, in_turn
+from ..training.optimizers import Optimizer
+from .flat import as_one, in_order
 from .parallel.group import Group, lengths, stretch
+from .pieces import InPieces, view
 
 _MATRICES, _VECTORS = "matrices", "vectors"  # of this rank's stretch; AdamW decays only the matrices
 
@@ -39,7 +40,7 @@ class ShardedOptimizer:
         self,
         parameters: Iterable[tuple[str, Parameter]],
         group: Group,
-        make: Callable[[list[tuple[str, Parameter]]], Optimizer],
+        make: Callable[[list[tuple[str, Parameter]]], Optimizer | InPieces],
     ) -> None:
         named = list(parameters)
         self._order, self._group = [name for name, _ in named], group
@@ -58,14 +59,12 @@ class ShardedOptimizer:
         mine = []
         for name, part in self._parts.items():
             shape = (1, -1) if name == _MATRICES else (-1,)
-            parameter = Parameter(np.zeros(1))
-            parameter.value, parameter.grad = values[part].reshape(shape), gradients[part].reshape(shape)
-            mine.append((name, parameter))
+            mine.append((name, view(values[part].reshape(shape), gradients[part].reshape(shape))))
         self._optimizer = make(mine)
 
-    def step(self, learning_rate: float, share_out: ShareOut = in_turn) -> None:
+    def step(self, learning_rate: float) -> None:
         """Move this rank's stretch by its gradient; then take the other stretches from the other ranks."""
-        self._optimizer.step(learning_rate, share_out)
+        self._optimizer.step(learning_rate)
         total = self._values.size
         self._values[...] = self._group.gather(self._values[self._own], lengths(total, self._group.size))
 

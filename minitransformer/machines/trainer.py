@@ -20,7 +20,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,15 +31,16 @@ from tqdm import tqdm
 
 from ..arrays.backend import keep_freed_memory, multiply_in_tf32
 from ..arrays.files import write, write_figure
+from ..layers import Parameter
 from ..models import folder as model_folder
 from ..trace.tracing import textbook_of
 from ..training.corpora import Corpus
 from ..training.loop import DROPOUT, ORDER, Accelerate, as_written, clip_gradients
-from ..training.optimizers import Optimizer
 from . import checkpoint
 from .checkpoint import Checkpoint
 from .finite import first_not_finite
 from .parallel.group import ALONE, Group, texts
+from .pieces import InPieces
 from .precision import FIRST_SCALE, MixedPrecision, next_scale
 from .settings import TrainingSettings
 from .sharded import ShardedOptimizer
@@ -95,12 +96,15 @@ class Trainer:
         self._computing = accelerate(MixedPrecision(model) if self._half else model)
         sharded = settings.shard_optimizer and group.size > 1
         self.workers = workers_of(self._computing, settings.workers, group, sharded)
-        self.optimizer: Optimizer | ShardedOptimizer
+
+        def optimizer_of(parameters: Iterable[tuple[str, Parameter]]) -> InPieces:
+            return InPieces(accelerate(settings.optimizer_of(parameters)), self.workers.share_out)
+
+        self.optimizer: InPieces | ShardedOptimizer
         if sharded:
-            pairs = model.parameters()
-            self.optimizer = ShardedOptimizer(pairs, group, lambda own: accelerate(settings.optimizer_of(own)))
+            self.optimizer = ShardedOptimizer(model.parameters(), group, optimizer_of)
         else:
-            self.optimizer = accelerate(settings.optimizer_of(model.parameters()))
+            self.optimizer = optimizer_of(model.parameters())
         self.progress = Progress()
         self._order: tuple[int, Sequence[np.ndarray]] | None = None
         self._loss = math.nan  # of the model that the folder holds at the end
@@ -184,7 +188,7 @@ class Trainer:
         progress.step += 1
         rate = settings.rate(progress.step)
         if finite:
-            self.optimizer.step(rate, self.workers.share_out)
+            self.optimizer.step(rate)
         if self._half:
             progress.loss_scale, progress.good_steps = next_scale(scale, progress.good_steps, finite)
         seconds = time.perf_counter() - began

@@ -25,9 +25,11 @@ import numpy as np
 from ..arrays.boundary import check_flags, check_sizes
 from ..layers import Module
 from ..training.corpora import Corpus
-from ..training.loop import Worker, flat_gradients
+from ..training.loop import Worker
 from .buckets import Buckets
+from .flat import as_one, flat_gradients, in_order, side_by_side
 from .parallel.group import ALONE, Group, lengths, stretch
+from .pieces import in_turn
 from .threads import together
 
 T = TypeVar("T")
@@ -42,7 +44,44 @@ def check_workers(where: str, workers: int) -> None:
         raise ValueError(f"{where}: workers must be at most {MOST}, got {workers}; the number of cores is best")
 
 
-class Workers(Worker):
+class FlatWorker(Worker):
+    """A worker whose norm and whose zeros take one operation each.
+
+    From here on, one flat array contains all values, and another all gradients (flat.py). These arrays are new, so old
+    references to parameter arrays go stale.
+    """
+
+    def __init__(self, model: Module) -> None:
+        super().__init__(model)
+        parameters = [p for _, p in in_order(model.parameters())]
+        if len(dtypes := {str(p.value.dtype) for p in parameters}) > 1:
+            raise TypeError(
+                f"Workers: all parameters must be of one dtype, got {', '.join(sorted(dtypes))}; use model.to"
+            )
+        if as_one([p.value for p in parameters]) is None:
+            for p, value in zip(parameters, side_by_side([p.value for p in parameters])[1], strict=True):
+                value[...] = p.value
+                p.value = value
+        self.gradient = flat_gradients(model)
+
+    def zero_gradients(self) -> None:
+        """Set all gradients to zero."""
+        self.gradient.fill(0.0)
+
+    def gradient_norm(self) -> float:
+        """The norm of all gradients together: √(sum of g²)."""
+        return math.sqrt(float((self.gradient * self.gradient).sum()))
+
+    def scale_gradients(self, factor: float) -> None:
+        """Multiply all gradients by a factor."""
+        self.gradient *= factor
+
+    def share_out(self, work: Callable[[str], None], sizes: Mapping[str, int]) -> None:
+        """Call work(name) for every name."""
+        in_turn(work, sizes)
+
+
+class Workers(FlatWorker):
     """The model itself and n - 1 replicas that share its values. The model's parameters receive the gradients.
 
     group: the ranks that share every batch; all must call the methods together. sharded: each rank gets only the
@@ -68,7 +107,7 @@ class Workers(Worker):
     def loss_and_gradients(
         self, corpus: Corpus, batches: Sequence[np.ndarray], seed: Sequence[int], scale: float = 1.0
     ) -> float:
-        """Like Worker.gradients. Each worker makes its own generator from the seed."""
+        """Like Worker.loss_and_gradients. Each worker makes its own generator from the seed."""
         total = sum(corpus.count(rows) for rows in batches)
         n, first = len(self.models), self.group.rank * len(self.models)
         shares = [share(corpus, rows, self.group) for rows in batches]
@@ -179,9 +218,9 @@ def share(corpus: Corpus, rows: np.ndarray, group: Group) -> np.ndarray:
     return rows[owners == group.rank]
 
 
-def workers_of(model: Module, n: int, group: Group = ALONE, sharded: bool = False) -> Worker:
-    """Workers, or the plain Worker where a model trains alone."""
-    return Worker(model) if n == 1 and group.size == 1 else Workers(model, n, group, sharded)
+def workers_of(model: Module, n: int, group: Group = ALONE, sharded: bool = False) -> FlatWorker:
+    """Workers, or one worker on this thread where a model trains alone."""
+    return FlatWorker(model) if n == 1 and group.size == 1 else Workers(model, n, group, sharded)
 
 
 def replica(model: Module) -> Module:

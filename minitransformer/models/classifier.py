@@ -42,7 +42,7 @@ class ClassifierConfig:
     attention_dropout: float = 0.0
     activation: str = "gelu"
     norm_order: str = "pre"
-    checkpoint: bool = False
+    recompute: bool = False
 
     def build(self, rng: np.random.Generator | None = None) -> Classifier:
         """The model of these sizes, untrained."""
@@ -57,7 +57,7 @@ class ClassifierConfig:
         final_norm = LayerNorm(d) if self.norm_order == "pre" else None
         return ClassifierParts(
             embed=InputEmbedding(tokens, SinusoidalPositions(d), math.sqrt(d), self.dropout),
-            encoder=Encoder.of(layers, final_norm, self.checkpoint),
+            encoder=Encoder.of(layers, final_norm, self.recompute),
             pool=MeanPool(),
             head=Linear(d, self.n_classes, rng=rng),
         )

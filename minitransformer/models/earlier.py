@@ -12,10 +12,11 @@ from typing import Any
 from ..arrays import rooms
 
 PACKAGE = __name__.split(".")[0]
+_RENAMED = {"checkpoint": "recompute"}  # fields that have another name now, in every config
 
 
 def known(path: Path, config_class: type[Any], config: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a config without those of an earlier version that changed nothing.
+    """The fields of a config under their names of today, without those of an earlier version that changed nothing.
 
     earlier.json in the rooms around: {config: {field, or field=value: [what changed nothing, which recipe has it now]}}
     Raises ValueError for any other field that the config does not have.
@@ -26,6 +27,7 @@ def known(path: Path, config_class: type[Any], config: dict[str, Any]) -> dict[s
         for name, entry in json.loads(file.read_text(encoding="utf-8")).get(config_class.__name__, {}).items()
     }
     names = [field.name for field in fields(config_class)]
+    config = {_RENAMED.get(name, name): value for name, value in config.items()}
     unknown = {
         name: about.get(f"{name}={value}", about.get(name, (None, None)))[1]
         for name, value in config.items()

@@ -61,7 +61,7 @@ class LanguageModelConfig:
     norm_order: str = "pre"
     norm_eps: float = 1e-5
     tie_output: bool = True  # the table of tokens also makes the logits
-    checkpoint: bool = False
+    recompute: bool = False
 
     def build(self, rng: np.random.Generator | None = None) -> LanguageModel:
         """The model of these sizes, untrained."""
@@ -85,7 +85,7 @@ class LanguageModelConfig:
         final_norm = LayerNorm(d, self.norm_eps) if self.norm_order == "pre" else None
         return LanguageModelParts(
             embed=InputEmbedding(tokens, positions, dropout=self.dropout),
-            stack=Encoder.of(layers, final_norm, self.checkpoint),
+            stack=Encoder.of(layers, final_norm, self.recompute),
             output=tokens if self.tie_output else Embedding(self.vocabulary, d, std=0.02, rng=rng),
         )
 

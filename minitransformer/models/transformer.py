@@ -67,7 +67,7 @@ class TransformerConfig:
     norm_order: str = "post"
     share_embeddings: bool = True  # one table for source and target, which needs one vocabulary (section 3.4)
     tie_output: bool = True  # the target's table also makes the logits
-    checkpoint: bool = False
+    recompute: bool = False
 
     def build(self, rng: np.random.Generator | None = None) -> Transformer:
         """The model of these sizes, untrained."""
@@ -91,8 +91,8 @@ class TransformerConfig:
         return TransformerParts(
             embed_source=embed(source_tokens),
             embed_target=embed(target_tokens),
-            encoder=Encoder.of(encoder_layers, final_norm(), self.checkpoint),
-            decoder=Decoder.of(decoder_layers, final_norm(), self.checkpoint),
+            encoder=Encoder.of(encoder_layers, final_norm(), self.recompute),
+            decoder=Decoder.of(decoder_layers, final_norm(), self.recompute),
             output=target_tokens if self.tie_output else Embedding(self.target_vocabulary, d, rng=rng),
         )
 

@@ -76,7 +76,7 @@ class BartConfig:
     share_embeddings: bool = True
     tie_output: bool = True
     logit_bias: bool = False
-    checkpoint: bool = False
+    recompute: bool = False
 
     def build(self, rng: np.random.Generator | None = None) -> Transformer:
         """The model of these sizes, untrained."""
@@ -103,8 +103,8 @@ class BartConfig:
         return TransformerParts(
             embed_source=embed_source,
             embed_target=embed_target,
-            encoder=Encoder.of(encoder, LayerNorm(d) if pre else None, self.checkpoint),
-            decoder=Decoder.of(decoder, LayerNorm(d) if pre else None, self.checkpoint),
+            encoder=Encoder.of(encoder, LayerNorm(d) if pre else None, self.recompute),
+            decoder=Decoder.of(decoder, LayerNorm(d) if pre else None, self.recompute),
             output=BiasedOutput(table, self.target_vocabulary) if self.logit_bias else table,
         )
 

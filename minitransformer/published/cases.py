@@ -51,7 +51,7 @@ def _transformer(kind: Callable[..., Any], **options: Any) -> Callable[[Random],
 
 _enter(
     "LanguageModel with shared key heads and rotation",
-    language_model(LlamaConfig, n_key_heads=1, rotary_base=50.0, window=3, checkpoint=True),
+    language_model(LlamaConfig, n_key_heads=1, rotary_base=50.0, window=3, recompute=True),
 )
 _enter("LanguageModel with norms of queries and keys", language_model(Qwen3Config, n_key_heads=1, rotary_base=50.0))
 _GEMMA_2: dict[str, Any] = {"query_scalar": 3, "score_cap": 1.5, "logit_cap": 2.0, "rotary_base": 50.0, "window": 2}
@@ -60,11 +60,11 @@ _GPT_OSS: dict[str, Any] = {"n_experts": 3, "k": 2, "gate_limit": 0.9, "rotary_b
 _enter("LanguageModel with sinks and experts", language_model(GptOssConfig, n_key_heads=1, **_GPT_OSS))
 _enter(
     "Transformer with relative positions and scaled logits",
-    _transformer(T5Config, buckets=6, d_head=3, checkpoint=True),
+    _transformer(T5Config, buckets=6, d_head=3, recompute=True),
 )
 _enter(
     "Transformer with learned positions and a logit bias",
-    _transformer(BartConfig, n_positions=5, position_offset=2, embedding_norm=True, logit_bias=True, checkpoint=True),
+    _transformer(BartConfig, n_positions=5, position_offset=2, embedding_norm=True, logit_bias=True, recompute=True),
 )
 _enter("TextEncoder", _encoder_of_text(TextEncoder))
 _enter("TextEncoder that counts the real tokens", _encoder_of_text(TextEncoder, count_real=True, types=0))

@@ -55,7 +55,7 @@ class Gemma2Config(llama.LlamaConfig):
 
         return LanguageModelParts(
             embed=InputEmbedding(tokens, None, scale=d**0.5, dropout=self.dropout),
-            stack=Encoder.of([layer(i) for i in range(self.n_layers)], norm(), self.checkpoint),
+            stack=Encoder.of([layer(i) for i in range(self.n_layers)], norm(), self.recompute),
             output=output if self.logit_cap is None else CappedOutput(output, self.logit_cap),
         )
 

@@ -51,7 +51,7 @@ class GptOssConfig(llama.LlamaConfig):
 
         return LanguageModelParts(
             embed=InputEmbedding(tokens, None, dropout=self.dropout),
-            stack=Encoder.of([layer(i) for i in range(self.n_layers)], RMSNorm(d, self.norm_eps), self.checkpoint),
+            stack=Encoder.of([layer(i) for i in range(self.n_layers)], RMSNorm(d, self.norm_eps), self.recompute),
             output=tokens if self.tie_output else Embedding(self.vocabulary, d, std=0.02, rng=rng),
         )
 

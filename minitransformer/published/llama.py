@@ -53,7 +53,7 @@ class LlamaConfig:
     window: int | None = None  # how many tokens attention sees, including the current one
     norm_eps: float = 1e-6
     tie_output: bool = False
-    checkpoint: bool = False
+    recompute: bool = False
 
     def __post_init__(self) -> None:
         meant = {"n_key_heads": self.n_heads, "d_head": self.d_model // max(1, self.n_heads), "qkv_bias": self.bias}
@@ -83,7 +83,7 @@ class LlamaConfig:
         layers = [layer() for _ in range(self.n_layers)]
         return LanguageModelParts(
             embed=InputEmbedding(tokens, None, dropout=self.dropout),
-            stack=Encoder.of(layers, RMSNorm(d, self.norm_eps), self.checkpoint),
+            stack=Encoder.of(layers, RMSNorm(d, self.norm_eps), self.recompute),
             output=tokens if self.tie_output else Embedding(self.vocabulary, d, std=0.02, rng=rng),
         )
 

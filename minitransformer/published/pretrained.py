@@ -343,8 +343,8 @@ def _as_family(family: Family, model: Pretrained, head: str) -> tuple[dict[str, 
 
 
 def _differences(config: Any, again: Any) -> dict[str, Any]:
-    """{field: the second config's value} where two differ, apart from dropout and checkpointing (training only)."""
-    training = {"checkpoint", "dropout", "attention_dropout"}
+    """{field: the second config's value} where two differ, apart from dropout and recomputing (training only)."""
+    training = {"recompute", "dropout", "attention_dropout"}
     given, read = dataclasses.asdict(config), dataclasses.asdict(again)
     if given.get("positions") == "halves":  # then there is no table
         training.add("n_positions")

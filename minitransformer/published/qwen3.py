@@ -41,7 +41,7 @@ class Qwen3Config(llama.LlamaConfig):
         layers = [layer() for _ in range(self.n_layers)]
         return LanguageModelParts(
             embed=InputEmbedding(tokens, None, dropout=self.dropout),
-            stack=Encoder.of(layers, RMSNorm(d, self.norm_eps), self.checkpoint),
+            stack=Encoder.of(layers, RMSNorm(d, self.norm_eps), self.recompute),
             output=tokens if self.tie_output else Embedding(self.vocabulary, d, std=0.02, rng=rng),
         )
 

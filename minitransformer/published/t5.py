@@ -69,7 +69,7 @@ class T5Config:
     max_distance: int = 128
     tie_output: bool = True
     scale_logits: bool = True
-    checkpoint: bool = False
+    recompute: bool = False
     share_embeddings: ClassVar[bool] = True  # no T5 has two tables
 
     def build(self, rng: np.random.Generator | None = None) -> Transformer:
@@ -103,8 +103,8 @@ class T5Config:
         return TransformerParts(
             embed_source=InputEmbedding(tokens, None, dropout=self.dropout),
             embed_target=InputEmbedding(tokens, None, dropout=self.dropout),
-            encoder=Encoder.of(encoder, RMSNorm(d, self.norm_eps), self.checkpoint),
-            decoder=Decoder.of(decoder, RMSNorm(d, self.norm_eps), self.checkpoint),
+            encoder=Encoder.of(encoder, RMSNorm(d, self.norm_eps), self.recompute),
+            decoder=Decoder.of(decoder, RMSNorm(d, self.norm_eps), self.recompute),
             output=ScaledOutput(table, d**-0.5) if self.scale_logits else table,
         )
 

@@ -25,7 +25,7 @@ class Call:
 
     name: "attention", "Linear", ...; label: the same with a number, "Linear#2", if there are several. A pullback has
     the label of the call that made it. A function that runs forward during the backward pass, as in the second run of a
-    checkpointed layer, is named "linear in backward".
+    recomputed layer, is named "linear in backward".
     """
 
     index: int

@@ -179,7 +179,7 @@ class Recorder(Traced):
         def follow(frame: types.FrameType, event: str, arg: Any) -> Any:
             names.update(name for name, value in newly_bound(held, frame.f_locals) if is_float_array(as_numpy(value)))
             if event == "return":
-                if pullback := claimed_pullback(arg, code):  # a checkpointed layer's second run; the first was recorded
+                if pullback := claimed_pullback(arg, code):  # a recomputed layer's second run; the first was recorded
                     self._again[id(pullback.__code__)] = pullback.__code__
                 elif not (isinstance(arg, tuple) and len(arg) == 2 and callable(arg[1])):
                     self._strays.update(dict.fromkeys((label, name) for name in sorted(names)))

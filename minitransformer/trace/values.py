@@ -62,7 +62,8 @@ class Value:
     def __str__(self) -> str:
         if self.array is None:
             return self.summary
-        return np.array2string(self.array, precision=4, suppress_small=True, separator=" ")
+        all_small = np.abs(self.array, dtype=float).max(initial=0.0) < 0.01
+        return np.array2string(self.array, precision=4, suppress_small=not all_small)
 
 
 def copied(array: Array) -> Value:

@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from ..arrays.backend import Array
 from ..layers import Module
 from .corpora import Corpus
-from .flat import as_one, in_order, side_by_side
-from .optimizers import Optimizer, clipping, in_turn
+from .optimizers import Optimizer, clipping, gradient_norm
 
 Accelerate: TypeAlias = Callable[[Any], Any]  # from a model or an optimiser to its fast twin
 
@@ -36,25 +34,14 @@ def as_written(textbook: T) -> T:
 
 
 class Worker:
-    """A model, and the gradients of its loss on batches.
-
-    From here on, one flat array contains all values, and another all gradients (flat.py). These arrays are new, so old
-    references to parameter arrays go stale.
-    """
+    """A model, and the gradients of its loss on batches."""
 
     def __init__(self, model: Module) -> None:
         if not callable(getattr(model, "parameters", None)):
-            raise TypeError(f"Worker: model must be a module with parameters, got {type(model).__name__}")
-        parameters = [p for _, p in in_order(model.parameters())]
-        if len(dtypes := {str(p.value.dtype) for p in parameters}) > 1:
             raise TypeError(
-                f"Worker: all parameters must be of one dtype, got {', '.join(sorted(dtypes))}; use model.to"
+                f"{type(self).__name__}: model must be a module with parameters, got {type(model).__name__}"
             )
-        if as_one([p.value for p in parameters]) is None:
-            for p, value in zip(parameters, side_by_side([p.value for p in parameters])[1], strict=True):
-                value[...] = p.value
-                p.value = value
-        self.model, self.gradient = model, flat_gradients(model)
+        self.model = model
 
     def loss_and_gradients(
         self, corpus: Corpus, batches: Sequence[np.ndarray], seed: Sequence[int], scale: float = 1.0
@@ -65,7 +52,7 @@ class Worker:
         for dropout. scale: a factor for all gradients, but not for the returned loss; of float16.
         """
         rng, total, loss_sum = np.random.default_rng([*seed, 0]), sum(map(corpus.count, batches)), 0.0
-        self.gradient.fill(0.0)
+        self.zero_gradients()
         for rows in batches:
             count = corpus.count(rows)
             loss, backward = corpus.loss(self.model, rows, rng)
@@ -78,17 +65,18 @@ class Worker:
         counted = [(corpus.count(rows), corpus.loss(self.model, rows, None)[0]) for rows in corpus.batches(None)]
         return sum(count * float(loss) for count, loss in counted) / sum(count for count, _ in counted)
 
+    def zero_gradients(self) -> None:
+        """Set all gradients to zero."""
+        self.model.zero_grad()
+
     def gradient_norm(self) -> float:
         """The norm of all gradients together: √(sum of g²)."""
-        return math.sqrt(float((self.gradient * self.gradient).sum()))
+        return gradient_norm(self.model.parameters())
 
     def scale_gradients(self, factor: float) -> None:
         """Multiply all gradients by a factor."""
-        self.gradient *= factor
-
-    def share_out(self, work: Callable[[str], None], sizes: Mapping[str, int]) -> None:
-        """Call work(name) for every name."""
-        in_turn(work, sizes)
+        for _, p in self.model.parameters():
+            p.grad *= factor
 
 
 def clip_gradients(worker: Any, limit: float, scale: float = 1.0) -> float:
@@ -120,12 +108,3 @@ def train(
             yield loss
             if step == steps:
                 return
-
-
-def flat_gradients(model: Module) -> Array:
-    """Put the gradients side by side in one array, and return it. Each `.grad` becomes a view of it."""
-    parameters = [p for _, p in in_order(model.parameters())]
-    flat, views = side_by_side([p.grad for p in parameters])
-    for p, view in zip(parameters, views, strict=True):
-        p.grad = view
-    return flat

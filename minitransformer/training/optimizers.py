@@ -30,11 +30,9 @@ hardly decay. The learning rate η multiplies both terms; algorithm 2 has η_t �
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -43,27 +41,6 @@ from ..arrays.boundary import check_floats, check_number, check_positive
 from ..arrays.declared import declared
 from ..layers import Parameter
 from ..layers.module import load_arrays
-from .flat import as_one, in_order, side_by_side
-
-PIECE = 1 << 18  # numbers: a few pieces per thread in a model of ten million, one piece in a small model
-
-ShareOut: TypeAlias = Callable[[Callable[[str], None], Mapping[str, int]], None]
-
-
-def in_turn(move: Callable[[str], None], sizes: Mapping[str, int]) -> None:
-    """One after the other."""
-    for name in sizes:
-        move(name)
-
-
-@dataclass
-class Piece:
-    """The part that a step moves at once: a parameter, or a stretch of a flat buffer of parameters (flat.py)."""
-
-    value: Array
-    grad: Array
-    remembered: dict[str, Array]  # the state by kind, in the value's shape
-    is_matrix: bool  # whether the parameters have two axes or more
 
 
 class Optimizer:
@@ -84,97 +61,52 @@ class Optimizer:
         _check_at_least_zero(self._name, learning_rate=learning_rate)
         self.learning_rate = float(learning_rate)  # a Python float: NumPy's would promote float32 parameters
         self.steps = np.array(0)
-        self._memory: dict[str, dict[str, Array]] = {}
+        self._memory: dict[str, dict[str, Array]] = {name: {} for name in self.parameters}
         self._shapes = {name: p.value.shape for name, p in self.parameters.items()}
-        self._pieces: dict[str, Piece] = {}
-        self._cut: list[Array] = []  # the arrays that the pieces were made from
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The attributes that a copy takes over; it cuts its own arrays into pieces."""
-        return self.__dict__ | {"_pieces": {}, "_cut": []}
 
     def _remember(self, *kinds: str) -> None:
         """Arrays of zeros for every parameter. They belong to the state as "kind.<name>"."""
-        self._remember_of(self.parameters, *kinds)
+        for name, p in self.parameters.items():
+            self._memory[name] = {kind: array_module(p.value).zeros_like(p.value) for kind in kinds}
 
-    def _remember_of(self, parameters: Mapping[str, Parameter], *kinds: str) -> None:
-        """The same for some parameters."""
-        if not parameters:
-            return
-        names, ordered = zip(*in_order(parameters.items()), strict=True)
-        values = [p.value for p in ordered]
-        for kind in kinds:
-            if len({x.dtype for x in values}) > 1:
-                zeros = [array_module(x).zeros_like(x) for x in values]
-            else:
-                zeros = side_by_side(values)[1]
-            by_name = dict(zip(names, zeros, strict=True))
-            self._memory[kind] = {name: by_name[name] for name in parameters}
+    def step(self, learning_rate: float | None = None) -> None:
+        """Move every parameter once, in place, by its `.grad`. learning_rate: for this step, from a schedule."""
+        rate = self._begin(learning_rate)
+        for name, p in self.parameters.items():
+            self._move(p, self._memory[name], rate)
 
-    def step(self, learning_rate: float | None = None, share_out: ShareOut = in_turn) -> None:
-        """Move every parameter once, in place, by its `.grad`. learning_rate: for this step, from a schedule.
-
-        share_out(move, sizes): calls move(name) once for each piece, in any order or at the same time. sizes: how
-        many numbers each piece has, by name. `in_turn` moves one after the other; workers share the pieces.
-        """
+    def _begin(self, learning_rate: float | None) -> float:
+        """Check what a step needs, and count it. Returns its learning rate."""
         rate = self.learning_rate if learning_rate is None else float(learning_rate)
         _check_at_least_zero(self._name, learning_rate=rate)
-        now = [array for p in self.parameters.values() for array in (p.value, p.grad)]
-        others = len(now) != len(self._cut) or any(a is not b for a, b in zip(now, self._cut, strict=True))
-        if others:  # for example, Module.to replaces the arrays
-            self._check_dtypes()
-        self._check_shapes()
-        self.steps += 1
-        if others:
-            self._pieces, self._cut = self._in_pieces(self.parameters), now
-        share_out(
-            lambda name: self._move(self._pieces[name], rate),
-            {name: piece.value.size for name, piece in self._pieces.items()},
-        )
-
-    def _check_dtypes(self) -> None:
-        """Require value, gradient and state of each parameter to have one dtype, on one device."""
         for name, p in self.parameters.items():
-            remembered = {f"the {kind} of {name}": known[name] for kind, known in self._memory.items() if name in known}
-            check_floats(self._name, **remembered, **{name: p.value, f"the gradient of {name}": p.grad})
+            self._check(name, p)
+        self.steps += 1
+        return rate
 
-    def _check_shapes(self) -> None:
-        """Require the original shapes: a compiled loop would write past the end of a shorter array."""
-        for name, shape in self._shapes.items():
-            p = self.parameters[name]
-            if p.value.shape != shape:
-                raise ValueError(
-                    f"{self._name}: {name} had shape {shape} when the optimiser was made, and now has {p.value.shape}; "
-                    f"make a new {self._name} after such a change"
-                )
-            if p.grad.shape != shape:
-                raise ValueError(
-                    f"{self._name}: the gradient of {name} must have the shape {shape} of its value, got "
-                    f"{p.grad.shape}; set {name}.grad to an array of that shape"
-                )
+    def _check(self, name: str, p: Parameter) -> None:
+        """Require the original shapes, and one dtype and device: a compiled loop would write past a shorter array."""
+        remembered = {f"the {kind} of {name}": array for kind, array in self._memory[name].items()}
+        check_floats(self._name, **remembered, **{name: p.value, f"the gradient of {name}": p.grad})
+        shape = self._shapes[name]
+        if p.value.shape != shape:
+            raise ValueError(
+                f"{self._name}: {name} had shape {shape} when the optimiser was made, and now has {p.value.shape}; "
+                f"make a new {self._name} after such a change"
+            )
+        if p.grad.shape != shape:
+            raise ValueError(
+                f"{self._name}: the gradient of {name} must have the shape {shape} of its value, got "
+                f"{p.grad.shape}; set {name}.grad to an array of that shape"
+            )
 
-    def _in_pieces(self, parameters: Mapping[str, Parameter]) -> dict[str, Piece]:
-        """Each parameter by its name; or pieces of at most PIECE, if all arrays of a step are flat buffers."""
-        pieces: dict[str, Piece] = {}
-        for is_matrix, group in itertools.groupby(in_order(parameters.items()), lambda pair: pair[1].value.ndim > 1):
-            pairs = list(group)
-            known = {kind: arrays for kind, arrays in self._memory.items() if pairs[0][0] in arrays}
-            kinds = {kind: [arrays[name] for name, _ in pairs] for kind, arrays in known.items()}
-            value, grad = as_one([p.value for _, p in pairs]), as_one([p.grad for _, p in pairs])
-            remembered = {kind: as_one(arrays) for kind, arrays in kinds.items()}
-            if value is None or grad is None or any(array is None for array in remembered.values()):
-                for i, (name, p) in enumerate(pairs):
-                    own = {kind: arrays[i] for kind, arrays in kinds.items()}
-                    pieces[name] = Piece(p.value, p.grad, own, is_matrix)
-                continue
-            for start in range(0, value.size, PIECE):
-                some = slice(start, start + PIECE)
-                own = {kind: array[some] for kind, array in remembered.items() if array is not None}
-                pieces[f"{start} of {pairs[0][0]} and others"] = Piece(value[some], grad[some], own, is_matrix)
-        return pieces
-
-    def _move(self, p: Piece, rate: float) -> None:
+    def _move(self, p: Parameter, remembered: dict[str, Array], rate: float) -> None:
+        """Move one parameter in place. remembered: its state by kind."""
         raise NotImplementedError
+
+    def _moves_whole(self, name: str) -> bool:
+        """Whether a parameter moves as a whole. The numbers of all others move one by one, so pieces of them can."""
+        return False
 
     def state(self) -> dict[str, np.ndarray]:
         """A copy on the host of "steps" and of the state of each parameter, such as "mean.<name>"."""
@@ -185,8 +117,9 @@ class Optimizer:
         load_arrays(self._name, self._arrays(), mapping)
 
     def _arrays(self) -> dict[str, Array]:
+        kinds = dict.fromkeys(kind for known in self._memory.values() for kind in known)
         remembered = {
-            f"{kind}.{name}": array for kind, arrays in self._memory.items() for name, array in arrays.items()
+            f"{kind}.{name}": known[kind] for kind in kinds for name, known in self._memory.items() if kind in known
         }
         return {"steps": self.steps, **remembered}
 
@@ -202,8 +135,8 @@ class SGD(Optimizer):
         self.momentum = float(momentum)
         self._remember("velocity")
 
-    def _move(self, p: Piece, rate: float) -> None:
-        u = p.remembered["velocity"]
+    def _move(self, p: Parameter, remembered: dict[str, Array], rate: float) -> None:
+        u = remembered["velocity"]
         u *= self.momentum
         u += p.grad
         p.value -= rate * u
@@ -234,9 +167,9 @@ class Adam(Optimizer):
         self.betas, self.eps = (float(beta1), float(beta2)), float(eps)
         self._remember("mean", "square")
 
-    def _move(self, p: Piece, rate: float) -> None:
+    def _move(self, p: Parameter, remembered: dict[str, Array], rate: float) -> None:
         shrink = self._shrink(p, rate)
-        g, m, v = p.grad, p.remembered["mean"], p.remembered["square"]
+        g, m, v = p.grad, remembered["mean"], remembered["square"]
         beta1, beta2 = self.betas
         t = int(self.steps)
         xp = array_module(p.value)
@@ -247,7 +180,7 @@ class Adam(Optimizer):
         p.value *= shrink
         p.value -= rate * (m / (1.0 - beta1**t)) / (xp.sqrt(v / (1.0 - beta2**t)) + self.eps)
 
-    def _shrink(self, p: Piece, rate: float) -> float:
+    def _shrink(self, p: Parameter, rate: float) -> float:
         """The factor that multiplies the values before the step; 1 without decay."""
         return 1.0
 
@@ -272,8 +205,8 @@ class AdamW(Adam):
         super().__init__(parameters, learning_rate, betas, eps)
         self.weight_decay, self.decay_vectors = float(weight_decay), decay_vectors
 
-    def _shrink(self, p: Piece, rate: float) -> float:
-        decays = p.is_matrix or self.decay_vectors
+    def _shrink(self, p: Parameter, rate: float) -> float:
+        decays = p.value.ndim > 1 or self.decay_vectors
         return 1.0 - rate * self.weight_decay * decays
 
 
@@ -286,6 +219,11 @@ def _pairs(where: str, parameters: Any) -> list[tuple[str, Parameter]]:
     return pairs
 
 
+def gradient_norm(parameters: Iterable[tuple[str, Parameter]]) -> float:
+    """√(sum of g² over all entries of all parameters)."""
+    return math.sqrt(float(sum((p.grad * p.grad).sum() for _, p in parameters)))
+
+
 def clip_gradient_norm(parameters: Iterable[tuple[str, Parameter]], limit: float) -> float:
     """Scale all gradients by one factor so that their common norm is at most `limit`. Returns the norm before.
 
@@ -293,11 +231,11 @@ def clip_gradient_norm(parameters: Iterable[tuple[str, Parameter]], limit: float
     recurrent neural networks", algorithm 1. If the norm is not finite, nothing is scaled: skip that step.
     """
     check_positive("clip_gradient_norm", limit=limit)
-    gradients = [p.grad for _, p in _pairs("clip_gradient_norm", parameters)]
-    norm = math.sqrt(float(sum((g * g).sum() for g in gradients)))
+    pairs = _pairs("clip_gradient_norm", parameters)
+    norm = gradient_norm(pairs)
     if (factor := clipping(norm, float(limit))) != 1.0:
-        for g in gradients:
-            g *= factor
+        for _, p in pairs:
+            p.grad *= factor
     return norm
 
 

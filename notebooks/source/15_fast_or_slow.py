@@ -257,17 +257,17 @@ plt.show()
 # **First cure: compute again.** Keep only a layer's input, and run its forward pass again during backward (Chen et al.
 # 2016).
 #
-# > ⟦**Predict first.** An encoder of 6 layers uses these checkpoints. How much memory does it save, how much more time
+# > ⟦**Predict first.** An encoder of 6 layers recomputes like this. How much memory does it save, how much more time
 # > does it take?⟧
 
 # %% tags=["varies", "slide"]
 x = array(2, 128, 64)
-for checkpoint in (False, True):
-    stack = layers.Encoder(6, 64, 4, 256, checkpoint=checkpoint, rng=np.random.default_rng(0))
+for recompute in (False, True):
+    stack = layers.Encoder(6, 64, 4, 256, recompute=recompute, rng=np.random.default_rng(0))
     y, backward = stack(x)
     took = seconds(lambda stack=stack: stack(x)[1](x), repeat=3)
     kept_mb = saved(backward).total / 1e6
-    print(f"checkpoint={checkpoint!s:5s}  kept {kept_mb:6.2f} MB, forward and backward {took * 1e3:.0f} ms")
+    print(f"recompute={recompute!s:5s}  kept {kept_mb:6.2f} MB, forward and backward {took * 1e3:.0f} ms")
 
 # %% [markdown]
 # ⟦A forward pass costs about half as much as a backward pass, so a second forward pass makes the total about four

@@ -18,7 +18,7 @@ from minitransformer.show.stepper.page import to_html
 from minitransformer.show.stepper.page_data import page_data
 from minitransformer.show.stepper.page_edits import followed
 from minitransformer.show.stepper.pairing import partners
-from minitransformer.show.stepper.terms import readable
+from minitransformer.show.stepper.terms import pretty, readable
 from minitransformer.verify.mistakes import MISTAKES
 
 from .conftest import Open
@@ -50,7 +50,7 @@ def test_edited_inputs_are_recomputed_as_python_computes_them(
     go(page, at(fresh, "attention.scores"))
     page.click("#result .result [data-flat='4']")
     expansion = expand(fresh, *fresh.find("attention.scores"), (1, 1))
-    assert expansion.pretty in page.text_content("#sum-text")
+    assert pretty(expansion.term) in page.text_content("#sum-text")
     page.fill("#inputs [data-name='x'] [data-flat='5']", "two")
     page.keyboard.press("Tab")
     assert page.get_attribute("#inputs [data-name='x'] [data-flat='5']", "aria-invalid") == "true"

@@ -15,7 +15,7 @@ from minitransformer.show.stepper.expansion import expand
 from minitransformer.show.stepper.page import to_html
 from minitransformer.show.stepper.pairing import partners
 from minitransformer.show.stepper.stops import stops_of
-from minitransformer.show.stepper.terms import readable
+from minitransformer.show.stepper.terms import pretty, readable
 from minitransformer.verify.mistakes import MISTAKES
 
 from .conftest import Open
@@ -115,17 +115,17 @@ def test_a_clicked_cell_shows_its_expanded_sum_and_lights_what_it_came_from(
                 except ValueError:
                     continue
                 result = readable(bound.value.array[index].item())
-                ends = "" if expansion.pretty == result else f" = {result}"
+                ends = "" if pretty(expansion.term) == result else f" = {result}"
                 left = bound.name + (f"[{', '.join(map(str, index))}]" if index else "")
                 lit = set()
-                for (_, cell), serial in zip(expansion.cells, expansion.serials, strict=True):
-                    source, name_there = recording.binding(serial)
+                for number in expansion.numbers:
+                    source, name_there = recording.binding(number.serial)
                     if name_there.value.dtype in ("int", "bool") and name_there.value.shape == ():
                         continue
-                    there = int(np.ravel_multi_index(cell, name_there.value.shape)) if cell else 0
+                    there = int(np.ravel_multi_index(number.index, name_there.value.shape)) if number.index else 0
                     lit.add(f"{source.index},{source.bound.index(name_there)}:{there}")
                 selector = f"#result [data-place='{recorded.index},{place}'] [data-flat='{flat}']"
-                wanted[selector] = (f"{left} = {expansion.pretty}{ends}", lit)
+                wanted[selector] = (f"{left} = {pretty(expansion.term)}{ends}", lit)
         go(page, recorded.index)
         if len(wanted) > 1:  # a second click on the same cell would undo the first
             page.click(list(wanted)[-1])  # one as a reader does, with the mouse

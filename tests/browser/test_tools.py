@@ -325,13 +325,13 @@ def test_a_large_array_shows_its_corner_beside_its_range(
     assert len(page.evaluate(PARTIAL)) == 1
 
 
-def test_what_a_checkpoint_runs_again_is_said_not_to_be_checked(open_page: Open, tmp_path: Path) -> None:
+def test_what_recompute_runs_again_is_said_not_to_be_checked(open_page: Open, tmp_path: Path) -> None:
     layer = layers.FeedForward(2, 3, rng=np.random.default_rng(2)).to(dtype="float64")
-    recording = step(layers.Checkpoint(layer), np.random.default_rng(3).normal(size=(2, 2)), verify=True)
-    to_html(recording, tmp_path / "checkpoint.html")
-    page = open_page(tmp_path / "checkpoint.html", f"#step={at(recording, 'FeedForward in backward.dx')}")
-    assert page.inner_text("#checks .told").startswith("not checked here: a Checkpoint ran this again")
-    go(page, at(recording, "Checkpoint.dy"))
+    recording = step(layers.Recompute(layer), np.random.default_rng(3).normal(size=(2, 2)), verify=True)
+    to_html(recording, tmp_path / "recompute.html")
+    page = open_page(tmp_path / "recompute.html", f"#step={at(recording, 'FeedForward in backward.dx')}")
+    assert page.inner_text("#checks .told").startswith("not checked here: Recompute ran this again")
+    go(page, at(recording, "Recompute.dy"))
     assert page.locator("#checks .told").count() == 0
     assert page.inner_text("#checks .verdict").startswith("✓ at most ")
 

@@ -151,7 +151,7 @@ def _places(ours: Any, theirs: Any) -> Iterator[tuple[Parameter, Any, Callable]]
             yield from _places(ours.feed_forward.sublayer.inner, theirs.linear1)
             yield from _places(ours.feed_forward.sublayer.output, theirs.linear2)
             yield from _places(ours.feed_forward.norm, getattr(theirs, f"norm{len(sublayers) + 1}"))
-        case layers.Checkpoint():
+        case layers.Recompute():
             yield from _places(ours.layer, theirs)
         case layers.Encoder() | layers.Decoder():
             for mine, other in zip(ours.layers, theirs.layers, strict=True):

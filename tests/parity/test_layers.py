@@ -267,12 +267,12 @@ def test_decoder_layer(norm_order: str, activation: str, masked: bool, agree: Ag
     )
 
 
-@pytest.mark.parametrize("checkpoint", [False, True], ids=["", "checkpointed"])
+@pytest.mark.parametrize("recompute", [False, True], ids=["", "recomputed"])
 @pytest.mark.parametrize("final_norm", [False, True], ids=["no last norm", "last norm"])
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
-def test_encoder(norm_order: str, final_norm: bool, checkpoint: bool, agree: Agree) -> None:
+def test_encoder(norm_order: str, final_norm: bool, recompute: bool, agree: Agree) -> None:
     rng = np.random.default_rng(0)
-    ours = layers.Encoder(3, *SIZES, norm_order=norm_order, final_norm=final_norm, checkpoint=checkpoint)
+    ours = layers.Encoder(3, *SIZES, norm_order=norm_order, final_norm=final_norm, recompute=recompute)
     theirs = encoder_stack(3, final_norm, *SIZES, norm_first=norm_order == "pre")
     compare(
         agree,
@@ -285,12 +285,12 @@ def test_encoder(norm_order: str, final_norm: bool, checkpoint: bool, agree: Agr
     )
 
 
-@pytest.mark.parametrize("checkpoint", [False, True], ids=["", "checkpointed"])
+@pytest.mark.parametrize("recompute", [False, True], ids=["", "recomputed"])
 @pytest.mark.parametrize("final_norm", [False, True], ids=["no last norm", "last norm"])
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
-def test_decoder(norm_order: str, final_norm: bool, checkpoint: bool, agree: Agree) -> None:
+def test_decoder(norm_order: str, final_norm: bool, recompute: bool, agree: Agree) -> None:
     rng = np.random.default_rng(0)
-    ours = layers.Decoder(3, *SIZES, norm_order=norm_order, final_norm=final_norm, checkpoint=checkpoint)
+    ours = layers.Decoder(3, *SIZES, norm_order=norm_order, final_norm=final_norm, recompute=recompute)
     theirs = decoder_stack(3, final_norm, *SIZES, norm_first=norm_order == "pre")
     compare(
         agree,
@@ -633,7 +633,7 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
     "one table": {"target_vocabulary": 7},
     "two tables, output tied": {"target_vocabulary": 8, "share_embeddings": False, "norm_order": "pre"},
     "three tables": {"target_vocabulary": 8, "share_embeddings": False, "tie_output": False, "activation": "gelu"},
-    "own output, checkpointed": {"target_vocabulary": 7, "tie_output": False, "norm_order": "pre", "checkpoint": True},
+    "own output, recomputed": {"target_vocabulary": 7, "tie_output": False, "norm_order": "pre", "recompute": True},
 }
 
 

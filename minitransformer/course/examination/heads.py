@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..worksheets.numbers import Draw, queries_and_keys, score_rows
-from .question import Asked, block, n, question
+from .question import Made, Numbers, question
 
 
 def _softmax(scores: np.ndarray) -> np.ndarray:
@@ -15,236 +15,262 @@ def _softmax(scores: np.ndarray) -> np.ndarray:
 
 
 @question(4, 3)
-def projection(draw: Draw) -> Asked:
+def projection(draw: Draw) -> Made:
+    """Two tokens x and the matrix of the queries:
+
+    {x, W_Q}
+
+    Compute q. Which row of q belongs to the second token, and does it depend on the first token?
+
+    Answer: {q}
+
+    The second row; it depends on the second token alone. Tokens meet in the scores.
+    """
     x, w = draw.matrix(-2, 2, 2, 3), draw.matrix(-2, 2, 3, 2)
-    return Asked(
-        f"Two tokens x and the matrix of the queries:\n\n{block(x=x, W_Q=w)}\n\nCompute q. Which row of q belongs to "
-        "the second "
-        "token, and does it depend on the first token?",
-        {"x": x, "W_Q": w},
-        f"{block(q=x @ w)}\n\nThe second row; it depends on the second token alone. Tokens meet in the scores.",
-        {"q": x @ w},
-    )
+    return {"x": x, "W_Q": w}, {"q": x @ w}, {}
 
 
 @question(4, 4)
-def scaled_scores(draw: Draw) -> Asked:
+def scaled_scores(draw: Draw) -> Made:
+    """Queries and keys of width 4:
+
+    {q, k}
+
+    Compute the scaled scores. How far are the best and the worst score of each query apart, and why does only this
+    difference count?
+
+    Answer: q kᵀ / √4:
+
+    {scores}
+
+    They are {spread} apart. A constant that is added to a row of scores changes no weight.
+    """
     q, k = queries_and_keys(draw, 2, 3)
     scores = q @ k.T / 2
-    spread = scores.max(axis=1) - scores.min(axis=1)
-    return Asked(
-        f"Queries and keys of width 4:\n\n{block(q=q, k=k)}\n\nCompute the scaled scores. How far are the best and "
-        "the worst "
-        "score of each query apart, and why does only this difference count?",
-        {"q": q, "k": k},
-        f"q kᵀ / √4:\n\n{block(scores=scores)}\n\nThey are {n(spread)} apart. A constant that is added to a row of "
-        "scores changes "
-        "no weight.",
-        {"scores": scores, "spread": spread},
-    )
+    return {"q": q, "k": k}, {"scores": scores, "spread": np.ptp(scores, axis=1)}, {}
 
 
 @question(4, 4)
-def weights_and_output(draw: Draw) -> Asked:
+def weights_and_output(draw: Draw) -> Made:
+    """Scores in units of ln 2, and the values:
+
+    {scores, v}
+
+    Compute weights and output.
+
+    Answer: exp(s·ln 2) = 2ˢ; divide each row by its sum.
+
+    {weights, output}
+    """
     scores, v = score_rows(draw, 2, 3, 10), draw.matrix(-4, 5, 3, 2)
     weights = _softmax(scores)
-    return Asked(
-        f"Scores in units of ln 2, and the values:\n\n{block(scores=scores, v=v)}\n\nCompute weights and output.",
-        {"scores": scores, "v": v},
-        f"exp(s·ln 2) = 2ˢ; divide each row by its sum.\n\n{block(weights=weights, output=weights @ v)}",
-        {"weights": weights, "output": weights @ v},
-    )
+    return {"scores": scores, "v": v}, {"weights": weights, "output": weights @ v}, {}
 
 
 @question(4, 3)
-def a_query_of_zeros(draw: Draw) -> Asked:
+def a_query_of_zeros(draw: Draw) -> Made:
+    """A query is zero. Whatever the keys are, what does attention return for the values
+
+    {v}
+
+    What does it return if only the first two keys are visible?
+
+    Answer: All scores are 0, so the weights are equal: the mean {all}. With two keys, the mean of two: {two}.
+    """
     v = draw.matrix(-3, 6, 4, 2)
-    return Asked(
-        f"A query is zero. Whatever the keys are, what does attention return for the values\n\n{block(v=v)}\n\nWhat "
-        "does it return "
-        "if only the first two keys are visible?",
-        {"v": v},
-        f"All scores are 0, so the weights are equal: the mean {n(v.mean(axis=0))}. With two keys, the mean of two: "
-        f"{n(v[:2].mean(axis=0))}.",
-        {"all": v.mean(axis=0), "two": v[:2].mean(axis=0)},
-    )
+    return {"v": v}, {"all": v.mean(axis=0), "two": v[:2].mean(axis=0)}, {}
 
 
 @question(4, 4)
-def order_of_tokens(draw: Draw) -> Asked:
+def order_of_tokens(draw: Draw) -> Made:
+    """Attention without positions and without a mask. One query has these scores (in units of ln 2) and the values are
+    v:
+
+    {scores, v}
+
+    The three keys are put in the order {order}, with their values. Give the new weights and the new output.
+
+    Answer: The weights move with their keys: {weights}. The sum is the same: {output}. Attention sees a set.
+    """
     scores, v = score_rows(draw, 1, 3, 10), draw.matrix(-4, 5, 3, 2)
     order = draw.several(range(3), 3)
-    weights = _softmax(scores)
-    return Asked(
-        "Attention without positions and without a mask. One query has these scores (in units of ln 2) and the values "
-        "are v:\n\n"
-        f"{block(scores=scores, v=v)}\n\nThe three keys are put in the order {n(np.array(order, dtype=float))}, with "
-        "their values. "
-        "Give the new weights and the new output.",
-        {"scores": scores, "v": v, "order": np.array(order)},
-        f"The weights move with their keys: {n(weights[0][order])}. The sum is the same: {n((weights @ v)[0])}. "
-        "Attention sees a "
-        "set.",
-        {"weights": weights[0][order], "output": (weights @ v)[0]},
-    )
+    (weights,) = _softmax(scores)
+    return {"scores": scores, "v": v, "order": np.array(order)}, {"weights": weights[order], "output": weights @ v}, {}
 
 
 @question(5, 3)
-def gradient_of_the_weights(draw: Draw) -> Asked:
+def gradient_of_the_weights(draw: Draw) -> Made:
+    """output = weights · v.
+
+    {doutput, v}
+
+    Compute dweights. Must its rows sum to 0?
+
+    Answer: dweights = doutput vᵀ:
+
+    {dweights}
+
+    No. The rows of dscores sum to 0, after the softmax's pullback.
+    """
     doutput, v = draw.matrix(-2, 3, 2, 3), draw.matrix(-3, 3, 3, 3)
-    return Asked(
-        f"output = weights · v.\n\n{block(doutput=doutput, v=v)}\n\nCompute dweights. Must its rows sum to 0?",
-        {"doutput": doutput, "v": v},
-        f"dweights = doutput vᵀ:\n\n{block(dweights=doutput @ v.T)}\n\nNo. The rows of dscores sum to 0, after the "
-        "softmax's "
-        "pullback.",
-        {"dweights": doutput @ v.T},
-    )
+    return {"doutput": doutput, "v": v}, {"dweights": doutput @ v.T}, {}
 
 
 @question(5, 3)
-def gradient_of_the_values(draw: Draw) -> Asked:
+def gradient_of_the_values(draw: Draw) -> Made:
+    """{weights, doutput}
+
+    Compute dv. Which value gets the largest part of the first query's gradient?
+
+    Answer: dv = weightsᵀ doutput:
+
+    {dv}
+
+    Value {largest part}, to which the first query gives the largest weight.
+    """
     weights = np.zeros((3, 3))
     while (weights[0] == weights[0].max()).sum() > 1:
         weights = _softmax(score_rows(draw, 3, 3, 10))
     doutput = draw.matrix(-2, 3, 3, 2)
-    return Asked(
-        f"{block(weights=weights, doutput=doutput)}\n\nCompute dv. Which value gets the largest part of the first "
-        "query's "
-        "gradient?",
-        {"weights": weights, "doutput": doutput},
-        f"dv = weightsᵀ doutput:\n\n{block(dv=weights.T @ doutput)}\n\nValue {int(weights[0].argmax())}, to which the "
-        "first query "
-        "gives the largest weight.",
-        {"dv": weights.T @ doutput, "largest part": int(weights[0].argmax())},
-    )
+    given = {"weights": weights, "doutput": doutput}
+    return given, {"dv": weights.T @ doutput, "largest part": int(weights[0].argmax())}, {}
 
 
 @question(5, 4)
-def gradient_of_the_scores(draw: Draw) -> Asked:
+def gradient_of_the_scores(draw: Draw) -> Made:
+    """{weights, dweights}
+
+    Compute dscores. What is the sum of each row?
+
+    Answer: The weighted means are {means}. dscores = weights (dweights − mean):
+
+    {dscores}
+
+    Each row sums to 0.
+    """
     weights, dweights = _softmax(score_rows(draw, 2, 3, 10)), draw.matrix(-4, 5, 2, 3)
-    means = (weights * dweights).sum(axis=1, keepdims=True)
-    return Asked(
-        f"{block(weights=weights, dweights=dweights)}\n\nCompute dscores. What is the sum of each row?",
-        {"weights": weights, "dweights": dweights},
-        f"The weighted means are {n(means[:, 0])}. dscores = weights (dweights − mean):\n\n"
-        f"{block(dscores=weights * (dweights - means))}\n\nEach row sums to 0.",
-        {"dscores": weights * (dweights - means)},
-    )
+    means = (weights * dweights).sum(axis=1)
+    dscores = weights * (dweights - means[:, None])
+    return {"weights": weights, "dweights": dweights}, {"dscores": dscores}, {"means": means}
 
 
 @question(5, 5)
-def gradients_of_queries_and_keys(draw: Draw) -> Asked:
+def gradients_of_queries_and_keys(draw: Draw) -> Made:
+    """scores = q kᵀ / √4.
+
+    {dscores, q, k}
+
+    Compute dq and dk.
+
+    Answer: dq = dscores k / 2 and dk = dscoresᵀ q / 2: the scale stands in both.
+
+    {dq, dk}
+    """
     dscores = draw.matrix(-3, 3, 2, 3)
     q, k = draw.matrix(-2, 2, 2, 4), draw.matrix(-2, 2, 3, 4)
-    return Asked(
-        f"scores = q kᵀ / √4.\n\n{block(dscores=dscores, q=q, k=k)}\n\nCompute dq and dk.",
-        {"dscores": dscores, "q": q, "k": k},
-        f"dq = dscores k / 2 and dk = dscoresᵀ q / 2: the scale stands in both.\n\n"
-        f"{block(dq=dscores @ k / 2, dk=dscores.T @ q / 2)}",
-        {"dq": dscores @ k / 2, "dk": dscores.T @ q / 2},
-    )
+    return {"dscores": dscores, "q": q, "k": k}, {"dq": dscores @ k / 2, "dk": dscores.T @ q / 2}, {}
 
 
 @question(5, 4)
-def three_ways_to_x(draw: Draw) -> Asked:
-    names = ("q", "k", "v")
-    gradients = {f"d{name}": draw.matrix(-2, 2, 1, 2) for name in names}
-    matrices = {f"W_{name.upper()}": draw.matrix(-2, 2, 2, 2) for name in names}
-    parts = [gradients[f"d{name}"] @ matrices[f"W_{name.upper()}"].T for name in names]
-    return Asked(
-        "Self-attention makes q, k and v from the same x. For one token:\n\n"
-        f"{block(**gradients)}\n\n{block(**matrices)}\n\nCompute dx. What is lost if a student takes dq alone?",
-        gradients | matrices,
-        f"dx = dq W_Qᵀ + dk W_Kᵀ + dv W_Vᵀ = {n(parts[0][0])} + {n(parts[1][0])} + {n(parts[2][0])} = "
-        f"{n(sum(parts)[0])}. "
-        f"{n((parts[1] + parts[2])[0])} is lost: what the token does as a key and as a value.",
-        {"dx": sum(parts)[0], "lost": (parts[1] + parts[2])[0]},
-    )
+def three_ways_to_x(draw: Draw) -> Made:
+    """Self-attention makes q, k and v from the same x. For one token:
+
+    {dq, dk, dv}
+
+    {W_Q, W_K, W_V}
+
+    Compute dx. What is lost if a student takes dq alone?
+
+    Answer: dx = dq W_Qᵀ + dk W_Kᵀ + dv W_Vᵀ = {first} + {second} + {third} = {dx}. {lost} is lost: what the token does
+    as a key and as a value.
+    """
+    gradients = {name: draw.matrix(-2, 2, 1, 2) for name in ("dq", "dk", "dv")}
+    matrices = {name: draw.matrix(-2, 2, 2, 2) for name in ("W_Q", "W_K", "W_V")}
+    parts = [(dy @ w.T)[0] for dy, w in zip(gradients.values(), matrices.values(), strict=True)]
+    answers = {"dx": sum(parts), "lost": parts[1] + parts[2]}
+    return gradients | matrices, answers, dict(zip(("first", "second", "third"), parts, strict=True))
 
 
 @question(6, 4)
-def causal_weights(draw: Draw) -> Asked:
+def causal_weights(draw: Draw) -> Made:
+    """Scores in units of ln 2:
+
+    {scores}
+
+    Compute the weights under a causal mask. What is the first row of the output?
+
+    Answer: What lies above the diagonal becomes −∞ before the softmax:
+
+    {weights}
+
+    The first query sees itself alone: its output is the first value.
+    """
     scores = np.array([draw.several(range(4), 3) for _ in range(3)], dtype=float)
-    weights = _softmax(np.where(np.tri(3) > 0, scores, -np.inf))
-    return Asked(
-        f"Scores in units of ln 2:\n\n{block(scores=scores)}\n\nCompute the weights under a causal mask. Which entry "
-        "of the output "
-        "the output?",
-        {"scores": scores},
-        f"What lies above the diagonal becomes −∞ before the softmax:\n\n{block(weights=weights)}\n\nThe first query "
-        "sees itself "
-        "alone: its output is the first value.",
-        {"weights": weights},
-    )
+    return {"scores": scores}, {"weights": _softmax(np.where(np.tri(3) > 0, scores, -np.inf))}, {}
 
 
 @question(6, 3)
-def visible_pairs(draw: Draw) -> Asked:
+def visible_pairs(draw: Draw) -> Made:
+    """A batch of two texts with {lengths[0]} and {lengths[1]} tokens, padded to {t}. How many pairs of a real query and
+    a visible key are there under a causal mask with padding, in both texts together? How many scores are computed?
+
+    Answer: A text of n tokens has n(n + 1)/2 pairs: {each[0]} + {each[1]} = {pairs}. All 2·{t}² = {computed} scores are
+    computed, and the mask hides most of them.
+    """
     t = draw.choose([5, 6, 8])
-    lengths = draw.several(range(2, t), 2)
-    pairs = [length * (length + 1) // 2 for length in lengths]
-    return Asked(
-        f"A batch of two texts with {lengths[0]} and {lengths[1]} tokens, padded to {t}. How many pairs of a real "
-        "query and a "
-        "visible key are there under a causal mask with padding, in both texts together? How many scores are computed?",
-        {"t": t, "lengths": np.array(lengths)},
-        f"A text of n tokens has n(n + 1)/2 pairs: {pairs[0]} + {pairs[1]} = {sum(pairs)}. All 2·{t}² = "
-        f"{2 * t * t} scores are computed, and the "
-        "mask hides most of them.",
-        {"pairs": sum(pairs), "computed": 2 * t * t},
-    )
+    lengths = np.array(draw.several(range(2, t), 2))
+    each = lengths * (lengths + 1) // 2
+    return {"t": t, "lengths": lengths}, {"pairs": each.sum(), "computed": 2 * t * t}, {"each": each}
 
 
 @question(6, 4)
-def dropout_both_ways(draw: Draw) -> Asked:
+def dropout_both_ways(draw: Draw) -> Made:
+    """Dropout with p = {p} keeps the entries marked 1:
+
+    {x, kept, dy}
+
+    Compute y and dx. What are they in evaluation?
+
+    Answer: What is kept is divided by 1 − p = {share}, in both directions.
+
+    {y, dx}
+
+    In evaluation y = x and dx = dy: the mean is the same without the division.
+    """
     x, dy = draw.matrix(-4, 5, 4), draw.matrix(-3, 3, 4)
     p = draw.choose([0.2, 0.5])
     kept = np.array(draw.several([1, 1, 1, 0] if p < 0.5 else [1, 1, 0, 0], 4), dtype=float)
-    return Asked(
-        f"Dropout with p = {p} keeps the entries marked 1:\n\n{block(x=x, kept=kept, dy=dy)}\n\nCompute y and dx. "
-        "What are they in "
-        "evaluation?",
-        {"x": x, "kept": kept, "dy": dy, "p": p},
-        f"What is kept is divided by 1 − p = {n(1 - p)}, in both directions.\n\n"
-        f"{block(y=x * kept / (1 - p), dx=dy * kept / (1 - p))}\n\nIn evaluation y = x and dx = dy: the mean is the "
-        "same without "
-        "the division.",
-        {"y": x * kept / (1 - p), "dx": dy * kept / (1 - p)},
-    )
+    answers = {"y": x * kept / (1 - p), "dx": dy * kept / (1 - p)}
+    return {"x": x, "kept": kept, "dy": dy, "p": p}, answers, {"share": 1 - p}
 
 
 @question(6, 3)
-def parameters_of_heads(draw: Draw) -> Asked:
+def parameters_of_heads(draw: Draw) -> Made:
+    """Multi-head attention of width {D} with {H} heads, with biases. How wide is a head? How many parameters does the
+    layer have, and how many with {twice} heads?
+
+    Answer: {D}/{H} = {width}. Four matrices {D}×{D} and four biases: {parameters}. The same with {twice} heads: more
+    heads are narrower.
+    """
     d, h = draw.choose([64, 128, 512]), draw.choose([4, 8])
-    return Asked(
-        f"Multi-head attention of width {d} with {h} heads, with biases. How wide is a head? How many parameters does "
-        "the layer have, and "
-        f"how many with {2 * h} heads?",
-        {"D": d, "H": h},
-        f"{d}/{h} = {d // h}. Four matrices {d}×{d} and four biases: {4 * d * d + 4 * d}. The same with {2 * h} "
-        "heads: more heads are "
-        "narrower.",
-        {"width": d // h, "parameters": 4 * d * d + 4 * d, "with twice the heads": 4 * d * d + 4 * d},
-    )
+    parameters = 4 * d * d + 4 * d
+    answers = {"width": d // h, "parameters": parameters, "with twice the heads": parameters}
+    return {"D": d, "H": h}, answers, {"twice": 2 * h}
 
 
 @question(6, 3)
-def where_a_number_goes(draw: Draw) -> Asked:
+def where_a_number_goes(draw: Draw) -> Made:
+    """q has the shape (T, H·d) = ({T}, {all}) with H = {H} heads. It is split into (H, T, d). At which index is the
+    number q[{token}, {column}] afterwards? At which index would reshaping alone, without a transpose, put it?
+
+    Answer: Column {column} = {head}·{d} + {place}, so [{head}, {token}, {place}]. In memory it is number {number}; read
+    as ({H}, {T}, {d}), that is [{reshaped[0]}, {reshaped[1]}, {reshaped[2]}]: another token's place.
+    """
     t, h, d = draw.choose([5, 6]), draw.choose([2, 3, 4]), draw.choose([4, 8])
     token, column = draw.choose(range(1, t)), draw.choose(range(d, h * d))
     head, place = divmod(column, d)
-    return Asked(
-        f"q has the shape (T, H·d) = ({t}, {h * d}) with H = {h} heads. It is split into (H, T, d). At which index "
-        "is the number "
-        f"q[{token}, {column}] afterwards? At which index would reshaping alone, without a transpose, put it?",
-        {"T": t, "H": h, "d": d, "index": np.array([token, column])},
-        f"Column {column} = {head}·{d} + {place}, so [{head}, {token}, {place}]. In memory it is number "
-        f"{token * h * d + column}; read "
-        f"as ({h}, {t}, {d}), that is {[int(i) for i in np.unravel_index(token * h * d + column, (h, t, d))]}: "
-        "another token's place.",
-        {
-            "index": np.array([head, token, place]),
-            "reshaped": np.array(np.unravel_index(token * h * d + column, (h, t, d))),
-        },
-    )
+    number = token * h * d + column
+    given: Numbers = {"T": t, "H": h, "d": d, "index": np.array([token, column])}
+    answers = {"index": np.array([head, token, place]), "reshaped": np.array(np.unravel_index(number, (h, t, d)))}
+    more = {"all": h * d, "token": token, "column": column, "head": head, "place": place, "number": number}
+    return given, answers, more

@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Sequence
-from importlib import resources
 
+from ..worksheets.html import document
 from ..worksheets.numbers import Draw
 from .question import QUESTIONS, Question
 
@@ -48,16 +48,9 @@ def paper(questions: Sequence[Question], seed: int, answers: bool = False) -> st
 
 
 def to_html(markdown: str) -> str:
-    """A paper as one page without other files. It knows what `paper` writes: headings, paragraphs, matrices, "
-    "answers."""
+    """A paper as one page without other files. It knows what `paper` writes: headings, texts, matrices, answers."""
     title = markdown.partition("\n")[0].removeprefix("# ")
-    style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
-        f"{_blocks(markdown)}</main>\n</body>\n</html>\n"
-    )
+    return document(title, __package__, f"<main>\n{_blocks(markdown)}</main>\n")
 
 
 def _blocks(text: str) -> str:

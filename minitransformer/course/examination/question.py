@@ -1,9 +1,25 @@
-"""An examination question: a text with new numbers for each seed, and its worked answer."""
+"""An examination question: a text with new numbers for each seed, and its worked answer.
+
+A question is a function that draws its numbers. Its docstring is the text, and the worked answer from "Answer:" on:
+
+    An upstream gradient dy, and the input x of y = x²:
+
+    {x, dy}
+
+    Compute dx at the first entry.
+
+    Answer: It is 2 · {x[0]} · {dy[0]} = {dx}.
+
+A name in braces becomes the number, or the vector, of this name; a paragraph of names alone shows them as matrices.
+"""
 
 from __future__ import annotations
 
+import inspect
+import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +27,9 @@ from ..worksheets.numbers import Draw
 from ..worksheets.sheet import number
 
 Number = float | np.ndarray
+Numbers = Mapping[str, Number]
+# The numbers in the text, those of the answer that count, and whatever else the worked answer or the text says.
+Made = tuple[Numbers, Numbers, Mapping[str, Number | str]]
 
 
 @dataclass(frozen=True)
@@ -22,37 +41,56 @@ class Asked:
     """
 
     text: str
-    given: Mapping[str, Number]
+    given: Numbers
     worked: str
-    answers: Mapping[str, Number]
+    answers: Numbers
 
 
 @dataclass(frozen=True)
 class Question:
-    """A kind of question: the week of the term it belongs to, its marks, and the function that draws its numbers."""
+    """A kind of question: the week of the term it belongs to, its marks, and the function that makes its numbers."""
 
     name: str
     week: int
     marks: int
-    make: Callable[[Draw], Asked]
+    make: Callable[[Draw], Made]
 
     def asked(self, seed: int) -> Asked:
         """The question with the numbers of a seed. The same seed gives the same numbers on every machine."""
-        return self.make(Draw(f"{self.name}/{seed}"))
+        given, answers, more = self.make(Draw(f"{self.name}/{seed}"))
+        text, _, worked = inspect.cleandoc(self.make.__doc__ or "").partition("\n\nAnswer: ")
+        return Asked(_said(text, {**given, **more}), given, _said(worked, {**given, **answers, **more}), answers)
 
 
 QUESTIONS: dict[str, Question] = {}
 
 
-def question(week: int, marks: int) -> Callable[[Callable[[Draw], Asked]], Callable[[Draw], Asked]]:
+def question(week: int, marks: int) -> Callable[[Callable[[Draw], Made]], Callable[[Draw], Made]]:
     """Put the function into QUESTIONS, under its own name."""
 
-    def add(make: Callable[[Draw], Asked]) -> Callable[[Draw], Asked]:
+    def add(make: Callable[[Draw], Made]) -> Callable[[Draw], Made]:
         name = make.__name__.replace("_", "-")
         QUESTIONS[name] = Question(name, week, marks, make)
         return make
 
     return add
+
+
+class _Formatter(string.Formatter):
+    def format_field(self, value: Any, spec: str) -> str:
+        return format(value, spec) if spec or isinstance(value, int | str) else n(value)
+
+
+def _said(template: str, numbers: Mapping[str, Any]) -> str:
+    """The paragraphs of a template, with the numbers in them."""
+    parts = []
+    for part in template.split("\n\n"):
+        names = part.removeprefix("{").removesuffix("}").split(", ")
+        if all(name in numbers for name in names):
+            parts.append(block(**{name: numbers[name] for name in names}))
+        else:
+            parts.append(_Formatter().vformat(part.replace("\n", " "), (), numbers))
+    return "\n\n".join(parts)
 
 
 def n(x: Number) -> str:

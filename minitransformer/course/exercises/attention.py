@@ -14,19 +14,18 @@ def _forward(draw: Draw) -> Arguments:
     return q, k, draw.normal(batch, t_k, d_v)
 
 
-@exercise(
-    title="Attention",
-    statement="""
-        Each query takes a weighted mean of the values: output = weights v, weights = softmax(q kᵀ / √d_k), the softmax
-        over the keys. Return both.
-
-        q: (B, T_q, d_k); k: (B, T_k, d_k); v: (B, T_k, d_v); output: (B, T_q, d_v); weights: (B, T_q, T_k).
-        Some scores are near 800, where exp overflows; some queries have only scores far below 0.
-    """,
-    inputs=_forward,
-    hint="k.swapaxes(-1, -2) transposes the keys of every sequence; @ then multiplies sequence by sequence.",
-)
+@exercise(_forward)
 def attention_forward(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+    """Attention.
+
+    Each query takes a weighted mean of the values: output = weights v, weights = softmax(q kᵀ / √d_k), the softmax
+    over the keys. Return both.
+
+    q: (B, T_q, d_k); k: (B, T_k, d_k); v: (B, T_k, d_v); output: (B, T_q, d_v); weights: (B, T_q, T_k).
+    Some scores are near 800, where exp overflows; some queries have only scores far below 0.
+
+    Hint: k.swapaxes(-1, -2) transposes the keys of every sequence; @ then multiplies sequence by sequence.
+    """
     scores = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
     exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights = exponentials / exponentials.sum(axis=-1, keepdims=True)
@@ -40,23 +39,19 @@ def _backward(draw: Draw) -> Arguments:
     return q, k, v, weights, draw.gradient(*output.shape)
 
 
-@exercise(
-    title="Attention, backward",
-    statement="""
-        output = weights v, with weights = softmax(q kᵀ / √d_k). Given doutput, return the gradients of q, k and v. The
-        weights of the forward pass are given.
-
-        q, dq: (B, T_q, d_k); k, dk: (B, T_k, d_k); v, dv: (B, T_k, d_v); weights: (B, T_q, T_k);
-        doutput: (B, T_q, d_v).
-    """,
-    inputs=_backward,
-    hint="""
-        Go back line by line: output = weights v gives dweights and dv; the softmax backward turns dweights into
-        dscores, row by row; scores = q kᵀ / √d_k gives dq and dk. Watch the shapes: each line has one product that
-        fits.
-    """,
-)
+@exercise(_backward)
 def attention_backward(q: Array, k: Array, v: Array, weights: Array, doutput: Array) -> tuple[Array, Array, Array]:
+    """Attention, backward.
+
+    output = weights v, with weights = softmax(q kᵀ / √d_k). Given doutput, return the gradients of q, k and v. The
+    weights of the forward pass are given.
+
+    q, dq: (B, T_q, d_k); k, dk: (B, T_k, d_k); v, dv: (B, T_k, d_v); weights: (B, T_q, T_k);
+    doutput: (B, T_q, d_v).
+
+    Hint: Go back line by line: output = weights v gives dweights and dv; the softmax backward turns dweights into
+    dscores, row by row; scores = q kᵀ / √d_k gives dq and dk. Watch the shapes: each line has one product that fits.
+    """
     scale = 1.0 / np.sqrt(q.shape[-1])
     dweights = doutput @ v.swapaxes(-1, -2)
     dv = weights.swapaxes(-1, -2) @ doutput
@@ -76,23 +71,20 @@ def _masked(draw: Draw) -> Arguments:
     return q, k, draw.normal(t_k, d_v), mask, draw.gradient(t_q, d_v)
 
 
-@exercise(
-    title="Attention under a mask, backward",
-    statement="""
-        output = softmax(q kᵀ / √d_k) v, the softmax over the keys that the mask allows. Given doutput, return the
-        gradients of q, k and v; this time compute the weights yourself. One query may attend to nothing: its weights
-        are zeros, so its output is zero, and it must give no gradient and no NaN.
-
-        q, dq: (T_q, d_k); k, dk: (T_k, d_k); v, dv: (T_k, d_v); mask: (T_q, T_k) booleans, True for "may attend";
-        doutput: (T_q, d_v). Some scores are near 800, where exp overflows; some see only scores far below 0.
-    """,
-    inputs=_masked,
-    hint="""
-        With the weights of masked_softmax_forward the rest is attention_backward: a hidden pair has the weight 0, so
-        its dscore is automatically 0.
-    """,
-)
+@exercise(_masked)
 def masked_attention_backward(q: Array, k: Array, v: Array, mask: Array, doutput: Array) -> tuple[Array, Array, Array]:
+    """Attention under a mask, backward.
+
+    output = softmax(q kᵀ / √d_k) v, the softmax over the keys that the mask allows. Given doutput, return the
+    gradients of q, k and v; this time compute the weights yourself. One query may attend to nothing: its weights
+    are zeros, so its output is zero, and it must give no gradient and no NaN.
+
+    q, dq: (T_q, d_k); k, dk: (T_k, d_k); v, dv: (T_k, d_v); mask: (T_q, T_k) booleans, True for "may attend";
+    doutput: (T_q, d_v). Some scores are near 800, where exp overflows; some see only scores far below 0.
+
+    Hint: With the weights of masked_softmax_forward the rest is attention_backward: a hidden pair has the weight 0, so
+    its dscore is automatically 0.
+    """
     scale = 1.0 / np.sqrt(q.shape[-1])
     scores = np.where(mask, q @ k.T * scale, -np.inf)
     largest = scores.max(axis=-1, keepdims=True)

@@ -18,18 +18,17 @@ def _dropout_forward(draw: Draw) -> Arguments:
     return draw.gradient(*shape), rate, u
 
 
-@exercise(
-    title="Dropout",
-    statement="""
-        Set each entry of x to zero with probability `rate`, and scale up the rest so that the expected value does not
-        change. The random numbers are given: an entry is dropped where u < rate.
-
-        x, y: of any shape; rate: a number from 0 to below 1; u: uniform numbers from [0, 1), of the shape of x.
-    """,
-    inputs=_dropout_forward,
-    hint="An entry survives with probability 1 - rate. By what must it be multiplied for the mean to stay x?",
-)
+@exercise(_dropout_forward)
 def dropout_forward(x: Array, rate: float, u: Array) -> Array:
+    """Dropout.
+
+    Set each entry of x to zero with probability `rate`, and scale up the rest so that the expected value does not
+    change. The random numbers are given: an entry is dropped where u < rate.
+
+    x, y: of any shape; rate: a number from 0 to below 1; u: uniform numbers from [0, 1), of the shape of x.
+
+    Hint: An entry survives with probability 1 - rate. By what must it be multiplied for the mean to stay x?
+    """
     keep = u >= rate
     y = x * keep / (1.0 - rate)
     return y
@@ -40,17 +39,16 @@ def _dropout_backward(draw: Draw) -> Arguments:
     return draw.gradient(*x.shape), u >= rate, rate
 
 
-@exercise(
-    title="Dropout, backward",
-    statement="""
-        y = dropout(x): where `keep` is False the entry was set to zero, the others were divided by 1 - rate. Given dy,
-        return dx.
-
-        dy, dx: of any shape; keep: booleans of the same shape; rate: a number from 0 to below 1.
-    """,
-    inputs=_dropout_backward,
-    hint="Dropout multiplies each entry by a fixed number. So does its backward pass.",
-)
+@exercise(_dropout_backward)
 def dropout_backward(dy: Array, keep: Array, rate: float) -> Array:
+    """Dropout, backward.
+
+    y = dropout(x): where `keep` is False the entry was set to zero, the others were divided by 1 - rate. Given dy,
+    return dx.
+
+    dy, dx: of any shape; keep: booleans of the same shape; rate: a number from 0 to below 1.
+
+    Hint: Dropout multiplies each entry by a fixed number. So does its backward pass.
+    """
     dx = dy * keep / (1.0 - rate)
     return dx

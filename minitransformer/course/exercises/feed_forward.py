@@ -17,34 +17,32 @@ def _activation(draw: Draw) -> Arguments:
     return x, dy
 
 
-@exercise(
-    title="ReLU, backward",
-    statement="""
-        y = max(x, 0), entry by entry. Given dy, return dx. Where x is exactly 0, take the slope to be 0.
-
-        x, dy, dx: of any shape.
-    """,
-    inputs=_activation,
-    hint="Where does the slope of max(x, 0) change, and what is it on both sides?",
-)
+@exercise(_activation)
 def relu_backward(x: Array, dy: Array) -> Array:
+    """ReLU, backward.
+
+    y = max(x, 0), entry by entry. Given dy, return dx. Where x is exactly 0, take the slope to be 0.
+
+    x, dy, dx: of any shape.
+
+    Hint: Where does the slope of max(x, 0) change, and what is it on both sides?
+    """
     dx = dy * (x > 0.0)
     return dx
 
 
-@exercise(
-    title="GELU, backward",
-    statement="""
-        y = x Φ(x), entry by entry, where Φ(x) = (1 + erf(x/√2)) / 2 is the cumulative distribution function of the
-        standard normal distribution. Given dy, return dx. The error function is scipy.special.erf; Φ's derivative is
-        the density φ(x) = exp(-x²/2) / √(2π).
-
-        x, dy, dx: of any shape.
-    """,
-    inputs=_activation,
-    hint="The product rule.",
-)
+@exercise(_activation)
 def gelu_backward(x: Array, dy: Array) -> Array:
+    """GELU, backward.
+
+    y = x Φ(x), entry by entry, where Φ(x) = (1 + erf(x/√2)) / 2 is the cumulative distribution function of the
+    standard normal distribution. Given dy, return dx. The error function is scipy.special.erf; Φ's derivative is
+    the density φ(x) = exp(-x²/2) / √(2π).
+
+    x, dy, dx: of any shape.
+
+    Hint: The product rule.
+    """
     from scipy.special import erf
 
     cumulative = 0.5 * (1.0 + erf(x / np.sqrt(2.0)))
@@ -59,20 +57,19 @@ def _feed_forward(draw: Draw) -> Arguments:
     return draw.normal(n, d), w_1, b_1, w_2, draw.gradient(n, d)
 
 
-@exercise(
-    title="The feed-forward network, backward",
-    statement="""
-        y = relu(x w_1 + b_1) w_2 + b_2 for each of N positions. Given dy, return the gradients of x and of the four
-        parameters (the value of b_2 you do not need).
-
-        x, dx, dy: (N, D); w_1, dw_1: (D, d_ff); b_1, db_1: (d_ff,); w_2, dw_2: (d_ff, D); db_2: (D,).
-    """,
-    inputs=_feed_forward,
-    hint="Name the intermediates: hidden = x w_1 + b_1, active = relu(hidden). Then go back: y, active, hidden, x.",
-)
+@exercise(_feed_forward)
 def feed_forward_backward(
     x: Array, w_1: Array, b_1: Array, w_2: Array, dy: Array
 ) -> tuple[Array, Array, Array, Array, Array]:
+    """The feed-forward network, backward.
+
+    y = relu(x w_1 + b_1) w_2 + b_2 for each of N positions. Given dy, return the gradients of x and of the four
+    parameters (the value of b_2 you do not need).
+
+    x, dx, dy: (N, D); w_1, dw_1: (D, d_ff); b_1, db_1: (d_ff,); w_2, dw_2: (d_ff, D); db_2: (D,).
+
+    Hint: Name the intermediates: hidden = x w_1 + b_1, active = relu(hidden). Then go back: y, active, hidden, x.
+    """
     hidden = x @ w_1 + b_1
     active = np.maximum(hidden, 0.0)
 

@@ -38,35 +38,33 @@ def _encoder(draw: Draw) -> Arguments:
     return params, saved, draw.gradient(*x.shape)
 
 
-@exercise(
-    title="The encoder layer, backward",
-    statement="""
-        A post-norm encoder layer with one head and no biases, from the first line to the last:
-
-            q, k, v  = x w_q, x w_k, x w_v
-            weights  = softmax(q kᵀ / √d_k);   heads = weights v
-            sum_1    = x + heads w_o
-            attended = layer_norm(sum_1)       with gamma_1, β = 0 and ε = 1e-5
-            active   = relu(attended w_1)
-            sum_2    = attended + active w_2
-            y        = layer_norm(sum_2)       with gamma_2, β = 0 and ε = 1e-5
-
-        Given dy, return dx and the gradients of the parameters, dw_q, dw_k, dw_v, dw_o, dgamma_1, dw_1, dw_2 and
-        dgamma_2, each in the shape of its parameter. All values of the forward pass are saved under the names above.
-        You may call your attention_backward and layer_norm_backward.
-
-        params: a dictionary: "w_q", "w_k", "w_v": (D, d_k); "w_o": (d_k, D); "w_1": (D, d_ff); "w_2": (d_ff, D);
-        "gamma_1", "gamma_2": (D,). saved: a dictionary: "x", "sum_1", "attended", "sum_2": (B, T, D);
-        "q", "k", "v", "heads": (B, T, d_k); "weights": (B, T, T); "active": (B, T, d_ff). dy: (B, T, D).
-    """,
-    inputs=_encoder,
-    hint="""
-        Read the seven lines from the bottom up, and for each one write down the gradients of the values on its right.
-        `attended` is used twice (by w_1 and in the sum), and x four times: add their gradients. A helper that flattens
-        (B, T, n) to (B·T, n) makes every dw one product.
-    """,
-)
+@exercise(_encoder)
 def encoder_layer_backward(params: dict[str, Array], saved: dict[str, Array], dy: Array) -> tuple[Array, ...]:
+    """The encoder layer, backward.
+
+    A post-norm encoder layer with one head and no biases, from the first line to the last:
+
+        q, k, v  = x w_q, x w_k, x w_v
+        weights  = softmax(q kᵀ / √d_k);   heads = weights v
+        sum_1    = x + heads w_o
+        attended = layer_norm(sum_1)       with gamma_1, β = 0 and ε = 1e-5
+        active   = relu(attended w_1)
+        sum_2    = attended + active w_2
+        y        = layer_norm(sum_2)       with gamma_2, β = 0 and ε = 1e-5
+
+    Given dy, return dx and the gradients of the parameters, dw_q, dw_k, dw_v, dw_o, dgamma_1, dw_1, dw_2 and
+    dgamma_2, each in the shape of its parameter. All values of the forward pass are saved under the names above.
+    You may call your attention_backward and layer_norm_backward.
+
+    params: a dictionary: "w_q", "w_k", "w_v": (D, d_k); "w_o": (d_k, D); "w_1": (D, d_ff); "w_2": (d_ff, D);
+    "gamma_1", "gamma_2": (D,). saved: a dictionary: "x", "sum_1", "attended", "sum_2": (B, T, D);
+    "q", "k", "v", "heads": (B, T, d_k); "weights": (B, T, T); "active": (B, T, d_ff). dy: (B, T, D).
+
+    Hint: Read the seven lines from the bottom up, and for each one write down the gradients of the values on its right.
+    `attended` is used twice (by w_1 and in the sum), and x four times: add their gradients. A helper that flattens (B,
+    T, n) to (B·T, n) makes every dw one product.
+    """
+
     def rows(x: Array) -> Array:
         return x.reshape(-1, x.shape[-1])
 
@@ -99,26 +97,25 @@ def _decoder(draw: Draw) -> Arguments:
     return draw.gradient(t, d), pullbacks | crossing
 
 
-@exercise(
-    title="The decoder layer, backward",
-    statement="""
-        A post-norm decoder layer reads x and the encoder's output, the memory:
-
-            attended = norm_1(x + self_attention(x))
-            informed = norm_2(attended + cross_attention(attended, memory))
-            y        = norm_3(informed + feed_forward(informed))
-
-        Given dy and the pullbacks of all six parts, return dx and dmemory. Call each pullback once: it also adds to the
-        gradients of its parameters.
-
-        dy, dx: (T, D); dmemory: (T_k, D); pullbacks: a dictionary of functions: "self_attention", "feed_forward",
-        "norm_1", "norm_2", "norm_3" take (T, D) to (T, D); "cross_attention" takes (T, D) to a pair, the gradients of
-        the queries' input and of the memory.
-    """,
-    inputs=_decoder,
-    hint="The same step three times: back through the norm to a sum, then along the residual path and the part.",
-)
+@exercise(_decoder)
 def decoder_layer_backward(dy: Array, pullbacks: dict[str, Callable[[Array], Any]]) -> tuple[Array, Array]:
+    """The decoder layer, backward.
+
+    A post-norm decoder layer reads x and the encoder's output, the memory:
+
+        attended = norm_1(x + self_attention(x))
+        informed = norm_2(attended + cross_attention(attended, memory))
+        y        = norm_3(informed + feed_forward(informed))
+
+    Given dy and the pullbacks of all six parts, return dx and dmemory. Call each pullback once: it also adds to the
+    gradients of its parameters.
+
+    dy, dx: (T, D); dmemory: (T_k, D); pullbacks: a dictionary of functions: "self_attention", "feed_forward",
+    "norm_1", "norm_2", "norm_3" take (T, D) to (T, D); "cross_attention" takes (T, D) to a pair, the gradients of
+    the queries' input and of the memory.
+
+    Hint: The same step three times: back through the norm to a sum, then along the residual path and the part.
+    """
     dtotal_3 = pullbacks["norm_3"](dy)
     dinformed = dtotal_3 + pullbacks["feed_forward"](dtotal_3)
     dtotal_2 = pullbacks["norm_2"](dinformed)

@@ -16,20 +16,19 @@ def _forward(draw: Draw) -> Arguments:
     return x, draw.normal(d), draw.normal(d), draw.uniform(0.05, 0.3)
 
 
-@exercise(
-    title="LayerNorm",
-    statement="""
-        Give each row of the last axis mean 0 and variance 1, then scale by γ and shift by β:
-
-            normalized = (x - mean) / √(variance + ε),     y = γ * normalized + β
-
-        The variance is the mean of the squared distances from the mean, divided by D.
-        x, y: (B, T, D); gamma, beta: (D,); eps: a number, here large enough that its place in the formula matters.
-    """,
-    inputs=_forward,
-    hint="keepdims=True keeps the last axis with length 1, so that the mean of each row can be subtracted from it.",
-)
+@exercise(_forward)
 def layer_norm_forward(x: Array, gamma: Array, beta: Array, eps: float) -> Array:
+    """LayerNorm.
+
+    Give each row of the last axis mean 0 and variance 1, then scale by γ and shift by β:
+
+        normalized = (x - mean) / √(variance + ε),     y = γ * normalized + β
+
+    The variance is the mean of the squared distances from the mean, divided by D.
+    x, y: (B, T, D); gamma, beta: (D,); eps: a number, here large enough that its place in the formula matters.
+
+    Hint: keepdims=True keeps the last axis with length 1, so that the mean of each row can be subtracted from it.
+    """
     centered = x - x.mean(axis=-1, keepdims=True)
     variance = (centered * centered).mean(axis=-1, keepdims=True)
     normalized = centered / np.sqrt(variance + eps)
@@ -42,22 +41,18 @@ def _backward(draw: Draw) -> Arguments:
     return x, gamma, eps, draw.gradient(*x.shape)
 
 
-@exercise(
-    title="LayerNorm, backward",
-    statement="""
-        y = γ * normalized + β with normalized = (x - mean) / √(variance + ε), over the last axis. Given dy, return the
-        gradients of x, γ and β.
-
-        x, dx, dy: (B, T, D); gamma, dgamma, dbeta: (D,); eps: a number.
-    """,
-    inputs=_backward,
-    hint="""
-        x_j affects the loss in three ways: directly, through the mean of its row, and through its variance. So dx has
-        three terms; with n for normalized and dn = γ * dy, two of them are means over the row, mean(dn) and n mean(dn
-        * n).
-    """,
-)
+@exercise(_backward)
 def layer_norm_backward(x: Array, gamma: Array, eps: float, dy: Array) -> tuple[Array, Array, Array]:
+    """LayerNorm, backward.
+
+    y = γ * normalized + β with normalized = (x - mean) / √(variance + ε), over the last axis. Given dy, return the
+    gradients of x, γ and β.
+
+    x, dx, dy: (B, T, D); gamma, dgamma, dbeta: (D,); eps: a number.
+
+    Hint: x_j affects the loss in three ways: directly, through the mean of its row, and through its variance. So dx has
+    three terms; with n for normalized and dn = γ * dy, two of them are means over the row, mean(dn) and n mean(dn * n).
+    """
     centered = x - x.mean(axis=-1, keepdims=True)
     inverse_std = 1.0 / np.sqrt((centered * centered).mean(axis=-1, keepdims=True) + eps)
     normalized = centered * inverse_std
@@ -71,18 +66,17 @@ def layer_norm_backward(x: Array, gamma: Array, eps: float, dy: Array) -> tuple[
     return dx, dgamma, dbeta
 
 
-@exercise(
-    title="RMSNorm, backward",
-    statement="""
-        y = γ * normalized with normalized = x / √(mean(x²) + ε), over the last axis: LayerNorm without the mean.
-        Given dy, return the gradients of x and γ.
-
-        x, dx, dy: (B, T, D); gamma, dgamma: (D,); eps: a number.
-    """,
-    inputs=_backward,
-    hint="One of the three terms in LayerNorm's backward pass came from subtracting the mean.",
-)
+@exercise(_backward)
 def rms_norm_backward(x: Array, gamma: Array, eps: float, dy: Array) -> tuple[Array, Array]:
+    """RMSNorm, backward.
+
+    y = γ * normalized with normalized = x / √(mean(x²) + ε), over the last axis: LayerNorm without the mean.
+    Given dy, return the gradients of x and γ.
+
+    x, dx, dy: (B, T, D); gamma, dgamma: (D,); eps: a number.
+
+    Hint: One of the three terms in LayerNorm's backward pass came from subtracting the mean.
+    """
     inverse_rms = 1.0 / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps)
     normalized = x * inverse_rms
 

@@ -19,21 +19,7 @@ def _adam(draw: Draw) -> Arguments:
     return theta, g, m, v, t, learning_rate, beta1, beta2, draw.uniform(0.1, 0.4)
 
 
-@exercise(
-    title="A step of Adam",
-    statement="""
-        The parameters theta have the gradient g at step t (counted from 1). Update the running means and take a step:
-
-            m = β₁ m + (1 - β₁) g,   v = β₂ v + (1 - β₂) g²
-            m̂ = m / (1 - β₁^t),      v̂ = v / (1 - β₂^t)
-            θ = θ - η m̂ / (√v̂ + ε)
-
-        Return the new theta, m and v as new arrays. theta, g, m, v: of one shape; t: an integer; learning_rate (η),
-        beta1, beta2, eps: numbers, not the usual ones.
-    """,
-    inputs=_adam,
-    hint="Keep m and v, without the correction, for the next step; m̂ and v̂ are used once and forgotten.",
-)
+@exercise(_adam)
 def adam_step(
     theta: Array,
     g: Array,
@@ -45,6 +31,19 @@ def adam_step(
     beta2: float,
     eps: float,
 ) -> tuple[Array, Array, Array]:
+    """A step of Adam.
+
+    The parameters theta have the gradient g at step t (counted from 1). Update the running means and take a step:
+
+        m = β₁ m + (1 - β₁) g,   v = β₂ v + (1 - β₂) g²
+        m̂ = m / (1 - β₁^t),      v̂ = v / (1 - β₂^t)
+        θ = θ - η m̂ / (√v̂ + ε)
+
+    Return the new theta, m and v as new arrays. theta, g, m, v: of one shape; t: an integer; learning_rate (η),
+    beta1, beta2, eps: numbers, not the usual ones.
+
+    Hint: Keep m and v, without the correction, for the next step; m̂ and v̂ are used once and forgotten.
+    """
     new_m = beta1 * m + (1.0 - beta1) * g
     new_v = beta2 * v + (1.0 - beta2) * g * g
     m_hat = new_m / (1.0 - beta1**t)
@@ -60,21 +59,20 @@ def _matrix(draw: Draw) -> Arguments:
     return (1.0 if draw.ones or draw.extreme else 1.0 / np.sqrt((x * x).sum())) * x, a, b, c
 
 
-@exercise(
-    title="A round of Newton-Schulz",
-    statement="""
-        Muon brings a matrix x close to the orthogonal matrix with the same singular vectors. One round is
-
-            y = a x + b (x xᵀ) x + c (x xᵀ)² x
-
-        with matrix products. It maps each singular value s to a s + b s³ + c s⁵.
-
-        x, y: (M, N); a, b, c: numbers.
-    """,
-    inputs=_matrix,
-    hint="x xᵀ occurs twice: compute it once, and multiply by x only at the end. (x xᵀ)² is a matrix product too.",
-)
+@exercise(_matrix)
 def newton_schulz_step(x: Array, a: float, b: float, c: float) -> Array:
+    """A round of Newton-Schulz.
+
+    Muon brings a matrix x close to the orthogonal matrix with the same singular vectors. One round is
+
+        y = a x + b (x xᵀ) x + c (x xᵀ)² x
+
+    with matrix products. It maps each singular value s to a s + b s³ + c s⁵.
+
+    x, y: (M, N); a, b, c: numbers.
+
+    Hint: x xᵀ occurs twice: compute it once, and multiply by x only at the end. (x xᵀ)² is a matrix product too.
+    """
     gram = x @ x.T
     y = a * x + (b * gram + c * gram @ gram) @ x
     return y
@@ -89,18 +87,17 @@ def _warmup(draw: Draw) -> Arguments:
     return np.arange(1.0, 3.0 * warmup), draw.integer(16, 256), warmup
 
 
-@exercise(
-    title="The warm-up schedule",
-    statement="""
-        The learning rate of "Attention Is All You Need", for each of several steps:
-
-            rate = d_model^-½ · min(step^-½, step · warmup^-1½)
-
-        steps: (N,), counted from 1; d_model, warmup: integers; rates: (N,).
-    """,
-    inputs=_warmup,
-    hint="np.minimum takes the smaller number, entry by entry. Plot your answer: it rises linearly, then falls.",
-)
+@exercise(_warmup)
 def warmup_schedule(steps: Array, d_model: int, warmup: int) -> Array:
+    """The warm-up schedule.
+
+    The learning rate of "Attention Is All You Need", for each of several steps:
+
+        rate = d_model^-½ · min(step^-½, step · warmup^-1½)
+
+    steps: (N,), counted from 1; d_model, warmup: integers; rates: (N,).
+
+    Hint: np.minimum takes the smaller number, entry by entry. Plot your answer: it rises linearly, then falls.
+    """
     rates = d_model**-0.5 * np.minimum(steps**-0.5, steps * warmup**-1.5)
     return rates

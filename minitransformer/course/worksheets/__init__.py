@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from .form import Form, read_form, to_form
 from .html import to_html
 from .kinds import KINDS, make
@@ -11,9 +9,6 @@ from .layout import Page, page
 from .marking import Marks, StepMark, mark
 from .sheet import Sheet
 from .text import to_markdown
-
-if TYPE_CHECKING:
-    from .pdf import to_pdf
 
 __all__ = [
     "KINDS",
@@ -29,14 +24,4 @@ __all__ = [
     "to_form",
     "to_html",
     "to_markdown",
-    "to_pdf",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Import `to_pdf`, and with it matplotlib, on first use: only a PDF needs them."""
-    if name != "to_pdf":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .pdf import to_pdf
-
-    return to_pdf

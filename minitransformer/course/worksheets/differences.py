@@ -22,7 +22,7 @@ def errors(sheet: Sheet) -> Iterator[tuple[str, str, float]]:
     values: dict[str, np.ndarray] = {**sheet.given, **sheet.answers}
     for step in sheet.task.steps:
         answer = sheet.answers[step.name]
-        yield step.name, "formula", _deviation(np.asarray(step.rule(values)), answer)
+        yield step.name, "formula", _deviation(step.computed(values), answer)
         if step.backward:
             yield step.name, "difference", _deviation(_slope(sheet, step, values), answer)
 
@@ -36,12 +36,14 @@ def require_right(sheet: Sheet) -> None:
 
 def _slope(sheet: Sheet, step: Step, values: Values) -> np.ndarray:
     shape = sheet.answers[step.name].shape
-    name, move = step.moves or (step.name[1:], lambda values, t: values[name] + t)
+    name, move = step.moves or (step.name[1:], np.add)
     slope = np.zeros(shape)
     for index in np.ndindex(shape):
         t = np.zeros(shape)
         t[index] = _STEP
-        slope[index] = (_loss(sheet, name, move(values, t)) - _loss(sheet, name, move(values, -t))) / (2.0 * _STEP)
+        slope[index] = (_loss(sheet, name, move(values[name], t)) - _loss(sheet, name, move(values[name], -t))) / (
+            2.0 * _STEP
+        )
     return slope
 
 
@@ -50,7 +52,7 @@ def _loss(sheet: Sheet, name: str, value: np.ndarray) -> float:
     values = {**sheet.given, name: value}
     for step in sheet.forward_steps:
         if step.name != name:
-            values[step.name] = step.rule(values)
+            values[step.name] = step.computed(values)
     upstream = sheet.given.get("d" + sheet.task.output, np.array(1.0))  # without it, L is the output itself
     return float((upstream * values[sheet.task.output]).sum())
 

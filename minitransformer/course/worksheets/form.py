@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -111,12 +112,12 @@ def _number(word: str, place: int) -> float:
     """The number in a word; NaN for a blank."""
     if set(word) == {"_"}:
         return math.nan
-    word = word.replace("−", "-")
-    if not re.fullmatch(r"[+-]?([0-9]{1,12}/[0-9]{1,12}|[0-9]{0,12}\.?[0-9]{0,12})", word) or not re.search(
-        "[0-9]", word
-    ):
-        raise ValueError(f"line {place}: {word!r} is not a number; write e.g. 3, -0.25 or 1/3 (with a decimal point)")
-    above, _, below = word.partition("/")
-    if below and not int(below):
-        raise ValueError(f"line {place}: {word!r} divides by zero")
-    return float(above) / (float(below) if below else 1.0)
+    plain = word.replace("−", "-")
+    try:
+        if re.fullmatch(r"[-+./0-9]{1,26}", plain):
+            return float(Fraction(plain))
+    except ZeroDivisionError as error:
+        raise ValueError(f"line {place}: {word!r} divides by zero") from error
+    except ValueError:
+        pass
+    raise ValueError(f"line {place}: {word!r} is not a number; write e.g. 3, -0.25 or 1/3 (with a decimal point)")

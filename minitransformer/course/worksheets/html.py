@@ -11,14 +11,16 @@ from .layout import Block, Page
 
 def to_html(pages: Iterable[Page]) -> str:
     """The document. Every text in it is escaped."""
-    articles = [_article(page) for page in pages]
-    style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+    return document("Worksheet", __package__, "".join(map(_article, pages)))
+
+
+def document(title: str, package: str, body: str) -> str:
+    """A page that needs no other files. body: in HTML; package: the one whose page.css says how it looks."""
+    style = resources.files(package).joinpath("page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Worksheet</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-        + "".join(articles)
-        + "</body>\n</html>\n"
+        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from ... import later
 from ...arrays.backend import Array, Pullback
 from .numbers import Draw
-from .sheet import LN2, Given, Rule, Step, Task, Values
+from .sheet import LN2, Given, Step, Task
 from .softmax_kinds import row_sum_step
 
 
@@ -72,25 +72,12 @@ def lstm_backward(draw: Draw, size: int) -> Task:
     values = {name: np.array([row]) * (0.1 * (LN2 if name[0] in "gc" else 1.0)) for name, row in tenths.items()}
     dh = 5.0 * draw.matrix(-2, 2, 2, size)
 
-    def cell(t: int) -> Rule:
-        return lambda v: v[f"f{t}"] * v[f"c{t - 1}"] + v[f"i{t}"] * v[f"g{t}"]
-
-    def shown(t: int) -> Rule:
-        return lambda v: np.tanh(v[f"c{t}"])
-
-    def of_cell(v: Values, t: int) -> np.ndarray:
-        return v["dh"][t - 1 : t] * v[f"o{t}"] * (1.0 - v[f"s{t}"] ** 2)
-
-    def times(a: str, b: str) -> Rule:
-        return lambda v: v[a] * v[b]
-
     def gates(t: int) -> tuple[Step, ...]:
-        cell_step = f"dc{t}"
         return (
-            Step(f"do{t} = row {t} of dh ∘ s{t}", lambda v: v["dh"][t - 1 : t] * v[f"s{t}"]),
-            Step(f"df{t} = dc{t} ∘ c{t - 1}", times(cell_step, f"c{t - 1}"), unit="ln 2"),
-            Step(f"di{t} = dc{t} ∘ g{t}", times(cell_step, f"g{t}"), unit="ln 2"),
-            Step(f"dg{t} = dc{t} ∘ i{t}", times(cell_step, f"i{t}")),
+            Step(f"do{t} = row {t} of dh ∘ s{t}", lambda dh, s: dh[t - 1 : t] * s, of=("dh", f"s{t}")),
+            Step(f"df{t} = dc{t} ∘ c{t - 1}", np.multiply, unit="ln 2", of=(f"dc{t}", f"c{t - 1}")),
+            Step(f"di{t} = dc{t} ∘ g{t}", np.multiply, unit="ln 2", of=(f"dc{t}", f"g{t}")),
+            Step(f"dg{t} = dc{t} ∘ i{t}", np.multiply, of=(f"dc{t}", f"i{t}")),
         )
 
     return Task(
@@ -103,24 +90,24 @@ def lstm_backward(draw: Draw, size: int) -> Task:
         ),
         given=(*(Given(name, values[name], units[name]) for name in values), Given("dh", dh)),
         steps=(
-            Step("c1 = f1 ∘ c0 + i1 ∘ g1", cell(1), "lstm_cell.new_cell", "ln 2"),
-            Step("s1 = tanh(c1)", shown(1), "lstm_cell.shown"),
-            Step("c2 = f2 ∘ c1 + i2 ∘ g2", cell(2), "lstm_cell#2.new_cell", "ln 2"),
-            Step("s2 = tanh(c2)", shown(2), "lstm_cell#2.shown"),
+            Step("c1 = f1 ∘ c0 + i1 ∘ g1", lambda f1, c0, i1, g1: f1 * c0 + i1 * g1, "lstm_cell.new_cell", "ln 2"),
+            Step("s1 = tanh(c1)", lambda c1: np.tanh(c1), "lstm_cell.shown"),
+            Step("c2 = f2 ∘ c1 + i2 ∘ g2", lambda f2, c1, i2, g2: f2 * c1 + i2 * g2, "lstm_cell#2.new_cell", "ln 2"),
+            Step("s2 = tanh(c2)", lambda c2: np.tanh(c2), "lstm_cell#2.shown"),
             Step(
                 "h = o1 ∘ s1 in row 1, o2 ∘ s2 in row 2",
-                lambda v: np.concatenate([v["o1"] * v["s1"], v["o2"] * v["s2"]]),
+                lambda o1, s1, o2, s2: np.concatenate([o1 * s1, o2 * s2]),
                 "two_lstm_steps.h",
             ),
-            Step("dc2 = row 2 of dh ∘ o2 ∘ (1 − s2²)", lambda v: of_cell(v, 2)),
+            Step("dc2 = row 2 of dh ∘ o2 ∘ (1 − s2²)", lambda dh, o2, s2: dh[1:] * o2 * (1.0 - s2**2)),
             *gates(2),
             Step(
                 "dc1 = dc2 ∘ f2 + row 1 of dh ∘ o1 ∘ (1 − s1²)",
-                lambda v: v["dc2"] * v["f2"] + of_cell(v, 1),
+                lambda dc2, f2, dh, o1, s1: dc2 * f2 + dh[:1] * o1 * (1.0 - s1**2),
                 "lstm_cell.dnew_cell",
             ),
             *gates(1),
-            Step("dc0 = dc1 ∘ f1", times("dc1", "f1"), "lstm_cell.dcell"),
+            Step("dc0 = dc1 ∘ f1", lambda dc1, f1: dc1 * f1, "lstm_cell.dcell"),
         ),
         output="h",
         run=lambda: (*two_lstm_steps(*values.values()), dh),
@@ -154,12 +141,13 @@ def _second_pair(x: Array) -> Array:
     return wide
 
 
-def _turned(name: str, back: bool = False) -> Rule:
-    def rule(v: Values) -> np.ndarray:
-        powers = [np.eye(2), v["R"], v["R"] @ v["R"]]
-        return np.concatenate([v[name][p : p + 1] @ (r.T if back else r) for p, r in enumerate(powers[: len(v[name])])])
+def _turned(x: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    """Row p of x, multiplied p times by the matrix."""
+    return np.stack([row @ np.linalg.matrix_power(turn, p) for p, row in enumerate(x)])
 
-    return rule
+
+def _turned_back(x: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    return _turned(x, turn.T)
 
 
 def rotary_scores(draw: Draw, size: int) -> Task:
@@ -176,14 +164,14 @@ def rotary_scores(draw: Draw, size: int) -> Task:
         ),
         given=(Given("q", q), Given("k", k), Given("R", _TURN, "0.1"), Given("dscores", dscores)),
         steps=(
-            Step("R² = R R", lambda v: v["R"] @ v["R"]),
-            Step("q' = rows of q, turned", _turned("q"), lambda r: r["rotary.y"][:, 1::2]),
-            Step("k' = rows of k, turned", _turned("k"), lambda r: r["rotary#2.y"][:, 1::2]),
-            Step("scores = q' k'ᵀ", lambda v: v["q'"] @ v["k'"].T, "rotated_scores.scores"),
-            Step("dq' = dscores k'", lambda v: v["dscores"] @ v["k'"]),
-            Step("dk' = dscoresᵀ q'", lambda v: v["dscores"].T @ v["q'"]),
-            Step("dq = rows of dq', turned back", _turned("dq'", True)),
-            Step("dk = rows of dk', turned back", _turned("dk'", True)),
+            Step("R² = R R", lambda R: R @ R),
+            Step("q' = rows of q, turned", _turned, lambda r: r["rotary.y"][:, 1::2], of=("q", "R")),
+            Step("k' = rows of k, turned", _turned, lambda r: r["rotary#2.y"][:, 1::2], of=("k", "R")),
+            Step("scores = q' k'ᵀ", lambda q, k: q @ k.T, "rotated_scores.scores", of=("q'", "k'")),
+            Step("dq' = dscores k'", np.matmul, of=("dscores", "k'")),
+            Step("dk' = dscoresᵀ q'", lambda dscores, q: dscores.T @ q, of=("dscores", "q'")),
+            Step("dq = rows of dq', turned back", _turned_back, of=("dq'", "R")),
+            Step("dk = rows of dk', turned back", _turned_back, of=("dk'", "R")),
         ),
         output="scores",
         run=lambda: (*rotated_scores(q, k), dscores),
@@ -219,12 +207,8 @@ def routing(draw: Draw, size: int) -> Task:
     outputs = draw.matrix(-5, 6, size - 1, size)
     dy = draw.matrix(-3, 4, size - 1, 1)
 
-    def chosen(v: Values) -> np.ndarray:
-        return (v["logits"] >= np.sort(v["logits"], axis=1)[:, -2:-1]).astype(float)
-
-    def exponentials(v: Values) -> np.ndarray:
-        lowest = np.sort(v["logits"], axis=1)[:, -2:-1]
-        return v["chosen"] * np.exp(v["logits"] - lowest)
+    def smaller(logits: np.ndarray) -> np.ndarray:
+        return np.sort(logits, axis=1)[:, -2:-1]
 
     return Task(
         title="A mixture of experts: two of many",
@@ -236,20 +220,23 @@ def routing(draw: Draw, size: int) -> Task:
         ),
         given=(Given("logits", logits, "ln 2"), Given("outputs", outputs), Given("dy", dy)),
         steps=(
-            Step("chosen = 1 for the two largest of the row, else 0", chosen),
-            Step("E = chosen ∘ e^(logits − smaller of the chosen)", exponentials),
-            Step("total = sum of the row of E", lambda v: v["E"].sum(axis=1, keepdims=True)),
-            Step("gates = E / total", lambda v: v["E"] / v["total"], "top_k_gates.gates"),
+            Step("chosen = 1 for the two largest of the row, else 0", lambda logits: 1.0 * (logits >= smaller(logits))),
+            Step(
+                "E = chosen ∘ e^(logits − smaller of the chosen)",
+                lambda chosen, logits: chosen * np.exp(logits - smaller(logits)),
+            ),
+            Step("total = sum of the row of E", lambda E: E.sum(axis=1, keepdims=True)),
+            Step("gates = E / total", lambda E, total: E / total, "top_k_gates.gates"),
             Step(
                 "y = row sums of gates ∘ outputs",
-                lambda v: (v["gates"] * v["outputs"]).sum(axis=1, keepdims=True),
+                lambda gates, outputs: (gates * outputs).sum(axis=1, keepdims=True),
                 "two_of_many.y",
             ),
-            Step("doutputs = gates ∘ dy", lambda v: v["gates"] * v["dy"], "two_of_many.doutputs"),
-            Step("dgates = outputs ∘ dy", lambda v: v["outputs"] * v["dy"], "two_of_many.dgates"),
+            Step("doutputs = gates ∘ dy", lambda gates, dy: gates * dy, "two_of_many.doutputs"),
+            Step("dgates = outputs ∘ dy", lambda outputs, dy: outputs * dy, "two_of_many.dgates"),
             row_sum_step("gates"),
             Step(
-                "dlogits = gates ∘ (dgates − r)", lambda v: v["gates"] * (v["dgates"] - v["r"]), "top_k_gates.dlogits"
+                "dlogits = gates ∘ (dgates − r)", lambda gates, dgates, r: gates * (dgates - r), "top_k_gates.dlogits"
             ),
         ),
         output="y",

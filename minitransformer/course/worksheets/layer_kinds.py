@@ -10,7 +10,7 @@ import numpy as np
 from ... import ops
 from ...arrays.backend import Array, Pullback
 from .numbers import Draw, rows_of_deviation_two
-from .sheet import Given, Step, Task, Values
+from .sheet import Given, Step, Task
 
 
 def matmul_backward(draw: Draw, size: int) -> Task:
@@ -28,10 +28,10 @@ def matmul_backward(draw: Draw, size: int) -> Task:
         ),
         given=(Given("x", x), Given("W", w), Given("b", b), Given("dy", dy)),
         steps=(
-            Step("y = x W + b", lambda v: v["x"] @ v["W"] + v["b"], "linear.y"),
-            Step("dx = dy Wᵀ", lambda v: v["dy"] @ v["W"].T, "linear.dx"),
-            Step("dW = xᵀ dy", lambda v: v["x"].T @ v["dy"], "linear.dweight"),
-            Step("db = sum over rows of dy", lambda v: v["dy"].sum(0), "linear.dbias"),
+            Step("y = x W + b", lambda x, W, b: x @ W + b, "linear.y"),
+            Step("dx = dy Wᵀ", lambda dy, W: dy @ W.T, "linear.dx"),
+            Step("dW = xᵀ dy", lambda x, dy: x.T @ dy, "linear.dweight"),
+            Step("db = sum over rows of dy", lambda dy: dy.sum(0), "linear.dbias"),
         ),
         output="y",
         run=lambda: (*ops.linear(x, w, b), dy),
@@ -58,11 +58,11 @@ def embedding_backward(draw: Draw, size: int) -> Task:
         steps=(
             Step(
                 "O = one row for each position: 1 at its token",
-                lambda v: np.eye(n_tokens)[v["ids"].astype(int)],
+                lambda ids: np.eye(n_tokens)[ids.astype(int)],
                 "embedding.y",
             ),
-            Step("y = table[ids] = O table", lambda v: v["O"] @ v["table"], "embedding#2.y"),
-            Step("dtable = Oᵀ dy", lambda v: v["O"].T @ v["dy"], "embedding#2.dtable"),
+            Step("y = table[ids] = O table", np.matmul, "embedding#2.y", of=("O", "table")),
+            Step("dtable = Oᵀ dy", lambda rows, dy: rows.T @ dy, "embedding#2.dtable", of=("O", "dy")),
         ),
         output="y",
         run=lambda: (ops.embedding(ids, one_hot_table)[0], ops.embedding(ids, table)[1], dy),
@@ -113,26 +113,19 @@ def residual_backward(draw: Draw, size: int) -> Task:
             "A feed-forward network with a residual connection: y = x + (relu(x W1 + b1) W2 + b2).",
             "∘ multiplies entry by entry; [h > 0] is 1 where h is positive, and 0 elsewhere.",
         ),
-        given=(
-            Given("x", x),
-            Given("W1", w1),
-            Given("b1", b1),
-            Given("W2", w2),
-            Given("b2", b2),
-            Given("dy", dy),
-        ),
+        given=(Given("x", x), Given("W1", w1), Given("b1", b1), Given("W2", w2), Given("b2", b2), Given("dy", dy)),
         steps=(
-            Step("h = x W1 + b1", lambda v: v["x"] @ v["W1"] + v["b1"], "linear.y"),
-            Step("a = relu(h)", lambda v: np.maximum(v["h"], 0.0), "relu.y"),
-            Step("f = a W2 + b2", lambda v: v["a"] @ v["W2"] + v["b2"], "linear#2.y"),
-            Step("y = x + f", lambda v: v["x"] + v["f"], "residual_feed_forward.y"),
-            Step("dW2 = aᵀ dy", lambda v: v["a"].T @ v["dy"], "linear#2.dweight"),
-            Step("db2 = sum over rows of dy", lambda v: v["dy"].sum(0), "linear#2.dbias"),
-            Step("da = dy W2ᵀ", lambda v: v["dy"] @ v["W2"].T, "linear#2.dx"),
-            Step("dh = da ∘ [h > 0]", lambda v: v["da"] * (v["h"] > 0), "relu.dx"),
-            Step("dW1 = xᵀ dh", lambda v: v["x"].T @ v["dh"], "linear.dweight"),
-            Step("db1 = sum over rows of dh", lambda v: v["dh"].sum(0), "linear.dbias"),
-            Step("dx = dy + dh W1ᵀ", lambda v: v["dy"] + v["dh"] @ v["W1"].T, "residual_feed_forward.dx"),
+            Step("h = x W1 + b1", lambda x, W1, b1: x @ W1 + b1, "linear.y"),
+            Step("a = relu(h)", lambda h: np.maximum(h, 0.0), "relu.y"),
+            Step("f = a W2 + b2", lambda a, W2, b2: a @ W2 + b2, "linear#2.y"),
+            Step("y = x + f", lambda x, f: x + f, "residual_feed_forward.y"),
+            Step("dW2 = aᵀ dy", lambda a, dy: a.T @ dy, "linear#2.dweight"),
+            Step("db2 = sum over rows of dy", lambda dy: dy.sum(0), "linear#2.dbias"),
+            Step("da = dy W2ᵀ", lambda dy, W2: dy @ W2.T, "linear#2.dx"),
+            Step("dh = da ∘ [h > 0]", lambda da, h: da * (h > 0), "relu.dx"),
+            Step("dW1 = xᵀ dh", lambda x, dh: x.T @ dh, "linear.dweight"),
+            Step("db1 = sum over rows of dh", lambda dh: dh.sum(0), "linear.dbias"),
+            Step("dx = dy + dh W1ᵀ", lambda dy, dh, W1: dy + dh @ W1.T, "residual_feed_forward.dx"),
         ),
         output="y",
         run=lambda: (*residual_feed_forward(x, w1, b1, w2, b2), dy),
@@ -146,14 +139,14 @@ def _mean(x: np.ndarray) -> np.ndarray:
     return x.mean(axis=-1, keepdims=True)
 
 
-def _shifted(v: Values, t: np.ndarray) -> np.ndarray:
+def _shifted(n: np.ndarray, t: np.ndarray) -> np.ndarray:
     """n with its mean moved by t: the displacement for `shift`."""
-    return v["n"] + t / _WIDTH
+    return n + t / _WIDTH
 
 
-def _stretched(v: Values, t: np.ndarray) -> np.ndarray:
+def _stretched(n: np.ndarray, t: np.ndarray) -> np.ndarray:
     """n with each row stretched by the factor 1 + mean(t ∘ n): the displacement for `stretch`."""
-    return v["n"] * (1.0 + _mean(t * v["n"]))
+    return n * (1.0 + _mean(t * n))
 
 
 def layer_norm_backward(draw: Draw, size: int) -> Task:
@@ -171,28 +164,28 @@ def layer_norm_backward(draw: Draw, size: int) -> Task:
         ),
         given=(Given("x", x), Given("γ", gamma), Given("β", beta), Given("dy", dy)),
         steps=(
-            Step("mean of the row of x", lambda v: _mean(v["x"]), lambda r: _mean(x - r["layer_norm.centered"])),
-            Step("c = x − mean", lambda v: v["x"] - v["mean"], "layer_norm.centered"),
+            Step("mean of the row of x", lambda x: _mean(x), lambda r: _mean(x - r["layer_norm.centered"])),
+            Step("c = x − mean", lambda x, mean: x - mean, "layer_norm.centered"),
             Step(
                 "s = √ mean of the row of c²",
-                lambda v: np.sqrt(_mean(v["c"] ** 2)),
+                lambda c: np.sqrt(_mean(c**2)),
                 lambda r: 1.0 / r["layer_norm.inverse_std"],
             ),
-            Step("n = c / s", lambda v: v["c"] / v["s"], "layer_norm.normalized"),
-            Step("y = γ ∘ n + β", lambda v: v["γ"] * v["n"] + v["β"], "layer_norm.y"),
-            Step("dγ = sum over rows of dy ∘ n", lambda v: (v["dy"] * v["n"]).sum(axis=0), "layer_norm.dgamma"),
-            Step("dβ = sum over rows of dy", lambda v: v["dy"].sum(axis=0), "layer_norm.dbeta"),
-            Step("dn = dy ∘ γ", lambda v: v["dy"] * v["γ"], "layer_norm.dnormalized"),
-            Step("shift = mean of the row of dn", lambda v: _mean(v["dn"]), "layer_norm.shift", moves=("n", _shifted)),
+            Step("n = c / s", lambda c, s: c / s, "layer_norm.normalized"),
+            Step("y = γ ∘ n + β", lambda γ, n, β: γ * n + β, "layer_norm.y"),
+            Step("dγ = sum over rows of dy ∘ n", lambda dy, n: (dy * n).sum(axis=0), "layer_norm.dgamma"),
+            Step("dβ = sum over rows of dy", lambda dy: dy.sum(axis=0), "layer_norm.dbeta"),
+            Step("dn = dy ∘ γ", lambda dy, γ: dy * γ, "layer_norm.dnormalized"),
+            Step("shift = mean of the row of dn", lambda dn: _mean(dn), "layer_norm.shift", moves=("n", _shifted)),
             Step(
                 "stretch = n · mean of the row of dn ∘ n",
-                lambda v: v["n"] * _mean(v["dn"] * v["n"]),
+                lambda n, dn: n * _mean(dn * n),
                 "layer_norm.stretch",
                 moves=("n", _stretched),
             ),
             Step(
                 "dx = (dn − shift − stretch) / s",
-                lambda v: (v["dn"] - v["shift"] - v["stretch"]) / v["s"],
+                lambda dn, shift, stretch, s: (dn - shift - stretch) / s,
                 "layer_norm.dx",
             ),
         ),

@@ -115,7 +115,7 @@ def mark(form: Form) -> Marks:
     for step in sheet.task.steps:
         unit, key, answer = UNITS[step.unit], sheet.answers[step.name], form.values[step.name]
         with np.errstate(all="ignore"):  # a slip may make a total zero
-            followed = np.asarray(step.rule(own))
+            followed = step.computed(own)
         by_key, by_rule = _agrees(answer, key, unit), _agrees(answer, followed, unit)
         right, blank = by_key | by_rule, np.isnan(answer)
         wrong = np.argwhere(np.atleast_2d(~right & ~blank))

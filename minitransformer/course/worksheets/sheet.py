@@ -7,6 +7,7 @@ answers, and serve to mark the work of a student who continues from a wrong numb
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 from collections.abc import Callable, Mapping
@@ -19,7 +20,6 @@ from ...arrays.backend import Array, Pullback
 from ...trace.recorder import Recorder
 
 Values = Mapping[str, np.ndarray]
-Rule = Callable[[Values], np.ndarray]
 
 LN2 = math.log(2.0)
 UNITS = {"": 1.0, "ln 2": LN2, "0.1": 0.1, "0.1 ln 2": 0.1 * LN2}
@@ -43,23 +43,33 @@ class Given:
 class Step:
     """A matrix to fill in.
 
-    formula: the text above it. rule: the same as a function of the values before it. key: the name of the library's
-    variable that holds the answer, or the answer as a function of these variables; None if the library has no variable
-    for it and the rule gives the answer. unit: the factor of the numbers in the boxes, printed beside them.
-    moves: the forward value that is displaced by t, and the displacement whose derivative the step is. None for a
-    forward step, and for the step `dname`, which displaces every entry of `name` separately.
+    formula: the text above it. rule: the same as a function of matrices before it, which its parameters name, unless
+    `of` does. key: the name of the library's variable that holds the answer, or the answer as a function of these
+    variables; None if the library has no variable for it and the rule gives the answer. unit: the factor of the numbers
+    in the boxes, printed beside them. moves: the forward value that is displaced by t, and the displacement (value, t)
+    whose derivative the step is. None for a forward step, and for the step `dname`, which displaces every entry of
+    `name` separately.
     """
 
     formula: str
-    rule: Rule
-    key: str | Rule | None = None
+    rule: Callable[..., np.ndarray]
+    key: str | Callable[[Values], np.ndarray] | None = None
     unit: str = ""
-    moves: tuple[str, Callable[[Values, np.ndarray], np.ndarray]] | None = None
+    moves: tuple[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] | None = None
+    of: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """The name of the matrix: the first word of the formula."""
         return self.formula.split()[0]
+
+    @cached_property
+    def _reads(self) -> tuple[str, ...]:
+        return self.of or tuple(inspect.signature(self.rule).parameters)
+
+    def computed(self, values: Values) -> np.ndarray:
+        """The matrix by its rule, from these values of the matrices before it."""
+        return np.asarray(self.rule(*(values[name] for name in self._reads)))
 
     @property
     def backward(self) -> bool:
@@ -116,7 +126,7 @@ class Sheet:
         values = dict(self.given)
         for step in self.task.steps:
             key = operator.itemgetter(step.key) if isinstance(step.key, str) else step.key
-            values[step.name] = np.asarray(step.rule(values) if key is None else key(recorded))
+            values[step.name] = step.computed(values) if key is None else np.asarray(key(recorded))
         return {step.name: values[step.name] for step in self.task.steps}
 
     def boxes(self, name: str) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 from ... import ops
 from ...arrays.backend import Array, Pullback
 from .numbers import Draw, queries_and_keys, score_rows
-from .sheet import LN2, Given, Step, Task, Values
+from .sheet import LN2, Given, Step, Task
 
 _POWERS_OF_TWO = "Scores are multiples of ln 2; the boxes hold the factor. For example e^(3 ln 2) = 2³ = 8."
 _SHIFT = (
@@ -25,28 +25,26 @@ def _softmax_steps(scores: str, weights: str) -> tuple[Step, ...]:
     return (
         Step(
             f"E = e^({scores} − smallest of the row)",
-            lambda v: np.exp(v[scores] - v[scores].min(axis=-1, keepdims=True)),
+            lambda s: np.exp(s - s.min(axis=-1, keepdims=True)),
             lambda r: r["softmax.exponentials"] / r["softmax.exponentials"].min(axis=-1, keepdims=True),
+            of=(scores,),
         ),
         Step(
             "total = sum of the row of E",
-            lambda v: v["E"].sum(axis=-1, keepdims=True),
+            lambda E: E.sum(axis=-1, keepdims=True),
             lambda r: r["softmax.total"] / r["softmax.exponentials"].min(axis=-1, keepdims=True),
         ),
-        Step(f"{weights} = E / total", lambda v: v["E"] / v["total"], "softmax.y"),
+        Step(f"{weights} = E / total", lambda E, total: E / total, "softmax.y"),
     )
 
 
 def row_sum_step(weights: str) -> Step:
     """r, the weighted mean of the gradient: the derivative of L when a whole row of weights grows by a factor 1 + t."""
-
-    def grown(v: Values, t: np.ndarray) -> np.ndarray:
-        return v[weights] * (1.0 + t)
-
     return Step(
         f"r = row sums of d{weights} ∘ {weights}",
-        lambda v: (v["d" + weights] * v[weights]).sum(axis=-1, keepdims=True),
-        moves=(weights, grown),
+        lambda dw, w: (dw * w).sum(axis=-1, keepdims=True),
+        moves=(weights, lambda w, t: w * (1.0 + t)),
+        of=(f"d{weights}", weights),
     )
 
 
@@ -61,7 +59,7 @@ def softmax_backward(draw: Draw, size: int) -> Task:
         steps=(
             *_softmax_steps("x", "y"),
             row_sum_step("y"),
-            Step("dx = y ∘ (dy − r)", lambda v: v["y"] * (v["dy"] - v["r"]), "softmax.dx"),
+            Step("dx = y ∘ (dy − r)", lambda y, dy, r: y * (dy - r), "softmax.dx"),
         ),
         output="y",
         run=lambda: (*ops.softmax(x), dy),
@@ -79,8 +77,8 @@ def cross_entropy_backward(draw: Draw, size: int) -> Task:
     probabilities = (0.05, 0.1, 0.2, 0.25, 0.4, 0.5, 0.8)
     logarithms = ", ".join(f"{p}: {-math.log(p):.3f}" for p in probabilities)
 
-    def losses(v: Values) -> np.ndarray:
-        return np.where(counted, -np.log((v["p"] * hit).sum(axis=-1) + ~counted), 0.0)[:, None]
+    def losses(p: np.ndarray) -> np.ndarray:
+        return np.where(counted, -np.log((p * hit).sum(axis=-1) + ~counted), 0.0)[:, None]
 
     def run() -> tuple[Array, Pullback, float]:
         ops.softmax(logits)
@@ -106,15 +104,13 @@ def cross_entropy_backward(draw: Draw, size: int) -> Task:
                 losses,
                 lambda r: np.where(counted, r["cross_entropy.loss_at"], 0.0)[:, None],
             ),
-            Step("loss = sum of losses / N", lambda v: v["losses"].sum() / counted.sum(), "cross_entropy.loss"),
+            Step("loss = sum of losses / N", lambda losses: losses.sum() / counted.sum(), "cross_entropy.loss"),
             Step(
-                "T = 1 at the target, 0 elsewhere",
-                lambda v: hit,
-                lambda r: r["cross_entropy.target"] * counted[:, None],
+                "T = 1 at the target, 0 elsewhere", lambda: hit, lambda r: r["cross_entropy.target"] * counted[:, None]
             ),
             Step(
                 "dlogits = (p − T) / N, or 0",
-                lambda v: np.where(counted[:, None], v["p"] - v["T"], 0.0) / counted.sum(),
+                lambda p, T: np.where(counted[:, None], p - T, 0.0) / counted.sum(),
                 "cross_entropy.dlogits",
             ),
         ),
@@ -133,9 +129,9 @@ def _attention(draw: Draw, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
         _SHIFT,
     )
     steps = (
-        Step("scores = ½ q kᵀ · ln 2", lambda v: 0.5 * LN2 * (v["q"] @ v["k"].T), "attention.scores", unit="ln 2"),
+        Step("scores = ½ q kᵀ · ln 2", lambda q, k: 0.5 * LN2 * (q @ k.T), "attention.scores", unit="ln 2"),
         *_softmax_steps("scores", "weights"),
-        Step("output = weights v", lambda v: v["weights"] @ v["v"], "attention.output"),
+        Step("output = weights v", lambda weights, v: weights @ v, "attention.output"),
     )
     return q, k, v, notes, steps
 
@@ -163,20 +159,17 @@ def attention_backward(draw: Draw, size: int) -> Task:
         given=(Given("q", q), Given("k", k), Given("v", v), Given("doutput", doutput)),
         steps=(
             *steps,
-            Step("dv = weightsᵀ doutput", lambda v: v["weights"].T @ v["doutput"], "attention.dv"),
-            Step("dweights = doutput vᵀ", lambda v: v["doutput"] @ v["v"].T, "attention.dweights"),
+            Step("dv = weightsᵀ doutput", lambda weights, doutput: weights.T @ doutput, "attention.dv"),
+            Step("dweights = doutput vᵀ", lambda doutput, v: doutput @ v.T, "attention.dweights"),
             row_sum_step("weights"),
             Step(
                 "dscores = weights ∘ (dweights − r)",
-                lambda v: v["weights"] * (v["dweights"] - v["r"]),
+                lambda weights, dweights, r: weights * (dweights - r),
                 "attention.dscores",
             ),
-            Step("dq = ½ dscores k · ln 2", lambda v: 0.5 * LN2 * (v["dscores"] @ v["k"]), "attention.dq", unit="ln 2"),
+            Step("dq = ½ dscores k · ln 2", lambda dscores, k: 0.5 * LN2 * (dscores @ k), "attention.dq", unit="ln 2"),
             Step(
-                "dk = ½ dscoresᵀ q · ln 2",
-                lambda v: 0.5 * LN2 * (v["dscores"].T @ v["q"]),
-                "attention.dk",
-                unit="ln 2",
+                "dk = ½ dscoresᵀ q · ln 2", lambda dscores, q: 0.5 * LN2 * (dscores.T @ q), "attention.dk", unit="ln 2"
             ),
         ),
         output="output",

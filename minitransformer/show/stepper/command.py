@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,17 +11,13 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backend import Array, Pullback, to_device
-from ...models import Transformer, folder
-from ...published import is_published
-from ...published.tasks import layer_of, open_published, reading
-from ...tasks.classification import load_classifier
-from ...tasks.language import load_writer
-from ...tasks.translation import load_translator, written
-from ...text import END, START, Tokenizer
+from ...models import Classifier, LanguageModel, Transformer
+from ...published.tasks import layer_of, reading
+from ...text import END, START
 from ...trace.inside import attention_inside, attention_of, layer_inside
+from ..reading import Reading, read_text
 from .recording import Recording, step
 
-LONGEST = 64  # tokens: more do not fit on a screen
 LIMIT = 16384  # elements that an array may have to be kept whole; few weights of a large model are that small
 
 
@@ -55,7 +51,8 @@ def step_text(
     chooses. The rest of the model runs unrecorded. options: those of `step`. Raises ValueError for an impossible
     layer, head or text.
     """
-    model, run, tokens, memory, wanted = (_published if is_published(path) else _saved)(path, text, device)
+    read = read_text(path, text, device, "float64", least=2)  # finite differences can check every digit that is shown
+    model, (run, tokens, memory, wanted) = read.model, _run_of(read)
     layers, i, _ = layer_of(model, layer)
     if head is not None:
         n_heads = getattr(attention_of(layers[i]), "n_heads", 0)
@@ -82,56 +79,27 @@ def step_text(
     return TextRecording(recording, rows[: len(part.inputs[0])], others, told, max(weights, default=None))
 
 
-# model, its run, tokens, memory's tokens, and the token that each row is to write
-Text = tuple[Any, Callable[[], tuple[Array, Pullback]], list[str], list[str], list[str]]
+Run = Callable[[], tuple[Array, Pullback]]
 
 
-def _published(path: Path, text: str, device: str | None) -> Text:
-    model, tokenizer = open_published(path)
-    model.to(device)
-    ids = _few(tokenizer.encode(text, special=True))
-    names = [tokenizer.tokens[token] for token in ids]
-    return model, reading(model, to_device(np.array([ids]), device)), names, names, []
+def _run_of(read: Reading) -> tuple[Run, list[str], list[str], list[str]]:
+    """The run of the model, its tokens, those of its memory, and the token that each row is to write.
 
-
-def _saved(path: Path, text: str, device: str | None) -> Text:
-    """In float64, so that finite differences can check every digit that is shown."""
-    kind = folder.kind(path)
-    model: Any
-    if kind == "LanguageModel":
-        model, tokenizer = load_writer(path)
-        ids = _few(tokenizer.encode(text))
-        run = reading(model.to(device, "float64"), to_device(np.array([ids]), device))
-        names = [tokenizer.tokens[token] for token in ids]
-        return model, run, names, [], names[1:]
-    if kind == "Classifier":
-        model, tokenizer, _ = load_classifier(path)
-        ids = _few(tokenizer.encode(text), least=1)
-        batch = to_device(np.array([ids]), device)
-        chosen = model.to(device, "float64")(batch)[0].argmax(axis=-1)
-        return model, functools.partial(model.loss, batch, chosen), [tokenizer.tokens[token] for token in ids], [], []
-    model, source, target = load_translator(path)
-    if not isinstance(model, Transformer):
-        raise ValueError(f"{path} holds a {type(model).__name__}, which has no layers to step through one by one")
-    return _translation(model.to(device, "float64"), source, target, text)
-
-
-def _translation(model: Transformer, source: Tokenizer, target: Tokenizer, text: str) -> Text:
-    """The decoder reads <start> and the translation, and has to predict the translation and <end>."""
-    ids = _few(source.encode(text), least=1)
-    (said,) = written(model, [ids], beam=1, max_length=LONGEST)
-    read, wanted = [START, *(t for t in said if t != END)], [*(t for t in said if t != END), END]
-    if len(read) == len(ids):  # leave out the last, so that no two axes look alike
-        read, wanted = read[:-1], wanted[:-1]
-    if not read:
+    The decoder of a translator reads <start> and the translation, and has to predict the translation and <end>.
+    """
+    model, (source, target) = read.model, read.tokenizers
+    tokens, ids = [source.tokens[token] for token in read.ids], to_device(np.array([read.ids]), read.model.device)
+    if read.published:
+        return reading(model, ids), tokens, tokens, []
+    if isinstance(model, LanguageModel):
+        return reading(model, ids), tokens, [], tokens[1:]
+    if isinstance(model, Classifier):
+        return functools.partial(model.loss, ids, model(ids)[0].argmax(axis=-1)), tokens, [], []
+    given, wanted = [START, *read.said], [*read.said, END]
+    if len(given) == len(tokens):  # leave out the last, so that no two axes look alike
+        given, wanted = given[:-1], wanted[:-1]
+    if not given:
         raise ValueError("the model writes no translation of this text; give another text")
-    batch = [to_device(np.array([each]), model.device) for each in (ids, read, wanted)]
-    run = functools.partial(model.loss, *batch)
-    read_by, writes = ([target.tokens[token] for token in each] for each in (read, wanted))
-    return model, run, read_by, [source.tokens[token] for token in ids], writes
-
-
-def _few(ids: Sequence[int], least: int = 2) -> list[int]:
-    if not least <= len(ids) <= LONGEST:
-        raise ValueError(f"the text must have {least} to {LONGEST} tokens, got {len(ids)}")
-    return list(ids)
+    run = functools.partial(model.loss, ids, *(to_device(np.array([each]), model.device) for each in (given, wanted)))
+    given_names, wanted_names = ([target.tokens[token] for token in each] for each in (given, wanted))
+    return run, given_names, tokens, wanted_names

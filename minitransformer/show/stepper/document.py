@@ -24,10 +24,12 @@ import math
 from pathlib import Path
 from typing import Any
 
-from ...trace.calls import Binding, Call
+from ...trace.calls import Binding
 from .steps import Step, Steps
 
 _PACKAGE = Path(__file__).resolve().parents[2]
+_OF_A_CALL = "index label backward depth parent forward_call first_line source"
+_OF_A_STEP = "index call line source quiet"
 
 
 def to_json(recording: Steps) -> str:
@@ -41,35 +43,17 @@ def document(recording: Steps) -> dict[str, Any]:
         "format": "minitransformer recording",
         "version": 1,
         "name": recording.name,
-        "calls": [_call(call) for call in recording.calls],
-        "steps": [_step(recording, step) for step in recording.steps],
+        "calls": [_named(call, _OF_A_CALL) | {"file": short_path(call.file)} for call in recording.calls],
+        "steps": [
+            _named(step, _OF_A_STEP) | {"bound": [_bound(recording, step, bound) for bound in step.bound]}
+            for step in recording.steps
+        ],
         "report": None if recording.report is None else recording.report.as_dict(),
     }
 
 
-def _call(call: Call) -> dict[str, Any]:
-    return {
-        "index": call.index,
-        "label": call.label,
-        "backward": call.backward,
-        "depth": call.depth,
-        "parent": call.parent,
-        "forward_call": call.forward_call,
-        "file": short_path(call.file),
-        "first_line": call.first_line,
-        "source": list(call.source),
-    }
-
-
-def _step(recording: Steps, step: Step) -> dict[str, Any]:
-    return {
-        "index": step.index,
-        "call": step.call,
-        "line": step.line,
-        "source": step.source,
-        "quiet": step.quiet,
-        "bound": [_bound(recording, step, bound) for bound in step.bound],
-    }
+def _named(thing: object, names: str) -> dict[str, Any]:
+    return {name: getattr(thing, name) for name in names.split()}
 
 
 def _bound(recording: Steps, step: Step, bound: Binding) -> dict[str, Any]:
@@ -79,11 +63,8 @@ def _bound(recording: Steps, step: Step, bound: Binding) -> dict[str, Any]:
         of = {"step": recording.binding(pair.serial)[0].index, "name": pair.name, "title": pair.title}
     array = bound.value.array
     return {
-        "name": bound.name,
-        "title": bound.title,
-        "shape": list(bound.value.shape),
-        "dtype": bound.value.dtype,
-        "in_place": bound.in_place,
+        **_named(bound, "name title in_place"),
+        **_named(bound.value, "shape dtype"),
         "values": None if array is None else _finite(array.tolist()),
         "summary": bound.value.summary or None,
         "of": of,

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...trace.calls import Binding
-from ...trace.values import Value
+from ...trace.values import Value, copied
 from ...verify import Row
 from .document import short_path
 from .steps import Step, Steps
-
-_ROWS, _COLUMNS = 16, 12  # a larger matrix is shown without its middle
 
 
 @dataclass(frozen=True)
@@ -35,7 +30,7 @@ _NEW = "32"  # a name that has just been bound
 _GRADIENT = "35"  # what belongs to the backward pass
 _WRONG = "1;31"  # a gradient that finite differences do not confirm
 RUN_AGAIN = (
-    "not checked here: a Checkpoint ran this again during backward, out of reach of finite differences; "
+    "not checked here: Recompute ran this again during backward, out of reach of finite differences; "
     "the gradients of the inputs and parameters check it"
 )
 
@@ -131,51 +126,6 @@ def _described(value: Value) -> str:
 
 
 def matrix(value: Value) -> list[str]:
-    """The numbers in aligned columns: a row for each line, blocks with their index where there are more axes."""
-    array = value.array
-    if array is None:
-        return [value.summary, *_corner(value)]
-    if array.ndim <= 2:
-        return _rows(np.atleast_2d(array), array)
-    lines = []
-    for index in np.ndindex(array.shape[:-2]):
-        lines += [f"[{', '.join(map(str, index))}]", *(f"  {line}" for line in _rows(array[index], array))]
-    return lines
-
-
-def _corner(value: Value) -> list[str]:
-    """The first rows and columns of an array that was only summarised, with "…" where it continues."""
-    assert value.corner is not None
-    block = np.atleast_2d(value.corner)
-    rows, columns = (1, *value.shape)[-2:]
-    goes_on = " …" if columns > block.shape[1] else ""
-    lines = [line + goes_on for line in _rows(block, block)]
-    lines += ["…"] if rows > block.shape[0] else []
-    if len(value.shape) <= 2:
-        return lines
-    return [f"[{', '.join('0' * (len(value.shape) - 2))}]", *(f"  {line}" for line in lines), "…"]
-
-
-def _rows(block: np.ndarray, whole: np.ndarray) -> list[str]:
-    """The lines of a matrix, in columns as wide as the widest number of the whole array."""
-    write = _writer(whole)
-    rows, columns = (_shown(size, limit) for size, limit in zip(block.shape, (_ROWS, _COLUMNS), strict=True))
-    texts = [["…" if i < 0 or j < 0 else write(block[i, j].item()) for j in columns] for i in rows]
-    width = max(len(text) for row in texts for text in row)
-    return [" ".join(f"{text:>{width}}" for text in row) for row in texts]
-
-
-def _shown(size: int, limit: int) -> Sequence[int]:
-    """The indices that are shown, with -1 in place of those left out."""
-    return range(size) if size <= limit else [*range(limit // 2), -1, *range(size - limit // 2 + 1, size)]
-
-
-def _writer(array: np.ndarray) -> Callable[[bool | int | float], str]:
-    """A function that writes all numbers of an array alike: with up to four decimals, or with an exponent."""
-    finite = array[np.isfinite(array)].astype(float)
-    largest = float(abs(finite).max()) if finite.size else 0.0
-    decimals = next((d for d in range(4) if np.allclose(finite, finite.round(d), rtol=1e-9, atol=1e-12)), 4)
-    if largest >= 1e6 or (decimals == 4 and largest < 0.01):
-        return lambda number: f"{number:.3e}"
-    nothing = f"{-0.0:.{decimals}f}"
-    return lambda number: f"{number:.{decimals}f}".replace(nothing, nothing[1:])
+    """The numbers as NumPy prints them; of an array that was only summarised, the first rows and columns."""
+    lines = str(value).splitlines()
+    return lines if value.corner is None else [*lines, *str(copied(value.corner)).splitlines(), "…"]

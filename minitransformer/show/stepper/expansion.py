@@ -29,27 +29,18 @@ __all__ = ["Expansion", "NotExpandable", "expand", "term_of"]
 
 @dataclass(frozen=True)
 class Expansion:
-    """How one cell was computed. `text` is Python that evaluates to the number; `pretty` is the same for a reader.
-
-    cells: the (title, index) of every recorded number it was computed from; serials: the serials of their bindings.
-    """
+    """How one cell was computed. numbers: each recorded number that it was computed from, once."""
 
     title: str
     index: ex.Index
-    text: str
-    pretty: str
-    cells: tuple[tuple[str, ex.Index], ...]
-    serials: tuple[int, ...]
-
-    def value(self) -> float:
-        """The number that `text` evaluates to."""
-        return terms.evaluate(self.text)
+    term: Term
+    numbers: tuple[ex.Number, ...]
 
     def __str__(self) -> str:
-        result = terms.readable(self.value())
-        parts = [_place(self.title.rpartition(".")[2], self.index), self.pretty, result]
-        if self.pretty == result:  # it was not computed; it only has another name
-            parts[1:2] = [_place(*cell) for cell in self.cells]
+        result, written = terms.readable(float(terms.evaluate(self.term))), terms.pretty(self.term)
+        parts = [_place(self.title.rpartition(".")[2], self.index), written, result]
+        if written == result:  # it was not computed; it only has another name
+            parts[1:2] = [_place(number.title, number.index) for number in self.numbers]
         return " = ".join(parts)
 
 
@@ -65,15 +56,8 @@ def expand(recording: Steps, step: Step, bound: Binding, index: Sequence[int]) -
     array that was only summarised.
     """
     term = term_of(recording, step, bound, index)
-    cells = {(n.title, n.index, n.serial): None for n in ex.numbers(term) if n.serial is not None}
-    return Expansion(
-        bound.title,
-        tuple(int(i) for i in index),
-        terms.exact(term),
-        terms.pretty(term),
-        tuple((title, place) for title, place, _ in cells),
-        tuple(serial for _, _, serial in cells if serial is not None),
-    )
+    used = dict.fromkeys(number for number in ex.numbers(term) if number.serial is not None)
+    return Expansion(bound.title, tuple(int(i) for i in index), term, tuple(used))
 
 
 def term_of(recording: Steps, step: Step, bound: Binding, index: Sequence[int]) -> Term:
@@ -180,7 +164,7 @@ def _checked(walk: Walk, term: Term, bound: Binding, cell: ex.Index) -> Term:
     """The term. Raises NotExpandable if it reads an unrecorded value, such as a parameter, that has changed since."""
     if walk.reads_attributes:
         assert bound.value.array is not None
-        now, then = terms.evaluate(terms.exact(term)), float(bound.value.array[cell])
+        now, then = terms.evaluate(term), float(bound.value.array[cell])
         if not np.isclose(now, then, rtol=1e-3, atol=1e-3, equal_nan=True):
             raise NotExpandable(f"a value that {bound.title} was computed from has changed since")
     return term

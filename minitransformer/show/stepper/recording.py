@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ...arrays.backend import Array, device_of, to_device
 from ...arrays.boundary import check_positive
 from ...arrays.files import write
 from ...trace.calls import Call
+from ...trace.inside import upstream_of
 from ...trace.lines import Line, LineRecorder, Returned
 from ...trace.tracing import textbook_of
 from ...trace.values import host_copy, is_array
@@ -86,7 +85,7 @@ def step(
 
     Recording changes nothing, even if f raises: not the arrays and random generators among the arguments (f gets
     copies), not the parameters (of f, or those given) and their gradients, and not the trace function of a debugger or
-    a coverage tool. Calls in other threads are not recorded. A layer in a Checkpoint runs and is shown twice.
+    a coverage tool. Calls in other threads are not recorded. A layer in Recompute runs and is shown twice.
     """
     check_positive("step", limit=limit)
     check_callable("step", f)
@@ -102,9 +101,7 @@ def step(
         raise TypeError(f"step: the function must return (output, backward), got {type(result).__name__}")
     y, backward = result
     if upstream is None:
-        rng = np.random.default_rng((seed, 1))  # the inputs may come from default_rng(seed), and upstream must differ
-        drawn = rng.normal(size=y.shape).round(2) if y.shape else np.ones(())
-        upstream = to_device(drawn.astype(str(y.dtype)), device_of(y).name)
+        upstream = upstream_of(y, seed).round(2)
     recorder.in_forward = False
     with _parameters_kept(f, parameters), recorder:
         backward(upstream.copy())

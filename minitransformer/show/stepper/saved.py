@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import html
+import inspect
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -102,40 +103,37 @@ def _held(name: str, holder: Any, seen: set[int]) -> Iterator[tuple[str, Any, bo
     """(name, buffer, whether it is a parameter's) for every array that can be reached from `holder`."""
     if is_array(holder):
         yield name, _root(holder), False
-        return
-    if id(holder) in seen:
-        return
-    seen.add(id(holder))
-    if isinstance(holder, Parameter):
-        yield name, _root(holder.value), True
-    elif isinstance(holder, Module):
-        for path, parameter in holder.parameters():
-            yield from _held(f"{type(holder).__name__}.{path}", parameter, seen)
-    elif isinstance(holder, types.FunctionType):
-        owner = holder.__qualname__.partition(".<locals>")[0].removesuffix(".__call__")
-        for variable, cell in zip(holder.__code__.co_freevars, holder.__closure__ or (), strict=True):
-            if cell != types.CellType():  # a variable that was never set
-                yield from _held(f"{owner}.{variable}", cell.cell_contents, seen)
-        arguments = holder.__code__.co_varnames[: holder.__code__.co_argcount]
-        defaults = holder.__defaults__ or ()
-        named = dict(zip(reversed(arguments), reversed(defaults), strict=False)) | (holder.__kwdefaults__ or {})
-        for argument, default in named.items():
-            yield from _held(f"{owner}.{argument}", default, seen)
-    elif isinstance(holder, types.MethodType):
-        yield from _held(name, holder.__func__, seen)
-        yield from _held(name, holder.__self__, seen)
-    elif isinstance(holder, functools.partial):
-        for part in (holder.func, *holder.args, *holder.keywords.values()):
-            yield from _held(name, part, seen)
-    elif isinstance(holder, dict):
-        for key, part in holder.items():
-            yield from _held(f"{name}[{key!r}]", part, seen)
-    elif isinstance(holder, list | tuple | set | frozenset):
-        for i, part in enumerate(holder):
-            yield from _held(f"{name}[{i}]", part, seen)
-    elif hasattr(holder, "__dict__") and not isinstance(holder, type | types.ModuleType):
-        for attribute, part in vars(holder).items():
-            yield from _held(f"{type(holder).__name__}.{attribute}", part, seen)
+    elif id(holder) not in seen:
+        seen.add(id(holder))
+        if isinstance(holder, Parameter):
+            yield name, _root(holder.value), True
+        else:
+            for inner, part in _parts(name, holder):
+                yield from _held(inner, part, seen)
+
+
+def _parts(name: str, holder: Any) -> Iterator[tuple[str, Any]]:
+    """What a holder holds, each with its name."""
+    match holder:
+        case Module():
+            yield from ((f"{type(holder).__name__}.{path}", parameter) for path, parameter in holder.parameters())
+        case types.FunctionType():
+            owner = holder.__qualname__.partition(".<locals>")[0].removesuffix(".__call__")
+            cells = zip(holder.__code__.co_freevars, holder.__closure__ or (), strict=True)
+            empty = types.CellType()  # a variable that was never set
+            yield from ((f"{owner}.{variable}", cell.cell_contents) for variable, cell in cells if cell != empty)
+            arguments = inspect.signature(holder, follow_wrapped=False).parameters.values()
+            yield from ((f"{owner}.{argument.name}", argument.default) for argument in arguments)
+        case types.MethodType():
+            yield from ((name, holder.__func__), (name, holder.__self__))
+        case functools.partial():
+            yield from ((name, part) for part in (holder.func, *holder.args, *holder.keywords.values()))
+        case dict():
+            yield from ((f"{name}[{key!r}]", part) for key, part in holder.items())
+        case list() | tuple() | set() | frozenset():
+            yield from ((f"{name}[{i}]", part) for i, part in enumerate(holder))
+        case object(__dict__=attributes) if not isinstance(holder, type | types.ModuleType):
+            yield from ((f"{type(holder).__name__}.{attribute}", part) for attribute, part in attributes.items())
 
 
 def _root(array: Any) -> Any:

@@ -168,7 +168,7 @@ class Steps:
     def is_unreachable(self, step: Step, bound: Binding) -> bool:
         """Whether this gradient has no row in the report because its value was computed during backward.
 
-        A Checkpoint runs its layer again there. Finite differences displace only what the forward pass binds, so they
+        Recompute runs its layer again there. Finite differences displace only what the forward pass binds, so they
         cannot check this second run; a mistake in it shows in the rows of the inputs and the parameters.
         """
         ran_again = self.calls[bound.call.forward_call].in_backward

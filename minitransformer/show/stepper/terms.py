@@ -1,4 +1,4 @@
-"""Arithmetic with its numbers still in it, a term, written as Python or for a reader.
+"""Arithmetic with its numbers still in it, a term: its value, and how a reader sees it.
 
     Operation("*", (Operation("+", (2·2, 2·3, 2·1)), Number(0.7071)))   is  (2·2 + 2·3 + 2·1)·0.7071
 
@@ -7,8 +7,10 @@ There are brackets only where the order of operations needs them.
 
 from __future__ import annotations
 
-import ast
+import functools
 import math
+import operator
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,14 +19,20 @@ from .expressions import Applied, Expression, Number, Operation
 
 Term: TypeAlias = Expression  # only of numbers, operations and functions
 
-# How tightly each operator binds, as in Python. Equal ones are done from the left, powers from the right.
-STRENGTH = {symbol: 1 for symbol in (">", ">=", "<", "<=", "==", "!=")} | {"&": 2, "+": 3, "-": 3, "*": 4, "/": 4}
-STRENGTH |= {"negative": 5, "**": 6}
-_ATOM = 7
-_SIGNS = {"+": " + ", "-": " − ", "*": "·", "/": " / ", "**": "^", "==": " = ", "!=": " ≠ ", ">=": " ≥ ", "<=": " ≤ "}
+# Of each operator: how tightly it binds, as in Python, what it computes, its sign. Equal ones are done from the left.
+OPERATORS: dict[str, tuple[int, Callable[..., Any], str]] = {
+    ">": (1, operator.gt, " > "), ">=": (1, operator.ge, " ≥ "), "<": (1, operator.lt, " < "),
+    "<=": (1, operator.le, " ≤ "), "==": (1, operator.eq, " = "), "!=": (1, operator.ne, " ≠ "),
+    "&": (2, operator.and_, " & "), "+": (3, operator.add, " + "), "-": (3, operator.sub, " − "),
+    "*": (4, operator.mul, "·"), "/": (4, operator.truediv, " / "), "negative": (5, operator.neg, "−"),
+    "**": (6, operator.pow, "^"),
+}  # fmt: skip
+_AND, _PRODUCT, _NEGATIVE, _ATOM = 2, 4, 5, 7
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    name: getattr(np, name) for name in "abs exp log sqrt tanh sin cos".split()
+} | {"erf": math.erf, "erfc": math.erfc}
+_OF_SEVERAL = {"max": max, "min": min}
 LONGEST = 12  # a sum with more terms shows only its first terms and its last
-_KNOWN: dict[str, Any] = {name: getattr(np, name) for name in "exp log sqrt tanh sin cos float64 inf nan".split()}
-_KNOWN |= {"abs": abs, "erf": math.erf, "erfc": math.erfc, "max": max, "min": min}
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -42,24 +50,17 @@ def joined(symbol: str, left: Term, right: Term) -> Term:
     return Operation(symbol, (left, right))
 
 
-def exact(term: Term) -> str:
-    """The term as Python code that evaluates to its number."""
-    return _exact(term)[0]
-
-
-def _exact(term: Term) -> tuple[str, int]:
+@np.errstate(all="ignore")
+def evaluate(term: Term) -> Any:
+    """The number that a term computes. As in arrays, 1 / 0 is infinite."""
     if isinstance(term, Number):
-        text = repr(term.value)
-        return text, STRENGTH["negative"] if text.startswith("-") else _ATOM
+        return term.value if isinstance(term.value, bool) else np.float64(term.value)
     assert isinstance(term, Operation | Applied)
-    parts = [_exact(part) for part in term.parts]
+    parts = map(evaluate, term.parts)
     if isinstance(term, Applied):
-        return f"{term.name}({', '.join(text for text, _ in parts)})", _ATOM
-    strength = STRENGTH[term.symbol]
-    if term.symbol == "negative":
-        return f"-{_bracketed(*parts[0], strength)}", strength
-    sides = [_bracketed(*part, strength + (i > 0 or term.symbol == "**")) for i, part in enumerate(parts)]
-    return f" {term.symbol} ".join(sides), strength
+        return (FUNCTIONS | _OF_SEVERAL)[term.name](*parts)
+    compute = OPERATORS[term.symbol][1]
+    return compute(*parts) if term.symbol == "negative" else functools.reduce(compute, parts)
 
 
 def pretty(term: Term) -> str:
@@ -70,22 +71,21 @@ def pretty(term: Term) -> str:
 def _pretty(term: Term) -> tuple[str, int]:
     if isinstance(term, Number):
         text = readable(term.value)
-        return text, STRENGTH["negative"] if text.startswith("−") else STRENGTH["*"] if "·" in text else _ATOM
+        return text, _NEGATIVE if text.startswith("−") else _PRODUCT if "·" in text else _ATOM
     assert isinstance(term, Operation | Applied)
     parts = _some(term.parts)
     if isinstance(term, Applied):
         return f"{term.name}({', '.join(text for text, _ in parts)})", _ATOM
-    strength = STRENGTH[term.symbol]
+    strength, _, sign = OPERATORS[term.symbol]
     if term.symbol == "negative":
         return f"−{_bracketed(*parts[0], strength + 1)}", strength
-    sign = _SIGNS.get(term.symbol, f" {term.symbol} ")
     written = ""
     for i, (text, own) in enumerate(parts):
         if i == 0:
             written = _bracketed(text, own, strength + (term.symbol == "**"))
         elif term.symbol == "+" and text.startswith("−") and own > strength:
             written += f" − {text[1:]}"
-        elif text.startswith("−") and strength > STRENGTH["&"]:
+        elif text.startswith("−") and strength > _AND:
             written += f"{sign}({text})"
         elif term.symbol == "*" and isinstance(term.parts[i], Number):
             written += sign + text  # a power of ten needs no brackets among factors
@@ -120,19 +120,3 @@ def readable(number: bool | int | float) -> str:
         return sign + mantissa
     power = f"10{str(int(exponent)).translate(_SUPERSCRIPT)}"
     return sign + (power if mantissa == "1" else f"{mantissa}·{power}")
-
-
-class _Numbers(ast.NodeTransformer):
-    """Turns constants into NumPy numbers, which divide by zero as arrays do."""
-
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        if isinstance(node.value, bool):
-            return node
-        return ast.copy_location(ast.Call(ast.Name("float64", ast.Load()), [node], []), node)
-
-
-def evaluate(text: str) -> float:
-    """The value of a text that `exact` made."""
-    tree = ast.fix_missing_locations(_Numbers().visit(ast.parse(text, mode="eval")))
-    with np.errstate(all="ignore"):
-        return float(eval(compile(tree, "<expansion>", "eval"), {"__builtins__": {}}, _KNOWN))

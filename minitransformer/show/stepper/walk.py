@@ -18,9 +18,8 @@ from ...trace.calls import Binding, Call
 from ...trace.lines import Returned
 from . import expressions as ex
 from .steps import Step, Steps, Summarised
-from .terms import STRENGTH, Term, joined, total
+from .terms import FUNCTIONS, OPERATORS, Term, joined, total
 
-_FUNCTIONS = {"abs", "exp", "log", "sqrt", "tanh", "sin", "cos", "erf", "erfc"}
 _CHOICES = {"maximum": "max", "minimum": "min"}
 _REDUCTIONS = {"sum", "mean", "max", "min"}
 _MOVES = {"reshape", "swapaxes", "transpose", "take_along_axis", "broadcast_to", "squeeze", "expand_dims"}
@@ -28,7 +27,7 @@ _MOVES |= {"ascontiguousarray", "moveaxis", "repeat"}
 _CONSTANTS = {"arange", "causal_mask", "full", "ones", "ones_like", "zeros", "zeros_like"}
 _HARMLESS = set("all any array array_module asarray astype clip device_of float int isfinite isinstance len".split())
 _HARMLESS |= {"concatenate", "range", "stack", "str", "tuple", "where"}
-_HARMLESS |= {*_FUNCTIONS, *_CHOICES, *_REDUCTIONS, *_MOVES, *_CONSTANTS}
+_HARMLESS |= {*FUNCTIONS, *_CHOICES, *_REDUCTIONS, *_MOVES, *_CONSTANTS}
 
 
 def walk_of(recording: Steps, step: Step) -> Walk:
@@ -137,7 +136,7 @@ class Walk:
                 return ex.Number(-term.value) if constant else ex.Operation("negative", (term,))  # type: ignore[attr-defined]
             case ex.Operation("@", (left, right)):
                 return self._product(left, right, index)
-            case ex.Operation(symbol, (left, right)) if symbol in STRENGTH:
+            case ex.Operation(symbol, (left, right)) if symbol in OPERATORS:
                 return joined(symbol, self.under(left, index), self.under(right, index))
             case ex.Applied() if self.call_of(whole) is None:
                 return self._applied(whole, index)
@@ -196,7 +195,7 @@ class Walk:
         if not whole.operands or not self._is_harmless(whole):
             raise ex.NotExpandable(f"{whole.text} cannot be written out")
         name, (base, *rest) = whole.name, whole.operands
-        if name in _FUNCTIONS:
+        if name in FUNCTIONS:
             return ex.Applied(name, (self.cell(base, index),))
         if name == "where":
             test = bool(np.broadcast_to(self.value(base), self.shape(whole))[index])

@@ -25,8 +25,8 @@ from ...models import Classifier, LanguageModel, Transformer
 from ...published import MaskedLanguageModel
 from ...trace.recorder import Recorder
 from ..page import build, frame, packed
+from ..reading import LONGEST
 
-LONGEST = 64  # tokens of a sequence: more do not fit on a screen
 _MOST = 1_000_000  # weights on a page, and likewise gradients: about 5 MB each
 
 Model = Transformer | LanguageModel | MaskedLanguageModel | Classifier
@@ -232,10 +232,10 @@ class _Unwanted:
 
 
 def _copy(model: Model) -> Model:
-    """The model with the same values, no gradients and no checkpointing: a backward pass runs once and changes none."""
+    """The model with the same values, no gradients and no recomputing: a backward pass runs once and changes none."""
     config: Any = model.config
-    if hasattr(config, "checkpoint"):
-        config = dataclasses.replace(config, checkpoint=False)
+    if hasattr(config, "recompute"):
+        config = dataclasses.replace(config, recompute=False)
     copy: Any = type(model)(config, Unread())
     values = {name: parameter.value for name, parameter in model.parameters()}
     for name, parameter in copy.parameters():

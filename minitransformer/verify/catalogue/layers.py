@@ -1,4 +1,4 @@
-"""At least one case for every layer: also layers that are tied, used twice or checkpointed, or that share a memory."""
+"""At least one case for every layer: also layers that are tied, used twice or recomputed, or that share a memory."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ layer(
 
 _SIZES: dict[str, Any] = {"d_model": 4, "n_heads": 2, "d_ff": 6}
 _DROPOUT: dict[str, Any] = {"dropout": 0.2, "attention_dropout": 0.3}
-_CHECKPOINTED: dict[str, Any] = {"norm_order": "pre", "checkpoint": True, **_DROPOUT}
+_RECOMPUTED: dict[str, Any] = {"norm_order": "pre", "recompute": True, **_DROPOUT}
 
 
 def _of_sizes(kind: Callable[..., layers.Module], **options: Any) -> Callable[[], layers.Module]:
@@ -179,8 +179,8 @@ layer(
 )
 case("layer", "EncoderLayer used twice, with dropout", _twice)
 layer(
-    "Checkpoint around a layer with dropout",
-    lambda: layers.Checkpoint(layers.EncoderLayer(**_SIZES, **_DROPOUT)),
+    "Recompute around a layer with dropout",
+    lambda: layers.Recompute(layers.EncoderLayer(**_SIZES, **_DROPOUT)),
     (2, 3, 4),
     rng=frozen,
 )
@@ -209,7 +209,7 @@ def _decoder(name: str, kind: Callable[..., layers.Module], **options: Any) -> N
 _decoder("DecoderLayer", layers.DecoderLayer)
 _decoder("DecoderLayer in pre-norm order, with dropout", layers.DecoderLayer, norm_order="pre", **_DROPOUT)
 _encoder("Encoder of two layers")
-_encoder("Encoder in pre-norm order, checkpointed", **_CHECKPOINTED)
+_encoder("Encoder in pre-norm order, recomputed", **_RECOMPUTED)
 layer("Encoder of one layer used twice", _shared, (2, 3, 4), mask=some_mask(2, 3, 3), rng=frozen)
 _decoder("Decoder of two layers that read one memory", layers.Decoder, n_layers=2)
-_decoder("Decoder in pre-norm order, checkpointed", layers.Decoder, n_layers=2, **_CHECKPOINTED)
+_decoder("Decoder in pre-norm order, recomputed", layers.Decoder, n_layers=2, **_RECOMPUTED)

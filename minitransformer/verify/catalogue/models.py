@@ -55,7 +55,7 @@ def _classifier(r: Random) -> Setup:
 _UNTIED: dict[str, Any] = {"target_vocabulary": 8, "share_embeddings": False, "tie_output": False}
 _enter("Transformer with one table for source, target and output", _transformer())
 _enter("Transformer in pre-norm order, three tables", _transformer(norm_order="pre", activation="gelu", **_UNTIED))
-_enter("Transformer checkpointed", _transformer(checkpoint=True, attention_dropout=0.2))
+_enter("Transformer recomputed", _transformer(recompute=True, attention_dropout=0.2))
 _enter("LanguageModel", language_model(attention_dropout=0.0))
-_enter("LanguageModel in post-norm order, checkpointed", language_model(norm_order="post", checkpoint=True))
+_enter("LanguageModel in post-norm order, recomputed", language_model(norm_order="post", recompute=True))
 _enter("Classifier", _classifier)

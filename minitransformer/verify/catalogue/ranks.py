@@ -107,7 +107,7 @@ layer_of_every_rank("ScaledDotProduct", lambda: layers.ScaledDotProduct(0.7), (.
 layer_of_every_rank("MultiHeadAttention", lambda: layers.MultiHeadAttention(4, 2), (..., 3, 4))
 layer_of_every_rank("EncoderLayer", lambda: layers.EncoderLayer(4, 2, 6, **_GELU), (..., 3, 4))
 layer_of_every_rank("Encoder", lambda: layers.Encoder(1, 4, 2, 6, **_GELU), (..., 3, 4))
-layer_of_every_rank("Checkpoint", lambda: layers.Checkpoint(layers.EncoderLayer(4, 2, 6, **_GELU)), (..., 3, 4))
+layer_of_every_rank("Recompute", lambda: layers.Recompute(layers.EncoderLayer(4, 2, 6, **_GELU)), (..., 3, 4))
 for _rank, _axes in leading((...,)):
     _layer(f"Embedding of rank {_rank}", lambda: layers.Embedding(6, 3), ids(6, *_axes))
 for _rank, _axes in leading((..., 3)):

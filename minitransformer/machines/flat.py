@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ..arrays.backend import Array, array_module
-from ..layers import Parameter
+from ..layers import Module, Parameter
 
 
 def in_order(parameters: Iterable[tuple[str, Parameter]]) -> list[tuple[str, Parameter]]:
@@ -44,3 +44,12 @@ def as_one(arrays: Sequence[Array]) -> Array | None:
 def _address(x: np.ndarray) -> int:
     address: int = x.__array_interface__["data"][0]
     return address
+
+
+def flat_gradients(model: Module) -> Array:
+    """Put the gradients side by side in one array, and return it. Each `.grad` becomes a view of it."""
+    parameters = [p for _, p in in_order(model.parameters())]
+    flat, views = side_by_side([p.grad for p in parameters])
+    for p, view in zip(parameters, views, strict=True):
+        p.grad = view
+    return flat

@@ -60,16 +60,29 @@ function fitNumbers(recording, s) {
     const cut = (figure) => figure.scrollWidth > figure.clientWidth + 1 || stacked(figure.querySelectorAll("table"));
     return now.scrollHeight <= now.clientHeight + 1 && !figures.some(cut);
   };
-  figures.forEach((figure) => figure.querySelectorAll(".slices").forEach(unfold));
+  for (const part of figures.flatMap((figure) => [...figure.querySelectorAll(".slices")])) {
+    unfold(part);
+    part.style.zoom = "";
+  }
+  const own = isLarge() ? LARGE : 1;
   const key = `numbers ${recording.steps[s].call} ${recording.line(s).entry} ${windowKey()}`;
   const all = layouts().filter(({ zoom }) => zoom <= (measured.get(key) ?? zoom));
-  const canFit = roomy.matches && !document.body.classList.contains("editing") && fits(all.at(-1));
-  const found = canFit && all.find(fits);
-  const own = isLarge() ? LARGE : 1;
-  if (!found) show({ zoom: own, pairs: true });
+  const search = () => {
+    if (!roomy.matches || document.body.classList.contains("editing")) return null;
+    const smaller = all.slice(all.findIndex(({ zoom, tight }) => zoom === own && !tight) + 1);
+    if (!fits({ zoom: own, pairs: true })) return fits(smaller.at(-1)) ? smaller.find(fits) : null;
+    const high = parts.reduce((sum, part) => sum + part.offsetHeight, 0);
+    const wide = Math.max(1, ...figures.map((figure) => figure.offsetWidth));
+    const room = own * Math.min(now.clientHeight / high, now.clientWidth / wide);
+    return all.find((layout) => (layout.zoom === own || layout.zoom < room) && fits(layout));
+  };
+  const what = `${s} ${recording.bug?.name} ${parts.map((part) => part.textContent.length)} ${key} ${measured.get(key)}`;
+  if (recording.edited || !measured.has(what)) measured.set(what, search());
+  const found = measured.get(what);
+  show(found ?? { zoom: own, pairs: true });
   now.classList.remove("dense"); // its rows may be as high as others where that fits
   if (found?.tight && !fits()) now.classList.add("dense");
-  measured.set(key, Math.max(found ? found.zoom : own, own));
+  measured.set(key, Math.max(found?.zoom ?? own, own));
   figures.forEach((figure) => figure.classList.toggle("fitted", Boolean(found)));
   fitMatrices();
 }

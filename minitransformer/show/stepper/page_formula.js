@@ -175,9 +175,9 @@ function sentenceOf(recording, s, line, covered = false) {
 // A text in parts; a word of the glossary says what it means when one points at it or taps it, where it occurs first.
 function explained(text, known) {
   const words = Object.keys(data.glossary);
-  const parts = text.split(new RegExp(`(?<!\\w)((?:${words.join("|")})s?)(?!\\w)`, "i"));
+  const parts = text.split(new RegExp(`(?<!\\w)(√?(?:${words.join("|")})s?)(?!\\w)`, "i"));
   return parts.flatMap((part, i) => {
-    const word = i % 2 && words.find((word) => new RegExp(`^${word}s?$`, "i").test(part));
+    const word = i % 2 && words.find((word) => new RegExp(`^√?${word}s?$`, "i").test(part));
     if (!word || known.has(word)) return withIndices(part);
     known.add(word);
     const told = make("span", { class: "meaning", hidden: true }, ` (${data.glossary[word].replace(/\.$/, "")})`);

@@ -77,6 +77,7 @@ def test_a_weak_suite_lets_backward_passes_through(tmp_path: Path) -> None:
     assert len(picture([(described, [result])]).axes) == 1
 
 
+@pytest.mark.slow
 def test_a_strong_suite_lets_nothing_pass(tmp_path: Path) -> None:
     _, (result,) = audit(suite(tmp_path, STRONG), tmp_path)
     assert result.right == "passed" and result.of("caught") and result.of("survived") == []

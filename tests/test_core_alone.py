@@ -14,6 +14,7 @@ import pytest
 
 import minitransformer
 from minitransformer import later
+from minitransformer.tasks import TASKS
 
 PACKAGE = Path(minitransformer.__file__).parent
 CORE = "arrays ops layers models trace verify text training generation tasks".split()
@@ -43,7 +44,8 @@ from minitransformer.tasks.evaluation import classified
 assert Path(minitransformer.__file__).parents[1] == Path.cwd(), minitransformer.__file__
 SMALL = {"d_model": 8, "n_heads": 2, "d_ff": 8, "n_layers": 1, "n_encoder_layers": 1, "n_decoder_layers": 1}
 SMALL |= {"max_length": 16, "dropout": 0.0, "share_embeddings": False}
-for name, task in TASKS.items():
+for name in sys.argv[1:]:
+    task = TASKS[name]
     rng = np.random.default_rng(0)
     own = {field.name for field in dataclasses.fields(task.config)}
     sizes = {key: value for key, value in SMALL.items() if key in own}
@@ -70,18 +72,25 @@ for name, task in TASKS.items():
     else:
         assert classified(model, [[5, 6], [7]]) is not None
 verify.CASES["softmax"].run().assert_ok()
-print("complete:", *TASKS)
+print("complete:", *sys.argv[1:])
 """
 
 
-def test_the_core_trains_checks_and_writes_without_any_other_room(tmp_path):
+@pytest.mark.few(1)
+@pytest.mark.parametrize("task", ["classify", "lm", "translate"])
+def test_the_core_trains_checks_and_writes_without_any_other_room(task, tmp_path):
     for room in CORE:
         shutil.copytree(PACKAGE / room, tmp_path / PACKAGE.name / room)
     shutil.copy(PACKAGE / "__init__.py", tmp_path / PACKAGE.name)
     (tmp_path / "alone.py").write_text(SCRIPT)
-    found = subprocess.run([sys.executable, "alone.py"], cwd=tmp_path, capture_output=True, text=True, env={"PATH": ""})
+    command = [sys.executable, "alone.py", task]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"PATH": ""})
     assert found.returncode == 0, found.stderr
-    assert found.stdout == "complete: translate lm classify\n"
+    assert found.stdout == f"complete: {task}\n"
+
+
+def test_there_are_three_tasks():
+    assert sorted(TASKS) == ["classify", "lm", "translate"]
 
 
 def other_rooms(source: str, file: Path) -> set[str]:

@@ -97,7 +97,8 @@ def false_names(op: str, of: int | None = None) -> tuple[int, list[str]]:
     return wrong, false
 
 
-@pytest.mark.parametrize("op", ["rms_norm", "silu"])
+@pytest.mark.few(1)
+@pytest.mark.parametrize("op", ["silu", "rms_norm"])
 def test_unknown_mistakes_are_not_named_falsely(op: str) -> None:
     wrong, false = false_names(op)
     assert wrong > 10 and false == []

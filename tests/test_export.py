@@ -81,7 +81,7 @@ def test_a_tokenizer_reads_and_writes_alike_when_it_is_written_for_others(kind: 
     assert refused == {"characters": 3, "words": 7, "bpe": 0}[kind]
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.lists(st.text(), min_size=1), st.text())
 def test_any_words_and_characters_read_alike(tmp_path_factory: Any, known: list[str], other: str) -> None:
     for kind in (WordTokenizer, CharacterTokenizer):
@@ -162,6 +162,7 @@ def family_in(folder: Path) -> str:
     return json.loads((folder / "config.json").read_text())["model_type"]
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("family", WRITERS)
 @each_kind
 def test_every_writer_writes_the_same_text_when_it_is_opened_again(kind: str, family: str, tmp_path: Path) -> None:
@@ -178,6 +179,7 @@ def test_every_writer_writes_the_same_text_when_it_is_opened_again(kind: str, fa
     assert len(texts) == 2 and any(len(text) > 20 for text in texts)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("family, kinds, changes", TRANSLATED)
 def test_every_translator_translates_alike_when_it_is_opened_again(
     family: str, kinds: tuple[str, ...], changes: dict[str, Any], tmp_path: Path
@@ -197,6 +199,7 @@ def test_every_translator_translates_alike_when_it_is_opened_again(
     assert any(texts)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("family", ENCODERS)
 @each_kind
 def test_every_encoder_tells_the_same_of_a_text_when_it_is_opened_again(kind: str, family: str, tmp_path: Path) -> None:
@@ -261,7 +264,8 @@ def test_a_translator_keeps_its_logits_and_both_tokenizers(joint: bool, tmp_path
         assert load_published(out / "target_tokenizer").encode("two men") == target.encode("two men")
 
 
-@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.few(1)
+@pytest.mark.parametrize("joint", [False, True])
 def test_an_exported_translator_translates_and_is_measured_as_before(joint: bool, tmp_path: Path, run: Run) -> None:
     source = made("words")
     target = source if joint else made("bpe")

@@ -78,11 +78,12 @@ def test_a_cached_text_is_the_uncached_one(folders: dict[str, Path], name: str) 
     """Over many windows, for prompts shorter and longer than a window, alone and in a batch."""
     model = opened(folders, name)
     prompts = [IDS[:2], IDS, IDS[:WINDOW], IDS[3:9]]
-    expected = [continued(model, prompt, 30) for prompt in prompts]
+    n = 14
+    expected = [continued(model, prompt, n) for prompt in prompts]
     assert all(len(set(ids)) > 4 for ids in expected)  # one token for ever would hide what was forgotten
-    assert generate(model, prompts, 30) == expected
-    assert [generate(model, [prompt], 30)[0] for prompt in prompts] == expected
-    sampled = [generate(model, p, 30, Sampler([np.random.default_rng(5)])) for p in ([IDS], [IDS])]
+    assert generate(model, prompts, n) == expected
+    assert [generate(model, [prompt], n)[0] for prompt in prompts] == expected
+    sampled = [generate(model, p, n, Sampler([np.random.default_rng(5)])) for p in ([IDS], [IDS])]
     assert sampled[0] == sampled[1]
 
 
@@ -139,6 +140,7 @@ def weights_shown(read: TextRecording) -> np.ndarray:
     return weights
 
 
+@pytest.mark.few(3)
 @each_family
 @pytest.mark.parametrize("layer", [1, 2])
 def test_step(folders: dict[str, Path], name: str, layer: int) -> None:

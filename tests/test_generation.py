@@ -511,6 +511,7 @@ def test_a_beam_as_wide_as_all_texts_ranks_them_all(seed, penalty, alpha):
         assert math.isclose(sum(p), 1.0)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("early", [True, False])
 def test_the_paper_s_own_search_is_a_naive_one_and_differs_from_the_default(early):
     """Vaswani et al. 2017, section 6.1: beam 4, α = 0.6 and the penalty of Wu et al. 2016."""

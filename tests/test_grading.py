@@ -42,6 +42,19 @@ def softmax_backward(y, dy):
     return y * dy
 """
 SEED = 5
+BEST, FOUND = isolation.best, {}
+
+
+def best_found_once(desk):
+    if isolation.KINDS not in FOUND:
+        FOUND[isolation.KINDS] = BEST(desk)
+    return FOUND[isolation.KINDS]
+
+
+@pytest.fixture(autouse=True)
+def isolation_is_tried_once(monkeypatch):
+    """Trying what works on this machine starts Python there, which takes as long as a hand-in: not for each sandbox."""
+    monkeypatch.setattr(isolation, "best", best_found_once)
 
 
 def graded(tmp_path, source, exercises=("softmax_backward",), name="hand_in.py", limits=None):
@@ -333,6 +346,7 @@ def test_a_function_of_ones_own_counts_by_whatever_line_it_gets_the_name(line):
     assert found.assigned == [] and found.definitions == {"softmax_backward": 3}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("line", ["softmax_backward = {'b': my}['b']", 'globals()["softmax_backward"] = my'])
 def test_what_is_assigned_in_another_way_is_said_in_the_note(tmp_path, line):
     note = graded(tmp_path, f"{OWN}{line}\n").note
@@ -505,6 +519,7 @@ def test_a_hostile_hand_in_costs_no_neighbour_and_changes_nothing(class_of_rogue
     assert (changed, left) == ([], ["canary.txt"])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("given", ["as a folder", "as files"])
 def test_hostile_files_get_no_marks_and_cost_nobody_any(tmp_path, monkeypatch, given):
     monkeypatch.chdir(tmp_path)
@@ -923,10 +938,6 @@ def test_one_denominator_everywhere(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert [(row["of"], row["percent"]) for row in csv.DictReader(io.StringIO(out))] == [("3", "33.3"), ("3", "33.3")]
     assert err.count("bob.py defines") == 2 and "only" in err and "--exercises says what counts" in err
-    assert main(["grade", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.count("33 % of 3") == 2
-    assert main(["grade", str(tmp_path), "--json"]) == 0
-    assert [round(one["score"], 3) for one in json.loads(capsys.readouterr().out)["files"]] == [0.333, 0.333]
     out = tmp_path / "marks"
     assert main(["grade", str(tmp_path), "--out", str(out)]) == 2
     assert "--out needs --exercises" in capsys.readouterr().err and not out.exists()
@@ -937,6 +948,16 @@ def test_one_denominator_everywhere(tmp_path, capsys):
     assert "50 % of 2" in text and "50 % of 2" in (out / "feedback" / "anna.txt").read_text()
     assert "50 % of 2" in (out / "moodle.csv").read_text()
     assert "Points Possible,,,,,2" in (out / "canvas.csv").read_text()
+
+
+@pytest.mark.slow
+def test_one_denominator_in_text_and_json(tmp_path, capsys):
+    (tmp_path / "anna.py").write_text(RIGHT)
+    (tmp_path / "bob.py").write_text(RIGHT + "def relu_backward(x, dy): return 0\ndef gelu_backward(x, dy): return 0\n")
+    assert main(["grade", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count("33 % of 3") == 2
+    assert main(["grade", str(tmp_path), "--json"]) == 0
+    assert [round(one["score"], 3) for one in json.loads(capsys.readouterr().out)["files"]] == [0.333, 0.333]
 
 
 def test_the_table(tmp_path, capsys):

@@ -62,6 +62,7 @@ class Parser(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
+@pytest.mark.few(48)
 @pytest.mark.parametrize("case", [name for name in CALLS if not CASES[name].along_directions])
 def test_every_line_of_every_op_has_a_well_formed_formula(case: str) -> None:
     setup = setup_of(case)
@@ -394,7 +395,7 @@ def test_page_without_room_for_corners_leaves_them_out(monkeypatch: pytest.Monke
         monkeypatch.setattr("minitransformer.show.stepper.page_data.BUDGET", budget)
         pool = Pool()
         for array in arrays:
-            pool.add(copied(array))
+            pool.hold(copied(array))
         return pool.fitted()[0]
 
     assert all("data" in array for array in fitted(100_000))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import io
 import re
 from importlib import resources
@@ -285,11 +286,20 @@ def checked(recording: Recording) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
+@functools.cache
+def recorded(name: str) -> Recording:
+    return EXAMPLES[name].record()
+
+
+@functools.cache
+def page_of(name: str) -> dict[str, Any]:
+    return page_data.page_data(recorded(name))
+
+
 @pytest.mark.few(4)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_formulas_of_examples(name: str) -> None:
-    recording = EXAMPLES[name].record()
-    assert min(checked(recording)) > 1
+    assert min(checked(recorded(name))) > 1
 
 
 @pytest.mark.parametrize("case", first_of_each(OPS))
@@ -302,7 +312,7 @@ def test_formulas_of_ops(case) -> None:
 @pytest.mark.few(4)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_no_formula_of_a_paper_is_written_as_code(name: str) -> None:
-    data = page_data.page_data(EXAMPLES[name].record())
+    data = page_of(name)
     shown = ["".join(characters(line["paper"])) for line in data["lines"] if line["paper"]]
     code = re.compile(r"reshape|stack\(|concatenate|swap|axis|device|zeros|mask\(|scoresof|\.\.\.|…|:|new,| \* ")
     assert shown and [text for text in shown if code.search(text)] == []
@@ -311,7 +321,7 @@ def test_no_formula_of_a_paper_is_written_as_code(name: str) -> None:
 
 def test_queries_keys_and_values_are_told_apart_by_their_weights() -> None:
     """They were Q = heads(X), K = heads(X) and V = heads(X)."""
-    data = page_data.page_data(EXAMPLES["multi-head"].record())
+    data = page_of("multi-head")
     shown = {"".join(characters(line["paper"])) for line in data["lines"] if "self.project(" in line["text"]}
     letters = str.maketrans({italic(c): c for c in "QKVWXb"})
     assert {text.translate(letters) for text in shown} == {f"{c}=heads(X W{c}+b{c})".replace(" ", "") for c in "QKV"}
@@ -320,7 +330,7 @@ def test_queries_keys_and_values_are_told_apart_by_their_weights() -> None:
 @pytest.mark.parametrize("name", ["ffn", "multi-head"])
 def test_a_linear_map_has_the_gradient_of_its_bias(name: str) -> None:
     """Beside Y = X W + b stood dX, dW = Jᵀ dY, without db."""
-    data = page_data.page_data(EXAMPLES[name].record())
+    data = page_of(name)
     lines = [line for line in data["lines"] if line["paper"] and "backward(d" in line["text"]]
     shown = ["".join(characters(line["paper"])) for line in lines]
     dw, db = (f"d{chr(italic(c))}" for c in "Wb")
@@ -332,7 +342,7 @@ def test_a_linear_map_has_the_gradient_of_its_bias(name: str) -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_font_of_the_page_has_every_character_of_the_formulas(name: str) -> None:
     """As a browser shows them: a letter on its own is an italic one of mathematics (MathML Core, section 4.2)."""
-    data = page_data.page_data(EXAMPLES[name].record())
+    data = page_of(name)
     formulas = [line[kind] for line in data["lines"] for kind in ("math", "paper") if line[kind]]
     shown = {c for part in [*formulas, *data["symbols"], *data["names"].values()] for c in characters(part)}
     assert len(shown) > 5 and {c for c in shown if ord(c) not in GLYPHS} == set()

@@ -53,7 +53,7 @@ CALLS = {  # a function, and arguments that it takes
     "warmup_schedule": (training.warmup_schedule, {"step": 1, "d_model": 2, "warmup": 2}),
     "TrainingSettings": (training.TrainingSettings, vars(training.TrainingSettings())),
     "Workers": (training.Workers, {"model": LAYER, "n": 1}),
-    "view": (viewer.attention_html, {"model": writer(), "names": (), "title": "a"}),
+    "view": (viewer.view, {"model": writer(), "names": (), "title": "a"}),
     "generate": (generation.generate, {"model": writer(), "prompts": [[1]], "n_new": 2, "end": None}),
     "greedy": (generation.greedy, SEARCH),
     "translate": (generation.translate, SEARCH | {"beam": 2, "length_penalty": 1.0}),

@@ -51,8 +51,7 @@ def sections(texts: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     """Each section below the title of a page: id and text of its heading, "" before the first, and its prose."""
     name, heading, found = "", "", list[str]()
     for part in (part for text in texts for part in re.split(r"^(?=#)", text, flags=re.MULTILINE)):
-        top = headings(part)
-        if top and top[0][0] > 1:
+        if top := [each for each in headings(part.partition("\n")[0]) if each[0] > 1]:
             yield name, heading, " ".join(found)
             (_, name, heading), found = top[0], []
         found.append(shown(part))
@@ -79,9 +78,7 @@ def _parser() -> MarkdownIt:
     parser.use(dollarmath_plugin, renderer=lambda tex, how: formula(tex, how["display_mode"]), double_inline=True)
     parser.use(anchors_plugin, max_level=3)
     parser.core.ruler.push("links", _without_files)
-    parser.add_render_rule(
-        "table_open", lambda *_: '<div class="wide" tabindex="0" role="group" aria-label="Table"><table>\n'
-    )
+    parser.add_render_rule("table_open", lambda *_: _TABLE)
     parser.add_render_rule("math_block", _block)
     parser.add_render_rule("code_block", _code)
     parser.add_render_rule("fence", _code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ class Chapter:
     stem: str
     cells: list[dict[str, Any]]
 
-    @property
+    @functools.cached_property
     def title(self) -> str:
         return markdown.headings(source_of(self.cells[0]))[0][2]
 

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-Place: TypeAlias = tuple[
-    Literal["input", "box", "sum", "product"], int
-]  # for a box, the number is the index of its call
+Kind: TypeAlias = Literal["input", "box", "sum", "product"]
+Place: TypeAlias = tuple[Kind, int]  # for a box, the number is the index of its call
 Flow: TypeAlias = "frozenset[Place] | tuple[Flow, ...]"  # a tuple: of each part of a value that has several
 
 NOTHING: Flow = frozenset()

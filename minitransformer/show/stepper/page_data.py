@@ -63,32 +63,25 @@ class _Page:
         terms, cell_limit = self._expand(steps)
         calls = [self._call(call) for call in self.recording.calls]
         arrays, limit = self.arrays.fitted()
-        idle = self.stops.idle
         pairs = zip(self.recording.steps, steps, strict=True)
+        shown = {step.index for step, entry in pairs if entry["shown"] and step.call not in self.stops.idle}
         return {
             "name": self.recording.name,
             "calls": calls,
             "sources": self.sources.items,
             "steps": steps,
             "lines": self.lines.items,
-            "output": self._output(),
+            "output": self.number_of.get(self.recording.calls[0].results[0].serial),
             "names": {bound.name: mathml.as_lists(mathml.name(bound.name)) for _, bound in self.recording.bindings},
             "symbols": self.symbols.items,
             "arrays": arrays,
             "terms": terms,
             "changes": [],  # the numbers that mistakes change; see page_bugs.py
             "limits": {"array": limit, "exact": EXACT, "expanded": cell_limit},
-            "map": map_data(
-                self.recording, {step.index for step, entry in pairs if entry["shown"] and step.call not in idle}
-            ),
+            "map": map_data(self.recording, shown),
             "verified": self.recording.report is not None,
             "glossary": GLOSSARY,
         }
-
-    def _output(self) -> int | None:
-        """The number of the binding that the recorded function returned; None if that has no name."""
-        returned = self.recording.calls[0].results[0]
-        return self.number_of.get(returned.serial)
 
     def _call(self, call: Call) -> dict[str, Any]:
         forward = self.recording.calls[call.forward_call]
@@ -101,10 +94,8 @@ class _Page:
         }
 
     def _step(self, step: Step) -> dict[str, Any]:
-        given = self._given(step) if is_shown(step) else []
-        returned = self._returned(step)
         stop = self.stops.found.get(step.index)
-        told: dict[str, Any] = {"given": given, "returned": returned}
+        told: dict[str, Any] = {"given": self._given(step) if is_shown(step) else [], "returned": self._returned(step)}
         if stop is not None:
             told |= {"stop": True, "into": stop.into, "also": [self.number_of[bound.serial] for bound in stop.also]}
         return {
@@ -145,16 +136,15 @@ class _Page:
 
     def _bound(self, step: Step, bound: Binding) -> dict[str, Any]:
         """A name that the step bound. array, numerical: indices into the table of arrays, of its numbers and of the
-        finite differences to compare them with. symbol: the index of what papers call it; outside: of
-        what the caller calls it. origin, pair: numbers of
-        bindings: of this very array under another name, and of the value whose gradient this is. told: the result of a
-        gradient's check, if it does not have a finite difference for each number.
+        finite differences to compare them with. symbol: the index of what papers call it; outside: of what the caller
+        calls it. origin, pair: numbers of bindings: of this very array under another name, and of the value whose
+        gradient this is. told: the result of a gradient's check, if it lacks a finite difference for some number.
         """
-        out: dict[str, Any] = {"name": bound.name, "array": self.arrays.add(bound.value)}
-        out["symbol"] = self.symbols.add(mathml.as_lists(symbols_of(self.recording).of(bound)))
-        outside = symbols_of(self.recording).outside(bound)
-        if outside is not None:
-            out["outside"] = self.symbols.add(mathml.as_lists(symbols_of(self.recording).of(outside)))
+        symbols = symbols_of(self.recording)
+        out: dict[str, Any] = {"name": bound.name, "array": self.arrays.hold(bound.value)}
+        for key, named in (("symbol", bound), ("outside", symbols.outside(bound))):
+            if named is not None:
+                out[key] = self.symbols.add(mathml.as_lists(symbols.of(named)))
         if self.recording.is_gradient(bound):
             out["gradient"] = True
         if bound.origin in self.number_of:
@@ -164,7 +154,7 @@ class _Page:
             out["pair"] = self.number_of[value.serial]
         row = self.recording.check_of(step, bound)
         if row is not None and row.full is not None and row.full.numerical.shape == bound.value.shape:
-            out["numerical"] = self.arrays.add(copied(row.full.numerical))
+            out["numerical"] = self.arrays.hold(copied(row.full.numerical))
         elif told := verdict(self.recording, step, bound):
             out["told"] = told
         return out
@@ -308,42 +298,34 @@ class Table:
 
     def __init__(self, items: list[Any] | None = None) -> None:
         self.items: list[Any] = [] if items is None else items
-        self._places = {json.dumps(item): place for place, item in enumerate(self.items)}
+        self._places: dict[Any, int] = {json.dumps(item): place for place, item in enumerate(self.items)}
 
-    def add(self, item: Any) -> int:
-        """The item's index in the list. A new item is added first."""
-        key = json.dumps(item)
+    def add(self, item: Any, key: Any = None) -> int:
+        """The item's index in the list. A new item is added first. key: what tells it from others, if not its JSON."""
+        key = json.dumps(item) if key is None else key
         if key not in self._places:
             self._places[key] = len(self.items)
             self.items.append(item)
         return self._places[key]
 
 
-class Pool:
+class Pool(Table):
     """All arrays of the page, each once."""
 
-    def __init__(self) -> None:
-        self._values: list[Value] = []
-        self._places: dict[Any, int] = {}
-
-    def add(self, value: Value) -> int:
+    def hold(self, value: Value) -> int:
         """The array's index in the pool."""
         kept = value.corner if value.array is None else value.array
         assert kept is not None
-        key = (value.shape, value.summary, kept.dtype.str, kept.tobytes())
-        if key not in self._places:
-            self._places[key] = len(self._values)
-            self._values.append(value)
-        return self._places[key]
+        return self.add(value, (value.shape, value.summary, kept.dtype.str, kept.tobytes()))
 
     def fitted(self) -> tuple[list[dict[str, Any]], int]:
         """The arrays for JSON, and the size in cells up to which they are kept whole to fit the budget."""
         for limit in _LIMITS:
-            if sum(_length(value.array, limit) for value in self._values) <= BUDGET:
+            if sum(_length(value.array, limit) for value in self.items) <= BUDGET:
                 break
-        arrays = [value.array for value in self._values if value.array is not None]
+        arrays = [value.array for value in self.items if value.array is not None]
         largest = max((array.size for array in arrays if array.size <= limit), default=0)
-        return [_encoded(value, limit) for value in self._values], min(limit, largest)
+        return [_encoded(value, limit) for value in self.items], min(limit, largest)
 
 
 def _length(array: np.ndarray | None, limit: int) -> int:

@@ -144,17 +144,8 @@ class PaperFormula(mathml.Formula):
     # ---- Rules: each returns another expression, or None where it has nothing to say. ----
 
     def rewritten(self, whole: ex.Expression) -> ex.Expression:
-        for rule in (
-            self._taken,
-            self._passed,
-            self._own_number,
-            self._unscaled,
-            self._quotient,
-            self._square,
-            self._linear,
-        ):
-            other = rule(whole)
-            if other is not None:
+        for rule in (self._taken, self._passed, self._own_number, self._unscaled, self._product, self._linear):
+            if (other := rule(whole)) is not None:
                 return self.rewritten(other)
         return whole
 
@@ -207,19 +198,15 @@ class PaperFormula(mathml.Formula):
                 return part if self._value(divisor) == 1.0 else None
         return None
 
-    def _quotient(self, whole: ex.Expression) -> ex.Expression | None:
-        match whole:
-            case ex.Operation("*", (left, right)):
-                match self.rewritten(right):
-                    case ex.Operation("/", (ex.Number(1), divisor)):
-                        return ex.Operation("/", (left, divisor))
-        return None
-
-    def _square(self, whole: ex.Expression) -> ex.Expression | None:
-        match whole:
-            case ex.Operation("*", (ex.Name() as left, right)) if left == right:
-                return ex.Operation("**", (left, ex.Number(2)))
-        return None
+    def _product(self, whole: ex.Expression) -> ex.Expression | None:
+        """A quotient, or a square."""
+        if not ex.is_joined(whole, "*"):
+            return None
+        left, right = ex.inner(whole)
+        match self.rewritten(right):
+            case ex.Operation("/", (ex.Number(1), divisor)):
+                return ex.Operation("/", (left, divisor))
+        return ex.Operation("**", (left, ex.Number(2))) if isinstance(left, ex.Name) and left == right else None
 
     def _linear(self, whole: ex.Expression) -> ex.Expression | None:
         call = self.walk.call_of(whole)

@@ -75,10 +75,10 @@ class Symbols:
         """Of where(test, a, b) that took the same everywhere, this one: shift is the largest."""
         walk = walk_of(self.recording, self.recording.binding(bound.serial)[0])
         match walk.statement.value:
-            case ex.Applied("where", (_, *parts)) if not bound.call.backward:
+            case ex.Applied("where", (_, *parts)) if bound.value.array is not None and not bound.call.backward:
                 read = [walk.bound[part.id] for part in parts if isinstance(part, ex.Name) and part.id in walk.bound]
-                alike = [other for other in read if np.array_equal(other.value.array, bound.value.array)]
-                return alike[0] if alike and bound.value.array is not None else None
+                known = [(other, other.value.array) for other in read]
+                return next((b for b, a in known if a is not None and np.array_equal(a, bound.value.array)), None)
         return None
 
     def _write(self, bound: Binding) -> Element:

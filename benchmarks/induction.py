@@ -17,7 +17,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from minitransformer import inspect
-from minitransformer.arrays.files import write, write_figure
+from minitransformer.arrays.files import write
+from minitransformer.machines.files import write_figure
 from minitransformer.models import LanguageModel, from_pretrained
 
 

@@ -14,9 +14,9 @@ import threadpoolctl
 
 from minitransformer import fast
 from minitransformer import ops as written
-from minitransformer.arrays.backend import keep_freed_memory
 from minitransformer.fast.blocks import numpy_only
 from minitransformer.layers import Cache, Encoder, FeedForward, Parameter
+from minitransformer.machines.memory import keep_freed_memory
 from minitransformer.training import Accelerate, AdamW, as_written
 
 from .samples import spread

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
-from minitransformer.arrays.backend import keep_freed_memory
 from minitransformer.fast import accelerate, ops
 from minitransformer.layers import Cache, FeedForward
+from minitransformer.machines.memory import keep_freed_memory
 from minitransformer.machines.pieces import InPieces
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.training import AdamW, Workers

@@ -32,7 +32,6 @@ from tiers import in_one
 import minitransformer
 from minitransformer import fast, verify
 from minitransformer import ops as textbook
-from minitransformer.arrays import backend
 from minitransformer.fast import (
     activations,
     attention_loops,
@@ -53,6 +52,7 @@ from minitransformer.fast.blocks import BLOCK, blocks, compiled, numpy_only
 from minitransformer.fast.feed_forward import feed_forward
 from minitransformer.fast.large_cases import LARGE
 from minitransformer.layers import EncoderLayer, FeedForward, Linear, Parameter
+from minitransformer.machines import memory
 from minitransformer.training import AdamW
 from minitransformer.verify import CASES
 
@@ -952,18 +952,18 @@ def test_the_library_is_told_in_the_numbers_of_malloc_h(most: int, monkeypatch: 
         told[name] = value
         return 1
 
-    monkeypatch.setattr(backend.sys, "platform", "linux")
-    monkeypatch.setattr(backend.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
-    backend.keep_freed_memory()
+    monkeypatch.setattr(memory.sys, "platform", "linux")
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
+    memory.keep_freed_memory()
     assert told.keys() == {-1, -3, -8}  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX
     assert told[-3] == min(1 << 30, most)
     assert told[-1] == 2**31 - 1  # the largest int: no free memory at the top of the store is given back
     assert told[-8] == 1  # one store for all threads
-    monkeypatch.setattr(backend.ctypes, "CDLL", lambda name: SimpleNamespace())
-    backend.keep_freed_memory()  # a C library without these settings
-    monkeypatch.setattr(backend.sys, "platform", "darwin")
-    monkeypatch.setattr(backend.ctypes, "CDLL", lambda name: pytest.fail("only glibc has them"))
-    backend.keep_freed_memory()
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: SimpleNamespace())
+    memory.keep_freed_memory()  # a C library without these settings
+    monkeypatch.setattr(memory.sys, "platform", "darwin")
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: pytest.fail("only glibc has them"))
+    memory.keep_freed_memory()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc can be told to keep memory")
@@ -971,7 +971,7 @@ def test_freed_memory_is_kept() -> None:
     code = """
 import resource
 import numpy
-from minitransformer.arrays.backend import keep_freed_memory
+from minitransformer.machines.memory import keep_freed_memory
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     arrays = [numpy.ones(1 << 17) for _ in range(64)]  # of 1 MiB, 256 pages each
@@ -993,7 +993,7 @@ def test_threads_keep_freed_memory_too() -> None:
 import resource
 from concurrent.futures import ThreadPoolExecutor
 import numpy
-from minitransformer.arrays.backend import keep_freed_memory
+from minitransformer.machines.memory import keep_freed_memory
 def faults(count):
     before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
     arrays = [numpy.ones(3 << 20) for _ in range(count)]  # of 24 MiB; a heap of a thread's own store holds two of them

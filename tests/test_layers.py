@@ -759,7 +759,7 @@ BAD: dict[str, Bad] = {
     ),
     "a seed for a generator": (
         lambda: layers.Linear(4, 3, rng=0), TypeError,
-        r"rng must be a numpy\.random\.Generator, got int; make one with numpy\.random\.default_rng\(seed\)",
+        r"rng must be a numpy\.random\.Generator .* got int; make one with numpy\.random\.default_rng\(seed\)",
     ),
     "a seed for dropout": (
         lambda: layers.EncoderLayer(4, 2, 6, dropout=0.1)(X, rng=0), TypeError,

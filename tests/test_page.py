@@ -395,7 +395,7 @@ def test_page_without_room_for_corners_leaves_them_out(monkeypatch: pytest.Monke
         monkeypatch.setattr("minitransformer.show.stepper.page_data.BUDGET", budget)
         pool = Pool()
         for array in arrays:
-            pool.add(copied(array))
+            pool.hold(copied(array))
         return pool.fitted()[0]
 
     assert all("data" in array for array in fitted(100_000))

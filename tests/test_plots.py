@@ -11,8 +11,8 @@ import pytest
 from matplotlib import image
 from matplotlib.colors import to_hex
 
-from minitransformer.arrays.files import write_figure
 from minitransformer.machines.curves import learning_curves
+from minitransformer.machines.files import write_figure
 from minitransformer.machines.parallel.pipeline import Turn
 from minitransformer.show import plots
 from minitransformer.show.colours import ABOVE, BELOW

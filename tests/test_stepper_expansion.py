@@ -364,7 +364,7 @@ def test_a_parameter_that_has_changed_since_is_noticed() -> None:
     recording = step(layer, np.array([5.0, 7.0]))
     assert text_of(recording, "Scale.y", 1) == "y[1] = 7·3 = 21"
     layer.weight.value[...] = 1.0
-    recording.workings.clear()
+    recording._kept.clear()
     with pytest.raises(NotExpandable, match="has changed since"):
         expand(recording, *recording.find("Scale.y"), (1,))
 

@@ -15,10 +15,9 @@ import pytest
 from safetensors.numpy import load_file
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from minitransformer.arrays import files
 from minitransformer.cli import main
 from minitransformer.layers import Parameter
-from minitransformer.machines import checkpoint
+from minitransformer.machines import checkpoint, files
 from minitransformer.machines.trainer import read_log
 from minitransformer.models import LanguageModel, LanguageModelConfig
 from minitransformer.text import WordTokenizer
@@ -325,7 +324,7 @@ def test_files_of_others_stay_and_tokenizers_that_no_run_told_of_go(tmp_path):
 
 HOLDS = """
 import pathlib, sys
-from minitransformer.arrays.files import locked
+from minitransformer.machines.files import locked
 with locked(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -22,7 +22,7 @@ from minitransformer.models import (
     TransformerConfig,
     folder,
 )
-from minitransformer.show.viewer import attention_html, view
+from minitransformer.show.viewer import view
 from minitransformer.tasks.translation import save_translator
 from minitransformer.text import END, START, CharacterTokenizer, NumberTask, Vocabulary, WordTokenizer
 from minitransformer.trace.recorder import Recorder
@@ -215,7 +215,7 @@ def data_of(page):
 def test_page_holds_the_numbers_and_only_text(tmp_path):
     names = [EVIL, *"abcdef"], [EVIL, *"uvwxy"]
     shown = view(transformer(), [0, 1], [0, 1, 2], names=names, title=EVIL)
-    page = attention_html(transformer(), [0, 1], [0, 1, 2], names=names, title=EVIL, path=tmp_path / "a.html")
+    page = view(transformer(), [0, 1], [0, 1, 2], names=names, title=EVIL).to_html(tmp_path / "a.html")
     assert page == shown.to_html() == (tmp_path / "a.html").read_text(encoding="utf-8")
     assert (
         "<img" not in page

@@ -206,11 +206,11 @@ def check_shape(where: str, name: str, x: Array, shape: tuple[int, ...]) -> None
 
 
 def check_generator(where: str, rng: Any) -> None:
-    """Require a NumPy generator, or None for 'no dropout'."""
+    """Require a NumPy generator, or None: no dropout in a call, a random seed in a constructor."""
     if rng is not None and not isinstance(rng, np.random.Generator):
         raise TypeError(
-            f"{where}: rng must be a numpy.random.Generator (on every device), or None for no dropout; "
-            f"got {type(rng).__name__}; make one with numpy.random.default_rng(seed)"
+            f"{where}: rng must be a numpy.random.Generator (on every device) or None, got {type(rng).__name__}; "
+            "make one with numpy.random.default_rng(seed)"
         )
 
 

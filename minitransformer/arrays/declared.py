@@ -201,8 +201,6 @@ class Declaration:
         self.options = []
         for name, p in parameters.items():
             kind = next((kind for kind in _KINDS if _annotation(p).startswith(kind)), "")
-            if function.__name__ == "__init__" and name == "rng":
-                continue  # None means a random seed there, not "no dropout": `layers.module.generator` checks it
             if name not in arrays and _annotation(p).startswith("Array"):
                 raise ValueError(f"{self.where}: the axes of {name} are not declared")
             if name not in arrays and (kind or name in rules):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ..arrays.files import write_figure
 from ..audit import audit, picture, table
+from ..machines.files import write_figure
 from . import UsageError
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
-from ..arrays.files import write_figure
 from ..compare import positions
 from ..compare.caches import KINDS, measured, predicted
 from ..compare.measure import counted, exponent, flow, memory, path_length, seconds
 from ..compare.mixers import FLOWS, MIXERS
+from ..machines.files import write_figure
 from . import UsageError
 from .common import progress_bar
 

@@ -16,9 +16,9 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from ..arrays.backend import to_device
-from ..arrays.files import write_figure
 from ..course.worked_example import EXAMPLES
 from ..generation import greedy
+from ..machines.files import write_figure
 from ..models import Transformer, TransformerConfig
 from ..tasks.translation import save_translator
 from ..text import END, PAD, START, NumberTask, WordTokenizer, english, german, padded

@@ -6,7 +6,7 @@ import argparse
 import difflib
 from pathlib import Path
 
-from ..arrays.files import write_figure
+from ..machines.files import write_figure
 from ..show.viewer.command import view_text
 from . import UsageError
 from .common import add_device

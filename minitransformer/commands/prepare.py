@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ..arrays.files import locked, read_json
+from ..arrays.files import read_json
+from ..machines.files import locked
 from ..machines.shards import INDEX, prepare
 from . import UsageError
 

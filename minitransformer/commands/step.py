@@ -38,17 +38,16 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     labels: dict[str, Any] = {}
-    progress = progress_bar("check", "gradient")
+    how: dict[str, Any] = {"verify": options.verify, "progress": progress_bar("check", "gradient")}
     if options.model is not None:
-        how = {"verify": options.verify, "seed": options.seed, "progress": progress}
         place = (options.layer, options.head)
-        read = step_text(options.model, options.example, *place, options.device, **how)
+        read = step_text(options.model, options.example, *place, options.device, **how, seed=options.seed)
         recording, labels = read.recording, read.labels()
     elif options.layer is not None or options.head is not None:
         raise UsageError("--layer and --head choose a part of a model: give the model with --model DIR")
     else:
         example = EXAMPLES[_example(options.example)]
-        recording = example.record(options.seed, options.device, options.verify, progress=progress)
+        recording = example.record(options.seed, options.device, **how)
     if options.html is not None:
         recording.to_html(options.html, **labels, progress=progress_bar("page", "mistake"))
     if options.json:

@@ -13,8 +13,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ..arrays.files import locked
 from ..layers.module import Unread
+from ..machines.files import locked
 from ..machines.parallel.group import Group
 from ..machines.parallel.launch import joined
 from ..machines.parallel.mpi import MPIGroup

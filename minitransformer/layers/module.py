@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import ops
 from ..arrays.backend import Array, array_module, device_of, get_device, to_device, to_numpy
+from ..arrays.boundary import check_generator
 from .cost import Cost
 
 M = TypeVar("M", bound="Module")
@@ -173,9 +174,5 @@ class Unread(np.random.Generator):
 
 def generator(rng: np.random.Generator | None) -> np.random.Generator:
     """The generator for initial values: the one given, or a new one with a random seed."""
-    if rng is not None and not isinstance(rng, np.random.Generator):
-        raise TypeError(
-            f"rng must be a numpy.random.Generator, got {type(rng).__name__}; "
-            "make one with numpy.random.default_rng(seed)"
-        )
+    check_generator("initial values", rng)
     return np.random.default_rng() if rng is None else rng

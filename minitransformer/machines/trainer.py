@@ -29,8 +29,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from ..arrays.backend import keep_freed_memory, multiply_in_tf32
-from ..arrays.files import write, write_figure
+from ..arrays.backend import multiply_in_tf32
+from ..arrays.files import write
 from ..layers import Parameter
 from ..models import folder as model_folder
 from ..trace.tracing import textbook_of
@@ -38,7 +38,9 @@ from ..training.corpora import Corpus
 from ..training.loop import DROPOUT, ORDER, Accelerate, as_written, clip_gradients
 from . import checkpoint
 from .checkpoint import Checkpoint
+from .files import write_figure
 from .finite import first_not_finite
+from .memory import keep_freed_memory
 from .parallel.group import ALONE, Group, texts
 from .pieces import InPieces
 from .precision import FIRST_SCALE, MixedPrecision, next_scale

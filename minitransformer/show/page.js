@@ -103,4 +103,8 @@ function addTools(own, redraw) {
   telephone.addEventListener("change", fold);
   fold();
   readColours();
+  matchMedia("print").addEventListener("change", () => {
+    readColours(); // paper is light
+    redraw();
+  });
 }

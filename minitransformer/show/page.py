@@ -11,6 +11,7 @@ import base64
 import html
 import json
 import os
+import re
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any
@@ -44,23 +45,24 @@ def build(
     ways = "".join(f'<a href="{html.escape(to, quote=True)}">{html.escape(text)}</a>' for to, text in links)
     own = [*scripts, "page.js"]
     parts = {
-        "{{title}}": f"{html.escape(title)} · {kind}",
-        "{{style}}": f"{style}{colours.STYLE}{_read(_ROOM, 'page.css')}{_read(room, 'page.css')}",
-        "{{links}}": f'<nav class="ways" aria-label="Site">{ways}</nav>' if ways else "",
-        "{{tools}}": tools,
-        "{{body}}": body,
-        "{{keys}}": keys,
-        "{{data}}": as_script_data({"title": title} | data),
-        "{{script}}": "\n".join([_read(_ROOM, "page.js"), *(_read(room, name) for name in own)]),
+        "title": f"{html.escape(title)} · {kind}",
+        "style": f"{style}{colours.STYLE}{_read(_ROOM, 'page.css')}{_read(room, 'page.css')}",
+        "links": f'<nav class="ways" aria-label="Site">{ways}</nav>' if ways else "",
+        "tools": tools,
+        "body": body,
+        "keys": keys,
+        "data": as_script_data({"title": title} | data),
+        "script": "\n".join([_read(_ROOM, "page.js"), *(_read(room, name) for name in own)]),
     }
-    pieces = [_read(_ROOM, "page.html")]
-    for mark, text in parts.items():  # in the order of the page; inserted text is not searched again
-        before, _, after = pieces.pop().partition(mark)
-        pieces += [before, text, after]
-    page = "".join(pieces)
+    page = filled(_read(_ROOM, "page.html"), parts)
     if path is not None:
         write(path, page)
     return page
+
+
+def filled(template: str, parts: dict[str, str]) -> str:
+    """The template with a part in the place of each {{name}}; inserted text is not searched again."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], template)
 
 
 def frame(page: str, title: str, height: int) -> str:

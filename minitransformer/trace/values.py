@@ -62,8 +62,8 @@ class Value:
     def __str__(self) -> str:
         if self.array is None:
             return self.summary
-        all_small = np.abs(self.array, dtype=float).max(initial=0.0) < 0.01
-        return np.array2string(self.array, precision=4, suppress_small=not all_small)
+        some_large = np.abs(self.array, dtype=float).max(initial=0.0) > 0.01
+        return np.array2string(self.array, precision=4, suppress_small=some_large)
 
 
 def copied(array: Array) -> Value:

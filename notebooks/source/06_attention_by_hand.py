@@ -73,8 +73,9 @@ display(matrices(q=q, k_transposed=k.T, scores=scores))
 # %% [markdown]
 # ## Weights: softmax, row by row
 #
-# ⟦Each query divides its attention among the keys, so each **row** sums to one.⟧ With $e^2 \approx 7.4$ and
-# $e^4 \approx 54.6$, the first row is $7.4$, $54.6$, $54.6$ parts of $116.6$.
+# ⟦Each query divides its attention among the keys, so each **row** sums to one.⟧ Softmax takes $e$ to the power of each
+# score and divides by the sum of the row. The first row has the scores 2, 4, 4: with $e^2 \approx 7.4$ and
+# $e^4 \approx 54.6$, its weights are $7.4$, $54.6$, $54.6$ parts of $116.6$.
 #
 # ⟦**Predict first.** What will the second row, from the scores 4, 16, 12, look like?⟧
 #: the second row: (0.00, 0.98, 0.02)

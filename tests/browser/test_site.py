@@ -156,8 +156,8 @@ def test_sheets_and_papers_are_printed_without_python(visit: Open) -> None:
 
 def test_each_stepper_has_a_card_with_its_numbers_and_a_sentence(site_folder: Path) -> None:
     page = (site_folder / "steppers" / "index.html").read_text(encoding="utf-8")
-    (card,) = re.findall(r"<li>(?:(?!<li>).)*?softmax\.html.*?</li>", page, re.DOTALL)
-    assert "<p>Softmax turns scores into weights</p>" in card and card.count("<rect") == 6 + 6
+    (card,) = re.findall(r"<li><div(?:(?!<li>).)*?softmax\.html.*?</li>", page, re.DOTALL)
+    assert "<p>Softmax turns scores into weights.</p>" in card and card.count("<rect") == 6 + 6
     assert page.count("<svg") == page.count("</h3>") == 3
 
 

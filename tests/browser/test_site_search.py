@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from .conftest import Open
 
@@ -25,6 +26,7 @@ FOUND = "links => links.map((link) => link.getAttribute('href').split('#')[0])"
 
 def found(page: Page, words: str) -> list[str]:
     page.locator("#question").fill(words)
+    page.wait_for_function("words => byId('results').dataset.question === words", arg=words)
     links: list[str] = page.locator("#results a").evaluate_all(FOUND)
     return links
 
@@ -59,3 +61,53 @@ def test_with_no_place_for_all_words_those_with_the_most_are_shown(visit: Open) 
 def test_what_is_searched_for_is_text_and_is_marked(visit: Open) -> None:
     page = visit("search.html?q=%3Cb%3E%20softmax%20.*(")
     assert page.locator("#results b").count() == 0 and page.locator("#results mark").count() > 0
+
+
+def test_places_are_shown_while_one_types_and_counted_politely(visit: Open) -> None:
+    page = visit("chapters/06_attention_by_hand.html")
+    page.keyboard.press("/")
+    page.keyboard.type("softmax")
+    links = page.locator("header .found a")
+    expect(links).to_have_count(8)
+    expect(page.locator("header [role=status]")).to_have_text(re.compile(r"^\d+ found, the first 8 shown$"))
+    page.keyboard.type(" backward zyxwv", delay=20)
+    expect(page.locator("header [role=status]")).to_have_text(re.compile("No place has all"))
+    page.keyboard.press("Escape")
+    expect(links).to_have_count(0)
+    expect(page.locator("header input")).to_be_focused()
+
+
+def test_arrow_keys_lead_through_what_is_found_and_back(visit: Open) -> None:
+    page = visit("index.html")
+    page.keyboard.press("/")
+    page.keyboard.type("softmax")
+    links = page.locator("header .found a")
+    expect(links).not_to_have_count(0)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(links.nth(1)).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator("header input")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url(lambda address: "index.html" not in address)
+
+
+def test_nothing_found_covers_the_page_once_the_search_is_left(visit: Open) -> None:
+    page = visit("index.html", viewport={"width": 390, "height": 800})
+    page.locator("header input").fill("softmax")
+    expect(page.locator("header .found a")).to_have_count(8)
+    box = page.locator("header .found").bounding_box()
+    assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 390
+    page.mouse.click(5, 790)
+    expect(page.locator("header .found a")).to_have_count(0)
+
+
+def test_an_announcement_waits_for_a_pause(visit: Open) -> None:
+    page = visit("search.html")
+    page.evaluate("""() => { window.told = []; new MutationObserver(() => told.push(byId("count").textContent))
+      .observe(byId("count"), { childList: true }); }""")
+    page.locator("#question").press_sequentially("softmax", delay=5)
+    page.wait_for_function("() => byId('results').dataset.question === 'softmax'")
+    assert len(page.evaluate("told")) < 4

@@ -51,7 +51,7 @@ def online_softmax_step(
     """Online softmax: one more tile of keys.
 
     Flash attention reads the keys tile by tile. Of the tiles so far it keeps, for each query, the largest score m,
-    the total l = sum_j exp(s_j - m) and the output found = sum_j exp(s_j - m) v_j, where s_j = q·k_j / √d_k.
+    the total, l = sum_j exp(s_j - m), and the output, found = sum_j exp(s_j - m) v_j, where s_j = q·k_j / √d_k.
     Given the next tile of keys and values, return all three with this tile included.
 
     q: (T_q, d_k); k: (T_k, d_k) and v: (T_k, d_v), the tile; largest, new_largest, total, new_total: (T_q,);

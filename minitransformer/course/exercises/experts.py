@@ -50,7 +50,7 @@ def mixture_backward(gates: Array, outputs: Array, dy: Array) -> tuple[Array, Ar
 
     The output of a mixture is the sum of its experts, weighted by the gates:
 
-        y[n] = sum over e of gates[n, e] outputs[n, e]
+        y[n] = Σ_e gates[n, e] outputs[n, e]
 
     gates is the softmax over the scores of the chosen experts, and 0 for the others, as top_k_gates makes it. Given
     dy, return the gradients of outputs and of the scores, logits. The choice itself has no gradient.

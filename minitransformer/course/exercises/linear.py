@@ -59,8 +59,8 @@ def _low_rank(draw: Draw) -> Arguments:
 def low_rank_linear_backward(x: Array, down: Array, up: Array, dy: Array) -> tuple[Array, Array, Array]:
     """A low-rank linear map, backward.
 
-    y = (x down) up: a matrix of rank r, kept as two factors. Given dy, return the gradients of x and of both
-    factors. (In attention W_V and W_O of one head are such a pair: W_V maps down, W_O up again.)
+    y = (x down) up, with a matrix of rank r kept as two factors. Given dy, return the gradients of x and of both
+    factors. (In attention W_V and W_O of one head are such a pair: W_V maps to fewer numbers, W_O back.)
 
     x, dx: (N, d_in); down, ddown: (d_in, r); up, dup: (r, d_out); dy: (N, d_out).
 

@@ -39,8 +39,8 @@ def adam_step(
         m̂ = m / (1 - β₁^t),      v̂ = v / (1 - β₂^t)
         θ = θ - η m̂ / (√v̂ + ε)
 
-    Return the new theta, m and v as new arrays. theta, g, m, v: of one shape; t: an integer; learning_rate (η),
-    beta1, beta2, eps: numbers, not the usual ones.
+    Return the new theta, m and v as new arrays. theta, g, m, v: of one shape; t: an integer; learning_rate,
+    beta1, beta2, eps: numbers, not the usual ones; η is the learning rate.
 
     Hint: Keep m and v, without the correction, for the next step; m̂ and v̂ are used once and forgotten.
     """

@@ -92,9 +92,8 @@ def _second(cell: dict[str, Any]) -> list[tuple[str, str]]:
 
 def code_cell(site: Site, chapter: Chapter, cell: dict[str, Any], fold: bool = False) -> str:
     """A cell of code with its outputs. fold: whether long code and imports are folded."""
-    exercise = exercise_in(cell)
+    exercise, outputs = exercise_in(cell), outputs_html(site, chapter, cell)
     mark = f' data-exercise="{exercise}"' if exercise else ""
-    outputs = "".join(output_html(site, chapter, f"{cell['id']}-{i}", out) for i, out in enumerate(cell["outputs"]))
     link = ""
     if exercise:
         title = html.escape(EXERCISES[exercise].title)
@@ -106,7 +105,12 @@ def code_cell(site: Site, chapter: Chapter, cell: dict[str, Any], fold: bool = F
     return f'{link}<div class="cell" data-cell="{cell["id"]}"{mark}>{code}<div class="output">{outputs}</div></div>\n'
 
 
-def output_html(site: Site, chapter: Chapter, name: str, output: dict[str, Any]) -> str:
+def outputs_html(site: Site, chapter: Chapter, cell: dict[str, Any]) -> str:
+    """The stored outputs of a cell of code."""
+    return "".join(_output(site, chapter, f"{cell['id']}-{i}", output) for i, output in enumerate(cell["outputs"]))
+
+
+def _output(site: Site, chapter: Chapter, name: str, output: dict[str, Any]) -> str:
     """A stored output. Its HTML is the course's own; a picture becomes a file, so that the page stays small."""
     data = output.get("data", {})
     if "image/png" in data:

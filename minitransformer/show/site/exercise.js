@@ -45,6 +45,8 @@ document.addEventListener("DOMContentLoaded", () => {
   editor.onchange = show;
   editor.area.addEventListener("focus", () => python.ahead(["minitransformer.course"]));
   button.hidden = false;
+  byId("print").hidden = false;
+  byId("print").addEventListener("click", () => print());
   button.addEventListener("click", check);
   reset.addEventListener("click", () => replaceCode([[name, null]], "The original code is back."));
 

@@ -9,7 +9,7 @@ import json
 import re
 
 from ...course.exercise import Exercise
-from . import markdown
+from . import markdown, statement
 from .frame import Site
 from .places import Place
 from .siblings import Siblings, in_turn, listed, module_of
@@ -69,7 +69,8 @@ def _page(place: Place, near: str, site: Site) -> str:
     given, wanted = (html.escape(", ".join(names)) for names in (exercise.arguments, exercise.outputs))
     stub = f"def {exercise.name}({given}):\n    # your derivation here\n    raise NotImplementedError\n"
     where = f"Read {chapter}. You have {given} and return {wanted}: write the shape of each beside it."
-    hints = [where, markdown.docstring(exercise.hint()), _outline(exercise)]
+    names = {*exercise.arguments, *exercise.outputs}
+    hints = [where, statement.to_html(exercise.hint(), names), _outline(exercise)]
     shown = "".join(
         f'<details class="hint"><summary>Hint {i} of 3</summary>{hint}</details>\n' for i, hint in enumerate(hints, 1)
     )
@@ -78,9 +79,12 @@ def _page(place: Place, near: str, site: Site) -> str:
         shown += f'<details><summary>Solution</summary><pre tabindex="0">{solution}</pre></details>\n'
     return f"""<article data-exercise="{exercise.name}"><p class="note">Chapter {chapter}</p>
 <h1>{html.escape(place.title)}</h1>
-<div class="two"><section aria-label="Statement"><p><code>{html.escape(exercise.signature)}</code></p>
-<div>{markdown.docstring(exercise.statement)}</div>
-{_letters(exercise.statement)}<h2>Hints</h2>
+<div class="two"><section aria-label="Statement">
+<div class="statement">{statement.to_html(exercise.statement, names)}</div>
+{_letters(exercise.statement)}<p>In code: <code>{html.escape(exercise.signature)}</code></p>
+<div class="buttons">
+<button type="button" id="print" hidden>Print, to derive on paper</button></div>
+<h2 class="hints">Hints</h2>
 {shown}</section>
 <section aria-label="Your answer"><pre class="code" tabindex="0">{stub}</pre>
 <div class="buttons"><button type="button" id="check" hidden>Check</button>
@@ -90,13 +94,18 @@ def _page(place: Place, near: str, site: Site) -> str:
 code for the exercises with a check, to hand in.</p>
 <div id="verdict" class="output" role="status"></div>
 </section></div>
+<div class="room" aria-hidden="true">Your derivation, with the shape beside each term:</div>
 {near}</article>"""
 
 
-def _letters(statement: str) -> str:
+def _letters(text: str) -> str:
     """What the letters in the shapes of a statement count."""
-    used = set(re.findall(r"\w+", " ".join(re.findall(r"\([^()]*,[^()]*\)", statement))))
-    told = "; ".join(f"<code>{letter}</code>: {counted}" for letter, counted in _LETTERS.items() if letter in used)
+    used = set(re.findall(r"\w+", " ".join(re.findall(r"\([^()]*,[^()]*\)", text))))
+    told = "; ".join(
+        f"{markdown.formula(statement.tex(letter), False)}: {counted}"
+        for letter, counted in _LETTERS.items()
+        if letter in used
+    )
     return f'<p class="note">In the shapes, {told}.</p>\n' if told else ""
 
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from ...arrays.files import write
 from .. import colours, font
+from ..page import filled
 from . import markdown
 
 PUBLIC_PYODIDE = "https://cdn.jsdelivr.net/pyodide/v0.27.7/full/"
@@ -59,33 +60,9 @@ class Site:
         )
         tags = "".join(f'<script src="{root}{name}" defer></script>\n' for name in ("site.js", *scripts))
         settings = html.escape(json.dumps({"root": root, "pyodide": self.pyodide, "wheel": self.wheel}), quote=True)
-        write(
-            self.made(path),
-            f"""<!DOCTYPE html>
-<html lang="en" data-settings="{settings}">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{self._policy()}">
-<title>{html.escape(title)} · minitransformer</title>
-<link rel="stylesheet" href="{root}site.css">
-<link rel="icon" href="data:,">
-{tags}</head>
-<body>
-<a class="skip" href="#main">Skip to the text</a>
-<header class="bar"><a class="home" href="{root}index.html">minitransformer</a>
-<nav aria-label="Parts of the site">
-{links}</nav>
-<form action="{root}search.html" role="search">
-<input name="q" type="search" aria-label="Search" placeholder="Search  /">
-</form><button type="button" id="theme" hidden>Dark</button></header>
-{_BANNER if self.instructor else ""}<main id="main" tabindex="-1">
-{body}
-</main>
-</body>
-</html>
-""",
-        )
+        parts = {"root": root, "settings": settings, "policy": self._policy(), "title": html.escape(title)}
+        parts |= {"tags": tags, "links": links, "banner": _BANNER if self.instructor else "", "body": body}
+        write(self.made(path), filled(own_file("page.html"), parts))
         if text is not None:
             self.index(path, title, text)
 

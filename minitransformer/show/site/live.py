@@ -15,7 +15,8 @@ from ...generation import greedy
 from ...models import EncoderDecoder, Transformer, TransformerConfig
 from ...tasks.translation import load_translator
 from ...text import END, PAD, START, Tokenizer, english, german, padded
-from ..page import packed
+from ..page import filled, packed
+from .frame import own_file
 
 FIRST = 54_321  # the number that is shown first
 LONGEST = 24  # parts of a translation, as in transformer.js
@@ -58,22 +59,6 @@ def _tried(model: EncoderDecoder, source: Tokenizer, target: Tokenizer, digits: 
     return len(numbers), sum(text.split() == german(number) for text, number in zip(found, numbers, strict=True))
 
 
-PART = f"""<section class="live" id="live" aria-labelledby="live-title" hidden>
-<h2 id="live-title">This small Transformer translates numbers. Where does it look?</h2>
-<form id="ask"><label>Type a number <input id="number" inputmode="numeric" value="{FIRST}"
-autocomplete="off" aria-describedby="said why"></label> <button type="button" id="another">Another</button></form>
-<p id="said" role="status"></p>
-<p id="why" class="note" role="status"></p>
-<div id="pictured">
-<fieldset><legend>Who looks at whom</legend>
-<label><input type="radio" name="kind" value="cross" checked> German looks at English</label>
-<label><input type="radio" name="kind" value="encoder"> English at itself</label>
-<label><input type="radio" name="kind" value="decoder"> German at itself</label></fieldset>
-<div class="sides"><div id="looks"></div><div id="heads" role="group" aria-label="All heads"></div></div>
-<p id="readout"></p>
-<p class="note" id="squares"></p>
-<p class="note" id="cost"></p></div>
-<p class="note">Computed beforehand: <a href="steppers/attention-of-a-model.html">all layers, and the gradients, of
-{FIRST}</a></p>
-</section>
-"""
+def part() -> str:
+    """Its part of the start page."""
+    return filled(own_file("live.html"), {"first": str(FIRST)})

@@ -78,9 +78,7 @@ def _parser() -> MarkdownIt:
     parser.use(dollarmath_plugin, renderer=lambda tex, how: formula(tex, how["display_mode"]), double_inline=True)
     parser.use(anchors_plugin, max_level=3)
     parser.core.ruler.push("links", _without_files)
-    parser.add_render_rule(
-        "table_open", lambda *_: '<div class="wide" tabindex="0" role="group" aria-label="Table"><table>\n'
-    )
+    parser.add_render_rule("table_open", lambda *_: _TABLE)
     parser.add_render_rule("math_block", _block)
     parser.add_render_rule("code_block", _code)
     parser.add_render_rule("fence", _code)

@@ -1,17 +1,17 @@
-// The search: places with all words first, then those with the most; words in a title count most, then words of a chapter.
+// The search, while one types: places with all words first, then those with the most; words in a title count most, then
+// words of a chapter.
 "use strict";
 
-document.addEventListener("DOMContentLoaded", () => {
-  const question = new URLSearchParams(location.search).get("q") ?? "";
-  const field = byId("question");
-  const results = byId("results");
-  const MOST = 40; // results that are shown
-  const AROUND = 90; // characters of a text on each side of a word that was found
-  const WHOLE = 20; // points for the words in a row
-  const norm = (text) => text.toLowerCase().normalize("NFKD").replaceAll("_", " ");
-  const rows = INDEX.map(([address, title, text]) => ({ address, title, text, head: norm(title), body: norm(text) }));
-  const wordsOf = (text) => [...new Set(norm(text).split(/\s+/).map((word) => word.replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, "")).filter(Boolean))];
+const PAUSE = 150; // milliseconds without a key before the results are shown and counted aloud
+const AROUND = 90; // characters of a text on each side of a word that was found
+const WHOLE = 20; // points for the words in a row
+const norm = (text) => text.toLowerCase().normalize("NFKD").replaceAll("_", " ");
+const rows = INDEX.map(([address, title, text]) => ({ address, title, text, head: norm(title), body: norm(text) }));
+const wordsOf = (text) => [...new Set(norm(text).split(/\s+/).map((word) => word.replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, "")).filter(Boolean))];
 
+// Show in a list what is typed into a field, at most so many places, and say in an element how many there are. The arrow
+// keys lead from the field through the list and back.
+function searching(field, results, count, most) {
   function find() {
     const words = wordsOf(field.value);
     // A word that is in few places says more about the place that is meant.
@@ -27,12 +27,14 @@ document.addEventListener("DOMContentLoaded", () => {
     const part = judged.filter(({ n }) => n && n >= words.length / 2);
     const found = all.length ? all : part;
     found.sort((a, b) => (all.length ? b.points - a.points : b.weight - a.weight || b.points - a.points) || a.row.title.length - b.row.title.length);
-    byId("count").textContent = !words.length ? "" : all.length ? `${found.length} found` : found.length ? "No place has all of these words. These have the most:" : "Nothing found";
+    const told = found.length > most ? `${found.length} found, the first ${most} shown` : `${found.length} found`;
+    count.textContent = !words.length ? "" : all.length ? told : found.length ? "No place has all of these words. These have the most:" : "Nothing found";
     results.replaceChildren(
-      ...found.slice(0, MOST).map(({ row }) =>
+      ...found.slice(0, most).map(({ row }) =>
         make("li", {}, make("a", { href: settings.root + row.address }, row.title), make("p", {}, ...excerpt(row.text, words, rarity))),
       ),
     );
+    results.dataset.question = field.value;
   }
 
   // The text around the whole question or else the rarest of its words, with all of its words marked.
@@ -46,7 +48,33 @@ document.addEventListener("DOMContentLoaded", () => {
     const parts = words.length ? text.slice(from, to).split(new RegExp(`(${escaped.join("|")})`, "iu")) : [text.slice(from, to)];
     return [from ? "… " : "", ...parts.map((part, i) => (i % 2 ? make("mark", {}, part) : part)), to < text.length ? " …" : ""];
   }
-  field.value = question;
-  field.addEventListener("input", find);
-  find();
+
+  let waiting = null;
+  const now = () => {
+    clearTimeout(waiting);
+    waiting = null;
+    find();
+  };
+  field.addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(now, PAUSE);
+  });
+  const move = (event) => {
+    if (waiting && event.key === "ArrowDown") now(); // later it would replace the place that has the focus
+    const places = [field, ...results.querySelectorAll("a")];
+    const next = places[places.indexOf(event.target) + { ArrowDown: 1, ArrowUp: -1 }[event.key]];
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
+  };
+  field.addEventListener("keydown", move);
+  results.addEventListener("keydown", move);
+  return find;
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  const field = byId("question");
+  if (!field) return;
+  field.value = new URLSearchParams(location.search).get("q") ?? "";
+  searching(field, byId("results"), byId("count"), 40)();
 });

@@ -93,11 +93,16 @@ class Siblings:
 def listed(links: dict[str, list[Link]], root: str = "../") -> str:
     """Links as a list, a line for each kind. root: from the page to the site's folder."""
     lines = "".join(
-        f"<li>{kind}: " + ", ".join(f'<a href="{root}{to}">{html.escape(text)}</a>' for to, text in found) + "</li>\n"
+        f"<li>{kind}: " + " · ".join(f'<a href="{root}{to}">{titled(text)}</a>' for to, text in found) + "</li>\n"
         for kind, found in links.items()
         if found
     )
     return f'<nav class="siblings" aria-label="The same elsewhere"><ul>{lines}</ul></nav>\n' if lines else ""
+
+
+def titled(title: str) -> str:
+    """A title as HTML; d_k in it has an index."""
+    return re.sub(r"\b([a-z])_([a-z])\b", r"<i>\1</i><sub>\2</sub>", html.escape(title))
 
 
 def in_turn(pages: Sequence[Link], here: str, root: str = "../") -> str:

@@ -38,6 +38,39 @@ function showTheme() {
 }
 showTheme();
 
+// The search of the header shows what it finds below its field. The first visit there loads the index.
+function addSearch(form) {
+  const field = form.querySelector("input");
+  const [count, results] = [make("p", { role: "status" }), make("ul")];
+  form.append(make("div", { class: "found" }, count, results));
+  const close = () => {
+    count.textContent = "";
+    results.replaceChildren();
+  };
+  const load = (name) => new Promise((done) => {
+    const script = make("script", { src: settings.root + name });
+    script.addEventListener("load", done);
+    document.head.append(script);
+  });
+  let find = null;
+  field.addEventListener("focus", async () => {
+    if (find) return find();
+    find = () => {};
+    if (typeof searching === "undefined") {
+      await load("index.js");
+      await load("search.js");
+    }
+    find = searching(field, results, count, 8);
+    if (field.value && form.contains(document.activeElement)) find();
+  });
+  form.addEventListener("focusout", (event) => form.contains(event.relatedTarget) || close());
+  form.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    field.focus();
+    close();
+  });
+}
+
 document.addEventListener("DOMContentLoaded", () => {
   const button = byId("theme");
   const dark = () => (kept.get("theme") ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
@@ -49,6 +82,7 @@ document.addEventListener("DOMContentLoaded", () => {
     showTheme();
     name();
   });
+  addSearch(document.querySelector("header form"));
   document.addEventListener("keydown", (event) => {
     if (event.target.closest("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "/") {

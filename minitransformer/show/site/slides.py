@@ -14,7 +14,7 @@ from typing import Any
 
 from ...course.exercises import EXERCISES
 from . import markdown
-from .chapters import Chapter, output_html, source_of
+from .chapters import Chapter, outputs_html, source_of
 from .frame import Site
 
 MOST = 25  # slides of a chapter: two minutes for each
@@ -100,10 +100,9 @@ def _place(text: str, piece: str, start: int) -> int:
 
 
 def _output(site: Site, chapter: Chapter, cell: dict[str, Any]) -> str:
-    outputs = "".join(output_html(site, chapter, f"{cell['id']}-{i}", out) for i, out in enumerate(cell["outputs"]))
     with_code = "slide-code" in cell["metadata"]["tags"]
     code = f'<pre class="code" tabindex="0">{html.escape(source_of(cell))}</pre>' if with_code else ""
-    return (code + outputs).replace(' loading="lazy"', "")
+    return (code + outputs_html(site, chapter, cell)).replace(' loading="lazy"', "")
 
 
 def _shown(slide: Slide) -> str:

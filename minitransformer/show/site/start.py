@@ -25,18 +25,17 @@ _PARTS = (  # title, what it is about, number of its last chapter
 _PICTURES = {6: 4, 7: 5, 13: 3, 16: 2, 17: 1}  # which picture of a chapter its card shows, where it is not the first
 _ITEMS = re.compile(r"^[-*] .*(?:\n  +.*)*", re.MULTILINE)
 _LINK = re.compile(r"</?a\b[^>]*>")
-_PATH = (
-    ("See", "#live", "Type a number and watch each head look.", 2),
-    ("Compute", "chapters/06_attention_by_hand.html", "Attention of three tokens, with paper and pencil.", 50),
-    ("Step", "steppers/attention.html", "The same, line by line, forward and backward, with every number.", 10),
-    ("Derive", "chapters/07_attention_backward.html", "The gradients of queries, keys and values.", 50),
-    (
-        "Check",
-        "exercises/attention_backward.html",
-        "Type your derivation in: which term is wrong? Needs chapters 2, 4, 6 and 7.",
-        30,
-    ),
-)
+_PATH = (  # what one does, where, what one finds there, what to do with it, minutes
+    ("See", "#live", "A translator at work", "Type a number, and watch where each head looks.", 2),
+    ("Compute", "chapters/06_attention_by_hand.html", "Attention by hand, a chapter",
+     "Three tokens, whole numbers, paper and pencil.", 50),
+    ("Step", "steppers/attention.html", "Attention, line by line",
+     "Press a key: the next line, forward and then backward, with every number.", 10),
+    ("Derive", "chapters/07_attention_backward.html", "Attention backward, a chapter",
+     "The gradients of queries, keys and values. Needs chapters 2 and 4.", 50),
+    ("Check", "exercises/attention_backward.html", "An exercise that finds the wrong term",
+     "Write your derivation as code; the page says what is wrong with it.", 30),
+)  # fmt: skip
 
 
 def write_start(
@@ -48,11 +47,11 @@ def write_start(
         for name in live.SCRIPTS[1:]:
             write(site.made(name), own_file(name))
     doors = (
-        ("See it", _PATH[0][1], _PATH[0][2])
+        ("See it", _PATH[0][1], _PATH[0][3])
         if model is not None
         else ("Step through it", "steppers/attention.html", "Attention: every number, forward and backward."),
         ("Compute it by hand", "chapters/06_attention_by_hand.html", "Three tokens, whole numbers, a pencil."),
-        ("Teach it", "teachers/index.html", "Plans, slides, worksheets, marks."),
+        ("Teach it", "teachers/index.html", "A lesson for tomorrow; plans, slides, worksheets, marks."),
     )
     steps = (step for step in _PATH if model is not None or step[1] != "#live")
     body = f"""<div class="start"><div class="welcome">
@@ -65,7 +64,7 @@ the other. In each, several <em>heads</em> decide, for every word, how much to t
 <nav class="doors" aria-label="Three ways in">
 {"".join(f'<a href="{to}"><strong>{name}</strong> {about}</a>' for name, to, about in doors)}</nav>
 {progress(found)}</div>
-{live.PART if model is not None else ""}</div>
+{live.part() if model is not None else ""}</div>
 <h2>The path</h2>
 <ol class="path">{"".join(_step(*step) for step in steps)}</ol>
 {cards(chapters, ideas, "")}"""
@@ -75,8 +74,11 @@ the other. In each, several <em>heads</em> decide, for every word, how much to t
     site.page("chapters/index.html", "The book", f"<h1>The book</h1>\n<p>{told}</p>\n{cards(chapters, ideas, '../')}")
 
 
-def _step(name: str, to: str, about: str, minutes: int) -> str:
-    return f'<li><a href="{to}"><strong>{name}</strong></a> <span class="note">{minutes} min</span> {about}</li>\n'
+def _step(does: str, to: str, name: str, about: str, minutes: int) -> str:
+    return (
+        f'<li><strong>{does}</strong> <span class="note">{minutes} min</span>\n'
+        f'<p><a href="{to}">{name}</a></p>\n<p>{about}</p></li>\n'
+    )
 
 
 def cards(chapters: list[Chapter], ideas: list[Chapter], root: str) -> str:

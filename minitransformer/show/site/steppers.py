@@ -18,10 +18,14 @@ from ..viewer.command import view_text
 from .frame import Site
 from .live import FIRST
 from .modules import file_of, shown_modules
-from .siblings import Link, Siblings
+from .siblings import Link, Siblings, titled
 
 VIEWED = " ".join(english(FIRST))  # what the demo's model translates
 
+_FIRST = {  # where to begin: what the card says, and why
+    "softmax": ("Start here", "the shortest. It shows how to read such a page, and attention needs it."),
+    "attention": ("Then this", "the formula of the paper, on which all others build."),
+}
 _BACK = [("../index.html", "minitransformer"), ("index.html", "Steppers")]
 _ABOUT = {"worked-example": "ops.attention"}  # it calls parts of what it is about
 
@@ -73,9 +77,16 @@ def write_steppers(site: Site, siblings: Siblings, model: Path | None, progress:
             "<h2>A trained model</h2>\n<p>The attention of a small translator in every layer and head: "
             f'<a href="attention-of-a-model.html">{VIEWED}</a></p>\n'
         )
+    begin = "".join(
+        f'<li><a href="{name}.html">{titled(EXAMPLES[name].title)}</a>: {why}</li>\n'
+        for name, (_, why) in _FIRST.items()
+        if name in EXAMPLES
+    )
     body = (
-        "<h1>Steppers</h1>\n<p>Each page steps through code line by line, forward and backward, with every number. "
-        "The address of the page names the step, so a link leads to a line.</p>\n"
+        "<h1>Steppers</h1>\n<p>Each page computes one part of a Transformer, one line at a time: first forward, from "
+        "the inputs to the result, then backward, to the gradients. You see every number, and press a key or a button "
+        "for the next line. The address of the page names the line, so a link leads to it.</p>\n"
+        f'<section class="first" aria-labelledby="first"><h2 id="first">Start here</h2>\n<ol>{begin}</ol></section>\n'
         + "".join(
             f'<h2>{kind}</h2>\n<ul class="cards steppers">\n{made}</ul>\n' for kind, made in cards.items() if made
         )
@@ -88,11 +99,11 @@ def write_steppers(site: Site, siblings: Siblings, model: Path | None, progress:
 def _card(name: str, title: str, recording: Recording) -> str:
     """The first sentence of a stepper under a picture of its numbers."""
     told = sentence_of(recording, recording.steps[0]).rpartition(" begins: ")[2]
-    first = re.sub(r"`(\w+)`", r"<i>\1</i>", html.escape(re.split(r"(?<=[.:;]) ", told)[0].rstrip(":;")))
-    heading = f'<h3><a href="{name}.html">{html.escape(title)}</a></h3>'
-    return (
-        f'<li><div class="picture">{_picture(recording)}</div>\n{heading}\n<p>{first[:1].upper()}{first[1:]}</p></li>\n'
-    )
+    first = re.sub(r"`(\w+)`", r"<i>\1</i>", html.escape(re.split(r"(?<=[.:;]) ", told)[0].rstrip(".:;")))
+    heading = f'<h3><a href="{name}.html">{titled(title)}</a></h3>'
+    here = f'<p class="here">{_FIRST[name][0]}</p>\n' if name in _FIRST else ""
+    told = f"<p>{first[:1].upper()}{first[1:]}.</p>"
+    return f'<li><div class="picture">{_picture(recording)}</div>\n{heading}\n{here}{told}</li>\n'
 
 
 def _picture(recording: Recording) -> str:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from ...arrays.files import read_json, write
 from . import markdown
-from .frame import Site
+from .frame import Site, own_file
 from .notebook import Chapter
 from .slides import write_slides
 from .weeks import linked_exercises, linked_weeks, write_weeks
 from .worksheets import write_worksheets
 
+_COMMANDS = "A class that opens a link|Preparing the room|Handing in and grading|Answers".split("|")  # last, folded
 _ANSWERS = "\n## The notebooks\n"  # from here on the guide has the answers
 _LEFT_OUT = """<p>Students read this build of the site, so answers are left out. Teachers have them here:</p>
 <ul><li>The instructor’s site, with all solutions, answers and keys: <code>minitransformer site --instructor --out
@@ -50,11 +52,16 @@ def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: s
         ("slides", "Slides", f"<ul>{slides}</ul>"),
         ("notebooks-to-download", "Notebooks to download", f"<ul>{files}</ul>"),
     )  # fmt: skip
-    found = [(level, name, heading) for level, name, heading in markdown.headings(text) if level > 1]
-    found += [(2, name, heading) for name, heading, _ in own]
     title, end, rest = markdown.render(text).partition("</h1>\n")
-    body = f"{title}{end}{_contents(found)}{linked_weeks(linked_exercises(rest))}" + "".join(
-        f'<h2 id="{name}">{heading}</h2>\n{content}\n' for name, heading, content in own
+    rest += "".join(f'<h2 id="{name}">{heading}</h2>\n{content}\n' for name, heading, content in own)
+    first, *parts = re.split(r"(?=<h2 )", linked_weeks(linked_exercises(rest)))
+    parts.sort(key=_has_commands)
+    contents = _contents(re.findall(r'<h([23]) id="([^"]+)">(.*?)</h', "".join(parts)))
+    body = f"{title}{end}{own_file('tomorrow.html')}{first}{contents}" + "".join(
+        part.replace("<h2", "<details><summary><h2", 1).replace("</h2>", "</h2></summary>", 1) + "</details>\n"
+        if _has_commands(part)
+        else part
+        for part in parts
     )
     write_worksheets(site)
     write_weeks(site, chapters, guide)
@@ -68,6 +75,11 @@ def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: s
         _download(site, source / "notebooks" / name, _teacher(chapter), line)
 
 
+def _has_commands(part: str) -> bool:
+    """Whether a part of the page is about commands."""
+    return any(part.partition("</h2>")[0].endswith(f">{name}") for name in _COMMANDS)
+
+
 def _student(chapter: Chapter) -> str:
     return f"download/student/{chapter.stem}.ipynb"
 
@@ -77,11 +89,10 @@ def _teacher(chapter: Chapter) -> str:
     return f"download/{chapter.stem}_with_outputs.ipynb"
 
 
-def _contents(headings: list[tuple[int, str, str]]) -> str:
+def _contents(headings: list[tuple[str, str, str]]) -> str:
     """A list of links to the parts of the page."""
     items = "".join(
-        f'<li class="level{level}"><a href="#{name}">{html.escape(heading)}</a></li>\n'
-        for level, name, heading in headings
+        f'<li class="level{level}"><a href="#{name}">{heading}</a></li>\n' for level, name, heading in headings
     )
     return f'<nav class="contents" aria-label="On this page"><ul class="columns">{items}</ul></nav>\n'
 

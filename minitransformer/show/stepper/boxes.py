@@ -6,10 +6,9 @@ a pullback, with all that it calls, to the box of the call that made it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator
 
-from ...trace.calls import Call
+from ...trace.calls import Binding, Call
 from .naming import GROUPS, in_words, is_named
 from .steps import Steps
 
@@ -20,7 +19,6 @@ class Boxes:
     def __init__(self, recording: Steps, shown: Collection[int]) -> None:
         """shown: the indices of the steps that the page shows. A box without such a step in forward is not drawn."""
         self.recording = recording
-        self._alike = Counter(map(_kind, recording.calls))
         self.of: list[int] = []  # by call: the box in which its lines lie
         for call in recording.calls:
             self.of.append(self._box_of(call))
@@ -50,13 +48,12 @@ class Boxes:
         call = self._call(box)
         if _plain(call.name) in GROUPS:
             return ""
-        result = self._result(call) if self._alike[_kind(call)] > 1 else None
-        if result is None:
+        bound = self._result(call) if self.recording.is_one_of_several(call) else None
+        if bound is None:
             return in_words(call.name)
-        result = result.upper() if len(result) == 1 else result.replace("_", " ")
-        owner = call.name.rpartition(".")[0]  # a method of the layer that calls it is a helper, whatever its name
-        is_helper = _plain(call.name).startswith("_") or (owner and owner == self._call(call.parent or 0).name)
-        return result if is_helper and not is_named(call.name) else f"{in_words(call.name)} {result}"
+        result = bound.name.upper() if len(bound.name) == 1 else bound.name.replace("_", " ")
+        is_plain = self.recording.is_helper(call) and not is_named(call.name)
+        return result if is_plain else f"{in_words(call.name)} {result}"
 
     def _call(self, index: int) -> Call:
         return self.recording.calls[index]
@@ -68,24 +65,19 @@ class Boxes:
             return self.of[call.parent if call.maker is None else call.maker]
         name = _plain(call.name)
         if name.startswith("_"):
-            is_box = self._alike[_kind(call)] > 1
+            is_box = self.recording.is_one_of_several(call)
         else:
             is_box = _bare(name) != _bare(_plain(self._call(call.parent).name))
         return call.index if is_box else self.of[call.parent]
 
-    def _result(self, call: Call) -> str | None:
-        """The name that the caller's line gives to an array which was bound in this call."""
-        step = self.recording.step_around(call)
-        for bound in () if step is None else step.bound:
-            if bound.origin is not None:
-                inner = self.recording.binding(bound.origin)[0]
-                if call in self.recording.path(inner):
-                    return bound.name
-        return None
-
-
-def _kind(call: Call) -> tuple[int | None, str, bool]:
-    return call.parent, _plain(call.name), call.backward
+    def _result(self, call: Call) -> Binding | None:
+        """The caller's name for an array that the call returned."""
+        around = self.recording.step_around(call)
+        named = [] if around is None else [bound for bound in around.bound if bound.origin is not None]
+        return next(
+            (bound for bound in named if call in self.recording.path(self.recording.binding(bound.origin or 0)[0])),
+            None,
+        )
 
 
 def _plain(name: str) -> str:

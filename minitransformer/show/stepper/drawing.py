@@ -49,23 +49,14 @@ def plain(recording: Steps, everything: bool = False, style: Style = PLAIN) -> s
 
 def draw(recording: Steps, step: Step, style: Style = PLAIN) -> list[str]:
     """The lines for one step."""
-    lines = [heading(recording, step, style), *source(step, style, recording)]
-    for bound in step.bound:
-        lines += ["", *_bound(recording, step, bound, style)]
-    return lines
+    return [heading(recording, step, style), *source(step, style, recording), *numbers(recording, step, style)]
 
 
 def heading(recording: Steps, step: Step, style: Style) -> str:
     """Which step it is, in which pass, and in which calls."""
-    backward = is_backward(recording, step)
-    direction = style(_GRADIENT, "backward") if backward else "forward "
+    direction = style(_GRADIENT, "backward") if recording.calls[step.call].in_backward else "forward "
     path = " › ".join(call.label for call in recording.path(step))
     return f"step {step.index + 1}/{len(recording.steps)}  {direction}  {path}"
-
-
-def is_backward(recording: Steps, step: Step) -> bool:
-    """Whether the step belongs to the backward pass."""
-    return recording.calls[step.call].in_backward
 
 
 def source(step: Step, style: Style, recording: Steps, around: int = 0) -> list[str]:
@@ -84,19 +75,24 @@ def source(step: Step, style: Style, recording: Steps, around: int = 0) -> list[
     return lines
 
 
+def numbers(recording: Steps, step: Step, style: Style) -> list[str]:
+    """What the step bound, each below an empty line."""
+    return [line for bound in step.bound for line in ("", *_bound(recording, step, bound, style))]
+
+
 def _bound(recording: Steps, step: Step, bound: Binding, style: Style) -> list[str]:
     """A name with its shape and numbers; a gradient also with its value and what finite differences say."""
     pair = recording.pair_of(step, bound)
-    numbers = matrix(bound.value)
+    own = matrix(bound.value)
     if pair is None and bound.value.shape == ():
-        return [f"  {style(_NEW, bound.name)} = {numbers[0]}"]
+        return [f"  {style(_NEW, bound.name)} = {own[0]}"]
     described = _described(bound.value) + (" changed in place" if bound.in_place else "")
     if pair is None:
-        return [f"  {style(_NEW, bound.name)} {described}", *(f"    {line}" for line in numbers)]
+        return [f"  {style(_NEW, bound.name)} {described}", *(f"    {line}" for line in own)]
     others = matrix(pair.value)
-    width = max(len(bound.name) + len(described), *map(len, numbers)) + 3
+    width = max(len(bound.name) + len(described), *map(len, own)) + 3
     lines = [f"  {style(_GRADIENT, bound.name)} {described:<{width - len(bound.name)}} of {pair.name}"]
-    for left, right in itertools.zip_longest(numbers, others, fillvalue=""):
+    for left, right in itertools.zip_longest(own, others, fillvalue=""):
         lines.append(f"    {left:<{width}}{right}".rstrip())
     told = verdict(recording, step, bound, style)
     return [*lines, *([f"    {told}"] if told else [])]
@@ -116,8 +112,8 @@ def _found(row: Row, style: Style) -> str:
     if row.problem:
         return style(_WRONG, f"finite differences: WRONG, {row.problem}")
     where = "" if row.where is None else f" at [{', '.join(map(str, row.where))}]"
-    numbers = f"{row.hand:.6g} by hand, {row.numerical:.6g} by finite differences{where}, error {row.error:.0e}"
-    return f"checked: {numbers}, ok" if row.ok else style(_WRONG, f"WRONG: {numbers}")
+    told = f"{row.hand:.6g} by hand, {row.numerical:.6g} by finite differences{where}, error {row.error:.0e}"
+    return f"checked: {told}, ok" if row.ok else style(_WRONG, f"WRONG: {told}")
 
 
 def _described(value: Value) -> str:

@@ -16,8 +16,7 @@ from ...arrays import rooms
 from ...arrays.backend import Array, to_device
 from ...course import worked_example
 from ...verify.catalogue.case import Random, Setup
-from ...verify.gradients import Progress
-from .recording import LIMIT, Recording, step
+from .recording import Recording, step
 
 
 @dataclass(frozen=True)
@@ -28,29 +27,12 @@ class Example:
     build: Callable[[Random], Setup]
     upstream: Array | None = None
 
-    def record(
-        self,
-        seed: int = 0,
-        device: str = "numpy",
-        verify: bool = False,
-        limit: int = LIMIT,
-        progress: Progress = iter,
-    ) -> Recording:
-        """Run the example on a device and return the recording of it."""
+    def record(self, seed: int = 0, device: str = "numpy", **options: Any) -> Recording:
+        """Run the example on a device and return the recording of it. options: those of `step`."""
         setup = self.build(np.random.default_rng(seed)).on(device)  # `step` draws the upstream from (seed, 1)
         upstream = None if self.upstream is None else to_device(self.upstream, device)
-        recording = step(
-            setup.f,
-            *setup.inputs,
-            upstream=upstream,
-            parameters=setup.module,
-            verify=verify,
-            limit=limit,
-            seed=seed,
-            progress=progress,
-            **setup.options,
-        )
-        return dataclasses.replace(recording, about=self.title)
+        given: dict[str, Any] = {"upstream": upstream, "parameters": setup.module, "seed": seed}
+        return dataclasses.replace(step(setup.f, *setup.inputs, **given, **options, **setup.options), about=self.title)
 
 
 def _tenths(rng: Random, *shape: int) -> Array:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ...trace.calls import Binding, Call
@@ -21,21 +21,10 @@ from . import expressions as ex
 from .boxes import Boxes
 from .graph import NOTHING, Flow, Graph, Place, union, whole
 from .steps import Step
-from .walk import Walk, walk_of
+from .walk import walk_of
 
 _SIZES = {"shape", "ndim", "size", "dtype"}  # these are not numbers that flow
-_OF_SIZES = {
-    "array_module",
-    "device_of",
-    "len",
-    "zeros",
-    "zeros_like",
-    "ones",
-    "ones_like",
-    "empty_like",
-    "arange",
-    "lacks_heads",
-}
+_OF_SIZES = set("array_module device_of len zeros zeros_like ones ones_like empty_like arange lacks_heads".split())
 
 
 def graph_of(boxes: Boxes, box: int) -> Graph:
@@ -173,6 +162,7 @@ class _Line:
         self.recording = frame.recording
         self.call = self.recording.calls[step.call]
         self.inner = self.recording.calls_in(step)
+        self.walk = walk_of(self.recording, step)
         self.statement = self.walk.statement if self.walk.statement.kind else ex.read(f"{step.source}\n    pass")
         self.parts = self.statement.everything
         calls = [part for part in self.parts if isinstance(part, ex.Applied)]
@@ -182,11 +172,6 @@ class _Line:
             unknown = [part for part in calls if part.node not in self.made and self.walk.callee(part) is None]
             if len(left) == len(unknown) == 1:
                 self.made[unknown[0].node] = left[0]
-        self.unmatched: Flow = NOTHING
-
-    @functools.cached_property
-    def walk(self) -> Walk:
-        return walk_of(self.recording, self.step)
 
     @functools.cached_property
     def only_multiplies(self) -> bool:
@@ -200,13 +185,12 @@ class _Line:
         matched = set(self.made.values())
         if self.statement.kind in ("", "other"):
             return NOTHING
-        left = [self.frame.enter(call, *self._anyhow(call)) for call in self.inner if call not in matched]
-        self.unmatched = union(left)
+        left = [self.frame.enter(call, *self._passed(call)) for call in self.inner if call not in matched]
         match self.statement:
             case ex.Statement("return", _, ex.Expression() as value):
-                return self._with_unmatched(self.of(value))
+                return union([self.of(value), *left]) if union(left) else self.of(value)
             case ex.Statement("assign" | "change", targets, ex.Expression() as value):
-                flow = self._with_unmatched(self.of(value))
+                flow = union([self.of(value), *left]) if union(left) else self.of(value)
                 for target in targets:
                     self._bind(target, flow)
             case ex.Statement("for" | "with", (target,), ex.Expression() as values):
@@ -258,7 +242,7 @@ class _Line:
                     return union([self.of(yes), self.of(no)])
             case ex.Applied() if whole.node in self.made:
                 call = self.made[whole.node]
-                return self.frame.enter(call, *self._passed(whole, call))
+                return self.frame.enter(call, *self._passed(call, whole))
             case ex.Applied(name) if name in _OF_SIZES:
                 return NOTHING
             case ex.Operation("lambda"):
@@ -290,43 +274,34 @@ class _Line:
                 found[name] = self.names[name] if name in self.names else self.frame.outside(self.call, name)
         return found
 
-    def _passed(self, made: ex.Applied, call: Call) -> tuple[dict[str, Flow], dict[str, str]]:
-        """By argument: the flow that the caller's code passes, and the caller's name for it."""
+    def _passed(self, call: Call, made: ex.Applied | None = None) -> tuple[dict[str, Flow], dict[str, str]]:
+        """By argument: the flow that the caller's code passes, and the caller's name for it.
+
+        made: the code of the call. Where it was not found, the call may have been given all that the line reads.
+        """
         flows = self._captured(call.code)
         texts: dict[str, str] = {}
         first = self.recording.steps_of(call)[0]
         bound = {b.name: b for b in first.bound if _is_data(b)}
-        unpacked: list[ex.Expression] = [part for part in made.parts if ex.is_joined(part, "starred")]
-        unpacked += [part for key, part in made.options.items() if key.startswith("**")]
+        unpacked: list[ex.Expression] = [part for part in self.parts if isinstance(part, ex.Name)]
+        if made is not None:
+            unpacked = [part for part in made.parts if ex.is_joined(part, "starred")]
+            unpacked += [part for key, part in made.options.items() if key.startswith("**")]
         for name in dict.fromkeys([*bound, *first.other]):
             if name in call.code.co_freevars:
                 continue
-            expression = ex.argument_in(made, call.code, name)
+            expression = None if made is None else ex.argument_in(made, call.code, name)
             flows[name] = NOTHING
-            if name == _rest(call.code):
+            if made is not None and name == _rest(call.code):
                 positional = made.parts[call.code.co_argcount - ("self" in ex.arguments(call.code)) :]
                 flows[name] = union(map(self.of, positional))
             elif expression is not None:
                 flows[name] = self.of(expression)
                 texts[name] = expression.text
             elif unpacked and (name in bound or _holds_arrays(first.other[name])):
-                flows[name] = self._given(bound.get(name), map(self.of, unpacked))
+                origin = bound[name].origin if name in bound else None  # the array itself tells where it comes from
+                flows[name] = union(map(self.of, unpacked)) if origin is None else self.frame.of_binding(origin)
         return flows, texts
-
-    def _given(self, bound: Binding | None, otherwise: Iterable[Flow]) -> Flow:
-        """The flow of an array that a call was given, as the array itself tells; if it does not, all of the others."""
-        if bound is None or bound.origin is None:
-            return union(otherwise)
-        return self.frame.of_binding(bound.origin)
-
-    def _anyhow(self, call: Call) -> tuple[dict[str, Flow], dict[str, str]]:
-        """The same for a call whose code was not found; it may have been given all that the line reads."""
-        flows = [self._of_name(part.id) for part in self.parts if isinstance(part, ex.Name)]
-        given = [bound for bound in self.recording.steps_of(call)[0].bound if _is_data(bound)]
-        return self._captured(call.code) | {bound.name: self._given(bound, flows) for bound in given}, {}
-
-    def _with_unmatched(self, flow: Flow) -> Flow:
-        return union([flow, self.unmatched]) if whole(self.unmatched) else flow
 
     def _bind(self, target: ex.Expression, flow: Flow) -> None:
         match target:

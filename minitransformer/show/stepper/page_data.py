@@ -26,7 +26,7 @@ from .drawing import verdict
 from .expansion import term_of
 from .expressions import Applied, Name, NotExpandable, Number, Operation, numbers, read
 from .page_map import map_data
-from .paper import paper
+from .paper import paper, returned
 from .sentences import sentence_of
 from .sentences.glossary import GLOSSARY
 from .sources import parse
@@ -63,32 +63,25 @@ class _Page:
         terms, cell_limit = self._expand(steps)
         calls = [self._call(call) for call in self.recording.calls]
         arrays, limit = self.arrays.fitted()
-        idle = self.stops.idle
         pairs = zip(self.recording.steps, steps, strict=True)
+        shown = {step.index for step, entry in pairs if entry["shown"] and step.call not in self.stops.idle}
         return {
             "name": self.recording.name,
             "calls": calls,
             "sources": self.sources.items,
             "steps": steps,
             "lines": self.lines.items,
-            "output": self._output(),
+            "output": self.number_of.get(self.recording.calls[0].results[0].serial),
             "names": {bound.name: mathml.as_lists(mathml.name(bound.name)) for _, bound in self.recording.bindings},
             "symbols": self.symbols.items,
             "arrays": arrays,
             "terms": terms,
             "changes": [],  # the numbers that mistakes change; see page_bugs.py
             "limits": {"array": limit, "exact": EXACT, "expanded": cell_limit},
-            "map": map_data(
-                self.recording, {step.index for step, entry in pairs if entry["shown"] and step.call not in idle}
-            ),
+            "map": map_data(self.recording, shown),
             "verified": self.recording.report is not None,
             "glossary": GLOSSARY,
         }
-
-    def _output(self) -> int | None:
-        """The number of the binding that the recorded function returned; None if that has no name."""
-        returned = self.recording.calls[0].results[0]
-        return self.number_of.get(returned.serial)
 
     def _call(self, call: Call) -> dict[str, Any]:
         forward = self.recording.calls[call.forward_call]
@@ -101,10 +94,8 @@ class _Page:
         }
 
     def _step(self, step: Step) -> dict[str, Any]:
-        given = self._given(step) if is_shown(step) else []
-        returned = self._returned(step)
         stop = self.stops.found.get(step.index)
-        told: dict[str, Any] = {"given": given, "returned": returned}
+        told: dict[str, Any] = {"given": self._given(step) if is_shown(step) else [], "returned": self._returned(step)}
         if stop is not None:
             told |= {"stop": True, "into": stop.into, "also": [self.number_of[bound.serial] for bound in stop.also]}
         return {
@@ -145,16 +136,15 @@ class _Page:
 
     def _bound(self, step: Step, bound: Binding) -> dict[str, Any]:
         """A name that the step bound. array, numerical: indices into the table of arrays, of its numbers and of the
-        finite differences to compare them with. symbol: the index of what papers call it; outside: of
-        what the caller calls it. origin, pair: numbers of
-        bindings: of this very array under another name, and of the value whose gradient this is. told: the result of a
-        gradient's check, if it does not have a finite difference for each number.
+        finite differences to compare them with. symbol: the index of what papers call it; outside: of what the caller
+        calls it. origin, pair: numbers of bindings: of this very array under another name, and of the value whose
+        gradient this is. told: the result of a gradient's check, if it lacks a finite difference for some number.
         """
-        out: dict[str, Any] = {"name": bound.name, "array": self.arrays.add(bound.value)}
-        out["symbol"] = self.symbols.add(mathml.as_lists(symbols_of(self.recording).of(bound)))
-        outside = symbols_of(self.recording).outside(bound)
-        if outside is not None:
-            out["outside"] = self.symbols.add(mathml.as_lists(symbols_of(self.recording).of(outside)))
+        symbols = symbols_of(self.recording)
+        out: dict[str, Any] = {"name": bound.name, "array": self.arrays.hold(bound.value)}
+        for key, named in (("symbol", bound), ("outside", symbols.outside(bound))):
+            if named is not None:
+                out[key] = self.symbols.add(mathml.as_lists(symbols.of(named)))
         if self.recording.is_gradient(bound):
             out["gradient"] = True
         if bound.origin in self.number_of:
@@ -164,7 +154,7 @@ class _Page:
             out["pair"] = self.number_of[value.serial]
         row = self.recording.check_of(step, bound)
         if row is not None and row.full is not None and row.full.numerical.shape == bound.value.shape:
-            out["numerical"] = self.arrays.add(copied(row.full.numerical))
+            out["numerical"] = self.arrays.hold(copied(row.full.numerical))
         elif told := verdict(self.recording, step, bound):
             out["told"] = told
         return out
@@ -255,11 +245,18 @@ def line_of(recording: Steps, step: Step) -> dict[str, Any]:
     call = recording.calls[step.call]
     is_lambda = call.code.co_name == "<lambda>"
     entry = step is recording.steps_of(call)[0] and not is_lambda
-    element = mathml.formula(f"{step.source}\n    pass" if entry else step.source, recording.scalars(step))
+    element = returned(recording, step) or mathml.formula(
+        f"{step.source}\n    pass" if entry else step.source, recording.scalars(step)
+    )
     written = paper(recording, step, entry) if is_shown(step) else None
     names = [] if entry else _names_read(step.source)
     if is_lambda:  # its line is that of the function around it, which reads other names
         names = [name for name in names if name in call.code.co_freevars]
+    if written is not None:  # an argument that the formula leaves out, a temperature of 1
+        given, told = recording.steps_of(recording.calls[call.forward_call])[0].bound, "".join(written.itertext())
+        ones = [b for b in given if b.value.shape == () and b.value.array == 1.0]
+        left_out = {b.name for b in ones if "".join(symbols_of(recording).of(b).itertext()) not in told}
+        names = [name for name in names if name not in left_out]
     return {
         "first": step.line,
         "last": step.line + step.source.count("\n"),
@@ -301,42 +298,34 @@ class Table:
 
     def __init__(self, items: list[Any] | None = None) -> None:
         self.items: list[Any] = [] if items is None else items
-        self._places = {json.dumps(item): place for place, item in enumerate(self.items)}
+        self._places: dict[Any, int] = {json.dumps(item): place for place, item in enumerate(self.items)}
 
-    def add(self, item: Any) -> int:
-        """The item's index in the list. A new item is added first."""
-        key = json.dumps(item)
+    def add(self, item: Any, key: Any = None) -> int:
+        """The item's index in the list. A new item is added first. key: what tells it from others, if not its JSON."""
+        key = json.dumps(item) if key is None else key
         if key not in self._places:
             self._places[key] = len(self.items)
             self.items.append(item)
         return self._places[key]
 
 
-class Pool:
+class Pool(Table):
     """All arrays of the page, each once."""
 
-    def __init__(self) -> None:
-        self._values: list[Value] = []
-        self._places: dict[Any, int] = {}
-
-    def add(self, value: Value) -> int:
+    def hold(self, value: Value) -> int:
         """The array's index in the pool."""
         kept = value.corner if value.array is None else value.array
         assert kept is not None
-        key = (value.shape, value.summary, kept.dtype.str, kept.tobytes())
-        if key not in self._places:
-            self._places[key] = len(self._values)
-            self._values.append(value)
-        return self._places[key]
+        return self.add(value, (value.shape, value.summary, kept.dtype.str, kept.tobytes()))
 
     def fitted(self) -> tuple[list[dict[str, Any]], int]:
         """The arrays for JSON, and the size in cells up to which they are kept whole to fit the budget."""
         for limit in _LIMITS:
-            if sum(_length(value.array, limit) for value in self._values) <= BUDGET:
+            if sum(_length(value.array, limit) for value in self.items) <= BUDGET:
                 break
-        arrays = [value.array for value in self._values if value.array is not None]
+        arrays = [value.array for value in self.items if value.array is not None]
         largest = max((array.size for array in arrays if array.size <= limit), default=0)
-        return [_encoded(value, limit) for value in self._values], min(limit, largest)
+        return [_encoded(value, limit) for value in self.items], min(limit, largest)
 
 
 def _length(array: np.ndarray | None, limit: int) -> int:

@@ -73,6 +73,19 @@ def paper(recording: Steps, step: Step, is_head: bool = False) -> Element | None
     return PaperFormula(recording, step).line(is_head)
 
 
+def returned(recording: Steps, step: Step) -> Element | None:
+    """return dQ, dK: a return of names, which no list of formulas has."""
+    line = walk_of(recording, step).statement
+    if line.kind != "return" or line.value is None or not all(isinstance(p, ex.Name) for p in _parts(line.value)):
+        return None
+    parts = mathml.Formula.statement(PaperFormula(recording, step), line)
+    return None if parts is None else mathml.block(parts)
+
+
+def _parts(value: ex.Expression) -> list[ex.Expression]:
+    return [ex.unstarred(part) for part in ex.inner(value)] if ex.is_joined(value, ",") else [value]
+
+
 class PaperFormula(mathml.Formula):
     def __init__(self, recording: Steps, step: Step, outside: bool = False) -> None:
         """outside: whether with the symbols of the caller; then line() raises KeyError for a value that has none."""
@@ -131,17 +144,8 @@ class PaperFormula(mathml.Formula):
     # ---- Rules: each returns another expression, or None where it has nothing to say. ----
 
     def rewritten(self, whole: ex.Expression) -> ex.Expression:
-        for rule in (
-            self._taken,
-            self._passed,
-            self._own_number,
-            self._unscaled,
-            self._quotient,
-            self._square,
-            self._linear,
-        ):
-            other = rule(whole)
-            if other is not None:
+        for rule in (self._taken, self._passed, self._own_number, self._unscaled, self._product, self._linear):
+            if (other := rule(whole)) is not None:
                 return self.rewritten(other)
         return whole
 
@@ -194,19 +198,15 @@ class PaperFormula(mathml.Formula):
                 return part if self._value(divisor) == 1.0 else None
         return None
 
-    def _quotient(self, whole: ex.Expression) -> ex.Expression | None:
-        match whole:
-            case ex.Operation("*", (left, right)):
-                match self.rewritten(right):
-                    case ex.Operation("/", (ex.Number(1), divisor)):
-                        return ex.Operation("/", (left, divisor))
-        return None
-
-    def _square(self, whole: ex.Expression) -> ex.Expression | None:
-        match whole:
-            case ex.Operation("*", (ex.Name() as left, right)) if left == right:
-                return ex.Operation("**", (left, ex.Number(2)))
-        return None
+    def _product(self, whole: ex.Expression) -> ex.Expression | None:
+        """A quotient, or a square."""
+        if not ex.is_joined(whole, "*"):
+            return None
+        left, right = ex.inner(whole)
+        match self.rewritten(right):
+            case ex.Operation("/", (ex.Number(1), divisor)):
+                return ex.Operation("/", (left, divisor))
+        return ex.Operation("**", (left, ex.Number(2))) if isinstance(left, ex.Name) and left == right else None
 
     def _linear(self, whole: ex.Expression) -> ex.Expression | None:
         call = self.walk.call_of(whole)
@@ -366,7 +366,8 @@ class PaperFormula(mathml.Formula):
         given = [self._weight_of(argument) or argument for argument in given]
         arrays = [self.expression(argument) for argument in given if self._is_array(argument)]
         brackets = [ml.bracketed(*ml.separated(arrays))] if arrays else []
-        return [ml.word(as_function(self._inner(call).name)), *brackets], mathml.TIGHT
+        name = as_function(self._inner(call).name)
+        return [ml.letter(name) if len(name) == 1 else ml.word(name), *brackets], mathml.TIGHT
 
     def _inner(self, call: Call) -> Call:
         """Of a helper that makes one call, this one."""

@@ -38,7 +38,6 @@ class Source:
     def __init__(self, lines: tuple[str, ...]) -> None:
         self.lines = lines
         self._spans: dict[int, tuple[int, int]] = {}
-        self._statements: dict[int, str] = {}
         self._functions: dict[int, tuple[str, ...]] = {}
         try:
             tree = syntax_tree("".join(lines))
@@ -60,9 +59,7 @@ class Source:
     def statement(self, line: int) -> str:
         """The text, without indentation, of the statement around `line`; for a compound statement, of its head."""
         first, last = self._spans.get(line, (line, line))
-        if first not in self._statements:
-            self._statements[first] = textwrap.dedent("".join(self.lines[first - 1 : last])).rstrip()
-        return self._statements[first]
+        return textwrap.dedent("".join(self.lines[first - 1 : last])).rstrip()
 
     def function(self, first_line: int) -> tuple[str, ...]:
         """The lines of the function whose definition begins at `first_line`."""

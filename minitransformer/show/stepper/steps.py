@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -102,6 +103,15 @@ class Steps:
             index = self.calls[index].parent
         return tuple(path)
 
+    def is_helper(self, call: Call) -> bool:
+        """Whether it is a part of its caller: a private function, or a method of the layer that calls it."""
+        owner, _, name = call.name.rpartition(".")
+        return name.startswith("_") or (owner != "" and owner == self.calls[call.parent or 0].name)
+
+    def is_one_of_several(self, call: Call) -> bool:
+        """Whether its caller makes more calls of the same name."""
+        return self._alike[call.parent, call.name, call.backward] > 1
+
     def binding(self, serial: int) -> tuple[Step, Binding]:
         """The step that made the binding of this serial number, and the binding."""
         return self._by_serial[serial]
@@ -131,7 +141,7 @@ class Steps:
         for index in dict.fromkeys((call.forward_call, call.index)):
             for other in self._by_call[index]:
                 if index != call.index or other.index < step.index:
-                    names |= other.other | {bound.name: _as_seen(bound.value) for bound in other.bound}
+                    names |= other.other | {bound.name: as_seen(bound.value) for bound in other.bound}
         return names | {"xp": np}
 
     def pair_of(self, step: Step, bound: Binding) -> Binding | None:
@@ -208,6 +218,10 @@ class Steps:
         return tuple(map(tuple, children))
 
     @functools.cached_property
+    def _alike(self) -> Counter[tuple[int | None, str, bool]]:
+        return Counter((call.parent, call.name, call.backward) for call in self.calls)
+
+    @functools.cached_property
     def _partners(self) -> dict[int, tuple[Binding, str]]:
         return partners_of(self.calls)
 
@@ -217,11 +231,17 @@ class Steps:
         inputs = {f"{self.calls[0].label}.{row.name}": row for row in rows if row.kind == "input"}
         return inputs | {row.name: row for row in rows if row.kind == "intermediate"}
 
+    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What walk.py and symbols.py make of a step or of all of them, made at the first request."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
     @functools.cached_property
-    def workings(self) -> dict[Any, Any]:
-        """A cache in which walk.py and symbols.py keep what they made of a step or of all of them."""
+    def _kept(self) -> dict[Any, Any]:
         return {}
 
 
-def _as_seen(value: Value) -> Any:
+def as_seen(value: Value) -> Any:
+    """What a line sees: the array or number, or a placeholder."""
     return Summarised(value) if value.array is None else value.plain()

@@ -10,10 +10,14 @@ from __future__ import annotations
 import functools
 from xml.etree.ElementTree import Element
 
+import numpy as np
+
 from ...trace.calls import Binding, Call
 from . import elements as ml
+from . import expressions as ex
 from . import mathml
 from .steps import Steps
+from .walk import walk_of
 
 _LETTERS = {
     "output": "O", "scores": "S", "weights": "A", "weight": "W", "bias": "b", "mask": "M", "loss": "ℒ", "hidden": "h",
@@ -25,11 +29,8 @@ _MARKED = {  # the letter, and what stands at its upper right
 
 
 def symbols_of(recording: Steps) -> Symbols:
-    """The symbols of a recording, made at the first request."""
-    if "symbols" not in recording.workings:
-        recording.workings["symbols"] = Symbols(recording)
-    symbols: Symbols = recording.workings["symbols"]
-    return symbols
+    """The symbols of a recording."""
+    return recording.kept("symbols", lambda: Symbols(recording))
 
 
 class Symbols:
@@ -70,7 +71,19 @@ class Symbols:
                 found.setdefault(made.serial, bound)
         return found
 
+    def _chosen(self, bound: Binding) -> Binding | None:
+        """Of where(test, a, b) that took the same everywhere, this one: shift is the largest."""
+        walk = walk_of(self.recording, self.recording.binding(bound.serial)[0])
+        match walk.statement.value:
+            case ex.Applied("where", (_, *parts)) if bound.value.array is not None and not bound.call.backward:
+                read = [walk.bound[part.id] for part in parts if isinstance(part, ex.Name) and part.id in walk.bound]
+                known = [(other, other.value.array) for other in read]
+                return next((b for b, a in known if a is not None and np.array_equal(a, bound.value.array)), None)
+        return None
+
     def _write(self, bound: Binding) -> Element:
+        if (chosen := self._chosen(bound)) is not None:
+            return self.of(chosen)
         call = self.recording.calls[bound.call.forward_call]
         value = call.bound.get(bound.name[1:]) if bound.name.startswith("d") and bound.call.backward else None
         if value is not None:
@@ -78,7 +91,7 @@ class Symbols:
         if bound.call.backward and bound.name[0] == "d" and is_known(bound.name[1:]):
             return ml.gradient(symbol(bound.name[1:], len(bound.value.shape)))
         plain = symbol(bound.name, len(bound.value.shape))
-        subject = self._subjects.get(call.index)
+        subject = self._subject(call)
         if subject is not None and self._is(bound, subject):
             return self.of(subject)
         if subject is None or is_known(bound.name) or not bound.value.shape:
@@ -96,25 +109,14 @@ class Symbols:
 
     def subject(self, call: Call) -> Element | None:
         """The symbol of what a helper works for."""
-        result = self._subjects.get(call.forward_call)
+        result = self._subject(self.recording.calls[call.forward_call])
         return None if result is None else self.of(result)
 
-    @functools.cached_property
-    def _subjects(self) -> dict[int, Binding]:
-        """By helper: the caller's name for its result, if the caller calls several such helpers."""
-        found: dict[int, Binding] = {}
-        for step in self.recording.steps:
-            if not step.bound:
-                continue
-            for call in self.recording.calls_in(step):
-                owner, _, name = call.name.rpartition(".")
-                own = owner and owner == self.recording.calls[step.call].name  # a method of the layer that calls it
-                if (own or name.startswith("_")) and not call.backward and self._alike(call) > 1:
-                    found[call.index] = step.bound[0]
-        return found
-
-    def _alike(self, call: Call) -> int:
-        return sum(c.parent == call.parent and c.name == call.name and not c.backward for c in self.recording.calls)
+    def _subject(self, call: Call) -> Binding | None:
+        """The caller's name for the result of a helper, if the caller calls several such helpers."""
+        around = self.recording.step_around(call)
+        is_one = self.recording.is_helper(call) and self.recording.is_one_of_several(call) and not call.backward
+        return around.bound[0] if is_one and around is not None and around.bound else None
 
 
 def is_known(name: str) -> bool:

@@ -15,7 +15,7 @@ import textwrap
 import types
 from typing import Any
 
-from .drawing import PLAIN, Style, draw, heading, is_backward, source
+from .drawing import PLAIN, Style, heading, numbers, source
 from .expansion import NotExpandable, expand
 from .sentences import outside_of, sentence_of
 from .steps import Steps
@@ -107,12 +107,11 @@ class Viewer:
     def screen(self, columns: int, lines: int) -> list[str]:
         """The screen: a list of lines of at most `columns` characters."""
         step = self.recording.steps[self.at]
-        body = draw(self.recording, step, self.style)
         context = source(step, self.style, self.recording, around=3)
-        at = 1 + len(source(step, self.style, self.recording))
         sentences = sentence_of(self.recording, step) + outside_of(self.recording, step)
         told = textwrap.wrap(sentences.replace("`", ""), max(columns, 20))
-        body = [heading(self.recording, step, self.style), *told, "", *context, *body[at:]]
+        body = [heading(self.recording, step, self.style), *told, "", *context]
+        body += numbers(self.recording, step, self.style)
         room = max(lines - 2, 1)
         self._scrolled = max(0, min(self._scrolled, len(body) - room))
         body = body[self._scrolled : self._scrolled + room]
@@ -145,8 +144,8 @@ class Viewer:
         elif action == "last":
             self._go(visible[-1] if visible else len(self.recording.steps) - 1)
         elif action == "backward":
-            steps = self.recording.steps
-            self._go(next((i for i in visible if is_backward(self.recording, steps[i])), self.at))
+            calls = [self.recording.calls[step.call] for step in self.recording.steps]
+            self._go(next((i for i in visible if calls[i].in_backward), self.at))
         elif action in ("up", "down"):
             self._scrolled += 1 if action == "down" else -1
         elif action == "all":

@@ -17,7 +17,7 @@ import numpy as np
 from ...trace.calls import Binding, Call
 from ...trace.lines import Returned
 from . import expressions as ex
-from .steps import Step, Steps, Summarised
+from .steps import Step, Steps, Summarised, as_seen
 from .terms import FUNCTIONS, OPERATORS, Term, joined, total
 
 _CHOICES = {"maximum": "max", "minimum": "min"}
@@ -31,11 +31,8 @@ _HARMLESS |= {*FUNCTIONS, *_CHOICES, *_REDUCTIONS, *_MOVES, *_CONSTANTS}
 
 
 def walk_of(recording: Steps, step: Step) -> Walk:
-    """The walk through this step's expressions, made at the first request."""
-    if step.index not in recording.workings:
-        recording.workings[step.index] = Walk(recording, step)
-    walk: Walk = recording.workings[step.index]
-    return walk
+    """The walk through this step's expressions."""
+    return recording.kept(step.index, lambda: Walk(recording, step))
 
 
 class Walk:
@@ -278,9 +275,7 @@ def under(shape: Sequence[int], index: ex.Index) -> ex.Index:
 def _plain(results: Any) -> Any:
     if isinstance(results, tuple):
         return tuple(map(_plain, results))
-    if results is None:
-        return None
-    return Summarised(results.value) if results.value.array is None else results.value.plain()
+    return None if results is None else as_seen(results.value)
 
 
 def _code_of(callee: Any) -> types.CodeType | None:

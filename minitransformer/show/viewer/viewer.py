@@ -43,13 +43,19 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Maps:
-    """One kind of attention. weights: (layers, heads, T_q, T_k); gradients: (choices, layers, heads, T_q, T_k)."""
+class Kind:
+    """One kind of attention in a model."""
 
     name: str
     queries: int  # which of the sequences the queries come from
     keys: int  # which of the sequences the keys come from
     causal: bool
+
+
+@dataclass(frozen=True)
+class Maps(Kind):
+    """weights: (layers, heads, T_q, T_k); gradients: (choices, layers, heads, T_q, T_k)."""
+
     weights: np.ndarray
     gradients: np.ndarray
 
@@ -71,16 +77,7 @@ class AttentionView:
         """One self-contained page as a text, also written to `path` if given. links: to pages that lead back."""
         data = vars(self) | {
             "choices": [vars(choice) for choice in self.choices],
-            "maps": [
-                vars(maps)
-                | {
-                    "layers": maps.weights.shape[0],
-                    "heads": maps.weights.shape[1],
-                    "weights": packed(maps.weights),
-                    "gradients": [packed(gradients) for gradients in maps.gradients],
-                }
-                for maps in self.maps
-            ],
+            "maps": list(map(_maps_data, self.maps)),
         }
         return build(__package__, self.title, "attention", data, ["page_numbers.js"], path, links=links)
 
@@ -88,15 +85,10 @@ class AttentionView:
         return frame(self.to_html(), self.title, height=720)
 
 
-def attention_html(
-    model: Model,
-    *ids: Any,
-    names: Sequence[Sequence[str]] = (),
-    title: str = "Attention",
-    path: str | os.PathLike[str] | None = None,
-) -> str:
-    """The page of `view(model, *ids, names=names, title=title)` as a text, also written to `path` if given."""
-    return view(model, *ids, names=names, title=title).to_html(path)
+def _maps_data(maps: Maps) -> dict[str, Any]:
+    layers, heads = maps.weights.shape[:2]
+    packs = {"weights": packed(maps.weights), "gradients": list(map(packed, maps.gradients))}
+    return vars(maps) | {"layers": layers, "heads": heads} | packs
 
 
 def view(model: Model, *ids: Any, names: Sequence[Sequence[str]] = (), title: str = "Attention") -> AttentionView:
@@ -116,7 +108,7 @@ def view(model: Model, *ids: Any, names: Sequence[Sequence[str]] = (), title: st
     naming = _Naming(names, len(sequences) + isinstance(model, Classifier))
     tokens = tuple(tuple(naming(i, token) for token in row.tolist()) for i, row in enumerate(sequences))
     kinds = _kinds(model)
-    shapes = [(*kind.shape, len(tokens[kind.queries]), len(tokens[kind.keys])) for kind in kinds]
+    shapes = [(*shape, len(tokens[kind.queries]), len(tokens[kind.keys])) for kind, shape, _ in kinds]
     size = sum(map(math.prod, shapes))
     if size > _MOST:
         raise ValueError(f"view: there are {size:,} attention weights, but a page holds {_MOST:,}; give a shorter text")
@@ -148,43 +140,25 @@ def view(model: Model, *ids: Any, names: Sequence[Sequence[str]] = (), title: st
         tuple(_choice(model, logits, naming, position, token) for position, token in wanted),
         0 if isinstance(model, Classifier) else len(wanted) - 1,
         tuple(
-            Maps(
-                kind.name,
-                kind.queries,
-                kind.keys,
-                kind.causal,
-                np.stack(weights[kind.calls]),
-                np.stack(gradients[kind.calls], axis=1),
-            )
-            for kind in kinds
+            Maps(**vars(kind), weights=np.stack(weights[calls]), gradients=np.stack(gradients[calls], axis=1))
+            for kind, _, calls in kinds
         ),
     )
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """One kind of attention in a model. calls: which of the model's calls of attention, in order, are of this kind."""
-
-    name: str
-    queries: int
-    keys: int
-    causal: bool
-    shape: tuple[int, int]  # layers, heads
-    calls: slice
-
-
-def _kinds(model: Model) -> list[_Kind]:
+def _kinds(model: Model) -> list[tuple[Kind, tuple[int, int], slice]]:
+    """Each kind of attention, with (layers, heads) and which of the calls of attention, in order, are of it."""
     n_heads = model.config.n_heads
     if isinstance(model, Transformer):
         n_encoder, n_decoder = len(model.encoder.layers), len(model.decoder.layers)
         decoder = (n_decoder, n_heads)  # each layer attends to the target and then to the memory
         return [
-            _Kind("Encoder self-attention", 0, 0, False, (n_encoder, n_heads), slice(0, n_encoder)),
-            _Kind("Decoder self-attention", 1, 1, True, decoder, slice(n_encoder, None, 2)),
-            _Kind("Cross-attention", 1, 0, False, decoder, slice(n_encoder + 1, None, 2)),
+            (Kind("Encoder self-attention", 0, 0, False), (n_encoder, n_heads), slice(0, n_encoder)),
+            (Kind("Decoder self-attention", 1, 1, True), decoder, slice(n_encoder, None, 2)),
+            (Kind("Cross-attention", 1, 0, False), decoder, slice(n_encoder + 1, None, 2)),
         ]
     causal = isinstance(model, LanguageModel)
-    return [_Kind("Self-attention", 0, 0, causal, (model.config.n_layers, n_heads), slice(None))]
+    return [(Kind("Self-attention", 0, 0, causal), (model.config.n_layers, n_heads), slice(None))]
 
 
 class _Naming:

@@ -1,0 +1,116 @@
+"""What a lecturer needs by tomorrow: where to begin, what to print, and names that say what one finds."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from .conftest import Open
+from .test_accessible import complaints
+
+pytestmark = pytest.mark.browser
+PRINTED = [
+    "index.html", "chapters/06_attention_by_hand.html", "exercises/attention_backward.html", "exercises/index.html",
+    "steppers/index.html", "steppers/softmax.html", "steppers/attention-of-a-model.html", "teachers/index.html",
+    "slides/06_attention_by_hand.html", "sheets/attention-forward.html", "sheets/concepts-1.html",
+    "code/ops-attention.html", "reference/ops.html", "search.html?q=softmax",
+]  # fmt: skip
+
+
+def test_the_teachers_page_begins_with_a_lesson_for_tomorrow(visit: Open) -> None:
+    page = visit("teachers/index.html")
+    lesson = page.locator("main > section").first
+    expect(lesson.get_by_role("heading")).to_have_text("I teach this tomorrow")
+    assert lesson.locator("li > a:first-child").evaluate_all("links => links.map((a) => a.getAttribute('href'))") == [
+        "../steppers/attention.html",
+        "../slides/06_attention_by_hand.html",
+        "../sheets/attention-forward.html",
+        "../sheets/concepts-1.html",
+    ]
+    assert all("min" in text for text in lesson.locator("li").all_inner_texts())
+    assert lesson.bounding_box()["y"] < 200  # type: ignore[index]
+    for name in ("Attention, line by line", "Slides", "A worksheet", "A test of concepts"):
+        lesson.get_by_role("link", name=name).click()
+        page.wait_for_url(lambda address: "teachers" not in address)
+        page.go_back()
+
+
+def test_commands_come_last_and_folded(visit: Open) -> None:
+    page = visit("teachers/index.html")
+    assert (
+        "minitransformer "
+        not in page.inner_text("main")
+        .replace("minitransformer grade;", "")
+        .replace("with minitransformer", "")
+        .partition("Grading\n")[0]
+    )
+    assert page.locator("main > pre:visible").count() == 0
+    last = page.evaluate("() => [...document.querySelectorAll('main > *')].slice(-4).map((each) => each.tagName)")
+    assert last == ["DETAILS"] * 4
+    page.get_by_role("link", name="Handing in and grading").click()
+    expect(page.locator("#handing-in-and-grading")).to_be_in_viewport()
+
+
+def test_the_steppers_say_where_to_begin(visit: Open) -> None:
+    page = visit("steppers/index.html")
+    first = page.locator("main > section").first
+    assert first.locator("li").all_inner_texts()[0].startswith("Softmax")
+    assert page.locator(".cards .here").all_inner_texts() == ["Start here", "Then this"]
+    first.get_by_role("link").first.click()
+    page.wait_for_url("**/steppers/softmax.html*")
+
+
+def test_each_link_of_the_path_says_what_one_finds(visit: Open) -> None:
+    links = visit("index.html").locator(".path a").all_inner_texts()
+    assert len(links) == 5 and all(len(name.split()) > 2 for name in links)
+
+
+def test_an_exercise_is_printed_with_room_and_without_an_editor(visit: Open) -> None:
+    page = visit("exercises/attention_backward.html")
+    page.evaluate("() => { window.print = () => (window.printed = true); }")
+    page.get_by_role("button", name="Print").click()
+    assert page.evaluate("window.printed")
+    assert not page.locator(".room").is_visible()
+    page.emulate_media(media="print")
+    for hidden in ("textarea", "summary", "button", "header", ".siblings"):
+        assert not page.locator(hidden).first.is_visible()
+    assert page.locator(".statement math").count() > 9 and "d_v" not in page.locator(".statement").inner_text()
+    expect(page.locator(".statement")).to_be_visible()
+    room = page.locator(".room").bounding_box()
+    assert room is not None and room["height"] > 400
+
+
+# What is darker than paper, with the number of its pixels; and pictures whose colours are turned round.
+DARK = """
+() => [...document.querySelectorAll("html, body, body *")].filter((each) => {
+  if (!each.checkVisibility() || each.offsetWidth < 60) return false;
+  const { filter, backgroundColor } = getComputedStyle(each);
+  const [red, green, blue, alpha] = backgroundColor.match(/[\\d.]+/g).map(Number);
+  const dark = backgroundColor.startsWith("rgb") && (alpha ?? 1) > 0.5 && red + green + blue < 450;
+  return dark || filter.includes("invert");
+}).map((each) => each.outerHTML.slice(0, 80))
+"""
+
+
+def printed(page: Page) -> None:
+    page.emulate_media(media="print", color_scheme="dark")
+    page.wait_for_timeout(100)
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+@pytest.mark.parametrize("path", PRINTED)
+def test_what_is_printed_in_the_dark_is_black_on_white(visit: Open, path: str, chosen: bool) -> None:
+    """chosen: dark by the page's own button, not by the system."""
+    page = visit(path, color_scheme="light" if chosen else "dark")
+    if chosen:
+        page.evaluate("() => document.querySelector('#theme')?.click()")
+    printed(page)
+    ink, paper = page.evaluate(
+        "() => [getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
+    )
+    assert sum(map(int, re.findall(r"\d+", ink)[:3])) < 150
+    assert paper in ("rgb(255, 255, 255)", "rgba(0, 0, 0, 0)")
+    assert page.evaluate(DARK) == []
+    assert [each for each in complaints(page) if each[0] == "color-contrast"] == []

@@ -152,6 +152,7 @@ def test_every_parameter_is_counted_once(make) -> None:
     assert str(info.parameters) in str(info).replace(",", "")
 
 
+@pytest.mark.few(22)
 @each
 def test_flops_are_those_of_the_products_that_run(make, monkeypatch) -> None:
     found = []

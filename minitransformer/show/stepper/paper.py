@@ -73,6 +73,19 @@ def paper(recording: Steps, step: Step, is_head: bool = False) -> Element | None
     return PaperFormula(recording, step).line(is_head)
 
 
+def returned(recording: Steps, step: Step) -> Element | None:
+    """return dQ, dK: a return of names, which no list of formulas has."""
+    line = walk_of(recording, step).statement
+    if line.kind != "return" or line.value is None or not all(isinstance(p, ex.Name) for p in _parts(line.value)):
+        return None
+    parts = mathml.Formula.statement(PaperFormula(recording, step), line)
+    return None if parts is None else mathml.block(parts)
+
+
+def _parts(value: ex.Expression) -> list[ex.Expression]:
+    return [ex.unstarred(part) for part in ex.inner(value)] if ex.is_joined(value, ",") else [value]
+
+
 class PaperFormula(mathml.Formula):
     def __init__(self, recording: Steps, step: Step, outside: bool = False) -> None:
         """outside: whether with the symbols of the caller; then line() raises KeyError for a value that has none."""
@@ -353,7 +366,8 @@ class PaperFormula(mathml.Formula):
         given = [self._weight_of(argument) or argument for argument in given]
         arrays = [self.expression(argument) for argument in given if self._is_array(argument)]
         brackets = [ml.bracketed(*ml.separated(arrays))] if arrays else []
-        return [ml.word(as_function(self._inner(call).name)), *brackets], mathml.TIGHT
+        name = as_function(self._inner(call).name)
+        return [ml.letter(name) if len(name) == 1 else ml.word(name), *brackets], mathml.TIGHT
 
     def _inner(self, call: Call) -> Call:
         """Of a helper that makes one call, this one."""

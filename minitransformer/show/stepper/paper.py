@@ -76,10 +76,12 @@ def paper(recording: Steps, step: Step, is_head: bool = False) -> Element | None
 def returned(recording: Steps, step: Step) -> Element | None:
     """return dQ, dK: a return of names, which no list of formulas has."""
     line = walk_of(recording, step).statement
-    if line.kind != "return" or line.value is None or not all(isinstance(p, ex.Name) for p in _parts(line.value)):
-        return None
-    parts = mathml.Formula.statement(PaperFormula(recording, step), line)
-    return None if parts is None else mathml.block(parts)
+    match line:
+        case ex.Statement("return", _, ex.Expression() as value):
+            parts = ex.inner(value) if ex.is_joined(value, ",") else (value,)
+            if all(isinstance(ex.unstarred(part), ex.Name) for part in parts):
+                return mathml.block(mathml.Formula.statement(PaperFormula(recording, step), line) or [])
+    return None
 
 
 def parameter(recording: Steps, bound: Binding) -> Element | None:
@@ -95,10 +97,6 @@ def parameter(recording: Steps, bound: Binding) -> Element | None:
     weight, bias = PaperFormula._parameters(made)
     written = PaperFormula(recording, around).expression(weight if name == "weight" else bias)
     return written if name == bound.name else ml.gradient(written)
-
-
-def _parts(value: ex.Expression) -> list[ex.Expression]:
-    return [ex.unstarred(part) for part in ex.inner(value)] if ex.is_joined(value, ",") else [value]
 
 
 class PaperFormula(mathml.Formula):

@@ -158,11 +158,12 @@ def test_cupy_with_a_gpu_is_found_by_name_and_by_its_arrays(install_cupy):
     assert get_device("cupy") is get_device("cupy")
 
 
+@pytest.mark.few(1)  # which imports what the other does
 @pytest.mark.parametrize(
     "program",
     [
-        "import sys, minitransformer.ops, minitransformer.arrays.masks, minitransformer.arrays.strict",
         "import sys, minitransformer.cli; minitransformer.cli.main(['check', 'softmax'])",
+        "import sys, minitransformer.ops, minitransformer.arrays.masks, minitransformer.arrays.strict",
     ],
 )
 def test_what_neither_computes_on_a_gpu_nor_draws_imports_neither_cupy_nor_matplotlib(program):

@@ -31,9 +31,10 @@ EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 FIRST_OF_EACH = pytest.mark.parametrize("case", first_of_each(CASES.values()))
 FOLDERS = [import_module(f"minitransformer.later.{at.name}") for at in iter_modules(later.__path__) if at.ispkg]
 IN_FOLDERS = {name for folder in FOLDERS for name in folder.__all__}  # of ideas that have a folder of their own
+IN_MODULES = ("ClampedExperts", "OffsetPositions", "HalvesPositions")  # of recipes, imported from their modules
 PUBLIC = {
     "op": [*OPS],
-    "layer": [*layers.__all__, *({*later.__all__, *IN_FOLDERS} - OPS.keys()), "ClampedExperts"],
+    "layer": [*layers.__all__, *({*later.__all__, *IN_FOLDERS} - OPS.keys()), *IN_MODULES],
     "model": [*models.__all__, *published.__all__, "RecurrentTranslator"],
     "collective": parallel.__all__,
 }
@@ -328,6 +329,7 @@ def test_float32_stays_float32(case: Case) -> None:
             assert binding.value.dtype == "float32", binding.title
 
 
+@pytest.mark.few(49)
 @FIRST_OF_EACH
 def test_float32_and_float64_agree(case: Case) -> None:
     single, _ = run_in(case, "float32")

@@ -36,6 +36,7 @@ from minitransformer.later.convolutional import ConvolutionalConfig
 from minitransformer.later.recurrent_translator import RecurrentTranslatorConfig
 from minitransformer.models import Classifier, ClassifierConfig, folder, from_pretrained, save_pretrained
 from minitransformer.published.families import FAMILIES
+from minitransformer.tasks import translation
 from minitransformer.tasks.translation import save_translator
 from minitransformer.text import END, START, CharacterTokenizer, WordTokenizer, load_published
 
@@ -266,7 +267,11 @@ def test_a_translator_keeps_its_logits_and_both_tokenizers(joint: bool, tmp_path
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("joint", [False, True])
-def test_an_exported_translator_translates_and_is_measured_as_before(joint: bool, tmp_path: Path, run: Run) -> None:
+def test_an_exported_translator_translates_and_is_measured_as_before(
+    joint: bool, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beam, length_penalty, _, *rest = translation.written.__defaults__ or ()
+    monkeypatch.setattr(translation.written, "__defaults__", (beam, length_penalty, 12, *rest))  # tokens, not 200
     source = made("words")
     target = source if joint else made("bpe")
     save_translator(translator(source, target).to(dtype="float32"), source, target, tmp_path / "run")

@@ -73,6 +73,7 @@ def continued(model: LanguageModel, prompt: list[int], n: int) -> list[int]:
     return ids[len(prompt) :]
 
 
+@pytest.mark.few(2)
 @each_family
 def test_a_cached_text_is_the_uncached_one(folders: dict[str, Path], name: str) -> None:
     """Over many windows, for prompts shorter and longer than a window, alone and in a batch."""
@@ -122,6 +123,7 @@ def test_info(folders: dict[str, Path], name: str, run: Any) -> None:  # noqa: F
     assert found["config"]["window"] == WINDOW
 
 
+@pytest.mark.few(1)
 @each_family
 def test_generate(folders: dict[str, Path], name: str, run: Any) -> None:  # noqa: F811
     model = opened(folders, name)

@@ -131,7 +131,9 @@ def by_textbook(name: str) -> Callable[..., Any]:
     return getattr(textbook, name)
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    "call", [pytest.param(call, marks=pytest.mark.slow if " of rank " in call else ()) for call in CALLS]
+)
 def test_a_kernel_equals_its_textbook_op_in_float64(call: str) -> None:
     for layout in SHARED:
         both = (results(call, "float64", form, layout) for form in (by_textbook, by_kernel))

@@ -515,7 +515,9 @@ def test_a_recipe_needs_only_its_parts_and_an_activation_is_a_socket(fast: bool)
         found = used(TARGET[:, t : t + 1], cache=cache)[0]
     np.testing.assert_allclose(found[:, 0], expected[:, -1], rtol=1e-9)
     if fast:  # the check of a twin begins with its textbook form
-        verify.gradients(lambda: used.loss(TARGET, WANTED), parameters=used, entrywise=0, directions=1).assert_ok()
+        verify.gradients(
+            lambda: used.loss(TARGET, WANTED), parameters=used, entrywise=0, directions=1, intermediates=False
+        ).assert_ok()
     assert FeedForward(6, 10, softplus).cost(1, 3).kept == 3 * (6 + 2 * 10)
     assert cost.describe(model, 2, 3).flops == cost.describe(language_model(), 2, 3).flops
 

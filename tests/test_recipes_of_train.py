@@ -51,10 +51,8 @@ def command(task: str, recipe: str, tmp_path: Path) -> list[str]:
     return words + [word for name, value in sizes.items() for word in ("--" + name.replace("_", "-"), str(value))]
 
 
-@pytest.mark.parametrize(
-    ("task", "recipe"),
-    [each if each == ("lm", "llama") else pytest.param(*each, marks=pytest.mark.slow) for each in CASES],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "recipe"), CASES)
 def test_a_recipe_is_trained_resumed_reopened_and_used(task: str, recipe: str, tmp_path: Path) -> None:
     words = command(task, recipe, tmp_path)
     said(*words, "--steps", 4, "--average", 2)  # which keeps two checkpoints

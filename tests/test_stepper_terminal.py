@@ -59,7 +59,7 @@ def test_there_are_the_examples_that_were_promised() -> None:
     assert list(EXAMPLES)[: len(NAMES)] == NAMES  # after them come those that ideas bring
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_example_is_small_seeded_and_without_kinks(name) -> None:
     example = EXAMPLES[name]

@@ -33,7 +33,7 @@ from minitransformer.verify.mistakes import MISTAKES, Mistake
 PACKAGE = Path(ops.__file__).parent.parent
 BY_GRADIENTS = [variant for variant in MISTAKES.values() if variant.caught_by == "gradients"]
 BY_VALUES = [variant for variant in MISTAKES.values() if variant.caught_by == "values"]
-FAST = {"entrywise": 0, "directions": 1, "intermediates": False}
+FAST = {"entrywise": 0, "directions": 1, "entries_at_kinks": False, "intermediates": False}
 
 # Where the checker says in words what is wrong, and has no report: the op's own output is NaN.
 STATED = {"softmax-nan-where-all-is-masked": "NaN is first seen in softmax"}
@@ -102,9 +102,11 @@ def too_few_variants(module: str, source: str) -> dict[str, list[str]]:
     right = backward_passes(source)
     breaking: dict[str, list[str]] = {name: [] for name in right}
     for variant in BY_GRADIENTS:
-        if variant.target.startswith(f"{module}:"):
+        of, _, function = variant.target.partition(":")
+        within = [name for name in right if f"{name}.".startswith(f"{function}.") and len(breaking[name]) < 2]
+        if of == module and within:
             wrong = backward_passes(variant.wrong_source)
-            for name in right:
+            for name in within:
                 if wrong[name] != right[name]:
                     breaking[name].append(variant.name)
     return {name: variants for name, variants in breaking.items() if len(variants) < 2}

@@ -65,9 +65,19 @@ def _buckets(t_q: int, t_k: int, n_buckets: int, both_ways: bool, max_distance: 
         first, n = np.where(ahead > 0, n_buckets, 0), abs(ahead)
     exact = n_buckets // 2
     # in float32, like the published models: at a bucket's border float64 may round to the other side
-    times = np.maximum(n, 1).astype(np.float32) / exact
-    beyond = (np.log(times) / math.log(max_distance / exact) * (n_buckets - exact)).astype(np.int64)
-    return first + np.where(n < exact, n, np.minimum(exact + beyond, n_buckets - 1))
+    return first + np.where(
+        n < exact,
+        n,
+        np.minimum(
+            exact
+            + (
+                np.log(np.maximum(n, 1).astype(np.float32) / exact)
+                / math.log(max_distance / exact)
+                * (n_buckets - exact)
+            ).astype(np.int64),
+            n_buckets - 1,
+        ),
+    )
 
 
 class RelativeBias(Module):

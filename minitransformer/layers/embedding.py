@@ -77,25 +77,23 @@ class Positions(Protocol):
 
 
 @functools.lru_cache(maxsize=16)
-def _table(length: int, width: int, base: float, dtype: str, device: str, interleaved: bool) -> Array:
-    return ops.sinusoidal_positions(length, width, base, dtype, device, interleaved)
+def _table(length: int, width: int, base: float, dtype: str, device: str) -> Array:
+    return ops.sinusoidal_positions(length, width, base, dtype, device)
 
 
 class SinusoidalPositions(Module):
     """Adds the fixed sine and cosine table of ops/positions.py, for any length. Nothing is learned: dx = dy."""
 
-    def __init__(self, width: int, base: float = 10000.0, interleaved: bool = True) -> None:
-        self.width, self.base, self.interleaved = width, base, interleaved
-        ops.sinusoidal_positions(1, width, base, interleaved=interleaved)
+    def __init__(self, width: int, base: float = 10000.0) -> None:
+        self.width, self.base = width, base
+        ops.sinusoidal_positions(1, width, base)
 
     def __call__(self, x: Array, start: int = 0, positions: Array | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
         check_floats("SinusoidalPositions", x=x)
         _check_sequence("SinusoidalPositions", x, self.width, start, positions)
         stop = start + x.shape[-2] if positions is None else int(positions.max()) + 1
-        length = 1 << (stop - 1).bit_length()  # round up, so that a growing sequence seldom needs a new table
-        table = _table(length, self.width, self.base, str(x.dtype), device_of(x).name, self.interleaved)
-        y = x + (table[start:stop] if positions is None else table[positions])
+        y = x + self.rows(slice(start, stop) if positions is None else positions, stop, like=x)
 
         def backward(dy: Array) -> Array:
             dx = dy
@@ -103,26 +101,21 @@ class SinusoidalPositions(Module):
 
         return y, backward
 
+    def rows(self, at: slice | Array, stop: int, like: Array) -> Array:
+        """The rows of the table at these positions, all of them before `stop`."""
+        length = 1 << (stop - 1).bit_length()  # round up, so that a growing sequence seldom needs a new table
+        return _table(length, self.width, self.base, str(like.dtype), device_of(like).name)[at]
+
 
 class LearnedPositions(Module):
-    """Adds a learned vector for each position. table: (offset + max_length, width), drawn from N(0, std²).
+    """Adds a learned vector for each position. table: (max_length, width), drawn from N(0, std²).
 
-    offset: how many rows come before position 0 and stay unused, as some published tables have them.
     Raises ValueError for a position beyond max_length.
     """
 
-    @declared("max_length, width > 0; std > 0; offset >= 0")
-    def __init__(
-        self,
-        max_length: int,
-        width: int,
-        std: float = 0.02,
-        rng: np.random.Generator | None = None,
-        offset: int = 0,
-    ) -> None:
-        drawn = generator(rng).normal(0.0, std, (offset + max_length, width))
-        self.table = Parameter(drawn.astype(np.float32, copy=False))
-        self.offset = offset
+    @declared("max_length, width > 0; std > 0")
+    def __init__(self, max_length: int, width: int, std: float = 0.02, rng: np.random.Generator | None = None) -> None:
+        self.table = Parameter(generator(rng).normal(0.0, std, (max_length, width)).astype(np.float32, copy=False))
 
     def __call__(self, x: Array, start: int = 0, positions: Array | None = None) -> tuple[Array, Pullback]:
         """Return (y, backward)."""
@@ -130,7 +123,7 @@ class LearnedPositions(Module):
         _check_sequence("LearnedPositions", x, self.table.value.shape[1], start, positions)
         if positions is not None:
             return self._looked_up(x, positions)
-        rows, rows_backward = self.ops.learned_positions(self.table.value, x.shape[-2], self.offset + start)
+        rows, rows_backward = self.ops.learned_positions(self.table.value, x.shape[-2], start)
         y = x + rows
 
         def backward(dy: Array) -> Array:
@@ -144,7 +137,7 @@ class LearnedPositions(Module):
 
     def _looked_up(self, x: Array, positions: Array) -> tuple[Array, Pullback]:
         """Each token has its own position, for example where sequences are padded on the left."""
-        rows, rows_backward = self.ops.embedding(positions + self.offset, self.table.value)
+        rows, rows_backward = self.ops.embedding(positions, self.table.value)
         y = x + rows
 
         def backward(dy: Array) -> Array:

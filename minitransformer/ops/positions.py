@@ -28,11 +28,8 @@ def sinusoidal_positions(
     base: float = 10000.0,
     dtype: str = "float64",
     device: str | None = None,
-    interleaved: bool = True,
 ) -> Array:
     """The table PE of shape (length, width). Raises ValueError for an odd width: sine and cosine come in pairs.
-
-    interleaved=False puts all sines before all cosines, the same columns in another order.
 
     sinusoidal_positions(2, 4, base=100) is [[0, 1, 0, 1], [sin 1, cos 1, sin 0.1, cos 0.1]].
     """
@@ -42,7 +39,7 @@ def sinusoidal_positions(
         raise TypeError(f"sinusoidal_positions: dtype must be a floating-point one, got {dtype}")
     frequencies = base ** (-np.arange(0, width, 2) / width)  # (D/2,)
     angles = np.arange(length)[:, None] * frequencies[None, :]  # (length, D/2)
-    table = np.stack([np.sin(angles), np.cos(angles)], axis=-1 if interleaved else 1).reshape(length, width)
+    table = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, width)
     return get_device(device).to_device(table.astype(dtype))
 
 
@@ -50,8 +47,7 @@ def sinusoidal_positions(
 def shift_of_positions(k: int, width: int, base: float = 10000.0) -> np.ndarray:
     """S(k), (width, width), with sinusoidal_positions(...)[pos] @ S(k) = sinusoidal_positions(...)[pos + k].
 
-    k: an integer, also below 0. Sine and cosine are adjacent, as in a table with interleaved=True. Vaswani et al. 2017,
-    section 3.5, which says that there is such a map.
+    k: an integer, also below 0. Vaswani et al. 2017, section 3.5, which says that there is such a map.
     """
     if width % 2:
         raise ValueError(f"shift_of_positions: width must be even (sine and cosine come in pairs), got {width}")

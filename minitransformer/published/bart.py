@@ -24,14 +24,13 @@ from ..layers import (
     EncoderLayer,
     InputEmbedding,
     LayerNorm,
-    LearnedPositions,
     Module,
     Parameter,
-    SinusoidalPositions,
 )
 from ..models.transformer import Transformer, TransformerParts
 from .family import BODY, WORDS, Family, Stored
 from .fields import Fields, written
+from .position_tables import HalvesPositions, OffsetPositions, in_halves
 
 FIELDS = """
 vocab_size                 size        source_vocabulary
@@ -92,8 +91,8 @@ class BartConfig:
         def embed(tokens: Embedding) -> InputEmbedding:
             scale, norm = math.sqrt(d) if self.scale_embedding else 1.0, LayerNorm(d) if self.embedding_norm else None
             if self.positions == "halves":
-                return InputEmbedding(tokens, SinusoidalPositions(d, interleaved=False), scale, self.dropout, norm=norm)
-            learned = LearnedPositions(self.n_positions, d, rng=rng, offset=self.position_offset)
+                return InputEmbedding(tokens, HalvesPositions(d), scale, self.dropout, norm=norm)
+            learned = OffsetPositions(self.n_positions, d, self.position_offset, rng)
             return InputEmbedding(tokens, learned, scale, self.dropout, norm=norm)
 
         embed_source, embed_target = embed(source_tokens), embed(target_tokens)
@@ -160,7 +159,7 @@ def _check_positions(stored: Stored, width: int) -> None:
             shape = stored[name].shape
             if len(shape) != 2 or shape[1] != width:
                 raise ValueError(f"{name} has shape {shape}, but d_model is {width}")
-            if abs(stored[name].read() - ops.sinusoidal_positions(*shape, interleaved=False)).max() > 1e-2:
+            if abs(stored[name].read() - in_halves(ops.sinusoidal_positions(*shape))).max() > 1e-2:
                 raise ValueError(f"{name} does not hold sines and cosines; only BART can have learned positions")
 
 

@@ -10,15 +10,24 @@ import numpy as np
 from .. import models
 from ..arrays.backend import Array
 from ..verify.catalogue.caches import IDS, REAL, each_alone, padded, small, with_cache
-from ..verify.catalogue.case import Random, Setup, call, case, frozen, ordinary
+from ..verify.catalogue.case import Random, Setup, call, case, frozen, layer, ordinary
 from ..verify.catalogue.models import SMALL, language_model, translator
+from ..verify.catalogue.ranks import layer_of_every_rank
 from .bart import BartConfig
 from .gemma2 import Gemma2Config
 from .gpt_oss import GptOssConfig
 from .llama import LlamaConfig
+from .position_tables import HalvesPositions, OffsetPositions
 from .qwen3 import Qwen3Config
 from .t5 import T5Config
 from .text_encoder import MaskedLanguageModel, TextClassifierConfig, TextEncoder, TextEncoderConfig
+
+layer("OffsetPositions", lambda: OffsetPositions(5, 3, 2), (2, 4, 3), start=1)
+_AT = np.array([[0, 0, 1], [2, 0, 4]])
+layer("OffsetPositions of each sequence", lambda: OffsetPositions(5, 3, 2), (2, 3, 3), positions=_AT)
+layer("HalvesPositions", lambda: HalvesPositions(4), (2, 3, 4), start=2)
+layer_of_every_rank("OffsetPositions", lambda: OffsetPositions(5, 4, 2), (..., 3, 4))
+layer_of_every_rank("HalvesPositions", lambda: HalvesPositions(4), (..., 3, 4))
 
 
 def _enter(name: str, build: Callable[[Random], Setup]) -> None:

@@ -27,7 +27,6 @@ from ..layers import (
     FeedForward,
     InputEmbedding,
     LayerNorm,
-    LearnedPositions,
     Linear,
     Module,
     MultiHeadAttention,
@@ -41,6 +40,7 @@ from ..models.checks import parts_of
 from ..models.classifier import Classifier, ClassifierParts
 from ..models.encoder_only import EncoderOnly, EncoderOnlyParts, MeanPool
 from ..models.language_model import positions_of
+from .position_tables import OffsetPositions
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class TextEncoderConfig:
         embedding = CountingEmbedding if self.count_real else InputEmbedding
         embed = embedding(
             Embedding(self.vocabulary, width, std=0.02, rng=rng),
-            LearnedPositions(self.max_length, width, rng=rng, offset=self.position_offset),
+            OffsetPositions(self.max_length, width, self.position_offset, rng),
             dropout=self.dropout,
             types=Embedding(self.types, width, std=0.02, rng=rng) if self.types else None,
             norm=LayerNorm(width, self.norm_eps),

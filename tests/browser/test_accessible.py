@@ -52,6 +52,16 @@ def test_a_page_of_the_site_is_accessible(visit: Open, path: str, scheme: str) -
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", [390, 1366])
+def test_what_the_search_finds_is_accessible(visit: Open, scheme: str, width: int) -> None:
+    page = visit("index.html", color_scheme=scheme, viewport={"width": width, "height": 768}, reduced_motion="reduce")
+    page.wait_for_selector("#heads button")
+    page.locator("header input").fill("softmax")
+    page.wait_for_selector("header .found a")
+    assert complaints(page) == []
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_chapter_is_accessible_whole_while_python_runs_and_where_it_failed(visit: Open, scheme: str) -> None:
     page = visit(CHAPTER, color_scheme=scheme)
     page.get_by_role("button", name="Show everything").click()

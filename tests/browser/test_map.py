@@ -11,7 +11,7 @@ from minitransformer.show.stepper.examples import EXAMPLES
 from minitransformer.show.stepper.steps import Step
 
 from .conftest import Open
-from .reading import arrives, at, current, go, shown_steps, stops
+from .reading import arrives, at, current, go, shown_steps, stops, switch
 
 pytestmark = pytest.mark.browser
 
@@ -72,6 +72,48 @@ def test_the_map_shows_where_a_line_runs_and_goes_there(open_page: Open, decoder
     assert page.evaluate("document.activeElement.closest('#map') !== null")
     page.keyboard.press("m")
     assert page.is_hidden("#map")
+
+
+AT_WORK = """
+() => {
+  const found = [];
+  for (let last = -1; last !== document.getElementById("shown").textContent; document.getElementById("next").click()) {
+    last = document.getElementById("shown").textContent;
+    const lit = [...document.querySelectorAll("#map [aria-current]")];
+    const whole = lit.some((button) => button.matches(".levels > li:first-child > .figure > button"));
+    found.push([document.getElementById("formula").textContent, lit.map((button) => button.textContent), whole]);
+  }
+  return found;
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["attention", "worked-example", "multi-head", "encoder-layer"])
+def test_the_box_at_work_is_lit_at_every_step(open_page: Open, tmp_path: Path, name: str) -> None:
+    """In the backward pass of attention the title was lit, and of three linear maps at work one."""
+    EXAMPLES[name].record().to_html(tmp_path / "page.html", bugs=())
+    found = open_page(tmp_path / "page.html", reduced_motion="reduce").evaluate(AT_WORK)
+    whole = [formula for formula, _, is_whole in found if is_whole]
+    assert all("(" in formula.split("=")[0] or formula.startswith("return") for formula in whole) and len(whole) < 4
+    assert all(lit for _, lit, _ in found)
+    lit = {formula: lit for formula, lit, _ in found}
+    if name == "attention":
+        assert lit["dA=dOVT"] == lit["dV=ATdO"] == ["MatMul"]
+        assert lit["dQ=dSKdk"] == lit["dK=dSTQdk"] == ["MatMul", "Scale"]
+    if name in ("worked-example", "multi-head"):
+        *_, (_, last, _) = [each for each in found if each[0].startswith("dX=")]
+        assert last == ["Linear Q", "Linear K", "Linear V"]
+    if name == "encoder-layer":
+        assert lit["dX=dtotal+dthrough"] == ["+"]
+
+
+def test_a_mistake_marks_its_own_box(open_page: Open, tmp_path: Path) -> None:
+    """A wrong factor marked the softmax, which only reads the wrong scores."""
+    recording = EXAMPLES["attention"].record()
+    recording.to_html(tmp_path / "page.html", bugs=["attention-dq-not-scaled"])
+    page = open_page(tmp_path / "page.html")
+    switch(page, "attention-dq-not-scaled")
+    assert "Scale" in page.locator("#map .red").all_text_contents()
 
 
 def test_the_map_is_the_figure_of_the_paper(open_page: Open, decoder_layer: tuple[Recording, Path]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from minitransformer.show.stepper.examples import EXAMPLES
 
 from .conftest import Open
-from .reading import stops
+from .reading import stops, switch
 
 pytestmark = pytest.mark.browser
 
@@ -53,3 +53,15 @@ def test_no_step_says_a_private_name_or_an_underscore(open_page: Open, tmp_path:
     summaries = page.locator("#links summary").all_text_contents()
     assert not [text for text in summaries if "_" in text or "#" in text]
     assert page.locator("#links a").count() == len(stops(EXAMPLES[name].record()))
+
+
+def test_a_sentence_has_formulas_not_code(open_page: Open, files: dict[str, Path]) -> None:
+    """The banner said sum_i dy_i y_i; in large text a line ended between √ and d_k."""
+    page = open_page(files["attention"])
+    switch(page, "softmax-no-sum")
+    assert "∑" in page.inner_text("#mistake") and "sum_" not in page.inner_text("#mistake")
+    page.keyboard.press("Home")
+    page.keyboard.press("t")
+    root = page.locator("#sentence .piece", has_text="√")
+    assert root.inner_text().replace("\n", "") == "√dk" and "√" not in page.inner_text("#sentence").replace("√d", "")
+    assert root.evaluate("(e) => getComputedStyle(e).display") == "inline-block"

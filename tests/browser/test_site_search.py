@@ -69,7 +69,7 @@ def test_places_are_shown_while_one_types_and_counted_politely(visit: Open) -> N
     page.keyboard.type("softmax")
     links = page.locator("header .found a")
     expect(links).to_have_count(8)
-    expect(page.locator("header [role=status]")).to_have_text(re.compile(r"^\d+ found, the first 8 shown$"))
+    expect(page.locator("header [role=status]")).to_have_text(re.compile(r"^\d+ found, the best 8 shown$"))
     page.keyboard.type(" backward zyxwv", delay=20)
     expect(page.locator("header [role=status]")).to_have_text(re.compile("No place has all"))
     page.keyboard.press("Escape")
@@ -111,3 +111,31 @@ def test_an_announcement_waits_for_a_pause(visit: Open) -> None:
     page.locator("#question").press_sequentially("softmax", delay=5)
     page.wait_for_function("() => byId('results').dataset.question === 'softmax'")
     assert len(page.evaluate("told")) < 4
+
+
+def test_a_chapter_comes_first_and_each_page_once(visit: Open) -> None:
+    page = visit("index.html")
+    page.locator("header input").fill("softmax")
+    links = page.locator("header .found a")
+    expect(links).to_have_count(8)
+    pages = links.evaluate_all(FOUND)
+    assert pages[0] == "chapters/03_softmax.html" and len(set(pages)) == 8
+    assert "Softmax (exercise)" in links.all_inner_texts()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "index.html",
+        "chapters/06_attention_by_hand.html",
+        "exercises/softmax_backward.html",
+        "code/ops-attention.html",
+        "reference/ops.html",
+        "teachers/worksheets.html",
+        "search.html?q=heads",
+    ],
+)
+def test_the_search_works_beside_the_scripts_of_each_kind_of_page(visit: Open, path: str) -> None:
+    page = visit(path)
+    page.locator("header input").fill("saturated")
+    expect(page.locator("header .found a").first).to_be_visible()

@@ -18,7 +18,6 @@ from .frame import PUBLIC_PYODIDE, Site
 from .notebook import read, read_ideas
 from .places import places
 from .reference import write_reference
-from .search import write_search
 from .siblings import Siblings
 from .start import write_start
 from .steppers import write_steppers
@@ -64,7 +63,6 @@ def build(
         write_reference(site)
         write_teachers(site, chapters, source, address)
         write_start(site, chapters, ideas, found, model)
-        write_search(site)
         site.common_files()
         if out.exists():
             out.rename(Path(aside) / "before")

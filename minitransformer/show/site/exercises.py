@@ -10,7 +10,7 @@ import re
 
 from ...course.exercise import Exercise
 from . import markdown, statement
-from .frame import Site
+from .frame import Site, template
 from .places import Place
 from .siblings import Siblings, in_turn, listed, module_of
 
@@ -38,7 +38,8 @@ def write_exercises(site: Site, found: list[Place], siblings: Siblings) -> None:
         links = siblings.links([module_of(place.exercise.name)], leave_out=path)
         del links["Chapter"]  # its own is above
         body = _page(place, listed(links) + in_turn(addresses, path), site)
-        site.page(path, place.exercise.title, body, (*_SCRIPTS, "exercise.js"), place.exercise.statement)
+        site.page(path, place.exercise.title, body, (*_SCRIPTS, "exercise.js"), text=None)
+        site.index(path, f"{place.exercise.title} (exercise)", place.exercise.statement)
     groups = ""
     for chapter, members in itertools.groupby(found, key=lambda place: place.chapter):
         items = "".join(
@@ -77,25 +78,20 @@ def _page(place: Place, near: str, site: Site) -> str:
     if site.instructor:
         solution = html.escape(exercise.solution())
         shown += f'<details><summary>Solution</summary><pre tabindex="0">{solution}</pre></details>\n'
-    return f"""<article data-exercise="{exercise.name}"><p class="note">Chapter {chapter}</p>
-<h1>{html.escape(place.title)}</h1>
-<div class="two"><section aria-label="Statement">
-<div class="statement">{statement.to_html(exercise.statement, names)}</div>
-{_letters(exercise.statement)}<p>In code: <code>{html.escape(exercise.signature)}</code></p>
-<div class="buttons">
-<button type="button" id="print" hidden>Print, to derive on paper</button></div>
-<h2 class="hints">Hints</h2>
-{shown}</section>
-<section aria-label="Your answer"><pre class="code" tabindex="0">{stub}</pre>
-<div class="buttons"><button type="button" id="check" hidden>Check</button>
-<button type="button" id="reset" hidden>Start again</button>
-{_FILES}</div>
-<p class="note"><code>np</code> is NumPy. Shift+Enter checks. {site.needs} What you save holds your
-code for the exercises with a check, to hand in.</p>
-<div id="verdict" class="output" role="status"></div>
-</section></div>
-<div class="room" aria-hidden="true">Your derivation, with the shape beside each term:</div>
-{near}</article>"""
+    return template(
+        "exercise",
+        name=exercise.name,
+        chapter=chapter,
+        title=html.escape(place.title),
+        statement=statement.to_html(exercise.statement, names),
+        letters=_letters(exercise.statement),
+        signature=html.escape(exercise.signature),
+        hints=shown,
+        stub=stub,
+        files=_FILES,
+        needs=site.needs,
+        near=near,
+    )
 
 
 def _letters(text: str) -> str:

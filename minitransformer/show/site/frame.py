@@ -62,7 +62,7 @@ class Site:
         settings = html.escape(json.dumps({"root": root, "pyodide": self.pyodide, "wheel": self.wheel}), quote=True)
         parts = {"root": root, "settings": settings, "policy": self._policy(), "title": html.escape(title)}
         parts |= {"tags": tags, "links": links, "banner": _BANNER if self.instructor else "", "body": body}
-        write(self.made(path), filled(own_file("page.html"), parts))
+        write(self.made(path), template("page", **parts))
         if text is not None:
             self.index(path, title, text)
 
@@ -82,11 +82,12 @@ class Site:
         return file
 
     def common_files(self) -> None:
-        """Write the style, the scripts and, last of all, the index of the search."""
+        """Write the style, the scripts, the page of the search and, last of all, its index."""
         style = resources.files("minitransformer.show").joinpath("page.css").read_text(encoding="utf-8")
         write(self.made("site.css"), font.style() + colours.STYLE + style + own_file("site.css"))
         for name in _SCRIPTS:
             write(self.made(name), own_file(name))
+        self.page("search.html", "Search", own_file("search.html"), ("index.js", "search.js"))
         index = json.dumps(self.found, ensure_ascii=False, separators=(",", ":"))
         write(self.made("index.js"), f"const INDEX = {index};\n")
 
@@ -98,6 +99,11 @@ class Site:
             f"img-src 'self' data: blob:; font-src 'self' data:; "
             f"connect-src 'self' {origin}; base-uri 'none'; form-action 'self'"
         )
+
+
+def template(page: str, /, **parts: str) -> str:
+    """An HTML file of this folder with a part in the place of each {{name}}."""
+    return filled(own_file(f"{page}.html"), parts)
 
 
 def own_file(name: str) -> str:

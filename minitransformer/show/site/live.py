@@ -15,8 +15,8 @@ from ...generation import greedy
 from ...models import EncoderDecoder, Transformer, TransformerConfig
 from ...tasks.translation import load_translator
 from ...text import END, PAD, START, Tokenizer, english, german, padded
-from ..page import filled, packed
-from .frame import own_file
+from ..page import packed
+from .frame import template
 
 FIRST = 54_321  # the number that is shown first
 LONGEST = 24  # parts of a translation, as in transformer.js
@@ -61,4 +61,4 @@ def _tried(model: EncoderDecoder, source: Tokenizer, target: Tokenizer, digits: 
 
 def part() -> str:
     """Its part of the start page."""
-    return filled(own_file("live.html"), {"first": str(FIRST)})
+    return template("live", first=str(FIRST))

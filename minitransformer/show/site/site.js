@@ -60,7 +60,7 @@ function addSearch(form) {
       await load("index.js");
       await load("search.js");
     }
-    find = searching(field, results, count, 8);
+    find = searching(field, results, count, 8, true);
     if (field.value && form.contains(document.activeElement)) find();
   });
   form.addEventListener("focusout", (event) => form.contains(event.relatedTarget) || close());

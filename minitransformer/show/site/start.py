@@ -10,7 +10,7 @@ from pathlib import Path
 from ...arrays.files import write
 from . import live, markdown
 from .exercises import progress
-from .frame import Site, own_file
+from .frame import Site, own_file, template
 from .notebook import Chapter, source_of
 from .places import Place
 
@@ -54,20 +54,15 @@ def write_start(
         ("Teach it", "teachers/index.html", "A lesson for tomorrow; plans, slides, worksheets, marks."),
     )
     steps = (step for step in _PATH if model is not None or step[1] != "#live")
-    body = f"""<div class="start"><div class="welcome">
-<h1>Understand the Transformer, down to the last gradient</h1>
-<p class="lead">See attention work, compute it by hand, derive its backward pass, and have each step checked, in this
-browser: nothing to install. {site.needs}</p>
-<p class="told">A Transformer is a network that reads words and writes words. Its <em>layers</em> work one after
-the other. In each, several <em>heads</em> decide, for every word, how much to take from each other word: a head
-<em>looks at</em> the words that it takes most from.</p>
-<nav class="doors" aria-label="Three ways in">
-{"".join(f'<a href="{to}"><strong>{name}</strong> {about}</a>' for name, to, about in doors)}</nav>
-{progress(found)}</div>
-{live.part() if model is not None else ""}</div>
-<h2>The path</h2>
-<ol class="path">{"".join(_step(*step) for step in steps)}</ol>
-{cards(chapters, ideas, "")}"""
+    body = template(
+        "start",
+        needs=site.needs,
+        doors="".join(f'<a href="{to}"><strong>{name}</strong> {about}</a>' for name, to, about in doors),
+        progress=progress(found),
+        live=live.part() if model is not None else "",
+        path="".join(_step(*step) for step in steps),
+        cards=cards(chapters, ideas, ""),
+    )
     scripts = ("progress.js", *(live.SCRIPTS if model is not None else ()))
     site.page("index.html", "Start", body, scripts)
     told = "Each chapter takes about 50 minutes, and its exercises 30 to 60 more. Every cell can be changed and run."

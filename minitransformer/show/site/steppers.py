@@ -100,10 +100,9 @@ def _card(name: str, title: str, recording: Recording) -> str:
     """The first sentence of a stepper under a picture of its numbers."""
     told = sentence_of(recording, recording.steps[0]).rpartition(" begins: ")[2]
     first = re.sub(r"`(\w+)`", r"<i>\1</i>", html.escape(re.split(r"(?<=[.:;]) ", told)[0].rstrip(".:;")))
-    heading = f'<h3><a href="{name}.html">{titled(title)}</a></h3>'
     here = f'<p class="here">{_FIRST[name][0]}</p>\n' if name in _FIRST else ""
-    told = f"<p>{first[:1].upper()}{first[1:]}.</p>"
-    return f'<li><div class="picture">{_picture(recording)}</div>\n{heading}\n{here}{told}</li>\n'
+    first = f'<h3><a href="{name}.html">{titled(title)}</a></h3>\n{here}<p>{first[:1].upper()}{first[1:]}.</p>'
+    return f'<li><div class="picture">{_picture(recording)}</div>\n{first}</li>\n'
 
 
 def _picture(recording: Recording) -> str:

@@ -18,15 +18,6 @@ from .worksheets import write_worksheets
 
 _COMMANDS = "A class that opens a link|Preparing the room|Handing in and grading|Answers".split("|")  # last, folded
 _ANSWERS = "\n## The notebooks\n"  # from here on the guide has the answers
-_LEFT_OUT = """<p>Students read this build of the site, so answers are left out. Teachers have them here:</p>
-<ul><li>The instructor’s site, with all solutions, answers and keys: <code>minitransformer site --instructor --out
-private</code>.</li>
-<li>An examination, from the bank of 60 questions: <code>minitransformer exam --seed 7 --answers --html
-answers.html</code>; the test of concepts with what each wrong answer reveals: <code>minitransformer exam --concepts
---seed 1 --answers</code>.</li>
-<li>A worksheet: <code>minitransformer worksheet softmax-backward --seed 0 --answers</code>.</li>
-<li>Predictions and tasks on paper: the last part of <code>docs/teaching.md</code>. An exercise:
-<code>course.exercise("softmax_backward").solution()</code>.</li></ul>"""
 _HERE = "<p>This build has them: with each notebook below, each exercise, each worksheet and each paper.</p>"
 
 
@@ -46,7 +37,7 @@ def write_teachers(site: Site, chapters: list[Chapter], source: Path, address: s
         for c in chapters
     )
     own = (
-        ("answers", "Answers", _HERE if site.instructor else _LEFT_OUT),
+        ("answers", "Answers", _HERE if site.instructor else own_file("answers.html")),
         ("worksheets-to-print", "Worksheets and papers", '<p><a href="worksheets.html">Make worksheets in this '
          "browser</a>, with different numbers for each student, or print one, or an examination, as it is.</p>"),
         ("slides", "Slides", f"<ul>{slides}</ul>"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ...arrays.files import write
 from ...course import examination
 from ...course.worksheets import KINDS, make, page, to_html
-from .frame import Site
+from .frame import Site, template
 
 MOST = 200  # students
 _READY = 12  # pages of a sheet that is printed as it is
@@ -38,20 +38,15 @@ def write_worksheets(site: Site) -> None:
             ("students", "Students", 1, 1, MOST),
         )
     )
-    key = '<button value="key">Make the key</button>' if site.instructor else ""
-    body = f"""<h1>Worksheets</h1>
-<p>Gradients to compute by hand, with small whole numbers. Each student gets different numbers; with one student the
-sheet has no name. The same kind, seed and size give the same sheets again. Nothing leaves this browser.</p>
-<form id="worksheet" class="buttons"><label>Kind <select name="kind">{kinds}</select></label>
-{numbers}<button value="sheets">Make the worksheets</button>{key}</form>
-<p id="made" role="status"></p>
-<p>The file has a page for each student; open it and print it on A4.</p>
-<h2>To print as they are</h2>
-<p>These need neither Python nor the network. A worksheet has {_READY} pages with different numbers, seed 0; a paper has
-12 questions, one for each week.</p>
-<ul class="columns">{_write_ready(site)}</ul>
-<p class="note">{_KEY if site.instructor else _NO_KEY}</p>
-<noscript><p>This form needs JavaScript. <code>minitransformer worksheet</code> makes the same sheets.</p></noscript>"""
+    body = template(
+        "worksheets",
+        kinds=kinds,
+        numbers=numbers,
+        key='<button value="key">Make the key</button>' if site.instructor else "",
+        ready=str(_READY),
+        sheets=_write_ready(site),
+        about_key=_KEY if site.instructor else _NO_KEY,
+    )
     site.page("teachers/worksheets.html", "Worksheets", body, ("python.js", "worksheets.js"))
 
 

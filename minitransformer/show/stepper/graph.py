@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -28,6 +29,17 @@ class Graph:
         for place in sorted(whole(flow)):  # else the page would differ from one process to the next
             if place != reader:
                 self.edges.setdefault((place, reader), name)
+
+    def readers(self, name: str) -> list[str]:
+        """The places that read a value, as the page writes them; only the sum, where a residual connection ends."""
+        found = [
+            after
+            for (before, after), text in self.edges.items()
+            if name in (self.inputs.get(before), *re.findall(r"\w+", text))
+        ]
+        found += [place for place, inputs in self.beside.items() if name in [self.inputs[other] for other in inputs]]
+        found = [place for place in found if place[0] == "sum"] or found
+        return [f"{place[0]} {self.steps.get(place, place[1])}" for place in found]
 
     def meet(self, place: Place, step: int, sides: list[tuple[Flow, str]]) -> Flow:
         """Note that flows meet in a sum or product, and return the flow of its result."""

@@ -244,7 +244,8 @@ class Formula:
         if whole.name == "swapaxes" and texts == ["-1", "-2"]:
             return [ml.transposed(self.expression(base, TIGHT))], TIGHT
         if whole.name == "astype":
-            return [self.expression(base)], TIGHT
+            whole_numbers = [ml.word("trunc"), ml.bracketed(self.expression(base))]
+            return whole_numbers if "int" in texts[0] else [self.expression(base)], TIGHT
         if whole.name in ("swapaxes", "reshape"):
             word = ml.indexed(ml.word(whole.name.removesuffix("axes")), ml.text(", ".join(texts)))
             return [word, ml.bracketed(self.expression(base))], TIGHT

@@ -17,7 +17,8 @@ _FUNCTIONS = {
     "MultiHeadAttention": "MultiHead", "FeedForward": "FFN", "ScaledDotProduct": "Attention", "attention": "Attention",
     "merge_heads": "Concat", "layer_norm": "LayerNorm", "rms_norm": "RMSNorm", "lstm_cell": "LSTM", "gru_cell": "GRU",
     "rnn_cell": "RNN", "logistic": "sigmoid", "relu": "ReLU", "gelu": "GELU", "self_attention": "SelfAttention",
-    "cross_entropy": "CrossEntropy", "scores_of": "S",
+    "cross_entropy": "CrossEntropy", "scores_of": "S", "features": "φ", "causal_sums": "CausalSum",
+    "together": "points", "with_one": "append ones",
 }  # fmt: skip
 GROUPS = ("Residual", "ScaledDotProduct")  # drawn as what is in them: a residual connection is a line
 

@@ -38,10 +38,8 @@ function start() {
     showOperands(recording, s);
     showChecks(recording, s, covered());
     showOthers(recording, s);
-    fillNumbers(recording, s);
     showOrigin(recording, s, state.asked, goTo);
-    fitMatrices();
-    makeRoom(recording, s);
+    fitNumbers(recording, s);
     const steps = shown();
     byId("slider").max = steps.length - 1;
     byId("slider").value = steps.findLastIndex((other) => other <= s);
@@ -448,17 +446,14 @@ function start() {
   byId("notes").textContent =
     `${complete} Sums are written out for arrays of up to ${data.limits.expanded} numbers. ` +
     "The address names the step, and the mistake if one is switched on: copy it to link to what you see.";
-  addEventListener("resize", () => {
+  const fitAll = () => {
     fillMap();
     fillFormulas();
     fitFormulas();
-    fillNumbers(recording, state.step);
-  });
-  document.fonts.addEventListener("loadingdone", fitFormulas); // the font may come after the first drawing
-  addEventListener("resize", () => {
-    fitMatrices();
-    makeRoom(recording, state.step);
-  });
+    fitNumbers(recording, state.step);
+  };
+  addEventListener("resize", fitAll);
+  document.fonts.addEventListener("loadingdone", () => (measured.clear(), fitAll())); // it may come after the first drawing
   byId("now").addEventListener("toggle", fitMatrices, { capture: true }); // what unfolds has a width only then
   addEventListener("beforeprint", () => handout(recording, scoreOf(state.marks)));
   matchMedia("print").addEventListener("change", (event) => {

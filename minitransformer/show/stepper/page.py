@@ -16,7 +16,7 @@ from .steps import Steps
 
 _SCRIPTS = [
     f"page_{name}.js"
-    for name in "arrays terms edit formula matrix line mistakes predict map motion lists state".split()
+    for name in "arrays terms edit formula matrix fit line mistakes predict map motion lists state".split()
 ]
 
 

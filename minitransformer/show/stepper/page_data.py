@@ -26,7 +26,7 @@ from .drawing import verdict
 from .expansion import term_of
 from .expressions import Applied, Name, NotExpandable, Number, Operation, numbers, read
 from .page_map import map_data
-from .paper import paper
+from .paper import paper, parameter, returned
 from .sentences import sentence_of
 from .sentences.glossary import GLOSSARY
 from .sources import parse
@@ -142,9 +142,11 @@ class _Page:
         """
         symbols = symbols_of(self.recording)
         out: dict[str, Any] = {"name": bound.name, "array": self.arrays.hold(bound.value)}
-        for key, named in (("symbol", bound), ("outside", symbols.outside(bound))):
-            if named is not None:
-                out[key] = self.symbols.add(mathml.as_lists(symbols.of(named)))
+        named = symbols.outside(bound)
+        outside = parameter(self.recording, bound) if named is None else symbols.of(named)
+        for key, written in (("symbol", symbols.of(bound)), ("outside", outside)):
+            if written is not None:
+                out[key] = self.symbols.add(mathml.as_lists(written))
         if self.recording.is_gradient(bound):
             out["gradient"] = True
         if bound.origin in self.number_of:
@@ -245,11 +247,18 @@ def line_of(recording: Steps, step: Step) -> dict[str, Any]:
     call = recording.calls[step.call]
     is_lambda = call.code.co_name == "<lambda>"
     entry = step is recording.steps_of(call)[0] and not is_lambda
-    element = mathml.formula(f"{step.source}\n    pass" if entry else step.source, recording.scalars(step))
+    element = returned(recording, step) or mathml.formula(
+        f"{step.source}\n    pass" if entry else step.source, recording.scalars(step)
+    )
     written = paper(recording, step, entry) if is_shown(step) else None
     names = [] if entry else _names_read(step.source)
     if is_lambda:  # its line is that of the function around it, which reads other names
         names = [name for name in names if name in call.code.co_freevars]
+    if written is not None:  # an argument that the formula leaves out, a temperature of 1
+        given, told = recording.steps_of(recording.calls[call.forward_call])[0].bound, "".join(written.itertext())
+        ones = [b for b in given if b.value.shape == () and b.value.array == 1.0]
+        left_out = {b.name for b in ones if "".join(symbols_of(recording).of(b).itertext()) not in told}
+        names = [name for name in names if name not in left_out]
     return {
         "first": step.line,
         "last": step.line + step.source.count("\n"),

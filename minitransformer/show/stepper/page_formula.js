@@ -156,84 +156,6 @@ function fitFormulas() {
   [byId("formula"), ...document.querySelectorAll("a.line > .math")].forEach(fit);
 }
 
-// What leaves much of its space empty is drawn larger, by as much as fits in both directions.
-const roomy = matchMedia("(min-width: 60rem)"); // there nothing but its place scrolls
-const LARGER = [2.5, 2, 1.7, 1.45, 1.2];
-const SMALLER = [0.85]; // rather than out of sight
-
-// most: no size above it. Gives the size, which is 0 where even 1 does not fit.
-function fill(box, enlarged, fits = () => true, most = LARGER[0]) {
-  const size = (zoom) => enlarged.forEach((part) => (part.style.zoom = zoom));
-  size(1);
-  if (!roomy.matches || document.body.classList.contains("editing")) return 1;
-  const figures = [...box.querySelectorAll("figure")];
-  const inside = () =>
-    box.scrollHeight <= box.clientHeight && [box, ...figures].every((part) => part.scrollWidth <= part.clientWidth) && fits();
-  const high = enlarged.reduce((sum, part) => sum + part.offsetHeight, 0);
-  const wide = Math.max(1, ...figures.map((figure) => figure.offsetWidth));
-  const room = Math.min(box.clientHeight / high, box.clientWidth / wide);
-  const fit = inside();
-  const larger = [most, ...LARGER.filter((zoom) => zoom < most)].filter((zoom) => zoom > 1 && zoom < room);
-  const sizes = fit ? larger : SMALLER.filter((zoom) => zoom < (1.2 * box.clientHeight) / high);
-  const found = sizes.find((zoom) => (size(zoom), inside()));
-  if (found === undefined) size(1);
-  return found ?? (fit ? 1 : 0);
-}
-
-// What was measured for what is shown, as long as the window stays as it is.
-const measured = new Map();
-const windowKey = () => [innerWidth, innerHeight, document.documentElement.className, document.body.className].join();
-
-function fillMap() {
-  const levels = byId("map").querySelector(".levels");
-  const key = `map ${levels.textContent} ${windowKey()}`;
-  if (measured.has(key)) levels.style.zoom = measured.get(key);
-  else {
-    const editing = document.body.classList.contains("editing");
-    const most = innerWidth * (editing ? 0.15 : levels.children.length === 1 ? 0.27 : 0.22);
-    fill(byId("map"), [levels], () => levels.getBoundingClientRect().width < most, 1.75);
-  }
-  measured.set(key, levels.style.zoom);
-}
-
-// Numbers keep their size within a function: where a step needs a smaller one, so have all that come after it.
-function fillNumbers(recording, s) {
-  byId("now").classList.remove("full"); // see makeRoom: to be measured, all must be in sight
-  const { forward } = recording.calls[recording.steps[s].call];
-  const key = `numbers ${forward} ${recording.line(s).entry} ${windowKey()}`;
-  const found = fill(byId("now"), [byId("result"), byId("operands")], undefined, measured.get(key));
-  measured.set(key, Math.max(found, 1));
-}
-
-// In large text, the value beside a gradient goes where result and operands are then in sight together, without scrolling.
-function makeRoom(recording, s) {
-  const now = byId("now");
-  const fits = () => now.scrollHeight <= now.clientHeight + 1;
-  if (!roomy.matches || !document.documentElement.classList.contains("large") || fits()) return;
-  now.classList.add("full");
-  if (!fits()) fill(now, [byId("result"), byId("operands")]);
-  if (fits()) return;
-  fillNumbers(recording, s);
-}
-
-// The formulas of a function, too, unless one would take more lines then.
-function fillFormulas() {
-  const box = byId("formulas");
-  const key = `formulas ${box.textContent} ${windowKey()}`;
-  const parts = [...box.querySelectorAll(".math")];
-  const size = (zoom) => box.style.setProperty("--size", zoom);
-  const find = () => {
-    size(1);
-    const before = parts.map((part) => part.offsetHeight);
-    const inside = (zoom) =>
-      box.scrollHeight <= box.clientHeight &&
-      parts.every((part, i) => part.scrollWidth <= part.clientWidth && part.offsetHeight < 1.05 * Math.max(zoom, 1) * before[i]);
-    return [1.6, 1.4, 1.2, 1, 0.9, 0.8].find((zoom) => (size(zoom), inside(zoom))) ?? 1;
-  };
-  if (!measured.has(key)) measured.set(key, roomy.matches ? find() : 1);
-  size(measured.get(key));
-}
-
 // What happens at this step, and why. Names stand in backticks; papers have symbols for them. Of a wrong line: what the
 // right one does. covered: the number to predict is not told.
 function sentenceOf(recording, s, line, covered = false) {
@@ -253,9 +175,9 @@ function sentenceOf(recording, s, line, covered = false) {
 // A text in parts; a word of the glossary says what it means when one points at it or taps it, where it occurs first.
 function explained(text, known) {
   const words = Object.keys(data.glossary);
-  const parts = text.split(new RegExp(`(?<!\\w)((?:${words.join("|")})s?)(?!\\w)`, "i"));
+  const parts = text.split(new RegExp(`(?<!\\w)(√?(?:${words.join("|")})s?)(?!\\w)`, "i"));
   return parts.flatMap((part, i) => {
-    const word = i % 2 && words.find((word) => new RegExp(`^${word}s?$`, "i").test(part));
+    const word = i % 2 && words.find((word) => new RegExp(`^√?${word}s?$`, "i").test(part));
     if (!word || known.has(word)) return withIndices(part);
     known.add(word);
     const told = make("span", { class: "meaning", hidden: true }, ` (${data.glossary[word].replace(/\.$/, "")})`);
@@ -265,11 +187,12 @@ function explained(text, known) {
 
 // x_i with its index lowered, and longer names of the code as words.
 function withIndices(text) {
-  const parts = text.split(/(?<!\w)([A-Za-zγβ]{1,3}_(?:\{[^}]+\}|[A-Za-z]{1,2}(?!\w)))/);
+  const parts = text.split(/(?<!\w)((?:1\/)?√?[A-Za-zγβ]{1,3}_(?:\{[^}]+\}|[A-Za-z]{1,2}(?!\w)))/);
   return parts.map((part, i) => {
     if (i % 2 === 0) return part.replace(/\w*_\w*/g, (name) => name.replaceAll("_", " ").trim());
-    const [base, index] = part.replace(/[{}]/g, "").split("_");
-    return make("span", { class: "name" }, make("i", {}, base), make("sub", {}, index));
+    const [, root, base, index] = part.replace(/[{}]/g, "").match(/^((?:1\/)?√?)(.+)_(.+)$/);
+    const letter = base === "sum" ? "∑" : make("i", {}, base);
+    return make("span", { class: "name piece" }, root, letter, make("sub", {}, index));
   });
 }
 

@@ -73,11 +73,24 @@ function showResult(recording, s, covered) {
       covered,
     });
     const pair = bound.pair === undefined || step.returned ? [] : [placeFigure(recording, recording.places[bound.pair], "pair")];
-    return make("div", { class: "group" }, figure, ...pair);
+    const also = step.bound.length && place[0] !== s && !figure.querySelector(".wrong") && !covered;
+    return make("div", { class: also ? "group also" : "group" }, figure, ...pair);
   });
+  const more = groups.filter((group) => group.matches(".also"));
   const says = line.entry ? "The call begins with" : step.returned ? "This line returns" : "This line computes";
   byId("result-heading").textContent = groups.length ? says : "This line computes no number";
-  byId("result").replaceChildren(...groups);
+  byId("result").replaceChildren(...groups, ...(more.length ? [moreResults(more)] : []));
+}
+
+// Where only this fits: a button for the gradients of the parameters.
+function moreResults(groups) {
+  const names = groups.map((group) => [...group.querySelectorAll(".result figcaption math")].at(-1).cloneNode(true));
+  const button = make("button", { type: "button", class: "more-results" }, "Also ", ...names.flatMap((name, i) => (i ? [", ", name] : [name])), ": show");
+  button.addEventListener("click", () => {
+    button.remove();
+    dispatchEvent(new Event("resize"));
+  });
+  return button;
 }
 
 // Each gradient beside its finite difference, folded unless the gap between the two is large; or why it has none.

@@ -10,6 +10,7 @@ class CallMap {
     this.recording = recording;
     this.boxes = recording.data.map.boxes;
     this.of = recording.data.map.of;
+    this.work = recording.data.map.work;
     this.first = new Map(); // from [box, in backward?] to its first step to stop at, else to its first shown step
     for (const good of ["stop", "shown"])
       recording.steps.forEach((step, s) => {
@@ -21,10 +22,10 @@ class CallMap {
   }
 
   // The boxes in which a step lies, from the outermost on; of a step that stands for a call, with the box of this call.
-  path(s) {
+  path(s, into = true) {
     const { calls, steps } = this.recording;
     const path = [];
-    for (let c = steps[s].into ?? steps[s].call; c !== null; c = calls[path[0]].parent) path.unshift(this.of[c]);
+    for (let c = (into ? steps[s].into : null) ?? steps[s].call; c !== null; c = calls[path[0]].parent) path.unshift(this.of[c]);
     return path;
   }
 
@@ -38,11 +39,13 @@ class CallMap {
   // red: the steps whose numbers a mistake changed; the boxes in which they lie are marked.
   draw(element, s, red, goTo) {
     const backward = this.recording.backward(s);
-    const path = this.path(s);
+    const work = new Set(this.work[s] ?? []);
+    const path = work.size > 1 ? this.path(s, false) : this.path(s);
     const marked = new Set([...red].flatMap((step) => this.path(step)));
+    const atFault = new Set([...red].flatMap((step) => this.work[step] ?? [`product ${step}`, `sum ${step}`, `line ${step}`]));
     const own = this.outer(s, path);
     const inside = this.boxes[path.at(-1)].row.flatMap(placesIn).some((part) => meeting(part) === s);
-    const here = inside ? null : path.findLast((box) => this.boxes[box].name); // null: at a sum or product
+    const here = inside || work.size ? null : path.findLast((box) => this.boxes[box].name); // null: at a sum or product
     const drawn = [...new Set(path)].filter((box) => this.boxes[box].row.length && this.boxes[box].name);
     const figures = drawn.length > FIGURES ? [drawn[0], ...drawn.slice(1 - FIGURES)] : drawn;
     const had = element.contains(document.activeElement);
@@ -60,7 +63,7 @@ class CallMap {
       const within = (whole || !name) && row.length ? [rowOf([...incoming.filter(({ input }) => input), ...parts])] : [];
       const open = path.includes(box);
       const kind = name ? `${kindOf(name)}${whole ? " figure" : ""}` : "group";
-      const current = box === here && whole === figures.includes(box); // of two places the figure's own
+      const current = (box === here || work.has(`box ${box}`)) && whole === figures.includes(box); // of two places the figure's own
       const head = name ? [button(name, name, current, there)] : [];
       head[0]?.classList.toggle("red", marked.has(box));
       const input = parts === row ? null : row[0].input ?? null;
@@ -69,12 +72,16 @@ class CallMap {
     };
     const inputOf = (name) => make("span", { class: "input", "data-place": `input ${name}` }, symbolOf(name));
     const meetOf = (kind, sign, step) => {
-      const inside = button(sign, sign === "+" ? "Sum" : "Matrix product", s === step, step);
+      const inside = button(sign, sign === "+" ? "Sum" : "Matrix product", s === step || work.has(`${kind} ${step}`), step);
+      inside.classList.toggle("red", atFault.has(`${kind} ${step}`));
       return make("div", { class: "adds", "data-place": `${kind} ${step}` }, inside);
     };
     const lineOf = ({ name, line, back }, own) => {
       const there = backward ? back ?? line : line;
-      return make("div", { class: `box ${kindOf(name)} line-of`, "data-place": `line ${line}` }, button(name, name, own === line || own === back, there));
+      const lit = own === line || own === back || work.has(`product ${line}`); // the scale, in the line of a product
+      const inside = button(name, name, lit, there);
+      inside.classList.toggle("red", atFault.has(`product ${line}`) || atFault.has(`line ${line}`) || red.has(back));
+      return make("div", { class: `box ${kindOf(name)} line-of`, "data-place": `line ${line}` }, inside);
     };
     const placeOf = (part) => {
       const place =

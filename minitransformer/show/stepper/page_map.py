@@ -14,7 +14,8 @@ from .steps import Steps
 
 
 def map_data(recording: Steps, shown: Collection[int]) -> dict[str, Any]:
-    """of: by call, the drawn box in which its lines lie. boxes: by the call of a box, its name and its row.
+    """of: by call, the drawn box in which its lines lie. boxes: by the call of a box, its name and its row. work: by
+    backward step, the places of the map that read the values whose gradients it computes, such as "box 12".
 
     A row is a list of parts, each of which reads what the part before it gives:
         {"box": call} or {"input": name} or {"sum": step} or {"product": step},
@@ -31,15 +32,24 @@ def map_data(recording: Steps, shown: Collection[int]) -> dict[str, Any]:
 
     softmax = {box for box, name in names.items() if name == "Softmax"}
 
+    graphs = {box: graph_of(boxes, box) for box in names if box in parents}
+
     def row(box: int) -> list[dict[str, Any]]:
         call = recording.calls[box]
         return cell_of(recording, call) or with_scale_and_mask(
-            recording, call, _Rows(graph_of(boxes, box), names).row(), softmax
+            recording, call, _Rows(graphs[box], names).row(), softmax
         )
 
+    work: dict[int, list[str]] = {}
+    for step, bound in recording.bindings:
+        call = recording.calls[step.call]
+        graph = graphs.get(boxes.of[step.call]) if call.in_backward and recording.is_gradient(bound) else None
+        if graph is not None:
+            work.setdefault(step.index, []).extend(graph.readers(bound.name[1:]))
     return {
         "of": [next(outer for outer in boxes.path(box) if outer in names) for box in boxes.of],
         "boxes": {str(box): {"name": name, "row": row(box) if box in parents else []} for box, name in names.items()},
+        "work": {str(step): sorted(set(places)) for step, places in work.items() if places},
     }
 
 

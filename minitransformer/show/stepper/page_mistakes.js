@@ -20,7 +20,7 @@ function fillGame(recording, known) {
     const buttons = bugs.map((bug, i) => {
       const text = bugs.length > 1 ? `Break it, way ${i + 1}` : "Break it";
       const button = make("button", { type: "button", "data-bug": bug.name }, known.has(bug.name) ? "✓ Again" : text);
-      return make("span", {}, button, known.has(bug.name) ? ` ${bug.mistake}` : "");
+      return make("span", {}, button, ...(known.has(bug.name) ? [" ", ...withIndices(bug.mistake)] : []));
     });
     return make("li", {}, make("div", { class: "told" }, ...told), make("div", { class: "ways" }, ...buttons));
   };
@@ -80,7 +80,7 @@ function showMistake(recording, red, goTo) {
     return box.replaceChildren(make("strong", {}, "✗ "), told, make("span", { class: "reply", role: "status" }), press("found", "It is this line"), " ", press("give-up", "Show it"));
   }
   const off = make("button", { type: "button", id: "correct" }, "Correct code");
-  box.replaceChildren(make("strong", {}, "✗ Mistake "), bug.mistake, make("span", {}, verdict(recording, bug)), " ", off);
+  box.replaceChildren(make("strong", {}, "✗ Mistake "), ...withIndices(bug.mistake), make("span", {}, verdict(recording, bug)), " ", off);
   const first = Math.min(...red);
   if (red.size === 0 || first === landing(recording, red)) return;
   const link = make("a", { href: `#step=${first}` }, recording.called(first));

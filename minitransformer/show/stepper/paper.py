@@ -34,7 +34,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from ...trace.calls import Call
+from ...trace.calls import Binding, Call
 from . import elements as ml
 from . import expressions as ex
 from . import mathml
@@ -71,6 +71,32 @@ def inlined(recording: Steps, step: Step) -> Element | None:
 def paper(recording: Steps, step: Step, is_head: bool = False) -> Element | None:
     """The formula as a <math> element; None for a line that computes nothing new."""
     return PaperFormula(recording, step).line(is_head)
+
+
+def returned(recording: Steps, step: Step) -> Element | None:
+    """return dQ, dK: a return of names, which no list of formulas has."""
+    line = walk_of(recording, step).statement
+    match line:
+        case ex.Statement("return", _, ex.Expression() as value):
+            parts = ex.inner(value) if ex.is_joined(value, ",") else (value,)
+            if all(isinstance(ex.unstarred(part), ex.Name) for part in parts):
+                return mathml.block(mathml.Formula.statement(PaperFormula(recording, step), line) or [])
+    return None
+
+
+def parameter(recording: Steps, bound: Binding) -> Element | None:
+    """W_O or dW_O: what the caller of a linear map calls its weight W, or the gradient of that; None for the rest."""
+    maker = recording.calls[bound.call.forward_call]
+    if maker.name == "linear" and maker.parent is not None:
+        maker = recording.calls[maker.parent]
+    name = bound.name.removeprefix("d")
+    around = recording.step_around(maker) if maker.name == "Linear" and name in ("weight", "bias") else None
+    made = None if around is None else walk_of(recording, around).applied(maker)
+    if around is None or made is None:
+        return None
+    weight, bias = PaperFormula._parameters(made)
+    written = PaperFormula(recording, around).expression(weight if name == "weight" else bias)
+    return written if name == bound.name else ml.gradient(written)
 
 
 class PaperFormula(mathml.Formula):
@@ -353,7 +379,8 @@ class PaperFormula(mathml.Formula):
         given = [self._weight_of(argument) or argument for argument in given]
         arrays = [self.expression(argument) for argument in given if self._is_array(argument)]
         brackets = [ml.bracketed(*ml.separated(arrays))] if arrays else []
-        return [ml.word(as_function(self._inner(call).name)), *brackets], mathml.TIGHT
+        name = as_function(self._inner(call).name)
+        return [ml.letter(name) if len(name) == 1 else ml.word(name), *brackets], mathml.TIGHT
 
     def _inner(self, call: Call) -> Call:
         """Of a helper that makes one call, this one."""

@@ -10,10 +10,14 @@ from __future__ import annotations
 import functools
 from xml.etree.ElementTree import Element
 
+import numpy as np
+
 from ...trace.calls import Binding, Call
 from . import elements as ml
+from . import expressions as ex
 from . import mathml
 from .steps import Steps
+from .walk import walk_of
 
 _LETTERS = {
     "output": "O", "scores": "S", "weights": "A", "weight": "W", "bias": "b", "mask": "M", "loss": "ℒ", "hidden": "h",
@@ -67,7 +71,19 @@ class Symbols:
                 found.setdefault(made.serial, bound)
         return found
 
+    def _chosen(self, bound: Binding) -> Binding | None:
+        """Of where(test, a, b) that took the same everywhere, this one: shift is the largest."""
+        walk = walk_of(self.recording, self.recording.binding(bound.serial)[0])
+        match walk.statement.value:
+            case ex.Applied("where", (_, *parts)) if bound.value.array is not None and not bound.call.backward:
+                read = [walk.bound[part.id] for part in parts if isinstance(part, ex.Name) and part.id in walk.bound]
+                known = [(other, other.value.array) for other in read]
+                return next((b for b, a in known if a is not None and np.array_equal(a, bound.value.array)), None)
+        return None
+
     def _write(self, bound: Binding) -> Element:
+        if (chosen := self._chosen(bound)) is not None:
+            return self.of(chosen)
         call = self.recording.calls[bound.call.forward_call]
         value = call.bound.get(bound.name[1:]) if bound.name.startswith("d") and bound.call.backward else None
         if value is not None:

@@ -6,14 +6,14 @@ however it ends. Without such a terminal, `drawing.plain` shows everything at on
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import signal
 import sys
 import textwrap
-import types
-from typing import Any
+from collections.abc import Iterator
 
 from .drawing import PLAIN, Style, heading, numbers, source
 from .expansion import NotExpandable, expand
@@ -54,42 +54,27 @@ def view(recording: Steps, everything: bool = False) -> None:
     """Show one step after the other until the reader quits. Raises RuntimeError where can_view() is False."""
     if not can_view():
         raise RuntimeError("view needs a terminal for its keys; print(recording) shows all steps at once")
-    with _Keys() as keys:
+    with _screen():
         viewer = Viewer(recording, colours(), everything)
         while not viewer.done:
             size = shutil.get_terminal_size()
-            keys.show(viewer.screen(size.columns, size.lines))
-            viewer.press(keys.read())
+            print("\x1b[H\x1b[2J" + "\n".join(viewer.screen(size.columns, size.lines)), end="", flush=True)
+            viewer.press(os.read(sys.stdin.fileno(), 16).decode(errors="replace"))  # all that one key sends
 
 
-class _Keys:
-    """The terminal, one key at a time."""
-
-    def __enter__(self) -> _Keys:
-        self._in, self._out = sys.stdin.fileno(), sys.stdout
-        self._before = termios.tcgetattr(self._in)
-        self._ended = signal.signal(signal.SIGTERM, _end)
-        tty.setcbreak(self._in)
-        self._out.write(_SCREEN)
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self._out.write(_BACK)
-        self._out.flush()
-        termios.tcsetattr(self._in, termios.TCSADRAIN, self._before)
-        signal.signal(signal.SIGTERM, self._ended)
-
-    def show(self, lines: list[str]) -> None:
-        self._out.write("\x1b[H\x1b[2J" + "\n".join(lines))
-        self._out.flush()
-
-    def read(self) -> str:
-        """The next key, with all the characters that it sends; "" at the end of the input."""
-        return os.read(self._in, 16).decode(errors="replace")
-
-
-def _end(number: int, frame: types.FrameType | None) -> None:
-    sys.exit(128 + number)
+@contextlib.contextmanager
+def _screen() -> Iterator[None]:
+    """The terminal with its alternate screen, and one key at a time. SIGTERM ends the program through `finally`."""
+    before = termios.tcgetattr(sys.stdin)
+    ended = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        tty.setcbreak(sys.stdin)
+        print(_SCREEN, end="")
+        yield
+    finally:
+        print(_BACK, end="", flush=True)
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+        signal.signal(signal.SIGTERM, ended)
 
 
 class Viewer:

@@ -67,17 +67,17 @@ layer(
 )
 layer(
     "LearnedPositions",
-    lambda: layers.LearnedPositions(7, 3, offset=1),
+    lambda: layers.LearnedPositions(7, 3),
     (2, 4, 3),
     start=1,
-    truth=lambda rows, x, start: x + rows.table.value[2:6],
+    truth=lambda rows, x, start: x + rows.table.value[1:5],
 )
 layer(
     "LearnedPositions with positions of each sequence",
-    lambda: layers.LearnedPositions(5, 3, offset=2),
+    lambda: layers.LearnedPositions(5, 3),
     (2, 3, 3),
     positions=np.array([[0, 0, 1], [2, 0, 4]]),
-    truth=lambda rows, x, positions: x + rows.table.value[[[2, 2, 3], [4, 2, 6]]],
+    truth=lambda rows, x, positions: x + rows.table.value[[[0, 0, 1], [2, 0, 4]]],
 )
 layer(
     "InputEmbedding",

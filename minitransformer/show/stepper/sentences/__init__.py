@@ -41,6 +41,7 @@ _QUIET = {
     ast.Expr: "A check that computes nothing: bad arguments stop here, with a message that says what is wrong.",
 }
 _LIBRARY = "minitransformer/"
+_NAMED: dict[type[ast.AST], str] = {ast.Name: "id", ast.Attribute: "attr", ast.arg: "arg"}  # where a node has its name
 
 
 def sentence_of(recording: Steps, step: Step) -> str:
@@ -59,15 +60,8 @@ def names_of(step: Step) -> frozenset[str]:
 @functools.lru_cache(maxsize=1024)
 def _names_in(source: str) -> frozenset[str]:
     statement = parse(source) or parse(f"{source.rstrip()}\n    pass")
-    names = set()
-    for node in ast.walk(statement) if statement is not None else ():
-        if isinstance(node, ast.Name):
-            names.add(node.id)
-        elif isinstance(node, ast.Attribute):
-            names.add(node.attr)
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
-    return frozenset(names)
+    nodes = ast.walk(statement) if statement is not None else ()
+    return frozenset(getattr(node, _NAMED[type(node)]) for node in nodes if type(node) in _NAMED)
 
 
 def _written(recording: Steps, step: Step) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 from playwright.sync_api import Page
@@ -56,6 +57,12 @@ def chosen(page: Page) -> str:
 
 def current(page: Page) -> int:
     return int(page.text_content("#counter").split()[0])
+
+
+def set_in_type(sentence: str) -> str:
+    """A sentence as the page shows it: ∑ for sum, an index lowered, and longer names of the code as words."""
+    sentence = re.sub(r"(?<!\w)((?:1/)?√?)([A-Za-zγβ]{1,3})_\{?([A-Za-z]{1,2})\}?(?!\w)", r"\1\2\3", sentence)
+    return re.sub(r"\bsum(?=[ijkt]\b)", "∑", sentence).replace("_", " ")
 
 
 def at(recording: Recording, title: str) -> int:

@@ -21,7 +21,7 @@ from minitransformer.verify.mistakes import MISTAKES
 from minitransformer.verify.mistakes.mistake import Mistake
 
 from .conftest import Open
-from .reading import FIGURES, shown_steps
+from .reading import FIGURES, set_in_type, shown_steps
 
 pytestmark = pytest.mark.browser
 
@@ -142,7 +142,10 @@ def compare(name: str, page: Page, runs: Runs) -> Counter[str]:
             red = [i for i, wrong in enumerate(figure["wrong"]) if wrong]
             assert red == sorted(wanted.get(tuple(figure["place"]), ())), (name, bug["name"], figure["name"])
         changed = sum(map(len, wanted.values()))
-        assert f"It changes {changed} numbers" in bug["told"] and MISTAKES[bug["name"]].sentence in bug["told"]
+        assert (
+            f"It changes {changed} numbers" in bug["told"]
+            and set_in_type(MISTAKES[bug["name"]].sentence) in bug["told"]
+        )
         assert bug["left"] == 0
         counts["mistakes"] += 1
         counts["numbers"] += changed

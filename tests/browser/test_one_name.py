@@ -135,3 +135,13 @@ def test_a_value_has_the_name_that_its_formula_has(open_page: Open, tmp_path: Pa
         if len(each["name"]) > 2 and each["name"] not in each["symbol"]:
             assert not re.search(rf"(?<!\w){each['name']}(?!\w)", each["text"]), each
         assert "_" not in each["text"] + each.get("note", ""), each
+
+
+def test_weights_have_the_names_that_formulas_give_them(open_page: Open, tmp_path: Path) -> None:
+    """The last step of multi-head attention had dW twice and db twice; those of the keys' bias were 5.55e-17."""
+    EXAMPLES["multi-head"].record().to_html(tmp_path / "page.html", bugs=())
+    page = open_page(tmp_path / "page.html", reduced_motion="reduce")
+    page.keyboard.press("End")
+    told = page.locator("#result .result figcaption").all_text_contents()
+    assert [re.sub(r"\d.*", "", text) for text in told] == ["dX", "dW = dWK", "dW = dWV", "db → dbK", "db → dbV"]
+    assert set(page.locator("#result .result").nth(3).locator(".cell").all_text_contents()) == {"≈ 0"}

@@ -19,7 +19,21 @@ from minitransformer.show.stepper.terms import pretty, readable
 from minitransformer.verify.mistakes import MISTAKES
 
 from .conftest import Open
-from .reading import arrives, at, chosen, current, figures_at, go, numbers, offered, shown_steps, stops, switch, until
+from .reading import (
+    arrives,
+    at,
+    chosen,
+    current,
+    figures_at,
+    go,
+    numbers,
+    offered,
+    set_in_type,
+    shown_steps,
+    stops,
+    switch,
+    until,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -183,7 +197,7 @@ def test_a_mistake_turns_exactly_the_differing_numbers_red(
             wrong = recording.again()
         others = partners(recording, wrong)
         switch(page, bug)
-        assert MISTAKES[bug].sentence in page.text_content("#mistake")
+        assert set_in_type(MISTAKES[bug].sentence) in page.text_content("#mistake")
         red = 0
         judged = [(right, recorded) for recorded in shown for right in recorded.bound]
         figures = figures_at(page, [recorded.index for _, recorded in judged])
@@ -229,12 +243,12 @@ def test_what_goes_wrong_is_told_of_a_chosen_mistake_alone(open_page: Open, file
     """The list of mistakes announced what each one does, before anybody had looked for it."""
     page = open_page(files["attention"])
     page.click("#mistakes")
-    sentences = [MISTAKES[name].sentence for name in offered(page)]
+    sentences = [set_in_type(MISTAKES[name].sentence) for name in offered(page)]
     assert [told for told in sentences if told in page.inner_text("#game")] == []
     page.click("[data-bug='softmax-no-sum']")
     page.click("#mistakes")
     told = [told for told in sentences if told in page.inner_text("#game")]
-    assert told == [MISTAKES["softmax-no-sum"].sentence]
+    assert told == [set_in_type(MISTAKES["softmax-no-sum"].sentence)]
     assert page.inner_text("#tally") == f"1 of {len(sentences)} known"
 
 
@@ -251,7 +265,7 @@ def test_a_surprise_is_found_by_its_line(
     bug = chosen(page)
     assert current(page) == here and page.locator("#map .red").count() == 0  # neither jumps nor points
     page.keyboard.press("End")
-    told = MISTAKES[bug].sentence
+    told = set_in_type(MISTAKES[bug].sentence)
     assert bug and told not in page.inner_text("body") and page.locator(".line.wrong, del").count() == 0
     assert page.locator("#result .cell.wrong").count() > 0 and "mistake" not in page.url
     page.click("#found")  # what it did is shown, not where it is
@@ -270,7 +284,7 @@ def test_a_surprise_is_found_by_its_line(
     page.click("#mistakes")
     page.click("#surprise")
     page.click("#give-up")
-    assert MISTAKES[chosen(page)].sentence in page.inner_text("#mistake")
+    assert set_in_type(MISTAKES[chosen(page)].sentence) in page.inner_text("#mistake")
 
 
 NEVER_FOUND = """

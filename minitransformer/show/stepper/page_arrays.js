@@ -208,6 +208,7 @@ function numberFormat(array) {
     largest = Math.max(largest, Math.abs(x));
     whole = whole && Number.isInteger(x);
   }
+  if (largest > 0 && largest < 1e-13) return () => "≈ 0"; // what rounding left
   if (whole && largest < 1e6) return (x) => signed(x, (y) => y.toFixed(0));
   if (largest >= 1e4 || (largest > 0 && largest < 1e-2))
     return (x) => signed(x, (y) => (y === 0 ? "0" : y.toExponential(2)));

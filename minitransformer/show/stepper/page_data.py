@@ -26,7 +26,7 @@ from .drawing import verdict
 from .expansion import term_of
 from .expressions import Applied, Name, NotExpandable, Number, Operation, numbers, read
 from .page_map import map_data
-from .paper import paper, returned
+from .paper import paper, parameter, returned
 from .sentences import sentence_of
 from .sentences.glossary import GLOSSARY
 from .sources import parse
@@ -142,9 +142,11 @@ class _Page:
         """
         symbols = symbols_of(self.recording)
         out: dict[str, Any] = {"name": bound.name, "array": self.arrays.hold(bound.value)}
-        for key, named in (("symbol", bound), ("outside", symbols.outside(bound))):
-            if named is not None:
-                out[key] = self.symbols.add(mathml.as_lists(symbols.of(named)))
+        named = symbols.outside(bound)
+        outside = parameter(self.recording, bound) if named is None else symbols.of(named)
+        for key, written in (("symbol", symbols.of(bound)), ("outside", outside)):
+            if written is not None:
+                out[key] = self.symbols.add(mathml.as_lists(written))
         if self.recording.is_gradient(bound):
             out["gradient"] = True
         if bound.origin in self.number_of:

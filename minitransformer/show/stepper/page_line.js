@@ -84,7 +84,7 @@ function showResult(recording, s, covered) {
 
 // Where only this fits: a button for the gradients of the parameters.
 function moreResults(groups) {
-  const names = groups.map((group) => group.querySelector("figcaption math").cloneNode(true));
+  const names = groups.map((group) => [...group.querySelectorAll(".result figcaption math")].at(-1).cloneNode(true));
   const button = make("button", { type: "button", class: "more-results" }, "Also ", ...names.flatMap((name, i) => (i ? [", ", name] : [name])), ": show");
   button.addEventListener("click", () => {
     button.remove();

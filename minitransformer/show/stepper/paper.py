@@ -34,7 +34,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from ...trace.calls import Call
+from ...trace.calls import Binding, Call
 from . import elements as ml
 from . import expressions as ex
 from . import mathml
@@ -76,14 +76,27 @@ def paper(recording: Steps, step: Step, is_head: bool = False) -> Element | None
 def returned(recording: Steps, step: Step) -> Element | None:
     """return dQ, dK: a return of names, which no list of formulas has."""
     line = walk_of(recording, step).statement
-    if line.kind != "return" or line.value is None or not all(isinstance(p, ex.Name) for p in _parts(line.value)):
+    match line:
+        case ex.Statement("return", _, ex.Expression() as value):
+            parts = ex.inner(value) if ex.is_joined(value, ",") else (value,)
+            if all(isinstance(ex.unstarred(part), ex.Name) for part in parts):
+                return mathml.block(mathml.Formula.statement(PaperFormula(recording, step), line) or [])
+    return None
+
+
+def parameter(recording: Steps, bound: Binding) -> Element | None:
+    """W_O or dW_O: what the caller of a linear map calls its weight W, or the gradient of that; None for the rest."""
+    maker = recording.calls[bound.call.forward_call]
+    if maker.name == "linear" and maker.parent is not None:
+        maker = recording.calls[maker.parent]
+    name = bound.name.removeprefix("d")
+    around = recording.step_around(maker) if maker.name == "Linear" and name in ("weight", "bias") else None
+    made = None if around is None else walk_of(recording, around).applied(maker)
+    if around is None or made is None:
         return None
-    parts = mathml.Formula.statement(PaperFormula(recording, step), line)
-    return None if parts is None else mathml.block(parts)
-
-
-def _parts(value: ex.Expression) -> list[ex.Expression]:
-    return [ex.unstarred(part) for part in ex.inner(value)] if ex.is_joined(value, ",") else [value]
+    weight, bias = PaperFormula._parameters(made)
+    written = PaperFormula(recording, around).expression(weight if name == "weight" else bias)
+    return written if name == bound.name else ml.gradient(written)
 
 
 class PaperFormula(mathml.Formula):
